@@ -1,0 +1,38 @@
+# pm_library(NAME [TORCH] SOURCES ... [DEPENDS ...]): one static library per folder. TORCH shares the precompiled ATen.
+# pm_test(NAME [TORCH] SOURCES ... DEPENDS ...): one GoogleTest program per folder, run by ctest under its test names.
+add_library(pm_options INTERFACE)
+target_compile_features(pm_options INTERFACE cxx_std_20)
+target_compile_options(pm_options INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers)
+target_include_directories(pm_options INTERFACE ${CMAKE_SOURCE_DIR})
+find_package(Threads REQUIRED)
+target_link_libraries(pm_options INTERFACE Threads::Threads)
+
+file(WRITE ${CMAKE_BINARY_DIR}/pch/torch.cpp "// carries the precompiled ATen header\n")
+add_library(pm_torch STATIC ${CMAKE_BINARY_DIR}/pch/torch.cpp)
+target_link_libraries(pm_torch PUBLIC pm_options LibTorch::cpu)
+target_precompile_headers(pm_torch PRIVATE <ATen/ATen.h> <nlohmann/json.hpp>)
+find_package(nlohmann_json REQUIRED)
+target_link_libraries(pm_torch PUBLIC nlohmann_json::nlohmann_json)
+
+function(_pm_configure name)
+  cmake_parse_arguments(A "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
+  target_sources(${name} PRIVATE ${A_SOURCES})
+  if(A_TORCH)
+    target_link_libraries(${name} PUBLIC pm_torch)
+    target_precompile_headers(${name} REUSE_FROM pm_torch)
+  endif()
+  target_link_libraries(${name} PUBLIC pm_options ${A_DEPENDS})
+endfunction()
+
+function(pm_library name)
+  add_library(${name} STATIC)
+  _pm_configure(${name} ${ARGN})
+endfunction()
+
+function(pm_test name)
+  add_executable(${name})
+  _pm_configure(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE GTest::gtest_main GTest::gmock)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name})
+endfunction()

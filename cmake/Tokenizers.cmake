@@ -1,0 +1,17 @@
+# The tokenizers and minijinja crates behind a C ABI, as one static library (worker/tokenizer/ffi).
+find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)
+set(_crate ${CMAKE_SOURCE_DIR}/worker/tokenizer/ffi)
+set(_target ${PM_CACHE}/cargo)
+set(_library ${_target}/release/libtextops.a)
+file(GLOB_RECURSE _sources CONFIGURE_DEPENDS ${_crate}/src/*.rs)
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/libtextops.a
+  COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${_target} ${CARGO} build --release --locked --quiet
+  COMMAND ${CMAKE_COMMAND} -E copy ${_library} ${CMAKE_BINARY_DIR}/libtextops.a
+  WORKING_DIRECTORY ${_crate} DEPENDS ${_sources} ${_crate}/Cargo.toml ${_crate}/Cargo.lock
+  COMMENT "Building the tokenizers crate" VERBATIM)
+add_custom_target(textops_cargo DEPENDS ${CMAKE_BINARY_DIR}/libtextops.a)
+add_library(textops STATIC IMPORTED GLOBAL)
+set_target_properties(textops PROPERTIES IMPORTED_LOCATION ${CMAKE_BINARY_DIR}/libtextops.a)
+add_dependencies(textops textops_cargo)
+find_package(Threads REQUIRED)
+target_link_libraries(textops INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)

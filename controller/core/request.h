@@ -1,0 +1,60 @@
+// A request to the API server as a value: built by pure code, sent by controller/client, compared by tests.
+#pragma once
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "controller/core/json.h"
+
+namespace pm::k8s {
+
+/// A kind of object and where the API server keeps it.
+struct Resource {
+  std::string group;        ///< "" for core
+  std::string version;
+  std::string plural;
+  std::string kind;
+  bool namespaced = true;
+  bool operator==(const Resource&) const = default;
+};
+
+inline const Resource Pods{"", "v1", "pods", "Pod"};
+inline const Resource Services{"", "v1", "services", "Service"};
+inline const Resource ConfigMaps{"", "v1", "configmaps", "ConfigMap"};
+inline const Resource PersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
+inline const Resource Nodes{"", "v1", "nodes", "Node", false};
+inline const Resource PodDisruptionBudgets{"policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"};
+inline const Resource Events{"events.k8s.io", "v1", "events", "Event"};
+
+enum class Verb { Get, List, Create, Apply, MergePatch, Delete };
+
+/// One API call. Bodies are whole objects for Create and Apply, patches for MergePatch, DeleteOptions for Delete.
+struct Request {
+  Verb verb = Verb::Get;
+  Resource resource;
+  std::string ns, name;
+  std::string subresource;                  ///< "status" or ""
+  Json body;
+  std::string field_manager = "parallelmodel-controller";
+  bool force = false;                       ///< Apply only
+  bool operator==(const Request&) const = default;
+};
+
+/// Classes of failure that callers treat differently (reference/controller.md 3.2).
+enum class Failure { NotFound, AlreadyExists, Conflict, Gone, TooManyRequests, Invalid, Unauthorized, Forbidden, Transient, Permanent };
+
+struct ApiError {
+  Failure failure = Failure::Transient;
+  int code = 0;                             ///< HTTP; 0: no answer (the write may have happened)
+  std::string reason, message;              ///< of the Status object
+  double retry_after = 0;                   ///< seconds; 0: not given
+  bool operator==(const ApiError&) const = default;
+};
+
+/// The object of a successful call, or the error.
+using Response = std::variant<Json, ApiError>;
+
+/// "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/name/status?fieldManager=..", every part percent-encoded.
+std::string path_of(const Request&);
+
+}  // namespace pm::k8s

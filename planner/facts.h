@@ -1,0 +1,57 @@
+// Facts: what the planner has to know of a checkpoint, and nothing else. `inspect` writes them, the controller stores them.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "planner/dtype.h"
+
+namespace pm {
+
+/// What a parameter is dealt by when a stack is cut over ranks. None: every rank holds the whole.
+enum class Axis : uint8_t { None, Heads, Kv, Ffn, Vocab, Groups };
+
+/// A group of parameters of one stack that are cut alike. Bytes of a rank = its units x elements_per_unit x size_of(dtype).
+struct Part {
+  std::string stack;             ///< "decoder", "encoder", "vision", ... ; "" for what belongs to none (heads of the model)
+  int first = 0;                 ///< first layer this row stands for; -1 for parameters outside the layers
+  int count = 1;                 ///< how many layers have exactly this row
+  Axis axis = Axis::None;
+  int64_t units = 1;             ///< heads, kv heads, FFN columns, vocabulary rows, groups; 1 for Axis::None
+  int64_t elements_per_unit = 0; ///< per layer
+  DType dtype = DType::F32;      ///< as stored, or the one that the loader keeps (T5 wo in fp16 checkpoints)
+  bool keep = false;             ///< precision of the plan does not change dtype
+  bool operator==(const Part&) const = default;
+};
+
+/// Sizes of a stack that fix KV and activation memory.
+struct StackFacts {
+  std::string name;
+  int layers = 0;
+  int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, positions = 0;
+  bool causal = false;           ///< holds a KV cache of its own tokens
+  bool cross = false;            ///< also holds cross-attention keys and values of the encoder
+  bool operator==(const StackFacts&) const = default;
+};
+
+/// At most 4,096 bytes as JSON, so that they fit a termination message.
+struct Facts {
+  std::string model_type;        ///< config.json's model_type
+  std::string architecture;      ///< class name: GPT2LMHeadModel
+  std::string task;              ///< generate, embed, classify, fill-mask, ...
+  DType dtype = DType::F32;      ///< of most bytes of the checkpoint
+  int64_t parameters = 0;        ///< elements, shared storage counted once
+  int64_t checkpoint_bytes = 0;  ///< of the tensors that are loaded
+  std::vector<StackFacts> stacks;
+  std::vector<Part> parts;
+  std::string revision;          ///< hf:// only
+  bool operator==(const Facts&) const = default;
+};
+
+/// Facts as compact JSON (short keys, <= 4,096 bytes for every supported family).
+nlohmann::json to_json(const Facts&);
+/// Parses facts as hostile input: every count bounded, unknown keys ignored. Throws std::invalid_argument that names the key.
+Facts facts_from_json(const nlohmann::json&);
+
+}  // namespace pm

@@ -1,0 +1,61 @@
+// A checkpoint folder in Hugging Face form: config.json and one or several safetensors files. Opening reads headers only.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "planner/dtype.h"
+
+namespace pm::checkpoint {
+
+struct TensorInfo {
+  std::string name;
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;
+  int file = 0;              ///< index into files()
+  int64_t offset = 0;        ///< of the first byte in that file
+  int64_t bytes = 0;
+};
+
+/// One strip of a strided read: `rows` rows of `row_bytes` each, the first at `offset` in the tensor's data, `stride` bytes apart.
+struct Strip {
+  int64_t offset = 0, rows = 1, row_bytes = 0, stride = 0;
+};
+
+/// Immutable after open(); read() may be called from several threads.
+class Checkpoint {
+ public:
+  /// Reads config.json and every safetensors header. Throws Error{Model, "ModelUnreadable"} that names file, tensor or key, what was
+  /// found and what was expected (strict: safetensors' own rules, see reference/controller.md 5.4).
+  static Checkpoint open(const std::filesystem::path& folder);
+
+  const nlohmann::json& config() const { return config_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  const std::map<std::string, TensorInfo, std::less<>>& tensors() const { return tensors_; }
+  const TensorInfo* find(std::string_view name) const;
+  const std::vector<std::filesystem::path>& files() const { return files_; }
+
+  /// Reads strips of a tensor back to back into `out` with positional reads. Never maps or reads more than asked, plus
+  /// at most one page per strip. Throws Error{Model} with file and errno text on a short read.
+  void read(const TensorInfo&, std::span<const Strip>, std::span<std::byte> out) const;
+  /// True when two tensors have the same type, shape and bytes.
+  bool equal(const TensorInfo&, const TensorInfo&) const;
+
+ private:
+  std::filesystem::path folder_;
+  nlohmann::json config_;
+  std::vector<std::filesystem::path> files_;
+  std::vector<std::shared_ptr<const int>> descriptors_;
+  std::map<std::string, TensorInfo, std::less<>> tensors_;
+};
+
+/// Parses one safetensors header (the bytes after the 8-byte length); `file_size` is the whole file's. Throws Error{Model}.
+std::map<std::string, TensorInfo, std::less<>> parse_header(std::string_view json, int64_t header_bytes, int64_t file_size, const std::string& file);
+
+}  // namespace pm::checkpoint

@@ -1,0 +1,66 @@
+// What is asked of the engine and what it answers: the whole surface between worker/server and worker/engine.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace pm::engine {
+
+/// Hugging Face meanings. temperature is applied first, then top_k, then top_p.
+struct Sampling {
+  bool do_sample = false;          ///< false: greedy
+  double temperature = 1;
+  int64_t top_k = 0;               ///< 0: off
+  double top_p = 1;                ///< 1: off
+  uint64_t seed = 0;
+};
+
+struct Request {
+  std::string id;                  ///< never empty; in every reply and log line
+  std::vector<int32_t> prompt;     ///< at least one token
+  int64_t max_new_tokens = 16;
+  Sampling sampling;
+  std::vector<int64_t> eos;        ///< ids that end the sequence (the model's by default)
+  bool ignore_eos = false;
+};
+
+enum class Finish { None, Length, Stop, Cancelled, Failed };
+
+/// One event of a request's stream. token is -1 in an event that only ends the stream.
+struct Event {
+  int32_t token = -1;
+  Finish finish = Finish::None;
+  std::string reason;              ///< Failed: RankLost, ...
+};
+
+struct Statistics {
+  int64_t running = 0, waiting = 0, finished = 0, failed = 0, rejected = 0;
+  int64_t prompt_tokens = 0, generation_tokens = 0, steps = 0;
+  int64_t kv_blocks = 0, kv_blocks_used = 0;
+};
+
+/// Thread-safe front of the scheduler on rank 0.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+  /// Queues a request. `on_event` is called from the engine's thread, in order, the last time with finish != None; it must not block.
+  /// Throws Error{Request, "InvalidRequest"} for ids outside the vocabulary or prompts that are too long, Error{Request, "QueueFull"} when
+  /// maxQueue requests wait, Error{RankLost} after a failure.
+  virtual void submit(Request, std::function<void(const Event&)> on_event) = 0;
+  /// Ends a request within a step; its stream ends with Finish::Cancelled. Unknown ids are ignored.
+  virtual void cancel(const std::string& id) = 0;
+  virtual Statistics statistics() const = 0;
+  /// Fails all open requests with `reason`; later submits throw Error{RankLost}.
+  virtual void fail(const std::string& reason) = 0;
+  /// Steps done so far, for liveness.
+  virtual int64_t steps() const = 0;
+};
+
+/// Bytes that a rank holds, allocator figures of our own arenas.
+struct RankMemory { int rank = 0; int64_t weights = 0, kv = 0, activations = 0, communicator = 0, runtime = 0; };
+
+}  // namespace pm::engine

@@ -1,0 +1,158 @@
+// A model as a policy and a checkpoint describe it together: topology, options and, for each parameter, where its bytes are.
+// No torch here: `inspect` and the planner's facts come from it; worker/layers builds modules from it.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/cuts.h"
+#include "planner/facts.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/policy/roles.h"
+
+namespace pm::policy {
+
+/// How several logical matrices lie in one stored tensor. Concat: whole parts after each other along the output dimension.
+/// PerHead: for each head its q, k, v rows. Grouped: for each kv group its q heads, then one k, then one v.
+enum class Fused : uint8_t { None, Concat, PerHead, Grouped };
+
+/// One parameter of the model: what it is, its logical shape, and the tensor of the checkpoint that holds it.
+struct Param {
+  Role role = Role::NormGain;
+  std::string path;                     ///< our own name: "decoder.layers.0.attn.query.weight"
+  std::string stack;                    ///< name of the stack, "" outside
+  int layer = -1;
+  const checkpoint::TensorInfo* tensor = nullptr;   ///< owned by the Checkpoint
+  std::vector<int64_t> shape;           ///< logical and whole: [out, in] for matrices whatever the storage order
+  bool in_out = false;                  ///< stored as [in, out] (Conv1D)
+  Fused fused = Fused::None;
+  int part = 0, parts = 1;              ///< which of the fused matrices (q=0, k=1, v=2)
+  int64_t units = 1;                    ///< along the cut dimension: heads, kv heads, ffn columns, vocabulary rows
+  int64_t group = 1;                    ///< Grouped only: q heads per kv head
+  DType dtype = DType::F32;             ///< to be held in when the plan's precision does not say otherwise
+  bool keep = false;                    ///< dtype stands whatever the plan's precision
+  std::string shares;                   ///< path of an earlier parameter whose storage this one is; empty: its own
+};
+
+struct Linear { Param weight; std::optional<Param> bias; };
+
+enum class NormKind : uint8_t { Layer, Rms };
+struct Norm { NormKind kind = NormKind::Layer; double eps = 1e-5; std::optional<Param> gain, bias; };
+
+enum class Mask : uint8_t { Full, Causal };
+enum class RotaryStyle : uint8_t { Half, Interleaved };
+struct Rotary { RotaryStyle style = RotaryStyle::Half; int64_t dims = 0; double theta = 10000; nlohmann::json scaling; };
+struct BucketBias { Param table; int64_t buckets = 32, far = 128; bool bidirectional = true; };
+
+struct Attention {
+  std::optional<Norm> norm;             ///< before (pre) or after the residual sum (post), as the layer's order says
+  Mask mask = Mask::Full;
+  double scale = 1;                     ///< of q.k
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t window = 0;                   ///< 0: none; else a token sees itself and window-1 before it
+  std::string source;                   ///< cross-attention: the stack it attends to
+  bool alibi = false;
+  std::optional<Rotary> rotary;
+  std::optional<BucketBias> bucket_bias; ///< of this layer, or of the layer that shares its table
+  Linear query, key, value, out;
+};
+
+struct Mlp {
+  std::optional<Norm> norm;
+  std::string activation = "gelu";      ///< gelu, gelu_new, relu, silu, quick_gelu, tanh
+  int64_t width = 0;                    ///< columns
+  Linear up, down;
+  std::optional<Linear> gate;
+};
+
+/// Post: x = norm(x + f(x)). Pre: x = x + f(norm(x)). Parallel: x = x + attn(norm(x)) + mlp(norm'(x)).
+enum class Order : uint8_t { Pre, Post, Parallel };
+
+struct Layer {
+  Order order = Order::Pre;
+  Attention attention;
+  std::optional<Attention> cross;
+  Mlp mlp;
+};
+
+enum class PositionKind : uint8_t { None, Learned, Sinusoidal };
+struct IndexTable { Param table; std::string input; };
+
+struct Input {
+  std::optional<Param> token;
+  double scale = 1;
+  PositionKind position = PositionKind::None;
+  std::optional<Param> positions;
+  int64_t position_offset = 0;
+  std::vector<IndexTable> tables;
+  std::optional<Linear> projection;     ///< factorised embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, p, p])
+  std::optional<Param> class_token;
+  std::optional<Norm> norm;
+};
+
+struct Output {
+  std::optional<Norm> norm;
+  std::optional<Linear> pooler;
+  std::string pooler_activation = "tanh";
+};
+
+/// One stack of layers.
+struct Stack {
+  std::string name;                     ///< encoder, decoder, vision, text
+  int64_t hidden = 0, vocab = 0, positions = 0;
+  Input input;
+  std::vector<Layer> layers;
+  Output output;
+};
+
+/// A task head: logits over the vocabulary, or classes.
+struct Head {
+  std::string name, stack;              ///< stack it reads
+  std::string pool;                     ///< "", last, first, pooler
+  std::optional<Linear> dense;
+  std::string activation;
+  std::optional<Norm> norm;
+  double scale_input = 1;
+  std::optional<Linear> logits, classes;
+};
+
+struct Model {
+  std::string model_type, architecture, task;
+  std::vector<Stack> stacks;
+  std::vector<Head> heads;
+  std::vector<std::string> not_loaded;  ///< tensors of other heads and those that the policy ignores: reported
+  std::vector<int64_t> eos;             ///< from generation_config.json or config.json
+  Facts facts;                          ///< exact: sum over params whose `shares` is empty
+
+  /// Every parameter in a fixed order; the pointers live as long as the model.
+  std::vector<const Param*> params() const;
+  const Stack* stack(std::string_view name) const;
+};
+
+/// Resolves the built-in (or given) policy of config.json's model_type against the checkpoint. Each tensor of the checkpoint is read
+/// by a role, known to another head, or ignored, and each role is filled; else Error{Model, "ModelUnreadable"} lists the names.
+/// Errors: UnknownArchitecture (no policy for this model_type, or no such class), UnsupportedPolicy (the policy file is wrong: file
+/// and line), ModelUnreadable. `policy_file` empty: built-in.
+Model resolve(const checkpoint::Checkpoint&, const std::filesystem::path& policy_file = {});
+
+/// One rectangular piece of a stored tensor viewed as [rows, cols], in units of elements.
+struct Piece { int64_t row = 0, rows = 0, col = 0, cols = 0; };
+
+/// The pieces of the stored tensor that hold `range` units of the parameter, in the order in which they make the local logical
+/// tensor when laid along its cut dimension (for in_out storage: along the stored dimension that is the logical one, i.e. transpose
+/// after laying out). 1-D tensors are [1, n] with pieces cutting columns; tensors of more than two dimensions are [dim 0, rest].
+std::vector<Piece> pieces(const Param&, Range range);
+/// The local logical shape of the parameter for `range`.
+std::vector<int64_t> local_shape(const Param&, Range range);
+/// The range of units of the parameter that `rank` holds under `cuts`.
+Range range_of(const Param&, const Cuts& cuts, int rank);
+
+/// Rows of `families`.
+struct Family { std::string model_type, topology; std::vector<std::string> architectures, tasks; bool runs = false; };
+std::vector<Family> families();
+
+}  // namespace pm::policy
