@@ -1,0 +1,60 @@
+// The status board: one cache-line-aligned block of atomics per rank in shared memory, written by the rank, read by the launcher
+// and its ops port without asking anybody. Heartbeats come from a thread of their own, so that a stopped process falls silent.
+#pragma once
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace pm::comm {
+
+enum class RankState : uint32_t { Starting, Loading, Ready, Draining, Failed };
+
+/// All-zero is a valid fresh block.
+struct alignas(64) RankStatus {
+  std::atomic<uint32_t> state{0};            ///< RankState
+  std::atomic<int32_t> pid{0};
+  std::atomic<int64_t> heartbeat_ns{0};      ///< steady_clock (CLOCK_MONOTONIC, the same for all processes of a host)
+  std::atomic<int64_t> load_bytes{0}, load_total{0};
+  std::atomic<int64_t> steps{0};             ///< engine steps this rank has done
+  std::atomic<int64_t> open_requests{0};     ///< rank 0 only
+  std::array<std::atomic<int64_t>, 5> measured{};   ///< bytes: weights, kv, activations, communicator, runtime
+  std::atomic<int64_t> load_seconds_milli{0};
+  std::atomic<uint32_t> failed{0};           ///< set after reason and message are written
+  int32_t exit_code = 0;
+  char reason[64] = {};
+  char message[512] = {};
+};
+
+class StatusBoard {
+ public:
+  /// Blocks of n ranks in the memory of this process (tests, single-process serve).
+  static std::shared_ptr<StatusBoard> in_process(int n);
+  /// The launcher's side: creates /dev/shm/<segment>.status for n ranks, removing a stale one.
+  static std::shared_ptr<StatusBoard> create(const std::string& segment, int n);
+  /// A rank's side.
+  static std::shared_ptr<StatusBoard> open(const std::string& segment, int n);
+  virtual ~StatusBoard() = default;
+  virtual int size() const = 0;
+  virtual RankStatus& rank(int r) = 0;
+
+  /// Records why `r` fails; the first reason stays. Truncates.
+  void fail(int r, const std::string& reason, const std::string& message, int exit_code);
+};
+
+/// Touches heartbeat_ns of one rank every 200 ms from its own thread until destroyed.
+class Heartbeat {
+ public:
+  Heartbeat(std::shared_ptr<StatusBoard> board, int rank);
+  ~Heartbeat();
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pm::comm
