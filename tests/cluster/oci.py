@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Write an OCI image archive that `ctr images import` takes, with no registry and no builder.
+
+oci.py NAME OUT.tar --layer DIR_OR_TAR ... [--entrypoint JSON] [--env K=V ...] [--user U] [--workdir D]
+A directory becomes one uncompressed layer with root ownership and fixed times, so the same contents have the same
+digest; a tar is taken as is, and its digest is read from TAR.sha256 beside it when that is newer.
+oci.py --pack DIR OUT.tar only writes such a layer and its digest.
+"""
+import argparse
+import hashlib
+import io
+import json
+import os
+import platform
+import sys
+import tarfile
+import tempfile
+
+INDEX = "application/vnd.oci.image."
+MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class Digesting:
+    """A file for writing that knows the sha256 of what went through it, so that a layer is read only once."""
+
+    def __init__(self, path):
+        self.file = open(path, "wb")
+        self.sha = hashlib.sha256()
+
+    def write(self, data):
+        self.sha.update(data)
+        return self.file.write(data)
+
+
+def pack(directory, out):
+    """Write `directory` as a layer and its digest beside it; the digest is returned."""
+
+    def clean(info):
+        info.uid = info.gid = 0
+        info.uname = info.gname = ""
+        info.mtime = 0
+        return info
+
+    sink = Digesting(out)
+    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT, bufsize=1 << 20) as tar:
+        tar.copybufsize = 1 << 20
+        for name in sorted(os.listdir(directory)):
+            tar.add(os.path.join(directory, name), name, filter=clean)
+    sink.file.close()
+    with open(out + ".sha256", "w") as f:
+        f.write(sink.sha.hexdigest())
+    return sink.sha.hexdigest()
+
+
+def digest(path):
+    """The sha256 of a layer, remembered beside it."""
+    note = path + ".sha256"
+    if os.path.exists(note) and os.path.getmtime(note) >= os.path.getmtime(path):
+        return open(note).read()
+    sha = hashlib.sha256()
+    with open(path, "rb") as f:
+        while block := f.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()
+
+
+def write_image(a):
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(a.out))) as tmp, \
+            tarfile.open(a.out, "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.copybufsize = 1 << 20
+
+        def put(name, data):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+
+        def blob(value, media):
+            data = json.dumps(value, sort_keys=True).encode()
+            sha = hashlib.sha256(data).hexdigest()
+            put("blobs/sha256/" + sha, data)
+            return {"mediaType": INDEX + media, "digest": "sha256:" + sha, "size": len(data)}
+
+        layers = []
+        for i, path in enumerate(a.layer):
+            sha = None
+            if os.path.isdir(path):
+                path, source = os.path.join(tmp, f"{i}.tar"), path
+                sha = pack(source, path)
+            sha = sha or digest(path)
+            tar.add(path, "blobs/sha256/" + sha)
+            layers.append({"mediaType": INDEX + "layer.v1.tar", "digest": "sha256:" + sha, "size": os.path.getsize(path)})
+        config = {"Entrypoint": json.loads(a.entrypoint) or None, "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"] + a.env,
+                  "User": a.user, "WorkingDir": a.workdir}
+        machine = platform.machine()
+        image = blob({"architecture": MACHINES.get(machine, machine), "os": "linux",
+                      "config": {k: v for k, v in config.items() if v},
+                      "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]}}, "config.v1+json")
+        manifest = blob({"schemaVersion": 2, "mediaType": INDEX + "manifest.v1+json", "config": image, "layers": layers},
+                        "manifest.v1+json")
+        manifest["annotations"] = {"io.containerd.image.name": a.name}
+        put("index.json", json.dumps({"schemaVersion": 2, "manifests": [manifest]}).encode())
+        put("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
+
+
+def main():
+    if sys.argv[1:2] == ["--pack"]:
+        pack(*sys.argv[2:4])
+        return
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("name")
+    p.add_argument("out")
+    p.add_argument("--layer", action="append", default=[])
+    p.add_argument("--entrypoint", default="[]")
+    p.add_argument("--env", action="append", default=[])
+    p.add_argument("--user", default="")
+    p.add_argument("--workdir", default="")
+    write_image(p.parse_args())
+
+
+main()
