@@ -17,6 +17,7 @@ struct Sampling {
   int64_t top_k = 0;               ///< 0: off
   double top_p = 1;                ///< 1: off
   uint64_t seed = 0;
+  bool operator==(const Sampling&) const = default;
 };
 
 struct Request {

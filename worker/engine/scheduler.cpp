@@ -1,0 +1,263 @@
+// See scheduler.h.
+#include "worker/engine/scheduler.h"
+
+#include <algorithm>
+
+#include "worker/base/error.h"
+#include "worker/ops/attention.h"
+#include "worker/base/log.h"
+
+namespace pm::engine {
+
+namespace {
+constexpr auto idle_beat = std::chrono::seconds(1);   // followers hear an empty step at least this often
+}
+
+int64_t blocks_for(int64_t tokens) { return (tokens + ops::block_tokens - 1) / ops::block_tokens; }
+
+Scheduler::Scheduler(Rank& rank, std::vector<std::shared_ptr<comm::Channel>> followers, Limits limits,
+                     std::function<void(int64_t, int64_t)> after_step)
+    : rank_(rank), followers_(std::move(followers)), limits_(limits), after_step_(std::move(after_step)) {
+  for (int64_t i = limits_.kv_blocks; i-- > 0;) free_blocks_.push_back(static_cast<int32_t>(i));
+  for (int64_t i = limits_.max_concurrency; i-- > 0;) free_slots_.push_back(static_cast<int32_t>(i));
+  statistics_.kv_blocks = limits_.kv_blocks;
+  thread_ = std::thread([this] { loop(); });
+}
+
+Scheduler::~Scheduler() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Scheduler::submit(Request request, std::function<void(const Event&)> on_event) {
+  const auto refuse = [](const std::string& message) { throw Error(ErrorKind::Request, "InvalidRequest", message); };
+  if (request.prompt.empty()) refuse("the prompt has no tokens; at least one is needed");
+  if (request.max_new_tokens < 1) refuse("max_new_tokens is " + std::to_string(request.max_new_tokens) + "; at least 1 is needed");
+  for (int32_t id : request.prompt) {
+    if (id < 0 || id >= limits_.vocabulary) {
+      refuse("token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(limits_.vocabulary));
+    }
+  }
+  const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens;
+  const int64_t room = std::min(limits_.positions, limits_.kv_blocks * ops::block_tokens);
+  if (tokens > room) {
+    refuse("prompt of " + std::to_string(request.prompt.size()) + " tokens plus " + std::to_string(request.max_new_tokens) +
+           " new ones is " + std::to_string(tokens) + "; the longest sequence served is " + std::to_string(room));
+  }
+  auto sequence = std::make_unique<Sequence>();
+  sequence->request = std::move(request);
+  sequence->on_event = std::move(on_event);
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure_);
+    if (static_cast<int64_t>(waiting_.size()) >= limits_.max_queue) {
+      ++statistics_.rejected;
+      throw Error(ErrorKind::Request, "QueueFull", std::to_string(waiting_.size()) + " requests wait already; try again later");
+    }
+    waiting_.push_back(std::move(sequence));
+  }
+  wake_.notify_all();
+}
+
+void Scheduler::cancel(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  for (auto& sequence : waiting_) if (sequence->request.id == id) sequence->cancelled = true;
+  for (auto& sequence : running_) if (sequence->request.id == id) sequence->cancelled = true;
+  wake_.notify_all();
+}
+
+Statistics Scheduler::statistics() const {
+  std::lock_guard lock(mutex_);
+  Statistics result = statistics_;
+  result.running = static_cast<int64_t>(running_.size());
+  result.waiting = static_cast<int64_t>(waiting_.size());
+  result.kv_blocks_used = limits_.kv_blocks - static_cast<int64_t>(free_blocks_.size());
+  return result;
+}
+
+int64_t Scheduler::steps() const {
+  std::lock_guard lock(mutex_);
+  return statistics_.steps;
+}
+
+void Scheduler::fail(const std::string& reason) {
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_.empty()) failure_ = reason;
+  }
+  wake_.notify_all();
+  fail_all(reason);
+}
+
+void Scheduler::fail_all(const std::string& reason) {
+  std::vector<std::function<void(const Event&)>> streams;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& sequence : waiting_) streams.push_back(std::move(sequence->on_event));
+    for (auto& sequence : running_) streams.push_back(std::move(sequence->on_event));
+    statistics_.failed += static_cast<int64_t>(streams.size());
+    waiting_.clear();
+    for (auto& sequence : running_) sequence->on_event = nullptr;   // a step may still hold the sequences; the loop clears them
+  }
+  for (auto& stream : streams) if (stream) stream({-1, Finish::Failed, reason});
+}
+
+/// Moves waiting requests into slots, first come first served, while slots and blocks for prompt and answer are free.
+void Scheduler::admit() {
+  while (!waiting_.empty() && !free_slots_.empty()) {
+    Sequence& next = *waiting_.front();
+    const auto need = static_cast<size_t>(blocks_for(static_cast<int64_t>(next.request.prompt.size()) + next.request.max_new_tokens));
+    if (need > free_blocks_.size()) return;
+    next.slot = free_slots_.back();
+    free_slots_.pop_back();
+    next.blocks.assign(free_blocks_.rbegin(), free_blocks_.rbegin() + static_cast<std::ptrdiff_t>(need));
+    free_blocks_.resize(free_blocks_.size() - need);
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+/// One token for every sequence in decode, then prompt chunks in order of admission until the step is full.
+StepMessage Scheduler::plan_step(std::vector<Sequence*>& scheduled) {
+  StepMessage message;
+  message.step = statistics_.steps + 1;
+  message.freed = std::move(freed_);
+  freed_.clear();
+  int64_t room = limits_.step_tokens;
+  const auto add = [&](Sequence& sequence, std::vector<int32_t> tokens, int64_t count, bool sample) {
+    StepEntry entry;
+    entry.slot = sequence.slot;
+    entry.context = sequence.context;
+    entry.tokens = std::move(tokens);
+    entry.sample = sample;
+    entry.sampling = sequence.request.sampling;
+    const int64_t blocks = blocks_for(sequence.context + count);
+    for (; sequence.told_blocks < blocks; ++sequence.told_blocks) entry.blocks.push_back(sequence.blocks[static_cast<size_t>(sequence.told_blocks)]);
+    sequence.context += count;
+    room -= count;
+    message.entries.push_back(std::move(entry));
+    scheduled.push_back(&sequence);
+  };
+  for (auto& sequence : running_) {
+    if (sequence->context >= static_cast<int64_t>(sequence->request.prompt.size())) add(*sequence, {}, 1, true);
+  }
+  for (auto& sequence : running_) {
+    const auto& prompt = sequence->request.prompt;
+    const auto length = static_cast<int64_t>(prompt.size());
+    if (sequence->context >= length || room <= 0) continue;
+    const int64_t count = std::min(room, length - sequence->context);
+    const auto from = prompt.begin() + static_cast<std::ptrdiff_t>(sequence->context);
+    add(*sequence, {from, from + static_cast<std::ptrdiff_t>(count)}, count, sequence->context + count == length);
+  }
+  return message;
+}
+
+/// Gives back what a finished sequence held and ends its stream. Called with the mutex held; the event goes out by the caller.
+void Scheduler::retire(Sequence& sequence, Event event) {
+  free_blocks_.insert(free_blocks_.end(), sequence.blocks.rbegin(), sequence.blocks.rend());
+  if (sequence.slot >= 0) {
+    free_slots_.push_back(sequence.slot);
+    freed_.push_back(sequence.slot);
+  }
+  if (event.finish != Finish::Cancelled) ++statistics_.finished;
+}
+
+void Scheduler::drop_cancelled() {
+  std::vector<std::function<void(const Event&)>> streams;
+  {
+    std::lock_guard lock(mutex_);
+    const auto drop = [&](auto& sequences) {
+      for (auto& sequence : sequences) {
+        if (!sequence->cancelled) continue;
+        if (sequence->slot >= 0) retire(*sequence, {-1, Finish::Cancelled, {}});
+        if (sequence->on_event) streams.push_back(std::move(sequence->on_event));
+        sequence.reset();
+      }
+      std::erase_if(sequences, [](const auto& sequence) { return !sequence; });
+    };
+    drop(waiting_);
+    drop(running_);
+  }
+  for (auto& stream : streams) stream({-1, Finish::Cancelled, {}});
+}
+
+void Scheduler::deliver(const std::vector<Sequence*>& scheduled, const StepMessage& message, const std::vector<int32_t>& ids) {
+  std::vector<std::pair<std::function<void(const Event&)>, Event>> events;
+  {
+    std::lock_guard lock(mutex_);
+    size_t next = 0;
+    for (size_t i = 0; i < scheduled.size(); ++i) {
+      Sequence& sequence = *scheduled[i];
+      const Request& request = sequence.request;
+      if (!message.entries[i].sample) continue;
+      const int32_t token = ids[next++];
+      if (sequence.generated == 0) statistics_.prompt_tokens += static_cast<int64_t>(request.prompt.size());
+      ++statistics_.generation_tokens;
+      ++sequence.generated;
+      Event event{token, Finish::None, {}};
+      const bool stop = !request.ignore_eos && std::find(request.eos.begin(), request.eos.end(), token) != request.eos.end();
+      if (stop) event.finish = Finish::Stop;
+      else if (sequence.generated == request.max_new_tokens) event.finish = Finish::Length;
+      if (event.finish != Finish::None) retire(sequence, event);
+      events.emplace_back(sequence.on_event, event);
+      if (event.finish != Finish::None) sequence.slot = -2;   // marks it for removal
+    }
+    std::erase_if(running_, [](const auto& sequence) { return sequence->slot == -2; });
+  }
+  for (auto& [stream, event] : events) if (stream) stream(event);
+}
+
+void Scheduler::run_step() {
+  std::vector<Sequence*> scheduled;
+  StepMessage message;
+  {
+    std::lock_guard lock(mutex_);
+    admit();
+    message = plan_step(scheduled);
+    ++statistics_.steps;
+  }
+  if (!followers_.empty()) {
+    const std::vector<uint8_t> bytes = encode(message);
+    for (auto& follower : followers_) follower->send(bytes);
+  }
+  const StepResult result = rank_.run(message);
+  deliver(scheduled, message, result.ids);
+  int64_t open = 0;
+  {
+    std::lock_guard lock(mutex_);
+    open = static_cast<int64_t>(running_.size() + waiting_.size());
+  }
+  if (after_step_) after_step_(message.step, open);
+}
+
+void Scheduler::loop() {
+  try {
+    for (;;) {
+      drop_cancelled();
+      {
+        std::unique_lock lock(mutex_);
+        wake_.wait_for(lock, idle_beat, [&] { return stopping_ || !failure_.empty() || !waiting_.empty() || !running_.empty(); });
+        if (stopping_ || !failure_.empty()) break;
+      }
+      run_step();
+    }
+    StepMessage last;
+    last.stop = true;
+    for (auto& follower : followers_) follower->send(encode(last));
+  } catch (const std::exception& error) {
+    LOG(ERROR) << "the engine stops: " << error.what();
+    fail(error.what());
+  }
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& sequence : waiting_) sequence->cancelled = true;
+    for (auto& sequence : running_) sequence->cancelled = true;
+  }
+  drop_cancelled();
+}
+
+}  // namespace pm::engine

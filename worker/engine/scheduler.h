@@ -1,0 +1,79 @@
+// Rank 0's scheduler: admits requests while KV blocks last, mixes prefill chunks and decode tokens in one step, delivers tokens.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "worker/comm/channel.h"
+#include "worker/engine/rank.h"
+#include "worker/engine/request.h"
+
+namespace pm::engine {
+
+struct Limits {
+  int64_t vocabulary = 0, positions = 0;   ///< of the model
+  int64_t kv_blocks = 0;
+  int64_t max_concurrency = 64, max_queue = 256;
+  int64_t step_tokens = 512;               ///< of one step: longer prompts enter in chunks
+};
+
+/// Blocks that `tokens` tokens need.
+int64_t blocks_for(int64_t tokens);
+
+class Scheduler final : public Engine {
+ public:
+  /// Owns the thread that steps `rank` and feeds `followers`. `after_step` gets the step's number and the number of open requests.
+  Scheduler(Rank& rank, std::vector<std::shared_ptr<comm::Channel>> followers, Limits,
+            std::function<void(int64_t step, int64_t open)> after_step = {});
+  /// Ends open requests as cancelled, tells the followers to stop, joins.
+  ~Scheduler() override;
+
+  void submit(Request, std::function<void(const Event&)>) override;
+  void cancel(const std::string& id) override;
+  Statistics statistics() const override;
+  void fail(const std::string& reason) override;
+  int64_t steps() const override;
+
+ private:
+  struct Sequence {
+    Request request;
+    std::function<void(const Event&)> on_event;
+    int32_t slot = -1;
+    std::vector<int32_t> blocks;           ///< reserved at admission for prompt and answer together
+    int64_t told_blocks = 0, context = 0, generated = 0;
+    bool cancelled = false;
+  };
+  using Open = std::vector<std::unique_ptr<Sequence>>;
+
+  void loop();
+  void admit();
+  StepMessage plan_step(std::vector<Sequence*>& scheduled);
+  void deliver(const std::vector<Sequence*>& scheduled, const StepMessage&, const std::vector<int32_t>& ids);
+  void retire(Sequence&, Event);
+  void drop_cancelled();
+  void run_step();
+  void fail_all(const std::string& reason);
+
+  Rank& rank_;
+  std::vector<std::shared_ptr<comm::Channel>> followers_;
+  const Limits limits_;
+  std::function<void(int64_t, int64_t)> after_step_;
+
+  mutable std::mutex mutex_;               ///< guards all below; not held while a step runs or an event is delivered
+  std::condition_variable wake_;
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  Open running_;
+  std::vector<int32_t> free_blocks_, free_slots_, freed_;
+  Statistics statistics_;
+  std::string failure_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace pm::engine

@@ -1,0 +1,37 @@
+// The step message: all that a rank has to know to do one step. Rank 0 makes it, the channel carries it, every rank obeys it.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "worker/engine/request.h"
+
+namespace pm::engine {
+
+/// One sequence's share of a step.
+struct StepEntry {
+  int32_t slot = 0;
+  int64_t sequence = 0;               ///< which sequence of its request: the sampler's second counter
+  int64_t context = 0;                ///< tokens that the cache holds already
+  std::vector<int32_t> tokens;        ///< explicit ids; empty: the id sampled for this slot last (carry)
+  std::vector<int32_t> positions;     ///< explicit positions; empty: context, context + 1, ...
+  std::vector<int32_t> blocks;        ///< KV blocks appended to the slot's table before the step
+  bool sample = false;                ///< an id is wanted after the last token
+  Sampling sampling;
+  bool operator==(const StepEntry&) const = default;
+};
+
+struct StepMessage {
+  int64_t step = 0;
+  bool stop = false;                  ///< the rank leaves after this message
+  bool hidden_states = false, attentions = false, all_logits = false;   ///< what a plain forward asks to see
+  std::vector<int32_t> freed;         ///< slots whose tables are dropped before the step
+  std::vector<StepEntry> entries;
+  bool operator==(const StepMessage&) const = default;
+};
+
+std::vector<uint8_t> encode(const StepMessage&);
+/// Throws std::invalid_argument for bytes that encode() cannot have written.
+StepMessage decode(std::span<const uint8_t>);
+
+}  // namespace pm::engine

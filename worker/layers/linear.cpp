@@ -1,0 +1,81 @@
+// See layers.h: column- and row-cut linears, norms, token embedding.
+#include <ATen/ATen.h>
+
+#include "worker/layers/layers.h"
+#include "worker/ops/linear.h"
+
+namespace pm::layers {
+
+Norm::Norm(const policy::Norm& norm, Loader& loader) : kind_(norm.kind), eps_(norm.eps) {
+  if (norm.gain) gain_ = loader.load(*norm.gain);
+  if (norm.bias) bias_ = loader.load(*norm.bias);
+}
+
+at::Tensor Norm::operator()(const at::Tensor& x) const {
+  const at::Tensor gain = gain_.defined() ? gain_.to(at::kFloat) : gain_, bias = bias_.defined() ? bias_.to(at::kFloat) : bias_;
+  if (kind_ == policy::NormKind::Layer) return at::layer_norm(x, {x.size(-1)}, gain, bias, eps_);
+  at::Tensor y = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + eps_);
+  return gain.defined() ? y.mul_(gain) : y;
+}
+
+TokenEmbedding::TokenEmbedding(const policy::Param& table, Loader& loader) : table_(loader.load(table)), rows_(loader.range(table)) {}
+
+at::Tensor TokenEmbedding::operator()(const at::Tensor& tokens, comm::Communicator& comm) const {
+  if (comm.size() == 1) return at::index_select(table_, 0, tokens).to(at::kFloat);
+  const at::Tensor mine = at::logical_and(tokens >= rows_.begin, tokens < rows_.end);
+  at::Tensor x = at::zeros({tokens.size(0), table_.size(1)}, at::kFloat);
+  const at::Tensor where = mine.nonzero().squeeze(1);
+  if (where.numel() > 0) x.index_copy_(0, where, at::index_select(table_, 0, at::index_select(tokens, 0, where) - rows_.begin).to(at::kFloat));
+  comm.all_reduce(x);
+  return x;
+}
+
+ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& loader) {
+  std::vector<const policy::Param*> weights, biases;
+  for (const policy::Linear* linear : linears) {
+    weights.push_back(&linear->weight);
+    if (linear->bias) biases.push_back(&*linear->bias);
+  }
+  weight_ = loader.load_rows(weights);
+  if (biases.size() == linears.size()) {
+    bias_ = loader.load_rows(biases);
+  } else if (!biases.empty()) {   // only some have a bias (q and v of DeBERTa): zeros for the others
+    bias_ = at::zeros({weight_.size(0)}, weight_.scalar_type());
+    int64_t row = 0;
+    for (const policy::Linear* linear : linears) {
+      const int64_t rows = policy::local_shape(linear->weight, loader.range(linear->weight))[0];
+      if (linear->bias) bias_.narrow(0, row, rows).copy_(loader.load(*linear->bias));
+      row += rows;
+    }
+  }
+}
+
+at::Tensor ColumnLinear::operator()(const at::Tensor& x) const { return ops::linear(x, weight_, bias_); }
+
+RowLinear::RowLinear(const policy::Linear& linear, Loader& loader) : weight_(loader.load(linear.weight)) {
+  if (linear.bias) bias_ = loader.load(*linear.bias);
+}
+
+at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm) const {
+  if (comm.size() == 1) return ops::linear(x, weight_, bias_);
+  at::Tensor y = ops::linear(x, weight_);
+  comm.all_reduce(y);
+  return bias_.defined() ? y.add_(bias_) : y;
+}
+
+LogitsHead::LogitsHead(const policy::Head& head, Loader& loader)
+    : scale_(head.scale_input), weight_(loader.load(head.logits->weight)), rows_(loader.range(head.logits->weight)) {
+  if (head.logits->bias) bias_ = loader.load(*head.logits->bias);
+  for (int rank = 0; rank < loader.cuts().ranks(); ++rank) columns_.push_back(policy::range_of(head.logits->weight, loader.cuts(), rank).size());
+}
+
+at::Tensor LogitsHead::local(const at::Tensor& x) const { return ops::linear(scale_ == 1 ? x : x * scale_, weight_, bias_); }
+
+at::Tensor LogitsHead::gathered(const at::Tensor& x, comm::Communicator& comm) const {
+  const at::Tensor part = local(x);
+  if (comm.size() == 1) return part;
+  at::Tensor columns = comm.gatherv(part.t().contiguous(), columns_, 0);
+  return comm.rank() == 0 ? columns.t() : at::Tensor();
+}
+
+}  // namespace pm::layers

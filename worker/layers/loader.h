@@ -1,0 +1,53 @@
+// Brings a rank's own bytes of a checkpoint into memory: never a whole tensor that the role table cuts, never more staging than 8 MiB.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "planner/cuts.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/ops/arena.h"
+#include "worker/policy/model.h"
+
+namespace pm::layers {
+
+/// The ATen type of a checkpoint type.
+at::ScalarType scalar_type(DType);
+
+/// Loads parameters for one rank. Not thread-safe; ranks load in parallel, each with its own loader.
+class Loader {
+ public:
+  /// `precision`: what parameters without `keep` are held in. `progress` gets the bytes read so far, after each block.
+  Loader(const checkpoint::Checkpoint&, const Cuts&, int rank, DType precision, std::function<void(int64_t)> progress = {});
+
+  int rank() const { return rank_; }
+  const Cuts& cuts() const { return cuts_; }
+  /// The units of `param` that this rank holds.
+  Range range(const policy::Param&) const;
+  /// The local logical tensor of `param` in its resident layout; parameters that share storage get the same tensor.
+  at::Tensor load(const policy::Param&);
+  /// Several matrices (or biases) below each other in one tensor [sum of local rows, in], so that one GEMM serves all (q, k, v).
+  at::Tensor load_rows(std::span<const policy::Param* const>);
+  /// Bytes that the weights occupy.
+  int64_t resident_bytes() const { return arena_.bytes(); }
+  /// Bytes read from files.
+  int64_t read_bytes() const { return read_bytes_; }
+
+ private:
+  void fill(const policy::Param&, at::Tensor target);
+  const checkpoint::Checkpoint& checkpoint_;
+  const Cuts& cuts_;
+  int rank_;
+  DType precision_;
+  std::function<void(int64_t)> progress_;
+  ops::Arena arena_;
+  std::map<std::string, at::Tensor> loaded_;
+  std::vector<std::byte> staging_;
+  int64_t read_bytes_ = 0;
+};
+
+}  // namespace pm::layers

@@ -1,0 +1,97 @@
+// See arena.h.
+#include "worker/ops/arena.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <new>
+#include <vector>
+
+namespace pm::ops {
+
+namespace {
+constexpr int64_t alignment = 64;
+constexpr int64_t chunk_bytes = int64_t{32} << 20;  // untouched pages of a chunk cost nothing
+}  // namespace
+
+struct Arena::Pages {
+  struct Chunk { char* base; int64_t size, used; };
+  std::mutex mutex;
+  std::vector<Chunk> chunks;
+  int64_t bytes = 0;
+  ~Pages() {
+    for (auto& chunk : chunks) munmap(chunk.base, static_cast<size_t>(chunk.size));
+  }
+  char* take(int64_t size) {
+    std::lock_guard lock(mutex);
+    size = (size + alignment - 1) / alignment * alignment;
+    if (chunks.empty() || chunks.back().size - chunks.back().used < size) {
+      const int64_t room = std::max(size, chunk_bytes);
+      void* base = mmap(nullptr, static_cast<size_t>(room), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (base == MAP_FAILED) throw std::bad_alloc();
+      madvise(base, static_cast<size_t>(room), MADV_HUGEPAGE);
+      chunks.push_back({static_cast<char*>(base), room, 0});
+    }
+    char* result = chunks.back().base + chunks.back().used;
+    chunks.back().used += size;
+    bytes += size;
+    return result;
+  }
+};
+
+Arena::Arena() : pages_(std::make_shared<Pages>()) {}
+
+at::Tensor Arena::allocate(at::IntArrayRef shape, at::ScalarType type) {
+  int64_t elements = 1;
+  for (int64_t extent : shape) elements *= extent;
+  const int64_t bytes = elements * static_cast<int64_t>(c10::elementSize(type));
+  if (bytes == 0) return at::empty(shape, type);
+  char* data = pages_->take(bytes);
+  return at::from_blob(data, shape, [pages = pages_](void*) {}, at::TensorOptions(type));
+}
+
+int64_t Arena::bytes() const {
+  std::lock_guard lock(pages_->mutex);
+  return pages_->bytes;
+}
+
+namespace {
+
+std::atomic<int64_t> live{0}, peak{0};
+
+struct Counting final : c10::Allocator {
+  struct Block { void* data; int64_t bytes; };
+  static void release(void* context) {
+    auto* block = static_cast<Block*>(context);
+    live.fetch_sub(block->bytes, std::memory_order_relaxed);
+    c10::free_cpu(block->data);
+    delete block;
+  }
+  at::DataPtr allocate(size_t bytes) override {
+    const auto device = at::Device(at::DeviceType::CPU);
+    if (bytes == 0) return {nullptr, device};
+    auto block = std::make_unique<Block>(Block{c10::alloc_cpu(bytes), static_cast<int64_t>(bytes)});
+    const int64_t now = live.fetch_add(block->bytes, std::memory_order_relaxed) + block->bytes;
+    int64_t seen = peak.load(std::memory_order_relaxed);
+    while (seen < now && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {}
+    void* data = block->data;
+    return {data, block.release(), &release, device};
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+};
+
+}  // namespace
+
+void count_allocations() {
+  static Counting allocator;  // ATen keeps the pointer for the life of the process
+  c10::SetCPUAllocator(&allocator, /*priority=*/100);
+}
+int64_t allocated_bytes() { return live.load(std::memory_order_relaxed); }
+int64_t peak_bytes() { return peak.load(std::memory_order_relaxed); }
+void reset_peak() { peak.store(live.load()); }
+
+}  // namespace pm::ops

@@ -1,0 +1,31 @@
+// Memory whose size we account for: weights and KV blocks come from an Arena, everything else on the CPU from a counting allocator.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace pm::ops {
+
+/// Hands out tensors from anonymous pages and never gives single ones back; all pages go when the last tensor has gone.
+class Arena {
+ public:
+  Arena();
+  /// An uninitialised contiguous tensor, aligned to 64 bytes. Throws std::bad_alloc when the system has no pages.
+  at::Tensor allocate(at::IntArrayRef shape, at::ScalarType type);
+  /// Bytes handed out, alignment included.
+  int64_t bytes() const;
+
+ private:
+  struct Pages;
+  std::shared_ptr<Pages> pages_;
+};
+
+/// Makes ATen's CPU allocator count. Call once, before the first tensor.
+void count_allocations();
+/// Bytes of live ATen allocations of this process, and their high-water mark since reset_peak().
+int64_t allocated_bytes();
+int64_t peak_bytes();
+void reset_peak();
+
+}  // namespace pm::ops

@@ -1,0 +1,58 @@
+// See executor.h: tensor parallelism.
+#include <ATen/ATen.h>
+
+#include "worker/base/error.h"
+#include "worker/models/decoder.h"
+#include "worker/parallel/executor.h"
+
+namespace pm::parallel {
+
+namespace {
+
+class TensorExecutor final : public Executor {
+ public:
+  explicit TensorExecutor(const Shard& shard)
+      : comm_(shard.communicator),
+        loader_(*shard.checkpoint, *shard.cuts, comm_->rank(), shard.precision, shard.progress),
+        decoder_(*shard.model, loader_),
+        cache_(shard.model->stacks[0], loader_, shard.kv_blocks, shard.precision) {}
+
+  at::Tensor forward(const layers::Batch& batch) override { return decoder_.forward(batch, cache_, *comm_); }
+
+  bool has_logits() const override { return decoder_.logits() != nullptr; }
+
+  Tokens greedy(const at::Tensor& hidden) override {
+    const layers::LogitsHead& head = *decoder_.logits();
+    auto [value, index] = at::max(head.local(hidden), 1);
+    if (comm_->size() == 1) return index;
+    const at::Tensor mine = at::stack({value.to(at::kDouble), (index + head.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]
+    const std::vector<int64_t> ones(static_cast<size_t>(comm_->size()), 1);
+    const at::Tensor all = comm_->gatherv(mine.contiguous(), ones, 0);                                                  // [ranks, 2, rows]
+    if (comm_->rank() != 0) return {};
+    at::Tensor best = all[0][0].clone(), token = all[0][1].clone();
+    for (int64_t rank = 1; rank < all.size(0); ++rank) {
+      const at::Tensor better = all[rank][0] > best;
+      best = at::where(better, all[rank][0], best);
+      token = at::where(better, all[rank][1], token);
+    }
+    return token.to(at::kLong);
+  }
+
+  at::Tensor logits(const at::Tensor& hidden) override { return decoder_.logits()->gathered(hidden, *comm_); }
+
+  comm::Communicator& communicator() override { return *comm_; }
+  int64_t weight_bytes() const override { return loader_.resident_bytes(); }
+  int64_t kv_bytes() const override { return cache_.bytes(); }
+
+ private:
+  std::shared_ptr<comm::Communicator> comm_;
+  layers::Loader loader_;
+  models::Decoder decoder_;
+  layers::KvCache cache_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> tensor_executor(const Shard& shard) { return std::make_unique<TensorExecutor>(shard); }
+
+}  // namespace pm::parallel
