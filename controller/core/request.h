@@ -1,5 +1,6 @@
 // A request to the API server as a value: built by pure code, sent by controller/client, compared by tests.
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -37,6 +38,7 @@ struct Request {
   Json body;
   std::string field_manager = "parallelmodel-controller";
   bool force = false;                       ///< Apply only
+  std::map<std::string, std::string> query; ///< further parameters: labelSelector, fieldSelector, limit, continue, watch, ...
   bool operator==(const Request&) const = default;
 };
 
@@ -54,7 +56,13 @@ struct ApiError {
 /// The object of a successful call, or the error.
 using Response = std::variant<Json, ApiError>;
 
+bool failed(const Response&);
+/// The object; throws std::bad_variant_access on an error: ask failed() first.
+const Json& object_of(const Response&);
+const ApiError& error_of(const Response&);
+
 /// "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/name/status?fieldManager=..", every part percent-encoded.
+/// Throws std::invalid_argument when the request names no object where its verb needs one.
 std::string path_of(const Request&);
 
 }  // namespace pm::k8s

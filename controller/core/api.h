@@ -1,0 +1,30 @@
+// The two ways to talk to an API server, as interfaces: controller/client implements them, tests fake them.
+#pragma once
+#include <functional>
+#include <optional>
+#include <stop_token>
+
+#include "controller/core/request.h"
+#include "controller/core/watch_decoder.h"
+
+namespace pm::k8s {
+
+/// Sends one request and waits for its answer.
+class Api {
+ public:
+  virtual ~Api() = default;
+  /// Blocks for at most the client's deadline. Thread-safe. Never throws for what the server or the network does: that is an
+  /// ApiError; code 0 means that no answer came and a write may or may not have happened.
+  virtual Response send(const Request&) = 0;
+};
+
+/// Follows a collection.
+class WatchApi {
+ public:
+  virtual ~WatchApi() = default;
+  /// Runs one watch (a List request whose query has watch=1) on the calling thread and hands every event to `sink` until the
+  /// stream ends, `sink` returns false, or `stop` is requested. Returns the error, or nothing after a clean end.
+  virtual std::optional<ApiError> watch(const Request&, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) = 0;
+};
+
+}  // namespace pm::k8s
