@@ -81,16 +81,25 @@ report() { # begin: the stages and their seconds in one line
     sed "s/^/cluster $(basename "$dir") up,/" >&2
 }
 
-load() { # archive...
-  local archive node
+load() { # archive...: into all running nodes at once
+  local archive node job jobs=()
   main_pid > /dev/null
+  for node in $(nodes | sed s/^/node/); do
+    powered "$node" || { echo "$node is off: start it before loading images" >&2; return 1; }
+  done
   for archive; do
     archive=$(readlink -e "$archive") || { echo "no such image archive: $archive" >&2; return 1; }
-    for node in $(nodes | sed s/^/node/); do
-      powered "$node" || { echo "$node is off: start it before loading images" >&2; return 1; }
-      enter "$node" ctr -a $sock -n k8s.io images import "$archive" > /dev/null
-    done
+    for node in $(nodes | sed s/^/node/); do load_node "$node" "$archive" & jobs+=($!); done
+    for job in "${jobs[@]}"; do wait "$job"; done
+    jobs=()
   done
+}
+
+load_node() { # node archive: only the layers that the node does not have; all of them should one vanish meanwhile
+  local images="ctr -a $sock -n k8s.io"
+  # shellcheck disable=SC2086
+  enter "$1" $images content ls --quiet | python3 "$here/oci.py" --without "$2" | enter "$1" $images images import - > /dev/null 2>&1 ||
+    enter "$1" $images images import "$2" > /dev/null
 }
 
 exec_in() { # command...: network of the control plane, DNS of the cluster, files of the machine

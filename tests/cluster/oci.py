@@ -5,6 +5,7 @@ oci.py NAME OUT.tar --layer DIR_OR_TAR ... [--entrypoint JSON] [--env K=V ...] [
 A directory becomes one uncompressed layer with root ownership and fixed times, so the same contents have the same
 digest; a tar is taken as is, and its digest is read from TAR.sha256 beside it when that is newer.
 oci.py --pack DIR OUT.tar only writes such a layer and its digest.
+oci.py --without ARCHIVE.tar copies an archive to the output less the blobs whose digests (sha256:...) are on the input.
 """
 import argparse
 import hashlib
@@ -102,7 +103,18 @@ def write_image(a):
         put("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
 
 
+def copy_without(archive, known, out):
+    """Copy an image archive less the blobs in `known`: what a store already has need not be sent again."""
+    with tarfile.open(archive) as source, tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for member in source:
+            if "sha256:" + os.path.basename(member.name) not in known:
+                tar.addfile(member, source.extractfile(member))
+
+
 def main():
+    if sys.argv[1:2] == ["--without"]:
+        copy_without(sys.argv[2], set(sys.stdin.read().split()), sys.stdout.buffer)
+        return
     if sys.argv[1:2] == ["--pack"]:
         pack(*sys.argv[2:4])
         return
