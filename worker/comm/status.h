@@ -22,7 +22,7 @@ struct alignas(64) RankStatus {
   std::atomic<int64_t> open_requests{0};     ///< rank 0 only
   std::array<std::atomic<int64_t>, 5> measured{};   ///< bytes: weights, kv, activations, communicator, runtime
   std::atomic<int64_t> load_seconds_milli{0};
-  std::atomic<uint32_t> failed{0};           ///< set after reason and message are written
+  std::atomic<uint32_t> failed{0};           ///< 1: set after reason and message are written
   int32_t exit_code = 0;
   char reason[64] = {};
   char message[512] = {};
@@ -34,17 +34,19 @@ class StatusBoard {
   static std::shared_ptr<StatusBoard> in_process(int n);
   /// The launcher's side: creates /dev/shm/<segment>.status for n ranks, removing a stale one.
   static std::shared_ptr<StatusBoard> create(const std::string& segment, int n);
-  /// A rank's side.
+  /// A rank's side. Throws Error{RankLost} when the file is missing or of another size.
   static std::shared_ptr<StatusBoard> open(const std::string& segment, int n);
   virtual ~StatusBoard() = default;
   virtual int size() const = 0;
   virtual RankStatus& rank(int r) = 0;
+  /// When the launcher's loop last ran (steady_clock ns); 0 without a launcher.
+  virtual std::atomic<int64_t>& launcher_ns() = 0;
 
   /// Records why `r` fails; the first reason stays. Truncates.
   void fail(int r, const std::string& reason, const std::string& message, int exit_code);
 };
 
-/// Touches heartbeat_ns of one rank every 200 ms from its own thread until destroyed.
+/// Writes the process id of one rank once and touches its heartbeat_ns every 200 ms from its own thread until destroyed.
 class Heartbeat {
  public:
   Heartbeat(std::shared_ptr<StatusBoard> board, int rank);

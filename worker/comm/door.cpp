@@ -1,0 +1,40 @@
+// See door.h.
+#include "worker/comm/door.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#include <ctime>
+
+#include "worker/comm/cpus.h"
+
+namespace pm::comm {
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, Clock::time_point deadline) {
+  static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t) && std::atomic<uint32_t>::is_always_lock_free);
+  timespec until{};
+  const bool bounded = deadline != Clock::time_point::max();
+  if (bounded) {   // steady_clock is CLOCK_MONOTONIC, the clock of FUTEX_WAIT_BITSET's absolute timeout
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
+    until = {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+  }
+  syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, bounded ? &until : nullptr, nullptr, FUTEX_BITSET_MATCH_ANY);
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void alarm(Door& door) {
+  door.bell.fetch_add(1);
+  futex_wake_all(door.bell);
+}
+
+std::chrono::nanoseconds spin_budget(int waiters) {
+  using namespace std::chrono_literals;
+  return available_cpus() >= waiters ? 20us : 1us;
+}
+
+}  // namespace pm::comm
