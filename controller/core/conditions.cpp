@@ -1,0 +1,37 @@
+#include "controller/core/conditions.h"
+
+#include "controller/core/time.h"
+
+namespace pm::k8s {
+
+bool set_condition(Json& conditions, const Condition& wanted, std::chrono::system_clock::time_point now) {
+  if (!conditions.is_array()) conditions = Json::array();
+  Json next = {{"type", wanted.type}, {"status", wanted.status ? "True" : "False"}, {"reason", wanted.reason}, {"message", wanted.message},
+               {"observedGeneration", wanted.observed_generation}};
+  for (Json& present : conditions) {
+    if (!present.is_object() || present.value("type", Json()) != wanted.type) continue;
+    const bool same_status = present.value("status", Json()) == next["status"] && present.contains("lastTransitionTime");
+    next["lastTransitionTime"] = same_status ? present["lastTransitionTime"] : Json(format_time(now));
+    if (present == next) return false;
+    present = std::move(next);
+    return true;
+  }
+  next["lastTransitionTime"] = format_time(now);
+  conditions.push_back(std::move(next));
+  return true;
+}
+
+const Json* find_condition(const Json& conditions, const std::string& type) {
+  if (!conditions.is_array()) return nullptr;
+  for (const Json& present : conditions) {
+    if (present.is_object() && present.value("type", Json()) == type) return &present;
+  }
+  return nullptr;
+}
+
+bool condition_is_true(const Json& conditions, const std::string& type) {
+  const Json* found = find_condition(conditions, type);
+  return found && found->value("status", Json()) == "True";
+}
+
+}  // namespace pm::k8s
