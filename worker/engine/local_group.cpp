@@ -1,39 +1,57 @@
-// See local_group.h.
-#include "worker/engine/local_group.h"
-
+// See group.h: ranks as threads.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <exception>
+#include <thread>
 
+#include "worker/engine/group.h"
 #include "worker/base/log.h"
 
 namespace pm::engine {
 
 namespace {
-constexpr auto deadline = std::chrono::seconds(60);
-}
 
-LocalGroup::LocalGroup(const checkpoint::Checkpoint& checkpoint, const policy::Model& model, const Cuts& cuts, DType precision,
-                       int64_t kv_blocks) {
-  const auto n = static_cast<size_t>(cuts.ranks());
-  const int threads_each = std::max(1, at::get_num_threads() / static_cast<int>(n));
-  const auto communicators = comm::in_process(static_cast<int>(n), deadline);
-  ranks_.resize(n);
+constexpr auto deadline = std::chrono::seconds(60);
+
+class LocalGroup final : public Group {
+ public:
+  explicit LocalGroup(const GroupModel&);
+  ~LocalGroup() override;
+  Rank& leader() override { return *ranks_[0]; }
+  const std::vector<std::shared_ptr<comm::Channel>>& channels() const override { return channels_; }
+
+ private:
+  void load(const GroupModel&, const std::vector<std::shared_ptr<comm::Communicator>>&);
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<std::shared_ptr<comm::Channel>> channels_;
+  std::vector<std::thread> threads_;
+};
+
+void LocalGroup::load(const GroupModel& group, const std::vector<std::shared_ptr<comm::Communicator>>& communicators) {
+  const size_t n = communicators.size();
   std::vector<std::exception_ptr> errors(n);
-  const auto load = [&](size_t r) {
+  const auto load_rank = [&](size_t r) {
     try {
-      ranks_[r] = std::make_unique<Rank>(parallel::tensor_executor({&checkpoint, &model, &cuts, precision, kv_blocks, communicators[r], {}}));
+      ranks_[r] = std::make_unique<Rank>(parallel::tensor_executor(
+          {group.checkpoint, group.model, group.cuts, group.precision, group.kv_blocks, communicators[r], {}}));
     } catch (...) {
       errors[r] = std::current_exception();
     }
   };
+  ranks_.resize(n);
   std::vector<std::thread> loading;
-  for (size_t r = 1; r < n; ++r) loading.emplace_back(load, r);
-  load(0);
+  for (size_t r = 1; r < n; ++r) loading.emplace_back(load_rank, r);
+  load_rank(0);
   for (auto& thread : loading) thread.join();
   for (const auto& error : errors) if (error) std::rethrow_exception(error);
+}
 
+LocalGroup::LocalGroup(const GroupModel& group) {
+  const auto n = static_cast<size_t>(group.cuts->ranks());
+  const int threads_each = std::max(1, at::get_num_threads() / static_cast<int>(n));
+  const auto communicators = comm::in_process(static_cast<int>(n), deadline);
+  load(group, communicators);
   for (size_t r = 1; r < n; ++r) channels_.push_back(comm::in_process_channel(deadline));
   for (size_t r = 1; r < n; ++r) {
     threads_.emplace_back([this, r, threads_each, communicator = communicators[r], channel = channels_[r - 1]] {
@@ -49,21 +67,12 @@ LocalGroup::LocalGroup(const checkpoint::Checkpoint& checkpoint, const policy::M
 }
 
 LocalGroup::~LocalGroup() {
-  StepMessage last;
-  last.stop = true;
-  for (auto& channel : channels_) {
-    try {
-      channel->send(encode(last));
-    } catch (const std::exception&) {  // the follower has ended already
-    }
-  }
+  dismiss();
   for (auto& thread : threads_) thread.join();
 }
 
-StepResult LocalGroup::run(const StepMessage& message) {
-  const std::vector<uint8_t> bytes = encode(message);
-  for (auto& channel : channels_) channel->send(bytes);
-  return ranks_[0]->run(message);
-}
+}  // namespace
+
+std::unique_ptr<Group> local_group(const GroupModel& group) { return std::make_unique<LocalGroup>(group); }
 
 }  // namespace pm::engine

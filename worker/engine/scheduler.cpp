@@ -234,6 +234,19 @@ void Scheduler::run_step() {
   if (after_step_) after_step_(message.step, open);
 }
 
+/// After the last step the group is as it was before the first: no rank keeps a table.
+void Scheduler::give_back_slots() {
+  StepMessage last;
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.empty()) return;
+    for (auto& sequence : running_) if (sequence->slot >= 0) freed_.push_back(sequence->slot);
+    last.freed = std::move(freed_);
+  }
+  for (auto& follower : followers_) follower->send(encode(last));
+  rank_.run(last);
+}
+
 void Scheduler::loop() {
   try {
     for (;;) {
@@ -245,9 +258,7 @@ void Scheduler::loop() {
       }
       run_step();
     }
-    StepMessage last;
-    last.stop = true;
-    for (auto& follower : followers_) follower->send(encode(last));
+    give_back_slots();
   } catch (const std::exception& error) {
     LOG(ERROR) << "the engine stops: " << error.what();
     fail(error.what());

@@ -31,7 +31,7 @@ class Scheduler final : public Engine {
   /// Owns the thread that steps `rank` and feeds `followers`. `after_step` gets the step's number and the number of open requests.
   Scheduler(Rank& rank, std::vector<std::shared_ptr<comm::Channel>> followers, Limits,
             std::function<void(int64_t step, int64_t open)> after_step = {});
-  /// Ends open requests as cancelled, tells the followers to stop, joins.
+  /// Ends open requests as cancelled, joins. The group stays usable.
   ~Scheduler() override;
 
   void submit(Request, std::function<void(const Event&)>) override;
@@ -58,6 +58,7 @@ class Scheduler final : public Engine {
   void retire(Sequence&, Event);
   void drop_cancelled();
   void run_step();
+  void give_back_slots();
   void fail_all(const std::string& reason);
 
   Rank& rank_;

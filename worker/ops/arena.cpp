@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t tile_bytes = int64_t{1} << 20;  // of fp32: stays in the second-level cache
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return linear(x, weight, {}); }
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return linear(x, weight, at::Tensor()); }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   if (weight.scalar_type() == at::kFloat) {

@@ -1,0 +1,41 @@
+# A thin front: every target is one command that also works alone. `make demo` and `make test` install what they need, once.
+SHELL := /bin/bash
+export PM_CACHE ?= $(HOME)/.cache/parallelmodel
+preset ?= release
+build := build/$(preset)
+
+.PHONY: deps test-deps build demo test unit parity e2e bench image clean help
+help:
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+
+deps:                     ## install compilers, libraries and LibTorch
+	@tools/deps.sh build
+test-deps:                ## also what the tests need: transformers, pytest, Prometheus
+	@tools/deps.sh test
+
+build: deps               ## the worker and the controller, in build/bin
+	@cmake --preset $(preset) > $(PM_CACHE)/configure.log || { cat $(PM_CACHE)/configure.log; exit 1; }
+	@cmake --build --preset $(preset)
+	@ln -sfn $(preset)/bin build/bin
+
+cluster:                  ## a real Kubernetes for one host, built once
+	@tests/cluster/build.sh
+image: build cluster      ## both images as archives, without a builder
+	@tests/cluster/image.sh worker $(build) $(build)/worker.tar
+	@tests/cluster/image.sh controller $(build) $(build)/controller.tar
+
+demo: image               ## a model cut over two ranks, asked over HTTP through a Kubernetes Service
+	@tests/cluster/demo.sh $(build)
+
+unit: build               ## GoogleTest, through ctest
+	@ctest --preset $(preset)
+parity: build test-deps   ## against Hugging Face
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/parity
+e2e: image test-deps      ## on a real Kubernetes
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/e2e
+test:                     ## everything, with the time of each stage
+	@tools/test.sh
+bench: build test-deps    ## every number of the README
+	@bench/run.sh
+clean:                    ## what was built here; $(PM_CACHE) stays
+	@rm -rf build

@@ -1,0 +1,54 @@
+// The sampler is pure: known processed scores, known frequencies, a known random function.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "worker/engine/philox.h"
+#include "worker/engine/sampler.h"
+
+namespace pm::engine {
+namespace {
+
+constexpr float never = -std::numeric_limits<float>::infinity();
+
+TEST(Philox, GivesThePublishedVectors) {   // known answers of the Random123 distribution, philox4x32 with 10 rounds
+  EXPECT_EQ(philox(0, {0, 0, 0, 0}), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox(0xffffffffffffffffULL, {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}),
+            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Sampler, KeepsTheTopKAndWhatEqualsTheLast) {
+  const std::vector<float> logits{1, 3, 2, 2, 0};
+  EXPECT_EQ(processed(logits, {true, 1, 2, 1, 0}), (std::vector<float>{never, 3, 2, 2, never}));
+}
+
+TEST(Sampler, KeepsTheSmallestSetThatReachesTopP) {
+  const std::vector<float> logits{std::log(0.5f), std::log(0.3f), std::log(0.15f), std::log(0.05f)};
+  const auto kept = processed(logits, {true, 1, 0, 0.7, 0});
+  EXPECT_EQ(kept[2], never);
+  EXPECT_EQ(kept[3], never);
+  EXPECT_GT(kept[1], never);
+}
+
+TEST(Sampler, DividesByTemperatureFirst) { EXPECT_EQ(processed(std::vector<float>{2, 4}, {true, 2, 0, 1, 0}), (std::vector<float>{1, 2})); }
+
+TEST(Sampler, DrawsWithTheFrequenciesOfTheSoftmax) {
+  const std::vector<double> p{0.5, 0.25, 0.2, 0.05};
+  std::vector<float> logits;
+  for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
+  std::vector<int> count(p.size());
+  const int draws = 20000;
+  for (int i = 0; i < draws; ++i) ++count[static_cast<size_t>(draw(logits, {true, 1, 0, 1, 9}, uniform(9, 0, static_cast<uint64_t>(i))))];
+  double chi_square = 0;
+  for (size_t i = 0; i < p.size(); ++i) chi_square += std::pow(count[i] - draws * p[i], 2) / (draws * p[i]);
+  EXPECT_LT(chi_square, 16.27);   // 3 degrees of freedom, p = 0.001; the random numbers are fixed
+}
+
+TEST(Sampler, NeverDrawsWhatWasRemovedEvenAtTheEndOfTheRange) {
+  EXPECT_EQ(draw(std::vector<float>{1, 2, 3}, {true, 1, 1, 1, 0}, 0.9999999999999999), 2);
+  EXPECT_EQ(draw(std::vector<float>{3, 2, 1}, {true, 1, 1, 1, 0}, 0.9999999999999999), 0);
+}
+
+}  // namespace
+}  // namespace pm::engine

@@ -1,0 +1,182 @@
+// The scheduler with an executor that knows the right answer: each id must be the sum of all tokens of its own sequence so far, read
+// back through the block tables, so that a mixed-up slot, block or position shows at once.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "worker/base/error.h"
+#include "worker/engine/scheduler.h"
+
+namespace pm::engine {
+namespace {
+
+constexpr int64_t vocabulary = 97;
+
+/// "KV cache": one number per slot. hidden[t] = sum of the sequence's tokens up to t modulo the vocabulary.
+class SummingExecutor final : public parallel::Executor {
+ public:
+  explicit SummingExecutor(int64_t blocks) : comm_(comm::in_process(1, std::chrono::seconds(5))[0]), cache_(at::zeros({blocks * 16}, at::kLong)) {}
+  at::Tensor forward(const layers::Batch& batch) override {
+    if (fail) throw Error(ErrorKind::RankLost, "RankLost", "rank 1 died of signal 9");
+    cache_.index_put_({batch.slots}, batch.tokens);
+    at::Tensor out = at::zeros({batch.tokens.size(0), 1});
+    for (const ops::SequenceSpan& s : batch.sequences) {
+      int64_t sum = 0;
+      for (int64_t t = 0; t < s.context + s.tokens; ++t) {
+        sum += cache_[s.blocks[static_cast<size_t>(t / 16)] * 16 + t % 16].item<int64_t>();
+        if (t >= s.context) out[s.first + t - s.context][0] = static_cast<float>(sum % vocabulary);
+      }
+    }
+    widest = std::max<int64_t>(widest, batch.tokens.size(0));
+    if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return out;
+  }
+  bool has_logits() const override { return true; }
+  at::Tensor greedy(const at::Tensor& hidden) override { return hidden.squeeze(1).to(at::kLong); }
+  at::Tensor logits(const at::Tensor& hidden) override { return at::one_hot(hidden.squeeze(1).to(at::kLong), vocabulary).to(at::kFloat) * 100; }
+  comm::Communicator& communicator() override { return *comm_; }
+  int64_t weight_bytes() const override { return 0; }
+  int64_t kv_bytes() const override { return 0; }
+  std::atomic<bool> fail{false}, slow{false};
+  std::atomic<int64_t> widest{0};
+
+ private:
+  std::shared_ptr<comm::Communicator> comm_;
+  at::Tensor cache_;
+};
+
+std::vector<int32_t> expected(std::vector<int32_t> tokens, int64_t count) {
+  std::vector<int32_t> answer;
+  int64_t sum = 0;
+  for (int32_t t : tokens) sum += t;
+  for (int64_t i = 0; i < count; ++i) {
+    answer.push_back(static_cast<int32_t>(sum % vocabulary));
+    sum += answer.back();
+  }
+  return answer;
+}
+
+struct Stream {
+  std::mutex mutex;
+  std::condition_variable done;
+  std::vector<int32_t> tokens;
+  Finish finish = Finish::None;
+  std::string reason;
+  void operator()(const Event& event) {
+    std::lock_guard lock(mutex);
+    EXPECT_EQ(finish, Finish::None) << "an event after the end";
+    if (event.token >= 0) tokens.push_back(event.token);
+    finish = event.finish;
+    reason = event.reason;
+    done.notify_all();
+  }
+  Finish wait() {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(done.wait_for(lock, std::chrono::seconds(60), [&] { return finish != Finish::None; }));
+    return finish;
+  }
+};
+
+struct Fixture {
+  explicit Fixture(Limits limits) : executor(new SummingExecutor(limits.kv_blocks)), rank(std::unique_ptr<parallel::Executor>(executor)), scheduler(rank, {}, limits) {}
+  SummingExecutor* executor;
+  Rank rank;
+  Scheduler scheduler;
+  void submit(const std::string& id, std::vector<int32_t> prompt, int64_t count, Stream& stream, Sampling sampling = {}) {
+    scheduler.submit({id, std::move(prompt), count, sampling, {}, true}, [&](const Event& event) { stream(event); });
+  }
+};
+
+std::vector<int32_t> prompt_of(int seed, size_t length) {
+  std::vector<int32_t> prompt;
+  for (size_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>((static_cast<size_t>(seed) * 31 + i * 7) % vocabulary));
+  return prompt;
+}
+
+TEST(Scheduler, EveryReplyBelongsToItsRequestWhenFiftyShareTenSlotsAndFewBlocks) {
+  Fixture f({vocabulary, 512, 40, 10, 100, 32});
+  std::vector<Stream> streams(50);
+  for (int i = 0; i < 50; ++i) {
+    f.submit(std::to_string(i), prompt_of(i, 1 + static_cast<size_t>(i * 3 % 90)), 1 + i % 20, streams[static_cast<size_t>(i)], {i % 3 == 0, 1, 0, 1, 5});
+  }
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_EQ(streams[static_cast<size_t>(i)].wait(), Finish::Length);
+    EXPECT_EQ(streams[static_cast<size_t>(i)].tokens, expected(prompt_of(i, 1 + static_cast<size_t>(i * 3 % 90)), 1 + i % 20)) << i;
+  }
+  EXPECT_LE(f.executor->widest, 32);
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+}
+
+TEST(Scheduler, RefusesWhatCannotBeServedAndSaysWhy) {
+  Fixture f({vocabulary, 64, 4, 2, 1, 32});
+  Stream stream;
+  EXPECT_THROW(f.submit("a", {}, 1, stream), Error);
+  EXPECT_THROW(f.submit("b", {1, 97}, 1, stream), Error);
+  EXPECT_THROW(f.submit("c", {1, -1}, 1, stream), Error);
+  try {
+    f.submit("d", prompt_of(1, 60), 5, stream);
+    FAIL() << "65 tokens fit into 64 positions";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "prompt of 60 tokens plus 5 new ones is 65; the longest sequence served is 64");
+  }
+}
+
+TEST(Scheduler, RefusesBeyondTheQueue) {
+  Fixture f({vocabulary, 512, 100, 1, 1, 32});
+  f.executor->slow = true;
+  Stream first, second, third;
+  f.submit("1", {1}, 30, first);
+  while (f.scheduler.statistics().running == 0) std::this_thread::yield();
+  f.submit("2", {1}, 1, second);
+  try {
+    f.submit("3", {1}, 1, third);
+    FAIL() << "the queue holds one";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason, "QueueFull");
+  }
+  EXPECT_EQ(first.wait(), Finish::Length);
+  EXPECT_EQ(second.wait(), Finish::Length);
+}
+
+TEST(Scheduler, CancelFreesTheSlotAndTheBlocks) {
+  Fixture f({vocabulary, 4096, 100, 1, 8, 32});
+  f.executor->slow = true;
+  Stream first, second;
+  f.submit("1", {1}, 1500, first);
+  f.submit("2", {2}, 1, second);
+  f.scheduler.cancel("1");
+  EXPECT_EQ(first.wait(), Finish::Cancelled);
+  EXPECT_EQ(second.wait(), Finish::Length);
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+}
+
+TEST(Scheduler, EndsAtAnEndToken) {
+  Fixture f({vocabulary, 512, 100, 1, 8, 32});
+  Stream stream;
+  const auto answer = expected({3, 4}, 5);
+  f.scheduler.submit({"1", {3, 4}, 5, {}, {answer[2]}, false}, [&](const Event& event) { stream(event); });
+  EXPECT_EQ(stream.wait(), Finish::Stop);
+  EXPECT_EQ(stream.tokens, std::vector<int32_t>(answer.begin(), answer.begin() + 3));
+}
+
+TEST(Scheduler, ALostRankFailsAllOpenRequestsAtOnceAndRefusesNewOnes) {
+  Fixture f({vocabulary, 4096, 100, 2, 8, 32});
+  f.executor->slow = true;
+  Stream first, second, third;
+  f.submit("1", {1}, 1000, first);
+  f.submit("2", {2}, 1000, second);
+  f.submit("3", {3}, 200, third);
+  f.executor->fail = true;
+  for (Stream* stream : {&first, &second, &third}) {
+    EXPECT_EQ(stream->wait(), Finish::Failed);
+    EXPECT_EQ(stream->reason, "rank 1 died of signal 9");
+  }
+  Stream late;
+  EXPECT_THROW(f.submit("4", {1}, 1, late), Error);
+}
+
+}  // namespace
+}  // namespace pm::engine

@@ -1,0 +1,62 @@
+#!/bin/bash
+# Installs what a build needs, once: Debian packages, LibTorch out of PyPI wheels, cpp-httplib's header, cargo.
+#   deps.sh build    compiler, libraries, wheels          deps.sh test     adds what the tests need (transformers, pytest, ...)
+# Everything outside apt goes to $PM_CACHE (default ~/.cache/parallelmodel) with a stamp per set of pinned versions.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+cache=${PM_CACHE:-$HOME/.cache/parallelmodel}
+mkdir -p "$cache"
+say() { printf 'deps: %s\n' "$*"; }
+
+packages() { # name...: installs the Debian packages that are missing
+  local missing=()
+  for name; do dpkg-query -W -f '${Status}' "$name" 2> /dev/null | grep -q 'ok installed' || missing+=("$name"); done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  [ "$(id -u)" = 0 ] || { say "missing packages, run as root or install them: apt-get install ${missing[*]}" >&2; exit 1; }
+  say "installing ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" > "$cache/apt.log" 2>&1 || { tail -20 "$cache/apt.log" >&2; exit 1; }
+}
+
+once() { # name file...: true when the stamp for these files' contents is absent; the caller runs its work, then `stamp`
+  stamp_file=$cache/stamp-$1-$(cat "${@:2}" | sha256sum | cut -c1-12)
+  [ ! -e "$stamp_file" ]
+}
+stamp() { touch "$stamp_file"; }
+
+venv() {
+  [ -x "$cache/venv/bin/pip" ] && "$cache/venv/bin/python" -c '' 2> /dev/null && return
+  rm -rf "$cache/venv" "$cache"/stamp-*wheels*
+  python3 -m venv "$cache/venv"
+}
+pip() { "$cache/venv/bin/pip" install -q --disable-pip-version-check  "$@"; }
+
+cargo_present() {
+  local cargo; cargo=$(command -v cargo || echo "$HOME/.cargo/bin/cargo")
+  if [ -x "$cargo" ]; then
+    local version; version=$("$cargo" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)
+    dpkg --compare-versions "$version" ge 1.85 && return
+    say "cargo $version is too old, 1.85 or newer is needed"
+  fi
+  if command -v rustup > /dev/null || { [ "$(id -u)" = 0 ] && apt-get install -y -qq --no-install-recommends rustup > /dev/null 2>&1; }; then
+    say "installing the stable Rust toolchain with rustup"; rustup toolchain install stable --profile minimal; rustup default stable
+  else
+    say "cargo >= 1.85 is needed: install Rust with rustup (https://rustup.rs) and run this again" >&2; exit 1
+  fi
+}
+
+case ${1:-build} in
+build)
+  packages g++ cmake ninja-build ccache python3 python3-venv ca-certificates prometheus-cpp-dev libgoogle-glog-dev libgtest-dev libgmock-dev \
+    nlohmann-json3-dev libssl-dev libyaml-cpp-dev libcli11-dev dpkg-dev
+  cargo_present
+  venv
+  if once wheels tools/wheels.txt; then say "LibTorch wheels"; pip --no-deps -r tools/wheels.txt; stamp; fi
+  PM_CACHE=$cache tools/httplib.sh ;;
+test)
+  "$0" build
+  packages prometheus
+  if once test-wheels tests/requirements.txt; then say "Python packages of the tests"; pip -r tests/requirements.txt; stamp; fi ;;
+*) sed -n 2,4p "$0" >&2; exit 2 ;;
+esac

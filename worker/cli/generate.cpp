@@ -1,0 +1,80 @@
+// The verb generate: text or ids in, text or ids out.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "worker/base/error.h"
+#include "worker/cli/jobs.h"
+#include "worker/cli/options.h"
+#include "worker/tokenizer/tokenizer.h"
+
+namespace pm::cli {
+
+namespace {
+
+struct GenerateOptions : ModelOptions {
+  std::vector<std::string> prompts, id_lists;
+  Generation generation;
+  bool json = false;
+};
+
+std::vector<int32_t> ids_of(const std::string& list) {
+  std::vector<int32_t> ids;
+  std::stringstream in(list);
+  for (std::string item; std::getline(in, item, ',');) {
+    try {
+      size_t used = 0;
+      ids.push_back(std::stoi(item, &used));
+      if (used != item.size()) throw std::invalid_argument(item);
+    } catch (const std::exception&) {
+      throw Error(ErrorKind::Usage, "Usage", "--input-ids \"" + list + "\": \"" + item + "\" is not a token id; write e.g. 464,3290,318");
+    }
+  }
+  return ids;
+}
+
+int generate(const GenerateOptions& options) {
+  const Setup setup = prepare(options);
+  std::optional<Tokenizer> tokenizer;
+  if (!options.prompts.empty() || std::filesystem::exists(setup.checkpoint.folder() / "tokenizer.json")) tokenizer = Tokenizer::open(setup.checkpoint.folder());
+  std::vector<std::vector<int32_t>> prompts;
+  for (const std::string& prompt : options.prompts) prompts.push_back(tokenizer->encode(prompt));
+  for (const std::string& list : options.id_lists) prompts.push_back(ids_of(list));
+  if (prompts.empty()) throw Error(ErrorKind::Usage, "Usage", "nothing to generate from: give --prompt or --input-ids");
+
+  const int64_t blocks = generation_blocks(prompts, options.generation);
+  const auto group = engine::local_group(setup.group(blocks));
+  const auto sequences = run_generation(*group, setup.model, blocks, prompts, options.generation);
+  nlohmann::json texts = nlohmann::json::array();
+  for (const auto& sequence : sequences) if (tokenizer) texts.push_back(tokenizer->decode(sequence));
+  if (options.json) {
+    std::cout << nlohmann::json{{"text", texts}, {"sequences", sequences}}.dump() << "\n";
+  } else {
+    for (size_t row = 0; row < sequences.size(); ++row) {
+      std::cout << (tokenizer ? texts[row].get<std::string>() : nlohmann::json(sequences[row]).dump()) << "\n";
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Program& program) {
+  auto* verb = app.add_subcommand("generate", "Generates from prompts; parameters have Hugging Face's names and meanings");
+  auto options = std::make_shared<GenerateOptions>();
+  options->add_to(*verb);
+  verb->add_option("--prompt", options->prompts, "Text to continue; may be given several times");
+  verb->add_option("--input-ids", options->id_lists, "Token ids to continue, e.g. 464,3290,318; may be given several times");
+  Generation& generation = options->generation;
+  verb->add_option("--max-new-tokens", generation.max_new_tokens, "Most tokens to generate")->check(CLI::PositiveNumber);
+  verb->add_option("--max-length", generation.max_length, "Most tokens of prompt and answer together")->check(CLI::PositiveNumber);
+  verb->add_flag("--do-sample", generation.sampling.do_sample, "Draw tokens instead of taking the most likely");
+  verb->add_option("--temperature", generation.sampling.temperature, "Divides the scores before drawing")->check(CLI::PositiveNumber);
+  verb->add_option("--top-k", generation.sampling.top_k, "Draw from the k most likely; 0: from all")->check(CLI::NonNegativeNumber);
+  verb->add_option("--top-p", generation.sampling.top_p, "Draw from the most likely that together reach p")->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--seed", generation.sampling.seed, "Of drawing; the same seed gives the same tokens on any number of ranks");
+  verb->add_flag("--ignore-eos", generation.ignore_eos, "Go on after an end token");
+  verb->add_flag("--json", options->json, R"(Prints {"text": [...], "sequences": [[ids]]})");
+  verb->callback([options, &program] { program.code = generate(*options); });
+}
+
+}  // namespace pm::cli

@@ -1,0 +1,117 @@
+// See options.h.
+#include "worker/cli/options.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <unistd.h>
+
+#include "worker/base/error.h"
+
+namespace pm::cli {
+
+void ModelOptions::add_to(CLI::App& verb) {
+  verb.add_option("--model", model, "Folder of a Hugging Face checkpoint (config.json, *.safetensors, tokenizer.json)")->required();
+  verb.add_option("--policy", policy, "A policy file of your own instead of the built-in one");
+  verb.add_option("--ranks", ranks, "Devices to cut the model over")->check(CLI::Range(1, 1024));
+  verb.add_option("--device", device, "What a rank runs on")->check(CLI::IsMember({"cpu"}));
+  verb.add_option("--strategy", strategy, "How to cut; absent: planned")->check(CLI::IsMember({"Tensor"}));
+  verb.add_option("--sizes", sizes, "Sizes of the axes, e.g. tensor=2; absent: planned");
+  verb.add_option("--precision", precision, "F32, F16 or BF16; absent: the checkpoint's")->check(CLI::IsMember({"F32", "F16", "BF16"}));
+  verb.add_option("--max-sequence-length", max_sequence_length, "Longest prompt and answer together; absent: the model's, at most 8192");
+  verb.add_option("--max-concurrency", max_concurrency, "Most sequences at once")->check(CLI::Range(1, 65536));
+  verb.add_option("--device-memory", device_memory, "Memory of one device, e.g. 80Gi; absent: this host's, shared by the ranks");
+}
+
+int64_t bytes_of(const std::string& quantity) {
+  size_t used = 0;
+  double number = 0;
+  try {
+    number = std::stod(quantity, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  static const std::map<std::string, double> units{{"", 1}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12},
+                                                   {"Ki", 1024.0}, {"Mi", 1048576.0}, {"Gi", 1073741824.0}, {"Ti", 1099511627776.0}};
+  const auto unit = units.find(quantity.substr(used));
+  if (used == 0 || number < 0 || unit == units.end()) {
+    throw Error(ErrorKind::Usage, "Usage", "\"" + quantity + "\" is not a quantity of bytes; write e.g. 80Gi, 512Mi or 8000000000");
+  }
+  return static_cast<int64_t>(number * unit->second);
+}
+
+namespace {
+
+/// What this process may use: the smaller of the host's available memory and the cgroup's limit (v2, then v1).
+int64_t host_memory() {
+  int64_t available = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  std::string key;
+  int64_t kibibytes = 0;
+  for (std::ifstream info("/proc/meminfo"); info >> key >> kibibytes; info.ignore(64, '\n')) {
+    if (key == "MemAvailable:") available = kibibytes * 1024;
+  }
+  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    int64_t limit = 0;
+    if (std::ifstream(file) >> limit && limit > 0) available = std::min(available, limit);
+  }
+  return available;
+}
+
+}  // namespace
+
+Hardware hardware_of(const ModelOptions& options) {
+  Hardware hardware;
+  hardware.devices = options.ranks;
+  hardware.device_memory = options.device_memory.empty() ? host_memory() / options.ranks : bytes_of(options.device_memory);
+  hardware.memory_source = options.device_memory.empty() ? "this host's memory, shared by the ranks" : "--device-memory";
+  return hardware;
+}
+
+Wishes wishes_of(const ModelOptions& options) {
+  Wishes wishes;
+  if (!options.strategy.empty()) wishes.strategy = strategy_of(options.strategy);
+  if (!options.precision.empty()) wishes.precision = dtype_of(options.precision);
+  if (!options.sizes.empty()) {
+    const std::string prefix = "tensor=";
+    try {
+      if (options.sizes.rfind(prefix, 0) != 0) throw std::invalid_argument(options.sizes);
+      wishes.tensor = std::stoi(options.sizes.substr(prefix.size()));
+    } catch (const std::exception&) {
+      throw Error(ErrorKind::Usage, "InvalidSizes", "--sizes \"" + options.sizes + "\" is not understood; this version takes tensor=N");
+    }
+  }
+  wishes.max_sequence_length = options.max_sequence_length;
+  wishes.max_concurrency = options.max_concurrency;
+  return wishes;
+}
+
+namespace {
+
+Plan read_plan(const std::string& file) {
+  std::ifstream in(file);
+  if (!in) throw Error(ErrorKind::Usage, "PlanUnreadable", "cannot read the plan file " + file);
+  try {
+    return plan_from_json(nlohmann::json::parse(in));
+  } catch (const std::exception& error) {
+    throw Error(ErrorKind::Usage, "PlanUnreadable", file + " is not a plan: " + error.what());
+  }
+}
+
+Plan make_plan(const Facts& facts, const ModelOptions& options) {
+  Decision decision = decide(facts, hardware_of(options), wishes_of(options));
+  if (decision.plan) return *std::move(decision.plan);
+  const ErrorKind kind = decision.refusal->reason == "DoesNotFit" ? ErrorKind::DoesNotFit : ErrorKind::Usage;
+  throw Error(kind, decision.refusal->reason, decision.refusal->message);
+}
+
+}  // namespace
+
+Setup prepare(const ModelOptions& options, const std::string& plan_file) {
+  Setup setup{checkpoint::Checkpoint::open(options.model), {}, {}, {}};
+  setup.model = policy::resolve(setup.checkpoint, options.policy);
+  setup.plan = plan_file.empty() ? make_plan(setup.model.facts, options) : read_plan(plan_file);
+  setup.cuts = deal(setup.model.facts, setup.plan.tensor, setup.plan.precision);
+  return setup;
+}
+
+}  // namespace pm::cli

@@ -1,0 +1,55 @@
+// What the verbs share: the model, how it is cut, and the plan that follows. Verbs are declared with CLI11, so that each has --help.
+#pragma once
+#include <CLI/CLI.hpp>
+
+#include <optional>
+#include <string>
+
+#include "planner/plan.h"
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/engine/group.h"
+#include "worker/policy/model.h"
+
+namespace pm::cli {
+
+/// --model --ranks --device --strategy --sizes --precision --policy: the same for every verb that runs the model.
+struct ModelOptions {
+  std::string model;
+  std::string policy;
+  int ranks = 1;
+  std::string device = "cpu";
+  std::string strategy, sizes, precision;
+  int64_t max_sequence_length = 0, max_concurrency = 64;
+  std::string device_memory;       ///< empty: this host's memory, shared by the ranks
+  void add_to(CLI::App& verb);
+};
+
+/// A checkpoint with its policy resolved and a plan made or read.
+struct Setup {
+  checkpoint::Checkpoint checkpoint;
+  policy::Model model;
+  Plan plan;
+  Cuts cuts;
+  engine::GroupModel group(int64_t kv_blocks) const { return {&checkpoint, &model, &cuts, plan.precision, kv_blocks}; }
+};
+
+/// Opens, resolves and plans. `plan_file`: a plan made before (by the controller) is obeyed, not made again.
+/// Throws Error{Usage, Model, DoesNotFit}.
+Setup prepare(const ModelOptions&, const std::string& plan_file = {});
+Hardware hardware_of(const ModelOptions&);
+Wishes wishes_of(const ModelOptions&);
+
+/// "80Gi", "512M", "123" -> bytes. Throws Error{Usage}.
+int64_t bytes_of(const std::string& quantity);
+
+/// The program's arguments, which ranks as processes are started with again, and its exit code.
+struct Program { int argc; char** argv; int code = 0; };
+// Each verb declares itself.
+void add_inspect(CLI::App&, Program&);
+void add_plan(CLI::App&, Program&);
+void add_families(CLI::App&, Program&);
+void add_generate(CLI::App&, Program&);
+void add_forward(CLI::App&, Program&);
+void add_serve(CLI::App&, Program&);
+
+}  // namespace pm::cli

@@ -1,0 +1,79 @@
+// See group.h: ranks as processes around a shared-memory segment.
+#include <ATen/Parallel.h>
+
+#include <thread>
+
+#include "worker/base/error.h"
+#include "worker/comm/status.h"
+#include "worker/engine/group.h"
+#include "worker/ops/arena.h"
+#include "worker/base/log.h"
+
+namespace pm::engine {
+
+namespace {
+
+/// Loads a rank's share and shows its progress and bytes on the status board.
+std::unique_ptr<Rank> load(const GroupModel& group, const ProcessRank& process, comm::RankStatus& status) {
+  const auto started = std::chrono::steady_clock::now();
+  status.load_total = group.cuts->weight_bytes(group.model->facts, process.rank);
+  status.state = static_cast<uint32_t>(comm::RankState::Loading);
+  auto communicator = comm::shared_memory(process.segment, process.rank, process.size, process.deadline);
+  auto rank = std::make_unique<Rank>(parallel::tensor_executor({group.checkpoint, group.model, group.cuts, group.precision, group.kv_blocks,
+                                                                communicator, [&](int64_t bytes) { status.load_bytes = bytes; }}));
+  status.measured[0] = rank->executor().weight_bytes();
+  status.measured[1] = rank->executor().kv_bytes();
+  const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  status.load_seconds_milli = static_cast<int64_t>(seconds * 1000);
+  LOG(INFO) << "rank " << process.rank << " holds " << status.measured[0] << " bytes of weights and " << status.measured[1]
+            << " of KV blocks after " << seconds << " s";
+  ops::reset_peak();
+  return rank;
+}
+
+class ProcessGroup final : public Group {
+ public:
+  ProcessGroup(const GroupModel& group, const ProcessRank& process) : board_(comm::StatusBoard::open(process.segment, process.size)) {
+    rank_ = load(group, process, board_->rank(0));
+    for (int r = 1; r < process.size; ++r) channels_.push_back(comm::shared_memory_channel(process.segment, r, process.deadline));
+    await_others();
+  }
+  ~ProcessGroup() override { dismiss(); }
+  Rank& leader() override { return *rank_; }
+  const std::vector<std::shared_ptr<comm::Channel>>& channels() const override { return channels_; }
+
+ private:
+  /// Loading may take long and has no deadline here: the launcher ends the group when a rank fails or its bytes stop moving.
+  void await_others() {
+    for (int r = 1; r < board_->size(); ++r) {
+      while (board_->rank(r).state != static_cast<uint32_t>(comm::RankState::Ready)) {
+        if (board_->rank(r).failed) throw Error(ErrorKind::RankLost, "RankLost", "rank " + std::to_string(r) + " failed while loading");
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+    }
+  }
+
+  std::shared_ptr<comm::StatusBoard> board_;
+  std::unique_ptr<Rank> rank_;
+  std::vector<std::shared_ptr<comm::Channel>> channels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Group> process_group(const GroupModel& group, const ProcessRank& process) {
+  return std::make_unique<ProcessGroup>(group, process);
+}
+
+void follow(const GroupModel& group, const ProcessRank& process) {
+  const auto board = comm::StatusBoard::open(process.segment, process.size);
+  comm::RankStatus& status = board->rank(process.rank);
+  const auto rank = load(group, process, status);
+  const auto channel = comm::shared_memory_channel(process.segment, process.rank, process.deadline);
+  status.state = static_cast<uint32_t>(comm::RankState::Ready);
+  rank->follow(*channel, [&](int64_t step) {
+    status.steps = step;
+    status.measured[2] = ops::peak_bytes();
+  });
+}
+
+}  // namespace pm::engine

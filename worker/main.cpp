@@ -1,0 +1,36 @@
+// parallelmodel-worker: one binary, a verb each.
+#include <csignal>
+#include <iostream>
+
+#include "worker/base/error.h"
+#include "worker/cli/options.h"
+#include "worker/ops/arena.h"
+#include "worker/base/log.h"
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  pm::start_logging(argv[0]);
+  pm::ops::count_allocations();
+  CLI::App app("Serves Hugging Face transformers cut over several devices");
+  app.set_version_flag("--version", PM_VERSION);
+  app.require_subcommand(1);
+  pm::cli::Program program{argc, argv};
+  pm::cli::add_serve(app, program);
+  pm::cli::add_generate(app, program);
+  pm::cli::add_forward(app, program);
+  pm::cli::add_inspect(app, program);
+  pm::cli::add_plan(app, program);
+  pm::cli::add_families(app, program);
+  try {
+    app.parse(argc, argv);
+    return program.code;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : pm::exit_code(pm::ErrorKind::Usage);
+  } catch (const pm::Error& error) {
+    std::cerr << error.reason << ": " << error.what() << "\n";
+    return pm::exit_code(error.kind);
+  } catch (const std::exception& error) {
+    std::cerr << "InternalError: " << error.what() << "\n";
+    return 1;
+  }
+}
