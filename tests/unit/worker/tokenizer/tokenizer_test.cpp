@@ -1,0 +1,102 @@
+#include "worker/tokenizer/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "tests/unit/worker/tokenizer/tokenizer_files.h"
+#include "worker/base/error.h"
+
+namespace pm {
+namespace {
+
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Tokenizer opened(const std::string& json) {
+  TempFolder folder;
+  test::write_tokenizer(folder.path(), json);
+  return Tokenizer::open(folder.path());
+}
+
+/// The error that `work` throws.
+Error error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no Error was thrown";
+  return Error(ErrorKind::Usage, "", "");
+}
+
+TEST(Tokenizer, TextBecomesTheIdsOfTheVocabularyAndBack) {
+  const auto words = opened(test::word_level_json());
+  EXPECT_THAT(words.encode("hello world there", false), ElementsAre(0, 1, 2));
+  EXPECT_EQ(words.decode(std::vector<int32_t>{0, 1}), "hello world");
+  EXPECT_EQ(words.vocab_size(), 4u);
+}
+
+TEST(Tokenizer, SpecialTokensAreAddedAndSkippedOnlyWhenAsked) {
+  const auto words = opened(test::word_level_json());
+  EXPECT_THAT(words.encode("hello"), ElementsAre(3, 0));
+  EXPECT_THAT(words.encode("hello", false), ElementsAre(0));
+  EXPECT_EQ(words.decode(std::vector<int32_t>{3, 0}), "hello");
+  EXPECT_EQ(words.decode(std::vector<int32_t>{3, 0}, false), "[CLS] hello");
+}
+
+TEST(Tokenizer, ByteLevelTextSurvivesTheRoundTripWithZeroBytesAndEmptyText) {
+  const auto bytes = opened(test::byte_level_json());
+  for (const std::string& text : {std::string(), std::string("a\0b", 3), std::string(" Grüße, \u4e16\u754c \U0001F600\n")}) {
+    const auto ids = bytes.encode(text);
+    EXPECT_EQ(ids.size(), text.size());
+    EXPECT_EQ(bytes.decode(ids), text);
+  }
+}
+
+TEST(Tokenizer, IdsOutsideTheVocabularyDecodeToNothing) {
+  const auto bytes = opened(test::byte_level_json());
+  EXPECT_EQ(bytes.decode(std::vector<int32_t>{'a', 99999, -1, 'b'}), "ab");
+}
+
+TEST(Tokenizer, TextThatIsNotUtf8IsARequestError) {
+  const auto bytes = opened(test::byte_level_json());
+  const auto error = error_of([&] { bytes.encode("ab\xC3"); });
+  EXPECT_EQ(error.kind, ErrorKind::Request);
+  EXPECT_THAT(error.what(), HasSubstr("utf-8"));
+}
+
+TEST(Tokenizer, AFolderWithoutTokenizerIsAModelErrorThatNamesTheFile) {
+  TempFolder folder;
+  const auto error = error_of([&] { Tokenizer::open(folder.path()); });
+  EXPECT_EQ(error.kind, ErrorKind::Model);
+  EXPECT_EQ(error.reason, "ModelUnreadable");
+  EXPECT_THAT(error.what(), HasSubstr(folder.path().string()));
+}
+
+TEST(Tokenizer, ABrokenTokenizerIsAModelErrorNotACrash) {
+  for (const char* text : {"", "{", "[]", "{\"version\": \"1.0\"}", "{\"model\": {\"type\": \"Nonsense\"}}"}) {
+    const auto error = error_of([&] { opened(text); });
+    EXPECT_EQ(error.kind, ErrorKind::Model) << text;
+    EXPECT_THAT(error.what(), HasSubstr("tokenizer.json")) << text;
+  }
+}
+
+TEST(Tokenizer, OneHandleServesManyThreads) {
+  const auto bytes = opened(test::byte_level_json());
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] {
+      const std::string text = "thread " + std::to_string(t) + " \u00fc";
+      for (int i = 0; i < 200; ++i)
+        if (bytes.decode(bytes.encode(text)) != text) ++wrong;
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace pm
