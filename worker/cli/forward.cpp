@@ -20,14 +20,15 @@ int forward_once(const ForwardOptions& options, const Program& program) {
   if (options.model.empty() || options.inputs.empty() || options.outputs.empty()) {
     throw Error(ErrorKind::Usage, "Usage", "give --model, --inputs and --outputs, or --batch");
   }
-  const Setup setup = prepare(options);
+  const Setup setup = prepare(options, options.process.plan_file());
+  if (options.processes && !options.process.is_rank()) return launch_ranks(program, options.process, setup, {});
   const Tensors inputs = read_tensors(options.inputs);
   const int64_t blocks = forward_blocks(inputs);
   const auto run = [&](engine::Group& group) {
     write_tensors(options.outputs, run_forward(group, setup.model, inputs, options.hidden_states, options.attentions));
     return 0;
   };
-  if (options.processes) return run_processes(program.argc, program.argv, options.process, setup, blocks, {}, run);
+  if (options.processes) return run_rank(options.process, setup, blocks, run);
   return run(*engine::local_group(setup.group(blocks)));
 }
 

@@ -4,23 +4,34 @@
 #include <string>
 
 #include "worker/cli/options.h"
+#include "worker/comm/status.h"
 #include "worker/engine/group.h"
 #include "worker/launch/launcher.h"
 
 namespace pm::cli {
 
-/// How this process takes part; the launcher passes it to its children by --segment, --rank and --group-size.
+/// How this process takes part. The launcher gives its children --segment, --rank and --plan beside its own arguments.
 struct ProcessOptions {
-  std::string segment;               ///< empty: this process is the launcher
-  int rank = -1;
+  std::string segment;               ///< empty: this process becomes the launcher
+  int rank = 0;
+  std::string plan;                  ///< the user's plan file
+  std::string group_plan;            ///< the launcher's, which all ranks of the group share
   int hang_timeout_seconds = 60;
-  void add_to(CLI::App& verb);       ///< hidden flags
+  const std::string& plan_file() const { return group_plan.empty() ? plan : group_plan; }
+  bool is_rank() const { return !segment.empty(); }
+  void add_to(CLI::App& verb);
 };
 
-/// Launcher: starts `ranks` children with this program's own arguments and returns the group's exit code.
-/// Rank 0: loads, runs `leader`. Other ranks: load and follow. A rank's error is put on the status board before the process ends.
-/// `launcher_options` lets the caller add ops hooks, drain time and termination message.
-int run_processes(int argc, const char* const* argv, const ProcessOptions&, const Setup&, int64_t kv_blocks, launch::Options launcher_options,
-                  const std::function<int(engine::Group&)>& leader);
+/// What the launcher process needs beside the ranks.
+struct LauncherOptions {
+  int64_t incarnation = 0;
+  int drain_seconds = 60;
+  std::function<void(comm::StatusBoard&)> start_ops, stop_ops;
+};
+
+/// Starts one child per rank of the plan and returns the group's exit code.
+int launch_ranks(const Program&, const ProcessOptions&, const Setup&, LauncherOptions);
+/// The life of one rank: loads; rank 0 then runs `leader`, the others follow it. Errors go to the status board; returns the exit code.
+int run_rank(const ProcessOptions&, const Setup&, int64_t kv_blocks, const std::function<int(engine::Group&)>& leader);
 
 }  // namespace pm::cli

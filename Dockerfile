@@ -1,0 +1,29 @@
+# Worker and controller images, one target each:
+#   docker build --target worker -t REGISTRY/parallelmodel-worker .      docker build --target controller -t REGISTRY/parallelmodel-controller .
+FROM debian:trixie-slim AS build
+ENV DEBIAN_FRONTEND=noninteractive PM_CACHE=/cache
+RUN apt-get update && apt-get install -y --no-install-recommends g++ cmake ninja-build ccache make python3 python3-venv ca-certificates \
+    prometheus-cpp-dev libgoogle-glog-dev libgtest-dev libgmock-dev nlohmann-json3-dev libssl-dev libyaml-cpp-dev libcli11-dev \
+    libcpp-httplib-dev dpkg-dev rustup && rustup toolchain install stable --profile minimal && rustup default stable
+WORKDIR /src
+COPY . .
+RUN make build
+# every program with the shared libraries that it loads, in one folder; torch's own are stripped of symbols nobody resolves at run time
+RUN for program in worker controller; do \
+      mkdir -p /out/$program/usr/bin /out/$program/usr/lib/parallelmodel && cp build/bin/parallelmodel-$program /out/$program/usr/bin/ && \
+      ldd build/bin/parallelmodel-$program | grep -o '/[^ ]*' | grep -v ld-linux | sort -u | xargs -I{} cp -L {} /out/$program/usr/lib/parallelmodel/ && \
+      find /out/$program -type f -exec strip --strip-unneeded {} +; done
+
+FROM debian:trixie-slim AS base
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/* && \
+    groupadd --gid 65532 nonroot && useradd --uid 65532 --gid 0 --no-create-home nonroot
+ENV LD_LIBRARY_PATH=/usr/lib/parallelmodel
+USER 65532
+
+FROM base AS controller
+COPY --from=build /out/controller/ /
+ENTRYPOINT ["/usr/bin/parallelmodel-controller"]
+
+FROM base AS worker
+COPY --from=build /out/worker/ /
+ENTRYPOINT ["/usr/bin/parallelmodel-worker"]
