@@ -118,6 +118,11 @@ class Cluster:
         if not self.keep:
             _checked(_run([SCRIPT, "down", self.name]))
 
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's; its address is only reached from within exec() and command()."""
+        return self.folder / "admin.kubeconfig"
+
     def load(self, *archives: str | Path) -> None:
         """Import image archives into every running node."""
         if archives:

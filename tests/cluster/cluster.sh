@@ -33,8 +33,11 @@ choose_settings() { # from the environment, written down for every later verb
   fi
   NODES=${NODES:-1} FAKE_GPUS=${FAKE_GPUS:-0} AUDIT=${AUDIT:-0} LEASE=${LEASE:-40} PROXY_MODE=${PROXY_MODE:-nftables}
   APISERVER_FLAGS=${APISERVER_FLAGS:-} KCM_FLAGS=${KCM_FLAGS:-}
-  # shellcheck disable=SC2086
-  IMAGES=$([ -z "${IMAGES:-}" ] || readlink -e $IMAGES | tr '\n' ' ') || { echo "IMAGES names a file that is not there: $IMAGES" >&2; return 1; }
+  local archive found=""
+  for archive in ${IMAGES:-}; do
+    found="$found $(readlink -e "$archive")" || { echo "IMAGES names a file that is not there: $archive" >&2; return 1; }
+  done
+  IMAGES=$found
   cache=${CLUSTER_CACHE:-$(cluster_cache)}
   bin=$cache/bin
   for variable in $settings; do printf '%s=%q\n' "$variable" "${!variable}"; done
@@ -55,8 +58,8 @@ up() {
   cluster_configs
   for n in $(nodes); do node_configs "$n"; done
   mark certificates
-  create_cgroups
   trap 'down' EXIT; trap 'exit 1' INT TERM       # an interrupted start leaves nothing
+  create_cgroups
   setsid unshare --mount --propagation private --pid --fork --kill-child --mount-proc --net --ipc --uts \
     "$self" run-control "$dir" > control.log 2>&1 < /dev/null &
   outer=$!

@@ -35,7 +35,8 @@ enable_controllers() { # version 2: a controller works in a group when its paren
   done
   for controller in cpu cpuset memory pids; do
     [[ " $(cat "$1/cgroup.subtree_control") " == *" $controller "* ]] ||
-      { echo "cgroup v2: cannot pass on '$controller' in $1 (processes in that group, or no right to): the kubelet needs it" >&2; return 1; }
+      { echo "cgroup v2: cannot pass on '$controller' in $1, which the kubelet needs: no right to, or processes in that very" \
+          "group (in a container: move them into a child group first)" >&2; return 1; }
   done
 }
 

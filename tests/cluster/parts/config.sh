@@ -7,6 +7,7 @@ cluster_configs() {
   cat > Corefile <<Y
 .:53 {
   bind $control
+  ready $control:8181
   errors
   kubernetes cluster.local in-addr.arpa {
     kubeconfig $dir/dns.kubeconfig

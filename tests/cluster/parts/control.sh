@@ -12,7 +12,7 @@ run_control() {
   mkdir -p log cmd etcd
   start_storage
   for n in $(nodes); do start_node "$n"; done
-  await 120 k get --raw /readyz
+  await 120 k get --raw /readyz --request-timeout 2s
   mark "api server"
   start_controllers
   touch api-up
@@ -23,7 +23,10 @@ run_control() {
   mark "nodes ready"
   await 120 k get --raw /api/v1/namespaces/default/serviceaccounts/default
   for n in $(nodes); do await 120 devices_there "$n"; done
-  mark "accounts, devices"
+  mark "accounts and devices"
+  await 60 k --server https://10.96.0.1 get --raw /readyz --request-timeout 2s
+  await 60 dns_ready
+  mark "services and names"
   touch ready
   while :; do wait -n || sleep 1; done
 }
@@ -50,13 +53,22 @@ start_controllers() { # controller manager, scheduler, and the rights the compon
   local common="--bind-address 127.0.0.1 --leader-elect=false --profiling=false"
   local files="--kubeconfig NAME.kubeconfig --authentication-kubeconfig NAME.kubeconfig --authorization-kubeconfig NAME.kubeconfig"
   # shellcheck disable=SC2086
-  start kcm "$bin/kube-controller-manager" ${files//NAME/kcm} $common --use-service-account-credentials \
+  start kcm "$bin/kube-controller-manager" ${files//NAME/kcm} $common --use-service-account-credentials --kube-api-qps 200 --kube-api-burst 400 \
     --service-account-private-key-file pki/sa.key --root-ca-file pki/ca.crt \
     --cluster-signing-cert-file pki/ca.crt --cluster-signing-key-file pki/ca.key --flex-volume-plugin-dir "$dir/plugins" $KCM_FLAGS
   # shellcheck disable=SC2086
   start scheduler "$bin/kube-scheduler" ${files//NAME/scheduler} $common
   k create clusterrolebinding apiserver-kubelet --clusterrole system:kubelet-api-admin --user kube-apiserver-kubelet-client > /dev/null
   k apply -f "$here/parts/dnsrole.yaml" > /dev/null
+}
+
+dns_ready() { # CoreDNS has read the cluster's services
+  local answer
+  exec 3<> /dev/tcp/$control/8181
+  printf 'GET /ready HTTP/1.0\r\n\r\n' >&3
+  read -r answer <&3
+  exec 3>&-
+  [[ $answer == *" 200 "* ]]
 }
 
 devices_there() { # number: the node's fake devices are counted in
