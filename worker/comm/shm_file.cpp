@@ -34,7 +34,7 @@ std::string ShmFile::path(const std::string& name) {
 }
 
 ShmFile::ShmFile(int descriptor, size_t size, const std::string& path) : size_(size) {
-  memory_ = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor, 0);
+  memory_ = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (memory_ == MAP_FAILED) fail(ErrorKind::DoesNotFit, "DoesNotFit", "cannot map " + std::to_string(size) + " bytes of " + path, errno);
 }
 

@@ -1,0 +1,54 @@
+// A byte ring between one writer and one reader, in plain or shared memory: FIFO, messages longer than the ring go in pieces.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "worker/comm/abort_note.h"
+#include "worker/comm/door.h"
+
+namespace pm::comm {
+
+/// All-zero is an empty ring. Counts are bytes since the start; position = count % capacity.
+struct RingState {
+  alignas(64) std::atomic<uint64_t> written{0};
+  alignas(64) std::atomic<uint64_t> read{0};
+  Door reader, writer;
+};
+
+/// One end's view of a ring. Waits end with Error{RankLost, CommunicatorAborted} at the deadline or when the group is aborted.
+class Ring {
+ public:
+  /// What a wait that fails calls itself and whom it waited for.
+  struct Who {
+    const char* op;
+    int rank, peer;
+  };
+  /// `end_group` is called with the reason when a deadline is missed.
+  Ring(RingState& state, std::span<std::byte> data, AbortNote& note, Who who, std::chrono::milliseconds deadline,
+       std::function<void(const std::string&)> end_group);
+
+  /// Writes all bytes; the deadline starts anew whenever the reader takes some.
+  void write(std::span<const std::byte> bytes);
+  /// Reads exactly as many bytes as fit into `bytes`.
+  void read(std::span<std::byte> bytes);
+  /// The reader's side: false when nothing came within `timeout`.
+  bool wait_for_data(std::chrono::milliseconds timeout);
+
+ private:
+  [[noreturn]] void miss();
+
+  RingState& state_;
+  std::span<std::byte> data_;
+  AbortNote& note_;
+  Who who_;
+  std::chrono::milliseconds deadline_;
+  std::chrono::nanoseconds spin_;
+  std::function<void(const std::string&)> end_group_;
+};
+
+}  // namespace pm::comm

@@ -1,0 +1,202 @@
+// The communicator between processes of one host. Each rank writes into its own slot of the segment and reads the others' slots;
+// tensors longer than half a slot go in pieces, one phase each, so that a rank writes the next piece while others still read the last.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "worker/comm/communicator.h"
+#include "worker/comm/counts.h"
+#include "worker/comm/phases.h"
+#include "worker/comm/reduce.h"
+#include "worker/comm/segment.h"
+#include "worker/comm/tensor_checks.h"
+
+namespace pm::comm {
+namespace {
+
+constexpr int64_t piece_bytes = 256 << 10;        ///< written and read back while it is still in the second-level cache
+constexpr int64_t share_from_bytes = 16 << 10;    ///< from here on, groups of three and more reduce by shares: two phases, but less to read
+
+void require_cpu(const char* op, const at::Tensor& tensor) {
+  if (!tensor.is_cpu()) throw std::invalid_argument(std::string(op) + ": shared memory takes CPU tensors, found " + tensor.device().str());
+}
+
+class SharedMemory final : public Communicator {
+ public:
+  SharedMemory(std::shared_ptr<Segment> segment, int rank, std::chrono::milliseconds deadline)
+      : segment_(std::move(segment)), deadline_(deadline), piece_(std::min(piece_bytes, segment_->half_bytes())),
+        phases_(segment_->seats(), segment_->note(), rank, deadline, [s = segment_](const std::string& why) { s->abort(why); }) {
+    for (int peer = 0; peer < size(); ++peer) {
+      out_.push_back(mailbox("send", rank, peer, peer));
+      in_.push_back(mailbox("recv", peer, rank, peer));
+    }
+  }
+
+  int rank() const override { return phases_.rank(); }
+  int size() const override { return phases_.size(); }
+
+  void all_reduce(at::Tensor& tensor, Op op) override {
+    require_float(tensor);
+    require_cpu("all_reduce", tensor);
+    const Counts::Call call(counts_, Operation::AllReduce, tensor.nbytes());
+    float* data = tensor.mutable_data_ptr<float>();
+    const int64_t step = piece_ / static_cast<int64_t>(sizeof(float));
+    int64_t at = 0;
+    do {   // an empty tensor is one phase, too: ranks stay in step
+      const int64_t count = std::min(step, tensor.numel() - at);
+      const bool shares = size() > 2 && count * static_cast<int64_t>(sizeof(float)) >= share_from_bytes;
+      shares ? reduce_by_shares(data + at, count, op) : reduce_whole(data + at, count, op);
+      at += count;
+    } while (at < tensor.numel());
+  }
+
+  at::Tensor all_gatherv(const at::Tensor& part, std::span<const int64_t> rows) override { return gather(Operation::AllGatherv, part, rows, rank()); }
+  at::Tensor gatherv(const at::Tensor& part, std::span<const int64_t> rows, int root) override {
+    return gather(Operation::Gatherv, part, rows, root);
+  }
+
+  void broadcast(at::Tensor& tensor, int root) override {
+    require_contiguous("broadcast", tensor);
+    require_cpu("broadcast", tensor);
+    const Counts::Call call(counts_, Operation::Broadcast, tensor.nbytes());
+    const int64_t total = static_cast<int64_t>(tensor.nbytes());
+    auto* data = static_cast<std::byte*>(tensor.data_ptr());
+    for (int64_t at = 0; at == 0 || at < total; at += piece_) {
+      const auto count = static_cast<size_t>(std::min(piece_, total - at));
+      const int half = phases_.enter(Operation::Broadcast, total);
+      if (rank() == root) copy(segment_->slot(root, half), data + at, count);
+      phases_.arrive();
+      phases_.wait_for(root);
+      if (rank() != root) copy(data + at, segment_->slot(root, half), count);
+    }
+  }
+
+  void send(const at::Tensor& tensor, int to) override {
+    require_contiguous("send", tensor);
+    require_cpu("send", tensor);
+    require_peer("send", to, rank(), size());
+    const Counts::Call call(counts_, Operation::Send, tensor.nbytes());
+    const uint64_t length = tensor.nbytes();
+    out_[to].write(std::as_bytes(std::span(&length, 1)));
+    out_[to].write({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+  }
+
+  void recv(at::Tensor& tensor, int from) override {
+    require_contiguous("recv", tensor);
+    require_cpu("recv", tensor);
+    require_peer("recv", from, rank(), size());
+    const Counts::Call call(counts_, Operation::Recv, tensor.nbytes());
+    uint64_t length = 0;
+    in_[from].read(std::as_writable_bytes(std::span(&length, 1)));
+    if (length != tensor.nbytes()) {
+      const std::string what = "recv on rank " + std::to_string(rank()) + ": expected " + std::to_string(tensor.nbytes()) + " bytes, rank " +
+                               std::to_string(from) + " sent " + std::to_string(length);
+      abort(what);   // the ring's position is lost
+      throw std::logic_error(what);
+    }
+    in_[from].read({static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()});
+  }
+
+  void barrier() override {
+    const Counts::Call call(counts_, Operation::Barrier, 0);
+    phases_.enter(Operation::Barrier, 0);
+    phases_.arrive();
+    phases_.wait_for_all();
+  }
+
+  void abort(const std::string& reason) override { segment_->abort(reason); }
+  std::vector<Count> counts() const override { return counts_.read(); }
+
+ private:
+  static void copy(void* to, const void* from, size_t bytes) {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  }
+  Ring mailbox(const char* op, int from, int to, int peer) {
+    return Ring(segment_->mailbox_state(from, to), segment_->mailbox_data(from, to), segment_->note(), {op, phases_.rank(), peer}, deadline_,
+                [s = segment_](const std::string& why) { s->abort(why); });
+  }
+  float* floats(int of, int half) const { return reinterpret_cast<float*>(segment_->slot(of, half)); }
+
+  /// Every rank's values: this rank's own where they are, the others' in their slots.
+  std::vector<const float*>& parts(const float* mine, int half, int64_t offset) {
+    parts_.resize(size());
+    for (int peer = 0; peer < size(); ++peer) parts_[peer] = (peer == rank() ? mine : floats(peer, half)) + offset;
+    return parts_;
+  }
+
+  /// One phase; every rank reads all others' values.
+  void reduce_whole(float* data, int64_t count, Op op) {
+    const int half = phases_.enter(Operation::AllReduce, count * static_cast<int64_t>(sizeof(float)));
+    if (size() == 1) return phases_.arrive();
+    copy(floats(rank(), half), data, static_cast<size_t>(count) * sizeof(float));
+    phases_.arrive();
+    phases_.wait_for_all();
+    reduce_in_rank_order(parts(data, half, 0), data, count, op);
+  }
+
+  /// Two phases; every rank sums its share of the elements, then reads the others' sums.
+  void reduce_by_shares(float* data, int64_t count, Op op) {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
+    const int partials = phases_.enter(Operation::AllReduce, bytes);
+    copy(floats(rank(), partials), data, static_cast<size_t>(bytes));
+    phases_.arrive();
+    phases_.wait_for_all();
+    const Share mine = share_of(count, rank(), size());
+    reduce_in_rank_order(parts(data, partials, mine.first), data + mine.first, mine.count, op);
+
+    const int sums = phases_.enter(Operation::AllReduce, bytes);
+    copy(floats(rank(), sums) + mine.first, data + mine.first, static_cast<size_t>(mine.count) * sizeof(float));
+    phases_.arrive();
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) continue;
+      phases_.wait_for(peer);
+      const Share share = share_of(count, peer, size());
+      copy(data + share.first, floats(peer, sums) + share.first, static_cast<size_t>(share.count) * sizeof(float));
+    }
+  }
+
+  /// `reader` gets the result; for all_gatherv each rank names itself. As many phases as the longest part has pieces.
+  at::Tensor gather(Operation op, const at::Tensor& part, std::span<const int64_t> rows, int reader) {
+    const GatherShape shape(name(op), part, rows, rank(), size());
+    require_cpu(name(op), part);
+    const Counts::Call call(counts_, op, shape.total_bytes());
+    at::Tensor result = rank() == reader ? shape.make_result(part) : at::Tensor();
+    auto* out = rank() == reader ? static_cast<std::byte*>(result.data_ptr()) : nullptr;
+    const auto* mine = static_cast<const std::byte*>(part.const_data_ptr());
+    if (out != nullptr) copy(out + shape.offset(rank()), mine, static_cast<size_t>(shape.bytes(rank())));
+    int64_t longest = 0;
+    for (int peer = 0; peer < size(); ++peer) longest = std::max(longest, shape.bytes(peer));
+    for (int64_t at = 0; at == 0 || at < longest; at += piece_) {
+      const auto piece_of = [&](int peer) { return static_cast<size_t>(std::clamp<int64_t>(shape.bytes(peer) - at, 0, piece_)); };
+      const int half = phases_.enter(op, shape.total_bytes());
+      if (const size_t bytes = piece_of(rank()); bytes != 0) copy(segment_->slot(rank(), half), mine + at, bytes);
+      phases_.arrive();
+      for (int peer = 0; out != nullptr && peer < size(); ++peer) {
+        if (peer == rank()) continue;
+        phases_.wait_for(peer);
+        if (const size_t bytes = piece_of(peer); bytes != 0) copy(out + shape.offset(peer) + at, segment_->slot(peer, half), bytes);
+      }
+    }
+    return result;
+  }
+
+  std::shared_ptr<Segment> segment_;
+  std::chrono::milliseconds deadline_;
+  int64_t piece_;
+  Phases phases_;
+  Counts counts_;
+  std::vector<Ring> out_, in_;   ///< by peer
+  std::vector<const float*> parts_;
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> shared_memory(const std::string& segment, int rank, int size, std::chrono::milliseconds deadline) {
+  if (rank < 0 || rank >= size) throw std::invalid_argument("rank " + std::to_string(rank) + " in a group of " + std::to_string(size));
+  return std::make_shared<SharedMemory>(Segment::open(segment, size), rank, deadline);
+}
+
+}  // namespace pm::comm
