@@ -1,0 +1,50 @@
+{{- define "parallelmodel.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- define "parallelmodel.fullname" -}}
+{{- if .Values.fullnameOverride -}}{{ .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- else if contains (include "parallelmodel.name" .) .Release.Name -}}{{ .Release.Name | trunc 52 | trimSuffix "-" }}
+{{- else -}}{{ printf "%s-%s" .Release.Name (include "parallelmodel.name" .) | trunc 52 | trimSuffix "-" }}
+{{- end -}}
+{{- end -}}
+{{- define "parallelmodel.selector" -}}
+app.kubernetes.io/name: {{ include "parallelmodel.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end -}}
+{{- define "parallelmodel.labels" -}}
+{{ include "parallelmodel.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+{{- define "parallelmodel.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}{{ default (include "parallelmodel.fullname" .) .Values.serviceAccount.name }}
+{{- else -}}{{ default "default" .Values.serviceAccount.name }}
+{{- end -}}
+{{- end -}}
+{{/* "repository:tag" or "repository@digest"; call with (list image appVersion) */}}
+{{- define "parallelmodel.image" -}}
+{{- $image := index . 0 -}}
+{{- if $image.digest -}}{{ $image.repository }}@{{ $image.digest }}{{- else -}}{{ $image.repository }}:{{ default (index . 1) $image.tag }}{{- end -}}
+{{- end -}}
+{{/* What the controller may do to objects in namespaces (OPERATOR.md 6): no Secret, no wildcard. */}}
+{{- define "parallelmodel.rules" -}}
+- apiGroups: [parallelmodel.dev]
+  resources: [parallelmodels]
+  verbs: [get, list, watch]
+- apiGroups: [parallelmodel.dev]
+  resources: [parallelmodels/status]
+  verbs: [get, patch]
+- apiGroups: [parallelmodel.dev]
+  resources: [parallelmodels/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods, services, configmaps]
+  verbs: [create, get, list, watch, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [create, get, list, watch, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end -}}
