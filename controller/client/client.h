@@ -1,0 +1,41 @@
+// The client of an API server: credentials, retries, pooled connections, watches.
+#pragma once
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+
+#include "controller/client/client_metrics.h"
+#include "controller/client/connection_pool.h"
+#include "controller/client/token.h"
+#include "controller/core/api.h"
+
+namespace pm::k8s {
+
+/// Thread-safe. Requests share a pool of connections; each watch has one of its own.
+class Client final : public Api, public WatchApi {
+ public:
+  Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry);
+
+  /// Retries what may be retried (retry.h); every attempt has 30 s.
+  Response send(const Request&) override;
+  /// Ends with an error when nothing, not even a bookmark, came for 90 s: API servers send bookmarks each minute.
+  std::optional<ApiError> watch(const Request&, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) override;
+
+  /// Ends all requests in flight and refuses further ones; for the last seconds of a shutdown.
+  void abort() { abort_.request_stop(); }
+  const ClusterConfig& config() const { return config_; }
+
+ private:
+  HttpReply attempt(const HttpRequest&);
+  HttpRequest prepare(const Request&);
+  std::optional<ApiError> end_of_watch(const HttpReply&, const std::optional<ApiError>& in_stream, const WatchDecoder&);
+
+  const ClusterConfig config_;
+  const Clock& clock_;
+  ClientMetrics metrics_;
+  Token token_;
+  ConnectionPool pool_;
+  std::stop_source abort_;
+};
+
+}  // namespace pm::k8s

@@ -1,0 +1,35 @@
+// A small pool of connections for requests other than watches.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "controller/client/transport.h"
+#include "controller/core/clock.h"
+
+namespace pm::k8s {
+
+/// Lends each caller a connection of its own. Thread-safe. At most `keep` idle connections stay open, none for longer than a minute, so that a
+/// server's or a proxy's idle timeout seldom meets a request.
+class ConnectionPool {
+ public:
+  ConnectionPool(const ClusterConfig& config, const Clock& clock, size_t keep = 4) : config_(config), clock_(clock), keep_(keep) {}
+
+  /// An idle connection, or a new one. Throws ConfigError.
+  std::unique_ptr<Connection> take();
+  /// Gives back a connection whose last request was answered. (One that failed is simply destroyed.)
+  void give(std::unique_ptr<Connection>);
+
+ private:
+  struct Idle {
+    std::unique_ptr<Connection> connection;
+    Clock::Steady since;
+  };
+  const ClusterConfig& config_;
+  const Clock& clock_;
+  const size_t keep_;
+  std::mutex mutex_;
+  std::vector<Idle> idle_;
+};
+
+}  // namespace pm::k8s

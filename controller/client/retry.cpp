@@ -1,0 +1,24 @@
+#include "controller/client/retry.h"
+
+#include "controller/core/status_error.h"
+
+namespace pm::k8s {
+namespace {
+
+using std::chrono::milliseconds;
+constexpr int MaxAttempts = 10;
+constexpr milliseconds MaxWait{30'000};
+
+}  // namespace
+
+std::optional<milliseconds> retry_after(const RetryState& state, Verb verb, const ApiError& error) {
+  if (error.code == 401) return state.unauthorized_before ? std::nullopt : std::optional(milliseconds(0));
+  if (error.code == 0) return state.attempts < 2 && verb != Verb::Create ? std::optional(milliseconds(0)) : std::nullopt;
+  const bool asked = (error.code == 429 || error.code >= 500) && error.retry_after > 0 && transient(error);
+  if (!asked || state.attempts >= MaxAttempts || error.retry_after > 30) return {};
+  const milliseconds pause(static_cast<int64_t>(error.retry_after * 1000));
+  if (state.waited + pause > MaxWait) return {};
+  return pause;
+}
+
+}  // namespace pm::k8s
