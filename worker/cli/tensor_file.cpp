@@ -35,7 +35,7 @@ Tensors read_tensors(const std::filesystem::path& path) {
   std::string header(header_bytes, '\0');
   in.read(header.data(), static_cast<std::streamsize>(header_bytes));
   Tensors result;
-  for (const auto& [name, info] : checkpoint::parse_header(header, static_cast<int64_t>(header_bytes), size, path.string())) {
+  for (const auto& [name, info] : checkpoint::parse_header(header, size, path.string()).tensors) {
     at::Tensor tensor = at::empty(info.shape, layers::scalar_type(info.dtype));
     in.seekg(info.offset);
     in.read(static_cast<char*>(tensor.mutable_data_ptr()), static_cast<std::streamsize>(info.bytes));

@@ -84,6 +84,11 @@ int64_t Scheduler::steps() const {
   return statistics_.steps;
 }
 
+std::string Scheduler::failure() const {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 void Scheduler::fail(const std::string& reason) {
   {
     std::lock_guard lock(mutex_);

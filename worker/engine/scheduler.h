@@ -39,6 +39,9 @@ class Scheduler final : public Engine {
   Statistics statistics() const override;
   void fail(const std::string& reason) override;
   int64_t steps() const override;
+  /// Why the engine stopped; empty while it runs.
+  std::string failure() const;
+  bool failed() const { return !failure().empty(); }
 
  private:
   struct Sequence {
