@@ -27,8 +27,9 @@ image: build cluster      ## both images as archives, without a builder
 demo: image               ## a model cut over two ranks, asked over HTTP through a Kubernetes Service
 	@tests/cluster/demo.sh $(build)
 
-unit: build               ## GoogleTest, through ctest
+unit: build test-deps     ## GoogleTest through ctest, and the rules of the house
 	@ctest --preset $(preset)
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/structure
 parity: build test-deps   ## against Hugging Face
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/parity
 e2e: image test-deps      ## on a real Kubernetes
