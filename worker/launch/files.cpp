@@ -1,0 +1,83 @@
+// See files.h.
+#include "worker/launch/files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+#include <regex>
+#include <vector>
+
+#include "worker/comm/communicator.h"
+#include "worker/comm/shm_file.h"
+#include "worker/launch/launcher.h"
+
+namespace pm::launch {
+namespace {
+
+constexpr const char* prefix = "parallelmodel-";
+constexpr int young_seconds = 10;   // its launcher may be between creating and locking it
+
+/// The segment and whatever was named after it.
+void remove_files_of(const std::string& segment) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name == segment || name.starts_with(segment + ".")) files.push_back(entry.path());
+  }
+  for (const auto& file : files) std::filesystem::remove(file, ignored);
+}
+
+std::string board_path(const std::string& segment) { return comm::ShmFile::path(segment + ".status"); }
+
+}  // namespace
+
+std::string segment_name(int64_t incarnation) { return prefix + std::to_string(getpid()) + "-" + std::to_string(incarnation); }
+
+GroupFiles::GroupFiles(const std::string& segment, int ranks, int64_t bytes_per_rank) : segment_(segment) {
+  comm::create_segment(segment, ranks, bytes_per_rank);
+  try {
+    board_ = comm::StatusBoard::create(segment, ranks);
+  } catch (...) {
+    comm::ShmFile::remove(segment);
+    throw;
+  }
+  lock_ = open(board_path(segment).c_str(), O_RDONLY | O_CLOEXEC);
+  if (lock_ >= 0) flock(lock_, LOCK_SH | LOCK_NB);
+}
+
+GroupFiles::~GroupFiles() {
+  comm::ShmFile::remove(segment_);
+  comm::ShmFile::remove(segment_ + ".status");
+  if (lock_ >= 0) close(lock_);
+}
+
+int remove_stale_groups() {
+  static const std::regex name("(parallelmodel-[0-9]+-[0-9]+)\\.status");
+  std::vector<std::string> candidates;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    std::smatch match;
+    const std::string file = entry.path().filename().string();
+    if (std::regex_match(file, match, name)) candidates.push_back(match[1]);
+  }
+  int removed = 0;
+  for (const std::string& segment : candidates) {
+    const int file = open(board_path(segment).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) continue;   // somebody else's
+    struct stat info {};
+    const bool old = fstat(file, &info) == 0 && time(nullptr) - info.st_ctime > young_seconds;
+    if (old && flock(file, LOCK_EX | LOCK_NB) == 0) {
+      remove_files_of(segment);
+      ++removed;
+    }
+    close(file);
+  }
+  return removed;
+}
+
+}  // namespace pm::launch

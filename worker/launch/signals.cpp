@@ -1,0 +1,33 @@
+// See signals.h.
+#include "worker/launch/signals.h"
+
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace pm::launch {
+
+SignalQueue::SignalQueue(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, &before_);
+  descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "signalfd");
+}
+
+SignalQueue::~SignalQueue() {
+  while (next()) {}   // what still waits would strike as soon as signals are let through
+  close(descriptor_);
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<int> SignalQueue::next() {
+  signalfd_siginfo info{};
+  if (read(descriptor_, &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return std::nullopt;
+  return static_cast<int>(info.ssi_signo);
+}
+
+}  // namespace pm::launch
