@@ -58,10 +58,12 @@ bool ready(comm::StatusBoard& board, Time now) {
 }
 
 nanoseconds Stillness::observe(int64_t value, bool counting, Time now) {
-  if (!counting || !value_ || *value_ != value) {
-    value_ = value;
-    since_ = now;
+  if (!counting) {
+    value_.reset();   // counting starts afresh
+    return {};
   }
+  if (value_ != value) since_ = now;
+  value_ = value;
   return now - since_;
 }
 

@@ -1,0 +1,127 @@
+// Readiness, liveness and the watchdog, on a clock of our own.
+#include "worker/launch/health.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace pm::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using comm::RankState;
+
+class Health : public testing::Test {
+ protected:
+  void beat(int r) { board->rank(r).heartbeat_ns = now.time_since_epoch().count(); }
+  void beat_all() { beat(0), beat(1); }
+  void set(int r, RankState state) { board->rank(r).state = static_cast<uint32_t>(state); }
+  /// Lets time pass in ticks of 100 ms with beating hearts, as the launcher's loop does; stops at the first stall.
+  std::optional<Stall> pass(std::chrono::milliseconds span, bool beating = true) {
+    for (const Time end = now + span; now < end;) {
+      now += 100ms;
+      if (beating) beat_all();
+      if (auto stall = watchdog.observe(*board, now)) return stall;
+    }
+    return std::nullopt;
+  }
+  std::shared_ptr<comm::StatusBoard> board = comm::StatusBoard::in_process(2);
+  Time now{1000s};
+  Watchdog watchdog{{.frozen = 5s, .hang = 60s, .load_stall = 120s}};
+};
+
+TEST_F(Health, ReadyNeedsEveryRankReadyWithAFreshHeartbeat) {
+  beat_all();
+  EXPECT_FALSE(ready(*board, now));
+  set(0, RankState::Ready);
+  EXPECT_FALSE(ready(*board, now));
+  set(1, RankState::Ready);
+  EXPECT_TRUE(ready(*board, now));
+  now += 1900ms;
+  EXPECT_TRUE(ready(*board, now));
+  now += 200ms;
+  beat(0);
+  EXPECT_FALSE(ready(*board, now)) << "rank 1 is silent for 2.1 s";
+  beat(1);
+  EXPECT_TRUE(ready(*board, now));
+  set(0, RankState::Draining);
+  EXPECT_FALSE(ready(*board, now));
+}
+
+TEST_F(Health, ReadyNeedsALauncherThatRuns) {
+  beat_all();
+  set(0, RankState::Ready), set(1, RankState::Ready);
+  board->launcher_ns() = (now - 3s).time_since_epoch().count();
+  EXPECT_FALSE(ready(*board, now));
+  board->launcher_ns() = now.time_since_epoch().count();
+  EXPECT_TRUE(ready(*board, now));
+}
+
+TEST_F(Health, LiveFailsOnlyWhenLoadBytesStandStill) {
+  Liveness liveness;
+  EXPECT_TRUE(liveness.live(*board, now));
+  set(1, RankState::Loading);
+  EXPECT_TRUE(liveness.live(*board, now += 1000s)) << "loading is first seen here";
+  EXPECT_TRUE(liveness.live(*board, now += 119s));
+  board->rank(1).load_bytes += 1;
+  EXPECT_TRUE(liveness.live(*board, now += 119s));
+  EXPECT_FALSE(liveness.live(*board, now += 121s));
+  set(1, RankState::Ready);
+  EXPECT_TRUE(liveness.live(*board, now += 1000s));
+}
+
+TEST_F(Health, LiveFailsWhenTheLauncherIsStuck) {
+  Liveness liveness;
+  board->launcher_ns() = now.time_since_epoch().count();
+  EXPECT_TRUE(liveness.live(*board, now + 9s));
+  EXPECT_FALSE(liveness.live(*board, now + 11s));
+}
+
+TEST_F(Health, ASilentHeartIsFrozenAfterFiveSeconds) {
+  EXPECT_FALSE(pass(20s, false)) << "hearts that never beat belong to ranks that start";
+  EXPECT_FALSE(pass(1s));
+  for (const Time end = now + 5s; now < end;) {
+    now += 100ms;
+    beat(0);
+    ASSERT_FALSE(watchdog.observe(*board, now));
+  }
+  now += 100ms;
+  beat(0);
+  const auto stall = watchdog.observe(*board, now);
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->rank, 1);
+}
+
+TEST_F(Health, AWatchdogThatWasStoppedItselfAccusesNobody) {
+  EXPECT_FALSE(pass(1s));
+  now += 60s;   // the whole container was frozen
+  EXPECT_FALSE(watchdog.observe(*board, now));
+  EXPECT_FALSE(pass(1s));
+  EXPECT_FALSE(pass(1s, false));
+  EXPECT_TRUE(pass(10s, false)) << "but it watches again";
+}
+
+TEST_F(Health, NoStepForTheHangTimeoutCountsOnlyWithOpenRequests) {
+  EXPECT_FALSE(pass(200s));
+  board->rank(0).open_requests = 1;
+  EXPECT_FALSE(pass(59s));
+  board->rank(0).steps += 1;
+  EXPECT_FALSE(pass(59s));
+  const auto stall = pass(3s);
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->rank, 1);
+  EXPECT_THAT(stall->message, testing::HasSubstr("1 open requests"));
+}
+
+TEST_F(Health, LoadBytesThatStandStillNameTheSlowest) {
+  set(0, RankState::Loading), set(1, RankState::Loading);
+  board->rank(0).load_total = 100, board->rank(0).load_bytes = 20;
+  board->rank(1).load_total = 1000, board->rank(1).load_bytes = 900;
+  EXPECT_FALSE(pass(119s));
+  const auto stall = pass(3s);
+  ASSERT_TRUE(stall);
+  EXPECT_EQ(stall->rank, 0);
+  EXPECT_THAT(stall->message, testing::HasSubstr("20 of 100 bytes"));
+}
+
+}  // namespace
+}  // namespace pm::launch
