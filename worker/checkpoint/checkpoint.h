@@ -39,10 +39,12 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   const std::map<std::string, TensorInfo, std::less<>>& tensors() const { return tensors_; }
   const TensorInfo* find(std::string_view name) const;
+  /// Tensors whose element type we do not serve (name -> F8_E4M3, U16, ...): not in tensors(), an error only where one is needed.
+  const std::map<std::string, std::string, std::less<>>& unserved() const { return unserved_; }
   const std::vector<std::filesystem::path>& files() const { return files_; }
 
-  /// Reads strips of a tensor back to back into `out` with positional reads. Never maps or reads more than asked, plus
-  /// at most one page per strip. Throws Error{Model} with file and errno text on a short read.
+  /// Reads strips of a tensor back to back into `out` with positional reads. Never maps, and reads no more than what is asked plus
+  /// at most one page per row, staged in blocks of at most 4 MiB. Throws Error{Model} with file and errno text on a short read.
   void read(const TensorInfo&, std::span<const Strip>, std::span<std::byte> out) const;
   /// True when two tensors have the same type, shape and bytes.
   bool equal(const TensorInfo&, const TensorInfo&) const;
@@ -53,9 +55,18 @@ class Checkpoint {
   std::vector<std::filesystem::path> files_;
   std::vector<std::shared_ptr<const int>> descriptors_;
   std::map<std::string, TensorInfo, std::less<>> tensors_;
+  std::map<std::string, std::string, std::less<>> unserved_;
 };
 
-/// Parses one safetensors header (the bytes after the 8-byte length); `file_size` is the whole file's. Throws Error{Model}.
-std::map<std::string, TensorInfo, std::less<>> parse_header(std::string_view json, int64_t header_bytes, int64_t file_size, const std::string& file);
+/// What one safetensors header describes.
+struct Header {
+  std::map<std::string, TensorInfo, std::less<>> tensors;         ///< offsets count from the start of the file
+  std::map<std::string, std::string, std::less<>> unserved;       ///< name -> element type that we do not serve
+};
+
+/// Parses one safetensors header (the bytes after the 8-byte length); `file_size` is the whole file's, `file` its name in errors.
+/// Rules of safetensors' tensor.rs: a JSON object; spans sorted by begin lie back to back from 0 to the end of the file; bytes ==
+/// element size x product of the shape; `__metadata__` maps strings to strings; no key twice. Throws Error{Model, "ModelUnreadable"}.
+Header parse_header(std::string_view json, int64_t file_size, const std::string& file);
 
 }  // namespace pm::checkpoint

@@ -1,0 +1,107 @@
+// Positional reads of a tensor's bytes: contiguous, strided with a bounded staging block, and comparison of two tensors.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "worker/base/error.h"
+#include "worker/checkpoint/checkpoint.h"
+
+namespace pm::checkpoint {
+
+namespace {
+
+constexpr int64_t staging_bytes = int64_t{4} << 20;
+/// Reading a gap of up to a page costs less than another system call.
+constexpr int64_t close_together = 4096;
+
+void pread_all(int descriptor, const std::filesystem::path& path, const TensorInfo& tensor, std::byte* out, int64_t bytes, int64_t offset) {
+  while (bytes > 0) {
+    const ssize_t got = ::pread(descriptor, out, static_cast<size_t>(bytes), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      throw Error(ErrorKind::Model, "ModelUnreadable",
+                  path.string() + ": tensor \"" + tensor.name + "\": " + std::to_string(bytes) + " bytes at " + std::to_string(offset) +
+                      " cannot be read: " + (got < 0 ? std::strerror(errno) : "the file has become shorter than its header says"));
+    }
+    out += got;
+    bytes -= got;
+    offset += got;
+  }
+}
+
+/// Throws std::out_of_range unless the strip lies inside the tensor; returns its bytes.
+int64_t checked_bytes(const TensorInfo& tensor, const Strip& strip) {
+  int64_t span = 0, total = 0;
+  const bool bad = strip.offset < 0 || strip.rows < 0 || strip.row_bytes < 0 || strip.stride < 0 ||
+                   __builtin_mul_overflow(std::max<int64_t>(strip.rows - 1, 0), strip.stride, &span) ||
+                   __builtin_add_overflow(span, strip.row_bytes, &span) || __builtin_add_overflow(span, strip.offset, &span) ||
+                   __builtin_mul_overflow(strip.rows, strip.row_bytes, &total) || (strip.rows > 0 && span > tensor.bytes);
+  if (bad) {
+    throw std::out_of_range("strip {offset " + std::to_string(strip.offset) + ", rows " + std::to_string(strip.rows) + ", row_bytes " +
+                            std::to_string(strip.row_bytes) + ", stride " + std::to_string(strip.stride) + "} is outside of tensor \"" + tensor.name +
+                            "\" of " + std::to_string(tensor.bytes) + " bytes");
+  }
+  return total;
+}
+
+}  // namespace
+
+const TensorInfo* Checkpoint::find(std::string_view name) const {
+  auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+void Checkpoint::read(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) const {
+  int64_t total = 0;
+  for (const Strip& strip : strips) total += checked_bytes(tensor, strip);
+  if (total != static_cast<int64_t>(out.size())) {
+    throw std::out_of_range("strips of tensor \"" + tensor.name + "\" hold " + std::to_string(total) + " bytes, the target " + std::to_string(out.size()));
+  }
+  const int descriptor = *descriptors_.at(static_cast<size_t>(tensor.file));
+  const std::filesystem::path& path = files_.at(static_cast<size_t>(tensor.file));
+  std::byte* to = out.data();
+  std::vector<std::byte> staging;
+  for (const Strip& strip : strips) {
+    const int64_t begin = tensor.offset + strip.offset;
+    if (strip.rows <= 1 || strip.stride == strip.row_bytes) {
+      const int64_t bytes = strip.rows * strip.row_bytes;
+      pread_all(descriptor, path, tensor, to, bytes, begin);
+      to += bytes;
+      continue;
+    }
+    const bool near = strip.stride > strip.row_bytes && strip.stride - strip.row_bytes <= close_together && strip.stride < staging_bytes;
+    const int64_t block = near ? staging_bytes / strip.stride : 1;
+    for (int64_t row = 0; row < strip.rows; row += block) {
+      const int64_t rows = std::min(block, strip.rows - row), at = begin + row * strip.stride;
+      if (rows == 1) {
+        pread_all(descriptor, path, tensor, to, strip.row_bytes, at);
+      } else {
+        const int64_t span = (rows - 1) * strip.stride + strip.row_bytes;
+        staging.resize(static_cast<size_t>(span));
+        pread_all(descriptor, path, tensor, staging.data(), span, at);
+        for (int64_t i = 0; i < rows; ++i) std::memcpy(to + i * strip.row_bytes, staging.data() + i * strip.stride, static_cast<size_t>(strip.row_bytes));
+      }
+      to += rows * strip.row_bytes;
+    }
+  }
+}
+
+bool Checkpoint::equal(const TensorInfo& a, const TensorInfo& b) const {
+  if (a.dtype != b.dtype || a.shape != b.shape) return false;
+  if (a.file == b.file && a.offset == b.offset) return true;
+  constexpr int64_t chunk = int64_t{1} << 20;
+  std::vector<std::byte> left(static_cast<size_t>(std::min(chunk, a.bytes))), right(left.size());
+  for (int64_t at = 0; at < a.bytes; at += chunk) {
+    const int64_t bytes = std::min(chunk, a.bytes - at);
+    const Strip strip{at, 1, bytes, bytes};
+    const size_t size = static_cast<size_t>(bytes);
+    read(a, {&strip, 1}, {left.data(), size});
+    read(b, {&strip, 1}, {right.data(), size});
+    if (std::memcmp(left.data(), right.data(), size) != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace pm::checkpoint
