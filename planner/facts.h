@@ -2,7 +2,9 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "planner/dtype.h"
@@ -11,6 +13,10 @@ namespace pm {
 
 /// What a parameter is dealt by when a stack is cut over ranks. None: every rank holds the whole.
 enum class Axis : uint8_t { None, Heads, Kv, Ffn, Vocab, Groups };
+
+/// "heads", "kv", ... as in facts and plans.
+std::string_view name_of(Axis);
+std::optional<Axis> axis_of(std::string_view);
 
 /// A group of parameters of one stack that are cut alike. Bytes of a rank = its units x elements_per_unit x size_of(dtype).
 struct Part {

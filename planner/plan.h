@@ -4,6 +4,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "planner/cuts.h"
@@ -44,6 +46,7 @@ struct RankPlan {
   Memory predicted;
   nlohmann::json cut() const;    ///< {"decoder": {"layers": [0, 12], "heads": [0, 6], "kv": .., "ffn": ..}, "vocab": [0, 25129]}
   std::vector<Cuts::Row> rows;   ///< each row holds one range: this rank's
+  std::vector<std::pair<std::string, Range>> layers;  ///< of each stack
 };
 
 struct Rejected {

@@ -1,0 +1,153 @@
+// See facts.h. Keys are short and defaults are left out because the whole must fit a termination message of 4,096 bytes.
+#include "planner/facts.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "planner/reader.h"
+
+namespace pm {
+
+using nlohmann::json;
+
+std::string_view name_of(Axis axis) {
+  switch (axis) {
+    case Axis::None: return "none";
+    case Axis::Heads: return "heads";
+    case Axis::Kv: return "kv";
+    case Axis::Ffn: return "ffn";
+    case Axis::Vocab: return "vocab";
+    case Axis::Groups: return "groups";
+  }
+  return "?";
+}
+
+std::optional<Axis> axis_of(std::string_view name) {
+  for (Axis axis : {Axis::None, Axis::Heads, Axis::Kv, Axis::Ffn, Axis::Vocab, Axis::Groups}) {
+    if (name_of(axis) == name) return axis;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Bounds of hostile facts: far above any model, low enough that no product of them below overflows 64 bits before it is checked.
+constexpr int64_t most_bytes = int64_t{1} << 58;
+constexpr int64_t most_elements = int64_t{1} << 40;
+constexpr int64_t most_units = int64_t{1} << 32;
+constexpr int64_t most_width = int64_t{1} << 24;
+constexpr int64_t most_heads = int64_t{1} << 16;
+constexpr int64_t most_layers = 1 << 16;
+
+json stack_json(const StackFacts& stack) {
+  json out{{"n", stack.name}, {"l", stack.layers}, {"h", stack.hidden}, {"a", stack.heads}, {"d", stack.head_dim}, {"f", stack.ffn}};
+  if (stack.kv_heads != stack.heads) out["k"] = stack.kv_heads;
+  if (stack.vocab != 0) out["v"] = stack.vocab;
+  if (stack.positions != 0) out["p"] = stack.positions;
+  if (stack.causal) out["c"] = true;
+  if (stack.cross) out["x"] = true;
+  return out;
+}
+
+json part_json(const Part& part, DType usual) {
+  json out{{"e", part.elements_per_unit}};
+  if (!part.stack.empty()) out["s"] = part.stack;
+  if (part.first != 0) out["i"] = part.first;
+  if (part.count != 1) out["n"] = part.count;
+  if (part.axis != Axis::None) out["x"] = name_of(part.axis);
+  if (part.units != 1) out["u"] = part.units;
+  if (part.dtype != usual) out["t"] = name_of(part.dtype);
+  if (part.keep) out["k"] = true;
+  return out;
+}
+
+DType read_dtype(const Reader& reader, const char* key, std::optional<DType> fallback) {
+  if (fallback && !reader.has(key)) return *fallback;
+  const std::string name = reader.text(key, 16);
+  const auto type = dtype_of(name);
+  if (!type) Reader::fail(reader.path(key), "\"" + name + "\"", "a dtype such as F32, F16 or BF16");
+  return *type;
+}
+
+StackFacts read_stack(const Reader& reader) {
+  StackFacts stack;
+  stack.name = reader.text("n", 32);
+  stack.layers = static_cast<int>(reader.integer("l", 0, most_layers));
+  stack.hidden = reader.integer("h", 0, most_width);
+  stack.heads = reader.integer("a", 0, most_heads);
+  stack.kv_heads = reader.integer("k", 0, most_heads, stack.heads);
+  stack.head_dim = reader.integer("d", 0, most_width);
+  stack.ffn = reader.integer("f", 0, most_width);
+  stack.vocab = reader.integer("v", 0, most_units, 0);
+  stack.positions = reader.integer("p", 0, most_units, 0);
+  stack.causal = reader.flag("c", false);
+  stack.cross = reader.flag("x", false);
+  if (stack.heads > 0 && (stack.kv_heads < 1 || stack.heads % stack.kv_heads != 0)) {
+    Reader::fail(reader.path("k"), std::to_string(stack.kv_heads) + " kv heads", "a divisor of the " + std::to_string(stack.heads) + " heads");
+  }
+  return stack;
+}
+
+Part read_part(const Reader& reader, DType usual) {
+  Part part;
+  part.stack = reader.text("s", 32, "");
+  part.first = static_cast<int>(reader.integer("i", -1, most_layers, 0));
+  part.count = static_cast<int>(reader.integer("n", 1, most_layers, 1));
+  const std::string axis = reader.text("x", 16, "none");
+  if (!axis_of(axis)) Reader::fail(reader.path("x"), "\"" + axis + "\"", "one of none, heads, kv, ffn, vocab, groups");
+  part.axis = *axis_of(axis);
+  part.units = reader.integer("u", 1, most_units, 1);
+  part.elements_per_unit = reader.integer("e", 0, most_elements);
+  part.dtype = read_dtype(reader, "t", usual);
+  part.keep = reader.flag("k", false);
+  return part;
+}
+
+/// Throws when the parts name stacks that are not there, or make more bytes than 64 bits can add up.
+void check(const Facts& facts) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < facts.parts.size(); ++i) {
+    const Part& part = facts.parts[i];
+    const std::string path = "facts.parts[" + std::to_string(i) + "]";
+    if (part.axis == Axis::Heads || part.axis == Axis::Kv) {
+      const auto named = [&](const StackFacts& stack) { return stack.name == part.stack && stack.heads > 0; };
+      if (std::none_of(facts.stacks.begin(), facts.stacks.end(), named)) Reader::fail(path + ".s", "\"" + part.stack + "\"", "a stack with heads");
+    }
+    const auto size = static_cast<__int128>(part.units) * part.elements_per_unit * part.count * 8;
+    if (size > most_bytes - bytes) Reader::fail(path, "more than 2^58 bytes in all", "a model that fits the address space");
+    bytes += static_cast<int64_t>(size);
+  }
+}
+
+}  // namespace
+
+json to_json(const Facts& facts) {
+  json stacks = json::array(), parts = json::array();
+  for (const StackFacts& stack : facts.stacks) stacks.push_back(stack_json(stack));
+  for (const Part& part : facts.parts) parts.push_back(part_json(part, facts.dtype));
+  json out{{"model_type", facts.model_type}, {"architecture", facts.architecture}, {"task", facts.task}, {"dtype", name_of(facts.dtype)},
+           {"parameters", facts.parameters}, {"bytes", facts.checkpoint_bytes}, {"stacks", stacks}, {"parts", parts}};
+  if (!facts.revision.empty()) out["revision"] = facts.revision;
+  return out;
+}
+
+Facts facts_from_json(const json& value) {
+  const Reader reader(value, "facts");
+  Facts facts;
+  facts.model_type = reader.text("model_type", 64);
+  facts.architecture = reader.text("architecture", 128);
+  facts.task = reader.text("task", 32);
+  facts.dtype = read_dtype(reader, "dtype", std::nullopt);
+  facts.parameters = reader.integer("parameters", 0, most_bytes);
+  facts.checkpoint_bytes = reader.integer("bytes", 0, most_bytes);
+  facts.revision = reader.text("revision", 128, "");
+  const json& stacks = reader.list("stacks", 16);
+  for (size_t i = 0; i < stacks.size(); ++i) facts.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}));
+  const json& parts = reader.list("parts", 512);
+  for (size_t i = 0; i < parts.size(); ++i) facts.parts.push_back(read_part({parts[i], reader.path("parts", i)}, facts.dtype));
+  check(facts);
+  return facts;
+}
+
+}  // namespace pm

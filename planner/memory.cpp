@@ -1,0 +1,58 @@
+// See memory.h.
+#include "planner/memory.h"
+
+#include <algorithm>
+
+namespace pm {
+
+namespace {
+constexpr int64_t kibi = 1024, mebi = kibi * kibi;
+
+/// Columns of the widest FFN of the stack that `rank` holds.
+int64_t ffn_columns(const Cuts& cuts, const StackFacts& stack, int rank) {
+  int64_t widest = 0;
+  for (const Cuts::Row& row : cuts.rows()) {
+    if (row.axis == Axis::Ffn && row.stack == stack.name) widest = std::max(widest, row.ranges[static_cast<size_t>(rank)].size());
+  }
+  return widest;
+}
+
+}  // namespace
+
+int64_t activation_bytes(const Facts& facts, const Cuts& cuts, int rank, int64_t sequence_length, int64_t max_concurrency) {
+  int64_t stacks = 0, vocabulary = 0;
+  const int64_t sampling = std::min(max_concurrency, step_tokens);
+  for (const StackFacts& stack : facts.stacks) {
+    const bool attends = stack.heads > 0;
+    const int64_t heads = attends ? cuts.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
+    const int64_t kv = attends ? cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
+    const int64_t tokens = step_tokens, length = sequence_length, queries = std::min(tokens, length);
+    const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + 2 * heads * queries * length + 4 * kv * stack.head_dim * length +
+                              queries * length;
+    const int64_t mlp = 3 * tokens * ffn_columns(cuts, stack, rank);
+    stacks = std::max(stacks, 5 * tokens * stack.hidden + std::max(attention, mlp));   // stacks run one after the other
+    vocabulary = std::max(vocabulary, stack.vocab);
+  }
+  const bool scores = facts.task == "generate" || facts.task == "fill-mask";
+  return float_bytes * (stacks + (scores ? 2 * sampling * vocabulary : 0));
+}
+
+int64_t runtime_bytes(DeviceKind kind) { return kind == DeviceKind::CPU ? 256 * mebi : 1024 * mebi; }
+
+int64_t segment_bytes(int ranks) {
+  const auto n = static_cast<int64_t>(ranks);
+  const int64_t bytes = n * 4 * mebi + (n - 1) * mebi + n * n * 128 * kibi + mebi;
+  return (bytes + mebi - 1) / mebi * mebi;
+}
+
+int64_t kv_bytes_per_token(const Facts& facts, const Cuts& cuts, int rank, DType dtype) {
+  int64_t bytes = 0;
+  for (const StackFacts& stack : facts.stacks) {
+    const int64_t tables = (stack.causal ? 1 : 0) + (stack.cross ? 1 : 0);   // an encoder input as long as the answer is assumed
+    if (tables == 0 || stack.heads <= 0) continue;
+    bytes += tables * 2 * stack.layers * cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim * size_of(dtype);
+  }
+  return bytes;
+}
+
+}  // namespace pm

@@ -1,0 +1,33 @@
+// Bytes that a rank needs beside its weights, each with its formula. What is not exact is an upper bound, and says so.
+#pragma once
+#include <cstdint>
+
+#include "planner/cuts.h"
+#include "planner/facts.h"
+#include "planner/plan.h"
+
+namespace pm {
+
+constexpr int64_t block_tokens = 16;        ///< tokens of a KV block (ENGINE.md 4)
+constexpr int64_t step_tokens = 512;        ///< most prompt tokens of one step: longer prompts enter in chunks
+constexpr int64_t float_bytes = 4;          ///< activations are fp32 on CPU whatever the precision of the weights
+
+/// Upper bound of the tensors alive at once in one step of `rank`. T = step_tokens, C = sequence length, h = hidden, d = head_dim,
+/// a and k = the rank's heads and kv heads, f = its FFN columns, s = sequences that sample in one step, V = the vocabulary:
+///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
+///              + max(T d (2a + 2k)            q, k, v and the attention's result
+///                      + 2 a T C + 4 k d C + T C    scores and their softmax, keys and values gathered twice, the mask
+///                    , 3 T f)                 up, gate, activated
+///              + 2 s V)                       the rank's scores and, on rank 0, those of all
+/// One sequence is attended to at a time, so C counts once (worker/ops/cpu/attention.cpp).
+int64_t activation_bytes(const Facts&, const Cuts&, int rank, int64_t sequence_length, int64_t max_concurrency);
+
+/// Resident bytes of a rank's process that belong to no tensor: code and static data of LibTorch, threads, HTTP, the tokenizer, a loader's
+/// staging. CPU: measured at 150 to 230 MiB, rounded up. GPU: context and libraries of CUDA take 0.4 to 0.9 GiB, rounded up.
+int64_t runtime_bytes(DeviceKind);
+
+/// The shared-memory segment of a group: per rank a slot of 4 MiB, a ring of 1 MiB from rank 0 to each other, a ring of 128 KiB for each
+/// ordered pair (worker/comm/segment.h), and 1 MiB for header, status board and plan file. Independent of the model's size.
+int64_t segment_bytes(int ranks);
+
+}  // namespace pm

@@ -1,0 +1,173 @@
+// Cuts: exact numbers of a known model, and what must hold for any model.
+#include "planner/cuts.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "models.h"
+
+namespace pm {
+namespace {
+
+constexpr double mebi = 1024 * 1024;
+
+double fullest(const Facts& facts, int n, DType dtype) {
+  const Cuts cuts = deal(facts, n, dtype);
+  int64_t most = 0;
+  for (int rank = 0; rank < n; ++rank) most = std::max(most, cuts.weight_bytes(facts, rank));
+  return static_cast<double>(most) / mebi;
+}
+
+std::vector<Range> ranges(const Cuts& cuts, const std::string& stack, Axis axis, int64_t units) {
+  std::vector<Range> out;
+  for (int rank = 0; rank < cuts.ranks(); ++rank) out.push_back(cuts.range(stack, axis, units, rank));
+  return out;
+}
+
+std::vector<int64_t> sizes(const std::vector<Range>& ranges) {
+  std::vector<int64_t> out;
+  for (const Range& range : ranges) out.push_back(range.size());
+  return out;
+}
+
+/// Bytes that every rank holds: nothing cuts them.
+int64_t held_whole(const Facts& facts) {
+  int64_t total = 0;
+  for (const Part& part : facts.parts) {
+    if (part.axis == Axis::None) total += part.units * part.elements_per_unit * part.count * size_of(part.dtype);
+  }
+  return total;
+}
+
+TEST(Cuts, GptNeoOnOneDeviceHoldsExactlyItsParameters) {
+  const Facts facts = test::gpt_neo_2_7b();
+  ASSERT_EQ(facts.parameters, 2'651'307'520);
+  EXPECT_EQ(deal(facts, 1, DType::F16).weight_bytes(facts, 0), 2 * 2'651'307'520);
+  EXPECT_NEAR(fullest(facts, 1, DType::F16), 5057.0, 0.05);
+}
+
+TEST(Cuts, GptNeoMeetsThePublishedTargetsAtTwoThreeFourAndEight) {
+  const Facts facts = test::gpt_neo_2_7b();
+  EXPECT_LE(fullest(facts, 2, DType::F16), 2534.1);
+  EXPECT_LE(fullest(facts, 3, DType::F16), 1694);   // target 1,725
+  EXPECT_LE(fullest(facts, 4, DType::F16), 1272.6);
+  EXPECT_LE(fullest(facts, 8, DType::F16), 642.5);  // target 690; heads are 3 and 2, FFN columns repay
+}
+
+TEST(Cuts, HeadsThatDoNotDivideDifferByOneAndFfnColumnsRepay) {
+  const Facts facts = test::gpt_neo_2_7b();
+  const Cuts cuts = deal(facts, 3, DType::F16);
+  EXPECT_EQ(sizes(ranges(cuts, "decoder", Axis::Heads, 20)), (std::vector<int64_t>{7, 7, 6}));
+  const auto columns = sizes(ranges(cuts, "decoder", Axis::Ffn, 10240));
+  EXPECT_LT(columns[0], columns[2]);
+  EXPECT_EQ(columns[0] % 32, 0);
+  EXPECT_EQ(columns[1] % 32, 0);
+}
+
+TEST(Cuts, KvHeadsAreWholeGroupsWhileThereAreEnough) {
+  const Facts facts = test::decoder({.heads = 32, .kv_heads = 8, .head_dim = 24});
+  const Cuts cuts = deal(facts, 3, DType::F32);
+  EXPECT_EQ(sizes(ranges(cuts, "decoder", Axis::Kv, 8)), (std::vector<int64_t>{3, 3, 2}));
+  EXPECT_EQ(sizes(ranges(cuts, "decoder", Axis::Heads, 32)), (std::vector<int64_t>{12, 12, 8}));
+}
+
+TEST(Cuts, FewerKvHeadsThanRanksAreReplicatedAndTheirHeadsSplit) {
+  const Facts facts = test::decoder({.heads = 8, .kv_heads = 2, .head_dim = 96});
+  const Cuts cuts = deal(facts, 4, DType::F32);
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::Kv, 2), (std::vector<Range>{{0, 1}, {0, 1}, {1, 2}, {1, 2}}));
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::Heads, 8), (std::vector<Range>{{0, 2}, {2, 4}, {4, 6}, {6, 8}}));
+}
+
+TEST(Cuts, OneKvHeadServesEveryRank) {
+  const Facts facts = test::decoder({.heads = 71, .kv_heads = 1, .head_dim = 64});
+  const Cuts cuts = deal(facts, 3, DType::F32);
+  EXPECT_EQ(sizes(ranges(cuts, "decoder", Axis::Heads, 71)), (std::vector<int64_t>{24, 24, 23}));
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::Kv, 1), (std::vector<Range>{{0, 1}, {0, 1}, {0, 1}}));
+}
+
+TEST(Cuts, VocabulariesOfEqualSizeAreCutAlikeWhereverTheyAre) {
+  Facts facts = test::decoder({});
+  facts.parts.push_back({"", -1, 1, Axis::Vocab, 50257, 768, DType::F32, false});
+  const Cuts cuts = deal(facts, 3, DType::F32);
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::Vocab, 50257), ranges(cuts, "", Axis::Vocab, 50257));
+}
+
+TEST(Cuts, KeptPartsAreHeldInTheirOwnTypeAndOthersInThePlans) {
+  Facts facts{.stacks = {{"encoder", 1, 8, 2, 2, 4, 64, 0, 0}}, .parts = {{"encoder", 0, 1, Axis::Ffn, 64, 10, DType::F32, true}, {"encoder", 0, 1, Axis::None, 1, 7, DType::F32, false}}};
+  std::vector<int64_t> per_part;
+  EXPECT_EQ(deal(facts, 1, DType::F16).weight_bytes(facts, 0, &per_part), 64 * 10 * 4 + 7 * 2);
+  EXPECT_EQ(per_part, (std::vector<int64_t>{2560, 14}));
+}
+
+TEST(Cuts, MoreRanksThanHeadsAreRefusedWithBothNumbers) {
+  try {
+    deal(test::decoder({.heads = 4, .kv_heads = 4, .head_dim = 192}), 5, DType::F32);
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_NE(std::string(error.what()).find("4 heads"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("5 ranks"), std::string::npos);
+  }
+}
+
+TEST(Cuts, UnknownUnitsAreOutOfRange) {
+  const Cuts cuts = deal(test::decoder({}), 2, DType::F32);
+  EXPECT_THROW(cuts.range("decoder", Axis::Ffn, 17, 0), std::out_of_range);
+  EXPECT_THROW(cuts.range("decoder", Axis::Ffn, 3072, 2), std::out_of_range);
+  EXPECT_EQ(cuts.range("anything", Axis::None, 5, 1), (Range{0, 5}));
+}
+
+class AnyModel : public testing::TestWithParam<int> {};
+
+TEST_P(AnyModel, IsCoveredByContiguousRangesAndBalanced) {
+  std::mt19937 random(static_cast<unsigned>(GetParam()));
+  const int n = std::uniform_int_distribution<int>(1, 12)(random);
+  const Facts facts = test::random_decoder(random, n);
+  const StackFacts& stack = facts.stacks[0];
+  SCOPED_TRACE("seed " + std::to_string(GetParam()) + ", " + std::to_string(n) + " ranks, " + std::to_string(stack.heads) + " heads in " +
+               std::to_string(stack.kv_heads) + " groups, ffn " + std::to_string(stack.ffn));
+  const Cuts cuts = deal(facts, n, facts.dtype);
+  for (const Cuts::Row& row : cuts.rows()) {
+    ASSERT_EQ(row.ranges.size(), static_cast<size_t>(n));
+    EXPECT_EQ(row.ranges.front().begin, 0);
+    EXPECT_EQ(row.ranges.back().end, row.units);
+    for (int rank = 0; rank < n; ++rank) {
+      const Range& range = row.ranges[static_cast<size_t>(rank)];
+      EXPECT_LE(range.begin, range.end);
+      if (rank == 0) continue;
+      const Range& before = row.ranges[static_cast<size_t>(rank - 1)];
+      EXPECT_TRUE(range.begin == before.end || (row.axis == Axis::Kv && stack.kv_heads < n && range == before)) << rank;
+    }
+  }
+  int64_t total = 0, most_heads = 0, least_heads = stack.heads;
+  for (int rank = 0; rank < n; ++rank) {
+    total += cuts.weight_bytes(facts, rank);
+    const int64_t heads = cuts.range("decoder", Axis::Heads, stack.heads, rank).size();
+    most_heads = std::max(most_heads, heads);
+    least_heads = std::min(least_heads, heads);
+    EXPECT_GE(heads, 1);
+  }
+  if (stack.kv_heads >= n) {
+    EXPECT_EQ(total, facts.checkpoint_bytes + (n - 1) * held_whole(facts));
+    EXPECT_LE(most_heads - least_heads, stack.heads / stack.kv_heads);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyModel, testing::Range(1, 200));
+
+TEST(Cuts, WideModelsStayWithinOnePercentOfTheIdealShare) {
+  for (const int64_t heads : {16, 20, 25, 32, 40}) {
+    const Facts facts = test::decoder({.layers = 24, .hidden = heads * 128, .heads = heads, .kv_heads = heads, .head_dim = 128,
+                                       .ffn = heads * 512, .vocab = 50257, .positions = 2048, .dtype = DType::BF16});
+    for (const int n : {2, 3, 4, 5, 7, 8}) {
+      const double share = static_cast<double>(facts.checkpoint_bytes) / n / mebi, whole = static_cast<double>(held_whole(facts)) / mebi;
+      const double most = fullest(facts, n, DType::BF16);
+      if (n <= 4) EXPECT_LE(most / share, 1.01) << heads << " heads, " << n << " ranks";
+      // what is cut is dealt evenly at any n; the position table and norms, which every rank holds, are the rest
+      EXPECT_LE((most - whole) / (share - whole / n), 1.0005) << heads << " heads, " << n << " ranks";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pm

@@ -1,0 +1,149 @@
+// The decision: what fits, why, and what a refusal tells.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models.h"
+#include "planner/memory.h"
+#include "planner/plan.h"
+
+namespace pm {
+namespace {
+
+using testing::HasSubstr;
+constexpr int64_t gibi = int64_t{1} << 30;
+
+Hardware cpu(int devices, int64_t memory) { return {.kind = DeviceKind::CPU, .devices = devices, .device_memory = memory, .memory_source = "spec"}; }
+
+Plan planned(const Decision& decision) {
+  EXPECT_TRUE(decision.plan) << (decision.refusal ? decision.refusal->message : "");
+  return decision.plan.value_or(Plan{});
+}
+
+Refusal refused(const Decision& decision) {
+  EXPECT_TRUE(decision.refusal) << (decision.plan ? decision.plan->message : "");
+  return decision.refusal.value_or(Refusal{});
+}
+
+TEST(Decide, UsesTheDevicesGivenAndSaysHowManyWouldDo) {
+  const Plan plan = planned(decide(test::gpt_neo_2_7b(), cpu(2, 16 * gibi), {}));
+  EXPECT_EQ(plan.tensor, 2);
+  EXPECT_EQ(plan.reason, "UsesAllDevices");
+  EXPECT_THAT(plan.message, HasSubstr("the fewest such devices that fit: 1"));
+  ASSERT_EQ(plan.rejected.size(), 2u);
+  EXPECT_EQ(plan.rejected[0].strategy, "Tensor x 1");
+  EXPECT_EQ(plan.rejected[0].reason, "FewerDevicesThanGiven");
+  EXPECT_EQ(plan.rejected[1].reason, "NotServed");
+}
+
+TEST(Decide, SaysWhenTheCountGivenIsTheSmallestThatFits) {
+  const Plan plan = planned(decide(test::gpt_neo_2_7b(), cpu(2, 5 * gibi), {}));
+  EXPECT_EQ(plan.reason, "SmallestThatFits");
+  EXPECT_EQ(plan.rejected[0].reason, "DoesNotFit");
+  EXPECT_THAT(plan.rejected[0].message, HasSubstr("weights 4.9 GiB"));
+}
+
+TEST(Decide, PredictsExactWeightsAndFitsEveryTermIntoTheDevice) {
+  const Facts facts = test::gpt_neo_2_7b();
+  const Plan plan = planned(decide(facts, cpu(3, 4 * gibi), {}));
+  const Cuts cuts = deal(facts, 3, DType::F16);
+  for (const RankPlan& rank : plan.ranks) {
+    EXPECT_EQ(rank.predicted.weights, cuts.weight_bytes(facts, rank.rank));
+    EXPECT_EQ(rank.predicted.kv, plan.kv_blocks * 16 * kv_bytes_per_token(facts, cuts, rank.rank, DType::F16));
+    EXPECT_LE(rank.predicted.total(), 4 * gibi);
+    EXPECT_EQ(rank.cut()["decoder"]["layers"], nlohmann::json({0, 32}));
+    EXPECT_EQ(rank.cut()["decoder"]["heads"].size(), 2u);
+    EXPECT_TRUE(rank.cut().contains("vocab"));
+  }
+  EXPECT_EQ(plan.concurrency, std::min<int64_t>(64, plan.kv_blocks / (2048 / 16)));
+}
+
+TEST(Decide, KvBytesFollowTheKvHeadsOfTheRank) {
+  const Facts facts = test::gpt_neo_2_7b();
+  EXPECT_EQ(kv_bytes_per_token(facts, deal(facts, 1, DType::F16), 0, DType::F16), 2 * 32 * 20 * 128 * 2);
+  EXPECT_EQ(kv_bytes_per_token(facts, deal(facts, 3, DType::F16), 2, DType::F16), 2 * 32 * 6 * 128 * 2);
+}
+
+TEST(Decide, RefusesWhatDoesNotFitWithTheArithmeticAndTheCountThatWould) {
+  const Refusal refusal = refused(decide(test::gpt_neo_2_7b(), cpu(1, 4 * gibi), {}));
+  EXPECT_EQ(refusal.reason, "DoesNotFit");
+  for (const char* part : {"weights 4.9 GiB", "KV of one sequence of 2048 tokens 640.0 MiB", "runtime", "4.0 GiB per device (spec)",
+                           "the largest term is the weights", "The fewest such devices that fit: 2."}) {
+    EXPECT_THAT(refusal.message, HasSubstr(part));
+  }
+}
+
+TEST(Decide, RefusesWhatNoCountWouldFitWithTheMemoryThatIsNeeded) {
+  const Refusal refusal = refused(decide(test::gpt_neo_2_7b(), cpu(2, gibi / 4), {}));
+  EXPECT_EQ(refusal.reason, "DoesNotFit");
+  EXPECT_THAT(refusal.message, HasSubstr("No number of such devices fits (at most 20 ranks, one per head); 2 would need"));
+}
+
+TEST(Decide, NamesTheLargestTermWhenItIsNotTheWeights) {
+  const Facts facts = test::decoder({.layers = 2, .hidden = 1024, .heads = 16, .kv_heads = 16, .head_dim = 64, .ffn = 256, .vocab = 512, .positions = 0});
+  const Refusal refusal = refused(decide(facts, cpu(1, gibi), {.max_sequence_length = 1 << 20}));
+  EXPECT_THAT(refusal.message, testing::AnyOf(HasSubstr("the largest term is the KV cache"), HasSubstr("the largest term is the activations")));
+}
+
+TEST(Decide, RefusesMoreRanksThanHeadsWithTheNumbers) {
+  const Refusal refusal = refused(decide(test::decoder({}), cpu(13, gibi), {}));
+  EXPECT_EQ(refusal.reason, "InvalidSizes");
+  EXPECT_THAT(refusal.message, HasSubstr("13 devices given, but the decoder has 12 attention heads"));
+  EXPECT_EQ(refusal.rejected.at(0).reason, "MoreRanksThanHeads");
+}
+
+TEST(Decide, RefusesOtherStrategiesByName) {
+  const Refusal refusal = refused(decide(test::decoder({}), cpu(2, gibi), {.strategy = Strategy::Pipeline}));
+  EXPECT_EQ(refusal.reason, "UnsupportedStrategy");
+  EXPECT_EQ(refusal.message, "Pipeline is not served by this version; Tensor is");
+}
+
+TEST(Decide, RefusesSizesThatLeaveDevicesIdleOrSpanNodes) {
+  EXPECT_EQ(refused(decide(test::decoder({}), cpu(4, gibi), {.tensor = 2})).reason, "InvalidSizes");
+  Hardware two_nodes = cpu(4, 4 * gibi);
+  two_nodes.devices_per_node = 2;
+  EXPECT_THAT(refused(decide(test::decoder({}), two_nodes, {})).message, HasSubstr("4 devices at 2 per node"));
+  EXPECT_EQ(planned(decide(test::decoder({}), cpu(4, 4 * gibi), {.tensor = 4})).reason, "UserFixed");
+}
+
+TEST(Decide, RefusesDevicesOfUnknownMemoryAndPrecisionsThatAreNotServed) {
+  EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, 0), {})).reason, "DeviceMemoryUnknown");
+  EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::I8})).reason, "UnsupportedPrecision");
+}
+
+TEST(Decide, ServesNoLongerSequencesThanTheModelHasPositionsAndSaysSo) {
+  const Plan plan = planned(decide(test::decoder({}), cpu(1, 8 * gibi), {.max_sequence_length = 4096}));
+  EXPECT_EQ(plan.sequence_length, 1024);
+  EXPECT_THAT(plan.message, HasSubstr("4096 tokens were asked for, the model has 1024 positions"));
+}
+
+TEST(Decide, SharedMemoryDoesNotDependOnTheModel) {
+  EXPECT_EQ(planned(decide(test::decoder({}), cpu(2, 16 * gibi), {})).shm_bytes, planned(decide(test::gpt_neo_2_7b(), cpu(2, 16 * gibi), {})).shm_bytes);
+}
+
+class AnyMemory : public testing::TestWithParam<int> {};
+
+TEST_P(AnyMemory, NeverIsExceededAndMoreOfItNeverHurts) {
+  std::mt19937 random(static_cast<unsigned>(GetParam()));
+  const int n = std::uniform_int_distribution<int>(1, 8)(random);
+  const Facts facts = test::random_decoder(random, n);
+  bool fitted = false;
+  int64_t concurrency = 0;
+  for (int64_t memory = gibi / 4; memory <= 1024 * gibi; memory *= 2) {
+    const Decision decision = decide(facts, cpu(n, memory), {});
+    EXPECT_TRUE(decision.plan || !fitted) << "fits less memory than " << memory << ", but not that; seed " << GetParam();
+    ASSERT_NE(decision.plan.has_value(), decision.refusal.has_value());
+    if (!decision.plan) continue;
+    fitted = true;
+    EXPECT_GE(decision.plan->concurrency, concurrency) << "seed " << GetParam();
+    concurrency = decision.plan->concurrency;
+    for (const RankPlan& rank : decision.plan->ranks) EXPECT_LE(rank.predicted.total(), memory) << "seed " << GetParam();
+  }
+  EXPECT_TRUE(fitted);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, AnyMemory, testing::Range(1, 60));
+
+}  // namespace
+}  // namespace pm

@@ -1,0 +1,75 @@
+// Facts as JSON: complete, small, and parsed as what a stranger wrote.
+#include "planner/facts.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models.h"
+
+namespace pm {
+namespace {
+
+std::string refusal(const nlohmann::json& value) {
+  try {
+    facts_from_json(value);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Facts, SurviveTheRoundTrip) {
+  Facts facts = test::gpt_neo_2_7b();
+  facts.revision = "0123abc";
+  facts.parts.push_back({"decoder", 3, 2, Axis::Groups, 16, 5, DType::F32, true});
+  facts.stacks.push_back({"encoder", 6, 512, 8, 2, 64, 2048, 32128, 0, false, true});
+  EXPECT_EQ(facts_from_json(nlohmann::json::parse(to_json(facts).dump())), facts);
+}
+
+TEST(Facts, OfSixtyDifferentRowsFitATerminationMessage) {
+  Facts facts = test::gpt_neo_2_7b();
+  facts.parts.clear();
+  for (int i = 0; i < 60; ++i) facts.parts.push_back({"decoder", i, 1 + i % 7, Axis::Ffn, 10240, 26'214'400, DType::F16, false});
+  EXPECT_LE(to_json(facts).dump().size(), 4096u);
+}
+
+TEST(Facts, UnknownKeysAreIgnored) {
+  nlohmann::json value = to_json(test::gpt_neo_2_7b());
+  value["future"] = {{"deep", 1}};
+  value["parts"][0]["new"] = "thing";
+  EXPECT_EQ(refusal(value), "accepted");
+}
+
+TEST(Facts, OfTheWrongKindAreRefusedByName) {
+  EXPECT_NE(refusal(nlohmann::json::array()).find("facts"), std::string::npos);
+  EXPECT_NE(refusal({{"model_type", 3}}).find("facts.model_type: found 3"), std::string::npos);
+  EXPECT_NE(refusal(nlohmann::json::object()).find("facts.model_type is missing"), std::string::npos);
+  const nlohmann::json good = to_json(test::gpt_neo_2_7b());
+  const auto with = [&](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json bad = good;
+    bad[nlohmann::json::json_pointer(pointer)] = value;
+    return refusal(bad);
+  };
+  EXPECT_NE(with("/parts/2/u", -1).find("facts.parts[2].u: found -1"), std::string::npos);
+  EXPECT_NE(with("/parts/2/u", 0).find("facts.parts[2].u"), std::string::npos);
+  EXPECT_NE(with("/parts/2/u", 2.5).find("facts.parts[2].u"), std::string::npos);
+  EXPECT_NE(with("/parts/2/u", 18446744073709551615ull).find("facts.parts[2].u"), std::string::npos);
+  EXPECT_NE(with("/parts/2/x", "hearts").find("hearts"), std::string::npos);
+  EXPECT_NE(with("/parts/2/s", "nowhere").find("nowhere"), std::string::npos);
+  EXPECT_NE(with("/stacks/0/k", 3).find("facts.stacks[0].k"), std::string::npos);
+  EXPECT_NE(with("/stacks/0/a", 1 << 20).find("facts.stacks[0].a"), std::string::npos);
+  EXPECT_NE(with("/dtype", "F8_E4M3").find("F8_E4M3"), std::string::npos);
+  EXPECT_NE(with("/architecture", "a\nb").find("facts.architecture"), std::string::npos);
+  EXPECT_NE(with("/architecture", std::string(5000, 'x')).find("5000 bytes"), std::string::npos);
+  EXPECT_NE(with("/parts", std::string("none")).find("facts.parts"), std::string::npos);
+}
+
+TEST(Facts, WhoseBytesDoNotAddUpIn64BitsAreRefused) {
+  nlohmann::json value = to_json(test::gpt_neo_2_7b());
+  for (auto& part : value["parts"]) part["e"] = int64_t{1} << 40, part["n"] = 1 << 16;
+  EXPECT_NE(refusal(value).find("2^58"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pm

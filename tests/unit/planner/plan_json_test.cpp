@@ -1,0 +1,67 @@
+// Plans as JSON and as text.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models.h"
+#include "planner/plan.h"
+
+namespace pm {
+namespace {
+
+using testing::HasSubstr;
+
+Plan sample() {
+  const Hardware hardware{.devices = 3, .device_memory = int64_t{8} << 30, .memory_source = "spec"};
+  return *decide(test::gpt_neo_2_7b(), hardware, {}).plan;
+}
+
+std::string refusal(const nlohmann::json& value) {
+  try {
+    plan_from_json(value);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(PlanJson, SurvivesTheRoundTrip) {
+  const nlohmann::json once = to_json(sample());
+  const Plan read = plan_from_json(nlohmann::json::parse(once.dump()));
+  EXPECT_EQ(to_json(read), once);
+  EXPECT_EQ(read.ranks[2].predicted.total(), sample().ranks[2].predicted.total());
+  EXPECT_EQ(read.ranks[1].rows[0].ranges, sample().ranks[1].rows[0].ranges);
+}
+
+TEST(PlanJson, EditedBadlyIsRefusedByName) {
+  const auto with = [](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json bad = to_json(sample());
+    bad[nlohmann::json::json_pointer(pointer)] = value;
+    return refusal(bad);
+  };
+  EXPECT_THAT(refusal(nlohmann::json::object()), HasSubstr("plan.strategy is missing"));
+  EXPECT_THAT(with("/strategy", "Magic"), HasSubstr("Magic"));
+  EXPECT_THAT(with("/sizes/tensor", 2), HasSubstr("plan.ranks: found 3 ranks, expected 2"));
+  EXPECT_THAT(with("/precision", "F12"), HasSubstr("F12"));
+  EXPECT_THAT(with("/ranks/1/rows/0/range", nlohmann::json({5, 99})), HasSubstr("plan.ranks[1].rows[0].range"));
+  EXPECT_THAT(with("/ranks/1/predicted/weights", -5), HasSubstr("plan.ranks[1].predicted.weights: found -5"));
+}
+
+TEST(PlanJson, StrategiesHaveTheNamesOfTheApi) {
+  for (Strategy strategy : {Strategy::Tensor, Strategy::Pipeline, Strategy::Data, Strategy::Sharded, Strategy::Offload}) {
+    EXPECT_EQ(strategy_of(name_of(strategy)), strategy);
+  }
+  EXPECT_FALSE(strategy_of("tensor"));
+}
+
+TEST(Describe, ShowsEachRankWithItsShareItsBytesAndWhatWasRejected) {
+  const std::string text = describe(sample());
+  for (const char* part : {"Tensor over 3 ranks, F16", "UsesAllDevices", "decoder heads/20", "0..7 (7)", "14..20 (6)", "vocab/50257", "weights", "of 8.0 GiB",
+                           "[wwww", "not Tensor x 1"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+}  // namespace
+}  // namespace pm
