@@ -32,9 +32,6 @@ void alarm(Door& door) {
   futex_wake_all(door.bell);
 }
 
-std::chrono::nanoseconds spin_budget(int waiters) {
-  using namespace std::chrono_literals;
-  return available_cpus() >= waiters ? 20us : 1us;
-}
+Spin::Spin(int waiters) : longest_(available_cpus() >= waiters ? std::chrono::microseconds(20) : shortest) {}
 
 }  // namespace pm::comm

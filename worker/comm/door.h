@@ -35,8 +35,30 @@ inline void relax() {
 #endif
 }
 
-/// How long a wait may spin when `waiters` threads share this process's CPUs: never long enough that a peer without a CPU suffers.
-std::chrono::nanoseconds spin_budget(int waiters);
+/// How long one waiter spins before it sleeps. Spinning pays only while the peer runs on another CPU, so a waiter whose spins keep
+/// ending in sleep (the ranks share a CPU, or the peer is far behind) gives it up, and tries again now and then.
+class Spin {
+ public:
+  /// For a waiter among `waiters` threads that share this process's CPUs.
+  explicit Spin(int waiters);
+  std::chrono::nanoseconds budget() {
+    if (misses_ < patience) return longest_;
+    return ++waits_ % retry_every == 0 ? longest_ : shortest;
+  }
+  /// Tells how a wait with that budget ended.
+  void learn(std::chrono::nanoseconds budget, bool slept) {
+    if (slept) misses_ += misses_ < patience;
+    else if (budget == longest_) misses_ = 0;
+  }
+
+ private:
+  static constexpr std::chrono::nanoseconds shortest{1'000};
+  static constexpr int patience = 4;
+  static constexpr unsigned retry_every = 16;
+  std::chrono::nanoseconds longest_;
+  int misses_ = 0;
+  unsigned waits_ = 0;
+};
 
 /// Now plus `timeout`; timeouts too long for the clock mean for ever.
 inline Clock::time_point after(std::chrono::milliseconds timeout) {
@@ -45,15 +67,20 @@ inline Clock::time_point after(std::chrono::milliseconds timeout) {
 
 /// Waits until done() or the deadline; false when the deadline passed. Whoever makes done() true calls knock(door) or alarm(door).
 template <class Done>
-bool wait(Door& door, std::chrono::nanoseconds spin, Clock::time_point deadline, Done&& done) {
+bool wait(Door& door, Spin& spin, Clock::time_point deadline, Done&& done) {
   if (done()) return true;
-  const auto sleep_from = Clock::now() + spin;
+  const auto budget = spin.budget();
+  const auto sleep_from = Clock::now() + budget;
   do {
     for (int i = 0; i < 16; ++i) {
-      if (done()) return true;
+      if (done()) {
+        spin.learn(budget, false);
+        return true;
+      }
       relax();
     }
   } while (Clock::now() < sleep_from);
+  spin.learn(budget, true);
   for (;;) {
     const uint32_t seen = door.bell.load();
     door.sleepers.fetch_add(1);

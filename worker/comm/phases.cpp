@@ -18,7 +18,7 @@ std::string describe(uint64_t tag) {
 
 Phases::Phases(std::span<Seat> seats, AbortNote& note, int rank, std::chrono::milliseconds deadline,
                std::function<void(const std::string&)> end_group)
-    : seats_(seats), note_(note), rank_(rank), deadline_(deadline), spin_(spin_budget(static_cast<int>(seats.size()))),
+    : seats_(seats), note_(note), rank_(rank), deadline_(deadline), spin_(static_cast<int>(seats.size())),
       end_group_(std::move(end_group)), phase_(seats[rank].arrived.load()) {}
 
 int Phases::enter(Operation op, int64_t bytes) {

@@ -55,7 +55,7 @@ class Phases {
   AbortNote& note_;
   int rank_;
   std::chrono::milliseconds deadline_;
-  std::chrono::nanoseconds spin_;
+  Spin spin_;
   std::function<void(const std::string&)> end_group_;
   uint64_t phase_ = 0;
   Operation op_ = Operation::Barrier;

@@ -10,7 +10,7 @@ namespace pm::comm {
 
 Ring::Ring(RingState& state, std::span<std::byte> data, AbortNote& note, Who who, std::chrono::milliseconds deadline,
            std::function<void(const std::string&)> end_group)
-    : state_(state), data_(data), note_(note), who_(who), deadline_(deadline), spin_(spin_budget(2)), end_group_(std::move(end_group)) {}
+    : state_(state), data_(data), note_(note), who_(who), deadline_(deadline), spin_(2), end_group_(std::move(end_group)) {}
 
 void Ring::miss() {
   const std::string what = std::string(who_.op) + " on rank " + std::to_string(who_.rank) + " waited " + std::to_string(deadline_.count()) +
@@ -55,7 +55,7 @@ void Ring::read(std::span<std::byte> bytes) {
 
 bool Ring::wait_for_data(std::chrono::milliseconds timeout) {
   const auto arrived = [&] { return state_.written.load(std::memory_order_acquire) != state_.read.load(std::memory_order_relaxed); };
-  const bool met = wait(state_.reader, timeout.count() == 0 ? std::chrono::nanoseconds(0) : spin_, after(timeout), [&] { return note_.aborted() || arrived(); });
+  const bool met = wait(state_.reader, spin_, after(timeout), [&] { return note_.aborted() || arrived(); });
   if (note_.aborted()) throw_aborted(who_.op, who_.rank, note_);
   return met;
 }

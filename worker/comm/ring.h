@@ -47,7 +47,7 @@ class Ring {
   AbortNote& note_;
   Who who_;
   std::chrono::milliseconds deadline_;
-  std::chrono::nanoseconds spin_;
+  Spin spin_;
   std::function<void(const std::string&)> end_group_;
 };
 

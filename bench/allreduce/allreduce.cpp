@@ -1,0 +1,86 @@
+// Latency of all_reduce for two ranks on one host: our shared memory beside Gloo over loopback, in turns within one run, and the ratio.
+//   bench_allreduce [RANKS=2] [ROUNDS=10] [PORT=29517]
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "bench/allreduce/gloo.h"
+#include "worker/comm/communicator.h"
+#include "worker/comm/cpus.h"
+#include "worker/comm/shm_file.h"
+
+namespace {
+
+using AllReduce = std::function<void(at::Tensor&)>;
+
+/// Microseconds of each of `calls` calls, after a few that are not counted.
+void measure(const AllReduce& all_reduce, int64_t bytes, int calls, std::vector<double>& microseconds) {
+  at::Tensor tensor = at::zeros({bytes / 4});
+  for (int i = 0; i < 5; ++i) all_reduce(tensor);
+  for (int i = 0; i < calls; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    all_reduce(tensor);
+    microseconds.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count());
+  }
+}
+
+struct Summary {
+  explicit Summary(std::vector<double> all) {
+    std::sort(all.begin(), all.end());
+    least = all.front(), median = all[all.size() / 2], p90 = all[all.size() * 9 / 10];
+  }
+  double least, median, p90;
+};
+
+int rank_main(const std::string& segment, int rank, int size, int rounds, unsigned short port) {
+  at::set_num_threads(1);
+  const auto shared = pm::comm::shared_memory(segment, rank, size, std::chrono::seconds(60));
+  const AllReduce ours = [&](at::Tensor& tensor) { shared->all_reduce(tensor); };
+  const AllReduce gloo = gloo_all_reduce(rank, size, port);
+  if (rank == 0) std::printf("%d ranks, %d CPUs; microseconds\n%-10s %26s %26s %8s\n%-10s %8s %8s %8s %8s %8s %8s %8s\n", size, pm::comm::available_cpus(), "",
+                             "shared memory", "Gloo", "Gloo /", "bytes", "min", "median", "p90", "min", "median", "p90", "ours");
+  for (const int64_t bytes : {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}) {
+    const int calls = bytes > 1 << 20 ? 20 : 200;
+    std::vector<double> our_times, gloo_times;
+    for (int round = 0; round < rounds; ++round) {
+      measure(ours, bytes, calls * 5, our_times);
+      measure(gloo, bytes, calls, gloo_times);
+    }
+    const Summary a(our_times), b(gloo_times);
+    if (rank == 0)
+      std::printf("%-10ld %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f\n", static_cast<long>(bytes), a.least, a.median, a.p90, b.least, b.median, b.p90, b.median / a.median);
+  }
+  shared->barrier();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int size = argc > 1 ? std::atoi(argv[1]) : 2, rounds = argc > 2 ? std::atoi(argv[2]) : 10;
+  const auto port = static_cast<unsigned short>(argc > 3 ? std::atoi(argv[3]) : 29517);
+  if (size < 2 || rounds < 1) return std::fprintf(stderr, "usage: bench_allreduce [RANKS >= 2] [ROUNDS >= 1] [PORT]\n"), 2;
+  const std::string segment = "parallelmodel-bench-" + std::to_string(getpid());
+  pm::comm::create_segment(segment, size, 4 << 20);
+  std::fflush(stdout);
+  for (int rank = 0; rank < size; ++rank)
+    if (fork() == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const int code = rank_main(segment, rank, size, rounds, port);
+      std::fflush(stdout);
+      _exit(code);
+    }
+  int bad = 0;
+  for (int rank = 0, status = 0; rank < size; ++rank) wait(&status), bad |= status;
+  pm::comm::ShmFile::remove(segment);
+  return bad == 0 ? 0 : 1;
+}
