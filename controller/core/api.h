@@ -23,7 +23,8 @@ class WatchApi {
  public:
   virtual ~WatchApi() = default;
   /// Runs one watch (a List request whose query has watch=1) on the calling thread and hands every event to `sink` until the
-  /// stream ends, `sink` returns false, or `stop` is requested. Returns the error, or nothing after a clean end.
+  /// stream ends, `sink` returns false, or `stop` is requested. Returns the error (an ERROR event becomes one and is not handed on), or nothing
+  /// after a clean end.
   virtual std::optional<ApiError> watch(const Request&, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) = 0;
 };
 

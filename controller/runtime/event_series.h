@@ -1,0 +1,47 @@
+// Folds repeated events into series. Pure; event_recorder.h sends.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+
+#include "controller/core/clock.h"
+#include "controller/core/request.h"
+
+namespace pm::k8s {
+
+/// What somebody wants to tell.
+struct Occurrence {
+  Json regarding;             ///< an ObjectReference
+  std::string type, reason, action, note;
+};
+
+class EventSeries {
+ public:
+  EventSeries(std::string controller, std::string instance) : controller_(std::move(controller)), instance_(std::move(instance)) {}
+
+  /// The request that makes this occurrence known: a Create for a new one, a MergePatch of series for one that was seen within six minutes.
+  /// Patches are sent for the 2nd, 4th, 8th... occurrence and once a minute; nothing in between.
+  std::optional<Request> observe(const Occurrence&, Clock::Wall now);
+  /// A patch found no Event: the next occurrence creates one.
+  void lost(const std::string& ns, const std::string& name);
+
+ private:
+  struct Series {
+    std::string ns, name;
+    int count = 1;
+    Clock::Wall last, sent;
+  };
+  Request create(const Occurrence&, const Series&, Clock::Wall now) const;
+  void expire(Clock::Wall now);
+
+  const std::string controller_, instance_;
+  std::map<std::string, Series> known_;     ///< by all that makes occurrences the same
+  unsigned serial_ = 0;
+};
+
+/// The ObjectReference of an object.
+Json reference_to(const Json& object);
+/// At most `bytes`, cut between characters.
+std::string cut(const std::string& text, size_t bytes);
+
+}  // namespace pm::k8s

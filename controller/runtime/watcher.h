@@ -1,0 +1,73 @@
+// What a watch of a collection does next, as a pure state machine: list in pages, then watch from where the list ended, and what to do when
+// either fails. All I/O is in reflector.h.
+#pragma once
+#include <chrono>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "controller/core/api.h"
+#include "controller/runtime/backoff.h"
+
+namespace pm::k8s {
+
+/// The next thing to do.
+struct ListPage {
+  std::string token;              ///< "continue" of the page before; "": the first page
+  bool paged = true;              ///< false: everything in one answer
+  bool operator==(const ListPage&) const = default;
+};
+struct StartWatch {
+  std::string version;
+  int timeout_seconds = 0;        ///< the server ends the watch after this
+  bool operator==(const StartWatch&) const = default;
+};
+struct Wait {
+  std::chrono::milliseconds duration{0};
+  bool operator==(const Wait&) const = default;
+};
+using Step = std::variant<ListPage, StartWatch, Wait>;
+
+/// What to do to the store.
+struct Effect {
+  enum class Kind { BeginList, Item, FinishList, Apply, Remove, Advance };
+  Kind kind;
+  Json object;                    ///< of Item, Apply, Remove
+  std::string version;            ///< of FinishList, Advance
+  bool operator==(const Effect&) const = default;
+};
+
+/// Not thread-safe; one thread asks next(), does it, and reports with listed(), or event()... and ended().
+/// Lists never name a resourceVersion: the answer is then as fresh as the store behind the API server, so a restart never travels back in time.
+class Watcher {
+ public:
+  Watcher(const Clock& clock, Uniform uniform) : clock_(clock), uniform_(uniform), backoff_(std::move(uniform)) {}
+
+  Step next();
+  /// The answer to ListPage. A continue token that expired starts a whole list in one piece, which cannot expire.
+  std::vector<Effect> listed(Response);
+  /// One event of a watch, in order. Nothing for an event without a name or a version, which no API server sends.
+  std::vector<Effect> event(WatchEvent&&);
+  /// The watch ended after `lasted`. The version is kept wherever the server may still know it; Gone and answers that cannot heal lead
+  /// to a new list. A watch that ends within a second without an event is a failure even when it looks clean.
+  void ended(const std::optional<ApiError>&, std::chrono::milliseconds lasted);
+
+  const std::string& version() const { return version_; }
+
+ private:
+  enum class State { Listing, Watching };
+  std::vector<Effect> page(Json&& list);
+  void relist() { state_ = State::Listing, token_.clear(), paged_ = true; }
+  void pause(double least_seconds = 0);
+
+  const Clock& clock_;
+  Uniform uniform_;
+  WatchBackoff backoff_;
+  State state_ = State::Listing;
+  bool paged_ = true;
+  bool saw_event_ = false;
+  std::string token_, version_;
+  std::optional<Wait> wait_;
+};
+
+}  // namespace pm::k8s

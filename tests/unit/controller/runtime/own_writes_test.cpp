@@ -1,0 +1,66 @@
+#include "controller/runtime/own_writes.h"
+
+#include <gtest/gtest.h>
+
+#include "fake_cluster.h"
+
+using namespace pm::k8s;
+using namespace pm::k8s::test;
+
+namespace {
+
+struct OwnWritesTest : testing::Test {
+  FakeCluster cluster;
+  StoreWriter pods;
+  OwnWrites api{cluster};
+  const Key owner{"n", "m"};
+  void SetUp() override {
+    api.add({Pods, "", parse_selector("app"), pods.reader(), [this](const Json&) { return std::vector{owner}; }});
+    pods.begin_list();
+    pods.finish_list("100");
+  }
+  Json create(const char* name, bool labelled = true) {
+    Json body = {{"metadata", {{"name", name}, {"namespace", "n"}}}};
+    if (labelled) body["metadata"]["labels"] = {{"app", "x"}};
+    return object_of(api.send({Verb::Create, Pods, "n", name, "", body}));
+  }
+};
+
+}  // namespace
+
+TEST_F(OwnWritesTest, AKeyWaitsUntilTheStoreShowsWhatWasWrittenForIt) {
+  EXPECT_TRUE(api.visible(owner));
+  const Json made = create("a");
+  EXPECT_FALSE(api.visible(owner));
+  EXPECT_TRUE(api.visible({"n", "other"}));
+  pods.apply(made);
+  EXPECT_TRUE(api.visible(owner));
+}
+
+TEST_F(OwnWritesTest, TheLastOfSeveralWritesCounts) {
+  const Json first = create("a"), second = create("b");
+  pods.apply(first);
+  EXPECT_FALSE(api.visible(owner));
+  pods.apply(second);
+  EXPECT_TRUE(api.visible(owner));
+}
+
+TEST_F(OwnWritesTest, ABookmarkIsEnough) {
+  create("a");
+  pods.advance("1000");
+  EXPECT_TRUE(api.visible(owner));
+}
+
+TEST_F(OwnWritesTest, WhatTheStoreWillNeverShowIsNotWaitedFor) {
+  create("a", false);
+  EXPECT_TRUE(api.visible(owner)) << "the selector leaves it out";
+  api.send({Verb::Create, Services, "n", "s", "", {{"metadata", {{"name", "s"}, {"labels", {{"app", "x"}}}}}}});
+  EXPECT_TRUE(api.visible(owner)) << "no store watches it";
+}
+
+TEST_F(OwnWritesTest, FailedWritesAndReadsLeaveNoTrace) {
+  cluster.put(Pods, {{"metadata", {{"name", "a"}, {"namespace", "n"}, {"labels", {{"app", "x"}}}}}});
+  EXPECT_TRUE(failed(api.send({Verb::Create, Pods, "n", "a", "", {{"metadata", {{"name", "a"}}}}})));
+  EXPECT_FALSE(failed(api.send({Verb::Get, Pods, "n", "a"})));
+  EXPECT_TRUE(api.visible(owner));
+}
