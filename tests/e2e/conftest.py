@@ -1,0 +1,117 @@
+"""One cluster for all end-to-end tests: one node, four fake GPUs, an audit log, both images, the chart with the rights it ships with.
+
+PM_CLUSTER=NAME keeps a cluster between runs; PM_BUILD names the folder of the binaries (default build/release).
+"""
+import json
+import os
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "cluster"), str(Path(__file__).parent)]
+
+from cluster import Cluster, image                      # noqa: E402
+from world import MODELS, SYSTEM, Oracle, World         # noqa: E402
+
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"     # a proxy of the machine has no way into the cluster
+BUILD = Path(os.environ.get("PM_BUILD", ROOT / "build" / "release"))
+CHECKPOINT = ROOT / "examples" / "tiny-stories"
+CHART = ROOT / "helm" / "parallelmodel"
+
+
+def rewrite_header(file: Path, change) -> None:
+    """Applies `change` to the JSON header of a safetensors file; the tensors stay as they are."""
+    data = file.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    change(header)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size:])
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory) -> Path:
+    """The folder behind the claim: the example checkpoint, and copies that are broken in one way each."""
+    folder = tmp_path_factory.mktemp("models")
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)                                              # the worker's user 65532 has to read it
+    for name in ("stories", "truncated", "misshapen"):
+        shutil.copytree(CHECKPOINT, folder / name)
+    weights = folder / "truncated" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4096])
+    rewrite_header(folder / "misshapen" / "model.safetensors", lambda header: header["transformer.h.0.ln_1.bias"].update(shape=[1]))
+    return folder
+
+
+def volume(folder: Path) -> list[dict]:
+    """The folder as the claim "models"."""
+    return [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "models"},
+         "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadOnlyMany"], "hostPath": {"path": str(folder)}, "storageClassName": "",
+                  "claimRef": {"namespace": MODELS, "name": "models"}}},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models", "namespace": MODELS},
+         "spec": {"accessModes": ["ReadOnlyMany"], "storageClassName": "", "volumeName": "models", "resources": {"requests": {"storage": "1Gi"}}}}]
+
+
+def namespace(name: str) -> dict:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+
+
+CHART_VALUES = ["--set", "image.repository=localhost/parallelmodel-controller,image.tag=test",
+                "--set", "worker.image.repository=localhost/parallelmodel-worker,worker.image.tag=test"]
+
+
+def start_over(cluster: Cluster) -> None:
+    """A kept cluster begins like a new one: no ParallelModel, no chart, no volume."""
+    cluster.kubectl("delete", "pm", "--all", "-n", MODELS, "--wait=true", check=False)
+    cluster.helm("uninstall", "parallelmodel", "-n", SYSTEM, "--wait", check=False)
+    cluster.kubectl("delete", "crd", "parallelmodels.parallelmodel.dev", "--ignore-not-found")
+    cluster.kubectl("delete", "namespace", MODELS, SYSTEM, "--ignore-not-found", "--wait=true")
+    cluster.kubectl("delete", "pv", "models", "--ignore-not-found", "--wait=true")
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory, models):
+    archives = tmp_path_factory.mktemp("images")
+    images = [image(what, BUILD, archives / f"{what}.tar") for what in ("worker", "controller")]
+    with Cluster.up("e2e", nodes=1, fake_gpus=4, images=images, audit=True, fast_failure=True) as cluster:
+        if cluster.keep:
+            start_over(cluster)
+        cluster.apply([namespace(SYSTEM), namespace(MODELS), *volume(models)])
+        cluster.helm("install", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES)
+        yield World(cluster)
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Oracle:
+    return Oracle(CHECKPOINT)
+
+
+@pytest.fixture(scope="session")
+def stories(world: World) -> str:
+    """A ParallelModel over two ranks that is Ready at first; tests that hurt it wait until it has healed."""
+    world.apply("stories")
+    world.wait_ready("stories")
+    return "stories"
+
+
+@pytest.fixture
+def name(world: World, request):
+    """A name of the test's own; what was made under it is deleted afterwards."""
+    words = request.node.name.removeprefix("test_").split("[")[0].replace("_", "-")[:36].strip("-")
+    yield words
+    world.delete(words)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    world = getattr(item, "funcargs", {}).get("world")
+    if report.failed and world is not None:
+        report.sections.append(("the cluster at that moment", world.report()))

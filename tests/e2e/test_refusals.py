@@ -1,0 +1,82 @@
+"""What cannot work is refused at the earliest place, in words that say what to do; nothing else suffers."""
+import pytest
+from cluster import ClusterError
+from world import MODELS
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic_and_without_a_pod(world, name):
+    world.apply(name, devices={"memory": "1Mi"})
+    planned = world.wait_condition(name, "Planned", "False", "DoesNotFit")
+    assert any(letter.isdigit() for letter in planned["message"]) and "iB" in planned["message"], planned
+    assert world.condition(name, "Ready")["reason"] == "DoesNotFit"
+    assert not world.cluster.list("pods", MODELS, f"parallelmodel.dev/name={name},parallelmodel.dev/group")
+    world.apply(name, devices={"memory": "2Gi"})
+    world.wait_ready(name)
+
+
+@pytest.mark.parametrize("change, says", [
+    ({"name": "llama-3.1-8b"}, "llama-3-1-8b"),
+    ({"name": "7b-chat"}, "7b-chat"),
+    ({"count": 0}, "spec.devices.count"),
+    ({"source": "hf://gpt2"}, "pvc://"),
+    ({"source": "pvc://models/../secrets"}, "path elements"),
+    ({"precision": "FP8"}, "spec.precision"),
+    ({"devices": {"memory": "much"}}, "quantity"),
+    ({"replicas": -1}, "spec.replicas"),
+], ids=lambda value: next(iter(value.items()))[0] if isinstance(value, dict) else "")
+def test_a_bad_manifest_is_refused_by_the_api_server(world, change, says):
+    change = {"name": "bad", **change}
+    with pytest.raises(ClusterError) as refused:
+        world.apply(**change)
+    assert says in str(refused.value), refused.value
+    assert not world.cluster.exists("pm", change["name"], MODELS)
+
+
+def test_an_unknown_field_is_refused_by_strict_validation(world):
+    with pytest.raises(ClusterError, match='unknown field "spec.devises"'):
+        world.cluster.apply(world.manifest("bad", devises={"count": 2}), "--validate=strict")
+
+
+@pytest.mark.parametrize("folder, names", [("truncated", "model.safetensors"), ("misshapen", "transformer.h.0.ln_1.bias")])
+def test_a_corrupt_checkpoint_is_named(world, name, folder, names):
+    world.apply(name, source=f"pvc://models/{folder}")
+    planned = world.wait_condition(name, "Planned", "False", "ModelUnreadable")
+    assert names in planned["message"], planned
+    world.apply(name)                                                   # the intact one
+    world.wait_ready(name)
+
+
+def test_a_folder_without_a_model_is_named(world, name):
+    world.apply(name, source="pvc://models/nowhere")
+    planned = world.wait_condition(name, "Planned", "False", "ModelUnreadable")
+    assert "nowhere" in planned["message"] or "config.json" in planned["message"], planned
+
+
+def test_a_missing_claim_is_named(world, name):
+    world.apply(name, source="pvc://nothing/stories")
+    planned = world.wait_condition(name, "Planned", "False", "ClaimNotFound")
+    assert "nothing" in planned["message"], planned
+
+
+def test_a_foreign_service_of_the_same_name_is_left_alone(world, name):
+    foreign = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": MODELS, "labels": {"owner": "somebody"}},
+               "spec": {"selector": {"app": "somebody"}, "ports": [{"port": 80}]}}
+    world.cluster.apply(foreign)
+    before = world.cluster.get("service", name, MODELS)
+    world.apply(name)
+    stalled = world.wait_condition(name, "Stalled", "True", "NameConflict")
+    assert name in stalled["message"] and "ervice" in stalled["message"], stalled
+    assert world.cluster.get("service", name, MODELS) == before
+    world.cluster.kubectl("delete", "service", name, "-n", MODELS)
+    world.wait_ready(name)
+    assert world.condition(name, "Stalled")["status"] == "False"
+
+
+def test_too_few_devices_are_counted_and_the_service_next_door_goes_on(world, name, stories, oracle):
+    world.apply(name, count=8, devices={"resource": "nvidia.com/gpu"})
+    scheduled = world.wait_condition(name, "Scheduled", "False", "InsufficientDevices")
+    assert "needs 8" in scheduled["message"] and "free 4" in scheduled["message"], scheduled
+    assert world.condition(name, "Planned")["status"] == "True"
+    assert world.complete(stories, "The little dog") == oracle.greedy("The little dog")
+    world.apply(name, count=2, devices={"resource": "nvidia.com/gpu"})
+    world.wait_ready(name)
