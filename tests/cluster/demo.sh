@@ -129,7 +129,7 @@ answer=$(inside curl -fsS -H 'Content-Type: application/json' -d "{\"prompt\": \
 python3 -c 'import json, sys, textwrap; print(textwrap.fill(sys.argv[2] + json.loads(sys.argv[1])["choices"][0]["text"], 110, initial_indent="  ", subsequent_indent="  "))' "$answer" "$question"
 
 say "6. Bytes of each rank, predicted and measured"
-show curl -fsS -H 'Accept: text/plain' $url/memory
+show curl -fsS "$url/memory?format=text"
 
 say "7. Some of the metrics"
 inside curl -fsS $url/metrics | grep -E '^parallelmodel_(plan_info|generation_tokens_total|time_to_first_token_seconds_(sum|count)|inter_token_latency_seconds_(sum|count)|kv_cache_usage_perc|num_requests_running)' | sed 's/^/  /'

@@ -60,7 +60,7 @@ def test_the_routes_beside_the_api_answer(world, stories):
     assert [model["id"] for model in world.get(url + "/v1/models").json()["data"]] == [stories]
     assert world.get(url + "/health").status_code == 200
     assert world.get(url + "/plan").json()["strategy"] == "Tensor"
-    table = world.get(url + "/memory").text
+    table = world.get(url + "/memory?format=text").text
     assert "weights" in table and "rank" in table.lower()
     answer = world.get(url + "/generate_text/The%20little%20dog").json()
     assert answer["inputs"] == "The little dog" and answer["outputs"]
