@@ -13,7 +13,7 @@ endif()
 find_package(OpenSSL REQUIRED)
 add_library(pm_httplib INTERFACE)
 target_include_directories(pm_httplib SYSTEM INTERFACE ${HTTPLIB_INCLUDE})
-target_compile_definitions(pm_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT)
+target_compile_definitions(pm_httplib INTERFACE CPPHTTPLIB_OPENSSL_SUPPORT CPPHTTPLIB_USE_POLL)   # select() cannot wait for descriptors from 1024 up
 target_link_libraries(pm_httplib INTERFACE OpenSSL::SSL OpenSSL::Crypto)
 find_library(HTTPLIB_LIBRARY cpp-httplib)
 if(HTTPLIB_LIBRARY AND NOT HTTPLIB_INCLUDE STREQUAL "${PM_CACHE}/httplib")

@@ -36,6 +36,7 @@ struct Event {
   int32_t token = -1;
   Finish finish = Finish::None;
   std::string reason;              ///< Failed: RankLost, ...
+  double queued_seconds = -1;      ///< on a sequence's first event: from submit to its first step; negative elsewhere, or when not measured
 };
 
 struct Statistics {

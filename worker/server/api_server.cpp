@@ -1,0 +1,206 @@
+// See api_server.h.
+#include "worker/server/api_server.h"
+
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "worker/server/api_error.h"
+#include "worker/server/completions.h"
+#include "worker/server/memory_report.h"
+#include "worker/server/metrics.h"
+#include "worker/server/open_count.h"
+#include "worker/server/percent.h"
+#include "worker/server/router.h"
+#include "worker/base/log.h"
+
+namespace pm::server {
+namespace {
+
+using comm::RankState;
+using nlohmann::json;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+uint64_t device_random() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+int64_t system_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+ApiOptions with_defaults(ApiOptions options) {
+  if (!options.unix_time) options.unix_time = system_seconds;
+  if (!options.random) options.random = device_random;
+  return options;
+}
+
+std::string hexadecimal(uint64_t value) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(value));
+  return text;
+}
+
+http::Response json_response(const json& body, int status = 200) {
+  http::Response response;
+  response.status = status;
+  response.body = body.dump(-1, ' ', false, json::error_handler_t::replace);
+  return response;
+}
+
+}  // namespace
+
+struct ApiServer::Impl {
+  Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenizer, Plan p);
+  void add_routes();
+  http::Response answer(const http::Request& request);
+  void log(const http::Request& request, const Access& access, int status, steady_clock::time_point start) const;
+  std::shared_ptr<void> admit();
+  std::string refusal() const;          ///< why nothing is generated now, as an error's code; "" when serving
+  json model_json() const;
+  http::Response models(const Call&) const;
+  http::Response model(const Call&) const;
+  http::Response health() const;
+  http::Response metrics_text() const;
+
+  const ApiOptions options;
+  engine::Engine& engine;
+  const Plan plan;
+  const int64_t started;
+  std::atomic<bool> draining{false}, refusing{false}, stopping{false};
+  OpenCount open;                       ///< requests that generate
+  RequestMetrics metrics;
+  Serving serving;
+  Router router;
+  http::Server http;                    ///< last: its threads use all above
+};
+
+ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenizer, Plan p)
+    : options(with_defaults(std::move(o))), engine(e), plan(std::move(p)), started(options.unix_time()),
+      serving{engine, tokenizer, metrics, options.model, plan.sequence_length, options.eos, options.sampling, options.random, options.unix_time,
+              stopping, [this] { return admit(); }},
+      http(options.http, hexadecimal(options.random()), [this](const http::Request& request) { return answer(request); }) {
+  add_routes();
+}
+
+void ApiServer::Impl::add_routes() {
+  router.add("GET", "/v1/models", [this](const Call& call) { return models(call); });
+  router.add("GET", "/v1/models/*", [this](const Call& call) { return model(call); });
+  router.add("POST", "/v1/completions", [this](const Call& call) { return create_completion(serving, call); });
+  router.add("GET", "/generate_text/*", [this](const Call& call) { return generate_text(serving, call); }, true);
+  router.add("GET", "/health", [this](const Call&) { return health(); });
+  router.add("GET", "/metrics", [this](const Call&) { return metrics_text(); });
+  router.add("GET", "/plan", [this](const Call&) { return json_response(to_json(plan)); });
+  router.add("GET", "/memory", [this](const Call& call) { return memory_response(call.request, plan, options.board.get()); });
+}
+
+http::Response ApiServer::Impl::answer(const http::Request& request) {
+  const auto start = steady_clock::now();
+  auto access = std::make_shared<Access>();
+  try {
+    auto response = router.route(request, access);
+    if (!response.stream) {
+      log(request, *access, response.status, start);
+      return response;
+    }
+    response.stream = [this, access, start, id = request.id, method = request.method, write = std::move(response.stream)](http::Stream& stream) {
+      write(stream);
+      log({.id = id, .method = method}, *access, 200, start);
+    };
+    return response;
+  } catch (const std::exception& exception) {
+    const ApiError error = as_api_error(exception);
+    metrics.rejected(error.code);
+    log(request, *access, error.status, start);
+    throw;
+  }
+}
+
+void ApiServer::Impl::log(const http::Request& request, const Access& access, int status, steady_clock::time_point start) const {
+  LOG(INFO) << "id=" << request.id << " route=\"" << request.method << " " << access.route << "\" status=" << status
+            << " seconds=" << std::chrono::duration<double>(steady_clock::now() - start).count() << " tokens=" << access.tokens;
+}
+
+std::string ApiServer::Impl::refusal() const {
+  if (stopping || refusing) return "draining";
+  if (!options.board) return "";
+  bool all = true;
+  for (int r = 0; r < options.board->size(); ++r) {
+    const RankState state = state_of(options.board->rank(r));
+    if (state == RankState::Failed) return "rank_lost";
+    all = all && (state == RankState::Ready || state == RankState::Draining);
+  }
+  return all ? "" : "loading";
+}
+
+/// Counted before it is looked whether we serve: so drain() either sees the request or the request sees the drain.
+std::shared_ptr<void> ApiServer::Impl::admit() {
+  auto counted = open.enter();
+  const std::string code = refusal();
+  if (code == "draining") throw unavailable(code, "the server is shutting down; send the request again, another replica will take it");
+  if (code == "rank_lost") throw unavailable(code, "a rank of the model was lost; the group restarts", 5);
+  if (code == "loading") throw unavailable(code, "the model is loading; GET /memory and the ops port's /status show how far it is", 5);
+  return counted;
+}
+
+json ApiServer::Impl::model_json() const {
+  return {{"id", options.model}, {"object", "model"}, {"created", started}, {"owned_by", "parallelmodel"}, {"max_model_len", plan.sequence_length}};
+}
+
+http::Response ApiServer::Impl::models(const Call&) const { return json_response({{"object", "list"}, {"data", {model_json()}}}); }
+
+http::Response ApiServer::Impl::model(const Call& call) const {
+  const std::string asked = percent_decode(call.rest);
+  if (asked != options.model) throw ApiError(404, "model_not_found", "there is no model " + json(asked.substr(0, 200)).dump(-1, ' ', true, json::error_handler_t::replace) + "; this server has: " + options.model, "model");
+  return json_response(model_json());
+}
+
+http::Response ApiServer::Impl::health() const {
+  const std::string why = draining ? "draining" : refusal();
+  return json_response({{"status", why.empty() ? "serving" : why}}, why.empty() ? 200 : 503);
+}
+
+http::Response ApiServer::Impl::metrics_text() const {
+  http::Response response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  response.body = metrics.text() + engine_metrics(engine.statistics()) + rank_metrics(plan, options.board.get(), steady_clock::now());
+  return response;
+}
+
+ApiServer::ApiServer(ApiOptions options, engine::Engine& engine, const Tokenizer* tokenizer, Plan plan)
+    : impl_(std::make_unique<Impl>(std::move(options), engine, tokenizer, std::move(plan))) {}
+
+ApiServer::~ApiServer() { stop(); }
+
+void ApiServer::start() {
+  impl_->http.start();
+  LOG(INFO) << "serving " << impl_->options.model << " on port " << bound_port();
+}
+
+int ApiServer::bound_port() const { return impl_->http.bound_port(); }
+
+bool ApiServer::drain(milliseconds limit) {
+  const auto end = steady_clock::now() + limit;
+  impl_->draining = true;
+  if (const auto& board = impl_->options.board) {
+    auto expected = static_cast<uint32_t>(RankState::Ready);
+    board->rank(0).state.compare_exchange_strong(expected, static_cast<uint32_t>(RankState::Draining));
+  }
+  impl_->http.close_connections();
+  LOG(INFO) << "draining: requests are taken for " << impl_->options.accept_while_draining.count() << " ms more";
+  std::this_thread::sleep_for(std::min(impl_->options.accept_while_draining, limit));
+  impl_->refusing = true;
+  const auto left = std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(end - steady_clock::now()));
+  const bool finished = impl_->open.wait_until_none(left);
+  LOG(INFO) << (finished ? "drained" : "requests are still running at the end of the drain");
+  return finished;
+}
+
+void ApiServer::stop() {
+  impl_->stopping = true;
+  impl_->http.stop();
+}
+
+}  // namespace pm::server

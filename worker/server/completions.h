@@ -1,0 +1,40 @@
+// The routes that generate text: POST /v1/completions and GET /generate_text/<text>.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/engine/request.h"
+#include "worker/server/completion_request.h"
+#include "worker/server/generation.h"
+#include "worker/server/metrics.h"
+#include "worker/server/router.h"
+#include "worker/tokenizer/tokenizer.h"
+
+namespace pm::server {
+
+/// What the routes share; all of it outlives every request.
+struct Serving {
+  engine::Engine& engine;
+  const Tokenizer* tokenizer;                ///< nullptr: token ids in and out
+  RequestMetrics& metrics;
+  std::string model;                         ///< the name clients use
+  int64_t window = 0;                        ///< tokens of prompt and answer together
+  std::vector<int64_t> eos;
+  engine::Sampling sampling;                 ///< where a request is silent
+  std::function<uint64_t()> random;          ///< seeds where a request has none
+  std::function<int64_t()> unix_time;        ///< seconds, for "created"
+  std::atomic<bool>& stopping;               ///< ends every wait with 503
+  std::function<std::shared_ptr<void>()> admit;   ///< throws ApiError 503 unless serving; the result is held while the request runs
+};
+
+/// OpenAI's completions, plain or as server-sent events.
+http::Response create_completion(const Serving&, const Call&);
+
+/// The predecessor's API: {"inputs": text, "outputs": text and its continuation}. Query: max_tokens.
+http::Response generate_text(const Serving&, const Call&);
+
+}  // namespace pm::server

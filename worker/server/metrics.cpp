@@ -1,0 +1,160 @@
+// See metrics.h.
+#include "worker/server/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace pm::server {
+namespace {
+
+using Buckets = prometheus::Histogram::BucketBoundaries;
+
+const Buckets kLatency = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
+
+prometheus::Histogram& histogram(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, kLatency);
+}
+
+prometheus::Family<prometheus::Counter>& counters(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+/// A family filled by hand, for figures that live elsewhere.
+struct Family {
+  prometheus::MetricFamily family;
+  Family(const char* name, const char* help, prometheus::MetricType type) {
+    family.name = name;
+    family.help = help;
+    family.type = type;
+  }
+  Family& add(double value, std::vector<std::pair<std::string, std::string>> labels = {}) {
+    prometheus::ClientMetric metric;
+    for (auto& [name, text] : labels) metric.label.push_back({name, text});
+    metric.gauge.value = value;
+    metric.counter.value = value;
+    family.metric.push_back(std::move(metric));
+    return *this;
+  }
+};
+
+Family gauge(const char* name, const char* help) { return {name, help, prometheus::MetricType::Gauge}; }
+Family counter(const char* name, const char* help) { return {name, help, prometheus::MetricType::Counter}; }
+
+std::string serialize(const std::vector<Family>& families) {
+  std::vector<prometheus::MetricFamily> list;
+  for (const auto& one : families)
+    if (!one.family.metric.empty()) list.push_back(one.family);
+  return prometheus::TextSerializer().Serialize(list);
+}
+
+void add_memory(Family& family, int rank, const char* source, const Memory& memory) {
+  const std::string r = std::to_string(rank);
+  const std::pair<const char*, int64_t> kinds[] = {{"weights", memory.weights}, {"kv", memory.kv}, {"activations", memory.activations},
+                                                   {"communicator", memory.communicator}, {"runtime", memory.runtime}};
+  for (const auto& [kind, bytes] : kinds) family.add(static_cast<double>(bytes), {{"rank", r}, {"kind", kind}, {"source", source}});
+}
+
+/// Lines of one exposition, by family: "# HELP x", "# TYPE x" and the samples that follow.
+std::string name_in_comment(const std::string& line) {
+  for (const char* start : {"# HELP ", "# TYPE "})
+    if (line.starts_with(start)) return line.substr(7, line.find(' ', 7) - 7);
+  return {};
+}
+
+}  // namespace
+
+struct RequestMetrics::Impl {
+  prometheus::Registry registry;
+  prometheus::Histogram& first_token = histogram(registry, "parallelmodel_time_to_first_token_seconds", "From the arrival of a request to its first token");
+  prometheus::Histogram& next_token = histogram(registry, "parallelmodel_inter_token_latency_seconds", "Between two tokens of a sequence");
+  prometheus::Histogram& request = histogram(registry, "parallelmodel_e2e_request_latency_seconds", "From the arrival of a request to its end");
+  prometheus::Histogram& queue = histogram(registry, "parallelmodel_request_queue_time_seconds", "From submission to the first step that works on the request");
+  prometheus::Family<prometheus::Counter>& finished = counters(registry, "parallelmodel_requests_finished_total", "Sequences that ended, by reason");
+  prometheus::Family<prometheus::Counter>& rejected = counters(registry, "parallelmodel_requests_rejected_total", "Requests refused, by the error's code");
+};
+
+RequestMetrics::RequestMetrics() : impl_(std::make_unique<Impl>()) {
+  for (const char* reason : {"stop", "length", "cancelled", "failed"}) impl_->finished.Add({{"reason", reason}});
+  impl_->rejected.Add({{"reason", "queue_full"}});
+}
+RequestMetrics::~RequestMetrics() = default;
+
+void RequestMetrics::queued(double seconds) { impl_->queue.Observe(seconds); }
+void RequestMetrics::first_token(double seconds) { impl_->first_token.Observe(seconds); }
+void RequestMetrics::next_token(double seconds) { impl_->next_token.Observe(seconds); }
+
+void RequestMetrics::finished(const std::string& reason, double seconds) {
+  impl_->finished.Add({{"reason", reason}}).Increment();
+  impl_->request.Observe(seconds);
+}
+
+void RequestMetrics::rejected(const std::string& reason) { impl_->rejected.Add({{"reason", reason}}).Increment(); }
+
+std::string RequestMetrics::text() const { return prometheus::TextSerializer().Serialize(impl_->registry.Collect()); }
+
+std::string engine_metrics(const engine::Statistics& s) {
+  const auto d = [](int64_t value) { return static_cast<double>(value); };
+  return serialize({
+      gauge("parallelmodel_num_requests_running", "Sequences that take part in steps").add(d(s.running)),
+      gauge("parallelmodel_num_requests_waiting", "Sequences that wait for a place").add(d(s.waiting)),
+      gauge("parallelmodel_kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1").add(s.kv_blocks > 0 ? d(s.kv_blocks_used) / d(s.kv_blocks) : 0),
+      gauge("parallelmodel_kv_cache_blocks", "KV blocks of a rank").add(d(s.kv_blocks)),
+      counter("parallelmodel_prompt_tokens_total", "Prompt tokens processed").add(d(s.prompt_tokens)),
+      counter("parallelmodel_generation_tokens_total", "Tokens generated").add(d(s.generation_tokens)),
+      counter("parallelmodel_engine_steps_total", "Steps that all ranks did together").add(d(s.steps)),
+  });
+}
+
+std::string rank_metrics(const Plan& plan, comm::StatusBoard* board, SteadyTime now) {
+  auto memory = gauge("parallelmodel_rank_memory_bytes", "Bytes that a rank holds, by kind; predicted by the plan or measured");
+  auto loaded = gauge("parallelmodel_rank_load_bytes", "Bytes of weights that a rank has read");
+  auto total = gauge("parallelmodel_rank_load_total_bytes", "Bytes of weights that a rank has to read");
+  auto seconds = gauge("parallelmodel_rank_load_seconds", "Time that a rank took to load");
+  auto steps = gauge("parallelmodel_rank_steps", "Steps that a rank has done");
+  auto beat = gauge("parallelmodel_rank_heartbeat_age_seconds", "Since a rank's last heartbeat");
+  auto state = gauge("parallelmodel_rank_state", "1 for the state that a rank is in");
+  for (const auto& rank : plan.ranks) add_memory(memory, rank.rank, "predicted", rank.predicted);
+  for (int r = 0; board && r < board->size(); ++r) {
+    const auto& rank = board->rank(r);
+    const std::string label = std::to_string(r);
+    add_memory(memory, r, "measured", measured(rank));
+    loaded.add(static_cast<double>(rank.load_bytes), {{"rank", label}});
+    total.add(static_cast<double>(rank.load_total), {{"rank", label}});
+    seconds.add(static_cast<double>(rank.load_seconds_milli) * 1e-3, {{"rank", label}});
+    steps.add(static_cast<double>(rank.steps), {{"rank", label}});
+    if (const double age = heartbeat_age(rank, now); age >= 0) beat.add(age, {{"rank", label}});
+    state.add(1, {{"rank", label}, {"state", std::string(name_of(state_of(rank)))}});
+  }
+  auto info = gauge("parallelmodel_plan_info", "The plan in its labels; always 1");
+  info.add(1, {{"strategy", std::string(name_of(plan.strategy))}, {"tensor", std::to_string(plan.tensor)}, {"pipeline", std::to_string(plan.pipeline)},
+               {"data", std::to_string(plan.data)}, {"precision", std::string(name_of(plan.precision))}, {"reason", plan.reason}});
+  return serialize({memory, loaded, total, seconds, steps, beat, state, info});
+}
+
+std::string merge_metrics(const std::string& own, const std::string& other) {
+  std::set<std::string> names;
+  const auto for_lines = [](const std::string& text, const auto& each) {
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      each(text.substr(at, end - at));
+      at = end + 1;
+    }
+  };
+  for_lines(own, [&](const std::string& line) {
+    if (auto name = name_in_comment(line); !name.empty()) names.insert(std::move(name));
+  });
+  std::string merged = own;
+  bool ours = false;
+  for_lines(other, [&](const std::string& line) {
+    if (const auto name = name_in_comment(line); !name.empty()) ours = names.contains(name);
+    if (!ours && !line.empty()) merged += line + "\n";
+  });
+  return merged;
+}
+
+}  // namespace pm::server

@@ -1,0 +1,42 @@
+// Prometheus metrics, prefix parallelmodel_, names and meanings as vLLM's where vLLM has them.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "planner/plan.h"
+#include "worker/comm/status.h"
+#include "worker/engine/request.h"
+#include "worker/server/memory_report.h"
+
+namespace pm::server {
+
+/// What happened to requests: histograms and counters. Thread-safe.
+class RequestMetrics {
+ public:
+  RequestMetrics();
+  ~RequestMetrics();
+  RequestMetrics(const RequestMetrics&) = delete;
+  RequestMetrics& operator=(const RequestMetrics&) = delete;
+  void queued(double seconds);         ///< from submission to the first step
+  void first_token(double seconds);    ///< from the request's arrival over HTTP
+  void next_token(double seconds);     ///< since the token before
+  /// reason: stop, length, cancelled, failed. `seconds` since arrival.
+  void finished(const std::string& reason, double seconds);
+  /// reason: an ApiError's code (queue_full, invalid_value, draining, ...).
+  void rejected(const std::string& reason);
+  /// Exposition text.
+  std::string text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Running, waiting, KV use and token counters of the engine.
+std::string engine_metrics(const engine::Statistics&);
+/// Memory, load, steps and heartbeat of every rank of the board, and plan_info.
+std::string rank_metrics(const Plan&, comm::StatusBoard*, SteadyTime now);
+/// `own` and those families of `other` that `own` lacks: a family may appear once only in an exposition.
+std::string merge_metrics(const std::string& own, const std::string& other);
+
+}  // namespace pm::server

@@ -1,0 +1,30 @@
+// See router.h.
+#include "worker/server/router.h"
+
+#include "worker/server/api_error.h"
+
+namespace pm::server {
+
+void Router::add(std::string method, std::string path, Handler handler, bool expensive) {
+  routes_.push_back({std::move(method), std::move(path), std::move(handler), expensive});
+}
+
+http::Response Router::route(const http::Request& request, std::shared_ptr<Access> access) const {
+  std::string allowed;
+  for (const auto& route : routes_) {
+    const bool prefix = route.path.ends_with('*');
+    const std::string_view fixed(route.path.data(), route.path.size() - (prefix ? 1 : 0));
+    if (prefix ? !request.path.starts_with(fixed) : request.path != fixed) continue;
+    access->route = route.path;
+    const bool head = request.method == "HEAD" && route.method == "GET" && !route.expensive;
+    if (request.method == route.method || head) return route.handler({request, request.path.substr(fixed.size()), access});
+    allowed += (allowed.empty() ? "" : ", ") + route.method;
+  }
+  if (!allowed.empty())
+    throw ApiError(405, "method_not_allowed", request.method + " is not served at " + access->route + "; allowed: " + allowed);
+  std::string known;
+  for (const auto& route : routes_) known += (known.empty() ? "" : ", ") + route.method + " " + route.path;
+  throw ApiError(404, "not_found", "no such path; there are: " + known);
+}
+
+}  // namespace pm::server

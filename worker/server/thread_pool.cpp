@@ -1,0 +1,54 @@
+// See thread_pool.h.
+#include "worker/server/thread_pool.h"
+
+#include <system_error>
+
+namespace pm::server {
+
+bool ThreadPool::enqueue(std::function<void()> job) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return false;
+    if (idle_ <= jobs_.size() && threads_.size() < max_threads_) {
+      try {
+        threads_.emplace_back([this] { work(); });
+        ++idle_;   // counts as idle until it takes its first job
+      } catch (const std::system_error&) {
+        if (threads_.empty()) return false;   // the host gives no thread at all; with some, the job waits for one of them
+      }
+    }
+    if (jobs_.size() >= idle_ + max_waiting_) return false;
+    jobs_.push_back(std::move(job));
+  }
+  wake_.notify_one();
+  return true;
+}
+
+void ThreadPool::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    auto job = std::move(jobs_.front());
+    jobs_.pop_front();
+    --idle_;
+    lock.unlock();
+    job();
+    job = nullptr;
+    lock.lock();
+    ++idle_;
+  }
+}
+
+void ThreadPool::shutdown() {
+  std::vector<std::thread> threads;
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    threads.swap(threads_);
+  }
+  wake_.notify_all();
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace pm::server
