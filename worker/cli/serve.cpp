@@ -8,7 +8,9 @@
 #include "worker/engine/scheduler.h"
 #include "worker/launch/health.h"
 #include "worker/ops/arena.h"
+#include "worker/models/decoder.h"
 #include "worker/server/api_server.h"
+#include "worker/server/generation_defaults.h"
 #include "worker/server/ops_server.h"
 #include "worker/tokenizer/tokenizer.h"
 #include "worker/base/log.h"
@@ -61,33 +63,93 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
   const auto board = comm::StatusBoard::open(options.process.segment, setup.plan.tensor);
   comm::RankStatus& status = board->rank(0);
   probe(group);
+  block_signals();   // from here on a SIGTERM drains; before, while nothing is served, it just ends the process
   const policy::Stack& stack = setup.model.stacks[0];
-  engine::Limits limits{stack.vocab, std::min(stack.positions, setup.plan.sequence_length), setup.plan.kv_blocks, options.max_concurrency, options.max_queue};
+  const engine::Limits limits{stack.vocab, std::min(stack.positions, setup.plan.sequence_length), setup.plan.kv_blocks, options.max_concurrency, options.max_queue};
   engine::Scheduler scheduler(group.leader(), group.channels(), limits, [&](int64_t step, int64_t open) {
     status.steps = step;
     status.open_requests = open;
     status.measured[2] = ops::peak_bytes();
   });
+  const std::filesystem::path folder = setup.checkpoint.folder();
   std::optional<Tokenizer> tokenizer;
-  if (std::filesystem::exists(setup.checkpoint.folder() / "tokenizer.json")) tokenizer = Tokenizer::open(setup.checkpoint.folder());
+  if (std::filesystem::exists(folder / "tokenizer.json")) tokenizer = Tokenizer::open(folder);
   server::ApiOptions api;
-  api.host = options.host;
-  api.port = options.port;
-  api.model = options.name.empty() ? setup.checkpoint.folder().filename().string() : options.name;
-  server::ApiServer server(api, scheduler, tokenizer ? &*tokenizer : nullptr, setup.plan, board);
+  api.http.host = options.host;
+  api.http.port = options.port;
+  api.model = options.name.empty() ? std::filesystem::absolute(folder).lexically_normal().filename().string() : options.name;
+  api.eos = setup.model.eos;
+  api.sampling = server::read_default_sampling(folder);
+  api.board = board;
+  server::ApiServer server(api, scheduler, tokenizer ? &*tokenizer : nullptr, setup.plan);
   server.start();
   status.state = static_cast<uint32_t>(comm::RankState::Ready);
   LOG(INFO) << "serving " << api.model << " on port " << server.bound_port() << " over " << setup.plan.tensor << " ranks";
   if (!wait_for_signal(scheduler)) {
-    server.drain(std::chrono::seconds(1));
+    server.stop();
     throw Error(ErrorKind::RankLost, "CommunicatorAborted", scheduler.failure());
   }
   LOG(INFO) << "draining for at most " << options.drain_seconds << " s";
-  status.state = static_cast<uint32_t>(comm::RankState::Draining);
   server.drain(std::chrono::seconds(options.drain_seconds));
+  server.stop();
   return 0;
 }
 
+int launch_group(const ServeOptions& options, const Setup& setup, const Program& program) {
+  LauncherOptions launcher;
+  launcher.incarnation = options.incarnation;
+  launcher.drain_seconds = options.drain_seconds + 10;   // rank 0 keeps the limit itself; this is for one that does not
+  std::optional<server::OpsServer> ops;
+  launch::Liveness liveness;
+  launcher.start_ops = [&](comm::StatusBoard& board) {
+    server::OpsOptions ops_options;
+    ops_options.http.host = options.host;
+    ops_options.http.port = options.ops_port;
+    ops_options.board = std::shared_ptr<comm::StatusBoard>(&board, [](comm::StatusBoard*) {});   // the launcher keeps it until stop_ops returns
+    ops_options.plan = setup.plan;
+    ops_options.incarnation = options.incarnation;
+    ops_options.ready = [&board] { return launch::ready(board, std::chrono::steady_clock::now()); };
+    ops_options.live = [&board, &liveness] { return liveness.live(board, std::chrono::steady_clock::now()); };
+    ops_options.rank0_metrics_port = options.port;
+    ops.emplace(std::move(ops_options));
+    ops->start();
+  };
+  launcher.stop_ops = [&](comm::StatusBoard&) { ops.reset(); };
+  return launch_ranks(program, options.process, setup, launcher);
+}
+
+int serve(const ServeOptions& options, const Program& program) {
+  if (options.nodes != 1 || options.node_rank != 0) {
+    throw Error(ErrorKind::Usage, "InvalidSizes", "--nodes " + std::to_string(options.nodes) + ": this version serves groups on one node");
+  }
+  const Setup setup = prepare(options, options.process.plan_file());
+  models::Decoder::check(setup.model);
+  if (setup.model.heads.empty()) {
+    throw Error(ErrorKind::Model, "UnknownArchitecture",
+                setup.model.architecture + " has no language-model head; this version serves generation (`forward` runs it)");
+  }
+  if (!options.process.is_rank()) return launch_group(options, setup, program);
+  return run_rank(options.process, setup, setup.plan.kv_blocks, [&](engine::Group& group) { return lead(options, setup, group); });
+}
+
 }  // namespace
+
+void add_serve(CLI::App& app, Program& program) {
+  auto* verb = app.add_subcommand("serve", "Serves the model over HTTP, one process per rank");
+  auto options = std::make_shared<ServeOptions>();
+  options->add_to(*verb);
+  options->process.add_to(*verb);
+  verb->add_option("--host", options->host, "Address to listen on")->capture_default_str();
+  verb->add_option("--port", options->port, "Port of the API")->capture_default_str()->check(CLI::Range(0, 65535));
+  verb->add_option("--ops-port", options->ops_port, "Port of /live, /ready, /status, /metrics, /memory")->capture_default_str()->check(CLI::Range(0, 65535));
+  verb->add_option("--served-model-name", options->name, "Name that clients use; absent: the folder's");
+  verb->add_option("--max-queue", options->max_queue, "Requests that may wait")->capture_default_str()->check(CLI::PositiveNumber);
+  verb->add_option("--drain-seconds", options->drain_seconds, "Seconds that requests get to finish after SIGTERM")->capture_default_str()->check(CLI::NonNegativeNumber);
+  verb->add_option("--incarnation", options->incarnation, "Number of this life of the group, set by the controller")->capture_default_str();
+  verb->add_option("--nodes", options->nodes, "Nodes of the group")->capture_default_str();
+  verb->add_option("--node-rank", options->node_rank, "Which of them this is")->capture_default_str();
+  verb->add_option("--rendezvous", options->rendezvous, "HOST:PORT of node 0, for groups over several nodes");
+  verb->callback([options, &program] { program.code = serve(*options, program); });
+}
 
 }  // namespace pm::cli
