@@ -1,0 +1,66 @@
+"""When two answers are the same. The rules are those of the project, not of a test: they are never loosened for one."""
+import numpy
+
+FP32 = 2e-5          # of the largest value of the tensor; the noise of a split is ten times smaller
+NEAR_TIE = 1e-4      # of the logits' standard deviation: below, the order of the two best tokens is noise
+
+
+class Difference(AssertionError):
+    """What differs, where and by how much."""
+
+
+def _masked(name, array, mask):
+    """Only the places that the mask keeps: positions of [batch, length, ..], queries of attentions [batch, heads, queries, keys]."""
+    if mask is None:
+        return array
+    keep = mask.astype(bool)
+    return array.transpose(0, 2, 1, 3)[keep] if name.startswith("attentions.") else array[keep]
+
+
+def tensors(ours, theirs, mask=None, names=None, tolerance=FP32):
+    """Every tensor of the oracle (or those named) is there, with its shape, finite, and within `tolerance` x its largest value.
+    Returns the worst ratio found."""
+    worst = 0.0
+    for name in names or sorted(theirs):
+        if name not in ours:
+            raise Difference(f"{name} is missing; there are {sorted(ours)}")
+        if ours[name].shape != theirs[name].shape:
+            raise Difference(f"{name} has the shape {ours[name].shape}, the oracle's is {theirs[name].shape}")
+        a, b = (_masked(name, array, mask).astype(numpy.float64) for array in (ours[name], theirs[name]))
+        if not numpy.isfinite(a).all():
+            raise Difference(f"{name} has values that are not finite")
+        largest, off = numpy.abs(b).max(), numpy.abs(a - b)
+        if not off.max() <= tolerance * largest:
+            place = tuple(map(int, numpy.unravel_index(off.argmax(), off.shape)))
+            raise Difference(f"{name} is off by {off.max():.3g} at {place} (ours {a[place]:.6g}, oracle {b[place]:.6g}); allowed {tolerance:g} x {largest:.3g}")
+        worst = max(worst, off.max() / largest)
+    return worst
+
+
+def sixteen_bit(ours, theirs16, theirs32, mask, names):
+    """The error against the fp32 oracle is at most 1.5 times that of Hugging Face's own 16-bit run."""
+    for name in names:
+        a, b16, b32 = (_masked(name, array, mask).astype(numpy.float64) for array in (ours[name], theirs16[name], theirs32[name]))
+        off, allowed = numpy.abs(a - b32).max(), 1.5 * numpy.abs(b16 - b32).max()
+        if not off <= allowed:
+            raise Difference(f"{name} is off by {off:.3g} from fp32, Hugging Face's own 16-bit run by {allowed / 1.5:.3g}")
+
+
+def greedy(generate, prompt, oracle):
+    """Tokens are equal until the oracle's two best are nearly tied; from there our side is given the oracle's token and goes on.
+    `generate(prompt, count)` answers the whole sequence. Returns how many near-ties were stepped over."""
+    sequence, gaps = oracle["sequence"], oracle["gaps"]
+    given, ties = len(prompt), 0
+    while given < len(sequence):
+        ours = generate(sequence[:given], len(sequence) - given)
+        if ours == sequence:
+            return ties
+        if ours[:given] != sequence[:given]:
+            raise Difference(f"the answer does not begin with its prompt: {ours[:given]} for {sequence[:given]}")
+        at = next((i for i in range(given, min(len(ours), len(sequence))) if ours[i] != sequence[i]), min(len(ours), len(sequence)))
+        gap = gaps[at - len(prompt)] if at < len(sequence) else numpy.inf
+        if gap >= NEAR_TIE:
+            found = ours[at] if at < len(ours) else "the end"
+            raise Difference(f"token {at - len(prompt)} is {found}, the oracle's is {sequence[at] if at < len(sequence) else 'the end'} and leads by {gap:.3g} standard deviations")
+        given, ties = at + 1, ties + 1
+    return ties

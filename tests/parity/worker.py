@@ -1,0 +1,63 @@
+"""The program under test: one long-lived `parallelmodel-worker forward --batch`, and single runs of its verbs."""
+import collections
+import json
+import os
+import pathlib
+import queue
+import subprocess
+import threading
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+BINARY = pathlib.Path(os.environ.get("PM_WORKER", REPOSITORY / "build/bin/parallelmodel-worker"))
+
+
+def require_binary():
+    if not BINARY.exists():
+        raise FileNotFoundError(f"{BINARY} is not built; run `make build`, or name the program in PM_WORKER")
+
+
+def run(*arguments, timeout=120):
+    """One run of a verb to its end."""
+    require_binary()
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+
+
+class Batch:
+    """Jobs to `forward --batch`, one JSON line each way. A model stays loaded while jobs name the same model and ranks."""
+
+    def __init__(self):
+        require_binary()
+        self.process = subprocess.Popen([BINARY, "forward", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.answers, self.log = queue.Queue(), collections.deque(maxlen=40)
+        for target, stream in ((self._read_answers, self.process.stdout), (self.log.extend, self.process.stderr)):
+            threading.Thread(target=target, args=(stream,), daemon=True).start()
+
+    def _read_answers(self, stream):
+        for line in stream:
+            self.answers.put(line)
+        self.answers.put(None)
+
+    def ask(self, job, timeout=120):
+        """The answer to one job, whether it went well or not. Fails when the program ends or says nothing in time."""
+        try:
+            self.process.stdin.write(json.dumps(job) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        try:
+            line = self.answers.get(timeout=timeout)
+        except queue.Empty:
+            raise TimeoutError(f"no answer within {timeout} s to {job}") from None
+        if line is None:
+            raise RuntimeError(f"the worker ended with {self.process.wait()} during {job}:\n" + "".join(self.log))
+        return json.loads(line)
+
+    def run(self, job, timeout=120):
+        """The answer to a job that has to go well."""
+        answer = self.ask(job, timeout)
+        assert answer["ok"], f"{job}: {answer.get('error')}"
+        return answer
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(30)
