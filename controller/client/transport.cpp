@@ -12,7 +12,6 @@ namespace pm::k8s {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr size_t MaxBody = size_t{64} << 20;
 
 std::string lower(std::string text) {
   for (char& c : text) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -81,7 +80,7 @@ class Connection::Impl {
         enough = !(*receive)(std::string_view(bytes, count));
         return !enough;
       }
-      if (reply.body.size() + count > MaxBody) {
+      if (reply.body.size() + count > deadlines_.max_body) {
         too_long_ = true;
         return false;
       }
@@ -137,7 +136,7 @@ class Connection::Impl {
     } else if (late) {
       reply.failure = "no whole answer within " + std::to_string(deadlines_.total.count()) + " ms" + target;
     } else if (too_long_) {
-      reply.failure = "the answer is longer than " + std::to_string(MaxBody) + " bytes" + target;
+      reply.failure = "the answer is longer than " + std::to_string(deadlines_.max_body) + " bytes" + target;
     } else if (!tls_failure_.empty()) {
       reply.failure = "the server's certificate is refused: " + tls_failure_ + target;
     } else {

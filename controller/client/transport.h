@@ -29,6 +29,7 @@ struct Deadlines {
   std::chrono::milliseconds connect{3000};      ///< TCP, and again the TLS handshake
   std::chrono::milliseconds read{30000};        ///< silence between bytes
   std::chrono::milliseconds total{30000};       ///< of one request; 0: none (streams)
+  size_t max_body = size_t{64} << 20;           ///< bytes of an answer that is not streamed
 };
 
 /// One connection, opened when needed, kept alive and reopened. One request at a time; not for several threads.
@@ -38,7 +39,7 @@ class Connection {
   Connection(const ClusterConfig&, Deadlines);
   ~Connection();
 
-  /// Sends and receives whole. At most 64 MiB of body. A requested stop (from any thread) ends it within the connect deadline.
+  /// Sends and receives whole. A requested stop (from any thread) ends it within the connect deadline.
   HttpReply send(const HttpRequest&, std::stop_token stop);
 
   /// Hands a 200's body piece by piece to `receive` until it ends, receive returns false (no failure then), or stop is requested. Other
