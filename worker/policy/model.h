@@ -112,12 +112,13 @@ struct Stack {
 /// A task head: logits over the vocabulary, or classes.
 struct Head {
   std::string name, stack;              ///< stack it reads
-  std::string pool;                     ///< "", last, first, pooler
+  std::string pool;                     ///< "", last, first, pooler, eot (CLIP: the token after the text)
   std::optional<Linear> dense;
   std::string activation;
   std::optional<Norm> norm;
   double scale_input = 1;
   std::optional<Linear> logits, classes;
+  std::optional<Param> scalar;          ///< CLIP's logit_scale
 };
 
 struct Model {

@@ -1,0 +1,269 @@
+// See builder.h: layers and what they are made of.
+#include <cmath>
+
+#include "worker/base/error.h"
+#include "worker/policy/builder.h"
+#include "worker/policy/words.h"
+
+namespace pm::policy {
+
+namespace {
+
+const Node* first_of(std::initializer_list<const Node*> nodes) {
+  for (const Node* node : nodes)
+    if (node) return node;
+  return nullptr;
+}
+
+const Node* option(const Node* section, std::string_view key) { return section ? section->get(key) : nullptr; }
+
+bool holds(const Node* section, const Scope& scope) {
+  const Node* when = option(section, "when");
+  return section && (!when || evaluate_bool(*when, scope));
+}
+
+}  // namespace
+
+std::string word_of(const Node& node, const Scope& scope, const std::vector<std::string_view>& allowed) {
+  auto known = [&](const std::string& word) { return std::find(allowed.begin(), allowed.end(), word) != allowed.end(); };
+  if (known(node.text)) return node.text;
+  const std::string word = evaluate_text(node, scope);
+  if (known(word)) return word;
+  std::string list;
+  for (std::string_view one : allowed) list += (list.empty() ? "" : ", ") + std::string(one);
+  throw Error(ErrorKind::Model, "ModelUnreadable",
+              "\"" + node.text + "\" (" + node.where() + ") is \"" + word + "\" with this config.json; served are " + list);
+}
+
+std::string Builder::activation(const Node* node, const Scope& scope) {
+  Node act;
+  if (!node) {
+    act.file = policy_.file;
+    act.line = policy_.line;
+    act.kind = Node::Kind::Scalar;
+    act.text = "act";
+    node = &act;
+  }
+  for (std::string_view word : activation_words)
+    if (node->text == word) return node->text;
+  // the same functions under other names in config.json
+  static const std::map<std::string, std::string> aliases{{"swish", "silu"}, {"gelu_pytorch_tanh", "gelu_new"}, {"gelu_python", "gelu"}, {"gelu_fast", "gelu_new"}};
+  const std::string word = evaluate_text(*node, scope);
+  if (auto alias = aliases.find(word); alias != aliases.end()) return alias->second;
+  return word_of(*node, scope, activation_words);
+}
+
+Place Builder::block_place(const Context& context, const Node& section, int64_t layer) const {
+  Place place = context.place;
+  place.layer = static_cast<int>(layer);
+  place.scope.layer = layer;
+  if (const Node* at = option(context.layer, "at")) place.at += interpolate(*at, place.scope);
+  if (const Node* at = section.get("at")) place.at += interpolate(*at, place.scope);
+  return place;
+}
+
+std::optional<Param> Builder::bias(const Row& row, const Node* block, const Context& context, const Place& place, Ask ask, bool outside) {
+  const Node* spelled = row.option("bias");
+  std::vector<std::string> names;
+  if (spelled && (spelled->is_list() || spelled->text.starts_with('='))) {
+    names = binder_.names(*spelled, place, "");
+  } else {
+    const Node* wanted = first_of({spelled, option(block, "bias"), outside ? nullptr : option(context.layer, "bias")});
+    if (wanted ? !evaluate_bool(*wanted, place.scope) : !outside) return std::nullopt;
+    const Node* from = row.names();
+    if (!from) refuse_policy(*row.node, "a row with a bias needs \"from\"");
+    names = binder_.names(*from, place, ".bias");
+  }
+  // a tied weight has no bias to share, an optional one takes its bias with it
+  Node untied = *row.node;
+  std::erase_if(untied.entries, [](const auto& entry) { return entry.first.text == "tie"; });
+  return binder_.bind(std::move(ask), names, Row{&untied}, place);
+}
+
+std::optional<Linear> Builder::linear(const Context& context, const Node* node, const Node* block, const Place& place, Ask weight, Role bias_role, bool outside) {
+  const std::optional<Row> row = binder_.row(node, place.scope);
+  if (!row) return std::nullopt;
+  const Node* stored = first_of({row->option("stored"), option(block, "stored"), outside ? nullptr : option(context.layer, "stored")});
+  weight.in_out = stored && word_of(*stored, place.scope, stored_words) == "in_out";
+  weight.f32_if_f16 = row->option("keep") != nullptr;
+  const std::vector<std::string> names = row->names() ? binder_.names(*row->names(), place, ".weight") : std::vector<std::string>{};
+  Ask second = weight;
+  second.role = bias_role;
+  second.in_out = false;
+  second.path += ".bias";
+  weight.path += ".weight";
+  std::optional<Param> bound = binder_.bind(weight, names, *row, place);
+  // an optional row that the checkpoint lacks is absent; a required one is already noted as missing
+  const Node* optional = row->option("optional");
+  if (!bound && optional && evaluate_bool(*optional, place.scope)) {
+    bias(*row, block, context, place, second, outside);
+    return std::nullopt;
+  }
+  second.shape = {bound ? bound->shape[0] : weight.shape[0]};
+  if (bound && weight.units < 0) second.units = bound->units;
+  if (rule_of(bias_role).dim < 0) second.units = 1;
+  return Linear{bound.value_or(Param{}), bias(*row, block, context, place, second, outside)};
+}
+
+std::optional<Norm> Builder::norm(const Context& context, const Node* section, const Place& place, const std::string& path, int64_t width) {
+  const std::optional<Row> row = binder_.row(option(section, "norm"), place.scope);
+  if (!row || !row->names()) return std::nullopt;
+  Norm norm;
+  const Node* kind = first_of({row->option("kind"), option(context.layer, "norm")});
+  norm.kind = kind && word_of(*kind, place.scope, norm_words) == "rms" ? NormKind::Rms : NormKind::Layer;
+  const Node* eps = first_of({row->option("eps"), place.scope.lets.empty() ? nullptr : place.scope.lets[0]->get("eps"), option(policy_.get("let"), "eps")});
+  if (eps) norm.eps = evaluate_number(*eps, place.scope);
+  Ask ask{.role = Role::NormGain, .path = path + ".gain", .shape = {width}};
+  norm.gain = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
+  const Node* biased = row->option("bias");
+  const bool named = biased && (biased->is_list() || biased->text.starts_with('='));
+  if (biased && !named ? evaluate_bool(*biased, place.scope) : norm.kind == NormKind::Layer || named) {
+    ask.role = Role::NormBias;
+    ask.path = path + ".bias";
+    norm.bias = binder_.bind(ask, named ? binder_.names(*biased, place, "") : binder_.names(*row->names(), place, ".bias"), *row, place);
+  }
+  return norm;
+}
+
+void Builder::fused_projections(const Context& context, const Row& row, const Node& section, const Place& place, const std::string& path, Attention& a) {
+  const Node* kind = row.option("fused");
+  if (!kind) refuse_policy(*row.node, "qkv needs \"fused\": concat, per_head or grouped");
+  const std::string word = word_of(*kind, place.scope, fused_words);
+  Ask ask{.role = Role::QueryWeight, .units = a.heads, .parts = 3, .stored_rows = (a.heads + 2 * a.kv_heads) * a.head_dim};
+  ask.fused = word == "concat" ? Fused::Concat : word == "per_head" ? Fused::PerHead : Fused::Grouped;
+  if (ask.fused != Fused::Grouped && a.heads != a.kv_heads) {
+    throw Error(ErrorKind::Model, "ModelUnreadable",
+                kind->where() + ": fused " + word + " needs as many kv heads as heads, config.json gives " + std::to_string(a.kv_heads) + " and " +
+                    std::to_string(a.heads));
+  }
+  ask.group = a.heads / a.kv_heads;
+  const Role weights[] = {Role::QueryWeight, Role::KeyWeight, Role::ValueWeight}, biases[] = {Role::QueryBias, Role::KeyBias, Role::ValueBias};
+  const char* names[] = {".query", ".key", ".value"};
+  Linear* targets[] = {&a.query, &a.key, &a.value};
+  for (int part = 0; part < 3; ++part) {
+    ask.role = weights[part];
+    ask.path = path + names[part];
+    ask.part = part;
+    ask.units = part == 0 ? a.heads : a.kv_heads;
+    ask.shape = {ask.units * a.head_dim, context.sizes.hidden};
+    if (auto made = linear(context, row.node, &section, place, ask, biases[part])) *targets[part] = std::move(*made);
+  }
+}
+
+void Builder::projections(const Context& context, const Node& section, const Place& place, const std::string& path, int64_t source_width, Attention& a) {
+  const int64_t hidden = context.sizes.hidden;
+  if (const std::optional<Row> fused = binder_.row(section.get("qkv"), place.scope)) {
+    fused_projections(context, *fused, section, place, path, a);
+  } else {
+    auto one = [&](const char* key, const char* name, Role role, Role bias_role, int64_t units, int64_t width, Linear& target) {
+      if (!section.get(key)) refuse_policy(section, std::string("attention without \"qkv\" needs \"") + key + "\"");
+      const Ask ask{.role = role, .path = path + name, .shape = {units * a.head_dim, width}, .units = units};
+      if (auto made = linear(context, section.get(key), &section, place, ask, bias_role)) target = std::move(*made);
+    };
+    one("q", ".query", Role::QueryWeight, Role::QueryBias, a.heads, hidden, a.query);
+    one("k", ".key", Role::KeyWeight, Role::KeyBias, a.kv_heads, source_width, a.key);
+    one("v", ".value", Role::ValueWeight, Role::ValueBias, a.kv_heads, source_width, a.value);
+  }
+  const Ask ask{.role = Role::OutWeight, .path = path + ".out", .shape = {hidden, a.heads * a.head_dim}, .units = a.heads};
+  if (!section.get("out")) refuse_policy(section, "attention needs \"out\"");
+  if (auto made = linear(context, section.get("out"), &section, place, ask, Role::OutBias)) a.out = std::move(*made);
+}
+
+std::optional<BucketBias> Builder::bucket_bias(const Context& context, const Node& section, const Place& place, const std::string& path, const Attention& a) {
+  const std::optional<Row> row = binder_.row(section.get("bucket_bias"), place.scope);
+  if (!row || !row->names()) return std::nullopt;
+  BucketBias bias;
+  bias.bidirectional = a.mask == Mask::Full;
+  if (const Node* node = row->option("buckets")) bias.buckets = evaluate_int(*node, place.scope);
+  if (const Node* node = row->option("far")) bias.far = evaluate_int(*node, place.scope);
+  if (const Node* node = row->option("bidirectional")) bias.bidirectional = evaluate_bool(*node, place.scope);
+  Place owner = place;   // the layer whose table this one uses
+  if (const Node* node = row->option("layer")) {
+    owner = block_place(context, section, evaluate_int(*node, place.scope));
+    owner.layer = place.layer;
+  }
+  const Ask ask{.role = Role::BucketBias, .path = path + ".bucket_bias", .shape = {bias.buckets, a.heads}, .units = a.heads};
+  bias.table = binder_.bind(ask, binder_.names(*row->names(), owner, ".weight"), *row, owner).value_or(Param{});
+  return bias;
+}
+
+std::optional<Rotary> Builder::rotary(const Node& section, const Place& place, const Attention& a) {
+  const Node* node = section.get("rotary");
+  if (!holds(node, place.scope)) return std::nullopt;
+  Rotary rotary;
+  rotary.dims = a.head_dim;
+  if (const Node* style = node->get("style")) rotary.style = word_of(*style, place.scope, rotary_words) == "half" ? RotaryStyle::Half : RotaryStyle::Interleaved;
+  if (const Node* dims = node->get("dims")) rotary.dims = evaluate_int(*dims, place.scope);
+  if (const Node* theta = node->get("theta")) rotary.theta = evaluate_number(*theta, place.scope);
+  if (const Node* scaling = node->get("scaling")) rotary.scaling = evaluate(*scaling, place.scope, true);
+  return rotary;
+}
+
+Attention Builder::attention(const Context& context, const Node& section, const Place& place, const std::string& path, bool cross) {
+  Attention a;
+  auto size = [&](const char* key, int64_t usual) {
+    const Node* node = section.get(key);
+    return node ? evaluate_int(*node, place.scope) : usual;
+  };
+  a.heads = size("heads", context.sizes.heads);
+  a.kv_heads = size("kv_heads", context.sizes.kv_heads);
+  a.head_dim = size("head_dim", context.sizes.head_dim);
+  if (a.heads <= 0 || a.kv_heads <= 0 || a.head_dim <= 0 || a.heads % a.kv_heads) {
+    throw Error(ErrorKind::Model, "ModelUnreadable",
+                section.where() + ": config.json gives " + std::to_string(a.heads) + " heads, " + std::to_string(a.kv_heads) + " kv heads and a head size of " +
+                    std::to_string(a.head_dim) + "; expected heads to be a multiple of kv heads, and all above 0");
+  }
+  const Node* scale = first_of({section.get("scale"), place.scope.lets[0]->get("scale"), option(policy_.get("let"), "scale")});
+  a.scale = scale ? evaluate_number(*scale, place.scope) : std::pow(static_cast<double>(a.head_dim), -0.5);
+  if (const Node* mask = section.get("mask")) a.mask = word_of(*mask, place.scope, mask_words) == "causal" ? Mask::Causal : Mask::Full;
+  if (const Node* window = section.get("window")) a.window = evaluate_int(*window, place.scope);
+  if (const Node* alibi = section.get("alibi")) a.alibi = evaluate_bool(*alibi, place.scope);
+  int64_t source_width = context.sizes.hidden;
+  if (cross) {
+    const Node* source = section.get("source");
+    if (!source || !contexts_.contains(source->text)) refuse_policy(section, "cross needs \"source\", a stack that stands above this one");
+    a.source = source->text;
+    source_width = contexts_.at(source->text).sizes.hidden;
+  }
+  a.norm = norm(context, &section, place, path + ".norm", context.sizes.hidden);
+  projections(context, section, place, path, source_width, a);
+  a.bucket_bias = bucket_bias(context, section, place, path, a);
+  a.rotary = rotary(section, place, a);
+  return a;
+}
+
+Mlp Builder::mlp(const Context& context, const Node& section, const Place& place, const std::string& path) {
+  const int64_t width = context.sizes.ffn, hidden = context.sizes.hidden;
+  if (width <= 0) throw Error(ErrorKind::Model, "ModelUnreadable", section.where() + ": config.json gives an MLP of " + std::to_string(width) + " columns");
+  Mlp mlp;
+  mlp.width = width;
+  mlp.activation = activation(section.get("act"), place.scope);
+  mlp.norm = norm(context, &section, place, path + ".norm", hidden);
+  if (!section.get("up") || !section.get("down")) refuse_policy(section, "an MLP needs \"up\" and \"down\"");
+  const Ask up{.role = Role::UpWeight, .path = path + ".up", .shape = {width, hidden}, .units = width};
+  const Ask gate{.role = Role::GateWeight, .path = path + ".gate", .shape = {width, hidden}, .units = width};
+  const Ask down{.role = Role::DownWeight, .path = path + ".down", .shape = {hidden, width}, .units = width};
+  if (auto made = linear(context, section.get("up"), &section, place, up, Role::UpBias)) mlp.up = std::move(*made);
+  mlp.gate = linear(context, section.get("gate"), &section, place, gate, Role::GateBias);
+  if (auto made = linear(context, section.get("down"), &section, place, down, Role::DownBias)) mlp.down = std::move(*made);
+  return mlp;
+}
+
+Layer Builder::layer(const Context& context, int64_t number, const std::string& path) {
+  const Node& section = *context.section;
+  Layer layer;
+  Place place = context.place;
+  place.scope.layer = number;
+  if (const Node* order = option(context.layer, "order")) {
+    const std::string word = word_of(*order, place.scope, order_words);
+    layer.order = word == "pre" ? Order::Pre : word == "post" ? Order::Post : Order::Parallel;
+  }
+  const Node *attn = section.get("attn"), *cross = section.get("cross"), *ffn = section.get("mlp");
+  if (!attn || !ffn) refuse_policy(section, "a stack needs \"attn\" and \"mlp\"");
+  layer.attention = attention(context, *attn, block_place(context, *attn, number), path + ".attn", false);
+  if (holds(cross, place.scope)) layer.cross = attention(context, *cross, block_place(context, *cross, number), path + ".cross", true);
+  layer.mlp = mlp(context, *ffn, block_place(context, *ffn, number), path + ".mlp");
+  return layer;
+}
+
+}  // namespace pm::policy

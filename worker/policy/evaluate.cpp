@@ -1,0 +1,316 @@
+// Evaluation of expressions over config.json, and the typed values that slots of a policy ask for.
+#include <cmath>
+
+#include "worker/base/error.h"
+#include "worker/policy/expression_term.h"
+
+namespace pm::policy {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int deepest_let = 40;
+constexpr size_t longest_list = 100000;
+
+[[noreturn]] void fail(const std::string& message) { throw ExpressionError(message); }
+
+std::string shown(const json& value) {
+  const std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+class Evaluator {
+ public:
+  Evaluator(const Scope& scope, std::string& missing) : scope_(scope), missing_(missing) {}
+
+  json operator()(const Expression::Term& term) {
+    auto child = [&](size_t i) { return (*this)(*term.children[i]); };
+    switch (term.op) {
+      case Op::Literal: return term.value;
+      case Op::Name: return named(term.text);
+      case Op::Member: return member(child(0), term.text);
+      case Op::Index: return element(child(0), child(1));
+      case Op::Choice: return truth(child(0)) ? child(1) : child(2);
+      case Op::Otherwise: {
+        json left = child(0);
+        return left.is_null() ? child(1) : left;
+      }
+      case Op::Or: return truth(child(0)) || truth(child(1));
+      case Op::And: return truth(child(0)) && truth(child(1));
+      case Op::Not: return !truth(child(0));
+      case Op::Equal: return child(0) == child(1);
+      case Op::Differs: return child(0) != child(1);
+      case Op::Less: case Op::AtMost: case Op::Greater: case Op::AtLeast: return compare(term.op, child(0), child(1));
+      case Op::Minus: return arithmetic(Op::Subtract, json(int64_t{0}), child(0));
+      case Op::Starts: return text(child(0)).starts_with(text(child(1)));
+      case Op::Split: return split(text(child(0)), text(child(1)));
+      case Op::Last: {
+        const json list = child(0);
+        if (!list.is_array() || list.empty()) fail("last() of " + shown(list) + ", expected a list that is not empty");
+        return list.back();
+      }
+      case Op::Expand: return expand(child(0));
+      default: return arithmetic(term.op, child(0), child(1));
+    }
+  }
+
+ private:
+  json named(const std::string& name) {
+    if (name == "l") {
+      if (!scope_.layer) fail("\"l\" is the number of the layer and is not known here");
+      return *scope_.layer;
+    }
+    for (const Node* lets : scope_.lets) {
+      const Node* node = lets ? lets->get(name) : nullptr;
+      if (!node || inside(node)) continue;
+      if (!node->is_scalar()) fail("\"" + name + "\" of let (" + node->where() + ") is not an expression");
+      if (active_.size() >= deepest_let) fail("let \"" + name + "\" (" + node->where() + ") is nested too deeply");
+      active_.push_back(node);
+      const Expression expression(node->text);
+      json value = (*this)(expression.root());
+      active_.pop_back();
+      return value;
+    }
+    const auto found = scope_.config->find(name);
+    if (found == scope_.config->end() || found->is_null()) {
+      missing_ = name;
+      return nullptr;
+    }
+    return *found;
+  }
+  /// A let may read the name that it hides: `hidden: hidden` in a stack means the policy's or config.json's.
+  bool inside(const Node* node) const {
+    for (const Node* active : active_)
+      if (active == node) return true;
+    return false;
+  }
+
+  json member(const json& value, const std::string& key) {
+    if (value.is_null()) return missing_ += "." + key, nullptr;
+    if (!value.is_object()) fail("." + key + " of " + shown(value) + ", expected an object");
+    if (auto found = value.find(key); found != value.end() && !found->is_null()) return *found;
+    missing_ = key;
+    return nullptr;
+  }
+  json element(const json& list, const json& index) {
+    if (list.is_null()) return nullptr;
+    if (!list.is_array() || !index.is_number_integer()) fail("[] of " + shown(list) + " at " + shown(index) + ", expected a list and a whole number");
+    const int64_t at = index.get<int64_t>();
+    if (at < 0 || at >= static_cast<int64_t>(list.size())) fail("element " + std::to_string(at) + " of a list of " + std::to_string(list.size()));
+    return list[static_cast<size_t>(at)];
+  }
+  bool truth(const json& value) {
+    if (value.is_null()) throw_missing();
+    if (!value.is_boolean()) fail(shown(value) + " is neither true nor false");
+    return value.get<bool>();
+  }
+  std::string text(const json& value) {
+    if (value.is_null()) throw_missing();
+    if (!value.is_string()) fail(shown(value) + " is not a text");
+    return value.get<std::string>();
+  }
+  [[noreturn]] void throw_missing() { throw MissingKey(missing_); }
+
+  json compare(Op op, const json& a, const json& b) {
+    if (a.is_null() || b.is_null()) throw_missing();
+    if (a.is_number() != b.is_number() || !(a.is_number() || a.is_string())) fail(shown(a) + " and " + shown(b) + " cannot be compared");
+    switch (op) {
+      case Op::Less: return a < b;
+      case Op::AtMost: return a <= b;
+      case Op::Greater: return a > b;
+      default: return a >= b;
+    }
+  }
+  json arithmetic(Op op, const json& a, const json& b) {
+    if (a.is_null() || b.is_null()) throw_missing();
+    if (!a.is_number() || !b.is_number()) fail("arithmetic with " + shown(a) + " and " + shown(b) + ", expected numbers");
+    const bool whole = a.is_number_integer() && b.is_number_integer();
+    if (whole && (too_large(a) || too_large(b))) fail("a number is larger than 2^63");
+    if (op == Op::DivideDown || op == Op::Remainder || (whole && op != Op::Divide && !(op == Op::Power && b.get<int64_t>() < 0))) {
+      if (!whole) fail("// and % are for whole numbers, found " + shown(a) + " and " + shown(b));
+      return integers(op, a.get<int64_t>(), b.get<int64_t>());
+    }
+    const double x = a.get<double>(), y = b.get<double>();
+    double result = 0;
+    switch (op) {
+      case Op::Add: result = x + y; break;
+      case Op::Subtract: result = x - y; break;
+      case Op::Multiply: result = x * y; break;
+      case Op::Divide:
+        if (y == 0) fail("division by 0");
+        result = x / y;
+        break;
+      default: result = std::pow(x, y); break;
+    }
+    if (!std::isfinite(result)) fail("the result of " + shown(a) + " and " + shown(b) + " is not a number");
+    return result;
+  }
+  static bool too_large(const json& value) { return value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX); }
+  static json integers(Op op, int64_t a, int64_t b) {
+    int64_t result = 0;
+    bool overflow = false;
+    switch (op) {
+      case Op::Add: overflow = __builtin_add_overflow(a, b, &result); break;
+      case Op::Subtract: overflow = __builtin_sub_overflow(a, b, &result); break;
+      case Op::Multiply: overflow = __builtin_mul_overflow(a, b, &result); break;
+      case Op::DivideDown: case Op::Remainder: {
+        if (b <= 0) fail("division by " + std::to_string(b) + ", expected a number above 0");
+        const int64_t remainder = (a % b + b) % b;
+        result = op == Op::Remainder ? remainder : (a - remainder) / b;
+        break;
+      }
+      default:
+        if (b > 64) fail("the exponent " + std::to_string(b) + " is too large for whole numbers");
+        result = 1;
+        for (int64_t i = 0; i < b && !overflow; ++i) overflow = __builtin_mul_overflow(result, a, &result);
+    }
+    if (overflow) fail("the result is larger than 2^63");
+    return result;
+  }
+  static json split(const std::string& text, const std::string& separator) {
+    if (separator.empty()) fail("split() by an empty text");
+    json parts = json::array();
+    size_t from = 0;
+    for (size_t to; (to = text.find(separator, from)) != std::string::npos; from = to + separator.size()) parts.push_back(text.substr(from, to - from));
+    parts.push_back(text.substr(from));
+    return parts;
+  }
+  /// GPT-Neo's attention_types: [[["global", "local"], 12]] -> 24 words.
+  static json expand(const json& pairs) {
+    if (pairs.is_null()) return nullptr;
+    json list = json::array();
+    if (!pairs.is_array()) fail("expand() of " + shown(pairs) + ", expected a list of [pattern, times]");
+    for (const json& pair : pairs) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_array() || !pair[1].is_number_unsigned() || pair[1].get<uint64_t>() > longest_list) {
+        fail("expand() of " + shown(pair) + ", expected [pattern, times]");
+      }
+      for (uint64_t i = 0; i < pair[1].get<uint64_t>(); ++i) {
+        for (const json& item : pair[0]) list.push_back(item);
+        if (list.size() > longest_list) fail("expand() gives more than 100000 elements");
+      }
+    }
+    return list;
+  }
+
+  const Scope& scope_;
+  std::string& missing_;
+  std::vector<const Node*> active_;
+};
+
+/// Runs `body` and gives its errors file and line.
+template <typename Body>
+auto located(const Node& node, Body body) {
+  try {
+    return body();
+  } catch (const MissingKey& problem) {
+    throw Error(ErrorKind::Model, "ModelUnreadable", std::string(problem.what()) + ", which " + node.where() + " needs");
+  } catch (const ExpressionError& problem) {
+    refuse_policy(node, std::string(problem.what()) + " in: " + node.text);
+  } catch (const json::exception& problem) {
+    refuse_policy(node, std::string(problem.what()) + " in: " + node.text);
+  }
+}
+
+[[noreturn]] void wrong_type(const Node& node, const json& value, const char* wanted) {
+  throw Error(ErrorKind::Model, "ModelUnreadable",
+              "\"" + node.text + "\" (" + node.where() + ") is " + shown(value) + " with this config.json, expected " + wanted);
+}
+
+void expect_scalar(const Node& node) {
+  if (!node.is_scalar()) refuse_policy(node, "expected one expression, found a " + std::string(node.is_list() ? "list" : "map"));
+}
+
+/// Calls `text` for what is outside of braces and `inside` for what is between them.
+template <typename Text, typename Inside>
+void for_braces(const Node& node, Text text, Inside inside) {
+  const std::string& all = node.text;
+  for (size_t at = 0; at < all.size();) {
+    const size_t open = all.find_first_of("{}", at);
+    text(all.substr(at, open == std::string::npos ? open : open - at));
+    if (open == std::string::npos) return;
+    const size_t close = all.find_first_of("{}", open + 1);
+    if (all[open] != '{' || close == std::string::npos || all[close] != '}') refuse_policy(node, "braces do not match in: " + all);
+    inside(all.substr(open + 1, close - open - 1));
+    at = close + 1;
+  }
+}
+
+}  // namespace
+
+json Expression::evaluate(const Scope& scope, std::string* missing) const {
+  std::string key;
+  json value = Evaluator(scope, missing ? *missing : key)(*root_);
+  return value;
+}
+
+json evaluate(const Node& node, const Scope& scope, bool nullable) {
+  expect_scalar(node);
+  return located(node, [&]() -> json {
+    std::string missing;
+    json value = Expression(node.text).evaluate(scope, &missing);
+    if (value.is_null() && !nullable) throw MissingKey(missing);
+    return value;
+  });
+}
+
+int64_t evaluate_int(const Node& node, const Scope& scope) {
+  const json value = evaluate(node, scope);
+  if (value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)) return value.get<int64_t>();
+  if (value.is_number_integer() && !value.is_number_unsigned()) return value.get<int64_t>();
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (number == std::floor(number) && std::abs(number) < 9e15) return static_cast<int64_t>(number);
+  }
+  wrong_type(node, value, "a whole number");
+}
+
+double evaluate_number(const Node& node, const Scope& scope) {
+  const json value = evaluate(node, scope);
+  if (!value.is_number() || !std::isfinite(value.get<double>())) wrong_type(node, value, "a number");
+  return value.get<double>();
+}
+
+bool evaluate_bool(const Node& node, const Scope& scope) {
+  const json value = evaluate(node, scope);
+  if (!value.is_boolean()) wrong_type(node, value, "true or false");
+  return value.get<bool>();
+}
+
+std::string evaluate_text(const Node& node, const Scope& scope) {
+  const json value = evaluate(node, scope);
+  if (!value.is_string()) wrong_type(node, value, "a text");
+  return value.get<std::string>();
+}
+
+std::string interpolate(const Node& node, const Scope& scope) {
+  expect_scalar(node);
+  std::string result;
+  auto inside = [&](const std::string& text) {
+    Node part = node;
+    part.text = text;
+    const json value = evaluate(part, scope);
+    if (value.is_string()) result += value.get<std::string>();
+    else if (value.is_number_integer()) result += value.dump();
+    else wrong_type(part, value, "a text or a whole number");
+  };
+  for_braces(node, [&](const std::string& text) { result += text; }, inside);
+  return result;
+}
+
+void check_expression(const Node& node) {
+  expect_scalar(node);
+  located(node, [&] { Expression parsed(node.text); });
+}
+
+void check_template(const Node& node) {
+  expect_scalar(node);
+  auto inside = [&](const std::string& text) {
+    Node part = node;
+    part.text = text;
+    check_expression(part);
+  };
+  for_braces(node, [](const std::string&) {}, inside);
+}
+
+}  // namespace pm::policy

@@ -1,0 +1,67 @@
+// The closed expression grammar of policies over config.json. No loops, no assignment, no names beyond config, let and l.
+//   value ? a : b    a ?? b    or  and  not    == != < <= > >=    + -  * / // %    -x    **    x.key  x[i]
+//   starts(text, prefix)  split(text, separator)  last(list)  expand([[pattern, times], ...])  'text'  12  1e-5  true  false  null
+// `??` takes its right side when the left is absent or null; it binds tighter than `?:` and looser than everything else.
+// Numbers are 64-bit integers (overflow is an error) or doubles; `/` gives a double, `//` and `%` are for integers and round down.
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker/policy/node.h"
+
+namespace pm::policy {
+
+/// What names mean: `l` (layer), then each map of `lets` in turn (the stack's before the policy's), then config.json.
+struct Scope {
+  const nlohmann::json* config = nullptr;
+  std::vector<const Node*> lets;
+  std::optional<int64_t> layer;
+};
+
+/// An error of an expression's text: `column` counts from 1 in it.
+struct ExpressionError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// A value was needed, and the key of config.json that it comes from is absent or null.
+struct MissingKey : ExpressionError {
+  explicit MissingKey(const std::string& key) : ExpressionError("config.json has no \"" + key + "\""), key(key) {}
+  std::string key;
+};
+
+/// A parsed expression.
+class Expression {
+ public:
+  /// Throws ExpressionError with the column.
+  explicit Expression(std::string_view text);
+  ~Expression();
+  Expression(Expression&&) noexcept;
+  /// The value; null when it comes from an absent key. Throws ExpressionError (types, overflow, division by 0, lets that use themselves).
+  /// `missing`: when given, gets the last key that was looked up in vain.
+  nlohmann::json evaluate(const Scope&, std::string* missing = nullptr) const;
+
+  struct Term;
+  const Term& root() const { return *root_; }
+
+ private:
+  std::unique_ptr<Term> root_;
+};
+
+/// Evaluates the scalar `node`. Errors: Error{Model, "UnsupportedPolicy"} with file and line for a wrong expression; when config.json
+/// lacks a key, the same with reason ModelUnreadable and the key's name. Null only when `nullable`.
+nlohmann::json evaluate(const Node& node, const Scope&, bool nullable = false);
+int64_t evaluate_int(const Node& node, const Scope&);      ///< also takes 4.0
+double evaluate_number(const Node& node, const Scope&);
+bool evaluate_bool(const Node& node, const Scope&);
+std::string evaluate_text(const Node& node, const Scope&);
+/// `node`'s text with each {expression} replaced by its value.
+std::string interpolate(const Node& node, const Scope&);
+/// Parses the node's expression, or the expressions in its braces, without evaluating. Throws Error{Model, "UnsupportedPolicy"}.
+void check_expression(const Node& node);
+void check_template(const Node& node);
+
+}  // namespace pm::policy

@@ -1,0 +1,127 @@
+// See binder.h: how names are spelled, which tensors belong to nobody.
+#include <algorithm>
+
+#include "worker/base/error.h"
+#include "worker/policy/binder.h"
+
+namespace pm::policy {
+
+namespace {
+
+/// `{l}` in the pattern stands for a number.
+bool matches(std::string_view pattern, std::string_view name) {
+  constexpr std::string_view hole = "{l}";
+  const size_t at = pattern.find(hole);
+  if (at == std::string_view::npos) return pattern == name;
+  if (name.substr(0, at) != pattern.substr(0, at)) return false;
+  size_t end = at;
+  while (end < name.size() && name[end] >= '0' && name[end] <= '9') ++end;
+  return end > at && matches(pattern.substr(at + hole.size()), name.substr(end));
+}
+
+/// The name as the policy knows it: each `rename` replaces an ending that begins at a dot.
+std::string renamed(const std::string& name, const Node* renames) {
+  if (!renames) return name;
+  for (const auto& [from, to] : renames->entries) {
+    if (name == from.text) return to.text;
+    if (name.size() > from.text.size() && name.ends_with("." + from.text)) return name.substr(0, name.size() - from.text.size()) + to.text;
+  }
+  return name;
+}
+
+std::string listed(const std::vector<std::string>& items, size_t most) {
+  std::string all;
+  for (size_t i = 0; i < std::min(most, items.size()); ++i) all += (i ? ", " : "") + items[i];
+  return items.size() > most ? all + " and " + std::to_string(items.size() - most) + " more" : all;
+}
+
+}  // namespace
+
+Binder::Binder(const checkpoint::Checkpoint& checkpoint, const Node& policy) : checkpoint_(checkpoint), policy_(policy) {
+  const Node* renames = policy.get("rename");
+  for (const auto& [name, info] : checkpoint.tensors()) {
+    const std::string known = renamed(name, renames);
+    auto [entry, fresh] = table_.emplace(known, &info);
+    if (!fresh) problems_.push_back("the tensors \"" + entry->second->name + "\" and \"" + name + "\" are both \"" + known + "\"");
+  }
+  for (const auto& [name, type] : checkpoint.unserved()) {
+    table_.emplace(renamed(name, renames), nullptr);
+    unserved_[renamed(name, renames)] = type;
+  }
+}
+
+const checkpoint::TensorInfo* Binder::find(const std::string& name) const {
+  auto found = table_.find(name);
+  return found == table_.end() ? nullptr : found->second;
+}
+
+std::optional<Row> Binder::row(const Node* node, const Scope& scope) const {
+  if (!node) return std::nullopt;
+  if (const Node* when = node->get("when"); when && !evaluate_bool(*when, scope)) return std::nullopt;
+  return Row{node};
+}
+
+std::vector<std::string> Binder::names(const Node& spelled, const Place& place, std::string_view suffix) const {
+  std::vector<std::string> all;
+  auto add = [&](const Node& one) {
+    std::string text = interpolate(one, place.scope);
+    const bool whole = text.starts_with('=');
+    if (whole) text.erase(0, 1);
+    if (text.starts_with('/')) text.erase(0, 1);
+    else text = place.prefix + place.at + text;
+    all.push_back(whole ? text : text + std::string(suffix));
+  };
+  if (spelled.is_list()) std::for_each(spelled.items.begin(), spelled.items.end(), add);
+  else add(spelled);
+  return all;
+}
+
+std::string Binder::prefix(const Node* spelled, const Scope& scope) {
+  std::string chosen;
+  auto occurs = [&](const std::string& text) {
+    auto at = table_.lower_bound(text);
+    return at != table_.end() && at->first.starts_with(text);
+  };
+  if (spelled && spelled->is_scalar()) chosen = interpolate(*spelled, scope);
+  if (spelled && spelled->is_list()) {
+    for (const Node& item : spelled->items) {
+      chosen = interpolate(item, scope);
+      if (occurs(chosen)) break;
+    }
+  }
+  prefixes_.insert(chosen);
+  return chosen;
+}
+
+bool Binder::ignored(const std::string& name) const {
+  const Node* patterns = policy_.get("ignore");
+  if (!patterns) return false;
+  for (const std::string& prefix : prefixes_) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string_view rest = std::string_view(name).substr(prefix.size());
+    if (patterns->is_scalar() && matches(patterns->text, rest)) return true;
+    for (const Node& pattern : patterns->items)
+      if (matches(pattern.text, rest)) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> Binder::finish() {
+  std::vector<std::string> not_loaded, unknown;
+  for (const auto& [name, info] : table_) {
+    if (used_.contains(name)) continue;
+    const std::string shown = info ? info->name : name;
+    if (known_.contains(name) || ignored(name)) not_loaded.push_back(shown);
+    else unknown.push_back("\"" + shown + "\"");
+  }
+  if (problems_.empty() && unknown.empty()) return not_loaded;
+  std::string message = checkpoint_.folder().string() + " does not fit the policy " + (policy_.file ? *policy_.file : "") + ": ";
+  message += listed(problems_, 6);
+  if (!unknown.empty()) {
+    message += std::string(problems_.empty() ? "" : "; ") + "no row reads " + listed(unknown, 6) +
+               " (a row for it, or `ignore`, would settle that)";
+  }
+  throw Error(ErrorKind::Model, "ModelUnreadable", message);
+}
+
+}  // namespace pm::policy

@@ -1,0 +1,88 @@
+// Where a rank's units of a parameter lie in the stored tensor.
+#include <numeric>
+#include <stdexcept>
+
+#include "worker/policy/model.h"
+
+namespace pm::policy {
+
+namespace {
+
+/// A stretch of the stored tensor along the dimension that is cut, in elements of that dimension.
+struct Stretch { int64_t begin = 0, size = 0; };
+
+void append(std::vector<Stretch>& stretches, int64_t begin, int64_t size) {
+  if (size == 0) return;
+  if (!stretches.empty() && stretches.back().begin + stretches.back().size == begin) stretches.back().size += size;
+  else stretches.push_back({begin, size});
+}
+
+/// Stretches of `range` (in units of `unit` elements) of the parameter's part.
+std::vector<Stretch> stretches_of(const Param& param, Range range, int64_t unit, int64_t extent) {
+  std::vector<Stretch> stretches;
+  switch (param.fused) {
+    case Fused::None: append(stretches, range.begin * unit, range.size() * unit); break;
+    case Fused::Concat: append(stretches, param.part * extent + range.begin * unit, range.size() * unit); break;
+    case Fused::PerHead:
+      for (int64_t head = range.begin; head < range.end; ++head) append(stretches, (head * param.parts + param.part) * unit, unit);
+      break;
+    case Fused::Grouped:
+      for (int64_t head = range.begin; head < range.end; ++head) {
+        const bool query = param.part == 0;
+        const int64_t group = query ? head / param.group : head;
+        const int64_t place = query ? head % param.group : param.group + param.part - 1;
+        append(stretches, (group * (param.group + param.parts - 1) + place) * unit, unit);
+      }
+      break;
+  }
+  return stretches;
+}
+
+int64_t rest_of(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace
+
+std::vector<Piece> pieces(const Param& param, Range range) {
+  const CutRule rule = rule_of(param.role);
+  const std::vector<int64_t>& stored = param.tensor->shape;
+  // fused parts lie along the output dimension also where the role is not cut
+  const int dim = rule.dim >= 0 ? rule.dim : 0;
+  const int64_t extent = param.shape.empty() ? 1 : param.shape[static_cast<size_t>(dim)];
+  const int64_t units = rule.dim >= 0 ? param.units : 1;
+  if (rule.dim < 0) range = {0, 1};
+  if (range.begin < 0 || range.end > units || range.begin > range.end) {
+    throw std::out_of_range("units [" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ") of " + param.path + ", which has " +
+                            std::to_string(units));
+  }
+  const std::vector<Stretch> stretches = stretches_of(param, range, extent / units, extent);
+  std::vector<Piece> result;
+  if (stored.size() < 2) {
+    for (const Stretch& stretch : stretches) result.push_back({0, 1, stretch.begin, stretch.size});
+    return result;
+  }
+  const bool rows = (dim == 0) != param.in_out;   // the cut dimension is the stored tensor's first
+  for (const Stretch& stretch : stretches) {
+    if (rows) result.push_back({stretch.begin, stretch.size, 0, rest_of(stored)});
+    else result.push_back({0, stored[0], stretch.begin, stretch.size});
+  }
+  return result;
+}
+
+std::vector<int64_t> local_shape(const Param& param, Range range) {
+  const CutRule rule = rule_of(param.role);
+  std::vector<int64_t> shape = param.shape;
+  if (rule.dim < 0) return shape;
+  int64_t& size = shape[static_cast<size_t>(rule.dim)];
+  size = size / param.units * range.size();
+  return shape;
+}
+
+Range range_of(const Param& param, const Cuts& cuts, int rank) {
+  const CutRule rule = rule_of(param.role);
+  if (rule.axis == Axis::None) return {0, param.units};
+  return cuts.range(rule.axis == Axis::Vocab ? "" : param.stack, rule.axis, param.units, rank);
+}
+
+}  // namespace pm::policy

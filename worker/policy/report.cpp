@@ -1,0 +1,64 @@
+// See report.h.
+#include "worker/policy/report.h"
+
+#include <iomanip>
+#include <sstream>
+
+namespace pm::policy {
+
+namespace {
+
+std::string_view text_of(Axis axis) {
+  switch (axis) {
+    case Axis::None: return "whole";
+    case Axis::Heads: return "heads";
+    case Axis::Kv: return "kv heads";
+    case Axis::Ffn: return "columns";
+    case Axis::Vocab: return "rows";
+    case Axis::Groups: return "groups";
+  }
+  return "?";
+}
+
+std::string layers_of(const Part& part) {
+  if (part.first < 0) return "-";
+  std::string text = std::to_string(part.first);
+  if (part.count > 1) text.append("-").append(std::to_string(part.first + part.count - 1));
+  return text;
+}
+
+std::string mib(int64_t bytes) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2) << static_cast<double>(bytes) / (1 << 20) << " MiB";
+  return out.str();
+}
+
+}  // namespace
+
+std::string inspect_report(const Model& model) {
+  const Facts& facts = model.facts;
+  std::ostringstream out;
+  out << model.architecture << " (" << model.model_type << "), " << model.task << ": " << facts.parameters << " parameters, "
+      << mib(facts.checkpoint_bytes) << " mostly " << name_of(facts.dtype) << "\n";
+  for (const StackFacts& stack : facts.stacks) {
+    out << "stack " << stack.name << ": " << stack.layers << " layers, hidden " << stack.hidden << ", heads " << stack.heads << " (kv " << stack.kv_heads
+        << ") x " << stack.head_dim << ", ffn " << stack.ffn << ", vocabulary " << stack.vocab << ", positions " << stack.positions
+        << (stack.causal ? ", causal" : "") << (stack.cross ? ", cross-attention" : "") << "\n";
+  }
+  out << std::left << std::setw(10) << "stack" << std::setw(10) << "layers" << std::setw(16) << "cut by" << std::setw(7) << "type" << std::right
+      << std::setw(16) << "bytes" << "\n";
+  for (const Part& part : facts.parts) {
+    const std::string cut = part.axis == Axis::None ? "whole" : std::to_string(part.units) + " " + std::string(text_of(part.axis));
+    out << std::left << std::setw(10) << (part.stack.empty() ? "-" : part.stack) << std::setw(10) << layers_of(part) << std::setw(16) << cut
+        << std::setw(7) << name_of(part.dtype) << std::right << std::setw(16)
+        << part.units * part.elements_per_unit * part.count * size_of(part.dtype) << (part.keep ? "  kept in this type" : "") << "\n";
+  }
+  if (!model.not_loaded.empty()) {
+    out << "not loaded:";
+    for (const std::string& name : model.not_loaded) out << " " << name;
+    out << "\n";
+  }
+  return out.str();
+}
+
+}  // namespace pm::policy

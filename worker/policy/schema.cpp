@@ -1,0 +1,185 @@
+// The grammar of policy files as one table: which keys stand where and what their values are. Whatever it lets through, resolve.cpp reads.
+#include <algorithm>
+#include <functional>
+
+#include "worker/policy/document.h"
+#include "worker/policy/expression.h"
+#include "worker/policy/words.h"
+
+namespace pm::policy {
+
+namespace {
+
+struct Rule {
+  enum class Kind : uint8_t {
+    Expression,   ///< a scalar over config.json
+    Word,         ///< one of `words`, or an expression that gives one
+    Text,         ///< a plain scalar
+    Texts,        ///< one or a list of them
+    Names,        ///< one or a list of name templates
+    Bias,         ///< an expression (true, false), or names of whole tensors: [..] or =name
+    Row,          ///< names, or a section that has them as `from`
+    Section,      ///< a map with `keys`
+    Each,         ///< a map with any keys, each value as keys[0]
+    Position,     ///< a word of `words`, or a section with `keys`
+    Rows,         ///< a list of Row
+  };
+  Kind kind = Kind::Expression;
+  std::vector<std::string_view> words;
+  std::vector<std::pair<std::string_view, Rule>> keys;
+};
+
+using Keys = std::vector<std::pair<std::string_view, Rule>>;
+
+const Rule expression{Rule::Kind::Expression}, text{Rule::Kind::Text}, texts{Rule::Kind::Texts}, names{Rule::Kind::Names}, bias{Rule::Kind::Bias};
+
+Rule word(std::vector<std::string_view> words) { return {Rule::Kind::Word, std::move(words)}; }
+Rule section(Keys keys) { return {Rule::Kind::Section, {}, std::move(keys)}; }
+Rule each(Rule value) { return {Rule::Kind::Each, {}, {{"", std::move(value)}}}; }
+
+Keys operator+(Keys a, Keys b) {
+  for (auto& entry : b) a.push_back(std::move(entry));
+  return a;
+}
+
+/// Any parameter: `from` names it, `tie` says whose storage it may share, `optional` lets it be absent from the checkpoint.
+Keys row_keys() { return {{"from", names}, {"tie", text}, {"when", expression}, {"optional", expression}}; }
+Rule row(Keys more = {}) { return {Rule::Kind::Row, {}, row_keys() + std::move(more)}; }
+Rule linear(Keys more = {}) {
+  return row(Keys{{"bias", bias}, {"stored", word(stored_words)}, {"keep", word(keep_words)}} + std::move(more));
+}
+Rule norm_row() { return row({{"bias", bias}, {"kind", word(norm_words)}, {"eps", expression}}); }
+
+Keys block_keys() {
+  return {{"at", names}, {"when", expression}, {"norm", norm_row()}, {"bias", expression}, {"stored", word(stored_words)}};
+}
+
+Rule attention() {
+  const Rule rotary = section({{"when", expression}, {"style", word(rotary_words)}, {"dims", expression}, {"theta", expression}, {"scaling", expression}});
+  return section(block_keys() + Keys{{"mask", word(mask_words)}, {"scale", expression}, {"window", expression}, {"alibi", expression},
+                                     {"heads", expression}, {"kv_heads", expression}, {"head_dim", expression}, {"source", text}, {"rotary", rotary},
+                                     {"bucket_bias", row({{"layer", expression}, {"buckets", expression}, {"far", expression}, {"bidirectional", expression}})},
+                                     {"qkv", linear({{"fused", word(fused_words)}})}, {"q", linear()}, {"k", linear()}, {"v", linear()}, {"out", linear()}});
+}
+
+Rule stack() {
+  const Rule learned{Rule::Kind::Position, position_words, {{"learned", row()}, {"offset", expression}, {"rows", expression}}};
+  const Rule input = section({{"at", names}, {"token", row()}, {"scale", expression}, {"position", learned},
+                              {"tables", {Rule::Kind::Rows, {}, row_keys() + Keys{{"input", text}, {"rows", expression}}}},
+                              {"projection", linear()}, {"patches", linear({{"channels", expression}, {"size", expression}})},
+                              {"class_token", row()}, {"norm", norm_row()}});
+  const Rule layer = section({{"at", names}, {"order", word(order_words)}, {"norm", word(norm_words)}, {"bias", expression}, {"stored", word(stored_words)}});
+  const Rule mlp = section(block_keys() + Keys{{"act", word(activation_words)}, {"up", linear()}, {"gate", linear()}, {"down", linear()}});
+  const Rule output = section({{"at", names}, {"norm", norm_row()}, {"pooler", linear({{"act", word(activation_words)}})}});
+  Keys keys{{"like", text}, {"when", expression}, {"prefix", names}, {"let", each(expression)}, {"input", input}, {"layer", layer},
+            {"attn", attention()}, {"cross", attention()}, {"mlp", mlp}, {"output", output}};
+  for (std::string_view name : size_words) keys.emplace_back(name, expression);
+  return section(std::move(keys));
+}
+
+Rule head() {
+  return section({{"at", names}, {"when", expression}, {"stack", text}, {"pool", word(pool_words)}, {"dense", linear()},
+                  {"act", word(activation_words)}, {"norm", norm_row()}, {"scale_input", expression}, {"scalar", row()},
+                  {"logits", linear({{"scale_input", expression}})}, {"classes", linear()}});
+}
+
+const Rule& grammar() {
+  static const Rule rule = section({{"model_type", texts}, {"extends", text}, {"topology", text}, {"runs", text}, {"let", each(expression)},
+                                    {"rename", each(text)}, {"refuse", each(text)}, {"ignore", names}, {"stacks", each(stack())}, {"heads", each(head())},
+                                    {"architectures", each(section({{"task", text}, {"heads", texts}, {"stacks", texts}}))}});
+  return rule;
+}
+
+std::string listed(const std::vector<std::string_view>& list) {
+  std::string all;
+  for (std::string_view item : list) all += (all.empty() ? "" : ", ") + std::string(item);
+  return all;
+}
+
+void check(const Node& node, const Rule& rule, const std::string& key);
+
+void check_keys(const Node& node, const Rule& rule, const std::string& key) {
+  if (!node.is_map()) refuse_policy(node, "\"" + key + "\" has to be a map");
+  for (const auto& [name, value] : node.entries) {
+    auto found = std::find_if(rule.keys.begin(), rule.keys.end(), [&, &wanted = name.text](const auto& entry) { return entry.first == wanted; });
+    if (found == rule.keys.end()) {
+      std::vector<std::string_view> allowed;
+      for (const auto& entry : rule.keys) allowed.push_back(entry.first);
+      refuse_policy(name, "unknown key \"" + name.text + "\" in " + key + "; allowed are " + listed(allowed));
+    }
+    check(value, found->second, name.text);
+  }
+}
+
+void check_each(const Node& node, const std::string& key, const std::function<void(const Node&)>& one) {
+  if (!node.is_list()) return one(node);
+  if (node.items.empty()) refuse_policy(node, "\"" + key + "\" is an empty list");
+  for (const Node& item : node.items) one(item);
+}
+
+void check_text(const Node& node, const std::string& key) {
+  if (!node.is_scalar() || node.text.empty()) refuse_policy(node, "\"" + key + "\" has to be a word");
+}
+
+void check_word(const Node& node, const Rule& rule, const std::string& key) {
+  check_text(node, key);
+  if (std::find(rule.words.begin(), rule.words.end(), node.text) == rule.words.end()) check_expression(node);
+}
+
+void check_row(const Node& node, const Rule& rule, const std::string& key) {
+  if (!node.is_map()) return check_each(node, key, check_template);
+  check_keys(node, rule, key);
+  if (!node.get("from") && !node.get("tie")) refuse_policy(node, "\"" + key + "\" has neither \"from\" nor \"tie\"");
+}
+
+void check(const Node& node, const Rule& rule, const std::string& key) {
+  if (node.kind == Node::Kind::Null) return;
+  switch (rule.kind) {
+    case Rule::Kind::Expression: return check_expression(node);
+    case Rule::Kind::Word: return check_word(node, rule, key);
+    case Rule::Kind::Text: return check_text(node, key);
+    case Rule::Kind::Texts: return check_each(node, key, [&](const Node& item) { check_text(item, key); });
+    case Rule::Kind::Names: return check_each(node, key, check_template);
+    case Rule::Kind::Bias:
+      if (node.is_list() || (node.is_scalar() && node.text.starts_with('='))) return check_each(node, key, check_template);
+      return check_expression(node);
+    case Rule::Kind::Row: return check_row(node, rule, key);
+    case Rule::Kind::Section: return check_keys(node, rule, key);
+    case Rule::Kind::Each:
+      if (!node.is_map()) refuse_policy(node, "\"" + key + "\" has to be a map");
+      for (const auto& [name, value] : node.entries) check(value, rule.keys[0].second, name.text);
+      return;
+    case Rule::Kind::Position: return node.is_map() ? check_keys(node, rule, key) : check_word(node, rule, key);
+    case Rule::Kind::Rows:
+      if (!node.is_list()) refuse_policy(node, "\"" + key + "\" has to be a list");
+      for (const Node& item : node.items) check_row(item, rule, key);
+  }
+}
+
+}  // namespace
+
+void validate(const Node& policy) {
+  check(policy, grammar(), "the policy");
+  for (const char* key : {"model_type", "topology", "stacks", "architectures"}) {
+    if (!policy.get(key)) refuse_policy(policy, std::string("the policy has no \"") + key + "\"");
+  }
+  if (const Node* refusals = policy.get("refuse")) {
+    for (const auto& entry : refusals->entries) check_expression(entry.first);
+  }
+  auto known = [&](const char* section, const Node& name) {
+    const Node* map = policy.get(section);
+    if (!map || !map->get(name.text)) refuse_policy(name, "\"" + name.text + "\" is not one of the policy's " + section);
+  };
+  for (const auto& [name, architecture] : policy.get("architectures")->entries) {
+    for (const char* section : {"heads", "stacks"}) {
+      if (const Node* list = architecture.get(section)) check_each(*list, section, [&](const Node& item) { known(section, item); });
+    }
+    if (!architecture.get("task")) refuse_policy(name, "the architecture " + name.text + " has no task");
+  }
+  if (const Node* heads = policy.get("heads")) {
+    for (const auto& [name, head] : heads->entries)
+      if (const Node* stack = head.get("stack")) known("stacks", *stack);
+  }
+}
+
+}  // namespace pm::policy

@@ -1,0 +1,202 @@
+// See builder.h: stacks with their inputs and outputs, and heads.
+#include <algorithm>
+
+#include "worker/base/error.h"
+#include "worker/policy/builder.h"
+#include "worker/policy/words.h"
+
+namespace pm::policy {
+
+namespace {
+
+/// More layers than any model has: a bound for loops over a hostile config.json.
+constexpr int64_t most_layers = 4096;
+
+[[noreturn]] void unreadable(const std::string& message) { throw Error(ErrorKind::Model, "ModelUnreadable", message); }
+
+}  // namespace
+
+Scope Builder::scope() const { return {&checkpoint_.config(), {policy_.get("let")}, std::nullopt}; }
+
+Sizes Builder::sizes(const Node& section, const Scope& scope) {
+  auto value = [&](const char* name, int64_t usual) {
+    for (const Node* lets : scope.lets) {
+      const Node* node = lets ? lets->get(name) : nullptr;
+      if (!node) continue;
+      const int64_t found = evaluate_int(*node, scope);
+      if (found < 0) unreadable(node->where() + ": config.json gives " + name + " = " + std::to_string(found));
+      return found;
+    }
+    return usual;
+  };
+  Sizes sizes;
+  sizes.layers = value("layers", 0);
+  if (sizes.layers < 1 || sizes.layers > most_layers) unreadable(section.where() + ": config.json gives " + std::to_string(sizes.layers) + " layers, expected 1 to 4096");
+  sizes.hidden = value("hidden", 0);
+  sizes.heads = value("heads", 0);
+  if (sizes.hidden < 1 || sizes.heads < 1) unreadable(section.where() + ": config.json gives hidden " + std::to_string(sizes.hidden) + " and " + std::to_string(sizes.heads) + " heads");
+  sizes.kv_heads = value("kv_heads", sizes.heads);
+  sizes.head_dim = value("head_dim", sizes.hidden / sizes.heads);
+  sizes.embedding = value("embedding", sizes.hidden);
+  sizes.ffn = value("ffn", 0);
+  sizes.vocab = value("vocab", 0);
+  sizes.positions = value("positions", 0);
+  // products of two of them have to stay below 2^63
+  for (int64_t size : {sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.embedding, sizes.ffn, sizes.vocab, sizes.positions}) {
+    if (size > (int64_t{1} << 30)) unreadable(section.where() + ": config.json gives a size of " + std::to_string(size) + ", at most 2^30 are served");
+  }
+  return sizes;
+}
+
+Builder::Context Builder::context(const std::string& name, const Node& section) {
+  Node values = section;   // the stack's own `let` and sizes in one map
+  values.kind = Node::Kind::Map;
+  values.entries.clear();
+  if (const Node* let = section.get("let")) values.entries = let->entries;
+  for (const auto& [key, value] : section.entries)
+    if (std::find(size_words.begin(), size_words.end(), key.text) != size_words.end()) values.entries.emplace_back(key, value);
+  lets_.push_back(std::move(values));
+  Context context;
+  context.section = &section;
+  context.layer = section.get("layer");
+  context.place.stack = name;
+  context.place.scope = {&checkpoint_.config(), {&lets_.back(), policy_.get("let")}, std::nullopt};
+  // head_dim of the defaults is a name that expressions may use
+  context.sizes = sizes(section, context.place.scope);
+  for (auto [key, size] : {std::pair{"head_dim", context.sizes.head_dim}, {"kv_heads", context.sizes.kv_heads}, {"embedding", context.sizes.embedding}}) {
+    if (lets_.back().get(key) || (policy_.get("let") && policy_.get("let")->get(key))) continue;
+    Node word = section, number = section;
+    word.kind = number.kind = Node::Kind::Scalar;
+    word.text = key;
+    number.text = std::to_string(size);
+    lets_.back().entries.emplace_back(word, number);
+  }
+  context.place.prefix = binder_.prefix(section.get("prefix"), context.place.scope);
+  return context;
+}
+
+void Builder::position(const Context& context, const Node& section, const Place& place, const std::string& path, Input& input) {
+  const Node* node = section.get("position");
+  if (!node) return;
+  const Node* learned = node->get("learned");
+  if (!learned) {
+    if (node->is_map()) refuse_policy(*node, "a position that is a map needs \"learned\"");
+    const std::string word = word_of(*node, place.scope, position_words);
+    if (word == "learned") refuse_policy(*node, "learned positions need a name: {learned: wpe}");
+    input.position = word == "sinusoidal" ? PositionKind::Sinusoidal : PositionKind::None;
+    return;
+  }
+  const std::optional<Row> row = binder_.row(learned, place.scope);
+  if (!row || !row->names()) return;
+  if (const Node* offset = node->get("offset")) input.position_offset = evaluate_int(*offset, place.scope);
+  const Node* rows = node->get("rows");
+  const Ask ask{.role = Role::PositionEmbedding, .path = path + "positions",
+                .shape = {rows ? evaluate_int(*rows, place.scope) : context.sizes.positions + input.position_offset, context.sizes.embedding}};
+  input.position = PositionKind::Learned;
+  input.positions = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
+}
+
+void Builder::tables(const Context& context, const Node& section, const Place& place, const std::string& path, Input& input) {
+  const Node* list = section.get("tables");
+  if (!list) return;
+  for (const Node& item : list->items) {
+    const std::optional<Row> row = binder_.row(&item, place.scope);
+    if (!row) continue;
+    const Node *kind = item.get("input"), *rows = item.get("rows");
+    if (!kind || !rows || !row->names()) refuse_policy(item, "a table needs \"from\", \"input\" and \"rows\"");
+    const Ask ask{.role = Role::IndexTable, .path = path + "tables." + kind->text, .shape = {evaluate_int(*rows, place.scope), context.sizes.embedding}};
+    if (auto table = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place)) input.tables.push_back({*table, kind->text});
+  }
+}
+
+Input Builder::input(const Context& context, const Node& section, const std::string& path) {
+  const Sizes& sizes = context.sizes;
+  Place place = context.place;
+  if (const Node* at = section.get("at")) place.at += interpolate(*at, place.scope);
+  Input input;
+  if (const std::optional<Row> row = binder_.row(section.get("token"), place.scope)) {
+    const Ask ask{.role = Role::TokenEmbedding, .path = path + "token", .shape = {sizes.vocab, sizes.embedding}, .units = sizes.vocab};
+    input.token = binder_.bind(ask, row->names() ? binder_.names(*row->names(), place, ".weight") : std::vector<std::string>{}, *row, place);
+  }
+  if (const Node* scale = section.get("scale")) input.scale = evaluate_number(*scale, place.scope);
+  position(context, section, place, path, input);
+  tables(context, section, place, path, input);
+  const Ask projection{.role = Role::EmbeddingProjection, .path = path + "projection", .shape = {sizes.hidden, sizes.embedding}};
+  input.projection = linear(context, section.get("projection"), nullptr, place, projection, Role::HeadDenseBias, true);
+  if (const Node* patches = section.get("patches"); patches && !input.projection) {
+    const Node *channels = patches->get("channels"), *size = patches->get("size");
+    if (!channels || !size) refuse_policy(*patches, "patches need \"channels\" and \"size\"");
+    const int64_t side = evaluate_int(*size, place.scope);
+    const Ask ask{.role = Role::PatchProjection, .path = path + "patches", .shape = {sizes.hidden, evaluate_int(*channels, place.scope), side, side}};
+    input.projection = linear(context, patches, nullptr, place, ask, Role::HeadDenseBias, true);
+  }
+  if (const std::optional<Row> row = binder_.row(section.get("class_token"), place.scope); row && row->names()) {
+    const Ask ask{.role = Role::ExtraToken, .path = path + "class_token", .shape = {sizes.hidden}};
+    input.class_token = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
+  }
+  input.norm = norm(context, &section, place, path + "norm", sizes.embedding);
+  return input;
+}
+
+Output Builder::output(const Context& context, const Node& section, const std::string& path) {
+  Place place = context.place;
+  if (const Node* at = section.get("at")) place.at += interpolate(*at, place.scope);
+  Output output;
+  output.norm = norm(context, &section, place, path + "output.norm", context.sizes.hidden);
+  if (const Node* pooler = section.get("pooler")) {
+    const Ask ask{.role = Role::HeadDenseWeight, .path = path + "output.pooler", .shape = {context.sizes.hidden, context.sizes.hidden}};
+    output.pooler = linear(context, pooler, nullptr, place, ask, Role::HeadDenseBias, true);
+    if (pooler->get("act")) output.pooler_activation = activation(pooler->get("act"), place.scope);
+  }
+  return output;
+}
+
+std::optional<Stack> Builder::stack(const std::string& name, const Node& section) {
+  if (!section.is_map()) refuse_policy(section, "the stack \"" + name + "\" has to be a map");
+  const Context context = this->context(name, section);
+  if (const Node* when = section.get("when"); when && !evaluate_bool(*when, context.place.scope)) return std::nullopt;
+  contexts_[name] = context;
+  Stack stack;
+  stack.name = name;
+  stack.hidden = context.sizes.hidden;
+  stack.vocab = context.sizes.vocab;
+  stack.positions = context.sizes.positions;
+  const std::string path = name + ".";
+  if (const Node* node = section.get("input")) stack.input = input(context, *node, path);
+  for (int64_t l = 0; l < context.sizes.layers; ++l) stack.layers.push_back(layer(context, l, path + "layers." + std::to_string(l)));
+  if (const Node* node = section.get("output")) stack.output = output(context, *node, path);
+  return stack;
+}
+
+Head Builder::head(const std::string& name, const Node& section, const std::string& default_stack) {
+  Head head;
+  head.name = name;
+  head.stack = section.get("stack") ? section.get("stack")->text : default_stack;
+  auto found = contexts_.find(head.stack);
+  if (found == contexts_.end()) refuse_policy(section, "the head \"" + name + "\" reads the stack \"" + head.stack + "\", which this architecture does not have");
+  const Context& context = found->second;
+  Place place = context.place;
+  place.prefix.clear();
+  place.stack.clear();
+  if (const Node* when = section.get("when"); when && !evaluate_bool(*when, place.scope)) return head;
+  if (const Node* at = section.get("at")) place.at = interpolate(*at, place.scope);
+  if (const Node* pool = section.get("pool")) head.pool = word_of(*pool, place.scope, pool_words);
+  const std::string path = "heads." + name;
+  int64_t width = context.sizes.hidden;
+  head.dense = linear(context, section.get("dense"), nullptr, place, {.role = Role::HeadDenseWeight, .path = path + ".dense", .shape = {-1, width}}, Role::HeadDenseBias, true);
+  if (head.dense && !head.dense->weight.shape.empty()) width = head.dense->weight.shape[0];
+  if (section.get("act")) head.activation = activation(section.get("act"), place.scope);
+  head.norm = norm(context, &section, place, path + ".norm", width);
+  const Node* logits = section.get("logits");
+  const Node* scale = logits && logits->get("scale_input") ? logits->get("scale_input") : section.get("scale_input");
+  if (scale) head.scale_input = evaluate_number(*scale, place.scope);
+  const Ask rows{.role = Role::LogitsWeight, .path = path + ".logits", .shape = {context.sizes.vocab, width}, .units = context.sizes.vocab};
+  head.logits = linear(context, logits, nullptr, place, rows, Role::LogitsBias, true);
+  head.classes = linear(context, section.get("classes"), nullptr, place, {.role = Role::ClassWeight, .path = path + ".classes", .shape = {-1, width}}, Role::ClassBias, true);
+  if (const std::optional<Row> row = binder_.row(section.get("scalar"), place.scope); row && row->names()) {
+    head.scalar = binder_.bind({.role = Role::Scalar, .path = path + ".scalar"}, binder_.names(*row->names(), place, ".weight"), *row, place);
+  }
+  return head;
+}
+
+}  // namespace pm::policy

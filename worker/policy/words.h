@@ -1,0 +1,17 @@
+// The words of policies: what a slot may say besides an expression.
+#pragma once
+#include <string_view>
+#include <vector>
+
+namespace pm::policy {
+
+inline const std::vector<std::string_view> stored_words{"out_in", "in_out"}, keep_words{"f32_if_f16"}, norm_words{"layer", "rms"},
+    mask_words{"full", "causal"}, rotary_words{"half", "interleaved"}, fused_words{"concat", "per_head", "grouped"}, order_words{"pre", "post", "parallel"},
+    position_words{"none", "learned", "sinusoidal"}, pool_words{"last", "first", "pooler", "eot"},
+    activation_words{"gelu", "gelu_new", "relu", "silu", "quick_gelu", "tanh"};
+
+/// Values that every stack has; a policy's `let` or the stack itself gives them.
+inline const std::vector<std::string_view> size_words{"layers", "hidden", "embedding", "heads", "kv_heads", "head_dim", "ffn", "vocab", "positions",
+                                                      "act", "eps", "scale"};
+
+}  // namespace pm::policy
