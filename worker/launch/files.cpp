@@ -6,9 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <regex>
+#include <optional>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "worker/comm/communicator.h"
@@ -30,6 +33,17 @@ void remove_files_of(const std::string& segment) {
     if (name == segment || name.starts_with(segment + ".")) files.push_back(entry.path());
   }
   for (const auto& file : files) std::filesystem::remove(file, ignored);
+}
+
+/// The group of a status board whose name segment_name() made: parallelmodel-DIGITS-DIGITS.status.
+std::optional<std::string> segment_of_board(std::string_view file) {
+  constexpr std::string_view ending = ".status";
+  if (!file.starts_with(prefix) || !file.ends_with(ending)) return std::nullopt;
+  file.remove_suffix(ending.size());
+  const std::string_view numbers = file.substr(std::string_view(prefix).size());
+  const bool shaped = std::count(numbers.begin(), numbers.end(), '-') == 1 && !numbers.starts_with('-') && !numbers.ends_with('-') &&
+                      numbers.find_first_not_of("0123456789-") == std::string_view::npos;
+  return shaped ? std::optional<std::string>(file) : std::nullopt;
 }
 
 std::string board_path(const std::string& segment) { return comm::ShmFile::path(segment + ".status"); }
@@ -57,14 +71,10 @@ GroupFiles::~GroupFiles() {
 }
 
 int remove_stale_groups() {
-  static const std::regex name("(parallelmodel-[0-9]+-[0-9]+)\\.status");
   std::vector<std::string> candidates;
   std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
-    std::smatch match;
-    const std::string file = entry.path().filename().string();
-    if (std::regex_match(file, match, name)) candidates.push_back(match[1]);
-  }
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored))
+    if (auto segment = segment_of_board(entry.path().filename().string())) candidates.push_back(*std::move(segment));
   int removed = 0;
   for (const std::string& segment : candidates) {
     const int file = open(board_path(segment).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);

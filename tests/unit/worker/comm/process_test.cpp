@@ -25,23 +25,23 @@ at::Tensor part_of(int rank, int64_t numel) {
 }
 
 /// A checksum that any changed bit changes.
-int64_t fingerprint(const at::Tensor& tensor) {
+uint64_t fingerprint(const at::Tensor& tensor) {
   uint64_t hash = 1469598103934665603ull;
   const auto* bytes = static_cast<const uint8_t*>(tensor.const_data_ptr());
   for (size_t i = 0; i < tensor.nbytes(); ++i) hash = (hash ^ bytes[i]) * 1099511628211ull;
-  return static_cast<int64_t>(hash);
+  return hash;
 }
 
 constexpr int64_t sizes[] = {1, 1000, 1024, 70'001, 1'000'000};
 
 int64_t reduce_all_sizes(Communicator& rank) {
-  int64_t hash = 0;
+  uint64_t hash = 0;
   for (const int64_t numel : sizes) {
     at::Tensor mine = part_of(rank.rank(), numel);
     rank.all_reduce(mine);
     hash = hash * 31 + fingerprint(mine);
   }
-  return hash;
+  return static_cast<int64_t>(hash);
 }
 
 int wait_for_exit(int pid) {
