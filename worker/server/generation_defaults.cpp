@@ -15,6 +15,7 @@ engine::Sampling read_default_sampling(const std::filesystem::path& folder) {
   if (!in) return sampling;
   try {
     const auto config = nlohmann::json::parse(in);
+    if (!config.is_object()) throw Error(ErrorKind::Model, "ModelUnreadable", file.string() + " holds no JSON object");
     const auto read = [&]<class T>(const char* name, T& into) {
       const auto found = config.find(name);
       if (found != config.end() && !found->is_null()) into = found->template get<T>();

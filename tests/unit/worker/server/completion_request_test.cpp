@@ -1,0 +1,115 @@
+#include "worker/server/completion_request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "worker/server/api_error.h"
+
+namespace pm::server {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+ApiError refused(const std::string& body) {
+  try {
+    parse_completion(body, "m");
+  } catch (const ApiError& error) {
+    return error;
+  }
+  ADD_FAILURE() << "accepted: " << body.substr(0, 200);
+  return ApiError(0, "", "");
+}
+
+ApiError refused_field(json fields) {
+  if (!fields.contains("prompt")) fields["prompt"] = "a";
+  return refused(fields.dump());
+}
+
+TEST(CompletionRequest, EveryFieldIsRead) {
+  const auto request = parse_completion(R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": 3, "seed": -1,
+    "stop": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true, "return_token_ids": true, "user": "me"})", "m");
+  EXPECT_EQ(request.prompts.size(), 2u);
+  EXPECT_EQ(request.max_tokens, 7);
+  EXPECT_EQ(request.temperature, 0.5);
+  EXPECT_EQ(request.top_p, 0.25);
+  EXPECT_EQ(request.top_k, 3);
+  EXPECT_EQ(request.seed, UINT64_MAX);
+  EXPECT_THAT(request.stop, testing::ElementsAre("x", "y"));
+  EXPECT_TRUE(request.stream && request.include_usage && request.ignore_eos && request.return_token_ids);
+}
+
+TEST(CompletionRequest, NullCountsAsAbsentAndNeutralValuesOfWhatWeLackAreAccepted) {
+  const auto request = parse_completion(R"({"prompt": "a", "max_tokens": null, "temperature": null, "stop": null, "n": 1, "best_of": 1, "echo": false,
+    "logprobs": null, "suffix": null, "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}})", "m");
+  EXPECT_FALSE(request.max_tokens || request.temperature);
+}
+
+TEST(CompletionRequest, AValueThatIsNotAllowedIsNamedWithWhatIs) {
+  const struct { json fields; const char* param; const char* found; const char* allowed; } cases[] = {
+      {{{"max_tokens", 0}}, "max_tokens", "0", "from 1"},
+      {{{"max_tokens", "5"}}, "max_tokens", "\"5\"", "integer"},
+      {{{"max_tokens", 1.5}}, "max_tokens", "1.5", "integer"},
+      {{{"max_tokens", UINT64_MAX}}, "max_tokens", "18446744073709551615", "integer"},
+      {{{"temperature", -0.1}}, "temperature", "-0.1", "from 0 to 2"},
+      {{{"temperature", 2.5}}, "temperature", "2.5", "from 0 to 2"},
+      {{{"temperature", true}}, "temperature", "true", "number"},
+      {{{"top_p", 0}}, "top_p", "0", "above 0 to 1"},
+      {{{"top_k", -2}}, "top_k", "-2", "from -1"},
+      {{{"n", 2}}, "n", "2", "1"},
+      {{{"best_of", 2}}, "best_of", "2", "1"},
+      {{{"echo", true}}, "echo", "true", "false"},
+      {{{"logprobs", 3}}, "logprobs", "3", "null"},
+      {{{"presence_penalty", 0.5}}, "presence_penalty", "0.5", "0"},
+      {{{"stream", "yes"}}, "stream", "\"yes\"", "true or false"},
+      {{{"stop", ""}}, "stop", "\"\"", "none of them empty"},
+      {{{"stop", json::array({1})}}, "stop", "1", "strings"},
+      {{{"stream", true}, {"stream_options", 1}}, "stream_options", "1", "include_usage"},
+      {{{"prompt", 5}}, "prompt", "5", "array of strings"},
+      {{{"prompt", json::array()}}, "prompt", "array of 0", "array of strings"},
+      {{{"prompt", json::array({"a", 1})}}, "prompt[1]", "1", "same kind"},
+      {{{"prompt", json::array({1, "a"})}}, "prompt[1]", "\"a\"", "token id"},
+      {{{"prompt", json::array({-1})}}, "prompt[0]", "-1", "token id"},
+      {{{"prompt", json::array({json::array({1}), json::array()})}}, "prompt[1]", "array of 0", "at least one"},
+      {{{"prompt", json::array({true})}}, "prompt[0]", "true", "array of strings"},
+  };
+  for (const auto& c : cases) {
+    const auto error = refused_field(c.fields);
+    EXPECT_EQ(error.status, 400) << c.fields;
+    EXPECT_EQ(error.param, c.param) << error.what();
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(c.param), HasSubstr(c.found), HasSubstr(c.allowed)));
+  }
+}
+
+TEST(CompletionRequest, AnUnknownFieldIsRefusedWithTheKnownOnes) {
+  const auto error = refused_field(json{{"max_token", 5}});
+  EXPECT_EQ(error.code, "unknown_field");
+  EXPECT_EQ(error.param, "max_token");
+  EXPECT_THAT(error.what(), HasSubstr("max_tokens"));
+  EXPECT_EQ(refused_field(json{{"stream", true}, {"stream_options", {{"x", 1}}}}).param, "stream_options.x");
+}
+
+TEST(CompletionRequest, AMissingPromptIsNamed) { EXPECT_EQ(refused("{}").param, "prompt"); }
+
+TEST(CompletionRequest, BrokenBodiesAreRefusedWhateverTheyAre) {
+  const std::string deep(500'000, '['), deep_object = [] { std::string s; for (int i = 0; i < 100'000; ++i) s += "{\"a\":"; return s; }();
+  for (const std::string& body : {std::string(), std::string("nonsense"), std::string("[1]"), std::string("\"a\""), std::string("{\"prompt\": \"a\"} x"),
+                                  std::string("{\"prompt\": \"a\xC3\"}"), std::string("{\"prompt\": \"\\ud800\"}"), std::string("\0\0", 2), deep, deep_object,
+                                  "{\"prompt\": " + deep, std::string("{\"max_tokens\": 1e999}")}) {
+    const auto error = refused(body);
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.code, "invalid_json") << error.what();
+    EXPECT_LT(std::string(error.what()).size(), 300u);
+  }
+}
+
+TEST(CompletionRequest, AHugeValueIsNotRepeatedInTheError) {
+  EXPECT_LT(std::string(refused_field(json{{"stream", std::string(100'000, 'x')}}).what()).size(), 200u);
+  EXPECT_LT(std::string(refused_field(json{{std::string(100'000, 'x'), 1}}).what()).size(), 600u);
+}
+
+}  // namespace
+}  // namespace pm::server

@@ -1,0 +1,193 @@
+// POST /v1/completions and GET /generate_text over a real socket.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "tests/unit/worker/server/served.h"
+
+namespace pm::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+json body_of(const httplib::Result& result) {
+  EXPECT_TRUE(result) << httplib::to_string(result.error());
+  if (!result) return json::object();
+  EXPECT_EQ(result->status, 200) << result->body;
+  EXPECT_FALSE(result->get_header_value("x-request-id").empty());
+  return json::parse(result->body);
+}
+
+std::string message_of(const json& error) { return error.value("message", ""); }
+
+TEST(Completions, AnswerIsOpenAiShapedAndCountsTokens) {
+  Served served;
+  const auto body = body_of(served.post({{"model", "org/tiny"}, {"prompt", "abc"}, {"max_tokens", 5}}));
+  EXPECT_EQ(body["object"], "text_completion");
+  EXPECT_EQ(body["model"], "org/tiny");
+  EXPECT_EQ(body["created"], 1700000000);
+  EXPECT_THAT(body["id"].get<std::string>(), testing::StartsWith("cmpl-"));
+  ASSERT_EQ(body["choices"].size(), 1u);
+  EXPECT_EQ(body["choices"][0], json({{"index", 0}, {"text", "abcab"}, {"logprobs", nullptr}, {"finish_reason", "length"}}));
+  EXPECT_EQ(body["usage"], json({{"prompt_tokens", 3}, {"completion_tokens", 5}, {"total_tokens", 8}}));
+}
+
+TEST(Completions, MaxTokensIsSixteenUnlessGivenAndNeverMoreThanTheWindowLeaves) {
+  Served served;
+  EXPECT_EQ(body_of(served.post({{"prompt", "a"}}))["usage"]["completion_tokens"], 16);
+  EXPECT_EQ(body_of(served.post({{"prompt", std::string(60, 'a')}}))["usage"]["completion_tokens"], 4);
+  EXPECT_EQ(body_of(served.post({{"prompt", std::string(60, 'a')}, {"max_tokens", 4}}))["usage"]["completion_tokens"], 4);
+}
+
+TEST(Completions, PromptsMayBeOneOrManyTextsOrTokenIds) {
+  Served served;
+  for (const json& prompt : {json("ab"), json::array({97, 98}), json{json::array({97, 98})}}) {
+    const auto body = body_of(served.post({{"prompt", prompt}, {"max_tokens", 3}}));
+    EXPECT_EQ(body["choices"][0]["text"], "aba") << prompt;
+  }
+  const auto body = body_of(served.post({{"prompt", {"ab", "cd", "ef"}}, {"max_tokens", 3}}));
+  ASSERT_EQ(body["choices"].size(), 3u);
+  EXPECT_EQ(body["choices"][0]["text"], "aba");
+  EXPECT_EQ(body["choices"][1]["text"], "cdc");
+  EXPECT_EQ(body["choices"][2]["text"], "efe");
+  EXPECT_EQ(body["choices"][2]["index"], 2);
+  EXPECT_EQ(body["usage"]["total_tokens"], 15);
+}
+
+TEST(Completions, AnEndTokenStopsWithoutShowingAndIgnoreEosGoesOn) {
+  Served served([](const engine::Request&, int64_t step) { return step == 2 ? kEnd : 'x'; });
+  const auto body = body_of(served.post({{"prompt", "a"}, {"max_tokens", 5}}));
+  EXPECT_EQ(body["choices"][0]["text"], "xx");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(body["usage"]["completion_tokens"], 3);
+  EXPECT_EQ(body_of(served.post({{"prompt", "a"}, {"max_tokens", 5}, {"ignore_eos", true}}))["choices"][0]["finish_reason"], "length");
+}
+
+TEST(Completions, AStopStringEndsTheAnswerBeforeItAndCancelsTheRest) {
+  Served served;
+  const auto body = body_of(served.post({{"prompt", "abcd"}, {"max_tokens", 40}, {"stop", {"zz", "da"}}}));
+  EXPECT_EQ(body["choices"][0]["text"], "abc");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_TRUE(eventually([&] { return served.engine.open() == 0; }));
+}
+
+TEST(Completions, WithoutTemperatureTheModelDecidesAndWithItTheRequest) {
+  Served greedy;
+  body_of(greedy.post({{"prompt", "a"}, {"max_tokens", 1}}));
+  EXPECT_FALSE(greedy.engine.seen()[0].sampling.do_sample);
+
+  Served sampling({}, [](auto& options) {
+    options.sampling = {.do_sample = true, .temperature = 0.6, .top_k = 50, .top_p = 0.9};
+    options.random = [] { return uint64_t{77}; };
+  });
+  body_of(sampling.post({{"prompt", {"a", "b"}}, {"max_tokens", 1}}));
+  body_of(sampling.post({{"prompt", "a"}, {"max_tokens", 1}, {"temperature", 0}}));
+  body_of(sampling.post({{"prompt", "a"}, {"max_tokens", 1}, {"temperature", 1.5}, {"top_p", 0.5}, {"top_k", -1}, {"seed", 5}}));
+  const auto seen = sampling.engine.seen();
+  ASSERT_EQ(seen.size(), 4u);
+  EXPECT_TRUE(seen[0].sampling.do_sample);
+  EXPECT_EQ(seen[0].sampling.top_k, 50);
+  EXPECT_EQ(seen[0].sampling.seed, 77u);
+  EXPECT_EQ(seen[1].sampling.seed, 78u);   // two prompts of one request do not draw the same numbers
+  EXPECT_FALSE(seen[2].sampling.do_sample);
+  EXPECT_TRUE(seen[3].sampling.do_sample);
+  EXPECT_EQ(seen[3].sampling.temperature, 1.5);
+  EXPECT_EQ(seen[3].sampling.top_p, 0.5);
+  EXPECT_EQ(seen[3].sampling.top_k, 0);
+  EXPECT_EQ(seen[3].sampling.seed, 5u);
+}
+
+TEST(Completions, TokenIdsComeBackWhenAskedForOrWhenThereIsNoTokenizer) {
+  Served served;
+  EXPECT_EQ(body_of(served.post({{"prompt", "ab"}, {"max_tokens", 3}, {"return_token_ids", true}}))["choices"][0]["token_ids"], json({97, 98, 97}));
+  Served without({}, {}, false);
+  const auto body = body_of(without.post({{"prompt", {97, 98}}, {"max_tokens", 3}}));
+  EXPECT_EQ(body["choices"][0]["token_ids"], json({97, 98, 97}));
+  EXPECT_THAT(message_of(error_of(without.post({{"prompt", "ab"}}), 400)), HasSubstr("tokenizer.json"));
+  EXPECT_THAT(message_of(error_of(without.get("/generate_text/ab"), 400)), HasSubstr("tokenizer.json"));
+}
+
+TEST(Completions, MoreThanTheWindowIsRefusedWithTheNumbers) {
+  Served served;
+  const auto error = error_of(served.post({{"prompt", "abcd"}, {"max_tokens", 61}}), 400);
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_EQ(error["param"], "max_tokens");
+  EXPECT_THAT(message_of(error), AllOf(HasSubstr("4 tokens"), HasSubstr("61"), HasSubstr("64"), HasSubstr("at most 60")));
+  EXPECT_THAT(message_of(error_of(served.post({{"prompt", std::string(64, 'a')}}), 400)), AllOf(HasSubstr("64 tokens"), HasSubstr("at least one more")));
+  EXPECT_TRUE(served.engine.seen().empty());
+}
+
+TEST(Completions, WhatTheEngineRefusesIsABadRequest) {
+  Served served;
+  EXPECT_THAT(message_of(error_of(served.post({{"prompt", {5000}}}), 400)), HasSubstr("outside the vocabulary of 257"));
+  const auto error = error_of(served.post({{"prompt", json::array({json::array({97}), json::array({5000})})}, {"max_tokens", 60}}), 400);
+  EXPECT_TRUE(eventually([&] { return served.engine.open() == 0; })) << "the prompt before the refused one goes on";
+}
+
+TEST(Completions, AnEmptyPromptIsRefused) {
+  Served served;
+  EXPECT_EQ(error_of(served.post({{"prompt", ""}}), 400)["param"], "prompt");
+  EXPECT_EQ(error_of(served.post({{"prompt", {"a", ""}}}), 400)["param"], "prompt[1]");
+}
+
+TEST(Completions, AnotherModelsNameIsNotFound) {
+  Served served;
+  const auto error = error_of(served.post({{"model", "gpt-4"}, {"prompt", "a"}}), 404);
+  EXPECT_EQ(error["code"], "model_not_found");
+  EXPECT_THAT(message_of(error), AllOf(HasSubstr("gpt-4"), HasSubstr("org/tiny")));
+}
+
+TEST(Completions, CharactersOfSeveralTokensAreWhole) {
+  Served served;
+  EXPECT_EQ(body_of(served.post({{"prompt", "\u4e16\U0001F600"}, {"max_tokens", 14}}))["choices"][0]["text"], "\u4e16\U0001F600\u4e16\U0001F600");
+  EXPECT_EQ(body_of(served.post({{"prompt", "\u4e16"}, {"max_tokens", 4}}))["choices"][0]["text"], "\u4e16\uFFFD");
+}
+
+TEST(Completions, ThirtyTwoClientsAtOnceGetTheirOwnReplies) {
+  Served served;
+  std::vector<std::thread> clients;
+  std::atomic<int> right{0};
+  for (int c = 0; c < 32; ++c)
+    clients.emplace_back([&, c] {
+      auto client = served.client();
+      client.set_keep_alive(true);
+      for (int i = 0; i < 10; ++i) {
+        const std::string mine = "c" + std::to_string(c) + "i" + std::to_string(i) + ";";
+        const auto result = client.Post("/v1/completions", json({{"prompt", mine}, {"max_tokens", mine.size() * 2}}).dump(), "application/json");
+        if (result && result->status == 200 && json::parse(result->body)["choices"][0]["text"] == mine + mine) ++right;
+      }
+    });
+  for (auto& client : clients) client.join();
+  EXPECT_EQ(right, 320);
+  std::set<std::string> ids;
+  for (const auto& request : served.engine.seen()) ids.insert(request.id);
+  EXPECT_EQ(ids.size(), 320u) << "request ids repeat";
+}
+
+TEST(GenerateText, AnswersAsThePredecessorDid) {
+  Served served;
+  EXPECT_EQ(body_of(served.get("/generate_text/Messi?max_tokens=5")), json({{"inputs", "Messi"}, {"outputs", "MessiMessi"}}));
+  EXPECT_EQ(body_of(served.get("/generate_text/ab"))["outputs"], "ab" "abababababababab");
+}
+
+TEST(GenerateText, TheTextIsPercentDecodedExactly) {
+  Served served;
+  const std::string text = "a+b/c d?\u4e16%";
+  EXPECT_EQ(body_of(served.get("/generate_text/a+b/c%20d%3F%E4%B8%96%25?max_tokens=1"))["inputs"], text);
+  EXPECT_THAT(message_of(error_of(served.get("/generate_text/100%"), 400)), HasSubstr("%25"));
+  EXPECT_THAT(message_of(error_of(served.get("/generate_text/%zz"), 400)), HasSubstr("%zz"));
+  EXPECT_THAT(message_of(error_of(served.get("/generate_text/%C3"), 400)), HasSubstr("utf-8"));
+  error_of(served.get("/generate_text/"), 400);
+}
+
+TEST(GenerateText, OnlyKnownParametersAreTaken) {
+  Served served;
+  EXPECT_THAT(message_of(error_of(served.get("/generate_text/a?num_beams=5"), 400)), AllOf(HasSubstr("num_beams"), HasSubstr("max_tokens")));
+  for (const char* bad : {"0", "-1", "x", "", "1x", "99999999999999999999"})
+    error_of(served.get(std::string("/generate_text/a?max_tokens=") + bad), 400);
+}
+
+}  // namespace
+}  // namespace pm::test

@@ -1,0 +1,118 @@
+// Server-sent events.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker/server/served.h"
+
+namespace pm::test {
+namespace {
+
+/// The payloads of "data: ...\n\n".
+std::vector<std::string> events_of(const std::string& body) {
+  std::vector<std::string> events;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\n\n", at);
+    EXPECT_EQ(body.compare(at, 6, "data: "), 0) << body.substr(at, 50);
+    if (end == body.npos) break;
+    events.push_back(body.substr(at + 6, end - at - 6));
+    at = end + 2;
+  }
+  return events;
+}
+
+TEST(Stream, PiecesJoinedAreTheAnswerAndTheLastEventsCloseIt) {
+  Served served;
+  const auto result = served.post({{"prompt", "ab\u4e16"}, {"max_tokens", 11}, {"stream", true}, {"stream_options", {{"include_usage", true}}}});
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
+  auto events = events_of(result->body);
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_EQ(events.back(), "[DONE]");
+  events.pop_back();
+  const auto usage = json::parse(events.back());
+  EXPECT_EQ(usage["choices"], json::array());
+  EXPECT_EQ(usage["usage"], json({{"prompt_tokens", 5}, {"completion_tokens", 11}, {"total_tokens", 16}}));
+  events.pop_back();
+  std::string text;
+  for (size_t i = 0; i < events.size(); ++i) {
+    const auto event = json::parse(events[i]);   // strict: half a character would not parse
+    EXPECT_EQ(event["object"], "text_completion");
+    EXPECT_EQ(event["id"], "cmpl-" + result->get_header_value("x-request-id"));
+    text += event["choices"][0]["text"].get<std::string>();
+    EXPECT_EQ(event["choices"][0]["finish_reason"], i + 1 == events.size() ? json("length") : json(nullptr));
+  }
+  EXPECT_EQ(text, "ab\u4e16ab\u4e16a");
+}
+
+TEST(Stream, TokensArriveAsTheyAreMade) {
+  Served served;
+  served.engine.hold(true);
+  RawSocket socket(served.api->bound_port());
+  const std::string body = R"({"prompt": "abcdef", "max_tokens": 3, "stream": true})";
+  socket.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  ASSERT_TRUE(eventually([&] { return served.engine.open() == 1; }));
+  served.engine.allow(1);
+  EXPECT_THAT(socket.read_until("\"text\":\"a\""), testing::HasSubstr("\"text\":\"a\""));
+  served.engine.allow(1);
+  EXPECT_THAT(socket.read_until("\"text\":\"b\""), testing::HasSubstr("\"text\":\"b\""));
+  served.engine.hold(false);
+  EXPECT_THAT(socket.read_until("[DONE]"), testing::HasSubstr("\"text\":\"c\""));
+}
+
+TEST(Stream, StopStringsAreNeverShownNotEvenInPart) {
+  Served served;
+  const auto result = served.post({{"prompt", "hello STOP"}, {"max_tokens", 30}, {"stream", true}, {"stop", "STOP"}});
+  ASSERT_TRUE(result);
+  std::string text;
+  json last;
+  for (const auto& event : events_of(result->body)) {
+    if (event == "[DONE]") break;
+    last = json::parse(event)["choices"][0];
+    text += last["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, "hello ");
+  EXPECT_EQ(last["finish_reason"], "stop");
+}
+
+TEST(Stream, SeveralPromptsAreToldApartByIndex) {
+  Served served;
+  const auto result = served.post({{"prompt", {"ab", "cd"}}, {"max_tokens", 4}, {"stream", true}, {"return_token_ids", true}});
+  ASSERT_TRUE(result);
+  std::string text[2];
+  std::vector<int32_t> ids[2];
+  for (const auto& event : events_of(result->body)) {
+    if (event == "[DONE]") break;
+    const auto choice = json::parse(event)["choices"][0];
+    const size_t index = choice["index"];
+    text[index] += choice["text"].get<std::string>();
+    for (int32_t id : choice["token_ids"]) ids[index].push_back(id);
+  }
+  EXPECT_EQ(text[0], "abab");
+  EXPECT_EQ(text[1], "cdcd");
+  EXPECT_THAT(ids[1], testing::ElementsAre('c', 'd', 'c', 'd'));
+}
+
+TEST(Stream, AFailureUnderWayEndsTheStreamWithAnErrorEvent) {
+  Served served;
+  served.engine.hold(true);
+  std::thread fails([&] {
+    EXPECT_TRUE(eventually([&] { return served.engine.open() == 1; }));
+    served.engine.fail("rank 1 was lost");
+  });
+  const auto result = served.post({{"prompt", "a"}, {"max_tokens", 9}, {"stream", true}});
+  fails.join();
+  ASSERT_TRUE(result);
+  const auto events = events_of(result->body);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_THAT(json::parse(events[0])["error"]["message"].get<std::string>(), testing::HasSubstr("rank 1 was lost"));
+}
+
+TEST(Stream, ARefusalBeforeTheFirstTokenIsAPlainError) {
+  Served served;
+  error_of(served.post({{"prompt", "a"}, {"max_tokens", 100}, {"stream", true}}), 400);
+  served.engine.limit_open(0);
+  error_of(served.post({{"prompt", "a"}, {"stream", true}}), 429);
+}
+
+}  // namespace
+}  // namespace pm::test
