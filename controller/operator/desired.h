@@ -1,0 +1,52 @@
+// The children of a ParallelModel as they should be: pure builders, one file per kind. Deterministic names, controller reference, no finalizer.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "controller/operator/layout.h"
+#include "controller/operator/snapshot.h"
+#include "controller/operator/spec.h"
+#include "planner/facts.h"
+#include "planner/plan.h"
+
+namespace pm::op {
+
+/// The pod that reads config.json and tensor headers and leaves facts as its termination message. Takes no device.
+Json inspect_pod(const Owner&, const Spec&, const Settings&);
+
+/// What was decided for a checkpoint and a set of wishes, as stored in the plan ConfigMap.
+struct StoredPlan {
+  std::string name;                     ///< of the ConfigMap
+  std::string hash;                     ///< of facts and plan
+  std::string image;                    ///< of the worker, fixed when the plan was made
+  Plan plan;
+};
+/// Immutable home of facts, plan and default worker image.
+Json plan_config_map(const Owner&, const Spec&, const Facts&, const Plan&, const std::string& image);
+/// Reads it back. Throws std::invalid_argument that says what is wrong with it.
+StoredPlan stored_plan(const Json& config_map);
+Facts stored_facts(const Json& config_map);
+
+/// Everything that the pods of a group are rendered from.
+struct PodInputs {
+  const Owner& owner;
+  const Spec& spec;
+  const StoredPlan& stored;
+  const Layout& layout;
+  const Settings& settings;
+};
+/// The pod of one node of a group, its podHash label included.
+Json group_pod(const PodInputs&, int group, int node_rank, int64_t incarnation, const std::string& pod_hash);
+/// Names what pods are rendered from: every pod of a group without name, group and incarnation. Only a change of it replaces groups.
+std::string pod_hash_of(const PodInputs&);
+
+Json http_service(const Owner&, const Spec&);
+/// Headless, publishes pods that are not ready: ranks find each other by it before they can serve.
+Json ranks_service(const Owner&);
+/// One evicted pod takes its group, and the next eviction waits: minAvailable = replicas x nodes - max(1, maxUnavailable), at least 0.
+Json disruption_budget(const Owner&, const Spec&, int nodes_per_group);
+
+/// metadata of every child: name, namespace, labels, controller reference.
+Json child_metadata(const Owner&, const std::string& name, const std::string& role);
+
+}  // namespace pm::op

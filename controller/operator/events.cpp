@@ -1,0 +1,88 @@
+// What people are told of the step from one status to the next.
+#include "controller/core/conditions.h"
+#include "controller/core/object.h"
+#include "controller/operator/status.h"
+#include "controller/operator/text.h"
+
+namespace pm::op {
+
+namespace {
+
+struct Change {
+  std::string before, after, message;   ///< "True/Reason"
+  bool now_true = false;
+};
+
+Change condition_change(const Json& before, const Json& after, const char* type) {
+  Change change;
+  const auto text = [&](const Json& status) -> std::string {
+    const Json* found = k8s::find_condition(at(status, "/conditions"), type);
+    return found ? k8s::string_at(*found, "/status") + "/" + k8s::string_at(*found, "/reason") : "";
+  };
+  change.before = text(before), change.after = text(after);
+  if (const Json* found = k8s::find_condition(at(after, "/conditions"), type)) {
+    change.message = k8s::string_at(*found, "/message");
+    change.now_true = k8s::string_at(*found, "/status") == "True";
+  }
+  return change;
+}
+
+std::string reason_of(const std::string& change) { return change.substr(change.find('/') + 1); }
+
+void tell_conditions(const Json& before, const Json& after, std::vector<Event>& out) {
+  const Change planned = condition_change(before, after, "Planned");
+  const bool new_plan = k8s::string_at(before, "/plan/planHash") != k8s::string_at(after, "/plan/planHash");
+  if (planned.now_true && (new_plan || planned.before != planned.after)) out.push_back({false, "PlanChosen", "Plan", planned.message});
+  if (!planned.now_true && planned.before != planned.after && reason_of(planned.after) != "Inspecting") {
+    out.push_back({true, reason_of(planned.after), "Plan", planned.message});
+  }
+  const Change stalled = condition_change(before, after, "Stalled");
+  const Change scheduled = condition_change(before, after, "Scheduled");
+  if (stalled.now_true && stalled.before != stalled.after && reason_of(stalled.after) != reason_of(planned.after)) {
+    out.push_back({true, reason_of(stalled.after), "Stall", stalled.message});
+  }
+  const std::string why = reason_of(scheduled.after);
+  if (!scheduled.now_true && scheduled.before != scheduled.after &&
+      (why == "InsufficientDevices" || why == "Unschedulable" || why == "QuotaExceeded" || why == "ImagePullFailed" || why == "VolumeNotMounted")) {
+    out.push_back({true, why, "Schedule", scheduled.message});
+  }
+}
+
+void tell_group(const Json& before, const Json& after, const Json& failure, std::vector<Event>& out) {
+  const std::string name = "group " + std::to_string(integer_at(after, "/index").value_or(0));
+  const int64_t from = integer_at(before, "/incarnation").value_or(0), to = integer_at(after, "/incarnation").value_or(0);
+  if (to > from && before.is_object()) {
+    if (k8s::string_at(before, "/podHash") != k8s::string_at(after, "/podHash")) {
+      out.push_back({false, "GroupUpdated", "Replace", name + " is made again from the present spec, as incarnation " + std::to_string(to)});
+    } else {
+      out.push_back({true, "GroupRestarted", "Restart", name + " is made again as incarnation " + std::to_string(to) + ": " +
+                                                           k8s::string_at(failure, "/reason") + ": " + clip(k8s::string_at(failure, "/message"), 500)});
+    }
+  }
+  const bool same = to == from;
+  if (bool_at(after, "/created") && !(same && bool_at(before, "/created"))) {
+    out.push_back({false, "GroupStarted", "Start", "all pods of " + name + ", incarnation " + std::to_string(to) + ", are made"});
+  }
+  if (bool_at(after, "/ready") && !(same && bool_at(before, "/ready"))) out.push_back({false, "GroupReady", "Serve", name + " serves"});
+}
+
+}  // namespace
+
+std::vector<Event> events_of(const Json& before, const Json& after) {
+  std::vector<Event> out;
+  tell_conditions(before, after, out);
+  const Json& groups = at(after, "/groups");
+  if (!groups.is_array()) return out;
+  for (const Json& group : groups) {
+    const Json* old = &at(Json(), "/none");
+    if (const Json& olds = at(before, "/groups"); olds.is_array()) {
+      for (const Json& candidate : olds) {
+        if (integer_at(candidate, "/index") == integer_at(group, "/index")) old = &candidate;
+      }
+    }
+    tell_group(*old, group, at(after, "/lastFailure"), out);
+  }
+  return out;
+}
+
+}  // namespace pm::op

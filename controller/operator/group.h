@@ -1,0 +1,92 @@
+// The life of groups: what the status remembers of each, and what follows for it from its pods. Pure.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "controller/operator/desired.h"
+#include "controller/operator/pod_state.h"
+#include "controller/operator/progress.h"
+
+namespace pm::op {
+
+struct RankRecord {
+  int rank = 0;
+  std::string node;
+  int64_t total = 0;                    ///< bytes of the device
+  Memory predicted;
+  std::optional<Memory> measured;
+};
+
+/// status.groups[]: the operator's memory. Everything else is seen anew in every pass.
+struct GroupRecord {
+  int index = 0;
+  int64_t incarnation = 1;
+  bool created = false;                 ///< all pods of this incarnation were made; one that is missing now was lost
+  std::string pod_hash;
+  bool ready = false;
+  std::string reason;                   ///< one word; of the condition table while it does not serve
+  std::string message;                  ///< not stored: for conditions
+  bool loaded = false;                  ///< not stored: every rank holds its bytes
+  int64_t restarts = 0;
+  std::vector<k8s::WallTime> restart_times;       ///< ascending, within the window when last appended
+  std::optional<double> load_seconds;   ///< set when it first serves
+  std::vector<std::string> nodes;
+  std::vector<RankRecord> ranks;
+};
+Json to_json(const GroupRecord&);
+/// Reads status.groups; what cannot be read is left out, and groups are then adopted from their pods.
+std::vector<GroupRecord> group_records(const Json& model);
+
+/// status.lastFailure
+struct FailureRecord {
+  int group = 0;
+  int64_t incarnation = 0;
+  Exit exit;
+  k8s::WallTime time;
+};
+Json to_json(const FailureRecord&);
+
+/// What groups are to be made of.
+struct Wanted {
+  PodInputs inputs;
+  std::string hash;
+};
+
+struct GroupsView {
+  const Spec& spec;
+  const Snapshot& snapshot;
+  std::vector<GroupRecord> records;     ///< as stored
+  std::vector<PodState> pods;
+  std::optional<Wanted> wanted;         ///< nothing: no plan for this spec; groups that run go on
+};
+
+struct Groups {
+  std::vector<GroupRecord> records;     ///< ascending index
+  std::vector<PodState> pods;
+  std::optional<FailureRecord> failure; ///< new in this pass
+  /// The records differ in what pods depend on (incarnation, hash, restarts): write them before any of `actions`.
+  bool commit = false;
+  std::vector<k8s::Request> actions;    ///< in order
+  std::optional<k8s::WallTime> wake;
+  bool rollout_blocked = false;         ///< a new group spent its budget while old ones remain
+  bool exhausted = false;               ///< a group spent its budget
+  const GroupRecord* find(int index) const;
+};
+
+inline const std::string BudgetExhausted = "RestartBudgetExhausted";
+
+/// - Rank or pod lost: the incarnation ends, survivors are deleted with 5 s of grace, the next one follows: at once for the first failure
+///   within the window, then after base x 2^n up to max; more than maxRestarts of them: it stays down until the pods' hash changes.
+/// - At most one live incarnation of a group: the next is made when no pod of an earlier one may still run.
+/// - Another hash: unhealthy groups are replaced at once, serving ones at most maxUnavailable at a time, and none once a new one has spent its budget.
+/// - Groups beyond replicas are deleted with their own grace, and forgotten when their pods are gone.
+Groups govern(const GroupsView&);
+
+/// When a group may be made again after its failures.
+k8s::WallTime backoff_until(const GroupRecord&, const FailurePolicy&);
+
+/// Pods whose ops port is worth asking: node-rank 0 of groups that load, or serve without their bytes being known.
+std::vector<k8s::ObjectPtr> pods_to_probe(const Snapshot&);
+
+}  // namespace pm::op

@@ -1,0 +1,90 @@
+// The pods of a group: one per node, one rank per device inside.
+#include "controller/core/quantity.h"
+#include "controller/operator/hash.h"
+#include "controller/operator/pod_parts.h"
+
+namespace pm::op {
+
+namespace {
+
+/// "1500m" or "2"
+std::string cores(int64_t milli) { return milli % 1000 == 0 ? std::to_string(milli / 1000) : std::to_string(milli) + "m"; }
+
+Json arguments(const PodInputs& in, int group, int node_rank, int64_t incarnation) {
+  const Spec& spec = in.spec;
+  Json args{"serve", "--plan", plan_file, "--model", model_folder(spec)};
+  const auto add = [&](const char* name, const std::string& value) { args.push_back(name), args.push_back(value); };
+  if (spec.devices.kind == DeviceKind::GPU) add("--device", "cuda");
+  add("--nodes", std::to_string(in.layout.nodes()));
+  add("--node-rank", std::to_string(node_rank));
+  add("--rendezvous", rendezvous_host(in.owner.key, group, incarnation) + ":" + std::to_string(rendezvous_port));
+  add("--incarnation", std::to_string(incarnation));
+  add("--port", std::to_string(http_port));
+  add("--ops-port", std::to_string(ops_port));
+  add("--max-sequence-length", std::to_string(in.stored.plan.sequence_length));
+  add("--max-concurrency", std::to_string(spec.serving.max_concurrency));
+  add("--max-queue", std::to_string(spec.serving.max_queue));
+  add("--hang-timeout", std::to_string(spec.failure.hang_timeout.count()));
+  add("--drain-seconds", std::to_string(spec.drain.count()));
+  for (const std::string& extra : spec.worker.extra_args) args.push_back(extra);
+  return args;
+}
+
+Json resources(const PodInputs& in, int ranks) {
+  Json requests{{"cpu", cores(in.layout.cpu_request_milli)}, {"memory", k8s::format_bytes(in.layout.memory)}};
+  Json limits{{"memory", k8s::format_bytes(in.layout.memory)}};
+  if (in.layout.cpu_limit_milli) limits["cpu"] = cores(*in.layout.cpu_limit_milli);
+  if (!in.spec.devices.resource.empty()) limits[in.spec.devices.resource] = std::to_string(ranks);
+  for (const auto& [name, quantity] : in.spec.worker.extra_resources.items()) limits[name] = quantity;
+  return {{"requests", std::move(requests)}, {"limits", std::move(limits)}};
+}
+
+Json probe(const char* path, int period, int threshold, int timeout) {
+  return {{"httpGet", {{"path", path}, {"port", "ops"}}}, {"periodSeconds", period}, {"failureThreshold", threshold}, {"timeoutSeconds", timeout}};
+}
+
+Json render(const PodInputs& in, int group, int node_rank, int64_t incarnation) {
+  const std::string name = group_pod_name(in.owner.key.name, group, node_rank, incarnation);
+  Json pod = base_pod(in.owner, in.spec, in.settings, name, "worker", in.spec.worker.image.empty() ? in.stored.image : in.spec.worker.image);
+  Json& labels = pod["metadata"]["labels"];
+  labels[label::group] = std::to_string(group);
+  labels[label::node_rank] = std::to_string(node_rank);
+  labels[label::incarnation] = std::to_string(incarnation);
+  pod["metadata"]["annotations"][annotation::nodes] = std::to_string(in.layout.nodes());
+  pod["metadata"]["annotations"][annotation::plan] = in.stored.name;
+
+  pod["spec"]["hostname"] = name;
+  pod["spec"]["subdomain"] = ranks_service_name(in.owner.key.name);
+  pod["spec"]["terminationGracePeriodSeconds"] = in.spec.drain.count() + 15;
+  Json& container = pod["spec"]["containers"][0];
+  container["args"] = arguments(in, group, node_rank, incarnation);
+  container["ports"] = Json::array({{{"name", "ops"}, {"containerPort", ops_port}}});
+  if (node_rank == 0) container["ports"].push_back({{"name", "http"}, {"containerPort", http_port}});
+  container["readinessProbe"] = probe("/ready", 1, 2, 1);
+  container["livenessProbe"] = probe("/live", 10, 3, 5);
+  container["resources"] = resources(in, in.layout.ranks.at(node_rank));
+  if (in.spec.devices.kind == DeviceKind::CPU) container["env"].push_back({{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}});
+  mount(pod, {{"name", "shm"}, {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", k8s::format_bytes(in.layout.shm)}}}}, "/dev/shm", false);
+  mount(pod, {{"name", "plan"}, {"configMap", {{"name", in.stored.name}}}}, plan_folder, true);
+  return pod;
+}
+
+}  // namespace
+
+std::string pod_hash_of(const PodInputs& in) {
+  Json all = Json::array();
+  for (int node = 0; node < in.layout.nodes(); ++node) {
+    Json pod = render(in, 0, node, 0);
+    pod["metadata"].erase("ownerReferences");   // a namesake's pods would be equal
+    all.push_back(std::move(pod));
+  }
+  return hash_of(all);
+}
+
+Json group_pod(const PodInputs& in, int group, int node_rank, int64_t incarnation, const std::string& pod_hash) {
+  Json pod = render(in, group, node_rank, incarnation);
+  pod["metadata"]["labels"][label::pod_hash] = pod_hash;
+  return pod;
+}
+
+}  // namespace pm::op

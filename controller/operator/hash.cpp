@@ -1,0 +1,19 @@
+#include "controller/operator/hash.h"
+
+#include <openssl/sha.h>
+
+namespace pm::op {
+
+std::string hash_of(const k8s::Json& value) {
+  static constexpr char alphabet[] = "abcdefghijklmnopqrstuvwxyz234567";   // RFC 4648, lower case
+  const std::string text = value.dump(-1, ' ', true, k8s::Json::error_handler_t::replace);   // objects are sorted by key
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
+  std::string out;
+  uint64_t bits = 0;
+  for (int i = 0; i < 7; ++i) bits = bits << 8 | digest[i];
+  for (int i = 0; i < 10; ++i) out += alphabet[bits >> (51 - 5 * i) & 31];
+  return out;
+}
+
+}  // namespace pm::op

@@ -1,0 +1,43 @@
+#include "controller/operator/json_patch.h"
+
+namespace pm::op {
+
+using k8s::Json;
+
+Json merge_patch(const Json& from, const Json& to) {
+  Json patch = Json::object();
+  for (const auto& [key, value] : to.items()) {
+    const auto old = from.is_object() ? from.find(key) : from.end();
+    if (!from.is_object() || old == from.end()) {
+      patch[key] = value;
+    } else if (*old != value) {
+      patch[key] = value.is_object() && old->is_object() ? merge_patch(*old, value) : value;
+    }
+  }
+  if (!from.is_object()) return patch;
+  for (const auto& [key, value] : from.items()) {
+    if (!to.contains(key)) patch[key] = nullptr;
+  }
+  return patch;
+}
+
+bool covers(const Json& live, const Json& wanted) {
+  if (wanted.is_object()) {
+    if (!live.is_object()) return false;
+    for (const auto& [key, value] : wanted.items()) {
+      const auto found = live.find(key);
+      if (found == live.end() || !covers(*found, value)) return false;
+    }
+    return true;
+  }
+  if (wanted.is_array()) {
+    if (!live.is_array() || live.size() != wanted.size()) return false;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (!covers(live[i], wanted[i])) return false;
+    }
+    return true;
+  }
+  return live == wanted;
+}
+
+}  // namespace pm::op

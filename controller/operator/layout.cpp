@@ -1,0 +1,46 @@
+#include "controller/operator/layout.h"
+
+#include <algorithm>
+
+namespace pm::op {
+
+namespace {
+constexpr int64_t mib = int64_t{1} << 20, gib = int64_t{1} << 30;
+int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+}  // namespace
+
+int ranks_of(const Plan& plan) { return plan.tensor * plan.pipeline * plan.data; }
+
+int Layout::node_of(int rank) const {
+  for (int node = 0; node < nodes(); ++node) {
+    if (rank < ranks[node]) return node;
+    rank -= ranks[node];
+  }
+  return nodes() - 1;
+}
+
+Layout layout_of(const Spec& spec, const Plan& plan, int nodes) {
+  const int all = ranks_of(plan);
+  nodes = std::clamp(nodes, 1, all);
+  Layout layout;
+  const int each = (all + nodes - 1) / nodes;
+  for (int left = all; left > 0; left -= layout.ranks.back()) layout.ranks.push_back(std::min(each, left));
+
+  layout.shm = round_up(spec.shm.value_or(std::max(plan.shm_bytes, mib)), mib);
+  int64_t memory = 0;
+  if (spec.memory) {
+    memory = *spec.memory;
+  } else if (spec.devices.kind == DeviceKind::GPU) {
+    memory = each * 4 * gib + 2 * gib;
+  } else {
+    std::vector<int64_t> pods(layout.ranks.size(), 0);
+    for (const RankPlan& rank : plan.ranks) pods[layout.node_of(rank.rank)] += rank.predicted.total();
+    memory = round_up(*std::max_element(pods.begin(), pods.end()) + each * 128 * mib + 256 * mib, mib);
+  }
+  layout.memory = memory + layout.shm;
+  layout.cpu_limit_milli = spec.cpu_milli;
+  layout.cpu_request_milli = spec.cpu_milli.value_or(each * int64_t{500});
+  return layout;
+}
+
+}  // namespace pm::op

@@ -1,0 +1,33 @@
+// How the ranks of one group lie on pods, and what each pod asks for.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "controller/operator/spec.h"
+#include "planner/plan.h"
+
+namespace pm::op {
+
+struct Layout {
+  std::vector<int> ranks;               ///< per pod of the group; the last may hold fewer
+  int64_t shm = 0;                      ///< bytes of /dev/shm in each pod
+  int64_t memory = 0;                   ///< request and limit of each pod in bytes, shared memory included
+  int64_t cpu_request_milli = 0;
+  std::optional<int64_t> cpu_limit_milli;
+  int nodes() const { return static_cast<int>(ranks.size()); }
+  /// The pod that holds a rank.
+  int node_of(int rank) const;
+};
+
+/// Ranks are dealt to `nodes` pods in order, as equally as whole ranks allow. Sizes that the spec leaves out follow from the plan:
+/// - shm: the plan's, rounded up to MiB;
+/// - memory on CPU: the sum of the predicted bytes of the fullest pod's ranks + 128 MiB per rank (load staging and slack) + 256 MiB (launcher
+///   and page tables); on GPU: 4 GiB per rank (CUDA's host side, pinned staging) + 2 GiB. Shared memory is added in every case;
+/// - cpu: a request of half a core per rank, no limit.
+Layout layout_of(const Spec&, const Plan&, int nodes);
+
+/// Ranks of one group.
+int ranks_of(const Plan&);
+
+}  // namespace pm::op

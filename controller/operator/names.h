@@ -1,0 +1,48 @@
+// The words of the operator: labels, annotations, ports, paths, and the names of the objects that it makes.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "controller/core/object.h"
+#include "controller/core/request.h"
+
+namespace pm::op {
+
+using k8s::Json;
+
+inline const k8s::Resource ParallelModels{"parallelmodel.dev", "v1alpha1", "parallelmodels", "ParallelModel"};
+
+namespace label {
+inline const std::string name = "parallelmodel.dev/name";
+inline const std::string role = "parallelmodel.dev/role";                 ///< worker, inspect, plan, service, ranks, budget
+inline const std::string group = "parallelmodel.dev/group";
+inline const std::string node_rank = "parallelmodel.dev/node-rank";
+inline const std::string incarnation = "parallelmodel.dev/incarnation";
+inline const std::string pod_hash = "parallelmodel.dev/pod-hash";
+}  // namespace label
+
+namespace annotation {
+inline const std::string restarted_at = "parallelmodel.dev/restarted-at"; ///< set by people; every change of it restarts
+inline const std::string source = "parallelmodel.dev/source-hash";        ///< which checkpoint facts speak of
+inline const std::string inputs = "parallelmodel.dev/inputs-hash";        ///< which wishes a plan was made for
+inline const std::string generation = "parallelmodel.dev/generation";     ///< of the spec that an inspect pod was made for
+inline const std::string nodes = "parallelmodel.dev/nodes";               ///< pods of one incarnation of a group
+inline const std::string plan = "parallelmodel.dev/plan";                 ///< name of the ConfigMap that a pod mounts
+}  // namespace annotation
+
+inline constexpr int http_port = 8000, ops_port = 8001, rendezvous_port = 29500;
+inline const std::string container_name = "worker";
+inline const std::string model_path = "/model", plan_folder = "/etc/parallelmodel", plan_file = "/etc/parallelmodel/plan.json";
+
+std::string inspect_pod_name(const std::string& model, int64_t generation);
+std::string plan_name(const std::string& model, const std::string& plan_hash);
+std::string group_pod_name(const std::string& model, int group, int node_rank, int64_t incarnation);
+std::string ranks_service_name(const std::string& model);
+/// Where node-rank 0 of a group waits for the others: a name that the headless Service answers for.
+std::string rendezvous_host(const k8s::Key& model, int group, int64_t incarnation);
+/// status.selector: one pod of each group.
+std::string scale_selector(const std::string& model);
+/// "http://NAME.NAMESPACE.svc:PORT"
+std::string endpoint_of(const k8s::Key& model, int port);
+
+}  // namespace pm::op

@@ -1,0 +1,151 @@
+#include "controller/operator/planning.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "controller/operator/hardware.h"
+#include "controller/operator/pod_parts.h"
+#include "controller/operator/requests.h"
+#include "controller/operator/text.h"
+
+namespace pm::op {
+
+namespace {
+
+bool has_role(const Json& object, const char* role) { return k8s::label_of(object, label::role) == role; }
+
+std::vector<k8s::ObjectPtr> with_role(const std::vector<k8s::ObjectPtr>& objects, const char* role) {
+  std::vector<k8s::ObjectPtr> out;
+  for (const auto& object : objects) {
+    if (has_role(*object, role) && !k8s::being_deleted(*object)) out.push_back(object);
+  }
+  return out;
+}
+
+k8s::ObjectPtr with_annotation(const std::vector<k8s::ObjectPtr>& objects, const std::string& name, const std::string& value) {
+  for (const auto& object : objects) {
+    if (annotation_of(*object, name) == value) return object;
+  }
+  return nullptr;
+}
+
+class Planner {
+ public:
+  Planner(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings)
+      : owner_(owner), spec_(spec), snapshot_(snapshot), settings_(settings), maps_(with_role(snapshot.config_maps, "plan")),
+        source_(source_hash(spec, owner)), inputs_(inputs_hash(spec, owner)) {}
+
+  Planning run() {
+    try {
+      if (const auto map = with_annotation(maps_, annotation::inputs, inputs_)) out_.plan = stored_plan(*map);
+      else if (const auto facts = known_facts()) decide_from(*facts);
+    } catch (const std::exception& error) {
+      refuse("InspectFailed", std::string(error.what()) + "; delete that ConfigMap to inspect and plan anew");
+    }
+    return std::move(out_);
+  }
+
+ private:
+  /// Facts of this checkpoint from an earlier plan or the inspect pod; without them, out_ says what happens instead.
+  std::optional<Facts> known_facts() {
+    if (const auto map = with_annotation(maps_, annotation::source, source_)) return stored_facts(*map);
+    const std::string wanted = k8s::label_of(inspect_pod(owner_, spec_, settings_), label::pod_hash), generation = std::to_string(owner_.generation);
+    for (const auto& pod : snapshot_.pods) {
+      if (!has_role(*pod, "inspect")) continue;
+      const PodState state = pod_state(pod, snapshot_);
+      const Inspection inspection = inspection_of(state);
+      const bool same_source = annotation_of(*pod, annotation::source) == source_;
+      if (same_source && inspection.facts) return inspection.facts;
+      const bool useful = same_source && state.hash == wanted && (!inspection.failed || annotation_of(*pod, annotation::generation) == generation);
+      if (state.deleting) {
+        if (state.name == inspect_pod_name(owner_.key.name, owner_.generation)) return wait_for("the old inspect pod " + state.name + " goes away");
+        continue;
+      }
+      if (!useful) return act(remove(k8s::Pods, *pod, 0));
+      return report(*pod, inspection);
+    }
+    return act(create(inspect_pod(owner_, spec_, settings_)));
+  }
+
+  std::optional<Facts> report(const Json& pod, const Inspection& inspection) {
+    refuse(inspection.reason, inspection.message);
+    out_.waiting = !inspection.failed;
+    out_.wait = inspection.wait;
+    if (!inspection.failed) return std::nullopt;
+    out_.wake = inspection.finished.value_or(snapshot_.now) + inspect_again;
+    if (*out_.wake <= snapshot_.now) out_.action = remove(k8s::Pods, pod, 0);
+    return std::nullopt;
+  }
+
+  void decide_from(const Facts& facts) {
+    const auto hardware = hardware_of(spec_, snapshot_);
+    if (const auto* refusal = std::get_if<Refusal>(&hardware)) {
+      refuse(refusal->reason, refusal->message);
+      return;
+    }
+    Decision decision;
+    try {
+      decision = decide(facts, std::get<Hardware>(hardware), wishes_of(spec_));
+    } catch (const std::exception& error) {
+      refuse("InvalidSizes", error.what());
+      return;
+    }
+    if (!decision.plan) {
+      refuse(decision.refusal ? decision.refusal->reason : "DoesNotFit", decision.refusal ? decision.refusal->message : "the planner gave no reason");
+      if (decision.refusal) out_.rejected = decision.refusal->rejected;
+      return;
+    }
+    store(plan_config_map(owner_, spec_, facts, *decision.plan, image_of(spec_, settings_)));
+  }
+
+  /// The same plan may follow from other wishes: then its ConfigMap stays and only learns of them.
+  void store(const Json& wanted) {
+    for (const auto& map : maps_) {
+      if (k8s::key_of(*map) == k8s::key_of(wanted)) {
+        act(annotate(k8s::ConfigMaps, *map, wanted["metadata"]["annotations"]));
+        return;
+      }
+    }
+    act(create(wanted));
+  }
+
+  std::nullopt_t act(k8s::Request request) {
+    out_.action = std::move(request);
+    return wait_for("the checkpoint is about to be inspected");
+  }
+  std::nullopt_t wait_for(const std::string& message) {
+    refuse("Inspecting", message);
+    out_.waiting = true;
+    return std::nullopt;
+  }
+  void refuse(const std::string& reason, const std::string& message) {
+    out_.reason = reason_word(reason, "InspectFailed");
+    out_.message = clip(message, 1800);
+  }
+
+  const Owner& owner_;
+  const Spec& spec_;
+  const Snapshot& snapshot_;
+  const Settings& settings_;
+  const std::vector<k8s::ObjectPtr> maps_;
+  const std::string source_, inputs_;
+  Planning out_;
+};
+
+}  // namespace
+
+Planning planning_of(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings) {
+  return Planner(owner, spec, snapshot, settings).run();
+}
+
+std::optional<k8s::Request> superseded(const StoredPlan& current, const Snapshot& snapshot) {
+  for (const auto& pod : with_role(snapshot.pods, "inspect")) return remove(k8s::Pods, *pod, 0);
+  for (const auto& map : with_role(snapshot.config_maps, "plan")) {
+    const std::string name = k8s::key_of(*map).name;
+    const auto mounts = [&](const auto& pod) { return annotation_of(*pod, annotation::plan) == name; };
+    if (name != current.name && std::none_of(snapshot.pods.begin(), snapshot.pods.end(), mounts)) return remove(k8s::ConfigMaps, *map);
+  }
+  return std::nullopt;
+}
+
+}  // namespace pm::op

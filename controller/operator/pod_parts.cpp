@@ -1,0 +1,82 @@
+#include "controller/operator/pod_parts.h"
+
+namespace pm::op {
+
+namespace {
+
+Json environment(const Spec& spec) {
+  Json env = Json::array({{{"name", "HOME"}, {"value", "/tmp"}}});
+  for (const Json& entry : spec.worker.env) {
+    Json out{{"name", entry.value("name", "")}};
+    if (entry.contains("secretKeyRef")) out["valueFrom"]["secretKeyRef"] = entry["secretKeyRef"];
+    else if (entry.contains("configMapKeyRef")) out["valueFrom"]["configMapKeyRef"] = entry["configMapKeyRef"];
+    else out["value"] = entry.value("value", "");
+    env.push_back(std::move(out));
+  }
+  return env;
+}
+
+void schedule(Json& pod, const Spec& spec) {
+  const Scheduling& wanted = spec.scheduling;
+  if (!wanted.node_selector.empty()) pod["nodeSelector"] = wanted.node_selector;
+  if (!wanted.tolerations.empty()) pod["tolerations"] = wanted.tolerations;
+  if (!wanted.scheduler.empty()) pod["schedulerName"] = wanted.scheduler;
+  if (!wanted.priority_class.empty()) pod["priorityClassName"] = wanted.priority_class;
+  if (!wanted.runtime_class.empty()) pod["runtimeClassName"] = wanted.runtime_class;
+}
+
+}  // namespace
+
+std::string image_of(const Spec& spec, const Settings& settings) { return spec.worker.image.empty() ? settings.worker_image : spec.worker.image; }
+
+std::string model_folder(const Spec& spec) { return spec.source.path.empty() ? model_path : model_path + "/" + spec.source.path; }
+
+void mount(Json& pod, Json volume, const std::string& path, bool read_only) {
+  Json seen{{"name", volume["name"]}, {"mountPath", path}};
+  if (read_only) seen["readOnly"] = true;
+  pod["spec"]["volumes"].push_back(std::move(volume));
+  pod["spec"]["containers"][0]["volumeMounts"].push_back(std::move(seen));
+}
+
+Json child_metadata(const Owner& owner, const std::string& name, const std::string& role) {
+  return {{"name", name},
+          {"namespace", owner.key.ns},
+          {"labels",
+           {{label::name, owner.key.name},
+            {label::role, role},
+            {"app.kubernetes.io/name", "parallelmodel"},
+            {"app.kubernetes.io/instance", owner.key.name},
+            {"app.kubernetes.io/component", role},
+            {"app.kubernetes.io/managed-by", "parallelmodel-controller"}}},
+          {"ownerReferences", Json::array({owner.reference})}};
+}
+
+Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, const std::string& name, const std::string& role, const std::string& image) {
+  Json metadata = child_metadata(owner, name, role);
+  for (const auto& [key, value] : spec.worker.labels) metadata["labels"].emplace(key, value);
+  for (const auto& [key, value] : spec.worker.annotations) metadata["annotations"][key] = value;
+  if (!owner.restarted_at.empty()) metadata["annotations"][annotation::restarted_at] = owner.restarted_at;
+
+  Json container{{"name", container_name},
+                 {"image", image},
+                 {"env", environment(spec)},
+                 {"terminationMessagePolicy", "FallbackToLogsOnError"},   // the last words of a worker that could not write its reason
+                 {"securityContext",
+                  {{"allowPrivilegeEscalation", false}, {"readOnlyRootFilesystem", settings.read_only_root}, {"capabilities", {{"drop", {"ALL"}}}}}}};
+  if (!spec.worker.pull_policy.empty()) container["imagePullPolicy"] = spec.worker.pull_policy;
+
+  Json pod{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", std::move(metadata)}};
+  pod["spec"] = {{"restartPolicy", "Never"},
+                 {"automountServiceAccountToken", false},
+                 {"enableServiceLinks", false},
+                 {"securityContext", {{"runAsNonRoot", true}, {"seccompProfile", {{"type", "RuntimeDefault"}}}}},
+                 {"containers", Json::array({std::move(container)})}};
+  if (!spec.worker.service_account.empty()) pod["spec"]["serviceAccountName"] = spec.worker.service_account;
+  if (!spec.worker.pull_secrets.empty()) pod["spec"]["imagePullSecrets"] = spec.worker.pull_secrets;
+  schedule(pod["spec"], spec);
+  mount(pod, {{"name", "model"}, {"persistentVolumeClaim", {{"claimName", spec.source.claim}, {"readOnly", true}}}}, model_path, true);
+  mount(pod, {{"name", "tmp"}, {"emptyDir", Json::object()}}, "/tmp", false);
+  return pod;
+}
+
+}  // namespace pm::op

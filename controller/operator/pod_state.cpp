@@ -1,0 +1,127 @@
+#include "controller/operator/pod_state.h"
+
+#include <algorithm>
+#include <array>
+
+#include "controller/core/conditions.h"
+#include "controller/operator/names.h"
+#include "controller/operator/text.h"
+
+namespace pm::op {
+
+namespace {
+
+const Json& container_state(const Json& pod) {
+  const Json& statuses = at(pod, "/status/containerStatuses");
+  if (statuses.is_array()) {
+    for (const Json& status : statuses) {
+      if (k8s::string_at(status, "/name") == container_name) return at(status, "/state");
+    }
+  }
+  return at(Json(), "/none");
+}
+
+std::optional<k8s::WallTime> time_at(const Json& object, const std::string& pointer) {
+  return k8s::parse_time(k8s::string_at(object, pointer));
+}
+
+/// The launcher's last words {rank, reason, exitCode, message}, or whatever text there is.
+Exit exit_of_container(const Json& terminated) {
+  Exit exit;
+  exit.at = time_at(terminated, "/finishedAt");
+  if (const auto code = integer_at(terminated, "/exitCode")) exit.code = static_cast<int>(std::clamp<int64_t>(*code, -1, 255));
+  const std::string text = k8s::string_at(terminated, "/message"), why = k8s::string_at(terminated, "/reason");
+  const Json words = Json::parse(text, nullptr, false);
+  if (words.is_object()) {
+    exit.reason = reason_word(k8s::string_at(words, "/reason"), "");
+    exit.message = clip(k8s::string_at(words, "/message"), 1000);
+    if (const auto rank = integer_at(words, "/rank"); rank && *rank >= 0 && *rank < 65536) exit.rank = static_cast<int>(*rank);
+  } else {
+    exit.message = clip(text.size() > 900 ? std::string_view(text).substr(text.size() - 900) : std::string_view(text), 1000);
+  }
+  if (why == "OOMKilled") exit.reason = "OOMKilled";
+  if (exit.reason.empty()) exit.reason = "RankLost";
+  if (exit.message.empty()) {
+    exit.message = exit.reason == "OOMKilled" ? "the memory limit of the pod was reached"
+                                              : "the worker ended with exit code " + std::to_string(exit.code.value_or(-1)) + (why.empty() ? "" : " (" + clip(why, 64) + ")");
+  }
+  return exit;
+}
+
+/// A pod that ended without its container having said so: refused by the kubelet, evicted, node shut down.
+Exit exit_of_pod(const Json& pod) {
+  const std::string why = reason_word(k8s::string_at(pod, "/status/reason"), "");
+  Exit exit;
+  exit.reason = why == "UnexpectedAdmissionError" ? "DeviceFault" : why == "Evicted" || why == "NodeLost" || why == "NodeShutdown" || why == "Terminated" ? "NodeLost" : "RankLost";
+  exit.message = clip((why.empty() ? "the pod failed" : why) + ": " + k8s::string_at(pod, "/status/message"), 1000);
+  return exit;
+}
+
+std::optional<Wait> wait_of(const Json& pod, const Json& state, bool bound) {
+  const Json* scheduled = k8s::find_condition(at(pod, "/status/conditions"), "PodScheduled");
+  if (!bound) {
+    const std::string reason = scheduled ? k8s::string_at(*scheduled, "/reason") : "", message = scheduled ? k8s::string_at(*scheduled, "/message") : "";
+    if (reason.empty() && message.empty()) return Wait{"Starting", "the scheduler has not looked at the pod yet"};
+    return Wait{"Unschedulable", clip(message.empty() ? reason : message, 700)};
+  }
+  const std::string reason = k8s::string_at(state, "/waiting/reason"), message = clip(k8s::string_at(state, "/waiting/message"), 700);
+  static const std::array image{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"};
+  if (std::find(image.begin(), image.end(), reason) != image.end()) return Wait{"ImagePullFailed", message.empty() ? reason : message};
+  if (reason == "CreateContainerConfigError") return Wait{"VolumeNotMounted", message};
+  if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing") return Wait{"Starting", clip(reason, 64) + ": " + message};
+  return Wait{"Starting", "the container is being made"};
+}
+
+bool ready_condition(const Json& node) { return k8s::condition_is_true(at(node, "/status/conditions"), "Ready"); }
+
+}  // namespace
+
+bool node_ready(const Snapshot& snapshot, const std::string& name) {
+  if (!snapshot.nodes) return true;   // not ours to know
+  for (const auto& node : *snapshot.nodes) {
+    if (k8s::key_of(*node).name == name) return ready_condition(*node);
+  }
+  return false;
+}
+
+PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot& snapshot) {
+  PodState out;
+  out.object = pod;
+  out.name = k8s::key_of(*pod).name;
+  out.node = k8s::string_at(*pod, "/spec/nodeName");
+  out.hash = k8s::label_of(*pod, label::pod_hash);
+  out.group = static_cast<int>(std::clamp<int64_t>(number_of(k8s::label_of(*pod, label::group)).value_or(-1), -1, 1 << 20));
+  out.node_rank = static_cast<int>(std::clamp<int64_t>(number_of(k8s::label_of(*pod, label::node_rank)).value_or(-1), -1, 1 << 20));
+  out.incarnation = number_of(k8s::label_of(*pod, label::incarnation)).value_or(0);
+  out.nodes = static_cast<int>(std::clamp<int64_t>(number_of(annotation_of(*pod, annotation::nodes)).value_or(1), 1, 1024));
+  out.deleting = k8s::being_deleted(*pod);
+
+  const Json& state = container_state(*pod);
+  const std::string phase = k8s::string_at(*pod, "/status/phase");
+  if (state.contains("terminated")) out.exit = exit_of_container(at(state, "/terminated"));
+  else if (phase == "Failed" || phase == "Succeeded") out.exit = exit_of_pod(*pod);
+  if (state.contains("running")) out.running_since = time_at(state, "/running/startedAt").value_or(snapshot.now);
+
+  const Json& conditions = at(*pod, "/status/conditions");
+  out.ready = !out.exit && !out.deleting && k8s::condition_is_true(conditions, "Ready");
+  if (const Json* ready = k8s::find_condition(conditions, "Ready"); ready && out.ready) out.ready_since = time_at(*ready, "/lastTransitionTime");
+  if (!out.exit && !out.running_since) {
+    out.wait = wait_of(*pod, state, out.bound());
+    const Json* scheduled = k8s::find_condition(conditions, "PodScheduled");
+    if (out.bound() && out.wait->reason == "Starting" && scheduled) out.creating_since = time_at(*scheduled, "/lastTransitionTime");
+  }
+  out.fenced = out.deleting && out.bound() && snapshot.nodes && !node_ready(snapshot, out.node);
+  return out;
+}
+
+std::vector<PodState> worker_pods(const Snapshot& snapshot) {
+  std::vector<PodState> out;
+  for (const auto& pod : snapshot.pods) {
+    if (k8s::label_of(*pod, label::role) != "worker") continue;
+    PodState state = pod_state(pod, snapshot);
+    if (state.group >= 0 && state.node_rank >= 0) out.push_back(std::move(state));
+  }
+  return out;
+}
+
+}  // namespace pm::op

@@ -1,0 +1,68 @@
+#include "controller/operator/requests.h"
+
+#include <stdexcept>
+
+namespace pm::op {
+
+using k8s::Request;
+using k8s::Verb;
+
+const k8s::Resource& resource_of(const Json& object) {
+  const std::string kind = k8s::string_at(object, "/kind");
+  for (const k8s::Resource* resource : {&k8s::Pods, &k8s::Services, &k8s::ConfigMaps, &k8s::PodDisruptionBudgets}) {
+    if (resource->kind == kind) return *resource;
+  }
+  throw std::logic_error("no builder makes a " + kind);
+}
+
+namespace {
+Request about(Verb verb, const k8s::Resource& resource, const Json& object) {
+  const k8s::Key key = k8s::key_of(object);
+  return {.verb = verb, .resource = resource, .ns = key.ns, .name = key.name};
+}
+}  // namespace
+
+Request create(const Json& object) {
+  Request request = about(Verb::Create, resource_of(object), object);
+  request.body = object;
+  return request;
+}
+
+Request get(const Request& same_object) {
+  return {.verb = Verb::Get, .resource = same_object.resource, .ns = same_object.ns, .name = same_object.name};
+}
+
+Request apply(Json object, const Json& live) {
+  Request request = about(Verb::Apply, resource_of(object), object);
+  object["metadata"]["uid"] = k8s::uid_of(live);
+  request.body = std::move(object);
+  request.force = true;   // the fields were ours from the creation on
+  return request;
+}
+
+Request remove(const k8s::Resource& resource, const Json& object, std::optional<int> grace) {
+  Request request = about(Verb::Delete, resource, object);
+  request.body = {{"apiVersion", "v1"}, {"kind", "DeleteOptions"}, {"preconditions", {{"uid", k8s::uid_of(object)}}}};
+  if (grace) request.body["gracePeriodSeconds"] = *grace;
+  return request;
+}
+
+Request patch_status(const Json& model, Json status_patch) {
+  Request request = about(Verb::MergePatch, ParallelModels, model);
+  request.subresource = "status";
+  request.body = {{"metadata", {{"resourceVersion", k8s::version_of(model)}}}, {"status", std::move(status_patch)}};
+  return request;
+}
+
+Request annotate(const k8s::Resource& resource, const Json& object, const Json& annotations) {
+  Request request = about(Verb::MergePatch, resource, object);
+  request.body = {{"metadata", {{"resourceVersion", k8s::version_of(object)}, {"annotations", annotations}}}};
+  return request;
+}
+
+Request events_of_pod(const k8s::Key& pod) {
+  return {.verb = Verb::List, .resource = k8s::Events, .ns = pod.ns,
+          .query = {{"fieldSelector", "regarding.kind=Pod,regarding.name=" + pod.name}, {"limit", "100"}}};
+}
+
+}  // namespace pm::op

@@ -1,0 +1,27 @@
+// The Service that users call, and the headless one over which ranks find each other.
+#include "controller/operator/desired.h"
+
+namespace pm::op {
+
+Json http_service(const Owner& owner, const Spec& spec) {
+  return {{"apiVersion", "v1"},
+          {"kind", "Service"},
+          {"metadata", child_metadata(owner, owner.key.name, "service")},
+          {"spec",
+           {{"type", spec.service_type},
+            {"selector", {{label::name, owner.key.name}, {label::role, "worker"}, {label::node_rank, "0"}}},
+            {"ports", Json::array({{{"name", "http"}, {"port", spec.service_port}, {"targetPort", "http"}}})}}}};
+}
+
+Json ranks_service(const Owner& owner) {
+  return {{"apiVersion", "v1"},
+          {"kind", "Service"},
+          {"metadata", child_metadata(owner, ranks_service_name(owner.key.name), "ranks")},
+          {"spec",
+           {{"clusterIP", "None"},
+            {"publishNotReadyAddresses", true},
+            {"selector", {{label::name, owner.key.name}, {label::role, "worker"}}},
+            {"ports", Json::array({{{"name", "rendezvous"}, {"port", rendezvous_port}}, {{"name", "ops"}, {"port", ops_port}}})}}}};
+}
+
+}  // namespace pm::op

@@ -1,0 +1,174 @@
+#include "controller/operator/spec.h"
+
+#include <stdexcept>
+
+#include "controller/core/quantity.h"
+#include "controller/operator/hash.h"
+#include "controller/operator/text.h"
+
+namespace pm::op {
+
+namespace {
+
+/// Reads below one folder of the object and names it in errors.
+class Reader {
+ public:
+  explicit Reader(const Json& object) : object_(object) {}
+
+  std::string text(const std::string& pointer) const { return k8s::string_at(object_, pointer); }
+  int64_t integer(const std::string& pointer, int64_t least, int64_t most, int64_t fallback) const {
+    return optional_integer(pointer, least, most).value_or(fallback);
+  }
+  std::optional<int64_t> optional_integer(const std::string& pointer, int64_t least, int64_t most) const {
+    if (at(object_, pointer).is_null()) return std::nullopt;
+    const auto value = integer_at(object_, pointer);
+    if (!value || *value < least || *value > most) {
+      fail(pointer, "must be a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    }
+    return value;
+  }
+  std::chrono::seconds seconds(const std::string& pointer, int64_t fallback) const {
+    return std::chrono::seconds(integer(pointer, 0, 604800, fallback));
+  }
+  std::optional<int64_t> quantity(const std::string& pointer, bool milli = false) const {
+    const Json& value = at(object_, pointer);
+    if (value.is_null()) return std::nullopt;
+    std::optional<int64_t> out;
+    if (!milli) out = k8s::quantity_of(value);
+    else if (value.is_string()) out = k8s::parse_milli(value.get<std::string>());
+    else if (value.is_number()) out = k8s::parse_milli(value.dump());
+    if (!out || *out <= 0) fail(pointer, "must be a quantity above zero, such as 80Gi, 500m or 16");
+    return out;
+  }
+  std::map<std::string, std::string> texts(const std::string& pointer) const {
+    std::map<std::string, std::string> out;
+    const Json& value = at(object_, pointer);
+    if (!value.is_object()) return out;
+    for (const auto& [key, text] : value.items()) {
+      if (text.is_string()) out[key] = text.get<std::string>();
+    }
+    return out;
+  }
+  Json array(const std::string& pointer) const { return at(object_, pointer).is_array() ? at(object_, pointer) : Json::array(); }
+  Json object(const std::string& pointer) const { return at(object_, pointer).is_object() ? at(object_, pointer) : Json::object(); }
+
+  [[noreturn]] static void fail(std::string pointer, const std::string& message) {
+    for (char& c : pointer) c = c == '/' ? '.' : c;
+    throw std::invalid_argument(pointer.substr(1) + " " + message);
+  }
+
+ private:
+  const Json& object_;
+};
+
+Source source_of(const std::string& text) {
+  const std::string scheme = "pvc://";
+  if (text.rfind(scheme, 0) != 0) {
+    Reader::fail("/spec/model/source", "is '" + text + "', and this version serves pvc://CLAIM/PATH only");
+  }
+  const std::string rest = text.substr(scheme.size());
+  const size_t slash = rest.find('/');
+  Source source{rest.substr(0, slash), slash == std::string::npos ? "" : rest.substr(slash + 1)};
+  while (!source.path.empty() && source.path.back() == '/') source.path.pop_back();
+  if (source.claim.empty()) Reader::fail("/spec/model/source", "is '" + text + "' and names no claim: pvc://CLAIM/PATH");
+  if (("/" + source.path + "/").find("/../") != std::string::npos) Reader::fail("/spec/model/source", "must not contain ..");
+  return source;
+}
+
+Devices devices_of(const Reader& reader) {
+  Devices devices;
+  devices.count = static_cast<int>(reader.integer("/spec/devices/count", 1, 1024, 1));
+  devices.kind = reader.text("/spec/devices/type") == "CPU" ? DeviceKind::CPU : DeviceKind::GPU;
+  devices.resource = reader.text("/spec/devices/resource");
+  if (devices.resource.empty() && devices.kind == DeviceKind::GPU) devices.resource = "nvidia.com/gpu";
+  devices.memory = reader.quantity("/spec/devices/memory");
+  return devices;
+}
+
+FailurePolicy failure_of(const Reader& reader) {
+  FailurePolicy out;
+  out.max_restarts = static_cast<int>(reader.integer("/spec/failure/maxRestarts", 0, 20, 6));
+  out.window = reader.seconds("/spec/failure/windowSeconds", 3600);
+  out.backoff_base = reader.seconds("/spec/failure/backoffBaseSeconds", 10);
+  out.backoff_max = reader.seconds("/spec/failure/backoffMaxSeconds", 300);
+  out.hang_timeout = reader.seconds("/spec/failure/hangTimeoutSeconds", 60);
+  out.start = reader.seconds("/spec/failure/startSeconds", 300);
+  return out;
+}
+
+Worker worker_of(const Reader& reader) {
+  Worker out;
+  out.image = reader.text("/spec/worker/image");
+  out.pull_policy = reader.text("/spec/worker/imagePullPolicy");
+  out.service_account = reader.text("/spec/worker/serviceAccountName");
+  out.pull_secrets = reader.array("/spec/worker/imagePullSecrets");
+  out.env = reader.array("/spec/worker/env");
+  out.labels = reader.texts("/spec/worker/labels");
+  out.annotations = reader.texts("/spec/worker/annotations");
+  out.extra_resources = reader.object("/spec/worker/extraResources");
+  for (const Json& argument : reader.array("/spec/worker/extraArgs")) {
+    if (argument.is_string()) out.extra_args.push_back(argument.get<std::string>());
+  }
+  return out;
+}
+
+}  // namespace
+
+Spec spec_of(const Json& object) {
+  const Reader reader(object);
+  Spec spec;
+  spec.source = source_of(reader.text("/spec/model/source"));
+  spec.devices = devices_of(reader);
+  if (const std::string name = reader.text("/spec/parallelism/strategy"); !name.empty()) {
+    spec.strategy = strategy_of(name);
+    if (!spec.strategy) Reader::fail("/spec/parallelism/strategy", "'" + name + "' is not known");
+  }
+  if (const auto tensor = reader.optional_integer("/spec/parallelism/sizes/tensor", 1, 1024)) spec.tensor = static_cast<int>(*tensor);
+  if (const std::string name = reader.text("/spec/precision"); !name.empty()) {
+    spec.precision = dtype_of(name);
+    if (!spec.precision) Reader::fail("/spec/precision", "'" + name + "' is not known");
+  }
+  spec.serving.max_sequence_length = reader.optional_integer("/spec/serving/maxSequenceLength", 1, 1 << 30);
+  spec.serving.max_concurrency = reader.integer("/spec/serving/maxConcurrency", 1, 1 << 20, 64);
+  spec.serving.max_queue = reader.integer("/spec/serving/maxQueue", 0, 1 << 20, 256);
+  spec.replicas = static_cast<int>(reader.integer("/spec/replicas", 0, 64, 1));
+  spec.cpu_milli = reader.quantity("/spec/resources/cpu", true);
+  spec.memory = reader.quantity("/spec/resources/memory");
+  spec.shm = reader.quantity("/spec/shmSize");
+  spec.scheduling = {reader.object("/spec/scheduling/nodeSelector"), reader.array("/spec/scheduling/tolerations"),
+                     reader.text("/spec/scheduling/schedulerName"), reader.text("/spec/scheduling/priorityClassName"),
+                     reader.text("/spec/scheduling/runtimeClassName")};
+  spec.service_port = static_cast<int>(reader.integer("/spec/service/port", 1, 65535, 8000));
+  if (const std::string type = reader.text("/spec/service/type"); !type.empty()) spec.service_type = type;
+  spec.max_unavailable = static_cast<int>(reader.integer("/spec/update/maxUnavailable", 1, 64, 1));
+  spec.drain = reader.seconds("/spec/update/drainSeconds", 60);
+  spec.failure = failure_of(reader);
+  spec.worker = worker_of(reader);
+  return spec;
+}
+
+Owner owner_of(const Json& object) {
+  return {k8s::key_of(object), k8s::uid_of(object), annotation_of(object, annotation::restarted_at),
+          integer_at(object, "/metadata/generation").value_or(0), k8s::owner_reference(ParallelModels, object)};
+}
+
+std::string source_hash(const Spec& spec, const Owner& owner) {
+  return hash_of({{"claim", spec.source.claim}, {"path", spec.source.path}, {"restartedAt", owner.restarted_at}});
+}
+
+std::string inputs_hash(const Spec& spec, const Owner& owner) {
+  const auto given = [](const auto& value) { return value ? Json(*value) : Json(); };
+  const bool shares_pod_memory = spec.devices.kind == DeviceKind::CPU && !spec.devices.memory;
+  return hash_of({{"source", source_hash(spec, owner)},
+                  {"count", spec.devices.count},
+                  {"kind", static_cast<int>(spec.devices.kind)},
+                  {"deviceMemory", given(spec.devices.memory)},
+                  {"podMemory", shares_pod_memory ? given(spec.memory) : Json()},
+                  {"strategy", spec.strategy ? Json(name_of(*spec.strategy)) : Json()},
+                  {"tensor", given(spec.tensor)},
+                  {"precision", spec.precision ? Json(name_of(*spec.precision)) : Json()},
+                  {"length", given(spec.serving.max_sequence_length)},
+                  {"concurrency", spec.serving.max_concurrency}});
+}
+
+}  // namespace pm::op

@@ -1,0 +1,80 @@
+// A ParallelModel's spec, typed. The API server has validated and defaulted it; what an older schema let through is refused here again.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "controller/operator/names.h"
+#include "planner/plan.h"
+
+namespace pm::op {
+
+struct Source { std::string claim, path; };   ///< path inside the claim, "" for its root, without slashes at the ends
+
+struct Devices {
+  int count = 1;
+  DeviceKind kind = DeviceKind::GPU;
+  std::string resource;                 ///< "" for CPU without one
+  std::optional<int64_t> memory;        ///< bytes
+};
+
+struct Serving { std::optional<int64_t> max_sequence_length; int64_t max_concurrency = 64, max_queue = 256; };
+
+struct FailurePolicy {
+  int max_restarts = 6;
+  std::chrono::seconds window{3600}, backoff_base{10}, backoff_max{300}, hang_timeout{60}, start{300};
+};
+
+/// Parts that go into pods as they are stay JSON: tolerations, env, pull secrets.
+struct Worker {
+  std::string image, pull_policy, service_account;
+  Json pull_secrets = Json::array(), env = Json::array();
+  std::map<std::string, std::string> labels, annotations;
+  Json extra_resources = Json::object();
+  std::vector<std::string> extra_args;
+};
+
+struct Scheduling {
+  Json node_selector = Json::object(), tolerations = Json::array();
+  std::string scheduler, priority_class, runtime_class;
+};
+
+struct Spec {
+  Source source;
+  Devices devices;
+  std::optional<Strategy> strategy;
+  std::optional<int> tensor;
+  std::optional<DType> precision;
+  Serving serving;
+  int replicas = 1;
+  std::optional<int64_t> cpu_milli, memory, shm;   ///< of one pod; memory without shared memory
+  Scheduling scheduling;
+  int service_port = 8000;
+  std::string service_type = "ClusterIP";
+  int max_unavailable = 1;
+  std::chrono::seconds drain{60};
+  FailurePolicy failure;
+  Worker worker;
+};
+
+/// What identifies the object whose children are made.
+struct Owner {
+  k8s::Key key;
+  std::string uid, restarted_at;        ///< the annotation, or ""
+  int64_t generation = 0;
+  Json reference;                       ///< for ownerReferences
+};
+
+/// Reads an object. Throws std::invalid_argument that names the field.
+Spec spec_of(const Json& object);
+Owner owner_of(const Json& object);
+
+/// Names the checkpoint that facts are of: source and restarted-at (a restart looks at the files again).
+std::string source_hash(const Spec&, const Owner&);
+/// Names everything of a spec that a plan follows from.
+std::string inputs_hash(const Spec&, const Owner&);
+
+}  // namespace pm::op

@@ -1,0 +1,120 @@
+#include "controller/operator/status.h"
+
+#include <algorithm>
+
+#include "controller/core/conditions.h"
+#include "controller/operator/conditions.h"
+#include "controller/operator/hardware.h"
+#include "controller/operator/text.h"
+
+namespace pm::op {
+
+namespace {
+
+Json rejected_json(const std::vector<Rejected>& rejected) {
+  Json out = Json::array();
+  for (const Rejected& one : rejected) {
+    if (out.size() == 16) break;
+    out.push_back({{"strategy", clip(one.strategy, 64)}, {"reason", clip(one.reason, 64)}, {"message", clip(one.message, 1000)}});
+  }
+  return out;
+}
+
+Json plan_json(const StatusInputs& in) {
+  const StoredPlan& stored = *in.planning.plan;
+  const Plan& plan = stored.plan;
+  Json out{{"planHash", stored.hash},
+           {"podHash", in.wanted->hash},
+           {"image", clip(in.spec.worker.image.empty() ? stored.image : in.spec.worker.image, 512)},
+           {"strategy", name_of(plan.strategy)},
+           {"ranks", ranks_of(plan)},
+           {"tensor", plan.tensor},
+           {"pipeline", plan.pipeline},
+           {"data", plan.data},
+           {"precision", name_of(plan.precision)},
+           {"sequenceLength", plan.sequence_length},
+           {"concurrency", plan.concurrency},
+           {"shm", in.wanted->inputs.layout.shm},
+           {"reason", reason_word(plan.reason, "Planned")},
+           {"message", clip(plan.message, in.notes.lean ? 200 : 2000)}};
+  if (!plan.rejected.empty() && !in.notes.lean) out["rejected"] = rejected_json(plan.rejected);
+  return out;
+}
+
+/// Without a plan: that of the groups which still run, else why there is none.
+Json no_plan_json(const StatusInputs& in) {
+  if (!in.groups.records.empty()) return at(*in.snapshot.model, "/status/plan");
+  if (in.planning.waiting) return nullptr;
+  Json out{{"reason", in.planning.reason}, {"message", clip(in.planning.message, in.notes.lean ? 200 : 2000)}};
+  if (!in.planning.rejected.empty() && !in.notes.lean) out["rejected"] = rejected_json(in.planning.rejected);
+  return out;
+}
+
+Json groups_json(const StatusInputs& in) {
+  Json out = Json::array();
+  for (const GroupRecord& record : in.groups.records) {
+    Json group = to_json(record);
+    if (in.notes.lean) group.erase("ranks");
+    out.push_back(std::move(group));
+  }
+  return out;
+}
+
+}  // namespace
+
+Json status_of(const StatusInputs& in) {
+  const Json& old = at(*in.snapshot.model, "/status");
+  Json conditions = at(old, "/conditions");
+  for (const k8s::Condition& condition : conditions_of(in)) k8s::set_condition(conditions, condition, in.snapshot.now);
+
+  int ready = 0, updated = 0;
+  int64_t restarts = 0;
+  for (const GroupRecord& record : in.groups.records) {
+    ready += record.ready ? 1 : 0;
+    updated += in.wanted && record.pod_hash == in.wanted->hash ? 1 : 0;
+    restarts += record.restarts;
+  }
+  Json status{{"observedGeneration", in.owner.generation},
+              {"replicas", in.groups.records.size()},
+              {"readyReplicas", ready},
+              {"updatedReplicas", updated},
+              {"restarts", restarts},
+              {"selector", scale_selector(in.owner.key.name)},
+              {"conditions", std::move(conditions)},
+              {"groups", groups_json(in)}};
+  Json plan = in.planning.plan ? plan_json(in) : no_plan_json(in);
+  if (!plan.is_null()) status["plan"] = std::move(plan);
+  if (in.planning.plan || !in.groups.records.empty()) status["endpoint"] = endpoint_of(in.owner.key, in.spec.service_port);
+  if (in.groups.failure) status["lastFailure"] = to_json(*in.groups.failure);
+  else if (const Json& last = at(old, "/lastFailure"); last.is_object()) status["lastFailure"] = last;
+  return status;
+}
+
+Json unreadable_status(const Json& model, const std::string& message, k8s::WallTime now) {
+  Json status = at(model, "/status").is_object() ? at(model, "/status") : Json::object();
+  const long generation = static_cast<long>(integer_at(model, "/metadata/generation").value_or(0));
+  Json conditions = at(status, "/conditions");
+  const std::string text = clip(message, 1000);
+  k8s::set_condition(conditions, {"Planned", false, "InvalidSizes", text, generation}, now);
+  if (!k8s::condition_is_true(conditions, "Ready")) k8s::set_condition(conditions, {"Ready", false, "InvalidSizes", text, generation}, now);
+  k8s::set_condition(conditions, {"Reconciling", false, "Stalled", text, generation}, now);
+  k8s::set_condition(conditions, {"Stalled", true, "InvalidSizes", text, generation}, now);
+  status["conditions"] = std::move(conditions);
+  status["observedGeneration"] = generation;
+  return status;
+}
+
+void refine_waits(std::vector<PodState>& pods, const Spec& spec, const Snapshot& snapshot, const Notes& notes, int devices_per_pod) {
+  for (PodState& pod : pods) {
+    if (!pod.wait) continue;
+    const std::string& resource = spec.devices.resource;
+    if (pod.wait->reason == "Unschedulable" && !resource.empty() && pod.wait->message.find("Insufficient " + resource) != std::string::npos) {
+      pod.wait = Wait{"InsufficientDevices", "needs " + std::to_string(devices_per_pod) + " " + resource + " on one node, " + free_devices(spec, snapshot) +
+                                                 "; the scheduler says: " + pod.wait->message};
+    }
+    const auto event = notes.pod_events.find(pod.name);
+    if (pod.creating_since && event != notes.pod_events.end() && !event->second.empty()) pod.wait = Wait{"VolumeNotMounted", event->second};
+  }
+}
+
+}  // namespace pm::op

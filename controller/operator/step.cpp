@@ -1,0 +1,279 @@
+#include "controller/operator/step.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "controller/core/status_error.h"
+#include "controller/operator/json_patch.h"
+#include "controller/operator/requests.h"
+#include "controller/operator/text.h"
+
+namespace pm::op {
+
+namespace {
+
+using k8s::Failure;
+using k8s::Request;
+using k8s::Verb;
+using std::chrono::seconds;
+
+/// A pass makes a few requests per group; more means that it chases its own tail, and then a fresh snapshot is better.
+constexpr int most_requests = 2000;
+constexpr seconds conflict_again{30}, refused_again{30}, volume_patience{20}, volume_again{30}, probe_again{2};
+
+/// The children of a kind in a (const or mutable) snapshot.
+template <class View>
+auto* objects_of(View& view, const k8s::Resource& resource) {
+  if (resource == k8s::Pods) return &view.pods;
+  if (resource == k8s::ConfigMaps) return &view.config_maps;
+  if (resource == k8s::Services) return &view.services;
+  if (resource == k8s::PodDisruptionBudgets) return &view.budgets;
+  return static_cast<decltype(&view.pods)>(nullptr);
+}
+
+void put(Snapshot& view, const k8s::Resource& resource, Json object) {
+  auto* objects = objects_of(view, resource);
+  if (!objects) return;
+  const k8s::Key key = k8s::key_of(object);
+  std::erase_if(*objects, [&](const auto& present) { return k8s::key_of(*present) == key; });
+  objects->push_back(std::make_shared<const Json>(std::move(object)));
+}
+
+/// Takes an answer into the view. Returns how the pass ends when it must.
+class Absorber {
+ public:
+  Absorber(State& state) : state_(state), view_(*state.view), sent_(*state.sent) {}
+
+  std::optional<Done> absorb(const k8s::Response& response) {
+    if (k8s::failed(response)) return failure(k8s::error_of(response));
+    const Json& object = k8s::object_of(response);
+    switch (sent_.verb) {
+      case Verb::Create:
+      case Verb::Apply: put(view_, sent_.resource, object); break;
+      case Verb::Get: return found(object);
+      case Verb::List: note_events(object); break;
+      case Verb::MergePatch: patched(object); break;
+      case Verb::Delete: deleted(); break;
+    }
+    return std::nullopt;
+  }
+
+  /// A question that the answer raised, to be asked at once.
+  std::optional<Request> follow_up;
+
+ private:
+  std::optional<Done> failure(const k8s::ApiError& error) {
+    if (sent_.verb == Verb::Create && error.failure == Failure::AlreadyExists) {
+      follow_up = get(sent_);
+      return std::nullopt;
+    }
+    if (sent_.verb == Verb::Delete && error.failure == Failure::NotFound) {
+      forget();
+      return std::nullopt;
+    }
+    if (sent_.verb == Verb::MergePatch && sent_.resource == ParallelModels) {
+      if (error.failure == Failure::NotFound) return Done{};   // deleted meanwhile
+      if (error.failure == Failure::Invalid && !state_.notes.lean) {
+        state_.notes.lean = true;
+        return std::nullopt;
+      }
+    }
+    if (sent_.verb == Verb::List) {   // Events are a courtesy
+      state_.notes.pod_events[pod_of_events()] = "";
+      return std::nullopt;
+    }
+    const bool refused = error.failure == Failure::Forbidden || error.failure == Failure::Invalid;
+    if (sent_.verb == Verb::Create && sent_.resource == k8s::Pods && refused) {
+      const bool quota = error.message.find("exceeded quota") != std::string::npos;
+      state_.notes.refused = Wait{quota ? "QuotaExceeded" : "Unschedulable", "the API server refuses pod " + sent_.name + ": " + clip(error.message, 700)};
+      return std::nullopt;
+    }
+    return Done{.error = sent_.resource.kind + " " + sent_.name + ": " + k8s::to_string(error)};
+  }
+
+  /// The object whose name was taken: ours after all (a stale snapshot, or an answer that was lost), a dead namesake's, or foreign.
+  std::optional<Done> found(const Json& object) {
+    const auto controller = k8s::controller_of(object);
+    if (controller && controller->uid == k8s::uid_of(*view_.model)) {
+      put(view_, sent_.resource, object);
+      return std::nullopt;
+    }
+    if (controller && controller->kind == ParallelModels.kind && controller->name == k8s::key_of(*view_.model).name) {
+      return Done{.error = sent_.resource.kind + " " + sent_.name + " of a deleted ParallelModel of this name is not collected yet"};
+    }
+    state_.notes.conflict = sent_.resource.kind + " " + sent_.name + " exists and is not ours" +
+                            (controller ? " but of " + controller->kind + " " + controller->name : "") + "; delete it, or give the ParallelModel another name";
+    return std::nullopt;
+  }
+
+  void patched(const Json& object) {
+    if (sent_.resource != ParallelModels) return put(view_, sent_.resource, object);
+    const auto told = events_of(at(*view_.model, "/status"), at(object, "/status"));
+    state_.events.insert(state_.events.end(), told.begin(), told.end());
+    view_.model = std::make_shared<const Json>(object);
+  }
+
+  /// A pod lives on until its kubelet confirms; other objects are gone.
+  void deleted() {
+    if (sent_.resource != k8s::Pods) return forget();
+    for (auto& pod : view_.pods) {
+      if (k8s::key_of(*pod).name != sent_.name) continue;
+      Json marked = *pod;
+      marked["metadata"]["deletionTimestamp"] = k8s::format_time(view_.now);
+      pod = std::make_shared<const Json>(std::move(marked));
+    }
+  }
+
+  void forget() {
+    if (auto* objects = objects_of(view_, sent_.resource)) {
+      std::erase_if(*objects, [&](const auto& object) { return k8s::key_of(*object).name == sent_.name; });
+    }
+  }
+
+  std::string pod_of_events() const {
+    const std::string& selector = sent_.query.at("fieldSelector");
+    return selector.substr(selector.rfind('=') + 1);
+  }
+
+  void note_events(const Json& list) {
+    std::string& note = state_.notes.pod_events[pod_of_events()];
+    const Json& items = at(list, "/items");
+    if (!items.is_array()) return;
+    for (const Json& event : items) {
+      const std::string reason = k8s::string_at(event, "/reason");
+      if (reason == "FailedMount" || reason == "FailedAttachVolume") note = clip(k8s::string_at(event, "/note"), 700);
+    }
+  }
+
+  State& state_;
+  Snapshot& view_;
+  const Request& sent_;
+};
+
+/// Decides what a pass does next, from the view alone.
+class Pass {
+ public:
+  Pass(State& state, const Settings& settings) : state_(state), view_(*state.view), settings_(settings), owner_(owner_of(*view_.model)) {}
+
+  std::optional<Request> next() {
+    try {
+      spec_ = spec_of(*view_.model);
+    } catch (const std::exception& error) {
+      return write(unreadable_status(*view_.model, error.what(), view_.now));
+    }
+    planning_ = planning_of(owner_, spec_, view_, settings_);
+    if (planning_.action && !state_.notes.conflict && !state_.notes.refused) return planning_.action;
+    if (planning_.plan) {
+      layout_ = layout_of(spec_, planning_.plan->plan, 1);
+      const PodInputs inputs{owner_, spec_, *planning_.plan, layout_, settings_};
+      wanted_.emplace(Wanted{inputs, pod_hash_of(inputs)});
+      if (auto request = child()) return request;
+    }
+    auto pods = worker_pods(view_);
+    refine_waits(pods, spec_, view_, state_.notes, wanted_ ? layout_.ranks.front() : spec_.devices.count);
+    if (auto request = ask_for_events(pods)) return request;
+    return groups(std::move(pods));
+  }
+
+  /// When to look again although nothing may change.
+  std::optional<std::chrono::milliseconds> requeue() {
+    if (state_.notes.conflict) wake(view_.now + conflict_again);
+    if (state_.notes.refused) wake(view_.now + refused_again);
+    if (planning_.wake) wake(*planning_.wake);
+    if (groups_.wake) wake(*groups_.wake);
+    if (!pods_to_probe(view_).empty()) wake(view_.now + probe_again);
+    if (!wake_) return std::nullopt;
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(*wake_ - view_.now), std::chrono::milliseconds(100));
+  }
+
+ private:
+  void wake(k8s::WallTime when) { wake_ = wake_ ? std::min(*wake_, when) : when; }
+
+  /// Services and the disruption budget: made when missing, mended when our fields differ.
+  std::optional<Request> child() {
+    if (state_.notes.conflict) return std::nullopt;
+    for (const Json& wanted : {ranks_service(owner_), http_service(owner_, spec_), disruption_budget(owner_, spec_, layout_.nodes())}) {
+      const auto& present = *objects_of(view_, resource_of(wanted));
+      const auto same = std::find_if(present.begin(), present.end(), [&](const auto& object) { return k8s::key_of(*object) == k8s::key_of(wanted); });
+      if (same == present.end()) return create(wanted);
+      const bool good = covers(at(**same, "/spec"), wanted["spec"]) && covers(at(**same, "/metadata/labels"), wanted["metadata"]["labels"]);
+      if (!good && !k8s::being_deleted(**same)) return apply(wanted, **same);
+    }
+    return std::nullopt;
+  }
+
+  /// A pod whose containers are not made for long waits for a volume, and only its Events say which.
+  std::optional<Request> ask_for_events(const std::vector<PodState>& pods) {
+    for (const PodState& pod : pods) {
+      if (!pod.creating_since || pod.deleting) continue;
+      const bool patient = *pod.creating_since + volume_patience > view_.now;
+      wake(patient ? *pod.creating_since + volume_patience : view_.now + volume_again);
+      if (!patient && !state_.notes.pod_events.contains(pod.name)) return events_of_pod({owner_.key.ns, pod.name});
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Request> groups(std::vector<PodState> pods) {
+    const GroupsView view{spec_, view_, group_records(*view_.model), std::move(pods), wanted_};
+    groups_ = govern(view);
+    const Json status = status_of({owner_, spec_, view_, planning_, groups_, wanted_, state_.notes});
+    if (groups_.commit) {
+      if (auto request = write(status)) return request;
+    }
+    for (const Request& action : groups_.actions) {
+      const bool makes = action.verb == Verb::Create;
+      if (!makes || (!state_.notes.conflict && !state_.notes.refused)) return action;
+    }
+    if (planning_.plan) {
+      if (auto request = superseded(*planning_.plan, view_)) return request;
+    }
+    return write(status);
+  }
+
+  std::optional<Request> write(const Json& status) {
+    Json patch = merge_patch(at(*view_.model, "/status"), status);
+    if (patch.empty() || state_.written == status) return std::nullopt;   // an older schema may drop a field: once is enough
+    state_.written = status;
+    return patch_status(*view_.model, std::move(patch));
+  }
+
+  State& state_;
+  const Snapshot& view_;
+  const Settings& settings_;
+  const Owner owner_;
+  Spec spec_;
+  Planning planning_;
+  Layout layout_;
+  std::optional<Wanted> wanted_;
+  Groups groups_;
+  std::optional<k8s::WallTime> wake_;
+};
+
+}  // namespace
+
+std::variant<Call, Done> step(State state, const Snapshot& snapshot, const std::optional<k8s::Response>& response, const Settings& settings) {
+  if (!state.view) state.view = snapshot;
+  std::optional<Request> next;
+  if (state.sent && response) {
+    Absorber absorber(state);
+    if (auto end = absorber.absorb(*response)) {
+      end->events = std::move(state.events);
+      return *end;
+    }
+    next = std::move(absorber.follow_up);
+  }
+  state.sent.reset();
+  if (!state.view->model || k8s::being_deleted(*state.view->model)) return Done{.events = std::move(state.events)};   // deletion is garbage collection
+  std::optional<std::chrono::milliseconds> requeue;
+  if (!next) {
+    Pass pass(state, settings);
+    next = pass.next();
+    if (!next) requeue = pass.requeue();
+  }
+  if (!next) return Done{.requeue_after = requeue, .events = std::move(state.events)};
+  if (++state.requests > most_requests) return Done{.error = "too many requests in one pass", .events = std::move(state.events)};
+  state.sent = next;
+  return Call{std::move(state), std::move(*next)};
+}
+
+}  // namespace pm::op
