@@ -73,7 +73,7 @@ EventRecorder::EventRecorder(Api& api, const Clock& clock, std::string controlle
 EventRecorder::~EventRecorder() = default;
 
 void EventRecorder::record(const Json& regarding, Type type, const std::string& reason, const std::string& action, const std::string& note) {
-  LOG(INFO) << to_string(key_of(regarding)) << ": " << reason << ": " << note;
+  VLOG(1) << to_string(key_of(regarding)) << ": " << reason << ": " << note;
   impl_->record({reference_to(regarding), type == Type::Normal ? "Normal" : "Warning", reason, action, note});
 }
 

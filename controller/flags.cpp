@@ -1,0 +1,75 @@
+#include "controller/flags.h"
+
+#include <functional>
+
+namespace pm {
+namespace {
+
+struct Flag {
+  const char* name;
+  const char* value;      ///< what stands for it in the help; "": a switch
+  const char* help;
+  std::function<void(Flags&, const std::string&)> set;
+};
+
+int number(const std::string& flag, const std::string& text, int least, int most) {
+  const bool digits = !text.empty() && text.size() <= 6 && text.find_first_not_of("0123456789") == std::string::npos;
+  const int value = digits ? std::stoi(text) : least - 1;
+  if (value < least || value > most) {
+    throw UsageError(flag + " must be a number from " + std::to_string(least) + " to " + std::to_string(most) + ", found \"" + text + "\"");
+  }
+  return value;
+}
+
+const std::vector<Flag>& table() {
+  static const std::vector<Flag> flags{
+      {"--kubeconfig", "FILE", "the cluster to work on (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
+       [](Flags& f, const std::string& v) { f.kubeconfig = v; }},
+      {"--namespace", "NAME", "look at this namespace only (default: all)", [](Flags& f, const std::string& v) { f.ns = v; }},
+      {"--worker-image", "IMAGE", "for ParallelModels that name none (default: $PARALLELMODEL_WORKER_IMAGE)",
+       [](Flags& f, const std::string& v) { f.worker_image = v; }},
+      {"--metrics-port", "PORT", "/metrics for Prometheus (default 8080)", [](Flags& f, const std::string& v) { f.metrics_port = number("--metrics-port", v, 1, 65535); }},
+      {"--probe-port", "PORT", "/healthz and /readyz for the kubelet (default 8081)", [](Flags& f, const std::string& v) { f.probe_port = number("--probe-port", v, 1, 65535); }},
+      {"--workers", "N", "ParallelModels worked on at once (default 4)", [](Flags& f, const std::string& v) { f.workers = number("--workers", v, 1, 64); }},
+      {"--no-nodes", "", "never read nodes; messages then lack what is free", [](Flags& f, const std::string&) { f.read_nodes = false; }},
+      {"--worker-writable-root", "", "let workers write to their root file system", [](Flags& f, const std::string&) { f.worker_read_only_root = false; }},
+      {"--version", "", "print the version", [](Flags& f, const std::string&) { f.version = true; }},
+      {"--help", "", "print this", [](Flags& f, const std::string&) { f.help = true; }},
+  };
+  return flags;
+}
+
+const Flag& find(const std::string& name) {
+  for (const Flag& flag : table()) {
+    if (name == flag.name) return flag;
+  }
+  throw UsageError("there is no flag " + name + ": see --help");
+}
+
+}  // namespace
+
+Flags parse_flags(const std::vector<std::string>& arguments) {
+  Flags flags;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const size_t equals = arguments[i].find('=');
+    const bool attached = arguments[i].rfind("--", 0) == 0 && equals != std::string::npos;
+    const Flag& flag = find(attached ? arguments[i].substr(0, equals) : arguments[i]);
+    const bool is_switch = *flag.value == '\0';
+    if (is_switch && attached) throw UsageError(std::string(flag.name) + " takes no value");
+    if (!is_switch && !attached && i + 1 == arguments.size()) throw UsageError(std::string(flag.name) + " needs a value: " + flag.value);
+    flag.set(flags, is_switch ? "" : attached ? arguments[i].substr(equals + 1) : arguments[++i]);
+  }
+  return flags;
+}
+
+std::string usage() {
+  std::string text = "parallelmodel-controller: the operator that serves ParallelModels on a Kubernetes cluster\n\n";
+  for (const Flag& flag : table()) {
+    std::string left = std::string("  ") + flag.name + " " + flag.value;
+    left.resize(std::max<size_t>(left.size() + 1, 26), ' ');
+    text += left + flag.help + "\n";
+  }
+  return text + "\nExit codes: 0 stopped by a signal; 2 wrong usage or a configuration that cannot be used.\n";
+}
+
+}  // namespace pm

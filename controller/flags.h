@@ -1,0 +1,30 @@
+// The command line of the controller.
+#pragma once
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace pm {
+
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Flags {
+  std::string kubeconfig;
+  std::string ns;                    ///< "": all namespaces
+  std::string worker_image;
+  int metrics_port = 8080, probe_port = 8081;
+  int workers = 4;
+  bool read_nodes = true;
+  bool worker_read_only_root = true;
+  bool help = false, version = false;
+};
+
+/// "--name value", "--name=value", "--name" of a switch. Throws UsageError that names the argument.
+Flags parse_flags(const std::vector<std::string>& arguments);
+/// What --help prints.
+std::string usage();
+
+}  // namespace pm
