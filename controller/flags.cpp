@@ -1,5 +1,6 @@
 #include "controller/flags.h"
 
+#include <algorithm>
 #include <functional>
 
 namespace pm {

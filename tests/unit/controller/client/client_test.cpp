@@ -165,6 +165,22 @@ TEST_F(ClientTest, AStopEndsAnIdleWatchAtOnce) {
   EXPECT_LT(clock.now() - begin, 2s);
 }
 
+TEST_F(ClientTest, ClosingConnectionsDoesNotWaitForTheServer) {
+  std::atomic<int> inside{0};
+  TestServer slow([&](const Seen&) {   // answers once all four requests are there, so that four connections are open
+    for (++inside; inside < 4;) std::this_thread::sleep_for(1ms);
+    return Answer{};
+  }, issue(authority, "api", {"IP:127.0.0.1"}));
+  config.port = slow.port();
+  auto many = std::make_unique<Client>(config, clock, registry);
+  std::vector<std::jthread> senders;
+  for (int i = 0; i < 4; ++i) senders.emplace_back([&] { many->send({Verb::Get, Pods, "n", "a"}); });
+  senders.clear();
+  const auto begin = clock.now();
+  many.reset();
+  EXPECT_LT(clock.now() - begin, 300ms) << "the polite way costs at least 100 ms for each";
+}
+
 TEST_F(ClientTest, AnAbortEndsWhatIsInFlightAndRefusesTheRest) {
   answer = [](size_t, const Seen&) { return Answer{.hold = true}; };
   std::atomic<bool> ended{false};
