@@ -68,6 +68,8 @@ class HeaderSax : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(string_t& text) override {
     if (place_ == Place::Top) {
+      // names end up in messages, logs and conditions
+      if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' '; })) refuse(file_, "a tensor's name has a control character");
       name_ = text;
       key_.clear();
       if (!names_.insert(text).second) refuse(file_, "the header names \"" + text + "\" twice");

@@ -198,16 +198,11 @@ class Evaluator {
   std::vector<const Node*> active_;
 };
 
-/// Runs `body` and gives its errors file and line.
-template <typename Body>
-auto located(const Node& node, Body body) {
+/// The parsed text of `node`; what is wrong with it is the policy's fault.
+Expression parsed(const Node& node) {
   try {
-    return body();
-  } catch (const MissingKey& problem) {
-    throw Error(ErrorKind::Model, "ModelUnreadable", std::string(problem.what()) + ", which " + node.where() + " needs");
+    return Expression(node.text);
   } catch (const ExpressionError& problem) {
-    refuse_policy(node, std::string(problem.what()) + " in: " + node.text);
-  } catch (const json::exception& problem) {
     refuse_policy(node, std::string(problem.what()) + " in: " + node.text);
   }
 }
@@ -246,12 +241,19 @@ json Expression::evaluate(const Scope& scope, std::string* missing) const {
 
 json evaluate(const Node& node, const Scope& scope, bool nullable) {
   expect_scalar(node);
-  return located(node, [&]() -> json {
+  const Expression expression = parsed(node);
+  // the policy's text is sound, so what fails now comes from the values in config.json
+  auto unreadable = [&](const std::string& message) -> Error { return {ErrorKind::Model, "ModelUnreadable", message}; };
+  try {
     std::string missing;
-    json value = Expression(node.text).evaluate(scope, &missing);
+    json value = expression.evaluate(scope, &missing);
     if (value.is_null() && !nullable) throw MissingKey(missing);
     return value;
-  });
+  } catch (const MissingKey& problem) {
+    throw unreadable(std::string(problem.what()) + ", which " + node.where() + " needs");
+  } catch (const std::exception& problem) {
+    throw unreadable(node.where() + ": " + problem.what() + " with this config.json, in: " + node.text);
+  }
 }
 
 int64_t evaluate_int(const Node& node, const Scope& scope) {
@@ -300,7 +302,7 @@ std::string interpolate(const Node& node, const Scope& scope) {
 
 void check_expression(const Node& node) {
   expect_scalar(node);
-  located(node, [&] { Expression parsed(node.text); });
+  parsed(node);
 }
 
 void check_template(const Node& node) {

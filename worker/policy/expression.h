@@ -52,7 +52,7 @@ class Expression {
 };
 
 /// Evaluates the scalar `node`. Errors: Error{Model, "UnsupportedPolicy"} with file and line for a wrong expression; when config.json
-/// lacks a key, the same with reason ModelUnreadable and the key's name. Null only when `nullable`.
+/// lacks a key or holds values that do not fit, Error{Model, "ModelUnreadable"} with the key or the values. Null only when `nullable`.
 nlohmann::json evaluate(const Node& node, const Scope&, bool nullable = false);
 int64_t evaluate_int(const Node& node, const Scope&);      ///< also takes 4.0
 double evaluate_number(const Node& node, const Scope&);

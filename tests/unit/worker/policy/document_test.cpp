@@ -1,0 +1,106 @@
+// Policy files that are wrong are refused with file, line and what is allowed; `extends` and `like` merge.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "worker/base/error.h"
+#include "worker/policy/document.h"
+#include "worker/policy/model.h"
+
+namespace pm::policy {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_policy(text, "mine.yaml");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason, "UnsupportedPolicy");
+    EXPECT_EQ(error.kind, ErrorKind::Model);
+    return error.what();
+  }
+  return "accepted";
+}
+
+const std::string head = "model_type: x\ntopology: decoder\narchitectures: {X: {task: embed}}\n";
+
+struct Wrong { const char *name, *text, *message; };
+class WrongPolicy : public testing::TestWithParam<Wrong> {};
+TEST_P(WrongPolicy, IsRefusedWithFileAndLine) {
+  EXPECT_THAT(refusal(head + GetParam().text), testing::AllOf(HasSubstr("mine.yaml:"), HasSubstr(GetParam().message)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, WrongPolicy, testing::ValuesIn(std::vector<Wrong>{
+    {"UnknownTopKey", "stack: {}\n", "mine.yaml:4: unknown key \"stack\" in the policy; allowed are model_type, extends"},
+    {"UnknownStackKey", "stacks:\n  d:\n    inputs: {}\n", "mine.yaml:6: unknown key \"inputs\" in d; allowed are like"},
+    {"UnknownRowKey", "stacks:\n  d:\n    mlp: {up: {from: a, fused: concat}}\n", "mine.yaml:6: unknown key \"fused\" in up"},
+    {"ACutIsNoOption", "stacks:\n  d:\n    mlp: {up: {from: a, cut: column}}\n", "unknown key \"cut\" in up; allowed are from, tie, when, optional, bias, stored, keep"},
+    {"BadExpression", "let: {a: 1 +}\nstacks: {d: {}}\n", "mine.yaml:4: the expression ends too early"},
+    {"BadTemplate", "stacks: {d: {input: {token: 'a{b'}}}\n", "braces do not match"},
+    {"RowWithoutName", "stacks: {d: {input: {token: {when: true}}}}\n", "neither \"from\" nor \"tie\""},
+    {"ListForMap", "stacks: [1]\n", "\"stacks\" has to be a map"},
+    {"EmptyList", "stacks: {d: {prefix: []}}\n", "empty list"},
+    {"DuplicateKey", "stacks: {}\nstacks: {}\n", "mine.yaml:5: the key \"stacks\" stands twice"},
+    {"NotYaml", "stacks: {\n", "not YAML"},
+    {"NoStacks", "", "no \"stacks\""},
+    {"UnknownHead", "stacks: {d: {}}\nheads: {lm: {stack: e}}\n", "\"e\" is not one of the policy's stacks"},
+    {"LikeOfNothing", "stacks: {d: {like: e}}\n", "not a stack that stands above"},
+    {"ExtendsNothing", "extends: nothing\nstacks: {d: {}}\n", "no built-in policy; there are"},
+    {"BadRefusal", "stacks: {d: {}}\nrefuse: {'a ==': no}\n", "ends too early"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(WrongPolicy, AnArchitectureNeedsKnownHeadsAndATask) {
+  EXPECT_THAT(refusal("model_type: x\ntopology: decoder\nstacks: {d: {}}\narchitectures:\n  X: {task: embed, heads: [lm]}\n"),
+              HasSubstr("mine.yaml:5: \"lm\" is not one of the policy's heads"));
+  EXPECT_THAT(refusal("model_type: x\ntopology: decoder\nstacks: {d: {}}\narchitectures: {X: {}}\n"), HasSubstr("X has no task"));
+}
+
+TEST(WrongPolicy, SizeAndAnchorsAreBounded) {
+  EXPECT_THAT(refusal(std::string(300 * 1024, '#')), HasSubstr("256 KiB"));
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 8; ++i) {
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int j = 0; j < 10; ++j) bomb += "*a" + std::to_string(i - 1) + (j < 9 ? ", " : "]\n");
+  }
+  EXPECT_THAT(refusal(bomb), HasSubstr("20000 nodes"));
+  EXPECT_THAT(refusal(std::string(400, '[')), HasSubstr("mine.yaml"));
+}
+
+TEST(Extends, LaysTheFileOverTheBuiltIn) {
+  const Node policy = parse_policy("extends: t5\nmodel_type: mt5\narchitectures: {MT5Model: {task: embed}, T5Model: ~}\nlet: {scale: 2}\n", "mt5.yaml");
+  EXPECT_EQ(model_types(policy), std::vector<std::string>{"mt5"});
+  EXPECT_NE(policy.get("architectures")->get("MT5Model"), nullptr);
+  EXPECT_EQ(policy.get("architectures")->get("T5Model"), nullptr);
+  EXPECT_EQ(policy.get("let")->get("scale")->text, "2");
+  EXPECT_EQ(policy.get("let")->get("hidden")->text, "d_model");
+  EXPECT_EQ(policy.get("stacks")->get("decoder")->get("mlp")->get("at")->text, "layer.2.");
+}
+
+TEST(Extends, DoesNotInheritThatTheBaseRuns) {
+  EXPECT_EQ(parse_policy("extends: gpt2\nmodel_type: other\n", "other.yaml").get("runs"), nullptr);
+}
+
+TEST(Families, ListEveryBuiltInPolicyAndOnlyGpt2Runs) {
+  std::vector<std::string> names, running;
+  for (const Family& family : families()) {
+    names.push_back(family.model_type);
+    if (family.runs) running.push_back(family.model_type);
+    EXPECT_FALSE(family.architectures.empty());
+    EXPECT_FALSE(family.tasks.empty());
+  }
+  EXPECT_THAT(names, testing::UnorderedElementsAre("albert", "bert", "clip", "falcon", "gpt2", "gpt_neo", "llama", "t5"));
+  EXPECT_THAT(running, testing::ElementsAre("gpt2"));
+}
+
+TEST(Builtin, UnknownModelTypesAreToldWhichThereAre) {
+  try {
+    builtin_policy("resnet");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason, "UnknownArchitecture");
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("\"resnet\""), HasSubstr("gpt2"), HasSubstr("clip_text_model")));
+  }
+}
+
+}  // namespace
+}  // namespace pm::policy

@@ -1,0 +1,133 @@
+// pieces() against an independent description: each element of the stored tensor carries (matrix, unit, row in unit, column), and the
+// pieces of a range have to bring exactly those of the asked matrix and units, in order.
+#include <gtest/gtest.h>
+
+#include "worker/policy/model.h"
+
+namespace pm::policy {
+namespace {
+
+/// What lies in one output row of a fused tensor.
+struct Label {
+  int part;
+  int64_t unit, inner;
+  bool operator==(const Label&) const = default;
+};
+
+/// The output rows of a fused tensor as transformers' modules split them.
+std::vector<Label> layout(Fused fused, int64_t heads, int64_t kv, int64_t dim) {
+  std::vector<Label> rows;
+  auto unit = [&](int part, int64_t index) { for (int64_t i = 0; i < dim; ++i) rows.push_back({part, index, i}); };
+  if (fused == Fused::Concat) {
+    for (int part = 0; part < 3; ++part) for (int64_t h = 0; h < heads; ++h) unit(part, h);
+  } else if (fused == Fused::PerHead) {
+    for (int64_t h = 0; h < heads; ++h) for (int part = 0; part < 3; ++part) unit(part, h);
+  } else {
+    for (int64_t g = 0; g < kv; ++g) {
+      for (int64_t j = 0; j < heads / kv; ++j) unit(0, g * (heads / kv) + j);
+      unit(1, g);
+      unit(2, g);
+    }
+  }
+  return rows;
+}
+
+struct Shape { Fused fused; int64_t heads, kv, dim; bool in_out; };
+class FusedPieces : public testing::TestWithParam<Shape> {};
+
+TEST_P(FusedPieces, BringTheUnitsOfTheirPart) {
+  const auto [fused, heads, kv, dim, in_out] = GetParam();
+  const std::vector<Label> rows = layout(fused, heads, kv, dim);
+  const int64_t out = static_cast<int64_t>(rows.size()), in = 6;
+  for (const bool vector : {false, true}) {
+    checkpoint::TensorInfo tensor{.shape = vector ? std::vector<int64_t>{out} : in_out ? std::vector<int64_t>{in, out} : std::vector<int64_t>{out, in}};
+    for (int part = 0; part < 3; ++part) {
+      const int64_t units = part == 0 ? heads : kv;
+      const Role weights[] = {Role::QueryWeight, Role::KeyWeight, Role::ValueWeight}, biases[] = {Role::QueryBias, Role::KeyBias, Role::ValueBias};
+      Param param{.role = vector ? biases[part] : weights[part], .path = "p", .tensor = &tensor};
+      param.shape = vector ? std::vector<int64_t>{units * dim} : std::vector<int64_t>{units * dim, in};
+      param.in_out = in_out && !vector;
+      param.fused = fused;
+      param.part = part;
+      param.parts = 3;
+      param.units = units;
+      param.group = heads / kv;
+      for (int64_t begin = 0; begin <= units; ++begin) {
+        for (int64_t end = begin; end <= units; ++end) {
+          std::vector<Label> got, wanted;
+          for (const Piece& piece : pieces(param, {begin, end})) {
+            const bool along_columns = vector || in_out;
+            EXPECT_EQ(along_columns ? piece.rows : piece.cols, vector ? 1 : in);
+            const int64_t first = along_columns ? piece.col : piece.row, count = along_columns ? piece.cols : piece.rows;
+            for (int64_t i = 0; i < count; ++i) got.push_back(rows.at(static_cast<size_t>(first + i)));
+          }
+          for (int64_t unit = begin; unit < end; ++unit) for (int64_t i = 0; i < dim; ++i) wanted.push_back({part, unit, i});
+          EXPECT_EQ(got, wanted) << "part " << part << " units " << begin << ".." << end;
+          EXPECT_EQ(local_shape(param, {begin, end})[0], (end - begin) * dim);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, FusedPieces, testing::Values(
+    Shape{Fused::Concat, 5, 5, 4, true}, Shape{Fused::Concat, 7, 7, 3, false},       // GPT-2's Conv1D, GPT-BigCode-like
+    Shape{Fused::PerHead, 5, 5, 4, false}, Shape{Fused::PerHead, 1, 1, 8, false},    // BLOOM, GPT-NeoX
+    Shape{Fused::Grouped, 10, 2, 3, false}, Shape{Fused::Grouped, 71, 1, 2, false},  // Falcon's new decoder, Falcon 7B
+    Shape{Fused::Grouped, 6, 6, 2, false}));
+
+TEST(Pieces, NeighbouringUnitsAreOnePiece) {
+  checkpoint::TensorInfo tensor{.shape = {15, 45}};
+  Param param{.role = Role::QueryWeight, .tensor = &tensor, .shape = {15, 15}, .in_out = true, .fused = Fused::Concat, .part = 0, .parts = 3, .units = 5};
+  EXPECT_EQ(pieces(param, {1, 4}).size(), 1u);
+}
+
+TEST(Pieces, RowCutsTakeColumnsOrRowsAsTheStorageGoes) {
+  checkpoint::TensorInfo plain{.shape = {8, 12}}, turned{.shape = {12, 8}};
+  Param param{.role = Role::DownWeight, .tensor = &plain, .shape = {8, 12}, .units = 12};
+  ASSERT_EQ(pieces(param, {3, 7}).size(), 1u);
+  Piece piece = pieces(param, {3, 7})[0];
+  EXPECT_EQ((std::vector<int64_t>{piece.row, piece.rows, piece.col, piece.cols}), (std::vector<int64_t>{0, 8, 3, 4}));
+  param.in_out = true;
+  param.tensor = &turned;
+  piece = pieces(param, {3, 7})[0];
+  EXPECT_EQ((std::vector<int64_t>{piece.row, piece.rows, piece.col, piece.cols}), (std::vector<int64_t>{3, 4, 0, 8}));
+  EXPECT_EQ(local_shape(param, {3, 7}), (std::vector<int64_t>{8, 4}));
+}
+
+TEST(Pieces, BucketTablesGiveTheColumnsOfTheirHeads) {
+  checkpoint::TensorInfo tensor{.shape = {32, 5}};
+  const Param param{.role = Role::BucketBias, .tensor = &tensor, .shape = {32, 5}, .units = 5};
+  const Piece piece = pieces(param, {3, 5}).at(0);
+  EXPECT_EQ((std::vector<int64_t>{piece.row, piece.rows, piece.col, piece.cols}), (std::vector<int64_t>{0, 32, 3, 2}));
+}
+
+TEST(Pieces, WholeParametersComeWhole) {
+  checkpoint::TensorInfo tensor{.shape = {20, 3, 8, 8}};
+  const Param param{.role = Role::PatchProjection, .tensor = &tensor, .shape = {20, 3, 8, 8}};
+  const Piece piece = pieces(param, {0, 1}).at(0);
+  EXPECT_EQ((std::vector<int64_t>{piece.row, piece.rows, piece.col, piece.cols}), (std::vector<int64_t>{0, 20, 0, 192}));
+}
+
+TEST(Pieces, UnitsThatThereAreNotAreAMistake) {
+  checkpoint::TensorInfo tensor{.shape = {8, 12}};
+  const Param param{.role = Role::DownWeight, .path = "p", .tensor = &tensor, .shape = {8, 12}, .units = 12};
+  EXPECT_THROW(pieces(param, {0, 13}), std::out_of_range);
+  EXPECT_THROW(pieces(param, {-1, 3}), std::out_of_range);
+}
+
+TEST(RangeOf, ReplicatedKvHeadsAreTheOneThatTheRanksHeadsUse) {
+  Facts facts;
+  facts.stacks.push_back({.name = "decoder", .layers = 1, .hidden = 8, .heads = 8, .kv_heads = 2, .head_dim = 1, .ffn = 64, .vocab = 0});
+  facts.parts = {{"decoder", 0, 1, Axis::Heads, 8, 10, DType::F32}, {"decoder", 0, 1, Axis::Kv, 2, 10, DType::F32}};
+  const Cuts cuts = deal(facts, 4, DType::F32);
+  checkpoint::TensorInfo tensor{.shape = {2, 8}};
+  const Param key{.role = Role::KeyWeight, .path = "k", .stack = "decoder", .tensor = &tensor, .shape = {2, 8}, .units = 2};
+  EXPECT_EQ(range_of(key, cuts, 0), (Range{0, 1}));
+  EXPECT_EQ(range_of(key, cuts, 1), (Range{0, 1}));
+  EXPECT_EQ(range_of(key, cuts, 2), (Range{1, 2}));
+  EXPECT_EQ(range_of(key, cuts, 3), (Range{1, 2}));
+}
+
+}  // namespace
+}  // namespace pm::policy
