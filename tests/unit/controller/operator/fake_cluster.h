@@ -1,0 +1,121 @@
+// A model of an API server with its kubelets and garbage collector, in this process and without threads: what the operator's step machine is
+// run against. As strict as the real one where the operator could be wrong: uids, resourceVersions, AlreadyExists, preconditions.
+#pragma once
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "controller/core/api.h"
+#include "controller/operator/step.h"
+
+namespace pm::op::test {
+
+using k8s::Json;
+
+class FakeCluster final : public k8s::Api {
+ public:
+  using Objects = std::map<std::pair<std::string, k8s::Key>, Json>;   ///< (plural, key) -> object
+
+  FakeCluster();
+
+  k8s::Response send(const k8s::Request&) override;
+
+  // The user.
+  void apply(const Json& model);                                      ///< create, or replace spec and annotations
+  void edit(const std::function<void(Json& model)>&);                 ///< a change of spec raises the generation
+  void remove_model();                                                ///< and let children be collected
+  void put(const char* plural, Json object);                          ///< somebody else's object, or a node
+  void delete_pod(const std::string& name);                           ///< as kubectl delete does
+  // The machine.
+  /// One second of kubelets, scheduler and collector: pods are bound, run, become ready, end; a deleted pod ends.
+  void tick();
+  /// The worker of a pod ends with these words.
+  void end_worker(const std::string& pod, int code, const Json& words);
+  void advance(std::chrono::seconds time) { now_ += time; }
+
+  Snapshot snapshot() const { return snapshot_of(objects_); }
+  /// As of `behind` writes ago (by anybody): a consistent cut of the past.
+  Snapshot stale_snapshot(size_t behind) const;
+  std::vector<Json> all(const std::string& plural) const;
+  const Json* find(const std::string& plural, const std::string& name) const;
+  const Json& model() const { return *find("parallelmodels", model_name); }
+  std::vector<std::string> pod_names() const;
+  const Json* condition(const std::string& type) const;
+  std::string reason(const std::string& type) const;
+  bool is_true(const std::string& type) const;
+  int64_t version() const { return version_; }
+  k8s::WallTime now() const { return now_; }
+
+  /// Everything that should not depend on how the operator got there: no uids, versions, times.
+  Json digest() const;
+  /// Broken promises so far: two live incarnations of a group, a pod before its incarnation was written, an object made twice.
+  std::vector<std::string> violations;
+
+  int writes = 0;                                                     ///< requests by the operator that changed something
+  int requests = 0;
+  std::vector<std::string> log;                                       ///< "Create pods m-0-0-1", ...
+  // Behaviour.
+  Json facts;                                                         ///< what inspect pods say
+  std::optional<Json> inspect_failure;                                ///< {"reason", "message"} instead
+  bool claim_exists = true, workers_start = true, workers_ready = true, collects = true;
+  std::string broken_image;                                           ///< workers of it never get ready
+  int devices = 8;                                                    ///< of the only node
+  std::function<std::optional<k8s::ApiError>(const k8s::Request&)> refuse;
+  std::string model_name = "m";
+
+ private:
+  Snapshot snapshot_of(const Objects&) const;
+  k8s::Response answer(const k8s::Request&);
+  k8s::Response create(const k8s::Request&);
+  k8s::Response patch(const k8s::Request&, Json& object);
+  k8s::Response apply_children(const k8s::Request&);
+  k8s::Response erase(const k8s::Request&);
+  Json& store(const std::string& plural, Json object);
+  void drop(const std::string& plural, const k8s::Key& key);
+  void remember();
+  void check_pod(const Json& pod);
+  void collect();
+  void run_pod(Json& pod);
+
+  Objects objects_;
+  std::vector<Objects> history_;
+  int64_t version_ = 100;
+  int uids_ = 0;
+  k8s::WallTime now_;
+};
+
+/// A ParallelModel with the server's defaults.
+Json model_named(const std::string& name, int devices = 2, int replicas = 1);
+/// Facts of a small GPT-2.
+Json small_facts();
+Settings settings();
+
+/// How the process of the operator dies.
+enum class Fault { None, BeforeRequest, AfterRequest, AnswerLost, AnswerLostUndone };
+
+/// The operator: passes against the cluster, with at most one fault at the n-th request of its life, or one after every request.
+class Operator {
+ public:
+  explicit Operator(FakeCluster& cluster) : cluster_(cluster) {}
+  Fault fault = Fault::None;
+  int at = -1;                          ///< index of the faulty request
+  bool one_request_lives = false;       ///< dies after each request
+  size_t stale = 0;                     ///< every other pass sees the past
+  std::vector<Event> events;
+  std::optional<std::chrono::milliseconds> requeue;
+  int requests = 0;
+
+  /// One pass. True when it ended by itself and without error.
+  bool pass();
+  /// Passes and seconds of the cluster until nothing changes for `quiet` seconds in a row; false when that takes more than `limit` seconds.
+  bool settle(int limit = 400, int quiet = 3);
+
+ private:
+  bool run(const Snapshot&);
+  FakeCluster& cluster_;
+  int passes_ = 0;
+};
+
+}  // namespace pm::op::test

@@ -1,0 +1,399 @@
+// A ParallelModel from apply to delete, against the model of a cluster.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "controller/core/conditions.h"
+#include "controller/operator/names.h"
+#include "controller/operator/text.h"
+#include "fake_cluster.h"
+
+namespace pm::op::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Life : public testing::Test {
+ protected:
+  ~Life() override { EXPECT_THAT(cluster.violations, IsEmpty()); }
+  void start(int replicas = 1, int devices = 2) {
+    cluster.apply(model_named("m", devices, replicas));
+    ASSERT_TRUE(brain.settle());
+  }
+  Json group(int index) const { return at(cluster.model(), "/status/groups/" + std::to_string(index)); }
+  bool told(const std::string& reason) const {
+    return std::any_of(brain.events.begin(), brain.events.end(), [&](const Event& event) { return event.reason == reason; });
+  }
+  Json words(const char* reason, const char* message = "why") const { return {{"rank", 1}, {"reason", reason}, {"exitCode", 5}, {"message", message}}; }
+
+  FakeCluster cluster;
+  Operator brain{cluster};
+};
+
+TEST_F(Life, AnAppliedModelIsInspectedPlannedAndServes) {
+  start();
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1"));
+  EXPECT_TRUE(cluster.is_true("Planned"));
+  EXPECT_TRUE(cluster.is_true("Scheduled"));
+  EXPECT_TRUE(cluster.is_true("ModelLoaded"));
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_FALSE(cluster.is_true("Reconciling"));
+  EXPECT_FALSE(cluster.is_true("Stalled"));
+  const Json& status = cluster.model()["status"];
+  EXPECT_EQ(status["observedGeneration"], 1);
+  EXPECT_EQ(status["readyReplicas"], 1);
+  EXPECT_EQ(status["plan"]["tensor"], 2);
+  EXPECT_EQ(status["endpoint"], "http://m.ns.svc:8000");
+  EXPECT_EQ(status["selector"], "parallelmodel.dev/name=m,parallelmodel.dev/node-rank=0,parallelmodel.dev/role=worker");
+  EXPECT_EQ(status["groups"][0]["ranks"].size(), 2u);
+  EXPECT_GT(status["groups"][0]["ranks"][0]["predicted"]["weights"], 0);
+  EXPECT_TRUE(cluster.find("services", "m") && cluster.find("services", "m-ranks") && cluster.find("poddisruptionbudgets", "m"));
+  EXPECT_EQ(cluster.all("configmaps").size(), 1u);
+  EXPECT_TRUE(told("PlanChosen") && told("GroupStarted") && told("GroupReady"));
+}
+
+TEST_F(Life, AConvergedModelCausesNoRequest) {
+  start(2);
+  const int before = cluster.requests;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(brain.pass());
+    cluster.advance(std::chrono::hours(1));
+  }
+  EXPECT_EQ(cluster.requests, before);
+}
+
+TEST_F(Life, AKilledRankEndsTheIncarnationAndTheNextFollowsAtOnce) {
+  start();
+  cluster.end_worker("m-0-0-1", 5, words("RankLost", "rank 1 was killed by signal 9"));
+  EXPECT_TRUE(brain.pass());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+  EXPECT_FALSE(cluster.is_true("Ready"));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  const Json& failure = cluster.model()["status"]["lastFailure"];
+  EXPECT_EQ(failure["reason"], "RankLost");
+  EXPECT_EQ(failure["rank"], 1);
+  EXPECT_EQ(failure["exitCode"], 5);
+  EXPECT_EQ(failure["incarnation"], 1);
+  EXPECT_THAT(failure["message"], HasSubstr("signal 9"));
+  EXPECT_EQ(group(0)["restarts"], 1);
+  EXPECT_TRUE(told("GroupRestarted"));
+}
+
+TEST_F(Life, FurtherFailuresWaitTwiceAsLongEachTimeUntilTheBudgetIsSpent) {
+  start();
+  std::vector<int> waits;
+  for (int failure = 1; failure <= 7; ++failure) {
+    cluster.end_worker("m-0-0-" + std::to_string(failure), 5, words("RankLost"));
+    int seconds = 0;
+    const std::string next = "m-0-0-" + std::to_string(failure + 1);
+    for (; seconds < 400 && !cluster.find("pods", next); ++seconds) {
+      brain.pass();
+      if (!cluster.find("pods", next)) cluster.tick();
+      if (cluster.reason("Stalled") == "RestartBudgetExhausted") break;
+    }
+    waits.push_back(seconds);
+    brain.settle(400, 2);
+  }
+  EXPECT_EQ(cluster.reason("Stalled"), "RestartBudgetExhausted");
+  EXPECT_EQ(cluster.reason("Ready"), "RestartBudgetExhausted");
+  EXPECT_EQ(group(0)["restarts"], 6);
+  EXPECT_LE(waits[0], 1);
+  for (int i = 1; i < 6; ++i) EXPECT_NEAR(waits[i], std::min(300, 10 << (i - 1)), 2) << "failure " << i + 1;
+  EXPECT_TRUE(told("RestartBudgetExhausted"));
+  const int writes = cluster.writes;
+  EXPECT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.writes, writes) << "a group that is given up is left alone";
+
+  cluster.edit([](Json& model) { model["metadata"]["annotations"][annotation::restarted_at] = "now"; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready")) << "the annotation is the way out";
+}
+
+TEST_F(Life, WhileItBacksOffTheConditionSaysUntilWhen) {
+  start();
+  cluster.end_worker("m-0-0-1", 5, words("RankLost"));
+  ASSERT_TRUE(brain.settle(10));
+  cluster.end_worker("m-0-0-2", 137, words("OOMKilled"));
+  EXPECT_TRUE(brain.pass());
+  EXPECT_EQ(cluster.reason("Ready"), "BackingOff");
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Ready"), "/message"), HasSubstr("the next try is at 2026-01-01T00:00"));
+  ASSERT_TRUE(brain.requeue.has_value());
+  EXPECT_LE(*brain.requeue, std::chrono::seconds(11));
+  EXPECT_EQ(cluster.model()["status"]["lastFailure"]["reason"], "OOMKilled");
+}
+
+TEST_F(Life, FailuresOutsideTheWindowAreForgotten) {
+  start();
+  for (int failure = 1; failure <= 10; ++failure) {
+    cluster.end_worker("m-0-0-" + std::to_string(failure), 5, words("RankLost"));
+    ASSERT_TRUE(brain.settle());
+    EXPECT_TRUE(cluster.is_true("Ready"));
+    cluster.advance(std::chrono::hours(2));
+  }
+  EXPECT_EQ(group(0)["restarts"], 10);
+}
+
+TEST_F(Life, ADeletedPodAndAVanishedPodAreReplaced) {
+  start();
+  cluster.delete_pod("m-0-0-1");
+  EXPECT_TRUE(brain.pass());
+  EXPECT_EQ(cluster.reason("Ready"), "RankLost") << "until the old pod has ended";
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, AGroupThatDoesNotGetReadyInTimeIsMadeAgain) {
+  cluster.workers_ready = false;
+  start();
+  EXPECT_EQ(cluster.reason("Ready"), "Starting");
+  ASSERT_TRUE(brain.requeue.has_value());
+  cluster.advance(std::chrono::seconds(301));
+  cluster.workers_ready = true;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+  EXPECT_EQ(cluster.model()["status"]["lastFailure"]["reason"], "StartTimeout");
+}
+
+TEST_F(Life, TimeToPullTheImageDoesNotCount) {
+  cluster.workers_start = false;
+  start();
+  cluster.advance(std::chrono::hours(1));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1"));
+  EXPECT_EQ(cluster.reason("Scheduled"), "ImagePullFailed");
+  EXPECT_EQ(cluster.reason("Ready"), "ImagePullFailed");
+}
+
+TEST_F(Life, ReplicasFollowTheSpecUpAndDownWithoutTouchingOthers) {
+  start(1);
+  cluster.edit([](Json& model) { model["spec"]["replicas"] = 2; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1", "m-1-0-1"));
+  EXPECT_EQ(cluster.model()["status"]["readyReplicas"], 2);
+  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec")["minAvailable"], 1);
+  cluster.edit([](Json& model) { model["spec"]["replicas"] = 1; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1"));
+  EXPECT_EQ(cluster.model()["status"]["groups"].size(), 1u);
+  cluster.edit([](Json& model) { model["spec"]["replicas"] = 0; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), IsEmpty());
+  EXPECT_EQ(cluster.reason("Ready"), "ScaledToZero");
+  EXPECT_FALSE(cluster.is_true("Stalled") || cluster.is_true("Reconciling"));
+}
+
+TEST_F(Life, AnEditOfThePodsReplacesOneGroupAfterTheOther) {
+  start(3);
+  cluster.edit([](Json& model) { model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}}); });
+  int least = 3;
+  for (int second = 0; second < 60; ++second) {
+    brain.pass();
+    cluster.tick();
+    int ready = 0;
+    for (const Json& pod : cluster.all("pods")) ready += k8s::condition_is_true(at(pod, "/status/conditions"), "Ready") && !k8s::being_deleted(pod) ? 1 : 0;
+    least = std::min(least, ready);
+  }
+  EXPECT_EQ(least, 2);
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2", "m-1-0-2", "m-2-0-2"));
+  EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 3);
+  EXPECT_EQ(group(0)["restarts"], 0) << "an update is no failure";
+  EXPECT_EQ(cluster.all("configmaps").size(), 1u);
+}
+
+TEST_F(Life, ARolloutStopsAtTheFirstNewGroupThatSpendsItsBudget) {
+  start(3);
+  cluster.broken_image = "broken";
+  cluster.edit([](Json& model) {
+    model["spec"]["worker"]["image"] = "broken";
+    model["spec"]["failure"]["maxRestarts"] = 0;
+  });
+  ASSERT_TRUE(brain.settle(20));
+  cluster.end_worker("m-0-0-2", 2, "usage: no such flag");
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Stalled"), "RolloutBlocked");
+  EXPECT_EQ(cluster.model()["status"]["readyReplicas"], 2);
+  EXPECT_THAT(cluster.model()["status"]["lastFailure"]["message"], HasSubstr("usage"));
+}
+
+TEST_F(Life, ChangesThatDoNotReachPodsReplaceNothing) {
+  start(2);
+  cluster.edit([](Json& model) {
+    model["spec"]["failure"]["maxRestarts"] = 3;
+    model["spec"]["update"]["maxUnavailable"] = 2;
+    model["spec"]["service"] = {{"port", 80}, {"type", "NodePort"}};
+  });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1", "m-1-0-1"));
+  EXPECT_EQ(cluster.find("services", "m")->at("spec")["ports"][0]["port"], 80);
+  EXPECT_EQ(cluster.model()["status"]["observedGeneration"], 2);
+}
+
+TEST_F(Life, ANewPlanForKnownFactsNeedsNoSecondInspection) {
+  start();
+  cluster.log.clear();
+  cluster.edit([](Json& model) { model["spec"]["devices"]["count"] = 4; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.model()["status"]["plan"]["tensor"], 4);
+  for (const std::string& line : cluster.log) EXPECT_THAT(line, testing::Not(HasSubstr("inspect")));
+  EXPECT_EQ(cluster.all("configmaps").size(), 1u) << "the old plan goes with its pods";
+}
+
+TEST_F(Life, AModelThatDoesNotFitGetsNumbersAndNoPod) {
+  auto model = model_named("m");
+  model["spec"]["resources"]["memory"] = "64Mi";
+  cluster.apply(model);
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Planned"), "DoesNotFit");
+  EXPECT_EQ(cluster.reason("Ready"), "DoesNotFit");
+  EXPECT_TRUE(cluster.is_true("Stalled"));
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), HasSubstr("32.0 MiB per device"));
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-inspect-1")) << "the home of the facts";
+  EXPECT_EQ(cluster.find("services", "m"), nullptr);
+  cluster.edit([](Json& model) { model["spec"]["resources"]["memory"] = "4Gi"; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, AnEditThatDoesNotFitLeavesTheLastGoodPlanServing) {
+  start();
+  cluster.edit([](Json& model) { model["spec"]["resources"]["memory"] = "64Mi"; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Planned"), "DoesNotFit");
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1"));
+  cluster.end_worker("m-0-0-1", 5, words("RankLost"));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_FALSE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, AnUnreadableCheckpointIsNamedAndTriedAgainLater) {
+  cluster.inspect_failure = Json{{"reason", "ModelUnreadable"}, {"message", "model.safetensors: tensor h.0.attn ends after the file"}};
+  start();
+  EXPECT_EQ(cluster.reason("Planned"), "ModelUnreadable");
+  EXPECT_TRUE(cluster.is_true("Stalled"));
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Ready"), "/message"), HasSubstr("h.0.attn"));
+  ASSERT_TRUE(brain.requeue.has_value());
+  cluster.inspect_failure.reset();
+  cluster.advance(std::chrono::minutes(6));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, HostileFactsAreRefusedWithoutHarm) {
+  for (const Json& words : {Json("[[[["), Json::array(), Json{{"model_type", 7}}, Json("\xF0\x9F\x98\x80 {"), Json(std::string(4096, '{')),
+                            Json{{"reason", std::string(3000, 'x')}, {"message", 5}}}) {
+    FakeCluster other;
+    other.facts = words;
+    Operator mind{other};
+    other.apply(model_named("m"));
+    ASSERT_TRUE(mind.settle());
+    EXPECT_EQ(other.reason("Planned"), "InspectFailed") << words.dump();
+  }
+}
+
+TEST_F(Life, AMissingClaimIsNamedAndWaitedFor) {
+  cluster.claim_exists = false;
+  start();
+  EXPECT_EQ(cluster.reason("Planned"), "ClaimNotFound");
+  EXPECT_FALSE(cluster.is_true("Stalled"));
+  cluster.claim_exists = true;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, TooFewDevicesAreCounted) {
+  cluster.devices = 1;
+  start();
+  EXPECT_TRUE(cluster.is_true("Planned")) << "missing nodes are no reason against a plan";
+  EXPECT_EQ(cluster.reason("Scheduled"), "InsufficientDevices");
+  EXPECT_EQ(cluster.reason("Ready"), "InsufficientDevices");
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Scheduled"), "/message"), HasSubstr("needs 2 nvidia.com/gpu on one node, free"));
+  cluster.devices = 2;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, AForeignServiceOfOurNameIsAConflictAndIsLeftAlone) {
+  cluster.put("services", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}, {"spec", {{"ports", Json::array()}}}});
+  const Json theirs = *cluster.find("services", "m");
+  start();
+  EXPECT_EQ(cluster.reason("Stalled"), "NameConflict");
+  EXPECT_EQ(cluster.reason("Ready"), "NameConflict");
+  EXPECT_EQ(*cluster.find("services", "m"), theirs);
+  EXPECT_EQ(cluster.find("pods", "m-0-0-1"), nullptr);
+  ASSERT_TRUE(brain.requeue.has_value());
+  cluster.send({.verb = k8s::Verb::Delete, .resource = k8s::Services, .ns = "ns", .name = "m", .body = {{"preconditions", {{"uid", k8s::uid_of(theirs)}}}}});
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, ANamesakeThatWasJustDeletedIsWaitedForAndNoConflict) {
+  start();
+  cluster.remove_model();
+  cluster.apply(model_named("m"));
+  cluster.collects = false;
+  EXPECT_FALSE(brain.settle(10)) << "tried again until the collector is done";
+  EXPECT_NE(cluster.reason("Stalled"), "NameConflict");
+  cluster.collects = true;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, DeletionDuringInspectionLeavesNothing) {
+  cluster.apply(model_named("m"));
+  EXPECT_TRUE(brain.pass());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-inspect-1"));
+  cluster.remove_model();
+  brain.settle();
+  EXPECT_THAT(cluster.pod_names(), IsEmpty());
+  EXPECT_TRUE(cluster.all("configmaps").empty());
+}
+
+TEST_F(Life, AModelThatIsBeingDeletedIsLeftToTheCollector) {
+  start();
+  cluster.edit([](Json& model) { model["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"; });
+  cluster.end_worker("m-0-0-1", 5, words("RankLost"));
+  const int before = cluster.requests;
+  EXPECT_TRUE(brain.pass());
+  EXPECT_EQ(cluster.requests, before);
+}
+
+TEST_F(Life, AQuotaIsReportedAndTriedAgain) {
+  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (request.verb != k8s::Verb::Create || request.name.rfind("m-0", 0) != 0) return std::nullopt;
+    return k8s::ApiError{k8s::Failure::Forbidden, 403, "Forbidden", "pods \"m-0-0-1\" is forbidden: exceeded quota: q", 0};
+  };
+  start();
+  EXPECT_EQ(cluster.reason("Scheduled"), "QuotaExceeded");
+  EXPECT_EQ(cluster.reason("Ready"), "QuotaExceeded");
+  ASSERT_TRUE(brain.requeue.has_value());
+  cluster.refuse = nullptr;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, AStatusThatTheServerRefusesIsWrittenAgainWithoutItsLongParts) {
+  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (request.subresource != "status" || request.body.dump().find("\"ranks\":[") == std::string::npos) return std::nullopt;
+    return k8s::ApiError{k8s::Failure::Invalid, 422, "Invalid", "status.groups[0].ranks: Too many", 0};
+  };
+  start();
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, ALostStatusIsAdoptedFromThePods) {
+  start();
+  cluster.end_worker("m-0-0-1", 5, words("RankLost"));
+  ASSERT_TRUE(brain.settle());
+  cluster.edit([](Json& model) { model.erase("status"); });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+  EXPECT_EQ(group(0)["incarnation"], 2);
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+}  // namespace
+}  // namespace pm::op::test
