@@ -157,6 +157,8 @@ int64_t bytes_of(const Entry& entry, const std::string& file) {
 
 Header parse_header(std::string_view json, int64_t file_size, const std::string& file) {
   if (json.empty() || json.front() != '{') refuse(file, "the header does not begin with '{'");
+  // nlohmann's parser takes a zero byte for the end of the text
+  if (json.find('\0') != std::string_view::npos) refuse(file, "the header has a zero byte");
   HeaderSax sax(file);
   nlohmann::json::sax_parse(json.begin(), json.end(), &sax);
   std::vector<Entry>& entries = sax.entries;

@@ -32,6 +32,8 @@ nlohmann::json read_json(const fs::path& path) {
   std::stringstream text;
   text << file.rdbuf();
   if (!file) refuse(path.string() + " cannot be read: " + std::strerror(errno));
+  const std::string content = text.str();
+  if (content.find('\0') != std::string::npos) refuse(path.string() + " has a zero byte, so it is not JSON");
   std::vector<std::set<std::string>> keys;
   auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
     if (depth > 64) refuse(path.string() + " is nested deeper than 64");
@@ -43,7 +45,7 @@ nlohmann::json read_json(const fs::path& path) {
     return true;
   };
   try {
-    nlohmann::json json = nlohmann::json::parse(text.str(), watch);
+    nlohmann::json json = nlohmann::json::parse(content, watch);
     if (!json.is_object()) refuse(path.string() + " is not a JSON object");
     return json;
   } catch (const nlohmann::json::exception& problem) {

@@ -62,13 +62,13 @@ void Binder::missing(const std::vector<std::string>& names, const Node& at) {
   problems_.push_back("no tensor " + all + " (" + at.where() + ")");
 }
 
-/// Other spellings of the same tensor have to hold the same bytes.
-void Binder::take_spellings(const std::vector<std::string>& names, const checkpoint::TensorInfo& taken, const Node& at) {
+/// Other spellings of the same tensor have to hold the same bytes, unless the first wins.
+void Binder::take_spellings(const std::vector<std::string>& names, const checkpoint::TensorInfo& taken, bool first_wins, const Node& at) {
   for (const std::string& name : names) {
     const checkpoint::TensorInfo* other = find(name);
     if (!other || other == &taken) continue;
     known_.insert(name);
-    if (!checkpoint_.equal(taken, *other)) {
+    if (!first_wins && !checkpoint_.equal(taken, *other)) {
       problems_.push_back("\"" + taken.name + "\" and \"" + other->name + "\" should be one tensor and differ (" + at.where() + ")");
     }
   }
@@ -106,7 +106,7 @@ std::optional<Param> Binder::bind(Ask ask, const std::vector<std::string>& names
   if (own) {
     param.tensor = find(*found);
     used_.insert(*found);
-    take_spellings(names, *param.tensor, at);
+    take_spellings(names, *param.tensor, ask.first_wins, at);
     check_type(*param.tensor, at);
     if (!check_shape(*param.tensor, ask, at)) return std::nullopt;
     const bool raised = ask.f32_if_f16 && param.tensor->dtype == DType::F16;

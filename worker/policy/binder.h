@@ -31,6 +31,7 @@ struct Ask {
   int64_t stored_rows = 0;               ///< of the fused tensor
   int64_t group = 1;
   bool f32_if_f16 = false;
+  bool first_wins = false;               ///< names are a list of whole biases: the first that is there counts, others are not loaded
 };
 
 /// A row of the policy that is present: names, and options when it is a map.
@@ -63,7 +64,7 @@ class Binder {
   const checkpoint::TensorInfo* find(const std::string& name) const;
   bool check_shape(const checkpoint::TensorInfo&, Ask&, const Node& at);
   void check_type(const checkpoint::TensorInfo&, const Node& at);
-  void take_spellings(const std::vector<std::string>& names, const checkpoint::TensorInfo& taken, const Node& at);
+  void take_spellings(const std::vector<std::string>& names, const checkpoint::TensorInfo& taken, bool first_wins, const Node& at);
   void share(Param&, const std::string& tie, const std::string& own, const Node& at);
   bool ignored(const std::string& name) const;
   void missing(const std::vector<std::string>& names, const Node& at);

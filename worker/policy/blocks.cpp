@@ -67,6 +67,7 @@ std::optional<Param> Builder::bias(const Row& row, const Node* block, const Cont
   std::vector<std::string> names;
   if (spelled && (spelled->is_list() || spelled->text.starts_with('='))) {
     names = binder_.names(*spelled, place, "");
+    ask.first_wins = true;
   } else {
     const Node* wanted = first_of({spelled, option(block, "bias"), outside ? nullptr : option(context.layer, "bias")});
     if (wanted ? !evaluate_bool(*wanted, place.scope) : !outside) return std::nullopt;

@@ -97,6 +97,8 @@ TEST(Header, TypesThatWeDoNotServeAreKeptApart) {
   EXPECT_EQ(header.tensors.size(), 1u);
 }
 
+TEST(Header, AZeroByteDoesNotEndIt) { EXPECT_THAT(refusal(std::string("{}\0garbage", 10), 0), HasSubstr("zero byte")); }
+
 TEST(Header, DeepNestingNeedsNoStack) { EXPECT_THAT(refusal(R"({"a":)" + std::string(1000000, '['), 0), HasSubstr("a list")); }
 
 }  // namespace
