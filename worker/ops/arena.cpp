@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -64,24 +65,24 @@ namespace {
 
 std::atomic<int64_t> live{0}, peak{0};
 
+/// Sizes are what malloc set aside. The context of a block is its address, so that oneDNN's raw (de)allocations pass through here too.
 struct Counting final : c10::Allocator {
-  struct Block { void* data; int64_t bytes; };
-  static void release(void* context) {
-    auto* block = static_cast<Block*>(context);
-    live.fetch_sub(block->bytes, std::memory_order_relaxed);
-    c10::free_cpu(block->data);
-    delete block;
+  static void release(void* data) {
+    if (data == nullptr) return;
+    live.fetch_sub(static_cast<int64_t>(malloc_usable_size(data)), std::memory_order_relaxed);
+    c10::free_cpu(data);
   }
   at::DataPtr allocate(size_t bytes) override {
     const auto device = at::Device(at::DeviceType::CPU);
     if (bytes == 0) return {nullptr, device};
-    auto block = std::make_unique<Block>(Block{c10::alloc_cpu(bytes), static_cast<int64_t>(bytes)});
-    const int64_t now = live.fetch_add(block->bytes, std::memory_order_relaxed) + block->bytes;
+    void* data = c10::alloc_cpu(bytes);
+    const auto size = static_cast<int64_t>(malloc_usable_size(data));
+    const int64_t now = live.fetch_add(size, std::memory_order_relaxed) + size;
     int64_t seen = peak.load(std::memory_order_relaxed);
     while (seen < now && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {}
-    void* data = block->data;
-    return {data, block.release(), &release, device};
+    return {data, data, &release, device};
   }
+  at::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 };
 
