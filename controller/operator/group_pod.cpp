@@ -14,6 +14,7 @@ Json arguments(const PodInputs& in, int group, int node_rank, int64_t incarnatio
   const Spec& spec = in.spec;
   Json args{"serve", "--plan", plan_file, "--model", model_folder(spec)};
   const auto add = [&](const char* name, const std::string& value) { args.push_back(name), args.push_back(value); };
+  add("--served-model-name", in.owner.key.name);
   if (spec.devices.kind == DeviceKind::GPU) add("--device", "cuda");
   add("--nodes", std::to_string(in.layout.nodes()));
   add("--node-rank", std::to_string(node_rank));
