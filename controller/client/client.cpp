@@ -127,7 +127,6 @@ Response Client::send(const Request& request) {
 std::optional<ApiError> Client::watch(const Request& request, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) {
   const EitherStop either(stop, abort_.get_token());
   const HttpRequest http = prepare(request);
-  const auto begin = clock_.now();
   WatchDecoder decoder;
   std::optional<ApiError> in_stream;
   HttpReply reply;
@@ -145,7 +144,7 @@ std::optional<ApiError> Client::watch(const Request& request, const std::functio
   } catch (const ConfigError& error) {
     reply.failure = error.what();
   }
-  metrics_.requested(http.method, reply.status, std::chrono::duration<double>(clock_.now() - begin).count());
+  metrics_.watched(reply.status);
   if (reply.status == 401) token_.expire();
   if (stop.stop_requested()) return {};
   return end_of_watch(reply, in_stream, decoder);

@@ -19,6 +19,8 @@ void ClientMetrics::requested(const std::string& method, int code, double second
   seconds_.Add({{"verb", method}, {"host", host_}}, buckets).Observe(seconds);
 }
 
+void ClientMetrics::watched(int code) { requests_.Add({{"code", label_of(code)}, {"method", "GET"}, {"host", host_}}).Increment(); }
+
 void ClientMetrics::retried(const std::string& method, int code) {
   retries_.Add({{"code", label_of(code)}, {"verb", method}, {"host", host_}}).Increment();
 }

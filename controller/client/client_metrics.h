@@ -15,6 +15,8 @@ class ClientMetrics {
   ClientMetrics(prometheus::Registry&, std::string host);
   /// One answered (code) or unanswered ("<error>") request.
   void requested(const std::string& method, int code, double seconds);
+  /// A watch ended. It lasts as long as it likes, so its duration says nothing.
+  void watched(int code);
   void retried(const std::string& method, int code);
 
  private:

@@ -2,9 +2,10 @@
 
 namespace pm::k8s {
 
-void QueueCore::add(const Key& key, Time now) {
-  if (!wanted_.emplace(key, now).second) return;
+bool QueueCore::add(const Key& key, Time now) {
+  if (!wanted_.emplace(key, now).second) return false;
   if (!running_.contains(key)) order_.push_back(key);
+  return true;
 }
 
 void QueueCore::add_at(const Key& key, Time due) {
@@ -17,13 +18,15 @@ void QueueCore::add_at(const Key& key, Time due) {
   due_.insert({due, key});
 }
 
-void QueueCore::advance(Time now) {
+int QueueCore::advance(Time now) {
+  int added = 0;
   while (!due_.empty() && due_.begin()->first <= now) {
     const Key key = due_.begin()->second;
     due_.erase(due_.begin());
     delayed_.erase(key);
-    add(key, now);
+    added += add(key, now);
   }
+  return added;
 }
 
 std::optional<QueueCore::Time> QueueCore::next_due() const {

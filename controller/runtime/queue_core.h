@@ -16,12 +16,12 @@ class QueueCore {
  public:
   using Time = Clock::Steady;
 
-  /// Wants the key now. While it runs, it is remembered and waits again after done().
-  void add(const Key&, Time now);
+  /// Wants the key now. While it runs, it is remembered and waits again after done(). False when it was wanted already.
+  bool add(const Key&, Time now);
   /// Wants the key at `due`, or earlier if an earlier addition is pending.
   void add_at(const Key&, Time due);
-  /// Moves what is due into the queue.
-  void advance(Time now);
+  /// Moves what is due into the queue; returns how many keys became wanted by it.
+  int advance(Time now);
   /// The earliest delayed addition.
   std::optional<Time> next_due() const;
 

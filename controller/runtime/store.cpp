@@ -7,6 +7,8 @@
 #include <shared_mutex>
 #include <stdexcept>
 
+#include "controller/core/log.h"
+
 namespace pm::k8s {
 namespace {
 
@@ -121,10 +123,22 @@ StoreWriter::StoreWriter(StoreOptions options) : state_(std::make_shared<detail:
   for (const auto& name : options_.label_indexes) state_->by_label[name];
 }
 
+/// A prune that stumbles over an odd object costs memory, not the process.
+void StoreWriter::prune(Json& object) const {
+  if (!options_.prune) return;
+  Json whole = object;
+  try {
+    options_.prune(object);
+  } catch (const std::exception& error) {
+    LOG(ERROR) << to_string(key_of(whole)) << " cannot be pruned and is stored whole: " << error.what();
+    object = std::move(whole);
+  }
+}
+
 void StoreWriter::begin_list() { list_.clear(); }
 
 void StoreWriter::list_item(Json object) {
-  if (options_.prune) options_.prune(object);
+  prune(object);
   Key key = key_of(object);
   list_[std::move(key)] = std::make_shared<const Json>(std::move(object));
 }
@@ -157,7 +171,7 @@ std::vector<Change> StoreWriter::finish_list(const std::string& version) {
 }
 
 Change StoreWriter::apply(Json object) {
-  if (options_.prune) options_.prune(object);
+  prune(object);
   const Key key = key_of(object);
   const auto after = std::make_shared<const Json>(std::move(object));
   std::unique_lock lock(state_->mutex);

@@ -69,6 +69,7 @@ class StoreWriter {
   void advance(const std::string& version);
 
  private:
+  void prune(Json& object) const;
   std::shared_ptr<detail::StoreState> state_;
   StoreOptions options_;
   std::map<Key, ObjectPtr> list_;

@@ -16,8 +16,7 @@ double seconds(std::chrono::steady_clock::duration duration) { return std::chron
 
 void WorkQueue::add(const Key& key) {
   std::lock_guard lock(mutex_);
-  core_.add(key, Steady::now());
-  metrics_.queue_adds.Increment();
+  if (core_.add(key, Steady::now())) metrics_.queue_adds.Increment();
   metrics_.queue_depth.Set(static_cast<double>(core_.waiting()));
   changed_.notify_one();
 }
@@ -46,11 +45,12 @@ std::optional<Key> WorkQueue::take(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     const auto now = Steady::now();
-    core_.advance(now);
+    metrics_.queue_adds.Increment(core_.advance(now));
     if (const auto taken = core_.take(now)) {
       metrics_.queue_depth.Set(static_cast<double>(core_.waiting()));
       metrics_.queue_wait_seconds.Observe(seconds(now - taken->since));
-      if (core_.waiting()) changed_.notify_one();
+      // This worker may have been the one that waited for the next delayed key: another must take over.
+      if (core_.waiting() || core_.next_due()) changed_.notify_one();
       return taken->key;
     }
     const auto due = core_.next_due();

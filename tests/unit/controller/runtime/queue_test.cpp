@@ -173,6 +173,32 @@ TEST_F(WorkQueueTest, AnEarlierDelayWakesAWorkerThatWaitsForALaterOne) {
   queue.add_after(key(2), 1ms);
 }
 
+TEST_F(WorkQueueTest, ADelayedKeyDoesNotWaitForAWorkerThatIsBusy) {
+  std::stop_source stop;
+  std::atomic<bool> release{false}, second{false};
+  std::vector<std::jthread> workers;
+  for (int w = 0; w < 2; ++w) {
+    workers.emplace_back([&] {
+      while (const auto taken = queue.take(stop.get_token())) {
+        if (*taken == key(2)) second = true;
+        while (*taken == key(1) && !release) std::this_thread::sleep_for(1ms);
+        queue.done(*taken);
+      }
+    });
+  }
+  queue.add_after(key(2), 20ms);   // one worker waits for it, and is then the one that may get the next
+  queue.add(key(1));
+  while (!second) std::this_thread::sleep_for(1ms);   // never ends when nobody else keeps the time
+  release = true;
+  stop.request_stop();
+}
+
+TEST_F(WorkQueueTest, RepeatedAdditionsCountOnce) {
+  queue.add(key(1));
+  queue.add(key(1));
+  EXPECT_EQ(metrics.queue_adds.Value(), 1);
+}
+
 TEST_F(WorkQueueTest, BackOffGrowsPerKey) {
   EXPECT_EQ(queue.add_backed_off(key(1)), 5ms);
   EXPECT_EQ(queue.add_backed_off(key(1)), 10ms);

@@ -109,6 +109,17 @@ TEST_F(StoreTest, PrunesBeforeItStores) {
   EXPECT_EQ((*slim)["metadata"]["annotations"].size(), 1u);
 }
 
+TEST(StorePrune, APruneThatThrowsLeavesTheObjectWhole) {
+  StoreWriter writer({.prune = [](Json& object) {
+    object.erase("spec");
+    throw std::runtime_error("odd object");
+  }});
+  Json odd = object("a", "1");
+  odd["spec"] = 1;
+  writer.apply(odd);
+  EXPECT_EQ(*writer.reader().get({"n", "a"}), odd);
+}
+
 TEST_F(StoreTest, ReadersSeeWholeListsOnly) {
   // Each list holds 50 objects of one version; a reader must never see two versions at once, nor a different number.
   const auto whole = [](const std::string& version) {
