@@ -84,7 +84,6 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
   server::ApiServer server(api, scheduler, tokenizer ? &*tokenizer : nullptr, setup.plan);
   server.start();
   status.state = static_cast<uint32_t>(comm::RankState::Ready);
-  LOG(INFO) << "serving " << api.model << " on port " << server.bound_port() << " over " << setup.plan.tensor << " ranks";
   if (!wait_for_signal(scheduler)) {
     server.stop();
     throw Error(ErrorKind::RankLost, "CommunicatorAborted", scheduler.failure());

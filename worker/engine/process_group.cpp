@@ -1,6 +1,10 @@
 // See group.h: ranks as processes around a shared-memory segment.
 #include <ATen/Parallel.h>
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
 #include <thread>
 
 #include "worker/base/error.h"
@@ -13,6 +17,22 @@ namespace pm::engine {
 
 namespace {
 
+/// Resident bytes of this process, from the kernel; 0 where it does not say.
+int64_t resident_bytes() {
+  std::string key;
+  int64_t kibibytes = 0;
+  for (std::ifstream in("/proc/self/status"); in >> key; in.ignore(256, '\n')) {
+    if (key == "VmRSS:" && in >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+/// Bytes of the group's shared segment that exist, as one rank's part of them.
+int64_t segment_share(const ProcessRank& process) {
+  struct stat info {};
+  return stat(("/dev/shm/" + process.segment).c_str(), &info) == 0 ? info.st_blocks * 512 / process.size : 0;
+}
+
 /// Loads a rank's share and shows its progress and bytes on the status board.
 std::unique_ptr<Rank> load(const GroupModel& group, const ProcessRank& process, comm::RankStatus& status) {
   const auto started = std::chrono::steady_clock::now();
@@ -23,6 +43,8 @@ std::unique_ptr<Rank> load(const GroupModel& group, const ProcessRank& process, 
                                                                 communicator, [&](int64_t bytes) { status.load_bytes = bytes; }}));
   status.measured[0] = rank->executor().weight_bytes();
   status.measured[1] = rank->executor().kv_bytes();
+  status.measured[3] = segment_share(process);
+  status.measured[4] = std::max<int64_t>(0, resident_bytes() - status.measured[0]);   // KV pages are not touched yet
   const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   status.load_seconds_milli = static_cast<int64_t>(seconds * 1000);
   LOG(INFO) << "rank " << process.rank << " holds " << status.measured[0] << " bytes of weights and " << status.measured[1]
