@@ -1,9 +1,11 @@
 """One cluster for all end-to-end tests: one node, four fake GPUs, an audit log, both images, the chart with the rights it ships with.
 
-PM_CLUSTER=NAME keeps a cluster between runs; PM_BUILD names the folder of the binaries (default build/release).
+PM_CLUSTER=NAME keeps a cluster between runs; PM_BUILD names the folder of the binaries (default build/release),
+PM_CHECKPOINT another GPT-2 folder than the example.
 """
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -19,7 +21,7 @@ from world import MODELS, SYSTEM, Oracle, World         # noqa: E402
 
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"     # a proxy of the machine has no way into the cluster
 BUILD = Path(os.environ.get("PM_BUILD", ROOT / "build" / "release"))
-CHECKPOINT = ROOT / "examples" / "tiny-stories"
+CHECKPOINT = Path(os.environ.get("PM_CHECKPOINT", ROOT / "examples" / "tiny-stories"))
 CHART = ROOT / "helm" / "parallelmodel"
 
 
@@ -42,6 +44,8 @@ def models(tmp_path_factory) -> Path:
         parent.chmod(0o755)                                              # the worker's user 65532 has to read it
     for name in ("stories", "truncated", "misshapen"):
         shutil.copytree(CHECKPOINT, folder / name)
+        for file in (folder / name).iterdir():
+            file.chmod(0o644)
     weights = folder / "truncated" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4096])
     rewrite_header(folder / "misshapen" / "model.safetensors", lambda header: header["transformer.h.0.ln_1.bias"].update(shape=[1]))
@@ -103,7 +107,7 @@ def stories(world: World) -> str:
 @pytest.fixture
 def name(world: World, request):
     """A name of the test's own; what was made under it is deleted afterwards."""
-    words = request.node.name.removeprefix("test_").split("[")[0].replace("_", "-")[:36].strip("-")
+    words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:36].strip("-")
     yield words
     world.delete(words)
 

@@ -73,10 +73,10 @@ def test_a_foreign_service_of_the_same_name_is_left_alone(world, name):
 
 
 def test_too_few_devices_are_counted_and_the_service_next_door_goes_on(world, name, stories, oracle):
-    world.apply(name, count=8, devices={"resource": "nvidia.com/gpu"})
+    world.apply(name, count=6, devices={"resource": "nvidia.com/gpu", "memory": "1Gi"})
     scheduled = world.wait_condition(name, "Scheduled", "False", "InsufficientDevices")
-    assert "needs 8" in scheduled["message"] and "free 4" in scheduled["message"], scheduled
+    assert "needs 6" in scheduled["message"] and "free 4" in scheduled["message"], scheduled
     assert world.condition(name, "Planned")["status"] == "True"
     assert world.complete(stories, "The little dog") == oracle.greedy("The little dog")
-    world.apply(name, count=2, devices={"resource": "nvidia.com/gpu"})
+    world.apply(name, count=2, devices={"resource": "nvidia.com/gpu", "memory": "1Gi"})
     world.wait_ready(name)
