@@ -107,7 +107,7 @@ def _model(case, dtype="float32"):
     import torch
     import transformers
     transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)    # models this small only lose by more, above all beside other work
     model = getattr(transformers, case.model_class).from_pretrained(checkpoint(case), dtype=getattr(torch, dtype), attn_implementation="eager")
     return model.eval()
 
