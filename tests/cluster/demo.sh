@@ -104,7 +104,10 @@ wait_until_ready() { # a line for each change of what the ParallelModel waits fo
 
 mkdir -p "$cache/demo"
 declare -A digests
-for what in worker controller; do digests[$what]=$(digest "$build/$what.tar"); done
+for what in worker controller; do
+  [ -e "$build/$what.tar" ] || { echo "no $build/$what.tar: run \`make image\` first (\`make demo\` does)" >&2; exit 1; }
+  digests[$what]=$(digest "$build/$what.tar")
+done
 
 say "1. A real Kubernetes in namespaces of its own"
 start_cluster
@@ -112,10 +115,8 @@ say "2. The operator"
 install_chart
 say "3. The model: $manifest"
 provide_model
+if [ -n "$worker_changed" ]; then inside kubectl delete pm $model -n $models --ignore-not-found; fi     # its image has the same name as before
 show kubectl apply -n $models -f $manifest
-if [ -n "$worker_changed" ]; then
-  inside kubectl annotate pm $model -n $models --overwrite parallelmodel.dev/restarted-at="${digests[worker]}"
-fi
 wait_until_ready
 show kubectl get pm -n $models -o wide
 
@@ -124,8 +125,8 @@ say "4. The plan: who holds what"
 inside curl -fsS $url/plan | python3 tests/cluster/draw_plan.py
 
 say "5. A question over HTTP, through the Service"
-printf '$ curl %s/v1/completions -d %s\n' $url "'{\"prompt\": \"$question\", \"max_tokens\": 60, \"temperature\": 0}'"
-answer=$(inside curl -fsS -H 'Content-Type: application/json' -d "{\"prompt\": \"$question\", \"max_tokens\": 60, \"temperature\": 0}" $url/v1/completions)
+printf '$ curl %s/v1/completions -d %s\n' $url "'{\"prompt\": \"$question\", \"max_tokens\": 160, \"temperature\": 0}'"
+answer=$(inside curl -fsS -H 'Content-Type: application/json' -d "{\"prompt\": \"$question\", \"max_tokens\": 160, \"temperature\": 0}" $url/v1/completions)
 python3 -c 'import json, sys, textwrap; print(textwrap.fill(sys.argv[2] + json.loads(sys.argv[1])["choices"][0]["text"], 110, initial_indent="  ", subsequent_indent="  "))' "$answer" "$question"
 
 say "6. Bytes of each rank, predicted and measured"
