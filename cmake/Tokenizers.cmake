@@ -1,4 +1,4 @@
-# The tokenizers and minijinja crates behind a C ABI, as one static library (worker/tokenizer/ffi).
+# The tokenizers crate behind a C ABI, as one static library (worker/tokenizer/ffi).
 find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)
 set(_crate ${CMAKE_SOURCE_DIR}/worker/tokenizer/ffi)
 set(_target ${PM_CACHE}/cargo)

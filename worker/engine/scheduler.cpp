@@ -51,6 +51,7 @@ void Scheduler::submit(Request request, std::function<void(const Event&)> on_eve
   auto sequence = std::make_unique<Sequence>();
   sequence->request = std::move(request);
   sequence->on_event = std::move(on_event);
+  sequence->submitted = std::chrono::steady_clock::now();
   {
     std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure_);
@@ -117,6 +118,7 @@ void Scheduler::admit() {
     Sequence& next = *waiting_.front();
     const auto need = static_cast<size_t>(blocks_for(static_cast<int64_t>(next.request.prompt.size()) + next.request.max_new_tokens));
     if (need > free_blocks_.size()) return;
+    next.admitted = std::chrono::steady_clock::now();
     next.slot = free_slots_.back();
     free_slots_.pop_back();
     next.blocks.assign(free_blocks_.rbegin(), free_blocks_.rbegin() + static_cast<std::ptrdiff_t>(need));
@@ -204,6 +206,7 @@ void Scheduler::deliver(const std::vector<Sequence*>& scheduled, const StepMessa
       ++statistics_.generation_tokens;
       ++sequence.generated;
       Event event{token, Finish::None, {}};
+      if (sequence.generated == 1) event.queued_seconds = std::chrono::duration<double>(sequence.admitted - sequence.submitted).count();
       const bool stop = !request.ignore_eos && std::find(request.eos.begin(), request.eos.end(), token) != request.eos.end();
       if (stop) event.finish = Finish::Stop;
       else if (sequence.generated == request.max_new_tokens) event.finish = Finish::Length;

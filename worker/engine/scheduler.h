@@ -51,6 +51,7 @@ class Scheduler final : public Engine {
     std::vector<int32_t> blocks;           ///< reserved at admission for prompt and answer together
     int64_t told_blocks = 0, context = 0, generated = 0;
     bool cancelled = false;
+    std::chrono::steady_clock::time_point submitted, admitted;
   };
   using Open = std::vector<std::unique_ptr<Sequence>>;
 
