@@ -98,8 +98,8 @@ class Governor {
 
   void note_nodes(Group& group) {
     if (group.now.empty()) return;
-    group.record.nodes.assign(static_cast<size_t>(group.nodes), "");
-    for (const PodState* pod : group.now) {
+    group.record.nodes.resize(static_cast<size_t>(group.nodes));
+    for (const PodState* pod : group.now) {   // a pod that vanished leaves the name of its node
       if (pod->node_rank < group.nodes) group.record.nodes[static_cast<size_t>(pod->node_rank)] = pod->node;
     }
   }

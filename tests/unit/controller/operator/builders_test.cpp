@@ -1,0 +1,227 @@
+// Children compared with what they should be, field by field; groups over two nodes included.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "controller/operator/desired.h"
+#include "controller/operator/hash.h"
+#include "controller/operator/text.h"
+#include "fake_cluster.h"
+#include "planner/facts.h"
+
+namespace pm::op::test {
+namespace {
+
+using testing::Contains;
+using testing::Not;
+
+Json owned_model(int devices = 2, int replicas = 1) {
+  Json model = model_named("m", devices, replicas);
+  model["metadata"]["uid"] = "uid-1";
+  model["metadata"]["generation"] = 3;
+  return model;
+}
+
+/// Everything that a builder needs, for `ranks` CPU ranks over `nodes` nodes.
+struct Made {
+  explicit Made(const Json& model, int nodes = 1) : spec(spec_of(model)), owner(owner_of(model)), nodes(nodes) {
+    const Facts facts = facts_from_json(small_facts());
+    Hardware hardware{.kind = spec.devices.kind, .devices = spec.devices.count, .device_memory = int64_t{2} << 30};
+    const Decision decision = decide(facts, hardware, {.max_sequence_length = 256, .max_concurrency = 4});
+    if (!decision.plan) throw std::logic_error(decision.refusal->message);
+    stored = stored_plan(plan_config_map(owner, spec, facts, *decision.plan, "parallelmodel-worker:1"));
+    layout = layout_of(spec, stored.plan, nodes);
+  }
+  Spec spec;
+  Owner owner;
+  int nodes;
+  StoredPlan stored;
+  Layout layout;
+  Settings worker = settings();
+  PodInputs inputs() const { return {owner, spec, stored, layout, worker}; }
+  Json pod(int group = 0, int node = 0, int64_t incarnation = 1) const { return group_pod(inputs(), group, node, incarnation, "hash"); }
+};
+
+TEST(Builders, AGroupPodIsExactlyThis) {
+  const Made made(owned_model());
+  Json wanted = Json::parse(R"({
+    "apiVersion": "v1", "kind": "Pod",
+    "metadata": {
+      "name": "m-1-0-7", "namespace": "ns",
+      "annotations": {"parallelmodel.dev/nodes": "1"},
+      "labels": {"app.kubernetes.io/component": "worker", "app.kubernetes.io/instance": "m", "app.kubernetes.io/managed-by": "parallelmodel-controller",
+                 "app.kubernetes.io/name": "parallelmodel", "parallelmodel.dev/group": "1", "parallelmodel.dev/incarnation": "7", "parallelmodel.dev/name": "m",
+                 "parallelmodel.dev/node-rank": "0", "parallelmodel.dev/pod-hash": "hash", "parallelmodel.dev/role": "worker"},
+      "ownerReferences": [{"apiVersion": "parallelmodel.dev/v1alpha1", "kind": "ParallelModel", "name": "m", "uid": "uid-1", "controller": true, "blockOwnerDeletion": true}]},
+    "spec": {
+      "restartPolicy": "Never", "automountServiceAccountToken": false, "enableServiceLinks": false, "terminationGracePeriodSeconds": 75,
+      "hostname": "m-1-0-7", "subdomain": "m-ranks",
+      "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+      "containers": [{
+        "name": "worker", "image": "parallelmodel-worker:1", "terminationMessagePolicy": "FallbackToLogsOnError",
+        "args": ["serve", "--plan", "/etc/parallelmodel/plan.json", "--model", "/model/gpt2", "--served-model-name", "m", "--nodes", "1", "--node-rank", "0",
+                 "--rendezvous", "m-1-0-7.m-ranks.ns.svc:29500", "--incarnation", "7", "--port", "8000", "--ops-port", "8001",
+                 "--max-sequence-length", "256", "--max-concurrency", "4", "--max-queue", "16", "--hang-timeout", "60", "--drain-seconds", "60"],
+        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+        "ports": [{"name": "ops", "containerPort": 8001}, {"name": "http", "containerPort": 8000}],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": "ops"}, "periodSeconds": 1, "failureThreshold": 2, "timeoutSeconds": 1},
+        "livenessProbe": {"httpGet": {"path": "/live", "port": "ops"}, "periodSeconds": 10, "failureThreshold": 3, "timeoutSeconds": 5},
+        "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "2", "nvidia.com/gpu": "2"}},
+        "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "model", "mountPath": "/model", "readOnly": true}, {"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"},
+                         {"name": "plan", "mountPath": "/etc/parallelmodel", "readOnly": true}]}],
+      "volumes": [{"name": "model", "persistentVolumeClaim": {"claimName": "models", "readOnly": true}}, {"name": "tmp", "emptyDir": {}},
+                  {"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "plan", "configMap": {}}]}})");
+  const std::string shm = std::to_string(made.layout.shm >> 20) + "Mi", memory = std::to_string(4096 + (made.layout.shm >> 20)) + "Mi";
+  wanted["metadata"]["annotations"]["parallelmodel.dev/plan"] = made.stored.name;
+  wanted["spec"]["volumes"][2]["emptyDir"]["sizeLimit"] = shm;
+  wanted["spec"]["volumes"][3]["configMap"]["name"] = made.stored.name;
+  for (const char* kind : {"requests", "limits"}) wanted["spec"]["containers"][0]["resources"][kind]["memory"] = memory;
+  EXPECT_EQ(made.pod(1, 0, 7), wanted) << Json::diff(wanted, made.pod(1, 0, 7)).dump(1);
+  EXPECT_GE(made.layout.shm, made.stored.plan.shm_bytes);
+}
+
+TEST(Builders, AGroupOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
+  auto model = owned_model(3);
+  model["spec"]["resources"] = Json::object();
+  const Made made(model, 2);
+  EXPECT_THAT(made.layout.ranks, testing::ElementsAre(2, 1)) << "the last node may hold fewer";
+  EXPECT_EQ(made.layout.node_of(1), 0);
+  EXPECT_EQ(made.layout.node_of(2), 1);
+  const Json first = made.pod(0, 0, 4), second = made.pod(0, 1, 4);
+  EXPECT_EQ(first["metadata"]["name"], "m-0-0-4");
+  EXPECT_EQ(second["metadata"]["name"], "m-0-1-4");
+  const auto arguments = [](const Json& pod) { return pod["spec"]["containers"][0]["args"].get<std::vector<std::string>>(); };
+  const auto value = [&](const Json& pod, const std::string& name) {
+    const auto all = arguments(pod);
+    return *(std::find(all.begin(), all.end(), name) + 1);
+  };
+  for (const Json& pod : {first, second}) {
+    EXPECT_EQ(value(pod, "--nodes"), "2");
+    EXPECT_EQ(value(pod, "--rendezvous"), "m-0-0-4.m-ranks.ns.svc:29500") << "the hostname of node-rank 0 under the headless Service";
+    EXPECT_EQ(pod["spec"]["subdomain"], "m-ranks");
+    EXPECT_EQ(pod["spec"]["hostname"], pod["metadata"]["name"]);
+    EXPECT_EQ(annotation_of(pod, annotation::nodes), "2");
+    EXPECT_EQ(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1") << "half a core for each of the two ranks of the fuller pod";
+  }
+  EXPECT_EQ(value(first, "--node-rank"), "0");
+  EXPECT_EQ(value(second, "--node-rank"), "1");
+  EXPECT_EQ(first["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "2");
+  EXPECT_EQ(second["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "1");
+  EXPECT_EQ(first["spec"]["containers"][0]["ports"].size(), 2u);
+  EXPECT_EQ(second["spec"]["containers"][0]["ports"].size(), 1u) << "only node-rank 0 serves HTTP";
+  EXPECT_EQ(disruption_budget(made.owner, spec_of(owned_model(3, 2)), 2)["spec"]["minAvailable"], 3);
+}
+
+TEST(Builders, TheInspectPodTakesNoDevice) {
+  const Made made(owned_model());
+  const Json pod = inspect_pod(made.owner, made.spec, made.worker);
+  const Json& container = pod["spec"]["containers"][0];
+  EXPECT_EQ(pod["metadata"]["name"], "m-inspect-3");
+  EXPECT_EQ(container["args"], Json({"inspect", "--model", "/model/gpt2", "--termination-message", "/dev/termination-log"}));
+  EXPECT_FALSE(container["resources"]["limits"].contains("nvidia.com/gpu"));
+  EXPECT_THAT(container["env"].get<std::vector<Json>>(), Contains(Json{{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}}));
+  EXPECT_EQ(pod["spec"]["securityContext"]["runAsNonRoot"], true);
+  EXPECT_FALSE(pod["metadata"]["labels"].contains(label::group)) << "Services and budgets must not count it";
+}
+
+TEST(Builders, WhatPeopleAddReachesBothKindsOfPods) {
+  auto model = owned_model();
+  model["metadata"]["annotations"][annotation::restarted_at] = "today";
+  model["spec"]["scheduling"] = {{"nodeSelector", {{"a", "b"}}}, {"tolerations", {{{"key", "k"}, {"operator", "Exists"}}}}, {"schedulerName", "s"},
+                                 {"priorityClassName", "p"}, {"runtimeClassName", "r"}};
+  model["spec"]["worker"] = {{"image", "mine"}, {"imagePullPolicy", "Never"}, {"imagePullSecrets", {{{"name", "x"}}}}, {"serviceAccountName", "sa"},
+                             {"labels", {{"team", "t"}, {"parallelmodel.dev/role", "evil"}}}, {"annotations", {{"n", "v"}}},
+                             {"env", {{{"name", "A"}, {"value", "1"}}, {{"name", "B"}, {"secretKeyRef", {{"name", "s"}, {"key", "k"}}}}}},
+                             {"extraResources", {{"rdma/hca", 1}}}, {"extraArgs", {"--verbose"}}};
+  const Made made(model);
+  for (const Json& pod : {made.pod(), inspect_pod(made.owner, made.spec, made.worker)}) {
+    const Json& spec = pod["spec"];
+    EXPECT_EQ(spec["nodeSelector"], Json({{"a", "b"}}));
+    EXPECT_EQ(spec["tolerations"][0]["key"], "k");
+    EXPECT_EQ(spec["schedulerName"], "s");
+    EXPECT_EQ(spec["priorityClassName"], "p");
+    EXPECT_EQ(spec["runtimeClassName"], "r");
+    EXPECT_EQ(spec["serviceAccountName"], "sa");
+    EXPECT_EQ(spec["automountServiceAccountToken"], false);
+    EXPECT_EQ(spec["containers"][0]["image"], "mine");
+    EXPECT_EQ(spec["containers"][0]["imagePullPolicy"], "Never");
+    EXPECT_EQ(spec["imagePullSecrets"][0]["name"], "x");
+    EXPECT_EQ(spec["containers"][0]["env"][2]["valueFrom"]["secretKeyRef"]["key"], "k");
+    EXPECT_EQ(pod["metadata"]["labels"]["team"], "t");
+    EXPECT_NE(pod["metadata"]["labels"]["parallelmodel.dev/role"], "evil");
+    EXPECT_EQ(pod["metadata"]["annotations"]["n"], "v");
+    EXPECT_EQ(annotation_of(pod, annotation::restarted_at), "today");
+  }
+  EXPECT_EQ(made.pod()["spec"]["containers"][0]["args"].back(), "--verbose");
+  EXPECT_EQ(made.pod()["spec"]["containers"][0]["resources"]["limits"]["rdma/hca"], 1);
+}
+
+TEST(Builders, OnlyWhatPodsAreMadeOfMovesTheirHash) {
+  const auto hash = [](const std::function<void(Json&)>& change) {
+    Json model = owned_model();
+    change(model);
+    const Made made(model);
+    return pod_hash_of(made.inputs());
+  };
+  const std::string usual = hash([](Json&) {});
+  EXPECT_EQ(usual.size(), 10u);
+  const std::vector<std::function<void(Json&)>> silent{
+      [](Json& m) { m["spec"]["replicas"] = 5; },
+      [](Json& m) { m["spec"]["update"]["maxUnavailable"] = 3; },
+      [](Json& m) { m["spec"]["failure"] = {{"maxRestarts", 1}, {"windowSeconds", 5}, {"backoffBaseSeconds", 1}, {"backoffMaxSeconds", 2}, {"startSeconds", 9}}; },
+      [](Json& m) { m["spec"]["service"] = {{"port", 80}, {"type", "NodePort"}}; },
+      [](Json& m) { m["metadata"]["generation"] = 99; },
+      [](Json& m) { m["metadata"]["uid"] = "other"; }};
+  for (const auto& change : silent) EXPECT_EQ(hash(change), usual);
+  const std::vector<std::function<void(Json&)>> loud{
+      [](Json& m) { m["spec"]["worker"]["image"] = "b"; },
+      [](Json& m) { m["spec"]["failure"]["hangTimeoutSeconds"] = 5; },
+      [](Json& m) { m["spec"]["update"]["drainSeconds"] = 5; },
+      [](Json& m) { m["spec"]["resources"]["memory"] = "5Gi"; },
+      [](Json& m) { m["spec"]["devices"]["count"] = 4; },
+      [](Json& m) { m["spec"]["serving"]["maxQueue"] = 5; },
+      [](Json& m) { m["spec"]["shmSize"] = "1Gi"; },
+      [](Json& m) { m["metadata"]["annotations"][annotation::restarted_at] = "x"; }};
+  for (const auto& change : loud) EXPECT_NE(hash(change), usual);
+}
+
+TEST(Builders, AConfigMapGivesFactsAndPlanBack) {
+  const Made made(owned_model());
+  const Facts facts = facts_from_json(small_facts());
+  const Json map = plan_config_map(made.owner, made.spec, facts, made.stored.plan, "image:1");
+  EXPECT_EQ(map["immutable"], true);
+  EXPECT_EQ(map["metadata"]["name"], "m-plan-" + made.stored.hash);
+  EXPECT_EQ(stored_facts(map), facts);
+  EXPECT_EQ(to_json(stored_plan(map).plan), to_json(made.stored.plan));
+  EXPECT_EQ(stored_plan(map).image, "image:1");
+  Json broken = map;
+  broken["data"]["plan.json"] = "{";
+  EXPECT_THROW((void)stored_plan(broken), std::invalid_argument);
+}
+
+TEST(Builders, MemoryIsWhatThePlanNeedsWhenNobodySays) {
+  auto model = owned_model(2);
+  model["spec"].erase("resources");
+  const Made made(model);
+  int64_t predicted = 0;
+  for (const RankPlan& rank : made.stored.plan.ranks) predicted += rank.predicted.total();
+  EXPECT_GE(made.layout.memory, predicted + made.layout.shm);
+  EXPECT_LE(made.layout.memory, predicted + made.layout.shm + (int64_t{600} << 20));
+  EXPECT_FALSE(made.layout.cpu_limit_milli);
+}
+
+TEST(Builders, ServicesAndBudgetSelectWorkersOnly) {
+  const Made made(owned_model(2, 3));
+  const Json http = http_service(made.owner, made.spec), ranks = ranks_service(made.owner), budget = disruption_budget(made.owner, made.spec, 1);
+  EXPECT_EQ(http["spec"]["selector"], Json({{"parallelmodel.dev/name", "m"}, {"parallelmodel.dev/role", "worker"}, {"parallelmodel.dev/node-rank", "0"}}));
+  EXPECT_EQ(http["spec"]["ports"], Json::array({{{"name", "http"}, {"port", 8000}, {"targetPort", "http"}}}));
+  EXPECT_EQ(ranks["metadata"]["name"], "m-ranks");
+  EXPECT_EQ(ranks["spec"]["clusterIP"], "None");
+  EXPECT_EQ(ranks["spec"]["publishNotReadyAddresses"], true);
+  EXPECT_EQ(budget["spec"]["minAvailable"], 2);
+  EXPECT_EQ(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+  EXPECT_EQ(budget["spec"]["selector"]["matchLabels"]["parallelmodel.dev/role"], "worker");
+}
+
+}  // namespace
+}  // namespace pm::op::test

@@ -1,0 +1,158 @@
+// The small pure parts: texts, hashes, patches, specs, hardware, progress.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "controller/operator/hardware.h"
+#include "controller/operator/hash.h"
+#include "controller/operator/json_patch.h"
+#include "controller/operator/progress.h"
+#include "controller/operator/text.h"
+#include "fake_cluster.h"
+
+namespace pm::op::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Text, IsCutBetweenCharactersAndCleanedOfControls) {
+  EXPECT_EQ(clip("short", 10), "short");
+  EXPECT_EQ(clip("a\nb\tc\x7F", 10), "a b c");
+  EXPECT_EQ(clip("abcdefghij", 8), "abcde...");
+  EXPECT_EQ(clip("aaaa\xC3\xA4\xC3\xA4\xC3\xA4", 9), "aaaa\xC3\xA4...");
+  EXPECT_EQ(clip("aaaaa\xC3\xA4\xC3\xA4", 9), "aaaaa\xC3\xA4\xC3\xA4");
+  for (size_t bytes = 0; bytes < 12; ++bytes) {
+    EXPECT_NO_THROW((void)Json(clip("\xF0\x9F\x98\x80\xF0\x9F\x98\x80\xF0\x9F\x98\x80", bytes)).dump()) << bytes;
+  }
+}
+
+TEST(Text, OnlyCamelCaseWordsAreReasons) {
+  EXPECT_EQ(reason_word("RankLost", "X"), "RankLost");
+  for (const char* bad : {"", "rank lost", "9Lives", "a-b", "<script>"}) EXPECT_EQ(reason_word(bad, "X"), "X");
+}
+
+TEST(Hash, IsStableAndFitForNames) {
+  EXPECT_EQ(hash_of({{"a", 1}, {"b", {1, 2}}}), hash_of(Json::parse(R"({"b":[1,2],"a":1})")));
+  EXPECT_EQ(hash_of(Json::object()), "iqjw7i2vwn") << "base32 of SHA-256 of {}: it names objects in clusters";
+  EXPECT_NE(hash_of(1), hash_of("1"));
+}
+
+TEST(Patch, TurnsOneIntoTheOther) {
+  const Json from = Json::parse(R"({"a":1,"b":{"c":2,"d":[1,2]},"gone":true,"same":{"x":1}})");
+  const Json to = Json::parse(R"({"a":2,"b":{"d":[3]},"same":{"x":1},"new":{"y":null}})");
+  const Json patch = merge_patch(from, to);
+  EXPECT_FALSE(patch.contains("same"));
+  EXPECT_TRUE(patch["gone"].is_null() && patch["b"]["c"].is_null());
+  EXPECT_EQ(merge_patch(to, to), Json::object());
+  Json applied = from;
+  applied.merge_patch(patch);
+  EXPECT_EQ(applied["b"], to["b"]);
+  EXPECT_FALSE(applied.contains("gone"));
+  EXPECT_EQ(merge_patch(Json(), {{"a", 1}}), Json({{"a", 1}}));
+}
+
+TEST(Covers, IgnoresWhatServersAdd) {
+  const Json live = Json::parse(R"({"ports":[{"port":80,"protocol":"TCP"}],"type":"ClusterIP","clusterIP":"1.2.3.4"})");
+  EXPECT_TRUE(covers(live, Json::parse(R"({"ports":[{"port":80}],"type":"ClusterIP"})")));
+  EXPECT_FALSE(covers(live, Json::parse(R"({"ports":[{"port":81}]})")));
+  EXPECT_FALSE(covers(live, Json::parse(R"({"ports":[]})")));
+  EXPECT_FALSE(covers(live, Json::parse(R"({"selector":{}})")));
+}
+
+TEST(Spec, SourceIsAClaimAndAPath) {
+  const auto source = [](const std::string& text) {
+    Json model = model_named("m");
+    model["spec"]["model"]["source"] = text;
+    return spec_of(model).source;
+  };
+  EXPECT_EQ(source("pvc://models/a/b/").path, "a/b");
+  EXPECT_EQ(source("pvc://models").path, "");
+  EXPECT_EQ(source("pvc://models").claim, "models");
+  for (const char* bad : {"hf://gpt2", "pvc://", "pvc://a/../b", "/etc", ""}) EXPECT_THROW((void)source(bad), std::invalid_argument) << bad;
+}
+
+TEST(Spec, DefaultsAreThoseOfTheSchema) {
+  const Spec spec = spec_of({{"spec", {{"model", {{"source", "pvc://m/x"}}}, {"devices", {{"count", 2}}}}}});
+  EXPECT_EQ(spec.devices.resource, "nvidia.com/gpu");
+  EXPECT_EQ(spec.replicas, 1);
+  EXPECT_EQ(spec.drain.count(), 60);
+  EXPECT_EQ(spec.failure.max_restarts, 6);
+  EXPECT_EQ(spec.service_port, 8000);
+  Json model = model_named("m");
+  model["spec"]["devices"].erase("resource");
+  EXPECT_EQ(spec_of(model).devices.resource, "") << "a CPU device is no extended resource";
+  EXPECT_EQ(spec_of(model).cpu_milli, 2000);
+}
+
+TEST(Spec, AValueOutOfBoundsIsNamed) {
+  Json model = model_named("m");
+  model["spec"]["replicas"] = 1000;
+  try {
+    (void)spec_of(model);
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("spec.replicas must be a whole number from 0 to 64"));
+  }
+}
+
+class HardwareOf : public testing::Test {
+ protected:
+  HardwareOf() {
+    snapshot.nodes.emplace();
+    add("big", {{"nvidia.com/gpu.memory", "81920"}, {"pool", "x"}}, {{"nvidia.com/gpu", "8"}, {"memory", "512Gi"}});
+    add("small", {{"nvidia.com/gpu.memory", "24576"}}, {{"nvidia.com/gpu", "4"}, {"memory", "64Gi"}});
+    add("plain", {}, {{"memory", "1024Gi"}});
+  }
+  void add(const std::string& name, const Json& labels, const Json& allocatable) {
+    snapshot.nodes->push_back(std::make_shared<const Json>(Json{{"metadata", {{"name", name}, {"labels", labels}}}, {"status", {{"allocatable", allocatable}}}}));
+  }
+  std::variant<Hardware, Refusal> of(const Json& devices, const Json& extra = Json::object()) {
+    Json model = model_named("m");
+    model["spec"]["devices"] = devices;
+    model["spec"].erase("resources");
+    model["spec"].update(extra);
+    return hardware_of(spec_of(model), snapshot);
+  }
+  Snapshot snapshot;
+};
+
+TEST_F(HardwareOf, TheSpecWins) {
+  const auto hardware = std::get<Hardware>(of({{"count", 2}, {"memory", "40Gi"}}));
+  EXPECT_EQ(hardware.device_memory, int64_t{40} << 30);
+  EXPECT_EQ(hardware.memory_source, "spec");
+}
+
+TEST_F(HardwareOf, AGpuIsAsBigAsTheSmallestThatThePodMayGet) {
+  EXPECT_EQ(std::get<Hardware>(of({{"count", 2}})).device_memory, int64_t{24} << 30);
+  EXPECT_EQ(std::get<Hardware>(of({{"count", 2}}, {{"scheduling", {{"nodeSelector", {{"pool", "x"}}}}}})).device_memory, int64_t{80} << 30);
+  EXPECT_THAT(std::get<Refusal>(of({{"count", 2}, {"resource", "amd.com/gpu"}})).message, HasSubstr("set spec.devices.memory"));
+}
+
+TEST_F(HardwareOf, ACpuDeviceIsAShareOfThePodOrOfHalfANode) {
+  EXPECT_EQ(std::get<Hardware>(of({{"count", 4}, {"type", "CPU"}}, {{"resources", {{"memory", "8Gi"}}}})).device_memory, int64_t{2} << 30);
+  EXPECT_EQ(std::get<Hardware>(of({{"count", 4}, {"type", "CPU"}})).device_memory, int64_t{128} << 30);
+  snapshot.nodes.reset();
+  EXPECT_EQ(std::get<Refusal>(of({{"count", 4}, {"type", "CPU"}})).reason, "DeviceMemoryUnknown");
+}
+
+TEST_F(HardwareOf, FreeDevicesAreWhatPodsLeave) {
+  snapshot.devices_used["big"]["nvidia.com/gpu"] = 7;
+  Json model = model_named("m");
+  EXPECT_EQ(free_devices(spec_of(model), snapshot), "free 4 of 4 on small");
+}
+
+TEST(Progress, HostileAnswersGiveNothingOrBoundedNumbers) {
+  for (const char* text : {"null", "[]", "{}", R"({"incarnation":2})", R"({"incarnation":"1"})", R"({"incarnation":1,"ranks":7})"}) {
+    EXPECT_FALSE(progress_of(Json::parse(text), 1, 2)) << text;
+  }
+  const auto progress = progress_of(Json::parse(R"({"incarnation":1,"state":"Lo ading","ranks":[{"rank":0,"loadBytes":-5,"loadTotal":18446744073709551615,
+    "loadSeconds":1e308},{"rank":1,"loadTotal":9223372036854775807,"measured":[]},{"rank":2},{"rank":"x"},7]})"), 1, 2);
+  ASSERT_TRUE(progress);
+  EXPECT_EQ(progress->state, "Starting");
+  EXPECT_EQ(progress->ranks.size(), 2u);
+  EXPECT_EQ(progress->loaded(), 0);
+  EXPECT_LE(progress->total(), int64_t{1} << 51);
+  EXPECT_LE(*progress->load_seconds, 1e6);
+}
+
+}  // namespace
+}  // namespace pm::op::test
