@@ -172,6 +172,7 @@ class Pass {
     auto pods = worker_pods(view_);
     refine_waits(pods, spec_, view_, state_.notes, wanted_ ? layout_.ranks.front() : spec_.devices.count);
     if (auto request = ask_for_events(pods)) return request;
+    if (auto request = look_at_inspection()) return request;
     return groups(std::move(pods));
   }
 
@@ -209,6 +210,23 @@ class Pass {
       const bool patient = *pod.creating_since + volume_patience > view_.now;
       wake(patient ? *pod.creating_since + volume_patience : view_.now + volume_again);
       if (!patient && !state_.notes.pod_events.contains(pod.name)) return events_of_pod({owner_.key.ns, pod.name});
+    }
+    return std::nullopt;
+  }
+
+  /// The inspect pod is the first to meet a volume that cannot be mounted.
+  std::optional<Request> look_at_inspection() {
+    if (planning_.plan) return std::nullopt;
+    std::vector<PodState> pods;
+    for (const auto& pod : view_.pods) {
+      if (k8s::label_of(*pod, label::role) == "inspect") pods.push_back(pod_state(pod, view_));
+    }
+    if (auto request = ask_for_events(pods)) return request;
+    refine_waits(pods, spec_, view_, state_.notes, 0);
+    for (const PodState& pod : pods) {
+      if (!pod.wait || pod.wait->reason != "VolumeNotMounted" || !planning_.wait) continue;
+      planning_.wait = pod.wait;
+      planning_.message = "pod " + pod.name + " waits: " + pod.wait->message;
     }
     return std::nullopt;
   }

@@ -177,7 +177,7 @@ Response FakeCluster::answer(const Request& request) {
     case Verb::Create: return create(request);
     case Verb::Apply: return apply_children(request);
     case Verb::Delete: return erase(request);
-    case Verb::List: return Json{{"items", Json::array()}};
+    case Verb::List: return Json{{"items", Json::array({{{"reason", "Scheduled"}, {"note", "assigned"}}, {{"reason", "FailedMount"}, {"note", mount_failure}}})}};
     case Verb::Get: return place == objects_.end() ? Response(error(Failure::NotFound, 404, "not found")) : Response(place->second);
     case Verb::MergePatch: return place == objects_.end() ? Response(error(Failure::NotFound, 404, "not found")) : patch(request, place->second);
   }
@@ -289,6 +289,7 @@ void FakeCluster::run_pod(Json& pod) {
   }
   if (ended(pod)) return;
   if (!running(pod)) {
+    if (!mount_failure.empty()) return set_container(pod, {{"waiting", {{"reason", "ContainerCreating"}}}});
     if (!workers_start && !inspects) return set_container(pod, {{"waiting", {{"reason", "ImagePullBackOff"}, {"message", "Back-off pulling image \"w\""}}}});
     set_container(pod, {{"running", {{"startedAt", k8s::format_time(now_)}}}});
     pod["status"]["phase"] = "Running";

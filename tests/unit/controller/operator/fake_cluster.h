@@ -60,6 +60,7 @@ class FakeCluster final : public k8s::Api {
   Json facts;                                                         ///< what inspect pods say
   std::optional<Json> inspect_failure;                                ///< {"reason", "message"} instead
   bool claim_exists = true, workers_start = true, workers_ready = true, collects = true;
+  std::string mount_failure;                                          ///< what Events say of pods whose volumes do not come
   std::string broken_image;                                           ///< workers of it never get ready
   int devices = 8;                                                    ///< of the only node
   std::function<std::optional<k8s::ApiError>(const k8s::Request&)> refuse;

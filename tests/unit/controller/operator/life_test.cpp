@@ -316,6 +316,21 @@ TEST_F(Life, TooFewDevicesAreCounted) {
   EXPECT_TRUE(cluster.is_true("Ready"));
 }
 
+TEST_F(Life, AVolumeThatDoesNotComeIsNamedByWhatEventsSay) {
+  cluster.mount_failure = "MountVolume.SetUp failed for volume models: no such share";
+  start();
+  EXPECT_EQ(cluster.reason("Scheduled"), "Inspecting") << "for a while that is normal";
+  EXPECT_THAT(cluster.log, testing::Not(testing::Contains(HasSubstr("List"))));
+  cluster.advance(std::chrono::seconds(20));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Scheduled"), "VolumeNotMounted");
+  EXPECT_EQ(cluster.reason("Ready"), "VolumeNotMounted");
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Ready"), "/message"), HasSubstr("no such share"));
+  cluster.mount_failure.clear();
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
 TEST_F(Life, AForeignServiceOfOurNameIsAConflictAndIsLeftAlone) {
   cluster.put("services", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}, {"spec", {{"ports", Json::array()}}}});
   const Json theirs = *cluster.find("services", "m");
