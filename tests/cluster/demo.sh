@@ -56,6 +56,7 @@ install_chart() {
   inside helm upgrade --install parallelmodel helm/parallelmodel -n $system --create-namespace --wait --timeout 120s \
     --set image.repository=localhost/parallelmodel-controller,image.tag=test,worker.image.repository=localhost/parallelmodel-worker,worker.image.tag=test \
     --set-string podAnnotations.image-digest="${digests[controller]}" > "$cache/demo/helm.log" 2>&1 || { cat "$cache/demo/helm.log" >&2; exit 1; }
+  inside kubectl wait --for=condition=Established crd/parallelmodels.parallelmodel.dev --timeout=60s > "$cache/demo/wait.log"
   grep -E '^(STATUS|REVISION):' "$cache/demo/helm.log"
 }
 

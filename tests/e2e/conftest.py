@@ -88,6 +88,8 @@ def world(tmp_path_factory, models):
             start_over(cluster)
         cluster.apply([namespace(SYSTEM), namespace(MODELS), *volume(models)])
         cluster.helm("install", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES)
+        cluster.kubectl("wait", "--for=condition=Established", "crd/parallelmodels.parallelmodel.dev", "--timeout=60s")
+        cluster.wait_for(lambda: "parallelmodels" in cluster.kubectl("api-resources", "--api-group=parallelmodel.dev", check=False), 60, "the API is served")
         yield World(cluster)
 
 

@@ -22,6 +22,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic_and_without_a_
     ({"source": "pvc://models/../secrets"}, "path elements"),
     ({"precision": "FP8"}, "spec.precision"),
     ({"devices": {"memory": "much"}}, "quantity"),
+    ({"devices": {"type": "GPU"}}, "set devices.type: CPU"),
     ({"replicas": -1}, "spec.replicas"),
 ], ids=lambda value: next(iter(value.items()))[0] if isinstance(value, dict) else "")
 def test_a_bad_manifest_is_refused_by_the_api_server(world, change, says):

@@ -46,5 +46,5 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [create, get, list, watch, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create, list, patch]      # list: of one pod whose volume does not mount
 {{- end -}}
