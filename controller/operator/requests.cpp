@@ -32,11 +32,9 @@ Request get(const Request& same_object) {
   return {.verb = Verb::Get, .resource = same_object.resource, .ns = same_object.ns, .name = same_object.name};
 }
 
-Request apply(Json object, const Json& live) {
-  Request request = about(Verb::Apply, resource_of(object), object);
-  object["metadata"]["uid"] = k8s::uid_of(live);
-  request.body = std::move(object);
-  request.force = true;   // the fields were ours from the creation on
+Request mend(const Json& wanted, const Json& live) {
+  Request request = about(Verb::MergePatch, resource_of(wanted), wanted);
+  request.body = {{"metadata", {{"uid", k8s::uid_of(live)}, {"resourceVersion", k8s::version_of(live)}, {"labels", wanted["metadata"]["labels"]}}}, {"spec", wanted["spec"]}};
   return request;
 }
 

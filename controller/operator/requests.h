@@ -12,8 +12,9 @@ const k8s::Resource& resource_of(const Json& object);
 
 k8s::Request create(const Json& object);
 k8s::Request get(const k8s::Request& same_object);
-/// Server-side apply of the fields that we own, to exactly the live object: a successor of the same name is left alone.
-k8s::Request apply(Json object, const Json& live);
+/// Gives the live object our labels and spec; what others added stays, and a successor of the same name is left alone. A merge patch, not
+/// server-side apply: that merges the ports of a Service by number, so a changed port would stand beside the one that creation made (422).
+k8s::Request mend(const Json& wanted, const Json& live);
 /// Deletes exactly this object. `grace` in seconds; nothing: the pod's own.
 k8s::Request remove(const k8s::Resource&, const Json& object, std::optional<int> grace = std::nullopt);
 /// Writes a merge patch to status, refused when the model has changed since.

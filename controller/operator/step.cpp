@@ -198,7 +198,7 @@ class Pass {
       const auto same = std::find_if(present.begin(), present.end(), [&](const auto& object) { return k8s::key_of(*object) == k8s::key_of(wanted); });
       if (same == present.end()) return create(wanted);
       const bool good = covers(at(**same, "/spec"), wanted["spec"]) && covers(at(**same, "/metadata/labels"), wanted["metadata"]["labels"]);
-      if (!good && !k8s::being_deleted(**same)) return apply(wanted, **same);
+      if (!good && !k8s::being_deleted(**same)) return mend(wanted, **same);
     }
     return std::nullopt;
   }

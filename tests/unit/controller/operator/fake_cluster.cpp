@@ -205,7 +205,9 @@ Response FakeCluster::patch(const Request& request, Json& object) {
   Json body = request.body;
   if (request.subresource == "status") body = {{"status", body.value("status", Json::object())}};
   body.erase("metadata");
-  if (request.body.contains("metadata") && request.body["metadata"].contains("annotations")) body["metadata"]["annotations"] = request.body["metadata"]["annotations"];
+  for (const char* map : {"annotations", "labels"}) {
+    if (request.body.contains("metadata") && request.body["metadata"].contains(map)) body["metadata"][map] = request.body["metadata"][map];
+  }
   Json next = object;
   next.merge_patch(body);
   if (next == object) return object;
