@@ -8,7 +8,7 @@ target_include_directories(pm_options INTERFACE ${CMAKE_SOURCE_DIR})
 find_package(Threads REQUIRED)
 target_link_libraries(pm_options INTERFACE Threads::Threads)
 
-file(WRITE ${CMAKE_BINARY_DIR}/pch/torch.cpp "// carries the precompiled ATen header\n")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch/torch.cpp CONTENT "// carries the precompiled ATen header\n")
 add_library(pm_torch STATIC ${CMAKE_BINARY_DIR}/pch/torch.cpp)
 target_link_libraries(pm_torch PUBLIC pm_options LibTorch::cpu)
 target_precompile_headers(pm_torch PRIVATE <ATen/ATen.h> <nlohmann/json.hpp>)
