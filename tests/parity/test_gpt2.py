@@ -71,6 +71,17 @@ def test_greedy_tokens_of_prompts_side_by_side_equal_transformers_row_by_row(ask
                        row, oracle)
 
 
+@by_name(GENERATING[:2])
+def test_drawn_tokens_depend_on_the_seed_and_on_nothing_else(asked, case):
+    """The same seed draws the same tokens on any number of ranks, alone and beside others; another seed draws others."""
+    folder, rows = fixtures.checkpoint(case), fixtures.prompts(case, [5, 17, 9], seed=5)
+    drawn = {"max_new_tokens": 16, "ignore_eos": True, "do_sample": True, "temperature": 0.9, "top_k": 50, "top_p": 0.95}
+    alone = [asked.generate(folder, 1, [row], seed=7, **drawn)[0] for row in rows]
+    for ranks in RANKS:
+        assert asked.generate(folder, ranks, rows, seed=7, **drawn) == alone
+    assert asked.generate(folder, 2, rows, seed=8, **drawn) != alone
+
+
 def test_greedy_answers_differ_from_prompt_to_prompt():
     """Else equal tokens would prove little."""
     for case in GENERATING:
