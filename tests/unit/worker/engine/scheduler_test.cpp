@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "planner/memory.h"
 #include "worker/base/error.h"
 #include "worker/engine/scheduler.h"
 
@@ -122,6 +123,11 @@ TEST(Scheduler, RefusesWhatCannotBeServedAndSaysWhy) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "prompt of 60 tokens plus 5 new ones is 65; the longest sequence served is 64");
   }
+}
+
+TEST(Scheduler, CountsBlocksAndStepsAsThePlannerDoes) {
+  EXPECT_EQ(pm::block_tokens, ops::block_tokens);
+  EXPECT_EQ(pm::step_tokens, Limits{}.step_tokens);
 }
 
 TEST(Scheduler, RefusesBeyondTheQueue) {
