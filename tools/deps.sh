@@ -32,18 +32,26 @@ venv() {
 }
 pip() { "$cache/venv/bin/pip" install -q --disable-pip-version-check  "$@"; }
 
-cargo_present() {
+new_cargo() { # true when some cargo of this machine is new enough
   local cargo; cargo=$(command -v cargo || echo "$HOME/.cargo/bin/cargo")
-  if [ -x "$cargo" ]; then
-    local version; version=$("$cargo" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)
-    dpkg --compare-versions "$version" ge 1.85 && return
-    say "cargo $version is too old, 1.85 or newer is needed"
+  [ -x "$cargo" ] && dpkg --compare-versions "$("$cargo" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)" ge 1.85
+}
+
+# Rust: the machine's own; else Debian's newest (Debian 12 keeps one for browsers under the name cargo-web); else rustup's
+cargo_present() {
+  if new_cargo; then return; fi
+  if [ "$(id -u)" = 0 ]; then
+    say "no cargo >= 1.85 here, installing Debian's"
+    apt-get update -qq
+    for package in cargo-web cargo; do
+      apt-get install -y -qq --no-install-recommends "$package" > "$cache/apt.log" 2>&1 && hash -r && new_cargo && return
+    done
   fi
-  if command -v rustup > /dev/null || { [ "$(id -u)" = 0 ] && apt-get install -y -qq --no-install-recommends rustup > /dev/null 2>&1; }; then
-    say "installing the stable Rust toolchain with rustup"; rustup toolchain install stable --profile minimal; rustup default stable
-  else
-    say "cargo >= 1.85 is needed: install Rust with rustup (https://rustup.rs) and run this again" >&2; exit 1
+  if command -v rustup > /dev/null; then
+    say "installing the stable Rust toolchain with rustup"
+    rustup toolchain install stable --profile minimal && rustup default stable && return
   fi
+  say "cargo >= 1.85 is needed: install Rust with rustup (https://rustup.rs) and run this again" >&2; exit 1
 }
 
 case ${1:-build} in
