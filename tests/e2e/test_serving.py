@@ -42,6 +42,7 @@ def test_every_rank_holds_what_the_plan_says_within_one_mib(world, stories):
     for planned, held in zip(plan["ranks"], memory["ranks"]):
         assert planned["predicted"]["weights"] > 0
         assert held["measured"]["weights"] == planned["predicted"]["weights"], "weights are exact"
+        assert abs(held["measured"]["kv"] - planned["predicted"]["kv"]) <= MIB, "the cache is as large as planned, not only as small"
         for kind in ("kv", "activations", "communicator"):
             assert held["measured"][kind] <= planned["predicted"][kind] + MIB, kind
     [group] = world.pm(stories)["status"]["groups"]
