@@ -153,10 +153,10 @@ class Dealer {
     add({stack.name, Axis::Kv, stack.kv_heads}, std::move(cut.kv));
   }
 
-  /// Layers whose head count differs from the stack's, with the stack's group size; and groups of convolutions.
+  /// Layers whose head count differs from the stack's, with the stack's group size; rows of position tables; groups of convolutions.
   void deal_other_heads(const Part& part) {
     const Key key = key_of(part.stack, part.axis, part.units);
-    if (part.axis == Axis::Groups) add(key, even(part.units, n_));
+    if (part.axis == Axis::Groups || part.axis == Axis::Positions) add(key, even(part.units, n_));
     if ((part.axis != Axis::Heads && part.axis != Axis::Kv) || done(key)) return;
     const auto stack = std::find_if(facts_.stacks.begin(), facts_.stacks.end(), [&](const StackFacts& s) { return s.name == part.stack; });
     if (stack == facts_.stacks.end() || stack->heads <= 0) throw std::invalid_argument("facts have no stack \"" + part.stack + "\" with heads");

@@ -18,13 +18,14 @@ std::string_view name_of(Axis axis) {
     case Axis::Kv: return "kv";
     case Axis::Ffn: return "ffn";
     case Axis::Vocab: return "vocab";
+    case Axis::Positions: return "positions";
     case Axis::Groups: return "groups";
   }
   return "?";
 }
 
 std::optional<Axis> axis_of(std::string_view name) {
-  for (Axis axis : {Axis::None, Axis::Heads, Axis::Kv, Axis::Ffn, Axis::Vocab, Axis::Groups}) {
+  for (Axis axis : {Axis::None, Axis::Heads, Axis::Kv, Axis::Ffn, Axis::Vocab, Axis::Positions, Axis::Groups}) {
     if (name_of(axis) == name) return axis;
   }
   return std::nullopt;
@@ -95,7 +96,7 @@ Part read_part(const Reader& reader, DType usual) {
   part.first = static_cast<int>(reader.integer("i", -1, most_layers, 0));
   part.count = static_cast<int>(reader.integer("n", 1, most_layers, 1));
   const std::string axis = reader.text("x", 16, "none");
-  if (!axis_of(axis)) Reader::fail(reader.path("x"), "\"" + axis + "\"", "one of none, heads, kv, ffn, vocab, groups");
+  if (!axis_of(axis)) Reader::fail(reader.path("x"), "\"" + axis + "\"", "one of none, heads, kv, ffn, vocab, positions, groups");
   part.axis = *axis_of(axis);
   part.units = reader.integer("u", 1, most_units, 1);
   part.elements_per_unit = reader.integer("e", 0, most_elements);

@@ -12,7 +12,7 @@
 namespace pm {
 
 /// What a parameter is dealt by when a stack is cut over ranks. None: every rank holds the whole.
-enum class Axis : uint8_t { None, Heads, Kv, Ffn, Vocab, Groups };
+enum class Axis : uint8_t { None, Heads, Kv, Ffn, Vocab, Positions, Groups };
 
 /// "heads", "kv", ... as in facts and plans.
 std::string_view name_of(Axis);
@@ -24,7 +24,7 @@ struct Part {
   int first = 0;                 ///< first layer this row stands for; -1 for parameters outside the layers
   int count = 1;                 ///< how many layers have exactly this row
   Axis axis = Axis::None;
-  int64_t units = 1;             ///< heads, kv heads, FFN columns, vocabulary rows, groups; 1 for Axis::None
+  int64_t units = 1;             ///< heads, kv heads, FFN columns, vocabulary rows, rows of a position table, groups; 1 for Axis::None
   int64_t elements_per_unit = 0; ///< per layer
   DType dtype = DType::F32;      ///< as stored, or the one that the loader keeps (T5 wo in fp16 checkpoints)
   bool keep = false;             ///< precision of the plan does not change dtype

@@ -47,6 +47,7 @@ int64_t segment_bytes(int ranks) {
 
 int64_t kv_bytes_per_token(const Facts& facts, const Cuts& cuts, int rank, DType dtype) {
   int64_t bytes = 0;
+  if (facts.task != "generate") return 0;   // one pass over given tokens keeps nothing
   for (const StackFacts& stack : facts.stacks) {
     const int64_t tables = (stack.causal ? 1 : 0) + (stack.cross ? 1 : 0);   // an encoder input as long as the answer is assumed
     if (tables == 0 || stack.heads <= 0) continue;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "worker/base/array.h"
+
 namespace pm::engine {
 
 /// Hugging Face meanings. temperature is applied first, then top_k, then top_p.
@@ -39,6 +41,24 @@ struct Event {
   double queued_seconds = -1;      ///< on a sequence's first event: from submit to its first step; negative elsewhere, or when not measured
 };
 
+/// One pass over given inputs, nothing generated: embeddings, classes, scores. Names and shapes are Hugging Face's, [batch, length] padded or
+/// not; tokens whose attention_mask is 0 are left out.
+struct ForwardRequest {
+  std::string id;                  ///< never empty
+  /// input_ids, attention_mask, token_type_ids, position_ids, decoder_input_ids, decoder_attention_mask (int64), pixel_values (float
+  /// [images, channels, height, width]). Absent: a mask of ones, types of 0, positions 0, 1, ..., decoder ids shifted from input_ids.
+  Arrays inputs;
+  bool hidden_states = false, attentions = false;
+  std::vector<std::string> outputs;   ///< which of the outputs to bring; empty: those that Hugging Face's model of this class has
+};
+
+/// How a forward request ended. Finish::Stop: `outputs` are there; places that no token fills are 0.
+struct ForwardResult {
+  Arrays outputs;
+  Finish finish = Finish::Stop;
+  std::string reason;              ///< Failed: RankLost, ...
+};
+
 struct Statistics {
   int64_t running = 0, waiting = 0, finished = 0, failed = 0, rejected = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0, steps = 0;
@@ -53,6 +73,9 @@ class Engine {
   /// Throws Error{Request, "InvalidRequest"} for ids outside the vocabulary or prompts that are too long, Error{Request, "QueueFull"} when
   /// maxQueue requests wait, Error{RankLost} after a failure.
   virtual void submit(Request, std::function<void(const Event&)> on_event) = 0;
+  /// Queues one pass. `on_done` is called once, from the engine's thread; it must not block. Throws Error{Request, "InvalidRequest"} that names
+  /// the tensor and what is wrong with it, Error{Request, "QueueFull"}, Error{RankLost}.
+  virtual void forward(ForwardRequest, std::function<void(ForwardResult)> on_done) = 0;
   /// Ends a request within a step; its stream ends with Finish::Cancelled. Unknown ids are ignored.
   virtual void cancel(const std::string& id) = 0;
   virtual Statistics statistics() const = 0;

@@ -218,7 +218,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.scale = scale ? evaluate_number(*scale, place.scope) : std::pow(static_cast<double>(a.head_dim), -0.5);
   if (const Node* mask = section.get("mask")) a.mask = word_of(*mask, place.scope, mask_words) == "causal" ? Mask::Causal : Mask::Full;
   if (const Node* window = section.get("window")) a.window = evaluate_int(*window, place.scope);
-  if (const Node* alibi = section.get("alibi")) a.alibi = evaluate_bool(*alibi, place.scope);
+  if (const Node* alibi = section.get("alibi"); alibi && evaluate_bool(*alibi, place.scope)) a.alibi = Alibi{};
   int64_t source_width = context.sizes.hidden;
   if (cross) {
     const Node* source = section.get("source");

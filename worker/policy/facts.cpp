@@ -51,7 +51,10 @@ void add(Params& all, const Stack& stack) {
     add(all, layer.mlp.down);
   }
   add(all, stack.output.norm);
-  add(all, stack.output.pooler);
+  if (stack.output.pooler) {
+    add(all, stack.output.pooler->norm);
+    add(all, stack.output.pooler->dense);
+  }
 }
 
 int64_t elements_of(const Param& param) {

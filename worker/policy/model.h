@@ -47,6 +47,8 @@ enum class Mask : uint8_t { Full, Causal };
 enum class RotaryStyle : uint8_t { Half, Interleaved };
 struct Rotary { RotaryStyle style = RotaryStyle::Half; int64_t dims = 0; double theta = 10000; nlohmann::json scaling; };
 struct BucketBias { Param table; int64_t buckets = 32, far = 128; bool bidirectional = true; };
+/// Slopes of Press et al., "Train short, test long" (2021). BLOOM adds them to the scaled scores; Falcon adds them, rounded to bf16, before scaling.
+struct Alibi { bool scaled = false, bf16 = false; };
 
 struct Attention {
   std::optional<Norm> norm;             ///< before (pre) or after the residual sum (post), as the layer's order says
@@ -55,7 +57,7 @@ struct Attention {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t window = 0;                   ///< 0: none; else a token sees itself and window-1 before it
   std::string source;                   ///< cross-attention: the stack it attends to
-  bool alibi = false;
+  std::optional<Alibi> alibi;
   std::optional<Rotary> rotary;
   std::optional<BucketBias> bucket_bias; ///< of this layer, or of the layer that shares its table
   Linear query, key, value, out;
@@ -74,6 +76,7 @@ enum class Order : uint8_t { Pre, Post, Parallel };
 
 struct Layer {
   Order order = Order::Pre;
+  bool residual_normed = false;         ///< Pre only: the residual is norm(x), not x (BLOOM's apply_residual_connection_post_layernorm)
   Attention attention;
   std::optional<Attention> cross;
   Mlp mlp;
@@ -87,17 +90,26 @@ struct Input {
   double scale = 1;
   PositionKind position = PositionKind::None;
   std::optional<Param> positions;
-  int64_t position_offset = 0;
+  int64_t position_offset = 0;          ///< rows of the table that lie before position 0
+  bool position_kept = false;           ///< positions count the tokens that are not padding (RoBERTa, MPNet); else columns of the batch
   std::vector<IndexTable> tables;
   std::optional<Linear> projection;     ///< factorised embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, p, p])
   std::optional<Param> class_token;
   std::optional<Norm> norm;
 };
 
+/// One vector per sequence: act(dense(norm(state of the pooled token))); absent parts are left out.
+struct Pooler {
+  std::string pool = "first";           ///< as Head::pool, but not "pooler"
+  std::optional<Norm> norm;
+  std::optional<Linear> dense;
+  std::string activation;               ///< empty: none
+};
+
 struct Output {
   std::optional<Norm> norm;
-  std::optional<Linear> pooler;
-  std::string pooler_activation = "tanh";
+  bool raw_states = false;              ///< Hugging Face's last entry of hidden_states is what goes into `norm`, not what comes out of it
+  std::optional<Pooler> pooler;
 };
 
 /// One stack of layers.
@@ -112,13 +124,17 @@ struct Stack {
 /// A task head: logits over the vocabulary, or classes.
 struct Head {
   std::string name, stack;              ///< stack it reads
-  std::string pool;                     ///< "", last, first, pooler, eot (CLIP: the token after the text)
+  /// Which state of a sequence it reads. "": every token's; first; last; pooler (the stack's); eot (CLIP: the end token's, or the one with the
+  /// largest id when eos_token_id is 2); last_eos (BART, T5: the last end token's); patches (mean of all but the class token).
+  std::string pool;
+  std::vector<std::string> outputs{"logits"};   ///< Hugging Face's names; two (start_logits, end_logits): one column each
   std::optional<Linear> dense;
   std::string activation;
   std::optional<Norm> norm;
   double scale_input = 1;
   std::optional<Linear> logits, classes;
   std::optional<Param> scalar;          ///< CLIP's logit_scale
+  std::vector<std::string> between;     ///< similarity: the two heads (text, image) whose normalised vectors are compared, times exp(scalar)
 };
 
 struct Model {
@@ -126,7 +142,9 @@ struct Model {
   std::vector<Stack> stacks;
   std::vector<Head> heads;
   std::vector<std::string> not_loaded;  ///< tensors of other heads and those that the policy ignores: reported
+  std::string topology;                 ///< the policy's: decoder, encoder, encoder-decoder, dual, vision
   std::vector<int64_t> eos;             ///< from generation_config.json or config.json
+  int64_t decoder_start = -1;           ///< encoder-decoder: the id that begins an answer (decoder_start_token_id ?? bos_token_id); -1: none
   Facts facts;                          ///< exact: sum over params whose `shares` is empty
 
   /// Every parameter in a fixed order; the pointers live as long as the model.

@@ -15,6 +15,7 @@ std::string_view text_of(Axis axis) {
     case Axis::Kv: return "kv heads";
     case Axis::Ffn: return "columns";
     case Axis::Vocab: return "rows";
+    case Axis::Positions: return "positions";
     case Axis::Groups: return "groups";
   }
   return "?";

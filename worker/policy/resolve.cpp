@@ -119,6 +119,7 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
   model.architecture = architecture.name;
   model.task = architecture.task;
   model.eos = eos_of(checkpoint);
+  model.topology = policy.get("topology")->text;
   Binder binder(checkpoint, policy);
   Builder builder(checkpoint, policy, binder, model);
   check_refusals(policy, builder.scope());

@@ -17,8 +17,9 @@ CutRule rule_of(Role role) {
     case Role::UpWeight: case Role::GateWeight: return {Cut::Column, Axis::Ffn, 0};
     case Role::UpBias: case Role::GateBias: return {Cut::ColumnVector, Axis::Ffn, 0};
     case Role::DownWeight: return {Cut::Row, Axis::Ffn, 1};
+    case Role::PositionEmbedding: return {Cut::Vocab, Axis::Positions, 0};
     // added once after the reduction, normalised over the whole width, or too small to be worth an exchange
-    case Role::OutBias: case Role::DownBias: case Role::NormGain: case Role::NormBias: case Role::PositionEmbedding: case Role::IndexTable:
+    case Role::OutBias: case Role::DownBias: case Role::NormGain: case Role::NormBias: case Role::IndexTable:
     case Role::EmbeddingProjection: case Role::PatchProjection: case Role::ExtraToken: case Role::HeadDenseWeight: case Role::HeadDenseBias:
     case Role::ClassWeight: case Role::ClassBias: case Role::Scalar:
       return {Cut::Replicated, Axis::None, -1};

@@ -90,8 +90,8 @@ void Builder::position(const Context& context, const Node& section, const Place&
   if (!row || !row->names()) return;
   if (const Node* offset = node->get("offset")) input.position_offset = evaluate_int(*offset, place.scope);
   const Node* rows = node->get("rows");
-  const Ask ask{.role = Role::PositionEmbedding, .path = path + "positions",
-                .shape = {rows ? evaluate_int(*rows, place.scope) : context.sizes.positions + input.position_offset, context.sizes.embedding}};
+  const int64_t count = rows ? evaluate_int(*rows, place.scope) : context.sizes.positions + input.position_offset;
+  const Ask ask{.role = Role::PositionEmbedding, .path = path + "positions", .shape = {count, context.sizes.embedding}, .units = count};
   input.position = PositionKind::Learned;
   input.positions = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
 }
@@ -145,8 +145,10 @@ Output Builder::output(const Context& context, const Node& section, const std::s
   output.norm = norm(context, &section, place, path + "output.norm", context.sizes.hidden);
   if (const Node* pooler = section.get("pooler")) {
     const Ask ask{.role = Role::HeadDenseWeight, .path = path + "output.pooler", .shape = {context.sizes.hidden, context.sizes.hidden}};
-    output.pooler = linear(context, pooler, nullptr, place, ask, Role::HeadDenseBias, true);
-    if (pooler->get("act")) output.pooler_activation = activation(pooler->get("act"), place.scope);
+    if (auto dense = linear(context, pooler, nullptr, place, ask, Role::HeadDenseBias, true)) {
+      output.pooler = Pooler{.dense = std::move(dense)};
+      if (pooler->get("act")) output.pooler->activation = activation(pooler->get("act"), place.scope);
+    }
   }
   return output;
 }

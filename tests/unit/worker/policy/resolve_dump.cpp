@@ -17,7 +17,7 @@ json pieces_of(const policy::Param& param) {
 
 json attention_of(const policy::Attention& a) {
   json out{{"mask", a.mask == policy::Mask::Causal ? "causal" : "full"}, {"scale", a.scale}, {"window", a.window}, {"heads", a.heads},
-           {"kv_heads", a.kv_heads}, {"head_dim", a.head_dim}, {"alibi", a.alibi}, {"source", a.source}};
+           {"kv_heads", a.kv_heads}, {"head_dim", a.head_dim}, {"alibi", a.alibi.has_value()}, {"source", a.source}};
   if (a.rotary) out["theta"] = a.rotary->theta;
   if (a.bucket_bias) out["buckets"] = {a.bucket_bias->buckets, a.bucket_bias->far, a.bucket_bias->bidirectional};
   return out;
