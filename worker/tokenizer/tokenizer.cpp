@@ -3,6 +3,7 @@
 
 #include "worker/base/error.h"
 #include "worker/tokenizer/ffi/textops.h"
+#include "worker/tokenizer/special_ids.h"
 
 namespace pm {
 namespace {
@@ -23,6 +24,13 @@ struct Ids : TxIds {
   ~Ids() { tx_ids_free(*this); }
 };
 
+struct Tokens : TxTokens {
+  Tokens() : TxTokens{nullptr, 0} {}
+  Tokens(const Tokens&) = delete;
+  Tokens& operator=(const Tokens&) = delete;
+  ~Tokens() { tx_tokens_free(*this); }
+};
+
 const TxTokenizer* handle_of(const std::shared_ptr<void>& handle) { return static_cast<const TxTokenizer*>(handle.get()); }
 
 /// A refusal of the crate blames the request; a panic (status 2) blames the tokenizer.json that led to it.
@@ -30,6 +38,23 @@ void check(int status, const Buffer& error, const std::string& what) {
   if (status == 0) return;
   if (status == 1) throw Error(ErrorKind::Request, "InvalidRequest", what + ": " + error.text());
   throw Error(ErrorKind::Model, "ModelUnreadable", what + ": " + error.text());
+}
+
+const uint8_t* bytes_of(std::string_view text) {
+  // the crate takes a null pointer for "no second text"
+  return reinterpret_cast<const uint8_t*>(text.data() ? text.data() : "");
+}
+
+std::vector<Token> encoded(const TxTokenizer* handle, std::string_view first, const std::string_view* second, bool special) {
+  Tokens tokens;
+  Buffer error;
+  check(tx_encode_tokens(handle, bytes_of(first), first.size(), second ? bytes_of(*second) : nullptr, second ? second->size() : 0, special, &tokens, &error),
+        error, "the text cannot be tokenized");
+  std::vector<Token> out;
+  out.reserve(tokens.len);
+  for (const TxToken& t : std::span(tokens.ptr, tokens.len))
+    out.push_back({.id = static_cast<int32_t>(t.id), .type = static_cast<int32_t>(t.type_id), .sequence = t.sequence, .word = t.word, .begin = t.begin, .end = t.end});
+  return out;
 }
 
 }  // namespace
@@ -43,15 +68,37 @@ Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
   Buffer error;
   if (tx_tokenizer_open(file.c_str(), &handle, &error) != 0)
     throw Error(ErrorKind::Model, "ModelUnreadable", file.string() + " is no tokenizer of the tokenizers library: " + error.text());
-  return Tokenizer(std::shared_ptr<void>(handle, [](void* p) { tx_tokenizer_free(static_cast<TxTokenizer*>(p)); }));
+  Tokenizer tokenizer(std::shared_ptr<void>(handle, [](void* p) { tx_tokenizer_free(static_cast<TxTokenizer*>(p)); }));
+  tokenizer.special_ = special_ids(folder, tokenizer);
+  return tokenizer;
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool special) const {
   Ids ids;
   Buffer error;
-  check(tx_encode(handle_of(handle_), reinterpret_cast<const uint8_t*>(text.data()), text.size(), special, &ids, &error), error,
+  check(tx_encode(handle_of(handle_), bytes_of(text), text.size(), special, &ids, &error), error,
         "the text cannot be tokenized");
   return {ids.ptr, ids.ptr + ids.len};
+}
+
+std::vector<Token> Tokenizer::tokens(std::string_view text, bool special) const { return encoded(handle_of(handle_), text, nullptr, special); }
+
+std::vector<Token> Tokenizer::pair(std::string_view first, std::string_view second, bool special) const {
+  return encoded(handle_of(handle_), first, &second, special);
+}
+
+std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
+  int64_t id = -1;
+  Buffer error;
+  check(tx_token_id(handle_of(handle_), bytes_of(token), token.size(), &id, &error), error, "the token cannot be looked up");
+  if (id < 0) return std::nullopt;
+  return static_cast<int32_t>(id);
+}
+
+std::string Tokenizer::spelling(int32_t id) const {
+  Buffer text, error;
+  check(tx_token_text(handle_of(handle_), static_cast<uint32_t>(id), &text, &error), error, "the id cannot be looked up");
+  return text.text();
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {

@@ -3,12 +3,25 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace pm {
+
+/// One token of Tokenizer::tokens. `begin`, `end`: the bytes of the text that it stands for (whole characters; 0, 0 for an added token).
+struct Token {
+  int32_t id = 0;
+  int32_t type = 0;        ///< token_type_ids as the post-processor gives them: 0, or 1 in the second text of a BERT pair
+  int32_t sequence = -1;   ///< 0: from the first text, 1: from the second, -1: a special token that the post-processor added
+  int32_t word = -1;       ///< number of the word in its text, -1 without one
+  size_t begin = 0, end = 0;
+};
+
+/// Ids of the tokens that have a part to play, each absent where the checkpoint names none.
+struct SpecialIds { std::optional<int32_t> bos, eos, unk, sep, pad, cls, mask; };
 
 /// One handle serves any number of threads; copies share it.
 class Tokenizer {
@@ -18,6 +31,16 @@ class Tokenizer {
   /// Ids of UTF-8 `text`; `special` adds the special tokens that the checkpoint's post-processor adds.
   /// Throws Error{Request, "InvalidRequest"} for bytes that are not UTF-8.
   std::vector<int32_t> encode(std::string_view text, bool special = true) const;
+  /// Tokens of `text` with types and byte offsets; errors as encode.
+  std::vector<Token> tokens(std::string_view text, bool special = true) const;
+  /// Tokens of a pair of texts as the checkpoint's post-processor joins them ([CLS] first [SEP] second [SEP], ...); errors as encode.
+  std::vector<Token> pair(std::string_view first, std::string_view second, bool special = true) const;
+  /// Roles of tokens by tokenizer_config.json, special_tokens_map.json and the vocabulary.
+  const SpecialIds& special() const { return special_; }
+  /// Id of a token spelled as in the vocabulary ("[MASK]", "▁the").
+  std::optional<int32_t> id_of(std::string_view token) const;
+  /// How the vocabulary spells `id`; empty when no token has it.
+  std::string spelling(int32_t id) const;
   /// Text of `ids`, always valid UTF-8: bytes that form no character become U+FFFD, ids outside the vocabulary nothing.
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
   /// Number of ids, added tokens included.
@@ -26,6 +49,7 @@ class Tokenizer {
  private:
   explicit Tokenizer(std::shared_ptr<void> handle) : handle_(std::move(handle)) {}
   std::shared_ptr<void> handle_;
+  SpecialIds special_;
 };
 
 /// Turns a stream of ids into text pieces that are whole UTF-8 characters: an id that ends inside a character is held back.

@@ -7,13 +7,20 @@
 extern "C" {
 struct TxBuf { uint8_t* ptr; size_t len; };
 struct TxIds { uint32_t* ptr; size_t len; };
+struct TxToken { uint32_t id, type_id, begin, end; int32_t sequence, word; };
+struct TxTokens { TxToken* ptr; size_t len; };
 struct TxTokenizer;
 
 void tx_buf_free(TxBuf);
 void tx_ids_free(TxIds);
+void tx_tokens_free(TxTokens);
 int tx_tokenizer_open(const char* path, TxTokenizer** out, TxBuf* error);
 void tx_tokenizer_free(TxTokenizer*);
 int tx_encode(const TxTokenizer*, const uint8_t* text, size_t len, bool special, TxIds* out, TxBuf* error);
+int tx_encode_tokens(const TxTokenizer*, const uint8_t* first, size_t first_len, const uint8_t* second, size_t second_len, bool special,
+                     TxTokens* out, TxBuf* error);
+int tx_token_id(const TxTokenizer*, const uint8_t* token, size_t len, int64_t* out, TxBuf* error);
+int tx_token_text(const TxTokenizer*, uint32_t id, TxBuf* out, TxBuf* error);
 int tx_decode(const TxTokenizer*, const uint32_t* ids, size_t len, bool skip_special, TxBuf* out, TxBuf* error);
 int tx_vocab_size(const TxTokenizer*, size_t* out, TxBuf* error);
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <thread>
 
 #include "tests/unit/worker/tokenizer/tokenizer_files.h"
@@ -45,6 +46,66 @@ TEST(Tokenizer, SpecialTokensAreAddedAndSkippedOnlyWhenAsked) {
   EXPECT_THAT(words.encode("hello", false), ElementsAre(0));
   EXPECT_EQ(words.decode(std::vector<int32_t>{3, 0}), "hello");
   EXPECT_EQ(words.decode(std::vector<int32_t>{3, 0}, false), "[CLS] hello");
+}
+
+TEST(Tokenizer, TokensSayWhereTheyStandInTheText) {
+  const auto words = opened(test::word_level_json());
+  const auto tokens = words.tokens("hello  world");
+  ASSERT_EQ(tokens.size(), 3u);
+  EXPECT_EQ(tokens[0].id, 3);
+  EXPECT_EQ(tokens[0].sequence, -1);
+  EXPECT_EQ(tokens[2].id, 1);
+  EXPECT_EQ(tokens[2].sequence, 0);
+  EXPECT_EQ(tokens[2].begin, 7u);
+  EXPECT_EQ(tokens[2].end, 12u);
+}
+
+TEST(Tokenizer, OffsetsAreBytesOfWholeCharacters) {
+  const auto bytes = opened(test::byte_level_json());
+  const auto tokens = bytes.tokens("\u20acx");
+  ASSERT_EQ(tokens.size(), 4u);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(tokens[i].begin, 0u);
+    EXPECT_EQ(tokens[i].end, 3u);
+  }
+  EXPECT_EQ(tokens[3].begin, 3u);
+  EXPECT_EQ(tokens[3].end, 4u);
+}
+
+TEST(Tokenizer, APairCarriesTypesAndTheTextOfEachToken) {
+  const auto words = opened(test::word_level_json());
+  const auto tokens = words.pair("hello", "world hello");
+  ASSERT_EQ(tokens.size(), 3u);
+  std::vector<int32_t> types, sequences;
+  for (const auto& token : tokens) types.push_back(token.type), sequences.push_back(token.sequence);
+  EXPECT_THAT(types, ElementsAre(0, 1, 1));
+  EXPECT_THAT(sequences, ElementsAre(0, 1, 1));
+  EXPECT_EQ(tokens[2].begin, 6u);
+  EXPECT_EQ(words.pair("hello", "").size(), 1u) << "an empty second text is still a pair";
+}
+
+TEST(Tokenizer, RolesOfTokensComeFromTheCheckpointsFiles) {
+  TempFolder folder;
+  test::write_tokenizer(folder.path(), test::word_level_json());
+  EXPECT_EQ(Tokenizer::open(folder.path()).special().cls, 3) << "[CLS] means this by its spelling";
+  EXPECT_EQ(Tokenizer::open(folder.path()).special().mask, std::nullopt);
+  std::ofstream(folder.path() / "tokenizer_config.json") << R"({"mask_token": {"content": "world"}, "pad_token": "nowhere", "cls_token": null})";
+  std::ofstream(folder.path() / "special_tokens_map.json") << R"({"mask_token": "hello", "sep_token": "hello"})";
+  const auto ids = Tokenizer::open(folder.path()).special();
+  EXPECT_EQ(ids.mask, 1) << "tokenizer_config.json stands before special_tokens_map.json";
+  EXPECT_EQ(ids.sep, 0);
+  EXPECT_EQ(ids.pad, std::nullopt);
+  EXPECT_EQ(ids.cls, std::nullopt);
+  std::ofstream(folder.path() / "tokenizer_config.json") << "[]";
+  EXPECT_THAT(error_of([&] { Tokenizer::open(folder.path()); }).what(), HasSubstr("tokenizer_config.json"));
+}
+
+TEST(Tokenizer, IdsAndSpellingsOfTheVocabulary) {
+  const auto words = opened(test::word_level_json());
+  EXPECT_EQ(words.id_of("world"), 1);
+  EXPECT_EQ(words.id_of("World"), std::nullopt);
+  EXPECT_EQ(words.spelling(1), "world");
+  EXPECT_EQ(words.spelling(-1), "");
 }
 
 TEST(Tokenizer, ByteLevelTextSurvivesTheRoundTripWithZeroBytesAndEmptyText) {
