@@ -52,11 +52,15 @@ int plan(const ModelOptions& options, bool json) {
 void families(bool json) {
   nlohmann::json all = nlohmann::json::array();
   for (const policy::Family& family : policy::families()) {
-    all.push_back({{"model_type", family.model_type}, {"topology", family.topology}, {"architectures", family.architectures},
-                   {"tasks", family.tasks}, {"runs", family.runs}});
-    if (json) continue;
-    std::cout << std::left << std::setw(12) << family.model_type << std::setw(18) << family.topology << std::setw(10)
-              << (family.runs ? "runs" : "inspect") << nlohmann::json(family.tasks).dump() << "\n";
+    nlohmann::json classes = nlohmann::json::array();
+    if (!json) std::cout << std::left << std::setw(12) << family.name << family.topology << "\n";
+    for (const policy::FamilyClass& one : family.classes) {
+      nlohmann::json row{{"name", one.name}, {"topology", one.topology}};
+      row[one.refusal.empty() ? "task" : "refused"] = one.refusal.empty() ? one.task : one.refusal;
+      classes.push_back(row);
+      if (!json) std::cout << "  " << std::left << std::setw(36) << one.name << (one.refusal.empty() ? one.task : "refused: " + one.refusal) << "\n";
+    }
+    all.push_back({{"name", family.name}, {"model_types", family.model_types}, {"topology", family.topology}, {"classes", classes}});
   }
   if (json) std::cout << all.dump() << "\n";
 }
@@ -84,7 +88,7 @@ void add_plan(CLI::App& app, Program& program) {
 }
 
 void add_families(CLI::App& app, Program&) {
-  auto* verb = app.add_subcommand("families", "Lists the model families: what they serve, whether they run");
+  auto* verb = app.add_subcommand("families", "Lists the model families: their classes with their tasks, and what is refused");
   auto json = std::make_shared<bool>(false);
   verb->add_flag("--json", *json, "As JSON");
   verb->callback([json] { families(*json); });

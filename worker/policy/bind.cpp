@@ -24,7 +24,10 @@ std::vector<int64_t> stored_shape(const Ask& ask) {
 
 bool same(const std::vector<int64_t>& wanted, const std::vector<int64_t>& found) {
   if (wanted.empty()) return found.empty() || (found.size() == 1 && found[0] == 1);
-  return wanted.size() == found.size() && std::equal(wanted.begin(), wanted.end(), found.begin(), [](int64_t w, int64_t f) { return w < 0 || w == f; });
+  // leading dimensions of 1 that the parameter does not have: BART's [1, vocabulary], ViT's [1, 1, hidden]
+  const size_t more = found.size() - std::min(found.size(), wanted.size());
+  if (found.size() < wanted.size() || std::any_of(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(more), [](int64_t f) { return f != 1; })) return false;
+  return std::equal(wanted.begin(), wanted.end(), found.begin() + static_cast<std::ptrdiff_t>(more), [](int64_t w, int64_t f) { return w < 0 || w == f; });
 }
 
 }  // namespace
@@ -36,8 +39,9 @@ bool Binder::check_shape(const checkpoint::TensorInfo& tensor, Ask& ask, const N
     problems_.push_back("\"" + tensor.name + "\" has shape " + text_of(tensor.shape) + ", expected " + text_of(wanted) + " (" + at.where() + ")");
     return false;
   }
+  const size_t more = tensor.shape.size() - std::min(tensor.shape.size(), ask.shape.size());
   for (size_t i = 0; i < ask.shape.size(); ++i) {
-    if (ask.shape[i] < 0) ask.shape[i] = tensor.shape[ask.in_out && ask.shape.size() == 2 ? 1 - i : i];
+    if (ask.shape[i] < 0) ask.shape[i] = tensor.shape[more + (ask.in_out && ask.shape.size() == 2 ? 1 - i : i)];
   }
   if (ask.units < 0) ask.units = ask.shape.empty() ? 1 : ask.shape[0];
   return true;

@@ -55,12 +55,19 @@ class Binder {
   /// The first of the row's prefixes that a tensor's name begins with; the last one when none does.
   std::string prefix(const Node* spelled, const Scope&);
 
+  /// Moves the place by a row's `at`: of a list the first below which the checkpoint has a tensor, the last one when it has none.
+  void go_to(const Node& at, Place&) const;
+  /// Notes what is wrong with a policy's choice of tensors, for finish().
+  void complain(const Node& at, const std::string& problem) { problems_.push_back(problem + " (" + at.where() + ")"); }
+
   /// In a rehearsal names are only noted as known to a part of the policy that is not loaded; nothing is missing.
   void rehearse(bool on) { rehearsal_ = on; }
+  bool rehearsing() const { return rehearsal_; }
   /// Throws Error{Model, "ModelUnreadable"} with all that did not fit. Returns the names that are not loaded, sorted.
   std::vector<std::string> finish();
 
  private:
+  bool occurs(const std::string& prefix) const;
   const checkpoint::TensorInfo* find(const std::string& name) const;
   bool check_shape(const checkpoint::TensorInfo&, Ask&, const Node& at);
   void check_type(const checkpoint::TensorInfo&, const Node& at);

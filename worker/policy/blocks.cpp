@@ -47,7 +47,8 @@ std::string Builder::activation(const Node* node, const Scope& scope) {
   for (std::string_view word : activation_words)
     if (node->text == word) return node->text;
   // the same functions under other names in config.json
-  static const std::map<std::string, std::string> aliases{{"swish", "silu"}, {"gelu_pytorch_tanh", "gelu_new"}, {"gelu_python", "gelu"}, {"gelu_fast", "gelu_new"}};
+  static const std::map<std::string, std::string> aliases{{"swish", "silu"}, {"gelu_pytorch_tanh", "gelu_new"}, {"gelu_python", "gelu"}, {"gelu_fast", "gelu_new"},
+                                                          {"gelu_accurate", "gelu_new"}, {"gelu_python_tanh", "gelu_new"}};
   const std::string word = evaluate_text(*node, scope);
   if (auto alias = aliases.find(word); alias != aliases.end()) return alias->second;
   return word_of(*node, scope, activation_words);
@@ -57,14 +58,21 @@ Place Builder::block_place(const Context& context, const Node& section, int64_t 
   Place place = context.place;
   place.layer = static_cast<int>(layer);
   place.scope.layer = layer;
-  if (const Node* at = option(context.layer, "at")) place.at += interpolate(*at, place.scope);
-  if (const Node* at = section.get("at")) place.at += interpolate(*at, place.scope);
+  if (const Node* at = option(context.layer, "at")) binder_.go_to(*at, place);
+  if (const Node* at = section.get("at")) binder_.go_to(*at, place);
   return place;
 }
 
 std::optional<Param> Builder::bias(const Row& row, const Node* block, const Context& context, const Place& place, Ask ask, bool outside) {
   const Node* spelled = row.option("bias");
   std::vector<std::string> names;
+  ask.units = std::max<int64_t>(ask.units, 1);
+  if (spelled && spelled->is_map()) {
+    const std::optional<Row> own = binder_.row(spelled, place.scope);
+    if (!own) return std::nullopt;
+    ask.first_wins = true;
+    return binder_.bind(std::move(ask), binder_.names(*own->names(), place, ""), *own, place);
+  }
   if (spelled && (spelled->is_list() || spelled->text.starts_with('='))) {
     names = binder_.names(*spelled, place, "");
     ask.first_wins = true;
@@ -132,7 +140,7 @@ void Builder::fused_projections(const Context& context, const Row& row, const No
   const std::string word = word_of(*kind, place.scope, fused_words);
   Ask ask{.role = Role::QueryWeight, .units = a.heads, .parts = 3, .stored_rows = (a.heads + 2 * a.kv_heads) * a.head_dim};
   ask.fused = word == "concat" ? Fused::Concat : word == "per_head" ? Fused::PerHead : Fused::Grouped;
-  if (ask.fused != Fused::Grouped && a.heads != a.kv_heads) {
+  if (ask.fused == Fused::PerHead && a.heads != a.kv_heads) {
     throw Error(ErrorKind::Model, "ModelUnreadable",
                 kind->where() + ": fused " + word + " needs as many kv heads as heads, config.json gives " + std::to_string(a.kv_heads) + " and " +
                     std::to_string(a.heads));
@@ -200,6 +208,15 @@ std::optional<Rotary> Builder::rotary(const Node& section, const Place& place, c
   return rotary;
 }
 
+std::optional<Alibi> Builder::alibi(const Node& section, const Place& place) {
+  const Node* node = section.get("alibi");
+  if (!node || (node->is_map() ? !holds(node, place.scope) : !evaluate_bool(*node, place.scope))) return std::nullopt;
+  Alibi alibi;
+  if (const Node* scaled = node->get("scaled")) alibi.scaled = evaluate_bool(*scaled, place.scope);
+  if (const Node* bf16 = node->get("bf16")) alibi.bf16 = evaluate_bool(*bf16, place.scope);
+  return alibi;
+}
+
 Attention Builder::attention(const Context& context, const Node& section, const Place& place, const std::string& path, bool cross) {
   Attention a;
   auto size = [&](const char* key, int64_t usual) {
@@ -218,13 +235,15 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.scale = scale ? evaluate_number(*scale, place.scope) : std::pow(static_cast<double>(a.head_dim), -0.5);
   if (const Node* mask = section.get("mask")) a.mask = word_of(*mask, place.scope, mask_words) == "causal" ? Mask::Causal : Mask::Full;
   if (const Node* window = section.get("window")) a.window = evaluate_int(*window, place.scope);
-  if (const Node* alibi = section.get("alibi"); alibi && evaluate_bool(*alibi, place.scope)) a.alibi = Alibi{};
+  a.alibi = alibi(section, place);
   int64_t source_width = context.sizes.hidden;
   if (cross) {
     const Node* source = section.get("source");
-    if (!source || !contexts_.contains(source->text)) refuse_policy(section, "cross needs \"source\", a stack that stands above this one");
+    if (!source || (!contexts_.contains(source->text) && !binder_.rehearsing())) {
+      refuse_policy(section, "cross needs \"source\", a stack that stands above this one");
+    }
     a.source = source->text;
-    source_width = contexts_.at(source->text).sizes.hidden;
+    if (contexts_.contains(source->text)) source_width = contexts_.at(source->text).sizes.hidden;
   }
   a.norm = norm(context, &section, place, path + ".norm", context.sizes.hidden);
   projections(context, section, place, path, source_width, a);
@@ -262,7 +281,14 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   const Node *attn = section.get("attn"), *cross = section.get("cross"), *ffn = section.get("mlp");
   if (!attn || !ffn) refuse_policy(section, "a stack needs \"attn\" and \"mlp\"");
   layer.attention = attention(context, *attn, block_place(context, *attn, number), path + ".attn", false);
-  if (holds(cross, place.scope)) layer.cross = attention(context, *cross, block_place(context, *cross, number), path + ".cross", true);
+  if (const Node* normed = option(context.layer, "residual_normed")) layer.residual_normed = evaluate_bool(*normed, place.scope);
+  const Node* source = option(cross, "source");
+  if (source && policy_.get("stacks")->get(source->text) && !contexts_.contains(source->text) && !binder_.rehearsing()) {
+    // a class without the stack that is attended to: its weights are known and not loaded (BartForCausalLM)
+    binder_.rehearse(true);
+    if (holds(cross, place.scope)) attention(context, *cross, block_place(context, *cross, number), path + ".cross", true);
+    binder_.rehearse(false);
+  } else if (holds(cross, place.scope)) layer.cross = attention(context, *cross, block_place(context, *cross, number), path + ".cross", true);
   layer.mlp = mlp(context, *ffn, block_place(context, *ffn, number), path + ".mlp");
   return layer;
 }

@@ -37,6 +37,7 @@ class Builder {
   Input input(const Context&, const Node& section, const std::string& path);
   void position(const Context&, const Node& section, const Place&, const std::string& path, Input&);
   void tables(const Context&, const Node& section, const Place&, const std::string& path, Input&);
+  std::optional<Pooler> pooler(const Context&, const Node& section, const Place&, const std::string& path);
   Output output(const Context&, const Node& section, const std::string& path);
 
   // blocks.cpp
@@ -45,6 +46,7 @@ class Builder {
   void projections(const Context&, const Node& section, const Place&, const std::string& path, int64_t source_width, Attention&);
   void fused_projections(const Context&, const Row&, const Node& section, const Place&, const std::string& path, Attention&);
   std::optional<BucketBias> bucket_bias(const Context&, const Node& section, const Place&, const std::string& path, const Attention&);
+  std::optional<Alibi> alibi(const Node& section, const Place&);
   std::optional<Rotary> rotary(const Node& section, const Place&, const Attention&);
   Mlp mlp(const Context&, const Node& section, const Place&, const std::string& path);
   std::optional<Norm> norm(const Context&, const Node* section, const Place&, const std::string& path, int64_t width);

@@ -31,11 +31,7 @@ Node extended(Node policy, int depth) {
   const Builtin* builtin = base->is_scalar() ? find_builtin(base->text) : nullptr;
   if (!builtin) refuse_policy(*base, "extends \"" + base->text + "\", which is no built-in policy; there are " + builtin_names());
   if (depth >= 8) refuse_policy(*base, "policies extend each other in a circle");
-  Node below = complete(parse_yaml(std::string(builtin->text), "policies/" + std::string(builtin->name) + ".yaml"), depth + 1);
-  if (const Node* runs = below.get("runs"); runs && !policy.get("runs")) {
-    // that the base runs says nothing of a policy that changes it
-    std::erase_if(below.entries, [](const auto& entry) { return entry.first.text == "runs"; });
-  }
+  const Node below = complete(parse_yaml(std::string(builtin->text), "policies/" + std::string(builtin->name) + ".yaml"), depth + 1);
   Node result = merged(below, policy);
   std::erase_if(result.entries, [](const auto& entry) { return entry.first.text == "extends"; });
   return result;
@@ -77,12 +73,7 @@ Node parse_policy(const std::string& text, const std::string& file) {
 }
 
 std::vector<std::string> model_types(const Node& policy) {
-  std::vector<std::string> types;
-  const Node* types_node = policy.get("model_type");
-  if (!types_node) return types;
-  if (types_node->is_scalar()) types.push_back(types_node->text);
-  for (const Node& item : types_node->items) types.push_back(item.text);
-  return types;
+  return texts_of(policy.get("model_type"));
 }
 
 Node builtin_policy(const std::string& model_type) {

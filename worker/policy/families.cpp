@@ -1,6 +1,4 @@
 // The table of `families`, read off the built-in policies.
-#include <algorithm>
-
 #include "worker/policy/document.h"
 #include "worker/policy/model.h"
 
@@ -10,15 +8,12 @@ std::vector<Family> families() {
   std::vector<Family> all;
   for (const Builtin& builtin : builtins()) {
     const Node policy = parse_policy(std::string(builtin.text), "policies/" + std::string(builtin.name) + ".yaml");
-    Family family;
-    family.model_type = builtin.name;
-    family.topology = policy.get("topology")->text;
-    const Node* runs = policy.get("runs");
-    family.runs = runs && runs->text == "true";
+    Family family{std::string(builtin.name), model_types(policy), policy.get("topology")->text, {}};
     for (const auto& [name, architecture] : policy.get("architectures")->entries) {
-      family.architectures.push_back(name.text);
-      const std::string& task = architecture.get("task")->text;
-      if (std::find(family.tasks.begin(), family.tasks.end(), task) == family.tasks.end()) family.tasks.push_back(task);
+      const Node *refusal = architecture.get("refuse"), *task = architecture.get("task"), *topology = architecture.get("topology");
+      FamilyClass one{name.text, topology ? topology->text : family.topology, task ? task->text : "", ""};
+      if (refusal && refusal->is_scalar()) one.refusal = refusal->text;
+      family.classes.push_back(std::move(one));
     }
     all.push_back(std::move(family));
   }

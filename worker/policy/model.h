@@ -16,7 +16,7 @@
 
 namespace pm::policy {
 
-/// How several logical matrices lie in one stored tensor. Concat: whole parts after each other along the output dimension.
+/// How several logical matrices lie in one stored tensor. Concat: whole parts after each other along the output dimension, of unlike heights when kv heads are fewer.
 /// PerHead: for each head its q, k, v rows. Grouped: for each kv group its q heads, then one k, then one v.
 enum class Fused : uint8_t { None, Concat, PerHead, Grouped };
 
@@ -32,7 +32,7 @@ struct Param {
   Fused fused = Fused::None;
   int part = 0, parts = 1;              ///< which of the fused matrices (q=0, k=1, v=2)
   int64_t units = 1;                    ///< along the cut dimension: heads, kv heads, ffn columns, vocabulary rows
-  int64_t group = 1;                    ///< Grouped only: q heads per kv head
+  int64_t group = 1;                    ///< fused only: q heads per kv head
   DType dtype = DType::F32;             ///< to be held in when the plan's precision does not say otherwise
   bool keep = false;                    ///< dtype stands whatever the plan's precision
   std::string shares;                   ///< path of an earlier parameter whose storage this one is; empty: its own
@@ -161,6 +161,8 @@ Model resolve(const checkpoint::Checkpoint&, const std::filesystem::path& policy
 /// One rectangular piece of a stored tensor viewed as [rows, cols], in units of elements.
 struct Piece { int64_t row = 0, rows = 0, col = 0, cols = 0; };
 
+/// The shape of the parameter's tensor in the checkpoint, without leading dimensions of 1 that the parameter does not have (ViT's [1, rows, hidden]).
+std::vector<int64_t> stored_shape(const Param&);
 /// The pieces of the stored tensor that hold `range` units of the parameter, in the order in which they make the local logical
 /// tensor when laid along its cut dimension (for in_out storage: along the stored dimension that is the logical one, i.e. transpose
 /// after laying out). 1-D tensors are [1, n] with pieces cutting columns; tensors of more than two dimensions are [dim 0, rest].
@@ -170,8 +172,10 @@ std::vector<int64_t> local_shape(const Param&, Range range);
 /// The range of units of the parameter that `rank` holds under `cuts`.
 Range range_of(const Param&, const Cuts& cuts, int rank);
 
-/// Rows of `families`.
-struct Family { std::string model_type, topology; std::vector<std::string> architectures, tasks; bool runs = false; };
+/// A class of transformers that a policy knows: its task, or the sentence with which it is refused.
+struct FamilyClass { std::string name, topology, task, refusal; };
+/// Rows of `families`: one per policy.
+struct Family { std::string name; std::vector<std::string> model_types; std::string topology; std::vector<FamilyClass> classes; };
 std::vector<Family> families();
 
 }  // namespace pm::policy

@@ -76,12 +76,23 @@ std::vector<std::string> Binder::names(const Node& spelled, const Place& place, 
   return all;
 }
 
+bool Binder::occurs(const std::string& prefix) const {
+  auto at = table_.lower_bound(prefix);
+  return at != table_.end() && at->first.starts_with(prefix);
+}
+
+void Binder::go_to(const Node& at, Place& place) const {
+  std::string chosen;
+  if (!at.is_list()) chosen = interpolate(at, place.scope);
+  for (const Node& item : at.items) {
+    chosen = interpolate(item, place.scope);
+    if (occurs(place.prefix + place.at + chosen)) break;
+  }
+  place.at += chosen;
+}
+
 std::string Binder::prefix(const Node* spelled, const Scope& scope) {
   std::string chosen;
-  auto occurs = [&](const std::string& text) {
-    auto at = table_.lower_bound(text);
-    return at != table_.end() && at->first.starts_with(text);
-  };
   if (spelled && spelled->is_scalar()) chosen = interpolate(*spelled, scope);
   if (spelled && spelled->is_list()) {
     for (const Node& item : spelled->items) {

@@ -60,6 +60,13 @@ const Node* Node::get(std::string_view key) const {
   return nullptr;
 }
 
+std::vector<std::string> texts_of(const Node* node) {
+  std::vector<std::string> all;
+  if (node && node->is_scalar()) all.push_back(node->text);
+  if (node) for (const Node& item : node->items) all.push_back(item.text);
+  return all;
+}
+
 std::string Node::where() const { return (file ? *file : "policy") + ":" + std::to_string(line); }
 
 void refuse_policy(const Node& at, const std::string& message) {

@@ -27,6 +27,9 @@ struct Node {
   std::string where() const;
 };
 
+/// The texts of a scalar or of a list of them; none without a node.
+std::vector<std::string> texts_of(const Node* node);
+
 /// Parses one YAML document. `file` is its name in errors. Throws Error{Model, "UnsupportedPolicy"} with file and line; refuses a key
 /// twice in one map, more than 256 KiB, 20,000 nodes or 32 levels (anchors could otherwise blow it up).
 Node parse_yaml(const std::string& text, const std::string& file);

@@ -22,7 +22,12 @@ std::vector<Stretch> stretches_of(const Param& param, Range range, int64_t unit,
   std::vector<Stretch> stretches;
   switch (param.fused) {
     case Fused::None: append(stretches, range.begin * unit, range.size() * unit); break;
-    case Fused::Concat: append(stretches, param.part * extent + range.begin * unit, range.size() * unit); break;
+    case Fused::Concat: {
+      // the queries, whose heads are `group` times those of keys and values, come first
+      const int64_t before = param.part == 0 ? 0 : (param.group + param.part - 1) * extent;
+      append(stretches, before + range.begin * unit, range.size() * unit);
+      break;
+    }
     case Fused::PerHead:
       for (int64_t head = range.begin; head < range.end; ++head) append(stretches, (head * param.parts + param.part) * unit, unit);
       break;
@@ -44,9 +49,15 @@ int64_t rest_of(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
+std::vector<int64_t> stored_shape(const Param& param) {
+  std::vector<int64_t> shape = param.tensor->shape;
+  while (shape.size() > param.shape.size() && !shape.empty() && shape[0] == 1) shape.erase(shape.begin());
+  return shape;
+}
+
 std::vector<Piece> pieces(const Param& param, Range range) {
   const CutRule rule = rule_of(param.role);
-  const std::vector<int64_t>& stored = param.tensor->shape;
+  const std::vector<int64_t> stored = stored_shape(param);
   // fused parts lie along the output dimension also where the role is not cut
   const int dim = rule.dim >= 0 ? rule.dim : 0;
   const int64_t extent = param.shape.empty() ? 1 : param.shape[static_cast<size_t>(dim)];

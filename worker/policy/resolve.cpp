@@ -15,13 +15,6 @@ using nlohmann::json;
 
 [[noreturn]] void refuse(const std::string& reason, const std::string& message) { throw Error(ErrorKind::Model, reason, message); }
 
-std::vector<std::string> texts_of(const Node* node) {
-  std::vector<std::string> all;
-  if (node && node->is_scalar()) all.push_back(node->text);
-  if (node) for (const Node& item : node->items) all.push_back(item.text);
-  return all;
-}
-
 /// config.json's model_type; quantised checkpoints are refused here, before any name is looked up.
 std::string model_type_of(const checkpoint::Checkpoint& checkpoint) {
   const json& config = checkpoint.config();
@@ -38,12 +31,20 @@ std::string model_type_of(const checkpoint::Checkpoint& checkpoint) {
 }
 
 struct Architecture {
-  std::string name, task;
+  std::string name, task, topology;
   std::vector<std::string> heads, stacks;
+  const Node* node = nullptr;
 };
 
+void check_refusals(const Node* refusals, const Scope& scope) {
+  if (!refusals) return;
+  for (const auto& [condition, message] : refusals->entries) {
+    if (evaluate_bool(condition, scope)) refuse("UnknownArchitecture", message.text + " (" + condition.where() + ": " + condition.text + ")");
+  }
+}
+
 /// config.json's first class, or the policy's first when config.json names none.
-Architecture architecture_of(const checkpoint::Checkpoint& checkpoint, const Node& policy) {
+Architecture architecture_of(const checkpoint::Checkpoint& checkpoint, const Node& policy, const Scope& scope) {
   const Node& table = *policy.get("architectures");
   const json& config = checkpoint.config();
   std::string name = table.entries.empty() ? "" : table.entries[0].first.text;
@@ -53,38 +54,54 @@ Architecture architecture_of(const checkpoint::Checkpoint& checkpoint, const Nod
   const Node* found = table.get(name);
   if (!found) {
     std::string all;
-    for (const auto& entry : table.entries) all += (all.empty() ? "" : ", ") + entry.first.text;
+    for (const auto& [known, node] : table.entries) {
+      if (node.get("task")) all += (all.empty() ? "" : ", ") + known.text;
+    }
     refuse("UnknownArchitecture", "config.json says architecture \"" + name + "\", the policy " + (policy.file ? *policy.file : "") + " knows " + all);
   }
-  Architecture architecture{name, found->get("task")->text, texts_of(found->get("heads")), texts_of(found->get("stacks"))};
+  const Node *refusal = found->get("refuse"), *topology = found->get("topology");
+  if (refusal && refusal->is_scalar()) refuse("UnknownArchitecture", name + " is not served: " + refusal->text + " (" + refusal->where() + ")");
+  check_refusals(refusal, scope);
+  Architecture architecture{name, found->get("task")->text, (topology ? topology : policy.get("topology"))->text, texts_of(found->get("heads")),
+                            texts_of(found->get("stacks")), found};
   if (architecture.stacks.empty()) {
     for (const auto& entry : policy.get("stacks")->entries) architecture.stacks.push_back(entry.first.text);
   }
   return architecture;
 }
 
-void check_refusals(const Node& policy, const Scope& scope) {
-  const Node* refusals = policy.get("refuse");
-  if (!refusals) return;
-  for (const auto& [condition, message] : refusals->entries) {
-    if (evaluate_bool(condition, scope)) refuse("UnknownArchitecture", message.text + " (" + condition.where() + ": " + condition.text + ")");
-  }
+/// A token id or a list of them.
+std::vector<int64_t> ids_of(const json& value) {
+  std::vector<int64_t> all;
+  if (value.is_number_integer()) all.push_back(value.get<int64_t>());
+  if (value.is_array()) for (const json& id : value) if (id.is_number_integer()) all.push_back(id.get<int64_t>());
+  return all;
 }
 
-/// Token ids that end a text: an id or a list of them, from generation_config.json or else config.json.
-std::vector<int64_t> eos_of(const checkpoint::Checkpoint& checkpoint) {
-  auto ids = [](const json& config) {
-    std::vector<int64_t> all;
-    auto found = config.is_object() ? config.find("eos_token_id") : config.end();
-    if (!config.is_object() || found == config.end()) return all;
-    if (found->is_number_integer()) all.push_back(found->get<int64_t>());
-    if (found->is_array()) for (const json& id : *found) if (id.is_number_integer()) all.push_back(id.get<int64_t>());
-    return all;
+/// Token ids under `key`: of generation_config.json, else what the policy's row of that name says, else of config.json.
+std::vector<int64_t> token_ids(const checkpoint::Checkpoint& checkpoint, const Node* row, const Scope& scope, const char* key) {
+  auto under = [&](const json& config) {
+    auto found = config.is_object() ? config.find(key) : config.end();
+    return !config.is_object() || found == config.end() ? std::vector<int64_t>() : ids_of(*found);
   };
   std::ifstream file(checkpoint.folder() / "generation_config.json");
   const json generation = file ? json::parse(file, nullptr, false) : json();
-  const std::vector<int64_t> preferred = ids(generation);
-  return preferred.empty() ? ids(checkpoint.config()) : preferred;
+  if (std::vector<int64_t> preferred = under(generation); !preferred.empty()) return preferred;
+  return row ? ids_of(evaluate(*row, scope, true)) : under(checkpoint.config());
+}
+
+/// The id that begins an answer of an encoder-decoder.
+int64_t decoder_start_of(const checkpoint::Checkpoint& checkpoint, const Node& policy, const Scope& scope) {
+  std::vector<int64_t> ids = token_ids(checkpoint, policy.get("decoder_start"), scope, "decoder_start_token_id");
+  if (ids.empty()) ids = token_ids(checkpoint, nullptr, scope, "bos_token_id");
+  return ids.empty() ? -1 : ids.front();
+}
+
+/// The class's own names for what its heads put out.
+void name_outputs(const Architecture& architecture, std::vector<Head>& heads) {
+  const Node* outputs = architecture.node->get("outputs");
+  for (Head& head : heads)
+    if (const Node* own = outputs ? outputs->get(head.name) : nullptr) head.outputs = texts_of(own);
 }
 
 bool contains(const std::vector<std::string>& list, const std::string& item) { return std::find(list.begin(), list.end(), item) != list.end(); }
@@ -115,14 +132,15 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
     refuse("UnknownArchitecture", "config.json says model_type \"" + model.model_type + "\", the policy " + (policy.file ? *policy.file : "") + " is for \"" +
                                       types.front() + "\"");
   }
-  const Architecture architecture = architecture_of(checkpoint, policy);
-  model.architecture = architecture.name;
-  model.task = architecture.task;
-  model.eos = eos_of(checkpoint);
-  model.topology = policy.get("topology")->text;
   Binder binder(checkpoint, policy);
   Builder builder(checkpoint, policy, binder, model);
-  check_refusals(policy, builder.scope());
+  const Architecture architecture = architecture_of(checkpoint, policy, builder.scope());
+  check_refusals(policy.get("refuse"), builder.scope());
+  model.architecture = architecture.name;
+  model.task = architecture.task;
+  model.topology = architecture.topology;
+  model.eos = token_ids(checkpoint, policy.get("eos"), builder.scope(), "eos_token_id");
+  if (model.topology == "encoder-decoder") model.decoder_start = decoder_start_of(checkpoint, policy, builder.scope());
   for (const auto& [name, section] : policy.get("stacks")->entries) {
     if (!contains(architecture.stacks, name.text)) continue;
     if (auto stack = builder.stack(name.text, section)) model.stacks.push_back(std::move(*stack));
@@ -130,6 +148,7 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
   if (model.stacks.empty()) refuse("UnsupportedPolicy", (policy.file ? *policy.file : "") + ": no stack of " + model.architecture + " is switched on");
   const std::string last_stack = model.stacks.back().name;
   for (const std::string& name : architecture.heads) model.heads.push_back(builder.head(name, *policy.get("heads")->get(name), last_stack));
+  name_outputs(architecture, model.heads);
   rehearse_rest(policy, architecture, last_stack, builder, binder);
   model.not_loaded = binder.finish();
   model.facts = facts_of(model);

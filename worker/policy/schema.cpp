@@ -17,10 +17,13 @@ struct Rule {
     Text,         ///< a plain scalar
     Texts,        ///< one or a list of them
     Names,        ///< one or a list of name templates
-    Bias,         ///< an expression (true, false), or names of whole tensors: [..] or =name
+    Bias,         ///< an expression (true, false), names of whole tensors ([..] or =name), or a section with `keys` that has them as `from`
     Row,          ///< names, or a section that has them as `from`
     Section,      ///< a map with `keys`
     Each,         ///< a map with any keys, each value as keys[0]
+    Flag,         ///< an expression (true, false), or a section with `keys` that is on unless its `when` is false
+    Sentence,     ///< a plain scalar, or a map from expressions to such
+    Known,        ///< a plain scalar that is one of `words`
     Position,     ///< a word of `words`, or a section with `keys`
     Rows,         ///< a list of Row
   };
@@ -31,10 +34,12 @@ struct Rule {
 
 using Keys = std::vector<std::pair<std::string_view, Rule>>;
 
-const Rule expression{Rule::Kind::Expression}, text{Rule::Kind::Text}, texts{Rule::Kind::Texts}, names{Rule::Kind::Names}, bias{Rule::Kind::Bias};
+const Rule expression{Rule::Kind::Expression}, text{Rule::Kind::Text}, texts{Rule::Kind::Texts}, names{Rule::Kind::Names},
+    sentence{Rule::Kind::Sentence}, bias{Rule::Kind::Bias, {}, {{"from", names}, {"when", expression}, {"optional", expression}}};
 
 Rule word(std::vector<std::string_view> words) { return {Rule::Kind::Word, std::move(words)}; }
 Rule section(Keys keys) { return {Rule::Kind::Section, {}, std::move(keys)}; }
+Rule known(std::vector<std::string_view> words) { return {Rule::Kind::Known, std::move(words)}; }
 Rule each(Rule value) { return {Rule::Kind::Each, {}, {{"", std::move(value)}}}; }
 
 Keys operator+(Keys a, Keys b) {
@@ -56,21 +61,25 @@ Keys block_keys() {
 
 Rule attention() {
   const Rule rotary = section({{"when", expression}, {"style", word(rotary_words)}, {"dims", expression}, {"theta", expression}, {"scaling", expression}});
-  return section(block_keys() + Keys{{"mask", word(mask_words)}, {"scale", expression}, {"window", expression}, {"alibi", expression},
+  const Rule alibi{Rule::Kind::Flag, {}, {{"when", expression}, {"scaled", expression}, {"bf16", expression}}};
+  return section(block_keys() + Keys{{"mask", word(mask_words)}, {"scale", expression}, {"window", expression}, {"alibi", alibi},
                                      {"heads", expression}, {"kv_heads", expression}, {"head_dim", expression}, {"source", text}, {"rotary", rotary},
                                      {"bucket_bias", row({{"layer", expression}, {"buckets", expression}, {"far", expression}, {"bidirectional", expression}})},
                                      {"qkv", linear({{"fused", word(fused_words)}})}, {"q", linear()}, {"k", linear()}, {"v", linear()}, {"out", linear()}});
 }
 
 Rule stack() {
-  const Rule learned{Rule::Kind::Position, position_words, {{"learned", row()}, {"offset", expression}, {"rows", expression}}};
+  const Rule learned{Rule::Kind::Position, position_words, {{"learned", row()}, {"offset", expression}, {"kept", expression}, {"rows", expression}}};
   const Rule input = section({{"at", names}, {"token", row()}, {"scale", expression}, {"position", learned},
                               {"tables", {Rule::Kind::Rows, {}, row_keys() + Keys{{"input", text}, {"rows", expression}}}},
                               {"projection", linear()}, {"patches", linear({{"channels", expression}, {"size", expression}})},
                               {"class_token", row()}, {"norm", norm_row()}});
-  const Rule layer = section({{"at", names}, {"order", word(order_words)}, {"norm", word(norm_words)}, {"bias", expression}, {"stored", word(stored_words)}});
+  const Rule layer = section({{"at", names}, {"order", word(order_words)}, {"norm", word(norm_words)}, {"bias", expression}, {"stored", word(stored_words)},
+                              {"residual_normed", expression}});
   const Rule mlp = section(block_keys() + Keys{{"act", word(activation_words)}, {"up", linear()}, {"gate", linear()}, {"down", linear()}});
-  const Rule output = section({{"at", names}, {"norm", norm_row()}, {"pooler", linear({{"act", word(activation_words)}})}});
+  const Rule pooler = section(row_keys() + Keys{{"bias", bias}, {"stored", word(stored_words)}, {"act", word(activation_words)},
+                                                {"pool", word(pooler_words)}, {"norm", norm_row()}});
+  const Rule output = section({{"at", names}, {"norm", norm_row()}, {"states", word(states_words)}, {"pooler", pooler}});
   Keys keys{{"like", text}, {"when", expression}, {"prefix", names}, {"let", each(expression)}, {"input", input}, {"layer", layer},
             {"attn", attention()}, {"cross", attention()}, {"mlp", mlp}, {"output", output}};
   for (std::string_view name : size_words) keys.emplace_back(name, expression);
@@ -80,13 +89,16 @@ Rule stack() {
 Rule head() {
   return section({{"at", names}, {"when", expression}, {"stack", text}, {"pool", word(pool_words)}, {"dense", linear()},
                   {"act", word(activation_words)}, {"norm", norm_row()}, {"scale_input", expression}, {"scalar", row()},
-                  {"logits", linear({{"scale_input", expression}})}, {"classes", linear()}});
+                  {"logits", linear({{"scale_input", expression}})}, {"classes", linear()}, {"output", texts}, {"between", texts}});
 }
 
 const Rule& grammar() {
-  static const Rule rule = section({{"model_type", texts}, {"extends", text}, {"topology", text}, {"runs", text}, {"let", each(expression)},
+  static const Rule rule = section({{"model_type", texts}, {"extends", text}, {"topology", known(topology_words)}, {"let", each(expression)},
+                                    {"eos", expression}, {"decoder_start", expression},
                                     {"rename", each(text)}, {"refuse", each(text)}, {"ignore", names}, {"stacks", each(stack())}, {"heads", each(head())},
-                                    {"architectures", each(section({{"task", text}, {"heads", texts}, {"stacks", texts}}))}});
+                                    {"architectures", each(section({{"task", known(task_words)}, {"heads", texts}, {"stacks", texts},
+                                                                    {"topology", known(topology_words)}, {"outputs", each(texts)},
+                                                                    {"refuse", sentence}}))}});
   return rule;
 }
 
@@ -132,6 +144,14 @@ void check_row(const Node& node, const Rule& rule, const std::string& key) {
   if (!node.get("from") && !node.get("tie")) refuse_policy(node, "\"" + key + "\" has neither \"from\" nor \"tie\"");
 }
 
+/// {condition: message}
+void check_sentences(const Node& node, const std::string& key) {
+  for (const auto& [condition, message] : node.entries) {
+    check_expression(condition);
+    check_text(message, key);
+  }
+}
+
 void check(const Node& node, const Rule& rule, const std::string& key) {
   if (node.kind == Node::Kind::Null) return;
   switch (rule.kind) {
@@ -140,7 +160,20 @@ void check(const Node& node, const Rule& rule, const std::string& key) {
     case Rule::Kind::Text: return check_text(node, key);
     case Rule::Kind::Texts: return check_each(node, key, [&](const Node& item) { check_text(item, key); });
     case Rule::Kind::Names: return check_each(node, key, check_template);
+    case Rule::Kind::Sentence: return node.is_map() ? check_sentences(node, key) : check_text(node, key);
+    case Rule::Kind::Known:
+      check_text(node, key);
+      if (std::find(rule.words.begin(), rule.words.end(), node.text) == rule.words.end()) {
+        refuse_policy(node, "\"" + key + "\" is \"" + node.text + "\"; there are " + listed(rule.words));
+      }
+      return;
+    case Rule::Kind::Flag: return node.is_map() ? check_keys(node, rule, key) : check_expression(node);
     case Rule::Kind::Bias:
+      if (node.is_map()) {
+        check_keys(node, rule, key);
+        if (!node.get("from")) refuse_policy(node, "\"bias\" as a section needs \"from\"");
+        return;
+      }
       if (node.is_list() || (node.is_scalar() && node.text.starts_with('='))) return check_each(node, key, check_template);
       return check_expression(node);
     case Rule::Kind::Row: return check_row(node, rule, key);
@@ -158,27 +191,48 @@ void check(const Node& node, const Rule& rule, const std::string& key) {
 
 }  // namespace
 
+namespace {
+
+/// Each class has a task, or a sentence that says why it has none; the heads and stacks it names are there.
+void check_architectures(const Node& policy, const std::function<void(const char*, const Node&)>& known) {
+  for (const auto& [name, architecture] : policy.get("architectures")->entries) {
+    if (!architecture.is_map()) refuse_policy(name, "the architecture " + name.text + " has no task");
+    const Node* heads = architecture.get("heads");
+    for (const char* section : {"heads", "stacks"}) {
+      if (const Node* list = architecture.get(section)) check_each(*list, section, [&](const Node& item) { known(section, item); });
+    }
+    const Node* refusal = architecture.get("refuse");
+    if (!architecture.get("task") && !(refusal && refusal->is_scalar())) refuse_policy(name, "the architecture " + name.text + " has no task");
+    const Node* outputs = architecture.get("outputs");
+    for (const auto& [head, output] : outputs ? outputs->entries : decltype(outputs->entries){}) {
+      bool listed = false;
+      if (heads) check_each(*heads, "heads", [&, &wanted = head.text](const Node& item) { listed = listed || item.text == wanted; });
+      if (!listed) refuse_policy(head, "outputs: \"" + head.text + "\" is not one of the heads of " + name.text);
+    }
+  }
+}
+
+}  // namespace
+
 void validate(const Node& policy) {
   check(policy, grammar(), "the policy");
   for (const char* key : {"model_type", "topology", "stacks", "architectures"}) {
     if (!policy.get(key)) refuse_policy(policy, std::string("the policy has no \"") + key + "\"");
   }
-  if (const Node* refusals = policy.get("refuse")) {
-    for (const auto& entry : refusals->entries) check_expression(entry.first);
-  }
+  if (const Node* refusals = policy.get("refuse")) check_sentences(*refusals, "refuse");
   auto known = [&](const char* section, const Node& name) {
     const Node* map = policy.get(section);
     if (!map || !map->get(name.text)) refuse_policy(name, "\"" + name.text + "\" is not one of the policy's " + section);
   };
-  for (const auto& [name, architecture] : policy.get("architectures")->entries) {
-    for (const char* section : {"heads", "stacks"}) {
-      if (const Node* list = architecture.get(section)) check_each(*list, section, [&](const Node& item) { known(section, item); });
-    }
-    if (!architecture.get("task")) refuse_policy(name, "the architecture " + name.text + " has no task");
-  }
+  check_architectures(policy, known);
   if (const Node* heads = policy.get("heads")) {
-    for (const auto& [name, head] : heads->entries)
+    for (const auto& [name, head] : heads->entries) {
       if (const Node* stack = head.get("stack")) known("stacks", *stack);
+      const Node* between = head.get("between");
+      if (!between) continue;
+      if (between->items.size() != 2) refuse_policy(*between, "\"between\" has to list two heads");
+      for (const Node& item : between->items) known("heads", item);
+    }
   }
 }
 

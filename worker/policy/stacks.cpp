@@ -89,6 +89,7 @@ void Builder::position(const Context& context, const Node& section, const Place&
   const std::optional<Row> row = binder_.row(learned, place.scope);
   if (!row || !row->names()) return;
   if (const Node* offset = node->get("offset")) input.position_offset = evaluate_int(*offset, place.scope);
+  if (const Node* kept = node->get("kept")) input.position_kept = evaluate_bool(*kept, place.scope);
   const Node* rows = node->get("rows");
   const int64_t count = rows ? evaluate_int(*rows, place.scope) : context.sizes.positions + input.position_offset;
   const Ask ask{.role = Role::PositionEmbedding, .path = path + "positions", .shape = {count, context.sizes.embedding}, .units = count};
@@ -112,7 +113,7 @@ void Builder::tables(const Context& context, const Node& section, const Place& p
 Input Builder::input(const Context& context, const Node& section, const std::string& path) {
   const Sizes& sizes = context.sizes;
   Place place = context.place;
-  if (const Node* at = section.get("at")) place.at += interpolate(*at, place.scope);
+  if (const Node* at = section.get("at")) binder_.go_to(*at, place);
   Input input;
   if (const std::optional<Row> row = binder_.row(section.get("token"), place.scope)) {
     const Ask ask{.role = Role::TokenEmbedding, .path = path + "token", .shape = {sizes.vocab, sizes.embedding}, .units = sizes.vocab};
@@ -138,18 +139,28 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   return input;
 }
 
+std::optional<Pooler> Builder::pooler(const Context& context, const Node& section, const Place& place, const std::string& path) {
+  const Node* when = section.get("when");
+  if (when && !evaluate_bool(*when, place.scope)) return std::nullopt;
+  Pooler pooler;
+  if (const Node* pool = section.get("pool")) pooler.pool = word_of(*pool, place.scope, pooler_words);
+  if (const Node* act = section.get("act")) pooler.activation = activation(act, place.scope);
+  pooler.norm = norm(context, &section, place, path + ".norm", context.sizes.hidden);
+  if (section.get("from")) {
+    const Ask ask{.role = Role::HeadDenseWeight, .path = path, .shape = {-1, context.sizes.hidden}};
+    pooler.dense = linear(context, &section, nullptr, place, ask, Role::HeadDenseBias, true);
+    if (!pooler.dense) return std::nullopt;   // optional, and the checkpoint has none
+  }
+  return pooler;
+}
+
 Output Builder::output(const Context& context, const Node& section, const std::string& path) {
   Place place = context.place;
-  if (const Node* at = section.get("at")) place.at += interpolate(*at, place.scope);
+  if (const Node* at = section.get("at")) binder_.go_to(*at, place);
   Output output;
   output.norm = norm(context, &section, place, path + "output.norm", context.sizes.hidden);
-  if (const Node* pooler = section.get("pooler")) {
-    const Ask ask{.role = Role::HeadDenseWeight, .path = path + "output.pooler", .shape = {context.sizes.hidden, context.sizes.hidden}};
-    if (auto dense = linear(context, pooler, nullptr, place, ask, Role::HeadDenseBias, true)) {
-      output.pooler = Pooler{.dense = std::move(dense)};
-      if (pooler->get("act")) output.pooler->activation = activation(pooler->get("act"), place.scope);
-    }
-  }
+  if (const Node* states = section.get("states")) output.raw_states = word_of(*states, place.scope, states_words) == "raw";
+  if (const Node* node = section.get("pooler")) output.pooler = pooler(context, *node, place, path + "output.pooler");
   return output;
 }
 
@@ -181,10 +192,18 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
   place.prefix.clear();
   place.stack.clear();
   if (const Node* when = section.get("when"); when && !evaluate_bool(*when, place.scope)) return head;
-  if (const Node* at = section.get("at")) place.at = interpolate(*at, place.scope);
+  if (const Node* at = section.get("at")) binder_.go_to(*at, place);
   if (const Node* pool = section.get("pool")) head.pool = word_of(*pool, place.scope, pool_words);
+  if (const Node* output = section.get("output")) head.outputs = texts_of(output);
+  head.between = texts_of(section.get("between"));
   const std::string path = "heads." + name;
   int64_t width = context.sizes.hidden;
+  if (head.pool == "pooler" && !binder_.rehearsing()) {
+    const Stack* stack = model_.stack(head.stack);
+    const Pooler* pooler = stack && stack->output.pooler ? &*stack->output.pooler : nullptr;
+    if (!pooler) binder_.complain(section, "the head \"" + name + "\" reads the pooler of the stack \"" + head.stack + "\", and the checkpoint has none");
+    else if (pooler->dense && !pooler->dense->weight.shape.empty()) width = pooler->dense->weight.shape[0];
+  }
   head.dense = linear(context, section.get("dense"), nullptr, place, {.role = Role::HeadDenseWeight, .path = path + ".dense", .shape = {-1, width}}, Role::HeadDenseBias, true);
   if (head.dense && !head.dense->weight.shape.empty()) width = head.dense->weight.shape[0];
   if (section.get("act")) head.activation = activation(section.get("act"), place.scope);

@@ -72,24 +72,18 @@ TEST(Extends, LaysTheFileOverTheBuiltIn) {
   EXPECT_NE(policy.get("architectures")->get("MT5Model"), nullptr);
   EXPECT_EQ(policy.get("architectures")->get("T5Model"), nullptr);
   EXPECT_EQ(policy.get("let")->get("scale")->text, "2");
-  EXPECT_EQ(policy.get("let")->get("hidden")->text, "d_model");
+  EXPECT_EQ(policy.get("let")->get("hidden")->text, "d_model ?? 512");
   EXPECT_EQ(policy.get("stacks")->get("decoder")->get("mlp")->get("at")->text, "layer.2.");
 }
 
-TEST(Extends, DoesNotInheritThatTheBaseRuns) {
-  EXPECT_EQ(parse_policy("extends: gpt2\nmodel_type: other\n", "other.yaml").get("runs"), nullptr);
-}
-
-TEST(Families, ListEveryBuiltInPolicyAndOnlyGpt2Runs) {
-  std::vector<std::string> names, running;
+TEST(Families, ListTheClassesOfEveryBuiltInPolicy) {
+  std::vector<std::string> names;
   for (const Family& family : families()) {
-    names.push_back(family.model_type);
-    if (family.runs) running.push_back(family.model_type);
-    EXPECT_FALSE(family.architectures.empty());
-    EXPECT_FALSE(family.tasks.empty());
+    names.push_back(family.name);
+    EXPECT_FALSE(family.classes.empty());
+    for (const FamilyClass& one : family.classes) EXPECT_NE(one.task.empty(), one.refusal.empty()) << one.name;
   }
-  EXPECT_THAT(names, testing::UnorderedElementsAre("albert", "bert", "clip", "falcon", "gpt2", "gpt_neo", "llama", "t5"));
-  EXPECT_THAT(running, testing::ElementsAre("gpt2"));
+  EXPECT_THAT(names, testing::UnorderedElementsAre("albert", "bart", "bert", "bloom", "clip", "falcon", "gpt2", "gpt_neo", "gptj", "llama", "mpnet", "t5", "vit"));
 }
 
 TEST(Builtin, UnknownModelTypesAreToldWhichThereAre) {

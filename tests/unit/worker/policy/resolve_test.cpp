@@ -171,9 +171,8 @@ TEST(Complaints, NameElementTypes) {
 }
 
 TEST(Complaints, NameTheKeyThatConfigLacks) {
-  Synthetic gpt2 = tiny_gpt2();
-  gpt2.config.erase("n_embd");
-  EXPECT_THAT(refusal(gpt2, "ModelUnreadable"), AllOf(HasSubstr("\"n_embd\""), HasSubstr("policies/gpt2.yaml:")));
+  EXPECT_THAT(refusal(tiny_gpt2(), "ModelUnreadable", "extends: gpt2\nlet: {hidden: n_width}\n"),
+              AllOf(HasSubstr("config.json has no \"n_width\""), HasSubstr("policy.yaml:2")));
 }
 
 TEST(Complaints, QuantisedCheckpointsAreRefusedByName) {
