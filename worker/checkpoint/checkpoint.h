@@ -1,4 +1,5 @@
-// A checkpoint folder in Hugging Face form: config.json and one or several safetensors files. Opening reads headers only.
+// A checkpoint folder in Hugging Face form: config.json and the weights, one or several files of
+// safetensors or of PyTorch (.bin). Opening reads headers only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,10 +21,12 @@ struct TensorInfo {
   std::vector<int64_t> shape;
   int file = 0;              ///< index into files()
   int64_t offset = 0;        ///< of the first byte in that file
-  int64_t bytes = 0;
+  int64_t bytes = 0;         ///< element size x product of the shape
+  /// Of a tensor that does not lie row-major in its file (.bin only): steps of each dimension in elements. Empty: row-major.
+  std::vector<int64_t> strides;
 };
 
-/// One strip of a strided read: `rows` rows of `row_bytes` each, the first at `offset` in the tensor's data, `stride` bytes apart.
+/// One strip of a strided read: `rows` rows of `row_bytes` each, the first at `offset` in the row-major tensor, `stride` bytes apart.
 struct Strip {
   int64_t offset = 0, rows = 1, row_bytes = 0, stride = 0;
 };
@@ -31,7 +34,8 @@ struct Strip {
 /// Immutable after open(); read() may be called from several threads.
 class Checkpoint {
  public:
-  /// Reads config.json and every safetensors header. Throws Error{Model, "ModelUnreadable"} that names file, tensor or key, what was
+  /// Reads config.json and the table of every file: model.safetensors, else model.safetensors.index.json, else pytorch_model.bin, else
+  /// pytorch_model.bin.index.json (Hugging Face's order). Quantized weights and other formats are refused by name. Throws Error{Model, "ModelUnreadable"} that names file, tensor or key, what was
   /// found and what was expected (strict: safetensors' own rules, see reference/controller.md 5.4).
   static Checkpoint open(const std::filesystem::path& folder);
 
@@ -44,7 +48,7 @@ class Checkpoint {
   const std::vector<std::filesystem::path>& files() const { return files_; }
 
   /// Reads strips of a tensor back to back into `out` with positional reads. Never maps, and reads no more than what is asked plus
-  /// at most one page per row, staged in blocks of at most 4 MiB. Throws Error{Model} with file and errno text on a short read.
+  /// at most one page per row, staged in blocks of at most 4 MiB (a tensor with strides: up to all of its file's span). Throws Error{Model} with file and errno text on a short read.
   void read(const TensorInfo&, std::span<const Strip>, std::span<std::byte> out) const;
   /// True when two tensors have the same type, shape and bytes.
   bool equal(const TensorInfo&, const TensorInfo&) const;
@@ -58,11 +62,15 @@ class Checkpoint {
   std::map<std::string, std::string, std::less<>> unserved_;
 };
 
-/// What one safetensors header describes.
+/// What one file's table describes.
 struct Header {
   std::map<std::string, TensorInfo, std::less<>> tensors;         ///< offsets count from the start of the file
   std::map<std::string, std::string, std::less<>> unserved;       ///< name -> element type that we do not serve
 };
+
+struct Bytes;
+/// The table of a safetensors file: the length, its limits, then parse_header. Throws Error{Model, "ModelUnreadable"}.
+Header read_safetensors(const Bytes& file);
 
 /// Parses one safetensors header (the bytes after the 8-byte length); `file_size` is the whole file's, `file` its name in errors.
 /// Rules of safetensors' tensor.rs: a JSON object; spans sorted by begin lie back to back from 0 to the end of the file; bytes ==

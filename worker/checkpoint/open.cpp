@@ -1,4 +1,4 @@
-// Opening a checkpoint folder: config.json, model.safetensors or the index of several files, and every header.
+// Opening a checkpoint folder: config.json, the weights' file or the index of several, and the table of each.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +10,10 @@
 #include <sstream>
 
 #include "worker/base/error.h"
+#include "worker/checkpoint/bytes.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/foreign.h"
+#include "worker/checkpoint/torch_file.h"
 
 namespace pm::checkpoint {
 
@@ -74,25 +77,14 @@ void read_exactly(int descriptor, const fs::path& path, char* out, int64_t bytes
   }
 }
 
-/// Length, bounds and text of a file's header.
-Header read_header(int descriptor, const fs::path& path) {
+/// An open file by positions. `held` must outlive it.
+Bytes bytes_of(const std::shared_ptr<const int>& held, const fs::path& path) {
   struct stat status {};
-  if (::fstat(descriptor, &status) != 0) refuse(path.string() + " cannot be read: " + std::strerror(errno));
+  if (::fstat(*held, &status) != 0) refuse(path.string() + " cannot be read: " + std::strerror(errno));
   if (!S_ISREG(status.st_mode)) refuse(path.string() + " is not a regular file");
-  if (status.st_size < 8) refuse(path.string() + " has " + std::to_string(status.st_size) + " bytes, too few for a safetensors header");
-  unsigned char length[8];
-  read_exactly(descriptor, path, reinterpret_cast<char*>(length), 8, 0);
-  uint64_t bytes = 0;
-  for (int i = 7; i >= 0; --i) bytes = bytes << 8 | length[i];
-  if (bytes > static_cast<uint64_t>(largest_header)) {
-    refuse(path.string() + " says that its header has " + std::to_string(bytes) + " bytes, at most 100000000 are allowed");
-  }
-  if (static_cast<int64_t>(bytes) > status.st_size - 8) {
-    refuse(path.string() + " says that its header has " + std::to_string(bytes) + " bytes, but only " + std::to_string(status.st_size - 8) + " follow");
-  }
-  std::string json(bytes, '\0');
-  read_exactly(descriptor, path, json.data(), static_cast<int64_t>(bytes), 8);
-  return parse_header(json, status.st_size, path.string());
+  return {.name = path.string(), .size = status.st_size, .read = [held, path](int64_t offset, std::span<char> out) {
+            read_exactly(*held, path, out.data(), static_cast<int64_t>(out.size()), offset);
+          }};
 }
 
 /// file -> the tensors that the index says it has.
@@ -113,17 +105,52 @@ std::map<std::string, std::set<std::string>> read_index(const fs::path& path) {
   return files;
 }
 
-[[noreturn]] void refuse_other_formats(const fs::path& folder) {
+/// The weights of a folder: the files with the names that an index gives each, or one file without index.
+struct Weights {
+  std::string index;                                     ///< empty: one file that stands alone
+  bool torch = false;                                    ///< PyTorch's .bin
+  std::map<std::string, std::set<std::string>> files;
+};
+
+Weights weights_of(const fs::path& folder) {
   std::error_code error;
-  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
-    if (!fs::exists(folder / name, error)) continue;
-    refuse(folder.string() + " has its weights in " + name + " only; this version reads safetensors. Convert it once: AutoModel.from_pretrained(\"" +
-           folder.string() + "\").save_pretrained(\"" + folder.string() + "\", safe_serialization=True) with the architecture's class");
+  for (const bool torch : {false, true}) {
+    const std::string file = torch ? "pytorch_model.bin" : "model.safetensors", index = file + ".index.json";
+    if (fs::exists(folder / file, error)) return {.torch = torch, .files = {{file, {}}}};
+    if (!fs::exists(folder / index, error)) continue;
+    Weights weights{.index = index, .torch = torch, .files = read_index(folder / index)};
+    for (const auto& [shard, names] : weights.files) {
+      if (fs::exists(folder / shard, error)) continue;
+      refuse((folder / index).string() + " says that \"" + *names.begin() + "\" and " + std::to_string(names.size() - 1) + " more are in " + shard +
+             ", which is not in the folder: copy all " + std::to_string(weights.files.size()) + " files of the checkpoint");
+    }
+    return weights;
   }
-  refuse(folder.string() + " has neither model.safetensors nor model.safetensors.index.json");
+  refuse_other_formats(folder);
 }
 
 }  // namespace
+
+void refuse(const Bytes& file, const std::string& what) { refuse(file.name + ": " + what); }
+
+std::string how_to_convert() {
+  return "save the model once with safetensors: AutoModel.from_pretrained(folder).save_pretrained(folder), with the architecture's class";
+}
+
+Header read_safetensors(const Bytes& file) {
+  if (file.size < 8) refuse(file, "has " + std::to_string(file.size) + " bytes, too few for a safetensors header");
+  char length[8];
+  file.read(0, length);
+  uint64_t bytes = 0;
+  for (int i = 7; i >= 0; --i) bytes = bytes << 8 | static_cast<unsigned char>(length[i]);
+  if (bytes > static_cast<uint64_t>(largest_header)) refuse(file, "says that its header has " + std::to_string(bytes) + " bytes, at most 100000000 are allowed");
+  if (static_cast<int64_t>(bytes) > file.size - 8) {
+    refuse(file, "says that its header has " + std::to_string(bytes) + " bytes, but only " + std::to_string(file.size - 8) + " follow");
+  }
+  std::string json(bytes, '\0');
+  file.read(8, {json.data(), json.size()});
+  return parse_header(json, file.size, file.name);
+}
 
 Checkpoint Checkpoint::open(const fs::path& folder) {
   std::error_code error;
@@ -131,29 +158,27 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
   checkpoint.config_ = read_json(folder / "config.json");
-  std::map<std::string, std::set<std::string>> files;
-  const bool single = fs::exists(folder / "model.safetensors", error);
-  if (single) files["model.safetensors"];
-  else if (fs::exists(folder / "model.safetensors.index.json", error)) files = read_index(folder / "model.safetensors.index.json");
-  else refuse_other_formats(folder);
-  for (const auto& [file, names] : files) {
+  const Weights weights = weights_of(folder);
+  for (const auto& [file, names] : weights.files) {
     const fs::path path = folder / file;
     checkpoint.descriptors_.push_back(open_file(path));
     checkpoint.files_.push_back(path);
-    Header header = read_header(*checkpoint.descriptors_.back(), path);
+    const Bytes bytes = bytes_of(checkpoint.descriptors_.back(), path);
+    Header header = weights.torch ? read_torch_file(bytes) : read_safetensors(bytes);
     for (const std::string& name : names) {
       if (header.tensors.contains(name) || header.unserved.contains(name)) continue;
-      refuse((folder / "model.safetensors.index.json").string() + " says that \"" + name + "\" is in " + file + ", which does not have it");
+      refuse((folder / weights.index).string() + " says that \"" + name + "\" is in " + file + ", which does not have it");
     }
     for (auto& [name, info] : header.tensors) {
-      if (!single && !names.contains(name)) continue;
+      if (!weights.index.empty() && !names.contains(name)) continue;
       info.file = static_cast<int>(checkpoint.files_.size()) - 1;
       checkpoint.tensors_[name] = std::move(info);
     }
     for (auto& [name, type] : header.unserved) {
-      if (single || names.contains(name)) checkpoint.unserved_[name] = type;
+      if (weights.index.empty() || names.contains(name)) checkpoint.unserved_[name] = type;
     }
   }
+  refuse_quantized(checkpoint);
   return checkpoint;
 }
 

@@ -7,6 +7,7 @@
 
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/strided.h"
 
 namespace pm::checkpoint {
 
@@ -61,6 +62,11 @@ void Checkpoint::read(const TensorInfo& tensor, std::span<const Strip> strips, s
   }
   const int descriptor = *descriptors_.at(static_cast<size_t>(tensor.file));
   const std::filesystem::path& path = files_.at(static_cast<size_t>(tensor.file));
+  if (!tensor.strides.empty()) {
+    return read_strided(tensor, strips, out, [&](int64_t offset, std::span<std::byte> part) {
+      pread_all(descriptor, path, tensor, part.data(), static_cast<int64_t>(part.size()), offset);
+    });
+  }
   std::byte* to = out.data();
   std::vector<std::byte> staging;
   for (const Strip& strip : strips) {
@@ -90,7 +96,7 @@ void Checkpoint::read(const TensorInfo& tensor, std::span<const Strip> strips, s
 
 bool Checkpoint::equal(const TensorInfo& a, const TensorInfo& b) const {
   if (a.dtype != b.dtype || a.shape != b.shape) return false;
-  if (a.file == b.file && a.offset == b.offset) return true;
+  if (a.file == b.file && a.offset == b.offset && a.strides == b.strides) return true;
   constexpr int64_t chunk = int64_t{1} << 20;
   std::vector<std::byte> left(static_cast<size_t>(std::min(chunk, a.bytes))), right(left.size());
   for (int64_t at = 0; at < a.bytes; at += chunk) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include "tests/unit/worker/checkpoint/archive.h"
 #include "tests/unit/worker/checkpoint/folder.h"
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
@@ -75,18 +76,59 @@ TEST(Open, IndexKeysMayNotStandTwice) {
   EXPECT_THAT(refusal(folder), HasSubstr("\"a\" twice"));
 }
 
-TEST(Open, PickledWeightsAreRefusedWithWhatToDo) {
+TEST(Open, SafetensorsStandBeforePytorchFilesAndSingleFilesBeforeAnIndex) {
+  Folder folder;
+  const auto bin = [](const std::string& name) { return torch_archive(state_dict({{name, "0", 1, 0, {1}, {1}, "ByteStorage"}}), {{"0", "x"}}).bytes(); };
+  folder.write("config.json", "{}");
+  folder.write("shard.bin", bin("shard"));
+  folder.write("pytorch_model.bin.index.json", R"({"weight_map": {"shard": "shard.bin"}})");
+  EXPECT_NE(Checkpoint::open(folder.path).find("shard"), nullptr);
+  folder.write("pytorch_model.bin", bin("single"));
+  EXPECT_NE(Checkpoint::open(folder.path).find("single"), nullptr);
+  folder.write_tensors("m.safetensors", one, "hi");
+  folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "m.safetensors"}})");
+  EXPECT_NE(Checkpoint::open(folder.path).find("a"), nullptr);
+  folder.write_tensors("model.safetensors", R"({"z":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})", "hi");
+  EXPECT_NE(Checkpoint::open(folder.path).find("z"), nullptr);
+}
+
+TEST(Open, AMissingShardIsNamed) {
   Folder folder;
   folder.write("config.json", "{}");
-  folder.write("pytorch_model.bin", "PK");
-  EXPECT_THAT(refusal(folder), testing::AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("safe_serialization=True")));
+  folder.write_tensors("m-1.safetensors", one, "hi");
+  folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-2.safetensors"}})");
+  EXPECT_THAT(refusal(folder), testing::AllOf(HasSubstr("\"b\" and 1 more are in m-2.safetensors"), HasSubstr("copy all 2 files")));
+}
+
+TEST(Open, OtherFormatsAreRefusedByNameWithWhatToDo) {
+  const std::vector<std::array<const char*, 3>> cases = {{"tf_model.h5", "TensorFlow", "from_tf=True"}, {"flax_model.msgpack", "Flax", "from_flax=True"},
+                                                         {"model-q4.gguf", "GGUF", "gguf_file"}, {"adapter_model.safetensors", "adapter", "merge_and_unload"},
+                                                         {"consolidated.00.pth", "own code", "weights_to_hf"}, {"weights.safetensors", "name a single file", "save_pretrained"}};
+  for (const auto& [name, what, way_out] : cases) {
+    Folder folder;
+    folder.write("config.json", "{}");
+    folder.write(name, "x");
+    EXPECT_THAT(refusal(folder), testing::AllOf(HasSubstr(name), HasSubstr(what), HasSubstr(way_out)));
+  }
+}
+
+TEST(Open, QuantizedWeightsAreRefusedByTheirNames) {
+  for (const char* name : {"h.0.qweight", "h.0.qzeros", "h.0.weight.absmax", "h.0.weight.quant_state.bitsandbytes__nf4", "h.0.SCB", "h.0.weight_packed"}) {
+    Folder folder;
+    folder.write("config.json", "{}");
+    const nlohmann::json header = {{name, {{"dtype", "U8"}, {"shape", {1}}, {"data_offsets", {0, 1}}}}};
+    folder.write_tensors("model.safetensors", header.dump(), "x");
+    EXPECT_THAT(refusal(folder), testing::AllOf(HasSubstr("quantized checkpoint"), HasSubstr(name)));
+    folder.write("config.json", R"({"quantization_config": {"quant_method": "gptq"}})");
+    EXPECT_EQ(refusal(folder), "accepted") << "the policy names the method of the config";
+  }
 }
 
 TEST(Open, BadFilesAreNamed) {
   Folder folder;
   EXPECT_THAT(refusal(folder), HasSubstr("config.json"));
   folder.write("config.json", "{}");
-  EXPECT_THAT(refusal(folder), HasSubstr("neither model.safetensors nor"));
+  EXPECT_THAT(refusal(folder), HasSubstr("no weights"));
   folder.write("model.safetensors", "1234567");
   EXPECT_THAT(refusal(folder), HasSubstr("7 bytes, too few"));
   folder.write("model.safetensors", std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10));
