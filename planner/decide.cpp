@@ -104,7 +104,11 @@ class Decider {
     return positions > 0 ? std::min(positions, longest_by_default) : length_without_positions;
   }
 
-  int64_t blocks_per_sequence() const { return (sequence_length() + block_tokens - 1) / block_tokens; }
+  /// Of the answer and, with cross-attention, of a source as long as it.
+  int64_t blocks_per_sequence() const {
+    const bool cross = std::any_of(facts_.stacks.begin(), facts_.stacks.end(), [](const StackFacts& stack) { return stack.cross; });
+    return (sequence_length() + block_tokens - 1) / block_tokens * (cross ? 2 : 1);
+  }
 
   Trial trial(int n) const {
     Trial trial{deal(facts_, n, precision_), {}, 0};
@@ -131,10 +135,10 @@ class Decider {
 
   std::string device_size() const { return bytes(hardware_.device_memory) + " per device (" + hardware_.memory_source + ")"; }
 
-  /// "weights 5.0 GiB + KV of one sequence 1.2 GiB + ... = 7.1 GiB"
+  /// "weights 5.0 GiB + KV of one sequence 1.2 GiB + ... = 7.1 GiB"; no KV for models that answer in one pass
   std::string arithmetic(const Memory& memory) const {
-    return "weights " + bytes(memory.weights) + " + KV of one sequence of " + number(sequence_length()) + " tokens " + bytes(memory.kv) +
-           " + activations " + bytes(memory.activations) + " + communicator " + bytes(memory.communicator) + " + runtime " + bytes(memory.runtime) +
+    const std::string kv = memory.kv > 0 ? " + KV of one sequence of " + number(sequence_length()) + " tokens " + bytes(memory.kv) : "";
+    return "weights " + bytes(memory.weights) + kv + " + activations " + bytes(memory.activations) + " + communicator " + bytes(memory.communicator) + " + runtime " + bytes(memory.runtime) +
            " = " + bytes(memory.total());
   }
 
@@ -232,8 +236,9 @@ class Decider {
       weights = std::max(weights, rank.predicted.weights);
       need = std::max(need, rank.predicted.total());
     }
-    std::string text = "Tensor over " + devices(n) + ": weights " + bytes(weights) + ", " + bytes(need) + " in all of " + device_size() + ", room for " +
-                       number(plan.concurrency) + (plan.concurrency == 1 ? " sequence of " : " sequences of ") + number(plan.sequence_length) + " tokens; ";
+    std::string text = "Tensor over " + devices(n) + ": weights " + bytes(weights) + ", " + bytes(need) + " in all of " + device_size() +
+                       (plan.kv_blocks > 0 ? ", room for " + number(plan.concurrency) + (plan.concurrency == 1 ? " sequence of " : " sequences of ")
+                                           : ", no KV cache; each input in one pass, up to ") + number(plan.sequence_length) + " tokens; ";
     if (wishes_.max_sequence_length > plan.sequence_length) {
       text += number(wishes_.max_sequence_length) + " tokens were asked for, the model has " + number(plan.sequence_length) + " positions; ";
     }

@@ -46,9 +46,14 @@ std::string bar(const Memory& memory, int64_t device_memory) {
 std::string describe(const Plan& plan) {
   std::ostringstream out;
   out << name_of(plan.strategy) << " over " << plan.ranks.size() << (plan.ranks.size() == 1 ? " rank" : " ranks") << ", " << name_of(plan.precision)
-      << ": " << plan.concurrency << (plan.concurrency == 1 ? " sequence" : " sequences") << " of " << plan.sequence_length << " tokens, "
-      << plan.kv_blocks << " KV blocks of 16 tokens\n"
-      << plan.reason << ": " << plan.message << "\n\n";
+      << ": ";
+  if (plan.kv_blocks > 0) {
+    out << plan.concurrency << (plan.concurrency == 1 ? " sequence" : " sequences") << " of " << plan.sequence_length << " tokens, " << plan.kv_blocks
+        << " KV blocks of 16 tokens\n";
+  } else {
+    out << "each input in one pass, up to " << plan.sequence_length << " tokens, no KV cache\n";
+  }
+  out << plan.reason << ": " << plan.message << "\n\n";
 
   std::vector<Line> cuts{{"rank"}}, sizes{{"rank", "weights", "kv", "activations", "communicator", "runtime", "total", "of " + bytes(plan.device_memory)}};
   if (!plan.ranks.empty()) {

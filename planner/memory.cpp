@@ -49,9 +49,8 @@ int64_t kv_bytes_per_token(const Facts& facts, const Cuts& cuts, int rank, DType
   int64_t bytes = 0;
   if (facts.task != "generate") return 0;   // one pass over given tokens keeps nothing
   for (const StackFacts& stack : facts.stacks) {
-    const int64_t tables = (stack.causal ? 1 : 0) + (stack.cross ? 1 : 0);   // an encoder input as long as the answer is assumed
-    if (tables == 0 || stack.heads <= 0) continue;
-    bytes += tables * 2 * stack.layers * cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim * size_of(dtype);
+    if (!stack.causal || stack.heads <= 0) continue;
+    bytes += 2 * stack.layers * cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim * size_of(dtype);
   }
   return bytes;
 }

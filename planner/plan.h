@@ -94,7 +94,7 @@ std::string describe(const Plan&);
 std::string_view name_of(Strategy);
 std::optional<Strategy> strategy_of(std::string_view);
 
-/// Bytes of keys and values that `rank` needs for one token (all stacks with a cache); 0 for models that do not generate.
+/// Bytes of keys and values that one token takes on `rank`, be it in the table of the answer or of a cross-attention's source; 0 for models that do not generate.
 int64_t kv_bytes_per_token(const Facts&, const Cuts&, int rank, DType);
 
 }  // namespace pm

@@ -22,14 +22,13 @@ int forward_once(const ForwardOptions& options, const Program& program) {
   }
   const Setup setup = prepare(options, options.process.plan_file());
   if (options.processes && !options.process.is_rank()) return launch_ranks(program, options.process, setup, {});
-  const Tensors inputs = read_tensors(options.inputs);
-  const int64_t blocks = forward_blocks(inputs);
+  const Arrays inputs = read_tensors(options.inputs);
   const auto run = [&](engine::Group& group) {
-    write_tensors(options.outputs, run_forward(group, setup.model, inputs, options.hidden_states, options.attentions));
+    write_tensors(options.outputs, run_forward(group, inputs, options.hidden_states, options.attentions));
     return 0;
   };
-  if (options.processes) return run_rank(options.process, setup, blocks, run);
-  return run(*engine::local_group(setup.group(blocks)));
+  if (options.processes) return run_rank(options.process, setup, 0, run);
+  return run(*engine::local_group(setup.group(0)));
 }
 
 /// A model that stays loaded from job to job.
@@ -70,12 +69,12 @@ nlohmann::json run_job(const nlohmann::json& job, Loaded& loaded) {
   if (job.contains("generate")) {
     const auto prompts = job["generate"].at("input_ids").get<std::vector<std::vector<int32_t>>>();
     const Generation generation = generation_of(job["generate"]);
-    const int64_t blocks = generation_blocks(prompts, generation);
+    const int64_t blocks = generation_blocks(setup.model, prompts, generation);
     return {{"ok", true}, {"sequences", run_generation(loaded.group(blocks), setup.model, blocks, prompts, generation)}};
   }
-  const Tensors inputs = read_tensors(job.at("inputs").get<std::string>());
+  const Arrays inputs = read_tensors(job.at("inputs").get<std::string>());
   write_tensors(job.at("outputs").get<std::string>(),
-                run_forward(loaded.group(forward_blocks(inputs)), setup.model, inputs, job.value("hidden_states", false), job.value("attentions", false)));
+                run_forward(loaded.group(0), inputs, job.value("hidden_states", false), job.value("attentions", false)));
   return {{"ok", true}};
 }
 
@@ -112,12 +111,12 @@ int forward_batch(const ForwardOptions& defaults) {
 }  // namespace
 
 void add_forward(CLI::App& app, Program& program) {
-  auto* verb = app.add_subcommand("forward", "One forward pass over named tensors (input_ids, attention_mask, position_ids)");
+  auto* verb = app.add_subcommand("forward", "One forward pass over named tensors (input_ids, attention_mask, pixel_values, ...)");
   auto options = std::make_shared<ForwardOptions>();
   options->add_to(*verb);
   verb->get_option("--model")->required(false);
-  verb->add_option("--inputs", options->inputs, "safetensors file with input_ids and, if wanted, attention_mask and position_ids");
-  verb->add_option("--outputs", options->outputs, "safetensors file to write: logits or last_hidden_state");
+  verb->add_option("--inputs", options->inputs, "safetensors file with input_ids or pixel_values and, if wanted, attention_mask, token_type_ids, position_ids, decoder_input_ids");
+  verb->add_option("--outputs", options->outputs, "safetensors file to write: logits, last_hidden_state, ... under Hugging Face's names");
   verb->add_flag("--hidden-states", options->hidden_states, "Also hidden_states.0 ...");
   verb->add_flag("--attentions", options->attentions, "Also attentions.0 ..., all heads");
   verb->add_flag("--processes", options->processes, "Ranks as processes over shared memory instead of threads");

@@ -41,7 +41,7 @@ int generate(const GenerateOptions& options) {
   for (const std::string& list : options.id_lists) prompts.push_back(ids_of(list));
   if (prompts.empty()) throw Error(ErrorKind::Usage, "Usage", "nothing to generate from: give --prompt or --input-ids");
 
-  const int64_t blocks = generation_blocks(prompts, options.generation);
+  const int64_t blocks = generation_blocks(setup.model, prompts, options.generation);
   const auto group = engine::local_group(setup.group(blocks));
   const auto sequences = run_generation(*group, setup.model, blocks, prompts, options.generation);
   nlohmann::json texts = nlohmann::json::array();

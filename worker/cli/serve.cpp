@@ -1,14 +1,15 @@
 // The verb serve: the launcher with the ops port, and per rank its share of the model; rank 0 also has the scheduler and the API.
+#include <cmath>
 #include <csignal>
 #include <iostream>
 #include <thread>
 
 #include "worker/base/error.h"
+#include "worker/cli/jobs.h"
 #include "worker/cli/processes.h"
 #include "worker/engine/scheduler.h"
 #include "worker/launch/health.h"
 #include "worker/ops/arena.h"
-#include "worker/models/decoder.h"
 #include "worker/server/api_server.h"
 #include "worker/server/generation_defaults.h"
 #include "worker/server/ops_server.h"
@@ -28,10 +29,35 @@ struct ServeOptions : ModelOptions {
   int64_t incarnation = 0, max_queue = 256;
 };
 
-/// One token through all ranks and back: from here on the group is known to work.
-void probe(engine::Group& group) {
+/// The smallest inputs of a model that does not generate: one token (its end token, where that is what it pools), or one black image.
+Arrays probe_inputs(const policy::Model& model) {
+  Arrays inputs;
+  for (const policy::Stack& stack : model.stacks) {
+    if (stack.input.token) {
+      const int64_t id = model.eos.empty() || model.eos[0] >= stack.vocab ? 0 : model.eos[0];
+      inputs["input_ids"] = model.task == "multiple-choice" ? Array{{1, 1, 1}, std::vector<int64_t>{id}} : Array{{1, 1}, std::vector<int64_t>{id}};
+    } else {
+      const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
+      const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(stack.positions - (stack.input.class_token ? 1 : 0))))) * patch[2];
+      inputs["pixel_values"] = {{1, patch[1], side, side}, std::vector<float>(static_cast<size_t>(patch[1] * side * side))};
+    }
+  }
+  return inputs;
+}
+
+/// One token or image through all ranks and back: from here on the group is known to work.
+void probe(engine::Group& group, const policy::Model& model) {
   engine::StepMessage message;
-  message.entries.push_back({.slot = 0, .tokens = {0}, .blocks = {0}, .sample = group.leader().executor().has_logits()});
+  if (!group.leader().executor().generates()) {
+    message.forward = engine::ForwardJob{probe_inputs(model), false, false, {}};
+    group.run(message);
+    return;
+  }
+  message.entries.push_back({.slot = 0, .tokens = {0}, .blocks = {0}, .sample = true});
+  if (models::Model::generator(model).layers[0].cross) {
+    message.entries[0].source = {0};
+    message.entries[0].source_blocks = {1};
+  }
   group.run(message);
   engine::StepMessage after;
   after.freed = {0};
@@ -62,10 +88,9 @@ void block_signals() {
 int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) {
   const auto board = comm::StatusBoard::open(options.process.segment, setup.plan.tensor);
   comm::RankStatus& status = board->rank(0);
-  probe(group);
+  probe(group, setup.model);
   block_signals();   // from here on a SIGTERM drains; before, while nothing is served, it just ends the process
-  const policy::Stack& stack = setup.model.stacks[0];
-  const engine::Limits limits{stack.vocab, std::min(stack.positions, setup.plan.sequence_length), setup.plan.kv_blocks, options.max_concurrency, options.max_queue};
+  const engine::Limits limits = limits_of(setup.model, setup.plan.sequence_length, setup.plan.kv_blocks, options.max_concurrency, options.max_queue);
   engine::Scheduler scheduler(group.leader(), group.channels(), limits, [&](int64_t step, int64_t open) {
     status.steps = step;
     status.open_requests = open;
@@ -122,11 +147,7 @@ int serve(const ServeOptions& options, const Program& program) {
     throw Error(ErrorKind::Usage, "InvalidSizes", "--nodes " + std::to_string(options.nodes) + ": this version serves groups on one node");
   }
   const Setup setup = prepare(options, options.process.plan_file());
-  models::Decoder::check(setup.model);
-  if (setup.model.heads.empty()) {
-    throw Error(ErrorKind::Model, "UnknownArchitecture",
-                setup.model.architecture + " has no language-model head; this version serves generation (`forward` runs it)");
-  }
+  models::Model::check(setup.model);
   if (!options.process.is_rank()) return launch_group(options, setup, program);
   return run_rank(options.process, setup, setup.plan.kv_blocks, [&](engine::Group& group) { return lead(options, setup, group); });
 }

@@ -1,18 +1,14 @@
 // Named tensors in one safetensors file: the inputs and outputs of `forward`.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <filesystem>
-#include <map>
-#include <string>
+
+#include "worker/base/array.h"
 
 namespace pm::cli {
 
-using Tensors = std::map<std::string, at::Tensor>;
-
-/// Throws Error{Request, "InputUnreadable"} that names the file and what is wrong.
-Tensors read_tensors(const std::filesystem::path&);
-/// Writes contiguous copies in alphabetical order; the file appears whole or not at all.
-void write_tensors(const std::filesystem::path&, const Tensors&);
+/// Integers of any width become int64, floats fp32. Throws Error{Request, "InputUnreadable"} that names the file and what is wrong.
+Arrays read_tensors(const std::filesystem::path&);
+/// Writes them in alphabetical order; the file appears whole or not at all.
+void write_tensors(const std::filesystem::path&, const Arrays&);
 
 }  // namespace pm::cli

@@ -17,10 +17,11 @@ at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(val
 }  // namespace
 
 /// Applies the message's table changes, then lays the entries' tokens after each other.
-layers::Batch Rank::assemble(const StepMessage& message) {
+models::StepRows Rank::assemble(const StepMessage& message) {
   for (int32_t slot : message.freed) slots_.at(static_cast<size_t>(slot)) = {};
   std::vector<int64_t> tokens, positions, places;
-  layers::Batch batch;
+  models::StepRows rows;
+  layers::Batch& batch = rows.batch;
   for (const StepEntry& entry : message.entries) {
     if (static_cast<size_t>(entry.slot) >= slots_.size()) slots_.resize(static_cast<size_t>(entry.slot) + 1);
     Slot& slot = slots_[static_cast<size_t>(entry.slot)];
@@ -32,15 +33,45 @@ layers::Batch Rank::assemble(const StepMessage& message) {
       positions.push_back(entry.positions.empty() ? at : entry.positions[static_cast<size_t>(i)]);
       places.push_back(slot.blocks.at(static_cast<size_t>(at / ops::block_tokens)) * ops::block_tokens + at % ops::block_tokens);
     }
-    batch.sequences.push_back({static_cast<int64_t>(tokens.size()) - count, count, entry.context, {}});
+    const auto first = static_cast<int64_t>(tokens.size()) - count;
+    batch.sequences.push_back({.first = first, .tokens = count, .context = entry.context, .keys = entry.context + count, .key_row = 0, .blocks = {}});
   }
+  begin_sources(message, rows);
   for (size_t i = 0; i < message.entries.size(); ++i) {   // after the last resize: the spans stay valid
-    batch.sequences[i].blocks = slots_[static_cast<size_t>(message.entries[i].slot)].blocks;
+    const Slot& slot = slots_[static_cast<size_t>(message.entries[i].slot)];
+    batch.sequences[i].blocks = slot.blocks;
+    if (slot.source_tokens == 0) continue;
+    const ops::SequenceSpan& own = batch.sequences[i];
+    rows.cross.sequences.push_back({.first = own.first, .tokens = own.tokens, .context = 0, .keys = slot.source_tokens, .key_row = 0, .blocks = slot.source_blocks});
   }
   batch.tokens = tensor_of(tokens);
   batch.positions = tensor_of(positions);
   batch.slots = tensor_of(places);
-  return batch;
+  return rows;
+}
+
+/// The encoder's rows of the sequences that begin with this message, and where their keys and values go.
+void Rank::begin_sources(const StepMessage& message, models::StepRows& rows) {
+  std::vector<int64_t> tokens, positions, places;
+  layers::Batch batch;
+  for (const StepEntry& entry : message.entries) {
+    if (entry.source.empty()) continue;
+    Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+    slot.source_blocks = entry.source_blocks;
+    slot.source_tokens = static_cast<int64_t>(entry.source.size());
+    const auto first = static_cast<int64_t>(tokens.size());
+    batch.sequences.push_back({.first = first, .tokens = slot.source_tokens, .context = 0, .keys = slot.source_tokens, .key_row = first, .blocks = {}});
+    for (int64_t i = 0; i < slot.source_tokens; ++i) {
+      tokens.push_back(entry.source[static_cast<size_t>(i)]);
+      positions.push_back(i);
+      places.push_back(slot.source_blocks.at(static_cast<size_t>(i / ops::block_tokens)) * ops::block_tokens + i % ops::block_tokens);
+    }
+  }
+  if (tokens.empty()) return;
+  batch.tokens = tensor_of(tokens);
+  batch.positions = tensor_of(positions);
+  rows.source = std::move(batch);
+  rows.cross.slots = tensor_of(places);
 }
 
 /// Ids for the entries that want one: greedy rows by merged maxima, drawn rows from gathered scores, both told to every rank.
@@ -85,17 +116,21 @@ std::vector<int32_t> Rank::sample(const StepMessage& message, const at::Tensor& 
   return result;
 }
 
+/// Rank 0 has the inputs' values; the others get them here.
+Arrays Rank::forward(const ForwardJob& job) {
+  comm::Communicator& comm = executor_->communicator();
+  for (const auto& [name, array] : job.inputs) {
+    at::Tensor values = models::tensor_of(array);
+    if (comm.size() > 1 && values.numel() > 0) comm.broadcast(values, 0);
+  }
+  return executor_->forward(job.inputs, {job.hidden_states, job.attentions, job.outputs});
+}
+
 StepResult Rank::run(const StepMessage& message) {
   StepResult result;
-  layers::Batch batch = assemble(message);
-  if (message.entries.empty()) return result;
-  result.capture.hidden_states = message.hidden_states;
-  result.capture.attentions = message.attentions;
-  if (message.hidden_states || message.attentions) batch.capture = &result.capture;
-  const at::Tensor hidden = executor_->forward(batch);
-  if (message.hidden_states || message.attentions || message.all_logits) result.hidden = hidden;
-  if (message.all_logits) result.logits = executor_->logits(hidden);
-  result.ids = sample(message, hidden);
+  models::StepRows rows = assemble(message);
+  if (!message.entries.empty()) result.ids = sample(message, executor_->step(rows));
+  if (message.forward) result.outputs = forward(*message.forward);
   return result;
 }
 

@@ -11,12 +11,10 @@
 
 namespace pm::engine {
 
-/// What one step gives. Everything but `ids` is filled on rank 0 only, and only if the message asked for it.
+/// What one step gives.
 struct StepResult {
   std::vector<int32_t> ids;            ///< one per entry with sample=true, in order; on every rank
-  layers::Capture capture;
-  at::Tensor logits;                   ///< all_logits: [tokens of the step, vocabulary]
-  at::Tensor hidden;                   ///< of every token, when anything was captured
+  Arrays outputs;                      ///< of the message's forward job, on rank 0
 };
 
 class Rank {
@@ -29,8 +27,14 @@ class Rank {
   parallel::Executor& executor() { return *executor_; }
 
  private:
-  struct Slot { std::vector<int32_t> blocks; int32_t carry = -1; };
-  layers::Batch assemble(const StepMessage&);
+  struct Slot {
+    std::vector<int32_t> blocks, source_blocks;
+    int64_t source_tokens = 0;         ///< encoder-decoder: what cross-attention sees
+    int32_t carry = -1;
+  };
+  models::StepRows assemble(const StepMessage&);
+  void begin_sources(const StepMessage&, models::StepRows&);
+  Arrays forward(const ForwardJob&);
   std::vector<int32_t> sample(const StepMessage&, const at::Tensor& hidden);
   std::unique_ptr<parallel::Executor> executor_;
   std::vector<Slot> slots_;

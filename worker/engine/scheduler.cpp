@@ -33,8 +33,13 @@ Scheduler::~Scheduler() {
   thread_.join();
 }
 
+int64_t Scheduler::Sequence::all_blocks() const {
+  return blocks_for(static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens) + blocks_for(static_cast<int64_t>(source.size()));
+}
+
 void Scheduler::submit(Request request, std::function<void(const Event&)> on_event) {
   const auto refuse = [](const std::string& message) { throw Error(ErrorKind::Request, "InvalidRequest", message); };
+  if (!rank_.executor().generates()) refuse("this model does not generate");
   if (request.prompt.empty()) refuse("the prompt has no tokens; at least one is needed");
   if (request.max_new_tokens < 1) refuse("max_new_tokens is " + std::to_string(request.max_new_tokens) + "; at least 1 is needed");
   for (int32_t id : request.prompt) {
@@ -42,24 +47,49 @@ void Scheduler::submit(Request request, std::function<void(const Event&)> on_eve
       refuse("token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(limits_.vocabulary));
     }
   }
-  const int64_t tokens = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens;
-  const int64_t room = std::min(limits_.positions, limits_.kv_blocks * ops::block_tokens);
-  if (tokens > room) {
-    refuse("prompt of " + std::to_string(request.prompt.size()) + " tokens plus " + std::to_string(request.max_new_tokens) +
-           " new ones is " + std::to_string(tokens) + "; the longest sequence served is " + std::to_string(room));
-  }
   auto sequence = std::make_unique<Sequence>();
+  if (limits_.decoder_start >= 0) {
+    sequence->source = std::move(request.prompt);
+    request.prompt = {limits_.decoder_start};
+  }
+  const auto read = static_cast<int64_t>(sequence->source.size()), tokens = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens;
+  const auto too_long = [&](const std::string& what, int64_t asked, int64_t room) {
+    refuse(what + " is " + std::to_string(asked) + "; the longest sequence served is " + std::to_string(room));
+  };
+  const int64_t room = std::min(limits_.positions, limits_.kv_blocks * ops::block_tokens);
+  if (read > limits_.positions) too_long("input of " + std::to_string(read) + " tokens", read, limits_.positions);
+  if (tokens > room) {
+    too_long("prompt of " + std::to_string(request.prompt.size()) + " tokens plus " + std::to_string(request.max_new_tokens) + " new ones", tokens, room);
+  }
   sequence->request = std::move(request);
   sequence->on_event = std::move(on_event);
   sequence->submitted = std::chrono::steady_clock::now();
+  if (sequence->all_blocks() > limits_.kv_blocks) {
+    too_long("input of " + std::to_string(read) + " tokens and answer of " + std::to_string(tokens), read + tokens, limits_.kv_blocks * ops::block_tokens);
+  }
   {
     std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure_);
-    if (static_cast<int64_t>(waiting_.size()) >= limits_.max_queue) {
-      ++statistics_.rejected;
-      throw Error(ErrorKind::Request, "QueueFull", std::to_string(waiting_.size()) + " requests wait already; try again later");
-    }
+    refuse_when_full();
     waiting_.push_back(std::move(sequence));
+  }
+  wake_.notify_all();
+}
+
+void Scheduler::refuse_when_full() {
+  const size_t waiting = waiting_.size() + passes_.size();
+  if (static_cast<int64_t>(waiting) < limits_.max_queue) return;
+  ++statistics_.rejected;
+  throw Error(ErrorKind::Request, "QueueFull", std::to_string(waiting) + " requests wait already; try again later");
+}
+
+void Scheduler::forward(ForwardRequest request, std::function<void(ForwardResult)> on_done) {
+  rank_.executor().check(request.inputs);
+  {
+    std::lock_guard lock(mutex_);
+    if (!failure_.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure_);
+    refuse_when_full();
+    passes_.push_back({std::move(request), std::move(on_done)});
   }
   wake_.notify_all();
 }
@@ -68,6 +98,7 @@ void Scheduler::cancel(const std::string& id) {
   std::lock_guard lock(mutex_);
   for (auto& sequence : waiting_) if (sequence->request.id == id) sequence->cancelled = true;
   for (auto& sequence : running_) if (sequence->request.id == id) sequence->cancelled = true;
+  for (Pass& pass : passes_) if (pass.request.id == id) pass.request.id.clear();
   wake_.notify_all();
 }
 
@@ -75,7 +106,7 @@ Statistics Scheduler::statistics() const {
   std::lock_guard lock(mutex_);
   Statistics result = statistics_;
   result.running = static_cast<int64_t>(running_.size());
-  result.waiting = static_cast<int64_t>(waiting_.size());
+  result.waiting = static_cast<int64_t>(waiting_.size() + passes_.size());
   result.kv_blocks_used = limits_.kv_blocks - static_cast<int64_t>(free_blocks_.size());
   return result;
 }
@@ -101,28 +132,35 @@ void Scheduler::fail(const std::string& reason) {
 
 void Scheduler::fail_all(const std::string& reason) {
   std::vector<std::function<void(const Event&)>> streams;
+  std::deque<Pass> passes;
   {
     std::lock_guard lock(mutex_);
+    passes.swap(passes_);
     for (auto& sequence : waiting_) streams.push_back(std::move(sequence->on_event));
     for (auto& sequence : running_) streams.push_back(std::move(sequence->on_event));
-    statistics_.failed += static_cast<int64_t>(streams.size());
+    statistics_.failed += static_cast<int64_t>(streams.size() + passes.size());
     waiting_.clear();
     for (auto& sequence : running_) sequence->on_event = nullptr;   // a step may still hold the sequences; the loop clears them
+    if (running_pass_) passes.push_back({{}, std::exchange(running_pass_->on_done, nullptr)});
   }
   for (auto& stream : streams) if (stream) stream({-1, Finish::Failed, reason});
+  for (Pass& pass : passes) pass.on_done({{}, Finish::Failed, reason});
 }
 
 /// Moves waiting requests into slots, first come first served, while slots and blocks for prompt and answer are free.
 void Scheduler::admit() {
   while (!waiting_.empty() && !free_slots_.empty()) {
     Sequence& next = *waiting_.front();
-    const auto need = static_cast<size_t>(blocks_for(static_cast<int64_t>(next.request.prompt.size()) + next.request.max_new_tokens));
+    const auto need = static_cast<size_t>(next.all_blocks());
     if (need > free_blocks_.size()) return;
     next.admitted = std::chrono::steady_clock::now();
     next.slot = free_slots_.back();
     free_slots_.pop_back();
     next.blocks.assign(free_blocks_.rbegin(), free_blocks_.rbegin() + static_cast<std::ptrdiff_t>(need));
     free_blocks_.resize(free_blocks_.size() - need);
+    const auto own = next.blocks.end() - blocks_for(static_cast<int64_t>(next.source.size()));
+    next.source_blocks.assign(own, next.blocks.end());
+    next.blocks.erase(own, next.blocks.end());
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
@@ -142,6 +180,10 @@ StepMessage Scheduler::plan_step(std::vector<Sequence*>& scheduled) {
     entry.tokens = std::move(tokens);
     entry.sample = sample;
     entry.sampling = sequence.request.sampling;
+    if (sequence.context == 0) {
+      entry.source = sequence.source;
+      entry.source_blocks = sequence.source_blocks;
+    }
     const int64_t blocks = blocks_for(sequence.context + count);
     for (; sequence.told_blocks < blocks; ++sequence.told_blocks) entry.blocks.push_back(sequence.blocks[static_cast<size_t>(sequence.told_blocks)]);
     sequence.context += count;
@@ -165,6 +207,7 @@ StepMessage Scheduler::plan_step(std::vector<Sequence*>& scheduled) {
 
 /// Gives back what a finished sequence held and ends its stream. Called with the mutex held; the event goes out by the caller.
 void Scheduler::retire(Sequence& sequence, Event event) {
+  free_blocks_.insert(free_blocks_.end(), sequence.source_blocks.rbegin(), sequence.source_blocks.rend());
   free_blocks_.insert(free_blocks_.end(), sequence.blocks.rbegin(), sequence.blocks.rend());
   if (sequence.slot >= 0) {
     free_slots_.push_back(sequence.slot);
@@ -175,8 +218,11 @@ void Scheduler::retire(Sequence& sequence, Event event) {
 
 void Scheduler::drop_cancelled() {
   std::vector<std::function<void(const Event&)>> streams;
+  std::vector<std::function<void(ForwardResult)>> passes;
   {
     std::lock_guard lock(mutex_);
+    for (Pass& pass : passes_) if (pass.request.id.empty()) passes.push_back(std::move(pass.on_done));
+    std::erase_if(passes_, [](const Pass& pass) { return pass.request.id.empty(); });
     const auto drop = [&](auto& sequences) {
       for (auto& sequence : sequences) {
         if (!sequence->cancelled) continue;
@@ -190,6 +236,7 @@ void Scheduler::drop_cancelled() {
     drop(running_);
   }
   for (auto& stream : streams) stream({-1, Finish::Cancelled, {}});
+  for (auto& done : passes) done({{}, Finish::Cancelled, {}});
 }
 
 void Scheduler::deliver(const std::vector<Sequence*>& scheduled, const StepMessage& message, const std::vector<int32_t>& ids) {
@@ -202,7 +249,7 @@ void Scheduler::deliver(const std::vector<Sequence*>& scheduled, const StepMessa
       const Request& request = sequence.request;
       if (!message.entries[i].sample) continue;
       const int32_t token = ids[next++];
-      if (sequence.generated == 0) statistics_.prompt_tokens += static_cast<int64_t>(request.prompt.size());
+      if (sequence.generated == 0) statistics_.prompt_tokens += static_cast<int64_t>(sequence.source.empty() ? request.prompt.size() : sequence.source.size());
       ++statistics_.generation_tokens;
       ++sequence.generated;
       Event event{token, Finish::None, {}};
@@ -219,6 +266,15 @@ void Scheduler::deliver(const std::vector<Sequence*>& scheduled, const StepMessa
   for (auto& [stream, event] : events) if (stream) stream(event);
 }
 
+StepResult Scheduler::run(const StepMessage& message) {
+  if (!followers_.empty()) {
+    const std::vector<uint8_t> bytes = encode(message);
+    for (auto& follower : followers_) follower->send(bytes);
+  }
+  return rank_.run(message);
+}
+
+/// One generating step, which may be empty, and then at most one pass: neither kind of request waits for all of the other.
 void Scheduler::run_step() {
   std::vector<Sequence*> scheduled;
   StepMessage message;
@@ -228,18 +284,47 @@ void Scheduler::run_step() {
     message = plan_step(scheduled);
     ++statistics_.steps;
   }
-  if (!followers_.empty()) {
-    const std::vector<uint8_t> bytes = encode(message);
-    for (auto& follower : followers_) follower->send(bytes);
-  }
-  const StepResult result = rank_.run(message);
+  const StepResult result = run(message);
   deliver(scheduled, message, result.ids);
+  run_pass();
   int64_t open = 0;
   {
     std::lock_guard lock(mutex_);
-    open = static_cast<int64_t>(running_.size() + waiting_.size());
+    open = static_cast<int64_t>(running_.size() + waiting_.size() + passes_.size());
   }
   if (after_step_) after_step_(message.step, open);
+}
+
+void Scheduler::run_pass() {
+  Pass pass;
+  StepMessage message;
+  {
+    std::lock_guard lock(mutex_);
+    if (passes_.empty()) return;
+    pass = std::move(passes_.front());
+    passes_.pop_front();
+    running_pass_ = &pass;
+    message.step = ++statistics_.steps;
+    message.freed = std::move(freed_);
+    freed_.clear();
+  }
+  message.forward = ForwardJob{std::move(pass.request.inputs), pass.request.hidden_states, pass.request.attentions, std::move(pass.request.outputs)};
+  StepResult result;
+  std::exception_ptr error;
+  try {
+    result = run(message);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  {
+    std::lock_guard lock(mutex_);
+    running_pass_ = nullptr;
+    if (!error) ++statistics_.finished;
+  }
+  // fail() may have ended it already, while the ranks still ran
+  if (error && pass.on_done) pass.on_done({{}, Finish::Failed, "RankLost"});
+  if (error) std::rethrow_exception(error);
+  if (pass.on_done) pass.on_done({std::move(result.outputs), Finish::Stop, {}});
 }
 
 /// After the last step the group is as it was before the first: no rank keeps a table.
@@ -261,7 +346,7 @@ void Scheduler::loop() {
       drop_cancelled();
       {
         std::unique_lock lock(mutex_);
-        wake_.wait_for(lock, idle_beat, [&] { return stopping_ || !failure_.empty() || !waiting_.empty() || !running_.empty(); });
+        wake_.wait_for(lock, idle_beat, [&] { return stopping_ || !failure_.empty() || !waiting_.empty() || !running_.empty() || !passes_.empty(); });
         if (stopping_ || !failure_.empty()) break;
       }
       run_step();
@@ -275,6 +360,7 @@ void Scheduler::loop() {
     std::lock_guard lock(mutex_);
     for (auto& sequence : waiting_) sequence->cancelled = true;
     for (auto& sequence : running_) sequence->cancelled = true;
+    for (Pass& pass : passes_) pass.request.id.clear();
   }
   drop_cancelled();
 }

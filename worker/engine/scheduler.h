@@ -21,6 +21,7 @@ struct Limits {
   int64_t kv_blocks = 0;
   int64_t max_concurrency = 64, max_queue = 256;
   int64_t step_tokens = 512;               ///< of one step: longer prompts enter in chunks
+  int32_t decoder_start = -1;              ///< encoder-decoder: a prompt goes to the encoder, the answer begins with this id; -1: no encoder
 };
 
 /// Blocks that `tokens` tokens need.
@@ -35,6 +36,7 @@ class Scheduler final : public Engine {
   ~Scheduler() override;
 
   void submit(Request, std::function<void(const Event&)>) override;
+  void forward(ForwardRequest, std::function<void(ForwardResult)>) override;
   void cancel(const std::string& id) override;
   Statistics statistics() const override;
   void fail(const std::string& reason) override;
@@ -48,12 +50,20 @@ class Scheduler final : public Engine {
     Request request;
     std::function<void(const Event&)> on_event;
     int32_t slot = -1;
+    std::vector<int32_t> source;           ///< encoder-decoder: what the encoder reads; the prompt is then the answer's start
     std::vector<int32_t> blocks;           ///< reserved at admission for prompt and answer together
+    std::vector<int32_t> source_blocks;
+    int64_t all_blocks() const;
     int64_t told_blocks = 0, context = 0, generated = 0;
     bool cancelled = false;
     std::chrono::steady_clock::time_point submitted, admitted;
   };
   using Open = std::vector<std::unique_ptr<Sequence>>;
+  /// A pass that waits.
+  struct Pass {
+    ForwardRequest request;
+    std::function<void(ForwardResult)> on_done;
+  };
 
   void loop();
   void admit();
@@ -62,6 +72,9 @@ class Scheduler final : public Engine {
   void retire(Sequence&, Event);
   void drop_cancelled();
   void run_step();
+  void run_pass();
+  void refuse_when_full();
+  StepResult run(const StepMessage&);
   void give_back_slots();
   void fail_all(const std::string& reason);
 
@@ -73,6 +86,8 @@ class Scheduler final : public Engine {
   mutable std::mutex mutex_;               ///< guards all below; not held while a step runs or an event is delivered
   std::condition_variable wake_;
   std::deque<std::unique_ptr<Sequence>> waiting_;
+  std::deque<Pass> passes_;
+  Pass* running_pass_ = nullptr;
   Open running_;
   std::vector<int32_t> free_blocks_, free_slots_, freed_;
   Statistics statistics_;

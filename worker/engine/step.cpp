@@ -9,6 +9,17 @@ namespace pm::engine {
 
 namespace {
 
+/// Elements of an array of a message; far more than any request may bring are refused.
+size_t elements_of(const std::vector<int64_t>& shape) {
+  constexpr int64_t most = int64_t{1} << 30;
+  int64_t elements = 1;
+  for (const int64_t size : shape) {
+    if (size < 0 || size > most || (size > 0 && elements > most / size)) throw std::invalid_argument("step message: an array of impossible shape");
+    elements *= size;
+  }
+  return static_cast<size_t>(elements);
+}
+
 class Writer {
  public:
   template <typename T> void operator()(const T& value) {
@@ -20,6 +31,25 @@ class Writer {
     (*this)(static_cast<uint32_t>(values.size()));
     const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
     out.insert(out.end(), bytes, bytes + values.size() * sizeof(int32_t));
+  }
+  void operator()(const std::string& text) {
+    (*this)(static_cast<uint32_t>(text.size()));
+    out.insert(out.end(), text.begin(), text.end());
+  }
+  void operator()(const std::vector<std::string>& texts) {
+    (*this)(static_cast<uint32_t>(texts.size()));
+    for (const std::string& text : texts) (*this)(text);
+  }
+  void operator()(const std::vector<int64_t>& values) {
+    (*this)(static_cast<uint32_t>(values.size()));
+    for (const int64_t value : values) (*this)(value);
+  }
+  void operator()(const Arrays& arrays) {
+    (*this)(static_cast<uint32_t>(arrays.size()));
+    for (const auto& [name, array] : arrays) {
+      (*this)(name), (*this)(array.shape);
+      (*this)(std::holds_alternative<std::vector<float>>(array.values));
+    }
   }
   std::vector<uint8_t> out;
 };
@@ -36,6 +66,30 @@ class Reader {
   void operator()(std::vector<int32_t>& values) {
     values.resize(count(sizeof(int32_t)));
     take(values.data(), values.size() * sizeof(int32_t));
+  }
+  void operator()(std::string& text) {
+    text.resize(count(1));
+    take(text.data(), text.size());
+  }
+  void operator()(std::vector<std::string>& texts) {
+    texts.resize(count(sizeof(uint32_t)));
+    for (std::string& text : texts) (*this)(text);
+  }
+  void operator()(std::vector<int64_t>& values) {
+    values.resize(count(sizeof(int64_t)));
+    for (int64_t& value : values) (*this)(value);
+  }
+  void operator()(Arrays& arrays) {
+    for (uint32_t left = count(2 * sizeof(uint32_t)); left > 0; --left) {
+      std::string name;
+      Array array;
+      bool fractional = false;
+      (*this)(name), (*this)(array.shape), (*this)(fractional);
+      const auto elements = elements_of(array.shape);
+      if (fractional) array.values = std::vector<float>(elements);
+      else array.values = std::vector<int64_t>(elements);
+      arrays.emplace(std::move(name), std::move(array));
+    }
   }
   uint32_t count(size_t element) {
     uint32_t n = 0;
@@ -57,13 +111,18 @@ class Reader {
 /// The fields of an entry in order; one list for both directions.
 template <typename Visit, typename Entry>
 void visit_entry(Visit& visit, Entry& e) {
-  visit(e.slot), visit(e.sequence), visit(e.context), visit(e.tokens), visit(e.positions), visit(e.blocks), visit(e.sample);
+  visit(e.slot), visit(e.sequence), visit(e.context), visit(e.tokens), visit(e.positions), visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.sample);
   visit(e.sampling.do_sample), visit(e.sampling.temperature), visit(e.sampling.top_k), visit(e.sampling.top_p), visit(e.sampling.seed);
 }
 
 template <typename Visit, typename Message>
 void visit_head(Visit& visit, Message& m) {
-  visit(m.step), visit(m.stop), visit(m.hidden_states), visit(m.attentions), visit(m.all_logits), visit(m.freed);
+  visit(m.step), visit(m.stop), visit(m.freed);
+}
+
+template <typename Visit, typename Job>
+void visit_job(Visit& visit, Job& job) {
+  visit(job.inputs), visit(job.hidden_states), visit(job.attentions), visit(job.outputs);
 }
 
 }  // namespace
@@ -73,6 +132,8 @@ std::vector<uint8_t> encode(const StepMessage& message) {
   visit_head(write, message);
   write(static_cast<uint32_t>(message.entries.size()));
   for (const StepEntry& entry : message.entries) visit_entry(write, entry);
+  write(message.forward.has_value());
+  if (message.forward) visit_job(write, *message.forward);
   return std::move(write.out);
 }
 
@@ -82,6 +143,9 @@ StepMessage decode(std::span<const uint8_t> bytes) {
   visit_head(read, message);
   message.entries.resize(read.count(sizeof(int32_t)));
   for (StepEntry& entry : message.entries) visit_entry(read, entry);
+  bool forward = false;
+  read(forward);
+  if (forward) visit_job(read, message.forward.emplace());
   if (!read.empty()) throw std::invalid_argument("step message: bytes after its end");
   return message;
 }

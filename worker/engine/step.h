@@ -1,6 +1,7 @@
 // The step message: all that a rank has to know to do one step. Rank 0 makes it, the channel carries it, every rank obeys it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,22 +17,33 @@ struct StepEntry {
   std::vector<int32_t> tokens;        ///< explicit ids; empty: the id sampled for this slot last (carry)
   std::vector<int32_t> positions;     ///< explicit positions; empty: context, context + 1, ...
   std::vector<int32_t> blocks;        ///< KV blocks appended to the slot's table before the step
+  std::vector<int32_t> source;        ///< encoder-decoder, at the sequence's first step: what the encoder reads
+  std::vector<int32_t> source_blocks; ///< where the cross-attention's keys and values of it are kept
   bool sample = false;                ///< an id is wanted after the last token
   Sampling sampling;
   bool operator==(const StepEntry&) const = default;
 };
 
+/// One pass over named inputs. Names and shapes travel in the message; the values follow by broadcast, since images are large.
+struct ForwardJob {
+  Arrays inputs;
+  bool hidden_states = false, attentions = false;
+  std::vector<std::string> outputs;
+  bool operator==(const ForwardJob&) const = default;
+};
+
 struct StepMessage {
   int64_t step = 0;
   bool stop = false;                  ///< the rank leaves after this message
-  bool hidden_states = false, attentions = false, all_logits = false;   ///< what a plain forward asks to see
   std::vector<int32_t> freed;         ///< slots whose tables are dropped before the step
   std::vector<StepEntry> entries;
+  std::optional<ForwardJob> forward;  ///< run after the entries
   bool operator==(const StepMessage&) const = default;
 };
 
+/// The values of `forward`'s inputs stay behind.
 std::vector<uint8_t> encode(const StepMessage&);
-/// Throws std::invalid_argument for bytes that encode() cannot have written.
+/// Inputs of `forward` have room for their values, all 0. Throws std::invalid_argument for bytes that encode() cannot have written.
 StepMessage decode(std::span<const uint8_t>);
 
 }  // namespace pm::engine

@@ -1,7 +1,7 @@
-// See layers.h: self-attention over the paged cache.
-#include <ATen/ATen.h>
+// See attention.h.
+#include "worker/layers/attention.h"
 
-#include "worker/layers/layers.h"
+#include <ATen/ATen.h>
 
 namespace pm::layers {
 
@@ -14,38 +14,92 @@ KvCache::KvCache(const policy::Stack& stack, const Loader& loader, int64_t block
   }
 }
 
-SelfAttention::SelfAttention(const policy::Attention& attention, Loader& loader)
-    : options_{attention.scale, attention.mask == policy::Mask::Causal, attention.window},
+namespace {
+
+ops::AttentionOptions options_of(const policy::Attention& attention, Loader& loader) {
+  ops::AttentionOptions options{.scale = attention.scale, .causal = attention.mask == policy::Mask::Causal && attention.source.empty(), .window = attention.window};
+  const Range heads = loader.range(attention.query.weight);
+  if (attention.alibi) {
+    options.alibi = {ops::alibi_slopes(attention.heads).narrow(0, heads.begin, heads.size()).contiguous(), attention.alibi->scaled, attention.alibi->bf16};
+  }
+  if (attention.bucket_bias) {
+    options.buckets = {loader.load(attention.bucket_bias->table), attention.bucket_bias->far, attention.bucket_bias->bidirectional};
+  }
+  return options;
+}
+
+std::vector<const policy::Linear*> projections_of(const policy::Attention& attention) {
+  if (!attention.source.empty()) return {&attention.query};
+  return {&attention.query, &attention.key, &attention.value};
+}
+
+}  // namespace
+
+Attention::Attention(const policy::Attention& attention, Loader& loader)
+    : options_(options_of(attention, loader)),
       heads_(loader.range(attention.query.weight).size()),
       kv_heads_(loader.range(attention.key.weight).size()),
       head_dim_(attention.head_dim),
-      all_heads_(attention.heads),
-      qkv_({&attention.query, &attention.key, &attention.value}, loader),
+      crosses_(!attention.source.empty()),
+      in_(projections_of(attention), loader),
       out_(attention.out, loader) {
+  if (attention.rotary) rotary_.emplace(*attention.rotary);
+  if (crosses_) source_.emplace(std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader);
   for (int rank = 0; rank < loader.cuts().ranks(); ++rank) {
     heads_of_rank_.push_back(policy::range_of(attention.query.weight, loader.cuts(), rank).size());
   }
 }
 
-at::Tensor SelfAttention::operator()(const at::Tensor& x, const Batch& batch, at::Tensor& keys, at::Tensor& values,
-                                     comm::Communicator& comm) const {
-  const int64_t tokens = x.size(0);
-  const at::Tensor qkv = qkv_(x);
-  const at::Tensor q = qkv.narrow(1, 0, heads_ * head_dim_).reshape({tokens, heads_, head_dim_});
-  const at::Tensor k = qkv.narrow(1, heads_ * head_dim_, kv_heads_ * head_dim_).reshape({tokens, kv_heads_, head_dim_});
-  const at::Tensor v = qkv.narrow(1, (heads_ + kv_heads_) * head_dim_, kv_heads_ * head_dim_).reshape({tokens, kv_heads_, head_dim_});
-  ops::write_kv(k, v, batch.slots, keys, values);
-  return out_(attend(q, batch, keys, values, comm).reshape({tokens, heads_ * head_dim_}), comm);
+/// Columns first.. of `rows` as [tokens, count, head_dim].
+at::Tensor Attention::heads(const at::Tensor& rows, int64_t first, int64_t count) const {
+  return rows.narrow(1, first * head_dim_, count * head_dim_).reshape({rows.size(0), count, head_dim_});
 }
 
-at::Tensor SelfAttention::attend(const at::Tensor& q, const Batch& batch, at::Tensor& keys, at::Tensor& values,
-                                 comm::Communicator& comm) const {
-  if (!batch.capture || !batch.capture->attentions) return ops::paged_attention(q, keys, values, batch.sequences, options_);
+at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const ops::SequenceSpan> sequences, const Batch& batch,
+                             std::vector<std::vector<at::Tensor>>* captured, comm::Communicator& comm) const {
+  if (!batch.capture || !batch.capture->attentions) return ops::ragged_attention(q, k, v, sequences, options_);
   std::vector<at::Tensor> probabilities;
-  const at::Tensor out = ops::paged_attention(q, keys, values, batch.sequences, options_, &probabilities);
+  const at::Tensor out = ops::ragged_attention(q, k, v, sequences, options_, &probabilities);
   for (at::Tensor& of_sequence : probabilities) of_sequence = comm.gatherv(of_sequence.contiguous(), heads_of_rank_, 0);
-  batch.capture->attention.push_back(std::move(probabilities));
+  captured->push_back(std::move(probabilities));
   return out;
+}
+
+at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache cache, comm::Communicator& comm) const {
+  const at::Tensor qkv = in_(x);
+  at::Tensor q = heads(qkv, 0, heads_), k = heads(qkv, heads_, kv_heads_);
+  const at::Tensor v = heads(qkv, heads_ + kv_heads_, kv_heads_);
+  if (rotary_) {
+    const Rotary::Angles angles = rotary_->angles(batch.positions);
+    q = rotary_->turn(q, angles);
+    k = rotary_->turn(k, angles);
+  }
+  at::Tensor result;
+  if (cache.keys) {
+    ops::write_kv(k, v, batch.slots, *cache.keys, *cache.values);
+    result = ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options_);
+  } else {
+    result = ragged(q, k, v, batch.sequences, batch, batch.capture ? &batch.capture->attention : nullptr, comm);
+  }
+  return result.reshape({x.size(0), heads_ * head_dim_});
+}
+
+at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Source& source, LayerCache cache, comm::Communicator& comm) const {
+  const at::Tensor q = heads(in_(x), 0, heads_);
+  at::Tensor k, v;
+  if (source.states.defined()) {
+    const at::Tensor kv = (*source_)(source.states);
+    k = heads(kv, 0, kv_heads_);
+    v = heads(kv, kv_heads_, kv_heads_);
+  }
+  at::Tensor result;
+  if (cache.keys) {
+    if (k.defined()) ops::write_kv(k, v, source.slots, *cache.keys, *cache.values);
+    result = ops::paged_attention(q, *cache.keys, *cache.values, source.sequences, options_);
+  } else {
+    result = ragged(q, k, v, source.sequences, batch, batch.capture ? &batch.capture->cross : nullptr, comm);
+  }
+  return result.reshape({x.size(0), heads_ * head_dim_});
 }
 
 }  // namespace pm::layers

@@ -2,26 +2,39 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "worker/ops/attention.h"
 
 namespace pm::layers {
 
-/// What `forward` asks to see beside the result. Hidden states are [tokens, hidden] in Hugging Face's order: input of each layer, then
-/// the output after the final norm. attentions[layer][sequence] is [heads, queries, keys], gathered over the ranks on rank 0.
+/// What a forward pass asks to see beside the result. Hidden states are [tokens, hidden] in Hugging Face's order: the input of each layer, then
+/// the last state. attention[layer][sequence] is [heads, queries, keys], gathered over the ranks on rank 0; cross likewise.
 struct Capture {
   bool hidden_states = false, attentions = false;
   std::vector<at::Tensor> hidden;
-  std::vector<std::vector<at::Tensor>> attention;
+  std::vector<std::vector<at::Tensor>> attention, cross;
 };
 
+/// The rows of a stack.
 struct Batch {
-  at::Tensor tokens;      ///< [tokens] int64
-  at::Tensor positions;   ///< [tokens] int64
-  at::Tensor slots;       ///< [tokens] int64: block * 16 + offset of the KV cache
+  at::Tensor tokens;      ///< [tokens] int64; undefined for a stack of images
+  at::Tensor positions;   ///< [tokens] int64, before the table's offset
+  std::map<std::string, at::Tensor> types;   ///< [tokens] int64 for each further table of the input (token_type_ids)
+  at::Tensor pixels;      ///< [images, channels, height, width] fp32; every image is one sequence
+  at::Tensor slots;       ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   std::vector<ops::SequenceSpan> sequences;
   Capture* capture = nullptr;
+};
+
+/// What cross-attention looks at. Without a cache: `states` with one span per sequence of the batch. With one: the spans' blocks, after the
+/// keys and values of `states`, when there are any, have been written to `slots`.
+struct Source {
+  at::Tensor states;      ///< [source tokens, hidden]
+  at::Tensor slots;       ///< [source tokens] int64
+  std::vector<ops::SequenceSpan> sequences;
 };
 
 }  // namespace pm::layers

@@ -26,15 +26,14 @@ class Norm {
   at::Tensor gain_, bias_;
 };
 
-/// Rows of a token table; each rank looks up its own and the sum over ranks is the embedding (Megatron's VocabParallelEmbedding).
-class TokenEmbedding {
+/// A matrix that every rank holds whole: [tokens, in] -> [tokens, out].
+class Linear {
  public:
-  TokenEmbedding(const policy::Param&, Loader&);
-  at::Tensor operator()(const at::Tensor& tokens, comm::Communicator&) const;  ///< [tokens] int64 -> [tokens, hidden] fp32
+  Linear(const policy::Linear&, Loader&);
+  at::Tensor operator()(const at::Tensor& x) const;
 
  private:
-  at::Tensor table_;
-  Range rows_;
+  at::Tensor weight_, bias_;
 };
 
 /// Output features cut: no communication. Several linears may be stacked below each other (q, k, v).
@@ -52,53 +51,31 @@ class RowLinear {
  public:
   RowLinear(const policy::Linear&, Loader&);
   at::Tensor operator()(const at::Tensor& x, comm::Communicator&) const;   ///< [tokens, local in] -> [tokens, out]
+  /// This rank's summand, without the bias: for blocks whose sums go into one all-reduce.
+  at::Tensor partial(const at::Tensor& x) const;
+  const at::Tensor& bias() const { return bias_; }                         ///< undefined: none
 
  private:
   at::Tensor weight_, bias_;
 };
 
-/// Keys and values of all layers of one stack on this rank: [layers][blocks, kv_heads, 16, head_dim].
-class KvCache {
- public:
-  KvCache(const policy::Stack&, const Loader&, int64_t blocks, DType);
-  at::Tensor& keys(size_t layer) { return keys_[layer]; }
-  at::Tensor& values(size_t layer) { return values_[layer]; }
-  int64_t bytes() const { return arena_.bytes(); }
-
- private:
-  ops::Arena arena_;
-  std::vector<at::Tensor> keys_, values_;
-};
-
-class SelfAttention {
- public:
-  SelfAttention(const policy::Attention&, Loader&);
-  /// [tokens, hidden] -> [tokens, hidden]; appends the tokens' keys and values to the layer's cache first.
-  at::Tensor operator()(const at::Tensor& x, const Batch&, at::Tensor& keys, at::Tensor& values, comm::Communicator&) const;
-
- private:
-  at::Tensor attend(const at::Tensor& q, const Batch&, at::Tensor& keys, at::Tensor& values, comm::Communicator&) const;
-  ops::AttentionOptions options_;
-  int64_t heads_, kv_heads_, head_dim_, all_heads_;
-  std::vector<int64_t> heads_of_rank_;   ///< of every rank, for gathering attentions
-  ColumnLinear qkv_;
-  RowLinear out_;
-};
+/// gelu, gelu_new, quick_gelu, relu, silu, tanh; "" leaves x as it is. Throws Error{Model, "UnsupportedPolicy"} for another name.
+at::Tensor activate(const std::string& name, const at::Tensor& x);
 
 class Mlp {
  public:
   Mlp(const policy::Mlp&, Loader&);
-  at::Tensor operator()(const at::Tensor& x, comm::Communicator&) const;
+  at::Tensor operator()(const at::Tensor& x, comm::Communicator& comm) const { return down_(inner(x), comm); }
+  at::Tensor partial(const at::Tensor& x) const { return down_.partial(inner(x)); }
+  const at::Tensor& bias() const { return down_.bias(); }
 
  private:
+  at::Tensor inner(const at::Tensor& x) const;
   std::string activation_;
   std::optional<ColumnLinear> gate_;
   ColumnLinear up_;
   RowLinear down_;
 };
-
-/// gelu, gelu_new, quick_gelu, relu, silu, tanh. Throws Error{Model, "UnsupportedPolicy"} for another name.
-at::Tensor activate(const std::string& name, const at::Tensor& x);
 
 /// Scores over the vocabulary; each rank has those of its own rows.
 class LogitsHead {

@@ -1,4 +1,4 @@
-// See layers.h: column- and row-cut linears, norms, token embedding.
+// See layers.h: column- and row-cut linears, norms, the language-model head.
 #include <ATen/ATen.h>
 
 #include "worker/layers/layers.h"
@@ -18,17 +18,11 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
   return gain.defined() ? y.mul_(gain) : y;
 }
 
-TokenEmbedding::TokenEmbedding(const policy::Param& table, Loader& loader) : table_(loader.load(table)), rows_(loader.range(table)) {}
-
-at::Tensor TokenEmbedding::operator()(const at::Tensor& tokens, comm::Communicator& comm) const {
-  if (comm.size() == 1) return at::index_select(table_, 0, tokens).to(at::kFloat);
-  const at::Tensor mine = at::logical_and(tokens >= rows_.begin, tokens < rows_.end);
-  at::Tensor x = at::zeros({tokens.size(0), table_.size(1)}, at::kFloat);
-  const at::Tensor where = mine.nonzero().squeeze(1);
-  if (where.numel() > 0) x.index_copy_(0, where, at::index_select(table_, 0, at::index_select(tokens, 0, where) - rows_.begin).to(at::kFloat));
-  comm.all_reduce(x);
-  return x;
+Linear::Linear(const policy::Linear& linear, Loader& loader) : weight_(loader.load(linear.weight).flatten(1)) {
+  if (linear.bias) bias_ = loader.load(*linear.bias);
 }
+
+at::Tensor Linear::operator()(const at::Tensor& x) const { return ops::linear(x, weight_, bias_); }
 
 ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& loader) {
   std::vector<const policy::Param*> weights, biases;
@@ -62,6 +56,8 @@ at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm) 
   comm.all_reduce(y);
   return bias_.defined() ? y.add_(bias_) : y;
 }
+
+at::Tensor RowLinear::partial(const at::Tensor& x) const { return ops::linear(x, weight_); }
 
 LogitsHead::LogitsHead(const policy::Head& head, Loader& loader)
     : scale_(head.scale_input), weight_(loader.load(head.logits->weight)), rows_(loader.range(head.logits->weight)) {

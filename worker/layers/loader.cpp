@@ -18,9 +18,10 @@ namespace {
 constexpr int64_t staging_bytes = int64_t{8} << 20;
 
 /// Stored tensors are read as a matrix: [1, n] for vectors, [dim 0, rest] beyond two dimensions.
-int64_t stored_columns(const checkpoint::TensorInfo& tensor) {
-  if (tensor.shape.size() < 2) return tensor.shape.empty() ? 1 : tensor.shape[0];
-  return std::accumulate(tensor.shape.begin() + 1, tensor.shape.end(), int64_t{1}, std::multiplies<>());
+int64_t stored_columns(const Param& param) {
+  const std::vector<int64_t> shape = policy::stored_shape(param);
+  if (shape.size() < 2) return shape.empty() ? 1 : shape[0];
+  return std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
 }
 
 }  // namespace
@@ -47,15 +48,19 @@ Loader::Loader(const checkpoint::Checkpoint& checkpoint, const Cuts& cuts, int r
 Range Loader::range(const Param& param) const { return policy::range_of(param, cuts_, rank_); }
 
 at::Tensor Loader::load(const Param& param) {
-  const std::string& storage = param.shares.empty() ? param.path : param.shares;
-  if (auto found = loaded_.find(storage); found != loaded_.end()) return found->second;
   const Param* one[] = {&param};
-  at::Tensor tensor = load_rows(one);
-  loaded_[storage] = tensor;
-  return tensor;
+  return load_rows(one);
 }
 
 at::Tensor Loader::load_rows(std::span<const Param* const> params) {
+  std::string storage;   // layers that share their parameters (ALBERT) share what is stacked as well
+  for (const Param* param : params) storage += (param->shares.empty() ? param->path : param->shares) + "\n";
+  at::Tensor& whole = loaded_[storage];
+  if (!whole.defined()) whole = fresh_rows(params);
+  return whole;
+}
+
+at::Tensor Loader::fresh_rows(std::span<const Param* const> params) {
   std::vector<int64_t> shape = policy::local_shape(*params[0], range(*params[0]));
   for (const Param* next : params.subspan(1)) shape[0] += policy::local_shape(*next, range(*next))[0];
   const DType type = params[0]->keep ? params[0]->dtype : precision_;
@@ -73,7 +78,7 @@ at::Tensor Loader::load_rows(std::span<const Param* const> params) {
 void Loader::fill(const Param& param, at::Tensor target) {
   if (target.numel() == 0) return;
   const checkpoint::TensorInfo& tensor = *param.tensor;
-  const int64_t element = size_of(tensor.dtype), columns = stored_columns(tensor);
+  const int64_t element = size_of(tensor.dtype), columns = stored_columns(param);
   const at::ScalarType stored = scalar_type(tensor.dtype);
   // the target as the stored matrix lies: [rows, columns], transposed for Conv1D storage
   at::Tensor view = target.dim() == 1 ? target.unsqueeze(0) : target.flatten(1);

@@ -31,6 +31,7 @@ class Loader {
   /// The local logical tensor of `param` in its resident layout; parameters that share storage get the same tensor.
   at::Tensor load(const policy::Param&);
   /// Several matrices (or biases) below each other in one tensor [sum of local rows, in], so that one GEMM serves all (q, k, v).
+  /// The same parameters (or those that share their storage) give the same tensor.
   at::Tensor load_rows(std::span<const policy::Param* const>);
   /// Bytes that the weights occupy.
   int64_t resident_bytes() const { return arena_.bytes(); }
@@ -38,6 +39,7 @@ class Loader {
   int64_t read_bytes() const { return read_bytes_; }
 
  private:
+  at::Tensor fresh_rows(std::span<const policy::Param* const>);
   void fill(const policy::Param&, at::Tensor target);
   const checkpoint::Checkpoint& checkpoint_;
   const Cuts& cuts_;
@@ -45,7 +47,7 @@ class Loader {
   DType precision_;
   std::function<void(int64_t)> progress_;
   ops::Arena arena_;
-  std::map<std::string, at::Tensor> loaded_;
+  std::map<std::string, at::Tensor> loaded_;   ///< by the storages stacked in it
   std::vector<std::byte> staging_;
   int64_t read_bytes_ = 0;
 };

@@ -7,6 +7,7 @@
 namespace pm::layers {
 
 at::Tensor activate(const std::string& name, const at::Tensor& x) {
+  if (name.empty()) return x;
   if (name == "gelu") return at::gelu(x);
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return at::gelu(x, "tanh");
   if (name == "quick_gelu") return x * at::sigmoid(1.702 * x);
@@ -22,9 +23,9 @@ Mlp::Mlp(const policy::Mlp& mlp, Loader& loader) : activation_(mlp.activation), 
   activate(activation_, at::zeros({1}));   // a name that is not known is refused before anything runs
 }
 
-at::Tensor Mlp::operator()(const at::Tensor& x, comm::Communicator& comm) const {
+at::Tensor Mlp::inner(const at::Tensor& x) const {
   const at::Tensor up = up_(x);
-  return down_(gate_ ? activate(activation_, (*gate_)(x)).mul_(up) : activate(activation_, up), comm);
+  return gate_ ? activate(activation_, (*gate_)(x)).mul_(up) : activate(activation_, up);
 }
 
 }  // namespace pm::layers

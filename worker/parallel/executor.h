@@ -8,8 +8,7 @@
 
 #include "planner/cuts.h"
 #include "worker/comm/communicator.h"
-#include "worker/layers/batch.h"
-#include "worker/policy/model.h"
+#include "worker/models/model.h"
 
 namespace pm::parallel {
 
@@ -20,9 +19,13 @@ using Tokens = at::Tensor;
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// Hidden states after the last layer [tokens, hidden] fp32.
-  virtual at::Tensor forward(const layers::Batch&) = 0;
-  virtual bool has_logits() const = 0;
+  /// Throws Error{Request, "InvalidRequest"} for inputs that forward() cannot take; computes nothing. From any thread.
+  virtual void check(const Arrays& inputs) const = 0;
+  /// One pass without a cache; on rank 0 the outputs, empty elsewhere.
+  virtual Arrays forward(const Arrays& inputs, const models::Wanted&) = 0;
+  /// One generating step: hidden states after the last layer [tokens, hidden] fp32.
+  virtual at::Tensor step(models::StepRows&) = 0;
+  virtual bool generates() const = 0;
   /// argmax over the whole vocabulary without gathering it; ties go to the smaller id.
   virtual Tokens greedy(const at::Tensor& hidden) = 0;
   /// All scores on rank 0 [rows, vocabulary] fp32; undefined elsewhere.

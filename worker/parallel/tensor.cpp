@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 
 #include "worker/base/error.h"
-#include "worker/models/decoder.h"
 #include "worker/parallel/executor.h"
 
 namespace pm::parallel {
@@ -13,17 +12,26 @@ class TensorExecutor final : public Executor {
  public:
   explicit TensorExecutor(const Shard& shard)
       : comm_(shard.communicator),
+        policy_(*shard.model),
         loader_(*shard.checkpoint, *shard.cuts, comm_->rank(), shard.precision, shard.progress),
-        decoder_(*shard.model, loader_),
-        cache_(shard.model->stacks[0], loader_, shard.kv_blocks, shard.precision) {}
+        model_(policy_, loader_) {
+    if (shard.kv_blocks > 0 && generates()) cache_.emplace(models::Model::generator(policy_), loader_, shard.kv_blocks, shard.precision);
+  }
 
-  at::Tensor forward(const layers::Batch& batch) override { return decoder_.forward(batch, cache_, *comm_); }
+  void check(const Arrays& inputs) const override { models::inputs_of(policy_, inputs); }
 
-  bool has_logits() const override { return decoder_.logits() != nullptr; }
+  Arrays forward(const Arrays& inputs, const models::Wanted& wanted) override { return model_.forward(models::inputs_of(policy_, inputs), wanted, *comm_); }
+
+  at::Tensor step(models::StepRows& rows) override {
+    if (!cache_) throw Error(ErrorKind::Request, "InvalidRequest", policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
+    return model_.step(rows, *cache_, *comm_);
+  }
+
+  bool generates() const override { return model_.head() != nullptr; }
 
   Tokens greedy(const at::Tensor& hidden) override {
-    const layers::LogitsHead& head = *decoder_.logits();
-    auto [value, index] = at::max(head.local(hidden), 1);
+    const layers::LogitsHead& head = *model_.head()->logits();
+    auto [value, index] = at::max(head.local(model_.head()->features(hidden)), 1);
     if (comm_->size() == 1) return index;
     const at::Tensor mine = at::stack({value.to(at::kDouble), (index + head.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]
     const std::vector<int64_t> ones(static_cast<size_t>(comm_->size()), 1);
@@ -38,17 +46,18 @@ class TensorExecutor final : public Executor {
     return token.to(at::kLong);
   }
 
-  at::Tensor logits(const at::Tensor& hidden) override { return decoder_.logits()->gathered(hidden, *comm_); }
+  at::Tensor logits(const at::Tensor& hidden) override { return model_.head()->scores(hidden, *comm_); }
 
   comm::Communicator& communicator() override { return *comm_; }
   int64_t weight_bytes() const override { return loader_.resident_bytes(); }
-  int64_t kv_bytes() const override { return cache_.bytes(); }
+  int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
 
  private:
   std::shared_ptr<comm::Communicator> comm_;
+  const policy::Model& policy_;
   layers::Loader loader_;
-  models::Decoder decoder_;
-  layers::KvCache cache_;
+  models::Model model_;
+  std::optional<layers::KvCache> cache_;
 };
 
 }  // namespace

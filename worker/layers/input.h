@@ -1,0 +1,39 @@
+// What goes into the first layer: tokens, positions and further tables, or the patches of images.
+#pragma once
+#include "worker/layers/layers.h"
+
+namespace pm::layers {
+
+/// Rows of a table that ranks share out by ranges; a rank looks up its own rows, and the sum over ranks is the table (Megatron's
+/// VocabParallelEmbedding).
+class Table {
+ public:
+  Table(const policy::Param&, Loader&);
+  /// [tokens] int64 -> [tokens, width] fp32, zero where another rank has the row.
+  at::Tensor partial(const at::Tensor& rows) const;
+
+ private:
+  at::Tensor table_;
+  Range rows_;
+  bool whole_;
+};
+
+/// norm(scale * token + position + types), projected where the embedding is factorised.
+class Input {
+ public:
+  Input(const policy::Stack&, Loader&);
+  /// One row per token: [tokens, hidden] fp32; for images one class token and their patches, row by row.
+  at::Tensor operator()(const Batch&, comm::Communicator&) const;
+
+ private:
+  at::Tensor patches(const at::Tensor& pixels) const;
+  double scale_;
+  int64_t position_offset_, patch_ = 0;
+  std::optional<Table> token_, position_;
+  std::vector<std::pair<std::string, Table>> types_;
+  std::optional<Linear> projection_, patch_projection_;
+  at::Tensor class_token_;
+  std::optional<Norm> norm_;
+};
+
+}  // namespace pm::layers

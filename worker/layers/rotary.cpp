@@ -1,0 +1,101 @@
+// See rotary.h.
+#include "worker/layers/rotary.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "worker/base/error.h"
+
+namespace pm::layers {
+
+namespace {
+
+using nlohmann::json;
+
+double number(const json& scaling, const char* key, std::optional<double> usual = std::nullopt) {
+  const auto found = scaling.find(key);
+  if (found != scaling.end() && found->is_number()) return found->get<double>();
+  if (usual) return *usual;
+  throw Error(ErrorKind::Model, "ModelUnreadable", "config.json's rope scaling " + scaling.dump() + " has no number \"" + key + "\"");
+}
+
+std::string kind_of(const json& scaling) {
+  for (const char* key : {"rope_type", "type"}) {
+    if (scaling.is_object() && scaling.contains(key) && scaling[key].is_string()) return scaling[key].get<std::string>();
+  }
+  return "default";
+}
+
+/// Llama 3.1: long wavelengths are stretched, short ones kept, those between blended.
+void llama3(const json& scaling, std::vector<double>& frequencies) {
+  const double factor = number(scaling, "factor"), low = number(scaling, "low_freq_factor"), high = number(scaling, "high_freq_factor");
+  const double trained = number(scaling, "original_max_position_embeddings");
+  for (double& frequency : frequencies) {
+    const double wavelength = 2 * std::numbers::pi / frequency;
+    if (wavelength > trained / low) frequency /= factor;
+    else if (wavelength >= trained / high) {
+      const double smooth = (trained / wavelength - low) / (high - low);
+      frequency = (1 - smooth) * frequency / factor + smooth * frequency;
+    }
+  }
+}
+
+/// YaRN (Peng et al. 2023): a ramp between stretched and kept frequencies, and a factor on the attention. Returns the factor.
+double yarn(const json& scaling, double theta, int64_t dims, std::vector<double>& frequencies) {
+  const double factor = number(scaling, "factor"), trained = number(scaling, "original_max_position_embeddings");
+  const auto turning = [&](double turns) {   // the dimension that makes `turns` turns over the trained length
+    return static_cast<double>(dims) * std::log(trained / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
+  };
+  double low = turning(number(scaling, "beta_fast", 32)), high = turning(number(scaling, "beta_slow", 1));
+  if (!scaling.contains("truncate") || scaling["truncate"] != false) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(dims - 1));
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double stretched = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    frequencies[i] = frequencies[i] / factor * stretched + frequencies[i] * (1 - stretched);
+  }
+  const auto scale = [&](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1; };
+  if (scaling.contains("attention_factor") && scaling["attention_factor"].is_number()) return number(scaling, "attention_factor");
+  const double all = number(scaling, "mscale_all_dim", 0), some = number(scaling, "mscale", 0);
+  return some != 0 && all != 0 ? scale(some) / scale(all) : scale(1);
+}
+
+}  // namespace
+
+Rotary::Rotary(const policy::Rotary& rotary) : style_(rotary.style), dims_(rotary.dims) {
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < dims_; i += 2) frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i) / static_cast<double>(dims_)));
+  const std::string kind = kind_of(rotary.scaling);
+  if (kind == "linear") {
+    for (double& frequency : frequencies) frequency /= number(rotary.scaling, "factor");
+  } else if (kind == "llama3") {
+    llama3(rotary.scaling, frequencies);
+  } else if (kind == "yarn") {
+    factor_ = yarn(rotary.scaling, rotary.theta, dims_, frequencies);
+  } else if (kind != "default" && kind != "dynamic") {   // dynamic changes nothing within the positions that config.json states
+    throw Error(ErrorKind::Model, "UnknownArchitecture", "rope scaling of type \"" + kind + "\" is not served; default, linear, dynamic, llama3 and yarn are");
+  }
+  frequencies_ = at::tensor(frequencies, at::kDouble).to(at::kFloat);
+}
+
+Rotary::Angles Rotary::angles(const at::Tensor& positions) const {
+  const at::Tensor turns = (positions.to(at::kFloat).unsqueeze(1) * frequencies_).unsqueeze(1);
+  Angles angles{turns.cos(), turns.sin()};
+  if (factor_ != 1) angles.cos.mul_(factor_), angles.sin.mul_(factor_);
+  return angles;
+}
+
+at::Tensor Rotary::turn(const at::Tensor& x, const Angles& angles) const {
+  const at::Tensor turned = x.narrow(2, 0, dims_);
+  const bool halves = style_ == policy::RotaryStyle::Half;
+  const at::Tensor first = halves ? turned.narrow(2, 0, dims_ / 2) : turned.slice(2, 0, dims_, 2);
+  const at::Tensor second = halves ? turned.narrow(2, dims_ / 2, dims_ / 2) : turned.slice(2, 1, dims_, 2);
+  at::Tensor a = first * angles.cos - second * angles.sin, b = second * angles.cos + first * angles.sin;
+  at::Tensor out = halves ? at::cat({a, b}, 2) : at::stack({a, b}, 3).flatten(2);
+  return dims_ == x.size(2) ? out : at::cat({out, x.narrow(2, dims_, x.size(2) - dims_)}, 2);
+}
+
+}  // namespace pm::layers

@@ -1,0 +1,27 @@
+// Rotary position embedding (Su et al. 2021) with the scalings of Hugging Face's modeling_rope_utils.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "worker/policy/model.h"
+
+namespace pm::layers {
+
+class Rotary {
+ public:
+  /// Throws Error{Model, "UnknownArchitecture"} for a kind of scaling that is not served, Error{Model, "ModelUnreadable"} for one without
+  /// its numbers.
+  explicit Rotary(const policy::Rotary&);
+  /// The angles of positions [tokens] int64: cos and sin, [tokens, 1, dims / 2] fp32, the attention factor in them.
+  struct Angles { at::Tensor cos, sin; };
+  Angles angles(const at::Tensor& positions) const;
+  /// Turns the first `dims` of x [tokens, heads, head_dim]; the rest stays.
+  at::Tensor turn(const at::Tensor& x, const Angles&) const;
+
+ private:
+  policy::RotaryStyle style_;
+  int64_t dims_;
+  double factor_ = 1;        ///< of cos and sin (YaRN)
+  at::Tensor frequencies_;   ///< [dims / 2] fp32
+};
+
+}  // namespace pm::layers

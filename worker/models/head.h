@@ -1,0 +1,32 @@
+// A task head: a transform of states, then scores over the vocabulary or classes.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "worker/layers/layers.h"
+#include "worker/policy/model.h"
+
+namespace pm::models {
+
+class Head {
+ public:
+  Head(const policy::Head&, layers::Loader&);
+  /// norm(act(dense(states))); absent parts are left out. [rows, hidden] -> [rows, width].
+  at::Tensor features(const at::Tensor& states) const;
+  /// Scores [rows, columns] of states: of the whole vocabulary on rank 0 only (undefined elsewhere), of classes on every rank.
+  at::Tensor scores(const at::Tensor& states, comm::Communicator&) const;
+  /// Absent for heads of classes.
+  const layers::LogitsHead* logits() const { return logits_ ? &*logits_ : nullptr; }
+  /// exp(scalar) of a similarity.
+  double temperature() const { return temperature_; }
+
+ private:
+  std::optional<layers::Linear> dense_, classes_;
+  std::string activation_;
+  std::optional<layers::Norm> norm_;
+  std::optional<layers::LogitsHead> logits_;
+  double temperature_ = 1;
+};
+
+}  // namespace pm::models

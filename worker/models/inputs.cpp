@@ -1,0 +1,252 @@
+// See inputs.h.
+#include "worker/models/inputs.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "worker/base/error.h"
+
+namespace pm::models {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::Request, "InvalidRequest", message); }
+
+bool crosses(const policy::Stack& stack) { return !stack.layers.empty() && stack.layers[0].cross.has_value(); }
+bool sees_images(const policy::Stack& stack) { return stack.input.projection && stack.input.projection->weight.shape.size() == 4; }
+
+/// Reads the inputs of one model and remembers which names it knows.
+class Reader {
+ public:
+  Reader(const policy::Model& model, const Arrays& arrays) : model_(model), arrays_(arrays) {}
+
+  Inputs run() {
+    Inputs inputs;
+    for (const policy::Stack& stack : model_.stacks) {
+      if (sees_images(stack)) images(stack, inputs);
+      else tokens(stack, inputs);
+    }
+    for (const auto& [name, array] : arrays_) {
+      if (std::find(known_.begin(), known_.end(), name) == known_.end()) refuse("\"" + name + "\" is not an input of " + model_.architecture + "; these are " + listed());
+    }
+    find_ends(inputs);
+    if (inputs.feeds.empty()) refuse(model_.architecture + " got no inputs; it takes " + listed());
+    return inputs;
+  }
+
+ private:
+  std::string listed() const {
+    std::string all;
+    for (const std::string& name : known_) all += (all.empty() ? "" : ", ") + name;
+    return all;
+  }
+
+  const Array* find(const std::string& name) {
+    if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.push_back(name);
+    const auto found = arrays_.find(name);
+    return found == arrays_.end() ? nullptr : &found->second;
+  }
+
+  /// An int64 tensor of `like`'s shape ([batch, length] when undefined); multiple choice is flattened. Undefined when it is absent.
+  at::Tensor ints(const std::string& name, const at::Tensor& like, Inputs& inputs) {
+    const Array* array = find(name);
+    if (!array) return {};
+    if (!std::holds_alternative<std::vector<int64_t>>(array->values)) refuse(name + " has fractional values, expected integers");
+    at::Tensor tensor = models::tensor_of(*array);
+    if (tensor.dim() == 3 && model_.task == "multiple-choice") {
+      inputs.choices = tensor.size(1);
+      tensor = tensor.flatten(0, 1);
+    }
+    if (tensor.dim() != 2 || tensor.numel() == 0) {
+      refuse(name + " has the shape " + c10::str(tensor.sizes()) + ", expected " + (model_.task == "multiple-choice" ? "[batch, choices, length]" : "[batch, length]"));
+    }
+    if (like.defined() && tensor.sizes() != like.sizes()) {
+      refuse(name + " has the shape " + c10::str(tensor.sizes()) + ", expected that of the ids, " + c10::str(like.sizes()));
+    }
+    return tensor;
+  }
+
+  static void in_range(const std::string& name, const at::Tensor& values, int64_t first, int64_t end, const std::string& what) {
+    const auto least = values.min().item<int64_t>(), most = values.max().item<int64_t>();
+    if (least < first || most >= end) {
+      refuse(name + " has " + std::to_string(least < first ? least : most) + "; " + what + " go from " + std::to_string(first) + " to " + std::to_string(end - 1));
+    }
+  }
+
+  /// Hugging Face's shift_tokens_right: the answer's start, then all but the last.
+  at::Tensor shifted(const at::Tensor& ids) const {
+    if (model_.decoder_start < 0) refuse("decoder_input_ids are missing, and config.json has no decoder_start_token_id to make them from input_ids");
+    return at::cat({at::full({ids.size(0), 1}, model_.decoder_start, at::kLong), ids.narrow(1, 0, ids.size(1) - 1)}, 1);
+  }
+
+  void tokens(const policy::Stack& stack, Inputs& inputs) {
+    const bool answers = crosses(stack);
+    const std::string ids_name = answers ? "decoder_input_ids" : "input_ids", mask_name = answers ? "decoder_attention_mask" : "attention_mask";
+    at::Tensor ids = ints(ids_name, {}, inputs), mask;
+    const bool made = !ids.defined() && answers;
+    if (made && ids_.defined()) ids = shifted(ids_);
+    if (ids.defined()) mask = ints(mask_name, ids, inputs);
+    else find(mask_name);
+    if (!ids.defined()) {
+      if (model_.stacks.size() == 1 || answers) refuse("the inputs have no tensor \"input_ids\"");
+      return;
+    }
+    if (!mask.defined()) mask = made ? mask_ : at::ones_like(ids);
+    in_range(ids_name, ids, 0, stack.vocab, "ids");
+    if (answers && ids.size(0) != ids_.size(0)) {
+      refuse("decoder_input_ids has " + std::to_string(ids.size(0)) + " rows, input_ids has " + std::to_string(ids_.size(0)));
+    }
+    if (!answers) ids_ = ids, mask_ = mask;
+    Feed& feed = inputs.feeds[stack.name];
+    lay_out(mask_name, mask, feed);
+    const auto kept = [&](const at::Tensor& values) { return at::index_select(values.flatten(), 0, feed.places); };
+    feed.batch.tokens = kept(ids);
+    positions(stack, answers ? at::Tensor() : ints("position_ids", ids, inputs), ids, kept, feed);
+    for (const policy::IndexTable& table : stack.input.tables) {
+      const at::Tensor given = ints(table.input, ids, inputs);
+      feed.batch.types[table.input] = given.defined() ? kept(given) : at::zeros_like(feed.batch.tokens);
+      in_range(table.input, feed.batch.types[table.input], 0, table.table.shape[0], "they");
+    }
+  }
+
+  /// Columns with mask 1 of each row, after each other.
+  static void lay_out(const std::string& name, const at::Tensor& mask, Feed& feed) {
+    feed.rows = mask.size(0);
+    feed.length = mask.size(1);
+    std::vector<at::Tensor> places;
+    int64_t first = 0;
+    for (int64_t row = 0; row < feed.rows; ++row) {
+      const at::Tensor columns = mask[row].nonzero().squeeze(1);
+      const int64_t count = columns.numel();
+      if (count == 0) refuse("row " + std::to_string(row) + " of " + name + " is all zero");
+      feed.batch.sequences.push_back({.first = first, .tokens = count, .context = 0, .keys = count, .key_row = first, .blocks = {}});
+      feed.columns.push_back(columns);
+      places.push_back(columns + row * feed.length);
+      first += count;
+    }
+    feed.places = at::cat(places);
+  }
+
+  template <typename Kept>
+  static void positions(const policy::Stack& stack, const at::Tensor& given, const at::Tensor& ids, const Kept& kept, Feed& feed) {
+    const policy::Input& input = stack.input;
+    at::Tensor& positions = feed.batch.positions;
+    if (given.defined()) {
+      positions = kept(given);
+      if (input.position_kept) positions = positions - input.position_offset;   // given ones count the table's rows there
+    } else if (input.position_kept) {
+      std::vector<at::Tensor> counts;
+      for (const ops::SequenceSpan& sequence : feed.batch.sequences) counts.push_back(at::arange(sequence.tokens, at::kLong));
+      positions = at::cat(counts);
+    } else {
+      positions = kept(at::arange(ids.size(1), at::kLong).expand(ids.sizes()));
+    }
+    const int64_t rows = input.positions ? input.positions->shape[0] - input.position_offset : stack.positions;
+    if (rows > 0) in_range("position_ids", positions, input.position_kept ? -input.position_offset : 0, rows, "positions of this model");
+  }
+
+  bool pools(const char* pool) const {
+    return std::any_of(model_.heads.begin(), model_.heads.end(), [&](const policy::Head& head) { return head.pool == pool; }) ||
+           std::any_of(model_.stacks.begin(), model_.stacks.end(), [&](const policy::Stack& stack) { return stack.output.pooler && stack.output.pooler->pool == pool; });
+  }
+
+  /// "eot": the first end token; CLIP's older checkpoints say eos_token_id 2 and mean the token with the largest id. "last_eos": the last one, which
+  /// has to be there, and within the decoder's input.
+  void find_ends(Inputs& inputs) {
+    const bool last = pools("last_eos");
+    if (!ids_.defined() || (!last && !pools("eot"))) return;
+    const int64_t eos = model_.eos.empty() ? -1 : model_.eos[0];
+    for (int64_t row = 0; row < ids_.size(0); ++row) {
+      const at::Tensor ids = at::masked_select(ids_[row], mask_[row] != 0);
+      if (!last && (eos < 0 || eos == 2)) {
+        inputs.ends.push_back(ids.argmax().item<int64_t>());
+        continue;
+      }
+      const at::Tensor ends = (ids == eos).nonzero().squeeze(1);
+      if (last && ends.numel() == 0) refuse("row " + std::to_string(row) + " of input_ids has no end token (id " + std::to_string(eos) + "), whose state this model classifies");
+      inputs.ends.push_back(ends.numel() == 0 ? 0 : ends[last ? -1 : 0].item<int64_t>());
+      for (const auto& [name, feed] : inputs.feeds) {
+        if (inputs.ends.back() >= feed.batch.sequences[static_cast<size_t>(row)].tokens) refuse("row " + std::to_string(row) + " of decoder_input_ids ends before the end token of input_ids");
+      }
+    }
+  }
+
+  void images(const policy::Stack& stack, Inputs& inputs) {
+    const Array* array = find("pixel_values");
+    if (!array) {
+      if (model_.stacks.size() == 1) refuse("the inputs have no tensor \"pixel_values\"");
+      return;
+    }
+    if (!std::holds_alternative<std::vector<float>>(array->values)) refuse("pixel_values has integers, expected fp32");
+    const at::Tensor pixels = tensor_of(*array);
+    const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
+    const int64_t classes = stack.input.class_token ? 1 : 0;
+    const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(stack.positions - classes)) + 0.5) * patch[2];
+    if (pixels.dim() != 4 || pixels.size(0) == 0 || pixels.size(1) != patch[1] || pixels.size(2) != side || pixels.size(3) != side) {
+      refuse("pixel_values has the shape " + c10::str(pixels.sizes()) + ", expected [images, " + std::to_string(patch[1]) + ", " + std::to_string(side) + ", " +
+             std::to_string(side) + "]");
+    }
+    Feed& feed = inputs.feeds[stack.name];
+    lay_out("pixel_values", at::ones({pixels.size(0), stack.positions}, at::kLong), feed);
+    feed.batch.pixels = pixels;
+    feed.batch.positions = at::arange(stack.positions, at::kLong).repeat({pixels.size(0)});
+  }
+
+  const policy::Model& model_;
+  const Arrays& arrays_;
+  std::vector<std::string> known_;
+  at::Tensor ids_, mask_;   ///< of the encoder
+};
+
+}  // namespace
+
+at::Tensor Feed::padded(const at::Tensor& values) const {
+  at::Tensor out = at::zeros({rows * length, values.size(1)}, values.options());
+  out.index_copy_(0, places, values);
+  return out.reshape({rows, length, values.size(1)});
+}
+
+at::Tensor Feed::padded(const std::vector<at::Tensor>& of_sequences, const Feed& keys) const {
+  at::Tensor whole = at::zeros({rows, of_sequences[0].size(0), length, keys.length}, at::kFloat);
+  for (size_t row = 0; row < of_sequences.size(); ++row) {
+    whole[static_cast<int64_t>(row)].index_put_({at::indexing::Slice(), columns[row].unsqueeze(1), keys.columns[row].unsqueeze(0)}, of_sequences[row]);
+  }
+  return whole;
+}
+
+Inputs inputs_of(const policy::Model& model, const Arrays& arrays) {
+  for (const auto& [name, array] : arrays) {   // whoever made the array: its memory is what its shape says
+    int64_t elements = 1;
+    for (int64_t size : array.shape) {
+      if (size < 0 || size > (int64_t{1} << 31) || elements > (int64_t{1} << 31)) refuse(name + " has an impossible shape");
+      elements *= size;
+    }
+    const size_t held = std::visit([](const auto& values) { return values.size(); }, array.values);
+    if (held != static_cast<size_t>(elements)) refuse(name + " has " + std::to_string(held) + " values, its shape asks for " + std::to_string(elements));
+  }
+  return Reader(model, arrays).run();
+}
+
+Array array_of(const at::Tensor& tensor) {
+  Array array{tensor.sizes().vec(), {}};
+  if (at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
+    const at::Tensor whole = tensor.to(at::kLong).contiguous();
+    array.values = std::vector<int64_t>(whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + whole.numel());
+  } else {
+    const at::Tensor whole = tensor.to(at::kFloat).contiguous();
+    array.values = std::vector<float>(whole.const_data_ptr<float>(), whole.const_data_ptr<float>() + whole.numel());
+  }
+  return array;
+}
+
+at::Tensor tensor_of(const Array& array) {
+  return std::visit([&](const auto& values) {
+    using Value = typename std::decay_t<decltype(values)>::value_type;
+    return at::from_blob(const_cast<Value*>(values.data()), array.shape, at::TensorOptions(std::is_same_v<Value, float> ? at::kFloat : at::kLong));
+  }, array.values);
+}
+
+}  // namespace pm::models

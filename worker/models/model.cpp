@@ -1,0 +1,82 @@
+// See model.h: what runs, loading, and the generating step.
+#include "worker/models/model.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "worker/base/error.h"
+
+namespace pm::models {
+
+namespace {
+
+const policy::Head* language_model(const policy::Model& model) {
+  if (model.task != "generate") return nullptr;
+  for (const policy::Head& head : model.heads)
+    if (head.logits) return &head;
+  return nullptr;
+}
+
+}  // namespace
+
+bool Model::generates(const policy::Model& model) { return language_model(model) != nullptr; }
+
+const policy::Stack& Model::generator(const policy::Model& model) {
+  const policy::Head* head = language_model(model);
+  return head ? *model.stack(head->stack) : model.stacks.back();
+}
+
+void Model::check(const policy::Model& model) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorKind::Model, "UnknownArchitecture", model.architecture + " (" + model.model_type + ") " + what + ", which this version does not run; `families` lists what runs");
+  };
+  for (const policy::Stack& stack : model.stacks) {
+    if (!stack.input.token && !stack.input.projection) refuse("has the stack \"" + stack.name + "\" without tokens and patches");
+    if (stack.input.position == policy::PositionKind::Sinusoidal) refuse("has sinusoidal positions");
+    for (const policy::Layer& layer : stack.layers) {
+      if (layer.cross && layer.order == policy::Order::Parallel) refuse("has cross-attention in parallel layers");
+      if (layer.cross && (layer.cross->rotary || layer.cross->alibi || layer.cross->bucket_bias)) refuse("has positions in cross-attention");
+      if (layer.residual_normed && layer.order != policy::Order::Pre) refuse("has a normed residual in layers that are not pre-norm");
+      if (layer.attention.window > 0 && layer.attention.mask != policy::Mask::Causal) refuse("has a window without a causal mask");
+    }
+  }
+  if (model.task == "generate" && !generates(model)) refuse("has no language-model head for its task");
+  if (!generates(model)) return;
+  for (const policy::Layer& layer : generator(model).layers) {
+    const policy::Attention& self = layer.attention;
+    if (self.mask != policy::Mask::Causal) refuse("generates with attention that is not causal");
+    if (layer.cross && (layer.cross->kv_heads != self.kv_heads || layer.cross->head_dim != self.head_dim)) {
+      refuse("has cross-attention whose heads are not those of its self-attention");
+    }
+  }
+}
+
+Model::Model(const policy::Model& model, layers::Loader& loader) : policy_(model) {
+  check(model);
+  for (const policy::Stack& stack : model.stacks) stacks_.push_back(std::make_unique<Stack>(stack, loader));
+  for (const policy::Head& head : model.heads) {
+    heads_.push_back(std::make_unique<Head>(head, loader));
+    if (&head == language_model(model)) head_ = heads_.back().get();
+  }
+}
+
+const Stack& Model::stack(const std::string& name) const {
+  for (size_t i = 0; i < stacks_.size(); ++i)
+    if (policy_.stacks[i].name == name) return *stacks_[i];
+  throw std::logic_error("no stack " + name);
+}
+
+at::Tensor Model::step(StepRows& rows, layers::KvCache& cache, comm::Communicator& comm) const {
+  const policy::Stack& generating = generator(policy_);
+  for (const policy::IndexTable& table : generating.input.tables) rows.batch.types[table.input] = at::zeros_like(rows.batch.tokens);
+  const bool crosses = generating.layers[0].cross.has_value();
+  if (rows.source) {
+    const std::string& name = generating.layers[0].cross->source;
+    for (const policy::IndexTable& table : policy_.stack(name)->input.tables) rows.source->types[table.input] = at::zeros_like(rows.source->tokens);
+    rows.cross.states = stack(name)(*rows.source, nullptr, nullptr, comm);
+  }
+  return stack(generating.name)(rows.batch, &cache, crosses ? &rows.cross : nullptr, comm);
+}
+
+}  // namespace pm::models

@@ -1,0 +1,89 @@
+// See stack.h.
+#include "worker/models/stack.h"
+
+#include <ATen/ATen.h>
+
+namespace pm::models {
+
+namespace {
+
+template <typename Part, typename Description>
+std::optional<Part> optionally(const std::optional<Description>& description, layers::Loader& loader) {
+  return description ? std::optional<Part>(std::in_place, *description, loader) : std::nullopt;
+}
+
+at::Tensor normed(const std::optional<layers::Norm>& norm, const at::Tensor& x) { return norm ? (*norm)(x) : x; }
+
+}  // namespace
+
+Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader)
+    : order(layer.order),
+      residual_normed(layer.residual_normed),
+      attention_norm(optionally<layers::Norm>(layer.attention.norm, loader)),
+      mlp_norm(optionally<layers::Norm>(layer.mlp.norm, loader)),
+      attention(layer.attention, loader),
+      mlp(layer.mlp, loader) {
+  if (layer.cross) cross = Cross{layers::Attention(*layer.cross, loader), optionally<layers::Norm>(layer.cross->norm, loader)};
+}
+
+/// x + attn(norm(x)) + mlp(norm'(x)): both sums leave in one all-reduce.
+at::Tensor Stack::Layer::parallel(const at::Tensor& x, const layers::Batch& batch, layers::LayerCache cache, comm::Communicator& comm) const {
+  const at::Tensor y = normed(attention_norm, x);
+  at::Tensor sum = attention.out().partial(attention.self(y, batch, cache, comm));
+  sum.add_(mlp.partial(mlp_norm ? (*mlp_norm)(x) : y));
+  if (comm.size() > 1) comm.all_reduce(sum);
+  for (const at::Tensor& bias : {attention.out().bias(), mlp.bias()}) {
+    if (bias.defined()) sum.add_(bias);
+  }
+  return sum.add_(x);
+}
+
+at::Tensor Stack::Layer::operator()(const at::Tensor& x, const layers::Batch& batch, layers::LayerCache cache, const layers::Source* source,
+                                    comm::Communicator& comm) const {
+  if (order == policy::Order::Parallel) return parallel(x, batch, cache, comm);
+  at::Tensor state = x;
+  const auto block = [&](const std::optional<layers::Norm>& norm, auto run) {
+    if (order == policy::Order::Post) {
+      state = normed(norm, state + run(state));
+    } else {
+      const at::Tensor y = normed(norm, state);
+      state = (residual_normed ? y : state) + run(y);
+    }
+  };
+  block(attention_norm, [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
+  if (cross) block(cross->norm, [&](const at::Tensor& y) { return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm); });
+  block(mlp_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
+  return state;
+}
+
+Stack::Stack(const policy::Stack& stack, layers::Loader& loader)
+    : input_(stack, loader), norm_(optionally<layers::Norm>(stack.output.norm, loader)), raw_states_(stack.output.raw_states) {
+  layers_.reserve(stack.layers.size());
+  for (const policy::Layer& layer : stack.layers) layers_.emplace_back(layer, loader);
+  if (const auto& pooler = stack.output.pooler) {
+    pooler_norm_ = optionally<layers::Norm>(pooler->norm, loader);
+    pooler_dense_ = optionally<layers::Linear>(pooler->dense, loader);
+    pooler_activation_ = pooler->activation;
+  }
+}
+
+at::Tensor Stack::operator()(const layers::Batch& batch, layers::KvCache* cache, const layers::Source* source, comm::Communicator& comm) const {
+  const auto keep = [&](const at::Tensor& x) { if (batch.capture && batch.capture->hidden_states) batch.capture->hidden.push_back(x); };
+  at::Tensor x = input_(batch, comm);
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    keep(x);
+    x = layers_[layer](x, batch, cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{}, source, comm);
+  }
+  if (raw_states_) keep(x);
+  x = normed(norm_, x);
+  if (!raw_states_) keep(x);
+  return x;
+}
+
+at::Tensor Stack::pooled(const at::Tensor& states) const {
+  at::Tensor x = normed(pooler_norm_, states);
+  if (pooler_dense_) x = (*pooler_dense_)(x);
+  return layers::activate(pooler_activation_, x);
+}
+
+}  // namespace pm::models

@@ -1,0 +1,49 @@
+// One stack of layers, whatever its kind: encoder, decoder, text or vision tower.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+#include "worker/layers/attention.h"
+#include "worker/layers/input.h"
+#include "worker/layers/layers.h"
+#include "worker/policy/model.h"
+
+namespace pm::models {
+
+/// One rank's share of a stack.
+class Stack {
+ public:
+  Stack(const policy::Stack&, layers::Loader&);
+  /// States after the final norm [tokens, hidden] fp32, the same on every rank. `cache`: keys and values are kept; else attention stays
+  /// inside the batch. `source`: what cross-attention looks at, needed where layers have it.
+  at::Tensor operator()(const layers::Batch&, layers::KvCache* cache, const layers::Source* source, comm::Communicator&) const;
+  /// The pooled vectors of pooled states [sequences, hidden], as the stack's pooler makes them.
+  at::Tensor pooled(const at::Tensor& states) const;
+
+ private:
+  struct Cross {
+    layers::Attention attention;
+    std::optional<layers::Norm> norm;
+  };
+  struct Layer {
+    policy::Order order;
+    bool residual_normed;
+    std::optional<layers::Norm> attention_norm, mlp_norm;
+    layers::Attention attention;
+    std::optional<Cross> cross;
+    layers::Mlp mlp;
+    Layer(const policy::Layer&, layers::Loader&);
+    at::Tensor operator()(const at::Tensor& x, const layers::Batch&, layers::LayerCache, const layers::Source*, comm::Communicator&) const;
+    at::Tensor parallel(const at::Tensor& x, const layers::Batch&, layers::LayerCache, comm::Communicator&) const;
+  };
+  layers::Input input_;
+  std::vector<Layer> layers_;
+  std::optional<layers::Norm> norm_, pooler_norm_;
+  bool raw_states_;
+  std::optional<layers::Linear> pooler_dense_;
+  std::string pooler_activation_;
+};
+
+}  // namespace pm::models
