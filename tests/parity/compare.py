@@ -9,24 +9,30 @@ class Difference(AssertionError):
     """What differs, where and by how much."""
 
 
-def _masked(name, array, mask):
-    """Only the places that the mask keeps: positions of [batch, length, ..], queries of attentions [batch, heads, queries, keys]."""
+def everywhere(_):
+    """The places that count when all do."""
+    return None
+
+
+def _kept(name, array, places):
+    """The places that count: rows and positions of [rows, length, ..], queries of attentions [rows, heads, queries, keys]."""
+    mask = places(name)
     if mask is None:
         return array
     keep = mask.astype(bool)
-    return array.transpose(0, 2, 1, 3)[keep] if name.startswith("attentions.") else array[keep]
+    return array.transpose(0, 2, 1, 3)[keep] if "attentions." in name else array[keep]
 
 
-def tensors(ours, theirs, mask=None, names=None, tolerance=FP32):
+def tensors(ours, theirs, places=everywhere, names=None, tolerance=FP32):
     """Every tensor of the oracle (or those named) is there, with its shape, finite, and within `tolerance` x its largest value.
-    Returns the worst ratio found."""
+    `places(name)`: mask [rows, length] of what counts, None for all. Returns the worst ratio found."""
     worst = 0.0
     for name in names or sorted(theirs):
         if name not in ours:
             raise Difference(f"{name} is missing; there are {sorted(ours)}")
         if ours[name].shape != theirs[name].shape:
             raise Difference(f"{name} has the shape {ours[name].shape}, the oracle's is {theirs[name].shape}")
-        a, b = (_masked(name, array, mask).astype(numpy.float64) for array in (ours[name], theirs[name]))
+        a, b = (_kept(name, array, places).astype(numpy.float64) for array in (ours[name], theirs[name]))
         if not numpy.isfinite(a).all():
             raise Difference(f"{name} has values that are not finite")
         largest, off = numpy.abs(b).max(), numpy.abs(a - b)
@@ -37,10 +43,10 @@ def tensors(ours, theirs, mask=None, names=None, tolerance=FP32):
     return worst
 
 
-def sixteen_bit(ours, theirs16, theirs32, mask, names):
+def sixteen_bit(ours, theirs16, theirs32, names, places=everywhere):
     """The error against the fp32 oracle is at most 1.5 times that of Hugging Face's own 16-bit run."""
     for name in names:
-        a, b16, b32 = (_masked(name, array, mask).astype(numpy.float64) for array in (ours[name], theirs16[name], theirs32[name]))
+        a, b16, b32 = (_kept(name, array, places).astype(numpy.float64) for array in (ours[name], theirs16[name], theirs32[name]))
         off, allowed = numpy.abs(a - b32).max(), 1.5 * numpy.abs(b16 - b32).max()
         if not off <= allowed:
             raise Difference(f"{name} is off by {off:.3g} from fp32, Hugging Face's own 16-bit run by {allowed / 1.5:.3g}")

@@ -8,8 +8,9 @@ import pytest
 from tokenizers import Tokenizer
 
 import compare
-import fixtures
+import oracle
 import worker
+from cases import Case
 
 FOLDER = worker.REPOSITORY / "examples/tiny-stories"
 PROMPTS = ["Once upon a time", "Once upon a time, a brave owl", "There once was a shy", "Long ago, a clever boy named", "Anna was a kind girl."]
@@ -20,7 +21,7 @@ NEW = 160
 @pytest.fixture(scope="module")
 def case():
     digest = hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in ("model.safetensors", "config.json", "generation_config.json"))).hexdigest()
-    return fixtures.Case("tiny-stories", "GPT2LMHeadModel", "GPT2Config", (), 0, folder=str(FOLDER), digest=digest)
+    return Case("tiny-stories", "GPT2LMHeadModel", "GPT2Config", "{}", 0, folder=str(FOLDER), digest=digest)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_greedy_stories_equal_transformers_to_the_end_token(asked, case, tokeniz
     for row, answer in zip(rows, together):
         first = [answer]
         compare.greedy(lambda prompt, left: first.pop() if first else asked.generate(FOLDER, ranks, [prompt], max_new_tokens=left, do_sample=False)[0],
-                       row, fixtures.greedy(case, row, NEW))
+                       row, oracle.greedy(case, row, NEW))
 
 
 def test_stories_are_whole_sentences_of_the_words_that_it_learned_and_end(case, tokenizer):
@@ -45,7 +46,7 @@ def test_stories_are_whole_sentences_of_the_words_that_it_learned_and_end(case, 
     known = {word for _ in range(4000) for word in re.findall(r"[A-Za-z]+", stories.story(generator))}
     end = tokenizer.token_to_id("<|endoftext|>")
     for prompt in PROMPTS:
-        sequence = fixtures.greedy(case, tokenizer.encode(prompt).ids, NEW)["sequence"]
+        sequence = oracle.greedy(case, tokenizer.encode(prompt).ids, NEW)["sequence"]
         text = tokenizer.decode(sequence)
         assert sequence[-1] == end and text[-1] in '."', text
         assert set(re.findall(r"[A-Za-z]+", text)) <= known, set(re.findall(r"[A-Za-z]+", text)) - known
@@ -55,5 +56,5 @@ def test_stories_are_whole_sentences_of_the_words_that_it_learned_and_end(case, 
 def test_generate_prints_the_story(case, tokenizer):
     done = worker.run("generate", "--model", FOLDER, "--ranks", 2, "--prompt", PROMPTS[0], "--max-new-tokens", NEW)
     assert done.returncode == 0, done.stderr
-    sequence = fixtures.greedy(case, tokenizer.encode(PROMPTS[0]).ids, NEW)["sequence"]
+    sequence = oracle.greedy(case, tokenizer.encode(PROMPTS[0]).ids, NEW)["sequence"]
     assert done.stdout.strip() == tokenizer.decode(sequence).strip()

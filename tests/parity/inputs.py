@@ -1,0 +1,99 @@
+"""What models are given: batches padded on either side, bare ids, given positions and types, images."""
+import numpy
+
+
+def prompts(case, lengths, seed=0):
+    """Rows of random ids of the given lengths, without the special ids that mean something to a head."""
+    random = numpy.random.default_rng(case.seed * 1000 + seed)
+    text = case.text
+    special = {text.get(name) for name in ("pad_token_id", "eos_token_id")}
+    ids = [i for i in range(text["vocab_size"]) if i not in special]
+    rows = [random.choice(ids, length).tolist() for length in lengths]
+    return [ended(case, row) for row in rows]
+
+
+def ended(case, row):
+    """The row with the end token that some heads look for; CLIP takes the first of two."""
+    end = case.text.get("eos_token_id")
+    if case.topology == "encoder-decoder" and "Classification" in case.model_class:
+        row[-1] = end
+    if case.topology == "dual" and end != 2:
+        row[-1] = row[-(len(row) + 2) // 3] = end
+    return row
+
+
+def padded(rows, side, pad=3):
+    """The rows as one batch with its mask."""
+    width = max(map(len, rows))
+    ids, mask = numpy.full((len(rows), width), pad, numpy.int64), numpy.zeros((len(rows), width), numpy.int64)
+    for i, row in enumerate(rows):
+        place = slice(0, len(row)) if side == "right" else slice(width - len(row), width)
+        ids[i, place], mask[i, place] = row, 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def kinds(case):
+    """right, left: padded there, with masks and types. bare: ids and nothing else. given: positions and types that nobody would guess."""
+    if case.reads == ("images",):
+        return ["images"]
+    return ["right", "left", "bare"] + (["given"] if case.takes else [])
+
+
+def _drawn(case, kind, shape):
+    """Types and positions, where the class takes them and this kind gives them."""
+    random, found = numpy.random.default_rng(case.seed + 7), {}
+    if "token_type_ids" in case.takes and kind != "bare":
+        found["token_type_ids"] = random.integers(0, case.settings["type_vocab_size"], shape)
+    if "position_ids" in case.takes and kind == "given":
+        rows = next(case.text[name] for name in ("n_positions", "max_position_embeddings") if name in case.text)
+        found["position_ids"] = random.integers(0, rows, shape)
+        if case.model_type in ("llama", "gptj", "falcon"):
+            found["position_ids"].sort(-1)    # as rotary positions are: far beyond the text, with gaps
+    return found
+
+
+def _decoder(case, kind, pad):
+    """What the decoder is given. Sequence heads read the end token's place in the shifted input, so that nothing else can be given."""
+    shifts = "SequenceClassification" in case.model_class or (kind == "bare" and (case.model_type == "bart" or "QuestionAnswering" in case.model_class))
+    if not case.decodes or shifts:
+        return {}
+    lengths = [7, 7] if kind == "bare" else [9, 18, 2, 16, 1][:len(case.lengths)]
+    batch = padded(prompts(case, lengths, seed=9), "right" if kind == "bare" else kind, pad)
+    return {"decoder_input_ids": batch["input_ids"]} | ({} if kind == "bare" else {"decoder_attention_mask": batch["attention_mask"]})
+
+
+def pixels(case, images):
+    settings = case.settings.get("vision_config", case.settings)
+    size = settings.get("image_size", 224)
+    shape = (images, settings.get("num_channels", 3), size, size)
+    return numpy.random.default_rng(case.seed + 5).standard_normal(shape).astype(numpy.float32)
+
+
+def make(case, kind):
+    """Named arrays: ids and masks int64, pixels float32."""
+    if kind == "images":
+        return {"pixel_values": pixels(case, 3)}
+    pad = case.text["pad_token_id"]
+    lengths = case.lengths if kind in ("right", "left") else [11, 11]
+    if case.reads == ("choices",):
+        lengths = [5, 1, 17, 9, 33, 2] if kind in ("right", "left") else [11] * 6
+    batch = padded(prompts(case, lengths), kind if kind in ("right", "left") else "right", pad)
+    if kind == "bare":
+        del batch["attention_mask"]    # 'given' keeps it: without one, transformers takes jumps of position_ids for packed sequences
+    batch |= _drawn(case, kind, batch["input_ids"].shape)
+    if case.reads == ("choices",):
+        batch = {name: array.reshape(2, 3, -1) for name, array in batch.items()}
+    batch |= _decoder(case, kind, pad)
+    if "images" in case.reads:
+        batch["pixel_values"] = pixels(case, 2)
+    return batch
+
+
+def rows_that_count(case, name, inputs):
+    """The mask [rows, length] of the places of an output that mean something, or None: all of them."""
+    if "input_ids" not in inputs or name.startswith(("vision_model_output.", "logits_per_")) or name.endswith(("pooler_output", "_embeds")):
+        return None
+    if name in ("seq_relationship_logits", "sop_logits") or (name == "logits" and case.one_per_row):
+        return None
+    mask = inputs.get("attention_mask" if not case.decodes or name.startswith("encoder_") else "decoder_attention_mask")
+    return None if mask is None else mask.reshape(-1, mask.shape[-1])

@@ -1,0 +1,64 @@
+"""What transformers answers, cached by everything that determines it."""
+import functools
+import hashlib
+import json
+
+from safetensors.numpy import load_file, save_file
+
+import fixtures
+
+
+@functools.lru_cache(4)
+def model(case, dtype="float32"):
+    """transformers' model of the case's checkpoint; every parameter has to come from there."""
+    import torch
+    import transformers
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    torch.set_num_threads(1)    # models this small only lose by more, above all beside other work
+    loaded, report = getattr(transformers, case.model_class).from_pretrained(
+        fixtures.checkpoint(case), dtype=getattr(torch, dtype), attn_implementation="eager", output_loading_info=True)
+    assert not any(report.values()), f"{case.name}: transformers does not load what it saved: {report}"
+    return loaded.eval()
+
+
+def flat(outputs, prefix=""):
+    """Every tensor of a ModelOutput under its name: hidden_states.0, text_model_output.pooler_output, ..."""
+    import torch
+    found = {}
+    for name, value in outputs.items() if hasattr(outputs, "items") else enumerate(outputs):
+        if isinstance(value, torch.Tensor):
+            found[f"{prefix}{name}"] = value
+        elif value is not None:
+            found |= flat(value, f"{prefix}{name}.")
+    return found
+
+
+def forward(case, inputs, dtype="float32"):
+    """What transformers answers to named arrays: every tensor of its output, fp32. `dtype`: of the oracle's arithmetic."""
+    digest = hashlib.sha256(b"".join(name.encode() + array.tobytes() + str(array.shape).encode() for name, array in sorted(inputs.items()))).hexdigest()
+
+    def make(folder):
+        import torch
+        given = {name: torch.from_numpy(array) for name, array in inputs.items()}
+        given = {name: tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor for name, tensor in given.items()}
+        with torch.no_grad():
+            whole = flat(model(case, dtype)(**given, output_hidden_states=True, output_attentions=True,
+                                            **({"use_cache": False} if "input_ids" in given and case.topology in ("decoder", "encoder-decoder") else {})))
+        save_file({name: tensor.float().contiguous().numpy() for name, tensor in whole.items()}, folder / "outputs.safetensors")
+    return load_file(fixtures.cached("forward", case, [digest, dtype], make) / "outputs.safetensors")
+
+
+def greedy(case, prompt, max_new_tokens):
+    """transformers.generate for one unpadded prompt: the whole sequence (of an encoder-decoder: the decoder's), and per new token the gap between
+    the two best logits in units of the logits' standard deviation."""
+    def make(folder):
+        import torch
+        ids = torch.tensor([prompt])
+        # the cache that transformers makes for an encoder-decoder has as many layers as its encoder, whatever the decoder's
+        result = model(case).generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False, output_logits=True,
+                                      return_dict_in_generate=True, pad_token_id=0, use_cache=case.topology != "encoder-decoder")
+        best = [step[0].topk(2).values for step in result.logits]
+        gaps = [((two[0] - two[1]) / step[0].std()).item() for two, step in zip(best, result.logits)]
+        (folder / "greedy.json").write_text(json.dumps({"sequence": result.sequences[0].tolist(), "gaps": gaps}))
+    return json.loads((fixtures.cached("greedy", case, [prompt, max_new_tokens], make) / "greedy.json").read_text())

@@ -1,0 +1,50 @@
+"""One pass on 1, 2, 3 and 4 ranks says what transformers says: every layer's hidden states, every head's attention, every output of the class."""
+import functools
+
+import pytest
+
+import compare
+import fixtures
+import inputs
+import oracle
+from cases import CASES, RANKS
+
+
+def places(case, given):
+    """For compare: what counts of each output."""
+    return functools.partial(inputs.rows_that_count, case, inputs=given)
+
+
+def stacks(case):
+    """Prefix of the outputs and number of layers of each stack, by the configuration."""
+    settings = case.settings
+    count = next((settings[name] for name in ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers") if name in settings), None)
+    if case.model_class == "BartForCausalLM":
+        return {"": settings["decoder_layers"]}
+    if case.decodes:
+        return {"encoder_": count, "decoder_": settings.get("decoder_layers") or settings["num_decoder_layers"]}
+    if case.model_class == "CLIPModel":
+        return {f"{tower}_model_output.": settings[f"{tower}_config"]["num_hidden_layers"] for tower in ("text", "vision")}
+    if case.model_class == "CLIPForImageClassification":
+        return {"": settings["vision_config"]["num_hidden_layers"]}
+    return {"": count * settings.get("inner_group_num", 1) if case.model_type == "albert" else count}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_oracle_shows_every_layer_and_something_besides(case):
+    names = set(oracle.forward(case, inputs.make(case, inputs.kinds(case)[0])))
+    wanted = set()
+    for prefix, layers in stacks(case).items():
+        wanted |= {f"{prefix}hidden_states.{i}" for i in range(layers + 1)} | {f"{prefix}attentions.{i}" for i in range(layers)}
+        wanted |= {f"cross_attentions.{i}" for i in range(layers)} if prefix == "decoder_" else set()
+    assert {name for name in names if "hidden_states." in name or "attentions." in name} == wanted
+    assert names - wanted
+
+
+ALL = [pytest.param(case, ranks, kind, id=f"{case.name}-n{ranks}-{kind}") for case in CASES for ranks in RANKS for kind in inputs.kinds(case)]
+
+
+@pytest.mark.parametrize("case, ranks, kind", ALL)
+def test_all_outputs_equal_those_of_transformers(asked, case, ranks, kind):
+    given = inputs.make(case, kind)
+    compare.tensors(asked.forward(fixtures.checkpoint(case), ranks, given), oracle.forward(case, given), places(case, given))

@@ -1,0 +1,66 @@
+"""Greedy tokens of prompts side by side are those that transformers gives each alone; drawn tokens depend on their seed alone."""
+import json
+
+import pytest
+
+import compare
+import fixtures
+import inputs
+import oracle
+import worker
+from cases import BY_NAME, CASES, RANKS
+
+COUNT = 24
+GENERATING = [case for case in CASES if case.generates]
+
+
+def rows_of(case):
+    return inputs.prompts(case, case.lengths, seed=2)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("case", GENERATING, ids=lambda case: case.name)
+def test_greedy_tokens_of_prompts_side_by_side_equal_transformers_row_by_row(asked, case, ranks):
+    folder, rows = fixtures.checkpoint(case), rows_of(case)
+    together = asked.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False)
+    assert len(together) == len(rows)
+    for row, answer in zip(rows, together):
+        wanted = oracle.greedy(case, row, COUNT)
+        if case.decodes:    # what the decoder has said already cannot be given, so these oracles have no near-ties
+            assert min(wanted["gaps"]) > compare.NEAR_TIE, "choose another seed"
+            assert answer == wanted["sequence"]
+            continue
+        first = [answer]    # the batched answer is judged first; only after a near-tie is the row asked again alone
+        compare.greedy(lambda prompt, left: first.pop() if first else asked.generate(folder, ranks, [prompt], max_new_tokens=left, do_sample=False)[0],
+                       row, wanted)
+
+
+@pytest.mark.parametrize("case", GENERATING, ids=lambda case: case.name)
+def test_greedy_answers_differ_from_prompt_to_prompt(case):
+    """Else equal tokens would prove little."""
+    answers = [tuple(oracle.greedy(case, row, COUNT)["sequence"][-COUNT:]) for row in rows_of(case)]
+    assert len(set(answers)) == len(answers)
+    assert len({token for answer in answers for token in answer}) > 20
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel-inverse-layer-scale", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"])
+def test_drawn_tokens_depend_on_the_seed_and_on_nothing_else(asked, name):
+    """The same seed draws the same tokens on any number of ranks, alone and beside others; another seed draws others."""
+    case = BY_NAME[name]
+    folder, rows = fixtures.checkpoint(case), inputs.prompts(case, [5, 17, 9], seed=5)
+    drawn = {"max_new_tokens": 16, "ignore_eos": True, "do_sample": True, "temperature": 0.9, "top_k": 50, "top_p": 0.95}
+    alone = [asked.generate(folder, 1, [row], seed=7, **drawn)[0] for row in rows]
+    for ranks in RANKS:
+        assert asked.generate(folder, ranks, rows, seed=7, **drawn) == alone
+    assert asked.generate(folder, 2, rows, seed=8, **drawn) != alone
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "BartForConditionalGeneration-all"])
+def test_generate_prints_the_ids_that_transformers_returns(name):
+    case = BY_NAME[name]
+    row = inputs.prompts(case, [12], seed=3)[0]
+    done = worker.run("generate", "--model", fixtures.checkpoint(case), "--ranks", 2, "--input-ids", ",".join(map(str, row)), "--max-new-tokens", 10, "--json")
+    assert done.returncode == 0, done.stderr
+    wanted = oracle.greedy(case, row, 10)
+    assert min(wanted["gaps"]) > compare.NEAR_TIE, "choose another seed"
+    assert json.loads(done.stdout)["sequences"] == [wanted["sequence"]]

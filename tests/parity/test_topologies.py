@@ -1,0 +1,45 @@
+"""What one case of each topology proves: ranks as real processes, 16 bits, refusals that cost only their own job."""
+import dataclasses
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import compare
+import fixtures
+import inputs
+import oracle
+import worker
+from cases import BY_NAME, OF_TOPOLOGIES
+from test_forward import places
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("case", OF_TOPOLOGIES, ids=lambda case: case.topology)
+def test_ranks_as_processes_over_shared_memory_equal_transformers(tmp_path, case, ranks):
+    given = inputs.make(case, inputs.kinds(case)[0])
+    save_file(given, tmp_path / "in.safetensors")
+    done = worker.run("forward", "--model", fixtures.checkpoint(case), "--ranks", ranks, "--processes", "--inputs", tmp_path / "in.safetensors",
+                      "--outputs", tmp_path / "out.safetensors", "--hidden-states", "--attentions")
+    assert done.returncode == 0, done.stderr
+    compare.tensors(load_file(tmp_path / "out.safetensors"), oracle.forward(case, given), places(case, given))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("case", OF_TOPOLOGIES, ids=lambda case: case.topology)
+def test_sixteen_bit_error_is_within_that_of_transformers(asked, case, dtype, ranks):
+    case = dataclasses.replace(case, name=f"{case.name}-{dtype}", dtype=dtype)
+    given = inputs.make(case, inputs.kinds(case)[0])
+    theirs = oracle.forward(case, given)
+    # of a few values the largest error is luck
+    names = [name for name, tensor in theirs.items() if "attentions." not in name and tensor.size > 1000]
+    assert any("hidden_states." not in name for name in names)
+    compare.sixteen_bit(asked.forward(fixtures.checkpoint(case), ranks, given), oracle.forward(case, given, dtype), theirs, names, places(case, given))
+
+
+def test_more_ranks_than_heads_are_refused_and_the_next_job_is_served(asked):
+    case = BY_NAME["GPT2LMHeadModel-one-layer-wide"]
+    given = inputs.make(case, "right")
+    answer = asked.batch.ask({"model": str(fixtures.checkpoint(case)), "ranks": 5, "inputs": "unused", "outputs": "unused"})
+    assert not answer["ok"] and "4 attention heads" in answer["error"], answer
+    compare.tensors(asked.forward(fixtures.checkpoint(case), 4, given), oracle.forward(case, given), places(case, given))
