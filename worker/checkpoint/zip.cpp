@@ -108,7 +108,7 @@ Entry entry_at(const Bytes& file, std::string_view directory, size_t& at) {
   }
   widen(file, directory.substr(at + name, extra), entry);
   at += name + extra + comment;
-  if (method != 0) refuse(file, "record \"" + entry.name + "\" is compressed (method " + std::to_string(method) + "), expected stored records as torch.save writes them");
+  if (method != 0) refuse(file, "record \"" + entry.name + "\" is compressed (method " + std::to_string(method) + "), as in TorchScript and repacked archives; expected stored records as torch.save writes them");
   if ((flags & ~harmless_flags) != 0) refuse(file, "record \"" + entry.name + "\" is encrypted or of a kind that torch.save does not write (flags " + std::to_string(flags) + ")");
   if (disk != 0) refuse(file, "record \"" + entry.name + "\" is on another disk");
   if (entry.packed != entry.bytes) refuse(file, "record \"" + entry.name + "\" has two sizes");
