@@ -1,0 +1,181 @@
+"""Pictures become the same numbers here as with Pillow (12: Pillow 13 resamples rows first where that is cheaper) and transformers: every mode
+of PNG and JPEG, every filter, both processors."""
+import io
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import zlib
+
+import numpy
+import pytest
+from PIL import Image, ImageOps
+
+import worker
+
+TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", worker.BINARY.parent.resolve().parent / "tests"))
+FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
+SEED = 20
+
+
+class Dump:
+    """The long-lived image_dump."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.process = subprocess.Popen([TOOLS / "image_dump"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, data, dtype=numpy.uint8, **job):
+        file, out = self.folder / "in", self.folder / "out"
+        file.write_bytes(data)
+        self.process.stdin.write(json.dumps({"file": str(file), "out": str(out), **{k: str(v) if isinstance(v, pathlib.Path) else v for k, v in job.items()}}) + "\n")
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        assert "error" not in answer, answer
+        return numpy.fromfile(out, dtype).reshape(answer["shape"])
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory):
+    dump = Dump(tmp_path_factory.mktemp("images"))
+    yield dump
+    dump.process.stdin.close()
+    dump.process.wait(30)
+
+
+def picture(width, height, channels=3, smooth=False):
+    """Noise, or waves of all colours with a little noise as photographs have them."""
+    random = numpy.random.default_rng(SEED + width * 1000 + height)
+    noise = random.integers(0, 256, (height, width, channels))
+    if smooth:
+        y, x = numpy.mgrid[:height, :width]
+        waves = numpy.stack([127 + 100 * numpy.sin((x * (c + 1) + y * (3 - c)) / 17) for c in range(channels)], -1)
+        noise = numpy.clip(waves + (noise - 128) / 16, 0, 255)
+    return noise.astype(numpy.uint8)
+
+
+def encoded(image, form="PNG", **options):
+    out = io.BytesIO()
+    image.save(out, form, **options)
+    return out.getvalue()
+
+
+def loaded(data):
+    """As transformers.image_utils.load_image."""
+    return numpy.array(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
+
+
+def raw_png(width, height, depth, colour, rows, *chunks):
+    """A PNG of a kind that Pillow does not write."""
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    lines = b"".join(b"\0" + row for row in rows)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)) +
+            b"".join(chunk(*c) for c in chunks) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b""))
+
+
+def pngs():
+    rgb, rgba = picture(33, 21), picture(33, 21, 4)
+    random = numpy.random.default_rng(SEED)
+    yield "rgb", encoded(Image.fromarray(rgb))
+    yield "rgba", encoded(Image.fromarray(rgba))
+    yield "gray", encoded(Image.fromarray(rgb[..., 0]))
+    yield "gray and alpha", encoded(Image.fromarray(rgba).convert("LA"))
+    yield "bits", encoded(Image.fromarray(rgb).convert("1"))
+    yield "palette", encoded(Image.fromarray(rgb).convert("P"))
+    yield "palette of 5 colours", encoded(Image.fromarray(rgb).quantize(5))
+    yield "palette with a transparent colour", encoded(Image.fromarray(rgb).convert("P"), transparency=3)
+    yield "palette with alphas", encoded(Image.fromarray(rgb).quantize(4), transparency=bytes([0, 99, 255, 3]))
+    yield "gray with a transparent value", encoded(Image.fromarray(rgb[..., 0]), transparency=7)
+    yield "rgb with a transparent colour", encoded(Image.fromarray(rgb), transparency=tuple(int(v) for v in rgb[0, 0]))
+    yield "gray of 16 bits", encoded(Image.fromarray((rgb[..., 0].astype(numpy.uint16) * 3)))
+    for depth in (2, 4):
+        yield f"gray of {depth} bits", raw_png(16, 5, depth, 0, [random.bytes(16 * depth // 8) for _ in range(5)])
+    for name, colour, channels in (("rgb", 2, 3), ("gray and alpha", 4, 2), ("rgba", 6, 4)):
+        yield f"{name} of 16 bits", raw_png(9, 5, 16, colour, [random.bytes(9 * 2 * channels) for _ in range(5)])
+    yield "gamma is not applied", raw_png(9, 5, 8, 2, [random.bytes(27) for _ in range(5)], (b"gAMA", struct.pack(">I", 100000)))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    yield "turned", encoded(Image.fromarray(rgb), exif=exif)
+
+
+@pytest.mark.parametrize("data", [pytest.param(data, id=name) for name, data in pngs()])
+def test_png_is_what_pillow_reads(dump, data):
+    numpy.testing.assert_array_equal(dump.ask(data), loaded(data))
+
+
+def jpegs():
+    smooth = Image.fromarray(picture(97, 61, smooth=True))
+    for subsampling in (0, 1, 2):
+        for progressive in (False, True):
+            yield f"4:{'4:4 2:2 2:0'.split()[subsampling]} {'progressive' if progressive else 'baseline'}", encoded(
+                smooth, "JPEG", quality=85, subsampling=subsampling, progressive=progressive)
+    yield "gray", encoded(smooth.convert("L"), "JPEG")
+    yield "cmyk", encoded(smooth.convert("CMYK"), "JPEG", quality=95)
+    yield "noise", encoded(Image.fromarray(picture(50, 40)), "JPEG")
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        yield f"orientation {orientation}", encoded(smooth, "JPEG", exif=exif, quality=90)
+
+
+@pytest.mark.parametrize("data", [pytest.param(data, id=name) for name, data in jpegs()])
+def test_jpeg_is_what_pillow_reads_within_two_levels(dump, data):
+    ours, theirs = dump.ask(data).astype(int), loaded(data).astype(int)
+    assert ours.shape == theirs.shape
+    off = abs(ours - theirs)
+    print(f"{(off > 0).sum()} of {off.size} values differ, at most by {off.max()}")
+    assert off.max() <= 2 and (off > 0).mean() < 0.02
+
+
+SIZES = [(224, 224), (64, 48), (17, 200), (1, 1), (300, 5), (50, 97)]
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("source", [(97, 61), (640, 427), (31, 500), (3, 2), (1, 40)])
+def test_resized_is_what_pillow_resizes(dump, name, source):
+    image = Image.fromarray(picture(*source, smooth=source[0] > 500))
+    data, off, total = encoded(image), 0, 0
+    for width, height in SIZES:
+        ours = dump.ask(data, width=width, height=height, resample=FILTERS[name]).astype(int)
+        theirs = numpy.array(image.resize((width, height), FILTERS[name])).astype(int)
+        assert ours.shape == theirs.shape and abs(ours - theirs).max() <= 1
+        off, total = off + (ours != theirs).sum(), total + ours.size
+    print(f"{name} from {source}: {off} of {total} values differ by 1")
+    assert off == 0
+
+
+def processors():
+    yield "clip", "CLIPImageProcessor", {}
+    yield "clip to 30", "CLIPImageProcessor", dict(size={"shortest_edge": 30}, crop_size={"height": 30, "width": 30})
+    yield "clip with a crop larger than the image", "CLIPImageProcessor", dict(size={"shortest_edge": 21}, crop_size={"height": 30, "width": 35})
+    yield "clip with a smaller crop", "CLIPImageProcessor", dict(size={"shortest_edge": 41}, crop_size={"height": 30, "width": 26}, resample=1)
+    yield "clip without normalisation", "CLIPImageProcessor", dict(do_normalize=False, size={"shortest_edge": 30}, crop_size={"height": 30, "width": 30})
+    yield "clip without rescale", "CLIPImageProcessor", dict(do_rescale=False, size={"shortest_edge": 30}, crop_size={"height": 30, "width": 30})
+    yield "vit", "ViTImageProcessor", {}
+    yield "vit to 30 x 20", "ViTImageProcessor", dict(size={"height": 30, "width": 20}, resample=3)
+    yield "vit with own means", "ViTImageProcessor", dict(size={"height": 18, "width": 18}, image_mean=[0.1, 0.2, 0.3], image_std=[0.3, 0.2, 0.25], rescale_factor=1 / 127.5)
+    yield "vit without resize", "ViTImageProcessor", dict(do_resize=False)
+    yield "deit", "DeiTImageProcessor", {}
+
+
+@pytest.mark.parametrize("class_name,options", [pytest.param(c, o, id=name) for name, c, o in processors()])
+def test_pixel_values_are_those_of_transformers(dump, tmp_path, class_name, options):
+    from transformers import AutoImageProcessor
+    config = {"image_processor_type": class_name, **options}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
+    oracle = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    for source in ((97, 61), (40, 90), (19, 19)):
+        image = Image.fromarray(picture(*source, smooth=True))
+        theirs = oracle(images=image, return_tensors="np")["pixel_values"]
+        numpy.testing.assert_array_equal(dump.ask(encoded(image), numpy.float32, folder=tmp_path), theirs)
+
+
+@pytest.mark.parametrize("class_name", ["CLIPImageProcessor", "ViTImageProcessor"])
+def test_what_save_pretrained_writes_is_read(dump, tmp_path, class_name):
+    import transformers
+    getattr(transformers, class_name + "Pil")(size={"height": 12, "width": 14}, crop_size={"height": 10, "width": 10}).save_pretrained(tmp_path)
+    oracle = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    image = Image.fromarray(picture(33, 44))
+    numpy.testing.assert_array_equal(dump.ask(encoded(image), numpy.float32, folder=tmp_path), oracle(images=image, return_tensors="np")["pixel_values"])

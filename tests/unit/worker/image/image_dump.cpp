@@ -1,0 +1,53 @@
+// Reads one JSON job per line and writes what worker/image makes of it, for tests/parity/test_images.py to compare with Pillow and transformers:
+//   {"file": path, "out": path}                                              the decoded RGB
+//   {"file", "out", "width", "height", "resample"}                           resized
+//   {"file", "out", "folder"}                                                pixel_values by the folder's preprocessor_config.json, float32
+// Answers {"shape": [...]} or {"error": text} per line.
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "worker/base/error.h"
+#include "worker/image/processor.h"
+
+namespace {
+
+using nlohmann::json;
+
+template <class T>
+void write(const std::string& path, const std::vector<T>& values) {
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
+}
+
+json answer(const json& job) {
+  std::ifstream in(job["file"].get<std::string>(), std::ios::binary);
+  std::stringstream bytes;
+  bytes << in.rdbuf();
+  pm::image::Image image = pm::image::open(bytes.str());
+  const std::string out = job["out"];
+  if (job.contains("folder")) {
+    const auto processor = pm::image::Processor::read(job["folder"].get<std::string>());
+    if (!processor) return {{"error", "no preprocessor_config.json"}};
+    const auto values = (*processor)(image);
+    write(out, std::get<std::vector<float>>(values.values));
+    return {{"shape", values.shape}};
+  }
+  if (job.contains("resample")) image = pm::image::resize(image, job["width"], job["height"], static_cast<pm::image::Filter>(job["resample"].get<int>()));
+  write(out, image.rgb);
+  return {{"shape", {image.height, image.width, 3}}};
+}
+
+}  // namespace
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    json said;
+    try {
+      said = answer(json::parse(line));
+    } catch (const std::exception& error) {
+      said = {{"error", error.what()}};
+    }
+    std::cout << said.dump() << std::endl;
+  }
+}

@@ -1,0 +1,211 @@
+// See processor.h.
+#include "worker/image/processor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "worker/image/refusal.h"
+
+namespace pm::image {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kLargestSide = 16384;
+
+Error unreadable(const std::string& file, const std::string& what) { return Error(ErrorKind::Model, "ModelUnreadable", file + ": " + what); }
+
+Processor clip() {
+  Processor p;
+  p.do_center_crop = true;
+  p.shortest_edge = 224;
+  p.resample = Filter::Bicubic;
+  p.mean = {0.48145466, 0.4578275, 0.40821073};
+  p.std = {0.26862954, 0.26130258, 0.27577711};
+  return p;
+}
+
+Processor deit() {
+  Processor p;
+  p.do_center_crop = true;
+  p.height = p.width = 256;
+  p.resample = Filter::Bicubic;
+  return p;
+}
+
+/// What the class does where the file is silent.
+Processor defaults_of(const std::string& file, const json& config) {
+  std::string name;
+  for (const char* key : {"image_processor_type", "feature_extractor_type"})
+    if (name.empty() && config.contains(key) && config[key].is_string()) name = config[key];
+  for (const char* ending : {"Fast", "Pil"})
+    if (name.ends_with(ending)) name.resize(name.size() - std::strlen(ending));
+  for (const char* ending : {"ImageProcessor", "FeatureExtractor"})
+    if (name.ends_with(ending)) name.resize(name.size() - std::strlen(ending));
+  if (name == "CLIP") return clip();
+  if (name == "DeiT") return deit();
+  if (name == "ViT") return {};
+  throw unreadable(file, "the image processor " + (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
+                             "; served are CLIPImageProcessor, ViTImageProcessor and DeiTImageProcessor");
+}
+
+/// Fields of one file, with errors that name them.
+struct Reader {
+  const std::string& file;
+  const json& config;
+
+  const json* find(const char* key) const {
+    const auto found = config.find(key);
+    return found == config.end() || found->is_null() ? nullptr : &*found;
+  }
+  void flag(const char* key, bool& into) const {
+    const auto* value = find(key);
+    if (!value) return;
+    if (!value->is_boolean()) throw unreadable(file, std::string(key) + " is " + value->dump() + " instead of true or false");
+    into = *value;
+  }
+  int64_t side(const json& value, const std::string& key) const {
+    if (!value.is_number_integer() || value < 1 || value > kLargestSide)
+      throw unreadable(file, key + " is " + value.dump() + " instead of a number of pixels from 1 to " + std::to_string(kLargestSide));
+    return value;
+  }
+  void three(const char* key, std::array<double, 3>& into) const {
+    const auto* value = find(key);
+    if (!value) return;
+    if (value->is_number()) {
+      into.fill(*value);
+      return;
+    }
+    bool fits = value->is_array() && value->size() == 3;
+    for (size_t i = 0; fits && i < 3; ++i) fits = (*value)[i].is_number();
+    if (!fits) throw unreadable(file, std::string(key) + " is " + value->dump() + " instead of three numbers");
+    for (size_t i = 0; i < 3; ++i) into[i] = (*value)[i];
+  }
+  void size(Processor& p, bool edge) const {
+    const auto* value = find("size");
+    if (!value) return;
+    if (value->is_number()) {   // the older spelling: CLIP means the shorter side, the others a square
+      if (edge) p.shortest_edge = side(*value, "size");
+      else p.height = p.width = side(*value, "size");
+      return;
+    }
+    if (value->is_object() && value->size() == 1 && value->contains("shortest_edge")) {
+      p.shortest_edge = side((*value)["shortest_edge"], "size.shortest_edge");
+    } else if (value->is_object() && value->size() == 2 && value->contains("height") && value->contains("width")) {
+      p.shortest_edge = 0;
+      p.height = side((*value)["height"], "size.height");
+      p.width = side((*value)["width"], "size.width");
+    } else {
+      throw unreadable(file, "size is " + value->dump() + "; served are {\"shortest_edge\"} and {\"height\", \"width\"}");
+    }
+  }
+  void crop(Processor& p) const {
+    const auto* value = find("crop_size");
+    if (!value) return;
+    if (value->is_number()) {
+      p.crop_height = p.crop_width = side(*value, "crop_size");
+    } else if (value->is_object() && value->contains("height") && value->contains("width")) {
+      p.crop_height = side((*value)["height"], "crop_size.height");
+      p.crop_width = side((*value)["width"], "crop_size.width");
+    } else {
+      throw unreadable(file, "crop_size is " + value->dump() + "; served is {\"height\", \"width\"}");
+    }
+  }
+};
+
+Processor from_json(const std::string& file, const json& config) {
+  Processor p = defaults_of(file, config);
+  const Reader read{file, config};
+  bool pad = false;
+  read.flag("do_pad", pad);
+  if (pad) throw unreadable(file, "do_pad is true, which is not served");
+  read.flag("do_resize", p.do_resize);
+  read.flag("do_center_crop", p.do_center_crop);
+  read.flag("do_rescale", p.do_rescale);
+  read.flag("do_normalize", p.do_normalize);
+  read.size(p, p.shortest_edge > 0);
+  read.crop(p);
+  if (const auto* value = read.find("resample")) {
+    if (!value->is_number_integer() || *value < 0 || *value > 5) throw unreadable(file, "resample is " + value->dump() + " instead of a number from 0 to 5");
+    p.resample = static_cast<Filter>(value->get<int>());
+  }
+  if (const auto* value = read.find("rescale_factor")) {
+    if (!value->is_number()) throw unreadable(file, "rescale_factor is " + value->dump() + " instead of a number");
+    p.rescale_factor = *value;
+  }
+  read.three("image_mean", p.mean);
+  read.three("image_std", p.std);
+  for (double one : p.std)
+    if (one == 0) throw unreadable(file, "image_std has a zero");
+  return p;
+}
+
+}  // namespace
+
+std::optional<Processor> Processor::read(const std::filesystem::path& folder) {
+  const auto parsed = [](const std::filesystem::path& path) -> json {
+    std::ifstream in(path, std::ios::binary);
+    if (!in) return nullptr;
+    json config = json::parse(in, nullptr, false);
+    if (!config.is_object()) throw unreadable(path.string(), "is no JSON object");
+    return config;
+  };
+  const auto file = folder / "preprocessor_config.json", whole = folder / "processor_config.json";
+  if (const json config = parsed(file); !config.is_null()) return from_json(file.string(), config);
+  const json config = parsed(whole);
+  if (config.is_null() || !config.contains("image_processor") || !config["image_processor"].is_object()) return std::nullopt;
+  return from_json(whole.string(), config["image_processor"]);
+}
+
+Image center_crop(const Image& image, int64_t width, int64_t height) {
+  // floor((have - want) / 2), also below zero: transformers pads with ceil((want - have) / 2) before the image and then cuts from 0
+  const auto place = [](int64_t have, int64_t want) { return have >= want ? (have - want) / 2 : -((want - have + 1) / 2); };
+  Image out{width, height, std::vector<uint8_t>(static_cast<size_t>(width * height * 3))};
+  const int64_t left = place(image.width, width), top = place(image.height, height);
+  for (int64_t y = 0; y < height; ++y) {
+    const int64_t from = y + top;
+    if (from < 0 || from >= image.height) continue;
+    const int64_t begin = std::max<int64_t>(0, -left), end = std::min(width, image.width - left);
+    if (begin >= end) continue;
+    std::copy_n(image.rgb.data() + (from * image.width + begin + left) * 3, (end - begin) * 3, out.rgb.data() + (y * width + begin) * 3);
+  }
+  return out;
+}
+
+Image Processor::framed(const Image& image, const Limits& limits) const {
+  Image framed = image;
+  if (do_resize) {
+    int64_t to_width = width, to_height = height;
+    if (shortest_edge > 0) {
+      const bool upright = image.width <= image.height;
+      const int64_t small = upright ? image.width : image.height, large = upright ? image.height : image.width;
+      const int64_t longer = shortest_edge * large / small;   // int(edge * long / short)
+      to_width = upright ? shortest_edge : longer;
+      to_height = upright ? longer : shortest_edge;
+    }
+    check_size(to_width, to_height, limits, "the resized image");
+    framed = resize(image, to_width, to_height, resample);
+  }
+  return do_center_crop ? center_crop(framed, crop_width, crop_height) : framed;
+}
+
+Array Processor::operator()(const Image& image, const Limits& limits) const {
+  const Image pixels = framed(image, limits);
+  std::vector<float> values(pixels.rgb.size());
+  const size_t plane = values.size() / 3;
+  for (size_t c = 0; c < 3; ++c) {
+    // numpy's steps: uint8 to float64, times the factor, to float32; mean and deviation in float32
+    std::array<float, 256> table;
+    for (size_t byte = 0; byte < 256; ++byte) {
+      float value = do_rescale ? static_cast<float>(static_cast<double>(byte) * rescale_factor) : static_cast<float>(byte);
+      if (do_normalize) value = (value - static_cast<float>(mean[c])) / static_cast<float>(std[c]);
+      table[byte] = value;
+    }
+    for (size_t i = 0; i < plane; ++i) values[c * plane + i] = table[pixels.rgb[3 * i + c]];
+  }
+  return {{1, 3, pixels.height, pixels.width}, std::move(values)};
+}
+
+}  // namespace pm::image
