@@ -61,13 +61,17 @@ at::Tensor Loader::load_rows(std::span<const Param* const> params) {
 }
 
 at::Tensor Loader::fresh_rows(std::span<const Param* const> params) {
-  std::vector<int64_t> shape = policy::local_shape(*params[0], range(*params[0]));
-  for (const Param* next : params.subspan(1)) shape[0] += policy::local_shape(*next, range(*next))[0];
+  const auto local = [&](const Param& param) {
+    std::vector<int64_t> shape = policy::local_shape(param, range(param));
+    return shape.empty() ? std::vector<int64_t>{1} : shape;   // a scalar is a vector of one
+  };
+  std::vector<int64_t> shape = local(*params[0]);
+  for (const Param* next : params.subspan(1)) shape[0] += local(*next)[0];
   const DType type = params[0]->keep ? params[0]->dtype : precision_;
   at::Tensor whole = arena_.allocate(shape, scalar_type(type));
   int64_t row = 0;
   for (const Param* param : params) {
-    const int64_t rows = policy::local_shape(*param, range(*param))[0];
+    const int64_t rows = local(*param)[0];
     fill(*param, whole.narrow(0, row, rows));
     row += rows;
   }

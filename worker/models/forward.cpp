@@ -90,7 +90,8 @@ struct Model::Pass {
       }
     }
     states[stack.name] = model.stack(stack.name)(batch, nullptr, seen ? &source : nullptr, comm);
-    const bool bare = model.policy_.task == "embed" || names.states == "encoder_last_hidden_state";
+    const std::string& task = model.policy_.task;
+    const bool bare = task == "embed" || task == "similarity" || names.states == "encoder_last_hidden_state";
     if (wants(names.states, bare)) put(names.states, feed.padded(states[stack.name]));
     if (stack.output.pooler && wants(names.pooled, bare)) put(names.pooled, pooled(stack));
     if (comm.rank() != 0) return;

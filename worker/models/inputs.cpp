@@ -168,8 +168,10 @@ class Reader {
       const at::Tensor ends = (ids == eos).nonzero().squeeze(1);
       if (last && ends.numel() == 0) refuse("row " + std::to_string(row) + " of input_ids has no end token (id " + std::to_string(eos) + "), whose state this model classifies");
       inputs.ends.push_back(ends.numel() == 0 ? 0 : ends[last ? -1 : 0].item<int64_t>());
-      for (const auto& [name, feed] : inputs.feeds) {
-        if (inputs.ends.back() >= feed.batch.sequences[static_cast<size_t>(row)].tokens) refuse("row " + std::to_string(row) + " of decoder_input_ids ends before the end token of input_ids");
+      for (const policy::Stack& stack : model_.stacks) {
+        const auto answers = inputs.feeds.find(stack.name);
+        if (!crosses(stack) || answers == inputs.feeds.end()) continue;
+        if (inputs.ends.back() >= answers->second.batch.sequences[static_cast<size_t>(row)].tokens) refuse("row " + std::to_string(row) + " of decoder_input_ids ends before the end token of input_ids");
       }
     }
   }
