@@ -33,7 +33,7 @@ class Table {
   }
 
   Condition planned() const {
-    if (in_.planning.plan) return make("Planned", true, in_.planning.plan->plan.reason, in_.planning.plan->plan.message);
+    if (in_.planning.plan) return make("Planned", true, in_.planning.plan->plan.reason, in_.planning.plan->plan.message + (in_.planning.note.empty() ? "" : "; " + in_.planning.note));
     return make("Planned", false, in_.planning.reason, in_.planning.message);
   }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "controller/operator/layout.h"
+#include "controller/operator/policy.h"
 #include "controller/operator/snapshot.h"
 #include "controller/operator/spec.h"
 #include "planner/facts.h"
@@ -12,17 +13,19 @@
 namespace pm::op {
 
 /// The pod that reads config.json and tensor headers and leaves facts as its termination message. Takes no device.
-Json inspect_pod(const Owner&, const Spec&, const Settings&);
+Json inspect_pod(const Owner&, const Spec&, const Settings&, const std::optional<Policy>&);
 
 /// What was decided for a checkpoint and a set of wishes, as stored in the plan ConfigMap.
 struct StoredPlan {
   std::string name;                     ///< of the ConfigMap
   std::string hash;                     ///< of facts and plan
   std::string image;                    ///< of the worker, fixed when the plan was made
+  std::optional<Policy> policy;         ///< the user's own that it was made with
+  std::string task, architecture;       ///< of the facts
   Plan plan;
 };
 /// Immutable home of facts, plan and default worker image.
-Json plan_config_map(const Owner&, const Spec&, const Facts&, const Plan&, const std::string& image);
+Json plan_config_map(const Owner&, const Spec&, const Facts&, const Plan&, const std::string& image, const std::optional<Policy>&);
 /// Reads it back. Throws std::invalid_argument that says what is wrong with it.
 StoredPlan stored_plan(const Json& config_map);
 Facts stored_facts(const Json& config_map);

@@ -14,6 +14,7 @@ Json arguments(const PodInputs& in, int group, int node_rank, int64_t incarnatio
   const Spec& spec = in.spec;
   Json args{"serve", "--plan", plan_file, "--model", model_folder(spec)};
   const auto add = [&](const char* name, const std::string& value) { args.push_back(name), args.push_back(value); };
+  if (in.stored.policy) add("--policy", path_of(*in.stored.policy));
   add("--served-model-name", in.owner.key.name);
   if (spec.devices.kind == DeviceKind::GPU) add("--device", "cuda");
   add("--nodes", std::to_string(in.layout.nodes()));
@@ -67,6 +68,7 @@ Json render(const PodInputs& in, int group, int node_rank, int64_t incarnation) 
   if (in.spec.devices.kind == DeviceKind::CPU) container["env"].push_back({{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}});
   mount(pod, {{"name", "shm"}, {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", k8s::format_bytes(in.layout.shm)}}}}, "/dev/shm", false);
   mount(pod, {{"name", "plan"}, {"configMap", {{"name", in.stored.name}}}}, plan_folder, true);
+  if (in.stored.policy) mount_policy(pod, *in.stored.policy);
   return pod;
 }
 

@@ -6,6 +6,8 @@ std::string inspect_pod_name(const std::string& model, int64_t generation) { ret
 
 std::string plan_name(const std::string& model, const std::string& plan_hash) { return model + "-plan-" + plan_hash; }
 
+std::string policy_name(const std::string& model, const std::string& contents_hash) { return model + "-policy-" + contents_hash; }
+
 std::string group_pod_name(const std::string& model, int group, int node_rank, int64_t incarnation) {
   return model + "-" + std::to_string(group) + "-" + std::to_string(node_rank) + "-" + std::to_string(incarnation);
 }

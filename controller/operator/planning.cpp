@@ -31,13 +31,15 @@ k8s::ObjectPtr with_annotation(const std::vector<k8s::ObjectPtr>& objects, const
 
 class Planner {
  public:
-  Planner(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings)
-      : owner_(owner), spec_(spec), snapshot_(snapshot), settings_(settings), maps_(with_role(snapshot.config_maps, "plan")),
-        source_(source_hash(spec, owner)), inputs_(inputs_hash(spec, owner)) {}
+  Planner(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings, const std::optional<PolicyAnswer>& answer)
+      : owner_(owner), spec_(spec), snapshot_(snapshot), settings_(settings), answer_(answer), policy_(answer ? answer->policy : std::nullopt),
+        maps_(with_role(snapshot.config_maps, "plan")), source_(source_hash(spec, owner, copy_name())), inputs_(inputs_hash(spec, owner, copy_name())) {}
 
   Planning run() {
     try {
-      if (const auto map = with_annotation(maps_, annotation::inputs, inputs_)) out_.plan = stored_plan(*map);
+      if (answer_ && !policy_) keep_without_policy();
+      else if (policy_ && !copied()) act(create(policy_copy(owner_, *answer_)));
+      else if (const auto map = with_annotation(maps_, annotation::inputs, inputs_)) out_.plan = stored_plan(*map);
       else if (const auto facts = known_facts()) decide_from(*facts);
     } catch (const std::exception& error) {
       refuse("InspectFailed", std::string(error.what()) + "; delete that ConfigMap to inspect and plan anew");
@@ -46,10 +48,30 @@ class Planner {
   }
 
  private:
+  std::string copy_name() const { return policy_ ? policy_->copy : ""; }
+
+  bool copied() const {
+    const auto ours = with_role(snapshot_.config_maps, "policy");
+    return std::any_of(ours.begin(), ours.end(), [&](const auto& map) { return k8s::key_of(*map).name == policy_->copy; });
+  }
+
+  /// The user's policy is gone. A plan that was made with it stands, and so do its pods, on the copy; nothing new is made without it.
+  void keep_without_policy() {
+    for (const auto& map : maps_) {
+      const std::string copy = annotation_of(*map, annotation::policy);
+      if (copy.empty() || annotation_of(*map, annotation::inputs) != inputs_hash(spec_, owner_, copy)) continue;
+      out_.plan = stored_plan(*map);
+      out_.note = answer_->missing + "; the policy that was there before stays in use";
+      return;
+    }
+    refuse("PolicyNotFound", answer_->missing);
+    out_.waiting = true;
+  }
+
   /// Facts of this checkpoint from an earlier plan or the inspect pod; without them, out_ says what happens instead.
   std::optional<Facts> known_facts() {
     if (const auto map = with_annotation(maps_, annotation::source, source_)) return stored_facts(*map);
-    const std::string wanted = k8s::label_of(inspect_pod(owner_, spec_, settings_), label::pod_hash), generation = std::to_string(owner_.generation);
+    const std::string wanted = k8s::label_of(inspect_pod(owner_, spec_, settings_, policy_), label::pod_hash), generation = std::to_string(owner_.generation);
     for (const auto& pod : snapshot_.pods) {
       if (!has_role(*pod, "inspect")) continue;
       const PodState state = pod_state(pod, snapshot_);
@@ -64,11 +86,12 @@ class Planner {
       if (!useful) return act(remove(k8s::Pods, *pod, 0));
       return report(*pod, inspection);
     }
-    return act(create(inspect_pod(owner_, spec_, settings_)));
+    return act(create(inspect_pod(owner_, spec_, settings_, policy_)));
   }
 
   std::optional<Facts> report(const Json& pod, const Inspection& inspection) {
-    refuse(inspection.reason, inspection.message);
+    const bool blames = policy_ && inspection.message.find(path_of(*policy_)) != std::string::npos;   // with its line
+    refuse(inspection.reason, (blames ? "ConfigMap " + spec_.policy_ref->name + ": " : "") + inspection.message);
     out_.waiting = !inspection.failed;
     out_.wait = inspection.wait;
     if (!inspection.failed) return std::nullopt;
@@ -95,7 +118,7 @@ class Planner {
       if (decision.refusal) out_.rejected = decision.refusal->rejected;
       return;
     }
-    store(plan_config_map(owner_, spec_, facts, *decision.plan, image_of(spec_, settings_)));
+    store(plan_config_map(owner_, spec_, facts, *decision.plan, image_of(spec_, settings_), policy_));
   }
 
   /// The same plan may follow from other wishes: then its ConfigMap stays and only learns of them.
@@ -127,23 +150,42 @@ class Planner {
   const Spec& spec_;
   const Snapshot& snapshot_;
   const Settings& settings_;
+  const std::optional<PolicyAnswer>& answer_;
+  const std::optional<Policy> policy_;
   const std::vector<k8s::ObjectPtr> maps_;
   const std::string source_, inputs_;
   Planning out_;
 };
 
-}  // namespace
-
-Planning planning_of(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings) {
-  return Planner(owner, spec, snapshot, settings).run();
+/// Some of the objects has this value of an annotation.
+bool names(const std::vector<k8s::ObjectPtr>& objects, const std::string& annotation, const std::string& value) {
+  return with_annotation(objects, annotation, value) != nullptr;
 }
 
-std::optional<k8s::Request> superseded(const StoredPlan& current, const Snapshot& snapshot) {
+std::optional<k8s::Request> superseded_by(const StoredPlan& current, const Snapshot& snapshot) {
   for (const auto& pod : with_role(snapshot.pods, "inspect")) return remove(k8s::Pods, *pod, 0);
   for (const auto& map : with_role(snapshot.config_maps, "plan")) {
     const std::string name = k8s::key_of(*map).name;
-    const auto mounts = [&](const auto& pod) { return annotation_of(*pod, annotation::plan) == name; };
-    if (name != current.name && std::none_of(snapshot.pods.begin(), snapshot.pods.end(), mounts)) return remove(k8s::ConfigMaps, *map);
+    if (name != current.name && !names(snapshot.pods, annotation::plan, name)) return remove(k8s::ConfigMaps, *map);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Planning planning_of(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings, const std::optional<PolicyAnswer>& policy) {
+  return Planner(owner, spec, snapshot, settings, policy).run();
+}
+
+std::optional<k8s::Request> superseded(const Planning& planning, const Snapshot& snapshot, const std::optional<PolicyAnswer>& policy) {
+  if (planning.plan) {
+    if (auto request = superseded_by(*planning.plan, snapshot)) return request;
+  }
+  const std::string present = policy && policy->policy ? policy->policy->copy : "";
+  for (const auto& map : with_role(snapshot.config_maps, "policy")) {
+    const std::string name = k8s::key_of(*map).name;
+    if (name == present || names(snapshot.pods, annotation::policy, name) || names(snapshot.config_maps, annotation::policy, name)) continue;
+    return remove(k8s::ConfigMaps, *map);
   }
   return std::nullopt;
 }

@@ -12,6 +12,7 @@ namespace pm::op {
 
 struct Planning {
   std::optional<StoredPlan> plan;                 ///< for the present wishes
+  std::string note;                               ///< beside a plan, for people
   /// Without a plan: reason and message of Planned=False.
   std::string reason, message;
   std::vector<Rejected> rejected;
@@ -24,9 +25,11 @@ struct Planning {
 /// A failed inspection is repeated after this time, or at once when the spec changes.
 inline constexpr std::chrono::minutes inspect_again{5};
 
-Planning planning_of(const Owner&, const Spec&, const Snapshot&, const Settings&);
+/// `policy`: what the API server answered for the spec's policyRef in this pass; nothing for a spec without one.
+Planning planning_of(const Owner&, const Spec&, const Snapshot&, const Settings&, const std::optional<PolicyAnswer>& policy);
 
-/// ConfigMaps and inspect pods that nothing needs any more, once there is a plan: the first to delete.
-std::optional<k8s::Request> superseded(const StoredPlan&, const Snapshot&);
+/// What nothing needs any more, the first to delete: with a plan, inspect pods and other plans; always, copies of policies that neither a pod,
+/// a plan nor the present policy names.
+std::optional<k8s::Request> superseded(const Planning&, const Snapshot&, const std::optional<PolicyAnswer>& policy);
 
 }  // namespace pm::op

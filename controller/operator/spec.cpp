@@ -118,6 +118,9 @@ Spec spec_of(const Json& object) {
   const Reader reader(object);
   Spec spec;
   spec.source = source_of(reader.text("/spec/model/source"));
+  if (const std::string name = reader.text("/spec/model/policyRef/name"); !name.empty()) {
+    spec.policy_ref = PolicyRef{name, reader.text("/spec/model/policyRef/key")};
+  }
   spec.devices = devices_of(reader);
   if (const std::string name = reader.text("/spec/parallelism/strategy"); !name.empty()) {
     spec.strategy = strategy_of(name);
@@ -152,14 +155,16 @@ Owner owner_of(const Json& object) {
           integer_at(object, "/metadata/generation").value_or(0), k8s::owner_reference(ParallelModels, object)};
 }
 
-std::string source_hash(const Spec& spec, const Owner& owner) {
-  return hash_of({{"claim", spec.source.claim}, {"path", spec.source.path}, {"restartedAt", owner.restarted_at}});
+std::string source_hash(const Spec& spec, const Owner& owner, const std::string& policy_copy) {
+  Json source{{"claim", spec.source.claim}, {"path", spec.source.path}, {"restartedAt", owner.restarted_at}};
+  if (!policy_copy.empty()) source["policy"] = policy_copy;
+  return hash_of(source);
 }
 
-std::string inputs_hash(const Spec& spec, const Owner& owner) {
+std::string inputs_hash(const Spec& spec, const Owner& owner, const std::string& policy_copy) {
   const auto given = [](const auto& value) { return value ? Json(*value) : Json(); };
   const bool shares_pod_memory = spec.devices.kind == DeviceKind::CPU && !spec.devices.memory;
-  return hash_of({{"source", source_hash(spec, owner)},
+  return hash_of({{"source", source_hash(spec, owner, policy_copy)},
                   {"count", spec.devices.count},
                   {"kind", static_cast<int>(spec.devices.kind)},
                   {"deviceMemory", given(spec.devices.memory)},

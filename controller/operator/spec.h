@@ -14,6 +14,9 @@ namespace pm::op {
 
 struct Source { std::string claim, path; };   ///< path inside the claim, "" for its root, without slashes at the ends
 
+/// A user's own policy; key "": the only one of the ConfigMap.
+struct PolicyRef { std::string name, key; };
+
 struct Devices {
   int count = 1;
   DeviceKind kind = DeviceKind::GPU;
@@ -44,6 +47,7 @@ struct Scheduling {
 
 struct Spec {
   Source source;
+  std::optional<PolicyRef> policy_ref;
   Devices devices;
   std::optional<Strategy> strategy;
   std::optional<int> tensor;
@@ -72,9 +76,9 @@ struct Owner {
 Spec spec_of(const Json& object);
 Owner owner_of(const Json& object);
 
-/// Names the checkpoint that facts are of: source and restarted-at (a restart looks at the files again).
-std::string source_hash(const Spec&, const Owner&);
+/// Names what facts are of: source, restarted-at (a restart looks at the files again), and the copy of a user's policy ("": none).
+std::string source_hash(const Spec&, const Owner&, const std::string& policy_copy);
 /// Names everything of a spec that a plan follows from.
-std::string inputs_hash(const Spec&, const Owner&);
+std::string inputs_hash(const Spec&, const Owner&, const std::string& policy_copy);
 
 }  // namespace pm::op

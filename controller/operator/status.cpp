@@ -26,6 +26,8 @@ Json plan_json(const StatusInputs& in) {
   Json out{{"planHash", stored.hash},
            {"podHash", in.wanted->hash},
            {"image", clip(in.spec.worker.image.empty() ? stored.image : in.spec.worker.image, 512)},
+           {"task", clip(stored.task, 64)},
+           {"architecture", clip(stored.architecture, 128)},
            {"strategy", name_of(plan.strategy)},
            {"ranks", ranks_of(plan)},
            {"tensor", plan.tensor},
@@ -33,10 +35,11 @@ Json plan_json(const StatusInputs& in) {
            {"data", plan.data},
            {"precision", name_of(plan.precision)},
            {"sequenceLength", plan.sequence_length},
-           {"concurrency", plan.concurrency},
            {"shm", in.wanted->inputs.layout.shm},
            {"reason", reason_word(plan.reason, "Planned")},
            {"message", clip(plan.message, in.notes.lean ? 200 : 2000)}};
+  if (plan.kv_blocks > 0) out["concurrency"] = plan.concurrency;   // only a cache of keys and values bounds it
+  if (stored.policy) out["policy"] = clip(to_text(stored.policy), 512);
   if (!plan.rejected.empty() && !in.notes.lean) out["rejected"] = rejected_json(plan.rejected);
   return out;
 }

@@ -12,6 +12,7 @@ namespace pm::op {
 
 /// What API calls of this pass taught.
 struct Notes {
+  std::optional<PolicyAnswer> policy;             ///< what spec.model.policyRef stands for
   std::optional<std::string> conflict;            ///< an object of one of our names is not ours
   std::optional<Wait> refused;                    ///< the API server took no pod: quota, Pod Security, a bad value
   std::map<std::string, std::string> pod_events;  ///< pod -> why its volumes are not mounted, "" when Events do not say

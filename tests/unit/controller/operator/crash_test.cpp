@@ -93,6 +93,19 @@ const std::vector<Scenario>& scenarios() {
                  .body = {{"preconditions", {{"uid", c.find("services", "m")->at("metadata").at("uid")}}}}});
          settle(o);
        }, true},
+      {"a user's policy: missing, there, changed, gone, and no longer named", [](FakeCluster& c, Operator& o) {
+         auto model = model_named("m");
+         model["spec"]["model"]["policyRef"] = {{"name", "mine"}};
+         c.apply(model);
+         settle(o);
+         EXPECT_EQ(c.reason("Planned"), "PolicyNotFound");
+         for (const char* text : {"one", "two"}) c.put_map("mine", {{"p.yaml", text}}), settle(o);
+         c.remove_map("mine");
+         fail(c, 0), settle(o);
+         EXPECT_TRUE(c.is_true("Ready"));
+         c.edit([](Json& m) { m["spec"]["model"].erase("policyRef"); });
+         settle(o);
+       }, true},
       {"delete and create again", [](FakeCluster& c, Operator& o) {
          apply(c, o);
          c.remove_model();
@@ -113,6 +126,7 @@ Outcome play(const Scenario& scenario, const std::function<void(Operator&)>& dis
   FakeCluster cluster;
   Operator brain{cluster};
   disturb(brain);
+  cluster.remembers = brain.stale > 0;
   scenario.play(cluster, brain);
   EXPECT_THAT(cluster.violations, IsEmpty());
   const int writes = cluster.writes, requests = brain.requests;

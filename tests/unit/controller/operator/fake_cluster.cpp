@@ -61,6 +61,7 @@ FakeCluster::FakeCluster() : facts(small_facts()), now_(*k8s::parse_time("2026-0
 }
 
 void FakeCluster::remember() {
+  if (!remembers) return;
   history_.push_back(objects_);
   if (history_.size() > 16) history_.erase(history_.begin());
 }
@@ -82,6 +83,42 @@ void FakeCluster::drop(const std::string& plural, const Key& key) {
 void FakeCluster::put(const char* plural, Json object) {
   object["metadata"]["uid"] = "uid-" + std::to_string(++uids_);
   store(plural, std::move(object));
+}
+
+void FakeCluster::put_map(const std::string& name, const Json& data) {
+  Json map{{"metadata", {{"name", name}, {"namespace", "ns"}}}, {"data", data}};
+  if (const Json* present = find("configmaps", name)) {
+    map["metadata"]["uid"] = k8s::uid_of(*present);
+    store("configmaps", std::move(map));
+  } else {
+    put("configmaps", std::move(map));
+  }
+}
+
+void FakeCluster::remove_map(const std::string& name) { drop("configmaps", {"ns", name}); }
+
+std::vector<Json> FakeCluster::with_role(const std::string& plural, const std::string& role) const {
+  std::vector<Json> out;
+  for (const Json& object : all(plural)) {
+    if (k8s::label_of(object, label::role) == role) out.push_back(object);
+  }
+  return out;
+}
+
+std::string FakeCluster::policy_of(const Json& pod) const {
+  for (const Json& volume : pod["spec"]["volumes"]) {
+    if (volume["name"] != "policy") continue;
+    const Json* map = find("configmaps", k8s::string_at(volume, "/configMap/name"));
+    return map && (*map)["data"].size() == 1 ? (*map)["data"].begin()->get<std::string>() : "";
+  }
+  return "";
+}
+
+bool FakeCluster::lacks_volume(const Json& pod) const {
+  for (const Json& volume : pod["spec"]["volumes"]) {
+    if (volume.contains("configMap") && !find("configmaps", k8s::string_at(volume, "/configMap/name"))) return true;
+  }
+  return false;
 }
 
 void FakeCluster::apply(const Json& model) {
@@ -175,7 +212,7 @@ Response FakeCluster::answer(const Request& request) {
   const auto place = objects_.find({request.resource.plural, Key{request.ns, request.name}});
   switch (request.verb) {
     case Verb::Create: return create(request);
-    case Verb::Apply: return apply_children(request);
+    case Verb::Apply: break;   // the operator never does
     case Verb::Delete: return erase(request);
     case Verb::List: return Json{{"items", Json::array({{{"reason", "Scheduled"}, {"note", "assigned"}}, {{"reason", "FailedMount"}, {"note", mount_failure}}})}};
     case Verb::Get: return place == objects_.end() ? Response(error(Failure::NotFound, 404, "not found")) : Response(place->second);
@@ -211,15 +248,6 @@ Response FakeCluster::patch(const Request& request, Json& object) {
   Json next = object;
   next.merge_patch(body);
   if (next == object) return object;
-  return store(request.resource.plural, std::move(next));
-}
-
-Response FakeCluster::apply_children(const Request& request) {
-  const auto place = objects_.find({request.resource.plural, k8s::key_of(request.body)});
-  if (place == objects_.end() || k8s::uid_of(place->second) != k8s::uid_of(request.body)) return error(Failure::Conflict, 409, "uid mismatch");
-  Json next = place->second;
-  next.merge_patch(request.body);
-  if (next == place->second) return next;
   return store(request.resource.plural, std::move(next));
 }
 
@@ -291,7 +319,7 @@ void FakeCluster::run_pod(Json& pod) {
   }
   if (ended(pod)) return;
   if (!running(pod)) {
-    if (!mount_failure.empty()) return set_container(pod, {{"waiting", {{"reason", "ContainerCreating"}}}});
+    if (!mount_failure.empty() || lacks_volume(pod)) return set_container(pod, {{"waiting", {{"reason", "ContainerCreating"}}}});
     if (!workers_start && !inspects) return set_container(pod, {{"waiting", {{"reason", "ImagePullBackOff"}, {"message", "Back-off pulling image \"w\""}}}});
     set_container(pod, {{"running", {{"startedAt", k8s::format_time(now_)}}}});
     pod["status"]["phase"] = "Running";
@@ -299,9 +327,11 @@ void FakeCluster::run_pod(Json& pod) {
     return;
   }
   if (inspects) {
-    const Json words = inspect_failure ? *inspect_failure : facts;
-    set_container(pod, {{"terminated", {{"exitCode", inspect_failure ? 3 : 0}, {"reason", "x"}, {"finishedAt", k8s::format_time(now_)}, {"message", words.is_string() ? words.get<std::string>() : words.dump()}}}});
-    pod["status"]["phase"] = inspect_failure ? "Failed" : "Succeeded";
+    const std::string policy = policy_of(pod);
+    const auto failure = inspect_failure ? inspect_failure : judge && !policy.empty() ? judge(policy) : std::nullopt;
+    const Json words = failure ? *failure : facts;
+    set_container(pod, {{"terminated", {{"exitCode", failure ? 3 : 0}, {"reason", "x"}, {"finishedAt", k8s::format_time(now_)}, {"message", words.is_string() ? words.get<std::string>() : words.dump()}}}});
+    pod["status"]["phase"] = failure ? "Failed" : "Succeeded";
     return;
   }
   set_condition(pod, "Ready", workers_ready && k8s::string_at(pod, "/spec/containers/0/image") != broken_image, now_);

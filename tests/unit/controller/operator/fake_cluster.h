@@ -27,6 +27,8 @@ class FakeCluster final : public k8s::Api {
   void edit(const std::function<void(Json& model)>&);                 ///< a change of spec raises the generation
   void remove_model();                                                ///< and let children be collected
   void put(const char* plural, Json object);                          ///< somebody else's object, or a node
+  void put_map(const std::string& name, const Json& data);            ///< a ConfigMap of the user, new or with other contents
+  void remove_map(const std::string& name);
   void delete_pod(const std::string& name);                           ///< as kubectl delete does
   // The machine.
   /// One second of kubelets, scheduler and collector: pods are bound, run, become ready, end; a deleted pod ends.
@@ -42,6 +44,9 @@ class FakeCluster final : public k8s::Api {
   const Json* find(const std::string& plural, const std::string& name) const;
   const Json& model() const { return *find("parallelmodels", model_name); }
   std::vector<std::string> pod_names() const;
+  /// What a pod reads as a user's policy; "" without one.
+  std::string policy_of(const Json& pod) const;
+  std::vector<Json> with_role(const std::string& plural, const std::string& role) const;
   const Json* condition(const std::string& type) const;
   std::string reason(const std::string& type) const;
   bool is_true(const std::string& type) const;
@@ -57,7 +62,9 @@ class FakeCluster final : public k8s::Api {
   int requests = 0;
   std::vector<std::string> log;                                       ///< "Create pods m-0-0-1", ...
   // Behaviour.
+  bool remembers = false;                                             ///< for stale_snapshot(); costs more than all the rest
   Json facts;                                                         ///< what inspect pods say
+  std::function<std::optional<Json>(const std::string&)> judge;       ///< and what they say against a user's policy
   std::optional<Json> inspect_failure;                                ///< {"reason", "message"} instead
   bool claim_exists = true, workers_start = true, workers_ready = true, collects = true;
   std::string mount_failure;                                          ///< what Events say of pods whose volumes do not come
@@ -71,7 +78,6 @@ class FakeCluster final : public k8s::Api {
   k8s::Response answer(const k8s::Request&);
   k8s::Response create(const k8s::Request&);
   k8s::Response patch(const k8s::Request&, Json& object);
-  k8s::Response apply_children(const k8s::Request&);
   k8s::Response erase(const k8s::Request&);
   Json& store(const std::string& plural, Json object);
   void drop(const std::string& plural, const k8s::Key& key);
@@ -79,6 +85,7 @@ class FakeCluster final : public k8s::Api {
   void check_pod(const Json& pod);
   void collect();
   void run_pod(Json& pod);
+  bool lacks_volume(const Json& pod) const;
 
   Objects objects_;
   std::vector<Objects> history_;

@@ -20,7 +20,7 @@ class TwoNodes : public testing::Test {
     spec = spec_of(model);
     owner = owner_of(model);
     const Facts facts = facts_from_json(small_facts());
-    stored = stored_plan(plan_config_map(owner, spec, facts, *decide(facts, {.devices = 2, .device_memory = int64_t{2} << 30}, {.max_concurrency = 4}).plan, "w"));
+    stored = stored_plan(plan_config_map(owner, spec, facts, *decide(facts, {.devices = 2, .device_memory = int64_t{2} << 30}, {.max_concurrency = 4}).plan, "w", std::nullopt));
     layout = layout_of(spec, stored.plan, 2);
     snapshot.now = *k8s::parse_time("2026-01-01T01:00:00Z");
     snapshot.nodes.emplace();

@@ -44,6 +44,8 @@ TEST_F(Life, AnAppliedModelIsInspectedPlannedAndServes) {
   EXPECT_EQ(status["observedGeneration"], 1);
   EXPECT_EQ(status["readyReplicas"], 1);
   EXPECT_EQ(status["plan"]["tensor"], 2);
+  EXPECT_EQ(status["plan"]["task"], "generate");
+  EXPECT_EQ(status["plan"]["concurrency"], 4);
   EXPECT_EQ(status["endpoint"], "http://m.ns.svc:8000");
   EXPECT_EQ(status["selector"], "parallelmodel.dev/name=m,parallelmodel.dev/node-rank=0,parallelmodel.dev/role=worker");
   EXPECT_EQ(status["groups"][0]["ranks"].size(), 2u);
@@ -51,6 +53,22 @@ TEST_F(Life, AnAppliedModelIsInspectedPlannedAndServes) {
   EXPECT_TRUE(cluster.find("services", "m") && cluster.find("services", "m-ranks") && cluster.find("poddisruptionbudgets", "m"));
   EXPECT_EQ(cluster.all("configmaps").size(), 1u);
   EXPECT_TRUE(told("PlanChosen") && told("GroupStarted") && told("GroupReady"));
+}
+
+TEST_F(Life, AModelThatDoesNotGenerateIsSaidToNeedNoCache) {
+  cluster.facts["task"] = "embed";
+  cluster.facts["architecture"] = "BertModel";
+  start();
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  const Json& plan = cluster.model()["status"]["plan"];
+  EXPECT_EQ(plan["task"], "embed");
+  EXPECT_EQ(plan["architecture"], "BertModel");
+  EXPECT_FALSE(plan.contains("concurrency")) << "no cache, so no number of sequences that it holds";
+  for (const Json& rank : group(0)["ranks"]) EXPECT_EQ(rank["predicted"]["kv"], 0);
+  for (const Json& condition : cluster.model()["status"]["conditions"]) {
+    EXPECT_THAT(condition["message"].get<std::string>(), testing::Not(testing::AnyOf(HasSubstr("sequence"), HasSubstr("room for")))) << condition;
+  }
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), HasSubstr("no KV cache"));
 }
 
 TEST_F(Life, AConvergedModelCausesNoRequest) {
