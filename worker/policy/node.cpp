@@ -89,13 +89,20 @@ Node parse_yaml(const std::string& text, const std::string& file) {
   }
 }
 
+Node::Node() = default;
+Node::~Node() = default;
+Node::Node(const Node&) = default;
+Node::Node(Node&&) noexcept = default;
+Node& Node::operator=(const Node&) = default;
+Node& Node::operator=(Node&&) noexcept = default;
+
 Node merged(const Node& base, const Node& over) {
   if (!base.is_map() || !over.is_map()) return over;
   Node result = base;
   result.line = over.line;
   result.file = over.file;
   for (const auto& [key, value] : over.entries) {
-    auto found = std::find_if(result.entries.begin(), result.entries.end(), [&](const auto& entry) { return entry.first.text == key.text; });
+    auto found = std::find_if(result.entries.begin(), result.entries.end(), [&text = key.text](const auto& entry) { return entry.first.text == text; });
     if (found == result.entries.end()) result.entries.emplace_back(key, value);
     else if (value.kind == Node::Kind::Null) result.entries.erase(found);
     else found->second = merged(found->second, value);

@@ -10,6 +10,14 @@ namespace pm::policy {
 
 /// A YAML node without anchors, tags or types: scalars stay text until a slot says what they are.
 struct Node {
+  // out of line: a pair of Nodes needs a whole Node, which it is only behind its last brace
+  Node();
+  ~Node();
+  Node(const Node&);
+  Node(Node&&) noexcept;
+  Node& operator=(const Node&);
+  Node& operator=(Node&&) noexcept;
+
   enum class Kind : uint8_t { Null, Scalar, List, Map };
   Kind kind = Kind::Null;
   std::string text;                                  ///< Scalar

@@ -10,6 +10,8 @@ namespace pm::policy {
 
 namespace {
 
+struct Key;
+
 struct Rule {
   enum class Kind : uint8_t {
     Expression,   ///< a scalar over config.json
@@ -29,10 +31,15 @@ struct Rule {
   };
   Kind kind = Kind::Expression;
   std::vector<std::string_view> words;
-  std::vector<std::pair<std::string_view, Rule>> keys;
+  std::vector<Key> keys;
 };
 
-using Keys = std::vector<std::pair<std::string_view, Rule>>;
+struct Key {
+  std::string_view name;
+  Rule rule;
+};
+
+using Keys = std::vector<Key>;
 
 const Rule expression{Rule::Kind::Expression}, text{Rule::Kind::Text}, texts{Rule::Kind::Texts}, names{Rule::Kind::Names},
     sentence{Rule::Kind::Sentence}, bias{Rule::Kind::Bias, {}, {{"from", names}, {"when", expression}, {"optional", expression}}};
@@ -47,8 +54,9 @@ Keys operator+(Keys a, Keys b) {
   return a;
 }
 
-/// Any parameter: `from` names it, `tie` says whose storage it may share, `optional` lets it be absent from the checkpoint.
-Keys row_keys() { return {{"from", names}, {"tie", text}, {"when", expression}, {"optional", expression}}; }
+/// Any parameter: `from` names it, `tie` says whose storage it may share, `optional` lets it be absent from the checkpoint, `first` lets its
+/// names be different tensors, of which the first that is there counts.
+Keys row_keys() { return {{"from", names}, {"tie", text}, {"when", expression}, {"optional", expression}, {"first", expression}}; }
 Rule row(Keys more = {}) { return {Rule::Kind::Row, {}, row_keys() + std::move(more)}; }
 Rule linear(Keys more = {}) {
   return row(Keys{{"bias", bias}, {"stored", word(stored_words)}, {"keep", word(keep_words)}} + std::move(more));
@@ -82,7 +90,7 @@ Rule stack() {
   const Rule output = section({{"at", names}, {"norm", norm_row()}, {"states", word(states_words)}, {"pooler", pooler}});
   Keys keys{{"like", text}, {"when", expression}, {"prefix", names}, {"let", each(expression)}, {"input", input}, {"layer", layer},
             {"attn", attention()}, {"cross", attention()}, {"mlp", mlp}, {"output", output}};
-  for (std::string_view name : size_words) keys.emplace_back(name, expression);
+  for (std::string_view name : size_words) keys.push_back({name, expression});
   return section(std::move(keys));
 }
 
@@ -113,13 +121,13 @@ void check(const Node& node, const Rule& rule, const std::string& key);
 void check_keys(const Node& node, const Rule& rule, const std::string& key) {
   if (!node.is_map()) refuse_policy(node, "\"" + key + "\" has to be a map");
   for (const auto& [name, value] : node.entries) {
-    auto found = std::find_if(rule.keys.begin(), rule.keys.end(), [&, &wanted = name.text](const auto& entry) { return entry.first == wanted; });
+    auto found = std::find_if(rule.keys.begin(), rule.keys.end(), [&, &wanted = name.text](const auto& entry) { return entry.name == wanted; });
     if (found == rule.keys.end()) {
       std::vector<std::string_view> allowed;
-      for (const auto& entry : rule.keys) allowed.push_back(entry.first);
+      for (const auto& entry : rule.keys) allowed.push_back(entry.name);
       refuse_policy(name, "unknown key \"" + name.text + "\" in " + key + "; allowed are " + listed(allowed));
     }
-    check(value, found->second, name.text);
+    check(value, found->rule, name.text);
   }
 }
 
@@ -180,7 +188,7 @@ void check(const Node& node, const Rule& rule, const std::string& key) {
     case Rule::Kind::Section: return check_keys(node, rule, key);
     case Rule::Kind::Each:
       if (!node.is_map()) refuse_policy(node, "\"" + key + "\" has to be a map");
-      for (const auto& [name, value] : node.entries) check(value, rule.keys[0].second, name.text);
+      for (const auto& [name, value] : node.entries) check(value, rule.keys[0].rule, name.text);
       return;
     case Rule::Kind::Position: return node.is_map() ? check_keys(node, rule, key) : check_word(node, rule, key);
     case Rule::Kind::Rows:
