@@ -1,10 +1,13 @@
 """What policies say of a checkpoint against transformers: every tensor is read, bytes are exact, fused matrices come apart as its modules
-split them, and options of layers are those of its modules. Also: which safetensors headers are accepted, against the safetensors package."""
+split them, options of layers are those of its modules, outputs have its names. And checkpoints as they are found: old keys, missing keys, other
+prefixes, old spellings, other types. Also: which safetensors headers are accepted, against the safetensors package."""
 import functools
+import importlib
 import json
 import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 
@@ -12,91 +15,41 @@ import pytest
 import safetensors
 import torch
 import transformers
+import yaml
 from safetensors.torch import load_file, save_file
 
+import cases
+import fixtures
+import inputs
+import oracle
 import worker
 
 transformers.logging.set_verbosity_error()
 TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", worker.BINARY.parent.resolve().parent / "tests"))
-
-ENCODER = dict(hidden_size=20, num_hidden_layers=3, num_attention_heads=5, intermediate_size=37, vocab_size=101, max_position_embeddings=40)
-GPT2 = dict(n_embd=20, n_head=5, n_layer=3, vocab_size=101, n_positions=40)
-T5 = dict(d_model=20, d_kv=6, d_ff=37, num_layers=2, num_decoder_layers=3, num_heads=5, vocab_size=101, relative_attention_num_buckets=8)
-ALBERT = dict(ENCODER, num_hidden_layers=5, embedding_size=12, num_hidden_groups=2, inner_group_num=2)
-LLAMA = dict(ENCODER, num_key_value_heads=1, head_dim=6)
-NEO = dict(hidden_size=20, num_layers=4, num_heads=5, vocab_size=101, max_position_embeddings=40, attention_types=[[["global", "local"], 2]], window_size=7)
-FALCON = dict(hidden_size=20, num_hidden_layers=3, num_attention_heads=5, vocab_size=101, max_position_embeddings=40)
-FALCON_NEW = dict(FALCON, num_attention_heads=10, new_decoder_architecture=True)
-CLIP_TEXT = dict(hidden_size=20, num_hidden_layers=2, num_attention_heads=5, intermediate_size=37, vocab_size=101, max_position_embeddings=12, projection_dim=9)
-CLIP_VISION = dict(hidden_size=24, num_hidden_layers=3, num_attention_heads=4, intermediate_size=31, image_size=16, patch_size=8, projection_dim=9)
+POLICIES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((worker.REPOSITORY / "policies").glob("*.yaml"))}
+CASES = cases.CASES
+ids = {"ids": lambda case: case.name}
+BY_NAME = {case.name: case for case in CASES}
+# one case of each family for what needs a process of the real program, or many processes
+OF_FAMILIES = list({case.model_type: case for case in reversed(CASES)}.values())
 
 
-def clip(text=CLIP_TEXT, vision=CLIP_VISION):
-    return transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=9)
+def unused(case):
+    """Tensors that transformers saves and never computes with: a second bias or table of an untied head, cross-attention without an encoder."""
+    if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
+        return lambda name: name in ("cls.predictions.bias", "lm_head.bias")
+    if case.model_type == "bart" and not case.settings.get("tie_word_embeddings", True):
+        return lambda name: name == "model.shared.weight"
+    return lambda name: case.model_class == "BartForCausalLM" and ".encoder_attn" in name
 
 
-def cases():
-    """name -> (class, config)"""
-    def add(family, config, *classes, label=""):
-        for name in classes:
-            found[name + label] = (getattr(transformers, name), lambda: getattr(transformers, family)(**config))
-
-    found = {}
-    add("GPT2Config", GPT2, "GPT2LMHeadModel", "GPT2Model", "GPT2ForSequenceClassification")
-    add("GPT2Config", dict(GPT2, tie_word_embeddings=False, n_inner=33), "GPT2LMHeadModel", label="-untied")
-    add("T5Config", T5, "T5ForConditionalGeneration", "T5Model", "T5EncoderModel", "T5ForSequenceClassification", "T5ForTokenClassification",
-        "T5ForQuestionAnswering")
-    add("T5Config", dict(T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False), "T5ForConditionalGeneration", label="-gated-untied")
-    add("BertConfig", ENCODER, "BertModel", "BertForMaskedLM", "BertForPreTraining", "BertLMHeadModel", "BertForNextSentencePrediction",
-        "BertForSequenceClassification", "BertForMultipleChoice", "BertForTokenClassification", "BertForQuestionAnswering")
-    add("BertConfig", dict(ENCODER, tie_word_embeddings=False), "BertForMaskedLM", label="-untied")
-    add("AlbertConfig", ALBERT, "AlbertModel", "AlbertForMaskedLM", "AlbertForPreTraining", "AlbertForSequenceClassification",
-        "AlbertForMultipleChoice", "AlbertForTokenClassification", "AlbertForQuestionAnswering")
-    add("LlamaConfig", dict(LLAMA, tie_word_embeddings=True), "LlamaForCausalLM", label="-tied")
-    add("LlamaConfig", dict(LLAMA, attention_bias=True, mlp_bias=True), "LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification",
-        "LlamaForTokenClassification", "LlamaForQuestionAnswering")
-    add("FalconConfig", dict(FALCON, multi_query=True), "FalconForCausalLM", "FalconModel", "FalconForSequenceClassification",
-        "FalconForTokenClassification", "FalconForQuestionAnswering")
-    add("FalconConfig", dict(FALCON, multi_query=False, alibi=True, parallel_attn=False, bias=True), "FalconForCausalLM", label="-rw")
-    add("FalconConfig", dict(FALCON_NEW, num_kv_heads=2), "FalconForCausalLM", label="-40b")
-    add("FalconConfig", dict(FALCON_NEW, num_kv_heads=5, num_ln_in_parallel_attn=1, tie_word_embeddings=False), "FalconForCausalLM", label="-11b-untied")
-    add("GPTNeoConfig", NEO, "GPTNeoForCausalLM", "GPTNeoModel", "GPTNeoForSequenceClassification", "GPTNeoForTokenClassification",
-        "GPTNeoForQuestionAnswering")
-    for name, config in [("CLIPModel", clip), ("CLIPForImageClassification", clip), ("CLIPTextModel", lambda: clip().text_config),
-                         ("CLIPTextModelWithProjection", lambda: clip().text_config), ("CLIPVisionModel", lambda: clip().vision_config),
-                         ("CLIPVisionModelWithProjection", lambda: clip().vision_config)]:
-        found[name] = (getattr(transformers, name), config)
-    return found
-
-
-CASES = cases()
-# transformers makes this parameter and never computes with it when the head is not tied: the decoder has a bias of its own
-UNUSED = {"BertForMaskedLM-untied": {"cls.predictions.bias"}}
-# one case of each family for what needs a process of the real program
-OF_FAMILIES = ["GPT2LMHeadModel", "T5ForConditionalGeneration", "BertForMaskedLM", "AlbertModel", "LlamaForCausalLM", "FalconForCausalLM", "GPTNeoForCausalLM", "CLIPModel"]
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """case -> (transformers' model, its saved folder), each made once."""
-    kept = {}
-
-    def make(case):
-        if case not in kept:
-            torch.manual_seed(sum(map(ord, case)))
-            kind, config = CASES[case]
-            model = kind(config())
-            folder = tmp_path_factory.mktemp("model") / case
-            model.save_pretrained(folder)
-            kept[case] = model, folder
-        return kept[case]
-
-    return make
+def dump(folder, *more):
+    return subprocess.run([TOOLS / "resolve_dump", folder, *more], capture_output=True, text=True, timeout=60)
 
 
 @functools.cache
 def resolved(folder):
-    done = subprocess.run([TOOLS / "resolve_dump", folder], capture_output=True, text=True, timeout=60)
+    done = dump(folder)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -111,34 +64,60 @@ def part_bytes(facts):
     return sum(p.get("u", 1) * p["e"] * p.get("n", 1) * size[p.get("t", facts["dtype"])] for p in facts["parts"])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_every_tensor_is_read_and_bytes_are_exact(made, case):
-    model, folder = made(case)
+@pytest.mark.parametrize("case", CASES, **ids)
+def test_every_tensor_is_read_and_bytes_are_exact(case):
+    folder = fixtures.checkpoint(case)
     said = resolved(folder)
     stored = load_file(folder / "model.safetensors")
-    own = [p for p in said["params"] if not p["shares"]]
     taken = {}
-    for param in own:
-        taken[param["tensor"]] = taken.get(param["tensor"], 0) + elements(param["shape"])
-    assert set(taken) | set(said["not_loaded"]) == set(stored)
-    unused = UNUSED.get(case, set())
-    assert set(said["not_loaded"]) == unused
-    assert taken == {name: tensor.numel() for name, tensor in stored.items() if name not in unused}
-    unique = {parameter.data_ptr(): parameter for name, parameter in model.named_parameters() if name not in unused}.values()
-    assert said["facts"]["parameters"] == sum(p.numel() for p in unique)
-    assert said["facts"]["bytes"] == part_bytes(said["facts"]) == sum(p.nbytes for p in unique)
-    assert said["facts"]["architecture"] == type(model).__name__
-    assert len(json.dumps(said["facts"])) <= 4096
+    for param in said["params"]:
+        if not param["shares"]:
+            taken[param["tensor"]] = taken.get(param["tensor"], 0) + elements(param["shape"])
+    left = {name for name in stored if unused(case)(name)}
+    assert set(said["not_loaded"]) == left
+    assert taken == {name: tensor.numel() for name, tensor in stored.items() if name not in left}
+    assert said["facts"]["parameters"] == sum(taken.values())
+    assert said["facts"]["bytes"] == part_bytes(said["facts"]) == sum(tensor.nbytes for name, tensor in stored.items() if name not in left)
+    assert said["facts"]["architecture"] == case.model_class
+    assert len(json.dumps(said["facts"], separators=(",", ":"))) <= 4096
+    storages = {p.data_ptr(): p.numel() for p in oracle.model(case).state_dict().values()}
+    assert sum(storages.values()) == sum(tensor.numel() for tensor in stored.values())    # what transformers holds, it saves
 
 
-@pytest.mark.parametrize("case", OF_FAMILIES)
-def test_inspect_prints_the_same_facts(made, case):
+def classes_of(family):
+    """The classes of a family that transformers can load a checkpoint into."""
+    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+    found = {name: getattr(module, name) for name in module.__all__}
+    found = {name: kind for name, kind in found.items() if issubclass(kind, transformers.PreTrainedModel) and "__init__" in vars(kind) or "Generic" in str(kind.__mro__)}
+    return {name for name in found if not re.search("Pre[tT]rained", name)}
+
+
+@pytest.mark.parametrize("family", POLICIES)
+def test_every_class_of_transformers_is_served_and_tested_or_refused_by_name(family):
+    architectures = POLICIES[family]["architectures"]
+    assert classes_of(family) == set(architectures)
+    served = {name for name, row in architectures.items() if not isinstance(row.get("refuse"), str)}
+    assert served == {case.model_class for case in CASES if case.model_class in architectures}
+
+
+@pytest.mark.parametrize("family, name", [(family, name) for family, policy in POLICIES.items() for name, row in policy["architectures"].items()
+                                          if isinstance(row.get("refuse"), str)])
+def test_classes_that_are_not_served_are_refused_with_a_sentence(tmp_path, family, name):
+    types = POLICIES[family]["model_type"]
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": types if isinstance(types, str) else types[0], "architectures": [name]}))
+    save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
+    done = dump(tmp_path)
+    assert done.returncode != 0
+    assert done.stderr.startswith(f"UnknownArchitecture: {name} is not served: ") and f"policies/{family}.yaml:" in done.stderr
+
+
+@pytest.mark.parametrize("case", OF_FAMILIES, **ids)
+def test_inspect_prints_the_same_facts(case):
     if not worker.BINARY.exists():
         pytest.skip("the worker is not built")
-    _, folder = made(case)
-    done = worker.run("inspect", "--model", folder, "--json")
+    done = worker.run("inspect", "--model", fixtures.checkpoint(case), "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == resolved(folder)["facts"]
+    assert json.loads(done.stdout) == resolved(fixtures.checkpoint(case))["facts"]
 
 
 def brought(param, stored):
@@ -151,104 +130,377 @@ def brought(param, stored):
     return torch.cat(parts, 1).T if param["in_out"] else torch.cat(parts, 0)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("FalconForCausalLM")])
-def test_falcon_projections_come_apart_as_its_attention_splits_them(made, case):
-    model, folder = made(case)
+def projections(case, layer):
+    """Weights and biases of query, key and value of a decoder's layer, from the pieces of the fused tensors."""
+    folder = fixtures.checkpoint(case)
     stored, said = load_file(folder / "model.safetensors"), resolved(folder)
-    attention = model.transformer.h[1].self_attention
-    x = torch.randn(1, 3, model.config.hidden_size)
+    found = {}
+    for name in ("query", "key", "value"):
+        found[name] = {p["path"].rsplit(".", 1)[1]: brought(p, stored) for p in said["params"] if p["path"].startswith(f"decoder.layers.{layer}.attn.{name}.")}
+    return found
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.model_type in ("falcon", "bloom", "gpt2")], **ids)
+def test_fused_projections_come_apart_as_transformers_attention_splits_them(case):
+    model = oracle.model(case)
+    block = model.base_model.h[0]
+    width = model.config.hidden_size
+    x = torch.randn(1, 3, width)
     with torch.no_grad():
-        wanted = attention._split_heads(attention.query_key_value(x))
-    for name, theirs in zip(("query", "key", "value"), wanted):
-        ours = {p["path"].rsplit(".", 1)[1]: brought(p, stored) for p in said["params"] if p["path"].startswith(f"decoder.layers.1.attn.{name}.")}
-        y = torch.nn.functional.linear(x, ours["weight"], ours.get("bias")).reshape(1, 3, -1, attention.head_dim)
-        repeat = theirs.shape[2] // y.shape[2]   # transformers repeats the keys of the new decoder for its heads
-        assert torch.allclose(y.repeat_interleave(repeat, 2), theirs, atol=1e-6), name
+        if case.model_type == "gpt2":
+            heads = block.attn.num_heads
+            wanted = [part.reshape(1, 3, heads, -1) for part in block.attn.c_attn(x).split(width, 2)]
+        elif case.model_type == "bloom":
+            wanted = [part.transpose(1, 2) for part in block.self_attention._reshape(block.self_attention.query_key_value(x))]
+        else:
+            wanted = block.self_attention._split_heads(block.self_attention.query_key_value(x))
+    for theirs, ours in zip(wanted, projections(case, 0).values()):
+        y = torch.nn.functional.linear(x, ours["weight"], ours.get("bias")).reshape(1, 3, -1, theirs.shape[3])
+        repeat = theirs.shape[2] // y.shape[2]   # transformers repeats the keys of Falcon's new decoder for its heads
+        assert torch.allclose(y.repeat_interleave(repeat, 2), theirs, atol=1e-4)
 
 
-def test_gpt2_projections_come_apart_as_its_attention_splits_them(made):
-    model, folder = made("GPT2LMHeadModel")
-    stored, said = load_file(folder / "model.safetensors"), resolved(folder)
-    x = torch.randn(1, 3, 20)
-    with torch.no_grad():
-        wanted = model.transformer.h[2].attn.c_attn(x).split(20, 2)
-    for name, theirs in zip(("query", "key", "value"), wanted):
-        weight, bias = (brought(p, stored) for p in said["params"] if p["path"].startswith(f"decoder.layers.2.attn.{name}."))
-        assert torch.allclose(torch.nn.functional.linear(x, weight, bias), theirs, atol=1e-6)
+def blocks(case, model):
+    """transformers' layers in the order in which they run, by the name of our stack."""
+    base = model.base_model
+    if case.model_type in ("bert", "mpnet"):
+        return {"encoder": list(base.encoder.layer)}
+    if case.model_type == "albert":
+        groups, config = base.encoder.albert_layer_groups, base.config
+        order = [int(l / (config.num_hidden_layers / config.num_hidden_groups)) for l in range(config.num_hidden_layers)]
+        return {"encoder": [layer for group in order for layer in groups[group].albert_layers]}
+    if case.model_type in ("t5", "bart"):
+        inner = getattr(base, "transformer", base)
+        return {name: list(getattr(stack, "block" if case.model_type == "t5" else "layers"))
+                for name in ("encoder", "decoder") if (stack := getattr(inner, name, None)) is not None}
+    if case.topology == "dual":
+        towers = {"text": "CLIPTextModel", "vision": "CLIPVisionModel"}
+        found = {name: [m for m in model.modules() if type(m).__name__ == kind] for name, kind in towers.items()}
+        return {name: list(modules[0].encoder.layers) for name, modules in found.items() if modules}
+    if case.model_type == "vit":
+        return {"vision": list(base.layers)}
+    return {"decoder": list(getattr(base, "transformer", base).layers if case.model_type == "llama" else base.h)}
 
 
-def first(said, stack="decoder"):
-    return said["stacks"][stack][0]
+def first_of(module, *names):
+    """The first of the attributes (dotted) that the module has."""
+    for name in names:
+        found = module
+        for part in name.split("."):
+            found = getattr(found, part, None) if not part.isdigit() else dict(enumerate(found)).get(int(part))
+            if found is None:
+                break
+        if found is not None:
+            return found
+    raise AttributeError(f"{type(module).__name__} has none of {names}")
 
 
-def test_options_of_layers_are_those_of_transformers_modules(made):
-    model, folder = made("GPTNeoForCausalLM")
-    windows = [layer["attention"]["window"] for layer in resolved(folder)["stacks"]["decoder"]]
-    assert windows == [7 if block.attn.attention_type == "local" else 0 for block in model.transformer.h]
+ATTENTION = ("attention.self", "attention.attn", "attn.attention", "attn", "self_attn", "self_attention", "layer.0.SelfAttention", "attention")
+FEED_FORWARD = ("intermediate.intermediate_act_fn", "activation", "mlp.act", "mlp.activation_fn", "mlp.act_fn", "mlp.gelu_impl", "layer.2.DenseReluDense.act",
+                "layer.1.DenseReluDense.act", "activation_fn")
+OURS = {"gelu": torch.nn.functional.gelu, "gelu_new": lambda x: torch.nn.functional.gelu(x, approximate="tanh"), "relu": torch.relu,
+        "silu": torch.nn.functional.silu, "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x), "tanh": torch.tanh}
 
-    model, folder = made("T5ForConditionalGeneration")
-    said = resolved(folder)
-    assert first(said, "encoder")["attention"]["buckets"] == [8, 128, True]
-    assert first(said)["attention"]["buckets"] == [8, 128, False]
-    assert first(said)["cross"]["source"] == "encoder" and first(said)["attention"]["scale"] == 1
+
+def norms(case, block):
+    unread = "encoder_attn" if case.model_class == "BartForCausalLM" else "."
+    return [module for path, module in block.named_modules() if "Norm" in type(module).__name__ and not path.startswith(unread)]
+
+
+@pytest.mark.parametrize("case", CASES, **ids)
+def test_options_of_layers_are_those_of_transformers_modules(case):
+    model, said = oracle.model(case), resolved(fixtures.checkpoint(case))
+    theirs = blocks(case, model)
+    assert set(said["stacks"]) == set(theirs)
+    x = torch.linspace(-4, 4, 101)
+    for name, modules in theirs.items():
+        stack = said["stacks"][name]
+        assert len(stack["layers"]) == len(modules)
+        for ours, block in zip(stack["layers"], modules):
+            attention = ours["attention"]
+            if case.model_type == "t5":
+                block = torch.nn.ModuleDict({"layer": block.layer})
+            module = first_of(block, *ATTENTION) if case.model_type not in ("albert", "vit") else block.attention
+            heads = first_of(module, "num_attention_heads", "num_heads", "n_heads") if case.model_type != "llama" else model.config.num_attention_heads
+            assert attention["heads"] == heads
+            scale = next((getattr(module, key) for key in ("scaling", "scale", "inv_norm_factor") if isinstance(getattr(module, key, None), float)), None)
+            scale = {"t5": 1.0, "gpt_neo": 1.0}.get(case.model_type, scale)
+            if case.model_type == "gpt2":
+                scale = (module.head_dim ** -0.5 if module.scale_attn_weights else 1) / (module.layer_idx + 1 if module.scale_attn_by_inverse_layer_idx else 1)
+            if scale is not None:
+                assert attention["scale"] == pytest.approx(scale), name
+            act = first_of(block, *FEED_FORWARD)
+            assert torch.allclose(OURS[ours["activation"]](x), act(x), atol=1e-5), ours["activation"]
+            kinds = {("rms" if "RMS" in type(n).__name__ or "T5LayerNorm" == type(n).__name__ else "layer",
+                      getattr(n, "eps", None) or getattr(n, "variance_epsilon", None)) for n in norms(case, block)}
+            mine = [ours["attention"]["norm"], ours["mlp_norm"], ours.get("cross", {}).get("norm")]
+            assert {(n["kind"], n["eps"]) for n in mine if n} == kinds
+            assert sum(n is not None for n in mine) == len(norms(case, block))
+            assert (attention["mask"] == "causal") == (name in ("decoder", "text") or bool(model.config.to_dict().get("is_decoder")))
+    assert said["topology"] == topology(case)
+
+
+def topology(case):
+    """What kind of model a class is, by what it computes."""
+    if case.model_class in ("T5EncoderModel", "T5ForTokenClassification") or case.model_class.startswith("CLIPText"):
+        return "encoder"
+    if case.model_class in ("BartForCausalLM", "BertLMHeadModel"):
+        return "decoder"
+    return "vision" if case.model_class.startswith("CLIPVision") or case.model_class == "CLIPForImageClassification" else case.topology
+
+
+def configured(model_class, **settings):
+    """The first case of the class with these settings."""
+    return next(case for case in CASES if case.model_class == model_class and settings.items() <= case.settings.items())
+
+
+def layers(name, stack="decoder"):
+    return resolved(fixtures.checkpoint(BY_NAME[name]))["stacks"][stack]["layers"]
+
+
+def test_options_that_only_some_families_have():
+    neo = oracle.model(BY_NAME["GPTNeoForCausalLM-all"])
+    wanted = [neo.config.window_size if block.attn.attention_type == "local" else 0 for block in neo.transformer.h]
+    assert [layer["attention"]["window"] for layer in layers("GPTNeoForCausalLM-all")] == wanted and len(set(wanted)) == 2
+
+    t5 = oracle.model(BY_NAME["T5ForConditionalGeneration-all"]).config
+    buckets = [t5.relative_attention_num_buckets, t5.relative_attention_max_distance]
+    assert layers("T5ForConditionalGeneration-all", "encoder")[1]["attention"]["buckets"] == [*buckets, True]
+    assert layers("T5ForConditionalGeneration-all")[2]["attention"]["buckets"] == [*buckets, False]
+    assert "buckets" not in layers("T5ForConditionalGeneration-all")[0]["cross"]
+    said = resolved(fixtures.checkpoint(BY_NAME["T5ForConditionalGeneration-all"]))
     shared = [p["shares"] for p in said["params"] if p["role"] == "bucket bias"]
     assert shared == ["", "encoder.layers.0.attn.bucket_bias", "", *["decoder.layers.0.attn.bucket_bias"] * 2]
+    assert said["heads"]["lm"]["scale_input"] == pytest.approx(t5.d_model ** -0.5) and said["decoder_start"] == 0
+    untied = resolved(fixtures.checkpoint(BY_NAME["T5ForConditionalGeneration-gated-untied"]))
+    assert untied["heads"]["lm"]["scale_input"] == 1 and untied["stacks"]["decoder"]["layers"][0]["gated"]
 
-    model, folder = made("T5ForConditionalGeneration-gated-untied")
-    assert first(resolved(folder))["gated"] and first(resolved(folder))["activation"] == "gelu_new"
+    for name, rotary in [("LlamaForCausalLM-one-kv-head-tied", {"style": "half", "dims": 10}), ("GPTJForCausalLM-all", {"style": "interleaved", "dims": 4}),
+                         ("LlamaForCausalLM-llama3-rope", {"style": "half", "dims": 12, "theta": 500.0})]:
+        assert rotary.items() <= layers(name)[0]["attention"]["rotary"].items(), name
+    assert layers("LlamaForCausalLM-llama3-rope")[0]["attention"]["rotary"]["scaling"]["rope_type"] == "llama3"
+    assert layers("LlamaForCausalLM-one-kv-head-tied")[0]["attention"]["kv_heads"] == 1
 
-    model, folder = made("LlamaForCausalLM-tied")
-    attention, module = first(resolved(folder))["attention"], model.model.layers[0].self_attn
-    assert attention["scale"] == pytest.approx(module.scaling) and attention["head_dim"] == module.head_dim == 6
-    assert attention["theta"] == model.config.rope_parameters["rope_theta"] and attention["kv_heads"] == 1
-
-    for case, order, alibi, two in [("FalconForCausalLM", "parallel", False, False), ("FalconForCausalLM-rw", "pre", True, True),
-                                    ("FalconForCausalLM-40b", "parallel", False, True), ("FalconForCausalLM-11b-untied", "parallel", False, False)]:
-        layer = first(resolved(made(case)[1]))
-        assert (layer["order"], layer["attention"]["alibi"], layer["mlp_norm"]) == (order, alibi, two), case
+    for name, order, alibi, two in [("FalconForCausalLM-7b", "parallel", False, False), ("FalconForCausalLM-rw", "pre", True, True),
+                                    ("FalconForCausalLM-40b", "parallel", False, True), ("FalconForCausalLM-11b-untied-bias", "parallel", False, False)]:
+        layer = layers(name)[0]
+        assert (layer["order"], layer["attention"].get("alibi"), layer["mlp_norm"] is not None) == (order, {"scaled": True, "bf16": True} if alibi else None, two), name
+        assert ("rotary" in layer["attention"]) != alibi
+    assert layers("BloomForCausalLM-all")[0]["attention"]["alibi"] == {"scaled": False, "bf16": False}
+    assert [layers(f"BloomForCausalLM-{label}")[0]["residual_normed"] for label in ("all", "residual-after-norm")] == [False, True]
 
 
-def test_albert_runs_its_groups_as_transformers_does(made):
-    model, folder = made("AlbertModel")
-    said, encoder = resolved(folder), model.encoder
-    order = []
-    for l in range(model.config.num_hidden_layers):
-        group = int(l / (model.config.num_hidden_layers / model.config.num_hidden_groups))
-        order += [f"encoder.albert_layer_groups.{group}.albert_layers.{i}.ffn.weight" for i in range(model.config.inner_group_num)]
-    assert [p["tensor"] for p in said["params"] if p["role"] == "up weight"] == order
-    assert len(encoder.albert_layer_groups) == 2
+def test_inputs_poolers_and_last_states_are_described_as_transformers_computes_them():
+    def stack(name, which):
+        return resolved(fixtures.checkpoint(BY_NAME[name]))["stacks"][which]
+
+    mpnet = stack("MPNetModel-all", "encoder")
+    assert mpnet["input"]["kept"] and mpnet["input"]["offset"] == 2 and mpnet["positions"] == 78
+    bart = resolved(fixtures.checkpoint(configured("BartModel", scale_embedding=True)))
+    for which in ("encoder", "decoder"):
+        assert bart["stacks"][which]["input"]["offset"] == 2 and bart["stacks"][which]["input"]["scale"] == pytest.approx(30 ** 0.5)
+    assert bart["decoder_start"] == 2 and bart["eos"] == [2]
+    assert stack("BertModel-all", "encoder")["pooler"] == {"pool": "first", "norm": None, "dense": True, "activation": "tanh"}
+    assert "pooler" not in stack("BertForMaskedLM-all", "encoder") and stack("BertModel-all", "encoder")["input"]["tables"] == ["token_type_ids"]
+    clip = resolved(fixtures.checkpoint(BY_NAME["CLIPModel-end-by-its-id-gelu"]))
+    assert clip["eos"] == [150] and clip["heads"]["similarity"]["between"] == ["text", "vision"]
+    text, vision = (clip["stacks"][name] for name in ("text", "vision"))
+    assert text["raw_states"] and vision["raw_states"] and text["output_norm"] and not vision["output_norm"]
+    assert text["pooler"]["pool"] == "eot" and vision["pooler"]["norm"]["gain"].endswith("post_layernorm.weight")
+    assert stack("ViTModel-all", "vision")["raw_states"] and stack("ViTModel-all", "vision")["pooler"]["dense"]
+    assert not stack("GPT2Model-all", "decoder")["raw_states"]
+
+
+STATES = re.compile(r"past_key_values|hidden_states\.|attentions\.|last_hidden_state$|pooler_output$|_model_output\.")
+
+
+@pytest.mark.parametrize("case", CASES, **ids)
+def test_heads_put_out_what_transformers_puts_out(case):
+    said = resolved(fixtures.checkpoint(case))
+    theirs = set(oracle.forward(case, inputs.make(case, inputs.kinds(case)[0])))
+    ours = {name for head in said["heads"].values() for name in head["outputs"]}
+    assert ours == {name for name in theirs if not STATES.search(name)}
+    if "pooler_output" in theirs:
+        assert all("pooler" in stack for stack in said["stacks"].values())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.model_type == "albert"], **ids)
+def test_albert_runs_its_groups_as_transformers_does(case):
+    said, model = resolved(fixtures.checkpoint(case)), oracle.model(case)
+    paths = {id(module): path for path, module in model.named_modules()}
+    assert [p["tensor"] for p in said["params"] if p["role"] == "up weight"] == [f"{paths[id(layer)]}.ffn.weight" for layer in blocks(case, model)["encoder"]]
+
+
+def rewritten(case, folder, config=None, tensors=None):
+    """The case's checkpoint with another config.json or other tensors."""
+    origin = fixtures.checkpoint(case)
+    settings = json.loads((origin / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config(settings) if config else settings))
+    stored = load_file(origin / "model.safetensors")
+    save_file(tensors(stored) if tensors else stored, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def said_alike(one, other):
+    """Whether two resolutions describe the same model, whatever its tensors are called."""
+    def plain(value):
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        return {key: plain(item) for key, item in value.items() if key not in ("gain", "rope_theta")} if isinstance(value, dict) else value
+
+    one, other = ({key: plain(said[key]) for key in ("facts", "stacks", "heads", "topology", "eos", "decoder_start")} for said in (one, other))
+    assert one == other
+    return True
+
+
+def renamed_keys(**names):
+    return lambda settings: {names.get(key, key): value for key, value in settings.items()}
+
+
+def rope_of_old(settings):
+    """rope_parameters as before transformers 5: rope_theta, and rope_scaling with "type"."""
+    rope = settings.pop("rope_parameters")
+    settings["rope_theta"] = rope.pop("rope_theta")
+    if rope["rope_type"] != "default":
+        settings["rope_scaling"] = rope
+    settings["torch_dtype"] = settings.pop("dtype")
+    return settings
+
+
+OLD_KEYS = {
+    "GPT2LMHeadModel-all": renamed_keys(n_positions="n_ctx", dtype="torch_dtype"),
+    "BloomForCausalLM-all": renamed_keys(hidden_size="n_embed", n_head="num_attention_heads", n_layer="num_hidden_layers"),
+    "FalconForCausalLM-40b": renamed_keys(num_attention_heads="n_head", num_hidden_layers="n_layer", num_kv_heads="n_head_kv", hidden_size="n_embed"),
+    "LlamaForCausalLM-all": rope_of_old,
+    "LlamaForCausalLM-llama3-rope": rope_of_old,
+    "T5ForConditionalGeneration-gated-untied": lambda s: {k: v for k, v in s.items() if k not in ("scale_decoder_outputs", "is_gated_act", "dense_act_fn")} | {"tie_word_embeddings": False},
+    "GPTNeoForCausalLM-all": lambda s: {k: v for k, v in s.items() if k != "attention_layers"},
+    "CLIPModel-all": lambda s: s | {"text_config_dict": s["text_config"], "vision_config_dict": s["vision_config"]},
+}
+
+
+@pytest.mark.parametrize("name", OLD_KEYS)
+def test_keys_of_older_configs_mean_the_same(tmp_path, name):
+    case = BY_NAME[name]
+    said = resolved(rewritten(case, tmp_path, OLD_KEYS[name]))
+    assert said_alike(said, resolved(fixtures.checkpoint(case)))
+
+
+@pytest.mark.parametrize("case", OF_FAMILIES, **ids)
+def test_missing_keys_have_the_defaults_of_transformers(tmp_path, case):
+    """Each key alone and all that have their default together may be left out of config.json."""
+    kind = getattr(transformers, case.config_class)
+    usual = kind().to_dict()
+    nested = ("text_config", "vision_config")
+
+    def without(settings):
+        kept = {key: value for key, value in settings.items() if key in (*nested, "model_type", "architectures") or usual.get(key, KeyError) != value}
+        for part in nested:
+            if part in kept:
+                kept[part] = {key: value for key, value in kept[part].items() if key == "model_type" or usual[part].get(key, KeyError) != value}
+        return kept
+
+    said = resolved(rewritten(case, tmp_path, without))
+    assert len(json.loads((tmp_path / "config.json").read_text())) < len(json.loads((fixtures.checkpoint(case) / "config.json").read_text()))
+    assert said_alike(said, resolved(fixtures.checkpoint(case)))
+
+
+def sparse(folder, shapes):
+    """A checkpoint of these shapes in fp32 whose values take no room."""
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + 4 * elements(shape)]}
+        offset += 4 * elements(shape)
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + offset)
+
+
+TYPES = [kind for policy in POLICIES.values() for kind in ([policy["model_type"]] if isinstance(policy["model_type"], str) else policy["model_type"])]
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_type):
+    """Of an empty config.json every size is the class's default."""
+    names = {"clip": "CLIPModel", "clip_text_model": "CLIPTextModel", "clip_vision_model": "CLIPVisionModel"}
+    name = names.get(model_type) or next(name for name in POLICIES[model_type]["architectures"] if name.endswith("Model") and "Head" not in name)
+    with torch.device("meta"):
+        model = getattr(transformers, name)(transformers.AutoConfig.for_model(model_type))
+    seen, shapes = set(), {}
+    for key, value in model.state_dict(keep_vars=True).items():
+        if id(value) not in seen:
+            shapes[key] = value.shape
+        seen.add(id(value))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, "architectures": [name]}))
+    sparse(tmp_path, shapes)
+    assert resolved(tmp_path)["facts"]["parameters"] == sum(map(elements, shapes.values()))
+
+
+OLD_SPELLINGS = [next(case for case in CASES if case.model_class == name) for name in ("BertForPreTraining", "AlbertForPreTraining", "MPNetForMaskedLM")]
+
+
+@pytest.mark.parametrize("case", OLD_SPELLINGS, **ids)
+def test_gamma_and_beta_are_weight_and_bias_of_norms(tmp_path, case):
+    def old(stored):
+        return {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor for name, tensor in stored.items()}
+    assert any("gamma" in name for name in old(load_file(fixtures.checkpoint(case) / "model.safetensors")))
+    assert said_alike(resolved(rewritten(case, tmp_path, tensors=old)), resolved(fixtures.checkpoint(case)))
+
+
+PREFIXES = ("bert.", "albert.", "mpnet.", "transformer.", "model.", "vit.")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name.endswith(("-all", "-7b")) and case.topology != "dual"], **ids)
+def test_the_prefix_of_the_base_model_may_be_missing_or_there(tmp_path, case):
+    names = load_file(fixtures.checkpoint(case) / "model.safetensors")
+    prefix = next((p for p in PREFIXES if any(name.startswith(p) for name in names)), None)
+    if prefix is None:
+        family = {"t5": "", "bart": "model."}.get(case.model_type, getattr(transformers, case.model_class).base_model_prefix + ".")
+        change = lambda stored: {family + name: tensor for name, tensor in stored.items()}
+    else:
+        change = lambda stored: {name.removeprefix(prefix): tensor for name, tensor in stored.items()}
+    assert said_alike(resolved(rewritten(case, tmp_path, tensors=change)), resolved(fixtures.checkpoint(case)))
+
+
+@pytest.mark.parametrize("type_", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("case", OF_FAMILIES, **ids)
+def test_sixteen_bit_checkpoints_are_half_as_large(tmp_path, case, type_):
+    said = resolved(rewritten(case, tmp_path, tensors=lambda stored: {name: tensor.to(type_) for name, tensor in stored.items()}))
+    before = resolved(fixtures.checkpoint(case))
+    assert said["facts"]["bytes"] * 2 == before["facts"]["bytes"] and said["facts"]["parameters"] == before["facts"]["parameters"]
+    assert said["facts"]["dtype"] == {torch.float16: "F16", torch.bfloat16: "BF16"}[type_]
+    kept = {p["path"] for p in said["params"] if p["keep"]}
+    assert kept == ({p["path"] for p in said["params"] if p["role"] == "down weight"} if case.model_type == "t5" and type_ == torch.float16 else set())
 
 
 def test_half_precision_t5_keeps_its_down_projections_in_fp32(tmp_path):
-    transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)).half().save_pretrained(tmp_path)
-    said = resolved(tmp_path)
+    case = BY_NAME["T5ForConditionalGeneration-all"]
+    rewritten(case, tmp_path, tensors=lambda stored: {name: tensor.half() for name, tensor in stored.items()})
     model = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float16)
-    kept = {p["tensor"] for p in said["params"] if p["keep"]}
+    kept = {p["tensor"] for p in resolved(tmp_path)["params"] if p["keep"]}
     assert kept == {name for name, p in model.named_parameters() if p.dtype == torch.float32}
-    assert {p["dtype"] for p in said["params"] if p["tensor"] in kept} == {"F32"}
 
 
 @pytest.mark.parametrize("equal", [True, False])
-def test_a_head_that_is_saved_too_is_shared_by_its_bytes(made, tmp_path, equal):
-    _, folder = made("GPT2LMHeadModel")
-    tensors = load_file(folder / "model.safetensors")
-    table = tensors["transformer.wte.weight"]
-    tensors["lm_head.weight"] = table.clone() if equal else table + 1
-    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+@pytest.mark.parametrize("name, table", [("GPT2LMHeadModel-all", "transformer.wte.weight"), ("LlamaForCausalLM-one-kv-head-tied", "model.embed_tokens.weight"),
+                                         ("BartForConditionalGeneration-all", "model.shared.weight"), ("BloomForCausalLM-all", "transformer.word_embeddings.weight")])
+def test_a_head_that_is_saved_too_is_shared_by_its_bytes(tmp_path, name, table, equal):
+    case = BY_NAME[name]
+    rewritten(case, tmp_path, tensors=lambda stored: stored | {"lm_head.weight": stored[table].clone() if equal else stored[table] + 1})
     said = resolved(tmp_path)
     head = next(p for p in said["params"] if p["path"] == "heads.lm.logits.weight")
-    assert head["shares"] == ("decoder.token" if equal else "")
-    model = transformers.GPT2LMHeadModel.from_pretrained(tmp_path)
-    assert torch.equal(model.lm_head.weight, model.transformer.wte.weight) == equal
-    assert said["facts"]["parameters"] == sum({p.data_ptr(): p.numel() for p in model.parameters()}.values())
+    assert bool(head["shares"]) == equal
+    model = getattr(transformers, case.model_class).from_pretrained(tmp_path)
+    assert torch.equal(model.lm_head.weight, model.get_input_embeddings().weight) == equal
+    assert said["facts"]["parameters"] == sum({p.data_ptr(): p.numel() for p in model.state_dict().values()}.values())
 
 
-def test_a_sharded_checkpoint_resolves_like_a_single_file(made, tmp_path):
-    model, folder = made("LlamaForCausalLM")
-    model.save_pretrained(tmp_path, max_shard_size="20KB")
+@pytest.mark.parametrize("case", OF_FAMILIES, **ids)
+def test_a_sharded_checkpoint_resolves_like_a_single_file(tmp_path, case):
+    oracle.model(case).save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").exists()
-    assert resolved(tmp_path)["facts"] == resolved(folder)["facts"]
+    assert said_alike(resolved(tmp_path), resolved(fixtures.checkpoint(case)))
 
 
 def mutated(header, rng):

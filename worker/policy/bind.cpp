@@ -82,7 +82,7 @@ void Binder::take_spellings(const std::vector<std::string>& names, const checkpo
 void Binder::share(Param& param, const std::string& tie, const std::string& own, const Node& at) {
   auto target = bound_.find(tie);
   if (target == bound_.end()) {
-    if (!own.empty()) return;
+    if (!own.empty() || lost_.contains(tie)) return;
     refuse_policy(at, "tie: \"" + tie + "\" is not a parameter that is read before this one (\"" + param.path + "\")");
   }
   const Param& other = target->second;
@@ -103,7 +103,8 @@ std::optional<Param> Binder::bind(Ask ask, const std::vector<std::string>& names
     return std::nullopt;
   }
   const Node& at = row.names() ? *row.names() : *row.node;
-  const Node* tie = row.option("tie");
+  const Node *tie = row.option("tie"), *first = row.option("first");
+  if (first && evaluate_bool(*first, place.scope)) ask.first_wins = true;
   Param param{.role = ask.role, .path = ask.path, .stack = place.stack, .layer = place.layer};
   const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) { return find(name) != nullptr; });
   const bool own = found != names.end();
@@ -112,17 +113,25 @@ std::optional<Param> Binder::bind(Ask ask, const std::vector<std::string>& names
     used_.insert(*found);
     take_spellings(names, *param.tensor, ask.first_wins, at);
     check_type(*param.tensor, at);
-    if (!check_shape(*param.tensor, ask, at)) return std::nullopt;
+    if (!check_shape(*param.tensor, ask, at)) {
+      lost_.insert(ask.path);
+      return std::nullopt;
+    }
     const bool raised = ask.f32_if_f16 && param.tensor->dtype == DType::F16;
     param.dtype = raised ? DType::F32 : param.tensor->dtype;
     param.keep = raised;
   } else if (!tie) {
     const Node* optional = row.option("optional");
     if (!optional || !evaluate_bool(*optional, place.scope)) missing(names, at);
+    lost_.insert(ask.path);
     return std::nullopt;
   }
   param.in_out = ask.in_out;
   if (tie) share(param, tie->text, own ? *found : std::string(), *tie);
+  if (!param.tensor) {   // what it is tied to is missing itself
+    lost_.insert(ask.path);
+    return std::nullopt;
+  }
   if (!own && !check_shape(*param.tensor, ask, *tie)) return std::nullopt;
   param.shape = ask.shape;
   param.fused = ask.fused;

@@ -31,7 +31,7 @@ struct Ask {
   int64_t stored_rows = 0;               ///< of the fused tensor
   int64_t group = 1;
   bool f32_if_f16 = false;
-  bool first_wins = false;               ///< names are a list of whole biases: the first that is there counts, others are not loaded
+  bool first_wins = false;               ///< of several names the first that is there counts, others may differ and are not loaded
 };
 
 /// A row of the policy that is present: names, and options when it is a map.
@@ -83,6 +83,7 @@ class Binder {
   std::map<std::string, Param> bound_;                           ///< by path
   std::map<std::pair<std::string, int>, std::string> storage_;   ///< (tensor, part) -> path of the first that is it
   std::map<std::string, std::string> unserved_;                  ///< by name after `rename` -> element type
+  std::set<std::string> lost_;                                    ///< paths of parameters that the checkpoint lacks
   std::vector<std::string> problems_;
   bool rehearsal_ = false;
 };

@@ -205,6 +205,9 @@ std::optional<Rotary> Builder::rotary(const Node& section, const Place& place, c
   if (const Node* dims = node->get("dims")) rotary.dims = evaluate_int(*dims, place.scope);
   if (const Node* theta = node->get("theta")) rotary.theta = evaluate_number(*theta, place.scope);
   if (const Node* scaling = node->get("scaling")) rotary.scaling = evaluate(*scaling, place.scope, true);
+  for (const char* key : {"rope_type", "type"}) {   // what transformers >= 5 writes where there is no scaling
+      if (rotary.scaling.is_object() && rotary.scaling.value(key, nlohmann::json()) == "default") rotary.scaling = nullptr;
+  }
   return rotary;
 }
 

@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Table, WrongPolicy, testing::ValuesIn(std::vector<Wrong
     {"UnknownTopKey", "stack: {}\n", "mine.yaml:4: unknown key \"stack\" in the policy; allowed are model_type, extends"},
     {"UnknownStackKey", "stacks:\n  d:\n    inputs: {}\n", "mine.yaml:6: unknown key \"inputs\" in d; allowed are like"},
     {"UnknownRowKey", "stacks:\n  d:\n    mlp: {up: {from: a, fused: concat}}\n", "mine.yaml:6: unknown key \"fused\" in up"},
-    {"ACutIsNoOption", "stacks:\n  d:\n    mlp: {up: {from: a, cut: column}}\n", "unknown key \"cut\" in up; allowed are from, tie, when, optional, bias, stored, keep"},
+    {"ACutIsNoOption", "stacks:\n  d:\n    mlp: {up: {from: a, cut: column}}\n", "unknown key \"cut\" in up; allowed are from, tie, when, optional, first, bias, stored, keep"},
     {"BadExpression", "let: {a: 1 +}\nstacks: {d: {}}\n", "mine.yaml:4: the expression ends too early"},
     {"BadTemplate", "stacks: {d: {input: {token: 'a{b'}}}\n", "braces do not match"},
     {"RowWithoutName", "stacks: {d: {input: {token: {when: true}}}}\n", "neither \"from\" nor \"tie\""},

@@ -15,10 +15,19 @@ json pieces_of(const policy::Param& param) {
   return all;
 }
 
+json norm_of(const std::optional<policy::Norm>& norm) {
+  if (!norm) return nullptr;
+  return {{"kind", norm->kind == policy::NormKind::Rms ? "rms" : "layer"}, {"eps", norm->eps}, {"gain", norm->gain && norm->gain->tensor ? norm->gain->tensor->name : ""}};
+}
+
 json attention_of(const policy::Attention& a) {
   json out{{"mask", a.mask == policy::Mask::Causal ? "causal" : "full"}, {"scale", a.scale}, {"window", a.window}, {"heads", a.heads},
-           {"kv_heads", a.kv_heads}, {"head_dim", a.head_dim}, {"alibi", a.alibi.has_value()}, {"source", a.source}};
-  if (a.rotary) out["theta"] = a.rotary->theta;
+           {"kv_heads", a.kv_heads}, {"head_dim", a.head_dim}, {"source", a.source}, {"norm", norm_of(a.norm)}, {"bias", a.query.bias.has_value()}};
+  if (a.alibi) out["alibi"] = {{"scaled", a.alibi->scaled}, {"bf16", a.alibi->bf16}};
+  if (a.rotary) {
+    const char* style = a.rotary->style == policy::RotaryStyle::Half ? "half" : "interleaved";
+    out["rotary"] = {{"style", style}, {"dims", a.rotary->dims}, {"theta", a.rotary->theta}, {"scaling", a.rotary->scaling}};
+  }
   if (a.bucket_bias) out["buckets"] = {a.bucket_bias->buckets, a.bucket_bias->far, a.bucket_bias->bidirectional};
   return out;
 }
@@ -28,11 +37,36 @@ json layers_of(const policy::Stack& stack) {
   json all = json::array();
   for (const policy::Layer& layer : stack.layers) {
     json one{{"order", orders[static_cast<int>(layer.order)]}, {"attention", attention_of(layer.attention)}, {"activation", layer.mlp.activation},
-             {"gated", layer.mlp.gate.has_value()}, {"mlp_norm", layer.mlp.norm.has_value()}};
+             {"gated", layer.mlp.gate.has_value()}, {"mlp_norm", norm_of(layer.mlp.norm)}, {"residual_normed", layer.residual_normed}};
     if (layer.cross) one["cross"] = attention_of(*layer.cross);
     all.push_back(one);
   }
   return all;
+}
+
+json stack_of(const policy::Stack& stack) {
+  const policy::Input& input = stack.input;
+  const char* positions[] = {"none", "learned", "sinusoidal"};
+  json out{{"layers", layers_of(stack)}, {"positions", stack.positions}, {"output_norm", norm_of(stack.output.norm)}, {"raw_states", stack.output.raw_states}};
+  out["input"] = {{"scale", input.scale}, {"position", positions[static_cast<int>(input.position)]}, {"offset", input.position_offset},
+                  {"kept", input.position_kept}, {"norm", norm_of(input.norm)}, {"tables", json::array()}};
+  for (const policy::IndexTable& table : input.tables) out["input"]["tables"].push_back(table.input);
+  if (const auto& pooler = stack.output.pooler) {
+    out["pooler"] = {{"pool", pooler->pool}, {"norm", norm_of(pooler->norm)}, {"dense", pooler->dense.has_value()}, {"activation", pooler->activation}};
+  }
+  return out;
+}
+
+json head_of(const policy::Head& head) {
+  return {{"stack", head.stack}, {"pool", head.pool}, {"outputs", head.outputs}, {"dense", head.dense.has_value()}, {"activation", head.activation},
+          {"norm", norm_of(head.norm)}, {"scale_input", head.scale_input}, {"logits", head.logits.has_value()}, {"classes", head.classes.has_value()},
+          {"between", head.between}};
+}
+
+json param_of(const policy::Param& param) {
+  return {{"path", param.path}, {"role", policy::name_of(param.role)}, {"tensor", param.tensor->name}, {"shape", param.shape}, {"part", param.part},
+          {"parts", param.fused == policy::Fused::None ? 1 : param.parts}, {"in_out", param.in_out}, {"units", param.units}, {"shares", param.shares},
+          {"layer", param.layer}, {"dtype", name_of(param.dtype)}, {"keep", param.keep}, {"pieces", pieces_of(param)}};
 }
 
 }  // namespace
@@ -45,14 +79,12 @@ int main(int argc, char** argv) {
   try {
     const auto checkpoint = checkpoint::Checkpoint::open(argv[1]);
     const policy::Model model = policy::resolve(checkpoint, argc > 2 ? argv[2] : "");
-    json params = json::array(), stacks = json::object();
-    for (const policy::Stack& stack : model.stacks) stacks[stack.name] = layers_of(stack);
-    for (const policy::Param* param : model.params()) {
-      params.push_back({{"path", param->path}, {"role", policy::name_of(param->role)}, {"tensor", param->tensor->name}, {"shape", param->shape},
-                        {"part", param->part}, {"parts", param->fused == policy::Fused::None ? 1 : param->parts}, {"in_out", param->in_out},
-                        {"units", param->units}, {"shares", param->shares}, {"layer", param->layer}, {"dtype", name_of(param->dtype)}, {"keep", param->keep}, {"pieces", pieces_of(*param)}});
-    }
-    std::cout << json{{"facts", to_json(model.facts)}, {"params", params}, {"stacks", stacks}, {"not_loaded", model.not_loaded}, {"eos", model.eos}}.dump() << "\n";
+    json params = json::array(), stacks = json::object(), heads = json::object();
+    for (const policy::Stack& stack : model.stacks) stacks[stack.name] = stack_of(stack);
+    for (const policy::Head& head : model.heads) heads[head.name] = head_of(head);
+    for (const policy::Param* param : model.params()) params.push_back(param_of(*param));
+    std::cout << json{{"facts", to_json(model.facts)}, {"params", params}, {"stacks", stacks}, {"heads", heads}, {"topology", model.topology},
+                      {"not_loaded", model.not_loaded}, {"eos", model.eos}, {"decoder_start", model.decoder_start}}.dump() << "\n";
     return 0;
   } catch (const Error& error) {
     std::cerr << error.reason << ": " << error.what() << "\n";
