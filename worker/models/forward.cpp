@@ -93,7 +93,8 @@ struct Model::Pass {
     const std::string& task = model.policy_.task;
     const bool bare = task == "embed" || task == "similarity" || names.states == "encoder_last_hidden_state";
     if (wants(names.states, bare)) put(names.states, feed.padded(states[stack.name]));
-    if (stack.output.pooler && wants(names.pooled, bare)) put(names.pooled, pooled(stack));
+    const bool projected = std::any_of(model.policy_.heads.begin(), model.policy_.heads.end(), [&](const policy::Head& head) { return head.stack == stack.name && compared(head.name); });
+    if (stack.output.pooler && !projected && wants(names.pooled, bare)) put(names.pooled, pooled(stack));
     if (comm.rank() != 0) return;
     for (size_t i = 0; i < capture.hidden.size(); ++i) put(names.hidden + std::to_string(i), feed.padded(capture.hidden[i]));
     for (size_t i = 0; i < capture.attention.size(); ++i) put(names.attentions + std::to_string(i), feed.padded(capture.attention[i], feed));
@@ -130,8 +131,10 @@ struct Model::Pass {
       const auto found = vectors.find(name);
       if (found == vectors.end()) continue;
       sides.push_back(found->second / found->second.norm(2, -1, /*keepdim=*/true));
-      for (const policy::Head& one : model.policy_.heads)
-        if (one.name == name && wants(one.outputs[0], true)) put(one.outputs[0], sides.back());
+      const policy::Head& one = *std::find_if(model.policy_.heads.begin(), model.policy_.heads.end(), [&](const policy::Head& h) { return h.name == name; });
+      const std::string pooled = names_of(model.policy_, *model.policy_.stack(one.stack)).pooled;   // Hugging Face's CLIPModel projects there
+      if (wants(pooled, true)) put(pooled, found->second);
+      if (wants(one.outputs[0], true)) put(one.outputs[0], sides.back());
     }
     if (sides.size() != 2) return;
     const at::Tensor text = at::mm(sides[0], sides[1].t()) * runs.temperature();

@@ -16,7 +16,6 @@
 namespace pm::ops {
 
 namespace {
-constexpr int64_t alignment = 64;
 constexpr int64_t chunk_bytes = int64_t{32} << 20;  // untouched pages of a chunk cost nothing
 }  // namespace
 
@@ -30,7 +29,7 @@ struct Arena::Pages {
   }
   char* take(int64_t size) {
     std::lock_guard lock(mutex);
-    size = (size + alignment - 1) / alignment * alignment;
+    size = (size + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
     if (chunks.empty() || chunks.back().size - chunks.back().used < size) {
       const int64_t room = std::max(size, chunk_bytes);
       void* base = mmap(nullptr, static_cast<size_t>(room), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -10,6 +10,7 @@ namespace pm::ops {
 /// Hands out tensors from anonymous pages and never gives single ones back; all pages go when the last tensor has gone.
 class Arena {
  public:
+  static constexpr int64_t alignment = 64;   ///< bytes to which each tensor's size is rounded up
   Arena();
   /// An uninitialised contiguous tensor, aligned to 64 bytes. Throws std::bad_alloc when the system has no pages.
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType type);

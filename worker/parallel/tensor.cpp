@@ -15,6 +15,7 @@ class TensorExecutor final : public Executor {
         policy_(*shard.model),
         loader_(*shard.checkpoint, *shard.cuts, comm_->rank(), shard.precision, shard.progress),
         model_(policy_, loader_) {
+    check_weights(*shard.cuts);
     if (shard.kv_blocks > 0 && generates()) cache_.emplace(models::Model::generator(policy_), loader_, shard.kv_blocks, shard.precision);
   }
 
@@ -53,6 +54,15 @@ class TensorExecutor final : public Executor {
   int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
 
  private:
+  /// What a rank holds is what the planner counted, but for the alignment of each tensor; anything else would make plans lies.
+  void check_weights(const Cuts& cuts) const {
+    const int64_t planned = cuts.weight_bytes(policy_.facts, comm_->rank()), held = loader_.resident_bytes();
+    const auto slack = static_cast<int64_t>(policy_.params().size()) * ops::Arena::alignment;
+    if (held >= planned && held <= planned + slack) return;
+    throw std::logic_error("rank " + std::to_string(comm_->rank()) + " of " + policy_.architecture + " holds " + std::to_string(held) + " bytes of weights, its plan says " +
+                           std::to_string(planned));
+  }
+
   std::shared_ptr<comm::Communicator> comm_;
   const policy::Model& policy_;
   layers::Loader loader_;

@@ -20,12 +20,28 @@ constexpr int64_t vocabulary = 97;
 class SummingExecutor final : public parallel::Executor {
  public:
   explicit SummingExecutor(int64_t blocks) : comm_(comm::in_process(1, std::chrono::seconds(5))[0]), cache_(at::zeros({blocks * 16}, at::kLong)) {}
-  at::Tensor forward(const layers::Batch& batch) override {
+  void check(const Arrays& inputs) const override {
+    if (!inputs.contains("input_ids")) throw Error(ErrorKind::Request, "InvalidRequest", "the inputs have no tensor \"input_ids\"");
+  }
+  /// Twice the ids.
+  Arrays forward(const Arrays& inputs, const models::Wanted&) override {
     if (fail) throw Error(ErrorKind::RankLost, "RankLost", "rank 1 died of signal 9");
+    if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    Array twice = inputs.at("input_ids");
+    for (int64_t& id : std::get<std::vector<int64_t>>(twice.values)) id *= 2;
+    return {{"logits", twice}};
+  }
+  at::Tensor step(models::StepRows& rows) override {
+    const layers::Batch& batch = rows.batch;
+    if (fail) throw Error(ErrorKind::RankLost, "RankLost", "rank 1 died of signal 9");
+    if (rows.source) cache_.index_put_({rows.cross.slots}, rows.source->tokens);
     cache_.index_put_({batch.slots}, batch.tokens);
     at::Tensor out = at::zeros({batch.tokens.size(0), 1});
     for (const ops::SequenceSpan& s : batch.sequences) {
       int64_t sum = 0;
+      for (const ops::SequenceSpan& source : rows.cross.sequences) {   // what the encoder read counts as well
+        for (int64_t t = 0; source.first == s.first && t < source.keys; ++t) sum += cache_[source.blocks[static_cast<size_t>(t / 16)] * 16 + t % 16].item<int64_t>();
+      }
       for (int64_t t = 0; t < s.context + s.tokens; ++t) {
         sum += cache_[s.blocks[static_cast<size_t>(t / 16)] * 16 + t % 16].item<int64_t>();
         if (t >= s.context) out[s.first + t - s.context][0] = static_cast<float>(sum % vocabulary);
@@ -35,7 +51,7 @@ class SummingExecutor final : public parallel::Executor {
     if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return out;
   }
-  bool has_logits() const override { return true; }
+  bool generates() const override { return true; }
   at::Tensor greedy(const at::Tensor& hidden) override { return hidden.squeeze(1).to(at::kLong); }
   at::Tensor logits(const at::Tensor& hidden) override { return at::one_hot(hidden.squeeze(1).to(at::kLong), vocabulary).to(at::kFloat) * 100; }
   comm::Communicator& communicator() override { return *comm_; }
@@ -166,6 +182,88 @@ TEST(Scheduler, EndsAtAnEndToken) {
   f.scheduler.submit({"1", {3, 4}, 5, {}, {answer[2]}, false}, [&](const Event& event) { stream(event); });
   EXPECT_EQ(stream.wait(), Finish::Stop);
   EXPECT_EQ(stream.tokens, std::vector<int32_t>(answer.begin(), answer.begin() + 3));
+}
+
+/// The result of one pass.
+struct Reply {
+  std::mutex mutex;
+  std::condition_variable done;
+  std::optional<ForwardResult> result;
+  void operator()(ForwardResult got) {
+    std::lock_guard lock(mutex);
+    EXPECT_FALSE(result) << "a second reply";
+    result = std::move(got);
+    done.notify_all();
+  }
+  const ForwardResult& wait() {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(done.wait_for(lock, std::chrono::seconds(60), [&] { return result.has_value(); }));
+    return *result;
+  }
+};
+
+ForwardRequest pass_of(const std::string& id, int64_t value) { return {id, {{"input_ids", {{1, 1}, std::vector<int64_t>{value}}}}, false, false, {}}; }
+
+TEST(Scheduler, AnEncoderReadsThePromptAndTheAnswerStartsWithItsOwnToken) {
+  Limits limits{vocabulary, 512, 40, 3, 100, 32};
+  limits.decoder_start = 9;
+  Fixture f(limits);
+  std::vector<Stream> streams(20);
+  for (int i = 0; i < 20; ++i) f.submit(std::to_string(i), prompt_of(i, 1 + static_cast<size_t>(i * 5 % 60)), 1 + i % 20, streams[static_cast<size_t>(i)]);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(streams[static_cast<size_t>(i)].wait(), Finish::Length);
+    std::vector<int32_t> read = prompt_of(i, 1 + static_cast<size_t>(i * 5 % 60));
+    read.push_back(9);
+    EXPECT_EQ(streams[static_cast<size_t>(i)].tokens, expected(read, 1 + i % 20)) << i;
+  }
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+  Stream late;
+  EXPECT_THROW(f.submit("blocks", prompt_of(1, 500), 200, late), Error) << "32 and 13 blocks are more than 40";
+}
+
+TEST(Scheduler, PassesAndGenerationsGoOnBesideEachOther) {
+  Fixture f({vocabulary, 512, 40, 4, 100, 32});
+  std::vector<Stream> streams(10);
+  std::vector<Reply> replies(30);
+  for (int i = 0; i < 30; ++i) {
+    if (i < 10) f.submit(std::to_string(i), prompt_of(i, 5), 15, streams[static_cast<size_t>(i)]);
+    f.scheduler.forward(pass_of("pass " + std::to_string(i), i), [&, i](ForwardResult got) { replies[static_cast<size_t>(i)](std::move(got)); });
+  }
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_EQ(replies[static_cast<size_t>(i)].wait().outputs.at("logits"), (Array{{1, 1}, std::vector<int64_t>{2 * i}}));
+  }
+  for (int i = 0; i < 10; ++i) {
+    streams[static_cast<size_t>(i)].wait();
+    EXPECT_EQ(streams[static_cast<size_t>(i)].tokens, expected(prompt_of(i, 5), 15)) << i;
+  }
+}
+
+TEST(Scheduler, APassIsCheckedBeforeItWaitsCancelledWhileItDoesAndCountsInTheQueue) {
+  Fixture f({vocabulary, 512, 40, 1, 2, 32});
+  f.executor->slow = true;
+  Reply never, first, second, third;
+  EXPECT_THROW(f.scheduler.forward({"1", {}, false, false, {}}, std::ref(never)), Error);
+  f.scheduler.forward(pass_of("1", 1), std::ref(first));
+  while (f.scheduler.statistics().waiting > 0) std::this_thread::yield();
+  f.scheduler.forward(pass_of("2", 2), std::ref(second));
+  f.scheduler.forward(pass_of("3", 3), std::ref(third));
+  EXPECT_THROW(f.scheduler.forward(pass_of("4", 4), std::ref(never)), Error);
+  f.scheduler.cancel("3");
+  EXPECT_EQ(first.wait().finish, Finish::Stop);
+  EXPECT_EQ(second.wait().finish, Finish::Stop);
+  EXPECT_EQ(third.wait().finish, Finish::Cancelled);
+  EXPECT_FALSE(never.result);
+}
+
+TEST(Scheduler, ALostRankFailsPassesThatRunAndThatWait) {
+  Fixture f({vocabulary, 512, 40, 1, 8, 32});
+  f.executor->slow = true;
+  std::vector<Reply> replies(3);
+  for (int i = 0; i < 3; ++i) f.scheduler.forward(pass_of(std::to_string(i), i), [&, i](ForwardResult got) { replies[static_cast<size_t>(i)](std::move(got)); });
+  f.executor->fail = true;
+  EXPECT_EQ(replies[2].wait().finish, Finish::Failed);
+  for (Reply& reply : replies) reply.wait();
+  EXPECT_THROW(f.scheduler.forward(pass_of("4", 4), [](ForwardResult) {}), Error);
 }
 
 TEST(Scheduler, ALostRankFailsAllOpenRequestsAtOnceAndRefusesNewOnes) {

@@ -9,10 +9,10 @@ namespace {
 StepMessage example() {
   StepMessage message;
   message.step = 1'000'000'007;
-  message.all_logits = true;
   message.freed = {3, 4};
-  message.entries.push_back({7, 1, 32, {5, 6}, {9, 10}, {1, 2, 3}, true, {true, 0.7, 40, 0.9, 12345}});
+  message.entries.push_back({7, 1, 32, {5, 6}, {9, 10}, {1, 2, 3}, {11, 12}, {4}, true, {true, 0.7, 40, 0.9, 12345}});
   message.entries.push_back({});
+  message.forward = ForwardJob{{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}}, true, false, {"logits", "pooler_output"}};
   return message;
 }
 
@@ -23,6 +23,19 @@ TEST(StepMessage, RefusesEveryTruncation) {
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_THROW(decode({bytes.data(), length}), std::invalid_argument) << length;
   }
+}
+
+TEST(StepMessage, LeavesTheValuesOfInputsBehind) {
+  StepMessage message;
+  message.forward = ForwardJob{{{"input_ids", {{1, 2}, std::vector<int64_t>{5, 6}}}}, false, false, {}};
+  const std::vector<uint8_t> bytes = encode(message);
+  EXPECT_EQ(decode(bytes).forward->inputs.at("input_ids"), (Array{{1, 2}, std::vector<int64_t>{0, 0}}));
+}
+
+TEST(StepMessage, RefusesArraysThatNoRequestCanBring) {
+  StepMessage message;
+  message.forward = ForwardJob{{{"input_ids", {{int64_t{1} << 29, 1 << 20}, std::vector<int64_t>{}}}}, false, false, {}};
+  EXPECT_THROW(decode(encode(message)), std::invalid_argument);
 }
 
 TEST(StepMessage, RefusesBytesAfterItsEnd) {
