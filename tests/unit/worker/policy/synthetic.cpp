@@ -1,6 +1,7 @@
 // See synthetic.h.
 #include "tests/unit/worker/policy/synthetic.h"
 
+#include <fstream>
 #include <random>
 
 namespace pm::policy {
@@ -30,7 +31,14 @@ void Synthetic::write(const checkpoint::Folder& folder, bool sparse) const {
   const std::string text = header.dump();
   folder.write("config.json", config.dump());
   folder.write_tensors("model.safetensors", text, data);
-  if (sparse) std::filesystem::resize_file(folder.path / "model.safetensors", 8 + text.size() + static_cast<uintmax_t>(offset));
+  if (!sparse) return;
+  std::filesystem::resize_file(folder.path / "model.safetensors", 8 + text.size() + static_cast<uintmax_t>(offset));
+  std::fstream file(folder.path / "model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
+  for (const auto& [name, tensor] : tensors) {   // some bytes of each, so that no two tensors are equal
+    const size_t mark = std::hash<std::string>{}(tensor.seed);
+    file.seekp(static_cast<std::streamoff>(8 + text.size()) + header[name]["data_offsets"][0].get<int64_t>());
+    file.write(reinterpret_cast<const char*>(&mark), sizeof mark);
+  }
 }
 
 Synthetic tiny_gpt2() {

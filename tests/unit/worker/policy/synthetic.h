@@ -20,7 +20,7 @@ struct Synthetic {
   void copy(const std::string& name, const std::string& other) { tensors[name] = tensors.at(other); }
   void linear(const std::string& name, int64_t out, int64_t in, bool bias = true);
   void norm(const std::string& name, int64_t width);
-  /// Writes config.json and model.safetensors; sparse: the data are zeros that take no room.
+  /// Writes config.json and model.safetensors; sparse: but for eight bytes of each tensor the data are zeros that take no room.
   void write(const checkpoint::Folder& folder, bool sparse = false) const;
 };
 
