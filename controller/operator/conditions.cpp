@@ -78,7 +78,8 @@ class Table {
       if (!record->ready && !down) down = record;
     }
     const std::string why = down ? "; group " + std::to_string(down->index) + ": " + down->message : "";
-    if (ready_ > 0) return make("Ready", true, "Serving", count + why);
+    const std::string former = in_.planning.plan ? "" : " by the former plan, the present one: " + in_.planning.reason + ": " + in_.planning.message;
+    if (ready_ > 0) return make("Ready", true, "Serving", count + former + why);
     if (in_.notes.conflict) return make("Ready", false, "NameConflict", *in_.notes.conflict);
     if (in_.notes.refused || !down) return make("Ready", false, scheduled.reason, scheduled.message);
     return make("Ready", false, word(*down), count + why);

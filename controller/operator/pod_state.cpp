@@ -74,7 +74,49 @@ std::optional<Wait> wait_of(const Json& pod, const Json& state, bool bound) {
 
 bool ready_condition(const Json& node) { return k8s::condition_is_true(at(node, "/status/conditions"), "Ready"); }
 
+/// Copies the value at a pointer, when there is one.
+void keep(const Json& from, Json& to, const char* pointer) {
+  const Json::json_pointer path(pointer);
+  if (from.contains(path)) to[path] = from.at(path);
+}
+
+void keep_conditions(const Json& pod, Json& kept) {
+  Json& out = kept["status"]["conditions"] = Json::array();
+  for (const char* type : {"PodScheduled", "Ready"}) {
+    if (const Json* condition = k8s::find_condition(at(pod, "/status/conditions"), type)) {
+      out.push_back(*condition);
+      for (const char* unread : {"lastProbeTime", "observedGeneration"}) out.back().erase(unread);
+    }
+  }
+}
+
 }  // namespace
+
+void prune_pod(Json& pod) {
+  Json kept = Json::object();
+  for (const char* field : {"/apiVersion", "/kind", "/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion", "/metadata/deletionTimestamp",
+                            "/metadata/ownerReferences", "/spec/nodeName", "/status/phase", "/status/reason", "/status/message", "/status/podIP"}) {
+    keep(pod, kept, field);
+  }
+  const auto ours = [](const std::string& key) { return key.rfind("parallelmodel.dev/", 0) == 0; };
+  for (const char* map : {"labels", "annotations"}) {
+    const Json& all = at(pod, std::string("/metadata/") + map);
+    if (!all.is_object()) continue;
+    for (const auto& [key, value] : all.items()) {
+      if (ours(key)) kept["metadata"][map][key] = value;
+    }
+  }
+  const Json& limits = at(pod, "/spec/containers/0/resources/limits");
+  if (limits.is_object()) kept["spec"]["containers"] = Json::array({{{"resources", {{"limits", limits}}}}});
+  keep_conditions(pod, kept);
+  const Json& statuses = at(pod, "/status/containerStatuses");
+  if (statuses.is_array()) {
+    for (const Json& status : statuses) {
+      if (k8s::string_at(status, "/name") == container_name) kept["status"]["containerStatuses"] = Json::array({{{"name", container_name}, {"state", at(status, "/state")}}});
+    }
+  }
+  pod = std::move(kept);
+}
 
 bool node_ready(const Snapshot& snapshot, const std::string& name) {
   if (!snapshot.nodes) return true;   // not ours to know

@@ -43,6 +43,10 @@ PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot&);
 /// All pods with role worker that belong to a group.
 std::vector<PodState> worker_pods(const Snapshot&);
 
+/// Keeps of a pod what this operator reads: names, labels, our annotations, owner, node, limits, conditions, state of the worker. The rest is most
+/// of it: specs, volumes, mounts, tolerations, other statuses. Pods are compared by the label of their hash, never by spec.
+void prune_pod(k8s::Json& pod);
+
 /// True for a node that is there and has condition Ready.
 bool node_ready(const Snapshot&, const std::string& node);
 

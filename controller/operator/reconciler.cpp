@@ -19,8 +19,8 @@ constexpr size_t most_status_bytes = 64 << 10;
 constexpr size_t most_asked = 4;              ///< pods asked in one pass: each may cost a second
 constexpr std::chrono::minutes answer_life{2};
 
-k8s::WatchOptions children(const k8s::Resource& resource, const std::string& ns) {
-  return {.resource = resource, .ns = ns, .label_selector = label::name};
+k8s::WatchOptions children(const k8s::Resource& resource, const std::string& ns, k8s::Prune prune = k8s::prune_common) {
+  return {.resource = resource, .ns = ns, .label_selector = label::name, .store = {.prune = std::move(prune)}};
 }
 
 /// What nobody here reads of a node is most of it: images, node info, conditions but Ready.
@@ -35,6 +35,10 @@ void prune_node(Json& node) {
     kept["status"]["conditions"].push_back({{"type", "Ready"}, {"status", ready->value("status", "Unknown")}});
   }
   node = std::move(kept);
+}
+
+bool waits_for_node(const std::vector<k8s::ObjectPtr>& pods) {
+  return std::any_of(pods.begin(), pods.end(), [](const auto& pod) { return at(*pod, "/spec/nodeName").is_null(); });
 }
 
 }  // namespace
@@ -53,7 +57,7 @@ Reconciler::Reconciler(k8s::Controller& controller, StatusProbe& probe, k8s::Eve
                        ReconcilerOptions options)
     : controller_(controller), probe_(probe), recorder_(events), clock_(clock), options_(std::move(options)),
       occurrences_(prometheus::BuildCounter().Name("parallelmodel_operator_events_total").Help("What happened to ParallelModels, by reason: GroupRestarted, PlanChosen, ...").Register(registry)),
-      models_(controller.primary()), pods_(controller.owns(children(k8s::Pods, options_.ns))), config_maps_(controller.owns(children(k8s::ConfigMaps, options_.ns))),
+      models_(controller.primary()), pods_(controller.owns(children(k8s::Pods, options_.ns, prune_pod))), config_maps_(controller.owns(children(k8s::ConfigMaps, options_.ns))),
       services_(controller.owns(children(k8s::Services, options_.ns))), budgets_(controller.owns(children(k8s::PodDisruptionBudgets, options_.ns))) {
   if (!options_.read_nodes) return;
   k8s::WatchOptions nodes{.resource = k8s::Nodes};
@@ -99,7 +103,8 @@ Snapshot Reconciler::snapshot(const k8s::Key& key) {
   out.services = services_.owned_by(uid);
   out.budgets = budgets_.owned_by(uid);
   if (nodes_) out.nodes = nodes_->list();
-  if (!at(*out.model, "/spec/devices/resource").is_null() || k8s::string_at(*out.model, "/spec/devices/type") != "CPU") out.devices_used = devices_used();
+  const bool counts = !at(*out.model, "/spec/devices/resource").is_null() || k8s::string_at(*out.model, "/spec/devices/type") != "CPU";
+  if (counts && waits_for_node(out.pods)) out.devices_used = devices_used();   // a walk over all pods, for the words "free 2 of 4" alone
   ask_pods(out);
   return out;
 }

@@ -183,7 +183,11 @@ Snapshot FakeCluster::snapshot_of(const Objects& objects) const {
     if (where.first == "nodes") out.nodes->push_back(pointer);
     const auto owner = k8s::controller_of(object);
     if (!out.model || !owner || owner->uid != k8s::uid_of(*out.model)) continue;
-    if (where.first == "pods") out.pods.push_back(pointer);
+    if (where.first == "pods") {
+      Json pod = object;
+      prune_pod(pod);   // as the store does: what is read must survive it
+      out.pods.push_back(std::make_shared<const Json>(std::move(pod)));
+    }
     if (where.first == "configmaps") out.config_maps.push_back(pointer);
     if (where.first == "services") out.services.push_back(pointer);
     if (where.first == "poddisruptionbudgets") out.budgets.push_back(pointer);

@@ -221,6 +221,24 @@ TEST_F(Life, AnEditOfThePodsReplacesOneGroupAfterTheOther) {
   EXPECT_EQ(cluster.all("configmaps").size(), 1u);
 }
 
+TEST_F(Life, ARestartByHandIsToldAsReconcilingFromItsFirstPassToItsLast) {
+  start();
+  cluster.edit([](Json& model) { model["metadata"]["annotations"][annotation::restarted_at] = "now"; });
+  bool swapped = false;
+  for (int second = 0; second < 60 && !swapped; ++second) {
+    ASSERT_TRUE(brain.pass());
+    const Json* next = cluster.find("pods", "m-0-0-2");
+    swapped = next && k8s::condition_is_true(at(*next, "/status/conditions"), "Ready");
+    EXPECT_EQ(cluster.is_true("Reconciling"), !swapped) << "second " << second << ": " << cluster.reason("Reconciling");
+    if (second == 0) {
+      EXPECT_TRUE(cluster.is_true("Ready")) << "the old group goes on meanwhile";
+      EXPECT_THAT(k8s::string_at(*cluster.condition("Ready"), "/message"), HasSubstr("by the former plan, the present one: Inspecting"));
+    }
+    cluster.tick();
+  }
+  EXPECT_TRUE(swapped);
+}
+
 TEST_F(Life, ARolloutStopsAtTheFirstNewGroupThatSpendsItsBudget) {
   start(3);
   cluster.broken_image = "broken";
