@@ -21,19 +21,23 @@ int64_t ffn_columns(const Cuts& cuts, const StackFacts& stack, int rank) {
 
 int64_t activation_bytes(const Facts& facts, const Cuts& cuts, int rank, int64_t sequence_length, int64_t max_concurrency) {
   int64_t stacks = 0, vocabulary = 0;
-  const int64_t sampling = std::min(max_concurrency, step_tokens);
+  const bool generates = facts.task == "generate";
+  // an encoder's sequence is never split, and scores of a pass are those of all its tokens
+  const bool whole = std::any_of(facts.stacks.begin(), facts.stacks.end(), [&](const StackFacts& stack) { return !generates || !stack.causal; });
+  const int64_t tokens = whole ? std::max(step_tokens, sequence_length) : step_tokens;
+  const int64_t sampling = generates ? std::min(max_concurrency, step_tokens) : tokens;
   for (const StackFacts& stack : facts.stacks) {
     const bool attends = stack.heads > 0;
     const int64_t heads = attends ? cuts.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
     const int64_t kv = attends ? cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
-    const int64_t tokens = step_tokens, length = sequence_length, queries = std::min(tokens, length);
+    const int64_t length = sequence_length, queries = std::min(tokens, length);
     const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + 2 * heads * queries * length + 4 * kv * stack.head_dim * length +
                               queries * length;
     const int64_t mlp = 3 * tokens * ffn_columns(cuts, stack, rank);
     stacks = std::max(stacks, 5 * tokens * stack.hidden + std::max(attention, mlp));   // stacks run one after the other
     vocabulary = std::max(vocabulary, stack.vocab);
   }
-  const bool scores = facts.task == "generate" || facts.task == "fill-mask";
+  const bool scores = generates || facts.task == "fill-mask";
   return float_bytes * (stacks + (scores ? 2 * sampling * vocabulary : 0));
 }
 

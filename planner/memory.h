@@ -12,8 +12,9 @@ constexpr int64_t block_tokens = 16;        ///< tokens of a KV block (ENGINE.md
 constexpr int64_t step_tokens = 512;        ///< most prompt tokens of one step: longer prompts enter in chunks
 constexpr int64_t float_bytes = 4;          ///< activations are fp32 on CPU whatever the precision of the weights
 
-/// Upper bound of the tensors alive at once in one step of `rank`. T = step_tokens, C = sequence length, h = hidden, d = head_dim,
-/// a and k = the rank's heads and kv heads, f = its FFN columns, s = sequences that sample in one step, V = the vocabulary:
+/// Upper bound of the tensors alive at once in one step of `rank`. T = step_tokens (or C where that is more
+/// and a sequence is never split: encoders, models that do not generate), C = sequence length, h = hidden, d = head_dim,
+/// a and k = the rank's heads and kv heads, f = its FFN columns, s = rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary:
 ///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
 ///              + max(T d (2a + 2k)            q, k, v and the attention's result
 ///                      + 2 a T C + 4 k d C + T C    scores and their softmax, keys and values gathered twice, the mask

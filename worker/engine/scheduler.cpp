@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "worker/base/error.h"
+#include "worker/engine/rows.h"
 #include "worker/ops/attention.h"
 #include "worker/base/log.h"
 
@@ -99,6 +100,7 @@ void Scheduler::cancel(const std::string& id) {
   for (auto& sequence : waiting_) if (sequence->request.id == id) sequence->cancelled = true;
   for (auto& sequence : running_) if (sequence->request.id == id) sequence->cancelled = true;
   for (Pass& pass : passes_) if (pass.request.id == id) pass.request.id.clear();
+  if (running_pass_ && running_pass_->request.id == id) running_pass_->request.id.clear();   // when more rows are to come
   wake_.notify_all();
 }
 
@@ -274,7 +276,7 @@ StepResult Scheduler::run(const StepMessage& message) {
   return rank_.run(message);
 }
 
-/// One generating step, which may be empty, and then at most one pass: neither kind of request waits for all of the other.
+/// One generating step, which may be empty, and then at most one part of a pass: neither kind of request waits for all of the other.
 void Scheduler::run_step() {
   std::vector<Sequence*> scheduled;
   StepMessage message;
@@ -308,23 +310,29 @@ void Scheduler::run_pass() {
     message.freed = std::move(freed_);
     freed_.clear();
   }
-  message.forward = ForwardJob{std::move(pass.request.inputs), pass.request.hidden_states, pass.request.attentions, std::move(pass.request.outputs)};
-  StepResult result;
+  const int64_t rows = rows_of(pass.request.inputs);
+  const int64_t count = limits_.split_passes ? rows_of_step(pass.request.inputs, pass.rows_done, limits_.step_tokens) : rows;
+  message.forward = ForwardJob{count == rows ? std::move(pass.request.inputs) : slice_rows(pass.request.inputs, pass.rows_done, count),
+                               pass.request.hidden_states, pass.request.attentions, pass.request.outputs};
   std::exception_ptr error;
   try {
-    result = run(message);
+    append_rows(pass.outputs, run(message).outputs);
+    pass.rows_done += count;
   } catch (...) {
     error = std::current_exception();
   }
+  const bool done = error || pass.rows_done >= rows;
   {
     std::lock_guard lock(mutex_);
     running_pass_ = nullptr;
-    if (!error) ++statistics_.finished;
+    if (!done && pass.on_done) passes_.push_back(std::move(pass));   // behind the others: a large pass does not hold them up
+    if (done && !error) ++statistics_.finished;
   }
+  if (!done) return;
   // fail() may have ended it already, while the ranks still ran
   if (error && pass.on_done) pass.on_done({{}, Finish::Failed, "RankLost"});
   if (error) std::rethrow_exception(error);
-  if (pass.on_done) pass.on_done({std::move(result.outputs), Finish::Stop, {}});
+  if (pass.on_done) pass.on_done({std::move(pass.outputs), Finish::Stop, {}});
 }
 
 /// After the last step the group is as it was before the first: no rank keeps a table.

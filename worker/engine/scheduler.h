@@ -21,6 +21,7 @@ struct Limits {
   int64_t kv_blocks = 0;
   int64_t max_concurrency = 64, max_queue = 256;
   int64_t step_tokens = 512;               ///< of one step: longer prompts enter in chunks
+  bool split_passes = true;                ///< rows of a pass are independent; false where images are compared with texts
   int32_t decoder_start = -1;              ///< encoder-decoder: a prompt goes to the encoder, the answer begins with this id; -1: no encoder
 };
 
@@ -59,10 +60,12 @@ class Scheduler final : public Engine {
     std::chrono::steady_clock::time_point submitted, admitted;
   };
   using Open = std::vector<std::unique_ptr<Sequence>>;
-  /// A pass that waits.
+  /// A pass that waits, whole or from some row on.
   struct Pass {
     ForwardRequest request;
     std::function<void(ForwardResult)> on_done;
+    int64_t rows_done = 0;
+    Arrays outputs;                        ///< of the rows that are done
   };
 
   void loop();

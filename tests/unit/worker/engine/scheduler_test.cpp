@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <numeric>
 
 #include "planner/memory.h"
 #include "worker/base/error.h"
@@ -236,6 +237,22 @@ TEST(Scheduler, PassesAndGenerationsGoOnBesideEachOther) {
     streams[static_cast<size_t>(i)].wait();
     EXPECT_EQ(streams[static_cast<size_t>(i)].tokens, expected(prompt_of(i, 5), 15)) << i;
   }
+}
+
+TEST(Scheduler, ALargePassRunsInPartsAndLetsOthersThrough) {
+  Fixture f({vocabulary, 512, 40, 4, 100, 32});
+  ForwardRequest large{"large", {{"input_ids", {{20, 10}, std::vector<int64_t>(200)}}, {"attention_mask", {{20, 10}, std::vector<int64_t>(200, 1)}}}, false, false, {}};
+  auto& ids = std::get<std::vector<int64_t>>(large.inputs["input_ids"].values);
+  std::iota(ids.begin(), ids.end(), 0);
+  Reply reply, small;
+  f.executor->slow = true;
+  f.scheduler.forward(large, std::ref(reply));
+  f.scheduler.forward(pass_of("small", 4), std::ref(small));
+  EXPECT_EQ(small.wait().finish, Finish::Stop);
+  EXPECT_FALSE(reply.result) << "seven parts of three rows cannot be done yet";
+  Array wanted = large.inputs["input_ids"];
+  for (int64_t& id : std::get<std::vector<int64_t>>(wanted.values)) id *= 2;
+  EXPECT_EQ(reply.wait().outputs.at("logits"), wanted);
 }
 
 TEST(Scheduler, APassIsCheckedBeforeItWaitsCancelledWhileItDoesAndCountsInTheQueue) {

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Bytes of full-size models, one rank at a time, from sparse files: held, planned, ideal; the peak of loading; and its seconds beside a plain
+read of as many bytes. `bench/load.sh` runs it; `--quick` leaves out what needs more than 4 GiB of memory."""
+import argparse
+import json
+import pathlib
+import struct
+import subprocess
+import tempfile
+
+import torch
+import transformers
+
+MIB = 1 << 20
+MODELS = {
+    "GPT-Neo-2.7B": ("GPTNeoForCausalLM", transformers.GPTNeoConfig(hidden_size=2560, num_layers=32, num_heads=20, attention_types=[[["global", "local"], 16]])),
+    "GPT-J-6B": ("GPTJForCausalLM", transformers.GPTJConfig()),
+    "T5-3B": ("T5ForConditionalGeneration", transformers.T5Config(d_model=1024, d_kv=128, d_ff=16384, num_heads=32, num_layers=24, vocab_size=32128)),
+    "LLaMA-7B": ("LlamaForCausalLM", transformers.LlamaConfig()),
+    "Falcon-7B": ("FalconForCausalLM", transformers.FalconConfig(hidden_size=4544, num_hidden_layers=32, num_attention_heads=71)),
+}
+
+
+def write_sparse(folder, name):
+    """The checkpoint that transformers would save in fp16, its data a hole: reads as zeros and takes no room."""
+    kind, config = MODELS[name]
+    with torch.device("meta"):
+        model = getattr(transformers, kind)(config)
+    tied = set(getattr(model, "all_tied_weights_keys", None) or {})
+    header, offset = {}, 0
+    for key, tensor in model.state_dict().items():
+        if key in tied:
+            continue
+        header[key] = {"dtype": "F16", "shape": list(tensor.shape), "data_offsets": [offset, offset + 2 * tensor.numel()]}
+        offset += 2 * tensor.numel()
+    text = json.dumps(header).encode()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + offset)
+    config.architectures, config.dtype = [kind], torch.float16
+    config.save_pretrained(folder)
+
+
+def rows(worker, counts, most, every_rank):
+    for name in MODELS:
+        with tempfile.TemporaryDirectory() as folder:
+            write_sparse(pathlib.Path(folder), name)
+            for n in counts:
+                for rank in range(n if every_rank else 1):
+                    arguments = ["--model", folder, "--ranks", str(n), "--rank", str(rank)]
+                    plan = json.loads(subprocess.run([worker, "bench", "load", *arguments, "--dry-run"], capture_output=True, text=True, check=True).stdout)
+                    row = plan
+                    if plan["planned"] <= most:
+                        row = json.loads(subprocess.run([worker, "bench", "load", *arguments], capture_output=True, text=True, check=True).stdout)
+                    yield {"model": name, **row}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--worker", default="build/bin/parallelmodel-worker")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[1, 2, 3, 4, 8])
+    parser.add_argument("--most-gib", type=float, default=16, help="load nothing larger; its row is what the plan says")
+    parser.add_argument("--every-rank", action="store_true", help="not only rank 0, which holds the most")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if not options.json:
+        print(f"{'model, fp16':14}{'ranks':>6}{'rank':>5}{'planned':>12}{'held':>12}{'of ideal':>10}{'peak - held':>13}{'load':>8}{'read':>8}")
+    for row in rows(options.worker, options.ranks, options.most_gib * (1 << 30), options.every_rank):
+        if options.json:
+            print(json.dumps(row), flush=True)
+            continue
+        ideal = row["planned"] * row["ranks"] / row["whole"]
+        loaded = "weights" in row
+        held, over = (f"{row['weights'] / MIB:,.1f}", f"{(row['peak'] - row['weights']) / MIB:.1f}") if loaded else ("-", "-")
+        seconds = (f"{row['seconds']:.2f} s", f"{row['plain_read_seconds']:.2f} s") if loaded else ("-", "-")
+        print(f"{row['model']:14}{row['ranks']:6}{row['rank']:5}{row['planned'] / MIB:12,.1f}{held:>12}{ideal:10.4f}{over:>13}{seconds[0]:>8}{seconds[1]:>8}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
