@@ -87,7 +87,8 @@ class Cluster:
     @classmethod
     def up(cls, name: str, nodes: int = 1, fake_gpus: int | Sequence[int] = 0, images: Iterable[str | Path] = (), *,
            audit: bool = False, fast_failure: bool = False, environment: dict[str, str] | None = None) -> Cluster:
-        """Start a cluster, or take the one that PM_CLUSTER names and load the images into it.
+        """Start a cluster, or take the one that PM_CLUSTER names and load the images into it. A cluster that a killed run of tests left
+        behind under this name is taken down first; one that another process uses is an error.
 
         fake_gpus: nvidia.com/gpu devices per node, one count for all or a list, node0 first.
         fast_failure: a dead node counts as dead after 8 s and its pods go after 13 s (Kubernetes: 50 s and 5 min).
@@ -102,7 +103,7 @@ class Cluster:
             return cluster
         gpus = str(fake_gpus) if isinstance(fake_gpus, int) else ",".join(map(str, fake_gpus))
         settings = {"NODES": str(nodes), "FAKE_GPUS": gpus, "IMAGES": " ".join(archives), "AUDIT": str(int(audit)),
-                    "FAST_FAILURE": str(int(fast_failure)), **(environment or {})}
+                    "FAST_FAILURE": str(int(fast_failure)), "OWNER": "" if kept else str(os.getpid()), **(environment or {})}
         build()
         _checked(_run([SCRIPT, "up", name], env=settings))
         return cls(name, keep=bool(kept))

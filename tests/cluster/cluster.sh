@@ -4,6 +4,7 @@
 #                                       NODES=1  FAKE_GPUS=0 (one count, or 4,0,... per node)  IMAGES="a.tar b.tar"  AUDIT=0|1
 #                                       FAST_FAILURE=0|1 (a dead node counts as dead after 8 s, its pods go after 13 s)
 #                                       APISERVER_FLAGS  KCM_FLAGS  LEASE=40  PROXY_MODE=nftables
+#                                       OWNER=PID (once that process is gone, the next `up` takes the cluster down first)
 #   cluster.sh load NAME ARCHIVE...     import images into every running node
 #   cluster.sh exec NAME CMD...         run CMD in the control plane's network with the cluster's DNS, KUBECONFIG and PATH set;
 #                                       files and processes of the machine
@@ -22,7 +23,7 @@ control=10.99.0.1                       # the control plane; node N is 10.99.0.(
 sock=/run/containerd/containerd.sock
 settings="NODES FAKE_GPUS IMAGES AUDIT LEASE APISERVER_FLAGS KCM_FLAGS PROXY_MODE cache bin"
 
-usage() { sed -n '2,18s/^# \{0,1\}//p' "$self" >&2; exit 2; }
+usage() { sed -n '2,17s/^# \{0,1\}//p' "$self" >&2; exit 2; }
 
 choose_settings() { # from the environment, written down for every later verb
   local variable
@@ -45,7 +46,7 @@ choose_settings() { # from the environment, written down for every later verb
 
 up() {
   local outer begin; begin=$(date +%s.%N)
-  ! alive || { echo "already up: $dir" >&2; return 1; }
+  if alive; then abandoned || { echo "already up: $dir" >&2; return 1; }; down; fi
   local chosen; chosen=$(choose_settings)
   eval "$chosen"
   [ -e "$cache/complete" ] || "$here/build.sh" > /dev/null
@@ -53,6 +54,7 @@ up() {
   rm -rf --one-file-system "$dir"
   mkdir -p "$dir"
   cd "$dir"
+  [ -z "${OWNER:-}" ] || echo "$OWNER $(birth "$OWNER")" > owner
   echo "$chosen" > settings
   certificates
   cluster_configs
@@ -71,6 +73,13 @@ up() {
   [ -e ready ] || { cat control.log >&2; echo "the cluster did not start; logs in $dir/log and $dir/node*/log" >&2; return 1; }
   trap - EXIT INT TERM
   report "$begin"
+}
+
+abandoned() { # the process that started the cluster for itself was killed before it could take it down
+  local pid born
+  [ -e "$dir/owner" ] || return 1
+  read -r pid born < "$dir/owner"
+  [ "$(birth "$pid")" != "$born" ] && echo "taking down $dir: process $pid, which started it, is gone" >&2
 }
 
 first_process() { # PID of unshare: writes down its child, which is PID 1 of the namespaces
@@ -122,7 +131,7 @@ down() {
     for _ in $(seq 100); do [ -e "/proc/$pid" ] || break; sleep 0.1; done
   fi
   remove_cgroups
-  rm -rf --one-file-system "$dir"/{pid,ready,api-up,etcd,home} "$dir"/node*/{containerd,kubelet,opt,imported}
+  rm -rf --one-file-system "$dir"/{pid,owner,ready,api-up,etcd,home} "$dir"/node*/{containerd,kubelet,opt,imported}
 }
 
 [ $# -ge 2 ] || usage

@@ -56,6 +56,20 @@ def namespace(cluster, request):
     cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
+def test_a_cluster_whose_test_run_was_killed_makes_way_and_one_in_use_does_not(tmp_path):
+    start = f"import sys, time; sys.path.insert(0, {str(Path(__file__).parent)!r}); from cluster import Cluster; Cluster.up({str(tmp_path / 'left')!r}); print(flush=True); time.sleep(600)"
+    run = subprocess.Popen(["python3", "-c", start], stdout=subprocess.PIPE)
+    try:
+        assert run.stdout.readline() == b"\n"
+        with pytest.raises(ClusterError, match="already up"):
+            Cluster.up(str(tmp_path / "left"))
+    finally:
+        run.kill()
+        run.wait()
+    with Cluster.up(str(tmp_path / "left")) as cluster:
+        assert cluster.list("nodes")
+
+
 def test_a_restricted_pod_runs_and_an_unrestricted_one_is_refused(cluster, namespace):
     cluster.apply(pod("good", namespace))
     cluster.wait_for(lambda: is_ready(cluster, "pod", "good", namespace), 30)
