@@ -1,8 +1,10 @@
 // See api_server.h.
 #include "worker/server/api_server.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <semaphore>
 #include <thread>
 
 #include "worker/server/api_error.h"
@@ -12,6 +14,9 @@
 #include "worker/server/open_count.h"
 #include "worker/server/percent.h"
 #include "worker/server/router.h"
+#include "worker/server/routes.h"
+#include "worker/server/task_request.h"
+#include "worker/server/text_rows.h"
 #include "worker/base/log.h"
 
 namespace pm::server {
@@ -31,7 +36,14 @@ int64_t system_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+/// What a body may need: tensors of /forward, images in base64.
+constexpr size_t kTensorBytes = 4 << 20, kImageBytes = 24 << 20;
+constexpr int kDecoders = 4;
+
 ApiOptions with_defaults(ApiOptions options) {
+  const Abilities& can = options.abilities;
+  if (can.images) options.http.payload_limit = std::max(options.http.payload_limit, kImageBytes);
+  else if (can.task != "generate") options.http.payload_limit = std::max(options.http.payload_limit, kTensorBytes);
   if (!options.unix_time) options.unix_time = system_seconds;
   if (!options.random) options.random = device_random;
   return options;
@@ -43,13 +55,6 @@ std::string hexadecimal(uint64_t value) {
   return text;
 }
 
-http::Response json_response(const json& body, int status = 200) {
-  http::Response response;
-  response.status = status;
-  response.body = body.dump(-1, ' ', false, json::error_handler_t::replace);
-  return response;
-}
-
 }  // namespace
 
 struct ApiServer::Impl {
@@ -58,8 +63,10 @@ struct ApiServer::Impl {
   http::Response answer(const http::Request& request);
   void log(const http::Request& request, const Access& access, int status, steady_clock::time_point start) const;
   std::shared_ptr<void> admit();
+  std::shared_ptr<void> decoding();
   std::string refusal() const;          ///< why nothing is generated now, as an error's code; "" when serving
   json model_json() const;
+  json card() const;
   http::Response models(const Call&) const;
   http::Response model(const Call&) const;
   http::Response health() const;
@@ -70,7 +77,8 @@ struct ApiServer::Impl {
   const Plan plan;
   const int64_t started;
   std::atomic<bool> draining{false}, refusing{false}, stopping{false};
-  OpenCount open;                       ///< requests that generate
+  OpenCount open;                       ///< requests that use the model
+  std::counting_semaphore<> decoders{kDecoders};   ///< images decoded at once
   RequestMetrics metrics;
   Serving serving;
   Router router;
@@ -80,7 +88,7 @@ struct ApiServer::Impl {
 ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenizer, Plan p)
     : options(with_defaults(std::move(o))), engine(e), plan(std::move(p)), started(options.unix_time()),
       serving{engine, tokenizer, metrics, options.model, plan.sequence_length, options.eos, options.sampling, options.random, options.unix_time,
-              stopping, [this] { return admit(); }},
+              stopping, [this] { return admit(); }, options.abilities, [this] { return decoding(); }},
       http(options.http, hexadecimal(options.random()), [this](const http::Request& request) { return answer(request); }) {
   add_routes();
 }
@@ -90,6 +98,13 @@ void ApiServer::Impl::add_routes() {
   router.add("GET", "/v1/models/*", [this](const Call& call) { return model(call); });
   router.add("POST", "/v1/completions", [this](const Call& call) { return create_completion(serving, call); });
   router.add("GET", "/generate_text/*", [this](const Call& call) { return generate_text(serving, call); }, true);
+  router.add("POST", "/v1/embeddings", [this](const Call& call) { return create_embeddings(serving, call); });
+  router.add("POST", "/classify", [this](const Call& call) { return classify(serving, call); });
+  router.add("POST", "/fill-mask", [this](const Call& call) { return fill_mask(serving, call); });
+  router.add("POST", "/question-answering", [this](const Call& call) { return question_answering(serving, call); });
+  router.add("POST", "/similarity", [this](const Call& call) { return similarity(serving, call); });
+  router.add("POST", "/forward", [this](const Call& call) { return forward_tensors(serving, call); });
+  router.add("GET", "/", [this](const Call&) { return json_response(card()); });
   router.add("GET", "/health", [this](const Call&) { return health(); });
   router.add("GET", "/metrics", [this](const Call&) { return metrics_text(); });
   router.add("GET", "/plan", [this](const Call&) { return json_response(to_json(plan)); });
@@ -145,8 +160,22 @@ std::shared_ptr<void> ApiServer::Impl::admit() {
   return counted;
 }
 
+/// Waits for a place. A decoder's time is bounded by the limits of an image, so the wait is too.
+std::shared_ptr<void> ApiServer::Impl::decoding() {
+  decoders.acquire();
+  return {this, [](void* self) { static_cast<Impl*>(self)->decoders.release(); }};
+}
+
+/// What there is to ask.
+json ApiServer::Impl::card() const {
+  const Abilities& can = options.abilities;
+  return {{"model", options.model}, {"architecture", can.architecture}, {"task", can.task}, {"topology", can.topology}, {"max_model_len", longest(serving)},
+          {"routes", can.routes()}};
+}
+
 json ApiServer::Impl::model_json() const {
-  return {{"id", options.model}, {"object", "model"}, {"created", started}, {"owned_by", "parallelmodel"}, {"max_model_len", plan.sequence_length}};
+  return {{"id", options.model}, {"object", "model"}, {"created", started}, {"owned_by", "parallelmodel"}, {"max_model_len", plan.sequence_length},
+          {"task", options.abilities.task}, {"architecture", options.abilities.architecture}, {"routes", options.abilities.routes()}};
 }
 
 http::Response ApiServer::Impl::models(const Call&) const { return json_response({{"object", "list"}, {"data", {model_json()}}}); }

@@ -10,6 +10,7 @@
 #include "planner/plan.h"
 #include "worker/comm/status.h"
 #include "worker/engine/request.h"
+#include "worker/server/abilities.h"
 #include "worker/server/http.h"
 #include "worker/tokenizer/tokenizer.h"
 
@@ -19,6 +20,7 @@ struct ApiOptions {
   http::Options http{.port = 8000, .id_prefix = "req"};
   std::string model;                                   ///< the name that clients use
   std::vector<int64_t> eos;                            ///< ids that end a sequence
+  Abilities abilities;                                 ///< read_abilities(); absent: a decoder that generates
   engine::Sampling sampling;                           ///< of requests that do not say: read_default_sampling()
   std::shared_ptr<comm::StatusBoard> board;            ///< of the group; absent: always serving
   std::chrono::milliseconds accept_while_draining{5000};   ///< the time that endpoints take to forget us

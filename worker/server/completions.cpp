@@ -8,6 +8,7 @@
 #include "worker/server/answer.h"
 #include "worker/server/api_error.h"
 #include "worker/server/percent.h"
+#include "worker/server/task_request.h"
 
 namespace pm::server {
 namespace {
@@ -107,6 +108,7 @@ int64_t max_tokens_of_query(const std::string& query, int64_t absent) {
 
 http::Response create_completion(const Serving& serving, const Call& call) {
   auto admitted = serving.admit();
+  refuse_unless_served(serving, call);
   const CompletionRequest request = parse_completion(call.request.body, serving.model);
   const bool with_ids = request.return_token_ids || !serving.tokenizer;
   auto answer = std::make_shared<Answer>(serving, request, call.request.id, call.access, std::move(admitted));
@@ -119,6 +121,7 @@ http::Response create_completion(const Serving& serving, const Call& call) {
 
 http::Response generate_text(const Serving& serving, const Call& call) {
   auto admitted = serving.admit();
+  refuse_unless_served(serving, call);
   if (!serving.tokenizer) throw ApiError(400, "no_tokenizer", "this model has no tokenizer.json; send token ids to POST /v1/completions");
   const std::string text = percent_decode(call.rest);
   if (text.empty()) throw ApiError(400, "invalid_value", "the path has no text after /generate_text/; add the text to continue, percent-encoded");

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker/engine/request.h"
+#include "worker/server/abilities.h"
 #include "worker/server/completion_request.h"
 #include "worker/server/generation.h"
 #include "worker/server/metrics.h"
@@ -29,6 +30,8 @@ struct Serving {
   std::function<int64_t()> unix_time;        ///< seconds, for "created"
   std::atomic<bool>& stopping;               ///< ends every wait with 503
   std::function<std::shared_ptr<void>()> admit;   ///< throws ApiError 503 unless serving; the result is held while the request runs
+  const Abilities& abilities;
+  std::function<std::shared_ptr<void>()> decoding;   ///< waits for one of the few places in which images are decoded; the result holds it
 };
 
 /// OpenAI's completions, plain or as server-sent events.

@@ -1,0 +1,179 @@
+// See abilities.h.
+#include "worker/server/abilities.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "worker/base/error.h"
+
+namespace pm::server {
+namespace {
+
+using nlohmann::json;
+
+/// null when the file is absent.
+json read_file(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return nullptr;
+  json value = json::parse(in, nullptr, false);
+  if (!value.is_object() && !value.is_array()) throw Error(ErrorKind::Model, "ModelUnreadable", file.string() + " is not JSON");
+  return value;
+}
+
+template <class T>
+T value_of(const json& object, const char* key, T absent) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (!object.is_object() || found == object.end() || found->is_null()) return absent;
+  try {
+    return found->template get<T>();
+  } catch (const json::exception&) {
+    throw Error(ErrorKind::Model, "ModelUnreadable", std::string(key) + " is " + found->dump().substr(0, 80) + ", which has the wrong type");
+  }
+}
+
+/// id2label in the order of ids; num_labels many (default 2, as transformers') of the form LABEL_i when there is none.
+std::vector<std::string> labels_of(const json& config) {
+  std::vector<std::string> labels;
+  if (const json names = value_of(config, "id2label", json()); names.is_object() && !names.empty()) {
+    for (size_t i = 0; i < names.size(); ++i) labels.push_back(value_of(names, std::to_string(i).c_str(), "LABEL_" + std::to_string(i)));
+    return labels;
+  }
+  const auto count = std::clamp<int64_t>(value_of<int64_t>(config, "num_labels", 2), 1, 1 << 20);
+  for (int64_t i = 0; i < count; ++i) labels.push_back("LABEL_" + std::to_string(i));
+  return labels;
+}
+
+/// Pooling by 1_Pooling/config.json, in both of sentence-transformers' spellings.
+std::optional<Pooling> pooling_of(const json& config) {
+  static const std::map<std::string, Pooling> words{
+      {"pooling_mode_cls_token", Pooling::First}, {"pooling_mode_mean_tokens", Pooling::Mean}, {"pooling_mode_max_tokens", Pooling::Max},
+      {"pooling_mode_mean_sqrt_len_tokens", Pooling::MeanSqrt}, {"pooling_mode_weightedmean_tokens", Pooling::WeightedMean},
+      {"pooling_mode_lasttoken", Pooling::Last}, {"cls", Pooling::First}, {"mean", Pooling::Mean}, {"max", Pooling::Max},
+      {"mean_sqrt_len_tokens", Pooling::MeanSqrt}, {"weightedmean", Pooling::WeightedMean}, {"lasttoken", Pooling::Last}};
+  std::vector<Pooling> modes;
+  for (const auto& [word, pooling] : words)
+    if (word.starts_with("pooling_mode_") && value_of(config, word.c_str(), false)) modes.push_back(pooling);
+  const json mode = value_of(config, "pooling_mode", json());
+  for (const auto& one : mode.is_array() ? mode : mode.is_null() ? json::array() : json::array({mode})) {
+    const auto found = one.is_string() ? words.find(one.get<std::string>()) : words.end();
+    if (found == words.end()) return std::nullopt;
+    modes.push_back(found->second);
+  }
+  return modes.size() == 1 ? std::optional(modes[0]) : std::nullopt;
+}
+
+/// sentence-transformers' pipeline of modules, where the folder has one.
+void read_sentence_transformers(const std::filesystem::path& folder, Abilities& abilities) {
+  const json modules = read_file(folder / "modules.json");
+  if (!modules.is_array()) return;
+  abilities.strip = true;
+  abilities.text.normalize = false;
+  for (const auto& module : modules) {
+    const auto type = value_of<std::string>(module, "type", ""), path = value_of<std::string>(module, "path", "");
+    const auto name = type.substr(type.rfind('.') + 1);
+    if (name == "Transformer") continue;
+    if (name == "Normalize") {
+      abilities.text.normalize = true;
+    } else if (name == "Pooling") {
+      const auto mode = pooling_of(read_file(folder / path / "config.json"));
+      if (mode) abilities.text = {abilities.states, *mode, abilities.text.normalize};
+      else abilities.no_embedding = (std::filesystem::path(path) / "config.json").string() + " asks for a pooling, or several at once, that is not served";
+    } else {
+      abilities.no_embedding = "modules.json has the module " + type + ", which is not served";
+    }
+  }
+  const json sentences = read_file(folder / "sentence_bert_config.json");
+  if (const auto most = value_of<int64_t>(sentences, "max_seq_length", 0); most > 0)
+    abilities.positions = abilities.positions > 0 ? std::min(abilities.positions, most) : most;
+  if (value_of(sentences, "do_lower_case", false)) abilities.no_embedding = "sentence_bert_config.json asks for do_lower_case, which is not served";
+  const json more = read_file(folder / "config_sentence_transformers.json");
+  const auto prompt = value_of<std::string>(more, "default_prompt_name", "");
+  if (!prompt.empty()) abilities.prefix = value_of<std::string>(value_of(more, "prompts", json::object()), prompt.c_str(), "");
+}
+
+/// What the class gives for a text and for an image.
+void find_embeddings(const policy::Model& model, Abilities& abilities) {
+  const bool several = model.stacks.size() > 1, crossed = model.topology == "encoder-decoder" && several;
+  for (const policy::Stack& stack : model.stacks) {
+    const bool pixels = !stack.input.token, decoder = crossed && stack.layers[0].cross;
+    if (decoder) continue;
+    const std::string before = !several ? "" : crossed ? "encoder_" : stack.name + "_model_output.";
+    const std::string states = before + "last_hidden_state", pooler = stack.output.pooler ? before + "pooler_output" : "";
+    Embedding own{states, model.topology == "decoder" ? Pooling::Last : Pooling::Mean};
+    if (pixels) own.pooling = Pooling::First;
+    if (stack.output.pooler && (pixels || stack.output.pooler->pool == "eot")) own = {pooler, Pooling::None};
+    for (const policy::Head& head : model.heads)
+      if (head.stack == stack.name && !head.pool.empty() && head.outputs[0].ends_with("_embeds")) own = {head.outputs[0], Pooling::None};
+    if (pixels) abilities.image = own;
+    else abilities.text = own;
+    if (!pixels || !several) abilities.states = states, abilities.pooler = pooler;
+  }
+}
+
+void count_values(const policy::Model& model, Abilities& abilities) {
+  for (const policy::Stack& stack : model.stacks) {
+    abilities.hidden_states += stack.hidden * (static_cast<int64_t>(stack.layers.size()) + 1);
+    abilities.scores += stack.hidden;
+    for (const policy::Layer& layer : stack.layers) abilities.attentions += layer.attention.heads + (layer.cross ? layer.cross->heads : 0);
+  }
+  for (const policy::Head& head : model.heads)
+    if (const auto& linear = head.logits ? head.logits : head.classes) abilities.scores += linear->weight.shape.empty() ? 0 : linear->weight.shape[0];
+}
+
+}  // namespace
+
+Abilities read_abilities(const policy::Model& model, const std::filesystem::path& folder) {
+  Abilities abilities;
+  abilities.architecture = model.architecture;
+  abilities.task = model.task;
+  abilities.topology = model.topology;
+  abilities.texts = false;
+  for (const policy::Stack& stack : model.stacks) {
+    if (!stack.input.token) {
+      abilities.takes_images = true;
+      abilities.image_tokens = stack.positions;
+      continue;
+    }
+    abilities.texts = true;
+    if (stack.positions > 0) abilities.positions = abilities.positions > 0 ? std::min(abilities.positions, stack.positions) : stack.positions;
+    for (const policy::IndexTable& table : stack.input.tables) abilities.token_types = abilities.token_types || table.input == "token_type_ids";
+  }
+  find_embeddings(model, abilities);
+  count_values(model, abilities);
+  for (const policy::Head& head : model.heads) {
+    if (model.task == "fill-mask" && head.logits) abilities.vocabulary_scores = head.outputs[0];
+    if (model.task == "next-sentence" || head.outputs[0] == "seq_relationship_logits") abilities.next_sentence = head.outputs[0];
+  }
+  const json config = read_file(folder / "config.json");
+  abilities.labels = labels_of(config);
+  abilities.problem_type = value_of<std::string>(config, "problem_type", "");
+  if (abilities.texts && !abilities.takes_images) read_sentence_transformers(folder, abilities);
+  if (abilities.takes_images) abilities.images = image::Processor::read(folder);
+  return abilities;
+}
+
+bool Abilities::serves(const std::string& route) const {
+  const bool generates = task == "generate";
+  if (route == "/forward") return true;
+  if (route == "/v1/completions" || route == "/generate_text/*") return generates;
+  if (route == "/v1/embeddings") return generates || task == "embed" || task == "similarity" || task == "fill-mask";
+  if (route == "/similarity") return task == "similarity" || (texts && serves("/v1/embeddings"));
+  if (route == "/fill-mask") return task == "fill-mask";
+  if (route == "/question-answering") return task == "question-answering";
+  if (route == "/classify") return task == "classify" || task == "classify-tokens" || task == "classify-images" || task == "multiple-choice" || !next_sentence.empty();
+  return true;
+}
+
+std::string Abilities::routes() const {
+  std::string all;
+  for (const char* route : {"POST /v1/completions", "GET /generate_text/*", "POST /v1/embeddings", "POST /classify", "POST /fill-mask",
+                            "POST /question-answering", "POST /similarity", "POST /forward"}) {
+    const std::string text = route;
+    if (serves(text.substr(text.find(' ') + 1))) all += (all.empty() ? "" : ", ") + text;
+  }
+  return all;
+}
+
+}  // namespace pm::server
