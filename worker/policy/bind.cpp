@@ -63,7 +63,7 @@ void Binder::missing(const std::vector<std::string>& names, const Node& at) {
     problems_.push_back("\"" + name + "\" has the element type " + found->second + ", which is not served (" + at.where() + ")");
     return;
   }
-  problems_.push_back("no tensor " + all + " (" + at.where() + ")");
+  missing_[at.where()].push_back(all);
 }
 
 /// Other spellings of the same tensor have to hold the same bytes, unless the first wins.

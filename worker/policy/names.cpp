@@ -35,6 +35,25 @@ std::string listed(const std::vector<std::string>& items, size_t most) {
   return items.size() > most ? all + " and " + std::to_string(items.size() - most) + " more" : all;
 }
 
+/// Names of the same form in one line: those that differ in numbers alone are counted.
+std::vector<std::string> grouped(const std::vector<std::string>& names) {
+  std::map<std::string, std::vector<std::string>> forms;
+  for (const std::string& name : names) {
+    std::string form;
+    for (char c : name) {
+      const bool digit = c >= '0' && c <= '9';
+      if (!digit) form += c;
+      else if (form.empty() || form.back() != '#') form += '#';
+    }
+    forms[form].push_back(name);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [form, all] : forms) {
+    lines.push_back(all.front() + (all.size() > 1 ? " and " + std::to_string(all.size() - 1) + " more of this form" : ""));
+  }
+  return lines;
+}
+
 }  // namespace
 
 Binder::Binder(const checkpoint::Checkpoint& checkpoint, const Node& policy) : checkpoint_(checkpoint), policy_(policy) {
@@ -119,6 +138,9 @@ bool Binder::ignored(const std::string& name) const {
 
 std::vector<std::string> Binder::finish() {
   std::vector<std::string> not_loaded, unknown;
+  for (const auto& [where, names] : missing_) {
+    for (const std::string& line : grouped(names)) problems_.push_back("no tensor " + line + " (" + where + ")");
+  }
   for (const auto& [name, info] : table_) {
     if (used_.contains(name)) continue;
     const std::string shown = info ? info->name : name;
@@ -127,9 +149,9 @@ std::vector<std::string> Binder::finish() {
   }
   if (problems_.empty() && unknown.empty()) return not_loaded;
   std::string message = checkpoint_.folder().string() + " does not fit the policy " + (policy_.file ? *policy_.file : "") + ": ";
-  message += listed(problems_, 6);
+  message += listed(problems_, 24);
   if (!unknown.empty()) {
-    message += std::string(problems_.empty() ? "" : "; ") + "no row reads " + listed(unknown, 6) +
+    message += std::string(problems_.empty() ? "" : "; ") + "no row reads " + listed(grouped(unknown), 24) +
                " (a row for it, or `ignore`, would settle that)";
   }
   throw Error(ErrorKind::Model, "ModelUnreadable", message);

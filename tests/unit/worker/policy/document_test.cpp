@@ -46,6 +46,13 @@ INSTANTIATE_TEST_SUITE_P(Table, WrongPolicy, testing::ValuesIn(std::vector<Wrong
     {"UnknownHead", "stacks: {d: {}}\nheads: {lm: {stack: e}}\n", "\"e\" is not one of the policy's stacks"},
     {"LikeOfNothing", "stacks: {d: {like: e}}\n", "not a stack that stands above"},
     {"ExtendsNothing", "extends: nothing\nstacks: {d: {}}\n", "no built-in policy; there are"},
+    {"UnknownTopology", "topology: ring\nstacks: {d: {}}\n", "stands twice"},
+    {"UnknownPoolingWord", "stacks: {d: {output: {pooler: {pool: 3 +}}}}\n", "ends too early"},
+    {"APoolerHasNoStoredWordOfItsOwn", "stacks: {d: {output: {pooler: {from: a, fused: concat}}}}\n", "unknown key \"fused\" in pooler"},
+    {"AlibiHasNoSlopes", "stacks: {d: {attn: {alibi: {slopes: 3}}}}\n", "unknown key \"slopes\" in alibi; allowed are when, scaled, bf16"},
+    {"ABiasSectionHasNames", "stacks: {d: {mlp: {up: {from: a, bias: {optional: true}}}}}\n", "\"bias\" as a section needs \"from\""},
+    {"BetweenIsAPair", "stacks: {d: {}}\nheads: {s: {between: [s]}}\n", "has to list two heads"},
+    {"BetweenNamesHeads", "stacks: {d: {}}\nheads: {s: {between: [s, t]}}\n", "\"t\" is not one of the policy's heads"},
     {"BadRefusal", "stacks: {d: {}}\nrefuse: {'a ==': no}\n", "ends too early"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
@@ -53,6 +60,18 @@ TEST(WrongPolicy, AnArchitectureNeedsKnownHeadsAndATask) {
   EXPECT_THAT(refusal("model_type: x\ntopology: decoder\nstacks: {d: {}}\narchitectures:\n  X: {task: embed, heads: [lm]}\n"),
               HasSubstr("mine.yaml:5: \"lm\" is not one of the policy's heads"));
   EXPECT_THAT(refusal("model_type: x\ntopology: decoder\nstacks: {d: {}}\narchitectures: {X: {}}\n"), HasSubstr("X has no task"));
+}
+
+TEST(WrongPolicy, TopologiesAndTasksAreWordsOfAList) {
+  EXPECT_THAT(refusal("model_type: x\ntopology: ring\nstacks: {d: {}}\narchitectures: {X: {task: embed}}\n"),
+              HasSubstr("mine.yaml:2: \"topology\" is \"ring\"; there are encoder, decoder"));
+  EXPECT_THAT(refusal("model_type: x\ntopology: encoder\nstacks: {d: {}}\narchitectures:\n  X: {task: embedd}\n"),
+              HasSubstr("mine.yaml:5: \"task\" is \"embedd\"; there are embed, generate"));
+}
+
+TEST(WrongPolicy, OutputsAreRenamedForHeadsOfTheClassOnly) {
+  EXPECT_THAT(refusal("model_type: x\ntopology: encoder\nstacks: {d: {}}\nheads: {a: {}, b: {}}\narchitectures:\n  X: {task: embed, heads: a, outputs: {b: y}}\n"),
+              HasSubstr("mine.yaml:6: outputs: \"b\" is not one of the heads of X"));
 }
 
 TEST(WrongPolicy, SizeAndAnchorsAreBounded) {

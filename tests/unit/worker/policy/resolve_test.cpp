@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tests/unit/worker/policy/synthetic.h"
+#include "tests/unit/worker/policy/resolved.h"
 #include "worker/base/error.h"
 #include "worker/policy/model.h"
 #include "worker/policy/report.h"
@@ -14,34 +14,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-/// A model together with the checkpoint that its tensors belong to.
-struct Resolved {
-  checkpoint::Folder folder;
-  std::optional<checkpoint::Checkpoint> checkpoint;
-  Model model;
-  explicit Resolved(const Synthetic& synthetic, const std::string& policy = "") {
-    synthetic.write(folder);
-    if (!policy.empty()) folder.write("policy.yaml", policy);
-    checkpoint.emplace(checkpoint::Checkpoint::open(folder.path));
-    model = resolve(*checkpoint, policy.empty() ? std::filesystem::path() : folder.path / "policy.yaml");
-  }
-  const Param& param(const std::string& path) const {
-    for (const Param* param : model.params())
-      if (param->path == path) return *param;
-    throw std::runtime_error("no " + path);
-  }
-};
-
-std::string refusal(const Synthetic& synthetic, const std::string& reason, const std::string& policy = "") {
-  try {
-    const Resolved resolved(synthetic, policy);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.reason, reason) << error.what();
-    return error.what();
-  }
-  return "resolved";
-}
 
 int64_t part_bytes(const Facts& facts) {
   int64_t bytes = 0;
