@@ -104,6 +104,7 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
   api.http.port = options.port;
   api.model = options.name.empty() ? std::filesystem::absolute(folder).lexically_normal().filename().string() : options.name;
   api.eos = setup.model.eos;
+  api.abilities = server::read_abilities(setup.model, folder);
   api.sampling = server::read_default_sampling(folder);
   api.board = board;
   server::ApiServer server(api, scheduler, tokenizer ? &*tokenizer : nullptr, setup.plan);
