@@ -63,7 +63,7 @@ void Binder::missing(const std::vector<std::string>& names, const Node& at) {
     problems_.push_back("\"" + name + "\" has the element type " + found->second + ", which is not served (" + at.where() + ")");
     return;
   }
-  missing_[at.where()].push_back(all);
+  missing_[at.where()].insert(all);
 }
 
 /// Other spellings of the same tensor have to hold the same bytes, unless the first wins.

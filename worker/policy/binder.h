@@ -84,7 +84,7 @@ class Binder {
   std::map<std::pair<std::string, int>, std::string> storage_;   ///< (tensor, part) -> path of the first that is it
   std::map<std::string, std::string> unserved_;                  ///< by name after `rename` -> element type
   std::set<std::string> lost_;                                    ///< paths of parameters that the checkpoint lacks
-  std::map<std::string, std::vector<std::string>> missing_;      ///< file and line of a row -> the names that it looked for in vain
+  std::map<std::string, std::set<std::string>> missing_;         ///< file and line of a row -> the names that it looked for in vain
   std::vector<std::string> problems_;
   bool rehearsal_ = false;
 };

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "worker/policy/node.h"
@@ -25,5 +26,9 @@ std::vector<std::string> model_types(const Node& policy);
 
 /// Checks keys, words and expressions of a merged policy against the grammar of policies.
 void validate(const Node& policy);
+
+/// Which keys a section of a policy may have: the section's name, or that of the row it is a kind of ("row", "linear", "norm row"), and its keys
+/// without those of the kind. docs/policies.md is held to it.
+std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys();
 
 }  // namespace pm::policy

@@ -36,7 +36,8 @@ std::string listed(const std::vector<std::string>& items, size_t most) {
 }
 
 /// Names of the same form in one line: those that differ in numbers alone are counted.
-std::vector<std::string> grouped(const std::vector<std::string>& names) {
+template <typename Names>
+std::vector<std::string> grouped(const Names& names) {
   std::map<std::string, std::vector<std::string>> forms;
   for (const std::string& name : names) {
     std::string form;

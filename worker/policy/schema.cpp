@@ -64,16 +64,16 @@ Rule linear(Keys more = {}) {
 Rule norm_row() { return row({{"bias", bias}, {"kind", word(norm_words)}, {"eps", expression}}); }
 
 Keys block_keys() {
-  return {{"at", names}, {"when", expression}, {"norm", norm_row()}, {"bias", expression}, {"stored", word(stored_words)}};
+  return {{"at", names}, {"norm", norm_row()}, {"bias", expression}, {"stored", word(stored_words)}};
 }
 
-Rule attention() {
+Rule attention(Keys more = {}) {
   const Rule rotary = section({{"when", expression}, {"style", word(rotary_words)}, {"dims", expression}, {"theta", expression}, {"scaling", expression}});
   const Rule alibi{Rule::Kind::Flag, {}, {{"when", expression}, {"scaled", expression}, {"bf16", expression}}};
   return section(block_keys() + Keys{{"mask", word(mask_words)}, {"scale", expression}, {"window", expression}, {"alibi", alibi},
-                                     {"heads", expression}, {"kv_heads", expression}, {"head_dim", expression}, {"source", text}, {"rotary", rotary},
+                                     {"heads", expression}, {"kv_heads", expression}, {"head_dim", expression}, {"rotary", rotary},
                                      {"bucket_bias", row({{"layer", expression}, {"buckets", expression}, {"far", expression}, {"bidirectional", expression}})},
-                                     {"qkv", linear({{"fused", word(fused_words)}})}, {"q", linear()}, {"k", linear()}, {"v", linear()}, {"out", linear()}});
+                                     {"qkv", linear({{"fused", word(fused_words)}})}, {"q", linear()}, {"k", linear()}, {"v", linear()}, {"out", linear()}} + std::move(more));
 }
 
 Rule stack() {
@@ -89,13 +89,13 @@ Rule stack() {
                                                 {"pool", word(pooler_words)}, {"norm", norm_row()}});
   const Rule output = section({{"at", names}, {"norm", norm_row()}, {"states", word(states_words)}, {"pooler", pooler}});
   Keys keys{{"like", text}, {"when", expression}, {"prefix", names}, {"let", each(expression)}, {"input", input}, {"layer", layer},
-            {"attn", attention()}, {"cross", attention()}, {"mlp", mlp}, {"output", output}};
+            {"attn", attention()}, {"cross", attention({{"source", text}, {"when", expression}})}, {"mlp", mlp}, {"output", output}};
   for (std::string_view name : size_words) keys.push_back({name, expression});
   return section(std::move(keys));
 }
 
 Rule head() {
-  return section({{"at", names}, {"when", expression}, {"stack", text}, {"pool", word(pool_words)}, {"dense", linear()},
+  return section({{"at", names}, {"stack", text}, {"pool", word(pool_words)}, {"dense", linear()},
                   {"act", word(activation_words)}, {"norm", norm_row()}, {"scale_input", expression}, {"scalar", row()},
                   {"logits", linear({{"scale_input", expression}})}, {"classes", linear()}, {"output", texts}, {"between", texts}});
 }
@@ -108,6 +108,20 @@ const Rule& grammar() {
                                                                     {"topology", known(topology_words)}, {"outputs", each(texts)},
                                                                     {"refuse", sentence}}))}});
   return rule;
+}
+
+const Rule& under(const Rule& rule, std::string_view key) {
+  return std::find_if(rule.keys.begin(), rule.keys.end(), [&](const Key& entry) { return entry.name == key; })->rule;
+}
+
+/// Names of the rule's keys that `base` does not have.
+std::vector<std::string> own_keys(const Rule& rule, const Rule& base = {}) {
+  std::vector<std::string> names;
+  for (const Key& key : rule.keys) {
+    const bool shared = std::any_of(base.keys.begin(), base.keys.end(), [&](const Key& other) { return other.name == key.name; });
+    if (!shared) names.emplace_back(key.name);
+  }
+  return names;
 }
 
 std::string listed(const std::vector<std::string_view>& list) {
@@ -221,6 +235,19 @@ void check_architectures(const Node& policy, const std::function<void(const char
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
+  const Rule &policy = grammar(), &stack = under(policy, "stacks").keys[0].rule, &head = under(policy, "heads").keys[0].rule;
+  const Rule &input = under(stack, "input"), &attn = under(stack, "attn"), &output = under(stack, "output"), plain = row(), matrix = linear();
+  return {{"policy", own_keys(policy)}, {"architecture", own_keys(under(policy, "architectures").keys[0].rule)}, {"stack", own_keys(stack)},
+          {"input", own_keys(input)}, {"position", own_keys(under(input, "position"))}, {"tables", own_keys(under(input, "tables"), plain)},
+          {"patches", own_keys(under(input, "patches"), matrix)}, {"layer", own_keys(under(stack, "layer"))}, {"attn", own_keys(attn)},
+          {"cross", own_keys(under(stack, "cross"), attn)}, {"alibi", own_keys(under(attn, "alibi"))}, {"rotary", own_keys(under(attn, "rotary"))}, {"bucket_bias", own_keys(under(attn, "bucket_bias"), plain)},
+          {"qkv", own_keys(under(attn, "qkv"), matrix)}, {"mlp", own_keys(under(stack, "mlp"))}, {"output", own_keys(output)},
+          {"pooler", own_keys(under(output, "pooler"), plain)}, {"head", own_keys(head)}, {"logits", own_keys(under(head, "logits"), matrix)},
+          {"row", own_keys(plain)}, {"linear", own_keys(matrix, plain)}, {"norm row", own_keys(under(attn, "norm"), plain)},
+          {"bias", own_keys(bias)}};
+}
 
 void validate(const Node& policy) {
   check(policy, grammar(), "the policy");

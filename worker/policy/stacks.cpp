@@ -191,7 +191,6 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
   Place place = context.place;
   place.prefix.clear();
   place.stack.clear();
-  if (const Node* when = section.get("when"); when && !evaluate_bool(*when, place.scope)) return head;
   if (const Node* at = section.get("at")) binder_.go_to(*at, place);
   if (const Node* pool = section.get("pool")) head.pool = word_of(*pool, place.scope, pool_words);
   if (const Node* output = section.get("output")) head.outputs = texts_of(output);

@@ -1,7 +1,9 @@
-// Prints what a checkpoint resolves to as JSON, for the tests that compare with transformers: resolve_dump FOLDER [POLICY]
+// Prints what a checkpoint resolves to as JSON, for the tests that compare with transformers: resolve_dump FOLDER [POLICY].
+// resolve_dump --grammar prints the keys of policies, for the test of their documentation.
 #include <iostream>
 
 #include "worker/base/error.h"
+#include "worker/policy/document.h"
 #include "worker/policy/model.h"
 
 using namespace pm;
@@ -77,6 +79,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
+    if (std::string_view(argv[1]) == "--grammar") {
+      std::cout << json(policy::grammar_keys()).dump() << "\n";
+      return 0;
+    }
     const auto checkpoint = checkpoint::Checkpoint::open(argv[1]);
     const policy::Model model = policy::resolve(checkpoint, argc > 2 ? argv[2] : "");
     json params = json::array(), stacks = json::object(), heads = json::object();
