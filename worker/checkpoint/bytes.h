@@ -14,6 +14,9 @@ struct Bytes {
   std::function<void(int64_t offset, std::span<char> out)> read;
 };
 
+/// `text` with '?' for control characters: what strangers wrote ends up in messages, logs and conditions.
+std::string printable(std::string text);
+
 /// Throws Error{Model, "ModelUnreadable"}: "<file>: <what>".
 [[noreturn]] void refuse(const Bytes& file, const std::string& what);
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "worker/base/error.h"
+#include "worker/checkpoint/bytes.h"
 #include "worker/checkpoint/checkpoint.h"
 
 namespace pm::checkpoint {
@@ -31,7 +32,7 @@ struct Entry {
 };
 
 [[noreturn]] void refuse(const std::string& file, const std::string& what) {
-  throw Error(ErrorKind::Model, "ModelUnreadable", file + ": " + what);
+  throw Error(ErrorKind::Model, "ModelUnreadable", file + ": " + printable(what));
 }
 
 /// Events of nlohmann's parser -> entries. Throws from the events, so no document is ever built.

@@ -131,7 +131,13 @@ Weights weights_of(const fs::path& folder) {
 
 }  // namespace
 
-void refuse(const Bytes& file, const std::string& what) { refuse(file.name + ": " + what); }
+std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  return text;
+}
+
+void refuse(const Bytes& file, const std::string& what) { refuse(file.name + ": " + printable(what)); }
 
 std::string how_to_convert() {
   return "save the model once with safetensors: AutoModel.from_pretrained(folder).save_pretrained(folder), with the architecture's class";

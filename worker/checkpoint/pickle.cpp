@@ -54,7 +54,7 @@ class Machine {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::Model, "ModelUnreadable", file_ + ": the pickle " + what + " (byte " + std::to_string(at_) + ")");
+    throw Error(ErrorKind::Model, "ModelUnreadable", file_ + ": the pickle " + printable(what) + " (byte " + std::to_string(at_) + ")");
   }
 
   // the text
@@ -188,9 +188,7 @@ class Machine {
     if (module == "torch")
       for (size_t i = 0; i < storage_types.size(); ++i)
         if (storage_types[i].name == name) return push(Value{.kind = Kind::StorageType, .number = static_cast<int64_t>(i)});
-    std::string full = std::string(module.substr(0, 128)) + "." + std::string(name.substr(0, 128));
-    for (char& c : full)
-      if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+    const std::string full = std::string(module.substr(0, 128)) + "." + std::string(name.substr(0, 128));
     fail("asks for " + full + ", which is not loaded: only plain tensors are (OrderedDict, _rebuild_tensor_v2, _rebuild_parameter and the storages of torch); " +
          how_to_convert());
   }

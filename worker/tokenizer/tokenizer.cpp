@@ -3,7 +3,6 @@
 
 #include "worker/base/error.h"
 #include "worker/tokenizer/ffi/textops.h"
-#include "worker/tokenizer/special_ids.h"
 
 namespace pm {
 namespace {
@@ -60,16 +59,28 @@ std::vector<Token> encoded(const TxTokenizer* handle, std::string_view first, co
 }  // namespace
 
 Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
-  const auto file = folder / "tokenizer.json";
-  if (!std::filesystem::is_regular_file(file))
-    throw Error(ErrorKind::Model, "ModelUnreadable",
-                "no tokenizer.json in " + folder.string() + "; save it there with transformers' AutoTokenizer(...).save_pretrained");
+  std::string why;
+  std::optional<Tokenizer> tokenizer = find(folder, &why);
+  if (!tokenizer) throw Error(ErrorKind::Model, "ModelUnreadable", why + "; save one there with transformers' AutoTokenizer(...).save_pretrained, or send token ids");
+  return *std::move(tokenizer);
+}
+
+std::optional<Tokenizer> Tokenizer::find(const std::filesystem::path& folder, std::string* why) {
   TxTokenizer* handle = nullptr;
   Buffer error;
-  if (tx_tokenizer_open(file.c_str(), &handle, &error) != 0)
-    throw Error(ErrorKind::Model, "ModelUnreadable", file.string() + " is no tokenizer of the tokenizers library: " + error.text());
+  if (tx_tokenizer_open(folder.c_str(), &handle, &error) != 0) throw Error(ErrorKind::Model, "ModelUnreadable", error.text());
+  if (!handle) {
+    if (why) *why = error.text();
+    return std::nullopt;
+  }
   Tokenizer tokenizer(std::shared_ptr<void>(handle, [](void* p) { tx_tokenizer_free(static_cast<TxTokenizer*>(p)); }));
-  tokenizer.special_ = special_ids(folder, tokenizer);
+  int64_t ids[7] = {};
+  Buffer problem;
+  if (tx_special_ids(handle, folder.c_str(), ids, &problem) != 0) throw Error(ErrorKind::Model, "ModelUnreadable", problem.text());
+  constexpr std::optional<int32_t> SpecialIds::*roles[] = {&SpecialIds::bos, &SpecialIds::eos, &SpecialIds::unk, &SpecialIds::sep,
+                                                           &SpecialIds::pad, &SpecialIds::cls, &SpecialIds::mask};
+  for (size_t i = 0; i < std::size(roles); ++i)
+    if (ids[i] >= 0) tokenizer.special_.*roles[i] = static_cast<int32_t>(ids[i]);
   return tokenizer;
 }
 

@@ -26,8 +26,11 @@ struct SpecialIds { std::optional<int32_t> bos, eos, unk, sep, pad, cls, mask; }
 /// One handle serves any number of threads; copies share it.
 class Tokenizer {
  public:
-  /// From tokenizer.json of a checkpoint folder. Throws Error{Model, "ModelUnreadable"} when it is absent or broken.
+  /// Of a checkpoint folder: tokenizer.json, else vocab.txt, vocab.json + merges.txt, a SentencePiece model or bytes, by the tokenizer's
+  /// class or the model's type. Throws Error{Model, "ModelUnreadable"} when there is none or it is broken.
   static Tokenizer open(const std::filesystem::path& folder);
+  /// As open, but nothing for a folder whose tokenizer we do not build (token ids in and out only); `why` then says the reason.
+  static std::optional<Tokenizer> find(const std::filesystem::path& folder, std::string* why = nullptr);
   /// Ids of UTF-8 `text`; `special` adds the special tokens that the checkpoint's post-processor adds.
   /// Throws Error{Request, "InvalidRequest"} for bytes that are not UTF-8.
   std::vector<int32_t> encode(std::string_view text, bool special = true) const;
@@ -35,7 +38,7 @@ class Tokenizer {
   std::vector<Token> tokens(std::string_view text, bool special = true) const;
   /// Tokens of a pair of texts as the checkpoint's post-processor joins them ([CLS] first [SEP] second [SEP], ...); errors as encode.
   std::vector<Token> pair(std::string_view first, std::string_view second, bool special = true) const;
-  /// Roles of tokens by tokenizer_config.json, special_tokens_map.json and the vocabulary.
+  /// Roles of tokens by special_tokens_map.json, tokenizer_config.json, the defaults of the tokenizer's class and the vocabulary.
   const SpecialIds& special() const { return special_; }
   /// Id of a token spelled as in the vocabulary ("[MASK]", "▁the").
   std::optional<int32_t> id_of(std::string_view token) const;

@@ -14,7 +14,10 @@ struct TxTokenizer;
 void tx_buf_free(TxBuf);
 void tx_ids_free(TxIds);
 void tx_tokens_free(TxTokens);
+// `path`: the checkpoint's folder. Status 0 with *out == nullptr: it has no tokenizer that can be built, `error` says why.
 int tx_tokenizer_open(const char* path, TxTokenizer** out, TxBuf* error);
+// Ids of bos, eos, unk, sep, pad, cls, mask; -1 for none.
+int tx_special_ids(const TxTokenizer*, const char* path, int64_t out[7], TxBuf* error);
 void tx_tokenizer_free(TxTokenizer*);
 int tx_encode(const TxTokenizer*, const uint8_t* text, size_t len, bool special, TxIds* out, TxBuf* error);
 int tx_encode_tokens(const TxTokenizer*, const uint8_t* first, size_t first_len, const uint8_t* second, size_t second_len, bool special,

@@ -7,7 +7,7 @@ namespace pm::checkpoint {
 
 std::string number(uint64_t value, int width) {
   std::string bytes;
-  for (int i = 0; i < width; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xff);
+  for (int i = 0; i < width; ++i) bytes += i < 8 ? static_cast<char>(value >> (8 * i) & 0xff) : '\0';
   return bytes;
 }
 

@@ -92,7 +92,7 @@ TEST(Tokenizer, RolesOfTokensComeFromTheCheckpointsFiles) {
   std::ofstream(folder.path() / "tokenizer_config.json") << R"({"mask_token": {"content": "world"}, "pad_token": "nowhere", "cls_token": null})";
   std::ofstream(folder.path() / "special_tokens_map.json") << R"({"mask_token": "hello", "sep_token": "hello"})";
   const auto ids = Tokenizer::open(folder.path()).special();
-  EXPECT_EQ(ids.mask, 1) << "tokenizer_config.json stands before special_tokens_map.json";
+  EXPECT_EQ(ids.mask, 0) << "special_tokens_map.json stands before tokenizer_config.json, as in transformers";
   EXPECT_EQ(ids.sep, 0);
   EXPECT_EQ(ids.pad, std::nullopt);
   EXPECT_EQ(ids.cls, std::nullopt);

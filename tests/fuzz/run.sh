@@ -1,0 +1,31 @@
+#!/bin/bash
+# Builds the fuzz targets and runs each from its seeds: run.sh [RUNS] [SECONDS]. Without arguments the short deterministic run of `make test`;
+# `run.sh 0 600` lets each target search for ten minutes and keeps what it finds in build/fuzz/corpus for the next run.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+runs=${1:-100000} seconds=${2:-0} seed=${FUZZ_SEED:-1}
+build=build/fuzz python=${PM_CACHE:-$HOME/.cache/parallelmodel}/venv/bin/python
+cmake -G Ninja -S tests/fuzz -B $build -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" > $build.log 2>&1 || { cat $build.log; exit 1; }
+cmake --build $build -- -j2 >> $build.log 2>&1 || { tail -40 $build.log; exit 1; }
+rm -rf $build/seeds
+[ "$seconds" != 0 ] || rm -rf $build/corpus
+"$python" tests/fuzz/seeds.py $build/seeds
+
+fuzz() { # target weight: the input that broke it stays in build/fuzz/found
+  local target=$1 limit=(-runs=$((runs * $2 / 100)))
+  [ "$seconds" = 0 ] || limit=(-max_total_time="$seconds")
+  mkdir -p $build/corpus/"$target" $build/found
+  local begin=$SECONDS
+  if ! $build/fuzz_"$target" -seed="$seed" "${limit[@]}" -max_len=$3 -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 -dict=$build/seeds/"$target".dict \
+      -artifact_prefix=$build/found/"$target"- $build/corpus/"$target" $build/seeds/"$target" > $build/"$target".log 2>&1; then
+    tail -40 $build/"$target".log; echo "fuzz: $target FAILED (seed $seed)"; return 1
+  fi
+  printf 'fuzz: %-11s %s, seed %s, %d s\n' "$target" "$(grep -oE 'Done [0-9]+ runs' $build/"$target".log)" "$seed" $((SECONDS - begin))
+}
+# two at a time; weights make the parts of a run take about the same time
+fuzz header 200 400 & first=$!
+fuzz torch_file 100 4000 && fuzz pickle 60 2000 & second=$!
+wait $first; fuzz expression 200 200 & first=$!
+wait $second; fuzz policy 10 8000
+wait $first
+"$python" tests/fuzz/judge.py $build/header_verdicts "$seed" $build/corpus/header $build/seeds/header

@@ -1,0 +1,14 @@
+// A whole .bin file: the zip directory, the pickle, the table.
+#include "worker/checkpoint/torch_file.h"
+
+#include "tests/fuzz/input.h"
+#include "tests/unit/worker/checkpoint/archive.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string file = pm::fuzz::text(data, size);
+  try {
+    pm::fuzz::hold_table(pm::checkpoint::read_torch_file(pm::checkpoint::in_memory(file)), file);
+  } catch (const pm::Error&) {
+  }
+  return 0;
+}

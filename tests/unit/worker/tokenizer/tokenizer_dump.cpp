@@ -1,0 +1,61 @@
+// For the parity tests: tokenizer_dump FOLDER FILE, where FILE is {"texts": [...], "pairs": [[a, b], ...]}, prints ids, types, offsets and
+// decoded texts of each, or why there is no tokenizer.
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "worker/base/error.h"
+#include "worker/tokenizer/tokenizer.h"
+
+using nlohmann::json;
+
+namespace {
+
+json described(const std::vector<pm::Token>& tokens) {
+  json ids = json::array(), types = json::array(), offsets = json::array(), sequences = json::array();
+  for (const pm::Token& token : tokens) {
+    ids.push_back(token.id);
+    types.push_back(token.type);
+    offsets.push_back({token.begin, token.end});
+    sequences.push_back(token.sequence);
+  }
+  return {{"ids", ids}, {"types", types}, {"offsets", offsets}, {"sequences", sequences}};
+}
+
+json role(const std::optional<int32_t>& id) { return id ? json(*id) : json(); }
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  try {
+    std::string why;
+    const auto tokenizer = pm::Tokenizer::find(argv[1], &why);
+    if (!tokenizer) {
+      std::cout << json{{"ids_only", why}} << "\n";
+      return 0;
+    }
+    const json input = json::parse(std::ifstream(argv[2]));
+    const pm::SpecialIds& ids = tokenizer->special();
+    json out{{"size", tokenizer->vocab_size()}, {"texts", json::array()}, {"pairs", json::array()},
+             {"special", {{"bos", role(ids.bos)}, {"eos", role(ids.eos)}, {"unk", role(ids.unk)}, {"sep", role(ids.sep)}, {"pad", role(ids.pad)},
+                          {"cls", role(ids.cls)}, {"mask", role(ids.mask)}}}};
+    for (const std::string& text : input["texts"].get<std::vector<std::string>>()) {
+      json one = described(tokenizer->tokens(text));
+      const auto encoded = tokenizer->encode(text);
+      one["plain"] = tokenizer->encode(text, false);
+      one["same"] = one["ids"] == json(encoded);
+      one["decoded"] = tokenizer->decode(encoded);
+      one["decoded_all"] = tokenizer->decode(encoded, false);
+      pm::Detokenizer stream(*tokenizer);
+      std::string streamed;
+      for (int32_t id : encoded) streamed += stream.push(id);
+      one["streamed"] = streamed + stream.flush();
+      out["texts"].push_back(one);
+    }
+    for (const json& pair : input["pairs"]) out["pairs"].push_back(described(tokenizer->pair(pair[0].get<std::string>(), pair[1].get<std::string>())));
+    std::cout << out << "\n";
+  } catch (const pm::Error& error) {
+    std::cout << json{{"refused", error.what()}} << "\n";
+  }
+}

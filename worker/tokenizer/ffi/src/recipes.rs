@@ -1,0 +1,368 @@
+//! How each class of tokenizer is built from the files of before tokenizer.json: which parts it has, which tokens have which role.
+//! The oracle is transformers 5 (`models/*/tokenization_*.py`); parts are written as tokenizer.json spells them.
+use crate::folder::{read, Folder};
+use crate::sentencepiece::{SentencePiece, CONTROL, USER_DEFINED};
+use serde::de::DeserializeOwned;
+use serde_json::{json, Value};
+use std::collections::HashMap;
+use tokenizers::models::{bpe::BPE, unigram::Unigram, wordpiece::WordPiece};
+use tokenizers::normalizers::{Precompiled, Sequence};
+use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, Tokenizer};
+
+type Roles = &'static [(&'static str, &'static str)];
+
+pub struct Recipe {
+    classes: &'static [&'static str],
+    model_types: &'static [&'static str],
+    pub roles: Roles,
+    build: fn(&Folder, Roles) -> Result<Tokenizer, String>,
+}
+
+const BERT: Roles = &[("unk_token", "[UNK]"), ("sep_token", "[SEP]"), ("pad_token", "[PAD]"), ("cls_token", "[CLS]"), ("mask_token", "[MASK]")];
+const MPNET: Roles = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "[UNK]"), ("sep_token", "</s>"), ("pad_token", "<pad>"), ("cls_token", "<s>"), ("mask_token", "<mask>")];
+const GPT2: Roles = &[("bos_token", "<|endoftext|>"), ("eos_token", "<|endoftext|>"), ("unk_token", "<|endoftext|>")];
+const ROBERTA: Roles = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>"), ("sep_token", "</s>"), ("pad_token", "<pad>"), ("cls_token", "<s>"), ("mask_token", "<mask>")];
+const CLIP: Roles = &[("bos_token", "<|startoftext|>"), ("eos_token", "<|endoftext|>"), ("unk_token", "<|endoftext|>"), ("pad_token", "<|endoftext|>")];
+const T5: Roles = &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")];
+const ALBERT: Roles = &[("bos_token", "[CLS]"), ("eos_token", "[SEP]"), ("unk_token", "<unk>"), ("sep_token", "[SEP]"), ("pad_token", "<pad>"), ("cls_token", "[CLS]"), ("mask_token", "[MASK]")];
+const LLAMA: Roles = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")];
+
+const RECIPES: &[Recipe] = &[
+    Recipe {
+        classes: &["BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer", "ConvBertTokenizer", "LayoutLMTokenizer",
+                   "LxmertTokenizer", "DPRQuestionEncoderTokenizer", "DPRContextEncoderTokenizer", "DPRReaderTokenizer", "RetriBertTokenizer"],
+        model_types: &["bert", "distilbert", "electra", "mobilebert", "squeezebert", "convbert", "layoutlm", "lxmert", "dpr", "retribert", "visual_bert"],
+        roles: BERT,
+        build: bert,
+    },
+    Recipe { classes: &["MPNetTokenizer"], model_types: &["mpnet"], roles: MPNET, build: mpnet },
+    Recipe { classes: &["GPT2Tokenizer"], model_types: &["gpt2", "gpt_neo", "gptj", "opt"], roles: GPT2, build: gpt2 },
+    Recipe { classes: &["RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "LEDTokenizer"], model_types: &["roberta", "bart", "longformer", "led"], roles: ROBERTA, build: roberta },
+    Recipe { classes: &["CLIPTokenizer"], model_types: &["clip", "clip_text_model"], roles: CLIP, build: clip },
+    Recipe { classes: &["ByT5Tokenizer"], model_types: &[], roles: T5, build: byt5 },
+    Recipe { classes: &["T5Tokenizer", "MT5Tokenizer"], model_types: &["t5", "mt5", "umt5"], roles: T5, build: t5 },
+    Recipe { classes: &["AlbertTokenizer"], model_types: &["albert"], roles: ALBERT, build: albert },
+    Recipe { classes: &["XLMRobertaTokenizer"], model_types: &["xlm-roberta"], roles: ROBERTA, build: xlm_roberta },
+    Recipe { classes: &["LlamaTokenizer"], model_types: &["llama"], roles: LLAMA, build: llama },
+];
+
+/// The recipe of a folder, by the tokenizer's class or, where no file names it, by the model's type.
+pub fn recipe(folder: &Folder) -> Option<&'static Recipe> {
+    let class = folder.class();
+    if class.is_empty() || class == "PreTrainedTokenizer" || class == "Tokenizers" || class == "TokenizersBackend" {
+        return RECIPES.iter().find(|r| r.model_types.contains(&folder.model_type()));
+    }
+    RECIPES.iter().find(|r| r.classes.contains(&class.as_str()))
+}
+
+impl Recipe {
+    pub fn build(&self, folder: &Folder) -> Result<Tokenizer, String> {
+        (self.build)(folder, self.roles)
+    }
+}
+
+/// A part as tokenizer.json spells it.
+fn part<T: DeserializeOwned>(spelled: Value) -> Result<T, String> {
+    serde_json::from_value(spelled).map_err(|e| e.to_string())
+}
+
+struct Parts {
+    model: ModelWrapper,
+    normalizer: Option<NormalizerWrapper>,
+    pre_tokenizer: Value,
+    decoder: Value,
+}
+
+fn assembled(parts: Parts) -> Result<Tokenizer, String> {
+    let mut tokenizer = Tokenizer::new(parts.model);
+    tokenizer.with_normalizer(parts.normalizer).map_err(|e| e.to_string())?;
+    tokenizer.with_pre_tokenizer(Some(part::<PreTokenizerWrapper>(parts.pre_tokenizer)?));
+    tokenizer.with_decoder(Some(part::<DecoderWrapper>(parts.decoder)?));
+    Ok(tokenizer)
+}
+
+fn file(folder: &Folder, names: &[&str]) -> Result<String, String> {
+    let found = names.iter().map(|name| folder.path.join(name)).find(|path| path.is_file());
+    let path = found.ok_or_else(|| format!("none of {} is there", names.join(", ")))?;
+    path.into_os_string().into_string().map_err(|_| "its path is not UTF-8".to_string())
+}
+
+fn default_of(roles: Roles, role: &str) -> &'static str {
+    roles.iter().find(|(name, _)| *name == role).map_or("", |(_, token)| token)
+}
+
+fn named(folder: &Folder, roles: Roles, role: &str) -> Result<String, String> {
+    folder.token(role, default_of(roles, role)).map(|t| t.content).ok_or_else(|| format!("it has no {role}"))
+}
+
+fn id_of(tokenizer: &Tokenizer, token: &str) -> Result<u32, String> {
+    tokenizer.token_to_id(token).ok_or_else(|| format!("the vocabulary lacks \"{token}\""))
+}
+
+/// A template out of "A", "B" and special tokens, each with its type.
+fn template(tokenizer: &mut Tokenizer, single: &[(&str, u32)], pair: &[(&str, u32)]) -> Result<(), String> {
+    let mut special = serde_json::Map::new();
+    let mut spelled = |items: &[(&str, u32)]| -> Result<Vec<Value>, String> {
+        items
+            .iter()
+            .map(|(name, kind)| {
+                if *name == "A" || *name == "B" {
+                    return Ok(json!({"Sequence": {"id": name, "type_id": kind}}));
+                }
+                special.insert(name.to_string(), json!({"id": name, "ids": [id_of(tokenizer, name)?], "tokens": [name]}));
+                Ok(json!({"SpecialToken": {"id": name, "type_id": kind}}))
+            })
+            .collect()
+    };
+    let (single, pair) = (spelled(single)?, spelled(pair)?);
+    let processor: PostProcessorWrapper = part(json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}))?;
+    tokenizer.with_post_processor(Some(processor));
+    Ok(())
+}
+
+fn roberta_template(tokenizer: &mut Tokenizer, cls: &str, sep: &str, trim_offsets: bool, add_prefix_space: bool) -> Result<(), String> {
+    let ends = json!({"type": "RobertaProcessing", "sep": [sep, id_of(tokenizer, sep)?], "cls": [cls, id_of(tokenizer, cls)?],
+                      "trim_offsets": trim_offsets, "add_prefix_space": add_prefix_space});
+    tokenizer.with_post_processor(Some(part::<PostProcessorWrapper>(ends)?));
+    Ok(())
+}
+
+/// Classes without a template of their own: a bos and an eos where the settings ask for them.
+fn ends_template(tokenizer: &mut Tokenizer, folder: &Folder, roles: Roles, bos: bool, eos: bool) -> Result<(), String> {
+    let (bos, eos) = (folder.flag("add_bos_token", bos), folder.flag("add_eos_token", eos));
+    let begin = if bos { named(folder, roles, "bos_token")? } else { String::new() };
+    let end = if eos { named(folder, roles, "eos_token")? } else { String::new() };
+    let around = |text: &'static str, kind| [(begin.as_str(), kind), (text, kind), (end.as_str(), kind)].into_iter().filter(|(name, _)| !name.is_empty()).collect::<Vec<_>>();
+    let single = around("A", 0);
+    let pair = [single.clone(), around("B", 1)].concat();
+    template(tokenizer, &single, &pair)
+}
+
+fn word_piece(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let vocab = file(folder, &["vocab.txt"])?;
+    read(vocab.as_ref())?;    // for its limits
+    let model = WordPiece::from_file(&vocab).unk_token(named(folder, roles, "unk_token")?).build().map_err(|e| e.to_string())?;
+    let normalizer = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": folder.flag("tokenize_chinese_chars", true),
+                            "strip_accents": folder.settings.get("strip_accents").and_then(Value::as_bool), "lowercase": folder.flag("do_lower_case", true)});
+    let mut tokenizer = assembled(Parts {
+        model: model.into(),
+        normalizer: Some(part(normalizer)?),
+        pre_tokenizer: json!({"type": "BertPreTokenizer"}),
+        decoder: json!({"type": "WordPiece", "prefix": "##", "cleanup": true}),
+    })?;
+    folder.add_tokens(&mut tokenizer, roles, folder.extra_tokens())?;
+    Ok(tokenizer)
+}
+
+fn bert(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let mut tokenizer = word_piece(folder, roles)?;
+    let (cls, sep) = (named(folder, roles, "cls_token")?, named(folder, roles, "sep_token")?);
+    template(&mut tokenizer, &[(&cls, 0), ("A", 0), (&sep, 0)], &[(&cls, 0), ("A", 0), (&sep, 0), ("B", 1), (&sep, 1)])?;
+    Ok(tokenizer)
+}
+
+fn mpnet(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let mut tokenizer = word_piece(folder, roles)?;
+    let mask = named(folder, roles, "mask_token")?;
+    if !folder.added.values().any(|t| t.content == mask) {
+        // the mask takes the space before it
+        tokenizer.add_special_tokens([AddedToken::from(mask, true).lstrip(true)]).map_err(|e| e.to_string())?;
+    }
+    roberta_template(&mut tokenizer, &named(folder, roles, "cls_token")?, &named(folder, roles, "sep_token")?, true, false)?;
+    Ok(tokenizer)
+}
+
+fn byte_pairs(folder: &Folder, unk: Option<String>, end: &str) -> Result<ModelWrapper, String> {
+    let (vocab, merges) = (file(folder, &["vocab.json"])?, file(folder, &["merges.txt"])?);
+    read(vocab.as_ref())?;
+    read(merges.as_ref())?;
+    let mut builder = BPE::from_file(&vocab, &merges).continuing_subword_prefix(String::new()).end_of_word_suffix(end.into());
+    if let Some(unk) = unk {
+        builder = builder.unk_token(unk);
+    }
+    builder.build().map(ModelWrapper::from).map_err(|e| e.to_string())
+}
+
+fn byte_level(folder: &Folder, roles: Roles, add_prefix_space: bool) -> Result<Tokenizer, String> {
+    let level = json!({"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": true, "use_regex": true});
+    let decoder = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
+    let mut tokenizer = assembled(Parts { model: byte_pairs(folder, None, "")?, normalizer: None, pre_tokenizer: level, decoder })?;
+    folder.add_tokens(&mut tokenizer, roles, folder.extra_tokens())?;
+    Ok(tokenizer)
+}
+
+fn gpt2(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let mut tokenizer = byte_level(folder, roles, folder.flag("add_prefix_space", false))?;
+    ends_template(&mut tokenizer, folder, roles, false, false)?;
+    Ok(tokenizer)
+}
+
+fn roberta(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let space = folder.flag("add_prefix_space", false);
+    let mut tokenizer = byte_level(folder, roles, space)?;
+    roberta_template(&mut tokenizer, &named(folder, roles, "cls_token")?, &named(folder, roles, "sep_token")?, folder.flag("trim_offsets", true), space)?;
+    Ok(tokenizer)
+}
+
+fn clip(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let words = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+";
+    let mut tokenizer = assembled(Parts {
+        model: byte_pairs(folder, Some(named(folder, roles, "unk_token")?), "</w>")?,
+        normalizer: Some(part(json!({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}, {"type": "Lowercase"}]}))?),
+        pre_tokenizer: json!({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": words}, "behavior": "Removed", "invert": true},
+                                                                    {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}]}),
+        decoder: json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
+    })?;
+    folder.add_tokens(&mut tokenizer, roles, folder.extra_tokens())?;
+    roberta_template(&mut tokenizer, &named(folder, roles, "bos_token")?, &named(folder, roles, "eos_token")?, false, false)?;
+    Ok(tokenizer)
+}
+
+fn sentence_piece(folder: &Folder) -> Result<SentencePiece, String> {
+    let path = file(folder, &["spiece.model", "tokenizer.model", "sentencepiece.bpe.model"])?;
+    SentencePiece::parse(&read(path.as_ref())?).map_err(|e| format!("{path} cannot be read: {e}"))
+}
+
+/// Pieces that the model itself keeps apart from text.
+fn kept_apart(model: &SentencePiece) -> Vec<AddedToken> {
+    let apart = model.pieces.iter().filter(|p| p.kind == CONTROL || p.kind == USER_DEFINED);
+    apart.map(|p| AddedToken::from(p.text.clone(), p.kind == CONTROL).normalized(false)).collect()
+}
+
+fn charsmap(model: &SentencePiece) -> Result<Option<NormalizerWrapper>, String> {
+    if model.charsmap.is_empty() {
+        return Ok(None);
+    }
+    Precompiled::from(&model.charsmap).map(|p| Some(p.into())).map_err(|e| format!("the character map cannot be read: {e}"))
+}
+
+fn unigram(vocab: Vec<(String, f64)>, unk_id: usize) -> Result<ModelWrapper, String> {
+    Unigram::from(vocab, Some(unk_id), false).map(ModelWrapper::from).map_err(|e| e.to_string())
+}
+
+fn need_unigram(model: &SentencePiece) -> Result<(), String> {
+    if model.model_type == 1 { Ok(()) } else { Err(format!("its SentencePiece model is of type {}, expected 1 (unigram)", model.model_type)) }
+}
+
+fn spaces(split_first: bool, scheme: &str) -> Value {
+    let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true});
+    if split_first { json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}) } else { metaspace }
+}
+
+fn t5(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    let sentinels = folder.settings.get("extra_ids").and_then(Value::as_u64).unwrap_or(100).min(10_000);
+    let mut vocab = model.scored();
+    vocab.extend((0..sentinels).rev().map(|i| (format!("<extra_id_{i}>"), 0.0)));
+    let mut tokenizer = assembled(Parts { model: unigram(vocab, model.unk_id)?, normalizer: charsmap(&model)?, pre_tokenizer: spaces(true, "always"), decoder: spaces(false, "always") })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(folder.extra_tokens());
+    extra.extend((0..sentinels).map(|i| AddedToken::from(format!("<extra_id_{i}>"), true)));
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    let eos = named(folder, roles, "eos_token")?;
+    template(&mut tokenizer, &[("A", 0), (&eos, 0)], &[("A", 0), (&eos, 0), ("B", 0), (&eos, 0)])?;
+    Ok(tokenizer)
+}
+
+fn albert(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    let mut steps = vec![json!({"type": "Replace", "pattern": {"String": "``"}, "content": "\""}), json!({"type": "Replace", "pattern": {"String": "''"}, "content": "\""})];
+    if !folder.flag("keep_accents", false) {
+        steps.extend([json!({"type": "NFKD"}), json!({"type": "StripAccents"})]);
+    }
+    if folder.flag("do_lower_case", true) {
+        steps.push(json!({"type": "Lowercase"}));
+    }
+    let mut normalizers = steps.into_iter().map(part::<NormalizerWrapper>).collect::<Result<Vec<_>, _>>()?;
+    normalizers.extend(charsmap(&model)?);
+    let scheme = if folder.flag("add_prefix_space", true) { "always" } else { "never" };
+    let mut tokenizer = assembled(Parts {
+        model: unigram(model.scored(), model.unk_id)?,
+        normalizer: Some(Sequence::new(normalizers).into()),
+        pre_tokenizer: spaces(true, scheme),
+        decoder: spaces(false, scheme),
+    })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    let (cls, sep) = (named(folder, roles, "cls_token")?, named(folder, roles, "sep_token")?);
+    template(&mut tokenizer, &[(&cls, 0), ("A", 0), (&sep, 0)], &[(&cls, 0), ("A", 0), (&sep, 0), ("B", 1), (&sep, 1)])?;
+    Ok(tokenizer)
+}
+
+/// Fairseq's numbering: its four special tokens, the pieces from the fourth on, the mask.
+fn xlm_roberta(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    let mut vocab = Vec::new();
+    for role in ["bos_token", "pad_token", "eos_token", "unk_token"] {
+        vocab.push((named(folder, roles, role)?, 0.0));
+    }
+    vocab.extend(model.scored().into_iter().skip(3));
+    vocab.push((named(folder, roles, "mask_token")?, 0.0));
+    let scheme = if folder.flag("add_prefix_space", true) { "always" } else { "never" };
+    let mut tokenizer = assembled(Parts { model: unigram(vocab, 3)?, normalizer: charsmap(&model)?, pre_tokenizer: spaces(true, scheme), decoder: spaces(false, scheme) })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    let (bos, eos) = (named(folder, roles, "bos_token")?, named(folder, roles, "eos_token")?);
+    template(&mut tokenizer, &[(&bos, 0), ("A", 0), (&eos, 0)], &[(&bos, 0), ("A", 0), (&eos, 0), (&eos, 0), ("B", 0), (&eos, 0)])?;
+    Ok(tokenizer)
+}
+
+fn llama(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    if model.model_type != 2 {
+        return Err(format!("its SentencePiece model is of type {}, expected 2 (BPE)", model.model_type));
+    }
+    let ids: HashMap<&str, u32> = model.pieces.iter().zip(0..).map(|(p, id)| (p.text.as_str(), id)).collect();
+    let vocab: ahash::AHashMap<String, u32> = ids.iter().map(|(text, id)| (text.to_string(), *id)).collect();
+    let bpe = BPE::builder().vocab_and_merges(vocab, model.merges(&ids)).unk_token(model.unk_piece.clone()).fuse_unk(true).byte_fallback(true);
+    let space = folder.flag("add_prefix_space", true);
+    let scheme = match (space, folder.flag("legacy", false)) {
+        (false, _) => "never",
+        (true, true) => "always",
+        (true, false) => "first",
+    };
+    let mut decoders = vec![json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}), json!({"type": "ByteFallback"}), json!({"type": "Fuse"})];
+    if space {
+        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+    }
+    let mut tokenizer = assembled(Parts {
+        model: bpe.build().map_err(|e| e.to_string())?.into(),
+        normalizer: None,
+        pre_tokenizer: json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": false}),
+        decoder: json!({"type": "Sequence", "decoders": decoders}),
+    })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    ends_template(&mut tokenizer, folder, roles, true, false)?;
+    Ok(tokenizer)
+}
+
+/// GPT-2's spelling of bytes as characters: printable ones are themselves, the others 256, 257, ...
+fn byte_characters() -> impl Iterator<Item = char> {
+    let mut next = 255;
+    (0..256u32).filter_map(move |byte| {
+        let printable = (33..=126).contains(&byte) || (161..=172).contains(&byte) || byte >= 174;
+        char::from_u32(if printable { byte } else { next += 1; next })
+    })
+}
+
+/// ByT5 has no vocabulary: pad, eos, unk, then one id per byte, then the sentinels.
+fn byt5(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let ends = [named(folder, roles, "pad_token")?, named(folder, roles, "eos_token")?, named(folder, roles, "unk_token")?];
+    let vocab: ahash::AHashMap<String, u32> = ends.iter().cloned().chain(byte_characters().map(String::from)).zip(0..).collect();
+    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let model = BPE::builder().vocab_and_merges(vocab, Vec::new()).build().map_err(|e| e.to_string())?;
+    let mut tokenizer = assembled(Parts { model: model.into(), normalizer: None, pre_tokenizer: level.clone(), decoder: level })?;
+    tokenizer.add_special_tokens(ends.map(|t| AddedToken::from(t, true).lstrip(true).rstrip(true))).map_err(|e| e.to_string())?;
+    let sentinels = folder.settings.get("extra_ids").and_then(Value::as_u64).filter(|n| *n > 0).unwrap_or(125).min(10_000);
+    tokenizer.add_special_tokens((0..sentinels).map(|i| AddedToken::from(format!("<extra_id_{i}>"), true))).map_err(|e| e.to_string())?;
+    let eos = named(folder, roles, "eos_token")?;
+    template(&mut tokenizer, &[("A", 0), (&eos, 0)], &[("A", 0), (&eos, 0), ("B", 0), (&eos, 0)])?;
+    Ok(tokenizer)
+}
