@@ -2,7 +2,8 @@
 
 Hugging Face's own initialisation proves nothing: biases are zero, norms are one, attention is nearly uniform. So all parameters are drawn
 again, from a printed seed: embeddings 0.1 N, matrices 2 N / sqrt(fan_in), biases 0.2 N, norm gains 1 + 0.2 N. Where a family does not scale
-its scores, its queries are drawn smaller by as much, or else every softmax would be saturated.
+its scores, its queries are drawn smaller by as much, or else every softmax would be saturated; and what BART adds to its states is drawn smaller,
+for its norms come after the sums: the last token would drown, and greedy answers be one token again and again.
 """
 import functools
 import hashlib
@@ -71,6 +72,8 @@ def refill(model, seed):
                 value = 2 * normal / math.sqrt(fan_in)
             if path.rpartition(".")[2] == unscaled:
                 value = value / parameter.shape[0] ** 0.25    # about the fourth root of heads x head_dim: scores of a few units
+            if model.config.model_type == "bart" and path.endswith(("out_proj", "fc2")):
+                value = value / 4
             parameter.data.copy_(value)
 
 
@@ -84,6 +87,9 @@ def build(case):
     if not case.text.get("tie_word_embeddings", True) and case.model_type == "t5":
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())    # transformers ties it whatever the config says
     refill(model, case.seed)
+    if not case.text.get("tie_word_embeddings", True) and case.model_type == "bart":
+        for stack in (model.model.encoder, model.model.decoder):    # only the head is untied in any checkpoint that one meets
+            stack.embed_tokens.weight.data.copy_(model.model.shared.weight.data)
     if case.generates:
         ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
         model.generation_config = transformers.GenerationConfig(**{name: case.settings[name] for name in ids if name in case.settings})

@@ -90,10 +90,11 @@ def make(case, kind):
 
 
 def rows_that_count(case, name, inputs):
-    """The mask [rows, length] of the places of an output that mean something, or None: all of them."""
-    if "input_ids" not in inputs or name.startswith(("vision_model_output.", "logits_per_")) or name.endswith(("pooler_output", "_embeds")):
+    """The mask ([rows, length], or [rows] for what is one per row) of the places of an output that mean something, or None: all of them."""
+    if "input_ids" not in inputs or name.startswith(("vision_model_output.", "logits_per_")) or name.endswith("_embeds"):
         return None
-    if name in ("seq_relationship_logits", "sop_logits") or (name == "logits" and case.one_per_row):
-        return None
+    if name.endswith(("pooler_output", "seq_relationship_logits", "sop_logits")) or (name == "logits" and case.one_per_row):
+        # an encoder's pooler reads the first column: of a row padded on the left the padding, and nobody wants to know that
+        return inputs["attention_mask"][..., 0] if case.topology == "encoder" and "attention_mask" in inputs else None
     mask = inputs.get("attention_mask" if not case.decodes or name.startswith("encoder_") else "decoder_attention_mask")
     return None if mask is None else mask.reshape(-1, mask.shape[-1])

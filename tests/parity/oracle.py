@@ -1,6 +1,7 @@
 """What transformers answers, cached by everything that determines it."""
 import functools
 import hashlib
+import inspect
 import json
 
 from safetensors.numpy import load_file, save_file
@@ -9,17 +10,25 @@ import fixtures
 
 
 @functools.lru_cache(4)
-def model(case, dtype="float32"):
-    """transformers' model of the case's checkpoint; every parameter has to come from there."""
+def model(case, dtype="float32", attention="eager"):
+    """transformers' model of the case's checkpoint; every parameter has to come from there. Attentions are shown by "eager" only."""
     import torch
     import transformers
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     torch.set_num_threads(1)    # models this small only lose by more, above all beside other work
     loaded, report = getattr(transformers, case.model_class).from_pretrained(
-        fixtures.checkpoint(case), dtype=getattr(torch, dtype), attn_implementation="eager", output_loading_info=True)
+        fixtures.checkpoint(case), dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True)
     assert not any(report.values()), f"{case.name}: transformers does not load what it saved: {report}"
+    if case.model_type == "falcon" and case.settings.get("alibi") and attention == "eager":
+        # eager Falcon adds its ALiBi twice, for the mask has it already; its default attention, by which it is judged here too, adds it once
+        for block in loaded.get_decoder().h if hasattr(loaded, "get_decoder") else loaded.h:
+            block.self_attention.register_forward_pre_hook(_without_second_alibi, with_kwargs=True)
     return loaded.eval()
+
+
+def _without_second_alibi(_, positional, named):
+    return positional, {**named, "alibi": named["alibi"].new_zeros(named["alibi"].shape)}
 
 
 def flat(outputs, prefix=""):
@@ -29,12 +38,12 @@ def flat(outputs, prefix=""):
     for name, value in outputs.items() if hasattr(outputs, "items") else enumerate(outputs):
         if isinstance(value, torch.Tensor):
             found[f"{prefix}{name}"] = value
-        elif value is not None:
+        elif value is not None and name != "past_key_values":
             found |= flat(value, f"{prefix}{name}.")
     return found
 
 
-def forward(case, inputs, dtype="float32"):
+def forward(case, inputs, dtype="float32", attention="eager"):
     """What transformers answers to named arrays: every tensor of its output, fp32. `dtype`: of the oracle's arithmetic."""
     digest = hashlib.sha256(b"".join(name.encode() + array.tobytes() + str(array.shape).encode() for name, array in sorted(inputs.items()))).hexdigest()
 
@@ -43,10 +52,10 @@ def forward(case, inputs, dtype="float32"):
         given = {name: torch.from_numpy(array) for name, array in inputs.items()}
         given = {name: tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor for name, tensor in given.items()}
         with torch.no_grad():
-            whole = flat(model(case, dtype)(**given, output_hidden_states=True, output_attentions=True,
-                                            **({"use_cache": False} if "input_ids" in given and case.topology in ("decoder", "encoder-decoder") else {})))
+            whole = flat(model(case, dtype, attention)(**given, output_hidden_states=True, output_attentions=attention == "eager",
+                                                       **({"use_cache": False} if case.generates or case.decodes else {})))
         save_file({name: tensor.float().contiguous().numpy() for name, tensor in whole.items()}, folder / "outputs.safetensors")
-    return load_file(fixtures.cached("forward", case, [digest, dtype], make) / "outputs.safetensors")
+    return load_file(fixtures.cached("forward", case, [digest, dtype, attention, inspect.getsource(_without_second_alibi)], make) / "outputs.safetensors")
 
 
 def greedy(case, prompt, max_new_tokens):
@@ -61,4 +70,4 @@ def greedy(case, prompt, max_new_tokens):
         best = [step[0].topk(2).values for step in result.logits]
         gaps = [((two[0] - two[1]) / step[0].std()).item() for two, step in zip(best, result.logits)]
         (folder / "greedy.json").write_text(json.dumps({"sequence": result.sequences[0].tolist(), "gaps": gaps}))
-    return json.loads((fixtures.cached("greedy", case, [prompt, max_new_tokens], make) / "greedy.json").read_text())
+    return json.loads((fixtures.cached("greedy", case, [prompt, max_new_tokens, inspect.getsource(_without_second_alibi)], make) / "greedy.json").read_text())

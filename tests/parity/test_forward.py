@@ -41,6 +41,14 @@ def test_the_oracle_shows_every_layer_and_something_besides(case):
     assert names - wanted
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_oracle_says_the_same_by_the_attention_that_is_its_default(case):
+    """What shows attentions is not what people run."""
+    given = inputs.make(case, inputs.kinds(case)[0])
+    default = oracle.forward(case, given, attention=None)
+    compare.tensors(oracle.forward(case, given), default, places(case, given), tolerance=1e-5)
+
+
 ALL = [pytest.param(case, ranks, kind, id=f"{case.name}-n{ranks}-{kind}") for case in CASES for ranks in RANKS for kind in inputs.kinds(case)]
 
 

@@ -40,7 +40,7 @@ def test_greedy_answers_differ_from_prompt_to_prompt(case):
     """Else equal tokens would prove little."""
     answers = [tuple(oracle.greedy(case, row, COUNT)["sequence"][-COUNT:]) for row in rows_of(case)]
     assert len(set(answers)) == len(answers)
-    assert len({token for answer in answers for token in answer}) > 20
+    assert len({token for answer in answers for token in answer}) > 12
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-inverse-layer-scale", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"])

@@ -27,18 +27,24 @@ class Batch:
 
     def __init__(self):
         require_binary()
+        self._start()
+
+    def _start(self):
         self.process = subprocess.Popen([BINARY, "forward", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.answers, self.log = queue.Queue(), collections.deque(maxlen=40)
-        for target, stream in ((self._read_answers, self.process.stdout), (self.log.extend, self.process.stderr)):
-            threading.Thread(target=target, args=(stream,), daemon=True).start()
+        for target, arguments in ((self._read_answers, (self.process.stdout, self.answers)), (self.log.extend, (self.process.stderr,))):
+            threading.Thread(target=target, args=arguments, daemon=True).start()
 
-    def _read_answers(self, stream):
+    @staticmethod
+    def _read_answers(stream, answers):
         for line in stream:
-            self.answers.put(line)
-        self.answers.put(None)
+            answers.put(line)
+        answers.put(None)
 
     def ask(self, job, timeout=120):
-        """The answer to one job, whether it went well or not. Fails when the program ends or says nothing in time."""
+        """The answer to one job, whether it went well or not. Fails when the program ends or says nothing in time; the next job gets a new one."""
+        if self.process.poll() is not None:
+            self._start()
         try:
             self.process.stdin.write(json.dumps(job) + "\n")
             self.process.stdin.flush()
@@ -47,6 +53,8 @@ class Batch:
         try:
             line = self.answers.get(timeout=timeout)
         except queue.Empty:
+            self.process.kill()
+            self.process.wait()
             raise TimeoutError(f"no answer within {timeout} s to {job}") from None
         if line is None:
             raise RuntimeError(f"the worker ended with {self.process.wait()} during {job}:\n" + "".join(self.log))
