@@ -21,7 +21,7 @@ def minilm(world) -> str:
     name = manifest["metadata"]["name"]
     world.wait_ready(name)
     yield name
-    world.delete(name)
+    world.cluster.kubectl("delete", "pm", name, "-n", MODELS, "--wait=false")
 
 
 @pytest.fixture(scope="module")
