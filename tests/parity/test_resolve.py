@@ -1,18 +1,16 @@
 """What policies say of a checkpoint against transformers: every tensor is read, bytes are exact, fused matrices come apart as its modules
 split them, options of layers are those of its modules, outputs have its names. And checkpoints as they are found: old keys, missing keys, other
-prefixes, old spellings, other types. Also: which safetensors headers are accepted, against the safetensors package."""
+prefixes, old spellings, other types. (Which safetensors headers are accepted is tests/fuzz/judge.py.)"""
 import functools
 import importlib
 import json
 import os
 import pathlib
-import random
 import re
 import struct
 import subprocess
 
 import pytest
-import safetensors
 import torch
 import transformers
 import yaml
@@ -501,66 +499,3 @@ def test_a_sharded_checkpoint_resolves_like_a_single_file(tmp_path, case):
     oracle.model(case).save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").exists()
     assert said_alike(resolved(tmp_path), resolved(fixtures.checkpoint(case)))
-
-
-def mutated(header, rng):
-    """A header with one thing changed, as bytes."""
-    tensors = json.loads(json.dumps(header))
-    name = rng.choice([n for n in tensors if n != "__metadata__"])
-    entry, kind = tensors[name], rng.randrange(12)
-    if kind == 0:
-        entry["data_offsets"][rng.randrange(2)] += rng.choice([-1, 1, 4, 1 << 62])
-    elif kind == 1:
-        entry["shape"] = entry["shape"] + [rng.choice([0, 1, 2, 1 << 40])]
-    elif kind == 2:
-        entry["dtype"] = rng.choice(["F32", "F16", "I64", "U8", "F8_E4M3", "F4", "bogus", "f32"])
-    elif kind == 3:
-        del entry[rng.choice(list(entry))]
-    elif kind == 4:
-        entry["shape"] = rng.choice([[-1], [1.5], ["2"], [[2]], None, 3, [1 << 63, 2], [1 << 64]])
-    elif kind == 5:
-        entry["data_offsets"] = rng.choice([[0], [0, 1, 2], None, ["0", "8"], [8, 0], [-8, 0]])
-    elif kind == 6:
-        tensors["__metadata__"] = rng.choice([{}, {"a": "b"}, {"a": 1}, {"a": None}, [], "x", {"a": {"b": "c"}}])
-    elif kind == 7:
-        tensors[rng.choice(["other", "", "é"])] = {"dtype": "U8", "shape": [0], "data_offsets": rng.choice([[0, 0], [40, 40], [1, 1]])}
-    elif kind == 8:
-        tensors = rng.choice([[], None, 3, "x", [tensors]])
-    text = json.dumps(tensors).encode()
-    if kind == 9:
-        at = rng.randrange(len(text))
-        text = text[:at] + bytes([rng.randrange(256)]) + text[at + 1:]
-    elif kind == 10:
-        text = text[:rng.randrange(len(text))]
-    elif kind == 11:
-        text = text + rng.choice([b"   ", b"{}", b"\n", b"\0"])
-    return text
-
-
-STRICTER = ("control character", "twice", "zero byte", "expected dtype, shape and data_offsets only", "does not begin with", "more than 64 dimensions", "is null, expected an object")
-
-
-def test_headers_are_accepted_and_refused_as_by_safetensors(tmp_path):
-    rng = random.Random(11)
-    base = {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, "b": {"dtype": "F16", "shape": [8], "data_offsets": [24, 40]},
-            "__metadata__": {"format": "pt"}}
-    files, verdicts = [], []
-    for i in range(1500):
-        text = mutated(base, rng)
-        whole = struct.pack("<Q", len(text)) + text + bytes(rng.choice([40] * 8 + [39, 41]))
-        files.append(tmp_path / f"{i}.safetensors")
-        files[-1].write_bytes(whole)
-        try:
-            safetensors.deserialize(whole)
-            verdicts.append("accepted")
-        except safetensors.SafetensorError as error:
-            verdicts.append(f"refused {error}")
-    done = subprocess.run([TOOLS / "header_verdicts", *files], capture_output=True, timeout=60, check=True)
-    ours = done.stdout.decode(errors="replace").splitlines()
-    assert len(ours) == len(files)
-    for file, theirs, own in zip(files, verdicts, ours):
-        if theirs.startswith("refused"):
-            assert own.startswith("refused"), f"{theirs}: {file.read_bytes()!r}"
-        elif own.startswith("refused"):
-            assert any(reason in own for reason in STRICTER), f"{own}: {file.read_bytes()!r}"
-    assert 100 < sum(verdict == "accepted" for verdict in verdicts) < 1400
