@@ -74,6 +74,10 @@ def test_no_source_file_is_named_after_a_family():
     assert families and not [p.name for p in SOURCES if p.stem in families]
 
 
+def test_no_policy_has_more_than_120_lines():
+    assert not [f"{p.name}: {n} lines" for p in (ROOT / "policies").glob("*.yaml") if (n := len(p.read_text().splitlines())) > 120]
+
+
 def test_the_tree_names_no_machine_path_and_no_registry_host():
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     words = re.compile("|".join(["/wor" + "k/", "/root/\\.", "pypi\\.org", "crates\\.io/", "proxy\\.golang", "deb\\.debian", "registry\\.npmjs"]))
