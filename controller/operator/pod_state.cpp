@@ -84,8 +84,8 @@ void keep_conditions(const Json& pod, Json& kept) {
   Json& out = kept["status"]["conditions"] = Json::array();
   for (const char* type : {"PodScheduled", "Ready"}) {
     if (const Json* condition = k8s::find_condition(at(pod, "/status/conditions"), type)) {
-      out.push_back(*condition);
-      for (const char* unread : {"lastProbeTime", "observedGeneration"}) out.back().erase(unread);
+      out.push_back({{"type", type}, {"status", at(*condition, "/status")}, {"lastTransitionTime", at(*condition, "/lastTransitionTime")}});
+      for (const char* why : {"/reason", "/message"}) keep(*condition, out.back(), why);
     }
   }
 }
@@ -94,7 +94,7 @@ void keep_conditions(const Json& pod, Json& kept) {
 
 void prune_pod(Json& pod) {
   Json kept = Json::object();
-  for (const char* field : {"/apiVersion", "/kind", "/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion", "/metadata/deletionTimestamp",
+  for (const char* field : {"/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion", "/metadata/deletionTimestamp",
                             "/metadata/ownerReferences", "/spec/nodeName", "/status/phase", "/status/reason", "/status/message", "/status/podIP"}) {
     keep(pod, kept, field);
   }
@@ -107,7 +107,13 @@ void prune_pod(Json& pod) {
     }
   }
   const Json& limits = at(pod, "/spec/containers/0/resources/limits");
-  if (limits.is_object()) kept["spec"]["containers"] = Json::array({{{"resources", {{"limits", limits}}}}});
+  if (limits.is_object()) {
+    Json devices = Json::object();
+    for (const auto& [resource, quantity] : limits.items()) {
+      if (resource.find('/') != std::string::npos) devices[resource] = quantity;
+    }
+    if (!devices.empty()) kept["spec"]["containers"] = Json::array({{{"resources", {{"limits", std::move(devices)}}}}});
+  }
   keep_conditions(pod, kept);
   const Json& statuses = at(pod, "/status/containerStatuses");
   if (statuses.is_array()) {
