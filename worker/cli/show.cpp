@@ -50,19 +50,16 @@ int plan(const ModelOptions& options, bool json) {
 }
 
 void families(bool json) {
-  nlohmann::json all = nlohmann::json::array();
-  for (const policy::Family& family : policy::families()) {
-    nlohmann::json classes = nlohmann::json::array();
-    if (!json) std::cout << std::left << std::setw(12) << family.name << family.topology << "\n";
-    for (const policy::FamilyClass& one : family.classes) {
-      nlohmann::json row{{"name", one.name}, {"topology", one.topology}};
-      row[one.refusal.empty() ? "task" : "refused"] = one.refusal.empty() ? one.task : one.refusal;
-      classes.push_back(row);
-      if (!json) std::cout << "  " << std::left << std::setw(36) << one.name << (one.refusal.empty() ? one.task : "refused: " + one.refusal) << "\n";
-    }
-    all.push_back({{"name", family.name}, {"model_types", family.model_types}, {"topology", family.topology}, {"classes", classes}});
+  if (json) {
+    std::cout << policy::families_json().dump() << "\n";
+    return;
   }
-  if (json) std::cout << all.dump() << "\n";
+  for (const policy::Family& family : policy::families()) {
+    std::cout << std::left << std::setw(12) << family.name << family.topology << "\n";
+    for (const policy::FamilyClass& one : family.classes) {
+      std::cout << "  " << std::left << std::setw(36) << one.name << (one.refusal.empty() ? one.task : "refused: " + one.refusal) << "\n";
+    }
+  }
 }
 
 }  // namespace

@@ -20,4 +20,18 @@ std::vector<Family> families() {
   return all;
 }
 
+nlohmann::json families_json() {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Family& family : families()) {
+    nlohmann::json classes = nlohmann::json::array();
+    for (const FamilyClass& one : family.classes) {
+      nlohmann::json row{{"name", one.name}, {"topology", one.topology}};
+      row[one.refusal.empty() ? "task" : "refused"] = one.refusal.empty() ? one.task : one.refusal;
+      classes.push_back(std::move(row));
+    }
+    all.push_back({{"name", family.name}, {"model_types", family.model_types}, {"topology", family.topology}, {"classes", std::move(classes)}});
+  }
+  return all;
+}
+
 }  // namespace pm::policy

@@ -177,5 +177,7 @@ struct FamilyClass { std::string name, topology, task, refusal; };
 /// Rows of `families`: one per policy.
 struct Family { std::string name; std::vector<std::string> model_types; std::string topology; std::vector<FamilyClass> classes; };
 std::vector<Family> families();
+/// [{name, model_types, topology, classes: [{name, topology, task | refused}]}]
+nlohmann::json families_json();
 
 }  // namespace pm::policy

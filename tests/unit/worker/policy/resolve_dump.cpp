@@ -1,5 +1,5 @@
 // Prints what a checkpoint resolves to as JSON, for the tests that compare with transformers: resolve_dump FOLDER [POLICY].
-// resolve_dump --grammar prints the keys of policies, for the test of their documentation.
+// resolve_dump --grammar prints the keys of policies, --families the built-in ones: for the tests of documentation.
 #include <iostream>
 
 #include "worker/base/error.h"
@@ -81,6 +81,10 @@ int main(int argc, char** argv) {
   try {
     if (std::string_view(argv[1]) == "--grammar") {
       std::cout << json(policy::grammar_keys()).dump() << "\n";
+      return 0;
+    }
+    if (std::string_view(argv[1]) == "--families") {
+      std::cout << policy::families_json().dump() << "\n";
       return 0;
     }
     const auto checkpoint = checkpoint::Checkpoint::open(argv[1]);
