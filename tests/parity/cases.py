@@ -121,7 +121,7 @@ vit = _family("vit", "vision", "ViTConfig", hidden_size=30, num_attention_heads=
 
 _ROPE = {"rope_theta": 1000.0}
 _LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32}
-_YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 20, "beta_fast": 4.0, "beta_slow": 1.0}
+_YARN = {"rope_type": "yarn", "rope_theta": 20.0, "factor": 4.0, "original_max_position_embeddings": 40, "beta_fast": 2.0, "beta_slow": 0.5}
 
 CASES = (
     *bert("all", "BertModel BertForMaskedLM BertForPreTraining BertLMHeadModel BertForNextSentencePrediction BertForSequenceClassification "
@@ -177,14 +177,14 @@ CASES = (
     *falcon("11b-untied-bias", "FalconForCausalLM", hidden_size=60, num_attention_heads=10, num_kv_heads=5, new_decoder_architecture=True,
             num_ln_in_parallel_attn=1, tie_word_embeddings=False, bias=True),
     *falcon("rw", "FalconForCausalLM", multi_query=False, alibi=True, parallel_attn=False, bias=True),
-    *falcon("rw-seven-heads", "FalconModel", hidden_size=42, num_attention_heads=7, multi_query=False, alibi=True, parallel_attn=False, bias=True,
+    *falcon("rw-ten-heads", "FalconModel", hidden_size=60, num_attention_heads=10, multi_query=False, alibi=True, parallel_attn=False, bias=True,
             num_hidden_layers=2),
     *falcon("alibi-multi-query-parallel", "FalconForCausalLM", alibi=True, num_hidden_layers=2),
     *falcon("rotary-sequential-wide", "FalconForCausalLM", multi_query=False, parallel_attn=False, ffn_hidden_size=77, activation="gelu_new",
             rope_parameters=_ROPE, num_hidden_layers=2),
 
     *bloom("all", "BloomForCausalLM BloomModel BloomForSequenceClassification BloomForTokenClassification BloomForQuestionAnswering"),
-    *bloom("residual-after-norm", "BloomForCausalLM", apply_residual_connection_post_layernorm=True, hidden_size=40, n_head=5),
+    *bloom("residual-after-norm", "BloomForCausalLM", apply_residual_connection_post_layernorm=True, hidden_size=40, n_head=10),
     *bloom("one-layer-untied", "BloomForCausalLM", hidden_size=32, n_head=4, n_layer=1, tie_word_embeddings=False),
 
     *t5("all", "T5ForConditionalGeneration T5Model T5EncoderModel T5ForSequenceClassification T5ForTokenClassification T5ForQuestionAnswering"),

@@ -87,9 +87,6 @@ def build(case):
     if not case.text.get("tie_word_embeddings", True) and case.model_type == "t5":
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())    # transformers ties it whatever the config says
     refill(model, case.seed)
-    if not case.text.get("tie_word_embeddings", True) and case.model_type == "bart":
-        for stack in (model.model.encoder, model.model.decoder):    # only the head is untied in any checkpoint that one meets
-            stack.embed_tokens.weight.data.copy_(model.model.shared.weight.data)
     if case.generates:
         ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
         model.generation_config = transformers.GenerationConfig(**{name: case.settings[name] for name in ids if name in case.settings})
