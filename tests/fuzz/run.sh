@@ -3,7 +3,7 @@
 # `run.sh 0 600` lets each target search for ten minutes and keeps what it finds in build/fuzz/corpus for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-runs=${1:-100000} seconds=${2:-0} seed=${FUZZ_SEED:-1}
+runs=${1:-50000} seconds=${2:-0} seed=${FUZZ_SEED:-1}
 build=build/fuzz python=${PM_CACHE:-$HOME/.cache/parallelmodel}/venv/bin/python
 cmake -G Ninja -S tests/fuzz -B $build -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" > $build.log 2>&1 || { cat $build.log; exit 1; }
 cmake --build $build -- -j2 >> $build.log 2>&1 || { tail -40 $build.log; exit 1; }

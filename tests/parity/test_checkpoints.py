@@ -179,3 +179,26 @@ def test_a_compressed_or_foreign_archive_is_refused(tmp_path):
     assert "compressed" in dumped(tmp_path / "packed")
     assert "big-endian" in dumped(tmp_path / "big")
     assert set(dumped(tmp_path / "again")) == {"w"}    # repacked without compression: nothing is lost
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("model", ["gpt2", "bert"])
+def test_a_model_answers_from_transposed_views_as_from_safetensors(asked, model, dtype, tmp_path):
+    made = MODELS[model]().to(getattr(torch, dtype))
+    made.save_pretrained(tmp_path / "safe")
+    # every matrix lies transposed, as conversions from TensorFlow leave it; all of them in one storage
+    state, flat, at = {}, torch.cat([value.t().reshape(-1) for value in made.state_dict().values() if value.dim() == 2]), 0
+    for name, value in made.state_dict().items():
+        state[name] = value
+        if value.dim() == 2:
+            state[name] = flat[at:at + value.numel()].view(value.shape[1], value.shape[0]).t()
+            at += value.numel()
+    saved(tmp_path / "bin", state)
+    (tmp_path / "bin/config.json").write_text((tmp_path / "safe/config.json").read_text())
+    inputs = {"input_ids": torch.arange(3, 15, dtype=torch.int64).reshape(2, 6).numpy()}
+    for ranks in (1, 3):
+        wanted = asked.forward(tmp_path / "safe", ranks, inputs)
+        ours = asked.forward(tmp_path / "bin", ranks, inputs)
+        assert set(ours) == set(wanted) and len(ours) > 2
+        for name in wanted:
+            assert (ours[name] == wanted[name]).all(), name

@@ -137,6 +137,39 @@ TEST(Tokenizer, AFolderWithoutTokenizerIsAModelErrorThatNamesTheFile) {
   EXPECT_THAT(error.what(), HasSubstr(folder.path().string()));
 }
 
+TEST(Tokenizer, AFolderWhoseTokenizerIsNotBuiltIsIdsOnlyWithTheReason) {
+  TempFolder folder;
+  std::ofstream(folder.path() / "tokenizer_config.json") << R"({"tokenizer_class": "PhobertTokenizer"})";
+  std::string why;
+  EXPECT_EQ(Tokenizer::find(folder.path(), &why), std::nullopt);
+  EXPECT_THAT(why, HasSubstr("PhobertTokenizer"));
+  EXPECT_THAT(error_of([&] { Tokenizer::open(folder.path()); }).what(), testing::AllOf(HasSubstr("PhobertTokenizer"), HasSubstr("send token ids")));
+}
+
+TEST(Tokenizer, AVocabularyOfWordPiecesIsEnoughForBert) {
+  TempFolder folder;
+  std::ofstream(folder.path() / "vocab.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhello\nwor\n##ld\n";
+  std::ofstream(folder.path() / "config.json") << R"({"model_type": "bert"})";
+  const auto tokenizer = Tokenizer::open(folder.path());
+  EXPECT_THAT(tokenizer.encode("Hello W\u00f6rld [MASK]"), ElementsAre(2, 5, 6, 7, 4, 3));
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{2, 5, 6, 7, 3}), "hello world");
+  EXPECT_EQ(tokenizer.special().mask, 4);
+  EXPECT_EQ(tokenizer.special().bos, std::nullopt);
+  const auto pair = tokenizer.pair("hello", "world");
+  ASSERT_EQ(pair.size(), 6u);
+  EXPECT_EQ(pair[4].type, 1);
+  EXPECT_EQ(pair[4].begin, 3u);
+  EXPECT_EQ(pair[5].sequence, -1);
+}
+
+TEST(Tokenizer, BytesNeedNoVocabulary) {
+  TempFolder folder;
+  std::ofstream(folder.path() / "tokenizer_config.json") << R"({"tokenizer_class": "ByT5Tokenizer"})";
+  const auto tokenizer = Tokenizer::open(folder.path());
+  EXPECT_THAT(tokenizer.encode("a\u00fc"), ElementsAre('a' + 3, 0xC3 + 3, 0xBC + 3, 1));
+  EXPECT_EQ(tokenizer.vocab_size(), 384u);
+}
+
 TEST(Tokenizer, ABrokenTokenizerIsAModelErrorNotACrash) {
   for (const char* text : {"", "{", "[]", "{\"version\": \"1.0\"}", "{\"model\": {\"type\": \"Nonsense\"}}"}) {
     const auto error = error_of([&] { opened(text); });
