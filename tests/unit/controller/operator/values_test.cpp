@@ -83,6 +83,17 @@ TEST(Spec, DefaultsAreThoseOfTheSchema) {
   EXPECT_EQ(spec_of(model).cpu_milli, 2000);
 }
 
+TEST(Spec, WhatNamesFactsAndPlansStaysTheSameOverVersions) {
+  Json model = model_named("m");
+  model["metadata"]["uid"] = "u";
+  const Spec spec = spec_of(model);
+  const Owner owner = owner_of(model);
+  EXPECT_EQ(source_hash(spec, owner, ""), "qeznxzcxb5") << "another name would inspect and replan every model that runs";
+  EXPECT_EQ(inputs_hash(spec, owner, ""), "kvi4vxd2nh");
+  EXPECT_NE(source_hash(spec, owner, "m-policy-a"), source_hash(spec, owner, "m-policy-b"));
+  EXPECT_NE(inputs_hash(spec, owner, "m-policy-a"), inputs_hash(spec, owner, ""));
+}
+
 TEST(Spec, AValueOutOfBoundsIsNamed) {
   Json model = model_named("m");
   model["spec"]["replicas"] = 1000;
