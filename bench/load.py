@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Bytes of full-size models, one rank at a time, from sparse files: held, planned, ideal; the peak of loading; and its seconds beside a plain
-read of as many bytes. `bench/load.sh` runs it; `--quick` leaves out what needs more than 4 GiB of memory."""
+"""Bytes of full-size models, one rank at a time, from sparse files: held, planned, ideal, and the peak of loading. `bench/load.sh`
+runs it."""
 import argparse
 import json
 import pathlib
@@ -41,18 +41,21 @@ def write_sparse(folder, name):
     config.save_pretrained(folder)
 
 
-def rows(worker, counts, most, every_rank):
-    for name in MODELS:
+def said(command):
+    return [json.loads(line) for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()]
+
+
+def rows(worker, counts, most, every_rank, names=tuple(MODELS)):
+    """A row per model, count and rank. Nothing that needs more than `most` bytes is loaded: its row has what the plan says only."""
+    for name in names:
         with tempfile.TemporaryDirectory() as folder:
             write_sparse(pathlib.Path(folder), name)
             for n in counts:
-                for rank in range(n if every_rank else 1):
-                    arguments = ["--model", folder, "--ranks", str(n), "--rank", str(rank)]
-                    plan = json.loads(subprocess.run([worker, "bench", "load", *arguments, "--dry-run"], capture_output=True, text=True, check=True).stdout)
-                    row = plan
-                    if plan["planned"] <= most:
-                        row = json.loads(subprocess.run([worker, "bench", "load", *arguments], capture_output=True, text=True, check=True).stdout)
-                    yield {"model": name, **row}
+                arguments = [worker, "bench", "load", "--model", folder, "--ranks", str(n)]
+                plans = said(arguments + ["--dry-run"])
+                for plan in plans if every_rank else plans[:1]:
+                    small = plan["planned"] <= most
+                    yield {"model": name, **(said(arguments + ["--rank", str(plan["rank"])])[0] if small else plan)}
 
 
 def main():
@@ -64,7 +67,7 @@ def main():
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if not options.json:
-        print(f"{'model, fp16':14}{'ranks':>6}{'rank':>5}{'planned':>12}{'held':>12}{'of ideal':>10}{'peak - held':>13}{'load':>8}{'read':>8}")
+        print(f"{'model, fp16':14}{'ranks':>6}{'rank':>5}{'planned':>12}{'held':>12}{'of ideal':>10}{'peak - held':>13}{'load':>9}")
     for row in rows(options.worker, options.ranks, options.most_gib * (1 << 30), options.every_rank):
         if options.json:
             print(json.dumps(row), flush=True)
@@ -72,8 +75,8 @@ def main():
         ideal = row["planned"] * row["ranks"] / row["whole"]
         loaded = "weights" in row
         held, over = (f"{row['weights'] / MIB:,.1f}", f"{(row['peak'] - row['weights']) / MIB:.1f}") if loaded else ("-", "-")
-        seconds = (f"{row['seconds']:.2f} s", f"{row['plain_read_seconds']:.2f} s") if loaded else ("-", "-")
-        print(f"{row['model']:14}{row['ranks']:6}{row['rank']:5}{row['planned'] / MIB:12,.1f}{held:>12}{ideal:10.4f}{over:>13}{seconds[0]:>8}{seconds[1]:>8}", flush=True)
+        seconds = f"{row['seconds']:.2f} s" if loaded else "-"
+        print(f"{row['model']:14}{row['ranks']:6}{row['rank']:5}{row['planned'] / MIB:12,.1f}{held:>12}{ideal:10.4f}{over:>13}{seconds:>9}", flush=True)
 
 
 if __name__ == "__main__":

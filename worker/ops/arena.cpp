@@ -16,7 +16,15 @@
 namespace pm::ops {
 
 namespace {
-constexpr int64_t chunk_bytes = int64_t{32} << 20;  // untouched pages of a chunk cost nothing
+// Untouched pages of a chunk cost nothing, but the last huge page of each may be touched in part: so there are few and large ones.
+constexpr int64_t chunk_bytes = int64_t{1} << 30, least_chunk_bytes = int64_t{32} << 20;
+
+/// Anonymous pages; nullptr when the system has none so many.
+void* map_pages(int64_t size) {
+  void* base = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return base == MAP_FAILED ? nullptr : base;
+}
+
 }  // namespace
 
 struct Arena::Pages {
@@ -31,9 +39,10 @@ struct Arena::Pages {
     std::lock_guard lock(mutex);
     size = (size + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
     if (chunks.empty() || chunks.back().size - chunks.back().used < size) {
-      const int64_t room = std::max(size, chunk_bytes);
-      void* base = mmap(nullptr, static_cast<size_t>(room), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (base == MAP_FAILED) throw std::bad_alloc();
+      int64_t room = std::max(size, chunk_bytes);
+      void* base = map_pages(room);
+      if (!base) base = map_pages(room = std::max(size, least_chunk_bytes));   // address space is limited here
+      if (!base) throw std::bad_alloc();
       madvise(base, static_cast<size_t>(room), MADV_HUGEPAGE);
       chunks.push_back({static_cast<char*>(base), room, 0});
     }

@@ -1,17 +1,46 @@
-// See linear.h.
+// See linear.h. A few rows of x: our own kernels, which read the weights once as they are stored. Many: ATen's matrix product.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
+#include "worker/ops/cpu/gemv.h"
 #include "worker/ops/linear.h"
 
 namespace pm::ops {
 
 namespace {
-constexpr int64_t tile_bytes = int64_t{1} << 20;  // of fp32: stays in the second-level cache
+
+constexpr int64_t tile_bytes = int64_t{1} << 20;    // of fp32: stays in the second-level cache
+constexpr int64_t grain_bytes = int64_t{128} << 10;  // of weights: below, a second thread costs more than it brings
+
+std::optional<GemvType> gemv_type(at::ScalarType type) {
+  if (type == at::kFloat) return GemvType::F32;
+  if (type == at::kHalf) return GemvType::F16;
+  if (type == at::kBFloat16) return GemvType::BF16;
+  return std::nullopt;
 }
+
+at::Tensor few_rows(const at::Tensor& given, const at::Tensor& weight, GemvType type) {
+  const at::Tensor x = given.contiguous();
+  const int64_t rows = x.size(0), out = weight.size(0), in = weight.size(1);
+  at::Tensor y = at::empty({rows, out}, x.options());
+  const void* w = weight.const_data_ptr();
+  const float* from = x.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  const int64_t grain = std::max<int64_t>(4, grain_bytes / std::max<int64_t>(1, in * weight.element_size()));
+  at::parallel_for(0, out, grain, [&](int64_t begin, int64_t end) { gemv(type, w, from, to, rows, in, out, begin, end); });
+  return y;
+}
+
+}  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return linear(x, weight, at::Tensor()); }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  const auto type = gemv_type(weight.scalar_type());
+  if (type && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= gemv_rows) {
+    at::Tensor y = few_rows(x, weight, *type);
+    return bias.defined() ? y.add_(bias) : y;
+  }
   if (weight.scalar_type() == at::kFloat) {
     return bias.defined() ? at::addmm(bias.to(at::kFloat), x, weight.t()) : at::mm(x, weight.t());
   }
