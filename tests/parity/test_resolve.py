@@ -41,6 +41,9 @@ def unused(case):
     return lambda name: case.model_class == "BartForCausalLM" and ".encoder_attn" in name
 
 
+loaded = functools.cache(oracle.model)    # tiny, and asked for by test after test
+
+
 def dump(folder, *more):
     return subprocess.run([TOOLS / "resolve_dump", folder, *more], capture_output=True, text=True, timeout=60)
 
@@ -78,7 +81,7 @@ def test_every_tensor_is_read_and_bytes_are_exact(case):
     assert said["facts"]["bytes"] == part_bytes(said["facts"]) == sum(tensor.nbytes for name, tensor in stored.items() if name not in left)
     assert said["facts"]["architecture"] == case.model_class
     assert len(json.dumps(said["facts"], separators=(",", ":"))) <= 4096
-    storages = {p.data_ptr(): p.numel() for p in oracle.model(case).state_dict().values()}
+    storages = {p.data_ptr(): p.numel() for p in loaded(case).state_dict().values()}
     assert sum(storages.values()) == sum(tensor.numel() for tensor in stored.values())    # what transformers holds, it saves
 
 
@@ -140,7 +143,7 @@ def projections(case, layer):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.model_type in ("falcon", "bloom", "gpt2")], **ids)
 def test_fused_projections_come_apart_as_transformers_attention_splits_them(case):
-    model = oracle.model(case)
+    model = loaded(case)
     block = model.base_model.h[0]
     width = model.config.hidden_size
     x = torch.randn(1, 3, width)
@@ -207,7 +210,7 @@ def norms(case, block):
 
 @pytest.mark.parametrize("case", CASES, **ids)
 def test_options_of_layers_are_those_of_transformers_modules(case):
-    model, said = oracle.model(case), resolved(fixtures.checkpoint(case))
+    model, said = loaded(case), resolved(fixtures.checkpoint(case))
     theirs = blocks(case, model)
     assert set(said["stacks"]) == set(theirs)
     x = torch.linspace(-4, 4, 101)
@@ -257,11 +260,11 @@ def layers(name, stack="decoder"):
 
 
 def test_options_that_only_some_families_have():
-    neo = oracle.model(BY_NAME["GPTNeoForCausalLM-all"])
+    neo = loaded(BY_NAME["GPTNeoForCausalLM-all"])
     wanted = [neo.config.window_size if block.attn.attention_type == "local" else 0 for block in neo.transformer.h]
     assert [layer["attention"]["window"] for layer in layers("GPTNeoForCausalLM-all")] == wanted and len(set(wanted)) == 2
 
-    t5 = oracle.model(BY_NAME["T5ForConditionalGeneration-all"]).config
+    t5 = loaded(BY_NAME["T5ForConditionalGeneration-all"]).config
     buckets = [t5.relative_attention_num_buckets, t5.relative_attention_max_distance]
     assert layers("T5ForConditionalGeneration-all", "encoder")[1]["attention"]["buckets"] == [*buckets, True]
     assert layers("T5ForConditionalGeneration-all")[2]["attention"]["buckets"] == [*buckets, False]
@@ -324,7 +327,7 @@ def test_heads_put_out_what_transformers_puts_out(case):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.model_type == "albert"], **ids)
 def test_albert_runs_its_groups_as_transformers_does(case):
-    said, model = resolved(fixtures.checkpoint(case)), oracle.model(case)
+    said, model = resolved(fixtures.checkpoint(case)), loaded(case)
     paths = {id(module): path for path, module in model.named_modules()}
     assert [p["tensor"] for p in said["params"] if p["role"] == "up weight"] == [f"{paths[id(layer)]}.ffn.weight" for layer in blocks(case, model)["encoder"]]
 
@@ -433,6 +436,7 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, "architectures": [name]}))
     sparse(tmp_path, shapes)
     assert resolved(tmp_path)["facts"]["parameters"] == sum(map(elements, shapes.values()))
+    assert len(json.dumps(resolved(tmp_path)["facts"], separators=(",", ":"))) <= 4096
 
 
 OLD_SPELLINGS = [next(case for case in CASES if case.model_class == name) for name in ("BertForPreTraining", "AlbertForPreTraining", "MPNetForMaskedLM")]
@@ -496,6 +500,6 @@ def test_a_head_that_is_saved_too_is_shared_by_its_bytes(tmp_path, name, table, 
 
 @pytest.mark.parametrize("case", OF_FAMILIES, **ids)
 def test_a_sharded_checkpoint_resolves_like_a_single_file(tmp_path, case):
-    oracle.model(case).save_pretrained(tmp_path, max_shard_size="20KB")
+    loaded(case).save_pretrained(tmp_path, max_shard_size="20KB")
     assert (tmp_path / "model.safetensors.index.json").exists()
     assert said_alike(resolved(tmp_path), resolved(fixtures.checkpoint(case)))
