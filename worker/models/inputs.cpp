@@ -86,15 +86,14 @@ class Reader {
     const bool answers = crosses(stack);
     const std::string ids_name = answers ? "decoder_input_ids" : "input_ids", mask_name = answers ? "decoder_attention_mask" : "attention_mask";
     at::Tensor ids = ints(ids_name, {}, inputs), mask;
-    const bool made = !ids.defined() && answers;
-    if (made && ids_.defined()) ids = shifted(ids_);
+    if (!ids.defined() && answers && ids_.defined()) ids = shifted(ids_);
     if (ids.defined()) mask = ints(mask_name, ids, inputs);
     else find(mask_name);
     if (!ids.defined()) {
       if (model_.stacks.size() == 1 || answers) refuse("the inputs have no tensor \"input_ids\"");
       return;
     }
-    if (!mask.defined()) mask = made ? mask_ : at::ones_like(ids);
+    if (!mask.defined()) mask = at::ones_like(ids);   // also of shifted ids: Hugging Face's decoder reads the padding that was shifted
     in_range(ids_name, ids, 0, stack.vocab, "ids");
     if (answers && ids.size(0) != ids_.size(0)) {
       refuse("decoder_input_ids has " + std::to_string(ids.size(0)) + " rows, input_ids has " + std::to_string(ids_.size(0)));
@@ -153,27 +152,38 @@ class Reader {
            std::any_of(model_.stacks.begin(), model_.stacks.end(), [&](const policy::Stack& stack) { return stack.output.pooler && stack.output.pooler->pool == pool; });
   }
 
-  /// "eot": the first end token; CLIP's older checkpoints say eos_token_id 2 and mean the token with the largest id. "last_eos": the last one, which
-  /// has to be there, and within the decoder's input.
+  /// "eot": the first end token; CLIP's older checkpoints say eos_token_id 2 and mean the token with the largest id. "last_eos": the column of the
+  /// last one, which has to be there; where a decoder is pooled, it is the same column of the decoder's input.
   void find_ends(Inputs& inputs) {
     const bool last = pools("last_eos");
     if (!ids_.defined() || (!last && !pools("eot"))) return;
     const int64_t eos = model_.eos.empty() ? -1 : model_.eos[0];
     for (int64_t row = 0; row < ids_.size(0); ++row) {
-      const at::Tensor ids = at::masked_select(ids_[row], mask_[row] != 0);
+      const at::Tensor columns = mask_[row].nonzero().squeeze(1), ids = at::index_select(ids_[row], 0, columns);
+      int64_t end = 0;
       if (!last && (eos < 0 || eos == 2)) {
-        inputs.ends.push_back(ids.argmax().item<int64_t>());
-        continue;
+        end = ids.argmax().item<int64_t>();
+      } else {
+        const at::Tensor ends = (ids == eos).nonzero().squeeze(1);
+        if (last && ends.numel() == 0) refuse("row " + std::to_string(row) + " of input_ids has no end token (id " + std::to_string(eos) + "), whose state this model classifies");
+        if (ends.numel() > 0) end = ends[last ? -1 : 0].item<int64_t>();
       }
-      const at::Tensor ends = (ids == eos).nonzero().squeeze(1);
-      if (last && ends.numel() == 0) refuse("row " + std::to_string(row) + " of input_ids has no end token (id " + std::to_string(eos) + "), whose state this model classifies");
-      inputs.ends.push_back(ends.numel() == 0 ? 0 : ends[last ? -1 : 0].item<int64_t>());
-      for (const policy::Stack& stack : model_.stacks) {
-        const auto answers = inputs.feeds.find(stack.name);
-        if (!crosses(stack) || answers == inputs.feeds.end()) continue;
-        if (inputs.ends.back() >= answers->second.batch.sequences[static_cast<size_t>(row)].tokens) refuse("row " + std::to_string(row) + " of decoder_input_ids ends before the end token of input_ids");
-      }
+      inputs.ends.push_back(place_of_end(columns[end].item<int64_t>(), end, row, inputs));
     }
+  }
+
+  /// Which token of the pooled stack stands in `column` of the row; `end` where no decoder is pooled.
+  int64_t place_of_end(int64_t column, int64_t end, int64_t row, const Inputs& inputs) const {
+    for (const policy::Stack& stack : model_.stacks) {
+      const auto answers = inputs.feeds.find(stack.name);
+      if (!crosses(stack) || answers == inputs.feeds.end()) continue;
+      const at::Tensor place = (answers->second.columns[static_cast<size_t>(row)] == column).nonzero().squeeze(1);
+      if (place.numel() == 0) {
+        refuse("row " + std::to_string(row) + " of decoder_input_ids has no token in column " + std::to_string(column) + ", where input_ids has its end token");
+      }
+      return place[0].item<int64_t>();
+    }
+    return end;
   }
 
   void images(const policy::Stack& stack, Inputs& inputs) {
