@@ -56,7 +56,7 @@ class Case:
 
 
 # of those whose greedy answers would else be one token again and again
-_SEEDS = {"BertLMHeadModel-all": 3432, "BloomForCausalLM-residual-after-norm": 38542, "T5ForConditionalGeneration-all": 41169,
+_SEEDS = {"BertLMHeadModel-all": 3432, "BloomForCausalLM-residual-after-norm": 61542, "T5ForConditionalGeneration-all": 41169,
           "T5ForConditionalGeneration-gated-silu-seven-heads": 1176, "BartForConditionalGeneration-all": 8425}
 
 
@@ -217,4 +217,4 @@ assert len(BY_NAME) == len(CASES)
 
 # one of each topology for what is slow or needs little: real processes, 16 bits
 OF_TOPOLOGIES = tuple(BY_NAME[name] for name in ("GPTNeoForCausalLM-all", "BertForPreTraining-all", "T5ForConditionalGeneration-all", "CLIPModel-all",
-                                                 "ViTForImageClassification-all"))
+                                                 "ViTModel-all"))
