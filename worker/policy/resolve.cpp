@@ -78,22 +78,22 @@ std::vector<int64_t> ids_of(const json& value) {
   return all;
 }
 
-/// Token ids under `key`: of generation_config.json, else what the policy's row of that name says, else of config.json.
-std::vector<int64_t> token_ids(const checkpoint::Checkpoint& checkpoint, const Node* row, const Scope& scope, const char* key) {
+/// Token ids under `key`: of generation_config.json where text is generated, else what the policy's row of that name says, else of config.json.
+std::vector<int64_t> token_ids(const checkpoint::Checkpoint& checkpoint, bool generates, const Node* row, const Scope& scope, const char* key) {
   auto under = [&](const json& config) {
     auto found = config.is_object() ? config.find(key) : config.end();
     return !config.is_object() || found == config.end() ? std::vector<int64_t>() : ids_of(*found);
   };
   std::ifstream file(checkpoint.folder() / "generation_config.json");
-  const json generation = file ? json::parse(file, nullptr, false) : json();
+  const json generation = generates && file ? json::parse(file, nullptr, false) : json();
   if (std::vector<int64_t> preferred = under(generation); !preferred.empty()) return preferred;
   return row ? ids_of(evaluate(*row, scope, true)) : under(checkpoint.config());
 }
 
 /// The id that begins an answer of an encoder-decoder.
-int64_t decoder_start_of(const checkpoint::Checkpoint& checkpoint, const Node& policy, const Scope& scope) {
-  std::vector<int64_t> ids = token_ids(checkpoint, policy.get("decoder_start"), scope, "decoder_start_token_id");
-  if (ids.empty()) ids = token_ids(checkpoint, nullptr, scope, "bos_token_id");
+int64_t decoder_start_of(const checkpoint::Checkpoint& checkpoint, bool generates, const Node& policy, const Scope& scope) {
+  std::vector<int64_t> ids = token_ids(checkpoint, generates, policy.get("decoder_start"), scope, "decoder_start_token_id");
+  if (ids.empty()) ids = token_ids(checkpoint, generates, nullptr, scope, "bos_token_id");
   return ids.empty() ? -1 : ids.front();
 }
 
@@ -139,8 +139,9 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
   model.architecture = architecture.name;
   model.task = architecture.task;
   model.topology = architecture.topology;
-  model.eos = token_ids(checkpoint, policy.get("eos"), builder.scope(), "eos_token_id");
-  if (model.topology == "encoder-decoder") model.decoder_start = decoder_start_of(checkpoint, policy, builder.scope());
+  const bool generates = model.task == "generate";   // other heads look for the end token of config.json, whatever ends a text
+  model.eos = token_ids(checkpoint, generates, policy.get("eos"), builder.scope(), "eos_token_id");
+  if (model.topology == "encoder-decoder") model.decoder_start = decoder_start_of(checkpoint, generates, policy, builder.scope());
   for (const auto& [name, section] : policy.get("stacks")->entries) {
     if (!contains(architecture.stacks, name.text)) continue;
     if (auto stack = builder.stack(name.text, section)) model.stacks.push_back(std::move(*stack));

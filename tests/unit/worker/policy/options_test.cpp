@@ -267,6 +267,8 @@ TEST(TokenIds, OfThePolicyStandBetweenTheTwoConfigs) {
   EXPECT_THAT(Resolved(gpt2, "extends: gpt2\neos: text.eos ?? 9\n").model.eos, ElementsAre(4, 5));
   resolved.folder.write("generation_config.json", R"({"eos_token_id": 3})");
   EXPECT_THAT(resolve(*resolved.checkpoint).eos, ElementsAre(3));
+  resolved.folder.write("policy.yaml", "extends: gpt2\narchitectures: {GPT2LMHeadModel: {task: embed}}\n");
+  EXPECT_THAT(resolve(*resolved.checkpoint, resolved.folder.path / "policy.yaml").eos, ElementsAre(50256));
 }
 
 TEST(TokenIds, AnAnswerBeginsWithTheDecodersStart) {
