@@ -11,12 +11,15 @@ rm -rf $build/seeds
 [ "$seconds" != 0 ] || rm -rf $build/corpus
 "$python" tests/fuzz/seeds.py $build/seeds
 
-fuzz() { # target weight: the input that broke it stays in build/fuzz/found
+# libFuzzer counts addresses of code: the same seed gives the same run only where the program lies at the same place
+place=(setarch -R); "${place[@]}" true 2> /dev/null || place=()
+
+fuzz() { # target weight longest: the input that broke it stays in build/fuzz/found
   local target=$1 limit=(-runs=$((runs * $2 / 100)))
   [ "$seconds" = 0 ] || limit=(-max_total_time="$seconds")
   mkdir -p $build/corpus/"$target" $build/found
   local begin=$SECONDS
-  if ! $build/fuzz_"$target" -seed="$seed" "${limit[@]}" -max_len=$3 -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 -dict=$build/seeds/"$target".dict \
+  if ! "${place[@]}" $build/fuzz_"$target" -seed="$seed" -reload=0 "${limit[@]}" -max_len="$3" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 -dict=$build/seeds/"$target".dict \
       -artifact_prefix=$build/found/"$target"- $build/corpus/"$target" $build/seeds/"$target" > $build/"$target".log 2>&1; then
     tail -40 $build/"$target".log; echo "fuzz: $target FAILED (seed $seed)"; return 1
   fi

@@ -35,17 +35,26 @@ constexpr std::array<Sign, 9> signs{{{".qweight", "GPTQ or AWQ"}, {".qzeros", "G
                                      {".weight_format", "bitsandbytes int8"}, {".absmax", "bitsandbytes 4 bit"}, {".weight_packed", "compressed-tensors"},
                                      {".weight_scale_inv", "FP8 blocks"}, {".W_q", "HQQ"}}};
 
-}  // namespace
-
-void refuse_other_formats(const fs::path& folder) {
+std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) names.push_back(entry->path().filename().string());
   std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+void refuse_foreign(const fs::path& folder) {
+  const std::vector<std::string> names = names_in(folder);
   for (const Form& form : forms)
     for (const std::string& name : names)
       if (name.ends_with(form.ending)) refuse(folder.string() + " has its weights in " + name + " only: " + std::string(form.what) + ", which is not read; " + std::string(form.way_out));
-  for (const std::string& name : names)
+}
+
+void refuse_other_formats(const fs::path& folder) {
+  refuse_foreign(folder);
+  for (const std::string& name : names_in(folder))
     if (name.ends_with(".safetensors") || name.ends_with(".bin"))
       refuse(folder.string() + " has weights in " + name + ", but neither model.safetensors, pytorch_model.bin nor an index of several files (model.safetensors.index.json, "
              "pytorch_model.bin.index.json): name a single file model.safetensors, or write the index with save_pretrained");

@@ -4,6 +4,9 @@
 
 namespace pm::checkpoint {
 
+/// Throws Error{Model, "ModelUnreadable"} for a folder that has weights of another form; does nothing for any other.
+void refuse_foreign(const std::filesystem::path& folder);
+
 /// A folder without safetensors and .bin weights: GGUF, TensorFlow, Flax, adapters, original checkpoints or nothing. Always throws
 /// Error{Model, "ModelUnreadable"}.
 [[noreturn]] void refuse_other_formats(const std::filesystem::path& folder);

@@ -163,6 +163,8 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   if (!fs::is_directory(folder, error)) refuse("the model folder " + folder.string() + " is not there or is not a folder");
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
+  // a GGUF file or an adapter comes without config.json, and that is not what is wrong with it
+  if (!fs::exists(folder / "config.json", error)) refuse_foreign(folder);
   checkpoint.config_ = read_json(folder / "config.json");
   const Weights weights = weights_of(folder);
   for (const auto& [file, names] : weights.files) {
