@@ -201,6 +201,7 @@ MUTATIONS = (
     *_of("FalconModel-rw-ten-heads", ("alibi.bf16", "slopes not rounded", policy("bf16: true", "bf16: false"))),    # those of 8 heads and fewer need no rounding
     *_of("BloomForCausalLM-all",
          ("attn.alibi", "off", policy("alibi: true", "alibi: false")),
+         ("heads", "fewer, with other slopes", config(n_head=5)),
          ("alibi.scaled", "slopes scaled", policy("alibi: true", "alibi: {scaled: true}")),
          ("qkv.fused", "one after the other", policy("fused: per_head", "fused: concat")),
          ("input.norm", "gain dropped", ones(r"word_embeddings_layernorm\.weight")),

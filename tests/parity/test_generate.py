@@ -18,6 +18,23 @@ def rows_of(case):
     return inputs.prompts(case, case.lengths, seed=2)
 
 
+def judge(asked, case, folder, ranks, row, answer=None, **options):
+    """Raises compare.Difference unless the answer to one prompt (asked for where it is not given) is the oracle's, up to near-ties."""
+    wanted, given = oracle.greedy(case, row, COUNT), [answer] if answer else []
+
+    def generate(prompt, left):    # the given answer is judged first; only after a near-tie is the row asked again
+        return given.pop() if given else asked.generate(folder, ranks, [prompt], max_new_tokens=left, do_sample=False, **options)[0]
+
+    if not case.decodes:
+        return compare.greedy(generate, row, wanted)
+    # what the decoder has said already cannot be given, so these oracles have no near-ties
+    assert min(wanted["gaps"]) > compare.NEAR_TIE, "choose another seed"
+    found = generate(row, COUNT)
+    if found != wanted["sequence"]:
+        raise compare.Difference(f"{found} is not the oracle's {wanted['sequence']}")
+    return 0
+
+
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("case", GENERATING, ids=lambda case: case.name)
 def test_greedy_tokens_of_prompts_side_by_side_equal_transformers_row_by_row(asked, case, ranks):
@@ -25,14 +42,7 @@ def test_greedy_tokens_of_prompts_side_by_side_equal_transformers_row_by_row(ask
     together = asked.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False)
     assert len(together) == len(rows)
     for row, answer in zip(rows, together):
-        wanted = oracle.greedy(case, row, COUNT)
-        if case.decodes:    # what the decoder has said already cannot be given, so these oracles have no near-ties
-            assert min(wanted["gaps"]) > compare.NEAR_TIE, "choose another seed"
-            assert answer == wanted["sequence"]
-            continue
-        first = [answer]    # the batched answer is judged first; only after a near-tie is the row asked again alone
-        compare.greedy(lambda prompt, left: first.pop() if first else asked.generate(folder, ranks, [prompt], max_new_tokens=left, do_sample=False)[0],
-                       row, wanted)
+        judge(asked, case, folder, ranks, row, answer)
 
 
 @pytest.mark.parametrize("case", GENERATING, ids=lambda case: case.name)

@@ -14,6 +14,7 @@ import oracle
 from cases import BY_NAME
 from mutations import MUTATIONS, POLICIES, Model, policy_of
 from test_forward import places
+from test_generate import judge, rows_of
 
 RANKS = 2
 CASES = sorted({mutation.case.name for mutation in MUTATIONS})
@@ -40,6 +41,17 @@ def stored(case):
     return Model(load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text()), policy_of(case))
 
 
+def write(folder, mutation):
+    """The changed checkpoint and its policy."""
+    model = stored(mutation.case)
+    mutation.change(model)
+    shutil.copytree(fixtures.checkpoint(mutation.case), folder, dirs_exist_ok=True)
+    save_file(model.tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(model.config))
+    (folder / "policy.yaml").write_text(model.policy)
+    return folder, str(folder / "policy.yaml")
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_unchanged_model_passes_also_by_a_policy_of_the_users(asked, tmp_path, name):
     case = BY_NAME[name]
@@ -49,14 +61,22 @@ def test_the_unchanged_model_passes_also_by_a_policy_of_the_users(asked, tmp_pat
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
 def test_a_changed_model_fails(asked, tmp_path, mutation):
-    case, model = mutation.case, stored(mutation.case)
-    mutation.change(model)
-    shutil.copytree(fixtures.checkpoint(case), tmp_path, dirs_exist_ok=True)
-    save_file(model.tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    (tmp_path / "config.json").write_text(json.dumps(model.config))
-    (tmp_path / "policy.yaml").write_text(model.policy)
+    folder, policy = write(tmp_path, mutation)
     with pytest.raises(compare.Difference):    # a refusal is no difference
-        check(asked, case, tmp_path, mutation.kind, mutation.names, policy=str(tmp_path / "policy.yaml"))
+        check(asked, mutation.case, folder, mutation.kind, mutation.names, policy=policy)
+
+
+# of those that generate, some that every word shows
+SPOKEN = [mutation for mutation in MUTATIONS if mutation.case.generates and "layer" not in mutation.option and mutation.what in (
+    "shifted by one", "attention dropped", "of the decoder dropped", "of others", "dropped", "two heads change places", "off", "interleaved")]
+
+
+@pytest.mark.parametrize("mutation", SPOKEN, ids=lambda mutation: mutation.id)
+def test_a_changed_model_says_other_tokens(asked, tmp_path, mutation):
+    folder, policy = write(tmp_path, mutation)
+    with pytest.raises(compare.Difference):
+        for row in rows_of(mutation.case):
+            judge(asked, mutation.case, folder, RANKS, row, policy=policy)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
