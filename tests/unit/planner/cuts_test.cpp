@@ -86,6 +86,20 @@ TEST(Cuts, OneKvHeadServesEveryRank) {
   EXPECT_EQ(ranges(cuts, "decoder", Axis::Kv, 1), (std::vector<Range>{{0, 1}, {0, 1}, {0, 1}}));
 }
 
+TEST(Cuts, PositionTablesAreCutByRowsLikeVocabularies) {
+  const Facts facts = test::decoder({.positions = 1023});
+  const Cuts cuts = deal(facts, 4, DType::F32);
+  int64_t end = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const Range rows = cuts.range("decoder", Axis::Positions, 1023, rank);
+    EXPECT_EQ(rows.begin, end);
+    EXPECT_NEAR(static_cast<double>(rows.size()), 1023 / 4.0, 1);
+    end = rows.end;
+  }
+  EXPECT_EQ(end, 1023);
+  EXPECT_THROW(cuts.range("decoder", Axis::Positions, 1024, 0), std::out_of_range);
+}
+
 TEST(Cuts, VocabulariesOfEqualSizeAreCutAlikeWhereverTheyAre) {
   Facts facts = test::decoder({});
   facts.parts.push_back({"", -1, 1, Axis::Vocab, 50257, 768, DType::F32, false});

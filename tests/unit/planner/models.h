@@ -20,11 +20,12 @@ inline Facts decoder(const Sizes& s) {
   const auto layer = [&](Axis axis, int64_t units, int64_t each) { facts.parts.push_back({"decoder", 0, s.layers, axis, units, each, s.dtype, false}); };
   const int64_t bias = s.qkv_bias ? 1 : 0;
   facts.parts.push_back({"decoder", -1, 1, Axis::Vocab, s.vocab, s.hidden, s.dtype, false});
-  facts.parts.push_back({"decoder", -1, 1, Axis::None, 1, s.positions * s.hidden + 2 * s.hidden, s.dtype, false});
+  facts.parts.push_back({"decoder", -1, 1, Axis::None, 1, 2 * s.hidden, s.dtype, false});
   layer(Axis::Heads, s.heads, s.head_dim * (2 * s.hidden + bias));          // q and its bias, out's rows
   layer(Axis::Kv, s.kv_heads, 2 * s.head_dim * (s.hidden + bias));          // k and v
   layer(Axis::Ffn, s.ffn, 2 * s.hidden + 1);                                // up and its bias, down's rows
   layer(Axis::None, 1, 6 * s.hidden);                                       // two norms, biases of out and down
+  if (s.positions > 0) facts.parts.push_back({"decoder", -1, 1, Axis::Positions, s.positions, s.hidden, s.dtype, false});
   for (const Part& part : facts.parts) facts.parameters += part.units * part.elements_per_unit * part.count;
   facts.checkpoint_bytes = facts.parameters * size_of(s.dtype);
   return facts;

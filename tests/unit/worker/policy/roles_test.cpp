@@ -28,6 +28,12 @@ TEST(Roles, AColumnBiasIsCutLikeItsWeightAndARowBiasIsWhole) {
   }
 }
 
+TEST(Roles, TablesAreCutByRows) {
+  EXPECT_EQ(rule_of(Role::PositionEmbedding).axis, Axis::Positions);
+  EXPECT_EQ(rule_of(Role::PositionEmbedding).dim, 0);
+  EXPECT_EQ(rule_of(Role::IndexTable).cut, Cut::Replicated);
+}
+
 TEST(Roles, TiedTablesAreCutAlike) {
   EXPECT_EQ(rule_of(Role::TokenEmbedding).cut, rule_of(Role::LogitsWeight).cut);
   EXPECT_EQ(rule_of(Role::TokenEmbedding).dim, rule_of(Role::LogitsWeight).dim);
