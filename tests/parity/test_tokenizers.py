@@ -106,8 +106,8 @@ def written(case, folder):
     return getattr(transformers, name).from_pretrained(folder)
 
 
-def dumped(folder):
-    (folder / "asked").write_text(json.dumps({"texts": LINES, "pairs": PAIRS}))
+def dumped(folder, lines=LINES):
+    (folder / "asked").write_text(json.dumps({"texts": lines, "pairs": PAIRS}))
     done = subprocess.run([TOOLS / "tokenizer_dump", folder, folder / "asked"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -181,14 +181,17 @@ def test_what_has_no_tokenizer_is_ids_only_and_says_so(name, tmp_path):
     assert name in dumped(tmp_path)["ids_only"]
 
 
+@pytest.mark.parametrize("model_type, missing", [("bert", "vocab.txt"), ("gpt2", "vocab.json"), ("albert", "spiece.model"), ("falcon", "falcon")])
+def test_a_checkpoint_without_tokenizer_files_is_ids_only(model_type, missing, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    assert missing in dumped(tmp_path)["ids_only"]
+
+
 @pytest.mark.parametrize("case, file, damage", [("bert", "vocab.txt", b"\xff\xfe"), ("gpt2", "merges.txt", b"a b c\n"), ("gpt2", "vocab.json", b"{"), ("t5", "spiece.model", b"\x0a\xff\xff"),
-                                                ("llama", "tokenizer.model", b""), ("albert", "spiece.model", None), ("bert", "tokenizer_config.json", b"[]")])
+                                                ("llama", "tokenizer.model", b""), ("bert", "tokenizer_config.json", b"[]")])
 def test_broken_files_are_refused_by_name(case, file, damage, tmp_path):
     written(case, tmp_path)
-    if damage is None:
-        (tmp_path / file).unlink()
-    else:
-        (tmp_path / file).write_bytes(damage)
+    (tmp_path / file).write_bytes(damage)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": case}))
     ours = dumped(tmp_path)
     assert "refused" in ours and str(tmp_path) in ours["refused"], ours
@@ -199,12 +202,12 @@ def test_changed_bytes_of_a_sentencepiece_model_are_read_or_refused(case, file, 
     written(case, tmp_path)
     sound, rng = (tmp_path / file).read_bytes(), random.Random(3)
     seen = set()
-    for _ in range(40):
+    for _ in range(25):
         changed = bytearray(sound)
         for _ in range(rng.randrange(1, 8)):
             changed[rng.randrange(len(changed))] = rng.randrange(256)
         if rng.random() < 0.2:
             del changed[rng.randrange(len(changed)):]
         (tmp_path / file).write_bytes(changed)
-        seen.add("refused" in dumped(tmp_path))    # dumped fails where the process dies
+        seen.add("refused" in dumped(tmp_path, LINES[2:10]))    # dumped fails where the process dies
     assert True in seen

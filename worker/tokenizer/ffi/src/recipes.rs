@@ -14,6 +14,8 @@ type Roles = &'static [(&'static str, &'static str)];
 pub struct Recipe {
     classes: &'static [&'static str],
     model_types: &'static [&'static str],
+    /// each of these is needed, under one of its names
+    files: &'static [&'static [&'static str]],
     pub roles: Roles,
     build: fn(&Folder, Roles) -> Result<Tokenizer, String>,
 }
@@ -27,23 +29,28 @@ const T5: Roles = &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token",
 const ALBERT: Roles = &[("bos_token", "[CLS]"), ("eos_token", "[SEP]"), ("unk_token", "<unk>"), ("sep_token", "[SEP]"), ("pad_token", "<pad>"), ("cls_token", "[CLS]"), ("mask_token", "[MASK]")];
 const LLAMA: Roles = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")];
 
+const WORDS: &[&[&str]] = &[&["vocab.txt"]];
+const PAIRS: &[&[&str]] = &[&["vocab.json"], &["merges.txt"]];
+const PIECES: &[&[&str]] = &[&["spiece.model", "tokenizer.model", "sentencepiece.bpe.model"]];
+
 const RECIPES: &[Recipe] = &[
     Recipe {
         classes: &["BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer", "ConvBertTokenizer", "LayoutLMTokenizer",
                    "LxmertTokenizer", "DPRQuestionEncoderTokenizer", "DPRContextEncoderTokenizer", "DPRReaderTokenizer", "RetriBertTokenizer"],
         model_types: &["bert", "distilbert", "electra", "mobilebert", "squeezebert", "convbert", "layoutlm", "lxmert", "dpr", "retribert", "visual_bert"],
+        files: WORDS,
         roles: BERT,
         build: bert,
     },
-    Recipe { classes: &["MPNetTokenizer"], model_types: &["mpnet"], roles: MPNET, build: mpnet },
-    Recipe { classes: &["GPT2Tokenizer"], model_types: &["gpt2", "gpt_neo", "gptj", "opt"], roles: GPT2, build: gpt2 },
-    Recipe { classes: &["RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "LEDTokenizer"], model_types: &["roberta", "bart", "longformer", "led"], roles: ROBERTA, build: roberta },
-    Recipe { classes: &["CLIPTokenizer"], model_types: &["clip", "clip_text_model"], roles: CLIP, build: clip },
-    Recipe { classes: &["ByT5Tokenizer"], model_types: &[], roles: T5, build: byt5 },
-    Recipe { classes: &["T5Tokenizer", "MT5Tokenizer"], model_types: &["t5", "mt5", "umt5"], roles: T5, build: t5 },
-    Recipe { classes: &["AlbertTokenizer"], model_types: &["albert"], roles: ALBERT, build: albert },
-    Recipe { classes: &["XLMRobertaTokenizer"], model_types: &["xlm-roberta"], roles: ROBERTA, build: xlm_roberta },
-    Recipe { classes: &["LlamaTokenizer"], model_types: &["llama"], roles: LLAMA, build: llama },
+    Recipe { classes: &["MPNetTokenizer"], model_types: &["mpnet"], files: WORDS, roles: MPNET, build: mpnet },
+    Recipe { classes: &["GPT2Tokenizer"], model_types: &["gpt2", "gpt_neo", "gptj", "opt"], files: PAIRS, roles: GPT2, build: gpt2 },
+    Recipe { classes: &["RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "LEDTokenizer"], model_types: &["roberta", "bart", "longformer", "led"], files: PAIRS, roles: ROBERTA, build: roberta },
+    Recipe { classes: &["CLIPTokenizer"], model_types: &["clip", "clip_text_model"], files: PAIRS, roles: CLIP, build: clip },
+    Recipe { classes: &["ByT5Tokenizer"], model_types: &[], files: &[], roles: T5, build: byt5 },
+    Recipe { classes: &["T5Tokenizer", "MT5Tokenizer"], model_types: &["t5", "mt5", "umt5"], files: PIECES, roles: T5, build: t5 },
+    Recipe { classes: &["AlbertTokenizer"], model_types: &["albert"], files: PIECES, roles: ALBERT, build: albert },
+    Recipe { classes: &["XLMRobertaTokenizer"], model_types: &["xlm-roberta"], files: PIECES, roles: ROBERTA, build: xlm_roberta },
+    Recipe { classes: &["LlamaTokenizer"], model_types: &["llama"], files: PIECES, roles: LLAMA, build: llama },
 ];
 
 /// The recipe of a folder, by the tokenizer's class or, where no file names it, by the model's type.
@@ -56,6 +63,12 @@ pub fn recipe(folder: &Folder) -> Option<&'static Recipe> {
 }
 
 impl Recipe {
+    /// The first needed file that is not there, under all of its names.
+    pub fn missing(&self, folder: &Folder) -> Option<String> {
+        let absent = |names: &&&[&str]| !names.iter().any(|name| folder.path.join(name).is_file());
+        self.files.iter().find(absent).map(|names| names.join(", "))
+    }
+
     pub fn build(&self, folder: &Folder) -> Result<Tokenizer, String> {
         (self.build)(folder, self.roles)
     }
@@ -219,7 +232,7 @@ fn clip(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
 }
 
 fn sentence_piece(folder: &Folder) -> Result<SentencePiece, String> {
-    let path = file(folder, &["spiece.model", "tokenizer.model", "sentencepiece.bpe.model"])?;
+    let path = file(folder, PIECES[0])?;
     SentencePiece::parse(&read(path.as_ref())?).map_err(|e| format!("{path} cannot be read: {e}"))
 }
 
