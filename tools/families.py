@@ -54,6 +54,9 @@ def section(name, found):
             covered.setdefault(case.model_class, []).append(case)
     rows, refused = [], []
     for kind, row in found["architectures"].items():
+        if "as" in row:
+            refused.append(f"- {kind} is an old name of {row['as']}")
+            continue
         if isinstance(row.get("refuse"), str):
             refused.append(f"- {kind} is refused: {row['refuse']}")
             continue

@@ -7,6 +7,7 @@ import numpy
 import pytest
 import torch
 import transformers
+import yaml
 from safetensors.torch import load_file, save_file
 
 import compare
@@ -126,6 +127,22 @@ def test_a_mistake_is_told_with_its_line_and_all_names_that_match_nothing(marble
         tensors.pop("readout.weight")
         save_file(tensors, marble / "model.safetensors")
     assert said.format(line=line_of(text, new), token=line_of(text, "token: embed")) in complaint(marble, text)
+
+
+def test_the_policy_of_the_example_manifest_reads_what_it_says(tmp_path):
+    """examples/own-policy.yaml: a GPT-2 whose layers are called otherwise."""
+    config_map, manifest = yaml.safe_load_all((worker.REPOSITORY / "examples/own-policy.yaml").read_text())
+    [(key, policy)] = config_map["data"].items()
+    assert manifest["spec"]["model"]["policyRef"]["name"] == config_map["metadata"]["name"]
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=20, n_layer=2, n_head=5, n_positions=40, vocab_size=101))
+    tensors = {name.replace("transformer.", "story.").replace(".h.", ".blocks."): tensor.clone() for name, tensor in model.state_dict().items() if "lm_head" not in name}
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    config = model.config.to_dict() | {"model_type": "storyteller", "architectures": ["StorytellerForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / key).write_text(policy)
+    done = dump(tmp_path, tmp_path / key)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["facts"]["parameters"] == model.num_parameters()
 
 
 def test_a_policy_that_is_not_there_is_told(marble):

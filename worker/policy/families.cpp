@@ -10,6 +10,7 @@ std::vector<Family> families() {
     const Node policy = parse_policy(std::string(builtin.text), "policies/" + std::string(builtin.name) + ".yaml");
     Family family{std::string(builtin.name), model_types(policy), policy.get("topology")->text, {}};
     for (const auto& [name, architecture] : policy.get("architectures")->entries) {
+      if (architecture.get("as")) continue;   // an old name of another class
       const Node *refusal = architecture.get("refuse"), *task = architecture.get("task"), *topology = architecture.get("topology");
       FamilyClass one{name.text, topology ? topology->text : family.topology, task ? task->text : "", ""};
       if (refusal && refusal->is_scalar()) one.refusal = refusal->text;

@@ -52,6 +52,10 @@ Architecture architecture_of(const checkpoint::Checkpoint& checkpoint, const Nod
     name = (*listed)[0].get<std::string>();
   }
   const Node* found = table.get(name);
+  if (const Node* other = found ? found->get("as") : nullptr) {
+    name = other->text;
+    found = table.get(name);
+  }
   if (!found) {
     std::string all;
     for (const auto& [known, node] : table.entries) {

@@ -106,7 +106,7 @@ const Rule& grammar() {
                                     {"rename", each(text)}, {"refuse", each(text)}, {"ignore", names}, {"stacks", each(stack())}, {"heads", each(head())},
                                     {"architectures", each(section({{"task", known(task_words)}, {"heads", texts}, {"stacks", texts},
                                                                     {"topology", known(topology_words)}, {"outputs", each(texts)},
-                                                                    {"refuse", sentence}}))}});
+                                                                    {"refuse", sentence}, {"as", text}}))}});
   return rule;
 }
 
@@ -219,6 +219,13 @@ namespace {
 void check_architectures(const Node& policy, const std::function<void(const char*, const Node&)>& known) {
   for (const auto& [name, architecture] : policy.get("architectures")->entries) {
     if (!architecture.is_map()) refuse_policy(name, "the architecture " + name.text + " has no task");
+    if (const Node* other = architecture.get("as")) {
+      known("architectures", *other);
+      if (architecture.entries.size() > 1 || policy.get("architectures")->get(other->text)->get("as")) {
+        refuse_policy(*other, "\"as\" stands alone and names a class that is described");
+      }
+      continue;
+    }
     const Node* heads = architecture.get("heads");
     for (const char* section : {"heads", "stacks"}) {
       if (const Node* list = architecture.get(section)) check_each(*list, section, [&](const Node& item) { known(section, item); });

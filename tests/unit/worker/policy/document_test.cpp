@@ -69,6 +69,14 @@ TEST(WrongPolicy, TopologiesAndTasksAreWordsOfAList) {
               HasSubstr("mine.yaml:5: \"task\" is \"embedd\"; there are embed, generate"));
 }
 
+TEST(WrongPolicy, AnOldNameIsOfAClassThatIsDescribed) {
+  const std::string before = "model_type: x\ntopology: encoder\nstacks: {d: {}}\narchitectures:\n  X: {task: embed}\n";
+  EXPECT_EQ(refusal(before + "  Y: {as: X}\n"), "accepted");
+  EXPECT_THAT(refusal(before + "  Y: {as: Z}\n"), HasSubstr("mine.yaml:6: \"Z\" is not one of the policy's architectures"));
+  EXPECT_THAT(refusal(before + "  Y: {as: X, task: embed}\n"), HasSubstr("stands alone"));
+  EXPECT_THAT(refusal(before + "  Y: {as: X}\n  Z: {as: Y}\n"), HasSubstr("names a class that is described"));
+}
+
 TEST(WrongPolicy, OutputsAreRenamedForHeadsOfTheClassOnly) {
   EXPECT_THAT(refusal("model_type: x\ntopology: encoder\nstacks: {d: {}}\nheads: {a: {}, b: {}}\narchitectures:\n  X: {task: embed, heads: a, outputs: {b: y}}\n"),
               HasSubstr("mine.yaml:6: outputs: \"b\" is not one of the heads of X"));
