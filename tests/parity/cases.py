@@ -169,6 +169,7 @@ CASES = (
     *llama("llama3-rope", "LlamaForCausalLM", rope_parameters=_LLAMA3, head_dim=12),
     *llama("linear-rope", "LlamaForCausalLM", rope_parameters={"rope_type": "linear", "factor": 2.5, "rope_theta": 10000.0}, num_hidden_layers=2),
     *llama("yarn-rope", "LlamaForCausalLM", rope_parameters=_YARN, head_dim=12, num_hidden_layers=2),
+    *llama("dynamic-rope", "LlamaForCausalLM", rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}, num_hidden_layers=2),
     *llama("one-layer-wide", "LlamaForCausalLM", num_attention_heads=7, num_key_value_heads=7, hidden_size=42, intermediate_size=257, num_hidden_layers=1),
 
     *falcon("7b", "FalconForCausalLM FalconModel"),

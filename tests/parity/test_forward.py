@@ -49,7 +49,9 @@ def test_the_oracle_says_the_same_by_the_attention_that_is_its_default(case):
     compare.tensors(oracle.forward(case, given), default, places(case, given), tolerance=1e-5)
 
 
-ALL = [pytest.param(case, ranks, kind, id=f"{case.name}-n{ranks}-{kind}") for case in CASES for ranks in RANKS for kind in inputs.kinds(case)]
+# what is given and what is made up is settled before any rank computes: two numbers of ranks prove it
+ALL = [pytest.param(case, ranks, kind, id=f"{case.name}-n{ranks}-{kind}") for case in CASES for ranks in RANKS for kind in inputs.kinds(case)
+       if ranks in (1, 3) or kind not in ("bare", "given")]
 
 
 @pytest.mark.parametrize("case, ranks, kind", ALL)
