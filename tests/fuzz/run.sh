@@ -8,6 +8,7 @@ build=build/fuzz python=${PM_CACHE:-$HOME/.cache/parallelmodel}/venv/bin/python
 cmake -G Ninja -S tests/fuzz -B $build -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" > $build.log 2>&1 || { cat $build.log; exit 1; }
 cmake --build $build -- -j2 >> $build.log 2>&1 || { tail -40 $build.log; exit 1; }
 rm -rf $build/seeds
+export PM_FUZZ_WORLDS=$build/worlds
 [ "$seconds" != 0 ] || rm -rf $build/corpus
 "$python" tests/fuzz/seeds.py $build/seeds
 

@@ -1,4 +1,5 @@
-"""Writes the seed corpora: seeds.py FOLDER. Small sound inputs of every target, so that the fuzzers begin where the readers accept."""
+"""Writes the seed corpora: seeds.py FOLDER. Small sound inputs of every target, so that the fuzzers begin where the readers accept. And
+FOLDER/../worlds, once: a tiny checkpoint per model type, which policies are laid on."""
 import io
 import json
 import pathlib
@@ -14,6 +15,29 @@ HEADERS = [{}, {"__metadata__": {"format": "pt"}}, {"a": {"dtype": "F32", "shape
            {"a": {"dtype": "F16", "shape": [], "data_offsets": [0, 2]}, "b": {"dtype": "U8", "shape": [0], "data_offsets": [2, 2]}},
            {"x.y": {"dtype": "BF16", "shape": [1, 1, 4], "data_offsets": [0, 8]}, "z": {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [8, 11]}},
            {"é\"\\": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}, "f4": {"dtype": "F4", "shape": [4], "data_offsets": [8, 10]}}]
+
+
+# model type -> (class, what is smaller than transformers has it)
+WORLDS = {"gpt2": ("GPT2LMHeadModel", dict(n_embd=8, n_head=2, n_layer=2, vocab_size=11, n_positions=8)), "bert": ("BertForMaskedLM", {}), "albert": ("AlbertForMaskedLM", dict(embedding_size=6)),
+          "mpnet": ("MPNetForMaskedLM", {}), "gpt_neo": ("GPTNeoForCausalLM", dict(num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]])),
+          "gptj": ("GPTJForCausalLM", dict(n_embd=8, n_head=2, n_layer=2, rotary_dim=2)), "llama": ("LlamaForCausalLM", dict(num_key_value_heads=1)),
+          "falcon": ("FalconForCausalLM", {}), "bloom": ("BloomForCausalLM", dict(n_layer=2, n_head=2)), "vit": ("ViTForImageClassification", dict(image_size=4, patch_size=2)),
+          "t5": ("T5ForConditionalGeneration", dict(d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2)),
+          "bart": ("BartForConditionalGeneration", dict(d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=12, decoder_ffn_dim=12))}
+SMALL = dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12, vocab_size=11, max_position_embeddings=8)
+
+
+def write_worlds(folder):
+    import transformers
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    for model_type, (name, sizes) in WORLDS.items():
+        kind = getattr(transformers, name)
+        kind(kind.config_class(**{**SMALL, **sizes})).save_pretrained(folder / model_type)
+    tower = {**SMALL, "projection_dim": 4}
+    clip = transformers.CLIPConfig(text_config=tower, vision_config={**tower, "image_size": 4, "patch_size": 2}, projection_dim=4)
+    transformers.CLIPModel(clip).save_pretrained(folder / "clip")
+    (folder / "made").write_text("")
 
 
 def headers():
@@ -48,9 +72,9 @@ def policies():
     for path in sorted((ROOT / "policies").glob("*.yaml")):
         text = path.read_bytes()
         yield text
-        if b"model_type: gpt2" in text:    # what the target's checkpoint resolves with, and a policy that extends it
-            yield b"extends: gpt2\nmodel_type: mine\n"
-            yield b"model_type: gpt2\nextends: gpt2\nlet: {eps: \"1e-5\", layers: n_layer}\nignore: [\"h.{l}.x\"]\n"
+        name = path.stem.encode()    # short ones, which a change is more likely to turn into something new
+        yield b"model_type: " + name + b"\nextends: " + name + b"\n"
+        yield b"model_type: " + name + b"\nextends: " + name + b"\nlet: {eps: \"1e-5\", layers: \"layers ?? 2\", heads: 3}\nignore: [\"h.{l}.x\"]\nrename: {a: b}\nrefuse: {\"l == 1\": no}\n"
 
 
 def expressions():
@@ -74,6 +98,8 @@ def escaped(word):
 
 if __name__ == "__main__":
     out = pathlib.Path(sys.argv[1])
+    if not (out.parent / "worlds/made").exists():
+        write_worlds(out.parent / "worlds")
     for target, made in [("header", headers), ("torch_file", archives), ("pickle", pickles), ("policy", policies), ("expression", expressions)]:
         (out / target).mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(made()):
