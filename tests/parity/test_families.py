@@ -7,7 +7,7 @@ import pytest
 
 import cases
 import worker
-from test_resolve import TOOLS
+from resolution import TOOLS
 
 spec = importlib.util.spec_from_file_location("families", worker.REPOSITORY / "tools/families.py")
 families = importlib.util.module_from_spec(spec)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import compare
 import worker
-from test_resolve import TOOLS, dump
+from resolution import TOOLS, dump
 
 PAGE = (worker.REPOSITORY / "docs/policies.md").read_text()
 

@@ -1,68 +1,23 @@
 """What policies say of a checkpoint against transformers: every tensor is read, bytes are exact, fused matrices come apart as its modules
-split them, options of layers are those of its modules, outputs have its names. And checkpoints as they are found: old keys, missing keys, other
-prefixes, old spellings, other types. (Which safetensors headers are accepted is tests/fuzz/judge.py.)"""
-import functools
+split them, options of layers are those of its modules, outputs have its names."""
 import importlib
 import json
-import os
-import pathlib
 import re
-import struct
-import subprocess
 
 import pytest
 import torch
 import transformers
-import yaml
 from safetensors.torch import load_file, save_file
 
-import cases
 import fixtures
 import inputs
 import oracle
 import worker
+from cases import CASES
+from resolution import BY_NAME, OF_FAMILIES, POLICIES, dump, elements, loaded, part_bytes, resolved, unused
 
 transformers.logging.set_verbosity_error()
-TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", worker.BINARY.parent.resolve().parent / "tests"))
-POLICIES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((worker.REPOSITORY / "policies").glob("*.yaml"))}
-CASES = cases.CASES
 ids = {"ids": lambda case: case.name}
-BY_NAME = {case.name: case for case in CASES}
-# one case of each family for what needs a process of the real program, or many processes
-OF_FAMILIES = list({case.model_type: case for case in reversed(CASES)}.values())
-
-
-def unused(case):
-    """Tensors that transformers saves and never computes with: a second bias or table of an untied head, cross-attention without an encoder."""
-    if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
-        return lambda name: name in ("cls.predictions.bias", "lm_head.bias")
-    if case.model_type == "bart" and not case.settings.get("tie_word_embeddings", True):
-        return lambda name: name == "model.shared.weight"
-    return lambda name: case.model_class == "BartForCausalLM" and ".encoder_attn" in name
-
-
-loaded = functools.cache(oracle.model)    # tiny, and asked for by test after test
-
-
-def dump(folder, *more):
-    return subprocess.run([TOOLS / "resolve_dump", folder, *more], capture_output=True, text=True, timeout=60)
-
-
-@functools.cache
-def resolved(folder):
-    done = dump(folder)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def elements(shape):
-    return torch.Size(shape).numel()
-
-
-def part_bytes(facts):
-    """Bytes of the rows of facts, whose keys are short and absent where they hold the usual value."""
-    size = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}
-    return sum(p.get("u", 1) * p["e"] * p.get("n", 1) * size[p.get("t", facts["dtype"])] for p in facts["parts"])
 
 
 @pytest.mark.parametrize("case", CASES, **ids)
@@ -330,178 +285,3 @@ def test_albert_runs_its_groups_as_transformers_does(case):
     said, model = resolved(fixtures.checkpoint(case)), loaded(case)
     paths = {id(module): path for path, module in model.named_modules()}
     assert [p["tensor"] for p in said["params"] if p["role"] == "up weight"] == [f"{paths[id(layer)]}.ffn.weight" for layer in blocks(case, model)["encoder"]]
-
-
-def rewritten(case, folder, config=None, tensors=None):
-    """The case's checkpoint with another config.json or other tensors."""
-    origin = fixtures.checkpoint(case)
-    settings = json.loads((origin / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config(settings) if config else settings))
-    stored = load_file(origin / "model.safetensors")
-    save_file(tensors(stored) if tensors else stored, folder / "model.safetensors", {"format": "pt"})
-    return folder
-
-
-def said_alike(one, other):
-    """Whether two resolutions describe the same model, whatever its tensors are called."""
-    def plain(value):
-        if isinstance(value, list):
-            return [plain(item) for item in value]
-        return {key: plain(item) for key, item in value.items() if key not in ("gain", "rope_theta")} if isinstance(value, dict) else value
-
-    one, other = ({key: plain(said[key]) for key in ("facts", "stacks", "heads", "topology", "eos", "decoder_start")} for said in (one, other))
-    assert one == other
-    return True
-
-
-def renamed_keys(**names):
-    return lambda settings: {names.get(key, key): value for key, value in settings.items()}
-
-
-def rope_of_old(settings):
-    """rope_parameters as before transformers 5: rope_theta, and rope_scaling with "type"."""
-    rope = settings.pop("rope_parameters")
-    settings["rope_theta"] = rope.pop("rope_theta")
-    if rope["rope_type"] != "default":
-        settings["rope_scaling"] = rope
-    settings["torch_dtype"] = settings.pop("dtype")
-    return settings
-
-
-OLD_KEYS = {
-    "GPT2LMHeadModel-all": renamed_keys(n_positions="n_ctx", dtype="torch_dtype"),
-    "BloomForCausalLM-all": renamed_keys(hidden_size="n_embed", n_head="num_attention_heads", n_layer="num_hidden_layers"),
-    "FalconForCausalLM-40b": renamed_keys(num_attention_heads="n_head", num_hidden_layers="n_layer", num_kv_heads="n_head_kv", hidden_size="n_embed"),
-    "LlamaForCausalLM-all": rope_of_old,
-    "LlamaForCausalLM-llama3-rope": rope_of_old,
-    "T5ForConditionalGeneration-gated-untied": lambda s: {k: v for k, v in s.items() if k not in ("scale_decoder_outputs", "is_gated_act", "dense_act_fn")} | {"tie_word_embeddings": False},
-    "GPTNeoForCausalLM-all": lambda s: {k: v for k, v in s.items() if k != "attention_layers"},
-    "T5ForConditionalGeneration-all": lambda s: s | {"architectures": ["T5WithLMHeadModel"]},
-    "LlamaForCausalLM-one-kv-head-tied": lambda s: s | {"architectures": ["LLaMAForCausalLM"]},
-    "CLIPModel-all": lambda s: s | {"text_config_dict": s["text_config"], "vision_config_dict": s["vision_config"]},
-}
-
-
-@pytest.mark.parametrize("name", OLD_KEYS)
-def test_keys_of_older_configs_mean_the_same(tmp_path, name):
-    case = BY_NAME[name]
-    said = resolved(rewritten(case, tmp_path, OLD_KEYS[name]))
-    assert said_alike(said, resolved(fixtures.checkpoint(case)))
-
-
-@pytest.mark.parametrize("case", OF_FAMILIES, **ids)
-def test_missing_keys_have_the_defaults_of_transformers(tmp_path, case):
-    """Each key alone and all that have their default together may be left out of config.json."""
-    kind = getattr(transformers, case.config_class)
-    usual = kind().to_dict()
-    nested = ("text_config", "vision_config")
-
-    def without(settings):
-        kept = {key: value for key, value in settings.items() if key in (*nested, "model_type", "architectures") or usual.get(key, KeyError) != value}
-        for part in nested:
-            if part in kept:
-                kept[part] = {key: value for key, value in kept[part].items() if key == "model_type" or usual[part].get(key, KeyError) != value}
-        return kept
-
-    said = resolved(rewritten(case, tmp_path, without))
-    assert len(json.loads((tmp_path / "config.json").read_text())) < len(json.loads((fixtures.checkpoint(case) / "config.json").read_text()))
-    assert said_alike(said, resolved(fixtures.checkpoint(case)))
-
-
-def sparse(folder, shapes):
-    """A checkpoint of these shapes in fp32 whose values take no room."""
-    header, offset = {}, 0
-    for name, shape in shapes.items():
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + 4 * elements(shape)]}
-        offset += 4 * elements(shape)
-    text = json.dumps(header).encode()
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + offset)
-
-
-TYPES = [kind for policy in POLICIES.values() for kind in ([policy["model_type"]] if isinstance(policy["model_type"], str) else policy["model_type"])]
-
-
-@pytest.mark.parametrize("model_type", TYPES)
-def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_type):
-    """Of an empty config.json every size is the class's default."""
-    names = {"clip": "CLIPModel", "clip_text_model": "CLIPTextModel", "clip_vision_model": "CLIPVisionModel"}
-    name = names.get(model_type) or next(name for name in POLICIES[model_type]["architectures"] if name.endswith("Model") and "Head" not in name)
-    with torch.device("meta"):
-        model = getattr(transformers, name)(transformers.AutoConfig.for_model(model_type))
-    seen, shapes = set(), {}
-    for key, value in model.state_dict(keep_vars=True).items():
-        if id(value) not in seen:
-            shapes[key] = value.shape
-        seen.add(id(value))
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, "architectures": [name]}))
-    sparse(tmp_path, shapes)
-    assert resolved(tmp_path)["facts"]["parameters"] == sum(map(elements, shapes.values()))
-    assert len(json.dumps(resolved(tmp_path)["facts"], separators=(",", ":"))) <= 4096
-
-
-OLD_SPELLINGS = [next(case for case in CASES if case.model_class == name) for name in ("BertForPreTraining", "AlbertForPreTraining", "MPNetForMaskedLM")]
-
-
-@pytest.mark.parametrize("case", OLD_SPELLINGS, **ids)
-def test_gamma_and_beta_are_weight_and_bias_of_norms(tmp_path, case):
-    def old(stored):
-        return {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor for name, tensor in stored.items()}
-    assert any("gamma" in name for name in old(load_file(fixtures.checkpoint(case) / "model.safetensors")))
-    assert said_alike(resolved(rewritten(case, tmp_path, tensors=old)), resolved(fixtures.checkpoint(case)))
-
-
-PREFIXES = ("bert.", "albert.", "mpnet.", "transformer.", "model.", "vit.")
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if case.name.endswith(("-all", "-7b")) and case.topology != "dual"], **ids)
-def test_the_prefix_of_the_base_model_may_be_missing_or_there(tmp_path, case):
-    names = load_file(fixtures.checkpoint(case) / "model.safetensors")
-    prefix = next((p for p in PREFIXES if any(name.startswith(p) for name in names)), None)
-    if prefix is None:
-        family = {"t5": "", "bart": "model."}.get(case.model_type, getattr(transformers, case.model_class).base_model_prefix + ".")
-        change = lambda stored: {family + name: tensor for name, tensor in stored.items()}
-    else:
-        change = lambda stored: {name.removeprefix(prefix): tensor for name, tensor in stored.items()}
-    assert said_alike(resolved(rewritten(case, tmp_path, tensors=change)), resolved(fixtures.checkpoint(case)))
-
-
-@pytest.mark.parametrize("type_", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("case", OF_FAMILIES, **ids)
-def test_sixteen_bit_checkpoints_are_half_as_large(tmp_path, case, type_):
-    said = resolved(rewritten(case, tmp_path, tensors=lambda stored: {name: tensor.to(type_) for name, tensor in stored.items()}))
-    before = resolved(fixtures.checkpoint(case))
-    assert said["facts"]["bytes"] * 2 == before["facts"]["bytes"] and said["facts"]["parameters"] == before["facts"]["parameters"]
-    assert said["facts"]["dtype"] == {torch.float16: "F16", torch.bfloat16: "BF16"}[type_]
-    kept = {p["path"] for p in said["params"] if p["keep"]}
-    assert kept == ({p["path"] for p in said["params"] if p["role"] == "down weight"} if case.model_type == "t5" and type_ == torch.float16 else set())
-
-
-def test_half_precision_t5_keeps_its_down_projections_in_fp32(tmp_path):
-    case = BY_NAME["T5ForConditionalGeneration-all"]
-    rewritten(case, tmp_path, tensors=lambda stored: {name: tensor.half() for name, tensor in stored.items()})
-    model = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.float16)
-    kept = {p["tensor"] for p in resolved(tmp_path)["params"] if p["keep"]}
-    assert kept == {name for name, p in model.named_parameters() if p.dtype == torch.float32}
-
-
-@pytest.mark.parametrize("equal", [True, False])
-@pytest.mark.parametrize("name, table", [("GPT2LMHeadModel-all", "transformer.wte.weight"), ("LlamaForCausalLM-one-kv-head-tied", "model.embed_tokens.weight"),
-                                         ("BartForConditionalGeneration-all", "model.shared.weight"), ("BloomForCausalLM-all", "transformer.word_embeddings.weight")])
-def test_a_head_that_is_saved_too_is_shared_by_its_bytes(tmp_path, name, table, equal):
-    case = BY_NAME[name]
-    rewritten(case, tmp_path, tensors=lambda stored: stored | {"lm_head.weight": stored[table].clone() if equal else stored[table] + 1})
-    said = resolved(tmp_path)
-    head = next(p for p in said["params"] if p["path"] == "heads.lm.logits.weight")
-    assert bool(head["shares"]) == equal
-    model = getattr(transformers, case.model_class).from_pretrained(tmp_path)
-    assert torch.equal(model.lm_head.weight, model.get_input_embeddings().weight) == equal
-    assert said["facts"]["parameters"] == sum({p.data_ptr(): p.numel() for p in model.state_dict().values()}.values())
-
-
-@pytest.mark.parametrize("case", OF_FAMILIES, **ids)
-def test_a_sharded_checkpoint_resolves_like_a_single_file(tmp_path, case):
-    loaded(case).save_pretrained(tmp_path, max_shard_size="20KB")
-    assert (tmp_path / "model.safetensors.index.json").exists()
-    assert said_alike(resolved(tmp_path), resolved(fixtures.checkpoint(case)))

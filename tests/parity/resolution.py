@@ -1,0 +1,52 @@
+"""What the worker resolves a checkpoint to, asked of tests' own tool; shared by the tests of policies."""
+import functools
+import json
+import os
+import pathlib
+import subprocess
+
+import torch
+import yaml
+
+import cases
+import oracle
+import worker
+
+TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", worker.BINARY.parent.resolve().parent / "tests"))
+POLICIES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((worker.REPOSITORY / "policies").glob("*.yaml"))}
+BY_NAME = cases.BY_NAME
+# one case of each family for what needs a process of the real program, or many processes
+OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.values())
+
+
+def unused(case):
+    """Tensors that transformers saves and never computes with: a second bias or table of an untied head, cross-attention without an encoder."""
+    if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
+        return lambda name: name in ("cls.predictions.bias", "lm_head.bias")
+    if case.model_type == "bart" and not case.settings.get("tie_word_embeddings", True):
+        return lambda name: name == "model.shared.weight"
+    return lambda name: case.model_class == "BartForCausalLM" and ".encoder_attn" in name
+
+
+loaded = functools.cache(oracle.model)    # tiny, and asked for by test after test
+
+
+def dump(folder, *more):
+    return subprocess.run([TOOLS / "resolve_dump", folder, *more], capture_output=True, text=True, timeout=60)
+
+
+@functools.cache
+def resolved(folder):
+    done = dump(folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def elements(shape):
+    return torch.Size(shape).numel()
+
+
+def part_bytes(facts):
+    """Bytes of the rows of facts, whose keys are short and absent where they hold the usual value."""
+    size = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}
+    return sum(p.get("u", 1) * p["e"] * p.get("n", 1) * size[p.get("t", facts["dtype"])] for p in facts["parts"])
