@@ -148,6 +148,8 @@ Abilities read_abilities(const policy::Model& model, const std::filesystem::path
   }
   const json config = read_file(folder / "config.json");
   abilities.labels = labels_of(config);
+  const json names = value_of(read_file(folder / "tokenizer_config.json"), "model_input_names", json());
+  if (names.is_array() && std::find(names.begin(), names.end(), "token_type_ids") == names.end()) abilities.token_types = false;
   abilities.problem_type = value_of<std::string>(config, "problem_type", "");
   if (abilities.texts && !abilities.takes_images) read_sentence_transformers(folder, abilities);
   if (abilities.takes_images) abilities.images = image::Processor::read(folder);
@@ -166,12 +168,12 @@ bool Abilities::serves(const std::string& route) const {
   return true;
 }
 
-std::string Abilities::routes() const {
-  std::string all;
+std::vector<std::string> Abilities::routes() const {
+  std::vector<std::string> all;
   for (const char* route : {"POST /v1/completions", "GET /generate_text/*", "POST /v1/embeddings", "POST /classify", "POST /fill-mask",
                             "POST /question-answering", "POST /similarity", "POST /forward"}) {
     const std::string text = route;
-    if (serves(text.substr(text.find(' ') + 1))) all += (all.empty() ? "" : ", ") + text;
+    if (serves(text.substr(text.find(' ') + 1))) all.push_back(text);
   }
   return all;
 }

@@ -47,8 +47,8 @@ struct Abilities {
 
   /// Whether POST or GET `route` is for this model.
   bool serves(const std::string& route) const;
-  /// The routes it serves, for messages: "POST /v1/embeddings, POST /forward".
-  std::string routes() const;
+  /// The routes it serves: "POST /v1/embeddings", "POST /forward", ...
+  std::vector<std::string> routes() const;
 };
 
 /// From the resolved model and its folder: config.json (id2label, problem_type), preprocessor_config.json, sentence-transformers' modules.json,

@@ -27,13 +27,21 @@ std::string file_of(const json& value, const std::string& field) {
   return file;
 }
 
+void check_takes_images(const Abilities& can, const std::string& field) {
+  if (!can.takes_images) throw ApiError(400, "invalid_value", field + " is an image, and " + can.architecture + " takes texts only", field);
+  if (!can.images)
+    throw ApiError(400, "no_image_processor", "the checkpoint has no preprocessor_config.json that says how images are prepared; send pixel_values to POST /forward", field);
+}
+
 }  // namespace
 
 void refuse_unless_served(const Serving& serving, const Call& call) {
   const Abilities& can = serving.abilities;
-  if (!can.serves(call.access->route))
-    throw ApiError(404, "not_served", call.access->route + " is not served by this model, " + (can.architecture.empty() ? serving.model : can.architecture) + " of task " +
-                                          can.task + "; it serves: " + can.routes());
+  if (can.serves(call.access->route)) return;
+  std::string routes;
+  for (const auto& route : can.routes()) routes += (routes.empty() ? "" : ", ") + route;
+  throw ApiError(404, "not_served", call.access->route + " is not served by this model, " + (can.architecture.empty() ? serving.model : can.architecture) + " of task " +
+                                        can.task + "; it serves: " + routes);
 }
 
 json task_body(const Serving& serving, const Call& call) {
@@ -93,13 +101,10 @@ void refuse_texts(const Serving& serving, const std::string& field) {
 }
 
 Array pixels_of_file(const Serving& serving, std::string_view file, const std::string& field) {
-  const Abilities& can = serving.abilities;
-  if (!can.takes_images) throw ApiError(400, "invalid_value", field + " is an image, and " + can.architecture + " takes texts only", field);
-  if (!can.images)
-    throw ApiError(400, "no_image_processor", "the checkpoint has no preprocessor_config.json that says how images are prepared; send pixel_values to POST /forward", field);
+  check_takes_images(serving.abilities, field);
   const auto place = serving.decoding();   // each may hold a few times the largest image
   try {
-    return (*can.images)(image::open(file));
+    return (*serving.abilities.images)(image::open(file));
   } catch (const Error& error) {
     if (error.reason == "ImageTooLarge") throw ApiError(413, "image_too_large", field + ": " + error.what(), field);
     if (error.kind == ErrorKind::Request) throw ApiError(400, "invalid_image", field + ": " + error.what(), field);
@@ -108,6 +113,7 @@ Array pixels_of_file(const Serving& serving, std::string_view file, const std::s
 }
 
 Array pixels_of(const Serving& serving, const json& value, const std::string& field) {
+  check_takes_images(serving.abilities, field);
   return pixels_of_file(serving, file_of(value, field), field);
 }
 

@@ -43,6 +43,7 @@ Row checked(const Serving& serving, Row row, bool truncate, const std::string& f
 
 int64_t longest(const Serving& serving) {
   const int64_t positions = serving.abilities.positions;
+  if (serving.abilities.takes_images) return positions;   // the plan's length is that of the shorter tower
   return positions > 0 ? std::min(positions, serving.window) : serving.window;
 }
 

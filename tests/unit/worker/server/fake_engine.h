@@ -14,11 +14,13 @@ namespace pm::test {
 class FakeEngine final : public engine::Engine {
  public:
   using Token = std::function<int32_t(const engine::Request&, int64_t step)>;
+  using Pass = std::function<Arrays(const engine::ForwardRequest&)>;
   /// The default echoes the prompt again and again, so every reply shows whose it is.
   explicit FakeEngine(Token token = {});
   ~FakeEngine() override;
 
   void submit(engine::Request, std::function<void(const engine::Event&)>) override;
+  void forward(engine::ForwardRequest, std::function<void(engine::ForwardResult)>) override;
   void cancel(const std::string& id) override;
   engine::Statistics statistics() const override;
   void fail(const std::string& reason) override;
@@ -29,7 +31,10 @@ class FakeEngine final : public engine::Engine {
   /// Lets `n` tokens through per request although held.
   void allow(int64_t n);
   void limit_open(size_t requests);
+  /// What passes give; absent: nothing. Called on the engine's thread.
+  void answer_passes(Pass pass);
   std::vector<engine::Request> seen() const;
+  std::vector<engine::ForwardRequest> passes_seen() const;
   std::set<std::string> cancelled() const;
   size_t open() const;
 
@@ -39,13 +44,21 @@ class FakeEngine final : public engine::Engine {
     std::function<void(const engine::Event&)> on_event;
     int64_t generated = 0, allowed = 0;
   };
+  struct OpenPass {
+    engine::ForwardRequest request;
+    std::function<void(engine::ForwardResult)> on_done;
+  };
   void loop();
+  void step(Sequence sequence);
 
   const Token token_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Sequence> open_;
+  std::deque<OpenPass> passes_;
+  Pass pass_;
   std::vector<engine::Request> seen_;
+  std::vector<engine::ForwardRequest> passes_seen_;
   std::set<std::string> cancelled_;
   std::string failure_;
   size_t limit_ = 1000;

@@ -1,0 +1,153 @@
+// What a resolved model and its folder say about what can be asked.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/unit/worker/tokenizer/tokenizer_files.h"
+#include "worker/base/error.h"
+#include "worker/server/abilities.h"
+
+namespace pm::test {
+namespace {
+
+using policy::Model;
+using server::Abilities;
+using server::Pooling;
+
+policy::Stack stack(const std::string& name, bool tokens, const std::string& pooler = "") {
+  policy::Stack stack;
+  stack.name = name;
+  stack.hidden = 8;
+  stack.positions = 32;
+  if (tokens) stack.input.token.emplace();
+  stack.layers.resize(2);
+  for (auto& layer : stack.layers) layer.attention.heads = 4;
+  if (!pooler.empty()) stack.output.pooler.emplace().pool = pooler;
+  return stack;
+}
+
+policy::Head head(const std::string& name, const std::string& stack, const std::string& pool, std::vector<std::string> outputs) {
+  policy::Head head;
+  head.name = name;
+  head.stack = stack;
+  head.pool = pool;
+  head.outputs = std::move(outputs);
+  return head;
+}
+
+Model model(const std::string& task, const std::string& topology, std::vector<policy::Stack> stacks, std::vector<policy::Head> heads = {}) {
+  Model model;
+  model.architecture = "Tiny";
+  model.task = task;
+  model.topology = topology;
+  model.stacks = std::move(stacks);
+  model.heads = std::move(heads);
+  return model;
+}
+
+struct AbilitiesOf : testing::Test {
+  void write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((folder.path() / name).parent_path());
+    std::ofstream(folder.path() / name) << text;
+  }
+  Abilities of(const Model& model) const { return server::read_abilities(model, folder.path()); }
+  TempFolder folder;
+};
+
+TEST_F(AbilitiesOf, EncodersEmbedByTheMeanAndDecodersByTheLastToken) {
+  const auto encoder = of(model("embed", "encoder", {stack("encoder", true, "first")}));
+  EXPECT_EQ(encoder.text.output, "last_hidden_state");
+  EXPECT_EQ(encoder.text.pooling, Pooling::Mean);
+  EXPECT_EQ(encoder.pooler, "pooler_output");
+  EXPECT_EQ(encoder.positions, 32);
+  EXPECT_TRUE(encoder.image.output.empty());
+  EXPECT_EQ(of(model("generate", "decoder", {stack("decoder", true)})).text.pooling, Pooling::Last);
+  auto decoder = stack("decoder", true);
+  for (auto& layer : decoder.layers) layer.cross.emplace();
+  EXPECT_EQ(of(model("embed", "encoder-decoder", {stack("encoder", true), decoder})).text.output, "encoder_last_hidden_state");
+}
+
+TEST_F(AbilitiesOf, TowersEmbedByTheirProjectionsAndImagesByTheirPooler) {
+  const auto both = of(model("similarity", "dual", {stack("text", true, "eot"), stack("vision", false, "first")},
+                             {head("text", "text", "pooler", {"text_embeds"}), head("vision", "vision", "pooler", {"image_embeds"})}));
+  EXPECT_EQ(both.text.output, "text_embeds");
+  EXPECT_EQ(both.image.output, "image_embeds");
+  EXPECT_EQ(both.text.pooling, Pooling::None);
+  EXPECT_EQ(both.states, "text_model_output.last_hidden_state");
+  const auto text = of(model("embed", "encoder", {stack("text", true, "eot")}));
+  EXPECT_EQ(text.text.output, "pooler_output");
+  EXPECT_EQ(text.text.pooling, Pooling::None);
+  const auto vision = of(model("embed", "vision", {stack("vision", false, "first")}));
+  EXPECT_EQ(vision.image.output, "pooler_output");
+  EXPECT_FALSE(vision.texts);
+  EXPECT_EQ(vision.image_tokens, 32);
+  EXPECT_FALSE(vision.serves("/similarity"));
+  EXPECT_EQ(of(model("embed", "vision", {stack("vision", false)})).image.pooling, Pooling::First);
+}
+
+TEST_F(AbilitiesOf, SentenceTransformersDecideWhereTheirFilesAre) {
+  const auto modules = [&](const std::string& last) {
+    write("modules.json", R"([{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})" + last + "]");
+  };
+  modules("");
+  write("1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false, "pooling_mode_lasttoken": null})");
+  write("sentence_bert_config.json", R"({"max_seq_length": 20, "do_lower_case": false})");
+  write("config_sentence_transformers.json", R"({"prompts": {"query": "ask: "}, "default_prompt_name": "query"})");
+  const auto encoder = model("embed", "encoder", {stack("encoder", true)});
+  auto can = of(encoder);
+  EXPECT_EQ(can.text.pooling, Pooling::First);
+  EXPECT_FALSE(can.text.normalize);
+  EXPECT_EQ(can.positions, 20);
+  EXPECT_EQ(can.prefix, "ask: ");
+  EXPECT_TRUE(can.strip);
+  modules(R"(, {"path": "2_Normalize", "type": "sentence_transformers.models.Normalize"})");
+  EXPECT_TRUE(of(encoder).text.normalize);
+  write("1_Pooling/config.json", R"({"pooling_mode": "weightedmean"})");
+  EXPECT_EQ(of(encoder).text.pooling, Pooling::WeightedMean);
+  write("1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
+  EXPECT_THAT(of(encoder).no_embedding, testing::HasSubstr("several"));
+  modules(R"(, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"})");
+  EXPECT_THAT(of(encoder).no_embedding, testing::HasSubstr("Dense"));
+  write("modules.json", "{");
+  EXPECT_THROW(of(encoder), Error);
+}
+
+TEST_F(AbilitiesOf, LabelsAreThoseOfTheConfigInTheOrderOfTheirIds) {
+  const auto encoder = model("classify", "encoder", {stack("encoder", true)});
+  EXPECT_EQ(of(encoder).labels, (std::vector<std::string>{"LABEL_0", "LABEL_1"}));
+  write("config.json", R"({"id2label": {"10": "k", "0": "a", "1": "b", "2": "c"}, "problem_type": "regression"})");
+  EXPECT_EQ(of(encoder).labels, (std::vector<std::string>{"a", "b", "c", "LABEL_3"}));
+  EXPECT_EQ(of(encoder).problem_type, "regression");
+  write("config.json", R"({"num_labels": 1, "problem_type": null})");
+  EXPECT_EQ(of(encoder).labels, std::vector<std::string>{"LABEL_0"});
+  write("config.json", R"({"problem_type": 4})");
+  EXPECT_THROW(of(encoder), Error);
+}
+
+TEST_F(AbilitiesOf, HeadsTellWhereScoresAre) {
+  auto mlm = head("mlm", "encoder", "", {"prediction_logits"});
+  mlm.logits.emplace();
+  const auto can = of(model("fill-mask", "encoder", {stack("encoder", true)}, {mlm, head("nsp", "encoder", "pooler", {"seq_relationship_logits"})}));
+  EXPECT_EQ(can.vocabulary_scores, "prediction_logits");
+  EXPECT_EQ(can.next_sentence, "seq_relationship_logits");
+  EXPECT_TRUE(can.serves("/classify"));
+  EXPECT_TRUE(can.serves("/fill-mask"));
+  EXPECT_FALSE(can.serves("/v1/completions"));
+}
+
+TEST_F(AbilitiesOf, EveryTaskServesItsRouteAndForward) {
+  for (const auto& [task, route] : std::map<std::string, std::string>{{"generate", "/v1/completions"}, {"embed", "/v1/embeddings"}, {"similarity", "/similarity"},
+                                                                      {"fill-mask", "/fill-mask"}, {"classify", "/classify"}, {"classify-tokens", "/classify"},
+                                                                      {"classify-images", "/classify"}, {"multiple-choice", "/classify"},
+                                                                      {"question-answering", "/question-answering"}}) {
+    Abilities can;
+    can.task = task;
+    EXPECT_TRUE(can.serves(route)) << task;
+    EXPECT_TRUE(can.serves("/forward")) << task;
+    EXPECT_THAT(can.routes(), testing::Contains("POST /forward"));
+  }
+}
+
+}  // namespace
+}  // namespace pm::test
