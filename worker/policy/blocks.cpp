@@ -22,6 +22,14 @@ bool holds(const Node* section, const Scope& scope) {
   return section && (!when || evaluate_bool(*when, scope));
 }
 
+/// Refuses what config.json gives for `what` when it is not `sound`.
+void expect(bool sound, const Node& at, const std::string& what, double found, const std::string& expected) {
+  if (sound) return;
+  nlohmann::json number = found;
+  if (found == std::floor(found) && std::abs(found) < 1e15) number = static_cast<int64_t>(found);
+  throw Error(ErrorKind::Model, "ModelUnreadable", at.where() + ": " + what + " is " + number.dump() + " with this config.json, expected " + expected);
+}
+
 }  // namespace
 
 std::string word_of(const Node& node, const Scope& scope, const std::vector<std::string_view>& allowed) {
@@ -122,6 +130,7 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
   norm.kind = kind && word_of(*kind, place.scope, norm_words) == "rms" ? NormKind::Rms : NormKind::Layer;
   const Node* eps = first_of({row->option("eps"), place.scope.lets.empty() ? nullptr : place.scope.lets[0]->get("eps"), option(policy_.get("let"), "eps")});
   if (eps) norm.eps = evaluate_number(*eps, place.scope);
+  if (eps) expect(norm.eps >= 0, *eps, "eps", norm.eps, "no negative number");
   Ask ask{.role = Role::NormGain, .path = path + ".gain", .shape = {width}};
   norm.gain = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
   const Node* biased = row->option("bias");
@@ -186,6 +195,9 @@ std::optional<BucketBias> Builder::bucket_bias(const Context& context, const Nod
   if (const Node* node = row->option("buckets")) bias.buckets = evaluate_int(*node, place.scope);
   if (const Node* node = row->option("far")) bias.far = evaluate_int(*node, place.scope);
   if (const Node* node = row->option("bidirectional")) bias.bidirectional = evaluate_bool(*node, place.scope);
+  const int64_t exact = bias.buckets / (bias.bidirectional ? 4 : 2);   // distances with a bucket of their own
+  expect(exact >= 1 && bias.buckets <= 1 << 20, *row->node, "the number of buckets", static_cast<double>(bias.buckets), "4 to 2^20");
+  expect(bias.far > exact && bias.far <= 1 << 30, *row->node, "the far distance", static_cast<double>(bias.far), "more than " + std::to_string(exact) + ", at most 2^30");
   Place owner = place;   // the layer whose table this one uses
   if (const Node* node = row->option("layer")) {
     owner = block_place(context, section, evaluate_int(*node, place.scope));
@@ -204,6 +216,9 @@ std::optional<Rotary> Builder::rotary(const Node& section, const Place& place, c
   if (const Node* style = node->get("style")) rotary.style = word_of(*style, place.scope, rotary_words) == "half" ? RotaryStyle::Half : RotaryStyle::Interleaved;
   if (const Node* dims = node->get("dims")) rotary.dims = evaluate_int(*dims, place.scope);
   if (const Node* theta = node->get("theta")) rotary.theta = evaluate_number(*theta, place.scope);
+  expect(rotary.dims > 0 && rotary.dims % 2 == 0 && rotary.dims <= a.head_dim, *node, "the number of rotary dimensions", static_cast<double>(rotary.dims),
+         "an even number up to the head size " + std::to_string(a.head_dim));
+  expect(rotary.theta > 0, *node, "theta", rotary.theta, "a number above 0");
   if (const Node* scaling = node->get("scaling")) rotary.scaling = evaluate(*scaling, place.scope, true);
   for (const char* key : {"rope_type", "type"}) {   // what transformers >= 5 writes where there is no scaling
       if (rotary.scaling.is_object() && rotary.scaling.value(key, nlohmann::json()) == "default") rotary.scaling = nullptr;
@@ -237,7 +252,10 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   const Node* scale = first_of({section.get("scale"), place.scope.lets[0]->get("scale"), option(policy_.get("let"), "scale")});
   a.scale = scale ? evaluate_number(*scale, place.scope) : std::pow(static_cast<double>(a.head_dim), -0.5);
   if (const Node* mask = section.get("mask")) a.mask = word_of(*mask, place.scope, mask_words) == "causal" ? Mask::Causal : Mask::Full;
-  if (const Node* window = section.get("window")) a.window = evaluate_int(*window, place.scope);
+  if (const Node* window = section.get("window")) {
+    a.window = evaluate_int(*window, place.scope);
+    expect(a.window >= 0, *window, "the window", static_cast<double>(a.window), "0 (none) or more tokens");
+  }
   a.alibi = alibi(section, place);
   int64_t source_width = context.sizes.hidden;
   if (cross) {

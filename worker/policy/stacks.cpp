@@ -88,7 +88,10 @@ void Builder::position(const Context& context, const Node& section, const Place&
   }
   const std::optional<Row> row = binder_.row(learned, place.scope);
   if (!row || !row->names()) return;
-  if (const Node* offset = node->get("offset")) input.position_offset = evaluate_int(*offset, place.scope);
+  if (const Node* offset = node->get("offset")) {
+    input.position_offset = evaluate_int(*offset, place.scope);
+    if (input.position_offset < 0) unreadable(offset->where() + ": the offset of positions is " + std::to_string(input.position_offset) + " with this config.json");
+  }
   if (const Node* kept = node->get("kept")) input.position_kept = evaluate_bool(*kept, place.scope);
   const Node* rows = node->get("rows");
   const int64_t count = rows ? evaluate_int(*rows, place.scope) : context.sizes.positions + input.position_offset;

@@ -58,6 +58,17 @@ TEST(Options, RotaryHasStyleDimsThetaAndScaling) {
   EXPECT_FALSE(first_layer(gpt2_with("attn: {rotary: {when: false, style: half}}")).attention.rotary.has_value());
 }
 
+TEST(Options, NumbersThatMakeNoSenseAreRefused) {
+  for (auto [stack, message] : {std::pair{"attn: {window: -3}", "the window is -3"}, {"attn: {rotary: {dims: 3}}", "rotary dimensions is 3"},
+                                {"attn: {rotary: {dims: 6}}", "even number up to the head size 4"}, {"attn: {rotary: {dims: -2}}", "rotary dimensions is -2"},
+                                {"attn: {rotary: {theta: -1.5}}", "theta is -1.5"}, {"eps: -1", "eps is -1"},
+                                {"attn: {bucket_bias: {from: b, buckets: 0}}", "buckets is 0"}, {"attn: {bucket_bias: {from: b, buckets: -1}}", "buckets is -1"},
+                                {"attn: {bucket_bias: {from: b, far: 0}}", "the far distance is 0 with this config.json, expected more than 16"},
+                                {"input: {position: {offset: -1}}", "the offset of positions is -1"}}) {
+    EXPECT_THAT(refusal(tiny_gpt2(), "ModelUnreadable", gpt2_with(stack)), AllOf(HasSubstr(message), HasSubstr("policy.yaml:2"))) << stack;
+  }
+}
+
 TEST(Options, PositionsHaveOffsetRowsAndMayCountKeptTokens) {
   const Input usual = Resolved(tiny_bert()).model.stacks[0].input;
   EXPECT_EQ(usual.position, PositionKind::Learned);
