@@ -287,6 +287,27 @@ def test_classes_of_a_decoder_s_last_token(serve):
     close_to(server.ask("/classify", {"inputs": TEXTS}), oracle(TEXTS))
 
 
+def test_classes_of_an_encoder_and_decoder(serve):
+    tokenizer = byte_pairs("</s>", "$A </s>")
+    config = transformers.BartConfig(vocab_size=300, d_model=20, encoder_layers=2, decoder_layers=2, encoder_attention_heads=5, decoder_attention_heads=4,
+                                     encoder_ffn_dim=37, decoder_ffn_dim=31, max_position_embeddings=64, pad_token_id=1, bos_token_id=2, eos_token_id=0,
+                                     decoder_start_token_id=0, forced_eos_token_id=0, id2label=LABELS, label2id={v: k for k, v in LABELS.items()})
+    server, model = serve("BartForSequenceClassification", config, tokenizer)
+    oracle = pipeline("text-classification", model=model, tokenizer=tokenizer, top_k=None)
+    close_to(server.ask("/classify", {"inputs": TEXTS}), [oracle([text])[0] for text in TEXTS])
+
+
+def test_fill_mask_of_a_model_whose_positions_begin_after_padding(serve):
+    tokenizer = word_pieces()
+    config = transformers.MPNetConfig(vocab_size=len(tokenizer), hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=37,
+                                      max_position_embeddings=66, pad_token_id=1)
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+    server, model = serve("MPNetForMaskedLM", config, tokenizer)
+    texts = ["the cat [MASK] on the mat.", "Anna [MASK] in Paris!"]
+    close_to(server.ask("/fill-mask", {"inputs": texts}), pipeline("fill-mask", model=model, tokenizer=tokenizer)(texts))
+    assert "at most 64" in server.refused("/fill-mask", {"inputs": "[MASK] " * 70}, 413)["message"]
+
+
 def test_entities(serve):
     tokenizer = word_pieces()
     labels = {0: "B-PER", 1: "I-PER", 2: "B-LOC", 3: "O", 4: "I-LOC"}

@@ -17,7 +17,7 @@ double seconds(steady_clock::duration time) { return duration<double>(time).coun
 
 std::vector<int32_t> tokens_of(const Serving& serving, const Prompt& prompt, const std::string& field) {
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) return *ids;
-  if (!serving.tokenizer) throw ApiError(400, "no_tokenizer", field + " is text, but this model has no tokenizer.json; send token ids", field);
+  if (!serving.tokenizer) throw ApiError(400, "no_tokenizer", field + " is text, but this model's folder has no tokenizer that is served; send token ids", field);
   auto ids = serving.tokenizer->encode(std::get<std::string>(prompt));
   if (ids.empty()) throw bad_field(field, "a text of no tokens", "at least one token");
   return ids;

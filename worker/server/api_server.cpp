@@ -174,7 +174,7 @@ json ApiServer::Impl::card() const {
 }
 
 json ApiServer::Impl::model_json() const {
-  return {{"id", options.model}, {"object", "model"}, {"created", started}, {"owned_by", "parallelmodel"}, {"max_model_len", plan.sequence_length},
+  return {{"id", options.model}, {"object", "model"}, {"created", started}, {"owned_by", "parallelmodel"}, {"max_model_len", longest(serving)},
           {"task", options.abilities.task}, {"architecture", options.abilities.architecture}, {"routes", options.abilities.routes()}};
 }
 

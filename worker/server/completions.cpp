@@ -122,7 +122,7 @@ http::Response create_completion(const Serving& serving, const Call& call) {
 http::Response generate_text(const Serving& serving, const Call& call) {
   auto admitted = serving.admit();
   refuse_unless_served(serving, call);
-  if (!serving.tokenizer) throw ApiError(400, "no_tokenizer", "this model has no tokenizer.json; send token ids to POST /v1/completions");
+  if (!serving.tokenizer) throw ApiError(400, "no_tokenizer", "this model's folder has no tokenizer that is served; send token ids to POST /v1/completions");
   const std::string text = percent_decode(call.rest);
   if (text.empty()) throw ApiError(400, "invalid_value", "the path has no text after /generate_text/; add the text to continue, percent-encoded");
   CompletionRequest request;
