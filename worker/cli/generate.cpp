@@ -34,8 +34,9 @@ std::vector<int32_t> ids_of(const std::string& list) {
 
 int generate(const GenerateOptions& options) {
   const Setup setup = prepare(options);
-  std::optional<Tokenizer> tokenizer;
-  if (!options.prompts.empty() || std::filesystem::exists(setup.checkpoint.folder() / "tokenizer.json")) tokenizer = Tokenizer::open(setup.checkpoint.folder());
+  std::string why;
+  const std::optional<Tokenizer> tokenizer = Tokenizer::find(setup.checkpoint.folder(), &why);
+  if (!options.prompts.empty() && !tokenizer) throw Error(ErrorKind::Usage, "Usage", "--prompt needs a tokenizer, and " + why + "; give --input-ids");
   std::vector<std::vector<int32_t>> prompts;
   for (const std::string& prompt : options.prompts) prompts.push_back(tokenizer->encode(prompt));
   for (const std::string& list : options.id_lists) prompts.push_back(ids_of(list));

@@ -11,7 +11,7 @@
 namespace pm::cli {
 
 void ModelOptions::add_to(CLI::App& verb) {
-  verb.add_option("--model", model, "Folder of a Hugging Face checkpoint (config.json, *.safetensors, tokenizer.json)")->required();
+  verb.add_option("--model", model, "Folder of a Hugging Face checkpoint (config.json, *.safetensors or pytorch_model*.bin, tokenizer files)")->required();
   verb.add_option("--policy", policy, "A policy file of your own instead of the built-in one");
   verb.add_option("--ranks", ranks, "Devices to cut the model over")->check(CLI::Range(1, 1024));
   verb.add_option("--device", device, "What a rank runs on")->check(CLI::IsMember({"cpu"}));

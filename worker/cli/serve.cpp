@@ -97,8 +97,9 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
     status.measured[2] = ops::peak_bytes();
   });
   const std::filesystem::path folder = setup.checkpoint.folder();
-  std::optional<Tokenizer> tokenizer;
-  if (std::filesystem::exists(folder / "tokenizer.json")) tokenizer = Tokenizer::open(folder);
+  std::string why;
+  const std::optional<Tokenizer> tokenizer = Tokenizer::find(folder, &why);
+  if (!tokenizer) LOG(WARNING) << "serving token ids only: " << why;
   server::ApiOptions api;
   api.http.host = options.host;
   api.http.port = options.port;
