@@ -10,6 +10,9 @@ import threading
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("PM_WORKER", REPOSITORY / "build/bin/parallelmodel-worker"))
 
+# as the launcher gives it to ranks: without it, threads of OpenMP that wait burn the cores that others need
+ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "200", **os.environ}
+
 
 def require_binary():
     if not BINARY.exists():
@@ -19,7 +22,7 @@ def require_binary():
 def run(*arguments, timeout=120):
     """One run of a verb to its end."""
     require_binary()
-    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT)
 
 
 class Batch:
@@ -30,7 +33,8 @@ class Batch:
         self._start()
 
     def _start(self):
-        self.process = subprocess.Popen([BINARY, "forward", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([BINARY, "forward", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=ENVIRONMENT)
         self.answers, self.log = queue.Queue(), collections.deque(maxlen=40)
         for target, arguments in ((self._read_answers, (self.process.stdout, self.answers)), (self.log.extend, (self.process.stderr,))):
             threading.Thread(target=target, args=arguments, daemon=True).start()
