@@ -85,6 +85,12 @@ void block_signals() {
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
 
+/// The last part of the path, also of one that ends in a slash.
+std::string name_of_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path whole = std::filesystem::absolute(folder).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
 int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) {
   const auto board = comm::StatusBoard::open(options.process.segment, setup.plan.tensor);
   comm::RankStatus& status = board->rank(0);
@@ -103,7 +109,7 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
   server::ApiOptions api;
   api.http.host = options.host;
   api.http.port = options.port;
-  api.model = options.name.empty() ? std::filesystem::absolute(folder).lexically_normal().filename().string() : options.name;
+  api.model = options.name.empty() ? name_of_folder(folder) : options.name;
   api.eos = setup.model.eos;
   api.abilities = server::read_abilities(setup.model, folder);
   api.sampling = server::read_default_sampling(folder);
