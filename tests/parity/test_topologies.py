@@ -43,3 +43,11 @@ def test_more_ranks_than_heads_are_refused_and_the_next_job_is_served(asked):
     answer = asked.batch.ask({"model": str(fixtures.checkpoint(case)), "ranks": 5, "inputs": "unused", "outputs": "unused"})
     assert not answer["ok"] and "4 attention heads" in answer["error"], answer
     compare.tensors(asked.forward(fixtures.checkpoint(case), 4, given), oracle.forward(case, given), places(case, given))
+
+
+def test_an_input_that_the_class_reads_otherwise_in_transformers_is_refused_by_name(asked):
+    """GPT-2 there looks token types up in its token table; to leave them out would be to answer something else."""
+    case = BY_NAME["GPT2Model-all"]
+    given = inputs.make(case, "right")
+    with pytest.raises(AssertionError, match="token_type_ids"):
+        asked.forward(fixtures.checkpoint(case), 2, {**given, "token_type_ids": given["attention_mask"]})
