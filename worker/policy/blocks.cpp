@@ -260,7 +260,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   int64_t source_width = context.sizes.hidden;
   if (cross) {
     const Node* source = section.get("source");
-    if (!source || (!contexts_.contains(source->text) && !binder_.rehearsing())) {
+    if (!source || source->text == context.place.stack || (!contexts_.contains(source->text) && !binder_.rehearsing())) {
       refuse_policy(section, "cross needs \"source\", a stack that stands above this one");
     }
     a.source = source->text;

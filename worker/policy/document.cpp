@@ -88,7 +88,7 @@ Node builtin_policy(const std::string& model_type) {
   }
   throw Error(ErrorKind::Model, "UnknownArchitecture",
               "config.json says model_type \"" + model_type + "\", for which there is no policy; there are " + all +
-                  ". A policy of your own can be given (--policy, spec.policy)");
+                  ". A policy of your own can be given (--policy, spec.model.policyRef)");
 }
 
 Node load_policy(const std::filesystem::path& file) {

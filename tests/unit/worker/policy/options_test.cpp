@@ -26,6 +26,15 @@ TEST(Options, AlibiIsAFlagOrASection) {
   EXPECT_FALSE(first_layer(gpt2_with("attn: {alibi: {when: n_head == 4, scaled: true}}")).attention.alibi.has_value());
 }
 
+TEST(Options, AStackCannotBeTheSourceOfItsOwnCrossAttention) {
+  try {
+    first_layer(gpt2_with("cross: {source: decoder, qkv: {from: attn.c_attn, fused: concat}, out: attn.c_proj}"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("a stack that stands above this one"));
+  }
+}
+
 TEST(Options, TheResidualMayBeNormed) {
   EXPECT_FALSE(first_layer(gpt2_with("layer: {order: pre}")).residual_normed);
   EXPECT_TRUE(first_layer(gpt2_with("layer: {residual_normed: n_head == 5}")).residual_normed);
