@@ -105,8 +105,8 @@ TEST(Completions, TokenIdsComeBackWhenAskedForOrWhenThereIsNoTokenizer) {
   Served without({}, {}, false);
   const auto body = body_of(without.post({{"prompt", {97, 98}}, {"max_tokens", 3}}));
   EXPECT_EQ(body["choices"][0]["token_ids"], json({97, 98, 97}));
-  EXPECT_THAT(message_of(error_of(without.post({{"prompt", "ab"}}), 400)), HasSubstr("tokenizer.json"));
-  EXPECT_THAT(message_of(error_of(without.get("/generate_text/ab"), 400)), HasSubstr("tokenizer.json"));
+  EXPECT_THAT(message_of(error_of(without.post({{"prompt", "ab"}}), 400)), HasSubstr("no tokenizer that is served"));
+  EXPECT_THAT(message_of(error_of(without.get("/generate_text/ab"), 400)), HasSubstr("no tokenizer that is served"));
 }
 
 TEST(Completions, MoreThanTheWindowIsRefusedWithTheNumbers) {
