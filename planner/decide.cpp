@@ -98,7 +98,9 @@ class Decider {
   int64_t sequence_length() const {
     int64_t positions = 0;
     for (const StackFacts& stack : facts_.stacks) {
-      if (stack.positions > 0) positions = positions == 0 ? stack.positions : std::min(positions, stack.positions);
+      if (stack.positions <= 0) continue;
+      const bool shorter = facts_.task == "generate" ? stack.positions < positions : stack.positions > positions;   // towers have inputs of their own
+      if (positions == 0 || shorter) positions = stack.positions;
     }
     if (wishes_.max_sequence_length > 0) return positions > 0 ? std::min(positions, wishes_.max_sequence_length) : wishes_.max_sequence_length;
     return positions > 0 ? std::min(positions, longest_by_default) : length_without_positions;

@@ -129,6 +129,15 @@ TEST(Decide, ServesNoLongerSequencesThanTheModelHasPositionsAndSaysSo) {
   EXPECT_THAT(plan.message, HasSubstr("4096 tokens were asked for, the model has 1024 positions"));
 }
 
+TEST(Decide, TowersOfDifferentLengthsArePlannedForTheLongestAndAnAnswerForTheShortest) {
+  Facts facts = test::decoder({});
+  facts.stacks.push_back(facts.stacks[0]);
+  facts.stacks.back().positions = 50;
+  EXPECT_EQ(planned(decide(facts, cpu(1, 8 * gibi), {})).sequence_length, 50);
+  facts.task = "similarity";
+  EXPECT_EQ(planned(decide(facts, cpu(1, 8 * gibi), {})).sequence_length, 1024);
+}
+
 TEST(Decide, SharedMemoryDoesNotDependOnTheModel) {
   EXPECT_EQ(planned(decide(test::decoder({}), cpu(2, 16 * gibi), {})).shm_bytes, planned(decide(test::gpt_neo_2_7b(), cpu(2, 16 * gibi), {})).shm_bytes);
 }
