@@ -58,16 +58,16 @@ def forward(case, inputs, dtype="float32", attention="eager"):
     return load_file(fixtures.cached("forward", case, [digest, dtype, attention, inspect.getsource(_without_second_alibi)], make) / "outputs.safetensors")
 
 
-def greedy(case, prompt, max_new_tokens):
+def greedy(case, prompt, max_new_tokens, **options):
     """transformers.generate for one unpadded prompt: the whole sequence (of an encoder-decoder: the decoder's), and per new token the gap between
-    the two best logits in units of the logits' standard deviation."""
+    the two best scores, after the options' processors, in units of the logits' standard deviation."""
     def make(folder):
         import torch
         ids = torch.tensor([prompt])
         # the cache that transformers makes for an encoder-decoder has as many layers as its encoder, whatever the decoder's
-        result = model(case).generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False, output_logits=True,
-                                      return_dict_in_generate=True, pad_token_id=0, use_cache=case.topology != "encoder-decoder")
-        best = [step[0].topk(2).values for step in result.logits]
+        result = model(case).generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False, output_logits=True, output_scores=True,
+                                      return_dict_in_generate=True, pad_token_id=0, use_cache=case.topology != "encoder-decoder", **options)
+        best = [step[0].topk(2).values for step in result.scores]
         gaps = [((two[0] - two[1]) / step[0].std()).item() for two, step in zip(best, result.logits)]
         (folder / "greedy.json").write_text(json.dumps({"sequence": result.sequences[0].tolist(), "gaps": gaps}))
-    return json.loads((fixtures.cached("greedy", case, [prompt, max_new_tokens, inspect.getsource(_without_second_alibi)], make) / "greedy.json").read_text())
+    return json.loads((fixtures.cached("greedy", case, [prompt, max_new_tokens, options, inspect.getsource(_without_second_alibi)], make) / "greedy.json").read_text())

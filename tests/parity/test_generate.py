@@ -53,12 +53,34 @@ def test_greedy_answers_differ_from_prompt_to_prompt(case):
     assert len({token for answer in answers for token in answer}) > 12
 
 
+OPTIONS = [{"repetition_penalty": 1.7}, {"repetition_penalty": 0.6}, {"no_repeat_ngram_size": 1}, {"no_repeat_ngram_size": 2},
+           {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 20}]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"])
+def test_options_of_greedy_decoding_act_as_in_transformers_beside_others(asked, name, ranks):
+    """Every option on its own sequence of one busy batch; bad_words are the tokens that the plain answer is made of."""
+    case = BY_NAME[name]
+    folder, row = fixtures.checkpoint(case), inputs.prompts(case, [9], seed=11)[0]
+    plain = oracle.greedy(case, row, COUNT)["sequence"]
+    words = [[plain[-COUNT]], plain[-COUNT + 1:-COUNT + 3], plain[-3:]]
+    changed = 0
+    for options in [{}, *OPTIONS, {"bad_words_ids": words}]:
+        wanted = oracle.greedy(case, row, COUNT, **options)
+        assert min(wanted["gaps"]) > compare.NEAR_TIE, "choose another seed"
+        changed += wanted["sequence"] != plain
+        answers = asked.generate(folder, ranks, [row, row[:3], row], max_new_tokens=COUNT, do_sample=False, **options)
+        assert answers[0] == answers[2] == wanted["sequence"], options
+    assert changed >= 4, "most options change the answer, else equal tokens prove little"
+
+
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-inverse-layer-scale", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"])
 def test_drawn_tokens_depend_on_the_seed_and_on_nothing_else(asked, name):
     """The same seed draws the same tokens on any number of ranks, alone and beside others; another seed draws others."""
     case = BY_NAME[name]
     folder, rows = fixtures.checkpoint(case), inputs.prompts(case, [5, 17, 9], seed=5)
-    drawn = {"max_new_tokens": 16, "ignore_eos": True, "do_sample": True, "temperature": 0.9, "top_k": 50, "top_p": 0.95}
+    drawn = {"max_new_tokens": 16, "ignore_eos": True, "do_sample": True, "temperature": 0.9, "top_k": 50, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.1}
     alone = [asked.generate(folder, 1, [row], seed=7, **drawn)[0] for row in rows]
     for ranks in RANKS:
         assert asked.generate(folder, ranks, rows, seed=7, **drawn) == alone

@@ -5,6 +5,7 @@
 #include "worker/base/error.h"
 #include "worker/cli/jobs.h"
 #include "worker/cli/processes.h"
+#include "worker/engine/sampling_json.h"
 
 namespace pm::cli {
 
@@ -55,12 +56,7 @@ Generation generation_of(const nlohmann::json& job) {
   generation.max_new_tokens = job.value("max_new_tokens", generation.max_new_tokens);
   generation.max_length = job.value("max_length", generation.max_length);
   generation.ignore_eos = job.value("ignore_eos", false);
-  engine::Sampling& sampling = generation.sampling;
-  sampling.do_sample = job.value("do_sample", sampling.do_sample);
-  sampling.temperature = job.value("temperature", sampling.temperature);
-  sampling.top_k = job.value("top_k", sampling.top_k);
-  sampling.top_p = job.value("top_p", sampling.top_p);
-  sampling.seed = job.value("seed", sampling.seed);
+  engine::read_sampling(job, generation.sampling);
   return generation;
 }
 

@@ -72,6 +72,13 @@ void add_generate(CLI::App& app, Program& program) {
   verb->add_option("--temperature", generation.sampling.temperature, "Divides the scores before drawing")->check(CLI::PositiveNumber);
   verb->add_option("--top-k", generation.sampling.top_k, "Draw from the k most likely; 0: from all")->check(CLI::NonNegativeNumber);
   verb->add_option("--top-p", generation.sampling.top_p, "Draw from the most likely that together reach p")->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--min-p", generation.sampling.min_p, "Draw from tokens at least so likely, as a share of the best")->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--typical-p", generation.sampling.typical_p, "Draw from the most typical that together reach p")->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--repetition-penalty", generation.sampling.repetition_penalty, "Above 1: tokens of prompt and answer become less likely")->check(CLI::PositiveNumber);
+  verb->add_option("--presence-penalty", generation.sampling.presence_penalty, "Taken off the scores of tokens that the answer has")->check(CLI::Range(-2.0, 2.0));
+  verb->add_option("--frequency-penalty", generation.sampling.frequency_penalty, "Taken off once for each time that the answer has a token")->check(CLI::Range(-2.0, 2.0));
+  verb->add_option("--no-repeat-ngram-size", generation.sampling.no_repeat_ngram_size, "No n tokens in a row come twice")->check(CLI::NonNegativeNumber);
+  verb->add_option("--min-new-tokens", generation.sampling.min_new_tokens, "No end token before")->check(CLI::NonNegativeNumber);
   verb->add_option("--seed", generation.sampling.seed, "Of drawing; the same seed gives the same tokens on any number of ranks");
   verb->add_flag("--ignore-eos", generation.ignore_eos, "Go on after an end token");
   verb->add_flag("--json", options->json, R"(Prints {"text": [...], "sequences": [[ids]]})");

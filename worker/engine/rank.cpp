@@ -26,6 +26,8 @@ models::StepRows Rank::assemble(const StepMessage& message) {
     if (static_cast<size_t>(entry.slot) >= slots_.size()) slots_.resize(static_cast<size_t>(entry.slot) + 1);
     Slot& slot = slots_[static_cast<size_t>(entry.slot)];
     slot.blocks.insert(slot.blocks.end(), entry.blocks.begin(), entry.blocks.end());
+    if (entry.sampling) slot.sampling = *entry.sampling, slot.prompt = entry.prompt, slot.tokens.clear();
+    if (slot.sampling.edits()) slot.tokens.insert(slot.tokens.end(), entry.tokens.begin(), entry.tokens.end());   // a carried token is there already
     const auto count = static_cast<int64_t>(entry.tokens.empty() ? 1 : entry.tokens.size());
     for (int64_t i = 0; i < count; ++i) {
       const int64_t at = entry.context + i;
@@ -74,46 +76,54 @@ void Rank::begin_sources(const StepMessage& message, models::StepRows& rows) {
   rows.cross.slots = tensor_of(places);
 }
 
-/// Ids for the entries that want one: greedy rows by merged maxima, drawn rows from gathered scores, both told to every rank.
+/// Ids for the entries that want one: plain greedy rows by merged maxima, all others from gathered scores, both told to every rank.
 std::vector<int32_t> Rank::sample(const StepMessage& message, const at::Tensor& hidden) {
-  std::vector<int64_t> greedy_rows, drawn_rows;
-  std::vector<const StepEntry*> drawn_entries, greedy_entries;
+  std::vector<int64_t> greedy_rows, other_rows;
+  std::vector<const StepEntry*> others;
+  const auto plain = [&](const StepEntry& entry) {
+    const Sampling& sampling = slots_[static_cast<size_t>(entry.slot)].sampling;
+    return !sampling.do_sample && !sampling.edits();
+  };
   int64_t row = 0;
   for (const StepEntry& entry : message.entries) {
     row += static_cast<int64_t>(entry.tokens.empty() ? 1 : entry.tokens.size());
     if (!entry.sample) continue;
-    (entry.sampling.do_sample ? drawn_rows : greedy_rows).push_back(row - 1);
-    (entry.sampling.do_sample ? drawn_entries : greedy_entries).push_back(&entry);
+    (plain(entry) ? greedy_rows : other_rows).push_back(row - 1);
+    if (!plain(entry)) others.push_back(&entry);
   }
   comm::Communicator& comm = executor_->communicator();
-  at::Tensor greedy, drawn = at::empty({static_cast<int64_t>(drawn_rows.size())}, at::kLong);
+  at::Tensor greedy, chosen = at::empty({static_cast<int64_t>(other_rows.size())}, at::kLong);
   if (!greedy_rows.empty()) greedy = executor_->greedy(at::index_select(hidden, 0, tensor_of(greedy_rows)));
-  if (!drawn_rows.empty()) {
-    at::Tensor scores = executor_->logits(at::index_select(hidden, 0, tensor_of(drawn_rows)));
-    if (comm.rank() == 0) {
-      scores = scores.contiguous();
-      const auto columns = static_cast<size_t>(scores.size(1));
-      for (size_t i = 0; i < drawn_entries.size(); ++i) {
-        const StepEntry& entry = *drawn_entries[i];
-        const auto position = static_cast<uint64_t>(entry.context) + std::max<size_t>(1, entry.tokens.size());
-        const double u = uniform(entry.sampling.seed, static_cast<uint64_t>(entry.sequence), position);
-        drawn[static_cast<int64_t>(i)] = draw({scores.const_data_ptr<float>() + i * columns, columns}, entry.sampling, u);
-      }
-    }
+  if (!other_rows.empty()) {
+    const at::Tensor scores = executor_->logits(at::index_select(hidden, 0, tensor_of(other_rows)));
+    if (comm.rank() == 0) choose_rows(scores.contiguous(), others, chosen);
   }
   if (!greedy.defined()) greedy = at::empty({static_cast<int64_t>(greedy_rows.size())}, at::kLong);
-  at::Tensor ids = at::cat({greedy, drawn});
+  at::Tensor ids = at::cat({greedy, chosen});
   if (comm.size() > 1 && ids.numel() > 0) comm.broadcast(ids, 0);
   const int64_t* id = ids.const_data_ptr<int64_t>();
   std::vector<int32_t> result;
-  size_t next_greedy = 0, next_drawn = greedy_rows.size();
+  size_t next_greedy = 0, next_other = greedy_rows.size();
   for (const StepEntry& entry : message.entries) {
     if (!entry.sample) continue;
-    const auto token = static_cast<int32_t>(id[entry.sampling.do_sample ? next_drawn++ : next_greedy++]);
-    slots_[static_cast<size_t>(entry.slot)].carry = token;
-    result.push_back(token);
+    Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+    slot.carry = static_cast<int32_t>(id[plain(entry) ? next_greedy++ : next_other++]);
+    if (slot.sampling.edits()) slot.tokens.push_back(slot.carry);
+    result.push_back(slot.carry);
   }
   return result;
+}
+
+/// `chosen[i]` from row i of the scores [rows, vocabulary].
+void Rank::choose_rows(const at::Tensor& scores, const std::vector<const StepEntry*>& entries, at::Tensor& chosen) const {
+  const auto columns = static_cast<size_t>(scores.size(1));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const StepEntry& entry = *entries[i];
+    const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+    const auto position = static_cast<uint64_t>(entry.context) + std::max<size_t>(1, entry.tokens.size());
+    const double u = uniform(slot.sampling.seed, static_cast<uint64_t>(entry.sequence), position);
+    chosen[static_cast<int64_t>(i)] = choose({scores.const_data_ptr<float>() + i * columns, columns}, slot.sampling, {slot.tokens, static_cast<size_t>(slot.prompt)}, u);
+  }
 }
 
 /// Rank 0 has the inputs' values; the others get them here.

@@ -31,11 +31,15 @@ class Rank {
     std::vector<int32_t> blocks, source_blocks;
     int64_t source_tokens = 0;         ///< encoder-decoder: what cross-attention sees
     int32_t carry = -1;
+    Sampling sampling;
+    int64_t prompt = 0;
+    std::vector<int32_t> tokens;       ///< of the sequence, when its choices look back
   };
   models::StepRows assemble(const StepMessage&);
   void begin_sources(const StepMessage&, models::StepRows&);
   Arrays forward(const ForwardJob&);
   std::vector<int32_t> sample(const StepMessage&, const at::Tensor& hidden);
+  void choose_rows(const at::Tensor& scores, const std::vector<const StepEntry*>&, at::Tensor& chosen) const;
   std::unique_ptr<parallel::Executor> executor_;
   std::vector<Slot> slots_;
 };

@@ -12,14 +12,28 @@
 
 namespace pm::engine {
 
-/// Hugging Face meanings. temperature is applied first, then top_k, then top_p.
+/// How a token is chosen: names, meanings and order of Hugging Face's generation parameters; presence and frequency penalties as OpenAI's.
+/// Penalties and bans act on greedy choices too, the rest only when sampling: temperature, top_k, top_p, min_p, typical_p.
 struct Sampling {
   bool do_sample = false;          ///< false: greedy
   double temperature = 1;
   int64_t top_k = 0;               ///< 0: off
   double top_p = 1;                ///< 1: off
   uint64_t seed = 0;
+  double min_p = 0;                ///< of the best token's probability; 0: off
+  double typical_p = 1;            ///< 1: off
+  double repetition_penalty = 1;   ///< of tokens of prompt and answer; 1: off
+  double presence_penalty = 0, frequency_penalty = 0;   ///< of tokens of the answer; 0: off
+  int64_t no_repeat_ngram_size = 0;                     ///< 0: off
+  int64_t min_new_tokens = 0;      ///< no end token before
+  std::vector<std::vector<int32_t>> bad_words;          ///< sequences that must not come to be; one that is an end token alone is ignored
+  std::vector<int32_t> eos;        ///< ids that end the sequence
   bool operator==(const Sampling&) const = default;
+
+  /// Whether scores are changed before the choice; else a greedy choice is the best score.
+  bool edits() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || no_repeat_ngram_size > 0 || min_new_tokens > 0 || !bad_words.empty();
+  }
 };
 
 struct Request {

@@ -1,4 +1,4 @@
-// The sampler: a pure function of scores, parameters and a random number. Hugging Face's order: temperature, top_k, top_p.
+// The sampler: a pure function of scores, parameters, what was said so far, and a random number. Order and arithmetic are Hugging Face's.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -8,9 +8,17 @@
 
 namespace pm::engine {
 
-/// Scores after temperature, top_k and top_p as Hugging Face's processors leave them: -inf for what may not be drawn.
-std::vector<float> processed(std::span<const float> logits, const Sampling&);
-/// The token that uniform number u in (0, 1) draws from softmax(processed(logits)): the first id whose cumulated probability exceeds u.
-int64_t draw(std::span<const float> logits, const Sampling&, double u);
+/// What a sequence consists of so far; the first `prompt` tokens were given.
+struct History {
+  std::span<const int32_t> tokens;
+  size_t prompt = 0;
+};
+
+/// Scores after all that `Sampling` asks for, as Hugging Face's processors leave them: repetition_penalty, presence and frequency penalties,
+/// no_repeat_ngram_size, bad_words, min_new_tokens; when sampling then temperature, top_k, top_p, min_p, typical_p. -inf for what may not come.
+std::vector<float> processed(std::span<const float> logits, const Sampling&, const History& = {});
+/// The best id of the processed scores, the smaller one when equal; when sampling the one that uniform number u in (0, 1) draws from their
+/// softmax: the first whose cumulated probability exceeds u.
+int64_t choose(std::span<const float> logits, const Sampling&, const History&, double u);
 
 }  // namespace pm::engine

@@ -181,8 +181,10 @@ StepMessage Scheduler::plan_step(std::vector<Sequence*>& scheduled) {
     entry.context = sequence.context;
     entry.tokens = std::move(tokens);
     entry.sample = sample;
-    entry.sampling = sequence.request.sampling;
     if (sequence.context == 0) {
+      entry.sampling = sequence.request.sampling;
+      if (!sequence.request.ignore_eos) entry.sampling->eos.assign(sequence.request.eos.begin(), sequence.request.eos.end());
+      entry.prompt = static_cast<int64_t>(sequence.request.prompt.size());
       entry.source = sequence.source;
       entry.source_blocks = sequence.source_blocks;
     }

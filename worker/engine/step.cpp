@@ -40,6 +40,10 @@ class Writer {
     (*this)(static_cast<uint32_t>(texts.size()));
     for (const std::string& text : texts) (*this)(text);
   }
+  void operator()(const std::vector<std::vector<int32_t>>& lists) {
+    (*this)(static_cast<uint32_t>(lists.size()));
+    for (const auto& list : lists) (*this)(list);
+  }
   void operator()(const std::vector<int64_t>& values) {
     (*this)(static_cast<uint32_t>(values.size()));
     for (const int64_t value : values) (*this)(value);
@@ -74,6 +78,10 @@ class Reader {
   void operator()(std::vector<std::string>& texts) {
     texts.resize(count(sizeof(uint32_t)));
     for (std::string& text : texts) (*this)(text);
+  }
+  void operator()(std::vector<std::vector<int32_t>>& lists) {
+    lists.resize(count(sizeof(uint32_t)));
+    for (auto& list : lists) (*this)(list);
   }
   void operator()(std::vector<int64_t>& values) {
     values.resize(count(sizeof(int64_t)));
@@ -111,8 +119,13 @@ class Reader {
 /// The fields of an entry in order; one list for both directions.
 template <typename Visit, typename Entry>
 void visit_entry(Visit& visit, Entry& e) {
-  visit(e.slot), visit(e.sequence), visit(e.context), visit(e.tokens), visit(e.positions), visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.sample);
-  visit(e.sampling.do_sample), visit(e.sampling.temperature), visit(e.sampling.top_k), visit(e.sampling.top_p), visit(e.sampling.seed);
+  visit(e.slot), visit(e.sequence), visit(e.context), visit(e.tokens), visit(e.positions), visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.sample), visit(e.prompt);
+}
+
+template <typename Visit, typename Params>
+void visit_sampling(Visit& visit, Params& s) {
+  visit(s.do_sample), visit(s.temperature), visit(s.top_k), visit(s.top_p), visit(s.seed), visit(s.min_p), visit(s.typical_p), visit(s.repetition_penalty);
+  visit(s.presence_penalty), visit(s.frequency_penalty), visit(s.no_repeat_ngram_size), visit(s.min_new_tokens), visit(s.eos), visit(s.bad_words);
 }
 
 template <typename Visit, typename Message>
@@ -131,7 +144,11 @@ std::vector<uint8_t> encode(const StepMessage& message) {
   Writer write;
   visit_head(write, message);
   write(static_cast<uint32_t>(message.entries.size()));
-  for (const StepEntry& entry : message.entries) visit_entry(write, entry);
+  for (const StepEntry& entry : message.entries) {
+    visit_entry(write, entry);
+    write(entry.sampling.has_value());
+    if (entry.sampling) visit_sampling(write, *entry.sampling);
+  }
   write(message.forward.has_value());
   if (message.forward) visit_job(write, *message.forward);
   return std::move(write.out);
@@ -142,7 +159,12 @@ StepMessage decode(std::span<const uint8_t> bytes) {
   StepMessage message;
   visit_head(read, message);
   message.entries.resize(read.count(sizeof(int32_t)));
-  for (StepEntry& entry : message.entries) visit_entry(read, entry);
+  for (StepEntry& entry : message.entries) {
+    visit_entry(read, entry);
+    bool sampling = false;
+    read(sampling);
+    if (sampling) visit_sampling(read, entry.sampling.emplace());
+  }
   bool forward = false;
   read(forward);
   if (forward) visit_job(read, message.forward.emplace());

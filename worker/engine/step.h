@@ -20,7 +20,8 @@ struct StepEntry {
   std::vector<int32_t> source;        ///< encoder-decoder, at the sequence's first step: what the encoder reads
   std::vector<int32_t> source_blocks; ///< where the cross-attention's keys and values of it are kept
   bool sample = false;                ///< an id is wanted after the last token
-  Sampling sampling;
+  std::optional<Sampling> sampling;   ///< at the sequence's first step: how all of its tokens are chosen
+  int64_t prompt = 0;                 ///< with it: how many tokens are given before the answer
   bool operator==(const StepEntry&) const = default;
 };
 

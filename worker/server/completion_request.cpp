@@ -63,8 +63,6 @@ void refuse_unserved(Fields& fields) {
   fields.only("echo", false);
   fields.only("logprobs", nullptr);
   fields.only("suffix", nullptr);
-  fields.only("presence_penalty", 0);
-  fields.only("frequency_penalty", 0);
   fields.only("logit_bias", json::object());
   fields.text("user");   // says who asks; changes nothing
 }
@@ -81,6 +79,11 @@ CompletionRequest parse_completion(std::string_view body, const std::string& mod
   request.temperature = fields.number("temperature", 0, 2);
   request.top_p = fields.number("top_p", 0, 1, true);
   request.top_k = fields.integer("top_k", -1, INT32_MAX);
+  request.min_p = fields.number("min_p", 0, 1);
+  request.presence_penalty = fields.number("presence_penalty", -2, 2);
+  request.frequency_penalty = fields.number("frequency_penalty", -2, 2);
+  request.repetition_penalty = fields.number("repetition_penalty", 0, 100, true);
+  request.min_tokens = fields.integer("min_tokens", 0, INT32_MAX);
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) request.seed = static_cast<uint64_t>(*seed);
   request.stop = stops_of(fields.find("stop"));
   request.stream = fields.boolean("stream").value_or(false);
@@ -104,6 +107,11 @@ engine::Sampling sampling_of(const CompletionRequest& request, const engine::Sam
   engine::Sampling sampling = defaults;
   sampling.seed = request.seed.value_or(seed);
   if (request.top_p) sampling.top_p = *request.top_p;
+  if (request.min_p) sampling.min_p = *request.min_p;
+  if (request.presence_penalty) sampling.presence_penalty = *request.presence_penalty;
+  if (request.frequency_penalty) sampling.frequency_penalty = *request.frequency_penalty;
+  if (request.repetition_penalty) sampling.repetition_penalty = *request.repetition_penalty;
+  if (request.min_tokens) sampling.min_new_tokens = *request.min_tokens;
   if (request.top_k) sampling.top_k = std::max<int64_t>(*request.top_k, 0);   // -1 is vLLM's "off"
   if (request.temperature) {
     sampling.do_sample = *request.temperature > 0;

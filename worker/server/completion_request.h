@@ -16,7 +16,9 @@ using Prompt = std::variant<std::string, std::vector<int32_t>>;
 struct CompletionRequest {
   std::vector<Prompt> prompts;           ///< at least one
   std::optional<int64_t> max_tokens;
-  std::optional<double> temperature, top_p;
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
+  std::optional<int64_t> min_tokens;     ///< vLLM's name: no end token before
   std::optional<int64_t> top_k;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "worker/base/error.h"
+#include "worker/engine/sampling_json.h"
 
 namespace pm::server {
 
@@ -16,14 +17,7 @@ engine::Sampling read_default_sampling(const std::filesystem::path& folder) {
   try {
     const auto config = nlohmann::json::parse(in);
     if (!config.is_object()) throw Error(ErrorKind::Model, "ModelUnreadable", file.string() + " holds no JSON object");
-    const auto read = [&]<class T>(const char* name, T& into) {
-      const auto found = config.find(name);
-      if (found != config.end() && !found->is_null()) into = found->template get<T>();
-    };
-    read("do_sample", sampling.do_sample);
-    read("temperature", sampling.temperature);
-    read("top_k", sampling.top_k);
-    read("top_p", sampling.top_p);
+    engine::read_sampling(config, sampling);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorKind::Model, "ModelUnreadable", file.string() + ": " + error.what());
   }

@@ -39,15 +39,34 @@ TEST(Sampler, DrawsWithTheFrequenciesOfTheSoftmax) {
   for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
   std::vector<int> count(p.size());
   const int draws = 20000;
-  for (int i = 0; i < draws; ++i) ++count[static_cast<size_t>(draw(logits, {true, 1, 0, 1, 9}, uniform(9, 0, static_cast<uint64_t>(i))))];
+  for (int i = 0; i < draws; ++i) ++count[static_cast<size_t>(choose(logits, {true, 1, 0, 1, 9}, {}, uniform(9, 0, static_cast<uint64_t>(i))))];
   double chi_square = 0;
   for (size_t i = 0; i < p.size(); ++i) chi_square += std::pow(count[i] - draws * p[i], 2) / (draws * p[i]);
   EXPECT_LT(chi_square, 16.27);   // 3 degrees of freedom, p = 0.001; the random numbers are fixed
 }
 
 TEST(Sampler, NeverDrawsWhatWasRemovedEvenAtTheEndOfTheRange) {
-  EXPECT_EQ(draw(std::vector<float>{1, 2, 3}, {true, 1, 1, 1, 0}, 0.9999999999999999), 2);
-  EXPECT_EQ(draw(std::vector<float>{3, 2, 1}, {true, 1, 1, 1, 0}, 0.9999999999999999), 0);
+  EXPECT_EQ(choose(std::vector<float>{1, 2, 3}, {true, 1, 1, 1, 0}, {}, 0.9999999999999999), 2);
+  EXPECT_EQ(choose(std::vector<float>{3, 2, 1}, {true, 1, 1, 1, 0}, {}, 0.9999999999999999), 0);
+}
+
+TEST(Sampler, GreedyTakesTheBestOfTheEditedScoresAndTheSmallerOfEquals) {
+  const std::vector<float> logits{1, 3, 3, 2};
+  EXPECT_EQ(choose(logits, {}, {}, 0.5), 1);
+  const std::vector<int32_t> said{7, 1};
+  EXPECT_EQ(choose(logits, {.repetition_penalty = 2}, {said, 2}, 0.5), 2);
+  EXPECT_EQ(choose(logits, {.presence_penalty = 2}, {said, 2}, 0.5), 1) << "tokens of the prompt do not count";
+  EXPECT_EQ(choose(logits, {.presence_penalty = 2}, {said, 1}, 0.5), 2);
+}
+
+TEST(Sampler, SomeTokenComesEvenWhenAllAreBanned) {
+  EXPECT_EQ(choose(std::vector<float>{1, 2}, {.do_sample = true, .bad_words = {{0}, {1}}}, {}, 0.5), 0);
+}
+
+TEST(Sampler, IgnoresIdsOutsideTheVocabulary) {
+  const std::vector<int32_t> said{-1, 99};
+  const Sampling sampling{.repetition_penalty = 2, .presence_penalty = 1, .min_new_tokens = 5, .bad_words = {{42}, {}}, .eos = {77, -3}};
+  EXPECT_EQ(processed(std::vector<float>{1, 2}, sampling, {said, 0}), (std::vector<float>{1, 2}));
 }
 
 }  // namespace

@@ -31,7 +31,14 @@ ApiError refused_field(json fields) {
 
 TEST(CompletionRequest, EveryFieldIsRead) {
   const auto request = parse_completion(R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": 3, "seed": -1,
-    "stop": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true, "return_token_ids": true, "user": "me"})", "m");
+    "stop": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true, "return_token_ids": true, "user": "me",
+    "min_p": 0.125, "presence_penalty": -1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.25, "min_tokens": 4})", "m");
+  const auto sampling = sampling_of(request, {}, 0);
+  EXPECT_EQ(sampling.min_p, 0.125);
+  EXPECT_EQ(sampling.presence_penalty, -1.5);
+  EXPECT_EQ(sampling.frequency_penalty, 0.5);
+  EXPECT_EQ(sampling.repetition_penalty, 1.25);
+  EXPECT_EQ(sampling.min_new_tokens, 4);
   EXPECT_EQ(request.prompts.size(), 2u);
   EXPECT_EQ(request.max_tokens, 7);
   EXPECT_EQ(request.temperature, 0.5);
@@ -44,7 +51,7 @@ TEST(CompletionRequest, EveryFieldIsRead) {
 
 TEST(CompletionRequest, NullCountsAsAbsentAndNeutralValuesOfWhatWeLackAreAccepted) {
   const auto request = parse_completion(R"({"prompt": "a", "max_tokens": null, "temperature": null, "stop": null, "n": 1, "best_of": 1, "echo": false,
-    "logprobs": null, "suffix": null, "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}})", "m");
+    "logprobs": null, "suffix": null, "presence_penalty": null, "logit_bias": {}})", "m");
   EXPECT_FALSE(request.max_tokens || request.temperature);
 }
 
@@ -63,7 +70,11 @@ TEST(CompletionRequest, AValueThatIsNotAllowedIsNamedWithWhatIs) {
       {{{"best_of", 2}}, "best_of", "2", "1"},
       {{{"echo", true}}, "echo", "true", "false"},
       {{{"logprobs", 3}}, "logprobs", "3", "null"},
-      {{{"presence_penalty", 0.5}}, "presence_penalty", "0.5", "0"},
+      {{{"presence_penalty", 2.5}}, "presence_penalty", "2.5", "from -2 to 2"},
+      {{{"frequency_penalty", "much"}}, "frequency_penalty", "\"much\"", "number"},
+      {{{"repetition_penalty", 0}}, "repetition_penalty", "0", "above 0"},
+      {{{"min_p", 1.5}}, "min_p", "1.5", "from 0 to 1"},
+      {{{"min_tokens", -1}}, "min_tokens", "-1", "from 0"},
       {{{"stream", "yes"}}, "stream", "\"yes\"", "true or false"},
       {{{"stop", ""}}, "stop", "\"\"", "none of them empty"},
       {{{"stop", json::array({1})}}, "stop", "1", "strings"},
