@@ -1,5 +1,6 @@
 """Greedy tokens of prompts side by side are those that transformers gives each alone; drawn tokens depend on their seed alone."""
 import json
+import shutil
 
 import pytest
 
@@ -73,6 +74,27 @@ def test_options_of_greedy_decoding_act_as_in_transformers_beside_others(asked, 
         answers = asked.generate(folder, ranks, [row, row[:3], row], max_new_tokens=COUNT, do_sample=False, **options)
         assert answers[0] == answers[2] == wanted["sequence"], options
     assert changed >= 4, "most options change the answer, else equal tokens prove little"
+
+
+@pytest.mark.parametrize("name", ["BartForConditionalGeneration-all", "T5ForConditionalGeneration-all"])
+def test_forced_tokens_of_the_checkpoint_come_where_transformers_puts_them(asked, tmp_path, name):
+    case = BY_NAME[name]
+    forced = {"forced_bos_token_id": 17, "forced_eos_token_id": 23}
+    shutil.copytree(fixtures.checkpoint(case), tmp_path, dirs_exist_ok=True)
+    config = tmp_path / "generation_config.json"
+    config.write_text(json.dumps({**(json.loads(config.read_text()) if config.exists() else {}), **forced}))
+    row = inputs.prompts(case, [9], seed=12)[0]
+    for count in (2, 8):
+        wanted = oracle.greedy(case, row, count, **forced)["sequence"]
+        assert wanted[1] == 17 and wanted[-1] == 23
+        assert asked.generate(tmp_path, 2, [row], max_new_tokens=count, do_sample=False) == [wanted]
+
+
+def test_an_id_outside_the_vocabulary_is_refused_before_it_is_looked_up(asked, tmp_path):
+    shutil.copytree(fixtures.checkpoint(BY_NAME["T5ForConditionalGeneration-all"]), tmp_path, dirs_exist_ok=True)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"decoder_start_token_id": 10 ** 6}))
+    answer = asked.batch.ask({"model": str(tmp_path), "generate": {"input_ids": [[1, 2]]}})
+    assert not answer["ok"] and "decoder_start_token_id is 1000000" in answer["error"], answer
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-inverse-layer-scale", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"])

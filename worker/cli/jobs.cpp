@@ -59,6 +59,8 @@ engine::Limits limits_of(const policy::Model& model, int64_t sequence_length, in
   engine::Limits limits{stack.vocab, stack.positions, kv_blocks, concurrency, queue};
   if (sequence_length > 0 && (limits.positions == 0 || sequence_length < limits.positions)) limits.positions = sequence_length;
   if (limits.positions == 0) limits.positions = kv_blocks * ops::block_tokens;   // relative positions have no end
+  limits.forced_bos = static_cast<int32_t>(model.forced_bos);
+  limits.forced_eos = static_cast<int32_t>(model.forced_eos);
   limits.split_passes = model.task != "similarity";
   if (reads_source(model)) limits.decoder_start = static_cast<int32_t>(model.decoder_start);
   return limits;

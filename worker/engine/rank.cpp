@@ -76,7 +76,15 @@ void Rank::begin_sources(const StepMessage& message, models::StepRows& rows) {
   rows.cross.slots = tensor_of(places);
 }
 
-/// Ids for the entries that want one: plain greedy rows by merged maxima, all others from gathered scores, both told to every rank.
+/// The id that has to come after the entry's tokens; -1: the scores decide.
+int32_t Rank::forced(const StepEntry& entry) const {
+  const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+  const int64_t length = entry.context + static_cast<int64_t>(std::max<size_t>(1, entry.tokens.size()));
+  return slot.sampling.forced(length, length - slot.prompt);
+}
+
+/// Ids for the entries that want one: forced ones as they are, plain greedy rows by merged maxima, all others from gathered scores, both told
+/// to every rank.
 std::vector<int32_t> Rank::sample(const StepMessage& message, const at::Tensor& hidden) {
   std::vector<int64_t> greedy_rows, other_rows;
   std::vector<const StepEntry*> others;
@@ -87,7 +95,7 @@ std::vector<int32_t> Rank::sample(const StepMessage& message, const at::Tensor& 
   int64_t row = 0;
   for (const StepEntry& entry : message.entries) {
     row += static_cast<int64_t>(entry.tokens.empty() ? 1 : entry.tokens.size());
-    if (!entry.sample) continue;
+    if (!entry.sample || forced(entry) >= 0) continue;
     (plain(entry) ? greedy_rows : other_rows).push_back(row - 1);
     if (!plain(entry)) others.push_back(&entry);
   }
@@ -107,7 +115,8 @@ std::vector<int32_t> Rank::sample(const StepMessage& message, const at::Tensor& 
   for (const StepEntry& entry : message.entries) {
     if (!entry.sample) continue;
     Slot& slot = slots_[static_cast<size_t>(entry.slot)];
-    slot.carry = static_cast<int32_t>(id[plain(entry) ? next_greedy++ : next_other++]);
+    const int32_t known = forced(entry);
+    slot.carry = known >= 0 ? known : static_cast<int32_t>(id[plain(entry) ? next_greedy++ : next_other++]);
     if (slot.sampling.edits()) slot.tokens.push_back(slot.carry);
     result.push_back(slot.carry);
   }

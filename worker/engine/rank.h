@@ -39,6 +39,7 @@ class Rank {
   void begin_sources(const StepMessage&, models::StepRows&);
   Arrays forward(const ForwardJob&);
   std::vector<int32_t> sample(const StepMessage&, const at::Tensor& hidden);
+  int32_t forced(const StepEntry&) const;
   void choose_rows(const at::Tensor& scores, const std::vector<const StepEntry*>&, at::Tensor& chosen) const;
   std::unique_ptr<parallel::Executor> executor_;
   std::vector<Slot> slots_;

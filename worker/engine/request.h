@@ -28,8 +28,15 @@ struct Sampling {
   int64_t min_new_tokens = 0;      ///< no end token before
   std::vector<std::vector<int32_t>> bad_words;          ///< sequences that must not come to be; one that is an end token alone is ignored
   std::vector<int32_t> eos;        ///< ids that end the sequence
+  int32_t forced_bos = -1, forced_eos = -1;             ///< the second token of a sequence, the last of max_new_tokens; -1: as scored
+  int64_t max_new_tokens = 0;      ///< of the request; 0: not known
   bool operator==(const Sampling&) const = default;
 
+  /// The id that has to come as token number `length` (from 0), `generated` of the answer before it; -1: none.
+  int32_t forced(int64_t length, int64_t generated) const {
+    if (forced_eos >= 0 && generated + 1 == max_new_tokens) return forced_eos;
+    return length == 1 ? forced_bos : -1;
+  }
   /// Whether scores are changed before the choice; else a greedy choice is the best score.
   bool edits() const {
     return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || no_repeat_ngram_size > 0 || min_new_tokens > 0 || !bad_words.empty();

@@ -184,6 +184,9 @@ StepMessage Scheduler::plan_step(std::vector<Sequence*>& scheduled) {
     if (sequence.context == 0) {
       entry.sampling = sequence.request.sampling;
       if (!sequence.request.ignore_eos) entry.sampling->eos.assign(sequence.request.eos.begin(), sequence.request.eos.end());
+      entry.sampling->forced_bos = limits_.forced_bos;
+      entry.sampling->forced_eos = limits_.forced_eos;
+      entry.sampling->max_new_tokens = sequence.request.max_new_tokens;
       entry.prompt = static_cast<int64_t>(sequence.request.prompt.size());
       entry.source = sequence.source;
       entry.source_blocks = sequence.source_blocks;

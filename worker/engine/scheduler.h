@@ -22,6 +22,7 @@ struct Limits {
   int64_t max_concurrency = 64, max_queue = 256;
   int64_t step_tokens = 512;               ///< of one step: longer prompts enter in chunks
   bool split_passes = true;                ///< rows of a pass are independent; false where images are compared with texts
+  int32_t forced_bos = -1, forced_eos = -1;   ///< Hugging Face's forced_bos_token_id and forced_eos_token_id; -1: none
   int32_t decoder_start = -1;              ///< encoder-decoder: a prompt goes to the encoder, the answer begins with this id; -1: no encoder
 };
 

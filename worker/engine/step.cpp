@@ -126,6 +126,7 @@ template <typename Visit, typename Params>
 void visit_sampling(Visit& visit, Params& s) {
   visit(s.do_sample), visit(s.temperature), visit(s.top_k), visit(s.top_p), visit(s.seed), visit(s.min_p), visit(s.typical_p), visit(s.repetition_penalty);
   visit(s.presence_penalty), visit(s.frequency_penalty), visit(s.no_repeat_ngram_size), visit(s.min_new_tokens), visit(s.eos), visit(s.bad_words);
+  visit(s.forced_bos), visit(s.forced_eos), visit(s.max_new_tokens);
 }
 
 template <typename Visit, typename Message>

@@ -144,6 +144,7 @@ struct Model {
   std::vector<std::string> not_loaded;  ///< tensors of other heads and those that the policy ignores: reported
   std::string topology;                 ///< the policy's: decoder, encoder, encoder-decoder, dual, vision
   std::vector<int64_t> eos;             ///< from generation_config.json or config.json
+  int64_t forced_bos = -1, forced_eos = -1;   ///< forced_bos_token_id, forced_eos_token_id of generation_config.json or config.json; -1: none
   int64_t decoder_start = -1;           ///< encoder-decoder: the id that begins an answer (decoder_start_token_id ?? bos_token_id); -1: none
   Facts facts;                          ///< exact: sum over params whose `shares` is empty
 

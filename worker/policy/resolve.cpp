@@ -101,6 +101,24 @@ int64_t decoder_start_of(const checkpoint::Checkpoint& checkpoint, bool generate
   return ids.empty() ? -1 : ids.front();
 }
 
+/// An id that has to come at one place of an answer: of generation_config.json where there is one, else of config.json, as transformers
+/// does. -1: none.
+int64_t forced_id(const checkpoint::Checkpoint& checkpoint, const char* key) {
+  std::ifstream file(checkpoint.folder() / "generation_config.json");
+  const json config = file ? json::parse(file, nullptr, false) : checkpoint.config();
+  const auto found = config.is_object() ? config.find(key) : config.end();
+  const std::vector<int64_t> ids = config.is_object() && found != config.end() ? ids_of(*found) : std::vector<int64_t>();
+  return ids.empty() ? -1 : ids.front();
+}
+
+/// Ids that come into answers without being scored have to be rows of the token table.
+void check_answer_ids(const Model& model) {
+  const int64_t vocab = model.stacks.back().vocab;
+  for (const auto& [name, id] : {std::pair{"decoder_start_token_id", model.decoder_start}, {"forced_bos_token_id", model.forced_bos}, {"forced_eos_token_id", model.forced_eos}}) {
+    if (id < -1 || id >= vocab) refuse("ModelUnreadable", std::string(name) + " is " + std::to_string(id) + ", the vocabulary has " + std::to_string(vocab) + " tokens");
+  }
+}
+
 /// The class's own names for what its heads put out.
 void name_outputs(const Architecture& architecture, std::vector<Head>& heads) {
   const Node* outputs = architecture.node->get("outputs");
@@ -146,11 +164,16 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
   const bool generates = model.task == "generate";   // other heads look for the end token of config.json, whatever ends a text
   model.eos = token_ids(checkpoint, generates, policy.get("eos"), builder.scope(), "eos_token_id");
   if (model.topology == "encoder-decoder") model.decoder_start = decoder_start_of(checkpoint, generates, policy, builder.scope());
+  if (generates) {
+    model.forced_bos = forced_id(checkpoint, "forced_bos_token_id");
+    model.forced_eos = forced_id(checkpoint, "forced_eos_token_id");
+  }
   for (const auto& [name, section] : policy.get("stacks")->entries) {
     if (!contains(architecture.stacks, name.text)) continue;
     if (auto stack = builder.stack(name.text, section)) model.stacks.push_back(std::move(*stack));
   }
   if (model.stacks.empty()) refuse("UnsupportedPolicy", (policy.file ? *policy.file : "") + ": no stack of " + model.architecture + " is switched on");
+  if (generates) check_answer_ids(model);
   const std::string last_stack = model.stacks.back().name;
   for (const std::string& name : architecture.heads) model.heads.push_back(builder.head(name, *policy.get("heads")->get(name), last_stack));
   name_outputs(architecture, model.heads);

@@ -222,6 +222,21 @@ TEST(Scheduler, AnEncoderReadsThePromptAndTheAnswerStartsWithItsOwnToken) {
   EXPECT_THROW(f.submit("blocks", prompt_of(1, 500), 200, late), Error) << "32 and 13 blocks are more than 40";
 }
 
+TEST(Scheduler, ForcedTokensComeAtTheirPlacesWhateverTheScores) {
+  Limits limits{vocabulary, 512, 40, 3, 100, 32};
+  limits.decoder_start = 9;
+  limits.forced_bos = 3;
+  limits.forced_eos = 96;
+  Fixture f(limits);
+  Stream stream, one;
+  f.submit("a", {5, 6}, 4, stream);
+  f.submit("b", {5, 6}, 1, one);
+  EXPECT_EQ(stream.wait(), Finish::Length);
+  EXPECT_EQ(one.wait(), Finish::Length);
+  EXPECT_EQ(stream.tokens, (std::vector<int32_t>{3, 23, 46, 96}));   // 5 + 6 + 9 + 3 = 23, and 23 more
+  EXPECT_EQ(one.tokens, std::vector<int32_t>{96});
+}
+
 TEST(Scheduler, PassesAndGenerationsGoOnBesideEachOther) {
   Fixture f({vocabulary, 512, 40, 4, 100, 32});
   std::vector<Stream> streams(10);

@@ -10,7 +10,7 @@ StepMessage example() {
   StepMessage message;
   message.step = 1'000'000'007;
   message.freed = {3, 4};
-  message.entries.push_back({7, 1, 32, {5, 6}, {9, 10}, {1, 2, 3}, {11, 12}, {4}, true, Sampling{true, 0.7, 40, 0.9, 12345, 0.1, 0.8, 1.2, 0.3, 0.4, 3, 2, {{5, 6}, {7}}, {8, 9}}, 2});
+  message.entries.push_back({7, 1, 32, {5, 6}, {9, 10}, {1, 2, 3}, {11, 12}, {4}, true, Sampling{true, 0.7, 40, 0.9, 12345, 0.1, 0.8, 1.2, 0.3, 0.4, 3, 2, {{5, 6}, {7}}, {8, 9}, 10, 11, 12}, 2});
   message.entries.push_back({});
   message.forward = ForwardJob{{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}}, true, false, {"logits", "pooler_output"}};
   return message;
