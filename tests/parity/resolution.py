@@ -1,8 +1,6 @@
 """What the worker resolves a checkpoint to, asked of tests' own tool; shared by the tests of policies."""
 import functools
 import json
-import os
-import pathlib
 import subprocess
 
 import torch
@@ -12,7 +10,7 @@ import cases
 import oracle
 import worker
 
-TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", worker.BINARY.parent.resolve().parent / "tests"))
+TOOLS = worker.TOOLS
 POLICIES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((worker.REPOSITORY / "policies").glob("*.yaml"))}
 BY_NAME = cases.BY_NAME
 # one case of each family for what needs a process of the real program, or many processes

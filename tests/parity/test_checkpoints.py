@@ -3,7 +3,6 @@ view or storage, in one file or in shards; what is not read is refused by name, 
 import collections
 import json
 import os
-import pathlib
 import subprocess
 import zipfile
 
@@ -15,7 +14,7 @@ from safetensors.torch import save_file
 import worker
 
 transformers.logging.set_verbosity_error()
-TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", worker.BINARY.parent.resolve().parent / "tests"))
+TOOLS = worker.TOOLS
 TYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "F64": torch.float64, "I8": torch.int8, "U8": torch.uint8,
          "BOOL": torch.bool, "I16": torch.int16, "I32": torch.int32, "I64": torch.int64}
 GPT2 = dict(n_embd=20, n_head=5, n_layer=3, vocab_size=101, n_positions=40)

@@ -2,7 +2,6 @@
 of PNG and JPEG, every filter, both processors."""
 import io
 import json
-import os
 import pathlib
 import struct
 import subprocess
@@ -14,7 +13,7 @@ from PIL import Image, ImageOps
 
 import worker
 
-TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", worker.BINARY.parent.resolve().parent / "tests"))
+TOOLS = worker.TOOLS
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
 SEED = 20
 

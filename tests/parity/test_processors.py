@@ -1,6 +1,5 @@
 """Scores after our processors are those after transformers': one at a time and all together, on peaked and flat distributions."""
 import json
-import pathlib
 import random
 import subprocess
 
@@ -11,7 +10,7 @@ import transformers
 
 import worker
 
-DUMP = worker.BINARY.parents[1] / "tests/processed_dump"
+DUMP = worker.TOOLS / "processed_dump"
 VOCABULARY, EOS = 97, [5, 11]
 WARPERS = {"temperature": lambda v: transformers.TemperatureLogitsWarper(v), "top_k": lambda v: transformers.TopKLogitsWarper(v), "top_p": lambda v: transformers.TopPLogitsWarper(v),
            "min_p": lambda v: transformers.MinPLogitsWarper(v), "typical_p": lambda v: transformers.TypicalLogitsWarper(v)}

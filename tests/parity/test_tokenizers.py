@@ -2,8 +2,6 @@
 every form of before it. Vocabularies are trained here on a small text, so that each line is cut into several pieces."""
 import io
 import json
-import os
-import pathlib
 import random
 import shutil
 import subprocess
@@ -17,7 +15,7 @@ import transformers
 import worker
 
 transformers.logging.set_verbosity_error()
-TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", worker.BINARY.parent.resolve().parent / "tests"))
+TOOLS = worker.TOOLS
 
 WORDS = """The quick brown fox jumps over the lazy dog, and then it doesn't; we've seen 1234 foxes in 1999 (or 2024?). Unbelievable
 internationalization tokenization serialization: hello world, hello again! Größe straße naïve café résumé 北京 上海 日本語 テスト

@@ -9,6 +9,7 @@ import threading
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("PM_WORKER", REPOSITORY / "build/bin/parallelmodel-worker"))
+TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", BINARY.parent.resolve().parent / "tests"))    # small programs that print what a reader understood
 
 # as the launcher gives it to ranks: without it, threads of OpenMP that wait burn the cores that others need
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "200", **os.environ}
