@@ -1,6 +1,7 @@
-// See linear.h. A few rows of x: our own kernels, which read the weights once as they are stored. Many: ATen's matrix product.
+// See linear.h. A few rows of x: our own kernels, which read the weights once as they are stored, on one thread. Many rows, and fp32 where
+// the rank has several threads: ATen's matrix product.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+#include <ATen/Parallel.h>   // get_num_threads; its loops are ATen's own only where OpenMP is compiled in, which it is not here
 
 #include "worker/ops/cpu/gemv.h"
 #include "worker/ops/linear.h"
@@ -10,7 +11,6 @@ namespace pm::ops {
 namespace {
 
 constexpr int64_t tile_bytes = int64_t{1} << 20;    // of fp32: stays in the second-level cache
-constexpr int64_t grain_bytes = int64_t{128} << 10;  // of weights: below, a second thread costs more than it brings
 
 std::optional<GemvType> gemv_type(at::ScalarType type) {
   if (type == at::kFloat) return GemvType::F32;
@@ -23,11 +23,7 @@ at::Tensor few_rows(const at::Tensor& given, const at::Tensor& weight, GemvType 
   const at::Tensor x = given.contiguous();
   const int64_t rows = x.size(0), out = weight.size(0), in = weight.size(1);
   at::Tensor y = at::empty({rows, out}, x.options());
-  const void* w = weight.const_data_ptr();
-  const float* from = x.const_data_ptr<float>();
-  float* to = y.mutable_data_ptr<float>();
-  const int64_t grain = std::max<int64_t>(4, grain_bytes / std::max<int64_t>(1, in * weight.element_size()));
-  at::parallel_for(0, out, grain, [&](int64_t begin, int64_t end) { gemv(type, w, from, to, rows, in, out, begin, end); });
+  gemv(type, weight.const_data_ptr(), x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), rows, in, out, 0, out);
   return y;
 }
 
@@ -37,7 +33,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return linear
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const auto type = gemv_type(weight.scalar_type());
-  if (type && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= gemv_rows) {
+  const bool ours = type && (*type != GemvType::F32 || at::get_num_threads() == 1);
+  if (ours && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= gemv_rows) {
     at::Tensor y = few_rows(x, weight, *type);
     return bias.defined() ? y.add_(bias) : y;
   }
