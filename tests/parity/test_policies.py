@@ -81,7 +81,6 @@ def test_without_the_policy_the_model_type_is_unknown(marble):
     assert "model_type \"marble\"" in done.stderr and "--policy" in done.stderr
 
 
-@pytest.mark.skipif(not worker.BINARY.exists(), reason="the worker is not built")
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_the_example_computes_what_transformers_computes(asked, marble, original, ranks):
     ids = numpy.random.default_rng(3).integers(0, 210, (2, 17))
@@ -92,8 +91,6 @@ def test_the_example_computes_what_transformers_computes(asked, marble, original
 
 
 def test_inspect_takes_the_policy(marble):
-    if not worker.BINARY.exists():
-        pytest.skip("the worker is not built")
     done = worker.run("inspect", "--model", marble, "--policy", marble / "mine.yaml")
     assert done.returncode == 0 and "MarbleForCausalLM (marble), generate" in done.stdout
     (marble / "mine.yaml").write_text(POLICY.replace("norm: norm_in", "normm: norm_in"))

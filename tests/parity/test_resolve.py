@@ -69,8 +69,6 @@ def test_classes_that_are_not_served_are_refused_with_a_sentence(tmp_path, famil
 
 @pytest.mark.parametrize("case", OF_FAMILIES, **ids)
 def test_inspect_prints_the_same_facts(case):
-    if not worker.BINARY.exists():
-        pytest.skip("the worker is not built")
     done = worker.run("inspect", "--model", fixtures.checkpoint(case), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == resolved(fixtures.checkpoint(case))["facts"]
