@@ -156,8 +156,8 @@ class Evaluator {
       case Op::Multiply: overflow = __builtin_mul_overflow(a, b, &result); break;
       case Op::DivideDown: case Op::Remainder: {
         if (b <= 0) fail("division by " + std::to_string(b) + ", expected a number above 0");
-        const int64_t remainder = (a % b + b) % b;
-        result = op == Op::Remainder ? remainder : (a - remainder) / b;
+        const int64_t below = a % b < 0;  // rounded down, without a sum that could overflow
+        result = op == Op::Remainder ? a % b + below * b : a / b - below;
         break;
       }
       default:

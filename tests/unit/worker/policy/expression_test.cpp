@@ -38,7 +38,8 @@ INSTANTIATE_TEST_SUITE_P(Table, Evaluates, testing::ValuesIn(std::vector<Case>{
     {"inner.theta", 10000.0}, {"inner.deep.k", 7}, {"inner.gone.k ?? 5", 5}, {"missing.theta ?? n", 12}, {"list[1]", 4}, {"list[l - 1]", 5},
     {"starts(name, 'gated-')", true}, {"split(name, '-')", json::array({"gated", "gelu"})}, {"last(split(name, '-'))", "gelu"}, {"last(list)", 5},
     {"expand(types)", json::array({"global", "local", "global", "local", "x"})}, {"(missing ?? expand(types))[l]", "local"},
-    {"l // 2 * 3 // 4", 0}, {"max", int64_t{9223372036854775807}}}));
+    {"l // 2 * 3 // 4", 0}, {"max", int64_t{9223372036854775807}},
+    {"64 % max", 64}, {"-7 % max", int64_t{9223372036854775800}}, {"(0 - max - 1) // 2", int64_t{-4611686018427387904}}, {"(0 - max - 1) // 3", int64_t{-3074457345618258603}}}));
 
 struct Complaint { const char *text, *message; };
 class Complains : public testing::TestWithParam<Complaint> {};
