@@ -78,10 +78,10 @@ std::vector<std::vector<int32_t>> run_generation(engine::Group& group, const pol
   const engine::Limits limits = limits_of(model, 0, kv_blocks, static_cast<int64_t>(prompts.size()), static_cast<int64_t>(prompts.size()));
   engine::Scheduler scheduler(group.leader(), group.channels(), limits);
   for (size_t row = 0; row < prompts.size(); ++row) {
-    engine::Request request{std::to_string(row), prompts[row], new_tokens(rows[row], generation), generation.sampling, model.eos, generation.ignore_eos};
+    engine::Request request{std::to_string(row), prompts[row], new_tokens(rows[row], generation), generation.sampling, model.eos, generation.ignore_eos, {}};
     scheduler.submit(std::move(request), [&, row](const engine::Event& event) {
       std::lock_guard lock(mutex);
-      if (event.token >= 0) rows[row].push_back(event.token);
+      for (const engine::Token& token : event.tokens) rows[row].push_back(token.id);
       if (event.finish == engine::Finish::Failed) failure = event.reason;
       if (event.finish != engine::Finish::None && --open == 0) done.notify_all();
     });

@@ -43,6 +43,18 @@ struct Sampling {
   }
 };
 
+enum class EarlyStopping : uint8_t { No, Yes, Never };
+
+/// How many continuations of a prompt are sought and given: Hugging Face's names and meanings. num_beams > 1: beam search, or beam sampling
+/// when the sampling samples; else num_return_sequences are drawn one by one.
+struct Search {
+  int64_t num_beams = 1;
+  int64_t num_return_sequences = 1;   ///< at most num_beams when these are more than one
+  EarlyStopping early_stopping = EarlyStopping::No;
+  double length_penalty = 1;          ///< a beam's score is its log-probability / length ^ length_penalty
+  bool operator==(const Search&) const = default;
+};
+
 struct Request {
   std::string id;                  ///< never empty; in every reply and log line
   std::vector<int32_t> prompt;     ///< at least one token
@@ -50,16 +62,30 @@ struct Request {
   Sampling sampling;
   std::vector<int64_t> eos;        ///< ids that end the sequence (the model's by default)
   bool ignore_eos = false;
+  Search search;
+  int64_t logprobs = -1;           ///< k >= 0: each token comes with its log-probability and the k most likely ones; not with beams
+  double max_time = 0;             ///< seconds from submit() after which no token is begun, the answer so far ends with Finish::Length; 0: no limit
 };
 
 enum class Finish { None, Length, Stop, Cancelled, Failed };
 
-/// One event of a request's stream. token is -1 in an event that only ends the stream.
+/// A token of an answer. Log-probabilities are those of the model's scores, before anything changed them.
+struct Token {
+  int32_t id = 0;
+  float logprob = 0;                                 ///< 0 when not asked for
+  std::vector<std::pair<int32_t, float>> best;       ///< the most likely ones, best first
+};
+
+/// One event of a request's stream. Each of its num_return_sequences ends once, with finish != None. Sequences of a beam search come whole, in
+/// one event each, best first.
 struct Event {
-  int32_t token = -1;
+  int64_t sequence = 0;            ///< from 0
+  std::vector<Token> tokens;       ///< empty in an event that only ends the sequence
   Finish finish = Finish::None;
   std::string reason;              ///< Failed: RankLost, ...
-  double queued_seconds = -1;      ///< on a sequence's first event: from submit to its first step; negative elsewhere, or when not measured
+  double queued_seconds = -1;      ///< on a request's first event: from submit to its first step; negative elsewhere
+  int64_t cached_tokens = -1;      ///< on a request's first event: tokens of the prompt whose keys and values were there already; negative elsewhere
+  double score = 0;                ///< of a beam, as Hugging Face's sequences_scores
 };
 
 /// One pass over given inputs, nothing generated: embeddings, classes, scores. Names and shapes are Hugging Face's, [batch, length] padded or
@@ -84,20 +110,30 @@ struct Statistics {
   int64_t running = 0, waiting = 0, finished = 0, failed = 0, rejected = 0;
   int64_t prompt_tokens = 0, generation_tokens = 0, steps = 0;
   int64_t kv_blocks = 0, kv_blocks_used = 0;
+  int64_t preempted = 0;                                ///< requests that gave their blocks back and began again
+  int64_t prefix_tokens = 0, prefix_hit_tokens = 0;     ///< prompt tokens looked up, and those found in kept blocks
+};
+
+/// A step that was made, for histograms.
+struct StepTimes {
+  double seconds = 0;                ///< from its message to its tokens
+  double gap_seconds = -1;           ///< between the step before and this one while work was open; negative after a rest
+  int64_t tokens = 0;                ///< rows: of prompts and of sequences that go on
+  int64_t prompt_tokens = 0;
 };
 
 /// Thread-safe front of the scheduler on rank 0.
 class Engine {
  public:
   virtual ~Engine() = default;
-  /// Queues a request. `on_event` is called from the engine's thread, in order, the last time with finish != None; it must not block.
-  /// Throws Error{Request, "InvalidRequest"} for ids outside the vocabulary or prompts that are too long, Error{Request, "QueueFull"} when
-  /// maxQueue requests wait, Error{RankLost} after a failure.
+  /// Queues a request. `on_event` is called from the engine's thread, in order, until each sequence has ended; it must not block.
+  /// Throws Error{Request, "InvalidRequest"} for ids outside the vocabulary, prompts that are too long and parameters that do not go
+  /// together, Error{Request, "QueueFull"} when maxQueue requests wait, Error{RankLost} after a failure.
   virtual void submit(Request, std::function<void(const Event&)> on_event) = 0;
   /// Queues one pass. `on_done` is called once, from the engine's thread; it must not block. Throws Error{Request, "InvalidRequest"} that names
   /// the tensor and what is wrong with it, Error{Request, "QueueFull"}, Error{RankLost}.
   virtual void forward(ForwardRequest, std::function<void(ForwardResult)> on_done) = 0;
-  /// Ends a request within a step; its stream ends with Finish::Cancelled. Unknown ids are ignored.
+  /// Ends a request within a step; its open sequences end with Finish::Cancelled. Unknown ids are ignored.
   virtual void cancel(const std::string& id) = 0;
   virtual Statistics statistics() const = 0;
   /// Fails all open requests with `reason`; later submits throw Error{RankLost}.

@@ -145,7 +145,7 @@ void Scheduler::fail_all(const std::string& reason) {
     for (auto& sequence : running_) sequence->on_event = nullptr;   // a step may still hold the sequences; the loop clears them
     if (running_pass_) passes.push_back({{}, std::exchange(running_pass_->on_done, nullptr)});
   }
-  for (auto& stream : streams) if (stream) stream({-1, Finish::Failed, reason});
+  for (auto& stream : streams) if (stream) stream({.finish = Finish::Failed, .reason = reason});
   for (Pass& pass : passes) pass.on_done({{}, Finish::Failed, reason});
 }
 
@@ -233,7 +233,7 @@ void Scheduler::drop_cancelled() {
     const auto drop = [&](auto& sequences) {
       for (auto& sequence : sequences) {
         if (!sequence->cancelled) continue;
-        if (sequence->slot >= 0) retire(*sequence, {-1, Finish::Cancelled, {}});
+        if (sequence->slot >= 0) retire(*sequence, {.finish = Finish::Cancelled});
         if (sequence->on_event) streams.push_back(std::move(sequence->on_event));
         sequence.reset();
       }
@@ -242,7 +242,7 @@ void Scheduler::drop_cancelled() {
     drop(waiting_);
     drop(running_);
   }
-  for (auto& stream : streams) stream({-1, Finish::Cancelled, {}});
+  for (auto& stream : streams) stream({.finish = Finish::Cancelled});
   for (auto& done : passes) done({{}, Finish::Cancelled, {}});
 }
 
@@ -259,7 +259,7 @@ void Scheduler::deliver(const std::vector<Sequence*>& scheduled, const StepMessa
       if (sequence.generated == 0) statistics_.prompt_tokens += static_cast<int64_t>(sequence.source.empty() ? request.prompt.size() : sequence.source.size());
       ++statistics_.generation_tokens;
       ++sequence.generated;
-      Event event{token, Finish::None, {}};
+      Event event{.tokens = {{.id = token}}};
       if (sequence.generated == 1) event.queued_seconds = std::chrono::duration<double>(sequence.admitted - sequence.submitted).count();
       const bool stop = !request.ignore_eos && std::find(request.eos.begin(), request.eos.end(), token) != request.eos.end();
       if (stop) event.finish = Finish::Stop;

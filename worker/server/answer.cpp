@@ -47,10 +47,10 @@ std::string Choice::take(const engine::Event& event) {
   if (!finish_.empty()) return {};
   const bool ended = event.finish == engine::Finish::Stop || event.finish == engine::Finish::Length;
   std::string shown;
-  if (event.token >= 0) {
-    ids_.push_back(event.token);
-    const bool end_token = event.finish == engine::Finish::Stop;   // not part of the text, special token or not
-    if (detokenizer_ && !end_token) shown = stops_.push(detokenizer_->push(event.token));
+  for (size_t i = 0; i < event.tokens.size(); ++i) {
+    ids_.push_back(event.tokens[i].id);
+    const bool end_token = event.finish == engine::Finish::Stop && i + 1 == event.tokens.size();   // not part of the text, special token or not
+    if (detokenizer_ && !end_token) shown += stops_.push(detokenizer_->push(event.tokens[i].id));
   }
   if (ended && detokenizer_) shown += stops_.push(detokenizer_->flush()) + stops_.flush();
   if (stops_.hit()) finish_ = "stop";
@@ -97,8 +97,8 @@ void Answer::finished(const std::string& reason, Generation::Time now) {
 
 void Answer::count(Choice& choice, const Generation::Arrival& arrival) {
   if (arrival.event.queued_seconds >= 0) serving_.metrics.queued(arrival.event.queued_seconds);
-  if (arrival.event.token < 0) return;
-  ++access_->tokens;
+  if (arrival.event.tokens.empty()) return;
+  access_->tokens += static_cast<int64_t>(arrival.event.tokens.size());
   if (choice.last) serving_.metrics.next_token(seconds(arrival.time - *choice.last));
   else serving_.metrics.first_token(seconds(arrival.time - arrived_));
   choice.last = arrival.time;

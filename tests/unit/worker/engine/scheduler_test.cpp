@@ -86,7 +86,7 @@ struct Stream {
   void operator()(const Event& event) {
     std::lock_guard lock(mutex);
     EXPECT_EQ(finish, Finish::None) << "an event after the end";
-    if (event.token >= 0) tokens.push_back(event.token);
+    for (const Token& token : event.tokens) tokens.push_back(token.id);
     finish = event.finish;
     reason = event.reason;
     done.notify_all();

@@ -52,7 +52,7 @@ void FakeEngine::cancel(const std::string& id) {
     auto on_event = std::move(it->on_event);
     open_.erase(it);
     lock.unlock();
-    on_event({-1, Finish::Cancelled, {}});
+    on_event({.finish = Finish::Cancelled});
     return;
   }
 }
@@ -79,7 +79,7 @@ void FakeEngine::fail(const std::string& reason) {
     lost_passes.swap(passes_);
   }
   for (auto& pass : lost_passes) pass.on_done({{}, Finish::Failed, reason});
-  for (auto& sequence : lost) sequence.on_event({-1, Finish::Failed, reason});
+  for (auto& sequence : lost) sequence.on_event({.finish = Finish::Failed, .reason = reason});
 }
 
 int64_t FakeEngine::steps() const { return statistics().steps; }
@@ -149,10 +149,10 @@ void FakeEngine::step(Sequence sequence) {
   ++steps_;
   ++tokens_;
   if (sequence.allowed > 0) --sequence.allowed;
-  Event event{token_(sequence.request, sequence.generated++), Finish::None, {}};
+  Event event{.tokens = {{.id = token_(sequence.request, sequence.generated++)}}};
   if (sequence.generated == 1) event.queued_seconds = 0.001;
   const auto& eos = sequence.request.eos;
-  if (!sequence.request.ignore_eos && std::find(eos.begin(), eos.end(), event.token) != eos.end()) event.finish = Finish::Stop;
+  if (!sequence.request.ignore_eos && std::find(eos.begin(), eos.end(), event.tokens[0].id) != eos.end()) event.finish = Finish::Stop;
   else if (sequence.generated == sequence.request.max_new_tokens) event.finish = Finish::Length;
   sequence.on_event(event);   // never blocks, never calls us back
   if (event.finish == Finish::None) open_.push_back(std::move(sequence));
