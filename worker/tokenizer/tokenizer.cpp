@@ -1,20 +1,13 @@
 // See tokenizer.h.
 #include "worker/tokenizer/tokenizer.h"
 
+#include <array>
+
 #include "worker/base/error.h"
-#include "worker/tokenizer/ffi/textops.h"
+#include "worker/tokenizer/buffer.h"
 
 namespace pm {
 namespace {
-
-/// A buffer of the Rust side, freed with it.
-struct Buffer : TxBuf {
-  Buffer() : TxBuf{nullptr, 0} {}
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { tx_buf_free(*this); }
-  std::string text() const { return {reinterpret_cast<const char*>(ptr), len}; }
-};
 
 struct Ids : TxIds {
   Ids() : TxIds{nullptr, 0} {}
@@ -81,6 +74,7 @@ std::optional<Tokenizer> Tokenizer::find(const std::filesystem::path& folder, st
                                                            &SpecialIds::pad, &SpecialIds::cls, &SpecialIds::mask};
   for (size_t i = 0; i < std::size(roles); ++i)
     if (ids[i] >= 0) tokenizer.special_.*roles[i] = static_cast<int32_t>(ids[i]);
+  if (const auto letter = tokenizer.encode("a", false); !letter.empty()) tokenizer.anchor_ = letter.back();
   return tokenizer;
 }
 
@@ -117,6 +111,12 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   const auto* data = reinterpret_cast<const uint32_t*>(ids.data());   // a negative id becomes one that no vocabulary has
   check(tx_decode(handle_of(handle_), data, ids.size(), skip_special, &text, &error), error, "the ids cannot be decoded");
   return text.text();
+}
+
+std::string Tokenizer::piece(int32_t id) const {
+  const std::string before = decode({&anchor_, 1}, false);
+  const std::string both = decode(std::array{anchor_, id}, false);
+  return both.starts_with(before) ? both.substr(before.size()) : decode({&id, 1}, false);
 }
 
 size_t Tokenizer::vocab_size() const {

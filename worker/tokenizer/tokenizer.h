@@ -46,6 +46,8 @@ class Tokenizer {
   std::string spelling(int32_t id) const;
   /// Text of `ids`, always valid UTF-8: bytes that form no character become U+FFFD, ids outside the vocabulary nothing.
   std::string decode(std::span<const int32_t> ids, bool skip_special = true) const;
+  /// Text that `id` adds inside a text, leading space included, special or not; U+FFFD for a part of a character.
+  std::string piece(int32_t id) const;
   /// Number of ids, added tokens included.
   size_t vocab_size() const;
 
@@ -53,6 +55,7 @@ class Tokenizer {
   explicit Tokenizer(std::shared_ptr<void> handle) : handle_(std::move(handle)) {}
   std::shared_ptr<void> handle_;
   SpecialIds special_;
+  int32_t anchor_ = 0;   ///< an ordinary token, for what another looks like behind it
 };
 
 /// Turns a stream of ids into text pieces that are whole UTF-8 characters: an id that ends inside a character is held back.

@@ -10,6 +10,7 @@ struct TxIds { uint32_t* ptr; size_t len; };
 struct TxToken { uint32_t id, type_id, begin, end; int32_t sequence, word; };
 struct TxTokens { TxToken* ptr; size_t len; };
 struct TxTokenizer;
+struct TxChat;
 
 void tx_buf_free(TxBuf);
 void tx_ids_free(TxIds);
@@ -26,4 +27,9 @@ int tx_token_id(const TxTokenizer*, const uint8_t* token, size_t len, int64_t* o
 int tx_token_text(const TxTokenizer*, uint32_t id, TxBuf* out, TxBuf* error);
 int tx_decode(const TxTokenizer*, const uint32_t* ids, size_t len, bool skip_special, TxBuf* out, TxBuf* error);
 int tx_vocab_size(const TxTokenizer*, size_t* out, TxBuf* error);
+// Status 0 with *out == nullptr: the folder has no chat template.
+int tx_chat_open(const char* path, TxChat** out, TxBuf* error);
+void tx_chat_free(TxChat*);
+// `json`: {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "kwargs", "now"}.
+int tx_chat_render(const TxChat*, const uint8_t* json, size_t len, TxBuf* out, TxBuf* error);
 }
