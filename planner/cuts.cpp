@@ -48,6 +48,20 @@ HeadCut deal_heads(int64_t heads, int64_t kv_heads, int n) {
   return cut;
 }
 
+/// Rows of the kv heads `kv` of each rank: neighbours with the same heads share these rows out evenly.
+std::vector<Range> deal_kv_rows(const std::vector<Range>& kv, int64_t head_dim) {
+  std::vector<Range> rows;
+  while (rows.size() < kv.size()) {
+    const Range heads = kv[rows.size()];
+    size_t end = rows.size() + 1;
+    while (end < kv.size() && kv[end] == heads) ++end;
+    for (const Range& part : even(heads.size() * head_dim, static_cast<int>(end - rows.size()))) {
+      rows.push_back({heads.begin * head_dim + part.begin, heads.begin * head_dim + part.end});
+    }
+  }
+  return rows;
+}
+
 /// Fills the ranks from the lowest up, as water would, until `amount` is used: the addition for each rank.
 std::vector<int64_t> level(const std::vector<int64_t>& held, int64_t amount) {
   std::vector<size_t> order(held.size());
@@ -148,26 +162,34 @@ class Dealer {
       throw std::invalid_argument("stack \"" + stack.name + "\" has " + text(stack.heads) + " heads, too few for " + text(n_) + " ranks; use at most " +
                                   text(stack.heads) + " ranks");
     }
-    HeadCut cut = deal_heads(stack.heads, stack.kv_heads, n_);
-    add({stack.name, Axis::Heads, stack.heads}, std::move(cut.heads));
-    add({stack.name, Axis::Kv, stack.kv_heads}, std::move(cut.kv));
+    add_heads(stack, stack.heads, stack.kv_heads);
   }
 
-  /// Layers whose head count differs from the stack's, with the stack's group size; rows of position tables; groups of convolutions.
+  void add_heads(const StackFacts& stack, int64_t heads, int64_t kv_heads) {
+    HeadCut cut = deal_heads(heads, kv_heads, n_);
+    add({stack.name, Axis::Heads, heads}, std::move(cut.heads));
+    add({stack.name, Axis::Kv, kv_heads}, cut.kv);
+    if (stack.head_dim > 0) add({stack.name, Axis::KvRows, kv_heads * stack.head_dim}, deal_kv_rows(cut.kv, stack.head_dim));
+  }
+
+  /// Layers whose head count differs from the stack's, with the stack's group and head size; rows of position tables; groups of convolutions.
   void deal_other_heads(const Part& part) {
     const Key key = key_of(part.stack, part.axis, part.units);
     if (part.axis == Axis::Groups || part.axis == Axis::Positions) add(key, even(part.units, n_));
-    if ((part.axis != Axis::Heads && part.axis != Axis::Kv) || done(key)) return;
+    if ((part.axis != Axis::Heads && part.axis != Axis::Kv && part.axis != Axis::KvRows) || done(key)) return;
     const auto stack = std::find_if(facts_.stacks.begin(), facts_.stacks.end(), [&](const StackFacts& s) { return s.name == part.stack; });
     if (stack == facts_.stacks.end() || stack->heads <= 0) throw std::invalid_argument("facts have no stack \"" + part.stack + "\" with heads");
+    if (part.axis == Axis::KvRows && (stack->head_dim <= 0 || part.units % stack->head_dim != 0)) {
+      throw std::invalid_argument("stack \"" + part.stack + "\" has key and value projections of " + text(part.units) +
+                                  " rows; expected a multiple of its head size " + text(stack->head_dim));
+    }
     const int64_t group = stack->heads / stack->kv_heads;
-    const int64_t heads = part.axis == Axis::Heads ? part.units : part.units * group;
+    const int64_t heads = part.axis == Axis::Heads ? part.units : part.axis == Axis::Kv ? part.units * group : part.units / stack->head_dim * group;
     if (heads % group != 0 || heads < n_) {
       throw std::invalid_argument("stack \"" + part.stack + "\" has layers of " + text(heads) + " heads; expected a multiple of " + text(group) +
                                   ", at least " + text(n_));
     }
-    HeadCut cut = deal_heads(heads, heads / group, n_);
-    add(key, part.axis == Axis::Heads ? std::move(cut.heads) : std::move(cut.kv));
+    add_heads(*stack, heads, heads / group);
   }
 
   /// Row i of `keys` takes its part, by bytes, of what all rows from i on have to repay.

@@ -1,5 +1,6 @@
 // How the units of every stack are dealt to the ranks of one tensor group: whole kv groups of heads +-1, FFN columns and
-// vocabulary rows so that bytes per rank become equal, which repays uneven heads (ENGINE.md 2).
+// vocabulary rows so that bytes per rank become equal, which repays uneven heads (ENGINE.md 2). Where kv heads are fewer than ranks, the
+// ranks that share one also share out the rows of its projections.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -41,8 +42,9 @@ class Cuts {
 };
 
 /// Deals facts to n ranks. `dtype` is what parts with keep=false are held in.
-/// n from 1 to the largest head count; heads go in whole kv groups while kv_heads >= n, else kv heads are replicated and the
-/// heads of a group are split. Throws std::invalid_argument when a stack has fewer heads than n.
+/// n from 1 to the largest head count; heads go in whole kv groups while kv_heads >= n, else several ranks attend to one kv head: the heads of
+/// its group are split among them, and so are, +-1, the head_dim rows of its key and value projections. Throws std::invalid_argument when a
+/// stack has fewer heads than n, or kv rows that are no multiple of its head_dim.
 Cuts deal(const Facts&, int n, DType dtype);
 
 }  // namespace pm

@@ -16,6 +16,7 @@ std::string_view name_of(Axis axis) {
     case Axis::None: return "none";
     case Axis::Heads: return "heads";
     case Axis::Kv: return "kv";
+    case Axis::KvRows: return "kv_rows";
     case Axis::Ffn: return "ffn";
     case Axis::Vocab: return "vocab";
     case Axis::Positions: return "positions";
@@ -25,7 +26,7 @@ std::string_view name_of(Axis axis) {
 }
 
 std::optional<Axis> axis_of(std::string_view name) {
-  for (Axis axis : {Axis::None, Axis::Heads, Axis::Kv, Axis::Ffn, Axis::Vocab, Axis::Positions, Axis::Groups}) {
+  for (Axis axis : {Axis::None, Axis::Heads, Axis::Kv, Axis::KvRows, Axis::Ffn, Axis::Vocab, Axis::Positions, Axis::Groups}) {
     if (name_of(axis) == name) return axis;
   }
   return std::nullopt;
@@ -96,7 +97,7 @@ Part read_part(const Reader& reader, DType usual) {
   part.first = static_cast<int>(reader.integer("i", -1, most_layers, 0));
   part.count = static_cast<int>(reader.integer("n", 1, most_layers, 1));
   const std::string axis = reader.text("x", 16, "none");
-  if (!axis_of(axis)) Reader::fail(reader.path("x"), "\"" + axis + "\"", "one of none, heads, kv, ffn, vocab, positions, groups");
+  if (!axis_of(axis)) Reader::fail(reader.path("x"), "\"" + axis + "\"", "one of none, heads, kv, kv_rows, ffn, vocab, positions, groups");
   part.axis = *axis_of(axis);
   part.units = reader.integer("u", 1, most_units, 1);
   part.elements_per_unit = reader.integer("e", 0, most_elements);
@@ -111,7 +112,7 @@ void check(const Facts& facts) {
   for (size_t i = 0; i < facts.parts.size(); ++i) {
     const Part& part = facts.parts[i];
     const std::string path = "facts.parts[" + std::to_string(i) + "]";
-    if (part.axis == Axis::Heads || part.axis == Axis::Kv) {
+    if (part.axis == Axis::Heads || part.axis == Axis::Kv || part.axis == Axis::KvRows) {
       const auto named = [&](const StackFacts& stack) { return stack.name == part.stack && stack.heads > 0; };
       if (std::none_of(facts.stacks.begin(), facts.stacks.end(), named)) Reader::fail(path + ".s", "\"" + part.stack + "\"", "a stack with heads");
     }

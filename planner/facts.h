@@ -11,8 +11,10 @@
 
 namespace pm {
 
-/// What a parameter is dealt by when a stack is cut over ranks. None: every rank holds the whole.
-enum class Axis : uint8_t { None, Heads, Kv, Ffn, Vocab, Positions, Groups };
+/// What a parameter is dealt by when a stack is cut over ranks. None: every rank holds the whole. Kv: the kv heads that a rank attends to, and
+/// whose keys and values it keeps; a head that several ranks share is with each of them. KvRows: rows of the matrices that make those keys and
+/// values, kv heads x head_dim; of a head that several ranks share each holds its part.
+enum class Axis : uint8_t { None, Heads, Kv, KvRows, Ffn, Vocab, Positions, Groups };
 
 /// "heads", "kv", ... as in facts and plans.
 std::string_view name_of(Axis);
@@ -24,7 +26,7 @@ struct Part {
   int first = 0;                 ///< first layer this row stands for; -1 for parameters outside the layers
   int count = 1;                 ///< how many layers have exactly this row
   Axis axis = Axis::None;
-  int64_t units = 1;             ///< heads, kv heads, FFN columns, vocabulary rows, rows of a position table, groups; 1 for Axis::None
+  int64_t units = 1;             ///< heads, kv heads, rows of kv heads, FFN columns, vocabulary rows, rows of a position table, groups; 1 for Axis::None
   int64_t elements_per_unit = 0; ///< per layer
   DType dtype = DType::F32;      ///< as stored, or the one that the loader keeps (T5 wo in fp16 checkpoints)
   bool keep = false;             ///< precision of the plan does not change dtype

@@ -31,8 +31,9 @@ int64_t activation_bytes(const Facts& facts, const Cuts& cuts, int rank, int64_t
     const int64_t heads = attends ? cuts.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
     const int64_t kv = attends ? cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
     const int64_t length = sequence_length, queries = std::min(tokens, length);
-    const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + 2 * heads * queries * length + 4 * kv * stack.head_dim * length +
-                              queries * length;
+    const int64_t scored = 2 * heads * queries * length + 4 * kv * stack.head_dim * length + queries * length;
+    const int64_t exchanged = stack.kv_heads < cuts.ranks() ? tokens * stack.head_dim * (2 * stack.kv_heads + 6 * kv) : 0;
+    const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + std::max(scored, exchanged);
     const int64_t mlp = 3 * tokens * ffn_columns(cuts, stack, rank);
     stacks = std::max(stacks, 5 * tokens * stack.hidden + std::max(attention, mlp));   // stacks run one after the other
     vocabulary = std::max(vocabulary, stack.vocab);

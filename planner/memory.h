@@ -14,10 +14,11 @@ constexpr int64_t float_bytes = 4;          ///< activations are fp32 on CPU wha
 
 /// Upper bound of the tensors alive at once in one step of `rank`. T = step_tokens (or C where that is more
 /// and a sequence is never split: encoders, models that do not generate), C = sequence length, h = hidden, d = head_dim,
-/// a and k = the rank's heads and kv heads, f = its FFN columns, s = rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary:
+/// a and k = the rank's heads and kv heads, K = all kv heads where they are fewer than ranks, else 0, f = its FFN columns, s = rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary:
 ///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
 ///              + max(T d (2a + 2k)            q, k, v and the attention's result
-///                      + 2 a T C + 4 k d C + T C    scores and their softmax, keys and values gathered twice, the mask
+///                      + max(2 a T C + 4 k d C + T C    scores and their softmax, keys and values gathered twice, the mask
+///                          , T d (2 K + 6 k) if K > 0)  keys and values that ranks share out: the rank's rows, those of all, its own heads' twice
 ///                    , 3 T f)                 up, gate, activated
 ///              + 2 s V)                       the rank's scores and, on rank 0, those of all
 /// One sequence is attended to at a time, so C counts once (worker/ops/cpu/attention.cpp).

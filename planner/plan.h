@@ -44,7 +44,7 @@ struct Memory {
 struct RankPlan {
   int rank = 0, lane = 0, stage = 0, tensor = 0;
   Memory predicted;
-  nlohmann::json cut() const;    ///< {"decoder": {"layers": [0, 12], "heads": [0, 6], "kv": .., "ffn": ..}, "vocab": [0, 25129]}
+  nlohmann::json cut() const;    ///< {"decoder": {"layers": [0, 12], "heads": [0, 6], "kv": .., "kv_rows": .., "ffn": ..}, "vocab": [0, 25129]}
   std::vector<Cuts::Row> rows;   ///< each row holds one range: this rank's
   std::vector<std::pair<std::string, Range>> layers;  ///< of each stack
 };

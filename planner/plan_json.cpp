@@ -50,7 +50,7 @@ RankPlan rank_from(const Reader& reader, const json& value) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const Reader row(rows[i], reader.path("rows", i));
     const std::string axis = row.text("axis", 16);
-    if (!axis_of(axis)) Reader::fail(row.path("axis"), "\"" + axis + "\"", "one of heads, kv, ffn, vocab, positions, groups");
+    if (!axis_of(axis)) Reader::fail(row.path("axis"), "\"" + axis + "\"", "one of heads, kv, kv_rows, ffn, vocab, positions, groups");
     const int64_t units = row.integer("units", 1, most);
     row.list("range", 2);
     rank.rows.push_back({row.text("stack", 32), *axis_of(axis), units, {range_from(rows[i]["range"], row.path("range"), units)}});

@@ -171,6 +171,9 @@ CASES = (
     *llama("yarn-rope", "LlamaForCausalLM", rope_parameters=_YARN, head_dim=12, num_hidden_layers=2),
     *llama("dynamic-rope", "LlamaForCausalLM", rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}, num_hidden_layers=2),
     *llama("one-layer-wide", "LlamaForCausalLM", num_attention_heads=7, num_key_value_heads=7, hidden_size=42, intermediate_size=257, num_hidden_layers=1),
+    *llama("two-kv-heads-of-fourteen-dimensions", "LlamaForCausalLM", hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=14, attention_bias=True,
+           num_hidden_layers=2),
+    *llama("fewer-rows-than-ranks", "LlamaForCausalLM", num_key_value_heads=1, head_dim=2, attention_bias=True, num_hidden_layers=2),
 
     *falcon("7b", "FalconForCausalLM FalconModel"),
     *falcon("7b", "FalconForSequenceClassification FalconForTokenClassification FalconForQuestionAnswering", takes=()),    # they drop position_ids

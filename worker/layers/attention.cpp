@@ -3,11 +3,56 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <stdexcept>
+
 namespace pm::layers {
+
+namespace {
+
+/// The kv heads that `rank` attends to.
+Range kv_heads_of(const policy::Attention& attention, const Cuts& cuts, int rank) {
+  return cuts.range(attention.key.weight.stack, Axis::Kv, attention.kv_heads, rank);
+}
+
+std::optional<SharedHeads> shared_heads(const policy::Attention& attention, const Loader& loader) {
+  const int ranks = loader.cuts().ranks();
+  if (attention.kv_heads >= ranks) return std::nullopt;
+  std::vector<Range> rows;
+  for (int rank = 0; rank < ranks; ++rank) rows.push_back(policy::range_of(attention.key.weight, loader.cuts(), rank));
+  const Range own = kv_heads_of(attention, loader.cuts(), loader.rank());
+  return SharedHeads(std::move(rows), {own.begin * attention.head_dim, own.end * attention.head_dim}, loader.rank());
+}
+
+}  // namespace
+
+SharedHeads::SharedHeads(std::vector<Range> rows, Range own, int rank) {
+  std::vector<int64_t> keys, values;
+  int64_t before = 0;   // of the gathered rows, those of earlier ranks: each gives its keys, then its values
+  for (const Range& part : rows) {
+    for (int64_t row = std::max(part.begin, own.begin); row < std::min(part.end, own.end); ++row) {
+      keys.push_back(before + row - part.begin);
+      values.push_back(before + part.size() + row - part.begin);
+    }
+    counts_.push_back(2 * part.size());
+    before += counts_.back();
+  }
+  if (static_cast<int64_t>(keys.size()) != own.size()) {
+    throw std::logic_error("rank " + std::to_string(rank) + " attends to " + std::to_string(own.size()) + " rows of keys, all ranks together hold " +
+                           std::to_string(keys.size()) + " of them");
+  }
+  keys.insert(keys.end(), values.begin(), values.end());
+  own_ = at::tensor(keys, at::kLong);
+}
+
+at::Tensor SharedHeads::exchanged(const at::Tensor& columns, comm::Communicator& comm) const {
+  const at::Tensor all = comm.all_gatherv(columns.t().contiguous(), counts_);
+  return at::index_select(all, 0, own_).t().contiguous();
+}
 
 KvCache::KvCache(const policy::Stack& stack, const Loader& loader, int64_t blocks, DType type) {
   for (const policy::Layer& layer : stack.layers) {
-    const int64_t heads = loader.range(layer.attention.key.weight).size();
+    const int64_t heads = kv_heads_of(layer.attention, loader.cuts(), loader.rank()).size();
     const std::vector<int64_t> shape{blocks, heads, ops::block_tokens, layer.attention.head_dim};
     keys_.push_back(arena_.allocate(shape, scalar_type(type)));
     values_.push_back(arena_.allocate(shape, scalar_type(type)));
@@ -38,8 +83,9 @@ std::vector<const policy::Linear*> projections_of(const policy::Attention& atten
 Attention::Attention(const policy::Attention& attention, Loader& loader)
     : options_(options_of(attention, loader)),
       heads_(loader.range(attention.query.weight).size()),
-      kv_heads_(loader.range(attention.key.weight).size()),
+      kv_heads_(kv_heads_of(attention, loader.cuts(), loader.rank()).size()),
       head_dim_(attention.head_dim),
+      shared_(shared_heads(attention, loader)),
       crosses_(!attention.source.empty()),
       in_(projections_of(attention), loader),
       out_(attention.out, loader) {
@@ -55,6 +101,13 @@ at::Tensor Attention::heads(const at::Tensor& rows, int64_t first, int64_t count
   return rows.narrow(1, first * head_dim_, count * head_dim_).reshape({rows.size(0), count, head_dim_});
 }
 
+/// Keys and values of this rank's kv heads, beside each other: columns `first`.. of what was projected, exchanged where ranks share heads. Before
+/// the rotary turn, which mixes columns that different ranks may have.
+at::Tensor Attention::keys_and_values(const at::Tensor& projected, int64_t first, comm::Communicator& comm) const {
+  const at::Tensor columns = projected.narrow(1, first, projected.size(1) - first);
+  return shared_ ? shared_->exchanged(columns, comm) : columns;
+}
+
 at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const ops::SequenceSpan> sequences, const Batch& batch,
                              std::vector<std::vector<at::Tensor>>* captured, comm::Communicator& comm) const {
   if (!batch.capture || !batch.capture->attentions) return ops::ragged_attention(q, k, v, sequences, options_);
@@ -66,9 +119,9 @@ at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at:
 }
 
 at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache cache, comm::Communicator& comm) const {
-  const at::Tensor qkv = in_(x);
-  at::Tensor q = heads(qkv, 0, heads_), k = heads(qkv, heads_, kv_heads_);
-  const at::Tensor v = heads(qkv, heads_ + kv_heads_, kv_heads_);
+  const at::Tensor qkv = in_(x), kv = keys_and_values(qkv, heads_ * head_dim_, comm);
+  at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
+  const at::Tensor v = heads(kv, kv_heads_, kv_heads_);
   if (rotary_) {
     const Rotary::Angles angles = rotary_->angles(batch.positions);
     q = rotary_->turn(q, angles);
@@ -88,7 +141,7 @@ at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Sourc
   const at::Tensor q = heads(in_(x), 0, heads_);
   at::Tensor k, v;
   if (source.states.defined()) {
-    const at::Tensor kv = (*source_)(source.states);
+    const at::Tensor kv = keys_and_values((*source_)(source.states), 0, comm);
     k = heads(kv, 0, kv_heads_);
     v = heads(kv, kv_heads_, kv_heads_);
   }

@@ -138,6 +138,7 @@ std::optional<Param> Binder::bind(Ask ask, const std::vector<std::string>& names
   param.part = ask.part;
   param.parts = ask.parts;
   param.units = ask.units;
+  param.block = ask.block;
   param.group = ask.group;
   if (param.shares.empty()) {
     auto [first, fresh] = storage_.emplace(std::pair(param.tensor->name, param.part), param.path);

@@ -25,6 +25,7 @@ struct Ask {
   std::string path;
   std::vector<int64_t> shape;            ///< logical; -1: as the tensor has it
   int64_t units = 1;                     ///< -1: the first dimension, whatever it is
+  int64_t block = 1;                     ///< as Param's
   bool in_out = false;
   Fused fused = Fused::None;
   int part = 0, parts = 1;

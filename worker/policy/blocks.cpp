@@ -162,8 +162,9 @@ void Builder::fused_projections(const Context& context, const Row& row, const No
     ask.role = weights[part];
     ask.path = path + names[part];
     ask.part = part;
-    ask.units = part == 0 ? a.heads : a.kv_heads;
-    ask.shape = {ask.units * a.head_dim, context.sizes.hidden};
+    ask.shape = {(part == 0 ? a.heads : a.kv_heads) * a.head_dim, context.sizes.hidden};
+    ask.units = part == 0 ? a.heads : ask.shape[0];
+    ask.block = part == 0 ? 1 : a.head_dim;
     if (auto made = linear(context, row.node, &section, place, ask, biases[part])) *targets[part] = std::move(*made);
   }
 }
@@ -173,9 +174,10 @@ void Builder::projections(const Context& context, const Node& section, const Pla
   if (const std::optional<Row> fused = binder_.row(section.get("qkv"), place.scope)) {
     fused_projections(context, *fused, section, place, path, a);
   } else {
-    auto one = [&](const char* key, const char* name, Role role, Role bias_role, int64_t units, int64_t width, Linear& target) {
+    auto one = [&](const char* key, const char* name, Role role, Role bias_role, int64_t heads, int64_t width, Linear& target) {
       if (!section.get(key)) refuse_policy(section, std::string("attention without \"qkv\" needs \"") + key + "\"");
-      const Ask ask{.role = role, .path = path + name, .shape = {units * a.head_dim, width}, .units = units};
+      const bool rows = role != Role::QueryWeight;
+      const Ask ask{.role = role, .path = path + name, .shape = {heads * a.head_dim, width}, .units = rows ? heads * a.head_dim : heads, .block = rows ? a.head_dim : 1};
       if (auto made = linear(context, section.get(key), &section, place, ask, bias_role)) target = std::move(*made);
     };
     one("q", ".query", Role::QueryWeight, Role::QueryBias, a.heads, hidden, a.query);
@@ -239,7 +241,10 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   Attention a;
   auto size = [&](const char* key, int64_t usual) {
     const Node* node = section.get(key);
-    return node ? evaluate_int(*node, place.scope) : usual;
+    if (!node) return usual;
+    const int64_t found = evaluate_int(*node, place.scope);
+    expect(found <= int64_t{1} << 30, *node, key, static_cast<double>(found), "at most 2^30");   // as a stack's sizes: products stay below 2^63
+    return found;
   };
   a.heads = size("heads", context.sizes.heads);
   a.kv_heads = size("kv_heads", context.sizes.kv_heads);

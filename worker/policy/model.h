@@ -31,7 +31,8 @@ struct Param {
   bool in_out = false;                  ///< stored as [in, out] (Conv1D)
   Fused fused = Fused::None;
   int part = 0, parts = 1;              ///< which of the fused matrices (q=0, k=1, v=2)
-  int64_t units = 1;                    ///< along the cut dimension: heads, kv heads, ffn columns, vocabulary rows
+  int64_t units = 1;                    ///< along the cut dimension: heads, rows of kv heads, ffn columns, vocabulary rows
+  int64_t block = 1;                    ///< units that lie together as one head: head_dim for rows of kv heads, else 1
   int64_t group = 1;                    ///< fused only: q heads per kv head
   DType dtype = DType::F32;             ///< to be held in when the plan's precision does not say otherwise
   bool keep = false;                    ///< dtype stands whatever the plan's precision

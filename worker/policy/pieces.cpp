@@ -1,4 +1,5 @@
 // Where a rank's units of a parameter lie in the stored tensor.
+#include <algorithm>
 #include <numeric>
 #include <stdexcept>
 
@@ -17,7 +18,17 @@ void append(std::vector<Stretch>& stretches, int64_t begin, int64_t size) {
   else stretches.push_back({begin, size});
 }
 
-/// Stretches of `range` (in units of `unit` elements) of the parameter's part.
+/// For each head that `range` touches, the units of it that are inside: body(head, first of the units in the head, how many).
+template <typename Body>
+void for_heads(Range range, int64_t block, Body body) {
+  for (int64_t unit = range.begin; unit < range.end;) {
+    const int64_t head = unit / block, end = std::min(range.end, (head + 1) * block);
+    body(head, unit - head * block, end - unit);
+    unit = end;
+  }
+}
+
+/// Stretches of `range` (in units of `unit` elements, `block` of them a head) of the parameter's part.
 std::vector<Stretch> stretches_of(const Param& param, Range range, int64_t unit, int64_t extent) {
   std::vector<Stretch> stretches;
   switch (param.fused) {
@@ -29,15 +40,17 @@ std::vector<Stretch> stretches_of(const Param& param, Range range, int64_t unit,
       break;
     }
     case Fused::PerHead:
-      for (int64_t head = range.begin; head < range.end; ++head) append(stretches, (head * param.parts + param.part) * unit, unit);
+      for_heads(range, param.block, [&](int64_t head, int64_t first, int64_t count) {
+        append(stretches, ((head * param.parts + param.part) * param.block + first) * unit, count * unit);
+      });
       break;
     case Fused::Grouped:
-      for (int64_t head = range.begin; head < range.end; ++head) {
+      for_heads(range, param.block, [&](int64_t head, int64_t first, int64_t count) {
         const bool query = param.part == 0;
         const int64_t group = query ? head / param.group : head;
         const int64_t place = query ? head % param.group : param.group + param.part - 1;
-        append(stretches, (group * (param.group + param.parts - 1) + place) * unit, unit);
-      }
+        append(stretches, ((group * (param.group + param.parts - 1) + place) * param.block + first) * unit, count * unit);
+      });
       break;
   }
   return stretches;

@@ -13,6 +13,7 @@ std::string_view text_of(Axis axis) {
     case Axis::None: return "whole";
     case Axis::Heads: return "heads";
     case Axis::Kv: return "kv heads";
+    case Axis::KvRows: return "kv rows";
     case Axis::Ffn: return "columns";
     case Axis::Vocab: return "rows";
     case Axis::Positions: return "positions";

@@ -10,8 +10,8 @@ CutRule rule_of(Role role) {
     case Role::TokenEmbedding: case Role::LogitsWeight: case Role::LogitsBias: return {Cut::Vocab, Axis::Vocab, 0};
     case Role::QueryWeight: return {Cut::ColumnHead, Axis::Heads, 0};
     case Role::QueryBias: return {Cut::HeadVector, Axis::Heads, 0};
-    case Role::KeyWeight: case Role::ValueWeight: return {Cut::ColumnHead, Axis::Kv, 0};
-    case Role::KeyBias: case Role::ValueBias: return {Cut::HeadVector, Axis::Kv, 0};
+    case Role::KeyWeight: case Role::ValueWeight: return {Cut::ColumnHead, Axis::KvRows, 0};
+    case Role::KeyBias: case Role::ValueBias: return {Cut::HeadVector, Axis::KvRows, 0};
     case Role::OutWeight: return {Cut::RowHead, Axis::Heads, 1};
     case Role::BucketBias: return {Cut::HeadLast, Axis::Heads, 1};
     case Role::UpWeight: case Role::GateWeight: return {Cut::Column, Axis::Ffn, 0};

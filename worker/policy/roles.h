@@ -32,7 +32,7 @@ enum class Cut : uint8_t {
 
 struct CutRule {
   Cut cut;
-  Axis axis;    ///< by which units the planner deals it
+  Axis axis;    ///< by which units the planner deals it; keys and values by their rows, which are heads' own while there are as many as ranks
   int dim;      ///< of the logical tensor ([out, in] for matrices) that is cut; -1 for Replicated
 };
 

@@ -14,6 +14,14 @@ constexpr int64_t most_layers = 4096;
 
 [[noreturn]] void unreadable(const std::string& message) { throw Error(ErrorKind::Model, "ModelUnreadable", message); }
 
+/// Refuses an attention whose heads are not dealt as the stack's first layer's are: facts have one head size and one group size per stack.
+void expect_alike(const Node& section, const Attention& first, const Attention& other) {
+  const int64_t wanted = first.heads / first.kv_heads, found = other.heads / other.kv_heads;
+  if (other.head_dim == first.head_dim && found == wanted) return;
+  unreadable(section.where() + ": the stack's first attention has " + std::to_string(wanted) + " heads of size " + std::to_string(first.head_dim) +
+             " per kv head, another of its attentions " + std::to_string(found) + " of size " + std::to_string(other.head_dim) + "; expected the same throughout a stack");
+}
+
 }  // namespace
 
 Scope Builder::scope() const { return {&checkpoint_.config(), {policy_.get("let")}, std::nullopt}; }
@@ -179,7 +187,11 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
   stack.positions = context.sizes.positions;
   const std::string path = name + ".";
   if (const Node* node = section.get("input")) stack.input = input(context, *node, path);
-  for (int64_t l = 0; l < context.sizes.layers; ++l) stack.layers.push_back(layer(context, l, path + "layers." + std::to_string(l)));
+  for (int64_t l = 0; l < context.sizes.layers; ++l) {
+    const Layer& made = stack.layers.emplace_back(layer(context, l, path + "layers." + std::to_string(l)));
+    expect_alike(section, stack.layers.front().attention, made.attention);
+    if (made.cross) expect_alike(section, stack.layers.front().attention, *made.cross);
+  }
   if (const Node* node = section.get("output")) stack.output = output(context, *node, path);
   return stack;
 }

@@ -70,13 +70,57 @@ TEST(Cuts, KvHeadsAreWholeGroupsWhileThereAreEnough) {
   const Cuts cuts = deal(facts, 3, DType::F32);
   EXPECT_EQ(sizes(ranges(cuts, "decoder", Axis::Kv, 8)), (std::vector<int64_t>{3, 3, 2}));
   EXPECT_EQ(sizes(ranges(cuts, "decoder", Axis::Heads, 32)), (std::vector<int64_t>{12, 12, 8}));
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::KvRows, 192), (std::vector<Range>{{0, 72}, {72, 144}, {144, 192}}));
 }
 
-TEST(Cuts, FewerKvHeadsThanRanksAreReplicatedAndTheirHeadsSplit) {
+TEST(Cuts, FewerKvHeadsThanRanksAreAttendedToByManyAndTheirHeadsAndRowsSplit) {
   const Facts facts = test::decoder({.heads = 8, .kv_heads = 2, .head_dim = 96});
   const Cuts cuts = deal(facts, 4, DType::F32);
   EXPECT_EQ(ranges(cuts, "decoder", Axis::Kv, 2), (std::vector<Range>{{0, 1}, {0, 1}, {1, 2}, {1, 2}}));
   EXPECT_EQ(ranges(cuts, "decoder", Axis::Heads, 8), (std::vector<Range>{{0, 2}, {2, 4}, {4, 6}, {6, 8}}));
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::KvRows, 192), (std::vector<Range>{{0, 48}, {48, 96}, {96, 144}, {144, 192}}));
+}
+
+TEST(Cuts, RowsOfAHeadThatSomeRanksShareDifferByOneAndThoseOfAnotherAreItsRanksOwn) {
+  const Facts facts = test::decoder({.heads = 6, .kv_heads = 2, .head_dim = 5});
+  EXPECT_EQ(ranges(deal(facts, 3, DType::F32), "decoder", Axis::Kv, 2), (std::vector<Range>{{0, 1}, {0, 1}, {1, 2}}));
+  EXPECT_EQ(ranges(deal(facts, 3, DType::F32), "decoder", Axis::KvRows, 10), (std::vector<Range>{{0, 3}, {3, 5}, {5, 10}}));
+  EXPECT_EQ(ranges(deal(facts, 5, DType::F32), "decoder", Axis::KvRows, 10), (std::vector<Range>{{0, 2}, {2, 4}, {4, 5}, {5, 8}, {8, 10}}));
+}
+
+TEST(Cuts, MoreRanksThanRowsOfAKvHeadLeaveSomeWithoutAny) {
+  const Cuts cuts = deal(test::decoder({.heads = 6, .kv_heads = 1, .head_dim = 2}), 4, DType::F32);
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::KvRows, 2), (std::vector<Range>{{0, 1}, {1, 2}, {2, 2}, {2, 2}}));
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::Kv, 1), (std::vector<Range>{{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+}
+
+TEST(Cuts, LayersWithOtherHeadsAreCutByTheStacksGroupAndHeadSize) {
+  Facts facts = test::decoder({.heads = 12, .kv_heads = 4, .head_dim = 10});
+  facts.parts.push_back({"decoder", 12, 1, Axis::KvRows, 20, 100, DType::F32, false});
+  const Cuts cuts = deal(facts, 3, DType::F32);
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::KvRows, 40), (std::vector<Range>{{0, 20}, {20, 30}, {30, 40}}));
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::KvRows, 20), (std::vector<Range>{{0, 5}, {5, 10}, {10, 20}}));
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::Kv, 2), (std::vector<Range>{{0, 1}, {0, 1}, {1, 2}}));
+  EXPECT_EQ(ranges(cuts, "decoder", Axis::Heads, 6), (std::vector<Range>{{0, 2}, {2, 3}, {3, 6}}));
+}
+
+TEST(Cuts, KvRowsThatAreNoWholeHeadsAreRefusedWithBothNumbers) {
+  Facts facts = test::decoder({.heads = 12, .kv_heads = 4, .head_dim = 10});
+  facts.parts.push_back({"decoder", 12, 1, Axis::KvRows, 25, 100, DType::F32, false});
+  try {
+    deal(facts, 2, DType::F32);
+    FAIL();
+  } catch (const std::invalid_argument& error) {
+    EXPECT_STREQ(error.what(), "stack \"decoder\" has key and value projections of 25 rows; expected a multiple of its head size 10");
+  }
+}
+
+TEST(Cuts, OneKvHeadOfSeventyOneHeadsIsNoLongerHeldByEachRank) {
+  Facts falcon = test::decoder({.layers = 32, .hidden = 4544, .heads = 71, .kv_heads = 1, .head_dim = 64, .ffn = 18176, .vocab = 65024, .positions = 0,
+                                .dtype = DType::F16, .qkv_bias = false});
+  for (const int n : {2, 4, 8}) {
+    EXPECT_LE(fullest(falcon, n, DType::F16) * n, 1.001 * static_cast<double>(falcon.checkpoint_bytes) / mebi) << n << " ranks";
+  }
 }
 
 TEST(Cuts, OneKvHeadServesEveryRank) {
@@ -161,9 +205,17 @@ TEST_P(AnyModel, IsCoveredByContiguousRangesAndBalanced) {
     least_heads = std::min(least_heads, heads);
     EXPECT_GE(heads, 1);
   }
+  EXPECT_EQ(total, facts.checkpoint_bytes + (n - 1) * held_whole(facts));
   if (stack.kv_heads >= n) {
-    EXPECT_EQ(total, facts.checkpoint_bytes + (n - 1) * held_whole(facts));
     EXPECT_LE(most_heads - least_heads, stack.heads / stack.kv_heads);
+  }
+  for (int rank = 0; rank < n; ++rank) {   // each row of a rank is of a head that it attends to; all of them when no other rank attends to it
+    const Range kv = cuts.range("decoder", Axis::Kv, stack.kv_heads, rank), rows = cuts.range("decoder", Axis::KvRows, stack.kv_heads * stack.head_dim, rank);
+    EXPECT_GE(rows.begin, kv.begin * stack.head_dim) << rank;
+    EXPECT_LE(rows.end, kv.end * stack.head_dim) << rank;
+    if (stack.kv_heads >= n) {
+      EXPECT_EQ(rows.size(), kv.size() * stack.head_dim) << rank;
+    }
   }
 }
 

@@ -65,6 +65,26 @@ TEST(Decide, KvBytesFollowTheKvHeadsOfTheRank) {
   EXPECT_EQ(kv_bytes_per_token(facts, deal(facts, 3, DType::F16), 2, DType::F16), 2 * 32 * 6 * 128 * 2);
 }
 
+TEST(Decide, AKvHeadThatRanksShareIsCachedWholeByEachAndItsExchangeIsCounted) {
+  const Facts shared = test::decoder({.layers = 2, .hidden = 512, .heads = 8, .kv_heads = 1, .head_dim = 64, .ffn = 64, .vocab = 512, .positions = 0});
+  const Plan plan = planned(decide(shared, cpu(4, 2 * gibi), {.max_sequence_length = 64}));
+  for (const RankPlan& rank : plan.ranks) {
+    EXPECT_EQ(rank.predicted.kv, plan.kv_blocks * 16 * 2 * 2 * 64 * 4);
+    EXPECT_EQ(rank.cut()["decoder"]["kv"], nlohmann::json({0, 1}));
+    EXPECT_EQ(rank.cut()["decoder"]["kv_rows"], nlohmann::json({rank.rank * 16, rank.rank * 16 + 16}));
+  }
+  // 512 tokens: residual and others 5 x 512, q, k, v and the result of two heads, then all ranks' k and v and one head's three times
+  EXPECT_EQ(activation_bytes(shared, deal(shared, 4, DType::F32), 0, 64, 1), 4 * (5 * 512 * 512 + 512 * 64 * (2 * 2 + 2) + 512 * 64 * (2 + 6) + 2 * 512));
+}
+
+TEST(Decide, RefusesFactsWhoseKvRowsAreNoWholeHeads) {
+  Facts facts = test::decoder({});
+  facts.parts.push_back({"decoder", 0, 1, Axis::KvRows, 100, 768, DType::F32, false});
+  const Refusal refusal = refused(decide(facts, cpu(2, gibi), {}));
+  EXPECT_EQ(refusal.reason, "InvalidSizes");
+  EXPECT_THAT(refusal.message, HasSubstr("100 rows; expected a multiple of its head size 64"));
+}
+
 TEST(Decide, RefusesWhatDoesNotFitWithTheArithmeticAndTheCountThatWould) {
   const Refusal refusal = refused(decide(test::gpt_neo_2_7b(), cpu(1, 4 * gibi), {}));
   EXPECT_EQ(refusal.reason, "DoesNotFit");

@@ -56,7 +56,11 @@ TEST(Facts, OfTheWrongKindAreRefusedByName) {
   EXPECT_NE(with("/parts/2/u", 2.5).find("facts.parts[2].u"), std::string::npos);
   EXPECT_NE(with("/parts/2/u", 18446744073709551615ull).find("facts.parts[2].u"), std::string::npos);
   EXPECT_NE(with("/parts/2/x", "hearts").find("hearts"), std::string::npos);
-  EXPECT_NE(with("/parts/2/s", "nowhere").find("nowhere"), std::string::npos);
+  for (const char* axis : {"heads", "kv", "kv_rows"}) {
+    nlohmann::json bad = good;
+    bad["parts"][2]["x"] = axis, bad["parts"][2]["s"] = "nowhere";
+    EXPECT_NE(refusal(bad).find("facts.parts[2].s: found \"nowhere\""), std::string::npos) << axis;
+  }
   EXPECT_NE(with("/stacks/0/k", 3).find("facts.stacks[0].k"), std::string::npos);
   EXPECT_NE(with("/stacks/0/a", 1 << 20).find("facts.stacks[0].a"), std::string::npos);
   EXPECT_NE(with("/dtype", "F8_E4M3").find("F8_E4M3"), std::string::npos);

@@ -22,7 +22,7 @@ inline Facts decoder(const Sizes& s) {
   facts.parts.push_back({"decoder", -1, 1, Axis::Vocab, s.vocab, s.hidden, s.dtype, false});
   facts.parts.push_back({"decoder", -1, 1, Axis::None, 1, 2 * s.hidden, s.dtype, false});
   layer(Axis::Heads, s.heads, s.head_dim * (2 * s.hidden + bias));          // q and its bias, out's rows
-  layer(Axis::Kv, s.kv_heads, 2 * s.head_dim * (s.hidden + bias));          // k and v
+  layer(Axis::KvRows, s.kv_heads * s.head_dim, 2 * (s.hidden + bias));      // k and v
   layer(Axis::Ffn, s.ffn, 2 * s.hidden + 1);                                // up and its bias, down's rows
   layer(Axis::None, 1, 6 * s.hidden);                                       // two norms, biases of out and down
   if (s.positions > 0) facts.parts.push_back({"decoder", -1, 1, Axis::Positions, s.positions, s.hidden, s.dtype, false});

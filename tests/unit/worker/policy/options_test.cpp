@@ -225,10 +225,26 @@ TEST(Options, AFusedConcatMayHaveFewerKvHeads) {
     return std::pair(piece.col, piece.cols);
   };
   EXPECT_EQ(columns("query", {1, 3}), std::pair(int64_t{4}, int64_t{8}));
-  EXPECT_EQ(columns("key", {0, 1}), std::pair(int64_t{20}, int64_t{4}));
-  EXPECT_EQ(columns("value", {0, 1}), std::pair(int64_t{24}, int64_t{4}));
+  EXPECT_EQ(columns("key", {0, 4}), std::pair(int64_t{20}, int64_t{4}));
+  EXPECT_EQ(columns("value", {1, 3}), std::pair(int64_t{25}, int64_t{2}));
+  EXPECT_EQ(resolved.param("decoder.layers.1.attn.value.weight").block, 4);
+  EXPECT_EQ(resolved.param("decoder.layers.1.attn.query.weight").block, 1);
   EXPECT_THAT(refusal(multi_query_gpt2(), "ModelUnreadable", "extends: gpt2\nlet: {kv_heads: 1}\nstacks: {decoder: {attn: {qkv: {fused: per_head}}}}\n"),
               HasSubstr("as many kv heads as heads"));
+}
+
+TEST(Options, KvHeadsAndHeadSizesAreThoseOfTheStacksFirstAttention) {
+  const std::string policy = "extends: gpt2\nstacks: {decoder: {attn: {kv_heads: \"l == 0 ? 5 : 1\"}}}\n";
+  Synthetic gpt2 = multi_query_gpt2();
+  gpt2.add("transformer.h.0.attn.c_attn.weight", {20, 60});
+  gpt2.add("transformer.h.0.attn.c_attn.bias", {60});
+  EXPECT_THAT(refusal(gpt2, "ModelUnreadable", policy), AllOf(HasSubstr("has 1 heads of size 4 per kv head, another of its attentions 5 of size 4"), HasSubstr(":2")));
+}
+
+TEST(Options, SizesOfAnAttentionAreBounded) {
+  for (const char* size : {"heads", "kv_heads", "head_dim"}) {
+    EXPECT_THAT(refusal(tiny_gpt2(), "ModelUnreadable", gpt2_with(std::string("attn: {") + size + ": 9000000000000000}")), HasSubstr("at most 2^30"));
+  }
 }
 
 TEST(Options, ABiasMayBeASectionThatIsOptional) {

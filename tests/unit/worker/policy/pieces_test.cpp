@@ -42,15 +42,17 @@ TEST_P(FusedPieces, BringTheUnitsOfTheirPart) {
   for (const bool vector : {false, true}) {
     checkpoint::TensorInfo tensor{.shape = vector ? std::vector<int64_t>{out} : in_out ? std::vector<int64_t>{in, out} : std::vector<int64_t>{out, in}};
     for (int part = 0; part < 3; ++part) {
-      const int64_t units = part == 0 ? heads : kv;
+      // queries are cut by heads, keys and values by rows, which may begin and end inside a head
+      const int64_t units = part == 0 ? heads : kv * dim, each = part == 0 ? dim : 1;
       const Role weights[] = {Role::QueryWeight, Role::KeyWeight, Role::ValueWeight}, biases[] = {Role::QueryBias, Role::KeyBias, Role::ValueBias};
       Param param{.role = vector ? biases[part] : weights[part], .path = "p", .tensor = &tensor};
-      param.shape = vector ? std::vector<int64_t>{units * dim} : std::vector<int64_t>{units * dim, in};
+      param.shape = vector ? std::vector<int64_t>{units * each} : std::vector<int64_t>{units * each, in};
       param.in_out = in_out && !vector;
       param.fused = fused;
       param.part = part;
       param.parts = 3;
       param.units = units;
+      param.block = part == 0 ? 1 : dim;
       param.group = heads / kv;
       for (int64_t begin = 0; begin <= units; ++begin) {
         for (int64_t end = begin; end <= units; ++end) {
@@ -61,20 +63,30 @@ TEST_P(FusedPieces, BringTheUnitsOfTheirPart) {
             const int64_t first = along_columns ? piece.col : piece.row, count = along_columns ? piece.cols : piece.rows;
             for (int64_t i = 0; i < count; ++i) got.push_back(rows.at(static_cast<size_t>(first + i)));
           }
-          for (int64_t unit = begin; unit < end; ++unit) for (int64_t i = 0; i < dim; ++i) wanted.push_back({part, unit, i});
+          for (int64_t row = begin * each; row < end * each; ++row) wanted.push_back({part, row / dim, row % dim});
           EXPECT_EQ(got, wanted) << "part " << part << " units " << begin << ".." << end;
-          EXPECT_EQ(local_shape(param, {begin, end})[0], (end - begin) * dim);
+          EXPECT_EQ(local_shape(param, {begin, end})[0], (end - begin) * each);
         }
       }
     }
   }
 }
 
+TEST_P(FusedPieces, OfRowsInsideOneHeadAreOnePiece) {
+  const auto [fused, heads, kv, dim, in_out] = GetParam();
+  const int64_t out = (heads + 2 * kv) * dim;
+  checkpoint::TensorInfo tensor{.shape = in_out ? std::vector<int64_t>{6, out} : std::vector<int64_t>{out, 6}};
+  Param param{.role = Role::ValueWeight, .path = "p", .tensor = &tensor, .shape = {kv * dim, 6}, .in_out = in_out, .fused = fused, .part = 2, .parts = 3};
+  param.units = kv * dim, param.block = dim, param.group = heads / kv;
+  EXPECT_EQ(pieces(param, {(kv - 1) * dim + 1, kv * dim}).size(), 1u);
+  EXPECT_TRUE(pieces(param, {dim - 1, dim - 1}).empty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Table, FusedPieces, testing::Values(
-    Shape{Fused::Concat, 5, 5, 4, true}, Shape{Fused::Concat, 7, 7, 3, false},       // GPT-2's Conv1D, GPT-BigCode-like
+    Shape{Fused::Concat, 5, 5, 4, true}, Shape{Fused::Concat, 7, 7, 3, false},       // GPT-2's Conv1D
     Shape{Fused::PerHead, 5, 5, 4, false}, Shape{Fused::PerHead, 1, 1, 8, false},    // BLOOM, GPT-NeoX
     Shape{Fused::Grouped, 10, 2, 3, false}, Shape{Fused::Grouped, 71, 1, 2, false},  // Falcon's new decoder, Falcon 7B
-    Shape{Fused::Grouped, 6, 6, 2, false}));
+    Shape{Fused::Grouped, 6, 6, 2, false}, Shape{Fused::PerHead, 4, 4, 3, true}, Shape{Fused::Grouped, 6, 2, 3, true}));
 
 TEST(Pieces, NeighbouringUnitsAreOnePiece) {
   checkpoint::TensorInfo tensor{.shape = {15, 45}};
@@ -116,17 +128,17 @@ TEST(Pieces, UnitsThatThereAreNotAreAMistake) {
   EXPECT_THROW(pieces(param, {-1, 3}), std::out_of_range);
 }
 
-TEST(RangeOf, ReplicatedKvHeadsAreTheOneThatTheRanksHeadsUse) {
+TEST(RangeOf, RowsOfAKvHeadAreSharedOutAmongTheRanksWhoseHeadsUseIt) {
   Facts facts;
-  facts.stacks.push_back({.name = "decoder", .layers = 1, .hidden = 8, .heads = 8, .kv_heads = 2, .head_dim = 1, .ffn = 64, .vocab = 0});
-  facts.parts = {{"decoder", 0, 1, Axis::Heads, 8, 10, DType::F32}, {"decoder", 0, 1, Axis::Kv, 2, 10, DType::F32}};
+  facts.stacks.push_back({.name = "decoder", .layers = 1, .hidden = 8, .heads = 8, .kv_heads = 2, .head_dim = 3, .ffn = 64, .vocab = 0});
+  facts.parts = {{"decoder", 0, 1, Axis::Heads, 8, 10, DType::F32}, {"decoder", 0, 1, Axis::KvRows, 6, 10, DType::F32}};
   const Cuts cuts = deal(facts, 4, DType::F32);
-  checkpoint::TensorInfo tensor{.shape = {2, 8}};
-  const Param key{.role = Role::KeyWeight, .path = "k", .stack = "decoder", .tensor = &tensor, .shape = {2, 8}, .units = 2};
-  EXPECT_EQ(range_of(key, cuts, 0), (Range{0, 1}));
-  EXPECT_EQ(range_of(key, cuts, 1), (Range{0, 1}));
-  EXPECT_EQ(range_of(key, cuts, 2), (Range{1, 2}));
-  EXPECT_EQ(range_of(key, cuts, 3), (Range{1, 2}));
+  checkpoint::TensorInfo tensor{.shape = {6, 8}};
+  const Param key{.role = Role::KeyWeight, .path = "k", .stack = "decoder", .tensor = &tensor, .shape = {6, 8}, .units = 6, .block = 3};
+  EXPECT_EQ(range_of(key, cuts, 0), (Range{0, 2}));
+  EXPECT_EQ(range_of(key, cuts, 1), (Range{2, 3}));
+  EXPECT_EQ(range_of(key, cuts, 2), (Range{3, 5}));
+  EXPECT_EQ(range_of(key, cuts, 3), (Range{5, 6}));
 }
 
 }  // namespace

@@ -28,6 +28,12 @@ TEST(Roles, AColumnBiasIsCutLikeItsWeightAndARowBiasIsWhole) {
   }
 }
 
+TEST(Roles, QueriesAreCutByHeadsAndKeysAndValuesByRows) {
+  EXPECT_EQ(rule_of(Role::QueryWeight).axis, Axis::Heads);
+  EXPECT_EQ(rule_of(Role::OutWeight).axis, Axis::Heads);
+  for (const Role role : {Role::KeyWeight, Role::KeyBias, Role::ValueWeight, Role::ValueBias}) EXPECT_EQ(rule_of(role).axis, Axis::KvRows);
+}
+
 TEST(Roles, TablesAreCutByRows) {
   EXPECT_EQ(rule_of(Role::PositionEmbedding).axis, Axis::Positions);
   EXPECT_EQ(rule_of(Role::PositionEmbedding).dim, 0);
