@@ -73,7 +73,21 @@ fn method(state: &mut State, value: &Value, name: &str, arguments: &[Value]) -> 
             _ => {}
         }
     }
-    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments)
+    match (value.as_str(), name) {
+        (Some(text), "title") if arguments.is_empty() => Ok(title(text).into()),
+        _ => minijinja_contrib::pycompat::unknown_method_callback(state, value, name, arguments),
+    }
+}
+
+/// Python's str.title: a letter after anything but a letter is a capital.
+fn title(text: &str) -> String {
+    let mut inside = false;
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if inside { out.extend(c.to_lowercase()) } else { out.extend(c.to_uppercase()) }
+        inside = c.is_alphabetic();
+    }
+    out
 }
 
 fn environment() -> Result<Environment<'static>, Error> {
