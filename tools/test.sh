@@ -17,6 +17,7 @@ stage build make -s build
 stage unit make -s unit
 stage fuzz tests/fuzz/run.sh
 stage parity make -s parity
+stage stress make -s stress
 stage cluster cluster_built
 stage e2e make -s e2e
 echo "=== stages"; cat "$log"

@@ -1,0 +1,172 @@
+"""A real server under observation: `parallelmodel-worker serve` with its ranks in processes, what they hold, what they log, how they end."""
+import contextlib
+import dataclasses
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+
+import worker
+
+FAILURE_LINE = re.compile(r"^[EF]\d+ ", re.M)    # glog's severity letter and date
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def until(true, seconds, every=0.02):
+    """Seconds that `true()` took to become so; fails after `seconds`."""
+    begin = time.monotonic()
+    while not true():
+        if time.monotonic() - begin > seconds:
+            raise TimeoutError(f"not so after {seconds} s: {true.__doc__ or getattr(true, '__name__', true)}")
+        time.sleep(every)
+    return time.monotonic() - begin
+
+
+@dataclasses.dataclass
+class Held:
+    """What one process holds."""
+    resident: int    # bytes
+    files: int
+    threads: int
+
+
+def held_by(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    number = lambda key: int(re.search(rf"^{key}:\s+(\d+)", status, re.M)[1])
+    return Held(number("VmRSS") * 1024, len(os.listdir(f"/proc/{pid}/fd")), number("Threads"))
+
+
+def running(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+class Server:
+    """Starts, and waits until it is ready unless told otherwise. `options` go to `serve` as they are; `kv_blocks` changes the plan."""
+
+    def __init__(self, folder, *options, ranks=2, kv_blocks=None, wait=True, drain_seconds=0):
+        worker.require_binary()
+        self.folder, self.port, self.ops_port = folder, free_port(), free_port()
+        self.log_path = folder.parent / f"{folder.name}-{self.port}.log"
+        arguments = ["--model", folder, "--ranks", ranks, "--host", "127.0.0.1", "--port", self.port, "--ops-port", self.ops_port,
+                     "--drain-seconds", drain_seconds, *options]
+        if kv_blocks:
+            arguments += ["--plan", self._plan(folder, ranks, kv_blocks)]
+        with open(self.log_path, "w") as log:
+            self.process = subprocess.Popen([worker.BINARY, "serve", *map(str, arguments)], stdout=log, stderr=log)
+        self.count, self.ranks, self.everyone = ranks, [], [self.process.pid]
+        try:
+            until(self._started, 30)
+            if wait:
+                until(self._ready_or_dead, 60)
+                assert self.ready(), self.log()[-3000:]
+        except BaseException:
+            self.kill()
+            raise
+
+    @staticmethod
+    def _plan(folder, ranks, kv_blocks):
+        plan = json.loads(worker.run("plan", "--model", folder, "--devices", ranks, "--json").stdout)
+        path = folder.parent / f"{folder.name}-{kv_blocks}.plan.json"
+        path.write_text(json.dumps({**plan, "kvBlocks": kv_blocks}))
+        return path
+
+    def _started(self):
+        """the launcher has its ranks"""
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        self.ranks = [int(pid) for pid in children.read_text().split()] if children.exists() else []
+        self.everyone = [self.process.pid, *self.ranks]
+        return len(self.ranks) == self.count or self.process.poll() is not None
+
+    def _ready_or_dead(self):
+        """the group is ready"""
+        return self.ready() or self.process.poll() is not None
+
+    # asking
+
+    def get(self, path, port=None, timeout=20):
+        """(status, body), or (None, b"") where nobody answers."""
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=timeout)
+        try:
+            connection.request("GET", path)
+            reply = connection.getresponse()
+            return reply.status, reply.read()
+        except (OSError, http.client.HTTPException):
+            return None, b""
+        finally:
+            connection.close()
+
+    def ready(self):
+        return self.get("/ready", self.ops_port, timeout=2)[0] == 200
+
+    def metrics(self):
+        """Sums over labels, by name."""
+        status, text = self.get("/metrics")
+        assert status == 200, text
+        sums = {}
+        for name, value in re.findall(r"^(\w+)(?:\{.*\})? (\S+)$", text.decode(), re.M):
+            sums[name] = sums.get(name, 0) + float(value)
+        return sums
+
+    def busy(self):
+        """(running, waiting, share of KV blocks in use)"""
+        metrics = self.metrics()
+        return tuple(metrics[f"parallelmodel_{name}"] for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"))
+
+    def idle(self):
+        """nothing runs or waits, no KV block is in use"""
+        return self.busy() == (0, 0, 0)
+
+    # watching
+
+    def held(self):
+        return [held_by(pid) for pid in self.everyone]
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def complaints(self):
+        return [line for line in self.log().splitlines() if FAILURE_LINE.match(line)]
+
+    def reason(self):
+        """Why the group ended, as the launcher says."""
+        found = re.findall(r"the group ends: (\w+): (.*)", self.log())
+        return found[-1] if found else None
+
+    def left_behind(self):
+        """Processes and files in shared memory that outlive the launcher."""
+        files = [path.name for path in pathlib.Path("/dev/shm").iterdir() if path.name.startswith(f"parallelmodel-{self.process.pid}-")]
+        return [pid for pid in self.everyone if running(pid)] + files
+
+    # ending
+
+    def signal(self, rank, number):
+        os.kill(self.ranks[rank], number)
+
+    def wait(self, timeout):
+        return self.process.wait(timeout)
+
+    def kill(self):
+        """The end, whatever state it is in: only what this server started."""
+        for pid in self.ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()

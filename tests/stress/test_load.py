@@ -1,0 +1,56 @@
+"""64 clients at once, every route a model has: each reply is the one a lonely client gets, none is lost, and nothing grows."""
+import json
+import time
+
+import pytest
+
+from clients import Load
+from conftest import SECONDS
+from serving import until
+
+MIB = 1 << 20
+GROWTH = 16 * MIB    # of a process's resident memory after warm-up: freed memory that the allocator keeps moves by some MiB
+
+
+def settled(server):
+    """Memory, files, threads of every process when nothing is asked."""
+    until(server.idle, 10)
+    return server.held()
+
+
+def watch(server, load, seconds):
+    """The most that each process held, sampled while the load goes on."""
+    peaks, end = server.held(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.5)
+        for peak, now in zip(peaks, server.held()):
+            peak.resident, peak.files, peak.threads = max(peak.resident, now.resident), max(peak.files, now.files), max(peak.threads, now.threads)
+        if load.failures:
+            break
+    return peaks
+
+
+@pytest.mark.parametrize("kind", ["decoder", "encoder", "classifier", "encoder-decoder"])
+def test_every_reply_is_right_and_nothing_grows(serve, expected_of, kind):
+    server = serve(kind)
+    asks, expected = expected_of(server, kind)
+    distinct = {json.dumps(value) for value in expected.values()}
+    assert len(distinct) >= 0.9 * len(asks), "replies are too alike to tell one client's from another's"
+    before = settled(server)
+
+    load = Load(server.port, asks, expected)
+    warm = watch(server, load, max(3, SECONDS / 4))    # threads, arenas and buffers for 64 clients come to be
+    late = watch(server, load, SECONDS)
+    tally = load.end()
+
+    assert tally.faultless() and len(tally.right) == len(asks), "some request was never asked"
+    after = settled(server)
+    print(f"\n{kind}: {sum(tally.right.values())} right replies; resident MiB", [f"{w.resident / MIB:.1f} -> {l.resident / MIB:.1f}" for w, l in zip(warm, late)],
+          "threads", [h.threads for h in after], "files", [(b.files, l.files, a.files) for b, l, a in zip(before, late, after)])
+    for process, (b, w, l, a) in enumerate(zip(before, warm, late, after)):
+        assert l.resident <= w.resident + GROWTH, f"process {process}: resident memory grew from {w.resident} to {l.resident} bytes under the same load"
+        assert l.threads <= w.threads + 2 and a.threads <= w.threads + 2, f"process {process}: threads"
+        assert l.files <= b.files + 64 + 8 and a.files <= b.files + 1, f"process {process}: files {b.files} -> {l.files} -> {a.files}"
+    assert server.complaints() == []
+    metrics = server.metrics()
+    assert metrics["parallelmodel_kv_cache_usage_perc"] == 0 and metrics["parallelmodel_num_requests_running"] == 0
