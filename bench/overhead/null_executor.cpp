@@ -1,0 +1,39 @@
+// See null_executor.h.
+#include "bench/overhead/null_executor.h"
+
+#include <ATen/ATen.h>
+
+#include "worker/base/error.h"
+
+namespace pm::bench {
+namespace {
+
+class NullExecutor final : public parallel::Executor {
+ public:
+  explicit NullExecutor(int64_t vocabulary) : vocabulary_(vocabulary), comm_(comm::in_process(1, std::chrono::seconds(5))[0]) {}
+  void check(const Arrays&) const override { throw Error(ErrorKind::Request, "InvalidRequest", "this executor generates only"); }
+  Arrays forward(const Arrays&, const models::Wanted&) override { return {}; }
+  at::Tensor step(models::StepRows& rows) override { return at::empty({rows.batch.tokens.size(0), 1}); }
+  bool generates() const override { return true; }
+  parallel::Tokens greedy(const at::Tensor& hidden) override {
+    at::Tensor ids = at::empty({hidden.size(0)}, at::kLong);
+    int64_t* const to = ids.mutable_data_ptr<int64_t>();
+    for (int64_t i = 0; i < ids.numel(); ++i) to[i] = 1 + next_++ % (vocabulary_ - 1);
+    return ids;
+  }
+  at::Tensor logits(const at::Tensor& hidden) override { return at::zeros({hidden.size(0), vocabulary_}); }
+  comm::Communicator& communicator() override { return *comm_; }
+  int64_t weight_bytes() const override { return 0; }
+  int64_t kv_bytes() const override { return 0; }
+
+ private:
+  const int64_t vocabulary_;
+  const std::shared_ptr<comm::Communicator> comm_;
+  int64_t next_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<parallel::Executor> null_executor(int64_t vocabulary) { return std::make_unique<NullExecutor>(vocabulary); }
+
+}  // namespace pm::bench
