@@ -19,8 +19,9 @@ namespace {
 Arrays run_forward(engine::Group& group, const Arrays& inputs, bool hidden_states, bool attentions) {
   group.leader().executor().check(inputs);   // before any rank hears of it
   engine::StepMessage message;
-  message.forward = engine::ForwardJob{inputs, hidden_states, attentions, {}};
-  return group.run(message).outputs;
+  message.forward = engine::ForwardJob{{inputs}, hidden_states, attentions, {}};
+  std::vector<Arrays> outputs = group.run(message).outputs;
+  return std::move(outputs.at(0));
 }
 
 namespace {

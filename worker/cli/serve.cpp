@@ -49,7 +49,7 @@ Arrays probe_inputs(const policy::Model& model) {
 void probe(engine::Group& group, const policy::Model& model) {
   engine::StepMessage message;
   if (!group.leader().executor().generates()) {
-    message.forward = engine::ForwardJob{probe_inputs(model), false, false, {}};
+    message.forward = engine::ForwardJob{{probe_inputs(model)}, false, false, {}};
     group.run(message);
     return;
   }
@@ -97,11 +97,11 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
   probe(group, setup.model);
   block_signals();   // from here on a SIGTERM drains; before, while nothing is served, it just ends the process
   const engine::Limits limits = limits_of(setup.model, setup.plan.sequence_length, setup.plan.kv_blocks, options.max_concurrency, options.max_queue);
-  engine::Scheduler scheduler(group.leader(), group.channels(), limits, [&](int64_t step, int64_t open) {
+  engine::Scheduler scheduler(group.leader(), group.channels(), limits, {.after_step = [&](int64_t step, int64_t open) {
     status.steps = step;
     status.open_requests = open;
     status.measured[2] = ops::peak_bytes();
-  });
+  }, .times = {}});
   const std::filesystem::path folder = setup.checkpoint.folder();
   std::string why;
   const std::optional<Tokenizer> tokenizer = Tokenizer::find(folder, &why);

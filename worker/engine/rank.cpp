@@ -6,13 +6,31 @@
 #include <stdexcept>
 
 #include "worker/engine/philox.h"
-#include "worker/engine/sampler.h"
 
 namespace pm::engine {
 
 namespace {
 
 at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
+
+/// Where token number `at` of a table is kept.
+int64_t place_of(const std::vector<int32_t>& blocks, int64_t at) {
+  return blocks.at(static_cast<size_t>(at / ops::block_tokens)) * ops::block_tokens + at % ops::block_tokens;
+}
+
+Chosen chosen_from(std::span<const float> scores, const Choosing& how) {
+  Chosen chosen;
+  if (how.beams) {
+    chosen.candidates = continuations(scores, *how.sampling, how.history, *how.beams);
+    return chosen;
+  }
+  for (int64_t draw = 0; draw < how.draws; ++draw) {
+    const double u = uniform(how.sampling->seed, static_cast<uint64_t>(how.sequence + draw), how.history.tokens.size());
+    const auto id = static_cast<int32_t>(choose(scores, *how.sampling, how.history, u));
+    chosen.tokens.push_back(how.logprobs >= 0 ? described(scores, id, how.logprobs) : Token{id, 0, {}});
+  }
+  return chosen;
+}
 
 }  // namespace
 
@@ -25,17 +43,14 @@ models::StepRows Rank::assemble(const StepMessage& message) {
   for (const StepEntry& entry : message.entries) {
     if (static_cast<size_t>(entry.slot) >= slots_.size()) slots_.resize(static_cast<size_t>(entry.slot) + 1);
     Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+    if (entry.anew) slot = {{}, entry.source_blocks, entry.source_tokens};
     slot.blocks.insert(slot.blocks.end(), entry.blocks.begin(), entry.blocks.end());
-    if (entry.sampling) slot.sampling = *entry.sampling, slot.prompt = entry.prompt, slot.tokens.clear();
-    if (slot.sampling.edits()) slot.tokens.insert(slot.tokens.end(), entry.tokens.begin(), entry.tokens.end());   // a carried token is there already
-    const auto count = static_cast<int64_t>(entry.tokens.empty() ? 1 : entry.tokens.size());
+    const auto first = static_cast<int64_t>(tokens.size()), count = static_cast<int64_t>(entry.tokens.size());
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t at = entry.context + i;
-      tokens.push_back(entry.tokens.empty() ? slot.carry : entry.tokens[static_cast<size_t>(i)]);
-      positions.push_back(entry.positions.empty() ? at : entry.positions[static_cast<size_t>(i)]);
-      places.push_back(slot.blocks.at(static_cast<size_t>(at / ops::block_tokens)) * ops::block_tokens + at % ops::block_tokens);
+      tokens.push_back(entry.tokens[static_cast<size_t>(i)]);
+      positions.push_back(entry.context + i);
+      places.push_back(place_of(slot.blocks, entry.context + i));
     }
-    const auto first = static_cast<int64_t>(tokens.size()) - count;
     batch.sequences.push_back({.first = first, .tokens = count, .context = entry.context, .keys = entry.context + count, .key_row = 0, .blocks = {}});
   }
   begin_sources(message, rows);
@@ -52,21 +67,18 @@ models::StepRows Rank::assemble(const StepMessage& message) {
   return rows;
 }
 
-/// The encoder's rows of the sequences that begin with this message, and where their keys and values go.
+/// The encoder's rows of the requests that begin with this message, and where their keys and values go.
 void Rank::begin_sources(const StepMessage& message, models::StepRows& rows) {
   std::vector<int64_t> tokens, positions, places;
   layers::Batch batch;
   for (const StepEntry& entry : message.entries) {
     if (entry.source.empty()) continue;
-    Slot& slot = slots_[static_cast<size_t>(entry.slot)];
-    slot.source_blocks = entry.source_blocks;
-    slot.source_tokens = static_cast<int64_t>(entry.source.size());
-    const auto first = static_cast<int64_t>(tokens.size());
-    batch.sequences.push_back({.first = first, .tokens = slot.source_tokens, .context = 0, .keys = slot.source_tokens, .key_row = first, .blocks = {}});
-    for (int64_t i = 0; i < slot.source_tokens; ++i) {
+    const auto first = static_cast<int64_t>(tokens.size()), count = static_cast<int64_t>(entry.source.size());
+    batch.sequences.push_back({.first = first, .tokens = count, .context = 0, .keys = count, .key_row = first, .blocks = {}});
+    for (int64_t i = 0; i < count; ++i) {
       tokens.push_back(entry.source[static_cast<size_t>(i)]);
       positions.push_back(i);
-      places.push_back(slot.source_blocks.at(static_cast<size_t>(i / ops::block_tokens)) * ops::block_tokens + i % ops::block_tokens);
+      places.push_back(place_of(entry.source_blocks, i));
     }
   }
   if (tokens.empty()) return;
@@ -76,79 +88,50 @@ void Rank::begin_sources(const StepMessage& message, models::StepRows& rows) {
   rows.cross.slots = tensor_of(places);
 }
 
-/// The id that has to come after the entry's tokens; -1: the scores decide.
-int32_t Rank::forced(const StepEntry& entry) const {
-  const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
-  const int64_t length = entry.context + static_cast<int64_t>(std::max<size_t>(1, entry.tokens.size()));
-  return slot.sampling.forced(length, length - slot.prompt);
-}
-
-/// Ids for the entries that want one: forced ones as they are, plain greedy rows by merged maxima, all others from gathered scores, both told
-/// to every rank.
-std::vector<int32_t> Rank::sample(const StepMessage& message, const at::Tensor& hidden) {
-  std::vector<int64_t> greedy_rows, other_rows;
-  std::vector<const StepEntry*> others;
-  const auto plain = [&](const StepEntry& entry) {
-    const Sampling& sampling = slots_[static_cast<size_t>(entry.slot)].sampling;
-    return !sampling.do_sample && !sampling.edits();
-  };
+/// The best ids by merged maxima, all else from gathered scores; nobody but rank 0 learns of it before the next message.
+std::vector<Chosen> Rank::choose(const StepMessage& message, std::span<const Choosing> choosing, const at::Tensor& hidden) {
+  std::vector<int64_t> best_rows, score_rows;
   int64_t row = 0;
   for (const StepEntry& entry : message.entries) {
-    row += static_cast<int64_t>(entry.tokens.empty() ? 1 : entry.tokens.size());
-    if (!entry.sample || forced(entry) >= 0) continue;
-    (plain(entry) ? greedy_rows : other_rows).push_back(row - 1);
-    if (!plain(entry)) others.push_back(&entry);
+    row += static_cast<int64_t>(entry.tokens.size());
+    if (entry.want != Want::Nothing) (entry.want == Want::Best ? best_rows : score_rows).push_back(row - 1);
   }
-  comm::Communicator& comm = executor_->communicator();
-  at::Tensor greedy, chosen = at::empty({static_cast<int64_t>(other_rows.size())}, at::kLong);
-  if (!greedy_rows.empty()) greedy = executor_->greedy(at::index_select(hidden, 0, tensor_of(greedy_rows)));
-  if (!other_rows.empty()) {
-    const at::Tensor scores = executor_->logits(at::index_select(hidden, 0, tensor_of(other_rows)));
-    if (comm.rank() == 0) choose_rows(scores.contiguous(), others, chosen);
-  }
-  if (!greedy.defined()) greedy = at::empty({static_cast<int64_t>(greedy_rows.size())}, at::kLong);
-  at::Tensor ids = at::cat({greedy, chosen});
-  if (comm.size() > 1 && ids.numel() > 0) comm.broadcast(ids, 0);
-  const int64_t* id = ids.const_data_ptr<int64_t>();
-  std::vector<int32_t> result;
-  size_t next_greedy = 0, next_other = greedy_rows.size();
+  at::Tensor best, scores;
+  if (!best_rows.empty()) best = executor_->greedy(at::index_select(hidden, 0, tensor_of(best_rows)));
+  if (!score_rows.empty()) scores = executor_->logits(at::index_select(hidden, 0, tensor_of(score_rows)));
+  std::vector<Chosen> result;
+  if (executor_->communicator().rank() != 0) return result;
+  if (choosing.size() != score_rows.size()) throw std::logic_error(std::to_string(score_rows.size()) + " entries want scores, " + std::to_string(choosing.size()) + " ways to choose are given");
+  if (scores.defined()) scores = scores.contiguous();
+  const int64_t* id = best.defined() ? best.const_data_ptr<int64_t>() : nullptr;
+  size_t next = 0;
   for (const StepEntry& entry : message.entries) {
-    if (!entry.sample) continue;
-    Slot& slot = slots_[static_cast<size_t>(entry.slot)];
-    const int32_t known = forced(entry);
-    slot.carry = known >= 0 ? known : static_cast<int32_t>(id[plain(entry) ? next_greedy++ : next_other++]);
-    if (slot.sampling.edits()) slot.tokens.push_back(slot.carry);
-    result.push_back(slot.carry);
+    if (entry.want == Want::Best) result.push_back({{Token{static_cast<int32_t>(*id++), 0, {}}}, {}});
+    if (entry.want != Want::Scores) continue;
+    const auto columns = static_cast<size_t>(scores.size(1));
+    result.push_back(chosen_from({scores.const_data_ptr<float>() + next * columns, columns}, choosing[next]));
+    ++next;
   }
   return result;
 }
 
-/// `chosen[i]` from row i of the scores [rows, vocabulary].
-void Rank::choose_rows(const at::Tensor& scores, const std::vector<const StepEntry*>& entries, at::Tensor& chosen) const {
-  const auto columns = static_cast<size_t>(scores.size(1));
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const StepEntry& entry = *entries[i];
-    const Slot& slot = slots_[static_cast<size_t>(entry.slot)];
-    const auto position = static_cast<uint64_t>(entry.context) + std::max<size_t>(1, entry.tokens.size());
-    const double u = uniform(slot.sampling.seed, static_cast<uint64_t>(entry.sequence), position);
-    chosen[static_cast<int64_t>(i)] = choose({scores.const_data_ptr<float>() + i * columns, columns}, slot.sampling, {slot.tokens, static_cast<size_t>(slot.prompt)}, u);
-  }
-}
-
 /// Rank 0 has the inputs' values; the others get them here.
-Arrays Rank::forward(const ForwardJob& job) {
+std::vector<Arrays> Rank::forward(const ForwardJob& job) {
   comm::Communicator& comm = executor_->communicator();
-  for (const auto& [name, array] : job.inputs) {
-    at::Tensor values = models::tensor_of(array);
-    if (comm.size() > 1 && values.numel() > 0) comm.broadcast(values, 0);
+  for (const Arrays& inputs : job.inputs) {
+    for (const auto& [name, array] : inputs) {
+      at::Tensor values = models::tensor_of(array);
+      if (comm.size() > 1 && values.numel() > 0) comm.broadcast(values, 0);
+    }
   }
   return executor_->forward(job.inputs, {job.hidden_states, job.attentions, job.outputs});
 }
 
-StepResult Rank::run(const StepMessage& message) {
+StepResult Rank::run(const StepMessage& message, std::span<const Choosing> choosing) {
   StepResult result;
+  if (!message.copies.empty()) executor_->copy_blocks(message.copies);
   models::StepRows rows = assemble(message);
-  if (!message.entries.empty()) result.ids = sample(message, executor_->step(rows));
+  if (!message.entries.empty()) result.chosen = choose(message, choosing, executor_->step(rows));
   if (message.forward) result.outputs = forward(*message.forward);
   return result;
 }

@@ -20,13 +20,17 @@ int64_t row_elements(const Array& array) {
 
 int64_t rows_of(const Arrays& inputs) { return inputs.empty() || inputs.begin()->second.shape.empty() ? 0 : inputs.begin()->second.shape[0]; }
 
-int64_t rows_of_step(const Arrays& inputs, int64_t first, int64_t step_tokens) {
+int64_t row_cost(const Arrays& inputs, int64_t step_tokens) {
   int64_t cost = 1;
   for (const auto& [name, array] : inputs) {
     const bool ids = std::holds_alternative<std::vector<int64_t>>(array.values);
     cost = std::max(cost, ids ? row_elements(array) : step_tokens / images_of_step);
   }
-  return std::clamp<int64_t>(step_tokens / cost, 1, rows_of(inputs) - first);
+  return cost;
+}
+
+int64_t rows_of_step(const Arrays& inputs, int64_t first, int64_t step_tokens) {
+  return std::clamp<int64_t>(step_tokens / row_cost(inputs, step_tokens), 1, rows_of(inputs) - first);
 }
 
 Arrays slice_rows(const Arrays& arrays, int64_t first, int64_t count) {

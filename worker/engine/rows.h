@@ -6,8 +6,9 @@ namespace pm::engine {
 
 /// Rows of the inputs, which all have as many; 0 without inputs.
 int64_t rows_of(const Arrays& inputs);
-/// How many rows from `first` on make one step of at most `step_tokens` tokens (elements of a row of ids; a row of pixels counts `step_tokens`
-/// divided by 8); at least one.
+/// What a row counts of a step's `step_tokens` tokens: elements of a row of ids; a row of pixels an eighth of them.
+int64_t row_cost(const Arrays& inputs, int64_t step_tokens);
+/// How many rows from `first` on make one step of at most `step_tokens` tokens; at least one.
 int64_t rows_of_step(const Arrays& inputs, int64_t first, int64_t step_tokens);
 /// Rows first .. first + count - 1 of every array.
 Arrays slice_rows(const Arrays&, int64_t first, int64_t count);

@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "worker/engine/philox.h"
+
 namespace pm::engine {
 
 namespace {
@@ -21,33 +23,44 @@ void keep_top_k(std::vector<float>& scores, int64_t k) {
   for (float& score : scores) if (score < least) score = never;
 }
 
-/// Drops the tail whose probabilities, summed from the least likely up, stay within 1 - p; the best always stays.
-void keep_top_p(std::vector<float>& scores, double p) {
+/// Drops the tail whose probabilities, summed from the least likely up, stay within 1 - p; the `least` best always stay.
+void keep_top_p(std::vector<float>& scores, double p, size_t least) {
   if (p >= 1) return;
-  std::vector<size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
-  const float best = scores[order.back()];
-  double total = 0, tail = 0;
-  for (float score : scores) total += std::exp(static_cast<double>(score) - best);
-  for (size_t i = 0; i + 1 < order.size(); ++i) {
-    tail += std::exp(static_cast<double>(scores[order[i]]) - best) / total;
-    if (tail > 1 - p) return;
-    scores[order[i]] = never;
+  const float best = *std::max_element(scores.begin(), scores.end());
+  const auto weight = [&](size_t id) { return std::exp(static_cast<double>(scores[id]) - best); };
+  std::vector<size_t> order;
+  double total = 0;
+  for (size_t id = 0; id < scores.size(); ++id) {
+    if (scores[id] == never) continue;
+    order.push_back(id);
+    total += weight(id);
+  }
+  // what is so unlikely that all of it together stays within the tail needs no sorting
+  const double negligible = (1 - p) / static_cast<double>(order.size()) * total;
+  const auto large = std::stable_partition(order.begin(), order.end(), [&](size_t id) { return weight(id) < negligible; });
+  const auto sorted = order.end() - large >= static_cast<std::ptrdiff_t>(least) ? large : order.begin();
+  std::stable_sort(sorted, order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
+  double tail = 0;
+  for (auto id = order.begin(); id != order.end() - static_cast<std::ptrdiff_t>(std::min(least, order.size())); ++id) {
+    tail += weight(*id) / total;
+    if (id >= sorted && tail > 1 - p) return;
+    scores[*id] = never;
   }
 }
 
-/// Drops what is less likely than `share` of the best.
-void keep_min_p(std::vector<float>& scores, double share) {
+/// Drops what is less likely than `share` of the best; the `least` best stay.
+void keep_min_p(std::vector<float>& scores, double share, size_t least) {
   if (share <= 0) return;
-  const float best = *std::max_element(scores.begin(), scores.end());
+  std::vector<float> sorted = scores;
+  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(std::min(least, sorted.size()) - 1), sorted.end(), std::greater<>());
+  const float last = sorted[std::min(least, sorted.size()) - 1], best = *std::max_element(scores.begin(), scores.end());
   for (float& score : scores) {
-    if (std::exp(static_cast<double>(score) - best) < share && score != best) score = never;
+    if (std::exp(static_cast<double>(score) - best) < share && score < last) score = never;
   }
 }
 
 /// Locally typical sampling (Meister et al. 2022): keeps the tokens whose surprise is nearest to the entropy, until they reach `mass`.
-void keep_typical(std::vector<float>& scores, double mass) {
+void keep_typical(std::vector<float>& scores, double mass, size_t least) {
   if (mass >= 1) return;
   const float best = *std::max_element(scores.begin(), scores.end());
   double total = 0, entropy = 0;
@@ -65,8 +78,8 @@ void keep_typical(std::vector<float>& scores, double mass) {
   size_t last = 0;
   while (last + 1 < order.size() && (cumulated += std::exp(-surprise[order[last]])) < mass) ++last;
   const double limit = distance(order[last]);
-  for (size_t id = 0; id < scores.size(); ++id) {
-    if (distance(id) > limit && id != order[0]) scores[id] = never;
+  for (size_t i = least; i < order.size(); ++i) {
+    if (distance(order[i]) > limit) scores[order[i]] = never;
   }
 }
 
@@ -116,7 +129,7 @@ void ban_words(std::vector<float>& scores, const Sampling& sampling, std::span<c
 
 }  // namespace
 
-std::vector<float> processed(std::span<const float> logits, const Sampling& sampling, const History& history) {
+std::vector<float> processed(std::span<const float> logits, const Sampling& sampling, const History& history, size_t least) {
   std::vector<float> scores(logits.begin(), logits.end());
   penalise_repetition(scores, sampling.repetition_penalty, history);
   penalise_presence(scores, sampling, history);
@@ -126,14 +139,19 @@ std::vector<float> processed(std::span<const float> logits, const Sampling& samp
     for (int32_t id : sampling.eos)
       if (id >= 0 && static_cast<size_t>(id) < scores.size()) scores[static_cast<size_t>(id)] = never;
   }
+  const auto length = static_cast<int64_t>(history.tokens.size());
+  if (const int32_t forced = sampling.forced(length, length - static_cast<int64_t>(history.prompt)); forced >= 0 && static_cast<size_t>(forced) < scores.size()) {
+    std::fill(scores.begin(), scores.end(), never);
+    scores[static_cast<size_t>(forced)] = 0;
+  }
   if (!sampling.do_sample) return scores;
   if (sampling.temperature != 1) {
     for (float& score : scores) score = static_cast<float>(score / sampling.temperature);
   }
-  keep_top_k(scores, sampling.top_k);
-  keep_top_p(scores, sampling.top_p);
-  keep_min_p(scores, sampling.min_p);
-  keep_typical(scores, sampling.typical_p);
+  if (sampling.top_k > 0) keep_top_k(scores, std::max(sampling.top_k, static_cast<int64_t>(least)));
+  keep_top_p(scores, sampling.top_p, least);
+  keep_min_p(scores, sampling.min_p, least);
+  keep_typical(scores, sampling.typical_p, least);
   return scores;
 }
 
@@ -152,6 +170,57 @@ int64_t choose(std::span<const float> logits, const Sampling& sampling, const Hi
     if (cumulated > u) break;
   }
   return last;
+}
+
+std::vector<float> log_softmax(std::span<const float> logits) {
+  const float best = *std::max_element(logits.begin(), logits.end());
+  double total = 0;
+  for (const float logit : logits) total += std::exp(static_cast<double>(logit) - best);
+  const auto shift = static_cast<float>(best + std::log(total));
+  std::vector<float> result(logits.begin(), logits.end());
+  for (float& value : result) value -= shift;
+  return result;
+}
+
+Token described(std::span<const float> logits, int32_t id, int64_t best) {
+  const std::vector<float> logprobs = log_softmax(logits);
+  Token token{id, logprobs[static_cast<size_t>(id)], {}};
+  std::vector<int32_t> order(logprobs.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto count = static_cast<std::ptrdiff_t>(std::min<size_t>(static_cast<size_t>(std::max<int64_t>(best, 0)), order.size()));
+  const auto better = [&](int32_t a, int32_t b) {
+    const float x = logprobs[static_cast<size_t>(a)], y = logprobs[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  std::partial_sort(order.begin(), order.begin() + count, order.end(), better);
+  for (std::ptrdiff_t i = 0; i < count; ++i) token.best.emplace_back(order[static_cast<size_t>(i)], logprobs[static_cast<size_t>(order[static_cast<size_t>(i)])]);
+  return token;
+}
+
+std::vector<Candidate> continuations(std::span<const float> logits, const Sampling& sampling, const History& history, const Beams& beams) {
+  // with beams, transformers' warpers leave one token more than may end a sequence
+  const std::vector<float> scores = processed(log_softmax(logits), sampling, history, std::max<size_t>(2, sampling.eos.size() + 1));
+  const uint64_t position = history.tokens.size();
+  std::vector<Candidate> all;
+  all.reserve(scores.size() * beams.scores.size());
+  for (size_t i = 0; i < beams.scores.size(); ++i) {
+    const int64_t beam = beams.first + static_cast<int64_t>(i);
+    for (size_t id = 0; id < scores.size(); ++id) {
+      const float score = scores[id] + beams.scores[i];
+      double rank = score;
+      if (sampling.do_sample && score != never) {
+        const auto draw = static_cast<uint64_t>(beam) << 32 | static_cast<uint64_t>(id + 1);   // + 1: not the counters of single draws
+        rank -= std::log(-std::log(uniform(sampling.seed, draw, position)));
+      }
+      all.push_back({beam, static_cast<int32_t>(id), score, rank});
+    }
+  }
+  const auto count = static_cast<std::ptrdiff_t>(std::min(all.size(), static_cast<size_t>(beams.wanted)));
+  std::partial_sort(all.begin(), all.begin() + count, all.end(), [](const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.beam != b.beam ? a.beam < b.beam : a.id < b.id;
+  });
+  all.resize(static_cast<size_t>(count));
+  return all;
 }
 
 }  // namespace pm::engine

@@ -5,23 +5,24 @@
 
 #include "worker/base/error.h"
 #include "worker/engine/rows.h"
-#include "worker/ops/attention.h"
 #include "worker/base/log.h"
 
 namespace pm::engine {
 
 namespace {
+
 constexpr auto idle_beat = std::chrono::seconds(1);   // followers hear an empty step at least this often
+
+void send(Outbox& outbox) {
+  for (auto& [listener, event] : outbox) if (*listener) (*listener)(event);
 }
 
-int64_t blocks_for(int64_t tokens) { return (tokens + ops::block_tokens - 1) / ops::block_tokens; }
+double seconds(Time::duration time) { return std::chrono::duration<double>(time).count(); }
 
-Scheduler::Scheduler(Rank& rank, std::vector<std::shared_ptr<comm::Channel>> followers, Limits limits,
-                     std::function<void(int64_t, int64_t)> after_step)
-    : rank_(rank), followers_(std::move(followers)), limits_(limits), after_step_(std::move(after_step)) {
-  for (int64_t i = limits_.kv_blocks; i-- > 0;) free_blocks_.push_back(static_cast<int32_t>(i));
-  for (int64_t i = limits_.max_concurrency; i-- > 0;) free_slots_.push_back(static_cast<int32_t>(i));
-  statistics_.kv_blocks = limits_.kv_blocks;
+}  // namespace
+
+Scheduler::Scheduler(Rank& rank, std::vector<std::shared_ptr<comm::Channel>> followers, Limits limits, Observer observer, std::function<Time()> clock)
+    : rank_(rank), followers_(std::move(followers)), limits_(limits), observer_(std::move(observer)), clock_(std::move(clock)), batcher_(limits) {
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -34,52 +35,21 @@ Scheduler::~Scheduler() {
   thread_.join();
 }
 
-int64_t Scheduler::Sequence::all_blocks() const {
-  return blocks_for(static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens) + blocks_for(static_cast<int64_t>(source.size()));
-}
-
 void Scheduler::submit(Request request, std::function<void(const Event&)> on_event) {
-  const auto refuse = [](const std::string& message) { throw Error(ErrorKind::Request, "InvalidRequest", message); };
-  if (!rank_.executor().generates()) refuse("this model does not generate");
-  if (request.prompt.empty()) refuse("the prompt has no tokens; at least one is needed");
-  if (request.max_new_tokens < 1) refuse("max_new_tokens is " + std::to_string(request.max_new_tokens) + "; at least 1 is needed");
-  for (int32_t id : request.prompt) {
-    if (id < 0 || id >= limits_.vocabulary) {
-      refuse("token id " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(limits_.vocabulary));
-    }
-  }
-  auto sequence = std::make_unique<Sequence>();
-  if (limits_.decoder_start >= 0) {
-    sequence->source = std::move(request.prompt);
-    request.prompt = {limits_.decoder_start};
-  }
-  const auto read = static_cast<int64_t>(sequence->source.size()), tokens = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens;
-  const auto too_long = [&](const std::string& what, int64_t asked, int64_t room) {
-    refuse(what + " is " + std::to_string(asked) + "; the longest sequence served is " + std::to_string(room));
-  };
-  const int64_t room = std::min(limits_.positions, limits_.kv_blocks * ops::block_tokens);
-  if (read > limits_.positions) too_long("input of " + std::to_string(read) + " tokens", read, limits_.positions);
-  if (tokens > room) {
-    too_long("prompt of " + std::to_string(request.prompt.size()) + " tokens plus " + std::to_string(request.max_new_tokens) + " new ones", tokens, room);
-  }
-  sequence->request = std::move(request);
-  sequence->on_event = std::move(on_event);
-  sequence->submitted = std::chrono::steady_clock::now();
-  if (sequence->all_blocks() > limits_.kv_blocks) {
-    too_long("input of " + std::to_string(read) + " tokens and answer of " + std::to_string(tokens), read + tokens, limits_.kv_blocks * ops::block_tokens);
-  }
+  if (!rank_.executor().generates()) throw Error(ErrorKind::Request, "InvalidRequest", "this model does not generate");
+  std::unique_ptr<Work> work = batcher_.make(std::move(request), std::move(on_event), clock_());
   {
     std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure_);
     refuse_when_full();
-    waiting_.push_back(std::move(sequence));
+    batcher_.enqueue(std::move(work));
   }
   wake_.notify_all();
 }
 
 void Scheduler::refuse_when_full() {
-  const size_t waiting = waiting_.size() + passes_.size();
-  if (static_cast<int64_t>(waiting) < limits_.max_queue) return;
+  const int64_t waiting = batcher_.waiting() + static_cast<int64_t>(passes_.size());
+  if (waiting < limits_.max_queue) return;
   ++statistics_.rejected;
   throw Error(ErrorKind::Request, "QueueFull", std::to_string(waiting) + " requests wait already; try again later");
 }
@@ -97,19 +67,22 @@ void Scheduler::forward(ForwardRequest request, std::function<void(ForwardResult
 
 void Scheduler::cancel(const std::string& id) {
   std::lock_guard lock(mutex_);
-  for (auto& sequence : waiting_) if (sequence->request.id == id) sequence->cancelled = true;
-  for (auto& sequence : running_) if (sequence->request.id == id) sequence->cancelled = true;
+  batcher_.cancel(id);
   for (Pass& pass : passes_) if (pass.request.id == id) pass.request.id.clear();
-  if (running_pass_ && running_pass_->request.id == id) running_pass_->request.id.clear();   // when more rows are to come
+  if (running_passes_) {
+    for (Pass& pass : *running_passes_) if (pass.request.id == id) pass.request.id.clear();   // for when more rows are to come
+  }
   wake_.notify_all();
 }
 
 Statistics Scheduler::statistics() const {
   std::lock_guard lock(mutex_);
-  Statistics result = statistics_;
-  result.running = static_cast<int64_t>(running_.size());
-  result.waiting = static_cast<int64_t>(waiting_.size() + passes_.size());
-  result.kv_blocks_used = limits_.kv_blocks - static_cast<int64_t>(free_blocks_.size());
+  Statistics result = batcher_.statistics();
+  result.waiting += static_cast<int64_t>(passes_.size());
+  result.finished += statistics_.finished;
+  result.failed += statistics_.failed;
+  result.rejected = statistics_.rejected;
+  result.steps = statistics_.steps;
   return result;
 }
 
@@ -133,211 +106,149 @@ void Scheduler::fail(const std::string& reason) {
 }
 
 void Scheduler::fail_all(const std::string& reason) {
-  std::vector<std::function<void(const Event&)>> streams;
-  std::deque<Pass> passes;
-  {
-    std::lock_guard lock(mutex_);
-    passes.swap(passes_);
-    for (auto& sequence : waiting_) streams.push_back(std::move(sequence->on_event));
-    for (auto& sequence : running_) streams.push_back(std::move(sequence->on_event));
-    statistics_.failed += static_cast<int64_t>(streams.size() + passes.size());
-    waiting_.clear();
-    for (auto& sequence : running_) sequence->on_event = nullptr;   // a step may still hold the sequences; the loop clears them
-    if (running_pass_) passes.push_back({{}, std::exchange(running_pass_->on_done, nullptr)});
-  }
-  for (auto& stream : streams) if (stream) stream({.finish = Finish::Failed, .reason = reason});
-  for (Pass& pass : passes) pass.on_done({{}, Finish::Failed, reason});
-}
-
-/// Moves waiting requests into slots, first come first served, while slots and blocks for prompt and answer are free.
-void Scheduler::admit() {
-  while (!waiting_.empty() && !free_slots_.empty()) {
-    Sequence& next = *waiting_.front();
-    const auto need = static_cast<size_t>(next.all_blocks());
-    if (need > free_blocks_.size()) return;
-    next.admitted = std::chrono::steady_clock::now();
-    next.slot = free_slots_.back();
-    free_slots_.pop_back();
-    next.blocks.assign(free_blocks_.rbegin(), free_blocks_.rbegin() + static_cast<std::ptrdiff_t>(need));
-    free_blocks_.resize(free_blocks_.size() - need);
-    const auto own = next.blocks.end() - blocks_for(static_cast<int64_t>(next.source.size()));
-    next.source_blocks.assign(own, next.blocks.end());
-    next.blocks.erase(own, next.blocks.end());
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-  }
-}
-
-/// One token for every sequence in decode, then prompt chunks in order of admission until the step is full.
-StepMessage Scheduler::plan_step(std::vector<Sequence*>& scheduled) {
-  StepMessage message;
-  message.step = statistics_.steps + 1;
-  message.freed = std::move(freed_);
-  freed_.clear();
-  int64_t room = limits_.step_tokens;
-  const auto add = [&](Sequence& sequence, std::vector<int32_t> tokens, int64_t count, bool sample) {
-    StepEntry entry;
-    entry.slot = sequence.slot;
-    entry.context = sequence.context;
-    entry.tokens = std::move(tokens);
-    entry.sample = sample;
-    if (sequence.context == 0) {
-      entry.sampling = sequence.request.sampling;
-      if (!sequence.request.ignore_eos) entry.sampling->eos.assign(sequence.request.eos.begin(), sequence.request.eos.end());
-      entry.sampling->forced_bos = limits_.forced_bos;
-      entry.sampling->forced_eos = limits_.forced_eos;
-      entry.sampling->max_new_tokens = sequence.request.max_new_tokens;
-      entry.prompt = static_cast<int64_t>(sequence.request.prompt.size());
-      entry.source = sequence.source;
-      entry.source_blocks = sequence.source_blocks;
-    }
-    const int64_t blocks = blocks_for(sequence.context + count);
-    for (; sequence.told_blocks < blocks; ++sequence.told_blocks) entry.blocks.push_back(sequence.blocks[static_cast<size_t>(sequence.told_blocks)]);
-    sequence.context += count;
-    room -= count;
-    message.entries.push_back(std::move(entry));
-    scheduled.push_back(&sequence);
-  };
-  for (auto& sequence : running_) {
-    if (sequence->context >= static_cast<int64_t>(sequence->request.prompt.size())) add(*sequence, {}, 1, true);
-  }
-  for (auto& sequence : running_) {
-    const auto& prompt = sequence->request.prompt;
-    const auto length = static_cast<int64_t>(prompt.size());
-    if (sequence->context >= length || room <= 0) continue;
-    const int64_t count = std::min(room, length - sequence->context);
-    const auto from = prompt.begin() + static_cast<std::ptrdiff_t>(sequence->context);
-    add(*sequence, {from, from + static_cast<std::ptrdiff_t>(count)}, count, sequence->context + count == length);
-  }
-  return message;
-}
-
-/// Gives back what a finished sequence held and ends its stream. Called with the mutex held; the event goes out by the caller.
-void Scheduler::retire(Sequence& sequence, Event event) {
-  free_blocks_.insert(free_blocks_.end(), sequence.source_blocks.rbegin(), sequence.source_blocks.rend());
-  free_blocks_.insert(free_blocks_.end(), sequence.blocks.rbegin(), sequence.blocks.rend());
-  if (sequence.slot >= 0) {
-    free_slots_.push_back(sequence.slot);
-    freed_.push_back(sequence.slot);
-  }
-  if (event.finish != Finish::Cancelled) ++statistics_.finished;
-}
-
-void Scheduler::drop_cancelled() {
-  std::vector<std::function<void(const Event&)>> streams;
+  Outbox outbox;
   std::vector<std::function<void(ForwardResult)>> passes;
   {
     std::lock_guard lock(mutex_);
-    for (Pass& pass : passes_) if (pass.request.id.empty()) passes.push_back(std::move(pass.on_done));
-    std::erase_if(passes_, [](const Pass& pass) { return pass.request.id.empty(); });
-    const auto drop = [&](auto& sequences) {
-      for (auto& sequence : sequences) {
-        if (!sequence->cancelled) continue;
-        if (sequence->slot >= 0) retire(*sequence, {.finish = Finish::Cancelled});
-        if (sequence->on_event) streams.push_back(std::move(sequence->on_event));
-        sequence.reset();
-      }
-      std::erase_if(sequences, [](const auto& sequence) { return !sequence; });
-    };
-    drop(waiting_);
-    drop(running_);
+    batcher_.fail_all(reason, outbox);
+    for (Pass& pass : passes_) passes.push_back(std::move(pass.on_done));
+    passes_.clear();
+    if (running_passes_) {
+      for (Pass& pass : *running_passes_) passes.push_back(std::exchange(pass.on_done, nullptr));
+    }
+    statistics_.failed += static_cast<int64_t>(passes.size());
   }
-  for (auto& stream : streams) stream({.finish = Finish::Cancelled});
-  for (auto& done : passes) done({{}, Finish::Cancelled, {}});
+  send(outbox);
+  for (auto& done : passes) if (done) done({{}, Finish::Failed, reason});
 }
 
-void Scheduler::deliver(const std::vector<Sequence*>& scheduled, const StepMessage& message, const std::vector<int32_t>& ids) {
-  std::vector<std::pair<std::function<void(const Event&)>, Event>> events;
+void Scheduler::drop_cancelled() {
+  Outbox outbox;
+  std::vector<std::function<void(ForwardResult)>> passes;
   {
     std::lock_guard lock(mutex_);
-    size_t next = 0;
-    for (size_t i = 0; i < scheduled.size(); ++i) {
-      Sequence& sequence = *scheduled[i];
-      const Request& request = sequence.request;
-      if (!message.entries[i].sample) continue;
-      const int32_t token = ids[next++];
-      if (sequence.generated == 0) statistics_.prompt_tokens += static_cast<int64_t>(sequence.source.empty() ? request.prompt.size() : sequence.source.size());
-      ++statistics_.generation_tokens;
-      ++sequence.generated;
-      Event event{.tokens = {{.id = token}}};
-      if (sequence.generated == 1) event.queued_seconds = std::chrono::duration<double>(sequence.admitted - sequence.submitted).count();
-      const bool stop = !request.ignore_eos && std::find(request.eos.begin(), request.eos.end(), token) != request.eos.end();
-      if (stop) event.finish = Finish::Stop;
-      else if (sequence.generated == request.max_new_tokens) event.finish = Finish::Length;
-      if (event.finish != Finish::None) retire(sequence, event);
-      events.emplace_back(sequence.on_event, event);
-      if (event.finish != Finish::None) sequence.slot = -2;   // marks it for removal
-    }
-    std::erase_if(running_, [](const auto& sequence) { return sequence->slot == -2; });
+    batcher_.drop_cancelled(outbox);
+    for (Pass& pass : passes_) if (pass.request.id.empty()) passes.push_back(std::move(pass.on_done));
+    std::erase_if(passes_, [](const Pass& pass) { return pass.request.id.empty(); });
   }
-  for (auto& [stream, event] : events) if (stream) stream(event);
+  send(outbox);
+  for (auto& done : passes) if (done) done({{}, Finish::Cancelled, {}});
 }
 
-StepResult Scheduler::run(const StepMessage& message) {
+StepResult Scheduler::run(const StepMessage& message, std::span<const Choosing> choosing) {
   if (!followers_.empty()) {
     const std::vector<uint8_t> bytes = encode(message);
     for (auto& follower : followers_) follower->send(bytes);
   }
-  return rank_.run(message);
+  return rank_.run(message, choosing);
 }
 
-/// One generating step, which may be empty, and then at most one part of a pass: neither kind of request waits for all of the other.
+/// One generating step, which may be empty, and then at most one pass: neither kind of request waits for all of the other.
 void Scheduler::run_step() {
-  std::vector<Sequence*> scheduled;
+  const Time begin = clock_();
+  StepTimes times;
   StepMessage message;
+  std::vector<Choosing> choosing;
+  Outbox outbox;
   {
     std::lock_guard lock(mutex_);
-    admit();
-    message = plan_step(scheduled);
-    ++statistics_.steps;
+    message = batcher_.plan(begin, choosing, outbox);
+    message.step = ++statistics_.steps;
+    times.prompt_tokens = batcher_.planned_prompt_tokens();
   }
-  const StepResult result = run(message);
-  deliver(scheduled, message, result.ids);
-  run_pass();
-  int64_t open = 0;
+  send(outbox);
+  outbox.clear();
+  for (const StepEntry& entry : message.entries) times.tokens += static_cast<int64_t>(entry.tokens.size() + entry.source.size());
+  const StepResult result = run(message, choosing);
   {
     std::lock_guard lock(mutex_);
-    open = static_cast<int64_t>(running_.size() + waiting_.size() + passes_.size());
+    batcher_.apply(result.chosen, clock_(), outbox);
   }
-  if (after_step_) after_step_(message.step, open);
+  send(outbox);
+  const bool passed = run_pass(times);
+  if (passed || !message.entries.empty()) observe(times, begin);
+  int64_t open_now = 0;
+  {
+    std::lock_guard lock(mutex_);
+    open_now = open();
+  }
+  last_end_ = open_now > 0 ? std::optional(clock_()) : std::nullopt;
+  if (observer_.after_step) observer_.after_step(message.step, open_now);
 }
 
-void Scheduler::run_pass() {
-  Pass pass;
+int64_t Scheduler::open() const { return batcher_.running() + batcher_.waiting() + static_cast<int64_t>(passes_.size()); }
+
+void Scheduler::observe(StepTimes times, Time begin) {
+  if (!observer_.times) return;
+  times.seconds = seconds(clock_() - begin);
+  if (last_end_) times.gap_seconds = seconds(begin - *last_end_);
+  observer_.times(times);
+}
+
+/// The waiting passes that make one step: a part of the first one when it is larger, else all that want the same of it and fit.
+ForwardJob Scheduler::next_job(std::vector<Pass>& taken, int64_t& tokens) {
+  const auto alone = [&](const ForwardRequest& request) { return !limits_.split_passes || request.hidden_states || request.attentions; };
+  ForwardJob job;
+  int64_t room = limits_.step_tokens;
+  for (auto pass = passes_.begin(); pass != passes_.end();) {
+    const ForwardRequest& request = pass->request;
+    const int64_t left = rows_of(request.inputs) - pass->rows_done, cost = row_cost(request.inputs, limits_.step_tokens);
+    if (!taken.empty() && (alone(request) || request.outputs != job.outputs || left * cost > room || pass->rows_done > 0)) {
+      ++pass;
+      continue;
+    }
+    if (taken.empty()) job.hidden_states = request.hidden_states, job.attentions = request.attentions, job.outputs = request.outputs;
+    pass->rows_running = limits_.split_passes ? rows_of_step(request.inputs, pass->rows_done, limits_.step_tokens) : left;
+    const bool last = alone(request) || pass->rows_running < left;
+    room -= pass->rows_running * cost;
+    tokens += pass->rows_running * cost;
+    job.inputs.push_back(slice_rows(request.inputs, pass->rows_done, pass->rows_running));
+    taken.push_back(std::move(*pass));
+    pass = passes_.erase(pass);
+    if (last || room <= 0) break;
+  }
+  return job;
+}
+
+bool Scheduler::run_pass(StepTimes& times) {
+  std::vector<Pass> taken;
   StepMessage message;
   {
     std::lock_guard lock(mutex_);
-    if (passes_.empty()) return;
-    pass = std::move(passes_.front());
-    passes_.pop_front();
-    running_pass_ = &pass;
+    if (passes_.empty()) return false;
+    message.forward = next_job(taken, times.tokens);
+    running_passes_ = &taken;
     message.step = ++statistics_.steps;
-    message.freed = std::move(freed_);
-    freed_.clear();
+    message.freed = batcher_.take_freed();
   }
-  const int64_t rows = rows_of(pass.request.inputs);
-  const int64_t count = limits_.split_passes ? rows_of_step(pass.request.inputs, pass.rows_done, limits_.step_tokens) : rows;
-  message.forward = ForwardJob{count == rows ? std::move(pass.request.inputs) : slice_rows(pass.request.inputs, pass.rows_done, count),
-                               pass.request.hidden_states, pass.request.attentions, pass.request.outputs};
-  std::exception_ptr error;
   try {
-    append_rows(pass.outputs, run(message).outputs);
-    pass.rows_done += count;
-  } catch (...) {
-    error = std::current_exception();
+    finish_passes(taken, run(message).outputs);
+  } catch (...) {   // fail() ends them with all others
+    std::lock_guard lock(mutex_);
+    running_passes_ = nullptr;
+    for (Pass& pass : taken) passes_.push_back(std::move(pass));
+    throw;
   }
-  const bool done = error || pass.rows_done >= rows;
+  return true;
+}
+
+void Scheduler::finish_passes(std::vector<Pass>& taken, std::vector<Arrays> outputs) {
+  std::vector<Pass> done;
   {
     std::lock_guard lock(mutex_);
-    running_pass_ = nullptr;
-    if (!done && pass.on_done) passes_.push_back(std::move(pass));   // behind the others: a large pass does not hold them up
-    if (done && !error) ++statistics_.finished;
+    running_passes_ = nullptr;
+    for (size_t i = 0; i < taken.size(); ++i) {
+      Pass& pass = taken[i];
+      if (!pass.on_done) continue;   // fail() has ended it while the ranks still ran
+      append_rows(pass.outputs, std::move(outputs.at(i)));
+      pass.rows_done += pass.rows_running;
+      if (pass.rows_done >= rows_of(pass.request.inputs)) done.push_back(std::move(pass));
+      else passes_.push_back(std::move(pass));   // behind the others: a large pass does not hold them up
+    }
+    taken.clear();
+    statistics_.finished += static_cast<int64_t>(done.size());
   }
-  if (!done) return;
-  // fail() may have ended it already, while the ranks still ran
-  if (error && pass.on_done) pass.on_done({{}, Finish::Failed, "RankLost"});
-  if (error) std::rethrow_exception(error);
-  if (pass.on_done) pass.on_done({std::move(pass.outputs), Finish::Stop, {}});
+  for (Pass& pass : done) pass.on_done({std::move(pass.outputs), Finish::Stop, {}});
 }
 
 /// After the last step the group is as it was before the first: no rank keeps a table.
@@ -346,11 +257,9 @@ void Scheduler::give_back_slots() {
   {
     std::lock_guard lock(mutex_);
     if (!failure_.empty()) return;
-    for (auto& sequence : running_) if (sequence->slot >= 0) freed_.push_back(sequence->slot);
-    last.freed = std::move(freed_);
+    last.freed = batcher_.take_freed(/*all=*/true);
   }
-  for (auto& follower : followers_) follower->send(encode(last));
-  rank_.run(last);
+  run(last);
 }
 
 void Scheduler::loop() {
@@ -359,7 +268,7 @@ void Scheduler::loop() {
       drop_cancelled();
       {
         std::unique_lock lock(mutex_);
-        wake_.wait_for(lock, idle_beat, [&] { return stopping_ || !failure_.empty() || !waiting_.empty() || !running_.empty() || !passes_.empty(); });
+        wake_.wait_for(lock, idle_beat, [&] { return stopping_ || !failure_.empty() || open() > 0; });
         if (stopping_ || !failure_.empty()) break;
       }
       run_step();
@@ -371,8 +280,7 @@ void Scheduler::loop() {
   }
   {
     std::lock_guard lock(mutex_);
-    for (auto& sequence : waiting_) sequence->cancelled = true;
-    for (auto& sequence : running_) sequence->cancelled = true;
+    batcher_.cancel_all();
     for (Pass& pass : passes_) pass.request.id.clear();
   }
   drop_cancelled();

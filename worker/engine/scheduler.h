@@ -1,4 +1,4 @@
-// Rank 0's scheduler: admits requests while KV blocks last, mixes prefill chunks and decode tokens in one step, delivers tokens.
+// Rank 0's scheduler: the thread that steps the ranks, and the queue of passes beside the batcher's sequences.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -6,34 +6,28 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "worker/comm/channel.h"
+#include "worker/engine/batcher.h"
 #include "worker/engine/rank.h"
 #include "worker/engine/request.h"
 
 namespace pm::engine {
 
-struct Limits {
-  int64_t vocabulary = 0, positions = 0;   ///< of the model
-  int64_t kv_blocks = 0;
-  int64_t max_concurrency = 64, max_queue = 256;
-  int64_t step_tokens = 512;               ///< of one step: longer prompts enter in chunks
-  bool split_passes = true;                ///< rows of a pass are independent; false where images are compared with texts
-  int32_t forced_bos = -1, forced_eos = -1;   ///< Hugging Face's forced_bos_token_id and forced_eos_token_id; -1: none
-  int32_t decoder_start = -1;              ///< encoder-decoder: a prompt goes to the encoder, the answer begins with this id; -1: no encoder
+/// Who is told of steps; called on the scheduler's thread, must not block. Empty ones are left out.
+struct Observer {
+  std::function<void(int64_t step, int64_t open)> after_step;   ///< the step's number, and how many requests are open
+  std::function<void(const StepTimes&)> times;                  ///< of steps that did something
 };
-
-/// Blocks that `tokens` tokens need.
-int64_t blocks_for(int64_t tokens);
 
 class Scheduler final : public Engine {
  public:
-  /// Owns the thread that steps `rank` and feeds `followers`. `after_step` gets the step's number and the number of open requests.
-  Scheduler(Rank& rank, std::vector<std::shared_ptr<comm::Channel>> followers, Limits,
-            std::function<void(int64_t step, int64_t open)> after_step = {});
+  /// Owns the thread that steps `rank` and feeds `followers`. `clock` tells what max_time and the figures are measured by.
+  Scheduler(Rank& rank, std::vector<std::shared_ptr<comm::Channel>> followers, Limits, Observer = {}, std::function<Time()> clock = std::chrono::steady_clock::now);
   /// Ends open requests as cancelled, joins. The group stays usable.
   ~Scheduler() override;
 
@@ -48,53 +42,40 @@ class Scheduler final : public Engine {
   bool failed() const { return !failure().empty(); }
 
  private:
-  struct Sequence {
-    Request request;
-    std::function<void(const Event&)> on_event;
-    int32_t slot = -1;
-    std::vector<int32_t> source;           ///< encoder-decoder: what the encoder reads; the prompt is then the answer's start
-    std::vector<int32_t> blocks;           ///< reserved at admission for prompt and answer together
-    std::vector<int32_t> source_blocks;
-    int64_t all_blocks() const;
-    int64_t told_blocks = 0, context = 0, generated = 0;
-    bool cancelled = false;
-    std::chrono::steady_clock::time_point submitted, admitted;
-  };
-  using Open = std::vector<std::unique_ptr<Sequence>>;
   /// A pass that waits, whole or from some row on.
   struct Pass {
     ForwardRequest request;
     std::function<void(ForwardResult)> on_done;
-    int64_t rows_done = 0;
+    int64_t rows_done = 0, rows_running = 0;
     Arrays outputs;                        ///< of the rows that are done
   };
 
   void loop();
-  void admit();
-  StepMessage plan_step(std::vector<Sequence*>& scheduled);
-  void deliver(const std::vector<Sequence*>& scheduled, const StepMessage&, const std::vector<int32_t>& ids);
-  void retire(Sequence&, Event);
-  void drop_cancelled();
   void run_step();
-  void run_pass();
+  bool run_pass(StepTimes&);
+  ForwardJob next_job(std::vector<Pass>& taken, int64_t& tokens);
+  void finish_passes(std::vector<Pass>&, std::vector<Arrays> outputs);
+  void observe(StepTimes, Time begin);
+  void drop_cancelled();
   void refuse_when_full();
-  StepResult run(const StepMessage&);
+  StepResult run(const StepMessage&, std::span<const Choosing> choosing = {});
   void give_back_slots();
   void fail_all(const std::string& reason);
+  int64_t open() const;
 
   Rank& rank_;
   std::vector<std::shared_ptr<comm::Channel>> followers_;
   const Limits limits_;
-  std::function<void(int64_t, int64_t)> after_step_;
+  const Observer observer_;
+  const std::function<Time()> clock_;
+  std::optional<Time> last_end_;           ///< of the step before, when work was left open; the loop's own
 
   mutable std::mutex mutex_;               ///< guards all below; not held while a step runs or an event is delivered
   std::condition_variable wake_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;
+  Batcher batcher_;
   std::deque<Pass> passes_;
-  Pass* running_pass_ = nullptr;
-  Open running_;
-  std::vector<int32_t> free_blocks_, free_slots_, freed_;
-  Statistics statistics_;
+  std::vector<Pass>* running_passes_ = nullptr;
+  Statistics statistics_;                  ///< of steps and passes; the batcher counts the rest
   std::string failure_;
   bool stopping_ = false;
   std::thread thread_;

@@ -40,10 +40,6 @@ class Writer {
     (*this)(static_cast<uint32_t>(texts.size()));
     for (const std::string& text : texts) (*this)(text);
   }
-  void operator()(const std::vector<std::vector<int32_t>>& lists) {
-    (*this)(static_cast<uint32_t>(lists.size()));
-    for (const auto& list : lists) (*this)(list);
-  }
   void operator()(const std::vector<int64_t>& values) {
     (*this)(static_cast<uint32_t>(values.size()));
     for (const int64_t value : values) (*this)(value);
@@ -54,6 +50,10 @@ class Writer {
       (*this)(name), (*this)(array.shape);
       (*this)(std::holds_alternative<std::vector<float>>(array.values));
     }
+  }
+  void operator()(const std::vector<Arrays>& all) {
+    (*this)(static_cast<uint32_t>(all.size()));
+    for (const Arrays& arrays : all) (*this)(arrays);
   }
   std::vector<uint8_t> out;
 };
@@ -79,10 +79,6 @@ class Reader {
     texts.resize(count(sizeof(uint32_t)));
     for (std::string& text : texts) (*this)(text);
   }
-  void operator()(std::vector<std::vector<int32_t>>& lists) {
-    lists.resize(count(sizeof(uint32_t)));
-    for (auto& list : lists) (*this)(list);
-  }
   void operator()(std::vector<int64_t>& values) {
     values.resize(count(sizeof(int64_t)));
     for (int64_t& value : values) (*this)(value);
@@ -98,6 +94,10 @@ class Reader {
       else array.values = std::vector<int64_t>(elements);
       arrays.emplace(std::move(name), std::move(array));
     }
+  }
+  void operator()(std::vector<Arrays>& all) {
+    all.resize(count(sizeof(uint32_t)));
+    for (Arrays& arrays : all) (*this)(arrays);
   }
   uint32_t count(size_t element) {
     uint32_t n = 0;
@@ -119,19 +119,12 @@ class Reader {
 /// The fields of an entry in order; one list for both directions.
 template <typename Visit, typename Entry>
 void visit_entry(Visit& visit, Entry& e) {
-  visit(e.slot), visit(e.sequence), visit(e.context), visit(e.tokens), visit(e.positions), visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.sample), visit(e.prompt);
-}
-
-template <typename Visit, typename Params>
-void visit_sampling(Visit& visit, Params& s) {
-  visit(s.do_sample), visit(s.temperature), visit(s.top_k), visit(s.top_p), visit(s.seed), visit(s.min_p), visit(s.typical_p), visit(s.repetition_penalty);
-  visit(s.presence_penalty), visit(s.frequency_penalty), visit(s.no_repeat_ngram_size), visit(s.min_new_tokens), visit(s.eos), visit(s.bad_words);
-  visit(s.forced_bos), visit(s.forced_eos), visit(s.max_new_tokens);
+  visit(e.slot), visit(e.anew), visit(e.context), visit(e.tokens), visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.source_tokens), visit(e.want);
 }
 
 template <typename Visit, typename Message>
 void visit_head(Visit& visit, Message& m) {
-  visit(m.step), visit(m.stop), visit(m.freed);
+  visit(m.step), visit(m.stop), visit(m.freed), visit(m.copies);
 }
 
 template <typename Visit, typename Job>
@@ -145,11 +138,7 @@ std::vector<uint8_t> encode(const StepMessage& message) {
   Writer write;
   visit_head(write, message);
   write(static_cast<uint32_t>(message.entries.size()));
-  for (const StepEntry& entry : message.entries) {
-    visit_entry(write, entry);
-    write(entry.sampling.has_value());
-    if (entry.sampling) visit_sampling(write, *entry.sampling);
-  }
+  for (const StepEntry& entry : message.entries) visit_entry(write, entry);
   write(message.forward.has_value());
   if (message.forward) visit_job(write, *message.forward);
   return std::move(write.out);
@@ -162,9 +151,7 @@ StepMessage decode(std::span<const uint8_t> bytes) {
   message.entries.resize(read.count(sizeof(int32_t)));
   for (StepEntry& entry : message.entries) {
     visit_entry(read, entry);
-    bool sampling = false;
-    read(sampling);
-    if (sampling) visit_sampling(read, entry.sampling.emplace());
+    if (entry.want > Want::Scores) throw std::invalid_argument("step message: an entry wants what there is not");
   }
   bool forward = false;
   read(forward);

@@ -9,25 +9,31 @@
 
 namespace pm::engine {
 
+/// What comes after an entry's last token.
+enum class Want : uint8_t {
+  Nothing,
+  Best,     ///< the id with the highest score: no rank has to see all scores
+  Scores,   ///< all scores, gathered on rank 0, which chooses from them
+};
+
 /// One sequence's share of a step.
 struct StepEntry {
   int32_t slot = 0;
-  int64_t sequence = 0;               ///< which sequence of its request: the sampler's second counter
+  bool anew = false;                  ///< the slot's tables are replaced by those given here: a sequence begins, or goes on where another was
   int64_t context = 0;                ///< tokens that the cache holds already
-  std::vector<int32_t> tokens;        ///< explicit ids; empty: the id sampled for this slot last (carry)
-  std::vector<int32_t> positions;     ///< explicit positions; empty: context, context + 1, ...
+  std::vector<int32_t> tokens;        ///< ids of the tokens context, context + 1, ...
   std::vector<int32_t> blocks;        ///< KV blocks appended to the slot's table before the step
-  std::vector<int32_t> source;        ///< encoder-decoder, at the sequence's first step: what the encoder reads
-  std::vector<int32_t> source_blocks; ///< where the cross-attention's keys and values of it are kept
-  bool sample = false;                ///< an id is wanted after the last token
-  std::optional<Sampling> sampling;   ///< at the sequence's first step: how all of its tokens are chosen
-  int64_t prompt = 0;                 ///< with it: how many tokens are given before the answer
+  std::vector<int32_t> source;        ///< encoder-decoder, once per request: what the encoder reads
+  std::vector<int32_t> source_blocks; ///< with `anew`: where the cross-attention's keys and values are
+  int64_t source_tokens = 0;          ///< with `anew`: how many there are
+  Want want = Want::Nothing;
   bool operator==(const StepEntry&) const = default;
 };
 
-/// One pass over named inputs. Names and shapes travel in the message; the values follow by broadcast, since images are large.
+/// One pass over the named inputs of one or more requests. Names and shapes travel in the message; the values follow by broadcast, since images
+/// are large.
 struct ForwardJob {
-  Arrays inputs;
+  std::vector<Arrays> inputs;         ///< of each request
   bool hidden_states = false, attentions = false;
   std::vector<std::string> outputs;
   bool operator==(const ForwardJob&) const = default;
@@ -37,6 +43,7 @@ struct StepMessage {
   int64_t step = 0;
   bool stop = false;                  ///< the rank leaves after this message
   std::vector<int32_t> freed;         ///< slots whose tables are dropped before the step
+  std::vector<int32_t> copies;        ///< pairs of blocks: keys and values of the first are copied to the second before the step
   std::vector<StepEntry> entries;
   std::optional<ForwardJob> forward;  ///< run after the entries
   bool operator==(const StepMessage&) const = default;

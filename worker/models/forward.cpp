@@ -1,4 +1,4 @@
-// See model.h: one pass over given inputs, and its outputs under Hugging Face's names.
+// See model.h: one pass over the inputs of one or more requests, and their outputs under Hugging Face's names.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -29,9 +29,53 @@ StackNames names_of(const policy::Model& model, const policy::Stack& stack) {
   return names;
 }
 
+/// The rows of several feeds below each other.
+layers::Batch joined(const std::vector<const Feed*>& feeds) {
+  if (feeds.size() == 1) return feeds[0]->batch;
+  std::vector<at::Tensor> tokens, positions, pixels;
+  std::map<std::string, std::vector<at::Tensor>> types;
+  layers::Batch batch;
+  int64_t rows = 0;
+  for (const Feed* feed : feeds) {
+    const layers::Batch& own = feed->batch;
+    if (own.tokens.defined()) tokens.push_back(own.tokens);
+    if (own.positions.defined()) positions.push_back(own.positions);
+    if (own.pixels.defined()) pixels.push_back(own.pixels);
+    for (const auto& [name, values] : own.types) types[name].push_back(values);
+    for (ops::SequenceSpan sequence : own.sequences) {
+      sequence.first += rows;
+      sequence.key_row += rows;
+      batch.sequences.push_back(sequence);
+    }
+    rows += feed->rows_of_batch();
+  }
+  if (!tokens.empty()) batch.tokens = at::cat(tokens);
+  if (!positions.empty()) batch.positions = at::cat(positions);
+  if (!pixels.empty()) batch.pixels = at::cat(pixels);
+  for (auto& [name, values] : types) batch.types[name] = at::cat(values);
+  return batch;
+}
+
+/// What a stack that attends to another sees of it: the sources of all requests lie below each other, as their rows do.
+layers::Source source_of(const at::Tensor& states, const std::vector<const Feed*>& feeds, const std::vector<const Feed*>& seen) {
+  layers::Source source;
+  source.states = states;
+  int64_t row = 0, seen_row = 0;
+  for (size_t part = 0; part < feeds.size(); ++part) {
+    const auto &sequences = feeds[part]->batch.sequences, &others = seen[part]->batch.sequences;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      source.sequences.push_back({.first = row + sequences[i].first, .tokens = sequences[i].tokens, .context = 0, .keys = others[i].tokens,
+                                  .key_row = seen_row + others[i].first, .blocks = {}});
+    }
+    row += feeds[part]->rows_of_batch();
+    seen_row += seen[part]->rows_of_batch();
+  }
+  return source;
+}
+
 }  // namespace
 
-/// The state of one pass.
+/// One request's part of a pass.
 struct Model::Pass {
   const Model& model;
   const Inputs& inputs;
@@ -71,34 +115,27 @@ struct Model::Pass {
     return model.stack(stack.name).pooled(select(stack.output.pooler->pool, stack));
   }
 
-  void run_stack(const policy::Stack& stack) {
-    const auto found = inputs.feeds.find(stack.name);
-    if (found == inputs.feeds.end()) return;
-    const Feed& feed = found->second;
+  /// The outputs of a stack whose states these are. What was captured is the whole pass's; this request's rows begin at `row`, its sequences
+  /// at `sequence`.
+  void take(const policy::Stack& stack, const at::Tensor& of_stack, const layers::Capture& capture, int64_t row, size_t sequence) {
+    const Feed& feed = inputs.feeds.at(stack.name);
     const StackNames names = names_of(model.policy_, stack);
-    layers::Capture capture{wanted.hidden_states, wanted.attentions, {}, {}, {}};
-    layers::Batch batch = feed.batch;
-    if (capture.hidden_states || capture.attentions) batch.capture = &capture;
-    layers::Source source;
-    const Feed* seen = nullptr;
-    if (const auto& cross = stack.layers[0].cross) {
-      seen = &inputs.feeds.at(cross->source);
-      source.states = states.at(cross->source);
-      for (size_t i = 0; i < batch.sequences.size(); ++i) {
-        const ops::SequenceSpan &own = batch.sequences[i], &other = seen->batch.sequences[i];
-        source.sequences.push_back({.first = own.first, .tokens = own.tokens, .context = 0, .keys = other.tokens, .key_row = other.first, .blocks = {}});
-      }
-    }
-    states[stack.name] = model.stack(stack.name)(batch, nullptr, seen ? &source : nullptr, comm);
+    states[stack.name] = of_stack;
     const std::string& task = model.policy_.task;
     const bool bare = task == "embed" || task == "similarity" || names.states == "encoder_last_hidden_state";
     if (wants(names.states, bare)) put(names.states, feed.padded(states[stack.name]));
     const bool projected = std::any_of(model.policy_.heads.begin(), model.policy_.heads.end(), [&](const policy::Head& head) { return head.stack == stack.name && compared(head.name); });
     if (stack.output.pooler && !projected && wants(names.pooled, bare)) put(names.pooled, pooled(stack));
     if (comm.rank() != 0) return;
-    for (size_t i = 0; i < capture.hidden.size(); ++i) put(names.hidden + std::to_string(i), feed.padded(capture.hidden[i]));
-    for (size_t i = 0; i < capture.attention.size(); ++i) put(names.attentions + std::to_string(i), feed.padded(capture.attention[i], feed));
-    for (size_t i = 0; i < capture.cross.size(); ++i) put(names.cross + std::to_string(i), feed.padded(capture.cross[i], *seen));
+    const auto own = [&](const std::vector<at::Tensor>& all) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(sequence);
+      return std::vector<at::Tensor>(begin, begin + static_cast<std::ptrdiff_t>(feed.batch.sequences.size()));
+    };
+    for (size_t i = 0; i < capture.hidden.size(); ++i) put(names.hidden + std::to_string(i), feed.padded(capture.hidden[i].narrow(0, row, feed.rows_of_batch())));
+    for (size_t i = 0; i < capture.attention.size(); ++i) put(names.attentions + std::to_string(i), feed.padded(own(capture.attention[i]), feed));
+    if (capture.cross.empty()) return;
+    const Feed& seen = inputs.feeds.at(stack.layers[0].cross->source);
+    for (size_t i = 0; i < capture.cross.size(); ++i) put(names.cross + std::to_string(i), feed.padded(own(capture.cross[i]), seen));
   }
 
   /// Scores of every token, or of one state per sequence.
@@ -143,11 +180,47 @@ struct Model::Pass {
   }
 };
 
-Arrays Model::forward(const Inputs& inputs, const Wanted& wanted, comm::Communicator& comm) const {
-  Pass pass{*this, inputs, wanted, comm, {}, {}, {}};
-  for (const policy::Stack& stack : policy_.stacks) pass.run_stack(stack);
-  for (size_t i = 0; i < heads_.size(); ++i) pass.run_head(policy_.heads[i], *heads_[i]);
-  return std::move(pass.outputs);
+void Model::run_stack(const policy::Stack& stack, std::vector<Pass>& passes) const {
+  std::vector<Pass*> with;
+  std::vector<const Feed*> feeds, seen;
+  std::vector<at::Tensor> seen_states;
+  const auto& cross = stack.layers[0].cross;
+  for (Pass& pass : passes) {
+    const auto found = pass.inputs.feeds.find(stack.name);
+    if (found == pass.inputs.feeds.end()) continue;
+    with.push_back(&pass);
+    feeds.push_back(&found->second);
+    if (!cross) continue;
+    seen.push_back(&pass.inputs.feeds.at(cross->source));
+    seen_states.push_back(pass.states.at(cross->source));
+  }
+  if (with.empty()) return;
+  const Wanted& wanted = with[0]->wanted;
+  layers::Capture capture{wanted.hidden_states, wanted.attentions, {}, {}, {}};
+  layers::Batch batch = joined(feeds);
+  if (capture.hidden_states || capture.attentions) batch.capture = &capture;
+  layers::Source source;
+  if (cross) source = source_of(seen_states.size() == 1 ? seen_states[0] : at::cat(seen_states), feeds, seen);
+  const at::Tensor states = this->stack(stack.name)(batch, nullptr, cross ? &source : nullptr, with[0]->comm);
+  int64_t row = 0;
+  size_t sequence = 0;
+  for (size_t i = 0; i < with.size(); ++i) {
+    with[i]->take(stack, states.narrow(0, row, feeds[i]->rows_of_batch()), capture, row, sequence);
+    row += feeds[i]->rows_of_batch();
+    sequence += feeds[i]->batch.sequences.size();
+  }
+}
+
+std::vector<Arrays> Model::forward(std::span<const Inputs> requests, const Wanted& wanted, comm::Communicator& comm) const {
+  std::vector<Pass> passes;
+  for (const Inputs& inputs : requests) passes.push_back(Pass{*this, inputs, wanted, comm, {}, {}, {}});
+  for (const policy::Stack& stack : policy_.stacks) run_stack(stack, passes);
+  std::vector<Arrays> outputs;
+  for (Pass& pass : passes) {
+    for (size_t i = 0; i < heads_.size(); ++i) pass.run_head(policy_.heads[i], *heads_[i]);
+    outputs.push_back(std::move(pass.outputs));
+  }
+  return outputs;
 }
 
 }  // namespace pm::models

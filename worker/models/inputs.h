@@ -19,6 +19,8 @@ struct Feed {
   std::vector<at::Tensor> columns;     ///< of each sequence: the columns that its tokens came from
   at::Tensor places;                   ///< [tokens]: of each in [rows x length]
 
+  /// Rows of a stack's states: tokens, or an image's patches with its class token.
+  int64_t rows_of_batch() const;
   /// [tokens, width] -> [rows, length, width], zero where no token is.
   at::Tensor padded(const at::Tensor& values) const;
   /// Per sequence [heads, queries, keys] -> [rows, heads, length, keys' length], zero where no token is. `keys`: whose columns the keys are.

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,9 @@ class Model {
   /// The stack that generates: the one that the language-model head reads.
   static const policy::Stack& generator(const policy::Model&);
 
-  /// One pass over given inputs. On rank 0 the outputs under Hugging Face's names, empty elsewhere.
-  Arrays forward(const Inputs&, const Wanted&, comm::Communicator&) const;
+  /// One pass over the inputs of one or more requests, whose rows go through the stacks together. On rank 0 the outputs of each under Hugging
+  /// Face's names, empty elsewhere.
+  std::vector<Arrays> forward(std::span<const Inputs>, const Wanted&, comm::Communicator&) const;
   /// Hidden states of the generating stack's rows [tokens, hidden] fp32.
   at::Tensor step(StepRows&, layers::KvCache&, comm::Communicator&) const;
   /// The language-model head; nullptr where the model does not generate.
@@ -47,6 +49,7 @@ class Model {
 
  private:
   struct Pass;
+  void run_stack(const policy::Stack&, std::vector<Pass>&) const;
   const Stack& stack(const std::string& name) const;
   const policy::Model& policy_;
   std::vector<std::unique_ptr<Stack>> stacks_;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "planner/cuts.h"
@@ -21,8 +22,10 @@ class Executor {
   virtual ~Executor() = default;
   /// Throws Error{Request, "InvalidRequest"} for inputs that forward() cannot take; computes nothing. From any thread.
   virtual void check(const Arrays& inputs) const = 0;
-  /// One pass without a cache; on rank 0 the outputs, empty elsewhere.
-  virtual Arrays forward(const Arrays& inputs, const models::Wanted&) = 0;
+  /// One pass without a cache over the inputs of one or more requests; on rank 0 the outputs of each, empty elsewhere.
+  virtual std::vector<Arrays> forward(std::span<const Arrays> inputs, const models::Wanted&) = 0;
+  /// Copies keys and values of all layers between KV blocks: pairs (from, to).
+  virtual void copy_blocks(std::span<const int32_t> pairs) = 0;
   /// One generating step: hidden states after the last layer [tokens, hidden] fp32.
   virtual at::Tensor step(models::StepRows&) = 0;
   virtual bool generates() const = 0;

@@ -21,7 +21,20 @@ class TensorExecutor final : public Executor {
 
   void check(const Arrays& inputs) const override { models::inputs_of(policy_, inputs); }
 
-  Arrays forward(const Arrays& inputs, const models::Wanted& wanted) override { return model_.forward(models::inputs_of(policy_, inputs), wanted, *comm_); }
+  std::vector<Arrays> forward(std::span<const Arrays> requests, const models::Wanted& wanted) override {
+    std::vector<models::Inputs> inputs;
+    for (const Arrays& request : requests) inputs.push_back(models::inputs_of(policy_, request));
+    return model_.forward(inputs, wanted, *comm_);
+  }
+
+  void copy_blocks(std::span<const int32_t> pairs) override {
+    if (!cache_) return;
+    for (size_t layer = 0; layer < models::Model::generator(policy_).layers.size(); ++layer) {
+      for (at::Tensor* blocks : {&cache_->keys(layer), &cache_->values(layer)}) {
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2) (*blocks)[pairs[i + 1]].copy_((*blocks)[pairs[i]]);
+      }
+    }
+  }
 
   at::Tensor step(models::StepRows& rows) override {
     if (!cache_) throw Error(ErrorKind::Request, "InvalidRequest", policy_.architecture + " was loaded without KV blocks, so that it cannot generate");

@@ -1,118 +1,9 @@
-// The scheduler with an executor that knows the right answer: each id must be the sum of all tokens of its own sequence so far, read
-// back through the block tables, so that a mixed-up slot, block or position shows at once.
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <numeric>
-
+// The scheduler's thread, queue and passes.
 #include "planner/memory.h"
-#include "worker/base/error.h"
-#include "worker/engine/scheduler.h"
+#include "tests/unit/worker/engine/summing_executor.h"
 
 namespace pm::engine {
 namespace {
-
-constexpr int64_t vocabulary = 97;
-
-/// "KV cache": one number per slot. hidden[t] = sum of the sequence's tokens up to t modulo the vocabulary.
-class SummingExecutor final : public parallel::Executor {
- public:
-  explicit SummingExecutor(int64_t blocks) : comm_(comm::in_process(1, std::chrono::seconds(5))[0]), cache_(at::zeros({blocks * 16}, at::kLong)) {}
-  void check(const Arrays& inputs) const override {
-    if (!inputs.contains("input_ids")) throw Error(ErrorKind::Request, "InvalidRequest", "the inputs have no tensor \"input_ids\"");
-  }
-  /// Twice the ids.
-  Arrays forward(const Arrays& inputs, const models::Wanted&) override {
-    if (fail) throw Error(ErrorKind::RankLost, "RankLost", "rank 1 died of signal 9");
-    if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    Array twice = inputs.at("input_ids");
-    for (int64_t& id : std::get<std::vector<int64_t>>(twice.values)) id *= 2;
-    return {{"logits", twice}};
-  }
-  at::Tensor step(models::StepRows& rows) override {
-    const layers::Batch& batch = rows.batch;
-    if (fail) throw Error(ErrorKind::RankLost, "RankLost", "rank 1 died of signal 9");
-    if (rows.source) cache_.index_put_({rows.cross.slots}, rows.source->tokens);
-    cache_.index_put_({batch.slots}, batch.tokens);
-    at::Tensor out = at::zeros({batch.tokens.size(0), 1});
-    for (const ops::SequenceSpan& s : batch.sequences) {
-      int64_t sum = 0;
-      for (const ops::SequenceSpan& source : rows.cross.sequences) {   // what the encoder read counts as well
-        for (int64_t t = 0; source.first == s.first && t < source.keys; ++t) sum += cache_[source.blocks[static_cast<size_t>(t / 16)] * 16 + t % 16].item<int64_t>();
-      }
-      for (int64_t t = 0; t < s.context + s.tokens; ++t) {
-        sum += cache_[s.blocks[static_cast<size_t>(t / 16)] * 16 + t % 16].item<int64_t>();
-        if (t >= s.context) out[s.first + t - s.context][0] = static_cast<float>(sum % vocabulary);
-      }
-    }
-    widest = std::max<int64_t>(widest, batch.tokens.size(0));
-    if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    return out;
-  }
-  bool generates() const override { return true; }
-  at::Tensor greedy(const at::Tensor& hidden) override { return hidden.squeeze(1).to(at::kLong); }
-  at::Tensor logits(const at::Tensor& hidden) override { return at::one_hot(hidden.squeeze(1).to(at::kLong), vocabulary).to(at::kFloat) * 100; }
-  comm::Communicator& communicator() override { return *comm_; }
-  int64_t weight_bytes() const override { return 0; }
-  int64_t kv_bytes() const override { return 0; }
-  std::atomic<bool> fail{false}, slow{false};
-  std::atomic<int64_t> widest{0};
-
- private:
-  std::shared_ptr<comm::Communicator> comm_;
-  at::Tensor cache_;
-};
-
-std::vector<int32_t> expected(std::vector<int32_t> tokens, int64_t count) {
-  std::vector<int32_t> answer;
-  int64_t sum = 0;
-  for (int32_t t : tokens) sum += t;
-  for (int64_t i = 0; i < count; ++i) {
-    answer.push_back(static_cast<int32_t>(sum % vocabulary));
-    sum += answer.back();
-  }
-  return answer;
-}
-
-struct Stream {
-  std::mutex mutex;
-  std::condition_variable done;
-  std::vector<int32_t> tokens;
-  Finish finish = Finish::None;
-  std::string reason;
-  void operator()(const Event& event) {
-    std::lock_guard lock(mutex);
-    EXPECT_EQ(finish, Finish::None) << "an event after the end";
-    for (const Token& token : event.tokens) tokens.push_back(token.id);
-    finish = event.finish;
-    reason = event.reason;
-    done.notify_all();
-  }
-  Finish wait() {
-    std::unique_lock lock(mutex);
-    EXPECT_TRUE(done.wait_for(lock, std::chrono::seconds(60), [&] { return finish != Finish::None; }));
-    return finish;
-  }
-};
-
-struct Fixture {
-  explicit Fixture(Limits limits) : executor(new SummingExecutor(limits.kv_blocks)), rank(std::unique_ptr<parallel::Executor>(executor)), scheduler(rank, {}, limits) {}
-  SummingExecutor* executor;
-  Rank rank;
-  Scheduler scheduler;
-  void submit(const std::string& id, std::vector<int32_t> prompt, int64_t count, Stream& stream, Sampling sampling = {}) {
-    scheduler.submit({id, std::move(prompt), count, sampling, {}, true}, [&](const Event& event) { stream(event); });
-  }
-};
-
-std::vector<int32_t> prompt_of(int seed, size_t length) {
-  std::vector<int32_t> prompt;
-  for (size_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>((static_cast<size_t>(seed) * 31 + i * 7) % vocabulary));
-  return prompt;
-}
 
 TEST(Scheduler, EveryReplyBelongsToItsRequestWhenFiftyShareTenSlotsAndFewBlocks) {
   Fixture f({vocabulary, 512, 40, 10, 100, 32});
@@ -180,7 +71,7 @@ TEST(Scheduler, EndsAtAnEndToken) {
   Fixture f({vocabulary, 512, 100, 1, 8, 32});
   Stream stream;
   const auto answer = expected({3, 4}, 5);
-  f.scheduler.submit({"1", {3, 4}, 5, {}, {answer[2]}, false}, [&](const Event& event) { stream(event); });
+  f.scheduler.submit({"1", {3, 4}, 5, {}, {answer[2]}, false, {}}, [&](const Event& event) { stream(event); });
   EXPECT_EQ(stream.wait(), Finish::Stop);
   EXPECT_EQ(stream.tokens, std::vector<int32_t>(answer.begin(), answer.begin() + 3));
 }

@@ -10,9 +10,10 @@ StepMessage example() {
   StepMessage message;
   message.step = 1'000'000'007;
   message.freed = {3, 4};
-  message.entries.push_back({7, 1, 32, {5, 6}, {9, 10}, {1, 2, 3}, {11, 12}, {4}, true, Sampling{true, 0.7, 40, 0.9, 12345, 0.1, 0.8, 1.2, 0.3, 0.4, 3, 2, {{5, 6}, {7}}, {8, 9}, 10, 11, 12}, 2});
+  message.copies = {5, 6, 7, 8};
+  message.entries.push_back({7, true, 32, {5, 6}, {1, 2, 3}, {11, 12}, {4}, 2, Want::Scores});
   message.entries.push_back({});
-  message.forward = ForwardJob{{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}}, true, false, {"logits", "pooler_output"}};
+  message.forward = ForwardJob{{{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}}, {{"input_ids", {{1, 1}, std::vector<int64_t>(1)}}}}, true, false, {"logits", "pooler_output"}};
   return message;
 }
 
@@ -27,14 +28,14 @@ TEST(StepMessage, RefusesEveryTruncation) {
 
 TEST(StepMessage, LeavesTheValuesOfInputsBehind) {
   StepMessage message;
-  message.forward = ForwardJob{{{"input_ids", {{1, 2}, std::vector<int64_t>{5, 6}}}}, false, false, {}};
+  message.forward = ForwardJob{{{{"input_ids", {{1, 2}, std::vector<int64_t>{5, 6}}}}}, false, false, {}};
   const std::vector<uint8_t> bytes = encode(message);
-  EXPECT_EQ(decode(bytes).forward->inputs.at("input_ids"), (Array{{1, 2}, std::vector<int64_t>{0, 0}}));
+  EXPECT_EQ(decode(bytes).forward->inputs.at(0).at("input_ids"), (Array{{1, 2}, std::vector<int64_t>{0, 0}}));
 }
 
 TEST(StepMessage, RefusesArraysThatNoRequestCanBring) {
   StepMessage message;
-  message.forward = ForwardJob{{{"input_ids", {{int64_t{1} << 29, 1 << 20}, std::vector<int64_t>{}}}}, false, false, {}};
+  message.forward = ForwardJob{{{{"input_ids", {{int64_t{1} << 29, 1 << 20}, std::vector<int64_t>{}}}}}, false, false, {}};
   EXPECT_THROW(decode(encode(message)), std::invalid_argument);
 }
 

@@ -1,0 +1,259 @@
+// What the batcher promises of sequences: replies stay right whatever blocks are shared, taken away or copied. The executor adds up tokens
+// through the block tables, so that the reply itself tells.
+#include <cmath>
+#include <future>
+
+#include "tests/unit/worker/engine/summing_executor.h"
+
+namespace pm::engine {
+namespace {
+
+/// All sequences of one request.
+struct Replies {
+  std::mutex mutex;
+  std::condition_variable done;
+  std::vector<std::vector<int32_t>> tokens;
+  std::vector<Finish> finishes;
+  std::vector<double> scores;
+  int64_t cached = -1, open;
+  explicit Replies(int64_t sequences)
+      : tokens(static_cast<size_t>(sequences)), finishes(static_cast<size_t>(sequences), Finish::None), scores(static_cast<size_t>(sequences)), open(sequences) {}
+  void operator()(const Event& event) {
+    std::lock_guard lock(mutex);
+    const auto i = static_cast<size_t>(event.sequence);
+    ASSERT_LT(i, tokens.size());
+    EXPECT_EQ(finishes[i], Finish::None) << "an event after the end";
+    for (const Token& token : event.tokens) tokens[i].push_back(token.id);
+    if (event.cached_tokens >= 0) cached = event.cached_tokens;
+    finishes[i] = event.finish;
+    scores[i] = event.score;
+    if (event.finish != Finish::None && --open == 0) done.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(done.wait_for(lock, std::chrono::seconds(60), [&] { return open == 0; }));
+  }
+};
+
+Request request_of(const std::string& id, std::vector<int32_t> prompt, int64_t count, Search search = {}) {
+  Request request{.id = id, .prompt = std::move(prompt), .max_new_tokens = count, .sampling = {}, .eos = {}, .search = search};
+  return request;
+}
+
+void submit(Fixture& f, Request request, Replies& replies) {
+  f.scheduler.submit(std::move(request), [&](const Event& event) { replies(event); });
+}
+
+/// Log-probability of `answer` after `prompt` under the summing executor.
+double log_probability(const SummingExecutor& executor, std::vector<int32_t> prompt, const std::vector<int32_t>& answer) {
+  double total = 0;
+  int64_t sum = std::accumulate(prompt.begin(), prompt.end(), int64_t{0});
+  for (int32_t token : answer) {
+    total += (token == sum % vocabulary ? executor.sharpness : 0) - std::log(std::exp(executor.sharpness) + vocabulary - 1);
+    sum += token;
+  }
+  return total;
+}
+
+TEST(Batcher, WhenBlocksRunOutTheYoungestBeginAgainAndNobodysReplyChanges) {
+  Fixture f({vocabulary, 512, 14, 8, 100, 64});
+  std::vector<Stream> streams(12);
+  for (int i = 0; i < 12; ++i) f.submit(std::to_string(i), prompt_of(i, 5 + static_cast<size_t>(i)), 60 + i, streams[static_cast<size_t>(i)]);
+  for (int i = 0; i < 12; ++i) {
+    EXPECT_EQ(streams[static_cast<size_t>(i)].wait(), Finish::Length);
+    EXPECT_EQ(streams[static_cast<size_t>(i)].tokens, expected(prompt_of(i, 5 + static_cast<size_t>(i)), 60 + i)) << i;
+  }
+  EXPECT_GT(f.scheduler.statistics().preempted, 0);
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+  EXPECT_EQ(f.scheduler.statistics().finished, 12);
+}
+
+TEST(Batcher, APromptThatBeginsLikeAnotherIsNotComputedAgain) {
+  Fixture f({vocabulary, 512, 40, 4, 100, 64});
+  Stream first;
+  f.submit("first", prompt_of(1, 70), 30, first);
+  first.wait();
+  const int64_t before = f.executor->computed;
+  Replies again(1);
+  submit(f, request_of("again", prompt_of(1, 70), 5), again);
+  again.wait();
+  EXPECT_EQ(again.tokens[0], expected(prompt_of(1, 70), 5));
+  EXPECT_EQ(again.cached, 64);
+  EXPECT_EQ(f.executor->computed - before, 6 + 4) << "six tokens of the prompt, and four of the answer";
+  auto turn = prompt_of(1, 70);   // a chat goes on: the answer is kept too
+  for (int32_t token : first.tokens) turn.push_back(token);
+  Replies next(1);
+  submit(f, request_of("next", turn, 3), next);
+  next.wait();
+  EXPECT_EQ(next.cached, 96);
+  EXPECT_EQ(next.tokens[0], expected(turn, 3));
+  EXPECT_EQ(f.scheduler.statistics().prefix_hit_tokens, 64 + 96);
+}
+
+TEST(Batcher, SequencesThatShareAPromptComputeItOnceAndThenGoTheirOwnWays) {
+  Fixture f({vocabulary, 512, 40, 8, 100, 64});
+  Replies replies(4);
+  Request request = request_of("draws", prompt_of(2, 40), 20, {.num_return_sequences = 4});
+  request.sampling.do_sample = true;
+  request.sampling.temperature = 30;   // many ids are drawn
+  request.sampling.seed = 5;
+  submit(f, request, replies);
+  replies.wait();
+  EXPECT_EQ(f.executor->computed, 40 + 4 * 19);
+  EXPECT_EQ(f.executor->copies, 3) << "the half-filled block: the last holder keeps it";
+  EXPECT_NE(replies.tokens[0], replies.tokens[1]);
+  Replies alone(1);
+  request.search = {};
+  submit(f, request, alone);
+  alone.wait();
+  EXPECT_EQ(alone.tokens[0], replies.tokens[0]) << "the seed decides, not the company";
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+}
+
+TEST(Batcher, BeamsCarryTheLogProbabilityOfTheirOwnTokens) {
+  Fixture f({vocabulary, 512, 60, 8, 100, 64});
+  f.executor->sharpness = 2;
+  Replies replies(5);
+  submit(f, request_of("beams", prompt_of(3, 23), 25, {.num_beams = 5, .num_return_sequences = 5, .length_penalty = 0}), replies);
+  replies.wait();
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(replies.tokens[i].size(), 25u);
+    EXPECT_NEAR(replies.scores[i], log_probability(*f.executor, prompt_of(3, 23), replies.tokens[i]), 1e-3) << i;
+    if (i > 0) {
+      EXPECT_LE(replies.scores[i], replies.scores[i - 1]);
+      EXPECT_NE(replies.tokens[i], replies.tokens[i - 1]);
+    }
+  }
+  EXPECT_EQ(replies.tokens[0], expected(prompt_of(3, 23), 25)) << "the most likely answer";
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+}
+
+TEST(Batcher, BeamsAndDrawsSurviveThatTheirBlocksAreTakenAway) {
+  Fixture f({vocabulary, 512, 24, 16, 100, 64});
+  f.executor->sharpness = 3;
+  std::vector<std::unique_ptr<Replies>> replies;
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    Search search{.num_beams = i % 2 ? 4 : 1, .num_return_sequences = i % 2 ? 2 : 3, .length_penalty = 0};
+    requests.push_back(request_of(std::to_string(i), prompt_of(i, 18), 45, search));
+    requests.back().sampling.do_sample = i % 2 == 0;
+    requests.back().sampling.seed = static_cast<uint64_t>(i);
+    replies.push_back(std::make_unique<Replies>(search.num_return_sequences));
+    submit(f, requests.back(), *replies.back());
+  }
+  for (auto& one : replies) one->wait();
+  EXPECT_GT(f.scheduler.statistics().preempted, 0);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Replies alone(requests[i].search.num_return_sequences);
+    submit(f, requests[i], alone);
+    alone.wait();
+    EXPECT_EQ(alone.tokens, replies[i]->tokens) << i;
+  }
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+}
+
+TEST(Batcher, TheBeamsOfAnEncoderDecoderShareItsSource) {
+  Limits limits{vocabulary, 512, 30, 8, 100, 64};
+  limits.decoder_start = 9;
+  Fixture f(limits);
+  f.executor->sharpness = 3;
+  Replies replies(3);
+  submit(f, request_of("beams", prompt_of(4, 100), 20, {.num_beams = 3, .num_return_sequences = 3, .length_penalty = 0}), replies);
+  replies.wait();
+  auto read = prompt_of(4, 100);
+  read.push_back(9);
+  EXPECT_EQ(replies.tokens[0], expected(read, 20));
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(replies.scores[i], log_probability(*f.executor, read, replies.tokens[i]), 1e-3);
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+}
+
+TEST(Batcher, CancellingARequestEndsEachOfItsSequencesOnce) {
+  Fixture f({vocabulary, 4096, 600, 8, 100, 64});
+  f.executor->slow = true;
+  Replies replies(3), beams(2);
+  submit(f, request_of("draws", {1}, 2000, {.num_return_sequences = 3}), replies);
+  submit(f, request_of("beams", {2}, 1500, {.num_beams = 2, .num_return_sequences = 2}), beams);
+  while (f.scheduler.statistics().generation_tokens < 10) std::this_thread::yield();
+  f.scheduler.cancel("draws");
+  f.scheduler.cancel("beams");
+  replies.wait();
+  beams.wait();
+  EXPECT_EQ(replies.finishes, (std::vector<Finish>(3, Finish::Cancelled)));
+  EXPECT_EQ(beams.finishes, (std::vector<Finish>(2, Finish::Cancelled)));
+  while (f.scheduler.statistics().kv_blocks_used > 0) std::this_thread::yield();
+}
+
+TEST(Batcher, TimeThatIsUpEndsAnswersAsLongOnesEnd) {
+  std::atomic<int64_t> milliseconds{0};
+  auto* executor = new SummingExecutor(100);
+  Rank rank{std::unique_ptr<parallel::Executor>(executor)};
+  Scheduler scheduler(rank, {}, {vocabulary, 4096, 100, 4, 8, 64}, {}, [&] { return Time(std::chrono::milliseconds(milliseconds += 10)); });
+  Replies replies(1), beams(2);
+  Request request = request_of("timed", {1, 2}, 1000), searched = request_of("searched", {1, 2}, 500, {.num_beams = 2, .num_return_sequences = 2});
+  request.max_time = searched.max_time = 1;
+  scheduler.submit(request, [&](const Event& event) { replies(event); });
+  scheduler.submit(searched, [&](const Event& event) { beams(event); });
+  replies.wait();
+  beams.wait();
+  EXPECT_EQ(replies.finishes[0], Finish::Length);
+  EXPECT_LT(replies.tokens[0].size(), 100u);
+  EXPECT_GT(beams.tokens[0].size(), 0u);
+  EXPECT_LT(beams.tokens[0].size(), 100u);
+}
+
+TEST(Batcher, LogProbabilitiesAreTheModelsOwn) {
+  Fixture f({vocabulary, 512, 40, 4, 100, 64});
+  f.executor->sharpness = 4;
+  std::vector<Token> tokens;
+  std::promise<void> done;
+  Request request = request_of("logprobs", {5}, 2);
+  request.logprobs = 2;
+  request.sampling.repetition_penalty = 1.5;   // changes what is chosen, not what is told
+  f.scheduler.submit(request, [&](const Event& event) {
+    tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
+    if (event.finish != Finish::None) done.set_value();
+  });
+  done.get_future().wait();
+  const double total = std::log(std::exp(4.0) + vocabulary - 1);
+  ASSERT_EQ(tokens.size(), 2u);
+  EXPECT_NEAR(tokens[0].logprob, 4 - total, 1e-5);
+  EXPECT_EQ(tokens[0].best[0].first, 5);
+  EXPECT_EQ(tokens[0].best[1].first, 0) << "of equal ones the smaller id";
+  EXPECT_NEAR(tokens[0].best[1].second, -total, 1e-5);
+}
+
+TEST(Batcher, RefusesSearchesThatCannotBeAndSaysWhy) {
+  Fixture f({vocabulary, 512, 20, 4, 100, 64});
+  const auto refusal = [&](Request request) -> std::string {
+    try {
+      f.scheduler.submit(std::move(request), [](const Event&) {});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(request_of("a", {1}, 5, {.num_beams = 2, .num_return_sequences = 3})),
+            "num_return_sequences is 3, but num_beams is 2; ask for at most as many sequences as beams");
+  EXPECT_EQ(refusal(request_of("b", {1}, 5, {.num_beams = 5})), "5 sequences side by side are asked for; at most 4 run here");
+  EXPECT_EQ(refusal(request_of("c", {1}, 100, {.num_beams = 4})), "input of 1 tokens and 4 answer(s) of 100 need 28 KV blocks of 16 tokens; there are 20");
+}
+
+TEST(Scheduler, SmallPassesThatWaitTogetherRunTogether) {
+  Fixture f({vocabulary, 512, 40, 1, 100, 64});
+  f.executor->slow = true;
+  std::atomic<int> left{21};
+  const auto pass = [&](int i) {
+    f.scheduler.forward({std::to_string(i), {{"input_ids", {{2, 3}, std::vector<int64_t>(6, i)}}}, false, false, {}}, [&, i](ForwardResult result) {
+      EXPECT_EQ(std::get<std::vector<int64_t>>(result.outputs.at("logits").values), std::vector<int64_t>(6, 2 * i));
+      --left;
+    });
+  };
+  pass(0);
+  while (f.scheduler.statistics().waiting > 0) std::this_thread::yield();
+  for (int i = 1; i <= 20; ++i) pass(i);   // 120 tokens: two steps of 64
+  while (left > 0) std::this_thread::yield();
+  EXPECT_LE(f.executor->passes, 1 + 3);
+}
+
+}  // namespace
+}  // namespace pm::engine
