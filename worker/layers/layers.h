@@ -72,8 +72,8 @@ class Mlp {
  private:
   at::Tensor inner(const at::Tensor& x) const;
   std::string activation_;
-  std::optional<ColumnLinear> gate_;
-  ColumnLinear up_;
+  bool gated_;
+  ColumnLinear in_;   ///< gate and up below each other, or up alone
   RowLinear down_;
 };
 

@@ -1,22 +1,10 @@
-// See layers.h: column- and row-cut linears, norms, the language-model head.
+// See layers.h: column- and row-cut linears, the language-model head.
 #include <ATen/ATen.h>
 
 #include "worker/layers/layers.h"
 #include "worker/ops/linear.h"
 
 namespace pm::layers {
-
-Norm::Norm(const policy::Norm& norm, Loader& loader) : kind_(norm.kind), eps_(norm.eps) {
-  if (norm.gain) gain_ = loader.load(*norm.gain);
-  if (norm.bias) bias_ = loader.load(*norm.bias);
-}
-
-at::Tensor Norm::operator()(const at::Tensor& x) const {
-  const at::Tensor gain = gain_.defined() ? gain_.to(at::kFloat) : gain_, bias = bias_.defined() ? bias_.to(at::kFloat) : bias_;
-  if (kind_ == policy::NormKind::Layer) return at::layer_norm(x, {x.size(-1)}, gain, bias, eps_);
-  at::Tensor y = x * at::rsqrt(x.pow(2).mean(-1, /*keepdim=*/true) + eps_);
-  return gain.defined() ? y.mul_(gain) : y;
-}
 
 Linear::Linear(const policy::Linear& linear, Loader& loader) : weight_(loader.load(linear.weight).flatten(1)) {
   if (linear.bias) bias_ = loader.load(*linear.bias);

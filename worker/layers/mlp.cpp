@@ -3,6 +3,7 @@
 
 #include "worker/base/error.h"
 #include "worker/layers/layers.h"
+#include "worker/ops/fused.h"
 
 namespace pm::layers {
 
@@ -18,14 +19,25 @@ at::Tensor activate(const std::string& name, const at::Tensor& x) {
               "activation \"" + name + "\" is not known; known are gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu, swish, tanh");
 }
 
-Mlp::Mlp(const policy::Mlp& mlp, Loader& loader) : activation_(mlp.activation), up_({&mlp.up}, loader), down_(mlp.down, loader) {
-  if (mlp.gate) gate_.emplace(std::vector<const policy::Linear*>{&*mlp.gate}, loader);
+namespace {
+
+std::vector<const policy::Linear*> stacked(const policy::Mlp& mlp) {
+  if (!mlp.gate) return {&mlp.up};
+  return {&*mlp.gate, &mlp.up};
+}
+
+}  // namespace
+
+Mlp::Mlp(const policy::Mlp& mlp, Loader& loader) : activation_(mlp.activation), gated_(mlp.gate.has_value()), in_(stacked(mlp), loader), down_(mlp.down, loader) {
   activate(activation_, at::zeros({1}));   // a name that is not known is refused before anything runs
 }
 
 at::Tensor Mlp::inner(const at::Tensor& x) const {
-  const at::Tensor up = up_(x);
-  return gate_ ? activate(activation_, (*gate_)(x)).mul_(up) : activate(activation_, up);
+  const at::Tensor in = in_(x);
+  if (!gated_) return activate(activation_, in);
+  if (activation_ == "silu" || activation_ == "swish") return ops::gated_silu(in);
+  const int64_t width = in.size(1) / 2;
+  return activate(activation_, in.narrow(1, 0, width)) * in.narrow(1, width, width);
 }
 
 }  // namespace pm::layers

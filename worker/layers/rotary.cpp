@@ -65,37 +65,24 @@ double yarn(const json& scaling, double theta, int64_t dims, std::vector<double>
 
 }  // namespace
 
-Rotary::Rotary(const policy::Rotary& rotary) : style_(rotary.style), dims_(rotary.dims) {
+Rotary::Rotary(const policy::Rotary& rotary) : style_(rotary.style) {
   std::vector<double> frequencies;
-  for (int64_t i = 0; i < dims_; i += 2) frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i) / static_cast<double>(dims_)));
+  for (int64_t i = 0; i < rotary.dims; i += 2) frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i) / static_cast<double>(rotary.dims)));
   const std::string kind = kind_of(rotary.scaling);
   if (kind == "linear") {
     for (double& frequency : frequencies) frequency /= number(rotary.scaling, "factor");
   } else if (kind == "llama3") {
     llama3(rotary.scaling, frequencies);
   } else if (kind == "yarn") {
-    factor_ = yarn(rotary.scaling, rotary.theta, dims_, frequencies);
+    factor_ = yarn(rotary.scaling, rotary.theta, rotary.dims, frequencies);
   } else if (kind != "default" && kind != "dynamic") {   // dynamic changes nothing within the positions that config.json states
     throw Error(ErrorKind::Model, "UnknownArchitecture", "rope scaling of type \"" + kind + "\" is not served; default, linear, dynamic, llama3 and yarn are");
   }
   frequencies_ = at::tensor(frequencies, at::kDouble).to(at::kFloat);
 }
 
-Rotary::Angles Rotary::angles(const at::Tensor& positions) const {
-  const at::Tensor turns = (positions.to(at::kFloat).unsqueeze(1) * frequencies_).unsqueeze(1);
-  Angles angles{turns.cos(), turns.sin()};
-  if (factor_ != 1) angles.cos.mul_(factor_), angles.sin.mul_(factor_);
-  return angles;
-}
+Rotary::Angles Rotary::angles(const at::Tensor& positions) const { return ops::rotary_angles(positions, frequencies_, factor_); }
 
-at::Tensor Rotary::turn(const at::Tensor& x, const Angles& angles) const {
-  const at::Tensor turned = x.narrow(2, 0, dims_);
-  const bool halves = style_ == policy::RotaryStyle::Half;
-  const at::Tensor first = halves ? turned.narrow(2, 0, dims_ / 2) : turned.slice(2, 0, dims_, 2);
-  const at::Tensor second = halves ? turned.narrow(2, dims_ / 2, dims_ / 2) : turned.slice(2, 1, dims_, 2);
-  at::Tensor a = first * angles.cos - second * angles.sin, b = second * angles.cos + first * angles.sin;
-  at::Tensor out = halves ? at::cat({a, b}, 2) : at::stack({a, b}, 3).flatten(2);
-  return dims_ == x.size(2) ? out : at::cat({out, x.narrow(2, dims_, x.size(2) - dims_)}, 2);
-}
+at::Tensor Rotary::turn(const at::Tensor& x, const Angles& angles) const { return ops::rotate(x, angles, style_ == policy::RotaryStyle::Half); }
 
 }  // namespace pm::layers

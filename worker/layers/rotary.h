@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include "worker/ops/fused.h"
 #include "worker/policy/model.h"
 
 namespace pm::layers {
@@ -11,15 +12,14 @@ class Rotary {
   /// Throws Error{Model, "UnknownArchitecture"} for a kind of scaling that is not served, Error{Model, "ModelUnreadable"} for one without
   /// its numbers.
   explicit Rotary(const policy::Rotary&);
+  using Angles = ops::Angles;
   /// The angles of positions [tokens] int64: cos and sin, [tokens, 1, dims / 2] fp32, the attention factor in them.
-  struct Angles { at::Tensor cos, sin; };
   Angles angles(const at::Tensor& positions) const;
   /// Turns the first `dims` of x [tokens, heads, head_dim]; the rest stays.
   at::Tensor turn(const at::Tensor& x, const Angles&) const;
 
  private:
   policy::RotaryStyle style_;
-  int64_t dims_;
   double factor_ = 1;        ///< of cos and sin (YaRN)
   at::Tensor frequencies_;   ///< [dims / 2] fp32
 };

@@ -1,21 +1,42 @@
-// See attention.h. Two ways: a fused pass over the blocks for single queries (decode), matrix products on gathered keys for many.
+// See attention.h. Two ways: kernels over the blocks for single queries (decode_attention.h), matrix products on gathered keys for many.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 
 #include <cmath>
 #include <limits>
 
 #include "worker/ops/attention.h"
+#include "worker/ops/cpu/decode_attention.h"
 #include "worker/ops/cpu/score_bias.h"
 
 namespace pm::ops {
 
+namespace {
+
+/// Rows of x [tokens, kv_heads, d], whatever its strides of tokens and heads, to their places in the cache.
+template <typename T>
+void write(const at::Tensor& given, const int64_t* slots, at::Tensor& cache) {
+  const at::Tensor x = given.stride(2) == 1 ? given : given.contiguous();
+  const int64_t tokens = x.size(0), heads = x.size(1), d = x.size(2);
+  const float* from = x.const_data_ptr<float>();
+  T* to = cache.mutable_data_ptr<T>();
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t h = 0; h < heads; ++h) {
+      const float* row = from + t * x.stride(0) + h * x.stride(1);
+      T* place = to + slots[t] / block_tokens * cache.stride(0) + h * cache.stride(1) + slots[t] % block_tokens * d;
+      for (int64_t i = 0; i < d; ++i) place[i] = static_cast<T>(row[i]);
+    }
+  }
+}
+
+}  // namespace
+
 void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) {
-  const at::Tensor block = at::floor_divide(slots, block_tokens), offset = at::remainder(slots, block_tokens);
-  // index [tokens], slice, index [tokens]: ATen puts the indexed dimensions first, giving [tokens, kv_heads, d]
-  k_cache.index_put_({block, at::indexing::Slice(), offset}, k.to(k_cache.scalar_type()));
-  v_cache.index_put_({block, at::indexing::Slice(), offset}, v.to(v_cache.scalar_type()));
+  const at::Tensor places = slots.contiguous();
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, k_cache.scalar_type(), "write_kv", [&] {
+    write<scalar_t>(k, places.const_data_ptr<int64_t>(), k_cache);
+    write<scalar_t>(v, places.const_data_ptr<int64_t>(), v_cache);
+  });
 }
 
 namespace {
@@ -56,41 +77,6 @@ at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tens
   return out.reshape({heads, sequence.tokens, d}).permute({1, 0, 2});
 }
 
-/// One query of one head: an online softmax over the blocks. `k`, `v`: this head's part of a block is [16, d] at block * stride.
-/// `bias`: what is added to the score of each key; nullptr: nothing.
-template <typename T>
-void one_query(const float* q, const T* k, const T* v, int64_t block_stride, const SequenceSpan& sequence, int64_t begin, double scale,
-               const float* bias, int64_t d, float* out) {
-  const int64_t length = sequence.keys;
-  float best = -std::numeric_limits<float>::infinity(), sum = 0;
-  std::fill(out, out + d, 0.f);
-  float scores[block_tokens];
-  for (int64_t start = begin / block_tokens * block_tokens; start < length; start += block_tokens) {
-    const int64_t base = sequence.blocks[static_cast<size_t>(start / block_tokens)] * block_stride;
-    const int64_t from = std::max(begin - start, int64_t{0}), to = std::min(block_tokens, length - start);
-    float block_best = best;
-    for (int64_t t = from; t < to; ++t) {
-      const T* key = k + base + t * d;
-      float dot = 0;
-#pragma omp simd reduction(+ : dot)
-      for (int64_t i = 0; i < d; ++i) dot += q[i] * static_cast<float>(key[i]);
-      scores[t] = static_cast<float>(dot * scale) + (bias ? bias[start + t] : 0.f);
-      block_best = std::max(block_best, scores[t]);
-    }
-    const float rescale = std::exp(best - block_best);   // 0 for the first block
-    sum *= rescale;
-    for (int64_t i = 0; i < d; ++i) out[i] *= rescale;
-    best = block_best;
-    for (int64_t t = from; t < to; ++t) {
-      const float weight = std::exp(scores[t] - best);
-      const T* value = v + base + t * d;
-      sum += weight;
-      for (int64_t i = 0; i < d; ++i) out[i] += weight * static_cast<float>(value[i]);
-    }
-  }
-  for (int64_t i = 0; i < d; ++i) out[i] /= sum;
-}
-
 }  // namespace
 
 at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const SequenceSpan> sequences,
@@ -118,25 +104,7 @@ at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const
     const at::Tensor bias = score_bias(options, sequence.context, 1, sequence.keys);
     biases.push_back(bias.defined() ? bias.squeeze(1).contiguous() : bias);
   }
-  if (single.empty()) return out;
-  const at::Tensor queries = q.contiguous();
-  const int64_t heads = q.size(1), kv_heads = k_cache.size(1), d = q.size(2), head_stride = block_tokens * d;
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, k_cache.scalar_type(), "paged_attention", [&] {
-    const auto* k = k_cache.const_data_ptr<scalar_t>();
-    const auto* v = v_cache.const_data_ptr<scalar_t>();
-    const float* from = queries.const_data_ptr<float>();
-    float* to = out.mutable_data_ptr<float>();
-    at::parallel_for(0, static_cast<int64_t>(single.size()) * heads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const auto which = static_cast<size_t>(i / heads);
-        const SequenceSpan& sequence = *single[which];
-        const int64_t head = i % heads, offset = (sequence.first * heads + head) * d, kv = head / (heads / kv_heads) * head_stride;
-        const int64_t first = options.window > 0 ? std::max<int64_t>(0, sequence.context + 1 - options.window) : 0;
-        const float* bias = biases[which].defined() ? biases[which].const_data_ptr<float>() + head * sequence.keys : nullptr;
-        one_query(from + offset, k + kv, v + kv, kv_heads * head_stride, sequence, first, options.scale, bias, d, to + offset);
-      }
-    });
-  });
+  if (!single.empty()) decode_attention(q, k_cache, v_cache, single, biases, options, out);
   return out;
 }
 

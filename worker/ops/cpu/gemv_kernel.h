@@ -1,120 +1,75 @@
-// The kernel behind gemv.h, compiled once per instruction set with PM_ISA (a namespace) and PM_LANES (floats of a vector). Nothing of the
-// standard library is used here: an inline function compiled for AVX-512 must not become the one copy that the linker keeps.
-#include <cstdint>
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
+// The kernel behind kernels.h's gemv, compiled once per instruction set with PM_ISA (a namespace) and PM_LANES (floats of a vector).
+#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/vectors.h"
 
 namespace pm::ops::PM_ISA {
 
 namespace {
 
-using Floats = float __attribute__((vector_size(4 * PM_LANES)));
-using Words = uint32_t __attribute__((vector_size(4 * PM_LANES)));
-using Halves = uint16_t __attribute__((vector_size(2 * PM_LANES)));
-struct F16 { uint16_t bits; };
-struct BF16 { uint16_t bits; };
-
-template <typename Vector>
-inline Vector at(const void* from) {
-  Vector value;
-  __builtin_memcpy(&value, from, sizeof value);
-  return value;
-}
-
-inline Floats load(const float* w) { return at<Floats>(w); }
-inline float one(float w) { return w; }
-
-inline Floats load(const BF16* w) { return reinterpret_cast<Floats>(__builtin_convertvector(at<Halves>(w), Words) << 16); }
-inline float one(BF16 w) {
-  const uint32_t word = static_cast<uint32_t>(w.bits) << 16;
-  float value;
-  __builtin_memcpy(&value, &word, sizeof value);
-  return value;
-}
-
-/// IEEE 754 binary16 to binary32 without hardware: exact, subnormals, infinities and NaNs included.
-inline float one(F16 w) {
-  const uint32_t sign = static_cast<uint32_t>(w.bits & 0x8000) << 16, exponent = (w.bits >> 10) & 31, mantissa = w.bits & 1023;
-  float value;
-  if (exponent == 0) {
-    value = static_cast<float>(mantissa) * 0x1p-24f;
-    return sign ? -value : value;
-  }
-  const uint32_t word = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | mantissa << 13;
-  __builtin_memcpy(&value, &word, sizeof value);
-  return value;
-}
-
-inline Floats load(const F16* w) {
-#if PM_LANES == 16 && defined(__AVX512F__)   // masked: GCC 12 warns of its own header in the plain form
-  return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(0xffff, at<__m256i>(w)));
-#elif PM_LANES == 8 && defined(__F16C__)
-  return reinterpret_cast<Floats>(_mm256_cvtph_ps(at<__m128i>(w)));
-#else
-  Floats value;
-  for (int i = 0; i < PM_LANES; ++i) value[i] = one(w[i]);
-  return value;
-#endif
-}
-
-/// Outputs o .. o + Outputs - 1 of Rows rows of x: each vector of x serves all outputs, each vector of w all rows.
+/// Outputs o .. o + Outputs - 1 of Rows rows of x: each vector of x serves all outputs, each vector of w all rows. What lies `ahead` elements
+/// further is fetched meanwhile, as the processor's own prefetching stops at the end of each page.
 template <int Outputs, int Rows, typename T>
-inline void block(const T* w, const float* x, float* y, int64_t in, int64_t out, int64_t o) {
+inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
+  constexpr int64_t line = 64 / sizeof(T), unroll = line / PM_LANES;   // elements of a cache line; vectors of one
   Floats sums[Outputs][Rows] = {};
   const T* rows[Outputs];
-  for (int i = 0; i < Outputs; ++i) rows[i] = w + (o + i) * in;
-  int64_t k = 0;
-  for (; k + PM_LANES <= in; k += PM_LANES) {
+  for (int i = 0; i < Outputs; ++i) rows[i] = static_cast<const T*>(g.w) + (o + i) * g.in;
+  const auto step = [&](int64_t k) {
     Floats given[Rows];
-    for (int r = 0; r < Rows; ++r) given[r] = at<Floats>(x + r * in + k);
+    for (int r = 0; r < Rows; ++r) given[r] = load(g.x + r * g.in + k);
     for (int i = 0; i < Outputs; ++i) {
       const Floats weight = load(rows[i] + k);
       for (int r = 0; r < Rows; ++r) sums[i][r] += weight * given[r];
     }
+  };
+  int64_t k = 0;
+  for (; k + line <= g.in; k += line) {
+    for (int i = 0; i < Outputs; ++i) __builtin_prefetch(rows[i] + k + ahead, /*write=*/0, /*second-level cache*/ 2);
+    for (int64_t part = 0; part < unroll; ++part) step(k + part * PM_LANES);
   }
+  for (; k + PM_LANES <= g.in; k += PM_LANES) step(k);
   for (int i = 0; i < Outputs; ++i) {
     for (int r = 0; r < Rows; ++r) {
-      float sum = 0;
-      for (int lane = 0; lane < PM_LANES; ++lane) sum += sums[i][r][lane];
-      for (int64_t rest = k; rest < in; ++rest) sum += one(rows[i][rest]) * x[r * in + rest];
-      y[r * out + o + i] = sum;
+      float total = sum(sums[i][r]);
+      for (int64_t rest = k; rest < g.in; ++rest) total += one(rows[i][rest]) * g.x[r * g.in + rest];
+      g.y[r * g.out + o + i] = total;
     }
   }
 }
 
+/// One or two rows of x: the weights pass in the order in which they lie, a fixed distance ahead is best. More rows: tiles that reuse what is
+/// loaded of x; each fetches the next tile. Sizes and distance are measured (bench/gemv.sh).
 template <int Rows, typename T>
-void rows_of(const T* w, const float* x, float* y, int64_t in, int64_t out, int64_t first, int64_t last) {
-  constexpr int registers = PM_LANES == 16 ? 16 : 8;   // for sums; the others hold weights and x
-  constexpr int outputs = Rows >= registers ? 1 : registers / Rows > 4 ? 4 : registers / Rows;
-  int64_t o = first;
-  for (; o + outputs <= last; o += outputs) block<outputs, Rows>(w, x, y, in, out, o);
-  for (; o < last; ++o) block<1, Rows>(w, x, y, in, out, o);
+void rows_of(const Gemv& g) {
+  constexpr int registers = PM_LANES == 16 ? 24 : 10;   // for sums; the others hold weights and x
+  constexpr int outputs = Rows <= 2 ? 1 : registers / Rows >= 4 ? 4 : registers / Rows;
+  constexpr int64_t distance = 3072 / sizeof(T);
+  int64_t o = g.first;
+  for (; o + outputs <= g.last; o += outputs) tile<outputs, Rows, T>(g, o, outputs == 1 ? distance : o + 2 * outputs <= g.last ? outputs * g.in : 0);
+  for (; o < g.last; ++o) tile<1, Rows, T>(g, o, 0);
 }
 
 template <typename T>
-void typed(const void* weights, const float* x, float* y, int64_t rows, int64_t in, int64_t out, int64_t first, int64_t last) {
-  const T* w = static_cast<const T*>(weights);
-  switch (rows) {
-    case 1: return rows_of<1>(w, x, y, in, out, first, last);
-    case 2: return rows_of<2>(w, x, y, in, out, first, last);
-    case 3: return rows_of<3>(w, x, y, in, out, first, last);
-    case 4: return rows_of<4>(w, x, y, in, out, first, last);
-    case 5: return rows_of<5>(w, x, y, in, out, first, last);
-    case 6: return rows_of<6>(w, x, y, in, out, first, last);
-    case 7: return rows_of<7>(w, x, y, in, out, first, last);
-    case 8: return rows_of<8>(w, x, y, in, out, first, last);
+void typed(const Gemv& g) {
+  switch (g.rows) {
+    case 1: return rows_of<1, T>(g);
+    case 2: return rows_of<2, T>(g);
+    case 3: return rows_of<3, T>(g);
+    case 4: return rows_of<4, T>(g);
+    case 5: return rows_of<5, T>(g);
+    case 6: return rows_of<6, T>(g);
+    case 7: return rows_of<7, T>(g);
+    case 8: return rows_of<8, T>(g);
     default: __builtin_trap();
   }
 }
 
-}  // namespace
-
-/// type: 0 fp32, 1 fp16, 2 bf16 (gemv.h).
-void gemv(int type, const void* w, const float* x, float* y, int64_t rows, int64_t in, int64_t out, int64_t first, int64_t last) {
-  if (type == 0) typed<float>(w, x, y, rows, in, out, first, last);
-  else if (type == 1) typed<F16>(w, x, y, rows, in, out, first, last);
-  else typed<BF16>(w, x, y, rows, in, out, first, last);
+void gemv(const Gemv& g) {
+  if (g.type == Element::F32) typed<float>(g);
+  else if (g.type == Element::F16) typed<F16>(g);
+  else typed<BF16>(g);
 }
+
+}  // namespace
 
 }  // namespace pm::ops::PM_ISA

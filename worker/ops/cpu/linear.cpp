@@ -1,9 +1,10 @@
-// See linear.h. A few rows of x: our own kernels, which read the weights once as they are stored, on one thread. Many rows, and fp32 where
-// the rank has several threads: ATen's matrix product.
+// See linear.h. A few rows of x: our own kernels, which read the weights once as they are stored, shared out over the thread's team. Many rows:
+// ATen's matrix product.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>   // get_num_threads; its loops are ATen's own only where OpenMP is compiled in, which it is not here
 
-#include "worker/ops/cpu/gemv.h"
+#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/team.h"
+#include "worker/ops/cpu/types.h"
 #include "worker/ops/linear.h"
 
 namespace pm::ops {
@@ -11,19 +12,44 @@ namespace pm::ops {
 namespace {
 
 constexpr int64_t tile_bytes = int64_t{1} << 20;    // of fp32: stays in the second-level cache
+constexpr int64_t chunk_bytes = int64_t{64} << 10;  // of weights: some microseconds, against which taking one is nothing
 
-std::optional<GemvType> gemv_type(at::ScalarType type) {
-  if (type == at::kFloat) return GemvType::F32;
-  if (type == at::kHalf) return GemvType::F16;
-  if (type == at::kBFloat16) return GemvType::BF16;
-  return std::nullopt;
+/// How a matrix's rows are shared out: one large part for each thread, read in a stream, then small ones by which they end together.
+struct Chunks {
+  int64_t rows, large, large_rows, small, small_rows;
+  Chunks(int64_t all, int64_t row_bytes, int threads) : rows(all), large(0), large_rows(0), small_rows(12 * std::max<int64_t>(1, chunk_bytes / (12 * std::max<int64_t>(1, row_bytes)))) {
+    if (threads > 1 && rows >= 8 * threads * small_rows) large = threads, large_rows = rows * 3 / 4 / threads / 12 * 12;
+    small = (rows - large * large_rows + small_rows - 1) / small_rows;
+  }
+  int64_t count() const { return large + small; }
+  int64_t first(int64_t chunk) const { return chunk < large ? chunk * large_rows : std::min(rows, large * large_rows + (chunk - large) * small_rows); }
+};
+
+/// y[r, o] += bias[o] for o in [first, last).
+template <typename T>
+void add(float* y, const T* bias, int64_t rows, int64_t out, int64_t first, int64_t last) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t o = first; o < last; ++o) y[r * out + o] += static_cast<float>(bias[o]);
+  }
 }
 
-at::Tensor few_rows(const at::Tensor& given, const at::Tensor& weight, GemvType type) {
-  const at::Tensor x = given.contiguous();
+at::Tensor few_rows(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& given_bias) {
+  const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
   const int64_t rows = x.size(0), out = weight.size(0), in = weight.size(1);
   at::Tensor y = at::empty({rows, out}, x.options());
-  gemv(type, weight.const_data_ptr(), x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), rows, in, out, 0, out);
+  Gemv whole{element(weight.scalar_type()), weight.const_data_ptr(), x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), rows, in, out, 0, out};
+  Team& threads = team();
+  const Chunks chunks(out, in * weight.element_size(), threads.threads());
+  threads.each(chunks.count(), [&](int64_t chunk) {
+    Gemv part = whole;
+    part.first = chunks.first(chunk);
+    part.last = chunks.first(chunk + 1);
+    kernels().gemv(part);
+    if (!bias.defined()) return;
+    if (bias.scalar_type() == at::kFloat) add(part.y, bias.const_data_ptr<float>(), rows, out, part.first, part.last);
+    else if (bias.scalar_type() == at::kHalf) add(part.y, bias.const_data_ptr<at::Half>(), rows, out, part.first, part.last);
+    else add(part.y, bias.const_data_ptr<at::BFloat16>(), rows, out, part.first, part.last);
+  });
   return y;
 }
 
@@ -32,12 +58,8 @@ at::Tensor few_rows(const at::Tensor& given, const at::Tensor& weight, GemvType 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return linear(x, weight, at::Tensor()); }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const auto type = gemv_type(weight.scalar_type());
-  const bool ours = type && (*type != GemvType::F32 || at::get_num_threads() == 1);
-  if (ours && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= gemv_rows) {
-    at::Tensor y = few_rows(x, weight, *type);
-    return bias.defined() ? y.add_(bias) : y;
-  }
+  const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
+  if (known && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= gemv_rows) return few_rows(x, weight, bias);
   if (weight.scalar_type() == at::kFloat) {
     return bias.defined() ? at::addmm(bias.to(at::kFloat), x, weight.t()) : at::mm(x, weight.t());
   }

@@ -1,6 +1,5 @@
 // Linear against fp64, for each weight type.
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "worker/ops/linear.h"
@@ -23,7 +22,6 @@ TEST(Linear, SixteenBitWeightsEnterAsStoredAndSumInFp32) {
 
 TEST(Linear, FewRowsGiveTheSameBitsAloneAndTogether) {
   at::manual_seed(3);
-  at::set_num_threads(1);   // with more, fp32 is ATen's
   for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     for (int64_t in : {1, 15, 16, 17, 333}) {
       const at::Tensor w = at::randn({45, in}).to(type), x = at::randn({8, in});

@@ -1,0 +1,109 @@
+// Every instruction set's kernels against ATen in fp64, and the same bits however the work is cut.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/types.h"
+
+namespace pm::ops {
+namespace {
+
+std::vector<const Kernels*> all_kernels() {
+  const SupportedKernels& supported = supported_kernels();
+  return {supported.list, supported.list + supported.count};
+}
+
+struct OfIsa : testing::TestWithParam<const Kernels*> {};
+INSTANTIATE_TEST_SUITE_P(Kernels, OfIsa, testing::ValuesIn(all_kernels()), [](const auto& info) { return std::string(info.param->name); });
+
+at::Tensor gemv(const Kernels& kernels, const at::Tensor& x, const at::Tensor& w, std::vector<int64_t> cuts = {}) {
+  at::Tensor y = at::full({x.size(0), w.size(0)}, NAN);
+  cuts.insert(cuts.begin(), 0);
+  cuts.push_back(w.size(0));
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    kernels.gemv({element(w.scalar_type()), w.const_data_ptr(), x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), x.size(0), w.size(1), w.size(0), cuts[i], cuts[i + 1]});
+  }
+  return y;
+}
+
+TEST_P(OfIsa, ProductsAreThoseOfFp64ForEveryTypeSizeAndNumberOfRows) {
+  at::manual_seed(1);
+  for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (int64_t in : {0, 1, 15, 16, 17, 32, 33, 64, 333, 1024}) {
+      for (int64_t out : {1, 2, 5, 13, 45}) {
+        const at::Tensor w = at::randn({out, in}).to(type), x = at::randn({8, in});
+        const at::Tensor want = at::mm(x.to(at::kDouble), w.to(at::kDouble).t());
+        for (int64_t rows = 1; rows <= gemv_rows; ++rows) {
+          const at::Tensor got = gemv(*GetParam(), x.narrow(0, 0, rows).contiguous(), w);
+          ASSERT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(), 1e-6 * static_cast<double>(in + 8))
+              << c10::toString(type) << " [" << out << ", " << in << "], " << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+TEST_P(OfIsa, AProductsBitsDependOnNeitherItsCompanyNorTheCut) {
+  at::manual_seed(2);
+  for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (int64_t in : {7, 64, 333}) {
+      const at::Tensor w = at::randn({37, in}).to(type), x = at::randn({8, in});
+      const at::Tensor whole = gemv(*GetParam(), x, w);
+      for (int64_t rows = 1; rows <= gemv_rows; ++rows) {
+        EXPECT_TRUE(at::equal(gemv(*GetParam(), x.narrow(0, 0, rows).contiguous(), w, {1, 6, 23}), whole.narrow(0, 0, rows))) << rows << " rows of " << in;
+      }
+    }
+  }
+}
+
+TEST_P(OfIsa, GatedSiluIsThatOfAten) {
+  at::manual_seed(3);
+  for (int64_t count : {1, 4, 15, 16, 17, 100}) {
+    at::Tensor gate = at::randn({count}) * 30, up = at::randn({count}), out = at::empty({count});
+    gate[0] = -200;
+    if (count > 1) gate[count - 1] = 200;
+    GetParam()->gated_silu(gate.const_data_ptr<float>(), up.const_data_ptr<float>(), out.mutable_data_ptr<float>(), count);
+    const at::Tensor want = at::silu(gate.to(at::kDouble)) * up.to(at::kDouble);
+    EXPECT_LT((out.to(at::kDouble) - want).abs().max().item<double>(), 2e-5) << count;
+    EXPECT_LT(((out.to(at::kDouble) - want) / (want.abs() + 1)).abs().max().item<double>(), 1e-6) << count;
+  }
+}
+
+/// One span of keys out of shuffled blocks against softmax's parts in fp64.
+void check_attend(const Kernels& kernels, at::ScalarType type, int64_t heads, int64_t d, int64_t from, int64_t to, int64_t hidden, bool with_bias) {
+  SCOPED_TRACE(std::string(c10::toString(type)) + " d " + std::to_string(d) + " keys " + std::to_string(from) + " to " + std::to_string(to) + " from " + std::to_string(hidden));
+  const int64_t pages = (to + 15) / 16, kv_heads = 3, kv = 1;
+  const at::Tensor keys = at::randn({pages + 2, kv_heads, 16, d}).to(type), values = at::randn({pages + 2, kv_heads, 16, d}).to(type), q = at::randn({heads, d});
+  const at::Tensor bias = at::randn({heads, to});
+  std::vector<int32_t> blocks;
+  for (int64_t page = 0; page < pages; ++page) blocks.push_back(static_cast<int32_t>(pages + 1 - page));
+  at::Tensor largest = at::empty({heads}), sums = at::empty({heads}), out = at::empty({heads, d});
+  kernels.attend({element(type), heads, d, q.const_data_ptr<float>(), keys.select(1, kv).const_data_ptr(), values.select(1, kv).const_data_ptr(), keys.stride(0), blocks.data(), from, to,
+                  hidden, 0.4f, with_bias ? bias.const_data_ptr<float>() : nullptr, to, largest.mutable_data_ptr<float>(), sums.mutable_data_ptr<float>(), out.mutable_data_ptr<float>()});
+  const at::Tensor order = at::tensor(blocks, at::kLong);
+  const auto seen = [&](const at::Tensor& cache) { return cache.index_select(0, order).select(1, kv).reshape({pages * 16, d}).narrow(0, std::max(from, hidden), to - std::max(from, hidden)).to(at::kDouble); };
+  at::Tensor scores = at::mm(q.to(at::kDouble), seen(keys).t()) * static_cast<double>(0.4f);
+  if (with_bias) scores = scores + bias.narrow(1, std::max(from, hidden), to - std::max(from, hidden)).to(at::kDouble);
+  const at::Tensor top = scores.amax(1), weights = at::exp(scores - top.unsqueeze(1));
+  const auto error = [](const at::Tensor& got, const at::Tensor& want) { return ((got.to(at::kDouble) - want).abs() / (1 + want.abs())).max().item<double>(); };
+  EXPECT_LT(error(largest, top), 1e-5);
+  EXPECT_LT(error(sums, weights.sum(1)), 1e-5);
+  EXPECT_LT(error(out, at::mm(weights, seen(values))), 2e-5);
+}
+
+TEST_P(OfIsa, AttentionToASpanOfKeysIsThatOfFp64) {
+  at::manual_seed(4);
+  for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (int64_t d : {1, 8, 20, 64, 80, 128}) {
+      check_attend(*GetParam(), type, 1, d, 0, 1, 0, false);
+      check_attend(*GetParam(), type, 4, d, 0, 45, 0, true);
+      check_attend(*GetParam(), type, 3, d, 32, 32 + 100, 37, true);
+      check_attend(*GetParam(), type, 2, d, 16, 16 + attend_keys, 0, false);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pm::ops

@@ -1,0 +1,108 @@
+// The kernels behind kernels.h's attend and gated_silu, compiled once per instruction set with PM_ISA (a namespace) and PM_LANES (floats of a vector).
+#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/vectors.h"
+
+namespace pm::ops::PM_ISA {
+
+namespace {
+
+constexpr int64_t page = 16;   // keys of a block
+
+template <typename T>
+inline float dot(const float* q, const T* key, int64_t d) {
+  Floats part{};
+  int64_t i = 0;
+  for (; i + PM_LANES <= d; i += PM_LANES) part += load(q + i) * load(key + i);
+  float total = sum(part);
+  for (; i < d; ++i) total += q[i] * one(key[i]);
+  return total;
+}
+
+/// Scores of the keys, in `scores`, and the largest of them. Keys that are hidden get a score whose exponential is 0.
+template <typename T>
+inline float score(const Attend& a, const float* q, const float* bias, float* scores) {
+  float largest = -__builtin_inff();
+  for (int64_t start = a.from; start < a.to; start += page) {
+    const T* keys = static_cast<const T*>(a.keys) + a.blocks[start / page] * a.block_stride;
+    const int64_t count = a.to - start < page ? a.to - start : page;
+    for (int64_t t = 0; t < count; ++t) {
+      const float value = dot(q, keys + t * a.d, a.d) * a.scale + (bias ? bias[start + t] : 0.f);
+      const bool seen = start + t >= a.hidden;
+      scores[start - a.from + t] = seen ? value : -__builtin_inff();
+      if (seen && value > largest) largest = value;
+    }
+  }
+  return largest;
+}
+
+/// Strip columns i .. of out = sum of weight x value over the keys.
+template <int Vectors, typename T>
+inline void weigh(const Attend& a, const float* weights, int64_t i, float* out) {
+  Floats sums[Vectors] = {};
+  for (int64_t start = a.from; start < a.to; start += page) {
+    const T* values = static_cast<const T*>(a.values) + a.blocks[start / page] * a.block_stride + i;
+    const int64_t count = a.to - start < page ? a.to - start : page;
+    for (int64_t t = 0; t < count; ++t) {
+      const float weight = weights[start - a.from + t];
+      for (int v = 0; v < Vectors; ++v) sums[v] += weight * load(values + t * a.d + v * PM_LANES);
+    }
+  }
+  for (int v = 0; v < Vectors; ++v) put(out + i + v * PM_LANES, sums[v]);
+}
+
+template <typename T>
+inline void weigh_rest(const Attend& a, const float* weights, int64_t i, float* out) {
+  for (; i < a.d; ++i) {
+    float total = 0;
+    for (int64_t key = a.from; key < a.to; ++key) {
+      total += weights[key - a.from] * one(static_cast<const T*>(a.values)[a.blocks[key / page] * a.block_stride + key % page * a.d + i]);
+    }
+    out[i] = total;
+  }
+}
+
+template <typename T>
+void attend_typed(const Attend& a) {
+  float weights[attend_keys + PM_LANES];
+  const int64_t count = a.to - a.from;
+  for (int64_t head = 0; head < a.heads; ++head) {
+    float* out = a.out + head * a.d;
+    const float largest = score<T>(a, a.q + head * a.d, a.bias ? a.bias + head * a.bias_stride : nullptr, weights);
+    for (int64_t i = count; i % PM_LANES != 0; ++i) weights[i] = -__builtin_inff();
+    Floats total{};
+    for (int64_t i = 0; i < count; i += PM_LANES) {
+      const Floats weight = exp(load(weights + i) - largest);
+      put(weights + i, weight);
+      total += weight;
+    }
+    a.largest[head] = largest;
+    a.sums[head] = sum(total);
+    int64_t i = 0;
+    for (; i + 4 * PM_LANES <= a.d; i += 4 * PM_LANES) weigh<4, T>(a, weights, i, out);
+    for (; i + PM_LANES <= a.d; i += PM_LANES) weigh<1, T>(a, weights, i, out);
+    weigh_rest<T>(a, weights, i, out);
+  }
+}
+
+void attend(const Attend& a) {
+  if (a.type == Element::F32) attend_typed<float>(a);
+  else if (a.type == Element::F16) attend_typed<F16>(a);
+  else attend_typed<BF16>(a);
+}
+
+void gated_silu(const float* gate, const float* up, float* out, int64_t count) {
+  int64_t i = 0;
+  for (; i + PM_LANES <= count; i += PM_LANES) {
+    const Floats x = load(gate + i);
+    put(out + i, x / (1.f + exp(-x)) * load(up + i));
+  }
+  if (i == count) return;
+  float rest[2][PM_LANES] = {};
+  for (int64_t k = i; k < count; ++k) rest[0][k - i] = gate[k], rest[1][k - i] = up[k];
+  gated_silu(rest[0], rest[1], rest[0], PM_LANES);
+  for (int64_t k = i; k < count; ++k) out[k] = rest[0][k - i];
+}
+
+}  // namespace
+
+}  // namespace pm::ops::PM_ISA

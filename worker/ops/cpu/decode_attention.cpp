@@ -1,0 +1,146 @@
+// See decode_attention.h.
+#include "worker/ops/cpu/decode_attention.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "worker/ops/cpu/team.h"
+#include "worker/ops/cpu/types.h"
+
+namespace pm::ops {
+
+namespace {
+
+constexpr int64_t most_heads = 8;                       // of one piece; more query heads of a kv head make several
+constexpr int64_t products_per_chunk = int64_t{1} << 16;   // some microseconds
+
+/// What one call of the kernel does, and where it leaves its part.
+struct Piece {
+  size_t sequence;
+  int64_t head, heads, from, to;   ///< query heads, keys
+  int64_t part;                    ///< row of the partial results [parts, d]; -1: the only piece of its heads
+};
+
+/// All heads of one sequence whose keys came in several pieces.
+struct Joined {
+  int64_t row;            ///< of out [tokens x heads, d], of head 0
+  int64_t first, pieces;  ///< head h of piece p is part first + p * heads + h
+};
+
+class Decode {
+ public:
+  Decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, std::span<const SequenceSpan* const> sequences,
+         std::span<const at::Tensor> biases, const AttentionOptions& options, at::Tensor& out)
+      : q_(q.contiguous()), sequences_(sequences), biases_(biases), window_(options.window), out_(out.mutable_data_ptr<float>()) {
+    heads_ = q.size(1);
+    group_ = heads_ / k_cache.size(1);
+    d_ = q.size(2);
+    whole_.type = element(k_cache.scalar_type());
+    whole_.d = d_;
+    whole_.block_stride = k_cache.stride(0);
+    whole_.scale = static_cast<float>(options.scale);
+    keys_ = static_cast<const char*>(k_cache.const_data_ptr());
+    values_ = static_cast<const char*>(v_cache.const_data_ptr());
+    head_bytes_ = k_cache.stride(1) * k_cache.element_size();
+    for (size_t i = 0; i < sequences.size(); ++i) divide(i);
+    partial_.resize(static_cast<size_t>(parts_ * (d_ + 2)));
+  }
+
+  void run() {
+    int64_t products = 0;
+    for (const Piece& piece : pieces_) products += piece.heads * (piece.to - piece.from) * d_;
+    const auto count = static_cast<int64_t>(pieces_.size());
+    const int64_t chunks = std::clamp<int64_t>(products / products_per_chunk, 1, count);
+    team().each(chunks, [&](int64_t chunk) {
+      for (int64_t i = count * chunk / chunks; i < count * (chunk + 1) / chunks; ++i) attend(pieces_[static_cast<size_t>(i)]);
+    });
+    if (joined_.empty()) return;
+    team().each(static_cast<int64_t>(joined_.size()) * heads_, [&](int64_t i) { join(joined_[static_cast<size_t>(i / heads_)], i % heads_); });
+  }
+
+ private:
+  int64_t hidden(const SequenceSpan& sequence) const { return window_ > 0 ? std::max<int64_t>(0, sequence.context + 1 - window_) : 0; }
+
+  void divide(size_t which) {
+    const SequenceSpan& sequence = *sequences_[which];
+    const int64_t begin = hidden(sequence) / block_tokens * block_tokens, count = (sequence.keys - begin + attend_keys - 1) / attend_keys;
+    if (count > 1) joined_.push_back({sequence.first * heads_, parts_, count});
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t from = begin + i * attend_keys, to = std::min(sequence.keys, from + attend_keys);
+      for (int64_t kv = 0; kv < heads_; kv += group_) {
+        for (int64_t head = kv; head < kv + group_; head += most_heads) {
+          pieces_.push_back({which, head, std::min(most_heads, kv + group_ - head), from, to, count > 1 ? parts_ + head : -1});
+        }
+      }
+      if (count > 1) parts_ += heads_;
+    }
+  }
+
+  float* part(int64_t row) { return partial_.data() + row * d_; }
+  float* largest(int64_t row) { return partial_.data() + parts_ * d_ + row; }
+  float* sums(int64_t row) { return largest(row) + parts_; }
+
+  void attend(const Piece& piece) {
+    const SequenceSpan& sequence = *sequences_[piece.sequence];
+    const at::Tensor& bias = biases_[piece.sequence];
+    const int64_t row = sequence.first * heads_ + piece.head, kv = piece.head / group_;
+    float own_largest[most_heads], own_sums[most_heads];
+    const bool only = piece.part < 0;
+    Attend a = whole_;
+    a.heads = piece.heads;
+    a.q = q_.const_data_ptr<float>() + row * d_;
+    a.keys = keys_ + kv * head_bytes_;
+    a.values = values_ + kv * head_bytes_;
+    a.blocks = sequence.blocks.data();
+    a.from = piece.from;
+    a.to = piece.to;
+    a.hidden = hidden(sequence);
+    a.bias = bias.defined() ? bias.const_data_ptr<float>() + piece.head * sequence.keys : nullptr;
+    a.bias_stride = sequence.keys;
+    a.out = only ? out_ + row * d_ : part(piece.part);
+    a.largest = only ? own_largest : largest(piece.part);
+    a.sums = only ? own_sums : sums(piece.part);
+    kernels().attend(a);
+    if (!only) return;
+    for (int64_t head = 0; head < piece.heads; ++head) {
+      for (int64_t i = 0; i < d_; ++i) a.out[head * d_ + i] /= own_sums[head];
+    }
+  }
+
+  /// Parts with sums of exp(score - their own largest), brought to one largest, in the keys' order.
+  void join(const Joined& all, int64_t head) {
+    float* out = out_ + (all.row + head) * d_;
+    std::fill(out, out + d_, 0.f);
+    float best = *largest(all.first + head), total = 0;
+    for (int64_t p = 1; p < all.pieces; ++p) best = std::max(best, *largest(all.first + p * heads_ + head));
+    for (int64_t p = 0; p < all.pieces; ++p) {
+      const int64_t row = all.first + p * heads_ + head;
+      const float share = std::exp(*largest(row) - best), *from = part(row);
+      total += share * *sums(row);
+      for (int64_t i = 0; i < d_; ++i) out[i] += share * from[i];
+    }
+    for (int64_t i = 0; i < d_; ++i) out[i] /= total;
+  }
+
+  at::Tensor q_;
+  std::span<const SequenceSpan* const> sequences_;
+  std::span<const at::Tensor> biases_;
+  int64_t window_, heads_, group_, d_, head_bytes_, parts_ = 0;
+  float* out_;
+  const char *keys_, *values_;
+  Attend whole_{};
+  std::vector<Piece> pieces_;
+  std::vector<Joined> joined_;
+  std::vector<float> partial_;   ///< [parts, d] values, then [parts] largest scores, then [parts] sums
+};
+
+}  // namespace
+
+void decode_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, std::span<const SequenceSpan* const> sequences,
+                      std::span<const at::Tensor> biases, const AttentionOptions& options, at::Tensor& out) {
+  Decode(q, k_cache, v_cache, sequences, biases, options, out).run();
+}
+
+}  // namespace pm::ops

@@ -1,0 +1,139 @@
+// See fused.h.
+#include "worker/ops/fused.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/team.h"
+
+namespace pm::ops {
+
+namespace {
+
+constexpr int64_t elements_per_chunk = int64_t{1} << 15;   // some microseconds
+
+/// Calls row(i) for all rows, several threads where there is enough for them.
+template <typename Row>
+void each_row(int64_t rows, int64_t width, Row&& row) {
+  const int64_t chunks = std::clamp<int64_t>(rows * width / elements_per_chunk, 1, std::max<int64_t>(1, rows));
+  team().each(chunks, [&](int64_t chunk) {
+    for (int64_t i = rows * chunk / chunks; i < rows * (chunk + 1) / chunks; ++i) row(i);
+  });
+}
+
+/// Sum of f(x[i]): sixteen running sums, which vectorise and keep the error of a long row small.
+template <typename F>
+float total(const float* x, int64_t width, F&& f) {
+  float parts[16] = {};
+  int64_t i = 0;
+  for (; i + 16 <= width; i += 16) {
+    for (int lane = 0; lane < 16; ++lane) parts[lane] += f(x[i + lane]);
+  }
+  for (; i < width; ++i) parts[i % 16] += f(x[i]);
+  for (int step = 8; step > 0; step /= 2) {
+    for (int lane = 0; lane < step; ++lane) parts[lane] += parts[lane + step];
+  }
+  return parts[0];
+}
+
+/// y = (x - shift) * scale * gain + bias, row by row; gain and bias are of type T or nullptr.
+template <typename T>
+void normalise(const float* x, float* y, int64_t width, float shift, float scale, const T* gain, const T* bias) {
+  for (int64_t i = 0; i < width; ++i) y[i] = (x[i] - shift) * scale;
+  if (gain) for (int64_t i = 0; i < width; ++i) y[i] *= static_cast<float>(gain[i]);
+  if (bias) for (int64_t i = 0; i < width; ++i) y[i] += static_cast<float>(bias[i]);
+}
+
+template <typename Statistics>
+at::Tensor norm(const at::Tensor& given, const at::Tensor& given_gain, const at::Tensor& given_bias, Statistics&& statistics) {
+  const at::Tensor x = given.contiguous();
+  at::Tensor y = at::empty_like(x);
+  const at::ScalarType type = given_gain.defined() ? given_gain.scalar_type() : given_bias.defined() ? given_bias.scalar_type() : at::kFloat;
+  const at::Tensor gain = given_gain.defined() ? given_gain.contiguous() : given_gain, bias = given_bias.defined() ? given_bias.to(type).contiguous() : given_bias;
+  const int64_t width = x.size(-1), rows = width == 0 ? 0 : x.numel() / width;
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "norm", [&] {
+    const scalar_t* gains = gain.defined() ? gain.const_data_ptr<scalar_t>() : nullptr;
+    const scalar_t* biases = bias.defined() ? bias.const_data_ptr<scalar_t>() : nullptr;
+    const float* from = x.const_data_ptr<float>();
+    float* to = y.mutable_data_ptr<float>();
+    each_row(rows, width, [&](int64_t row) {
+      const auto [shift, scale] = statistics(from + row * width, width);
+      normalise(from + row * width, to + row * width, width, shift, scale, gains, biases);
+    });
+  });
+  return y;
+}
+
+}  // namespace
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) {
+  return norm(x, gain, bias, [eps](const float* row, int64_t width) {
+    const auto n = static_cast<float>(width), mean = total(row, width, [](float value) { return value; }) / n;
+    const float variance = total(row, width, [mean](float value) { return (value - mean) * (value - mean); }) / n;
+    return std::pair(mean, 1 / std::sqrt(variance + static_cast<float>(eps)));
+  });
+}
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps) {
+  return norm(x, gain, {}, [eps](const float* row, int64_t width) {
+    const float mean = total(row, width, [](float value) { return value * value; }) / static_cast<float>(width);
+    return std::pair(0.f, 1 / std::sqrt(mean + static_cast<float>(eps)));
+  });
+}
+
+Angles rotary_angles(const at::Tensor& given, const at::Tensor& frequencies, double factor) {
+  const at::Tensor positions = given.contiguous();
+  const int64_t tokens = positions.size(0), n = frequencies.size(0);
+  Angles angles{at::empty({tokens, 1, n}, at::kFloat), at::empty({tokens, 1, n}, at::kFloat)};
+  const int64_t* position = positions.const_data_ptr<int64_t>();
+  const float* frequency = frequencies.const_data_ptr<float>();
+  float *cos = angles.cos.mutable_data_ptr<float>(), *sin = angles.sin.mutable_data_ptr<float>();
+  each_row(tokens, 16 * n, [&](int64_t token) {   // 16: about what a cosine costs
+    for (int64_t i = 0; i < n; ++i) {
+      const float turn = static_cast<float>(position[token]) * frequency[i];
+      cos[token * n + i] = std::cos(turn) * static_cast<float>(factor);
+      sin[token * n + i] = std::sin(turn) * static_cast<float>(factor);
+    }
+  });
+  return angles;
+}
+
+at::Tensor rotate(const at::Tensor& given, const Angles& angles, bool halves) {
+  const at::Tensor x = given.stride(2) == 1 ? given : given.contiguous();
+  const int64_t tokens = x.size(0), heads = x.size(1), d = x.size(2), n = angles.cos.size(2);
+  at::Tensor y = at::empty({tokens, heads, d}, x.options());
+  const float *from = x.const_data_ptr<float>(), *cosines = angles.cos.const_data_ptr<float>(), *sines = angles.sin.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  each_row(tokens * heads, d, [&](int64_t row) {
+    const int64_t token = row / heads;
+    const float *a = from + token * x.stride(0) + row % heads * x.stride(1), *cos = cosines + token * n, *sin = sines + token * n;
+    float* out = to + row * d;
+    if (halves) {
+      for (int64_t i = 0; i < n; ++i) out[i] = a[i] * cos[i] - a[n + i] * sin[i];
+      for (int64_t i = 0; i < n; ++i) out[n + i] = a[n + i] * cos[i] + a[i] * sin[i];
+    } else {
+      for (int64_t i = 0; i < n; ++i) {
+        out[2 * i] = a[2 * i] * cos[i] - a[2 * i + 1] * sin[i];
+        out[2 * i + 1] = a[2 * i + 1] * cos[i] + a[2 * i] * sin[i];
+      }
+    }
+    for (int64_t i = 2 * n; i < d; ++i) out[i] = a[i];
+  });
+  return y;
+}
+
+at::Tensor gated_silu(const at::Tensor& given) {
+  const at::Tensor x = given.contiguous();
+  const int64_t rows = x.size(0), width = x.size(1) / 2;
+  at::Tensor y = at::empty({rows, width}, x.options());
+  const float* from = x.const_data_ptr<float>();
+  float* to = y.mutable_data_ptr<float>();
+  each_row(rows, 4 * width, [&](int64_t row) { kernels().gated_silu(from + 2 * row * width, from + (2 * row + 1) * width, to + row * width, width); });
+  return y;
+}
+
+}  // namespace pm::ops

@@ -1,0 +1,56 @@
+// The loops that decide the speed of decoding, compiled once per instruction set. Plain data and pointers only: the files that are compiled
+// for AVX see no inline function of any library, of which the linker might keep that one copy for all machines.
+#pragma once
+#include <cstdint>
+
+namespace pm::ops {
+
+/// What an element's 16 or 32 bits mean.
+enum class Element : uint8_t { F32, F16, BF16 };
+
+/// Most rows of x that gemv takes.
+inline constexpr int64_t gemv_rows = 8;
+
+/// y = x W^T for a few rows of x: bound by reading W, so that W is read once, in the type in which it is stored. x [rows, in], w [out, in]:
+/// y[r, o] for o in [first, last), y with `out` columns. 1 <= rows <= gemv_rows. Products and sums are fp32; an element's bits depend on
+/// neither `rows` nor the range.
+struct Gemv {
+  Element type;
+  const void* w;
+  const float* x;
+  float* y;
+  int64_t rows, in, out, first, last;
+};
+
+/// Keys from .. to - 1 of one sequence, seen by `heads` query heads that share a kv head: with score = scale q k + bias, for each head the
+/// largest score, the sum of exp(score - largest) and the values weighted by these. from is a multiple of 16; to - from <= attend_keys.
+struct Attend {
+  Element type;                 ///< of keys and values
+  int64_t heads, d;
+  const float* q;               ///< [heads, d]
+  const void *keys, *values;    ///< this kv head's part of block 0, [16, d]; block b lies block_stride elements times b further
+  int64_t block_stride;
+  const int32_t* blocks;        ///< of the sequence: key i is row i % 16 of block blocks[i / 16]
+  int64_t from, to, hidden;     ///< keys before `hidden` (a window's begin) count for nothing; from <= hidden < to
+  float scale;
+  const float* bias;            ///< [heads, bias_stride], of key 0; nullptr: none
+  int64_t bias_stride;
+  float *largest, *sums, *out;  ///< [heads], [heads], [heads, d]
+};
+inline constexpr int64_t attend_keys = 512;
+
+struct Kernels {
+  const char* name;
+  void (*gemv)(const Gemv&);
+  void (*attend)(const Attend&);
+  /// out[i] = silu(gate[i]) * up[i]; out may be gate or up.
+  void (*gated_silu)(const float* gate, const float* up, float* out, int64_t count);
+};
+
+/// All that this processor runs, the widest first; never empty.
+struct SupportedKernels { const Kernels* list[3]; int count; };
+const SupportedKernels& supported_kernels();
+/// The widest.
+inline const Kernels& kernels() { return *supported_kernels().list[0]; }
+
+}  // namespace pm::ops

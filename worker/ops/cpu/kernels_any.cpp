@@ -1,0 +1,10 @@
+// See kernels.h.
+#define PM_ISA any
+#define PM_LANES 4
+#include "worker/ops/cpu/gemv_kernel.h"
+#include "worker/ops/cpu/attention_kernel.h"
+#include "worker/ops/cpu/kernels.h"
+
+namespace pm::ops::PM_ISA {
+extern const Kernels kernels{"any", gemv, attend, gated_silu};
+}

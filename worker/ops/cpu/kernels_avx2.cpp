@@ -1,0 +1,10 @@
+// See kernels.h.
+#define PM_ISA avx2
+#define PM_LANES 8
+#include "worker/ops/cpu/gemv_kernel.h"
+#include "worker/ops/cpu/attention_kernel.h"
+#include "worker/ops/cpu/kernels.h"
+
+namespace pm::ops::PM_ISA {
+extern const Kernels kernels{"avx2", gemv, attend, gated_silu};
+}

@@ -1,0 +1,100 @@
+// Vectors of PM_LANES floats in namespace pm::ops::PM_ISA, and how elements of each type become them. Nothing of the standard library (kernels.h).
+#pragma once
+#include <cstdint>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+namespace pm::ops::PM_ISA {
+
+namespace {
+
+constexpr int lanes = PM_LANES;
+using Floats = float __attribute__((vector_size(4 * PM_LANES)));
+using Ints = int32_t __attribute__((vector_size(4 * PM_LANES)));
+using Words = uint32_t __attribute__((vector_size(4 * PM_LANES)));
+using Halves = uint16_t __attribute__((vector_size(2 * PM_LANES)));
+struct F16 { uint16_t bits; };
+struct BF16 { uint16_t bits; };
+
+template <typename Vector>
+inline Vector at(const void* from) {
+  Vector value;
+  __builtin_memcpy(&value, from, sizeof value);
+  return value;
+}
+inline void put(float* to, Floats value) { __builtin_memcpy(to, &value, sizeof value); }
+inline Floats all(float value) { return value - Floats{}; }   // minus, so that -0 stays
+
+inline Floats load(const float* w) { return at<Floats>(w); }
+inline float one(float w) { return w; }
+
+inline Floats load(const BF16* w) { return reinterpret_cast<Floats>(__builtin_convertvector(at<Halves>(w), Words) << 16); }
+inline float one(BF16 w) {
+  const uint32_t word = static_cast<uint32_t>(w.bits) << 16;
+  float value;
+  __builtin_memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+/// IEEE 754 binary16 to binary32 without hardware: exact, subnormals, infinities and NaNs included.
+inline float one(F16 w) {
+  const uint32_t sign = static_cast<uint32_t>(w.bits & 0x8000) << 16, exponent = (w.bits >> 10) & 31, mantissa = w.bits & 1023;
+  float value;
+  if (exponent == 0) {
+    value = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign ? -value : value;
+  }
+  const uint32_t word = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | mantissa << 13;
+  __builtin_memcpy(&value, &word, sizeof value);
+  return value;
+}
+
+inline Floats load(const F16* w) {
+#if PM_LANES == 16 && defined(__AVX512F__)   // masked: GCC 12 warns of its own header in the plain form
+  return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(0xffff, at<__m256i>(w)));
+#elif PM_LANES == 8 && defined(__F16C__)
+  return reinterpret_cast<Floats>(_mm256_cvtph_ps(at<__m128i>(w)));
+#else
+  Floats value;
+  for (int i = 0; i < PM_LANES; ++i) value[i] = one(w[i]);
+  return value;
+#endif
+}
+
+/// The lanes' sum, pairwise: halves onto each other until one is left.
+inline float sum(Floats value) {
+  float part[PM_LANES];
+  __builtin_memcpy(part, &value, sizeof value);
+  using Four = float __attribute__((vector_size(16)));
+#if PM_LANES == 16
+  using Eight = float __attribute__((vector_size(32)));
+  const Eight eight = at<Eight>(part) + at<Eight>(part + 8);
+  __builtin_memcpy(part, &eight, sizeof eight);
+#endif
+#if PM_LANES >= 8
+  const Four half = at<Four>(part) + at<Four>(part + 4);
+#else
+  const Four half = at<Four>(part);
+#endif
+  const Four two = half + __builtin_shufflevector(half, half, 2, 3, 0, 1);
+  return two[0] + two[1];
+}
+
+/// e^x, to about 2 units in the last place; 0 below -87 (where floats end, subnormals apart), the value at 88 above it. Cody and Waite's
+/// reduction by ln 2 and the Taylor polynomial of degree 7 on what is left, at most ln 2 / 2.
+inline Floats exp(Floats x) {
+  const Floats low = all(-87.f), high = all(88.f), clamped = x < low ? low : x > high ? high : x;
+  const Floats round = all(0x1.8p23f), times = clamped * 1.44269504f + round - round;
+  const Floats rest = clamped - times * 0.693145752f - times * 1.42860677e-6f;
+  constexpr float taylor[] = {1.f / 720, 1.f / 120, 1.f / 24, 1.f / 6, 0.5f, 1.f, 1.f};
+  Floats power = all(1.f / 5040);
+  for (float coefficient : taylor) power = power * rest + coefficient;
+  const Ints exponent = (__builtin_convertvector(times, Ints) + 127) << 23;
+  const Floats value = power * reinterpret_cast<Floats>(exponent);
+  return x < low ? Floats{} : value;
+}
+
+}  // namespace
+
+}  // namespace pm::ops::PM_ISA
