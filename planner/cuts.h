@@ -24,7 +24,7 @@ class Cuts {
     std::string stack;         ///< "" for Axis::Vocab: tables of equal size are cut alike wherever they are, so tied ones agree
     Axis axis;
     int64_t units;
-    std::vector<Range> ranges; ///< one per rank, in rank order; contiguous, covering 0..units (Kv may repeat: replicated heads)
+    std::vector<Range> ranges; ///< one per rank, in rank order; contiguous, covering 0..units (Kv may repeat: heads that several ranks attend to)
   };
 
   int ranks() const { return ranks_; }
