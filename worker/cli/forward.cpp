@@ -56,7 +56,9 @@ Generation generation_of(const nlohmann::json& job) {
   generation.max_new_tokens = job.value("max_new_tokens", generation.max_new_tokens);
   generation.max_length = job.value("max_length", generation.max_length);
   generation.ignore_eos = job.value("ignore_eos", false);
+  generation.max_time = job.value("max_time", 0.0);
   engine::read_sampling(job, generation.sampling);
+  engine::read_search(job, generation.search);
   return generation;
 }
 
@@ -66,7 +68,12 @@ nlohmann::json run_job(const nlohmann::json& job, Loaded& loaded) {
     const auto prompts = job["generate"].at("input_ids").get<std::vector<std::vector<int32_t>>>();
     const Generation generation = generation_of(job["generate"]);
     const int64_t blocks = generation_blocks(setup.model, prompts, generation);
-    return {{"ok", true}, {"sequences", run_generation(loaded.group(blocks), setup.model, blocks, prompts, generation)}};
+    nlohmann::json answer = {{"ok", true}, {"sequences", nlohmann::json::array()}, {"scores", nlohmann::json::array()}};
+    for (const Sequence& sequence : run_generation(loaded.group(blocks), setup.model, blocks, prompts, generation)) {
+      answer["sequences"].push_back(sequence.tokens);
+      answer["scores"].push_back(sequence.score);
+    }
+    return answer;
   }
   const Arrays inputs = read_tensors(job.at("inputs").get<std::string>());
   write_tensors(job.at("outputs").get<std::string>(),

@@ -44,7 +44,8 @@ int generate(const GenerateOptions& options) {
 
   const int64_t blocks = generation_blocks(setup.model, prompts, options.generation);
   const auto group = engine::local_group(setup.group(blocks));
-  const auto sequences = run_generation(*group, setup.model, blocks, prompts, options.generation);
+  std::vector<std::vector<int32_t>> sequences;
+  for (Sequence& sequence : run_generation(*group, setup.model, blocks, prompts, options.generation)) sequences.push_back(std::move(sequence.tokens));
   nlohmann::json texts = nlohmann::json::array();
   for (const auto& sequence : sequences) if (tokenizer) texts.push_back(tokenizer->decode(sequence));
   if (options.json) {

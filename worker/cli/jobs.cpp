@@ -43,14 +43,17 @@ int64_t new_tokens(const std::vector<int32_t>& prompt, const Generation& generat
   return left;
 }
 
+/// Sequences that run side by side for each prompt.
+int64_t width_of(const Generation& generation) { return std::max(generation.search.num_beams, generation.search.num_return_sequences); }
+
 }  // namespace
 
 int64_t generation_blocks(const policy::Model& model, const std::vector<std::vector<int32_t>>& prompts, const Generation& generation) {
   int64_t blocks = 0;
   for (const auto& prompt : prompts) {
-    const auto given = static_cast<int64_t>(prompt.size());
     const std::vector<int32_t> start = answer_start(model, prompt);
-    blocks += engine::blocks_for(static_cast<int64_t>(start.size()) + new_tokens(start, generation)) + (reads_source(model) ? engine::blocks_for(given) : 0);
+    const auto source = reads_source(model) ? static_cast<int64_t>(prompt.size()) : 0;
+    blocks += engine::most_blocks(static_cast<int64_t>(start.size()), new_tokens(start, generation), source, width_of(generation));
   }
   return blocks;
 }
@@ -67,22 +70,28 @@ engine::Limits limits_of(const policy::Model& model, int64_t sequence_length, in
   return limits;
 }
 
-std::vector<std::vector<int32_t>> run_generation(engine::Group& group, const policy::Model& model, int64_t kv_blocks,
-                                                 const std::vector<std::vector<int32_t>>& prompts, const Generation& generation) {
+std::vector<Sequence> run_generation(engine::Group& group, const policy::Model& model, int64_t kv_blocks, const std::vector<std::vector<int32_t>>& prompts,
+                                     const Generation& generation) {
   if (!group.leader().executor().generates()) refuse(model.architecture + " has no language-model head, so that it cannot generate");
   std::mutex mutex;
   std::condition_variable done;
-  size_t open = prompts.size();
+  const auto each = static_cast<size_t>(std::max<int64_t>(1, generation.search.num_return_sequences));
+  size_t open = prompts.size() * each;
   std::string failure;
-  std::vector<std::vector<int32_t>> rows;
-  for (const auto& prompt : prompts) rows.push_back(answer_start(model, prompt));
-  const engine::Limits limits = limits_of(model, 0, kv_blocks, static_cast<int64_t>(prompts.size()), static_cast<int64_t>(prompts.size()));
+  std::vector<Sequence> sequences;
+  for (const auto& prompt : prompts) sequences.insert(sequences.end(), each, {answer_start(model, prompt)});
+  const auto asked = static_cast<int64_t>(prompts.size());
+  const engine::Limits limits = limits_of(model, 0, kv_blocks, asked * width_of(generation), asked);
   engine::Scheduler scheduler(group.leader(), group.channels(), limits);
   for (size_t row = 0; row < prompts.size(); ++row) {
-    engine::Request request{std::to_string(row), prompts[row], new_tokens(rows[row], generation), generation.sampling, model.eos, generation.ignore_eos, {}};
+    engine::Request request{.id = std::to_string(row), .prompt = prompts[row], .max_new_tokens = new_tokens(answer_start(model, prompts[row]), generation),
+                            .sampling = generation.sampling, .eos = model.eos, .ignore_eos = generation.ignore_eos, .search = generation.search};
+    request.max_time = generation.max_time;
     scheduler.submit(std::move(request), [&, row](const engine::Event& event) {
       std::lock_guard lock(mutex);
-      for (const engine::Token& token : event.tokens) rows[row].push_back(token.id);
+      Sequence& sequence = sequences[row * each + static_cast<size_t>(event.sequence)];
+      for (const engine::Token& token : event.tokens) sequence.tokens.push_back(token.id);
+      sequence.score = event.score;
       if (event.finish == engine::Finish::Failed) failure = event.reason;
       if (event.finish != engine::Finish::None && --open == 0) done.notify_all();
     });
@@ -90,7 +99,7 @@ std::vector<std::vector<int32_t>> run_generation(engine::Group& group, const pol
   std::unique_lock lock(mutex);
   done.wait(lock, [&] { return open == 0; });
   if (!failure.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure);
-  return rows;
+  return sequences;
 }
 
 }  // namespace pm::cli

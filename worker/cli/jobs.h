@@ -19,14 +19,18 @@ struct Generation {
   int64_t max_new_tokens = 20;     ///< Hugging Face's default
   int64_t max_length = 0;          ///< > 0: prompt and answer together
   engine::Sampling sampling;
+  engine::Search search;
+  double max_time = 0;             ///< seconds for each prompt; 0: no limit
   bool ignore_eos = false;
 };
 
+/// An answer, with its score where beams were searched.
+struct Sequence { std::vector<int32_t> tokens; double score = 0; };
+
 /// KV blocks that generating from `prompts` side by side takes.
 int64_t generation_blocks(const policy::Model&, const std::vector<std::vector<int32_t>>& prompts, const Generation&);
-/// Prompt and answer of each row, the end token included, as transformers.generate returns them but without padding; of an encoder-decoder the
-/// answer with its start token.
-std::vector<std::vector<int32_t>> run_generation(engine::Group&, const policy::Model&, int64_t kv_blocks,
-                                                 const std::vector<std::vector<int32_t>>& prompts, const Generation&);
+/// Prompt and answer of each row, num_return_sequences after each other for each prompt, the end token included, as transformers.generate returns
+/// them but without padding; of an encoder-decoder the answer with its start token.
+std::vector<Sequence> run_generation(engine::Group&, const policy::Model&, int64_t kv_blocks, const std::vector<std::vector<int32_t>>& prompts, const Generation&);
 
 }  // namespace pm::cli
