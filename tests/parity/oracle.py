@@ -71,3 +71,34 @@ def greedy(case, prompt, max_new_tokens, **options):
         gaps = [((two[0] - two[1]) / step[0].std()).item() for two, step in zip(best, result.logits)]
         (folder / "greedy.json").write_text(json.dumps({"sequence": result.sequences[0].tolist(), "gaps": gaps}))
     return json.loads((fixtures.cached("greedy", case, [prompt, max_new_tokens, options, inspect.getsource(_without_second_alibi)], make) / "greedy.json").read_text())
+
+
+def beams(case, prompt, max_new_tokens, **options):
+    """transformers.generate with beams for one prompt: the sequences without their padding, their scores, and the smallest distance between two
+    neighbouring candidates at any step, in units of the standard deviation of the scores that they come from."""
+    def make(folder):
+        import torch
+        ids = torch.tensor([prompt])
+        gaps = []
+        loaded = model(case)
+        usual = type(loaded)._get_top_k_continuations
+
+        def noted(self, accumulated_log_probs, *positional, **named):
+            width = named.get("beams_to_keep")
+            best = accumulated_log_probs[0].topk(width + 1).values
+            best = best[best > -1e8]
+            scores = accumulated_log_probs[0][accumulated_log_probs[0] > -1e8]
+            if len(best) > 1:
+                gaps.append(((best[:-1] - best[1:]).min() / scores.std()).item())
+            return usual(self, accumulated_log_probs, *positional, **named)
+        try:
+            type(loaded)._get_top_k_continuations = noted
+            result = loaded.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False, output_scores=True, return_dict_in_generate=True,
+                                     pad_token_id=0, use_cache=case.topology != "encoder-decoder", **options)
+        finally:
+            type(loaded)._get_top_k_continuations = usual
+        lengths = (result.beam_indices >= 0).sum(1).tolist()    # of the answers
+        start = 1 if case.topology == "encoder-decoder" else len(prompt)
+        (folder / "beams.json").write_text(json.dumps({"sequences": [row[:start + length] for row, length in zip(result.sequences.tolist(), lengths)],
+                                                       "scores": result.sequences_scores.tolist(), "gap": min(gaps)}))
+    return json.loads((fixtures.cached("beams", case, [prompt, max_new_tokens, options], make) / "beams.json").read_text())
