@@ -12,7 +12,8 @@ class NullExecutor final : public parallel::Executor {
  public:
   explicit NullExecutor(int64_t vocabulary) : vocabulary_(vocabulary), comm_(comm::in_process(1, std::chrono::seconds(5))[0]) {}
   void check(const Arrays&) const override { throw Error(ErrorKind::Request, "InvalidRequest", "this executor generates only"); }
-  Arrays forward(const Arrays&, const models::Wanted&) override { return {}; }
+  std::vector<Arrays> forward(std::span<const Arrays> inputs, const models::Wanted&) override { return std::vector<Arrays>(inputs.size()); }
+  void copy_blocks(std::span<const int32_t>) override {}
   at::Tensor step(models::StepRows& rows) override { return at::empty({rows.batch.tokens.size(0), 1}); }
   bool generates() const override { return true; }
   parallel::Tokens greedy(const at::Tensor& hidden) override {
