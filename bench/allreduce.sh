@@ -1,8 +1,5 @@
-#!/bin/sh
+#!/bin/bash
 # Latency of all_reduce over shared memory beside Gloo, in one run: bench/allreduce.sh [BUILD_FOLDER=build/release] [RANKS] [ROUNDS]
-set -eu
-cd "$(dirname "$0")/.."
-build=${1:-build/release}
-[ $# -gt 0 ] && shift
-cmake --build "$build" --target bench_allreduce >/dev/null
+. "$(dirname "$0")/common.sh"
+built bench_allreduce
 exec "$build/bin/bench_allreduce" "$@"

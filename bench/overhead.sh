@@ -1,10 +1,7 @@
-#!/bin/sh
+#!/bin/bash
 # Cost of HTTP and the engine per token with a model that costs nothing: bench/overhead.sh [BUILD_FOLDER=build/release] [TOKENS_OF_A_REPLY]
-set -eu
-cd "$(dirname "$0")/.."
-build=${1:-build/release}
-[ $# -gt 0 ] && shift
-cmake --build "$build" --target bench_overhead > /dev/null
+. "$(dirname "$0")/common.sh"
+built bench_overhead
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 "$build/bin/bench_overhead" examples/tiny-stories "$@" 2> "$log" || { cat "$log" >&2; exit 1; }

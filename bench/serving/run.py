@@ -11,10 +11,11 @@ import sys
 import tempfile
 import time
 
-import checkpoints
 import load
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+import checkpoints
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
 
 

@@ -1,8 +1,9 @@
 """One random Llama-shaped checkpoint in the three forms that the engines read: Hugging Face's, CTranslate2's, GGUF.
 
-All weights and sums are fp32. Output rows of the end token and of bytes are zero, so that greedy answers never end early and every token is
-a word of its own in the streams; prompts are made of bytes.
+All sums are fp32. Output rows of the end token and of bytes are zero, so that greedy answers never end early and every token is a word of its
+own in the streams; prompts are made of bytes.
 """
+import dataclasses
 import hashlib
 import json
 import pathlib
@@ -16,31 +17,44 @@ import torch
 import transformers
 from tokenizers import decoders, models, pre_tokenizers
 
-LAYERS, HIDDEN, HEADS, KV_HEADS, FFN, VOCABULARY, POSITIONS = 8, 512, 8, 4, 1408, 8192, 2048
 END, MERGE = "<|end|>", ("\u0100", "\u0101")    # bytes 0 and 1: llama.cpp wants a merge, no prompt has this one
 transformers.utils.logging.disable_progress_bar()
 
 
-def tokenizer():
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    layers: int = 8
+    hidden: int = 512
+    heads: int = 8
+    kv_heads: int = 4
+    ffn: int = 1408
+    vocabulary: int = 8192
+    positions: int = 2048
+    tied: bool = False
+    dtype: str = "float32"    # or bfloat16, which CTranslate2 does not compute in on CPUs: it gets no copy then
+
+
+def tokenizer(shape):
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [END, *letters, "".join(MERGE)] + [f"\u0120w{i}" for i in range(VOCABULARY - 2 - len(letters))]
+    words = [END, *letters, "".join(MERGE)] + [f"\u0120w{i}" for i in range(shape.vocabulary - 2 - len(letters))]
     whole = tokenizers.Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, [MERGE]))
     whole.pre_tokenizer, whole.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     return transformers.PreTrainedTokenizerFast(tokenizer_object=whole, eos_token=END, bos_token=END, unk_token=END, pad_token=END), 2 + len(letters)
 
 
-def hugging_face(folder):
+def hugging_face(shape, folder):
     torch.manual_seed(7)
-    config = transformers.LlamaConfig(vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS,
-                                      intermediate_size=FFN, max_position_embeddings=POSITIONS, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0, pad_token_id=0)
+    config = transformers.LlamaConfig(vocab_size=shape.vocabulary, hidden_size=shape.hidden, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
+                                      num_key_value_heads=shape.kv_heads, intermediate_size=shape.ffn, max_position_embeddings=shape.positions,
+                                      tie_word_embeddings=shape.tied, bos_token_id=0, eos_token_id=0, pad_token_id=0)
     model = transformers.LlamaForCausalLM(config).eval()
-    words, first = tokenizer()
+    words, first = tokenizer(shape)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                parameter.normal_(0, 1 if "embed" in name else 1.5 / parameter.shape[1] ** 0.5)
+                parameter.normal_(0, 1.5 / parameter.shape[1] ** 0.5 if "embed" not in name else 0.1 if shape.tied else 1)
         model.lm_head.weight[:first] = 0
-    model.save_pretrained(folder)
+    model.to(getattr(torch, shape.dtype)).save_pretrained(folder)
     words.save_pretrained(folder)
     return model
 
@@ -55,24 +69,25 @@ def for_pairs(weight, heads):
     return weight.reshape(heads, 2, weight.shape[0] // heads // 2, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def gguf_file(model, folder, path):
+def gguf_file(shape, model, folder, path):
     config, writer = model.config, gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(POSITIONS)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(FFN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
+    writer.add_context_length(shape.positions)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.ffn)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(HIDDEN // HEADS)
-    writer.add_vocab_size(VOCABULARY)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_rope_dimension_count(shape.hidden // shape.heads)
+    writer.add_vocab_size(shape.vocabulary)
+    wide = shape.dtype == "float32"
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32 if wide else gguf.LlamaFileType.MOSTLY_BF16)
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(sorted(vocabulary, key=vocabulary.get))
-    writer.add_token_types([gguf.TokenType.CONTROL] + [gguf.TokenType.NORMAL] * (VOCABULARY - 1))
+    writer.add_token_types([gguf.TokenType.CONTROL] + [gguf.TokenType.NORMAL] * (shape.vocabulary - 1))
     writer.add_token_merges([" ".join(MERGE)])
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(0)
@@ -80,6 +95,8 @@ def gguf_file(model, folder, path):
     names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate",
              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
     for name, tensor in model.state_dict().items():
+        if shape.tied and name == "lm_head.weight":
+            continue
         parts = name.removesuffix(".weight").split(".")
         if "layers" in parts:
             name = f"blk.{parts[2]}.{names['.'.join(parts[3:])]}.weight"
@@ -87,21 +104,26 @@ def gguf_file(model, folder, path):
             name = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}[parts[-1]] + ".weight"
         data = tensor.float().numpy()
         if "attn_q." in name or "attn_k." in name:
-            data = for_pairs(data, HEADS if "attn_q." in name else KV_HEADS).copy()
-        writer.add_tensor(name, data)
+            data = for_pairs(data, shape.heads if "attn_q." in name else shape.kv_heads).copy()
+        if wide or data.ndim == 1:
+            writer.add_tensor(name, data)
+        else:
+            writer.add_tensor(name, gguf.quantize(data, gguf.GGMLQuantizationType.BF16), raw_dtype=gguf.GGMLQuantizationType.BF16)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def make(cache):
-    """{"huggingface", "ctranslate2", "gguf"}: paths. Made once for what this file says."""
-    root = cache / f"bench-serving-{hashlib.sha256(pathlib.Path(__file__).read_bytes()).hexdigest()[:12]}"
+def make(cache, shape=Shape()):
+    """{"huggingface", "ctranslate2", "gguf"}: paths. Made once for what this file says and the shape."""
+    written = pathlib.Path(__file__).read_bytes() + repr(shape).encode()
+    root = cache / f"bench-llama-{hashlib.sha256(written).hexdigest()[:12]}"
     if not root.exists():
         partial = pathlib.Path(tempfile.mkdtemp(dir=cache, prefix=".partial-"))
-        model = hugging_face(partial / "huggingface")
-        ctranslate2(partial / "huggingface", partial / "ctranslate2")
-        gguf_file(model, partial / "huggingface", partial / "gguf")
+        model = hugging_face(shape, partial / "huggingface")
+        if shape.dtype == "float32":
+            ctranslate2(partial / "huggingface", partial / "ctranslate2")
+        gguf_file(shape, model, partial / "huggingface", partial / "gguf")
         partial.rename(root)
     return {name: root / name for name in ("huggingface", "ctranslate2", "gguf")}

@@ -1,0 +1,211 @@
+"""Decoding of one stream beside other engines and a read of as many bytes, in one run: the same random weights, the same prompt, greedy, engines
+in turn. bench/decode.sh runs it.
+
+An engine's figure is its fastest stretch of --window tokens in a row out of all rounds, and the median of all such stretches: on a machine that
+others use, the first says what it can do. The read is taken in stretches of as many passes. Processor time per token, of all threads and with the
+prompt in it, is the least of all rounds; with one thread it is the figure that others disturb least."""
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+import checkpoints
+
+CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
+MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary=32000, tied=True)    # 341 M parameters
+PRECISIONS = {"F32": ("float32", 4), "BF16": ("bfloat16", 2)}
+
+
+def matrices(shape):
+    """What one token reads, as OUTxIN."""
+    kv = shape.hidden // shape.heads * shape.kv_heads
+    layer = [f"{shape.hidden + 2 * kv}x{shape.hidden}", f"{shape.hidden}x{shape.hidden}", f"{2 * shape.ffn}x{shape.hidden}", f"{shape.hidden}x{shape.ffn}"]
+    return layer * shape.layers + [f"{shape.vocabulary}x{shape.hidden}"]
+
+
+def processor_seconds(pid):
+    """Of a process and its children."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:
+        return 0
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") + sum(map(processor_seconds, children))
+
+
+class Child:
+    """A process that answers each line with a line; it rests while others are measured."""
+
+    def __init__(self, name, command, threads, log, ready=True):
+        self.name = name
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+        self.log = open(log / f"{name.replace(' ', '-')}.log", "w+")
+        self.process = subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        if ready:
+            self._line()
+
+    def _line(self):
+        line = self.process.stdout.readline()
+        if not line:
+            self.log.seek(0)
+            raise RuntimeError(f"{self.name} ended:\n{self.log.read()[-3000:]}")
+        return line
+
+    def ask(self, question):
+        self.process.stdin.write(question + "\n")
+        self.process.stdin.flush()
+        return json.loads(self._line())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait(30)
+
+
+class Peer(Child):
+    def run(self, prompt, tokens):
+        answer = self.ask(json.dumps({"prompt": prompt, "tokens": tokens}))
+        return answer["ids"], answer["times"]
+
+
+class Read(Child):
+    def run(self, prompt, tokens):
+        return [], self.ask(str(tokens))["times"]
+
+
+class Ours:
+    """The worker as it is served, asked over HTTP; a token's time is when its event has arrived."""
+
+    def __init__(self, name, worker, folder, ranks, threads, log):
+        self.name, self.port = name, self._free_port()
+        self.log = open(log / f"{name.replace(' ', '-')}.log", "w+")
+        command = [worker, "serve", "--model", folder, "--ranks", ranks, "--host", "127.0.0.1", "--port", self.port, "--ops-port", self._free_port(), "--drain-seconds", 0]
+        self.process = subprocess.Popen([str(part) for part in command], env={**os.environ, "OMP_NUM_THREADS": str(threads)}, stdout=self.log, stderr=self.log)
+        end = time.monotonic() + 120
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.log.seek(0)
+                raise RuntimeError(f"{name} does not serve:\n{self.log.read()[-3000:]}")
+            time.sleep(0.1)
+
+    @staticmethod
+    def _free_port():
+        with socket.socket() as sock:
+            sock.bind(("127.0.0.1", 0))
+            return sock.getsockname()[1]
+
+    def _answers(self):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        return False
+
+    def run(self, prompt, tokens):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True, "return_token_ids": True}))
+        reply, events, times = connection.getresponse(), [], []
+        if reply.status != 200:
+            raise RuntimeError(f"{self.name}: {reply.read(2000)}")
+        while line := reply.readline():
+            if line.startswith(b"data: {"):
+                times.append(time.monotonic())
+                events.append(line)
+        ids = [id for event in events for choice in json.loads(event[6:])["choices"] for id in choice.get("token_ids", [])]
+        if len(times) != tokens:
+            raise RuntimeError(f"{self.name}: {len(times)} events for {tokens} tokens")
+        return ids, times
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+
+def rates(times, window):
+    """Tokens per second of each stretch of `window` tokens."""
+    return [window / (times[i + window] - times[i]) for i in range(len(times) - window)]
+
+
+def measure(engines, arguments, prompt):
+    """Of each engine by name: all rates, the ids, the least processor time per token."""
+    found, ids, processor = {engine.name: [] for engine in engines}, {}, {}
+    for engine in engines:
+        ids[engine.name], _ = engine.run(prompt, arguments.tokens)    # warm
+    for turn in range(arguments.rounds):
+        for engine in engines if turn % 2 == 0 else engines[::-1]:
+            before = processor_seconds(engine.process.pid)
+            _, times = engine.run(prompt, arguments.tokens)
+            spent = (processor_seconds(engine.process.pid) - before) / arguments.tokens
+            processor[engine.name] = min(spent, processor.get(engine.name, spent))
+            found[engine.name] += rates(times, arguments.window)
+    return found, ids, processor
+
+
+def engines_of(arguments, precision, threads, paths, shape, log, stack):
+    def add(engine):
+        return stack.enter_context(contextlib.closing(engine))
+    python, peer, wanted = sys.executable, HERE / "peer.py", arguments.engines.split(",")
+    yield add(Read("read", [arguments.read, threads, PRECISIONS[precision][1], *matrices(shape)], threads, log, ready=False))
+    yield add(Ours("ParallelModel", arguments.worker, paths["huggingface"], 1, threads, log))
+    if threads > 1:
+        yield add(Ours(f"ParallelModel n={threads}", arguments.worker, paths["huggingface"], threads, 1, log))
+    if "hf" in wanted:
+        yield add(Peer("Hugging Face", [python, peer, "hf", paths["huggingface"], threads], threads, log))
+    if "ct2" in wanted and precision == "F32":
+        yield add(Peer("CTranslate2", [python, peer, "ct2", paths["ctranslate2"], threads], threads, log))
+    if "llama" in wanted:
+        yield add(Peer("llama.cpp", [python, peer, "llama", paths["gguf"], threads], threads, log))
+
+
+def same(ids, other):
+    return next((i for i, (a, b) in enumerate(zip(ids, other)) if a != b), min(len(ids), len(other)))
+
+
+def compare(arguments, precision, threads, log):
+    dtype, element = PRECISIONS[precision]
+    shape = checkpoints.Shape(**MODEL, dtype=dtype)
+    paths = checkpoints.make(CACHE, shape)
+    weights = element * sum(int(out) * int(into) for out, into in (matrix.split("x") for matrix in matrices(shape)))
+    prompt = [1000 + 37 * i % 20000 for i in range(arguments.prompt)]
+    with contextlib.ExitStack() as stack:
+        engines = list(engines_of(arguments, precision, threads, paths, shape, log, stack))
+        found, ids, processor = measure(engines, arguments, prompt)
+    best = {name: max(values) for name, values in found.items()}
+    rivals = [best[name] for name in ("llama.cpp", "CTranslate2") if name in best]
+    print(f"\n{precision}, {threads} thread{'s' * (threads > 1)}: {weights / 1e6:.0f} MB of weights a token\n"
+          f"{'':20} {'tok/s best':>10} {'median':>7} {'GB/s':>6} {'of the read':>12} {'of the best peer':>17} {'CPU ms/tok':>11} {'same tokens':>12}")
+    for name, values in found.items():
+        rival = f"{best[name] / max(rivals):17.2f}" if rivals and name.startswith("Par") else f"{'':17}"
+        agree = "" if name in ("read", "ParallelModel") else f"{same(ids[name], ids['ParallelModel'])} of {arguments.tokens}"
+        print(f"{name:20} {best[name]:10.1f} {statistics.median(values):7.1f} {best[name] * weights / 1e9:6.1f} {best[name] / best['read']:12.2f} {rival} {1000 * processor[name]:11.1f} {agree:>12}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worker", required=True)
+    parser.add_argument("--read", required=True, help="the program bench_read")
+    parser.add_argument("--precisions", default="F32,BF16")
+    parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
+    parser.add_argument("--engines", default="hf,ct2,llama", help="beside ours")
+    parser.add_argument("--prompt", type=int, default=8, help="tokens")
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--window", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for precision in arguments.precisions.split(","):
+            for threads in arguments.threads:
+                compare(arguments, precision, threads, pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    main()
