@@ -1,59 +1,92 @@
-// y = x W^T for 1 to 8 rows: our kernels, ATen's product on weights of the same type, and a read of as many bytes, taking turns in one run on one thread.
+// y = x W^T for a few rows of x: our product, ATen's of fp32 (16-bit weights widened for it tile by tile), ATen's on weights and x of the stored
+// type, and a read of the weights, taking turns in one run. `bench_gemv [ROUNDS] [THREADS]`. With one thread processor time counts, which other
+// load disturbs less.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <vector>
 
+#include "worker/ops/cpu/kernels.h"
+#include "worker/ops/cpu/team.h"
 #include "worker/ops/linear.h"
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+double now(bool processor) {
+  timespec time{};
+  clock_gettime(processor ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
-/// Adds up a matrix as 64-bit words: a read with little else.
-uint64_t read_all(const at::Tensor& w) {
-  const auto* words = static_cast<const uint64_t*>(w.const_data_ptr());
-  const int64_t count = w.numel() * w.element_size() / 8;
-  uint64_t sum[16] = {};
-  for (int64_t i = 0; i + 16 <= count; i += 16) {
-    for (int lane = 0; lane < 16; ++lane) sum[lane] += words[i + lane];
+/// Adds up a part of a matrix: a read with little else.
+uint64_t read_part(const char* data, int64_t bytes) {
+  using Words = uint64_t __attribute__((vector_size(16), aligned(1), may_alias));
+  Words sums[4] = {};
+  for (int64_t i = 0; i + 64 <= bytes; i += 64) {
+    __builtin_prefetch(data + i + 3072, 0, 2);
+    const auto* line = reinterpret_cast<const Words*>(data + i);
+    for (int k = 0; k < 4; ++k) sums[k] += line[k];
   }
-  uint64_t all = 0;
-  for (uint64_t part : sum) all += part;
-  return all;
+  const Words sum = sums[0] + sums[1] + sums[2] + sums[3];
+  return sum[0] + sum[1];
+}
+
+void read_all(const at::Tensor& w) {
+  static std::atomic<uint64_t> sink;
+  const int64_t parts = 4 * at::get_num_threads(), bytes = static_cast<int64_t>(w.nbytes());
+  pm::ops::team().each(parts, [&](int64_t i) { sink += read_part(static_cast<const char*>(w.const_data_ptr()) + bytes * i / parts / 64 * 64, bytes / parts); });
+}
+
+/// As `linear` does for many rows.
+void widened(const at::Tensor& x, const at::Tensor& w) {
+  const int64_t tile = std::max<int64_t>(16, (1 << 20) / (4 * w.size(1)));
+  if (w.scalar_type() == at::kFloat) {
+    at::mm(x, w.t());
+    return;
+  }
+  at::Tensor y = at::empty({x.size(0), w.size(0)});
+  for (int64_t first = 0; first < w.size(0); first += tile) {
+    const int64_t count = std::min(tile, w.size(0) - first);
+    y.narrow(1, first, count).copy_(at::mm(x, w.narrow(0, first, count).to(at::kFloat).t()));
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  at::set_num_threads(1);   // as our kernels, and as a rank that has one core
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 15;
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 15, threads = argc > 2 ? std::atoi(argv[2]) : 1;
+  at::set_num_threads(threads);
   constexpr int64_t in = 4096, out = 11008, copies = 3;   // one MLP matrix of a 7B model; several, so that no cache holds them
-  std::printf("W [%ld, %ld], one thread, best of %d rounds; GB/s of weights (share of the plain read)\n", static_cast<long>(out), static_cast<long>(in), rounds);
-  std::printf("%-5s %5s %12s %20s %20s\n", "type", "rows", "read", "ours", "ATen");
-  volatile uint64_t sink = 0;
+  std::printf("W [%ld, %ld], %d thread%s, kernels for %s, best of %d rounds; GB/s of weights (share of the read)\n", static_cast<long>(out), static_cast<long>(in), threads,
+              threads > 1 ? "s" : "", pm::ops::kernels().name, rounds);
+  std::printf("%-8s %5s %12s %20s %20s %20s\n", "type", "rows", "read", "ours", "ATen, fp32", "ATen, same type");
   for (at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     std::vector<at::Tensor> weights;
     for (int64_t i = 0; i < copies; ++i) weights.push_back(at::randn({out, in}).to(type));
     const double bytes = static_cast<double>(weights[0].nbytes());
-    for (int64_t rows : {1, 2, 4, 8}) {
+    const int64_t most = type == at::kFloat ? pm::ops::kernels().fp32_rows : pm::ops::kernels().half_rows;
+    for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 48, 64, 96, 128}) {
+      if (rows > most) break;   // from here on `linear` is ATen
       const at::Tensor x = at::randn({rows, in}), same = x.to(type);
-      double best[3] = {1e9, 1e9, 1e9};
-      const std::function<void(const at::Tensor&)> runs[] = {[&](const at::Tensor& w) { sink = sink + read_all(w); }, [&](const at::Tensor& w) { pm::ops::linear(x, w); },
+      const std::function<void(const at::Tensor&)> runs[] = {read_all, [&](const at::Tensor& w) { pm::ops::linear(x, w); }, [&](const at::Tensor& w) { widened(x, w); },
                                                              [&](const at::Tensor& w) { at::mm(same, w.t()); }};
+      double best[4] = {1e9, 1e9, 1e9, 1e9};
       for (int round = 0; round < rounds; ++round) {
-        for (size_t which = 0; which < 3; ++which) {
-          const auto start = Clock::now();
+        for (size_t which = 0; which < 4; ++which) {
+          const double start = now(threads == 1);
           runs[which](weights[static_cast<size_t>(round) % copies]);
-          best[which] = std::min(best[which], std::chrono::duration<double>(Clock::now() - start).count());
+          best[which] = std::min(best[which], now(threads == 1) - start);
         }
       }
-      std::printf("%-5s %5ld %12.1f %13.1f (%.2f) %13.1f (%.2f)\n", c10::toString(type), static_cast<long>(rows), bytes / best[0] / 1e9, bytes / best[1] / 1e9,
-                  best[0] / best[1], bytes / best[2] / 1e9, best[0] / best[2]);
+      std::printf("%-8s %5ld %12.1f", c10::toString(type), static_cast<long>(rows), bytes / best[0] / 1e9);
+      for (int which = 1; which < 4; ++which) std::printf(" %13.1f (%.2f)", bytes / best[which] / 1e9, best[0] / best[which]);
+      std::printf("\n");
     }
   }
 }

@@ -41,6 +41,7 @@ inline constexpr int64_t attend_keys = 512;
 
 struct Kernels {
   const char* name;
+  int64_t fp32_rows, half_rows;   ///< most rows of x for which gemv, eight rows at a time, is faster than a matrix product; measured
   void (*gemv)(const Gemv&);
   void (*attend)(const Attend&);
   /// out[i] = silu(gate[i]) * up[i]; out may be gate or up.

@@ -1,5 +1,5 @@
 // See linear.h. A few rows of x: our own kernels, which read the weights once as they are stored, shared out over the thread's team. Many rows:
-// ATen's matrix product.
+// ATen's matrix product, which reuses what it has loaded better.
 #include <ATen/ATen.h>
 
 #include "worker/ops/cpu/kernels.h"
@@ -13,6 +13,9 @@ namespace {
 
 constexpr int64_t tile_bytes = int64_t{1} << 20;    // of fp32: stays in the second-level cache
 constexpr int64_t chunk_bytes = int64_t{64} << 10;  // of weights: some microseconds, against which taking one is nothing
+
+/// From how many rows on ATen's product is the faster one, above all than 16-bit weights widened for it (bench/gemv.sh).
+int64_t most_rows(at::ScalarType weights) { return weights == at::kFloat ? kernels().fp32_rows : kernels().half_rows; }
 
 /// How a matrix's rows are shared out: one large part for each thread, read in a stream, then small ones by which they end together.
 struct Chunks {
@@ -40,11 +43,19 @@ at::Tensor few_rows(const at::Tensor& given, const at::Tensor& weight, const at:
   Gemv whole{element(weight.scalar_type()), weight.const_data_ptr(), x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), rows, in, out, 0, out};
   Team& threads = team();
   const Chunks chunks(out, in * weight.element_size(), threads.threads());
+  const int64_t groups = (rows + gemv_rows - 1) / gemv_rows;   // of about as many rows; the chunk's weights stay in cache from one to the next
   threads.each(chunks.count(), [&](int64_t chunk) {
     Gemv part = whole;
     part.first = chunks.first(chunk);
     part.last = chunks.first(chunk + 1);
-    kernels().gemv(part);
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t begin = rows * group / groups;
+      part.rows = rows * (group + 1) / groups - begin;
+      part.x = whole.x + begin * in;
+      part.y = whole.y + begin * out;
+      kernels().gemv(part);
+    }
+    part.y = whole.y;
     if (!bias.defined()) return;
     if (bias.scalar_type() == at::kFloat) add(part.y, bias.const_data_ptr<float>(), rows, out, part.first, part.last);
     else if (bias.scalar_type() == at::kHalf) add(part.y, bias.const_data_ptr<at::Half>(), rows, out, part.first, part.last);
@@ -59,7 +70,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return linear
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
-  if (known && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= gemv_rows) return few_rows(x, weight, bias);
+  if (known && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= most_rows(weight.scalar_type())) return few_rows(x, weight, bias);
   if (weight.scalar_type() == at::kFloat) {
     return bias.defined() ? at::addmm(bias.to(at::kFloat), x, weight.t()) : at::mm(x, weight.t());
   }
