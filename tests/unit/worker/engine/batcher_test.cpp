@@ -45,12 +45,12 @@ void submit(Fixture& f, Request request, Replies& replies) {
 }
 
 /// Log-probability of `answer` after `prompt` under the summing executor.
-double log_probability(const SummingExecutor& executor, std::vector<int32_t> prompt, const std::vector<int32_t>& answer) {
+double log_probability(const SummingExecutor& executor, std::vector<int32_t> prompt, const std::vector<int32_t>& answer, std::span<const int32_t> source = {}) {
   double total = 0;
-  int64_t sum = std::accumulate(prompt.begin(), prompt.end(), int64_t{0});
   for (int32_t token : answer) {
-    total += (token == sum % vocabulary ? executor.sharpness : 0) - std::log(std::exp(executor.sharpness) + vocabulary - 1);
-    sum += token;
+    const bool likely = token == (sum_of(source) + sum_of(prompt)) % vocabulary;
+    total += (likely ? executor.sharpness : 0) - std::log(std::exp(executor.sharpness) + vocabulary - 1);
+    prompt.push_back(token);
   }
   return total;
 }
@@ -88,6 +88,51 @@ TEST(Batcher, APromptThatBeginsLikeAnotherIsNotComputedAgain) {
   EXPECT_EQ(next.cached, 96);
   EXPECT_EQ(next.tokens[0], expected(turn, 3));
   EXPECT_EQ(f.scheduler.statistics().prefix_hit_tokens, 64 + 96);
+}
+
+TEST(Batcher, WhatFollowsAFoundBeginningIsNotTakenForABeginning) {
+  Fixture f({vocabulary, 512, 40, 4, 100, 64});
+  Replies first(1), longer(1), middle(1);
+  const auto tokens = prompt_of(1, 100);
+  submit(f, request_of("first", {tokens.begin(), tokens.begin() + 40}, 1), first);
+  first.wait();
+  submit(f, request_of("longer", tokens, 1), longer);   // finds 32 tokens, leaves 64 more
+  longer.wait();
+  EXPECT_EQ(longer.cached, 32);
+  submit(f, request_of("middle", {tokens.begin() + 32, tokens.begin() + 72}, 5), middle);
+  middle.wait();
+  EXPECT_EQ(middle.cached, 0);
+  EXPECT_EQ(middle.tokens[0], expected({tokens.begin() + 32, tokens.begin() + 72}, 5));
+}
+
+TEST(Batcher, AfterAPreemptionASequenceWaitsForTheBlocksThatItsRequestsFirstOneComputes) {
+  Batcher batcher({vocabulary, 512, 4, 4, 100, 64});
+  const Time now{};
+  Outbox outbox;
+  std::vector<Choosing> choosing;
+  const auto step = [&] {
+    choosing.clear();
+    const StepMessage message = batcher.plan(now, choosing, outbox);
+    std::vector<Chosen> chosen;
+    for (const StepEntry& entry : message.entries) if (entry.want != Want::Nothing) chosen.push_back({{Token{1, 0, {}}}, {}});
+    batcher.apply(chosen, now, outbox);
+    return message.entries;
+  };
+  const auto ignore = [](const Event&) {};
+  batcher.enqueue(batcher.make(request_of("long", prompt_of(1, 31), 33), ignore, now));
+  batcher.enqueue(batcher.make(request_of("two", prompt_of(2, 16), 2, {.num_return_sequences = 2}), ignore, now));
+  EXPECT_EQ(step().size(), 2u) << "both prompts";
+  EXPECT_EQ(step().size(), 1u) << "two more blocks for the second there are not";
+  EXPECT_EQ(batcher.statistics().preempted, 1);
+  for (int i = 0; i < 31; ++i) step();   // until the first has used all blocks and ended
+  ASSERT_EQ(batcher.statistics().finished, 1);
+  const auto begun = step();
+  ASSERT_EQ(begun.size(), 1u);
+  EXPECT_EQ(begun[0].tokens.size(), 17u);
+  const auto next = step();
+  ASSERT_EQ(next.size(), 1u) << "the first one has its two tokens";
+  EXPECT_EQ(next[0].context, 16);
+  EXPECT_EQ(batcher.statistics().finished, 2);
 }
 
 TEST(Batcher, SequencesThatShareAPromptComputeItOnceAndThenGoTheirOwnWays) {
@@ -160,10 +205,9 @@ TEST(Batcher, TheBeamsOfAnEncoderDecoderShareItsSource) {
   Replies replies(3);
   submit(f, request_of("beams", prompt_of(4, 100), 20, {.num_beams = 3, .num_return_sequences = 3, .length_penalty = 0}), replies);
   replies.wait();
-  auto read = prompt_of(4, 100);
-  read.push_back(9);
-  EXPECT_EQ(replies.tokens[0], expected(read, 20));
-  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(replies.scores[i], log_probability(*f.executor, read, replies.tokens[i]), 1e-3);
+  const auto read = prompt_of(4, 100);
+  EXPECT_EQ(replies.tokens[0], expected({9}, 20, read));
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(replies.scores[i], log_probability(*f.executor, {9}, replies.tokens[i], read), 1e-3);
   EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
 }
 

@@ -104,9 +104,7 @@ TEST(Scheduler, AnEncoderReadsThePromptAndTheAnswerStartsWithItsOwnToken) {
   for (int i = 0; i < 20; ++i) f.submit(std::to_string(i), prompt_of(i, 1 + static_cast<size_t>(i * 5 % 60)), 1 + i % 20, streams[static_cast<size_t>(i)]);
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(streams[static_cast<size_t>(i)].wait(), Finish::Length);
-    std::vector<int32_t> read = prompt_of(i, 1 + static_cast<size_t>(i * 5 % 60));
-    read.push_back(9);
-    EXPECT_EQ(streams[static_cast<size_t>(i)].tokens, expected(read, 1 + i % 20)) << i;
+    EXPECT_EQ(streams[static_cast<size_t>(i)].tokens, expected({9}, 1 + i % 20, prompt_of(i, 1 + static_cast<size_t>(i * 5 % 60)))) << i;
   }
   EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
   Stream late;
@@ -124,7 +122,7 @@ TEST(Scheduler, ForcedTokensComeAtTheirPlacesWhateverTheScores) {
   f.submit("b", {5, 6}, 1, one);
   EXPECT_EQ(stream.wait(), Finish::Length);
   EXPECT_EQ(one.wait(), Finish::Length);
-  EXPECT_EQ(stream.tokens, (std::vector<int32_t>{3, 23, 46, 96}));   // 5 + 6 + 9 + 3 = 23, and 23 more
+  EXPECT_EQ(stream.tokens, (std::vector<int32_t>{3, 32, 31, 96}));   // 5 + 2 6 + 9 + 2 3 = 32, and 3 32 more
   EXPECT_EQ(one.tokens, std::vector<int32_t>{96});
 }
 

@@ -1,5 +1,5 @@
-// An executor that knows the right answer: each id must be the sum of all tokens of its own sequence so far, read back through the block
-// tables, so that a mixed-up slot, block or position shows at once.
+// An executor that knows the right answer: each id must be the sum of all tokens of its own sequence so far, each weighted by its position and
+// read back through the block tables, so that a mixed-up slot, block or position shows at once.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,10 @@ namespace pm::engine {
 
 inline constexpr int64_t vocabulary = 97;
 
-/// "KV cache": one number per slot. hidden[t] = sum of the sequence's tokens up to t modulo the vocabulary.
+/// What a token adds to the sum at its position.
+inline int64_t weight_of(int64_t position) { return 1 + position % 5; }
+
+/// "KV cache": one number per slot. hidden[t] = weighted sum of the sequence's tokens up to t modulo the vocabulary.
 class SummingExecutor final : public parallel::Executor {
  public:
   explicit SummingExecutor(int64_t blocks) : comm_(comm::in_process(1, std::chrono::seconds(5))[0]), cache_(at::zeros({blocks * 16}, at::kLong)) {}
@@ -43,8 +46,8 @@ class SummingExecutor final : public parallel::Executor {
   at::Tensor step(models::StepRows& rows) override {
     const layers::Batch& batch = rows.batch;
     if (fail) throw Error(ErrorKind::RankLost, "RankLost", "rank 1 died of signal 9");
-    if (rows.source) cache_.index_put_({rows.cross.slots}, rows.source->tokens);
-    cache_.index_put_({batch.slots}, batch.tokens);
+    if (rows.source) cache_.index_put_({rows.cross.slots}, rows.source->tokens * (1 + rows.source->positions % 5));
+    cache_.index_put_({batch.slots}, batch.tokens * (1 + batch.positions % 5));
     at::Tensor out = at::zeros({batch.tokens.size(0), 1});
     for (const ops::SequenceSpan& s : batch.sequences) {
       int64_t sum = 0;
@@ -76,15 +79,18 @@ class SummingExecutor final : public parallel::Executor {
   at::Tensor cache_;
 };
 
-inline std::vector<int32_t> expected(std::vector<int32_t> tokens, int64_t count) {
-  std::vector<int32_t> answer;
+/// The weighted sum of a sequence.
+inline int64_t sum_of(std::span<const int32_t> tokens) {
   int64_t sum = 0;
-  for (int32_t t : tokens) sum += t;
-  for (int64_t i = 0; i < count; ++i) {
-    answer.push_back(static_cast<int32_t>(sum % vocabulary));
-    sum += answer.back();
-  }
-  return answer;
+  for (size_t i = 0; i < tokens.size(); ++i) sum += tokens[i] * weight_of(static_cast<int64_t>(i));
+  return sum;
+}
+
+/// The answer to `tokens`; of an encoder that read `source`.
+inline std::vector<int32_t> expected(std::vector<int32_t> tokens, int64_t count, std::span<const int32_t> source = {}) {
+  const size_t prompt = tokens.size();
+  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>((sum_of(source) + sum_of(tokens)) % vocabulary));
+  return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt), tokens.end()};
 }
 
 struct Stream {
