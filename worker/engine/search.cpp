@@ -32,14 +32,13 @@ std::vector<BeamSearch::Next> BeamSearch::advance(std::vector<Candidate> candida
   const int64_t length = length_ + 1;
   const auto stops = [&](const Candidate& candidate) { return last || length >= max_new_tokens_ || contains(eos_, candidate.id); };
 
-  // _update_finished_beams: only the best num_beams candidates may end a sequence; the others are there so that enough can go on
-  const bool full = search_.early_stopping == EarlyStopping::Yes && std::all_of(finished_.begin(), finished_.end(), [](const Beam& b) { return b.finished; });
+  // _update_finished_beams: only the best num_beams candidates may end a sequence; the others are there so that enough can go on. Its case of
+  // places that are all taken under early_stopping does not come here: that search is over
   std::vector<Beam> merged = finished_;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& candidate = candidates[i];
     const bool ends = i < beams && stops(candidate);
     float score = penalised(candidate.score, length, search_.length_penalty);
-    if (full) score += lowest;
     if (!may_improve_) score += lowest;
     if (!ends) score += lowest;
     std::vector<int32_t> tokens = running_[static_cast<size_t>(candidate.beam)];
