@@ -28,6 +28,8 @@ Json arguments(const PodInputs& in, int group, int node_rank, int64_t incarnatio
   add("--max-queue", std::to_string(spec.serving.max_queue));
   add("--hang-timeout", std::to_string(spec.failure.hang_timeout.count()));
   add("--drain-seconds", std::to_string(spec.drain.count()));
+  if (node_rank == 0 && !spec.api_key_secret.empty()) add("--api-keys-dir", api_keys_folder);
+  if (node_rank == 0 && !spec.tls_secret.empty()) add("--tls-cert", tls_folder + "/tls.crt"), add("--tls-key", tls_folder + "/tls.key");
   for (const std::string& extra : spec.worker.extra_args) args.push_back(extra);
   return args;
 }
@@ -43,6 +45,16 @@ Json resources(const PodInputs& in, int ranks) {
 
 Json probe(const char* path, int period, int threshold, int timeout) {
   return {{"httpGet", {{"path", path}, {"port", "ops"}}}, {"periodSeconds", period}, {"failureThreshold", threshold}, {"timeoutSeconds", timeout}};
+}
+
+/// The Secrets of the API port, by name: the kubelet reads them and exchanges the files when they change, so no pod restarts for a new key.
+void mount_secrets(Json& pod, const Spec& spec) {
+  if (!spec.api_key_secret.empty())
+    mount(pod, {{"name", "api-keys"}, {"secret", {{"secretName", spec.api_key_secret}, {"optional", false}}}}, api_keys_folder, true);
+  if (!spec.tls_secret.empty()) {
+    const auto item = [](const char* key) { return Json{{"key", key}, {"path", key}}; };
+    mount(pod, {{"name", "tls"}, {"secret", {{"secretName", spec.tls_secret}, {"optional", false}, {"items", {item("tls.crt"), item("tls.key")}}}}}, tls_folder, true);
+  }
 }
 
 Json render(const PodInputs& in, int group, int node_rank, int64_t incarnation) {
@@ -69,6 +81,7 @@ Json render(const PodInputs& in, int group, int node_rank, int64_t incarnation) 
   mount(pod, {{"name", "shm"}, {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", k8s::format_bytes(in.layout.shm)}}}}, "/dev/shm", false);
   mount(pod, {{"name", "plan"}, {"configMap", {{"name", in.stored.name}}}}, plan_folder, true);
   if (in.stored.policy) mount_policy(pod, *in.stored.policy);
+  if (node_rank == 0) mount_secrets(pod, in.spec);   // the others serve no API
   return pod;
 }
 

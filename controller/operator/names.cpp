@@ -22,8 +22,8 @@ std::string scale_selector(const std::string& model) {
   return label::name + "=" + model + "," + label::node_rank + "=0," + label::role + "=worker";
 }
 
-std::string endpoint_of(const k8s::Key& model, int port) {
-  return "http://" + model.name + "." + model.ns + ".svc:" + std::to_string(port);
+std::string endpoint_of(const k8s::Key& model, int port, bool tls) {
+  return (tls ? "https://" : "http://") + model.name + "." + model.ns + ".svc:" + std::to_string(port);
 }
 
 }  // namespace pm::op

@@ -33,7 +33,8 @@ inline const std::string policy = "parallelmodel.dev/policy";             ///< n
 
 inline constexpr int http_port = 8000, ops_port = 8001, rendezvous_port = 29500;
 inline const std::string container_name = "worker";
-inline const std::string model_path = "/model", policy_folder = "/policy", plan_folder = "/etc/parallelmodel", plan_file = "/etc/parallelmodel/plan.json";
+inline const std::string model_path = "/model", policy_folder = "/policy", plan_folder = "/etc/parallelmodel", plan_file = "/etc/parallelmodel/plan.json",
+                         api_keys_folder = "/etc/parallelmodel-keys", tls_folder = "/etc/parallelmodel-tls";
 
 std::string inspect_pod_name(const std::string& model, int64_t generation);
 std::string plan_name(const std::string& model, const std::string& plan_hash);
@@ -44,7 +45,7 @@ std::string ranks_service_name(const std::string& model);
 std::string rendezvous_host(const k8s::Key& model, int group, int64_t incarnation);
 /// status.selector: one pod of each group.
 std::string scale_selector(const std::string& model);
-/// "http://NAME.NAMESPACE.svc:PORT"
-std::string endpoint_of(const k8s::Key& model, int port);
+/// "http://NAME.NAMESPACE.svc:PORT", or https.
+std::string endpoint_of(const k8s::Key& model, int port, bool tls);
 
 }  // namespace pm::op

@@ -143,6 +143,8 @@ Spec spec_of(const Json& object) {
                      reader.text("/spec/scheduling/runtimeClassName")};
   spec.service_port = static_cast<int>(reader.integer("/spec/service/port", 1, 65535, 8000));
   if (const std::string type = reader.text("/spec/service/type"); !type.empty()) spec.service_type = type;
+  spec.api_key_secret = reader.text("/spec/service/apiKeySecretRef/name");
+  spec.tls_secret = reader.text("/spec/service/tlsSecretRef/name");
   spec.max_unavailable = static_cast<int>(reader.integer("/spec/update/maxUnavailable", 1, 64, 1));
   spec.drain = reader.seconds("/spec/update/drainSeconds", 60);
   spec.failure = failure_of(reader);

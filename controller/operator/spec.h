@@ -58,6 +58,7 @@ struct Spec {
   Scheduling scheduling;
   int service_port = 8000;
   std::string service_type = "ClusterIP";
+  std::string api_key_secret, tls_secret;          ///< names of Secrets, which pods mount and we never read; "": none
   int max_unavailable = 1;
   std::chrono::seconds drain{60};
   FailurePolicy failure;

@@ -87,7 +87,7 @@ Json status_of(const StatusInputs& in) {
               {"groups", groups_json(in)}};
   Json plan = in.planning.plan ? plan_json(in) : no_plan_json(in);
   if (!plan.is_null()) status["plan"] = std::move(plan);
-  if (in.planning.plan || !in.groups.records.empty()) status["endpoint"] = endpoint_of(in.owner.key, in.spec.service_port);
+  if (in.planning.plan || !in.groups.records.empty()) status["endpoint"] = endpoint_of(in.owner.key, in.spec.service_port, !in.spec.tls_secret.empty());
   if (in.groups.failure) status["lastFailure"] = to_json(*in.groups.failure);
   else if (const Json& last = at(old, "/lastFailure"); last.is_object()) status["lastFailure"] = last;
   return status;

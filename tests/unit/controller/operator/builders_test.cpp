@@ -157,6 +157,35 @@ TEST(Builders, WhatPeopleAddReachesBothKindsOfPods) {
   EXPECT_EQ(made.pod()["spec"]["containers"][0]["resources"]["limits"]["rdma/hca"], 1);
 }
 
+TEST(Builders, TheSecretsOfTheApiAreMountedByNameWhereItIsServed) {
+  auto model = owned_model(3);
+  model["spec"]["resources"] = Json::object();
+  model["spec"]["service"] = {{"apiKeySecretRef", {{"name", "keys"}}}, {"tlsSecretRef", {{"name", "cert"}}}};
+  const Made made(model, 2);
+  const Json pod = made.pod(0, 0);
+  const auto& container = pod["spec"]["containers"][0];
+  const auto args = container["args"].get<std::vector<std::string>>();
+  const auto value = [&](const std::string& flag) { return *(std::find(args.begin(), args.end(), flag) + 1); };
+  EXPECT_EQ(value("--api-keys-dir"), "/etc/parallelmodel-keys");
+  EXPECT_EQ(value("--tls-cert"), "/etc/parallelmodel-tls/tls.crt");
+  EXPECT_EQ(value("--tls-key"), "/etc/parallelmodel-tls/tls.key");
+  const Json keys = Json::parse(R"({"name": "api-keys", "secret": {"secretName": "keys", "optional": false}})");
+  const Json cert = Json::parse(R"({"name": "tls", "secret": {"secretName": "cert", "optional": false, "items": [{"key": "tls.crt", "path": "tls.crt"}, {"key": "tls.key", "path": "tls.key"}]}})");
+  EXPECT_THAT(pod["spec"]["volumes"].get<std::vector<Json>>(), testing::AllOf(Contains(keys), Contains(cert)));
+  EXPECT_THAT(container["volumeMounts"].get<std::vector<Json>>(), Contains(Json::parse(R"({"name": "api-keys", "mountPath": "/etc/parallelmodel-keys", "readOnly": true})")));
+  EXPECT_THAT(container["volumeMounts"].get<std::vector<Json>>(), Contains(Json::parse(R"({"name": "tls", "mountPath": "/etc/parallelmodel-tls", "readOnly": true})")));
+  for (const char* probe : {"readinessProbe", "livenessProbe"}) {
+    EXPECT_EQ(container[probe]["httpGet"]["port"], "ops") << "plain HTTP without a key";
+    EXPECT_FALSE(container[probe]["httpGet"].contains("scheme"));
+  }
+  for (const Json& other : {made.pod(0, 1), inspect_pod(made.owner, made.spec, made.worker, std::nullopt)}) {
+    EXPECT_EQ(other.dump().find("secretName"), std::string::npos) << "no API, no Secret";
+    EXPECT_EQ(other.dump().find("--api-keys-dir"), std::string::npos);
+  }
+  EXPECT_EQ(endpoint_of(made.owner.key, 8000, true), "https://m.ns.svc:8000");
+  EXPECT_EQ(endpoint_of(made.owner.key, 8000, false), "http://m.ns.svc:8000");
+}
+
 TEST(Builders, OnlyWhatPodsAreMadeOfMovesTheirHash) {
   const auto hash = [](const std::function<void(Json&)>& change) {
     Json model = owned_model();
@@ -182,6 +211,8 @@ TEST(Builders, OnlyWhatPodsAreMadeOfMovesTheirHash) {
       [](Json& m) { m["spec"]["devices"]["count"] = 4; },
       [](Json& m) { m["spec"]["serving"]["maxQueue"] = 5; },
       [](Json& m) { m["spec"]["shmSize"] = "1Gi"; },
+      [](Json& m) { m["spec"]["service"]["apiKeySecretRef"]["name"] = "keys"; },
+      [](Json& m) { m["spec"]["service"]["tlsSecretRef"]["name"] = "cert"; },
       [](Json& m) { m["metadata"]["annotations"][annotation::restarted_at] = "x"; }};
   for (const auto& change : loud) EXPECT_NE(hash(change), usual);
 }
