@@ -59,7 +59,7 @@ def test_the_chart_is_clean_and_carries_that_crd(world):
 
 
 @pytest.mark.parametrize("values", ["watchNamespace=models", "nodes.read=false,rbac.aggregate=false", "crds.install=false,serviceAccount.create=false,serviceAccount.name=mine",
-                                    "image.digest=sha256:" + 64 * "0", "podLabels.a=b,podAnnotations.c=d,nodeSelector.e=f,priorityClassName=high,extraArgs[0]=--verbose"])
+                                    "image.digest=sha256:" + 64 * "0", "dashboard.create=true", "podLabels.a=b,podAnnotations.c=d,nodeSelector.e=f,priorityClassName=high,extraArgs[0]=--verbose"])
 def test_the_charts_switches_render_what_the_api_server_accepts(world, values):
     rendered = world.cluster.helm("template", "other", str(CHART), "-n", MODELS, "--set", values)
     said = world.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-n", MODELS, "-f", "-", input=rendered)
