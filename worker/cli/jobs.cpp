@@ -87,6 +87,7 @@ std::vector<Sequence> run_generation(engine::Group& group, const policy::Model& 
     engine::Request request{.id = std::to_string(row), .prompt = prompts[row], .max_new_tokens = new_tokens(answer_start(model, prompts[row]), generation),
                             .sampling = generation.sampling, .eos = model.eos, .ignore_eos = generation.ignore_eos, .search = generation.search};
     request.max_time = generation.max_time;
+    request.sampling.min_new_tokens = std::max(request.sampling.min_new_tokens, generation.min_length - static_cast<int64_t>(answer_start(model, prompts[row]).size()));
     scheduler.submit(std::move(request), [&, row](const engine::Event& event) {
       std::lock_guard lock(mutex);
       Sequence& sequence = sequences[row * each + static_cast<size_t>(event.sequence)];

@@ -18,6 +18,7 @@ engine::Limits limits_of(const policy::Model&, int64_t sequence_length, int64_t 
 struct Generation {
   int64_t max_new_tokens = 20;     ///< Hugging Face's default
   int64_t max_length = 0;          ///< > 0: prompt and answer together
+  int64_t min_length = 0;          ///< no end token before prompt (or start token) and answer together are so long
   engine::Sampling sampling;
   engine::Search search;
   double max_time = 0;             ///< seconds for each prompt; 0: no limit

@@ -1,38 +1,29 @@
 // The body of POST /v1/completions, validated.
 #pragma once
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
-#include "worker/engine/request.h"
+#include "worker/server/asked.h"
 
 namespace pm::server {
 
-using Prompt = std::variant<std::string, std::vector<int32_t>>;
-
 struct CompletionRequest {
   std::vector<Prompt> prompts;           ///< at least one
-  std::optional<int64_t> max_tokens;
-  std::optional<double> temperature, top_p, min_p;
-  std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
-  std::optional<int64_t> min_tokens;     ///< vLLM's name: no end token before
-  std::optional<int64_t> top_k;
-  std::optional<uint64_t> seed;
-  std::vector<std::string> stop;
+  Asked asked;
+  int64_t n = 1;                         ///< answers to each prompt
+  int64_t logprobs = -1;                 ///< >= 0: log-probabilities of tokens and so many alternatives
+  bool echo = false;                     ///< the prompt's text before the answer's
   bool stream = false, include_usage = false;
-  bool ignore_eos = false;               ///< beyond OpenAI's API: go on after an end token
   bool return_token_ids = false;         ///< beyond OpenAI's API: choices carry "token_ids"
 };
 
 /// Throws ApiError: 400 that names the field, 404 for another model's name.
 CompletionRequest parse_completion(std::string_view body, const std::string& model);
 
-/// Sampling of a request. Unlike OpenAI (temperature 1) and like vLLM, absent values are the model's: greedy unless its
-/// generation_config.json says do_sample. temperature 0 is greedy; a positive one, or top_p or top_k alone, samples.
-/// `seed` is used where the request has none.
-engine::Sampling sampling_of(const CompletionRequest&, const engine::Sampling& defaults, uint64_t seed);
+/// What OpenAI's two ways to generate spell alike: temperature, presence of a model's name, n, stop, stream with its options.
+struct OpenAiFields { int64_t n = 1; bool stream = false, include_usage = false; };
+OpenAiFields read_openai(Fields&, const std::string& model, Asked&);
 
 }  // namespace pm::server

@@ -1,141 +1,119 @@
 // See completions.h.
 #include "worker/server/completions.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "worker/server/answer.h"
-#include "worker/server/api_error.h"
-#include "worker/server/percent.h"
+#include "worker/server/completion_request.h"
+#include "worker/server/engine_requests.h"
+#include "worker/server/event_stream.h"
+#include "worker/server/openai.h"
 #include "worker/server/task_request.h"
 
 namespace pm::server {
 namespace {
 
 using nlohmann::json;
+using std::chrono::steady_clock;
 
-std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+/// max_tokens of a request that does not say, as OpenAI's.
+constexpr int64_t kDefaultTokens = 16;
 
-json envelope(const Serving& serving, const std::string& id, int64_t created) {
-  return {{"id", "cmpl-" + id}, {"object", "text_completion"}, {"created", created}, {"model", serving.model}, {"choices", json::array()}};
-}
-
-json choice_json(size_t index, const std::string& text, const std::string& finish, const std::vector<int32_t>* ids) {
-  json choice = {{"index", index}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
-  if (!finish.empty()) choice["finish_reason"] = finish;
-  if (ids) choice["token_ids"] = *ids;
-  return choice;
-}
-
-json usage_json(const Answer& answer) {
-  return {{"prompt_tokens", answer.prompt_tokens()}, {"completion_tokens", answer.completion_tokens()},
-          {"total_tokens", answer.prompt_tokens() + answer.completion_tokens()}};
-}
-
-/// For the log alone: the status that nginx made common for a client that went away.
-http::Response nobody_there() {
-  http::Response response;
-  response.status = 499;
-  response.close = true;
-  return response;
-}
-
-http::Response whole(const Serving& serving, const Call& call, Answer& answer, bool with_ids) {
-  const int64_t created = serving.unix_time();
-  std::vector<std::string> texts(answer.choices().size());
-  const auto collect = [&](size_t index, const std::string& piece) { texts[index] += piece; return true; };
-  if (!answer.run(collect, call.request.client_gone)) return nobody_there();
-  json body = envelope(serving, call.request.id, created);
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const auto& choice = answer.choices()[i];
-    body["choices"].push_back(choice_json(i, texts[i], choice.finish(), with_ids ? &choice.ids() : nullptr));
-  }
-  body["usage"] = usage_json(answer);
-  http::Response response;
-  response.body = dump(body);
-  return response;
-}
-
-/// Sends the answer as events while it is generated. Runs after the handler, so it owns what it needs.
-struct EventStream {
+/// One request's answer in OpenAI's words.
+struct Completion {
   const Serving& serving;
   std::string id;
-  int64_t created;
-  bool with_ids, with_usage;
+  int64_t created = 0;
+  bool with_ids = false, with_usage = false;
+  int64_t logprobs = -1;
+  std::vector<std::string> echoes;             ///< per prompt; empty: none are wanted
   std::shared_ptr<Answer> answer;
 
-  bool send(http::Stream& stream, const json& body) const { return stream.write("data: " + dump(body) + "\n\n"); }
+  json envelope() const {
+    return {{"id", "cmpl-" + id}, {"object", "text_completion"}, {"created", created}, {"model", serving.model}, {"choices", json::array()}};
+  }
 
-  void operator()(http::Stream& stream) const {
-    std::vector<size_t> sent(answer->choices().size());   // ids already in an event
-    const auto piece_event = [&](size_t index, const std::string& piece) {
-      const auto& choice = answer->choices()[index];
-      if (piece.empty() && choice.finish().empty() && !with_ids) return true;
-      json body = envelope(serving, id, created);
-      const std::vector<int32_t> ids(choice.ids().begin() + static_cast<ptrdiff_t>(sent[index]), choice.ids().end());
-      sent[index] = choice.ids().size();
-      body["choices"].push_back(choice_json(index, piece, choice.finish(), with_ids ? &ids : nullptr));
-      return send(stream, body);
-    };
-    try {
-      if (!answer->run(piece_event, [&] { return stream.client_gone(); })) return;
-      if (with_usage) {
-        json body = envelope(serving, id, created);
-        body["usage"] = usage_json(*answer);
-        send(stream, body);
-      }
-      stream.write("data: [DONE]\n\n");
-    } catch (const std::exception& exception) {
-      stream.write("data: " + error_body(as_api_error(exception), id) + "\n\n");
-    }
+  std::string echo(const Choice& choice) const { return echoes.empty() ? "" : echoes[choice.request()]; }
+
+  /// With the tokens from `from` on.
+  json choice_json(size_t index, const std::string& text, size_t from) const {
+    const Choice& choice = answer->choices()[index];
+    json made = {{"index", index}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+    if (!choice.finish().empty()) made["finish_reason"] = choice.finish();
+    if (logprobs >= 0) made["logprobs"] = completion_logprobs(serving.tokenizer, choice, from, 0);
+    if (with_ids) made["token_ids"] = choice.ids(from);
+    return made;
   }
 };
 
-int64_t max_tokens_of_query(const std::string& query, int64_t absent) {
-  for (const auto& [name, value] : parse_query(query)) {
-    if (name != "max_tokens") throw ApiError(400, "unknown_field", name.substr(0, 60) + " is no parameter of this path; allowed: max_tokens", name.substr(0, 60));
-    int64_t number = 0;
-    const auto result = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (result.ec != std::errc() || result.ptr != value.data() + value.size() || number < 1)
-      throw bad_field("max_tokens", "\"" + value.substr(0, 60) + "\"", "an integer from 1 up");
-    absent = number;
+std::vector<std::string> echoes_of(const Serving& serving, const std::vector<Prompt>& prompts) {
+  std::vector<std::string> echoes;
+  for (const auto& prompt : prompts) {
+    const auto* text = std::get_if<std::string>(&prompt);
+    echoes.push_back(text ? *text : serving.tokenizer ? serving.tokenizer->decode(std::get<std::vector<int32_t>>(prompt)) : "");
   }
-  return absent;
+  return echoes;
+}
+
+http::Response whole(const Completion& completion, const Call& call) {
+  Answer& answer = *completion.answer;
+  std::vector<std::string> texts;
+  for (const Choice& choice : answer.choices()) texts.push_back(completion.echo(choice));
+  if (!run_whole(answer, call, [&](size_t choice, const std::string& text) { texts[choice] += text; })) return nobody_there();
+  json body = completion.envelope();
+  for (size_t i = 0; i < texts.size(); ++i) body["choices"].push_back(completion.choice_json(i, texts[i], 0));
+  body["usage"] = usage_json(answer);
+  return json_response(body);
+}
+
+EventShape events(Completion completion) {
+  EventShape shape;
+  const auto emit = [completion](const EventShape::Send& send, const json& choice) {
+    json body = completion.envelope();
+    body["choices"].push_back(choice);
+    if (completion.with_usage) body["usage"] = nullptr;
+    return send(body);
+  };
+  if (!completion.echoes.empty()) {
+    shape.begin = [completion, emit](const EventShape::Send& send) {
+      for (size_t i = 0; i < completion.answer->choices().size(); ++i)
+        if (!emit(send, completion.choice_json(i, completion.echo(completion.answer->choices()[i]), 0))) return false;
+      return true;
+    };
+  }
+  shape.piece = [completion, emit, sent = std::make_shared<std::vector<size_t>>(completion.answer->choices().size())](const EventShape::Send& send, size_t i, const std::string& text) {
+    const Choice& choice = completion.answer->choices()[i];
+    if (text.empty() && choice.finish().empty() && !completion.with_ids && completion.logprobs < 0) return true;
+    const size_t from = std::exchange((*sent)[i], choice.said().size());
+    return emit(send, completion.choice_json(i, text, from));
+  };
+  if (completion.with_usage) {
+    shape.end = [completion](const EventShape::Send& send) {
+      json body = completion.envelope();
+      body["usage"] = usage_json(*completion.answer);
+      return send(body);
+    };
+  }
+  return shape;
 }
 
 }  // namespace
 
 http::Response create_completion(const Serving& serving, const Call& call) {
+  const auto arrived = steady_clock::now();
   auto admitted = serving.admit();
   refuse_unless_served(serving, call);
   const CompletionRequest request = parse_completion(call.request.body, serving.model);
-  const bool with_ids = request.return_token_ids || !serving.tokenizer;
-  auto answer = std::make_shared<Answer>(serving, request, call.request.id, call.access, std::move(admitted));
-  if (!request.stream) return whole(serving, call, *answer, with_ids);
-  http::Response response;
-  response.content_type = "text/event-stream";
-  response.stream = EventStream{serving, call.request.id, serving.unix_time(), with_ids, request.include_usage, std::move(answer)};
-  return response;
-}
-
-http::Response generate_text(const Serving& serving, const Call& call) {
-  auto admitted = serving.admit();
-  refuse_unless_served(serving, call);
-  if (!serving.tokenizer) throw ApiError(400, "no_tokenizer", "this model's folder has no tokenizer that is served; send token ids to POST /v1/completions");
-  const std::string text = percent_decode(call.rest);
-  if (text.empty()) throw ApiError(400, "invalid_value", "the path has no text after /generate_text/; add the text to continue, percent-encoded");
-  CompletionRequest request;
-  request.prompts = {text};
-  request.max_tokens = max_tokens_of_query(call.request.query, kDefaultTokens);
-  Answer answer(serving, request, call.request.id, call.access, std::move(admitted));
-  if (!answer.run([](size_t, const std::string&) { return true; }, call.request.client_gone)) return nobody_there();
-  std::vector<int32_t> all = answer.choices()[0].prompt();
-  const auto& ids = answer.choices()[0].ids();
-  all.insert(all.end(), ids.begin(), ids.end());
-  http::Response response;
-  response.body = dump({{"inputs", text}, {"outputs", serving.tokenizer->decode(all)}});
-  return response;
+  const engine::Sampling sampling = sampling_of(request.asked, serving.defaults.sampling, serving.random(), serving.tokenizer);
+  const Length length{.field = "max_tokens", .new_tokens = request.asked.max_new_tokens, .otherwise = kDefaultTokens};
+  const engine::Search search{.num_return_sequences = request.n};
+  auto requests = engine_requests(serving, call.request.id, tokens_of(serving, request.prompts, "prompt"), "prompt", request.asked, sampling, search, length, request.logprobs);
+  Completion completion{.serving = serving, .id = call.request.id, .created = serving.unix_time(), .with_ids = request.return_token_ids || !serving.tokenizer,
+                        .with_usage = request.include_usage, .logprobs = request.logprobs, .echoes = {}, .answer = {}};
+  if (request.echo) completion.echoes = echoes_of(serving, request.prompts);
+  completion.answer = std::make_shared<Answer>(serving, std::move(requests), request.asked.stop, call.access, std::move(admitted), arrived);
+  if (!request.stream) return whole(completion, call);
+  return event_stream(serving, call, completion.answer, events(completion));
 }
 
 }  // namespace pm::server

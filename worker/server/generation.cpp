@@ -2,6 +2,7 @@
 #include "worker/server/generation.h"
 
 #include <condition_variable>
+#include <map>
 #include <mutex>
 
 namespace pm::server {
@@ -10,20 +11,39 @@ struct Generation::Mailbox {
   std::mutex mutex;
   std::condition_variable arrived;
   std::vector<Arrival> arrivals;
+  std::map<std::pair<size_t, int64_t>, size_t> places;   ///< in arrivals, by request and sequence
+  size_t weight = 0, most = 0;
+  bool overflowed = false;
+
+  void put(size_t index, const engine::Event& event) {
+    const auto now = std::chrono::steady_clock::now();
+    std::lock_guard lock(mutex);
+    for (const auto& token : event.tokens) weight += 1 + token.best.size();
+    overflowed = overflowed || weight > most;
+    const auto [place, fresh] = places.try_emplace({index, event.sequence}, arrivals.size());
+    if (fresh) {
+      arrivals.push_back({index, event, now});
+    } else {
+      engine::Event& before = arrivals[place->second].event;
+      before.tokens.insert(before.tokens.end(), event.tokens.begin(), event.tokens.end());
+      before.finish = event.finish;
+      before.reason = event.reason;
+      before.score = event.score;
+    }
+    if (overflowed) arrivals[place->second].event.tokens.clear();   // nobody will read them
+  }
 };
 
-Generation::Generation(engine::Engine& engine, std::vector<engine::Request> requests)
+Generation::Generation(engine::Engine& engine, std::vector<engine::Request> requests, size_t waiting)
     : engine_(engine), mailbox_(std::make_shared<Mailbox>()) {
+  mailbox_->most = waiting;
   try {
     for (auto& request : requests) {
       const std::string id = request.id;
       const size_t index = ids_.size();
+      running_.push_back(request.search.num_return_sequences);
       engine_.submit(std::move(request), [mailbox = mailbox_, index](const engine::Event& event) {
-        const auto now = std::chrono::steady_clock::now();
-        {
-          std::lock_guard lock(mailbox->mutex);
-          mailbox->arrivals.push_back({index, event, now});
-        }
+        mailbox->put(index, event);
         mailbox->arrived.notify_one();
       });
       ids_.push_back(id);
@@ -32,13 +52,12 @@ Generation::Generation(engine::Engine& engine, std::vector<engine::Request> requ
     for (const auto& id : ids_) engine_.cancel(id);
     throw;
   }
-  closed_.resize(ids_.size());
   open_ = ids_.size();
 }
 
 Generation::~Generation() {
   for (size_t i = 0; i < ids_.size(); ++i)
-    if (!closed_[i]) engine_.cancel(ids_[i]);
+    if (running_[i] > 0) engine_.cancel(ids_[i]);
 }
 
 std::vector<Generation::Arrival> Generation::wait(std::chrono::milliseconds limit) {
@@ -47,24 +66,31 @@ std::vector<Generation::Arrival> Generation::wait(std::chrono::milliseconds limi
     std::unique_lock lock(mailbox_->mutex);
     mailbox_->arrived.wait_for(lock, limit, [this] { return !mailbox_->arrivals.empty(); });
     taken.swap(mailbox_->arrivals);
+    mailbox_->places.clear();
+    mailbox_->weight = 0;
   }
   std::erase_if(taken, [this](const Arrival& arrival) {
-    if (closed_[arrival.index]) return true;   // of a sequence that we cancelled
-    if (arrival.event.finish != engine::Finish::None) close(arrival.index);
+    if (running_[arrival.index] == 0) return true;   // of a request that we cancelled
+    if (arrival.event.finish != engine::Finish::None && --running_[arrival.index] == 0) close(arrival.index);
     return false;
   });
   return taken;
 }
 
 void Generation::cancel(size_t index) {
-  if (closed_[index]) return;
+  if (running_[index] == 0) return;
   engine_.cancel(ids_[index]);
   close(index);
 }
 
 void Generation::close(size_t index) {
-  closed_[index] = true;
+  running_[index] = 0;
   --open_;
+}
+
+bool Generation::overflowed() const {
+  std::lock_guard lock(mailbox_->mutex);
+  return mailbox_->overflowed;
 }
 
 }  // namespace pm::server

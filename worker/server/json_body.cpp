@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "worker/server/api_error.h"
 
@@ -18,7 +19,43 @@ std::string text_of(double value) {
   return out.str();
 }
 
+/// Insertions, deletions and changes of one letter that make `b` of `a`.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t before = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t changed = before + (a[i - 1] != b[j - 1]);
+      before = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row[b.size()];
+}
+
+/// Whether `known` has every word of `name`: max_tokens and max_new_tokens.
+bool has_words(std::string_view known, std::string_view name) {
+  for (size_t begin = 0; begin <= name.size();) {
+    const size_t end = std::min(name.find('_', begin), name.size());
+    if (known.find(name.substr(begin, end - begin)) == known.npos) return false;
+    begin = end + 1;
+  }
+  return true;
+}
+
 }  // namespace
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
+  name = name.substr(0, 60);
+  std::string best;
+  size_t least = std::max<size_t>(2, name.size() / 3) + 1;
+  for (const auto& one : known) {
+    const size_t away = !name.empty() && has_words(one, name) ? 1 : distance(name, one);
+    if (away < least) least = away, best = one;
+  }
+  return best;
+}
 
 std::string shown(const nlohmann::json& value) {
   if (value.is_structured()) return std::string(value.is_array() ? "an array of " : "an object of ") + std::to_string(value.size());
@@ -94,8 +131,8 @@ void Fields::refuse_others() const {
     if (std::find(known_.begin(), known_.end(), name) != known_.end()) continue;
     std::string allowed;
     for (const auto& known : known_) allowed += (allowed.empty() ? "" : ", ") + known;
-    const std::string field = prefix_ + name.substr(0, 60);
-    throw ApiError(400, "unknown_field", field + " is no field of this request; allowed: " + allowed, field);
+    const std::string field = prefix_ + name.substr(0, 60), near = nearest_name(name, known_);
+    throw ApiError(400, "unknown_field", field + " is no field of this request" + (near.empty() ? "" : ", the nearest is " + near) + "; allowed: " + allowed, field);
   }
 }
 

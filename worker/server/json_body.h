@@ -15,6 +15,9 @@ nlohmann::json parse_object(std::string_view body);
 /// `value` as JSON text for a message, at most 60 bytes of it.
 std::string shown(const nlohmann::json& value);
 
+/// Which of the names an unknown one may mean; empty when none is near.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
+
 /// Reads fields; null counts as absent. At the end, fields nobody asked for are refused.
 class Fields {
  public:

@@ -32,27 +32,35 @@ ApiError refused_field(json fields) {
 TEST(CompletionRequest, EveryFieldIsRead) {
   const auto request = parse_completion(R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": 3, "seed": -1,
     "stop": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true, "return_token_ids": true, "user": "me",
-    "min_p": 0.125, "presence_penalty": -1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.25, "min_tokens": 4})", "m");
-  const auto sampling = sampling_of(request, {}, 0);
+    "min_p": 0.125, "presence_penalty": -1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.25, "min_tokens": 4, "typical_p": 0.75,
+    "no_repeat_ngram_size": 3, "bad_words_ids": [[1, 2], [3]], "max_time": 2.5, "n": 3, "best_of": 3, "echo": true})", "m");
+  const auto sampling = sampling_of(request.asked, {}, 0, nullptr);
+  EXPECT_EQ(sampling.typical_p, 0.75);
+  EXPECT_EQ(sampling.no_repeat_ngram_size, 3);
+  EXPECT_EQ(sampling.bad_words, (std::vector<std::vector<int32_t>>{{1, 2}, {3}}));
+  EXPECT_EQ(request.asked.max_time, 2.5);
+  EXPECT_EQ(request.n, 3);
+  EXPECT_TRUE(request.echo);
   EXPECT_EQ(sampling.min_p, 0.125);
   EXPECT_EQ(sampling.presence_penalty, -1.5);
   EXPECT_EQ(sampling.frequency_penalty, 0.5);
   EXPECT_EQ(sampling.repetition_penalty, 1.25);
   EXPECT_EQ(sampling.min_new_tokens, 4);
   EXPECT_EQ(request.prompts.size(), 2u);
-  EXPECT_EQ(request.max_tokens, 7);
-  EXPECT_EQ(request.temperature, 0.5);
-  EXPECT_EQ(request.top_p, 0.25);
-  EXPECT_EQ(request.top_k, 3);
-  EXPECT_EQ(request.seed, UINT64_MAX);
-  EXPECT_THAT(request.stop, testing::ElementsAre("x", "y"));
-  EXPECT_TRUE(request.stream && request.include_usage && request.ignore_eos && request.return_token_ids);
+  EXPECT_EQ(request.asked.max_new_tokens, 7);
+  EXPECT_EQ(request.asked.temperature, 0.5);
+  EXPECT_EQ(request.asked.top_p, 0.25);
+  EXPECT_EQ(request.asked.top_k, 3);
+  EXPECT_EQ(request.asked.seed, UINT64_MAX);
+  EXPECT_THAT(request.asked.stop, testing::ElementsAre("x", "y"));
+  EXPECT_TRUE(request.stream && request.include_usage && request.asked.ignore_eos && request.return_token_ids);
 }
 
 TEST(CompletionRequest, NullCountsAsAbsentAndNeutralValuesOfWhatWeLackAreAccepted) {
   const auto request = parse_completion(R"({"prompt": "a", "max_tokens": null, "temperature": null, "stop": null, "n": 1, "best_of": 1, "echo": false,
     "logprobs": null, "suffix": null, "presence_penalty": null, "logit_bias": {}})", "m");
-  EXPECT_FALSE(request.max_tokens || request.temperature);
+  EXPECT_FALSE(request.asked.max_new_tokens || request.asked.temperature);
+  EXPECT_EQ(request.logprobs, -1);
 }
 
 TEST(CompletionRequest, AValueThatIsNotAllowedIsNamedWithWhatIs) {
@@ -66,10 +74,17 @@ TEST(CompletionRequest, AValueThatIsNotAllowedIsNamedWithWhatIs) {
       {{{"temperature", true}}, "temperature", "true", "number"},
       {{{"top_p", 0}}, "top_p", "0", "above 0 to 1"},
       {{{"top_k", -2}}, "top_k", "-2", "from -1"},
-      {{{"n", 2}}, "n", "2", "1"},
-      {{{"best_of", 2}}, "best_of", "2", "1"},
-      {{{"echo", true}}, "echo", "true", "false"},
-      {{{"logprobs", 3}}, "logprobs", "3", "null"},
+      {{{"n", 0}}, "n", "0", "from 1 to 128"},
+      {{{"n", 2}, {"best_of", 3}}, "best_of", "3", "2, which is n"},
+      {{{"logprobs", 21}}, "logprobs", "21", "from 0 to 20"},
+      {{{"logprobs", true}}, "logprobs", "true", "integer"},
+      {{{"logit_bias", {{"5", 1}}}}, "logit_bias", "object of 1", "{}"},
+      {{{"suffix", "x"}}, "suffix", "x", "null"},
+      {{{"typical_p", 0}}, "typical_p", "0", "above 0 to 1"},
+      {{{"max_time", 0}}, "max_time", "0", "above 0"},
+      {{{"bad_words", json::array({""})}}, "bad_words", "\"\"", "none of them empty"},
+      {{{"bad_words_ids", json::array({1})}}, "bad_words_ids[0]", "1", "array of token ids"},
+      {{{"bad_words_ids", json::array({json::array()})}}, "bad_words_ids[0]", "array of 0", "at least one"},
       {{{"presence_penalty", 2.5}}, "presence_penalty", "2.5", "from -2 to 2"},
       {{{"frequency_penalty", "much"}}, "frequency_penalty", "\"much\"", "number"},
       {{{"repetition_penalty", 0}}, "repetition_penalty", "0", "above 0"},
@@ -99,8 +114,23 @@ TEST(CompletionRequest, AnUnknownFieldIsRefusedWithTheKnownOnes) {
   const auto error = refused_field(json{{"max_token", 5}});
   EXPECT_EQ(error.code, "unknown_field");
   EXPECT_EQ(error.param, "max_token");
-  EXPECT_THAT(error.what(), HasSubstr("max_tokens"));
+  EXPECT_THAT(error.what(), HasSubstr("the nearest is max_tokens;"));
   EXPECT_EQ(refused_field(json{{"stream", true}, {"stream_options", {{"x", 1}}}}).param, "stream_options.x");
+}
+
+TEST(CompletionRequest, EchoWithLogprobsIsRefusedForThePromptsHaveNone) {
+  const auto error = refused_field({{"echo", true}, {"logprobs", 1}});
+  EXPECT_EQ(error.param, "echo");
+  EXPECT_THAT(error.what(), HasSubstr("not computed"));
+}
+
+TEST(Fields, TheNearestNameIsFoundOrNone) {
+  const std::vector<std::string> known{"num_beams", "max_length", "top_k", "top_p"};
+  EXPECT_EQ(nearest_name("num_beam", known), "num_beams");
+  EXPECT_EQ(nearest_name("maxlength", known), "max_length");
+  EXPECT_EQ(nearest_name("topp", known), "top_p");
+  EXPECT_EQ(nearest_name("frobnicate", known), "");
+  EXPECT_EQ(nearest_name(std::string(100'000, 'x'), known), "");
 }
 
 TEST(CompletionRequest, AMissingPromptIsNamed) { EXPECT_EQ(refused("{}").param, "prompt"); }

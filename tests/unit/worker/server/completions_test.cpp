@@ -1,4 +1,4 @@
-// POST /v1/completions and GET /generate_text over a real socket.
+// POST /v1/completions over a real socket.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,65 @@ TEST(Completions, AnswerIsOpenAiShapedAndCountsTokens) {
   EXPECT_THAT(body["id"].get<std::string>(), testing::StartsWith("cmpl-"));
   ASSERT_EQ(body["choices"].size(), 1u);
   EXPECT_EQ(body["choices"][0], json({{"index", 0}, {"text", "abcab"}, {"logprobs", nullptr}, {"finish_reason", "length"}}));
-  EXPECT_EQ(body["usage"], json({{"prompt_tokens", 3}, {"completion_tokens", 5}, {"total_tokens", 8}}));
+  EXPECT_EQ(body["usage"], json({{"prompt_tokens", 3}, {"completion_tokens", 5}, {"total_tokens", 8}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
+}
+
+TEST(Completions, SeveralAnswersToEachPromptStandInTheOrderOfPrompts) {
+  Served served;
+  served.engine.say_cached(2);
+  const auto body = body_of(served.post({{"prompt", {"abc", "xyz"}}, {"max_tokens", 3}, {"n", 2}}));
+  ASSERT_EQ(body["choices"].size(), 4u);
+  const char* texts[] = {"abc", "bca", "xyz", "yzx"};
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(body["choices"][i]["index"], i);
+    EXPECT_EQ(body["choices"][i]["text"], texts[i]);
+  }
+  EXPECT_EQ(body["usage"], json({{"prompt_tokens", 6}, {"completion_tokens", 12}, {"total_tokens", 18}, {"prompt_tokens_details", {{"cached_tokens", 4}}}}));
+  ASSERT_EQ(served.engine.seen().size(), 2u);
+  EXPECT_EQ(served.engine.seen()[1].search, (engine::Search{.num_return_sequences = 2}));
+}
+
+TEST(Completions, AnswersThatEndByAStopStringDoNotEndTheOthers) {
+  Served served;   // answers "abcabc..." and "bcabca..."
+  const auto body = body_of(served.post({{"prompt", "abc"}, {"max_tokens", 9}, {"n", 2}, {"stop", "abca"}}));
+  EXPECT_EQ(body["choices"][0]["text"], "");
+  EXPECT_EQ(body["choices"][1]["text"], "bc");
+  EXPECT_TRUE(eventually([&] { return served.engine.open() == 0; }));
+}
+
+TEST(Completions, LogprobsAreOpenAisListsAndOffsetsCountCharacters) {
+  Served served;
+  const auto choice = body_of(served.post({{"prompt", "a\u4e16b"}, {"max_tokens", 5}, {"logprobs", 2}}))["choices"][0];
+  EXPECT_EQ(choice["text"], "a\u4e16b");
+  const json& logprobs = choice["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], json({"a", "\uFFFD", "\uFFFD", "\uFFFD", "b"}));
+  EXPECT_EQ(logprobs["token_logprobs"], json({-0.25, -0.25, -0.25, -0.25, -0.25}));
+  EXPECT_EQ(logprobs["text_offset"], json({0, 1, 1, 1, 2}));
+  EXPECT_EQ(logprobs["top_logprobs"][0], json({{"a", -0.25}, {"b", -1.25}}));
+  const auto none = body_of(served.post({{"prompt", "ab"}, {"max_tokens", 1}, {"logprobs", 0}}))["choices"][0]["logprobs"];
+  EXPECT_EQ(none["top_logprobs"][0], json({{"a", -0.25}})) << "the token itself is always there";
+  EXPECT_EQ(served.engine.seen()[1].logprobs, 0);
+  EXPECT_EQ(body_of(served.post({{"prompt", "ab"}, {"max_tokens", 1}}))["choices"][0]["logprobs"], nullptr);
+  EXPECT_EQ(served.engine.seen()[2].logprobs, -1);
+}
+
+TEST(Completions, EchoPutsThePromptBeforeEachAnswer) {
+  Served served;
+  const auto body = body_of(served.post({{"prompt", {"ab", "cd"}}, {"max_tokens", 2}, {"n", 2}, {"echo", true}}));
+  EXPECT_EQ(body["choices"][0]["text"], "abab");
+  EXPECT_EQ(body["choices"][1]["text"], "abba");
+  EXPECT_EQ(body["choices"][2]["text"], "cdcd");
+  EXPECT_EQ(body_of(served.post({{"prompt", {97, 98}}, {"max_tokens", 2}, {"echo", true}}))["choices"][0]["text"], "abab");
+}
+
+TEST(Completions, BadWordsAreBannedAsWordsAndWithinWords) {
+  Served served;
+  body_of(served.post({{"prompt", "ab"}, {"max_tokens", 1}, {"bad_words", {"no"}}, {"bad_words_ids", {{7}}}, {"max_time", 1.5}}));
+  const auto request = served.engine.seen().at(0);
+  EXPECT_EQ(request.sampling.bad_words, (std::vector<std::vector<int32_t>>{{7}, {'n', 'o'}, {' ', 'n', 'o'}}));
+  EXPECT_EQ(request.max_time, 1.5);
+  Served without({}, {}, false);
+  EXPECT_EQ(error_of(without.post({{"prompt", {97}}, {"bad_words", "no"}}), 400)["param"], "bad_words");
 }
 
 TEST(Completions, MaxTokensIsSixteenUnlessGivenAndNeverMoreThanTheWindowLeaves) {
@@ -79,7 +137,7 @@ TEST(Completions, WithoutTemperatureTheModelDecidesAndWithItTheRequest) {
   EXPECT_FALSE(greedy.engine.seen()[0].sampling.do_sample);
 
   Served sampling({}, [](auto& options) {
-    options.sampling = {.do_sample = true, .temperature = 0.6, .top_k = 50, .top_p = 0.9};
+    options.defaults.sampling = {.do_sample = true, .temperature = 0.6, .top_k = 50, .top_p = 0.9};
     options.random = [] { return uint64_t{77}; };
   });
   body_of(sampling.post({{"prompt", {"a", "b"}}, {"max_tokens", 1}}));
@@ -164,29 +222,6 @@ TEST(Completions, ThirtyTwoClientsAtOnceGetTheirOwnReplies) {
   std::set<std::string> ids;
   for (const auto& request : served.engine.seen()) ids.insert(request.id);
   EXPECT_EQ(ids.size(), 320u) << "request ids repeat";
-}
-
-TEST(GenerateText, AnswersAsThePredecessorDid) {
-  Served served;
-  EXPECT_EQ(body_of(served.get("/generate_text/Messi?max_tokens=5")), json({{"inputs", "Messi"}, {"outputs", "MessiMessi"}}));
-  EXPECT_EQ(body_of(served.get("/generate_text/ab"))["outputs"], "ab" "abababababababab");
-}
-
-TEST(GenerateText, TheTextIsPercentDecodedExactly) {
-  Served served;
-  const std::string text = "a+b/c d?\u4e16%";
-  EXPECT_EQ(body_of(served.get("/generate_text/a+b/c%20d%3F%E4%B8%96%25?max_tokens=1"))["inputs"], text);
-  EXPECT_THAT(message_of(error_of(served.get("/generate_text/100%"), 400)), HasSubstr("%25"));
-  EXPECT_THAT(message_of(error_of(served.get("/generate_text/%zz"), 400)), HasSubstr("%zz"));
-  EXPECT_THAT(message_of(error_of(served.get("/generate_text/%C3"), 400)), HasSubstr("utf-8"));
-  error_of(served.get("/generate_text/"), 400);
-}
-
-TEST(GenerateText, OnlyKnownParametersAreTaken) {
-  Served served;
-  EXPECT_THAT(message_of(error_of(served.get("/generate_text/a?num_beams=5"), 400)), AllOf(HasSubstr("num_beams"), HasSubstr("max_tokens")));
-  for (const char* bad : {"0", "-1", "x", "", "1x", "99999999999999999999"})
-    error_of(served.get(std::string("/generate_text/a?max_tokens=") + bad), 400);
 }
 
 }  // namespace

@@ -49,10 +49,10 @@ void FakeEngine::cancel(const std::string& id) {
   std::erase_if(passes_, [&](const OpenPass& pass) { return pass.request.id == id; });
   for (auto it = open_.begin(); it != open_.end(); ++it) {
     if (it->request.id != id) continue;
-    auto on_event = std::move(it->on_event);
+    const Sequence gone = std::move(*it);
     open_.erase(it);
     lock.unlock();
-    on_event({.finish = Finish::Cancelled});
+    end(gone, Finish::Cancelled, "");
     return;
   }
 }
@@ -79,7 +79,7 @@ void FakeEngine::fail(const std::string& reason) {
     lost_passes.swap(passes_);
   }
   for (auto& pass : lost_passes) pass.on_done({{}, Finish::Failed, reason});
-  for (auto& sequence : lost) sequence.on_event({.finish = Finish::Failed, .reason = reason});
+  for (auto& sequence : lost) end(sequence, Finish::Failed, reason);
 }
 
 int64_t FakeEngine::steps() const { return statistics().steps; }
@@ -94,6 +94,11 @@ void FakeEngine::allow(int64_t n) {
   std::lock_guard lock(mutex_);
   for (auto& sequence : open_) sequence.allowed += n;
   wake_.notify_all();
+}
+
+void FakeEngine::say_cached(int64_t tokens) {
+  std::lock_guard lock(mutex_);
+  cached_ = tokens;
 }
 
 void FakeEngine::limit_open(size_t requests) {
@@ -145,17 +150,55 @@ void FakeEngine::loop() {
   }
 }
 
-void FakeEngine::step(Sequence sequence) {
+void FakeEngine::end(const Sequence& sequence, Finish finish, const std::string& reason) {
+  for (int64_t s = 0; s < sequence.request.search.num_return_sequences; ++s)
+    if (!sequence.ended.contains(s)) sequence.on_event({.sequence = s, .finish = finish, .reason = reason});
+}
+
+engine::Token FakeEngine::token_of(const engine::Request& request, int64_t step) const {
+  engine::Token token{.id = token_(request, step)};
+  if (request.logprobs < 0) return token;
+  token.logprob = -0.25F;
+  for (int64_t k = 0; k < request.logprobs; ++k) token.best.emplace_back(token.id + static_cast<int32_t>(k), -0.25F - static_cast<float>(k));
+  return token;
+}
+
+Finish FakeEngine::finish_of(const engine::Request& request, int32_t id, int64_t generated) {
+  if (!request.ignore_eos && std::find(request.eos.begin(), request.eos.end(), id) != request.eos.end()) return Finish::Stop;
+  return generated == request.max_new_tokens ? Finish::Length : Finish::None;
+}
+
+/// A token for each sequence that goes on; sequence s is a step ahead of the one before it. Beams come whole when the first has ended.
+void FakeEngine::step(Sequence open) {
+  const engine::Request& request = open.request;
+  const bool beams = request.search.num_beams > 1;
   ++steps_;
-  ++tokens_;
-  if (sequence.allowed > 0) --sequence.allowed;
-  Event event{.tokens = {{.id = token_(sequence.request, sequence.generated++)}}};
-  if (sequence.generated == 1) event.queued_seconds = 0.001;
-  const auto& eos = sequence.request.eos;
-  if (!sequence.request.ignore_eos && std::find(eos.begin(), eos.end(), event.tokens[0].id) != eos.end()) event.finish = Finish::Stop;
-  else if (sequence.generated == sequence.request.max_new_tokens) event.finish = Finish::Length;
-  sequence.on_event(event);   // never blocks, never calls us back
-  if (event.finish == Finish::None) open_.push_back(std::move(sequence));
+  if (open.allowed > 0) --open.allowed;
+  ++open.generated;
+  for (int64_t s = 0; s < request.search.num_return_sequences; ++s) {
+    if (open.ended.contains(s)) continue;
+    Event event{.sequence = s};
+    if (beams) {
+      if (open.generated < request.max_new_tokens) continue;
+      for (int64_t step = 0; step < request.max_new_tokens && event.finish == Finish::None; ++step) {
+        event.tokens.push_back(token_of(request, step + s));
+        event.finish = finish_of(request, event.tokens.back().id, step + 1);
+      }
+      event.score = -0.5 * static_cast<double>(s + 1);
+    } else {
+      event.tokens = {token_of(request, open.generated - 1 + s)};
+      event.finish = finish_of(request, event.tokens[0].id, open.generated);
+    }
+    if (!open.told) {
+      event.queued_seconds = 0.001;
+      event.cached_tokens = cached_;
+      open.told = true;
+    }
+    tokens_ += static_cast<int64_t>(event.tokens.size());
+    if (event.finish != Finish::None) open.ended.insert(s);
+    open.on_event(event);   // never blocks, never calls us back
+  }
+  if (static_cast<int64_t>(open.ended.size()) < request.search.num_return_sequences) open_.push_back(std::move(open));
 }
 
 }  // namespace pm::test

@@ -15,7 +15,8 @@ class FakeEngine final : public engine::Engine {
  public:
   using Token = std::function<int32_t(const engine::Request&, int64_t step)>;
   using Pass = std::function<Arrays(const engine::ForwardRequest&)>;
-  /// The default echoes the prompt again and again, so every reply shows whose it is.
+  /// The default echoes the prompt again and again, so every reply shows whose it is; sequence s begins s tokens later. Log-probabilities are
+  /// -0.25 - k of the token's id + k; scores of beams -0.5, -1, ...
   explicit FakeEngine(Token token = {});
   ~FakeEngine() override;
 
@@ -31,6 +32,8 @@ class FakeEngine final : public engine::Engine {
   /// Lets `n` tokens through per request although held.
   void allow(int64_t n);
   void limit_open(size_t requests);
+  /// Tokens of each prompt that were there already.
+  void say_cached(int64_t tokens);
   /// What passes give; absent: nothing. Called on the engine's thread.
   void answer_passes(Pass pass);
   std::vector<engine::Request> seen() const;
@@ -43,6 +46,8 @@ class FakeEngine final : public engine::Engine {
     engine::Request request;
     std::function<void(const engine::Event&)> on_event;
     int64_t generated = 0, allowed = 0;
+    std::set<int64_t> ended;               ///< of its num_return_sequences
+    bool told = false;                     ///< its first event went out
   };
   struct OpenPass {
     engine::ForwardRequest request;
@@ -50,6 +55,9 @@ class FakeEngine final : public engine::Engine {
   };
   void loop();
   void step(Sequence sequence);
+  static void end(const Sequence& sequence, engine::Finish finish, const std::string& reason);
+  engine::Token token_of(const engine::Request& request, int64_t step) const;
+  static engine::Finish finish_of(const engine::Request& request, int32_t id, int64_t generated);
 
   const Token token_;
   mutable std::mutex mutex_;
@@ -63,7 +71,7 @@ class FakeEngine final : public engine::Engine {
   std::string failure_;
   size_t limit_ = 1000;
   bool held_ = false, stopping_ = false;
-  int64_t steps_ = 0, tokens_ = 0, prompt_tokens_ = 0;
+  int64_t steps_ = 0, tokens_ = 0, prompt_tokens_ = 0, cached_ = 0;
   std::thread thread_;
 };
 

@@ -5,6 +5,8 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "tests/unit/worker/tokenizer/tokenizer_files.h"
 
 namespace pm::test {
@@ -16,6 +18,15 @@ Tokenizer byte_tokenizer() {
   TempFolder folder;
   write_tokenizer(folder.path(), byte_level_json());
   return Tokenizer::open(folder.path());
+}
+
+ChatTemplate small_template() {
+  TempFolder folder;
+  std::ofstream(folder.path() / "chat_template.jinja")
+      << "{% if messages[0].role == 'assistant' %}{{ raise_exception('Begin with the user') }}{% endif %}"
+         "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if tools %}T{{ tools | length }}{% endif %}{{ mood }}"
+         "{% if add_generation_prompt %}<assistant>{% endif %}";
+  return *ChatTemplate::find(folder.path());
 }
 
 Plan two_rank_plan() {
@@ -61,6 +72,7 @@ Served::Served(FakeEngine::Token token, const std::function<void(server::ApiOpti
   options.http.port = 0;
   options.model = "org/tiny";
   options.eos = {kEnd};
+  options.chat_template = small_template();
   options.board = board;
   options.accept_while_draining = milliseconds(50);
   options.unix_time = [] { return int64_t{1700000000}; };

@@ -19,6 +19,8 @@ using nlohmann::json;
 constexpr int32_t kEnd = 256;   // the tokenizer's end token
 
 Tokenizer byte_tokenizer();
+/// "<user>text</>" for each message, then "<assistant>"; refuses a conversation that begins with the assistant.
+ChatTemplate small_template();
 /// Two ranks, a window of 64 tokens, round figures of memory.
 Plan two_rank_plan();
 /// Both ranks ready.
@@ -54,6 +56,7 @@ class RawSocket {
   std::string read(std::chrono::milliseconds limit = std::chrono::seconds(3)) const;
   /// Like read, but stops as soon as `end` was seen.
   std::string read_until(const std::string& end, std::chrono::milliseconds limit = std::chrono::seconds(3)) const;
+  int descriptor() const { return fd_; }
 
  private:
   int fd_;

@@ -2,36 +2,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/unit/worker/server/events.h"
 #include "tests/unit/worker/server/served.h"
 
 namespace pm::test {
 namespace {
 
-/// The payloads of "data: ...\n\n".
-std::vector<std::string> events_of(const std::string& body) {
-  std::vector<std::string> events;
-  for (size_t at = 0; at < body.size();) {
-    const size_t end = body.find("\n\n", at);
-    EXPECT_EQ(body.compare(at, 6, "data: "), 0) << body.substr(at, 50);
-    if (end == body.npos) break;
-    events.push_back(body.substr(at + 6, end - at - 6));
-    at = end + 2;
-  }
-  return events;
-}
-
 TEST(Stream, PiecesJoinedAreTheAnswerAndTheLastEventsCloseIt) {
   Served served;
   const auto result = served.post({{"prompt", "ab\u4e16"}, {"max_tokens", 11}, {"stream", true}, {"stream_options", {{"include_usage", true}}}});
   ASSERT_TRUE(result);
-  EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream");
+  EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream; charset=utf-8");
   auto events = events_of(result->body);
   ASSERT_GE(events.size(), 3u);
   EXPECT_EQ(events.back(), "[DONE]");
   events.pop_back();
   const auto usage = json::parse(events.back());
   EXPECT_EQ(usage["choices"], json::array());
-  EXPECT_EQ(usage["usage"], json({{"prompt_tokens", 5}, {"completion_tokens", 11}, {"total_tokens", 16}}));
+  EXPECT_EQ(usage["usage"], json({{"prompt_tokens", 5}, {"completion_tokens", 11}, {"total_tokens", 16}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
   events.pop_back();
   std::string text;
   for (size_t i = 0; i < events.size(); ++i) {
@@ -90,6 +78,46 @@ TEST(Stream, SeveralPromptsAreToldApartByIndex) {
   EXPECT_EQ(text[0], "abab");
   EXPECT_EQ(text[1], "cdcd");
   EXPECT_THAT(ids[1], testing::ElementsAre('c', 'd', 'c', 'd'));
+}
+
+TEST(Stream, SeveralAnswersEchoesAndLogprobsComeByIndex) {
+  Served served;
+  const auto result = served.post({{"prompt", "abc"}, {"max_tokens", 4}, {"stream", true}, {"n", 2}, {"echo", true}});
+  ASSERT_TRUE(result);
+  std::string text[2];
+  int ends = 0;
+  for (const auto& event : events_of(result->body)) {
+    if (event == "[DONE]") break;
+    const auto choice = json::parse(event)["choices"][0];
+    text[choice["index"].get<size_t>()] += choice["text"].get<std::string>();
+    ends += choice["finish_reason"] == "length";
+  }
+  EXPECT_EQ(text[0], "abcabca");
+  EXPECT_EQ(text[1], "abcbcab");
+  EXPECT_EQ(ends, 2);
+
+  json tokens = json::array();
+  const auto scored = served.post({{"prompt", "a\u4e16"}, {"max_tokens", 4}, {"stream", true}, {"logprobs", 1}});
+  for (const auto& event : events_of(scored->body)) {
+    if (event == "[DONE]") break;
+    const json parsed = json::parse(event);
+    for (const auto& token : parsed["choices"][0]["logprobs"]["tokens"]) tokens.push_back(token);
+  }
+  EXPECT_EQ(tokens, json({"a", "\uFFFD", "\uFFFD", "\uFFFD"})) << "each token comes once";
+}
+
+TEST(Stream, AReaderThatDoesNotReadIsCancelledAndNobodyWaitsForIt) {
+  Served served({}, [](auto& options) { options.http.limits.write = std::chrono::milliseconds(500); });
+  served.engine.hold(true);
+  RawSocket socket(served.api->bound_port());
+  const std::string body = json({{"prompt", std::vector<std::string>(32, "ab")}, {"n", 128}, {"max_tokens", 62}, {"stream", true}, {"logprobs", 20}}).dump();
+  socket.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  ASSERT_TRUE(eventually([&] { return served.engine.open() == 32; }));
+  served.engine.allow(60);   // some hundred megabytes of events, and none of the requests ends by itself
+  EXPECT_TRUE(eventually([&] { return served.engine.open() == 0; }, std::chrono::seconds(60)));
+  EXPECT_EQ(served.engine.cancelled().size(), 32u);
+  served.engine.hold(false);
+  EXPECT_EQ(served.post({{"prompt", "a"}, {"max_tokens", 1}})->status, 200);
 }
 
 TEST(Stream, AFailureUnderWayEndsTheStreamWithAnErrorEvent) {

@@ -36,6 +36,7 @@ Tasked::Tasked(server::Abilities abilities, bool with_tokenizer, const std::func
   options.http.host = "127.0.0.1";
   options.http.port = 0;
   options.model = "org/tiny";
+  options.chat_template = small_template();
   options.board = board;
   options.accept_while_draining = std::chrono::milliseconds(50);
   if (abilities.positions == 0) abilities.positions = 16;

@@ -46,20 +46,32 @@ TEST(StopMatcher, WhatOnlyLooksLikeAStopIsShownInTheEnd) {
   EXPECT_EQ(none.push("abc"), "abc");
 }
 
-TEST(DefaultSampling, IsGreedyUnlessTheModelSaysOtherwise) {
+TEST(GenerationDefaults, AreGreedyUnlessTheModelSaysOtherwise) {
   test::TempFolder folder;
-  EXPECT_FALSE(read_default_sampling(folder.path()).do_sample);
+  EXPECT_FALSE(read_generation_defaults(folder.path()).sampling.do_sample);
   const auto write = [&](const char* text) { std::ofstream(folder.path() / "generation_config.json") << text; };
   write(R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9, "top_k": null, "eos_token_id": 5})");
-  const auto sampling = read_default_sampling(folder.path());
+  const auto plain = read_generation_defaults(folder.path());
+  const auto& sampling = plain.sampling;
+  EXPECT_FALSE(plain.top_k_given);
   EXPECT_TRUE(sampling.do_sample);
   EXPECT_EQ(sampling.temperature, 0.6);
   EXPECT_EQ(sampling.top_p, 0.9);
   EXPECT_EQ(sampling.top_k, 0);
-  for (const char* broken : {"{", "{\"temperature\": \"hot\"}", "[]"}) {
+  for (const char* broken : {"{", "{\"temperature\": \"hot\"}", "[]", "{\"early_stopping\": \"soon\"}", "{\"num_beams\": \"many\"}"}) {
     write(broken);
-    EXPECT_THROW(read_default_sampling(folder.path()), Error) << broken;
+    EXPECT_THROW(read_generation_defaults(folder.path()), Error) << broken;
   }
+  write(R"({"num_beams": 4, "num_return_sequences": 2, "length_penalty": 2.0, "early_stopping": "never", "max_length": 142, "min_length": 56, "max_new_tokens": null,
+            "no_repeat_ngram_size": 3, "top_k": 7, "bad_words_ids": [[1]], "max_time": 9})");
+  const auto search = read_generation_defaults(folder.path());
+  EXPECT_EQ(search.search, (engine::Search{4, 2, engine::EarlyStopping::Never, 2.0}));
+  EXPECT_EQ(search.max_length, 142);
+  EXPECT_EQ(search.min_length, 56);
+  EXPECT_FALSE(search.max_new_tokens);
+  EXPECT_TRUE(search.top_k_given);
+  EXPECT_EQ(search.max_time, 9);
+  EXPECT_EQ(search.sampling.no_repeat_ngram_size, 3);
 }
 
 TEST(ThreadPool, GrowsToItsLimitQueuesThenRefusesAndShutdownRunsWhatIsQueued) {

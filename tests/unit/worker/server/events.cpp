@@ -1,0 +1,19 @@
+#include "tests/unit/worker/server/events.h"
+
+#include <gtest/gtest.h>
+
+namespace pm::test {
+
+std::vector<std::string> events_of(const std::string& body) {
+  std::vector<std::string> events;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\n\n", at);
+    EXPECT_EQ(body.compare(at, 6, "data: "), 0) << body.substr(at, 50);
+    if (end == body.npos) break;
+    events.push_back(body.substr(at + 6, end - at - 6));
+    at = end + 2;
+  }
+  return events;
+}
+
+}  // namespace pm::test
