@@ -159,17 +159,17 @@ int64_t choose(std::span<const float> logits, const Sampling& sampling, const Hi
   const std::vector<float> scores = processed(logits, sampling, history);
   const auto best = std::max_element(scores.begin(), scores.end());
   if (!sampling.do_sample || *best == never) return best - scores.begin();   // everything banned: some token has to come
-  double total = 0;
-  for (float score : scores) total += std::exp(static_cast<double>(score) - *best);
-  double cumulated = 0;
-  int64_t last = 0;
+  double total = 0, cumulated = 0;
+  std::vector<std::pair<int64_t, double>> weights;
   for (size_t id = 0; id < scores.size(); ++id) {
     if (scores[id] == never) continue;
-    cumulated += std::exp(static_cast<double>(scores[id]) - *best) / total;
-    last = static_cast<int64_t>(id);
-    if (cumulated > u) break;
+    weights.emplace_back(static_cast<int64_t>(id), std::exp(static_cast<double>(scores[id]) - *best));
+    total += weights.back().second;
   }
-  return last;
+  for (const auto& [id, weight] : weights) {
+    if ((cumulated += weight / total) > u) return id;
+  }
+  return weights.back().first;
 }
 
 std::vector<float> log_softmax(std::span<const float> logits) {

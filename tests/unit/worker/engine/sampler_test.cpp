@@ -45,6 +45,30 @@ TEST(Sampler, DrawsWithTheFrequenciesOfTheSoftmax) {
   EXPECT_LT(chi_square, 16.27);   // 3 degrees of freedom, p = 0.001; the random numbers are fixed
 }
 
+TEST(Sampler, DrawsBeamsOneAfterTheOtherWithTheFrequenciesOfTheSoftmaxOfWhatIsLeft) {
+  const std::vector<double> p{0.5, 0.25, 0.2, 0.05};
+  std::vector<float> logits;
+  for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
+  const int draws = 20000;
+  std::vector<double> first(p.size()), second_after_0(p.size());
+  std::vector<int32_t> history;
+  Sampling sampling{.do_sample = true};
+  for (int i = 0; i < draws; ++i) {
+    sampling.seed = static_cast<uint64_t>(i);
+    const auto drawn = continuations(logits, sampling, {history, 0}, {0, {0.f}, 2});
+    ASSERT_EQ(drawn.size(), 2u);
+    ASSERT_NE(drawn[0].id, drawn[1].id);
+    EXPECT_FLOAT_EQ(drawn[0].score, logits[static_cast<size_t>(drawn[0].id)]) << "the score is the log-probability, without the draw's noise";
+    ++first[static_cast<size_t>(drawn[0].id)];
+    if (drawn[0].id == 0) ++second_after_0[static_cast<size_t>(drawn[1].id)];
+  }
+  double chi_square = 0, chi_square_second = 0;
+  for (size_t i = 0; i < p.size(); ++i) chi_square += std::pow(first[i] - draws * p[i], 2) / (draws * p[i]);
+  for (size_t i = 1; i < p.size(); ++i) chi_square_second += std::pow(second_after_0[i] - first[0] * p[i] / 0.5, 2) / (first[0] * p[i] / 0.5);
+  EXPECT_LT(chi_square, 16.27);          // 3 and 2 degrees of freedom, p = 0.001
+  EXPECT_LT(chi_square_second, 13.82);
+}
+
 TEST(Sampler, NeverDrawsWhatWasRemovedEvenAtTheEndOfTheRange) {
   EXPECT_EQ(choose(std::vector<float>{1, 2, 3}, {true, 1, 1, 1, 0}, {}, 0.9999999999999999), 2);
   EXPECT_EQ(choose(std::vector<float>{3, 2, 1}, {true, 1, 1, 1, 0}, {}, 0.9999999999999999), 0);
