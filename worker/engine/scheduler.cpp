@@ -202,7 +202,8 @@ ForwardJob Scheduler::next_job(std::vector<Pass>& taken, int64_t& tokens) {
     const bool last = alone(request) || pass->rows_running < left;
     room -= pass->rows_running * cost;
     tokens += pass->rows_running * cost;
-    job.inputs.push_back(slice_rows(request.inputs, pass->rows_done, pass->rows_running));
+    const bool whole = pass->rows_running == left && pass->rows_done == 0;   // also texts beside images, which have rows of their own
+    job.inputs.push_back(whole ? request.inputs : slice_rows(request.inputs, pass->rows_done, pass->rows_running));
     taken.push_back(std::move(*pass));
     pass = passes_.erase(pass);
     if (last || room <= 0) break;

@@ -159,6 +159,16 @@ TEST(Scheduler, ALargePassRunsInPartsAndLetsOthersThrough) {
   EXPECT_EQ(reply.wait().outputs.at("logits"), wanted);
 }
 
+TEST(Scheduler, APassWhoseInputsHaveUnlikeNumbersOfRowsRunsWhole) {
+  Limits limits{vocabulary, 512, 40, 4, 100, 32};
+  limits.split_passes = false;
+  Fixture f(limits);
+  Reply reply;
+  ForwardRequest towers{"towers", {{"a_few_images", {{2, 1}, std::vector<float>(2)}}, {"input_ids", {{3, 1}, std::vector<int64_t>{4, 5, 6}}}}, false, false, {}};
+  f.scheduler.forward(towers, std::ref(reply));
+  EXPECT_EQ(reply.wait().outputs.at("logits"), (Array{{3, 1}, std::vector<int64_t>{8, 10, 12}}));
+}
+
 TEST(Scheduler, APassIsCheckedBeforeItWaitsCancelledWhileItDoesAndCountsInTheQueue) {
   Fixture f({vocabulary, 512, 40, 1, 2, 32});
   f.executor->slow = true;
