@@ -6,32 +6,43 @@ namespace pm::ops::PM_ISA {
 
 namespace {
 
+/// Adds the products of PM_LANES columns from k on. The sums are passed and kept by value: what is captured by reference GCC keeps in memory.
+template <int Outputs, int Rows>
+struct Sums {
+  Floats of[Outputs][Rows];
+};
+
+template <int Outputs, int Rows, typename T>
+__attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Rows> sums, const T* w, const float* x, int64_t in) {
+  Floats given[Rows];
+  for (int r = 0; r < Rows; ++r) given[r] = load(x + r * in);
+  for (int i = 0; i < Outputs; ++i) {
+    const Floats weight = load(w + i * in);
+    for (int r = 0; r < Rows; ++r) sums.of[i][r] += weight * given[r];
+  }
+  return sums;
+}
+
 /// Outputs o .. o + Outputs - 1 of Rows rows of x: each vector of x serves all outputs, each vector of w all rows. What lies `ahead` elements
 /// further is fetched meanwhile, as the processor's own prefetching stops at the end of each page.
 template <int Outputs, int Rows, typename T>
 inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
   constexpr int64_t line = 64 / sizeof(T), unroll = line / PM_LANES;   // elements of a cache line; vectors of one
-  Floats sums[Outputs][Rows] = {};
-  const T* rows[Outputs];
-  for (int i = 0; i < Outputs; ++i) rows[i] = static_cast<const T*>(g.w) + (o + i) * g.in;
-  const auto step = [&](int64_t k) {
-    Floats given[Rows];
-    for (int r = 0; r < Rows; ++r) given[r] = load(g.x + r * g.in + k);
-    for (int i = 0; i < Outputs; ++i) {
-      const Floats weight = load(rows[i] + k);
-      for (int r = 0; r < Rows; ++r) sums[i][r] += weight * given[r];
-    }
-  };
+  const int64_t in = g.in;
+  const T* w = static_cast<const T*>(g.w) + o * in;
+  const float* x = g.x;
+  Sums<Outputs, Rows> sums{};
   int64_t k = 0;
-  for (; k + line <= g.in; k += line) {
-    for (int i = 0; i < Outputs; ++i) __builtin_prefetch(rows[i] + k + ahead, /*write=*/0, /*second-level cache*/ 2);
-    for (int64_t part = 0; part < unroll; ++part) step(k + part * PM_LANES);
+  for (; k + line <= in; k += line) {
+    for (int i = 0; i < Outputs; ++i) __builtin_prefetch(w + i * in + k + ahead, /*write=*/0, /*second-level cache*/ 2);
+#pragma GCC unroll 8
+    for (int64_t part = 0; part < unroll; ++part) sums = step<Outputs, Rows>(sums, w + k + part * PM_LANES, x + k + part * PM_LANES, in);
   }
-  for (; k + PM_LANES <= g.in; k += PM_LANES) step(k);
+  for (; k + PM_LANES <= in; k += PM_LANES) sums = step<Outputs, Rows>(sums, w + k, x + k, in);
   for (int i = 0; i < Outputs; ++i) {
     for (int r = 0; r < Rows; ++r) {
-      float total = sum(sums[i][r]);
-      for (int64_t rest = k; rest < g.in; ++rest) total += one(rows[i][rest]) * g.x[r * g.in + rest];
+      float total = sum(sums.of[i][r]);
+      for (int64_t rest = k; rest < in; ++rest) total += one(w[i * in + rest]) * x[r * in + rest];
       g.y[r * g.out + o + i] = total;
     }
   }
@@ -41,8 +52,8 @@ inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
 /// loaded of x; each fetches the next tile. Sizes and distance are measured (bench/gemv.sh).
 template <int Rows, typename T>
 void rows_of(const Gemv& g) {
-  constexpr int registers = PM_LANES == 16 ? 24 : 10;   // for sums; the others hold weights and x
-  constexpr int outputs = Rows <= 2 ? 1 : registers / Rows >= 4 ? 4 : registers / Rows;
+  constexpr int registers = PM_LANES == 16 ? 31 : 15;   // one of them holds a vector of weights, one for each row of x, the others sums
+  constexpr int fitting = (registers - 1 - Rows) / Rows, outputs = Rows <= 2 || fitting < 1 ? 1 : fitting > 4 ? 4 : fitting;
   constexpr int64_t distance = 3072 / sizeof(T);
   int64_t o = g.first;
   for (; o + outputs <= g.last; o += outputs) tile<outputs, Rows, T>(g, o, outputs == 1 ? distance : o + 2 * outputs <= g.last ? outputs * g.in : 0);

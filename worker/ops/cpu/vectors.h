@@ -29,7 +29,16 @@ inline Floats all(float value) { return value - Floats{}; }   // minus, so that 
 inline Floats load(const float* w) { return at<Floats>(w); }
 inline float one(float w) { return w; }
 
-inline Floats load(const BF16* w) { return reinterpret_cast<Floats>(__builtin_convertvector(at<Halves>(w), Words) << 16); }
+/// Intrinsics, where there are any, as GCC 12 makes several instructions of a conversion.
+inline Floats load(const BF16* w) {
+#if PM_LANES == 16 && defined(__AVX512F__)   // masked: GCC 12 warns of its own header in the plain form
+  return reinterpret_cast<Floats>(reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(0xffff, at<__m256i>(w))) << 16);
+#elif PM_LANES == 8 && defined(__AVX2__)
+  return reinterpret_cast<Floats>(reinterpret_cast<Words>(_mm256_cvtepu16_epi32(at<__m128i>(w))) << 16);
+#else
+  return reinterpret_cast<Floats>(__builtin_convertvector(at<Halves>(w), Words) << 16);
+#endif
+}
 inline float one(BF16 w) {
   const uint32_t word = static_cast<uint32_t>(w.bits) << 16;
   float value;
@@ -51,7 +60,7 @@ inline float one(F16 w) {
 }
 
 inline Floats load(const F16* w) {
-#if PM_LANES == 16 && defined(__AVX512F__)   // masked: GCC 12 warns of its own header in the plain form
+#if PM_LANES == 16 && defined(__AVX512F__)
   return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(0xffff, at<__m256i>(w)));
 #elif PM_LANES == 8 && defined(__F16C__)
   return reinterpret_cast<Floats>(_mm256_cvtph_ps(at<__m128i>(w)));
