@@ -13,6 +13,7 @@
 #include "worker/server/api_server.h"
 #include "worker/server/generation_defaults.h"
 #include "worker/server/ops_server.h"
+#include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/tokenizer.h"
 #include "worker/base/log.h"
 
@@ -23,6 +24,7 @@ namespace {
 struct ServeOptions : ModelOptions {
   ProcessOptions process;
   std::string host = "0.0.0.0", name;
+  std::string api_keys_folder, certificate, key;
   int port = 8000, ops_port = 8001, drain_seconds = 60;
   int nodes = 1, node_rank = 0;
   std::string rendezvous;
@@ -53,10 +55,11 @@ void probe(engine::Group& group, const policy::Model& model) {
     group.run(message);
     return;
   }
-  message.entries.push_back({.slot = 0, .tokens = {0}, .blocks = {0}, .sample = true});
+  message.entries.push_back({.slot = 0, .anew = true, .tokens = {0}, .blocks = {0}, .want = engine::Want::Best});
   if (models::Model::generator(model).layers[0].cross) {
     message.entries[0].source = {0};
     message.entries[0].source_blocks = {1};
+    message.entries[0].source_tokens = 1;
   }
   group.run(message);
   engine::StepMessage after;
@@ -97,11 +100,12 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
   probe(group, setup.model);
   block_signals();   // from here on a SIGTERM drains; before, while nothing is served, it just ends the process
   const engine::Limits limits = limits_of(setup.model, setup.plan.sequence_length, setup.plan.kv_blocks, options.max_concurrency, options.max_queue);
+  const auto steps = std::make_shared<server::StepMetrics>();
   engine::Scheduler scheduler(group.leader(), group.channels(), limits, {.after_step = [&](int64_t step, int64_t open) {
     status.steps = step;
     status.open_requests = open;
     status.measured[2] = ops::peak_bytes();
-  }, .times = {}});
+  }, .times = [steps](const engine::StepTimes& times) { steps->observe(times); }});
   const std::filesystem::path folder = setup.checkpoint.folder();
   std::string why;
   const std::optional<Tokenizer> tokenizer = Tokenizer::find(folder, &why);
@@ -112,8 +116,22 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
   api.model = options.name.empty() ? name_of_folder(folder) : options.name;
   api.eos = setup.model.eos;
   api.abilities = server::read_abilities(setup.model, folder);
-  api.sampling = server::read_default_sampling(folder);
+  api.defaults = server::read_generation_defaults(folder);
+  api.decoder_start = setup.model.decoder_start;
+  try {
+    api.chat_template = ChatTemplate::find(folder);
+  } catch (const Error& error) {
+    LOG(WARNING) << "serving no conversations: " << error.what();
+  }
   api.board = board;
+  if (!options.api_keys_folder.empty()) api.keys = std::make_shared<server::ApiKeys>(options.api_keys_folder);
+  if (!options.certificate.empty()) api.http.tls = std::make_shared<server::Tls>(options.certificate, options.key);
+  api.steps = steps;
+  api.collectives = [&communicator = group.leader().executor().communicator()] {
+    std::vector<server::Collective> all;
+    for (const auto& one : communicator.counts()) all.push_back({one.op, one.calls, one.bytes, one.seconds});
+    return all;
+  };
   server::ApiServer server(api, scheduler, tokenizer ? &*tokenizer : nullptr, setup.plan);
   server.start();
   status.state = static_cast<uint32_t>(comm::RankState::Ready);
@@ -143,6 +161,7 @@ int launch_group(const ServeOptions& options, const Setup& setup, const Program&
     ops_options.ready = [&board] { return launch::ready(board, std::chrono::steady_clock::now()); };
     ops_options.live = [&board, &liveness] { return liveness.live(board, std::chrono::steady_clock::now()); };
     ops_options.rank0_metrics_port = options.port;
+    ops_options.rank0_tls = !options.certificate.empty();
     ops.emplace(std::move(ops_options));
     ops->start();
   };
@@ -154,6 +173,9 @@ int serve(const ServeOptions& options, const Program& program) {
   if (options.nodes != 1 || options.node_rank != 0) {
     throw Error(ErrorKind::Usage, "InvalidSizes", "--nodes " + std::to_string(options.nodes) + ": this version serves groups on one node");
   }
+  // the launcher looks first: files of no use are then a usage error of one process, not a lost rank
+  if (!options.api_keys_folder.empty()) server::ApiKeys{options.api_keys_folder};
+  if (!options.certificate.empty()) server::Tls(options.certificate, options.key);
   const Setup setup = prepare(options, options.process.plan_file());
   models::Model::check(setup.model);
   if (!options.process.is_rank()) return launch_group(options, setup, program);
@@ -170,6 +192,12 @@ void add_serve(CLI::App& app, Program& program) {
   verb->add_option("--host", options->host, "Address to listen on")->capture_default_str();
   verb->add_option("--port", options->port, "Port of the API")->capture_default_str()->check(CLI::Range(0, 65535));
   verb->add_option("--ops-port", options->ops_port, "Port of /live, /ready, /status, /metrics, /memory")->capture_default_str()->check(CLI::Range(0, 65535));
+  verb->add_option("--api-keys-dir", options->api_keys_folder, "Folder whose every file holds an API key, as a mounted Secret: requests need one as \"Authorization: Bearer KEY\"; "
+                                                               "read again when it changes");
+  auto* certificate = verb->add_option("--tls-cert", options->certificate, "PEM file with the certificate and its chain: the API is then served over TLS; read again when it changes");
+  auto* key = verb->add_option("--tls-key", options->key, "PEM file with the certificate's key");
+  certificate->needs(key);
+  key->needs(certificate);
   verb->add_option("--served-model-name", options->name, "Name that clients use; absent: the folder's");
   verb->add_option("--max-queue", options->max_queue, "Requests that may wait")->capture_default_str()->check(CLI::PositiveNumber);
   verb->add_option("--drain-seconds", options->drain_seconds, "Seconds that requests get to finish after SIGTERM")->capture_default_str()->check(CLI::NonNegativeNumber);

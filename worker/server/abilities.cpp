@@ -150,6 +150,9 @@ Abilities read_abilities(const policy::Model& model, const std::filesystem::path
   abilities.labels = labels_of(config);
   const json names = value_of(read_file(folder / "tokenizer_config.json"), "model_input_names", json());
   if (names.is_array() && std::find(names.begin(), names.end(), "token_type_ids") == names.end()) abilities.token_types = false;
+  // sentence-transformers' CrossEncoder, present and former key: "torch.nn.modules.linear.Identity"
+  const auto activation = value_of<std::string>(value_of(config, "sentence_transformers", json::object()), "activation_fn", value_of<std::string>(config, "sbert_ce_default_activation_function", ""));
+  if (!activation.empty()) abilities.rank_activation = activation.substr(activation.rfind('.') + 1);
   abilities.problem_type = value_of<std::string>(config, "problem_type", "");
   if (abilities.texts && !abilities.takes_images) read_sentence_transformers(folder, abilities);
   if (abilities.takes_images) abilities.images = image::Processor::read(folder);
@@ -159,9 +162,11 @@ Abilities read_abilities(const policy::Model& model, const std::filesystem::path
 bool Abilities::serves(const std::string& route) const {
   const bool generates = task == "generate";
   if (route == "/forward") return true;
-  if (route == "/v1/completions" || route == "/generate_text/*") return generates;
+  if (route == "/v1/completions" || route == "/v1/chat/completions" || route == "/generate" || route == "/generate_text/*") return generates;
   if (route == "/v1/embeddings") return generates || task == "embed" || task == "similarity" || task == "fill-mask";
   if (route == "/similarity") return task == "similarity" || (texts && serves("/v1/embeddings"));
+  if (route == "/rerank" || route == "/v1/rerank") return (task == "classify" && labels.size() == 1) || (task == "embed" && texts);
+  if (route == "/tokenize" || route == "/detokenize") return texts;
   if (route == "/fill-mask") return task == "fill-mask";
   if (route == "/question-answering") return task == "question-answering";
   if (route == "/classify") return task == "classify" || task == "classify-tokens" || task == "classify-images" || task == "multiple-choice" || !next_sentence.empty();
@@ -170,8 +175,9 @@ bool Abilities::serves(const std::string& route) const {
 
 std::vector<std::string> Abilities::routes() const {
   std::vector<std::string> all;
-  for (const char* route : {"POST /v1/completions", "GET /generate_text/*", "POST /v1/embeddings", "POST /classify", "POST /fill-mask",
-                            "POST /question-answering", "POST /similarity", "POST /forward"}) {
+  for (const char* route : {"POST /v1/completions", "POST /v1/chat/completions", "POST /generate", "GET /generate_text/*", "POST /v1/embeddings", "POST /classify", "POST /fill-mask",
+                            "POST /question-answering", "POST /similarity", "POST /rerank", "POST /v1/rerank", "POST /forward", "POST /tokenize",
+                            "POST /detokenize"}) {
     const std::string text = route;
     if (serves(text.substr(text.find(' ') + 1))) all.push_back(text);
   }

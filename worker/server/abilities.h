@@ -37,6 +37,7 @@ struct Abilities {
   std::string vocabulary_scores;     ///< output with logits over the vocabulary of every token (fill-mask)
   std::string next_sentence;         ///< output with the two logits of a pair of sentences
   std::vector<std::string> labels;   ///< of the classes; LABEL_0, ... where the checkpoint names none
+  std::string rank_activation = "Sigmoid";   ///< of a cross-encoder's score, as its config.json names it: Sigmoid, Identity, ...
   std::string problem_type;          ///< regression, multi_label_classification, single_label_classification or ""
   std::optional<image::Processor> images;
   bool takes_images = false;         ///< pixel_values; without `images` only as a tensor

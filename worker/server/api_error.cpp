@@ -44,6 +44,44 @@ ApiError as_api_error(const std::exception& exception) {
   return ApiError(500, "internal_error", "the server failed; its log has the cause under this request's id");
 }
 
+std::span<const ErrorCode> error_codes() {
+  static constexpr ErrorCode kCodes[] = {
+      {"context_length_exceeded", "more tokens than the model takes"},
+      {"draining", "this replica shuts down; another one takes the request"},
+      {"header_too_large", "the request's line and headers are too long"},
+      {"image_too_large", "more pixels than are decoded"},
+      {"internal_error", "the server failed"},
+      {"invalid_api_key", "the API key is not one of this server's"},
+      {"invalid_image", "no PNG or JPEG that can be read"},
+      {"invalid_json", "the body is no JSON object, or nested too deeply"},
+      {"invalid_range", "Range is not served"},
+      {"invalid_safetensors", "the body is no safetensors file"},
+      {"invalid_value", "a field's value is not allowed"},
+      {"loading", "the model is loading"},
+      {"malformed_request", "no well-formed HTTP/1.1"},
+      {"method_not_allowed", "the path has other methods"},
+      {"missing_api_key", "the request has no API key"},
+      {"missing_field", "a field is missing"},
+      {"model_not_found", "another model's name"},
+      {"no_chat_template", "the model has no chat template; send the prompt to /v1/completions"},
+      {"no_image_processor", "the checkpoint does not say how images are prepared"},
+      {"no_mask", "the text has no mask token"},
+      {"no_mask_token", "the tokenizer has no mask token"},
+      {"no_tokenizer", "the model has no tokenizer; send token ids"},
+      {"not_found", "no such path"},
+      {"not_served", "not served by this model"},
+      {"queue_full", "as many requests wait as may"},
+      {"rank_lost", "a rank was lost; the group restarts"},
+      {"request_timeout", "the request came too slowly"},
+      {"too_large", "the body or the reply is too large"},
+      {"too_many_inputs", "more inputs than one request may have"},
+      {"unknown_field", "a field that this route does not have"},
+      {"unsupported_encoding", "the body's Content-Encoding is not served"},
+      {"uri_too_long", "the request's target is too long"},
+  };
+  return kCodes;
+}
+
 std::string error_body(const ApiError& error, const std::string& request_id) {
   nlohmann::json object = {{"message", error.what()}, {"type", type_of(error.status)}, {"param", nullptr}, {"code", error.code},
                            {"request_id", request_id}};

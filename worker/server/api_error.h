@@ -1,6 +1,7 @@
 // An error as the API answers it: an HTTP status and OpenAI's error object.
 #pragma once
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -22,6 +23,10 @@ ApiError bad_field(const std::string& field, const std::string& found, const std
 ApiError unavailable(const std::string& code, const std::string& message, int retry_after = 1);
 /// What a caught exception means to the client: ApiError itself, pm::Error by its kind, anything else 500 without its text.
 ApiError as_api_error(const std::exception&);
+
+/// Every code that an answer may carry, and what it means: GET /openapi.json lists them.
+struct ErrorCode { const char* code; const char* meaning; };
+std::span<const ErrorCode> error_codes();
 
 /// {"error": {"message", "type", "param", "code", "request_id"}}. `type` follows from the status, as OpenAI's clients expect.
 std::string error_body(const ApiError&, const std::string& request_id);

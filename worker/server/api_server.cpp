@@ -7,11 +7,15 @@
 #include <semaphore>
 #include <thread>
 
+#include "worker/server/about.h"
 #include "worker/server/api_error.h"
+#include "worker/server/chat.h"
 #include "worker/server/completions.h"
+#include "worker/server/generate.h"
 #include "worker/server/memory_report.h"
 #include "worker/server/metrics.h"
 #include "worker/server/open_count.h"
+#include "worker/server/openapi.h"
 #include "worker/server/percent.h"
 #include "worker/server/router.h"
 #include "worker/server/routes.h"
@@ -49,6 +53,13 @@ ApiOptions with_defaults(ApiOptions options) {
   return options;
 }
 
+http::Response text_response(const std::string& type, const std::string& body) {
+  http::Response response;
+  response.content_type = type;
+  response.body = body;
+  return response;
+}
+
 std::string hexadecimal(uint64_t value) {
   char text[9];
   std::snprintf(text, sizeof text, "%08x", static_cast<unsigned>(value));
@@ -60,6 +71,7 @@ std::string hexadecimal(uint64_t value) {
 struct ApiServer::Impl {
   Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenizer, Plan p);
   void add_routes();
+  http::Options with_gate(http::Options http);
   http::Response answer(const http::Request& request);
   void log(const http::Request& request, const Access& access, int status, steady_clock::time_point start) const;
   std::shared_ptr<void> admit();
@@ -82,33 +94,65 @@ struct ApiServer::Impl {
   RequestMetrics metrics;
   Serving serving;
   Router router;
+  std::string document, page;           ///< /openapi.json and /docs
   http::Server http;                    ///< last: its threads use all above
 };
 
 ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenizer, Plan p)
     : options(with_defaults(std::move(o))), engine(e), plan(std::move(p)), started(options.unix_time()),
-      serving{engine, tokenizer, metrics, options.model, plan.sequence_length, options.eos, options.sampling, options.random, options.unix_time,
-              stopping, [this] { return admit(); }, options.abilities, [this] { return decoding(); }},
-      http(options.http, hexadecimal(options.random()), [this](const http::Request& request) { return answer(request); }) {
+      serving{engine, tokenizer, metrics, options.model, plan.sequence_length, options.eos, options.defaults, options.random, options.unix_time,
+              stopping, [this] { return admit(); }, options.abilities, [this] { return decoding(); }, options.chat_template,
+              options.decoder_start, options.http.limits.write},
+      http(with_gate(options.http), hexadecimal(options.random()), [this](const http::Request& request) { return answer(request); }) {
   add_routes();
 }
 
 void ApiServer::Impl::add_routes() {
-  router.add("GET", "/v1/models", [this](const Call& call) { return models(call); });
-  router.add("GET", "/v1/models/*", [this](const Call& call) { return model(call); });
-  router.add("POST", "/v1/completions", [this](const Call& call) { return create_completion(serving, call); });
-  router.add("GET", "/generate_text/*", [this](const Call& call) { return generate_text(serving, call); }, true);
-  router.add("POST", "/v1/embeddings", [this](const Call& call) { return create_embeddings(serving, call); });
-  router.add("POST", "/classify", [this](const Call& call) { return classify(serving, call); });
-  router.add("POST", "/fill-mask", [this](const Call& call) { return fill_mask(serving, call); });
-  router.add("POST", "/question-answering", [this](const Call& call) { return question_answering(serving, call); });
-  router.add("POST", "/similarity", [this](const Call& call) { return similarity(serving, call); });
-  router.add("POST", "/forward", [this](const Call& call) { return forward_tensors(serving, call); });
-  router.add("GET", "/", [this](const Call&) { return json_response(card()); });
-  router.add("GET", "/health", [this](const Call&) { return health(); });
-  router.add("GET", "/metrics", [this](const Call&) { return metrics_text(); });
-  router.add("GET", "/plan", [this](const Call&) { return json_response(to_json(plan)); });
-  router.add("GET", "/memory", [this](const Call& call) { return memory_response(call.request, plan, options.board.get()); });
+  const auto asks = [this](const char* path, http::Response (*handler)(const Serving&, const Call&), Operation operation) {
+    router.add("POST", path, [this, handler](const Call& call) { return handler(serving, call); }, std::move(operation));
+  };
+  router.add("GET", "/v1/models", [this](const Call& call) { return models(call); }, describe_models());
+  router.add("GET", "/v1/models/*", [this](const Call& call) { return model(call); }, describe_model());
+  asks("/v1/completions", create_completion, describe_completion(serving));
+  asks("/v1/chat/completions", create_chat_completion, describe_chat_completion(serving));
+  asks("/generate", generate, describe_generate(serving));
+  router.add("GET", "/generate_text/*", [this](const Call& call) { return generate_text(serving, call); }, describe_generate_text(serving), true);
+  asks("/v1/embeddings", create_embeddings, describe_embeddings(serving));
+  asks("/classify", classify, describe_classify(serving));
+  asks("/fill-mask", fill_mask, describe_fill_mask(serving));
+  asks("/question-answering", question_answering, describe_question_answering(serving));
+  asks("/similarity", similarity, describe_similarity(serving));
+  for (const char* path : {"/rerank", "/v1/rerank"}) asks(path, rerank, describe_rerank(serving));
+  asks("/forward", forward_tensors, describe_forward(serving));
+  asks("/tokenize", tokenize, describe_tokenize(serving));
+  asks("/detokenize", detokenize, describe_detokenize(serving));
+  router.add("GET", "/", [this](const Call&) { return json_response(card()); }, describe_card());
+  router.add("GET", "/version", [](const Call&) { return json_response({{"version", PM_VERSION}}); }, describe_version());
+  router.add("GET", "/health", [this](const Call&) { return health(); }, describe_health());
+  router.add("GET", "/metrics", [this](const Call&) { return metrics_text(); }, describe_metrics());
+  router.add("GET", "/plan", [this](const Call&) { return json_response(to_json(plan)); }, describe_plan());
+  router.add("GET", "/memory", [this](const Call& call) { return memory_response(call.request, plan, options.board.get()); }, describe_memory());
+  router.add("GET", "/openapi.json", [this](const Call&) { return text_response("application/json", document); }, describe_document());
+  router.add("GET", "/docs", [this](const Call&) { return text_response("text/html; charset=utf-8", page); }, describe_page());
+  const json openapi = openapi_document(router, options.abilities, {options.model, PM_VERSION, options.keys != nullptr, options.http.payload_limit});
+  document = openapi.dump(-1, ' ', false, json::error_handler_t::replace);
+  page = openapi_page(openapi);
+}
+
+/// Keys are asked for before a body is read.
+http::Options ApiServer::Impl::with_gate(http::Options http) {
+  if (!options.keys) return http;
+  http.gate = [this](const http::Request& request) -> std::optional<ApiError> {
+    if (open_to_all(request.path)) return std::nullopt;
+    const std::string given = request.header("authorization");
+    if (options.keys->allow(given)) return std::nullopt;
+    const ApiError error = given.empty() ? ApiError(401, "missing_api_key", "an API key is needed: send it as \"Authorization: Bearer KEY\"")
+                                         : ApiError(401, "invalid_api_key", "the API key is not one of this server's, or not sent as \"Authorization: Bearer KEY\"");
+    metrics.rejected(error.code);
+    log(request, {}, error.status, steady_clock::now());
+    return error;
+  };
+  return http;
 }
 
 http::Response ApiServer::Impl::answer(const http::Request& request) {
@@ -120,9 +164,9 @@ http::Response ApiServer::Impl::answer(const http::Request& request) {
       log(request, *access, response.status, start);
       return response;
     }
-    response.stream = [this, access, start, id = request.id, method = request.method, write = std::move(response.stream)](http::Stream& stream) {
+    response.stream = [this, access, start, id = request.id, client = request.client_id, method = request.method, write = std::move(response.stream)](http::Stream& stream) {
       write(stream);
-      log({.id = id, .method = method}, *access, 200, start);
+      log({.id = id, .client_id = client, .method = method}, *access, 200, start);
     };
     return response;
   } catch (const std::exception& exception) {
@@ -134,7 +178,7 @@ http::Response ApiServer::Impl::answer(const http::Request& request) {
 }
 
 void ApiServer::Impl::log(const http::Request& request, const Access& access, int status, steady_clock::time_point start) const {
-  LOG(INFO) << "id=" << request.id << " route=\"" << request.method << " " << access.route << "\" status=" << status
+  LOG(INFO) << "id=" << request.id << (request.client_id.empty() ? "" : " client_id=") << request.client_id << " route=\"" << request.method << " " << access.route << "\" status=" << status
             << " seconds=" << std::chrono::duration<double>(steady_clock::now() - start).count() << " tokens=" << access.tokens;
 }
 
@@ -195,6 +239,8 @@ http::Response ApiServer::Impl::metrics_text() const {
   http::Response response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = metrics.text() + engine_metrics(engine.statistics()) + rank_metrics(plan, options.board.get(), steady_clock::now());
+  if (options.steps) response.body += options.steps->text();
+  if (options.collectives) response.body += collective_metrics(options.collectives());
   return response;
 }
 

@@ -11,7 +11,11 @@
 #include "worker/comm/status.h"
 #include "worker/engine/request.h"
 #include "worker/server/abilities.h"
+#include "worker/server/api_keys.h"
+#include "worker/server/generation_defaults.h"
 #include "worker/server/http.h"
+#include "worker/server/metrics.h"
+#include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm::server {
@@ -21,7 +25,12 @@ struct ApiOptions {
   std::string model;                                   ///< the name that clients use
   std::vector<int64_t> eos;                            ///< ids that end a sequence
   Abilities abilities;                                 ///< read_abilities(); absent: a decoder that generates
-  engine::Sampling sampling;                           ///< of requests that do not say: read_default_sampling()
+  GenerationDefaults defaults;                         ///< of requests that do not say: read_generation_defaults()
+  std::optional<ChatTemplate> chat_template;           ///< absent: conversations are refused
+  int64_t decoder_start = -1;                          ///< an encoder-decoder's first token
+  std::shared_ptr<ApiKeys> keys;                       ///< what requests need one of; absent: anybody may ask
+  std::shared_ptr<StepMetrics> steps;                  ///< what the engine tells of its steps; absent: no such metrics
+  std::function<std::vector<Collective>()> collectives;    ///< of rank 0; from the server's threads; absent: no such metrics
   std::shared_ptr<comm::StatusBoard> board;            ///< of the group; absent: always serving
   std::chrono::milliseconds accept_while_draining{5000};   ///< the time that endpoints take to forget us
   std::function<int64_t()> unix_time;                  ///< seconds; absent: the system's clock

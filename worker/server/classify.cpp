@@ -61,6 +61,23 @@ Row text_or_pair(const Serving& serving, const json& value, bool truncate, const
   return pair ? row_of(serving, first, text_of(*pair, field + ".text_pair"), truncate, field) : row_of(serving, first, truncate, field);
 }
 
+json labels_schema() { return schema::list(schema::object({{"label", schema::text(), true}, {"score", schema::or_null(schema::real("null where the model gave no number")), true}})); }
+
+schema::Property top_k_schema(const std::string& absent) { return {"top_k", schema::integer(1, INT32_MAX, "How many labels; default " + absent)}; }
+
+schema::Property apply_schema() {
+  return {"function_to_apply", schema::one_of({"none", "sigmoid", "softmax"}, "Default by problem_type and the number of labels, as transformers")};
+}
+
+/// What text_or_pair reads.
+json text_or_pair_schema(bool pair_needed, bool in_list) {
+  const json text = schema::text("", 1);
+  std::vector<json> ways{schema::object({{"text", text, true}, {"text_pair", text, pair_needed}})};
+  if (in_list) ways.push_back(schema::list(text, pair_needed ? 2 : 1, 2));
+  if (!pair_needed) ways.push_back(text);
+  return schema::any(std::move(ways));
+}
+
 http::Response answer(bool single, json all) { return json_response(single ? all[0] : all); }
 
 /// Classes of texts and pairs, and whether a sentence follows another.
@@ -142,6 +159,7 @@ http::Response choose(const Serving& serving, const Call& call, Fields& fields, 
   bool single = false;
   const auto choices = texts_of(required(fields, "choices", allowed), "choices", single, kChoices);
   const size_t top_k = top_k_of(fields, SIZE_MAX);
+  fields.find("inputs");   // laid over the rest
   fields.refuse_others();
   std::vector<Row> rows;
   for (const auto& choice : choices) rows.push_back(row_of(serving, prompt, choice, truncate, "choices[" + std::to_string(rows.size()) + "]"));
@@ -156,7 +174,39 @@ http::Response choose(const Serving& serving, const Call& call, Fields& fields, 
   return json_response(all);
 }
 
+Operation describe_texts(const Serving& serving) {
+  const bool follows = serving.abilities.task != "classify";
+  const json alone = text_or_pair_schema(follows, false), listed = schema::list(text_or_pair_schema(follows, true), 1, kInputs);
+  schema::Properties own{{"inputs", schema::any({alone, listed}, "One input gives a list of labels, an array of inputs an array of lists"), true}, top_k_schema("all")};
+  if (!follows) own.push_back(apply_schema());
+  const json example = follows ? json{{"inputs", {{"text", "She sat."}, {"text_pair", "She stood up."}}}} : json{{"inputs", "I like it"}};
+  return task_operation(serving, follows ? "Whether a sentence follows another" : "Classes of texts and pairs of texts", std::move(own), one_or_list(labels_schema()), example);
+}
+
+Operation describe_images(const Serving& serving) {
+  const json image = schema::any({image_schema(), schema::object({{"image", image_schema(), true}})});
+  Operation made = task_operation(serving, "Classes of images", {{"inputs", schema::any({image, schema::list(image, 1, kImages)}), true}, top_k_schema("5"), apply_schema()},
+                                  one_or_list(labels_schema()), nullptr);
+  for (const char* type : {"image/png", "image/jpeg"}) made.bodies[type] = {{"type", "string"}, {"format", "binary"}};
+  return made;
+}
+
+Operation describe_choices(const Serving& serving) {
+  const json text = schema::text("", 1), choices = texts_schema("What may follow", kChoices);
+  const json reply = schema::list(schema::object({{"index", schema::integer(0, INT64_MAX, "In the request"), true}, {"label", schema::text(), true}, {"score", schema::or_null(schema::real()), true}}));
+  return task_operation(serving, "Which choice goes best with a prompt",
+                        {{"prompt", text}, {"choices", choices}, {"inputs", schema::object({{"prompt", text}, {"choices", choices}}, "Where Hugging Face's clients put both")}, top_k_schema("all")},
+                        reply, {{"prompt", "She opened the"}, {"choices", {"door.", "sky."}}}, {{"prompt", "choices"}, {"inputs"}});
+}
+
 }  // namespace
+
+Operation describe_classify(const Serving& serving) {
+  const std::string& task = serving.abilities.task;
+  if (task == "classify-tokens") return describe_entities(serving);
+  if (task == "multiple-choice") return describe_choices(serving);
+  return task == "classify-images" ? describe_images(serving) : describe_texts(serving);
+}
 
 http::Response classify(const Serving& serving, const Call& call) {
   const auto admitted = serving.admit();

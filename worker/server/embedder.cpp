@@ -56,6 +56,18 @@ std::vector<float> vector_of(const Arrays& outputs, const Embedding& how, size_t
 
 }  // namespace
 
+schema::Properties embedding_schema(const Serving& serving) {
+  const Abilities& can = serving.abilities;
+  std::vector<std::string> words;
+  if (!can.states.empty()) words = {"cls", "last", "max", "mean"};
+  if (!can.pooler.empty()) words.push_back("pooler");
+  schema::Properties made;
+  if (!words.empty()) made.push_back({"pooling", schema::one_of(words, "How tokens become one vector; default the model's own way")});
+  else made.push_back({"pooling", {{"type", "null"}}});
+  made.push_back({"normalize", schema::boolean("false leaves the length of vectors as it is")});
+  return made;
+}
+
 EmbeddingChoice embedding_choice(Fields& fields, const Serving& serving) {
   const Abilities& can = serving.abilities;
   EmbeddingChoice choice{can.text, can.image};

@@ -19,6 +19,9 @@ struct EmbeddingChoice {
 /// Reads "pooling" and "normalize". Throws ApiError 400 for a pooling that this model has not.
 EmbeddingChoice embedding_choice(Fields&, const Serving&);
 
+/// The schemas of both, with what this model has.
+schema::Properties embedding_schema(const Serving&);
+
 /// A text as sentence-transformers prepares it: stripped and behind the prompt where the checkpoint says so.
 Row embedding_row(const Serving&, const std::string& text, bool truncate, const std::string& field);
 

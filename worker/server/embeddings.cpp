@@ -29,6 +29,7 @@ Embeddable item_of(const Serving& serving, const json& value, bool truncate, con
     fields.refuse_others();
     if (!text == !image) throw bad_field(field, shown(value), "{\"text\": ...} or {\"image\": base64}");
     if (image) return pixels_of(serving, *image, field + ".image");
+    if (text->is_object()) throw bad_field(field + ".text", shown(*text), "a text or token ids");
     return item_of(serving, *text, truncate, field + ".text");
   }
   if (!serving.abilities.texts) refuse_texts(serving, field);
@@ -67,7 +68,28 @@ void append(std::string& body, const std::vector<float>& vector, bool as_base64)
   body += '"' + base64({reinterpret_cast<const uint8_t*>(vector.data()), vector.size() * sizeof(float)}) + '"';
 }
 
+constexpr int64_t kMostDimensions = 1 << 20;
+
 }  // namespace
+
+Operation describe_embeddings(const Serving& serving) {
+  const Abilities& can = serving.abilities;
+  std::vector<json> kinds;
+  if (can.texts) kinds = {schema::text("", 1), schema::list(schema::integer(0, INT32_MAX), 1, 0, "Token ids"), schema::object({{"text", schema::any({schema::text("", 1), schema::list(schema::integer(0, INT32_MAX), 1)}), true}})};
+  if (can.images) kinds.push_back(schema::object({{"image", image_schema(), true}}));
+  std::vector<json> ways = kinds;
+  ways.push_back(schema::list(schema::any(kinds), 1, kInputs));
+  const json entry = schema::object({{"object", schema::constant("embedding"), true}, {"index", schema::integer(0, INT64_MAX), true},
+                                     {"embedding", schema::any({schema::list(schema::or_null(schema::real())), schema::text("Little-endian float32 in base64")}), true}});
+  const json count = schema::integer(0, INT64_MAX), usage = schema::object({{"prompt_tokens", count, true}, {"total_tokens", count, true}});
+  schema::Properties own{{"input", schema::any(ways), true},
+                         {"encoding_format", schema::one_of({"float", "base64"}, "Default float")},
+                         {"dimensions", schema::integer(1, kMostDimensions, "The first so many values, normalised again")}};
+  for (auto& property : embedding_schema(serving)) own.push_back(std::move(property));
+  return task_operation(serving, "Embeddings, OpenAI's", std::move(own),
+                        schema::object({{"object", schema::constant("list"), true}, {"model", schema::text(), true}, {"data", schema::list(entry), true}, {"usage", usage, true}}),
+                        can.texts ? json{{"input", {"A cat sat.", "Dogs run."}}} : json());
+}
 
 http::Response create_embeddings(const Serving& serving, const Call& call) {
   const auto admitted = serving.admit();
@@ -77,7 +99,7 @@ http::Response create_embeddings(const Serving& serving, const Call& call) {
   const json& input = required(fields, "input", kAllowed);
   const auto format = fields.text("encoding_format").value_or("float");
   if (format != "float" && format != "base64") throw bad_field("encoding_format", shown(format), "float or base64");
-  const auto dimensions = fields.integer("dimensions", 1, 1 << 20);
+  const auto dimensions = fields.integer("dimensions", 1, kMostDimensions);
   const auto choice = embedding_choice(fields, serving);
   fields.refuse_others();
 

@@ -84,6 +84,17 @@ json grouped(const Serving& serving, const std::vector<Entity>& entities, const 
 
 }  // namespace
 
+Operation describe_entities(const Serving& serving) {
+  const json count = schema::integer(0, INT64_MAX), text = schema::text(), score = schema::or_null(schema::real());
+  const json token = schema::object({{"entity", text, true}, {"score", score, true}, {"index", count, true}, {"word", text, true}, {"start", count, true}, {"end", count, true}});
+  const json group = schema::object({{"entity_group", text, true}, {"score", score, true}, {"word", text, true}, {"start", count, true}, {"end", count, true}});
+  const json labels = schema::any({schema::text("", 1), schema::list(schema::text("", 1), 0, kInputs)}, "Labels that are left out; default [\"O\"]");
+  return task_operation(serving, "Entities in texts", {{"inputs", texts_schema("One text gives a list of entities, an array of texts an array of lists"), true},
+                                                       {"aggregation_strategy", schema::one_of({"none", "simple"}, "Per token (none, the default), or neighbours joined (simple)")},
+                                                       {"ignore_labels", labels}},
+                        schema::any({one_or_list(schema::list(token)), one_or_list(schema::list(group))}), {{"inputs", "Anna Smith lives in Paris"}});
+}
+
 http::Response classify_tokens(const Serving& serving, const Call& call, const json& object) {
   Fields fields(object);
   const bool truncate = common_fields(fields, serving);

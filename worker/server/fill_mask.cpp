@@ -67,6 +67,18 @@ std::vector<size_t> masks_of(const Row& row, int32_t mask) {
 
 }  // namespace
 
+Operation describe_fill_mask(const Serving& serving) {
+  const json guess = schema::object({{"score", schema::or_null(schema::real()), true}, {"token", schema::integer(0, INT64_MAX), true}, {"token_str", schema::text(), true}, {"sequence", schema::text(), true}});
+  const json guesses = schema::list(guess), of_text = schema::any({guesses, schema::list(guesses)}, "A text with several masks gets a list for each");
+  std::string mask = "[MASK]";
+  if (serving.tokenizer && serving.tokenizer->special().mask) mask = serving.tokenizer->spelling(*serving.tokenizer->special().mask);
+  return task_operation(serving, "Words for the mask token of a text",
+                        {{"inputs", texts_schema("With the tokenizer's mask token"), true},
+                         {"top_k", schema::integer(1, kMostRanked, "How many guesses; default 5")},
+                         {"targets", texts_schema("Only these words")}},
+                        one_or_list(of_text), {{"inputs", "the " + mask}});
+}
+
 http::Response fill_mask(const Serving& serving, const Call& call) {
   const auto admitted = serving.admit();
   const json object = task_body(serving, call);

@@ -89,7 +89,25 @@ void check_size(const Serving& serving, const PassInputs& pass) {
     throw ApiError(413, "too_large", "the outputs would have " + std::to_string(values) + " values; at most " + std::to_string(kValues) + ": send fewer tokens, or ask for less");
 }
 
+json dimensions_schema() { return schema::list(schema::integer(0, INT64_MAX)); }
+
 }  // namespace
+
+Operation describe_forward(const Serving& serving) {
+  json tensors = {{"type", "object"}, {"minProperties", 1}, {"additionalProperties", {{"type", "array"}}},
+                  {"description", "Nested lists of numbers under Hugging Face's names: input_ids, attention_mask, token_type_ids, position_ids, pixel_values, decoder_input_ids, ..."}};
+  json outputs = {{"type", "object"}, {"additionalProperties", schema::object({{"dtype", schema::one_of({"float32", "int64"}), true}, {"shape", dimensions_schema(), true},
+                                                                              {"data", {{"description", "Nested lists, null for what is no number"}}, true}})}};
+  const json states = schema::boolean("Those of every layer too"), scores = schema::boolean("Those of every layer too");
+  const json names = texts_schema("Names of the outputs wanted; default those of the Hugging Face class");
+  const json example = serving.abilities.texts ? json{{"inputs", {{"input_ids", {{1, 2, 3}}}}}} : json();
+  Operation made = task_operation(serving, "One forward pass over named tensors, as JSON or as safetensors",
+                                  {{"inputs", tensors, true}, {"hidden_states", states}, {"attentions", scores}, {"outputs", names}}, schema::object({{"outputs", outputs, true}}), example);
+  made.bodies[kBinary] = made.replies[kBinary] = {{"type", "string"}, {"format", "binary"}, {"description", "A safetensors file"}};
+  made.query = {{"hidden_states", schema::boolean("With a safetensors body")}, {"attentions", schema::boolean("With a safetensors body")},
+                {"outputs", schema::text("With a safetensors body: names, separated by commas")}};
+  return made;
+}
 
 http::Response forward_tensors(const Serving& serving, const Call& call) {
   const auto admitted = serving.admit();

@@ -18,6 +18,7 @@ namespace pm::server::http {
 namespace {
 
 constexpr int kBacklog = 512;                  // httplib asks for 5, and a burst of clients would wait a second for each retry
+constexpr size_t kClientId = 128;              // of the client's own id
 constexpr size_t kDiscarded = 8 << 20;         // of a body that is too large, read on so that the client gets to read our 413
 
 /// httplib owns its queue by raw pointer and calls it from its accepting thread.
@@ -35,7 +36,7 @@ class SinkStream final : public Stream {
  public:
   SinkStream(httplib::DataSink& sink, const httplib::Request& request) : sink_(sink), request_(request) {}
   bool write(std::string_view data) override { return data.empty() || (sink_.is_writable() && sink_.write(data.data(), data.size())); }
-  bool client_gone() override { return request_.is_connection_closed(); }
+  bool client_gone() override { return !request_.progress(0, 0); }
 
  private:
   httplib::DataSink& sink_;
@@ -45,9 +46,11 @@ class SinkStream final : public Stream {
 ApiError error_of_status(int status) {
   switch (status) {
     case 404: return ApiError(404, "not_found", "no such path");
+    case 408: return ApiError(408, "request_timeout", "the request came too slowly");
     case 413: return ApiError(413, "too_large", "the request's body is too large");
     case 414: return ApiError(414, "uri_too_long", "the request's target is longer than 8192 bytes; send the text as a body to POST /v1/completions");
     case 415: return ApiError(415, "unsupported_encoding", "the body's Content-Encoding is not served; send it plain");
+    case 431: return ApiError(431, "header_too_large", "the request's line and headers are too long");
     case 416: return ApiError(416, "invalid_range", "Range is not served; leave the header out");
   }
   return ApiError(status, status < 500 ? "malformed_request" : "internal_error",
@@ -59,6 +62,14 @@ std::string lower(std::string text) {
   return text;
 }
 
+/// What stays of an id that somebody else chose: it ends up in headers and logs.
+std::string harmless(std::string id) {
+  if (id.size() > kClientId) id.resize(kClientId);
+  for (char& c : id)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && std::string_view("-_.:/+=@").find(c) == std::string_view::npos) c = '_';
+  return id;
+}
+
 Request to_request(const httplib::Request& from, std::string id) {
   Request request;
   request.id = std::move(id);
@@ -67,9 +78,71 @@ Request to_request(const httplib::Request& from, std::string id) {
   request.path = from.target.substr(0, mark);
   request.query = mark < from.target.size() ? from.target.substr(mark + 1) : "";
   for (const auto& [name, value] : from.headers) request.headers.emplace(lower(name), value);
-  request.client_gone = from.is_connection_closed;
+  request.client_id = harmless(request.header("x-request-id"));
+  request.client_gone = [progress = from.progress] { return !progress(0, 0); };   // see Listener
   return request;
 }
+
+/// A body whose end two readers could see at two places: a proxy in front of us and we.
+bool ambiguous_length(const httplib::Request& request) {
+  const size_t lengths = request.get_header_value_count("Content-Length"), codings = request.get_header_value_count("Transfer-Encoding");
+  return lengths + codings > 1 || (codings == 1 && lower(request.get_header_value("Transfer-Encoding")) != "chunked");
+}
+
+/// A connection as httplib reads and writes it.
+class Wire final : public httplib::Stream {
+ public:
+  explicit Wire(Connection& connection) : connection_(connection) {}
+  bool is_readable() const override { return true; }
+  bool is_writable() const override { return !connection_.peer_gone(); }
+  ssize_t read(char* to, size_t size) override { return std::max<ptrdiff_t>(connection_.read(to, size), -1); }
+  ssize_t write(const char* data, size_t size) override { return connection_.write(data, size) ? static_cast<ssize_t>(size) : -1; }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return connection_.descriptor(); }
+
+ private:
+  Connection& connection_;
+};
+
+/// httplib's server on our connections: it parses requests and writes replies, we wait for bytes.
+class Listener final : public httplib::Server {
+ public:
+  using Refuse = std::function<std::string(int status)>;
+  /// `refuse` gives the whole reply to a request that httplib never sees.
+  Listener(const http::Options& options, Refuse refuse) : options_(options), refuse_(std::move(refuse)) {}
+  /// Ends the waits of idle connections.
+  void end_waits() { stopping_ = true; }
+
+ private:
+  bool process_and_close_socket(socket_t fd) override {
+    Connection connection(fd, options_.tls.get(), options_.limits);
+    if (!connection.handshake()) return false;
+    serve(connection);
+    if (!stopping_ && !connection.peer_gone()) connection.finish();
+    return true;
+  }
+
+  void serve(Connection& connection) {
+    for (size_t left = options_.keep_alive_requests; left > 0; --left) {
+      const auto head = connection.await_head(stopping_);
+      if (head == Connection::Head::TooSlow || head == Connection::Head::TooLarge) {
+        const std::string reply = refuse_(head == Connection::Head::TooSlow ? 408 : 431);
+        connection.write(reply.data(), reply.size());
+      }
+      if (head != Connection::Head::Ready) return;
+      Wire wire(connection);
+      bool closed = false;
+      // of all that a request carries, this function is the one that handlers get and httplib's server leaves alone
+      const auto setup = [&](httplib::Request& request) { request.progress = [&](uint64_t, uint64_t) { return !connection.peer_gone(); }; };
+      if (!process_request(wire, "", 0, "", 0, left == 1, closed, setup) || closed) return;
+    }
+  }
+
+  const http::Options& options_;   // httplib's Server has a method Options
+  const Refuse refuse_;
+  std::atomic<bool> stopping_{false};
+};
 
 }  // namespace
 
@@ -80,19 +153,22 @@ std::string Request::header(const std::string& name) const {
 
 struct Server::Impl {
   Impl(Options o, std::string process, Handler h)
-      : options(std::move(o)), id_prefix(options.id_prefix + "-" + process + "-"), handler(std::move(h)) {}
+      : options(std::move(o)), id_prefix(options.id_prefix + "-" + process + "-"), handler(std::move(h)), server(options, [this](int status) { return refuse(status); }) {}
 
   void configure();
   std::string next_id() { return id_prefix + std::to_string(++ids); }
   void serve(const httplib::Request& from, httplib::Response& to, const httplib::ContentReader* body);
-  std::optional<ApiError> read_body(Request& request, httplib::Response& to, const httplib::ContentReader& body) const;
+  std::optional<ApiError> read_body(Request& request, httplib::Response& to, const httplib::ContentReader& body, bool keep) const;
+  std::optional<ApiError> refusal(const httplib::Request& from, const Request& request) const;
+  std::string refuse(int status);
   Response answer(const Request& request);
-  void send(const httplib::Request& from, httplib::Response& to, Response response, const std::string& id, std::shared_ptr<void> open) const;
+  Response of_error(const ApiError& error, const Request& request) const;
+  void send(const httplib::Request& from, httplib::Response& to, Response response, const Request& request, std::shared_ptr<void> open) const;
 
   const Options options;
   const std::string id_prefix;
   const Handler handler;
-  httplib::Server server;
+  Listener server;
   std::thread thread;
   std::atomic<int64_t> ids{0};
   std::atomic<bool> closing{false};
@@ -103,10 +179,6 @@ struct Server::Impl {
 void Server::Impl::configure() {
   server.new_task_queue = [this]() -> httplib::TaskQueue* { return new PoolQueue(options); };
   server.set_tcp_nodelay(true);
-  server.set_read_timeout(options.read_timeout);
-  server.set_write_timeout(options.write_timeout);
-  server.set_keep_alive_timeout(options.keep_alive.count());
-  server.set_keep_alive_max_count(options.keep_alive_requests);
   server.set_payload_max_length(options.payload_limit);
   server.set_socket_options([this](socket_t fd) {   // instead of the default SO_REUSEPORT, by which two servers share a port unnoticed
     const int on = 1;
@@ -126,21 +198,21 @@ void Server::Impl::configure() {
   server.Get("/", plain).Options("/", plain).Post("/", with_body).Put("/", with_body).Patch("/", with_body).Delete("/", with_body);
   server.set_error_handler([this](const httplib::Request& from, httplib::Response& to) {
     if (to.has_header("x-request-id")) return httplib::Server::HandlerResponse::Unhandled;   // a handler's own answer
-    const auto id = next_id();
-    Response response;
-    response.status = to.status;
-    response.body = error_body(error_of_status(to.status), id);
+    Request request;
+    request.id = next_id();
+    Response response = of_error(error_of_status(to.status), request);
     response.close = true;   // where the next request starts is not known
-    send(from, to, std::move(response), id, open.enter());
+    send(from, to, std::move(response), request, open.enter());
     return httplib::Server::HandlerResponse::Handled;
   });
 }
 
-std::optional<ApiError> Server::Impl::read_body(Request& request, httplib::Response& to, const httplib::ContentReader& body) const {
+/// `keep` false: what comes is read and dropped, so that the client gets to read the refusal.
+std::optional<ApiError> Server::Impl::read_body(Request& request, httplib::Response& to, const httplib::ContentReader& body, bool keep) const {
   size_t size = 0;
   const bool whole = body([&](const char* data, size_t n) {
     size += n;
-    if (size <= options.payload_limit) request.body.append(data, n);
+    if (keep && size <= options.payload_limit) request.body.append(data, n);
     return size <= options.payload_limit + kDiscarded;
   });
   if (size > options.payload_limit || to.status == 413)
@@ -149,15 +221,35 @@ std::optional<ApiError> Server::Impl::read_body(Request& request, httplib::Respo
   return std::nullopt;
 }
 
+/// Why a request is not even read.
+std::optional<ApiError> Server::Impl::refusal(const httplib::Request& from, const Request& request) const {
+  if (ambiguous_length(from)) return ApiError(400, "malformed_request", "the request says twice, or in a way that is not served, how long its body is; send one Content-Length, or Transfer-Encoding: chunked");
+  return options.gate ? options.gate(request) : std::nullopt;
+}
+
+Response Server::Impl::of_error(const ApiError& error, const Request& request) const {
+  Response response;
+  response.status = error.status;
+  response.body = error_body(error, request.id);
+  if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+/// The whole reply to a request that never became one.
+std::string Server::Impl::refuse(int status) {
+  const ApiError error = error_of_status(status);
+  const std::string id = next_id(), body = error_body(error, id);
+  LOG(INFO) << "id=" << id << " status=" << status << " " << error.what();
+  return "HTTP/1.1 " + std::to_string(status) + (status == 408 ? " Request Timeout" : " Request Header Fields Too Large") + "\r\nConnection: close\r\nContent-Type: application/json\r\nx-request-id: " + id +
+         "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
 Response Server::Impl::answer(const Request& request) {
   const auto failed = [&](const std::exception& exception) {
     const ApiError error = as_api_error(exception);
     if (error.status == 500) LOG(ERROR) << "id=" << request.id << " " << request.method << " failed: " << exception.what();
-    Response response;
-    response.status = error.status;
-    response.body = error_body(error, request.id);
-    if (error.retry_after > 0) response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
-    return response;
+    return of_error(error, request);
   };
   try {
     return handler(request);
@@ -171,21 +263,21 @@ Response Server::Impl::answer(const Request& request) {
 void Server::Impl::serve(const httplib::Request& from, httplib::Response& to, const httplib::ContentReader* body) {
   auto guard = open.enter();
   Request request = to_request(from, next_id());
-  Response response;
-  if (const auto error = body ? read_body(request, to, *body) : std::nullopt) {
-    response.status = error->status;
-    response.body = error_body(*error, request.id);
-    response.close = true;   // the rest of the body would be taken for the next request
-  } else {
-    response = answer(request);
-  }
-  send(from, to, std::move(response), request.id, std::move(guard));
+  auto error = refusal(from, request);
+  const bool framed = !ambiguous_length(from);
+  const auto unread = framed && body ? read_body(request, to, *body, !error) : std::nullopt;
+  if (!error) error = unread;
+  Response response = error ? of_error(*error, request) : answer(request);
+  // what may be left of a body would be taken for the next request
+  response.close = response.close || error.has_value() || (!body && (from.has_header("Content-Length") || from.has_header("Transfer-Encoding")));
+  send(from, to, std::move(response), request, std::move(guard));
 }
 
-void Server::Impl::send(const httplib::Request& from, httplib::Response& to, Response response, const std::string& id, std::shared_ptr<void> guard) const {
+void Server::Impl::send(const httplib::Request& from, httplib::Response& to, Response response, const Request& request, std::shared_ptr<void> guard) const {
   to.status = response.status;
   to.headers.erase("Content-Length");
-  to.set_header("x-request-id", id);
+  to.set_header("x-request-id", request.id);
+  if (!request.client_id.empty()) to.set_header("x-client-request-id", request.client_id);
   for (const auto& [name, value] : response.headers) to.set_header(name, value);
   const bool close = response.close || closing;
   if (close) to.set_header("Connection", "close");
@@ -233,12 +325,14 @@ void Server::stop(std::chrono::milliseconds linger) {
   if (!impl_->thread.joinable()) return;
   impl_->closing = true;
   impl_->open.wait_until_none(linger);
+  impl_->server.end_waits();
   impl_->server.stop();
   impl_->thread.join();
 }
 
-std::optional<std::string> get(const std::string& host, int port, const std::string& path, std::chrono::milliseconds deadline, size_t max_bytes) {
-  httplib::Client client(host, port);
+std::optional<std::string> get(const std::string& host, int port, const std::string& path, std::chrono::milliseconds deadline, size_t max_bytes, bool tls) {
+  httplib::Client client((tls ? "https://" : "http://") + host + ":" + std::to_string(port));
+  client.enable_server_certificate_verification(false);
   client.set_connection_timeout(deadline);
   client.set_read_timeout(deadline);
   client.set_write_timeout(deadline);

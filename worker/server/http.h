@@ -10,16 +10,20 @@
 #include <string_view>
 #include <vector>
 
+#include "worker/server/api_error.h"
+#include "worker/server/connection.h"
+
 namespace pm::server::http {
 
 struct Request {
   std::string id;                                ///< ours, unique in this process; the reply carries it as x-request-id
+  std::string client_id;                         ///< the client's x-request-id, made harmless: the reply carries it as x-client-request-id
   std::string method;
   std::string path;                              ///< as sent: percent-encoded, without the query
   std::string query;                             ///< as sent, without '?'
   std::map<std::string, std::string> headers;    ///< lower-case names; of repeated ones the first
   std::string body;                              ///< at most the payload limit
-  std::function<bool()> client_gone;             ///< asks the socket; cheap enough for ten times a second
+  std::function<bool()> client_gone;             ///< asks the socket; cheap enough for ten times a second. A client that has closed its sending side is gone
   /// A header's value, "" when absent. `name` in lower case.
   std::string header(const std::string& name) const;
 };
@@ -52,14 +56,15 @@ struct Options {
   size_t payload_limit = 1 << 20;                ///< bytes of a request's body; more is 413
   size_t connections = 512;                      ///< served at once, one thread each; threads are made when needed
   size_t waiting_connections = 256;              ///< accepted beyond that and kept waiting; more are closed
-  std::chrono::seconds read_timeout{5};          ///< of one read of a request's line, headers or body
-  std::chrono::seconds write_timeout{10};
-  std::chrono::seconds keep_alive{10};           ///< an idle connection is closed after that
+  ConnectionLimits limits;                       ///< times and sizes of one connection
   size_t keep_alive_requests = 10'000;           ///< on one connection
   std::string id_prefix = "req";                 ///< of request ids: prefix-process-count
+  std::shared_ptr<Tls> tls;                      ///< absent: plain HTTP
+  /// Asked before a request's body is read: an error that it is refused with. From any of the server's threads.
+  std::function<std::optional<ApiError>(const Request&)> gate;
 };
 
-/// HTTP/1.1 server. TCP_NODELAY, no port sharing, ids for every reply, errors as OpenAI objects, also those of malformed requests.
+/// HTTP/1.1 server, with TLS or without. TCP_NODELAY, no port sharing, ids for every reply, errors as OpenAI objects, also those of malformed requests.
 class Server {
  public:
   /// `process` distinguishes this process's ids from others': any short word.
@@ -80,7 +85,9 @@ class Server {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Body of GET http://host:port/path if it answers 200 within `deadline` in at most `max_bytes`.
-std::optional<std::string> get(const std::string& host, int port, const std::string& path, std::chrono::milliseconds deadline, size_t max_bytes);
+/// Body of GET http://host:port/path if it answers 200 within `deadline` in at most `max_bytes`. `tls`: https, the certificate unchecked, for
+/// other processes of this pod.
+std::optional<std::string> get(const std::string& host, int port, const std::string& path, std::chrono::milliseconds deadline, size_t max_bytes,
+                               bool tls = false);
 
 }  // namespace pm::server::http

@@ -16,8 +16,12 @@ using Buckets = prometheus::Histogram::BucketBoundaries;
 
 const Buckets kLatency = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
 
-prometheus::Histogram& histogram(prometheus::Registry& registry, const char* name, const char* help) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, kLatency);
+const Buckets kStep = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
+const Buckets kGap = {0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1, 1};
+const Buckets kTokens = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+
+prometheus::Histogram& histogram(prometheus::Registry& registry, const char* name, const char* help, const Buckets& buckets = kLatency) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
 }
 
 prometheus::Family<prometheus::Counter>& counters(prometheus::Registry& registry, const char* name, const char* help) {
@@ -74,6 +78,7 @@ struct RequestMetrics::Impl {
   prometheus::Histogram& next_token = histogram(registry, "parallelmodel_inter_token_latency_seconds", "Between two tokens of a sequence");
   prometheus::Histogram& request = histogram(registry, "parallelmodel_e2e_request_latency_seconds", "From the arrival of a request to its end");
   prometheus::Histogram& queue = histogram(registry, "parallelmodel_request_queue_time_seconds", "From submission to the first step that works on the request");
+  prometheus::Histogram& prefill = histogram(registry, "parallelmodel_request_prefill_time_seconds", "From the first step that works on the request to its first token");
   prometheus::Family<prometheus::Counter>& finished = counters(registry, "parallelmodel_requests_finished_total", "Sequences that ended, by reason");
   prometheus::Family<prometheus::Counter>& rejected = counters(registry, "parallelmodel_requests_rejected_total", "Requests refused, by the error's code");
 };
@@ -85,6 +90,7 @@ RequestMetrics::RequestMetrics() : impl_(std::make_unique<Impl>()) {
 RequestMetrics::~RequestMetrics() = default;
 
 void RequestMetrics::queued(double seconds) { impl_->queue.Observe(seconds); }
+void RequestMetrics::prefilled(double seconds) { impl_->prefill.Observe(seconds); }
 void RequestMetrics::first_token(double seconds) { impl_->first_token.Observe(seconds); }
 void RequestMetrics::next_token(double seconds) { impl_->next_token.Observe(seconds); }
 
@@ -97,6 +103,26 @@ void RequestMetrics::rejected(const std::string& reason) { impl_->rejected.Add({
 
 std::string RequestMetrics::text() const { return prometheus::TextSerializer().Serialize(impl_->registry.Collect()); }
 
+struct StepMetrics::Impl {
+  prometheus::Registry registry;
+  prometheus::Histogram& step = histogram(registry, "parallelmodel_engine_step_seconds", "From a step's message to its tokens", kStep);
+  prometheus::Histogram& prefill = histogram(registry, "parallelmodel_engine_prefill_step_seconds", "The same of steps with tokens of prompts in them", kStep);
+  prometheus::Histogram& gap = histogram(registry, "parallelmodel_engine_step_gap_seconds", "Between two steps while there is work: what scheduling and delivery cost", kGap);
+  prometheus::Histogram& tokens = histogram(registry, "parallelmodel_engine_step_tokens", "Tokens that a step works on: of prompts and of sequences that go on", kTokens);
+};
+
+StepMetrics::StepMetrics() : impl_(std::make_unique<Impl>()) {}
+StepMetrics::~StepMetrics() = default;
+
+void StepMetrics::observe(const engine::StepTimes& times) {
+  impl_->step.Observe(times.seconds);
+  if (times.prompt_tokens > 0) impl_->prefill.Observe(times.seconds);
+  if (times.gap_seconds >= 0) impl_->gap.Observe(times.gap_seconds);
+  impl_->tokens.Observe(static_cast<double>(times.tokens));
+}
+
+std::string StepMetrics::text() const { return prometheus::TextSerializer().Serialize(impl_->registry.Collect()); }
+
 std::string engine_metrics(const engine::Statistics& s) {
   const auto d = [](int64_t value) { return static_cast<double>(value); };
   return serialize({
@@ -107,7 +133,23 @@ std::string engine_metrics(const engine::Statistics& s) {
       counter("parallelmodel_prompt_tokens_total", "Prompt tokens processed").add(d(s.prompt_tokens)),
       counter("parallelmodel_generation_tokens_total", "Tokens generated").add(d(s.generation_tokens)),
       counter("parallelmodel_engine_steps_total", "Steps that all ranks did together").add(d(s.steps)),
+      counter("parallelmodel_num_preemptions_total", "Requests that gave their KV blocks back and began again").add(d(s.preempted)),
+      counter("parallelmodel_prefix_cache_queries_total", "Prompt tokens that were looked up in kept KV blocks").add(d(s.prefix_tokens)),
+      counter("parallelmodel_prefix_cache_hits_total", "Prompt tokens that were found there").add(d(s.prefix_hit_tokens)),
   });
+}
+
+std::string collective_metrics(const std::vector<Collective>& all) {
+  auto calls = counter("parallelmodel_collective_calls_total", "Collective operations that rank 0 took part in, by operation");
+  auto bytes = counter("parallelmodel_collective_bytes_total", "Bytes of the tensors of those operations");
+  auto seconds = counter("parallelmodel_collective_seconds_total", "Time that rank 0 spent in those operations, its waits for other ranks included");
+  for (const Collective& one : all) {
+    if (one.calls == 0) continue;
+    calls.add(static_cast<double>(one.calls), {{"op", one.op}});
+    bytes.add(static_cast<double>(one.bytes), {{"op", one.op}});
+    seconds.add(one.seconds, {{"op", one.op}});
+  }
+  return serialize({calls, bytes, seconds});
 }
 
 std::string rank_metrics(const Plan& plan, comm::StatusBoard* board, SteadyTime now) {

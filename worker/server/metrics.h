@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "planner/plan.h"
 #include "worker/comm/status.h"
@@ -18,6 +19,7 @@ class RequestMetrics {
   RequestMetrics(const RequestMetrics&) = delete;
   RequestMetrics& operator=(const RequestMetrics&) = delete;
   void queued(double seconds);         ///< from submission to the first step
+  void prefilled(double seconds);      ///< from the first step to the first token
   void first_token(double seconds);    ///< from the request's arrival over HTTP
   void next_token(double seconds);     ///< since the token before
   /// reason: stop, length, cancelled, failed. `seconds` since arrival.
@@ -32,8 +34,33 @@ class RequestMetrics {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Running, waiting, KV use and token counters of the engine.
+/// What steps take: histograms. Called on the engine's thread once a step; thread-safe.
+class StepMetrics {
+ public:
+  StepMetrics();
+  ~StepMetrics();
+  StepMetrics(const StepMetrics&) = delete;
+  StepMetrics& operator=(const StepMetrics&) = delete;
+  void observe(const engine::StepTimes&);
+  /// Exposition text.
+  std::string text() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// What rank 0 has done of one collective operation since its start.
+struct Collective {
+  std::string op;
+  int64_t calls = 0, bytes = 0;
+  double seconds = 0;
+};
+
+/// Running, waiting, KV use, prefix cache and token counters of the engine.
 std::string engine_metrics(const engine::Statistics&);
+/// Calls, bytes and seconds of rank 0's collectives by operation; those never called are left out.
+std::string collective_metrics(const std::vector<Collective>&);
 /// Memory, load, steps and heartbeat of every rank of the board, and plan_info.
 std::string rank_metrics(const Plan&, comm::StatusBoard*, SteadyTime now);
 /// `own` and those families of `other` that `own` lacks: a family may appear once only in an exposition.

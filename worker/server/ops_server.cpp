@@ -66,7 +66,7 @@ http::Response OpsServer::Impl::metrics() const {
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = rank_metrics(options.plan, options.board.get(), steady_clock::now());
   if (options.rank0_metrics_port > 0)
-    if (const auto api = http::get("127.0.0.1", options.rank0_metrics_port, "/metrics", kFetch, kFetchBytes))
+    if (const auto api = http::get("127.0.0.1", options.rank0_metrics_port, "/metrics", kFetch, kFetchBytes, options.rank0_tls))
       response.body = merge_metrics(response.body, *api);
   return response;
 }

@@ -18,6 +18,7 @@ struct OpsOptions {
   int64_t incarnation = 0;
   std::function<bool()> ready, live;       ///< asked at every probe; from threads of the server
   int rank0_metrics_port = 0;              ///< of the API in this pod: its metrics are joined to ours; 0: none
+  bool rank0_tls = false;                  ///< the API speaks TLS
 };
 
 /// /live /ready /health /status /metrics /memory.

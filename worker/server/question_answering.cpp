@@ -29,6 +29,8 @@ struct Answer {
   std::string text;
 };
 
+constexpr int64_t kAnswers = 1000, kAnswerTokens = 512;
+
 Ask ask_of(const json& body, const Serving& serving) {
   json object = body;
   const std::string allowed = "{\"question\": text, \"context\": text}";
@@ -44,13 +46,14 @@ Ask ask_of(const json& body, const Serving& serving) {
   ask.question = text_of(required(fields, "question", allowed), "question");
   ask.context = text_of(required(fields, "context", allowed), "context");
   if (ask.context.size() > kContextBytes) throw ApiError(413, "too_large", "context has " + std::to_string(ask.context.size()) + " bytes; at most " + std::to_string(kContextBytes) + " are read", "context");
-  ask.top_k = static_cast<size_t>(fields.integer("top_k", 1, 1000).value_or(1));
-  ask.longest_answer = static_cast<size_t>(fields.integer("max_answer_len", 1, 512).value_or(15));
+  ask.top_k = static_cast<size_t>(fields.integer("top_k", 1, kAnswers).value_or(1));
+  ask.longest_answer = static_cast<size_t>(fields.integer("max_answer_len", 1, kAnswerTokens).value_or(15));
   const int64_t most = longest(serving);
   ask.row = static_cast<size_t>(std::min(fields.integer("max_seq_len", 1, INT32_MAX).value_or(384), most));
   ask.stride = static_cast<size_t>(fields.integer("doc_stride", 0, INT32_MAX).value_or(std::min<int64_t>(static_cast<int64_t>(ask.row) / 2, 128)));
   ask.impossible = fields.boolean("handle_impossible_answer").value_or(false);
   ask.whole_words = fields.boolean("align_to_words").value_or(true);
+  fields.find("inputs");   // laid over the rest
   fields.refuse_others();
   return ask;
 }
@@ -126,6 +129,20 @@ void find_spans(const Row& row, const std::vector<double>& start, const std::vec
 }
 
 }  // namespace
+
+Operation describe_question_answering(const Serving& serving) {
+  const json text = schema::text("", 1), count = schema::integer(0, INT64_MAX);
+  const json found = schema::object({{"answer", schema::text(), true}, {"score", schema::or_null(schema::real()), true}, {"start", count, true}, {"end", count, true}});
+  return task_operation(serving, "A span of a context that answers a question",
+                        {{"question", text}, {"context", text}, {"inputs", schema::object({{"question", text}, {"context", text}}, "Where Hugging Face's clients put both")},
+                         {"top_k", schema::integer(1, kAnswers, "How many answers; default 1, with more a list")},
+                         {"max_answer_len", schema::integer(1, kAnswerTokens, "In tokens; default 15")},
+                         {"max_seq_len", schema::integer(1, INT32_MAX, "Tokens of a window; default 384, or what the model takes")},
+                         {"doc_stride", schema::integer(0, INT32_MAX, "Tokens that two windows share; default 128")},
+                         {"handle_impossible_answer", schema::boolean("An empty answer may win")},
+                         {"align_to_words", schema::boolean("Answers are whole words; default true")}},
+                        schema::any({found, schema::list(found)}), {{"question", "Where does Anna live?"}, {"context", "Anna lives in Paris."}}, {{"question", "context"}, {"inputs"}});
+}
 
 http::Response question_answering(const Serving& serving, const Call& call) {
   const auto admitted = serving.admit();

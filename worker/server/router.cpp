@@ -5,8 +5,8 @@
 
 namespace pm::server {
 
-void Router::add(std::string method, std::string path, Handler handler, bool expensive) {
-  routes_.push_back({std::move(method), std::move(path), std::move(handler), expensive});
+void Router::add(std::string method, std::string path, Handler handler, Operation operation, bool expensive) {
+  routes_.push_back({std::move(method), std::move(path), std::move(handler), std::move(operation), expensive});
 }
 
 http::Response Router::route(const http::Request& request, std::shared_ptr<Access> access) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "worker/server/http.h"
+#include "worker/server/operation.h"
 
 namespace pm::server {
 
@@ -25,13 +26,14 @@ struct Call {
 class Router {
  public:
   using Handler = std::function<http::Response(const Call&)>;
-  /// `path` is matched whole, or as a prefix when it ends in '*'. The first match wins.
-  void add(std::string method, std::string path, Handler handler, bool expensive = false);
+  struct Route { std::string method, path; Handler handler; Operation operation; bool expensive = false; };
+  /// `path` is matched whole, or as a prefix when it ends in '*'. The first match wins. `operation` is what GET /openapi.json says of it.
+  void add(std::string method, std::string path, Handler handler, Operation operation = {}, bool expensive = false);
   /// Throws ApiError 404 or 405 (with the methods that the path has) when no route fits.
   http::Response route(const http::Request&, std::shared_ptr<Access>) const;
+  const std::vector<Route>& routes() const { return routes_; }
 
  private:
-  struct Route { std::string method, path; Handler handler; bool expensive; };
   std::vector<Route> routes_;
 };
 

@@ -76,6 +76,26 @@ http::Response compare_texts(const Serving& serving, const Call& call, Fields& f
 
 }  // namespace
 
+Operation describe_similarity(const Serving& serving) {
+  const json text = schema::text("", 1), texts = texts_schema("", kInputs), rows = schema::list(schema::list(schema::or_null(schema::real())));
+  schema::Properties own{{"source", text}, {"source_sentence", text}, {"sentences", texts},
+                         {"inputs", schema::object({{"source", text}, {"source_sentence", text}, {"sentences", texts}}, "Hugging Face's form: both below inputs")}};
+  for (auto& property : embedding_schema(serving)) own.push_back(std::move(property));
+  const json cosines = schema::list(schema::or_null(schema::real()), 0, 0, "A cosine for each sentence");
+  const std::vector<std::vector<std::string>> flat{{"source", "sentences"}, {"source_sentence", "sentences"}, {"inputs"}};
+  const json example = {{"source", "A cat sat."}, {"sentences", {"A cat was sitting.", "It rains."}}};
+  Operation made = task_operation(serving, "How close texts are: the cosine of their embeddings", own, cosines, example, flat);
+  if (serving.abilities.task != "similarity") return made;
+  const json one_image = image_schema(), images = schema::any({image_schema(), schema::list(image_schema(), 1, kImages)});
+  const json compared = schema::object({{"logits_per_image", rows, true}, {"probabilities", rows, true}});
+  const json both = task_operation(serving, "", {{"text", texts_schema("", kTexts)}, {"texts", texts_schema("", kTexts)}, {"image", images}, {"images", images}}, nullptr, nullptr,
+                                   {{"text", "image"}, {"texts", "image"}, {"text", "images"}, {"texts", "images"}}).body;
+  made.summary = "How well images and texts go together; or how close texts are";
+  made.body = schema::any({both, made.body});
+  made.reply = schema::any({compared, made.reply});
+  return made;
+}
+
 http::Response similarity(const Serving& serving, const Call& call) {
   const auto admitted = serving.admit();
   const json object = task_body(serving, call);

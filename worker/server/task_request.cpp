@@ -54,6 +54,7 @@ json task_body(const Serving& serving, const Call& call) {
   if (parameters.is_null()) return object;
   if (!parameters.is_object()) throw bad_field("parameters", shown(parameters), "an object of options");
   for (const auto& [name, value] : parameters.items()) {
+    if (name == "parameters") throw ApiError(400, "unknown_field", "parameters.parameters is no field of this request", "parameters.parameters");
     if (object.contains(name)) throw ApiError(400, "invalid_value", name.substr(0, 60) + " is given twice, also in parameters; leave one out", name.substr(0, 60));
     object[name] = value;
   }
@@ -65,7 +66,40 @@ bool common_fields(Fields& fields, const Serving& serving) {
   if (asked && *asked != serving.model)
     throw ApiError(404, "model_not_found", "model is " + shown(*asked) + "; this server has: " + json(serving.model).dump(), "model");
   fields.text("user");   // says who asks; changes nothing
+  fields.find("parameters");   // task_body has laid it over the rest
   return fields.boolean("truncate").value_or(false);
+}
+
+Operation task_operation(const Serving& serving, std::string summary, schema::Properties own, json reply, json example,
+                         const std::vector<std::vector<std::string>>& required) {
+  own.push_back({"model", schema::described(schema::one_of({serving.model}), "The served name")});
+  own.push_back({"user", schema::text("Says who asks; changes nothing")});
+  own.push_back({"truncate", schema::boolean("Cuts a text that is longer than the model takes; else it is refused")});
+  schema::Properties optional = own;
+  for (auto& property : optional) property.required = false;
+  own.push_back({"parameters", schema::object(optional, "Where Hugging Face's clients put options: laid over the fields beside it; none may be given twice")});
+  Operation made;
+  made.summary = std::move(summary);
+  made.body = schema::object(own);
+  if (!required.empty()) made.body["anyOf"] = json::array();
+  for (const auto& names : required) made.body["anyOf"].push_back({{"required", names}});
+  made.example = std::move(example);
+  made.reply = std::move(reply);
+  made.refusals = kModelRefusals;
+  return made;
+}
+
+json texts_schema(const std::string& description, size_t most) {
+  return schema::any({schema::text("", 1), schema::list(schema::text("", 1), 1, most)}, description);
+}
+
+json image_schema() {
+  return {{"type", "string"}, {"contentEncoding", "base64"}, {"minLength", 1}, {"description", "A PNG or JPEG in base64, plain or as a data: URL"}};
+}
+
+json one_or_list(json one) {
+  json many = schema::list(one);
+  return schema::any({std::move(one), std::move(many)});
 }
 
 const json& required(Fields& fields, const std::string& name, const std::string& allowed) {

@@ -5,6 +5,7 @@
 
 #include "worker/server/completions.h"
 #include "worker/server/json_body.h"
+#include "worker/server/operation.h"
 
 namespace pm::server {
 
@@ -17,8 +18,18 @@ nlohmann::json task_body(const Serving&, const Call&);
 /// The same for routes whose body is no JSON.
 void refuse_unless_served(const Serving&, const Call&);
 
-/// Reads "model", "user" and "truncate", which every route has. True when inputs may be cut.
+/// Reads "model", "user" and "truncate", which every route has, as has "parameters". True when inputs may be cut.
 bool common_fields(Fields&, const Serving&);
+
+/// A route's description: `own` fields and the common ones, which may all stand in "parameters" too. `required`: sets of fields of which one
+/// has to be there whole; empty: the required ones of `own`.
+Operation task_operation(const Serving&, std::string summary, schema::Properties own, nlohmann::json reply, nlohmann::json example,
+                         const std::vector<std::vector<std::string>>& required = {});
+/// Schemas of what texts_of, and pixels_of read.
+nlohmann::json texts_schema(const std::string& description, size_t most = kInputs);
+nlohmann::json image_schema();
+/// A list of one or several such replies: one input gives `one`, an array of inputs an array of them.
+nlohmann::json one_or_list(nlohmann::json one);
 
 /// A required field.
 const nlohmann::json& required(Fields&, const std::string& name, const std::string& allowed);

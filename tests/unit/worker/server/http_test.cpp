@@ -90,7 +90,7 @@ TEST(HttpServer, MalformedRequestsGetAJsonErrorAndTheConnectionIsClosed) {
 }
 
 TEST(HttpServer, ASilentConnectionIsClosedAfterTheReadTimeout) {
-  Http http(echo, {.read_timeout = std::chrono::seconds(1), .keep_alive = std::chrono::seconds(1)});
+  Http http(echo, {.limits = {.read = std::chrono::seconds(1), .idle = std::chrono::seconds(1)}});
   RawSocket silent(http.server->bound_port()), slow(http.server->bound_port());
   slow.send("GET / HTTP/1.1\r\nHost:");
   const auto start = std::chrono::steady_clock::now();
