@@ -92,8 +92,9 @@ def generation(arguments, out):
         "hf": lambda: Engine("Hugging Face", [python, HERE / "peer.py", "hf", paths["huggingface"], "PORT", threads], threads, out),
         "ct2": lambda: Engine("CTranslate2", [python, HERE / "peer.py", "ct2", paths["ctranslate2"], "PORT", threads, paths["huggingface"]], threads, out),
         "llama": lambda: Engine("llama.cpp", [python, "-m", "llama_cpp.server", "--model", paths["gguf"], "--host", "127.0.0.1", "--port", "PORT", "--n_ctx", 2048,
-                                              "--n_threads", threads, "--n_threads_batch", threads, "--interrupt_requests", "false", "--verbose", "false"], threads, out,
-                                path="/v1/models"),
+                                              "--n_threads", threads, "--n_threads_batch", threads, "--interrupt_requests", "false", "--verbose", "false",
+                                              "--type_k", 0, "--type_v", 0],    # keys and values in fp32, as the others have them
+                                threads, out, path="/v1/models"),
     }
     print(f"Completions: {size / 4e6:.0f} M parameters in fp32, prompts of 16 to 192 tokens, answers of 16 to 96, streamed; {threads} threads\n"
           f"{'':37}   {'first token, ms':23}  {'between tokens, ms':20}  {'request, ms':23}\n"

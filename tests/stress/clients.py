@@ -40,27 +40,31 @@ class Reply:
     error: dict = None    # of an error object, or of an event of one in a stream
 
 
-def events_of(lines):
-    """The JSON of each server-sent event up to [DONE]; EOFError when it does not come."""
+def events_of(lines, done):
+    """The JSON of each server-sent event; EOFError unless [DONE] ends them, where the route ends its streams so."""
     for line in lines:
         line = line.strip()
-        if not line:
+        if not line or line.startswith(b":"):    # a comment keeps a connection awake
             continue
-        assert line.startswith(b"data: "), line
-        if line == b"data: [DONE]":
+        assert line.startswith(b"data:"), line
+        if line[5:].strip() == b"[DONE]":
             return
-        yield json.loads(line[6:])
-    raise EOFError("the stream ended without [DONE]")
+        yield json.loads(line[5:])
+    if done:
+        raise EOFError("the stream ended without [DONE]")
 
 
 def forget(value):
-    if isinstance(value, dict):
-        return {key: forget(item) for key, item in value.items() if key not in FORGETTABLE}
-    return [forget(item) for item in value] if isinstance(value, list) else value
+    if not isinstance(value, dict):
+        return value
+    kept = {key: item for key, item in value.items() if key not in FORGETTABLE}
+    if "usage" in kept:    # what was found in kept blocks depends on what was asked before
+        kept["usage"] = {key: item for key, item in kept["usage"].items() if key != "prompt_tokens_details"}
+    return kept
 
 
 def joined(events):
-    """The reply that a stream's events tell piece by piece, in the form of one that is not streamed."""
+    """The reply that OpenAI's events tell piece by piece, in the form of one that is not streamed; or the error that ended it."""
     whole, choices = {}, collections.defaultdict(dict)
     for event in events:
         if "error" in event:
@@ -75,6 +79,18 @@ def joined(events):
                 choice[key] = choice[key] + value if grows else value
     whole["choices"] = [choices[index] for index in sorted(choices)]
     return whole, None
+
+
+def generated(events):
+    """What the events of /generate tell, by choice; or the error that ended it. EOFError when a choice has no last event."""
+    choices = collections.defaultdict(list)
+    for event in events:
+        if "error" in event:
+            return None, event["error"]
+        choices[event.get("choice", 0)].append(event)
+    if not choices or not all(choice[-1]["generated_text"] is not None for choice in choices.values()):
+        raise EOFError("the stream ended before its last event")
+    return [choices[index] for index in sorted(choices)], None
 
 
 def of_chat(value):
@@ -94,7 +110,8 @@ def exchange(connection, ask):
     reply = connection.getresponse()
     headers = {name.lower(): value for name, value in reply.getheaders()}
     if headers.get("content-type", "").startswith("text/event-stream"):
-        value, error = joined(events_of(iter(reply.readline, b"")))
+        lines = iter(reply.readline, b"")
+        value, error = generated(events_of(lines, False)) if ask.path == "/generate" else joined(events_of(lines, True))
         reply.read()
         return Reply(reply.status, headers, forget(of_chat(value)), error)
     value = json.loads(reply.read())
@@ -160,7 +177,7 @@ class Tally:
         return [entry for entry in self.lost if entry[0] < first]
 
     def faultless(self):
-        assert not self.wrong, f"{len(self.wrong)} wrong replies, e.g. {self.wrong[0]}"
+        assert not self.wrong, f"{len(self.wrong)} wrong replies: {collections.Counter(name for name, *_ in self.wrong)}, e.g. {self.wrong[0]}"
         assert not self.lost, f"{len(self.lost)} lost, e.g. {self.lost[0]}"
         assert not self.refused, f"refused: {dict(self.refused)}, e.g. {self.errors[0]}"
         return True

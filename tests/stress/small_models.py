@@ -75,7 +75,7 @@ WAYS = [{}, {"temperature": 0}, {"temperature": 0.9, "seed": 5}, {"temperature":
         {"temperature": 0, "frequency_penalty": 0.9, "min_tokens": 6}, {"temperature": 0.7, "seed": 8, "repetition_penalty": 1.2, "stop": [" the", "q"]}]
 
 
-def completions(rng, count=40, longest=40):
+def completions(rng, count=40, longest=80):
     """Completions in every manner, about a third of them streamed. Their tokens come back, so that one wrong one shows."""
     asks = []
     for i in range(count):
@@ -96,6 +96,21 @@ def generate_texts(rng, count=4):
     return [Ask(f"generate-text-{i}", f"/generate_text/{text_of(rng).replace(' ', '%20')}?max_tokens={rng.randrange(2, 20)}") for i in range(count)]
 
 
+def generates(rng, count=12, longest=24):
+    """Hugging Face's parameters: beams, several sequences, bans of repetition; some streamed, with log-probabilities."""
+    ways = [{"num_beams": 4, "num_return_sequences": 2}, {"num_beams": 5, "no_repeat_ngram_size": 4}, {"do_sample": True, "seed": 3, "num_return_sequences": 3},
+            {"repetition_penalty": 1.3, "stream": True, "details": True}, {"num_beams": 3, "early_stopping": True, "length_penalty": 0.5},
+            {"do_sample": True, "seed": 4, "temperature": 0.8, "typical_p": 0.9, "stream": True}, {"num_beams": 2, "do_sample": True, "seed": 5}]
+    return [Ask(f"generate-{i}", "/generate", {"inputs": [text_of(rng), text_of(rng)] if i % 4 == 1 else text_of(rng), "max_new_tokens": rng.randrange(2, longest),
+                                                "return_token_ids": True, **ways[i % len(ways)]}) for i in range(count)]
+
+
+def chats(rng, count=8):
+    ways = [{"temperature": 0}, {"temperature": 0, "stream": True}, {"temperature": 0.8, "seed": 9, "n": 2}, {"temperature": 0, "logprobs": True, "top_logprobs": 2}]
+    return [Ask(f"chat-{i}", "/v1/chat/completions", {"messages": [{"role": "system", "content": text_of(rng)}, {"role": "user", "content": text_of(rng)}],
+                                                      "max_tokens": rng.randrange(2, 24), **ways[i % len(ways)]}) for i in range(count)]
+
+
 def embeddings(rng, count=5):
     return [Ask(f"embedding-{i}", "/v1/embeddings", {"input": [text_of(rng) for _ in range(rng.randrange(1, 5))]}) for i in range(count)] + [
         Ask(f"similarity-{i}", "/similarity", {"source": text_of(rng), "sentences": [text_of(rng) for _ in range(3)]}) for i in range(2)]
@@ -105,15 +120,20 @@ def forwards(rng, vocabulary, count=4, **more):
     return [Ask(f"forward-{i}", "/forward", {"inputs": {"input_ids": [[rng.randrange(5, vocabulary) for _ in range(5 + 7 * i)]], **more}}) for i in range(count)]
 
 
+def tokens(rng, count=2):
+    return [Ask(f"tokenize-{i}", "/tokenize", {"prompt": text_of(rng)}) for i in range(count)] + [
+        Ask(f"detokenize-{i}", "/detokenize", {"tokens": [rng.randrange(5, 50) for _ in range(9)]}) for i in range(count)]
+
+
 def of_decoder():
     rng = random.Random(SEED)
-    return completions(rng) + generate_texts(rng) + embeddings(rng) + forwards(rng, 300)
+    return completions(rng) + generate_texts(rng) + generates(rng) + chats(rng) + embeddings(rng) + forwards(rng, 300) + tokens(rng)
 
 
 def of_encoder():
     rng = random.Random(SEED)
     masked = [Ask(f"fill-mask-{i}", "/fill-mask", {"inputs": f"{text_of(rng)} [MASK] {text_of(rng)}", "top_k": 3}) for i in range(8)]
-    return masked + embeddings(rng, 10) + forwards(rng, 60)
+    return masked + embeddings(rng, 10) + forwards(rng, 60) + tokens(rng)
 
 
 def of_classifier():
@@ -123,4 +143,4 @@ def of_classifier():
 
 def of_encoder_decoder():
     rng = random.Random(SEED)
-    return completions(rng, 24) + generate_texts(rng) + embeddings(rng)
+    return completions(rng, 24) + generate_texts(rng) + generates(rng) + embeddings(rng)

@@ -123,7 +123,7 @@ def test_slow_readers_stall_nobody_and_hold_bounded_memory(serve):
         tally = load.end()
         assert tally.faultless()
         return statistics.median(tally.seconds)
-    run = lambda sock: sock.sendall(Ask("long", "/v1/completions", LONG).raw())
+    run = lambda sock: sock.sendall(Ask("long", "/v1/completions", {**LONG, "max_tokens": 1500}).raw())
     fast = Readers(server.port, run, pause=0)
     beside_fast = median_of_others()
     fast.end()
