@@ -139,7 +139,7 @@ def test_what_a_request_leaves_out_is_as_the_generation_config_says(tmp_path):
 
 def test_a_stream_of_generate_ends_with_the_whole_text(decoder):
     reply = requests.post(decoder.url + "/generate", json={"inputs": PROMPTS[1], "stream": True, "parameters": {"max_new_tokens": 10, "details": True}}, timeout=60)
-    events = [json.loads(line[6:]) for line in reply.text.split("\n\n") if line]
+    events = [json.loads(line[6:]) for line in reply.content.decode().split("\n\n") if line]
     text = decoder.theirs(PROMPTS[1], max_new_tokens=10)[1][0]
     assert events[-1]["generated_text"] == text and all(event["generated_text"] is None for event in events[:-1])
     assert text.startswith(PROMPTS[1] + "".join(event["token"]["text"] for event in events if not event["token"]["special"]).rstrip("�"))

@@ -15,7 +15,8 @@ class ChatTemplate {
   /// ones, else chat_template.json. Nothing for a folder without one. Throws Error{Model, "ModelUnreadable"} for one that is not Jinja.
   static std::optional<ChatTemplate> find(const std::filesystem::path& folder);
   /// The prompt of `conversation`, JSON: {"messages": [...], "tools", "documents", "add_generation_prompt", "continue_final_message", "kwargs":
-  /// {...} (more for the template), "now": seconds (for templates that tell the date)}. Equal to transformers' apply_chat_template(tokenize=False).
+  /// {...} (more for the template), "now": seconds (for templates that tell the date), "developer_is_system" (where the template does not know
+  /// OpenAI's newer name)}. Equal to transformers' apply_chat_template(tokenize=False).
   /// Throws Error{Request, "InvalidRequest"} with the template's own words where it refuses the messages.
   std::string render(std::string_view conversation) const;
 

@@ -216,7 +216,8 @@ impl Chat {
         Ok(Some(Chat { environment, tokens: tokens_of(&folder) }))
     }
 
-    /// `asked`: {"messages": [...], "tools", "documents", "add_generation_prompt", "continue_final_message", "kwargs": {...}, "now": seconds}.
+    /// `asked`: {"messages": [...], "tools", "documents", "add_generation_prompt", "continue_final_message", "kwargs": {...}, "now": seconds,
+    /// "developer_is_system"}: OpenAI's newer name of the role, for a template that does not know it.
     pub fn render(&self, asked: &Data) -> Result<String, String> {
         let messages = asked.get("messages").and_then(Data::as_array).ok_or("there are no messages")?;
         let mut messages = messages.iter().map(message_of).collect::<Result<Vec<_>, _>>()?;
@@ -230,6 +231,13 @@ impl Chat {
                 return Err(format!("the model has the chat templates {} and none named default", names.join(", ")));
             }
         };
+        if flag("developer_is_system") && !template.source().contains("developer") {
+            for message in &mut messages {
+                if message.get("role").is_some_and(|role| role == "developer") {
+                    message.insert("role".into(), "system".into());
+                }
+            }
+        }
         let continued = if flag("continue_final_message") { Some(mark_last(&mut messages)?) } else { None };
         let mut values = self.tokens.clone();
         values.extend(asked.get("kwargs").and_then(Data::as_object).cloned().unwrap_or_default());
