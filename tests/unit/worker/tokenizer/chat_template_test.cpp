@@ -128,6 +128,12 @@ TEST(ChatTemplate, TheLastMessageIsContinuedWithoutItsEnd) {
   EXPECT_THAT(refusal(chat, asked), HasSubstr("no text to continue"));
 }
 
+TEST(ChatTemplate, DeveloperIsSystemWhereTheTemplateDoesNotKnowTheRole) {
+  const json asked = {{"messages", json::array({{{"role", "developer"}, {"content", "a"}}})}, {"developer_is_system", true}};
+  EXPECT_EQ(opened({{"chat_template", "{{ messages[0].role }}"}}).render(asked.dump()), "system");
+  EXPECT_EQ(opened({{"chat_template", "{% if messages[0].role == 'developer' %}d{% endif %}"}}).render(asked.dump()), "d");
+}
+
 TEST(ChatTemplate, OneHandleServesManyThreads) {
   const auto chat = opened({{"chat_template", "{% for m in messages %}{{ m.content }};{% endfor %}"}});
   std::vector<std::thread> threads;
