@@ -6,5 +6,5 @@
 #include "worker/ops/cpu/kernels.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"any", 4, 8, gemv, attend, gated_silu};
+extern const Kernels kernels{"any", 16, 8, gemv, attend, gated_silu};
 }

@@ -6,5 +6,5 @@
 #include "worker/ops/cpu/kernels.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"avx2", 16, 64, gemv, attend, gated_silu};
+extern const Kernels kernels{"avx2", 32, 64, gemv, attend, gated_silu};
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t tile_bytes = int64_t{1} << 20;    // of fp32: stays in the second-level cache
 constexpr int64_t chunk_bytes = int64_t{64} << 10;  // of weights: some microseconds, against which taking one is nothing
 
-/// From how many rows on ATen's product is the faster one, above all than 16-bit weights widened for it (bench/gemv.sh).
+/// Up to how many rows our product is faster than ATen's, for which 16-bit weights have to be widened (bench/gemv.sh).
 int64_t most_rows(at::ScalarType weights) { return weights == at::kFloat ? kernels().fp32_rows : kernels().half_rows; }
 
 /// How a matrix's rows are shared out: one large part for each thread, read in a stream, then small ones by which they end together.
