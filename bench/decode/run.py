@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import pathlib
+import signal
 import socket
 import statistics
 import subprocess
@@ -201,6 +202,7 @@ def main():
     parser.add_argument("--window", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))    # so that the engines are closed
     with tempfile.TemporaryDirectory() as folder:
         for precision in arguments.precisions.split(","):
             for threads in arguments.threads:
