@@ -19,6 +19,27 @@ constexpr int64_t kJsonValues = int64_t{4} << 20; ///< more is sent as safetenso
 
 const char* const kBinary = "application/octet-stream";
 
+bool flag(const std::string& name, const std::string& value) {
+  if (value == "true" || value == "1") return true;
+  if (value == "false" || value == "0") return false;
+  throw bad_field(name, "\"" + value.substr(0, 60) + "\"", "true or false");
+}
+
+/// Options in the query: ?hidden_states=true&attentions=true&outputs=logits,pooler_output
+void read_query(const Call& call, PassInputs& pass) {
+  for (const auto& [name, value] : parse_query(call.request.query)) {
+    if (name == "hidden_states") pass.hidden_states = flag(name, value);
+    else if (name == "attentions") pass.attentions = flag(name, value);
+    else if (name == "outputs") {
+      for (size_t at = 0; at <= value.size();) {
+        const size_t end = std::min(value.find(',', at), value.size());
+        if (end > at) pass.outputs.push_back(value.substr(at, end - at));
+        at = end + 1;
+      }
+    } else throw ApiError(400, "unknown_field", name.substr(0, 60) + " is no parameter of this path; allowed: hidden_states, attentions, outputs", name.substr(0, 60));
+  }
+}
+
 PassInputs from_json(const Serving& serving, const Call& call) {
   const json object = task_body(serving, call);
   Fields fields(object);
@@ -35,31 +56,16 @@ PassInputs from_json(const Serving& serving, const Call& call) {
     pass.outputs = texts_of(*outputs, "outputs", single);
   }
   fields.refuse_others();
+  read_query(call, pass);
   return pass;
 }
 
-bool flag(const std::string& name, const std::string& value) {
-  if (value == "true" || value == "1" || value.empty()) return true;
-  if (value == "false" || value == "0") return false;
-  throw bad_field(name, "\"" + value.substr(0, 60) + "\"", "true or false");
-}
-
-/// The body is a safetensors file, the options stand in the query: ?hidden_states=true&attentions=true&outputs=logits,pooler_output
+/// The body is a safetensors file.
 PassInputs from_file(const Serving& serving, const Call& call) {
   refuse_unless_served(serving, call);
   PassInputs pass;
   pass.inputs = from_safetensors(call.request.body);
-  for (const auto& [name, value] : parse_query(call.request.query)) {
-    if (name == "hidden_states") pass.hidden_states = flag(name, value);
-    else if (name == "attentions") pass.attentions = flag(name, value);
-    else if (name == "outputs") {
-      for (size_t at = 0; at <= value.size();) {
-        const size_t end = std::min(value.find(',', at), value.size());
-        if (end > at) pass.outputs.push_back(value.substr(at, end - at));
-        at = end + 1;
-      }
-    } else throw ApiError(400, "unknown_field", name.substr(0, 60) + " is no parameter of this path; allowed: hidden_states, attentions, outputs", name.substr(0, 60));
-  }
+  read_query(call, pass);
   return pass;
 }
 
@@ -104,8 +110,9 @@ Operation describe_forward(const Serving& serving) {
   Operation made = task_operation(serving, "One forward pass over named tensors, as JSON or as safetensors",
                                   {{"inputs", tensors, true}, {"hidden_states", states}, {"attentions", scores}, {"outputs", names}}, schema::object({{"outputs", outputs, true}}), example);
   made.bodies[kBinary] = made.replies[kBinary] = {{"type", "string"}, {"format", "binary"}, {"description", "A safetensors file"}};
-  made.query = {{"hidden_states", schema::boolean("With a safetensors body")}, {"attentions", schema::boolean("With a safetensors body")},
-                {"outputs", schema::text("With a safetensors body: names, separated by commas")}};
+  const std::vector<std::string> flags{"true", "false", "1", "0"};
+  made.query = {{"hidden_states", schema::one_of(flags, "As in a JSON body")}, {"attentions", schema::one_of(flags, "As in a JSON body")},
+                {"outputs", schema::text("As in a JSON body: names, separated by commas")}};
   return made;
 }
 

@@ -83,7 +83,9 @@ Operation generating(std::string summary, const schema::Properties& body, json r
   made.body = schema::object(body);
   made.example = std::move(example);
   made.reply = std::move(reply);
-  made.replies["text/event-stream"] = schema::text("With stream: true; each event's data is a piece in JSON");
+  json event = schema::object({{"data", schema::text("A piece of the answer in JSON"), true}}, "With stream: true, one after the other");
+  event["properties"]["event"] = kText;
+  made.replies["text/event-stream"] = event;
   made.refusals = kModelRefusals;
   return made;
 }

@@ -18,6 +18,7 @@ const char* meaning_of(int status) {
     case 401: return "No API key, or none that is known";
     case 404: return "No such path or model, or this model's task does not serve the path";
     case 413: return "Too many inputs, tokens, bytes or pixels";
+    case 414: return "The target is longer than 8192 bytes";
     case 415: return "The body's Content-Encoding is not served";
     case 429: return "The queue is full; Retry-After says when to come back";
     case 500: return "The server failed; its log has the cause under the request's id";
@@ -54,7 +55,7 @@ json parameter(const std::string& where, const schema::Property& property, bool 
 
 json operation_json(const Router::Route& route, const ApiFacts& facts) {
   const Operation& own = route.operation;
-  json made = {{"summary", own.summary}, {"operationId", operation_id(route.method, route.path)}, {"responses", json::object()}};
+  json made = {{"summary", own.summary}, {"operationId", operation_id(route.method, document_path(route))}, {"responses", json::object()}};
   if (!own.rest.empty()) made["parameters"].push_back(parameter("path", {own.rest, schema::text("Percent-encoded", 1)}, true));
   for (const auto& property : own.query) made["parameters"].push_back(parameter("query", property, property.required));
   if (!own.body.is_null() || !own.bodies.empty()) made["requestBody"] = {{"required", true}, {"content", content(own.body, own.bodies, own.example)}};
@@ -62,6 +63,7 @@ json operation_json(const Router::Route& route, const ApiFacts& facts) {
   std::set<int> statuses(own.refusals.begin(), own.refusals.end());
   statuses.insert(500);
   if (made.contains("requestBody")) statuses.insert({400, 413, 415});
+  if (!own.rest.empty() || !own.query.empty()) statuses.insert(414);
   if (facts.keys && !open_to_all(route.path)) statuses.insert(401);
   for (int status : statuses) {
     if (made["responses"].contains(std::to_string(status))) continue;
@@ -124,7 +126,6 @@ std::string operation_id(const std::string& method, const std::string& path) {
   std::string id;
   for (char c : method) id += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (char c : path) {
-    if (c == '*') continue;
     const bool letter = std::isalnum(static_cast<unsigned char>(c)) != 0;
     if (letter) id += c;
     else if (id.back() != '_') id += '_';

@@ -17,7 +17,7 @@ struct ApiFacts {
 
 /// Paths that need no API key.
 bool open_to_all(std::string_view path);
-/// "post_v1_embeddings".
+/// "post_v1_embeddings", "get_generate_text_text"; `path` as in the document.
 std::string operation_id(const std::string& method, const std::string& path);
 /// "/generate_text/{text}" of "/generate_text/*".
 std::string document_path(const Router::Route&);

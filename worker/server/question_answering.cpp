@@ -37,7 +37,7 @@ Ask ask_of(const json& body, const Serving& serving) {
   if (object.contains("inputs")) {   // Hugging Face's clients put both there
     const json inputs = object["inputs"];
     object.erase("inputs");
-    if (!inputs.is_object()) throw bad_field("inputs", shown(inputs), allowed);
+    if (!inputs.is_object() && !inputs.is_null()) throw bad_field("inputs", shown(inputs), allowed);
     for (const auto& [name, value] : inputs.items()) object[name] = value;
   }
   Fields fields(object);

@@ -34,6 +34,10 @@ json one_of(const std::vector<std::string>& words, const std::string& descriptio
 json constant(const json& value) { return {{"const", value}}; }
 
 json list(json items, size_t least, size_t most, const std::string& description) {
+  if (const auto type = items.find("type"); type != items.end() && type->is_array()) {   // some readers of schemas take one type per item only
+    *type = (*type)[0];
+    items = any({items, {{"type", "null"}}});
+  }
   json made = {{"type", "array"}, {"items", std::move(items)}};
   if (least > 0) made["minItems"] = least;
   if (most > 0) made["maxItems"] = most;

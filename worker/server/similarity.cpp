@@ -14,7 +14,7 @@ constexpr size_t kTexts = 256;
 /// "text" or "texts", "image" or "images": one or several, under either name.
 const json& either(Fields& fields, const std::string& one, const std::string& many, const std::string& allowed) {
   const json *first = fields.find(one), *second = fields.find(many);
-  if (!first == !second) throw ApiError(400, first ? "invalid_value" : "missing_field", (first ? "both " + one + " and " + many + " are given" : one + " is missing") + "; allowed: " + allowed, one);
+  if (!first == !second) throw ApiError(400, first ? "invalid_value" : "missing_field", (first ? "both " + one + " and " + many + " are given" : one + " is missing") + "; allowed: " + allowed, first ? many : one);
   return first ? *first : *second;
 }
 

@@ -180,7 +180,7 @@ TEST(Router, UnknownPathsAndMethodsSayWhatThereIs) {
   Served served;
   EXPECT_THAT(error_of(served.get("/nothing"), 404)["message"].get<std::string>(), HasSubstr("POST /v1/completions"));
   EXPECT_EQ(json::parse(served.get("/")->body)["task"], "generate");
-  error_of(served.client().Post("/v1/chat/completions", "{}", "application/json"), 404);
+  error_of(served.client().Post("/v1/chat/nothing", "{}", "application/json"), 404);
   EXPECT_THAT(error_of(served.get("/v1/completions"), 405)["message"].get<std::string>(), HasSubstr("POST"));
   error_of(served.client().Delete("/v1/models"), 405);
   EXPECT_EQ(served.client().Head("/health")->status, 200);

@@ -25,7 +25,7 @@ Arrays score_documents(const engine::ForwardRequest& request) {
   std::vector<float> scores;
   for (int64_t r = 0; r < shape[0]; ++r) {
     const auto row = ids.begin() + r * shape[1];
-    scores.push_back(static_cast<float>(*(std::find(row, row + shape[1], int64_t{kSeparator}) + 1)) - kSat);
+    scores.push_back(static_cast<float>(*(std::find(row, row + shape[1], int64_t{kSeparator}) + 1) - int64_t{kSat}));
   }
   return {{"logits", floats({shape[0], 1}, scores)}};
 }
