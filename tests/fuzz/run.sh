@@ -30,6 +30,7 @@ fuzz() { # target weight longest: the input that broke it stays in build/fuzz/fo
 fuzz header 200 400 & first=$!
 fuzz torch_file 100 4000 && fuzz pickle 60 2000 & second=$!
 wait $first; fuzz expression 200 200 & first=$!
-wait $second; fuzz policy 10 8000
-wait $first
+wait $second; fuzz request 40 1500 & second=$!
+wait $first; fuzz policy 10 8000
+wait $second
 "$python" tests/fuzz/judge.py $build/header_verdicts "$seed" $build/corpus/header $build/seeds/header

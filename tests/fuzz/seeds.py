@@ -85,7 +85,35 @@ def expressions():
     yield from (text.encode() for text in sorted(texts))
 
 
-WORDS = {"expression": ["??", "**", "//", "==", "!=", "<=", ">=", "starts(", "split(", "last(", "expand(", "true", "false", "null", "and", "or", "not", "hidden", "types", "list", "map", "big", "small"],
+def requests():
+    """Two bytes that choose model and route (tests/fuzz/request.cpp), then a body."""
+    text, generation = "the cat", {"max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "top_k": 4, "seed": 1, "stop": ["x", "y"], "presence_penalty": 1, "frequency_penalty": -1, "logit_bias": {"5": 2}}
+    hugging = {"max_new_tokens": 3, "num_beams": 2, "no_repeat_ngram_size": 2, "do_sample": True, "repetition_penalty": 1.2, "bad_words": ["x"], "length_penalty": 0.5, "early_stopping": "never"}
+    bodies = {0: [{"prompt": text, **generation}, {"prompt": [[1, 2], [3]], "stream": True, "stream_options": {"include_usage": True}}, {"prompt": ["a", "b"], "n": 2, "logprobs": 2, "echo": True}],
+              1: [{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": text}]}], **generation}, {"messages": [{"role": "user", "content": text}], "stream": True,
+                                                                                                                                                "logprobs": True, "top_logprobs": 2}],
+              2: [{"inputs": text, "parameters": hugging}, {"inputs": text, **hugging, "stream": True}],
+              3: [{"input": text, "dimensions": 2, "pooling": "max"}, {"input": [[1, 2], [3]], "encoding_format": "base64"}, {"input": [text, {"text": "a"}], "normalize": False}],
+              4: [{"inputs": text, "top_k": 1}, {"inputs": [text, ["a", "b"], {"text": "a", "text_pair": "b"}], "function_to_apply": "sigmoid"}, {"inputs": text, "aggregation_strategy": "simple", "ignore_labels": []},
+                  {"prompt": "a", "choices": ["b", "c"]}, {"inputs": {"prompt": "a", "choices": ["b", "c"]}}],
+              5: [{"inputs": "a [MASK] b [MASK]", "top_k": 2, "targets": ["c", "dd"]}], 6: [{"question": "who?", "context": "Anna was here " * 9, "top_k": 3, "doc_stride": 4, "max_seq_len": 40},
+                                                                                         {"inputs": {"question": "q", "context": "c"}, "handle_impossible_answer": True}],
+              7: [{"source": "a", "sentences": ["b", "c"]}, {"inputs": {"source_sentence": "a", "sentences": ["b"]}}], 8: [{"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True}],
+              9: [{"inputs": {"input_ids": [[1, 2], [3, 4]], "attention_mask": [[1, 1], [1, 0]]}, "hidden_states": True, "outputs": ["logits"]}],
+              10: [{"prompt": text, "add_special_tokens": False, "return_token_strs": True}], 11: [{"tokens": [1, 2, 300]}], 12: []}
+    models = {0: [0], 1: [0], 2: [0], 3: [0, 6], 4: [1, 2, 3, 7, 9], 5: [5], 6: [4], 7: [6, 0], 8: [9, 6], 9: [1, 4], 10: [0], 11: [0], 12: [0]}
+    for route, kinds in models.items():
+        for kind in kinds:
+            yield from (bytes([kind, route]) + json.dumps(body).encode() for body in bodies[route])
+    yield bytes([0, 12]) + b"once%20upon"
+    yield bytes([0, 128 | 12]) + b"max_tokens=3"
+    header = json.dumps({"input_ids": {"dtype": "I64", "shape": [1, 2], "data_offsets": [0, 16]}}).encode()
+    yield bytes([1, 32 | 9]) + struct.pack("<Q", len(header)) + header + struct.pack("<qq", 1, 2)
+
+
+WORDS = {"request": ['{"', '":', '[[', ']]', "null", "true", "-1", "1e308", '"prompt"', '"inputs"', '"input"', '"parameters"', '"messages"', '"role"', '"content"', '"stream"', '"documents"', '"text_pair"',
+                     '"max_tokens"', '"top_k"', '"n"', '"logprobs"', '"stop"', "[MASK]", '"tokens"', '"truncate"', '"model"', '"tiny"', '"input_ids"', '"num_beams"', '"num_return_sequences"', "\\ud800"],
+         "expression": ["??", "**", "//", "==", "!=", "<=", ">=", "starts(", "split(", "last(", "expand(", "true", "false", "null", "and", "or", "not", "hidden", "types", "list", "map", "big", "small"],
          "policy": ["when: ", "extends: ", "model_type: ", "stacks:", "like: ", "prefix: ", "refuse:", "ignore: ", "rename: ", "fused: ", "&a ", "*a", "<<: ", "{l}", "- ", "? "],
          "pickle": ["ccollections\nOrderedDict\n", "ctorch._utils\n_rebuild_tensor_v2\n", "ctorch._utils\n_rebuild_parameter\n", "ctorch\nFloatStorage\n", "ctorch\nHalfStorage\n"],
          "torch_file": ["PK\x01\x02", "PK\x03\x04", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "data.pkl", "byteorder"],
@@ -100,7 +128,7 @@ if __name__ == "__main__":
     out = pathlib.Path(sys.argv[1])
     if not (out.parent / "worlds/made").exists():
         write_worlds(out.parent / "worlds")
-    for target, made in [("header", headers), ("torch_file", archives), ("pickle", pickles), ("policy", policies), ("expression", expressions)]:
+    for target, made in [("header", headers), ("torch_file", archives), ("pickle", pickles), ("policy", policies), ("expression", expressions), ("request", requests)]:
         (out / target).mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(made()):
             (out / target / f"seed-{number:04}").write_bytes(content)

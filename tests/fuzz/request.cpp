@@ -1,0 +1,144 @@
+// Requests to every route that runs the model, over a model of each task that answers at once: what is wrong with a request is an error with a
+// status below 500, and every reply is JSON. The input's first two bytes choose the model and the route, the rest is the body.
+#include <nlohmann/json.hpp>
+
+#include "tests/fuzz/input.h"
+#include "worker/server/api_error.h"
+#include "worker/server/chat.h"
+#include "worker/server/completions.h"
+#include "worker/server/generate.h"
+#include "worker/server/routes.h"
+
+namespace {
+
+using namespace pm;
+using namespace pm::server;
+using nlohmann::json;
+
+constexpr int64_t kVocabulary = 259, kWindow = 64, kLabels = 3;
+
+/// Gives each request a token for each byte of its prompt, and each pass outputs of the right shapes.
+class InstantEngine final : public engine::Engine {
+ public:
+  void submit(engine::Request request, std::function<void(const engine::Event&)> on_event) override {
+    fuzz::hold(!request.id.empty() && !request.prompt.empty() && request.max_new_tokens > 0, "a request without id, prompt or room");
+    for (int32_t id : request.prompt)
+      if (id >= kVocabulary) throw Error(ErrorKind::Request, "InvalidRequest", "an id outside of the vocabulary");
+    for (int64_t s = 0; s < request.search.num_return_sequences; ++s) {
+      const int64_t count = std::min<int64_t>(request.max_new_tokens, 5);
+      for (int64_t i = 0; i < count; ++i) {
+        engine::Event event;
+        event.sequence = s;
+        event.tokens = {{.id = static_cast<int32_t>(request.prompt[static_cast<size_t>(i) % request.prompt.size()])}};
+        for (int64_t k = 0; k < std::min<int64_t>(request.logprobs, 3); ++k) event.tokens[0].best.emplace_back(static_cast<int32_t>(k), -1.F);
+        if (s == 0 && i == 0) event.queued_seconds = 0;
+        if (i + 1 == count) event.finish = engine::Finish::Length;
+        on_event(event);
+      }
+    }
+  }
+  void forward(engine::ForwardRequest request, std::function<void(engine::ForwardResult)> on_done) override {
+    engine::ForwardResult result;
+    const auto ids = request.inputs.find("input_ids");
+    const std::vector<int64_t> shape = ids == request.inputs.end() ? std::vector<int64_t>{1, 1} : ids->second.shape;
+    if (shape.size() < 2 || shape.size() > 3) throw Error(ErrorKind::Request, "InvalidRequest", "input_ids has another number of dimensions");
+    if (request.outputs.empty()) request.outputs = {"logits"};
+    for (const auto& name : request.outputs) {
+      if (name != "logits" && name != "last_hidden_state" && name != "pooler_output" && name != "prediction_logits" && name != "start_logits" && name != "end_logits") continue;
+      std::vector<int64_t> wanted{shape[0], shape.size() == 3 ? shape[1] : kLabels};
+      if (name == "last_hidden_state" || (name == "logits" && per_token)) wanted = {shape[0], shape[1], kLabels};
+      if (name == "prediction_logits") wanted = {shape[0], shape[1], kVocabulary};
+      if (name == "start_logits" || name == "end_logits") wanted = {shape[0], shape[1]};
+      if (name == "logits" && one_label) wanted = {shape[0], 1};
+      int64_t size = 1;
+      for (int64_t n : wanted) size *= n;
+      if (size > 1 << 22) throw Error(ErrorKind::Request, "InvalidRequest", "too much for a fuzzer");
+      std::vector<float> values(static_cast<size_t>(size));
+      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) - 3;
+      result.outputs[name] = {wanted, std::move(values)};
+    }
+    on_done(std::move(result));
+  }
+  void cancel(const std::string&) override {}
+  engine::Statistics statistics() const override { return {}; }
+  void fail(const std::string&) override {}
+  int64_t steps() const override { return 0; }
+
+  bool per_token = false, one_label = false;
+};
+
+Abilities model_of(size_t kind) {
+  static const char* const kTasks[] = {"generate", "classify", "classify-tokens", "multiple-choice", "question-answering", "fill-mask", "embed", "next-sentence"};
+  Abilities can;
+  can.task = kTasks[kind % std::size(kTasks)];
+  can.architecture = "Tiny";
+  can.positions = kWindow;
+  can.labels.assign(kind >= std::size(kTasks) ? 1 : kLabels, "B-X");
+  can.scores = can.hidden_states = can.attentions = 4;
+  can.vocabulary_scores = "prediction_logits";
+  can.states = "last_hidden_state";
+  can.pooler = "pooler_output";
+  can.text = {"last_hidden_state", Pooling::Mean};
+  if (can.task == "next-sentence") can.next_sentence = "logits";
+  return can;
+}
+
+struct Route { const char* path; http::Response (*handler)(const Serving&, const Call&); };
+
+const Route kRoutes[] = {{"/v1/completions", create_completion}, {"/v1/chat/completions", create_chat_completion}, {"/generate", generate}, {"/v1/embeddings", create_embeddings},
+                         {"/classify", classify}, {"/fill-mask", fill_mask}, {"/question-answering", question_answering}, {"/similarity", similarity}, {"/rerank", rerank},
+                         {"/forward", forward_tensors}, {"/tokenize", tokenize}, {"/detokenize", detokenize}, {"/generate_text/*", generate_text}};
+
+class Collected final : public http::Stream {
+ public:
+  bool write(std::string_view data) override { return text.append(data), true; }
+  bool client_gone() override { return false; }
+  std::string text;
+};
+
+}  // namespace
+
+/// Of http.cpp, which is left out with its sockets.
+std::string pm::server::http::Request::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  static const auto tokenizer = Tokenizer::find({});
+  static const auto chat_template = ChatTemplate::find({});
+  static RequestMetrics metrics;
+  InstantEngine engine;
+  const Abilities can = model_of(data[0] & 15U);
+  engine.per_token = can.task == "classify-tokens";
+  engine.one_label = can.labels.size() == 1 && can.task == "classify";
+  const Route& route = kRoutes[(data[1] & 31U) % std::size(kRoutes)];
+  const GenerationDefaults defaults;
+  std::atomic<bool> stopping{false};
+  const Serving serving{engine, (data[0] & 16U) != 0 ? nullptr : &*tokenizer, metrics, "tiny", kWindow, {}, defaults, [] { return uint64_t{1}; }, [] { return int64_t{1}; }, stopping,
+                        [] { return std::shared_ptr<void>(); }, can, [] { return std::shared_ptr<void>(); }, chat_template};
+  http::Request request;
+  request.id = "req-1";
+  request.method = "POST";
+  request.path = route.path;
+  request.body = fuzz::text(data + 2, size - 2);
+  if ((data[1] & 32U) != 0) request.headers["content-type"] = "application/octet-stream";
+  if ((data[1] & 64U) != 0) request.headers["content-type"] = "image/png";
+  if ((data[1] & 128U) != 0) request.query = request.body.substr(0, 60);
+  request.client_gone = [] { return false; };
+  auto access = std::make_shared<Access>();
+  access->route = route.path;
+  try {
+    const http::Response response = route.handler(serving, {request, request.body, access});
+    fuzz::hold(response.status < 500, "status " + std::to_string(response.status));
+    Collected collected;
+    if (response.stream) response.stream(collected);
+    else fuzz::hold(response.content_type != "application/json" || json::accept(response.body), std::string(route.path) + " answers what is no JSON: " + response.body.substr(0, 200));
+  } catch (const std::exception& exception) {
+    const ApiError error = as_api_error(exception);
+    fuzz::hold(error.status < 500, std::string(route.path) + " fails: " + exception.what());
+    fuzz::hold(json::accept(error_body(error, "req-1")), "an error that is no JSON");
+  }
+  return 0;
+}
