@@ -2,6 +2,7 @@
 #include "worker/engine/rank.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <stdexcept>
 
@@ -128,6 +129,8 @@ std::vector<Arrays> Rank::forward(const ForwardJob& job) {
 }
 
 StepResult Rank::run(const StepMessage& message, std::span<const Choosing> choosing) {
+  const c10::InferenceMode nothing_is_learned;
+  if (threads_ > 0 && at::get_num_threads() != threads_) at::set_num_threads(threads_);
   StepResult result;
   if (!message.copies.empty()) executor_->copy_blocks(message.copies);
   models::StepRows rows = assemble(message);

@@ -38,7 +38,8 @@ struct StepResult {
 
 class Rank {
  public:
-  explicit Rank(std::unique_ptr<parallel::Executor> executor) : executor_(std::move(executor)) {}
+  /// `threads`: of the loops of a step, on whatever thread it runs; 0: as they are.
+  explicit Rank(std::unique_ptr<parallel::Executor> executor, int threads = 0) : executor_(std::move(executor)), threads_(threads) {}
   /// Runs one step together with the other ranks of the group. `choosing`: on rank 0 one per entry that wants scores, in order.
   StepResult run(const StepMessage&, std::span<const Choosing> choosing = {});
   /// The life of a rank other than 0: runs what the channel brings until a message says stop. `after_step` is called with the step's number.
@@ -55,6 +56,7 @@ class Rank {
   std::vector<Arrays> forward(const ForwardJob&);
   std::vector<Chosen> choose(const StepMessage&, std::span<const Choosing>, const at::Tensor& hidden);
   std::unique_ptr<parallel::Executor> executor_;
+  int threads_;
   std::vector<Slot> slots_;
 };
 

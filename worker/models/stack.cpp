@@ -44,10 +44,10 @@ at::Tensor Stack::Layer::operator()(const at::Tensor& x, const layers::Batch& ba
   at::Tensor state = x;
   const auto block = [&](const std::optional<layers::Norm>& norm, auto run) {
     if (order == policy::Order::Post) {
-      state = normed(norm, state + run(state));
+      state = normed(norm, run(state).add_(state));
     } else {
       const at::Tensor y = normed(norm, state);
-      state = (residual_normed ? y : state) + run(y);
+      state = run(y).add_(residual_normed ? y : state);   // what a block gives is its own
     }
   };
   block(attention_norm, [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
