@@ -86,13 +86,13 @@ void Answer::finished(const std::string& reason, Generation::Time now) {
   --unfinished_;
 }
 
-void Answer::count(Choice& choice, const Generation::Arrival& arrival) {
+void Answer::count(Choice& choice, const Generation::Arrival& arrival, size_t said) {
   if (arrival.event.queued_seconds >= 0) serving_.metrics.queued(arrival.event.queued_seconds);
   if (arrival.event.queued_seconds >= 0 && arrival.event.tokens.size() == 1)   // beams come whole, at their end
     serving_.metrics.prefilled(std::max(0.0, seconds(arrival.time - arrived_) - arrival.event.queued_seconds));
   cached_ += std::max<int64_t>(arrival.event.cached_tokens, 0);
   if (arrival.event.tokens.empty()) return;
-  access_->tokens += static_cast<int64_t>(arrival.event.tokens.size());
+  access_->tokens += static_cast<int64_t>(said);
   if (choice.last) serving_.metrics.next_token(seconds(arrival.time - *choice.last));
   else serving_.metrics.first_token(seconds(arrival.time - arrived_));
   choice.last = arrival.time;
@@ -107,8 +107,9 @@ bool Answer::take(const Generation::Arrival& arrival, const std::function<bool(s
     finished(finish == Finish::Failed ? "failed" : "cancelled", arrival.time);
     throw unavailable("rank_lost", "the request could not be finished: " + (arrival.event.reason.empty() ? "the server is stopping" : arrival.event.reason), 5);
   }
-  count(choice, arrival);
+  const size_t before = choice.said().size();
   const std::string text = choice.take(arrival.event);
+  count(choice, arrival, choice.said().size() - before);   // what came after a stop string is not part of the answer
   if (!choice.finish().empty()) {
     finished(choice.finish(), arrival.time);
     if (--open_[arrival.index] == 0) generation_->cancel(arrival.index);

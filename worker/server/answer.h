@@ -61,7 +61,8 @@ class Answer {
   int64_t cached_tokens() const { return cached_; }   ///< of the prompts: not computed, for they were there
 
  private:
-  void count(Choice& choice, const Generation::Arrival& arrival);
+  /// Of the arrival's tokens the answer has taken `said`.
+  void count(Choice& choice, const Generation::Arrival& arrival, size_t said);
   void finished(const std::string& reason, Generation::Time now);
   bool take(const Generation::Arrival& arrival, const std::function<bool(size_t, const std::string&)>& piece);
   bool leave();

@@ -183,15 +183,15 @@ void ApiServer::Impl::log(const http::Request& request, const Access& access, in
 }
 
 std::string ApiServer::Impl::refusal() const {
-  if (stopping || refusing) return "draining";
-  if (!options.board) return "";
+  const bool ending = stopping || refusing;
+  if (!options.board) return ending ? "draining" : "";
   bool all = true;
   for (int r = 0; r < options.board->size(); ++r) {
     const RankState state = state_of(options.board->rank(r));
     if (state == RankState::Failed) return "rank_lost";
     all = all && (state == RankState::Ready || state == RankState::Draining);
   }
-  return all ? "" : "loading";
+  return ending ? "draining" : all ? "" : "loading";   // a lost rank is the reason, the end that follows is not
 }
 
 /// Counted before it is looked whether we serve: so drain() either sees the request or the request sees the drain.
