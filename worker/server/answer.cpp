@@ -93,9 +93,17 @@ void Answer::count(Choice& choice, const Generation::Arrival& arrival, size_t sa
   cached_ += std::max<int64_t>(arrival.event.cached_tokens, 0);
   if (arrival.event.tokens.empty()) return;
   access_->tokens += static_cast<int64_t>(said);
-  if (choice.last) serving_.metrics.next_token(seconds(arrival.time - *choice.last));
-  else serving_.metrics.first_token(seconds(arrival.time - arrived_));
-  choice.last = arrival.time;
+  // tokens that came in several events before anybody looked: the time between them is shared out evenly
+  size_t intervals = std::min(arrival.events, said);
+  Generation::Time since = arrival.time;
+  if (choice.last) {
+    since = *choice.last;
+  } else {
+    serving_.metrics.first_token(seconds(arrival.time - arrived_));
+    intervals -= std::min<size_t>(intervals, 1);
+  }
+  for (size_t i = 0; i < intervals; ++i) serving_.metrics.next_token(seconds(arrival.last - since) / static_cast<double>(intervals));
+  choice.last = arrival.last;
 }
 
 bool Answer::take(const Generation::Arrival& arrival, const std::function<bool(size_t, const std::string&)>& piece) {

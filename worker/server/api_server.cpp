@@ -191,7 +191,8 @@ std::string ApiServer::Impl::refusal() const {
     if (state == RankState::Failed) return "rank_lost";
     all = all && (state == RankState::Ready || state == RankState::Draining);
   }
-  return ending ? "draining" : all ? "" : "loading";   // a lost rank is the reason, the end that follows is not
+  if (ending) return "draining";   // after a lost rank: that is the reason, the end that follows is not
+  return all ? "" : "loading";
 }
 
 /// Counted before it is looked whether we serve: so drain() either sees the request or the request sees the drain.

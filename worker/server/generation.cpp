@@ -22,9 +22,11 @@ struct Generation::Mailbox {
     overflowed = overflowed || weight > most;
     const auto [place, fresh] = places.try_emplace({index, event.sequence}, arrivals.size());
     if (fresh) {
-      arrivals.push_back({index, event, now});
+      arrivals.push_back({index, event, now, now});
     } else {
-      engine::Event& before = arrivals[place->second].event;
+      Arrival& arrival = arrivals[place->second];
+      engine::Event& before = arrival.event;
+      if (!event.tokens.empty()) arrival.last = now, ++arrival.events;
       before.tokens.insert(before.tokens.end(), event.tokens.begin(), event.tokens.end());
       before.finish = event.finish;
       before.reason = event.reason;

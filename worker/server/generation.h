@@ -16,7 +16,8 @@ class Generation {
   struct Arrival {
     size_t index = 0;              ///< of the request
     engine::Event event;           ///< tokens of a sequence that were not taken in between come in one
-    Time time{};                   ///< when the engine delivered the first of them
+    Time time{}, last{};           ///< when the engine delivered the first and the last of them
+    size_t events = 1;             ///< in how many events they came
   };
 
   /// Log-probabilities and tokens that may wait to be taken; a reader that lets more wait is too slow.

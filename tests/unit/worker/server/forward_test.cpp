@@ -116,12 +116,12 @@ TEST(Tasks, ARouteOfAnotherTaskSaysWhatThisModelServes) {
   for (const char* path : {"/classify", "/fill-mask", "/question-answering", "/v1/completions"}) {
     const auto error = error_of(tasked.post(path, {{"inputs", "a"}}), 404);
     EXPECT_EQ(error["code"], "not_served");
-    EXPECT_THAT(message_of(error), AllOf(HasSubstr(path), HasSubstr("TinyForembed of task embed"), HasSubstr("POST /v1/embeddings, POST /similarity, POST /forward")));
+    EXPECT_THAT(message_of(error), AllOf(HasSubstr(path), HasSubstr("TinyForembed of task embed"), HasSubstr("POST /v1/embeddings, POST /similarity, POST /rerank")));
   }
   EXPECT_EQ(error_of(tasked.client().Get("/generate_text/a"), 404)["code"], "not_served");
   const auto card = json::parse(tasked.client().Get("/")->body);
   EXPECT_EQ(card["task"], "embed");
-  EXPECT_EQ(card["routes"], json::array({"POST /v1/embeddings", "POST /similarity", "POST /forward"}));
+  EXPECT_EQ(card["routes"], json::array({"POST /v1/embeddings", "POST /similarity", "POST /rerank", "POST /v1/rerank", "POST /forward", "POST /tokenize", "POST /detokenize"}));
   EXPECT_EQ(card["max_model_len"], 16);
   EXPECT_EQ(json::parse(tasked.client().Get("/v1/models")->body)["data"][0]["task"], "embed");
 }
