@@ -86,10 +86,12 @@ int64_t Batcher::running() const { return static_cast<int64_t>(running_.size());
 
 /// Moves waiting requests into slots, first come first served, while slots and blocks for what they have so far are free.
 void Batcher::admit(Time now, Outbox& outbox) {
-  for (auto& work : waiting_) {
-    if (late(*work, now)) end_all(*work, Finish::Length, {}, outbox), work.reset();
-  }
-  std::erase_if(waiting_, [](const auto& work) { return !work; });
+  std::erase_if(waiting_, [&](const std::unique_ptr<Work>& work) {
+    if (work->cached >= 0 || !late(*work, now)) return false;   // what has run already ends with its next token, and gives what it has found
+    end_all(*work, Finish::Length, {}, outbox);
+    ++statistics_.finished;
+    return true;
+  });
   while (!waiting_.empty() && admit(*waiting_.front(), now)) {
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
@@ -249,8 +251,8 @@ void Batcher::plan_prompts(Plan& plan) {
       const auto source = read ? 0 : static_cast<int64_t>(work->source.size());
       if (source > 0 && source >= plan.room && planned_prompt_tokens_ > 0) return;
       const int64_t count = std::min(std::max<int64_t>(1, plan.room - source), most);
-      if (count <= 0 && read) continue;
-      add(plan, *work, branch, std::max<int64_t>(1, count));
+      if (count <= 0) continue;
+      add(plan, *work, branch, count);
       plan.room -= source;
       planned_prompt_tokens_ += source + count;
       read = true;

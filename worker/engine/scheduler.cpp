@@ -17,6 +17,18 @@ void send(Outbox& outbox) {
   for (auto& [listener, event] : outbox) if (*listener) (*listener)(event);
 }
 
+/// What the passes run of their inputs; these are copied only in parts. Texts beside images have rows of their own, so that a whole is not sliced.
+template <typename Passes>
+ForwardJob job_of(Passes& passes) {
+  const ForwardRequest& first = passes.front().request;
+  ForwardJob job{{}, first.hidden_states, first.attentions, first.outputs};
+  for (auto& pass : passes) {
+    Arrays& inputs = pass.request.inputs;
+    job.inputs.push_back(pass.rows_running == pass.rows ? std::move(inputs) : slice_rows(inputs, pass.rows_done, pass.rows_running));
+  }
+  return job;
+}
+
 double seconds(Time::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
@@ -56,11 +68,12 @@ void Scheduler::refuse_when_full() {
 
 void Scheduler::forward(ForwardRequest request, std::function<void(ForwardResult)> on_done) {
   rank_.executor().check(request.inputs);
+  const int64_t rows = rows_of(request.inputs);
   {
     std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure_);
     refuse_when_full();
-    passes_.push_back({std::move(request), std::move(on_done)});
+    passes_.push_back({std::move(request), std::move(on_done), rows});
   }
   wake_.notify_all();
 }
@@ -186,29 +199,26 @@ void Scheduler::observe(StepTimes times, Time begin) {
 }
 
 /// The waiting passes that make one step: a part of the first one when it is larger, else all that want the same of it and fit.
-ForwardJob Scheduler::next_job(std::vector<Pass>& taken, int64_t& tokens) {
+std::vector<Scheduler::Pass> Scheduler::take_passes(int64_t& tokens) {
   const auto alone = [&](const ForwardRequest& request) { return !limits_.split_passes || request.hidden_states || request.attentions; };
-  ForwardJob job;
+  std::vector<Pass> taken;
   int64_t room = limits_.step_tokens;
   for (auto pass = passes_.begin(); pass != passes_.end();) {
     const ForwardRequest& request = pass->request;
-    const int64_t left = rows_of(request.inputs) - pass->rows_done, cost = row_cost(request.inputs, limits_.step_tokens);
-    if (!taken.empty() && (alone(request) || request.outputs != job.outputs || left * cost > room || pass->rows_done > 0)) {
+    const int64_t left = pass->rows - pass->rows_done, cost = row_cost(request.inputs, limits_.step_tokens);
+    if (!taken.empty() && (alone(request) || request.outputs != taken.front().request.outputs || left * cost > room || pass->rows_done > 0)) {
       ++pass;
       continue;
     }
-    if (taken.empty()) job.hidden_states = request.hidden_states, job.attentions = request.attentions, job.outputs = request.outputs;
     pass->rows_running = limits_.split_passes ? rows_of_step(request.inputs, pass->rows_done, limits_.step_tokens) : left;
     const bool last = alone(request) || pass->rows_running < left;
     room -= pass->rows_running * cost;
     tokens += pass->rows_running * cost;
-    const bool whole = pass->rows_running == left && pass->rows_done == 0;   // also texts beside images, which have rows of their own
-    job.inputs.push_back(whole ? request.inputs : slice_rows(request.inputs, pass->rows_done, pass->rows_running));
     taken.push_back(std::move(*pass));
     pass = passes_.erase(pass);
     if (last || room <= 0) break;
   }
-  return job;
+  return taken;
 }
 
 bool Scheduler::run_pass(StepTimes& times) {
@@ -217,11 +227,12 @@ bool Scheduler::run_pass(StepTimes& times) {
   {
     std::lock_guard lock(mutex_);
     if (passes_.empty()) return false;
-    message.forward = next_job(taken, times.tokens);
+    taken = take_passes(times.tokens);
     running_passes_ = &taken;
     message.step = ++statistics_.steps;
     message.freed = batcher_.take_freed();
   }
+  message.forward = job_of(taken);
   try {
     finish_passes(taken, run(message).outputs);
   } catch (...) {   // fail() ends them with all others
@@ -243,7 +254,7 @@ void Scheduler::finish_passes(std::vector<Pass>& taken, std::vector<Arrays> outp
       if (!pass.on_done) continue;   // fail() has ended it while the ranks still ran
       append_rows(pass.outputs, std::move(outputs.at(i)));
       pass.rows_done += pass.rows_running;
-      if (pass.rows_done >= rows_of(pass.request.inputs)) done.push_back(std::move(pass));
+      if (pass.rows_done >= pass.rows) done.push_back(std::move(pass));
       else passes_.push_back(std::move(pass));   // behind the others: a large pass does not hold them up
     }
     taken.clear();

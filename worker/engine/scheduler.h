@@ -46,14 +46,14 @@ class Scheduler final : public Engine {
   struct Pass {
     ForwardRequest request;
     std::function<void(ForwardResult)> on_done;
-    int64_t rows_done = 0, rows_running = 0;
+    int64_t rows = 0, rows_done = 0, rows_running = 0;
     Arrays outputs;                        ///< of the rows that are done
   };
 
   void loop();
   void run_step();
   bool run_pass(StepTimes&);
-  ForwardJob next_job(std::vector<Pass>& taken, int64_t& tokens);
+  std::vector<Pass> take_passes(int64_t& tokens);
   void finish_passes(std::vector<Pass>&, std::vector<Arrays> outputs);
   void observe(StepTimes, Time begin);
   void drop_cancelled();

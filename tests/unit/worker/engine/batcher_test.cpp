@@ -245,6 +245,26 @@ TEST(Batcher, TimeThatIsUpEndsAnswersAsLongOnesEnd) {
   EXPECT_LT(beams.tokens[0].size(), 100u);
 }
 
+TEST(Batcher, ARequestWhoseTimeIsUpBeforeItRunsIsNotBegun) {
+  Batcher batcher({vocabulary, 512, 4, 1, 100, 64});
+  const Time now{}, later = now + std::chrono::seconds(2);
+  Outbox outbox;
+  std::vector<Choosing> choosing;
+  Request timed = request_of("timed", {1}, 5);
+  timed.max_time = 1;
+  batcher.enqueue(batcher.make(request_of("running", {2}, 5), [](const Event&) {}, now));
+  batcher.enqueue(batcher.make(timed, [](const Event&) {}, now));
+  for (const Time time : {now, later}) {
+    batcher.plan(time, choosing, outbox);
+    batcher.apply({{{Token{1, 0, {}}}, {}}}, time, outbox);
+  }
+  ASSERT_EQ(outbox.size(), 3u) << "two tokens of the one that runs, the end of the other";
+  EXPECT_EQ(outbox[1].second.finish, Finish::Length);
+  EXPECT_TRUE(outbox[1].second.tokens.empty());
+  EXPECT_EQ(batcher.waiting(), 0);
+  EXPECT_EQ(batcher.statistics().finished, 1);
+}
+
 TEST(Batcher, LogProbabilitiesAreTheModelsOwn) {
   Fixture f({vocabulary, 512, 40, 4, 100, 64});
   f.executor->sharpness = 4;
