@@ -49,7 +49,9 @@ int load(const LoadOptions& options) {
   const int64_t before = status_bytes("VmRSS");
   const auto start = Clock::now();
   layers::Loader loader(checkpoint, cuts, options.rank, precision);
-  const models::Model share(model, loader);
+  Layers layers;
+  for (const StackFacts& stack : model.facts.stacks) layers.push_back({stack.name, {0, stack.layers}});
+  const models::Model share(model, layers, loader);
   const double seconds = since(start);
   const int64_t peak = status_bytes("VmHWM") - before;
   nlohmann::json row = planned(options.rank);

@@ -13,7 +13,7 @@ namespace {
 
 struct ForwardOptions : ModelOptions {
   std::string inputs, outputs;
-  bool hidden_states = false, attentions = false, batch = false, processes = false;
+  bool hidden_states = false, attentions = false, by_micro_batch = false, batch = false, processes = false;
   ProcessOptions process;
 };
 
@@ -25,7 +25,8 @@ int forward_once(const ForwardOptions& options, const Program& program) {
   if (options.processes && !options.process.is_rank()) return launch_ranks(program, options.process, setup, {});
   const Arrays inputs = read_tensors(options.inputs);
   const auto run = [&](engine::Group& group) {
-    write_tensors(options.outputs, run_forward(group, inputs, options.hidden_states, options.attentions));
+    write_tensors(options.outputs, run_forward(group, setup.model, setup.plan, {.id = {}, .inputs = inputs, .hidden_states = options.hidden_states, .attentions = options.attentions,
+                                                                               .outputs = {}, .by_micro_batch = options.by_micro_batch}));
     return 0;
   };
   if (options.processes) return run_rank(options.process, setup, 0, run);
@@ -69,7 +70,7 @@ nlohmann::json run_job(const nlohmann::json& job, Loaded& loaded) {
     const Generation generation = generation_of(job["generate"]);
     const int64_t blocks = generation_blocks(setup.model, prompts, generation);
     nlohmann::json answer = {{"ok", true}, {"sequences", nlohmann::json::array()}, {"scores", nlohmann::json::array()}};
-    for (const Sequence& sequence : run_generation(loaded.group(blocks), setup.model, blocks, prompts, generation)) {
+    for (const Sequence& sequence : run_generation(loaded.group(blocks), setup.model, setup.plan, blocks, prompts, generation)) {
       answer["sequences"].push_back(sequence.tokens);
       answer["scores"].push_back(sequence.score);
     }
@@ -77,7 +78,8 @@ nlohmann::json run_job(const nlohmann::json& job, Loaded& loaded) {
   }
   const Arrays inputs = read_tensors(job.at("inputs").get<std::string>());
   write_tensors(job.at("outputs").get<std::string>(),
-                run_forward(loaded.group(0), inputs, job.value("hidden_states", false), job.value("attentions", false)));
+                run_forward(loaded.group(0), setup.model, setup.plan, {.id = {}, .inputs = inputs, .hidden_states = job.value("hidden_states", false),
+                                                                       .attentions = job.value("attentions", false), .outputs = {}, .by_micro_batch = job.value("by_micro_batch", false)}));
   return {{"ok", true}};
 }
 
@@ -93,8 +95,10 @@ int forward_batch(const ForwardOptions& defaults) {
       options.model = job.value("model", options.model);
       options.ranks = job.value("ranks", options.ranks);
       options.precision = job.value("precision", options.precision);
+      options.strategy = job.value("strategy", options.strategy);
+      options.sizes = job.value("sizes", options.sizes);
       options.policy = job.value("policy", options.policy);
-      const std::string wanted = nlohmann::json{options.model, options.ranks, options.precision, options.policy}.dump();
+      const std::string wanted = nlohmann::json{options.model, options.ranks, options.precision, options.policy, options.strategy, options.sizes}.dump();
       if (!loaded || key != wanted) {
         loaded.reset();
         loaded = std::make_unique<Loaded>(options);
@@ -122,9 +126,10 @@ void add_forward(CLI::App& app, Program& program) {
   verb->add_option("--outputs", options->outputs, "safetensors file to write: logits, last_hidden_state, ... under Hugging Face's names");
   verb->add_flag("--hidden-states", options->hidden_states, "Also hidden_states.0 ...");
   verb->add_flag("--attentions", options->attentions, "Also attentions.0 ..., all heads");
+  verb->add_flag("--by-micro-batch", options->by_micro_batch, "Outputs of each micro-batch on their own: micro_batches.0.logits ...");
   verb->add_flag("--processes", options->processes, "Ranks as processes over shared memory instead of threads");
   verb->add_flag("--batch", options->batch,
-                 "Jobs as JSON lines on standard input: {\"model\", \"ranks\", \"inputs\", \"outputs\", \"hidden_states\", \"attentions\"} or "
+                 "Jobs as JSON lines on standard input: {\"model\", \"ranks\", \"strategy\", \"sizes\", \"inputs\", \"outputs\", \"hidden_states\", \"attentions\"} or "
                  "{\"model\", \"ranks\", \"generate\": {\"input_ids\": [[..]], \"max_new_tokens\", ..}}; one answer line each");
   options->process.add_to(*verb);
   verb->callback([options, &program] { program.code = options->batch ? forward_batch(*options) : forward_once(*options, program); });

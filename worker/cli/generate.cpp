@@ -53,7 +53,7 @@ int generate(const GenerateOptions& options) {
   const auto group = engine::local_group(setup.group(blocks));
   std::vector<std::vector<int32_t>> sequences;
   std::vector<double> scores;
-  for (Sequence& sequence : run_generation(*group, setup.model, blocks, prompts, generation)) {
+  for (Sequence& sequence : run_generation(*group, setup.model, setup.plan, blocks, prompts, generation)) {
     sequences.push_back(std::move(sequence.tokens));
     scores.push_back(sequence.score);
   }

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 
 #include <condition_variable>
+#include <future>
+#include <limits>
 #include <mutex>
 
 #include "worker/base/error.h"
@@ -15,14 +17,6 @@ namespace {
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::Request, "InvalidRequest", message); }
 
 }  // namespace
-
-Arrays run_forward(engine::Group& group, const Arrays& inputs, bool hidden_states, bool attentions) {
-  group.leader().executor().check(inputs);   // before any rank hears of it
-  engine::StepMessage message;
-  message.forward = engine::ForwardJob{{inputs}, hidden_states, attentions, {}};
-  std::vector<Arrays> outputs = group.run(message).outputs;
-  return std::move(outputs.at(0));
-}
 
 namespace {
 
@@ -58,19 +52,33 @@ int64_t generation_blocks(const policy::Model& model, const std::vector<std::vec
   return blocks;
 }
 
-engine::Limits limits_of(const policy::Model& model, int64_t sequence_length, int64_t kv_blocks, int64_t concurrency, int64_t queue) {
+engine::Limits limits_of(const policy::Model& model, const Plan& plan, int64_t sequence_length, int64_t kv_blocks, int64_t concurrency, int64_t queue) {
   const policy::Stack& stack = models::Model::generator(model);
   engine::Limits limits{stack.vocab, stack.positions, kv_blocks, concurrency, queue};
   if (sequence_length > 0 && (limits.positions == 0 || sequence_length < limits.positions)) limits.positions = sequence_length;
   if (limits.positions == 0) limits.positions = kv_blocks * ops::block_tokens;   // relative positions have no end
   limits.forced_bos = static_cast<int32_t>(model.forced_bos);
   limits.forced_eos = static_cast<int32_t>(model.forced_eos);
+  limits.groups = plan.pipeline;
+  limits.micro_batches = plan.micro_batches;
   limits.split_passes = model.task != "similarity";
   if (reads_source(model)) limits.decoder_start = static_cast<int32_t>(model.decoder_start);
   return limits;
 }
 
-std::vector<Sequence> run_generation(engine::Group& group, const policy::Model& model, int64_t kv_blocks, const std::vector<std::vector<int32_t>>& prompts,
+Arrays run_forward(engine::Group& group, const policy::Model& model, const Plan& plan, engine::ForwardRequest request) {
+  engine::Limits limits = limits_of(model, plan, 0, 0, 1, 1);
+  if (plan.pipeline == 1) limits.step_tokens = std::numeric_limits<int64_t>::max() / 64;   // nothing else waits for a step
+  engine::Lanes engine(group, limits);
+  std::promise<engine::ForwardResult> done;
+  request.id = "forward";
+  engine.forward(std::move(request), [&](engine::ForwardResult result) { done.set_value(std::move(result)); });
+  engine::ForwardResult result = done.get_future().get();
+  if (result.finish != engine::Finish::Stop) throw Error(ErrorKind::RankLost, "RankLost", result.reason);
+  return std::move(result.outputs);
+}
+
+std::vector<Sequence> run_generation(engine::Group& group, const policy::Model& model, const Plan& plan, int64_t kv_blocks, const std::vector<std::vector<int32_t>>& prompts,
                                      const Generation& generation) {
   if (!group.leader().executor().generates()) refuse(model.architecture + " has no language-model head, so that it cannot generate");
   std::mutex mutex;
@@ -81,14 +89,14 @@ std::vector<Sequence> run_generation(engine::Group& group, const policy::Model& 
   std::vector<Sequence> sequences;
   for (const auto& prompt : prompts) sequences.insert(sequences.end(), each, {answer_start(model, prompt)});
   const auto asked = static_cast<int64_t>(prompts.size());
-  const engine::Limits limits = limits_of(model, 0, kv_blocks, asked * width_of(generation), asked);
-  engine::Scheduler scheduler(group.leader(), group.channels(), limits);
+  const engine::Limits limits = limits_of(model, plan, 0, kv_blocks, asked * width_of(generation), asked);
+  engine::Lanes engine(group, limits);
   for (size_t row = 0; row < prompts.size(); ++row) {
     engine::Request request{.id = std::to_string(row), .prompt = prompts[row], .max_new_tokens = new_tokens(answer_start(model, prompts[row]), generation),
                             .sampling = generation.sampling, .eos = model.eos, .ignore_eos = generation.ignore_eos, .search = generation.search};
     request.max_time = generation.max_time;
     request.sampling.min_new_tokens = std::max(request.sampling.min_new_tokens, generation.min_length - static_cast<int64_t>(answer_start(model, prompts[row]).size()));
-    scheduler.submit(std::move(request), [&, row](const engine::Event& event) {
+    engine.submit(std::move(request), [&, row](const engine::Event& event) {
       std::lock_guard lock(mutex);
       Sequence& sequence = sequences[row * each + static_cast<size_t>(event.sequence)];
       for (const engine::Token& token : event.tokens) sequence.tokens.push_back(token.id);

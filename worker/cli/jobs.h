@@ -4,16 +4,17 @@
 
 #include "worker/cli/tensor_file.h"
 #include "worker/engine/group.h"
-#include "worker/engine/scheduler.h"
+#include "worker/engine/lanes.h"
 #include "worker/policy/model.h"
 
 namespace pm::cli {
 
-/// One forward pass over inputs and outputs under Hugging Face's names (worker/models/inputs.h). Throws Error{Request} that names the tensor.
-Arrays run_forward(engine::Group&, const Arrays& inputs, bool hidden_states, bool attentions);
+/// One forward pass over inputs and outputs under Hugging Face's names (worker/models/inputs.h), in micro-batches where the plan has them. Throws
+/// Error{Request} that names the tensor.
+Arrays run_forward(engine::Group&, const policy::Model&, const Plan&, engine::ForwardRequest);
 
-/// What the scheduler has to know of a model. `sequence_length`: of the plan; 0: as long as the model goes.
-engine::Limits limits_of(const policy::Model&, int64_t sequence_length, int64_t kv_blocks, int64_t concurrency, int64_t queue);
+/// What the engine has to know of a model, for each lane of the plan. `sequence_length`: of the plan; 0: as long as the model goes.
+engine::Limits limits_of(const policy::Model&, const Plan&, int64_t sequence_length, int64_t kv_blocks, int64_t concurrency, int64_t queue);
 
 struct Generation {
   int64_t max_new_tokens = 20;     ///< Hugging Face's default
@@ -32,6 +33,6 @@ struct Sequence { std::vector<int32_t> tokens; double score = 0; };
 int64_t generation_blocks(const policy::Model&, const std::vector<std::vector<int32_t>>& prompts, const Generation&);
 /// Prompt and answer of each row, num_return_sequences after each other for each prompt, the end token included, as transformers.generate returns
 /// them but without padding; of an encoder-decoder the answer with its start token.
-std::vector<Sequence> run_generation(engine::Group&, const policy::Model&, int64_t kv_blocks, const std::vector<std::vector<int32_t>>& prompts, const Generation&);
+std::vector<Sequence> run_generation(engine::Group&, const policy::Model&, const Plan&, int64_t kv_blocks, const std::vector<std::vector<int32_t>>& prompts, const Generation&);
 
 }  // namespace pm::cli

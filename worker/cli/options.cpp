@@ -107,10 +107,9 @@ Plan make_plan(const Facts& facts, const ModelOptions& options) {
 }  // namespace
 
 Setup prepare(const ModelOptions& options, const std::string& plan_file) {
-  Setup setup{checkpoint::Checkpoint::open(options.model), {}, {}, {}};
+  Setup setup{checkpoint::Checkpoint::open(options.model), {}, {}};
   setup.model = policy::resolve(setup.checkpoint, options.policy);
   setup.plan = plan_file.empty() ? make_plan(setup.model.facts, options) : read_plan(plan_file);
-  setup.cuts = deal(setup.model.facts, setup.plan.tensor, setup.plan.precision);
   return setup;
 }
 

@@ -29,8 +29,7 @@ struct Setup {
   checkpoint::Checkpoint checkpoint;
   policy::Model model;
   Plan plan;
-  Cuts cuts;
-  engine::GroupModel group(int64_t kv_blocks) const { return {&checkpoint, &model, &cuts, plan.precision, kv_blocks}; }
+  engine::GroupModel group(int64_t kv_blocks) const { return {&checkpoint, &model, &plan, kv_blocks}; }
 };
 
 /// Opens, resolves and plans. `plan_file`: a plan made before (by the controller) is obeyed, not made again.

@@ -35,7 +35,7 @@ void ProcessOptions::add_to(CLI::App& verb) {
 
 int launch_ranks(const Program& program, const ProcessOptions& process, const Setup& setup, LauncherOptions options) {
   launch::Options launcher;
-  launcher.ranks = setup.plan.tensor;
+  launcher.ranks = static_cast<int>(setup.plan.ranks.size());
   launcher.segment = launch::segment_name(options.incarnation);
   launcher.hang_timeout = std::chrono::seconds(process.hang_timeout_seconds);
   launcher.drain = std::chrono::seconds(options.drain_seconds);
@@ -53,7 +53,7 @@ int launch_ranks(const Program& program, const ProcessOptions& process, const Se
 }
 
 int run_rank(const ProcessOptions& process, const Setup& setup, int64_t kv_blocks, const std::function<int(engine::Group&)>& leader) {
-  const int size = setup.plan.tensor;
+  const auto size = static_cast<int>(setup.plan.ranks.size());
   const engine::ProcessRank rank{process.segment, process.rank, size, std::chrono::seconds(process.hang_timeout_seconds)};
   const auto board = comm::StatusBoard::open(process.segment, size);
   const comm::Heartbeat heartbeat(board, process.rank);

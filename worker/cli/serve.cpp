@@ -7,7 +7,7 @@
 #include "worker/base/error.h"
 #include "worker/cli/jobs.h"
 #include "worker/cli/processes.h"
-#include "worker/engine/scheduler.h"
+#include "worker/engine/lanes.h"
 #include "worker/launch/health.h"
 #include "worker/ops/arena.h"
 #include "worker/server/api_server.h"
@@ -68,7 +68,7 @@ void probe(engine::Group& group, const policy::Model& model) {
 }
 
 /// Waits for SIGTERM or SIGINT, or until the engine has failed. True for a signal.
-bool wait_for_signal(const engine::Scheduler& scheduler) {
+bool wait_for_signal(const engine::Lanes& engine) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -76,7 +76,7 @@ bool wait_for_signal(const engine::Scheduler& scheduler) {
   const timespec moment{0, 100'000'000};
   for (;;) {
     if (sigtimedwait(&set, nullptr, &moment) > 0) return true;
-    if (scheduler.failed()) return false;
+    if (engine.failed()) return false;
   }
 }
 
@@ -94,14 +94,17 @@ std::string name_of_folder(const std::filesystem::path& folder) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
+/// One lane's part of what all of them take.
+int64_t of_lane(int64_t all, const Plan& plan) { return (all + plan.data - 1) / plan.data; }
+
 int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) {
-  const auto board = comm::StatusBoard::open(options.process.segment, setup.plan.tensor);
+  const auto board = comm::StatusBoard::open(options.process.segment, static_cast<int>(setup.plan.ranks.size()));
   comm::RankStatus& status = board->rank(0);
   probe(group, setup.model);
   block_signals();   // from here on a SIGTERM drains; before, while nothing is served, it just ends the process
-  const engine::Limits limits = limits_of(setup.model, setup.plan.sequence_length, setup.plan.kv_blocks, options.max_concurrency, options.max_queue);
+  const engine::Limits limits = limits_of(setup.model, setup.plan, setup.plan.sequence_length, setup.plan.kv_blocks, of_lane(options.max_concurrency, setup.plan), of_lane(options.max_queue, setup.plan));
   const auto steps = std::make_shared<server::StepMetrics>();
-  engine::Scheduler scheduler(group.leader(), group.channels(), limits, {.after_step = [&](int64_t step, int64_t open) {
+  engine::Lanes engine(group, limits, {.after_step = [&](int64_t step, int64_t open) {
     status.steps = step;
     status.open_requests = open;
     status.measured[2] = ops::peak_bytes();
@@ -132,12 +135,13 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
     for (const auto& one : communicator.counts()) all.push_back({one.op, one.calls, one.bytes, one.seconds});
     return all;
   };
-  server::ApiServer server(api, scheduler, tokenizer ? &*tokenizer : nullptr, setup.plan);
+  server::ApiServer server(api, engine, tokenizer ? &*tokenizer : nullptr, setup.plan);
   server.start();
   status.state = static_cast<uint32_t>(comm::RankState::Ready);
-  if (!wait_for_signal(scheduler)) {
+  if (!wait_for_signal(engine)) {
+    engine.fail(engine.failure());   // lanes that still run answer nobody any more
     server.stop();
-    throw Error(ErrorKind::RankLost, "CommunicatorAborted", scheduler.failure());
+    throw Error(ErrorKind::RankLost, "CommunicatorAborted", engine.failure());
   }
   LOG(INFO) << "draining for at most " << options.drain_seconds << " s";
   server.drain(std::chrono::seconds(options.drain_seconds));

@@ -1,4 +1,4 @@
-// What ranks of one tensor group say to each other inside a step. In-process and shared memory here; NCCL later behind the same type.
+// What ranks say to each other inside a step: collectives of a tensor group, hand-overs between stages. In-process and shared memory here; NCCL later behind the same type.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -33,6 +33,9 @@ class Communicator {
   virtual void send(const at::Tensor& tensor, int to) = 0;
   virtual void recv(at::Tensor& tensor, int from) = 0;
   virtual void barrier() = 0;
+  /// The ranks first, ..., first + count - 1 of this group, this one among them, as a group of their own. A rank may call collectives of one group only: of
+  /// this one or of a split; send and recv of both. Throws std::invalid_argument for ranks that are not there. Not to be split again.
+  virtual std::shared_ptr<Communicator> split(int first, int count) = 0;
   /// Ends every present and future wait of all ranks with `reason`. Thread- and signal-handler-free; may be called from any thread, repeatedly.
   virtual void abort(const std::string& reason) = 0;
 

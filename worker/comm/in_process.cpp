@@ -70,8 +70,11 @@ void copy_bytes(const at::Tensor& from, at::Tensor to) {
 
 class InProcess final : public Communicator {
  public:
-  InProcess(std::shared_ptr<Room> room, int rank, std::chrono::milliseconds deadline)
-      : room_(std::move(room)), phases_(room_->seats, room_->note, rank, deadline, [this](const std::string& why) { abort(why); }) {}
+  /// The group's ranks are those of the room from `first` on, `rank` counts from there.
+  InProcess(std::shared_ptr<Room> room, int first, int size, int rank, std::chrono::milliseconds deadline)
+      : room_(std::move(room)), first_(first), deadline_(deadline),
+        phases_(std::span(room_->seats).subspan(static_cast<size_t>(first), static_cast<size_t>(size)), room_->note, rank, first, deadline,
+                [this](const std::string& why) { abort(why); }) {}
 
   int rank() const override { return phases_.rank(); }
   int size() const override { return phases_.size(); }
@@ -109,12 +112,12 @@ class InProcess final : public Communicator {
     require_contiguous("send", tensor);
     require_peer("send", to, rank(), size());
     const Counts::Call call(counts_, Operation::Send, tensor.nbytes());
-    Mailbox& box = room_->mailbox(rank(), to);
+    Mailbox& box = room_->mailbox(first_ + rank(), first_ + to);
     box.tensor = tensor;
     box.written.record(tensor);
     const uint64_t number = box.shown.load(std::memory_order_relaxed) + 1;
     box.shown.store(number, std::memory_order_release);
-    knock(room_->seats[to].door);
+    knock(room_->seats[first_ + to].door);
     phases_.wait_until("send", to, [&] { return box.taken.load(std::memory_order_acquire) == number; });
     box.read.block(tensor);
     box.tensor.reset();
@@ -124,17 +127,17 @@ class InProcess final : public Communicator {
     require_contiguous("recv", tensor);
     require_peer("recv", from, rank(), size());
     const Counts::Call call(counts_, Operation::Recv, tensor.nbytes());
-    Mailbox& box = room_->mailbox(from, rank());
+    Mailbox& box = room_->mailbox(first_ + from, first_ + rank());
     const uint64_t number = box.taken.load(std::memory_order_relaxed) + 1;
     phases_.wait_until("recv", from, [&] { return box.shown.load(std::memory_order_acquire) >= number; });
     if (box.tensor.nbytes() != tensor.nbytes())
-      throw std::logic_error("recv on rank " + std::to_string(rank()) + ": expected " + std::to_string(tensor.nbytes()) + " bytes, rank " +
-                             std::to_string(from) + " sent " + std::to_string(box.tensor.nbytes()));
+      throw std::logic_error("recv on rank " + std::to_string(first_ + rank()) + ": expected " + std::to_string(tensor.nbytes()) + " bytes, rank " +
+                             std::to_string(first_ + from) + " sent " + std::to_string(box.tensor.nbytes()));
     box.written.block(tensor);
     copy_bytes(box.tensor, tensor);
     box.read.record(tensor);
     box.taken.store(number, std::memory_order_release);
-    knock(room_->seats[from].door);
+    knock(room_->seats[first_ + from].door);
   }
 
   void barrier() override {
@@ -144,13 +147,18 @@ class InProcess final : public Communicator {
     phases_.wait_for_all();
   }
 
+  std::shared_ptr<Communicator> split(int first, int count) override {
+    require_part(first, count, rank(), size());
+    return std::make_shared<InProcess>(room_, first_ + first, count, rank() - first, deadline_);
+  }
+
   void abort(const std::string& reason) override { room_->abort(reason); }
   std::vector<Count> counts() const override { return counts_.read(); }
 
  private:
   void show(Operation op, const at::Tensor& tensor, int64_t agreed_bytes = -1) {
     phases_.enter(op, agreed_bytes < 0 ? static_cast<int64_t>(tensor.nbytes()) : agreed_bytes);
-    Shown& mine = room_->shown[rank()];
+    Shown& mine = shown(rank());
     mine.tensor = tensor;
     mine.written.record(tensor);
     phases_.arrive();
@@ -158,34 +166,34 @@ class InProcess final : public Communicator {
 
   /// The tensor a peer showed, ordered before what the current stream does next.
   const at::Tensor& see(int peer, const at::Tensor& mine) {
-    if (peer != rank()) room_->shown[peer].written.block(mine);
-    return room_->shown[peer].tensor;
+    if (peer != rank()) shown(peer).written.block(mine);
+    return shown(peer).tensor;
   }
 
   /// Nobody leaves before all have read.
   void finish(Operation op, const at::Tensor& tensor) {
     phases_.enter(op, 0);
-    room_->shown[rank()].read.record(tensor);
+    shown(rank()).read.record(tensor);
     phases_.arrive();
     phases_.wait_for_all();
     for (int peer = 0; peer < size(); ++peer)
-      if (peer != rank()) room_->shown[peer].read.block(tensor);
-    room_->shown[rank()].tensor.reset();
+      if (peer != rank()) shown(peer).read.block(tensor);
+    shown(rank()).tensor.reset();
   }
 
   /// Sums this rank's share of the elements and writes it into everybody's tensor: nobody else touches that share.
   void reduce_share(int64_t numel, Op op) {
     const Share share = share_of(numel, rank(), size());
     std::vector<const float*> parts;
-    for (const Shown& shown : room_->shown) parts.push_back(shown.tensor.const_data_ptr<float>() + share.first);
-    float* out = room_->shown[rank()].tensor.mutable_data_ptr<float>() + share.first;
+    for (int peer = 0; peer < size(); ++peer) parts.push_back(shown(peer).tensor.const_data_ptr<float>() + share.first);
+    float* out = shown(rank()).tensor.mutable_data_ptr<float>() + share.first;
     reduce_in_rank_order(parts, out, share.count, op);
     for (int peer = 0; peer < size(); ++peer)
-      if (peer != rank()) std::copy_n(out, share.count, room_->shown[peer].tensor.mutable_data_ptr<float>() + share.first);
+      if (peer != rank()) std::copy_n(out, share.count, shown(peer).tensor.mutable_data_ptr<float>() + share.first);
   }
 
   at::Tensor reduce_on_device(Op op) {
-    const at::Tensor& mine = room_->shown[rank()].tensor;
+    const at::Tensor& mine = shown(rank()).tensor;
     at::Tensor sum = see(0, mine).to(mine.device(), at::kFloat, false, true);
     for (int peer = 1; peer < size(); ++peer) {
       const at::Tensor part = see(peer, mine).to(mine.device()).view_as(mine);
@@ -210,7 +218,11 @@ class InProcess final : public Communicator {
     return result;
   }
 
+  Shown& shown(int of) { return room_->shown[static_cast<size_t>(first_ + of)]; }
+
   std::shared_ptr<Room> room_;
+  int first_;
+  std::chrono::milliseconds deadline_;
   Phases phases_;
   Counts counts_;
 };
@@ -221,7 +233,7 @@ std::vector<std::shared_ptr<Communicator>> in_process(int n, std::chrono::millis
   if (n < 1) throw std::invalid_argument("a group of " + std::to_string(n) + " ranks; expected at least 1");
   auto room = std::make_shared<Room>(n);
   std::vector<std::shared_ptr<Communicator>> out;
-  for (int rank = 0; rank < n; ++rank) out.push_back(std::make_shared<InProcess>(room, rank, deadline));
+  for (int rank = 0; rank < n; ++rank) out.push_back(std::make_shared<InProcess>(room, 0, n, rank, deadline));
   return out;
 }
 

@@ -24,8 +24,8 @@ struct Seat {
 /// One rank's view of the phases of its group. One thread per rank.
 class Phases {
  public:
-  /// `end_group(reason)` aborts the group; called when a deadline is missed.
-  Phases(std::span<Seat> seats, AbortNote& note, int rank, std::chrono::milliseconds deadline,
+  /// `first`: the world's number of the group's rank 0, for messages. `end_group(reason)` aborts the world; called when a deadline is missed.
+  Phases(std::span<Seat> seats, AbortNote& note, int rank, int first, std::chrono::milliseconds deadline,
          std::function<void(const std::string&)> end_group);
 
   int rank() const { return rank_; }
@@ -45,7 +45,7 @@ class Phases {
   void wait_until(const char* op, int peer, Done&& done) {
     const bool met = wait(door(), spin_, after(deadline_), [&] { return done() || note_.aborted(); });
     if (!met) miss(op, peer);
-    if (!done()) throw_aborted(op, rank_, note_);
+    if (!done()) throw_aborted(op, first_ + rank_, note_);
   }
 
  private:
@@ -53,7 +53,7 @@ class Phases {
 
   std::span<Seat> seats_;
   AbortNote& note_;
-  int rank_;
+  int rank_, first_;
   std::chrono::milliseconds deadline_;
   Spin spin_;
   std::function<void(const std::string&)> end_group_;

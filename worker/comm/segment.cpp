@@ -10,14 +10,14 @@
 namespace pm::comm {
 namespace {
 
-constexpr uint64_t segment_magic = 0x6d6d6f632d6d7001, segment_version = 1;
+constexpr uint64_t segment_magic = 0x6d6d6f632d6d7001, segment_version = 2;
 
 /// Offsets of the parts of a segment for n ranks.
 struct Layout {
   Layout(int64_t n, int64_t half_bytes)
       : seats(round_up(sizeof(SegmentHeader))), slots(round_up(seats + n * static_cast<int64_t>(sizeof(Seat)))),
-        ring_states(slots + n * 2 * half_bytes), channel_rings(round_up(ring_states + (n - 1 + n * n) * static_cast<int64_t>(sizeof(RingState)))),
-        mailbox_rings(channel_rings + (n - 1) * channel_ring_bytes), total(mailbox_rings + n * n * mailbox_ring_bytes) {}
+        ring_states(slots + n * 2 * half_bytes), channel_rings(round_up(ring_states + (2 * (n - 1) + n * n) * static_cast<int64_t>(sizeof(RingState)))),
+        mailbox_rings(channel_rings + 2 * (n - 1) * channel_ring_bytes), total(mailbox_rings + n * n * mailbox_ring_bytes) {}
   static int64_t round_up(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
   int64_t seats, slots, ring_states, channel_rings, mailbox_rings, total;
 };
@@ -63,20 +63,22 @@ std::byte* Segment::slot(int rank, int half) const {
   return file_.bytes().data() + Layout(header().ranks, header().half_bytes).slots + (2 * rank + half) * header().half_bytes;
 }
 
-int Segment::ring_count() const { return static_cast<int>(header().ranks - 1 + header().ranks * header().ranks); }
+int Segment::ring_count() const { return static_cast<int>(2 * (header().ranks - 1) + header().ranks * header().ranks); }
 
 RingState& Segment::ring_state(int index) const {
   return at<RingState>(file_.bytes().data(), Layout(header().ranks, header().half_bytes).ring_states)[index];
 }
 
-RingState& Segment::channel_state(int follower) { return ring_state(follower - 1); }
+int Segment::channel_index(int follower, Way way) const { return follower - 1 + (way == Way::Back ? static_cast<int>(header().ranks) - 1 : 0); }
 
-std::span<std::byte> Segment::channel_data(int follower) {
-  return {file_.bytes().data() + Layout(header().ranks, header().half_bytes).channel_rings + (follower - 1) * channel_ring_bytes,
+RingState& Segment::channel_state(int follower, Way way) { return ring_state(channel_index(follower, way)); }
+
+std::span<std::byte> Segment::channel_data(int follower, Way way) {
+  return {file_.bytes().data() + Layout(header().ranks, header().half_bytes).channel_rings + channel_index(follower, way) * channel_ring_bytes,
           static_cast<size_t>(channel_ring_bytes)};
 }
 
-RingState& Segment::mailbox_state(int from, int to) { return ring_state(static_cast<int>(header().ranks - 1 + from * header().ranks + to)); }
+RingState& Segment::mailbox_state(int from, int to) { return ring_state(static_cast<int>(2 * (header().ranks - 1) + from * header().ranks + to)); }
 
 std::span<std::byte> Segment::mailbox_data(int from, int to) {
   return {file_.bytes().data() + Layout(header().ranks, header().half_bytes).mailbox_rings + (from * header().ranks + to) * mailbox_ring_bytes,

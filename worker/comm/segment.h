@@ -1,18 +1,19 @@
 // The shared-memory segment of a group: one file that holds everything its ranks say to each other on this host.
-//   header | seats [n] | slots [n][2 halves] | channel rings [n-1] | point-to-point rings [n x n]
+//   header | seats [n] | slots [n][2 halves] | channel rings to followers [n-1] | and back [n-1] | point-to-point rings [n x n]
 #pragma once
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
 
+#include "worker/comm/channel.h"
 #include "worker/comm/phases.h"
 #include "worker/comm/ring.h"
 #include "worker/comm/shm_file.h"
 
 namespace pm::comm {
 
-constexpr int64_t channel_ring_bytes = 1 << 20;    ///< rank 0 to each follower
+constexpr int64_t channel_ring_bytes = 1 << 20;    ///< rank 0 to each follower, and back
 constexpr int64_t mailbox_ring_bytes = 128 << 10;  ///< each ordered pair of ranks
 
 struct SegmentHeader {
@@ -35,9 +36,9 @@ class Segment {
   AbortNote& note() { return header().note; }
   std::span<Seat> seats();
   std::byte* slot(int rank, int half) const;
-  /// The channel ring to `follower`, 1 <= follower < n.
-  RingState& channel_state(int follower);
-  std::span<std::byte> channel_data(int follower);
+  /// The channel rings between rank 0 and `follower`, 1 <= follower < n.
+  RingState& channel_state(int follower, Way);
+  std::span<std::byte> channel_data(int follower, Way);
   RingState& mailbox_state(int from, int to);
   std::span<std::byte> mailbox_data(int from, int to);
 
@@ -50,6 +51,7 @@ class Segment {
   RingState& ring_state(int index) const;
   std::byte* ring_data(int index) const;
   int ring_count() const;
+  int channel_index(int follower, Way) const;
   ShmFile file_;
 };
 

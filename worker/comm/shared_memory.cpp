@@ -26,12 +26,14 @@ void require_cpu(const char* op, const at::Tensor& tensor) {
 
 class SharedMemory final : public Communicator {
  public:
-  SharedMemory(std::shared_ptr<Segment> segment, int rank, std::chrono::milliseconds deadline)
-      : segment_(std::move(segment)), deadline_(deadline), piece_(std::min(piece_bytes, segment_->half_bytes())),
-        phases_(segment_->seats(), segment_->note(), rank, deadline, [s = segment_](const std::string& why) { s->abort(why); }) {
-    for (int peer = 0; peer < size(); ++peer) {
-      out_.push_back(mailbox("send", rank, peer, peer));
-      in_.push_back(mailbox("recv", peer, rank, peer));
+  /// The group's ranks are those of the segment from `first` on, `rank` counts from there.
+  SharedMemory(std::shared_ptr<Segment> segment, int first, int size, int rank, std::chrono::milliseconds deadline)
+      : segment_(std::move(segment)), first_(first), deadline_(deadline), piece_(std::min(piece_bytes, segment_->half_bytes())),
+        phases_(segment_->seats().subspan(static_cast<size_t>(first), static_cast<size_t>(size)), segment_->note(), rank, first, deadline,
+                [s = segment_](const std::string& why) { s->abort(why); }) {
+    for (int peer = 0; peer < size; ++peer) {
+      out_.push_back(mailbox("send", first + rank, first + peer, first + peer));
+      in_.push_back(mailbox("recv", first + peer, first + rank, first + peer));
     }
   }
 
@@ -67,10 +69,10 @@ class SharedMemory final : public Communicator {
     for (int64_t at = 0; at == 0 || at < total; at += piece_) {
       const auto count = static_cast<size_t>(std::min(piece_, total - at));
       const int half = phases_.enter(Operation::Broadcast, total);
-      if (rank() == root) copy(segment_->slot(root, half), data + at, count);
+      if (rank() == root) copy(slot(root, half), data + at, count);
       phases_.arrive();
       phases_.wait_for(root);
-      if (rank() != root) copy(data + at, segment_->slot(root, half), count);
+      if (rank() != root) copy(data + at, slot(root, half), count);
     }
   }
 
@@ -107,6 +109,11 @@ class SharedMemory final : public Communicator {
     phases_.wait_for_all();
   }
 
+  std::shared_ptr<Communicator> split(int first, int count) override {
+    require_part(first, count, rank(), size());
+    return std::make_shared<SharedMemory>(segment_, first_ + first, count, rank() - first, deadline_);
+  }
+
   void abort(const std::string& reason) override { segment_->abort(reason); }
   std::vector<Count> counts() const override { return counts_.read(); }
 
@@ -115,10 +122,11 @@ class SharedMemory final : public Communicator {
     if (bytes != 0) std::memcpy(to, from, bytes);
   }
   Ring mailbox(const char* op, int from, int to, int peer) {
-    return Ring(segment_->mailbox_state(from, to), segment_->mailbox_data(from, to), segment_->note(), {op, phases_.rank(), peer}, deadline_,
+    return Ring(segment_->mailbox_state(from, to), segment_->mailbox_data(from, to), segment_->note(), {op, first_ + phases_.rank(), peer}, deadline_,
                 [s = segment_](const std::string& why) { s->abort(why); });
   }
-  float* floats(int of, int half) const { return reinterpret_cast<float*>(segment_->slot(of, half)); }
+  std::byte* slot(int of, int half) const { return segment_->slot(first_ + of, half); }
+  float* floats(int of, int half) const { return reinterpret_cast<float*>(slot(of, half)); }
 
   /// Every rank's values: this rank's own where they are, the others' in their slots.
   std::vector<const float*>& parts(const float* mine, int half, int64_t offset) {
@@ -172,18 +180,19 @@ class SharedMemory final : public Communicator {
     for (int64_t at = 0; at == 0 || at < longest; at += piece_) {
       const auto piece_of = [&](int peer) { return static_cast<size_t>(std::clamp<int64_t>(shape.bytes(peer) - at, 0, piece_)); };
       const int half = phases_.enter(op, shape.total_bytes());
-      if (const size_t bytes = piece_of(rank()); bytes != 0) copy(segment_->slot(rank(), half), mine + at, bytes);
+      if (const size_t bytes = piece_of(rank()); bytes != 0) copy(slot(rank(), half), mine + at, bytes);
       phases_.arrive();
       for (int peer = 0; out != nullptr && peer < size(); ++peer) {
         if (peer == rank()) continue;
         phases_.wait_for(peer);
-        if (const size_t bytes = piece_of(peer); bytes != 0) copy(out + shape.offset(peer) + at, segment_->slot(peer, half), bytes);
+        if (const size_t bytes = piece_of(peer); bytes != 0) copy(out + shape.offset(peer) + at, slot(peer, half), bytes);
       }
     }
     return result;
   }
 
   std::shared_ptr<Segment> segment_;
+  int first_;
   std::chrono::milliseconds deadline_;
   int64_t piece_;
   Phases phases_;
@@ -196,7 +205,7 @@ class SharedMemory final : public Communicator {
 
 std::shared_ptr<Communicator> shared_memory(const std::string& segment, int rank, int size, std::chrono::milliseconds deadline) {
   if (rank < 0 || rank >= size) throw std::invalid_argument("rank " + std::to_string(rank) + " in a group of " + std::to_string(size));
-  return std::make_shared<SharedMemory>(Segment::open(segment, size), rank, deadline);
+  return std::make_shared<SharedMemory>(Segment::open(segment, size), 0, size, rank, deadline);
 }
 
 }  // namespace pm::comm

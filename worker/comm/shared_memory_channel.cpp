@@ -9,9 +9,10 @@ namespace {
 
 class SharedMemoryChannel final : public Channel {
  public:
-  SharedMemoryChannel(std::shared_ptr<Segment> segment, int follower, std::chrono::milliseconds deadline)
-      : segment_(std::move(segment)), out_(ring({"channel send", 0, follower}, follower, deadline)),
-        in_(ring({"channel receive", follower, 0}, follower, deadline)) {}
+  SharedMemoryChannel(std::shared_ptr<Segment> segment, int follower, Way way, std::chrono::milliseconds deadline)
+      : segment_(std::move(segment)),
+        out_(ring({"channel send", way == Way::Out ? 0 : follower, way == Way::Out ? follower : 0}, follower, way, deadline)),
+        in_(ring({"channel receive", way == Way::Out ? follower : 0, way == Way::Out ? 0 : follower}, follower, way, deadline)) {}
 
   void send(std::span<const uint8_t> message) override {
     const uint64_t length = message.size();
@@ -31,8 +32,8 @@ class SharedMemoryChannel final : public Channel {
   void abort(const std::string& reason) override { segment_->abort(reason); }
 
  private:
-  Ring ring(Ring::Who who, int follower, std::chrono::milliseconds deadline) {
-    return Ring(segment_->channel_state(follower), segment_->channel_data(follower), segment_->note(), who, deadline,
+  Ring ring(Ring::Who who, int follower, Way way, std::chrono::milliseconds deadline) {
+    return Ring(segment_->channel_state(follower, way), segment_->channel_data(follower, way), segment_->note(), who, deadline,
                 [s = segment_](const std::string& why) { s->abort(why); });
   }
   std::shared_ptr<Segment> segment_;
@@ -41,11 +42,11 @@ class SharedMemoryChannel final : public Channel {
 
 }  // namespace
 
-std::shared_ptr<Channel> shared_memory_channel(const std::string& segment, int follower, std::chrono::milliseconds deadline) {
+std::shared_ptr<Channel> shared_memory_channel(const std::string& segment, int follower, std::chrono::milliseconds deadline, Way way) {
   auto shared = Segment::open(segment, 0);
   if (follower < 1 || follower >= shared->ranks())
     throw std::invalid_argument("channel to rank " + std::to_string(follower) + " in a group of " + std::to_string(shared->ranks()));
-  return std::make_shared<SharedMemoryChannel>(std::move(shared), follower, deadline);
+  return std::make_shared<SharedMemoryChannel>(std::move(shared), follower, way, deadline);
 }
 
 }  // namespace pm::comm

@@ -25,6 +25,12 @@ void require_peer(const char* op, int peer, int rank, int size) {
                                 std::to_string(size));
 }
 
+void require_part(int first, int count, int rank, int size) {
+  if (first >= 0 && count >= 1 && first + count <= size && rank >= first && rank < first + count) return;
+  throw std::invalid_argument("split on rank " + std::to_string(rank) + ": " + std::to_string(count) + " ranks from " + std::to_string(first) + " in a group of " +
+                              std::to_string(size) + "; expected ranks of the group, this one among them");
+}
+
 GatherShape::GatherShape(const char* op, const at::Tensor& part, std::span<const int64_t> rows, int rank, int size) : rows(rows) {
   require_contiguous(op, part);
   const std::string where = std::string(op) + " on rank " + std::to_string(rank);

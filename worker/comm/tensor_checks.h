@@ -11,6 +11,8 @@ void require_contiguous(const char* op, const at::Tensor& tensor);
 /// all_reduce: contiguous fp32.
 void require_float(const at::Tensor& tensor);
 void require_peer(const char* op, int peer, int rank, int size);
+/// The ranks first, ..., first + count - 1, `rank` among them.
+void require_part(int first, int count, int rank, int size);
 
 /// The result of a gather: sizes, and where each rank's bytes lie.
 struct GatherShape {

@@ -153,35 +153,41 @@ bool Batcher::hold_blocks(Work& work) {
 /// A step in the making.
 struct Batcher::Plan {
   StepMessage message;
+  std::vector<Planned> planned;
   std::vector<Choosing>& choosing;
   int64_t room;
 };
 
 StepMessage Batcher::plan(Time now, std::vector<Choosing>& choosing, Outbox& outbox) {
   admit(now, outbox);
-  planned_.clear();
   planned_prompt_tokens_ = 0;
-  Plan plan{{}, choosing, limits_.step_tokens};
+  Plan plan{{}, {}, choosing, limits_.step_tokens};
   plan_next_tokens(plan);
   plan_prompts(plan);
   plan.message.freed = take_freed();
+  if (!plan.planned.empty()) planned_.push_back(std::move(plan.planned));
   return std::move(plan.message);
 }
 
+/// Of a pipeline's sequences each message takes its part, so that every stage has one to work on.
 void Batcher::plan_next_tokens(Plan& plan) {
-  for (size_t i = 0; i < running_.size(); ++i) {
+  int64_t all = 0, taken = 0;
+  for (const auto& work : running_) all += static_cast<int64_t>(work->branches.size());
+  for (size_t i = 0; i < running_.size() && taken * limits_.groups < all; ++i) {
     Work& work = *running_[i];
     const auto rows = static_cast<int64_t>(std::count_if(work.branches.begin(), work.branches.end(), [&](const Branch& branch) { return work.ready(branch); }));
     if (rows == 0 || rows > plan.room || (work.search && !work.all_ready())) continue;
-    if (!secure_next(work, plan.message.copies)) return;   // it gave its own blocks back, and nobody comes after it
+    if (secure_next(work, plan.message.copies) != Secured::Yes) return;   // it gave its own blocks back, and nobody comes after it; or blocks come back later
+    taken += rows;
     for (Branch& branch : work.branches) {
       if (work.ready(branch)) add(plan, work, branch, 1);
     }
   }
 }
 
-/// A block of its own for the next token of each branch that is ready. False when the request had to give back all that it had.
-bool Batcher::secure_next(Work& work, std::vector<int32_t>& copies) {
+/// A block of its own for the next token of each branch that is ready. The request that was admitted last pays for it: when that is this one it gives back all
+/// that it has, when it is under way there are blocks later.
+Batcher::Secured Batcher::secure_next(Work& work, std::vector<int32_t>& copies) {
   const size_t before = copies.size();
   for (Branch& branch : work.branches) {
     if (!work.ready(branch)) continue;
@@ -190,11 +196,12 @@ bool Batcher::secure_next(Work& work, std::vector<int32_t>& copies) {
     if (!grows && !pool_.shared(branch.blocks[index])) continue;
     std::optional<int32_t> block;
     while (!(block = pool_.take())) {
+      if (running_.back()->under_way > 0) return Secured::Later;
       const bool own = running_.back().get() == &work;
       preempt_last();
       if (!own) continue;
       copies.resize(before);
-      return false;
+      return Secured::GaveBack;
     }
     if (grows) {
       branch.blocks.push_back(*block);
@@ -205,7 +212,7 @@ bool Batcher::secure_next(Work& work, std::vector<int32_t>& copies) {
     branch.blocks[index] = *block;
     branch.anew = true;
   }
-  return true;
+  return Secured::Yes;
 }
 
 void Batcher::preempt_last() {
@@ -214,6 +221,13 @@ void Batcher::preempt_last() {
   ++statistics_.preempted;
   let_go(*work);
   waiting_.push_front(std::move(work));
+}
+
+/// It has ended. What is under way of it still refers to it.
+void Batcher::retire(std::unique_ptr<Work> work) {
+  let_go(*work);
+  work->gone = true;
+  if (work->under_way > 0) gone_.push_back(std::move(work));
 }
 
 /// Blocks and slots go back; tokens stay.
@@ -279,7 +293,10 @@ void Batcher::add(Plan& plan, Work& work, Branch& branch, int64_t tokens) {
   plan.room -= tokens;
   Planned planned{.work = &work, .branch = branch.number, .tokens = tokens};
   if (branch.computed + tokens == branch.length()) add_choice(plan, work, branch, entry, planned);
-  planned_.push_back(planned);
+  branch.computed += tokens;
+  publish(work, branch);
+  ++work.under_way;
+  plan.planned.push_back(planned);
   plan.message.entries.push_back(std::move(entry));
 }
 

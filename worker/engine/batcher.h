@@ -18,6 +18,8 @@ struct Limits {
   int64_t step_tokens = 512;               ///< of one step: longer prompts enter in chunks
   bool split_passes = true;                ///< rows of a pass are independent; false where images are compared with texts
   int32_t forced_bos = -1, forced_eos = -1;   ///< Hugging Face's forced_bos_token_id and forced_eos_token_id; -1: none
+  int64_t groups = 1;                      ///< messages under way at once that the sequences are spread over: the stages of a pipeline
+  int64_t micro_batches = 1;               ///< parts in which a pass goes through these stages
   int32_t decoder_start = -1;              ///< encoder-decoder: a prompt goes to the encoder, the answer begins with this id; -1: no encoder
 };
 
@@ -34,8 +36,9 @@ class Batcher {
 
   /// One row for every sequence that goes on, then prompts in order of admission, in chunks, until the step is full. When blocks are short the
   /// request that was admitted last gives its own back and waits again. `choosing` gets what rank 0 needs to choose from scores.
+  /// Messages may be planned before the results of earlier ones have come: the ranks run them in this order.
   StepMessage plan(Time now, std::vector<Choosing>& choosing, Outbox&);
-  /// Takes the results of the message that plan() gave last.
+  /// Takes the results of the oldest message with entries that plan() gave and this has not taken.
   void apply(const std::vector<Chosen>&, Time now, Outbox&);
 
   /// Marks requests of this id; drop_cancelled() ends them.
@@ -71,7 +74,8 @@ class Batcher {
   bool hold_blocks(Work&);
   void plan_next_tokens(Plan&);
   void plan_prompts(Plan&);
-  bool secure_next(Work&, std::vector<int32_t>& copies);
+  enum class Secured { Yes, GaveBack, Later };
+  Secured secure_next(Work&, std::vector<int32_t>& copies);
   void preempt_last();
   void add(Plan&, Work&, Branch&, int64_t tokens);
   void add_choice(Plan&, Work&, Branch&, StepEntry&, Planned&);
@@ -85,14 +89,16 @@ class Batcher {
   void end_all(Work&, Finish, const std::string& reason, Outbox&);
   void drop_branch(Work&, Branch&);
   void let_go(Work&);
+  void retire(std::unique_ptr<Work>);
   bool late(const Work&, Time now) const;
 
   const Limits limits_;
   BlockPool pool_;
   std::deque<std::unique_ptr<Work>> waiting_;
   std::vector<std::unique_ptr<Work>> running_;   ///< in order of admission
+  std::vector<std::unique_ptr<Work>> gone_;      ///< ended, but not what is under way of them
   std::vector<int32_t> free_slots_, freed_;
-  std::vector<Planned> planned_;
+  std::deque<std::vector<Planned>> planned_;     ///< of the messages under way
   int64_t planned_prompt_tokens_ = 0;
   Statistics statistics_;
 };

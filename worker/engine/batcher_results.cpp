@@ -7,14 +7,19 @@
 namespace pm::engine {
 
 void Batcher::apply(const std::vector<Chosen>& chosen, Time now, Outbox& outbox) {
+  if (planned_.empty()) throw std::logic_error("results of a step that was not planned");
+  const std::vector<Planned> step = std::move(planned_.front());
+  planned_.pop_front();
   size_t next = 0;
-  for (size_t i = 0; i < planned_.size(); ++i) {
-    Planned& planned = planned_[i];
+  for (size_t i = 0; i < step.size(); ++i) {
+    const Planned& planned = step[i];
     Work& work = *planned.work;
+    --work.under_way;
+    if (work.gone || !planned.chooses) {
+      next += planned.chooses && !planned.given;
+      continue;
+    }
     Branch* branch = find(work, planned.branch);
-    branch->computed += planned.tokens;
-    publish(work, *branch);
-    if (!planned.chooses) continue;
     if (planned.given) {
       if (work.branches.size() == 1 && work.generated(*branch) == 0) fork(work, std::vector<Token>(work.ended.size(), Token{planned.token, 0, {}}), now, outbox);
       else give(work, *branch, {planned.token, 0, {}}, now, outbox);
@@ -24,10 +29,8 @@ void Batcher::apply(const std::vector<Chosen>& chosen, Time now, Outbox& outbox)
     if (work.search) {
       std::vector<Candidate> candidates = result.candidates;
       // the other beams' rows come next: a search chooses over all of them
-      for (; i + 1 < planned_.size() && planned_[i + 1].work == &work; ++i) {
-        Branch& beam = *find(work, planned_[i + 1].branch);
-        beam.computed += planned_[i + 1].tokens;
-        publish(work, beam);
+      for (; i + 1 < step.size() && step[i + 1].work == &work; ++i) {
+        --work.under_way;
         const auto& more = chosen.at(next++).candidates;
         candidates.insert(candidates.end(), more.begin(), more.end());
       }
@@ -40,13 +43,13 @@ void Batcher::apply(const std::vector<Chosen>& chosen, Time now, Outbox& outbox)
       give(work, *branch, result.tokens.at(0), now, outbox);
     }
   }
-  planned_.clear();
-  std::erase_if(running_, [&](const std::unique_ptr<Work>& work) {
+  std::erase_if(running_, [&](std::unique_ptr<Work>& work) {
     if (!work->done()) return false;
-    let_go(*work);
+    retire(std::move(work));
     ++statistics_.finished;
     return true;
   });
+  std::erase_if(gone_, [](const std::unique_ptr<Work>& work) { return work->under_way == 0; });
 }
 
 Branch* Batcher::find(Work& work, int64_t number) {
@@ -166,10 +169,10 @@ void Batcher::cancel_all() {
 
 void Batcher::drop_cancelled(Outbox& outbox) {
   const auto drop = [&](auto& works) {
-    std::erase_if(works, [&](const std::unique_ptr<Work>& work) {
+    std::erase_if(works, [&](std::unique_ptr<Work>& work) {
       if (!work->cancelled) return false;
       end_all(*work, Finish::Cancelled, {}, outbox);
-      let_go(*work);
+      retire(std::move(work));
       return true;
     });
   };

@@ -1,10 +1,11 @@
-// A group of ranks as rank 0 sees it: its own Rank and a channel to every other.
+// A group of ranks as rank 0 sees it: its own Rank, and the lanes that the plan makes of all ranks.
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "worker/comm/channel.h"
-#include "worker/engine/rank.h"
+#include "worker/engine/lane.h"
 
 namespace pm::engine {
 
@@ -12,23 +13,40 @@ namespace pm::engine {
 struct GroupModel {
   const checkpoint::Checkpoint* checkpoint = nullptr;
   const policy::Model* model = nullptr;
-  const Cuts* cuts = nullptr;
-  DType precision = DType::F32;
-  int64_t kv_blocks = 0;
+  const Plan* plan = nullptr;
+  int64_t kv_blocks = 0;             ///< of each lane
+};
+
+/// What a step gives.
+struct StepResult {
+  std::vector<Chosen> chosen;          ///< one per entry that wants something, in order
+  std::vector<Arrays> outputs;         ///< of each request of the message's forward job
 };
 
 class Group {
  public:
   virtual ~Group() = default;
   virtual Rank& leader() = 0;
-  virtual const std::vector<std::shared_ptr<comm::Channel>>& channels() const = 0;
-  /// Sends the message to the followers and runs it on rank 0.
+  const std::vector<std::unique_ptr<Lane>>& lanes() const { return lanes_; }
+  /// Runs the message, no entry of which wants scores, on every lane and gives what the first makes of it.
   StepResult run(const StepMessage&);
 
  protected:
+  /// How the ranks of the group talk: to follower r, and back from it.
+  using Link = std::function<std::shared_ptr<comm::Channel>(int follower, comm::Way)>;
+  /// Makes the channels and lanes of the plan. Called when all ranks have loaded.
+  void open_lanes(const Plan&, const Link&, std::chrono::milliseconds deadline);
+  void close_lanes() { lanes_.clear(); }
   /// Tells the followers to leave; those that have ended already are skipped.
   void dismiss() noexcept;
+
+ private:
+  Channels followers_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
 };
+
+/// Whether `rank` sends its lane's results to rank 0: tensor rank 0 of the last stage, unless it is rank 0.
+bool gives_results(const Plan&, int rank);
 
 /// Ranks as threads of this process: `generate`, `forward --batch`, tests. Loads all ranks in parallel and throws what the first failing
 /// one threw; ranks other than 0 follow in threads of their own until the group is destroyed.

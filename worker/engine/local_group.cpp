@@ -19,12 +19,10 @@ class LocalGroup final : public Group {
   explicit LocalGroup(const GroupModel&);
   ~LocalGroup() override;
   Rank& leader() override { return *ranks_[0]; }
-  const std::vector<std::shared_ptr<comm::Channel>>& channels() const override { return channels_; }
 
  private:
   void load(const GroupModel&, const std::vector<std::shared_ptr<comm::Communicator>>&, int threads_each);
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<std::shared_ptr<comm::Channel>> channels_;
   std::vector<std::thread> threads_;
 };
 
@@ -33,8 +31,7 @@ void LocalGroup::load(const GroupModel& group, const std::vector<std::shared_ptr
   std::vector<std::exception_ptr> errors(n);
   const auto load_rank = [&](size_t r) {
     try {
-      ranks_[r] = std::make_unique<Rank>(parallel::tensor_executor(
-          {group.checkpoint, group.model, group.cuts, group.precision, group.kv_blocks, communicators[r], {}}), threads_each);
+      ranks_[r] = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicators[r], {}}), threads_each);
     } catch (...) {
       errors[r] = std::current_exception();
     }
@@ -48,24 +45,29 @@ void LocalGroup::load(const GroupModel& group, const std::vector<std::shared_ptr
 }
 
 LocalGroup::LocalGroup(const GroupModel& group) {
-  const auto n = static_cast<size_t>(group.cuts->ranks());
+  const auto n = group.plan->ranks.size();
   const int threads_each = std::max(1, at::get_num_threads() / static_cast<int>(n));
   const auto communicators = comm::in_process(static_cast<int>(n), deadline);
   load(group, communicators, threads_each);
-  for (size_t r = 1; r < n; ++r) channels_.push_back(comm::in_process_channel(deadline));
+  Channels out(n), back(n);
   for (size_t r = 1; r < n; ++r) {
-    threads_.emplace_back([this, r, communicator = communicators[r], channel = channels_[r - 1]] {
+    out[r] = comm::in_process_channel(deadline);
+    if (gives_results(*group.plan, static_cast<int>(r))) back[r] = comm::in_process_channel(deadline);
+    threads_.emplace_back([this, r, communicator = communicators[r], channel = out[r], results = back[r]] {
       try {
-        ranks_[r]->follow(*channel);
+        ranks_[r]->follow(*channel, results.get());
       } catch (const std::exception& error) {
         LOG(ERROR) << "rank " << r << " stops: " << error.what();
         communicator->abort(error.what());
+        if (results) results->abort(error.what());
       }
     });
   }
+  open_lanes(*group.plan, [&](int follower, comm::Way way) { return (way == comm::Way::Out ? out : back)[static_cast<size_t>(follower)]; }, deadline);
 }
 
 LocalGroup::~LocalGroup() {
+  close_lanes();
   dismiss();
   for (auto& thread : threads_) thread.join();
 }

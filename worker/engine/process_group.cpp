@@ -36,11 +36,11 @@ int64_t segment_share(const ProcessRank& process) {
 /// Loads a rank's share and shows its progress and bytes on the status board.
 std::unique_ptr<Rank> load(const GroupModel& group, const ProcessRank& process, comm::RankStatus& status) {
   const auto started = std::chrono::steady_clock::now();
-  status.load_total = group.cuts->weight_bytes(group.model->facts, process.rank);
+  status.load_total = group.plan->ranks.at(static_cast<size_t>(process.rank)).predicted.weights;
   status.state = static_cast<uint32_t>(comm::RankState::Loading);
   auto communicator = comm::shared_memory(process.segment, process.rank, process.size, process.deadline);
-  auto rank = std::make_unique<Rank>(parallel::tensor_executor({group.checkpoint, group.model, group.cuts, group.precision, group.kv_blocks,
-                                                                communicator, [&](int64_t bytes) { status.load_bytes = bytes; }}));
+  auto rank = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicator,
+                                                              [&](int64_t bytes) { status.load_bytes = bytes; }}));
   status.measured[0] = rank->executor().weight_bytes();
   status.measured[1] = rank->executor().kv_bytes();
   status.measured[3] = segment_share(process);
@@ -57,12 +57,14 @@ class ProcessGroup final : public Group {
  public:
   ProcessGroup(const GroupModel& group, const ProcessRank& process) : board_(comm::StatusBoard::open(process.segment, process.size)) {
     rank_ = load(group, process, board_->rank(0));
-    for (int r = 1; r < process.size; ++r) channels_.push_back(comm::shared_memory_channel(process.segment, r, process.deadline));
     await_others();
+    open_lanes(*group.plan, [&](int follower, comm::Way way) { return comm::shared_memory_channel(process.segment, follower, process.deadline, way); }, process.deadline);
   }
-  ~ProcessGroup() override { dismiss(); }
+  ~ProcessGroup() override {
+    close_lanes();
+    dismiss();
+  }
   Rank& leader() override { return *rank_; }
-  const std::vector<std::shared_ptr<comm::Channel>>& channels() const override { return channels_; }
 
  private:
   /// Loading may take long and has no deadline here: the launcher ends the group when a rank fails or its bytes stop moving.
@@ -77,7 +79,6 @@ class ProcessGroup final : public Group {
 
   std::shared_ptr<comm::StatusBoard> board_;
   std::unique_ptr<Rank> rank_;
-  std::vector<std::shared_ptr<comm::Channel>> channels_;
 };
 
 }  // namespace
@@ -91,8 +92,10 @@ void follow(const GroupModel& group, const ProcessRank& process) {
   comm::RankStatus& status = board->rank(process.rank);
   const auto rank = load(group, process, status);
   const auto channel = comm::shared_memory_channel(process.segment, process.rank, process.deadline);
+  std::shared_ptr<comm::Channel> results;
+  if (gives_results(*group.plan, process.rank)) results = comm::shared_memory_channel(process.segment, process.rank, process.deadline, comm::Way::Back);
   status.state = static_cast<uint32_t>(comm::RankState::Ready);
-  rank->follow(*channel, [&](int64_t step) {
+  rank->follow(*channel, results.get(), [&](int64_t step) {
     status.steps = step;
     status.measured[2] = ops::peak_bytes();
   });

@@ -4,10 +4,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include <stdexcept>
-
-#include "worker/engine/philox.h"
-
 namespace pm::engine {
 
 namespace {
@@ -17,20 +13,6 @@ at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(val
 /// Where token number `at` of a table is kept.
 int64_t place_of(const std::vector<int32_t>& blocks, int64_t at) {
   return blocks.at(static_cast<size_t>(at / ops::block_tokens)) * ops::block_tokens + at % ops::block_tokens;
-}
-
-Chosen chosen_from(std::span<const float> scores, const Choosing& how) {
-  Chosen chosen;
-  if (how.beams) {
-    chosen.candidates = continuations(scores, *how.sampling, how.history, *how.beams);
-    return chosen;
-  }
-  for (int64_t draw = 0; draw < how.draws; ++draw) {
-    const double u = uniform(how.sampling->seed, static_cast<uint64_t>(how.sequence + draw), how.history.tokens.size());
-    const auto id = static_cast<int32_t>(choose(scores, *how.sampling, how.history, u));
-    chosen.tokens.push_back(how.logprobs >= 0 ? described(scores, id, how.logprobs) : Token{id, 0, {}});
-  }
-  return chosen;
 }
 
 }  // namespace
@@ -89,63 +71,41 @@ void Rank::begin_sources(const StepMessage& message, models::StepRows& rows) {
   rows.cross.slots = tensor_of(places);
 }
 
-/// The best ids by merged maxima, all else from gathered scores; nobody but rank 0 learns of it before the next message.
-std::vector<Chosen> Rank::choose(const StepMessage& message, std::span<const Choosing> choosing, const at::Tensor& hidden) {
+/// The best ids by merged maxima, all else by gathered scores, of the entries' last rows.
+void Rank::score(const StepMessage& message, const at::Tensor& hidden, StepOutput& output) {
   std::vector<int64_t> best_rows, score_rows;
   int64_t row = 0;
   for (const StepEntry& entry : message.entries) {
     row += static_cast<int64_t>(entry.tokens.size());
     if (entry.want != Want::Nothing) (entry.want == Want::Best ? best_rows : score_rows).push_back(row - 1);
   }
-  at::Tensor best, scores;
-  if (!best_rows.empty()) best = executor_->greedy(at::index_select(hidden, 0, tensor_of(best_rows)));
-  if (!score_rows.empty()) scores = executor_->logits(at::index_select(hidden, 0, tensor_of(score_rows)));
-  std::vector<Chosen> result;
-  if (executor_->communicator().rank() != 0) return result;
-  if (choosing.size() != score_rows.size()) throw std::logic_error(std::to_string(score_rows.size()) + " entries want scores, " + std::to_string(choosing.size()) + " ways to choose are given");
-  if (scores.defined()) scores = scores.contiguous();
-  const int64_t* id = best.defined() ? best.const_data_ptr<int64_t>() : nullptr;
-  size_t next = 0;
-  for (const StepEntry& entry : message.entries) {
-    if (entry.want == Want::Best) result.push_back({{Token{static_cast<int32_t>(*id++), 0, {}}}, {}});
-    if (entry.want != Want::Scores) continue;
-    const auto columns = static_cast<size_t>(scores.size(1));
-    result.push_back(chosen_from({scores.const_data_ptr<float>() + next * columns, columns}, choosing[next]));
-    ++next;
-  }
-  return result;
+  if (!best_rows.empty()) output.best = executor_->greedy(at::index_select(hidden, 0, tensor_of(best_rows)));
+  if (!score_rows.empty()) output.scores = executor_->logits(at::index_select(hidden, 0, tensor_of(score_rows)));
+  if (output.scores.defined()) output.scores = output.scores.contiguous();
 }
 
-/// Rank 0 has the inputs' values; the others get them here.
-std::vector<Arrays> Rank::forward(const ForwardJob& job) {
-  comm::Communicator& comm = executor_->communicator();
-  for (const Arrays& inputs : job.inputs) {
-    for (const auto& [name, array] : inputs) {
-      at::Tensor values = models::tensor_of(array);
-      if (comm.size() > 1 && values.numel() > 0) comm.broadcast(values, 0);
-    }
-  }
-  return executor_->forward(job.inputs, {job.hidden_states, job.attentions, job.outputs});
-}
-
-StepResult Rank::run(const StepMessage& message, std::span<const Choosing> choosing) {
+StepOutput Rank::run(const StepMessage& message) {
   const c10::InferenceMode nothing_is_learned;
   if (threads_ > 0 && at::get_num_threads() != threads_) at::set_num_threads(threads_);
-  StepResult result;
+  StepOutput output;
   if (!message.copies.empty()) executor_->copy_blocks(message.copies);
   models::StepRows rows = assemble(message);
-  if (!message.entries.empty()) result.chosen = choose(message, choosing, executor_->step(rows));
-  if (message.forward) result.outputs = forward(*message.forward);
-  return result;
+  if (!message.entries.empty()) {
+    const at::Tensor hidden = executor_->step(rows);
+    if (executor_->last()) score(message, hidden, output);
+  }
+  if (message.forward) output.outputs = executor_->forward(message.forward->inputs, {message.forward->hidden_states, message.forward->attentions, message.forward->outputs});
+  return output;
 }
 
-void Rank::follow(comm::Channel& channel, const std::function<void(int64_t)>& after_step) {
+void Rank::follow(comm::Channel& channel, comm::Channel* results, const std::function<void(int64_t)>& after_step) {
   for (;;) {
     const auto bytes = channel.receive(std::chrono::seconds(3600));
     if (!bytes) continue;
     const StepMessage message = decode(*bytes);
     if (message.stop) return;
-    run(message);
+    const StepOutput output = run(message);
+    if (results) results->send(encode(output));
     if (after_step) after_step(message.step);
   }
 }

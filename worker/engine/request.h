@@ -97,6 +97,7 @@ struct ForwardRequest {
   Arrays inputs;
   bool hidden_states = false, attentions = false;
   std::vector<std::string> outputs;   ///< which of the outputs to bring; empty: those that Hugging Face's model of this class has
+  bool by_micro_batch = false;        ///< outputs of each part in which the pass went, as "micro_batches.0.logits", not put together
 };
 
 /// How a forward request ended. Finish::Stop: `outputs` are there; places that no token fills are 0.

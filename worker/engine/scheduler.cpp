@@ -1,10 +1,7 @@
 // See scheduler.h.
 #include "worker/engine/scheduler.h"
 
-#include <algorithm>
-
 #include "worker/base/error.h"
-#include "worker/engine/rows.h"
 #include "worker/base/log.h"
 
 namespace pm::engine {
@@ -17,26 +14,27 @@ void send(Outbox& outbox) {
   for (auto& [listener, event] : outbox) if (*listener) (*listener)(event);
 }
 
-/// What the passes run of their inputs; these are copied only in parts. Texts beside images have rows of their own, so that a whole is not sliced.
-template <typename Passes>
-ForwardJob job_of(Passes& passes) {
-  const ForwardRequest& first = passes.front().request;
-  ForwardJob job{{}, first.hidden_states, first.attentions, first.outputs};
-  for (auto& pass : passes) {
-    Arrays& inputs = pass.request.inputs;
-    job.inputs.push_back(pass.rows_running == pass.rows ? std::move(inputs) : slice_rows(inputs, pass.rows_done, pass.rows_running));
-  }
-  return job;
+void send(Ended& ended) {
+  for (const auto& tell : ended) tell();
 }
 
 double seconds(Time::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
-Scheduler::Scheduler(Rank& rank, std::vector<std::shared_ptr<comm::Channel>> followers, Limits limits, Observer observer, std::function<Time()> clock)
-    : rank_(rank), followers_(std::move(followers)), limits_(limits), observer_(std::move(observer)), clock_(std::move(clock)), batcher_(limits) {
+Scheduler::Scheduler(Lane& lane, Limits limits, Observer observer, std::function<Time()> clock)
+    : lane_(lane), limits_(limits), observer_(std::move(observer)), clock_(std::move(clock)), batcher_(limits),
+      passes_(limits.step_tokens, limits.split_passes, limits.micro_batches) {
   thread_ = std::thread([this] { loop(); });
 }
+
+Scheduler::Scheduler(std::unique_ptr<Lane> lane, Limits limits, Observer observer, std::function<Time()> clock)
+    : Scheduler(*lane, limits, std::move(observer), std::move(clock)) {
+  own_lane_ = std::move(lane);
+}
+
+Scheduler::Scheduler(Rank& rank, Channels followers, Limits limits, Observer observer, std::function<Time()> clock)
+    : Scheduler(std::make_unique<DirectLane>(rank, std::move(followers)), limits, std::move(observer), std::move(clock)) {}
 
 Scheduler::~Scheduler() {
   {
@@ -48,7 +46,7 @@ Scheduler::~Scheduler() {
 }
 
 void Scheduler::submit(Request request, std::function<void(const Event&)> on_event) {
-  if (!rank_.executor().generates()) throw Error(ErrorKind::Request, "InvalidRequest", "this model does not generate");
+  if (!lane_.executor().generates()) throw Error(ErrorKind::Request, "InvalidRequest", "this model does not generate");
   std::unique_ptr<Work> work = batcher_.make(std::move(request), std::move(on_event), clock_());
   {
     std::lock_guard lock(mutex_);
@@ -60,20 +58,19 @@ void Scheduler::submit(Request request, std::function<void(const Event&)> on_eve
 }
 
 void Scheduler::refuse_when_full() {
-  const int64_t waiting = batcher_.waiting() + static_cast<int64_t>(passes_.size());
+  const int64_t waiting = batcher_.waiting() + passes_.waiting();
   if (waiting < limits_.max_queue) return;
-  ++statistics_.rejected;
+  ++rejected_;
   throw Error(ErrorKind::Request, "QueueFull", std::to_string(waiting) + " requests wait already; try again later");
 }
 
 void Scheduler::forward(ForwardRequest request, std::function<void(ForwardResult)> on_done) {
-  rank_.executor().check(request.inputs);
-  const int64_t rows = rows_of(request.inputs);
+  lane_.executor().check(request.inputs);
   {
     std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure_);
     refuse_when_full();
-    passes_.push_back({std::move(request), std::move(on_done), rows});
+    passes_.add(std::move(request), std::move(on_done));
   }
   wake_.notify_all();
 }
@@ -81,27 +78,24 @@ void Scheduler::forward(ForwardRequest request, std::function<void(ForwardResult
 void Scheduler::cancel(const std::string& id) {
   std::lock_guard lock(mutex_);
   batcher_.cancel(id);
-  for (Pass& pass : passes_) if (pass.request.id == id) pass.request.id.clear();
-  if (running_passes_) {
-    for (Pass& pass : *running_passes_) if (pass.request.id == id) pass.request.id.clear();   // for when more rows are to come
-  }
+  passes_.cancel(id);
   wake_.notify_all();
 }
 
 Statistics Scheduler::statistics() const {
   std::lock_guard lock(mutex_);
   Statistics result = batcher_.statistics();
-  result.waiting += static_cast<int64_t>(passes_.size());
-  result.finished += statistics_.finished;
-  result.failed += statistics_.failed;
-  result.rejected = statistics_.rejected;
-  result.steps = statistics_.steps;
+  result.waiting += passes_.waiting();
+  result.finished += passes_.finished();
+  result.failed += passes_.failed();
+  result.rejected = rejected_;
+  result.steps = steps_;
   return result;
 }
 
 int64_t Scheduler::steps() const {
   std::lock_guard lock(mutex_);
-  return statistics_.steps;
+  return steps_;
 }
 
 std::string Scheduler::failure() const {
@@ -120,147 +114,134 @@ void Scheduler::fail(const std::string& reason) {
 
 void Scheduler::fail_all(const std::string& reason) {
   Outbox outbox;
-  std::vector<std::function<void(ForwardResult)>> passes;
+  Ended ended;
   {
     std::lock_guard lock(mutex_);
     batcher_.fail_all(reason, outbox);
-    for (Pass& pass : passes_) passes.push_back(std::move(pass.on_done));
-    passes_.clear();
-    if (running_passes_) {
-      for (Pass& pass : *running_passes_) passes.push_back(std::exchange(pass.on_done, nullptr));
-    }
-    statistics_.failed += static_cast<int64_t>(passes.size());
+    std::vector<PassPart> under_way;
+    for (const Flight& flight : flights_) under_way.insert(under_way.end(), flight.parts.begin(), flight.parts.end());
+    passes_.fail_all(reason, under_way, ended);
   }
   send(outbox);
-  for (auto& done : passes) if (done) done({{}, Finish::Failed, reason});
+  send(ended);
 }
 
 void Scheduler::drop_cancelled() {
   Outbox outbox;
-  std::vector<std::function<void(ForwardResult)>> passes;
+  Ended ended;
   {
     std::lock_guard lock(mutex_);
     batcher_.drop_cancelled(outbox);
-    for (Pass& pass : passes_) if (pass.request.id.empty()) passes.push_back(std::move(pass.on_done));
-    std::erase_if(passes_, [](const Pass& pass) { return pass.request.id.empty(); });
+    passes_.drop_cancelled(ended);
   }
   send(outbox);
-  for (auto& done : passes) if (done) done({{}, Finish::Cancelled, {}});
+  send(ended);
 }
 
-StepResult Scheduler::run(const StepMessage& message, std::span<const Choosing> choosing) {
-  if (!followers_.empty()) {
-    const std::vector<uint8_t> bytes = encode(message);
-    for (auto& follower : followers_) follower->send(bytes);
-  }
-  return rank_.run(message, choosing);
+int64_t Scheduler::open() const { return batcher_.running() + batcher_.waiting() + passes_.open(); }
+
+/// Fills the lane with messages as far as there is work for them, then takes the oldest result.
+void Scheduler::step() {
+  const auto depth = static_cast<size_t>(lane_.depth());
+  bool launched = false;
+  while (flights_.size() < depth && launch()) launched = true;
+  if (!launched && flights_.empty()) launch_beat();
+  land();
 }
 
-/// One generating step, which may be empty, and then at most one pass: neither kind of request waits for all of the other.
-void Scheduler::run_step() {
-  const Time begin = clock_();
-  StepTimes times;
-  StepMessage message;
-  std::vector<Choosing> choosing;
+bool Scheduler::launch() {
+  pass_next_ = !pass_next_;
+  return pass_next_ ? launch_tokens() || launch_pass() : launch_pass() || launch_tokens();
+}
+
+bool Scheduler::launch_tokens() {
+  Flight flight;
+  flight.begin = clock_();
   Outbox outbox;
   {
     std::lock_guard lock(mutex_);
-    message = batcher_.plan(begin, choosing, outbox);
-    message.step = ++statistics_.steps;
-    times.prompt_tokens = batcher_.planned_prompt_tokens();
+    flight.message = batcher_.plan(flight.begin, flight.choosing, outbox);
+    flight.times.prompt_tokens = batcher_.planned_prompt_tokens();
   }
   send(outbox);
-  outbox.clear();
-  for (const StepEntry& entry : message.entries) times.tokens += static_cast<int64_t>(entry.tokens.size() + entry.source.size());
-  const StepResult result = run(message, choosing);
+  const StepMessage& message = flight.message;
+  if (message.entries.empty() && message.freed.empty() && message.copies.empty()) return false;
+  for (const StepEntry& entry : message.entries) flight.times.tokens += static_cast<int64_t>(entry.tokens.size() + entry.source.size());
+  start(std::move(flight));
+  return true;
+}
+
+bool Scheduler::launch_pass() {
+  Flight flight;
+  flight.begin = clock_();
   {
     std::lock_guard lock(mutex_);
-    batcher_.apply(result.chosen, clock_(), outbox);
+    flight.parts = passes_.take(flight.times.tokens);
+    if (flight.parts.empty()) return false;
+    flight.message.freed = batcher_.take_freed();
+  }
+  try {
+    flight.message.forward = Passes::job(flight.parts);
+  } catch (...) {   // fail() ends them with all others
+    std::lock_guard lock(mutex_);
+    flights_.push_back(std::move(flight));
+    throw;
+  }
+  start(std::move(flight));
+  return true;
+}
+
+/// An empty step: so idle ranks hear of rank 0.
+void Scheduler::launch_beat() {
+  Flight flight;
+  flight.begin = clock_();
+  start(std::move(flight));
+}
+
+void Scheduler::start(Flight flight) {
+  Flight* started = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    flight.message.step = ++steps_;
+    flights_.push_back(std::move(flight));
+    started = &flights_.back();
+  }
+  lane_.send(started->message);
+}
+
+void Scheduler::land() {
+  StepOutput output = lane_.take();
+  Flight& flight = flights_.front();
+  Outbox outbox;
+  Ended ended;
+  if (!flight.message.entries.empty()) {
+    const std::vector<Chosen> chosen = choose(flight.message, flight.choosing, output);
+    std::lock_guard lock(mutex_);
+    batcher_.apply(chosen, clock_(), outbox);
   }
   send(outbox);
-  const bool passed = run_pass(times);
-  if (passed || !message.entries.empty()) observe(times, begin);
+  const bool worked = !flight.message.entries.empty() || !flight.parts.empty();
+  const int64_t step = flight.message.step;
+  const StepTimes times = flight.times;
+  const Time begin = flight.begin;
   int64_t open_now = 0;
   {
     std::lock_guard lock(mutex_);
+    passes_.finish(flight.parts, std::move(output.outputs), ended);
+    flights_.pop_front();
     open_now = open();
   }
+  send(ended);
+  if (worked) observe(times, begin);
   last_end_ = open_now > 0 ? std::optional(clock_()) : std::nullopt;
-  if (observer_.after_step) observer_.after_step(message.step, open_now);
+  if (observer_.after_step) observer_.after_step(step, open_now);
 }
-
-int64_t Scheduler::open() const { return batcher_.running() + batcher_.waiting() + static_cast<int64_t>(passes_.size()); }
 
 void Scheduler::observe(StepTimes times, Time begin) {
   if (!observer_.times) return;
   times.seconds = seconds(clock_() - begin);
-  if (last_end_) times.gap_seconds = seconds(begin - *last_end_);
+  if (last_end_) times.gap_seconds = std::max(0.0, seconds(begin - *last_end_));   // it may have begun before the last one ended
   observer_.times(times);
-}
-
-/// The waiting passes that make one step: a part of the first one when it is larger, else all that want the same of it and fit.
-std::vector<Scheduler::Pass> Scheduler::take_passes(int64_t& tokens) {
-  const auto alone = [&](const ForwardRequest& request) { return !limits_.split_passes || request.hidden_states || request.attentions; };
-  std::vector<Pass> taken;
-  int64_t room = limits_.step_tokens;
-  for (auto pass = passes_.begin(); pass != passes_.end();) {
-    const ForwardRequest& request = pass->request;
-    const int64_t left = pass->rows - pass->rows_done, cost = row_cost(request.inputs, limits_.step_tokens);
-    if (!taken.empty() && (alone(request) || request.outputs != taken.front().request.outputs || left * cost > room || pass->rows_done > 0)) {
-      ++pass;
-      continue;
-    }
-    pass->rows_running = limits_.split_passes ? rows_of_step(request.inputs, pass->rows_done, limits_.step_tokens) : left;
-    const bool last = alone(request) || pass->rows_running < left;
-    room -= pass->rows_running * cost;
-    tokens += pass->rows_running * cost;
-    taken.push_back(std::move(*pass));
-    pass = passes_.erase(pass);
-    if (last || room <= 0) break;
-  }
-  return taken;
-}
-
-bool Scheduler::run_pass(StepTimes& times) {
-  std::vector<Pass> taken;
-  StepMessage message;
-  {
-    std::lock_guard lock(mutex_);
-    if (passes_.empty()) return false;
-    taken = take_passes(times.tokens);
-    running_passes_ = &taken;
-    message.step = ++statistics_.steps;
-    message.freed = batcher_.take_freed();
-  }
-  message.forward = job_of(taken);
-  try {
-    finish_passes(taken, run(message).outputs);
-  } catch (...) {   // fail() ends them with all others
-    std::lock_guard lock(mutex_);
-    running_passes_ = nullptr;
-    for (Pass& pass : taken) passes_.push_back(std::move(pass));
-    throw;
-  }
-  return true;
-}
-
-void Scheduler::finish_passes(std::vector<Pass>& taken, std::vector<Arrays> outputs) {
-  std::vector<Pass> done;
-  {
-    std::lock_guard lock(mutex_);
-    running_passes_ = nullptr;
-    for (size_t i = 0; i < taken.size(); ++i) {
-      Pass& pass = taken[i];
-      if (!pass.on_done) continue;   // fail() has ended it while the ranks still ran
-      append_rows(pass.outputs, std::move(outputs.at(i)));
-      pass.rows_done += pass.rows_running;
-      if (pass.rows_done >= pass.rows) done.push_back(std::move(pass));
-      else passes_.push_back(std::move(pass));   // behind the others: a large pass does not hold them up
-    }
-    taken.clear();
-    statistics_.finished += static_cast<int64_t>(done.size());
-  }
-  for (Pass& pass : done) pass.on_done({std::move(pass.outputs), Finish::Stop, {}});
 }
 
 /// After the last step the group is as it was before the first: no rank keeps a table.
@@ -271,7 +252,8 @@ void Scheduler::give_back_slots() {
     if (!failure_.empty()) return;
     last.freed = batcher_.take_freed(/*all=*/true);
   }
-  run(last);
+  lane_.send(last);
+  lane_.take();
 }
 
 void Scheduler::loop() {
@@ -280,11 +262,13 @@ void Scheduler::loop() {
       drop_cancelled();
       {
         std::unique_lock lock(mutex_);
-        wake_.wait_for(lock, idle_beat, [&] { return stopping_ || !failure_.empty() || open() > 0; });
+        const auto due = [&] { return stopping_ || !failure_.empty() || open() > 0; };
+        if (flights_.empty()) wake_.wait_for(lock, idle_beat, due);
         if (stopping_ || !failure_.empty()) break;
       }
-      run_step();
+      step();
     }
+    while (!flights_.empty() && failure().empty()) land();
     give_back_slots();
   } catch (const std::exception& error) {
     LOG(ERROR) << "the engine stops: " << error.what();
@@ -293,7 +277,7 @@ void Scheduler::loop() {
   {
     std::lock_guard lock(mutex_);
     batcher_.cancel_all();
-    for (Pass& pass : passes_) pass.request.id.clear();
+    passes_.cancel_all();
   }
   drop_cancelled();
 }

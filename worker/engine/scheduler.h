@@ -1,4 +1,4 @@
-// Rank 0's scheduler: the thread that steps the ranks, and the queue of passes beside the batcher's sequences.
+// The scheduler of one lane, in rank 0's process: the thread that sends step messages and takes their results, as many at once as the lane has work for.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -7,13 +7,13 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "worker/comm/channel.h"
 #include "worker/engine/batcher.h"
-#include "worker/engine/rank.h"
+#include "worker/engine/lane.h"
+#include "worker/engine/passes.h"
 #include "worker/engine/request.h"
 
 namespace pm::engine {
@@ -26,9 +26,11 @@ struct Observer {
 
 class Scheduler final : public Engine {
  public:
-  /// Owns the thread that steps `rank` and feeds `followers`. `clock` tells what max_time and the figures are measured by.
-  Scheduler(Rank& rank, std::vector<std::shared_ptr<comm::Channel>> followers, Limits, Observer = {}, std::function<Time()> clock = std::chrono::steady_clock::now);
-  /// Ends open requests as cancelled, joins. The group stays usable.
+  /// Owns the thread that steps `lane`, which stays usable afterwards. `clock` tells what max_time and the figures are measured by.
+  Scheduler(Lane& lane, Limits, Observer = {}, std::function<Time()> clock = std::chrono::steady_clock::now);
+  /// A lane of one stage.
+  Scheduler(Rank& rank, Channels followers, Limits, Observer = {}, std::function<Time()> clock = std::chrono::steady_clock::now);
+  /// Ends open requests as cancelled, joins.
   ~Scheduler() override;
 
   void submit(Request, std::function<void(const Event&)>) override;
@@ -42,40 +44,45 @@ class Scheduler final : public Engine {
   bool failed() const { return !failure().empty(); }
 
  private:
-  /// A pass that waits, whole or from some row on.
-  struct Pass {
-    ForwardRequest request;
-    std::function<void(ForwardResult)> on_done;
-    int64_t rows = 0, rows_done = 0, rows_running = 0;
-    Arrays outputs;                        ///< of the rows that are done
+  /// A message that the ranks work on.
+  struct Flight {
+    StepMessage message;
+    std::vector<Choosing> choosing;
+    std::vector<PassPart> parts;
+    StepTimes times;
+    Time begin;
   };
 
+  Scheduler(std::unique_ptr<Lane>, Limits, Observer, std::function<Time()>);
   void loop();
-  void run_step();
-  bool run_pass(StepTimes&);
-  std::vector<Pass> take_passes(int64_t& tokens);
-  void finish_passes(std::vector<Pass>&, std::vector<Arrays> outputs);
+  void step();
+  bool launch();
+  bool launch_tokens();
+  bool launch_pass();
+  void launch_beat();
+  void start(Flight);
+  void land();
   void observe(StepTimes, Time begin);
   void drop_cancelled();
   void refuse_when_full();
-  StepResult run(const StepMessage&, std::span<const Choosing> choosing = {});
   void give_back_slots();
   void fail_all(const std::string& reason);
   int64_t open() const;
 
-  Rank& rank_;
-  std::vector<std::shared_ptr<comm::Channel>> followers_;
+  std::unique_ptr<Lane> own_lane_;
+  Lane& lane_;
   const Limits limits_;
   const Observer observer_;
   const std::function<Time()> clock_;
   std::optional<Time> last_end_;           ///< of the step before, when work was left open; the loop's own
+  bool pass_next_ = false;                 ///< neither kind of request waits for all of the other
 
   mutable std::mutex mutex_;               ///< guards all below; not held while a step runs or an event is delivered
   std::condition_variable wake_;
   Batcher batcher_;
-  std::deque<Pass> passes_;
-  std::vector<Pass>* running_passes_ = nullptr;
-  Statistics statistics_;                  ///< of steps and passes; the batcher counts the rest
+  Passes passes_;
+  std::deque<Flight> flights_;             ///< changed by the loop only
+  int64_t rejected_ = 0, steps_ = 0;
   std::string failure_;
   bool stopping_ = false;
   std::thread thread_;

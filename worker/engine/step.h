@@ -30,8 +30,7 @@ struct StepEntry {
   bool operator==(const StepEntry&) const = default;
 };
 
-/// One pass over the named inputs of one or more requests. Names and shapes travel in the message; the values follow by broadcast, since images
-/// are large.
+/// One pass over the named inputs of one or more requests.
 struct ForwardJob {
   std::vector<Arrays> inputs;         ///< of each request
   bool hidden_states = false, attentions = false;
@@ -49,9 +48,8 @@ struct StepMessage {
   bool operator==(const StepMessage&) const = default;
 };
 
-/// The values of `forward`'s inputs stay behind.
 std::vector<uint8_t> encode(const StepMessage&);
-/// Inputs of `forward` have room for their values, all 0. Throws std::invalid_argument for bytes that encode() cannot have written.
+/// Throws std::invalid_argument for bytes that encode() cannot have written.
 StepMessage decode(std::span<const uint8_t>);
 
 }  // namespace pm::engine

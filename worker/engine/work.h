@@ -21,7 +21,7 @@ struct Branch {
   int32_t slot = -1;
   std::vector<int32_t> tokens;           ///< prompt and answer
   std::vector<int32_t> blocks;           ///< its table
-  int64_t computed = 0;                  ///< tokens whose keys and values are in the blocks
+  int64_t computed = 0;                  ///< tokens whose keys and values are in the blocks, or will be when what is under way has run
   int64_t after = 0;                     ///< tokens that its request's first branch has to have computed before this one runs: the blocks are shared
   int64_t told = 0;                      ///< blocks that the ranks' table of the slot has
   bool anew = true;                      ///< the ranks' table of the slot is another's
@@ -46,6 +46,8 @@ struct Work {
   int64_t cached = -1;                   ///< tokens of the prompt that were found in kept blocks; -1 before admission
   bool announced = false;                ///< its first event has gone out
   bool cancelled = false;
+  int64_t under_way = 0;                 ///< entries of messages whose results have not come
+  bool gone = false;                     ///< it has ended; what is under way is for nobody
 
   /// Sequences that run side by side once the prompt is computed.
   int64_t width() const { return std::max(request.search.num_beams, request.search.num_return_sequences); }

@@ -50,8 +50,9 @@ at::Tensor SharedHeads::exchanged(const at::Tensor& columns, comm::Communicator&
   return at::index_select(all, 0, own_).t().contiguous();
 }
 
-KvCache::KvCache(const policy::Stack& stack, const Loader& loader, int64_t blocks, DType type) {
-  for (const policy::Layer& layer : stack.layers) {
+KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader, int64_t blocks, DType type) {
+  for (int64_t number = layers.begin; number < layers.end; ++number) {
+    const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
     const int64_t heads = kv_heads_of(layer.attention, loader.cuts(), loader.rank()).size();
     const std::vector<int64_t> shape{blocks, heads, ops::block_tokens, layer.attention.head_dim};
     keys_.push_back(arena_.allocate(shape, scalar_type(type)));

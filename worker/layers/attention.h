@@ -5,11 +5,13 @@
 
 namespace pm::layers {
 
-/// Keys and values of all layers of one stack on this rank: [layers][blocks, kv_heads, 16, head_dim]. Cross-attention's lie in the same blocks'
+/// Keys and values of one stack's layers on this rank: [layers][blocks, kv_heads, 16, head_dim]. Cross-attention's lie in the same blocks'
 /// pool, under tables of their own.
 class KvCache {
  public:
-  KvCache(const policy::Stack&, const Loader&, int64_t blocks, DType);
+  /// Of the layers [begin, end) of the stack; numbered from 0 here.
+  KvCache(const policy::Stack&, Range layers, const Loader&, int64_t blocks, DType);
+  size_t layers() const { return keys_.size(); }
   at::Tensor& keys(size_t layer) { return keys_[layer]; }
   at::Tensor& values(size_t layer) { return values_[layer]; }
   int64_t bytes() const { return arena_.bytes(); }

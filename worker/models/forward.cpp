@@ -82,7 +82,7 @@ struct Model::Pass {
   const Wanted& wanted;
   comm::Communicator& comm;
   Arrays outputs;
-  std::map<std::string, at::Tensor> states, vectors;   ///< of stacks, of heads with one vector per sequence
+  std::map<std::string, at::Tensor> states, pooled, vectors;   ///< of stacks, of their poolers, of heads with one vector per sequence
 
   bool wants(const std::string& name, bool usually) const {
     if (wanted.outputs.empty()) return usually;
@@ -93,10 +93,9 @@ struct Model::Pass {
     if (comm.rank() == 0) outputs[name] = array_of(value);
   }
 
-  /// One state per sequence [sequences, hidden].
-  at::Tensor select(const std::string& pool, const policy::Stack& stack) const {
+  /// One state per sequence [sequences, hidden] of a stack's `x`.
+  at::Tensor select(const std::string& pool, const policy::Stack& stack, const at::Tensor& x) const {
     const Feed& feed = inputs.feeds.at(stack.name);
-    const at::Tensor& x = states.at(stack.name);
     std::vector<int64_t> rows;
     if (pool == "patches") {
       std::vector<at::Tensor> means;
@@ -111,10 +110,6 @@ struct Model::Pass {
     return at::index_select(x, 0, at::tensor(rows, at::kLong));
   }
 
-  at::Tensor pooled(const policy::Stack& stack) const {
-    return model.stack(stack.name).pooled(select(stack.output.pooler->pool, stack));
-  }
-
   /// The outputs of a stack whose states these are. What was captured is the whole pass's; this request's rows begin at `row`, its sequences
   /// at `sequence`.
   void take(const policy::Stack& stack, const at::Tensor& of_stack, const layers::Capture& capture, int64_t row, size_t sequence) {
@@ -125,7 +120,7 @@ struct Model::Pass {
     const bool bare = task == "embed" || task == "similarity" || names.states == "encoder_last_hidden_state";
     if (wants(names.states, bare)) put(names.states, feed.padded(states[stack.name]));
     const bool projected = std::any_of(model.policy_.heads.begin(), model.policy_.heads.end(), [&](const policy::Head& head) { return head.stack == stack.name && compared(head.name); });
-    if (stack.output.pooler && !projected && wants(names.pooled, bare)) put(names.pooled, pooled(stack));
+    if (stack.output.pooler && !projected && wants(names.pooled, bare)) put(names.pooled, pooled.at(stack.name));
     if (comm.rank() != 0) return;
     const auto own = [&](const std::vector<at::Tensor>& all) {
       const auto begin = all.begin() + static_cast<std::ptrdiff_t>(sequence);
@@ -145,7 +140,8 @@ struct Model::Pass {
     const auto is_wanted = [&](const std::string& name) { return wants(name, true); };
     if (std::none_of(head.outputs.begin(), head.outputs.end(), is_wanted) && !compared(head.name)) return;
     const policy::Stack& stack = *model.policy_.stack(head.stack);
-    const at::Tensor x = head.pool.empty() ? states.at(head.stack) : head.pool == "pooler" ? pooled(stack) : select(head.pool, stack);
+    const at::Tensor& of_stack = states.at(head.stack);
+    const at::Tensor x = head.pool.empty() ? of_stack : head.pool == "pooler" ? pooled.at(head.stack) : select(head.pool, stack, of_stack);
     at::Tensor scores = runs.scores(x, comm);
     if (!head.pool.empty()) vectors[head.name] = scores;
     if (comm.rank() != 0 || compared(head.name)) return;
@@ -180,41 +176,101 @@ struct Model::Pass {
   }
 };
 
-void Model::run_stack(const policy::Stack& stack, std::vector<Pass>& passes) const {
+namespace {
+
+/// Names of what is handed from stage to stage, beside the states under the stack's own name.
+std::string key_of(const char* what, const policy::Stack& stack) { return std::string(what) + "/" + stack.name; }
+std::string key_of(const char* what, const policy::Stack& stack, int64_t layer) { return key_of(what, stack) + "/" + std::to_string(layer); }
+std::string key_of(const char* what, const policy::Stack& stack, int64_t layer, size_t sequence) { return key_of(what, stack, layer) + "/" + std::to_string(sequence); }
+
+/// Adds what a stage's layers from `first` on showed; ranks that were shown nothing add nothing.
+void hand(Handover& handed, const policy::Stack& stack, int64_t first, const layers::Capture& capture) {
+  for (size_t i = 0; i < capture.hidden.size(); ++i) handed[key_of("hidden", stack, first + static_cast<int64_t>(i))] = capture.hidden[i];
+  const auto sequences = [&](const char* what, const std::vector<std::vector<at::Tensor>>& all) {
+    for (size_t i = 0; i < all.size(); ++i) {
+      for (size_t j = 0; j < all[i].size(); ++j) if (all[i][j].defined()) handed[key_of(what, stack, first + static_cast<int64_t>(i), j)] = all[i][j];
+    }
+  };
+  sequences("attention", capture.attention);
+  sequences("cross", capture.cross);
+}
+
+/// All that the stages showed of a stack with so many sequences.
+layers::Capture captured(const Handover& handed, const policy::Stack& stack, size_t sequences) {
+  layers::Capture capture;
+  const auto find = [&](const std::string& key) {
+    const auto found = handed.find(key);
+    return found == handed.end() ? at::Tensor() : found->second;
+  };
+  for (int64_t i = 0; i <= static_cast<int64_t>(stack.layers.size()); ++i) {
+    if (const at::Tensor hidden = find(key_of("hidden", stack, i)); hidden.defined()) capture.hidden.push_back(hidden);
+    for (const auto& [what, all] : {std::pair{"attention", &capture.attention}, std::pair{"cross", &capture.cross}}) {
+      if (!find(key_of(what, stack, i, 0)).defined()) continue;
+      auto& layer = all->emplace_back();
+      for (size_t j = 0; j < sequences; ++j) layer.push_back(find(key_of(what, stack, i, j)));
+    }
+  }
+  return capture;
+}
+
+}  // namespace
+
+void Model::run_stack(size_t number, std::vector<Pass>& passes, Handover& handed) const {
+  const policy::Stack& stack = policy_.stacks[number];
   std::vector<Pass*> with;
   std::vector<const Feed*> feeds, seen;
-  std::vector<at::Tensor> seen_states;
   const auto& cross = stack.layers[0].cross;
   for (Pass& pass : passes) {
     const auto found = pass.inputs.feeds.find(stack.name);
     if (found == pass.inputs.feeds.end()) continue;
     with.push_back(&pass);
     feeds.push_back(&found->second);
-    if (!cross) continue;
-    seen.push_back(&pass.inputs.feeds.at(cross->source));
-    seen_states.push_back(pass.states.at(cross->source));
+    if (cross) seen.push_back(&pass.inputs.feeds.at(cross->source));
   }
   if (with.empty()) return;
-  const Wanted& wanted = with[0]->wanted;
-  layers::Capture capture{wanted.hidden_states, wanted.attentions, {}, {}, {}};
-  layers::Batch batch = joined(feeds);
-  if (capture.hidden_states || capture.attentions) batch.capture = &capture;
-  layers::Source source;
-  if (cross) source = source_of(seen_states.size() == 1 ? seen_states[0] : at::cat(seen_states), feeds, seen);
-  const at::Tensor states = this->stack(stack.name)(batch, nullptr, cross ? &source : nullptr, with[0]->comm);
+  at::Tensor& states = handed[stack.name];
+  if (const Stack* here = stacks_[number].get()) {
+    const Wanted& wanted = with[0]->wanted;
+    layers::Capture capture{wanted.hidden_states, wanted.attentions, {}, {}, {}};
+    layers::Batch batch = joined(feeds);
+    if (capture.hidden_states || capture.attentions) batch.capture = &capture;
+    layers::Source source;
+    if (cross) source = source_of(handed.at(cross->source), feeds, seen);
+    states = (*here)(states, batch, nullptr, cross ? &source : nullptr, with[0]->comm);
+    hand(handed, stack, here->range().begin, capture);
+    if (here->ends() && stack.output.pooler) pool(stack, *here, with, feeds, handed);
+  }
+  if (!last_) return;
+  size_t sequences = 0, sequence = 0;
+  for (const Feed* feed : feeds) sequences += feed->batch.sequences.size();
+  const layers::Capture capture = captured(handed, stack, sequences);
   int64_t row = 0;
-  size_t sequence = 0;
   for (size_t i = 0; i < with.size(); ++i) {
+    const size_t own = feeds[i]->batch.sequences.size();
+    if (stack.output.pooler) with[i]->pooled[stack.name] = handed.at(key_of("pooled", stack)).narrow(0, static_cast<int64_t>(sequence), static_cast<int64_t>(own));
     with[i]->take(stack, states.narrow(0, row, feeds[i]->rows_of_batch()), capture, row, sequence);
     row += feeds[i]->rows_of_batch();
-    sequence += feeds[i]->batch.sequences.size();
+    sequence += own;
   }
 }
 
-std::vector<Arrays> Model::forward(std::span<const Inputs> requests, const Wanted& wanted, comm::Communicator& comm) const {
+/// The pooled vectors of all passes below each other, where the pooler is.
+void Model::pool(const policy::Stack& stack, const Stack& here, const std::vector<Pass*>& passes, const std::vector<const Feed*>& feeds, Handover& handed) {
+  std::vector<at::Tensor> chosen;
+  int64_t row = 0;
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const int64_t rows = feeds[i]->rows_of_batch();
+    chosen.push_back(passes[i]->select(stack.output.pooler->pool, stack, handed.at(stack.name).narrow(0, row, rows)));
+    row += rows;
+  }
+  handed[key_of("pooled", stack)] = here.pooled(at::cat(chosen));
+}
+
+std::vector<Arrays> Model::forward(std::span<const Inputs> requests, const Wanted& wanted, Handover& handed, comm::Communicator& comm) const {
   std::vector<Pass> passes;
-  for (const Inputs& inputs : requests) passes.push_back(Pass{*this, inputs, wanted, comm, {}, {}, {}});
-  for (const policy::Stack& stack : policy_.stacks) run_stack(stack, passes);
+  for (const Inputs& inputs : requests) passes.push_back(Pass{*this, inputs, wanted, comm, {}, {}, {}, {}});
+  for (size_t i = 0; i < stacks_.size(); ++i) run_stack(i, passes, handed);
+  if (!last_) return {};
   std::vector<Arrays> outputs;
   for (Pass& pass : passes) {
     for (size_t i = 0; i < heads_.size(); ++i) pass.run_head(policy_.heads[i], *heads_[i]);

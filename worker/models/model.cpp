@@ -52,31 +52,46 @@ void Model::check(const policy::Model& model) {
   }
 }
 
-Model::Model(const policy::Model& model, layers::Loader& loader) : policy_(model) {
+Model::Model(const policy::Model& model, const Layers& layers, layers::Loader& loader) : policy_(model) {
   check(model);
-  for (const policy::Stack& stack : model.stacks) stacks_.push_back(std::make_unique<Stack>(stack, loader));
+  if (layers.size() != model.stacks.size()) throw std::logic_error(std::to_string(layers.size()) + " stacks are laid out, " + model.architecture + " has " + std::to_string(model.stacks.size()));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const policy::Stack& stack = model.stacks[i];
+    const auto& [name, range] = layers[i];
+    if (name != stack.name || range.begin < 0 || range.end > static_cast<int64_t>(stack.layers.size())) {
+      throw std::logic_error("layers " + std::to_string(range.begin) + ".." + std::to_string(range.end) + " of \"" + name + "\" are laid out, \"" + stack.name + "\" has " + std::to_string(stack.layers.size()));
+    }
+    stacks_.push_back(range.size() > 0 ? std::make_unique<Stack>(stack, range, loader) : nullptr);
+  }
+  last_ = stacks_.back() && stacks_.back()->ends();
+  if (!last_) return;
   for (const policy::Head& head : model.heads) {
     heads_.push_back(std::make_unique<Head>(head, loader));
     if (&head == language_model(model)) head_ = heads_.back().get();
   }
 }
 
-const Stack& Model::stack(const std::string& name) const {
+const Stack* Model::stack(const std::string& name) const {
   for (size_t i = 0; i < stacks_.size(); ++i)
-    if (policy_.stacks[i].name == name) return *stacks_[i];
+    if (policy_.stacks[i].name == name) return stacks_[i].get();
   throw std::logic_error("no stack " + name);
 }
 
-at::Tensor Model::step(StepRows& rows, layers::KvCache& cache, comm::Communicator& comm) const {
+void Model::step(StepRows& rows, layers::KvCache* cache, Handover& handed, comm::Communicator& comm) const {
   const policy::Stack& generating = generator(policy_);
   for (const policy::IndexTable& table : generating.input.tables) rows.batch.types[table.input] = at::zeros_like(rows.batch.tokens);
   const bool crosses = generating.layers[0].cross.has_value();
   if (rows.source) {
     const std::string& name = generating.layers[0].cross->source;
     for (const policy::IndexTable& table : policy_.stack(name)->input.tables) rows.source->types[table.input] = at::zeros_like(rows.source->tokens);
-    rows.cross.states = stack(name)(*rows.source, nullptr, nullptr, comm);
+    at::Tensor& states = handed[name];
+    if (const Stack* encoder = stack(name)) states = (*encoder)(states, *rows.source, nullptr, nullptr, comm);
+    rows.cross.states = states;
   }
-  return stack(generating.name)(rows.batch, &cache, crosses ? &rows.cross : nullptr, comm);
+  const Stack* here = stack(generating.name);
+  if (!here) return;
+  at::Tensor& states = handed[generating.name];
+  states = (*here)(states, rows.batch, cache, crosses ? &rows.cross : nullptr, comm);
 }
 
 }  // namespace pm::models

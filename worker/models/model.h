@@ -2,12 +2,14 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "planner/stages.h"
 #include "worker/models/head.h"
 #include "worker/models/inputs.h"
 #include "worker/models/stack.h"
@@ -27,11 +29,15 @@ struct StepRows {
   layers::Source cross;                     ///< slots of these, and every sequence's span of its source
 };
 
-/// One rank's share of a model.
+/// What the stages of a pipeline hand to each other, by name: the states of stacks, as far as they have come, and what was captured on the way. What is not
+/// there is absent. Empty before the first stage.
+using Handover = std::map<std::string, at::Tensor>;
+
+/// One rank's share of a model: of all its layers, or of those of one stage of a pipeline.
 class Model {
  public:
-  /// Loads the rank's parameters. Throws as check().
-  Model(const policy::Model&, layers::Loader&);
+  /// Loads the rank's parameters. `layers`: of each stack, in the model's order. Throws as check().
+  Model(const policy::Model&, const Layers& layers, layers::Loader&);
   /// Throws Error{Model, "UnknownArchitecture"} for a topology or block option that this version does not run; reads nothing.
   static void check(const policy::Model&);
   /// Whether it can generate: an architecture of task generate.
@@ -39,20 +45,25 @@ class Model {
   /// The stack that generates: the one that the language-model head reads.
   static const policy::Stack& generator(const policy::Model&);
 
-  /// One pass over the inputs of one or more requests, whose rows go through the stacks together. On rank 0 the outputs of each under Hugging
-  /// Face's names, empty elsewhere.
-  std::vector<Arrays> forward(std::span<const Inputs>, const Wanted&, comm::Communicator&) const;
-  /// Hidden states of the generating stack's rows [tokens, hidden] fp32.
-  at::Tensor step(StepRows&, layers::KvCache&, comm::Communicator&) const;
-  /// The language-model head; nullptr where the model does not generate.
+  /// One pass over the inputs of one or more requests, whose rows go through the stacks together; `handed` is taken on. On rank 0 of the last stage the
+  /// outputs of each under Hugging Face's names, empty elsewhere.
+  std::vector<Arrays> forward(std::span<const Inputs>, const Wanted&, Handover& handed, comm::Communicator&) const;
+  /// Takes `handed` on by one generating step; after the last stage it has the states of the generating stack's rows [tokens, hidden] fp32 under the stack's
+  /// name. `cache` may be absent where no layer of that stack is.
+  void step(StepRows&, layers::KvCache* cache, Handover& handed, comm::Communicator&) const;
+  /// Whether outputs are made here: the last layer and all heads are.
+  bool last() const { return last_; }
+  /// The language-model head; nullptr where the model does not generate, and before the last stage.
   const Head* head() const { return head_; }
 
  private:
   struct Pass;
-  void run_stack(const policy::Stack&, std::vector<Pass>&) const;
-  const Stack& stack(const std::string& name) const;
+  void run_stack(size_t number, std::vector<Pass>&, Handover&) const;
+  static void pool(const policy::Stack&, const Stack& here, const std::vector<Pass*>&, const std::vector<const Feed*>&, Handover&);
+  const Stack* stack(const std::string& name) const;
   const policy::Model& policy_;
-  std::vector<std::unique_ptr<Stack>> stacks_;
+  std::vector<std::unique_ptr<Stack>> stacks_;   ///< nullptr: none of its layers is here
+  bool last_;
   std::vector<std::unique_ptr<Head>> heads_;
   const Head* head_ = nullptr;
 };

@@ -56,10 +56,13 @@ at::Tensor Stack::Layer::operator()(const at::Tensor& x, const layers::Batch& ba
   return state;
 }
 
-Stack::Stack(const policy::Stack& stack, layers::Loader& loader)
-    : input_(stack, loader), norm_(optionally<layers::Norm>(stack.output.norm, loader)), raw_states_(stack.output.raw_states) {
-  layers_.reserve(stack.layers.size());
-  for (const policy::Layer& layer : stack.layers) layers_.emplace_back(layer, loader);
+Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
+    : range_(layers), ends_(layers.end == static_cast<int64_t>(stack.layers.size())), raw_states_(stack.output.raw_states) {
+  if (range_.begin == 0) input_.emplace(stack, loader);
+  layers_.reserve(static_cast<size_t>(range_.size()));
+  for (int64_t layer = range_.begin; layer < range_.end; ++layer) layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], loader);
+  if (!ends_) return;
+  norm_ = optionally<layers::Norm>(stack.output.norm, loader);
   if (const auto& pooler = stack.output.pooler) {
     pooler_norm_ = optionally<layers::Norm>(pooler->norm, loader);
     pooler_dense_ = optionally<layers::Linear>(pooler->dense, loader);
@@ -67,13 +70,14 @@ Stack::Stack(const policy::Stack& stack, layers::Loader& loader)
   }
 }
 
-at::Tensor Stack::operator()(const layers::Batch& batch, layers::KvCache* cache, const layers::Source* source, comm::Communicator& comm) const {
+at::Tensor Stack::operator()(at::Tensor x, const layers::Batch& batch, layers::KvCache* cache, const layers::Source* source, comm::Communicator& comm) const {
   const auto keep = [&](const at::Tensor& x) { if (batch.capture && batch.capture->hidden_states) batch.capture->hidden.push_back(x); };
-  at::Tensor x = input_(batch, comm);
+  if (input_) x = (*input_)(batch, comm);
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     keep(x);
     x = layers_[layer](x, batch, cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{}, source, comm);
   }
+  if (!ends_) return x;
   if (raw_states_) keep(x);
   x = normed(norm_, x);
   if (!raw_states_) keep(x);

@@ -12,13 +12,18 @@
 
 namespace pm::models {
 
-/// One rank's share of a stack.
+/// One rank's share of a stack, or of those layers of it that a pipeline's stage has.
 class Stack {
  public:
-  Stack(const policy::Stack&, layers::Loader&);
-  /// States after the final norm [tokens, hidden] fp32, the same on every rank. `cache`: keys and values are kept; else attention stays
-  /// inside the batch. `source`: what cross-attention looks at, needed where layers have it.
-  at::Tensor operator()(const layers::Batch&, layers::KvCache* cache, const layers::Source* source, comm::Communicator&) const;
+  /// The layers [begin, end); the first comes with the stack's input, the last with its output.
+  Stack(const policy::Stack&, Range layers, layers::Loader&);
+  /// States after the stage's last layer, of the stack's last after the final norm: [tokens, hidden] fp32, the same on every rank. `x`: what the
+  /// stage before made of the rows; undefined where the stack begins. `cache`: keys and values are kept; else attention stays inside the
+  /// batch. `source`: what cross-attention looks at, needed where layers have it.
+  at::Tensor operator()(at::Tensor x, const layers::Batch&, layers::KvCache* cache, const layers::Source* source, comm::Communicator&) const;
+  /// Which layers these are, and whether the stack's output is here.
+  const Range& range() const { return range_; }
+  bool ends() const { return ends_; }
   /// The pooled vectors of pooled states [sequences, hidden], as the stack's pooler makes them.
   at::Tensor pooled(const at::Tensor& states) const;
 
@@ -38,7 +43,9 @@ class Stack {
     at::Tensor operator()(const at::Tensor& x, const layers::Batch&, layers::LayerCache, const layers::Source*, comm::Communicator&) const;
     at::Tensor parallel(const at::Tensor& x, const layers::Batch&, layers::LayerCache, comm::Communicator&) const;
   };
-  layers::Input input_;
+  Range range_;
+  bool ends_;
+  std::optional<layers::Input> input_;
   std::vector<Layer> layers_;
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;

@@ -38,6 +38,17 @@ std::vector<uint8_t> message_of(size_t length, uint8_t first) {
   return message;
 }
 
+TEST(SharedMemoryChannels, BothWaysOfAFollowerAreApart) {
+  const TestSegment segment;
+  create_segment(segment.name, 3, 1 << 14);
+  const auto end = [&](Way way) { return shared_memory_channel(segment.name, 2, 20s, way); };
+  end(Way::Out)->send(message_of(5, 1));
+  end(Way::Back)->send(message_of(7, 2));
+  EXPECT_EQ(end(Way::Out)->receive(20s)->size(), 5u);
+  EXPECT_EQ(end(Way::Back)->receive(20s)->size(), 7u);
+  EXPECT_FALSE(shared_memory_channel(segment.name, 1, 20s, Way::Back)->receive(1ms));
+}
+
 TEST_P(Channels, MessagesArriveWholeAndInOrderUnderLoad) {
   Ends ends(GetParam(), 20s);
   constexpr int count = 20'000;

@@ -69,6 +69,46 @@ TEST_P(Collectives, AllReduceOfNothingKeepsRanksInStep) {
   });
 }
 
+TEST_P(Collectives, SplitGroupsWorkBesideEachOtherWithRanksOfTheirOwn) {
+  if (n < 2) return;
+  const int half = n / 2;
+  group.all([&](Communicator& world) {
+    const bool second = world.rank() >= half;
+    const auto part = second ? world.split(half, n - half) : world.split(0, half);
+    EXPECT_EQ(part->size(), second ? n - half : half);
+    EXPECT_EQ(part->rank(), world.rank() - (second ? half : 0));
+    for (int i = 0; i < 200; ++i) {
+      at::Tensor mine = at::full({1000}, static_cast<float>(world.rank() + i));
+      part->all_reduce(mine);
+      float sum = 0;
+      for (int r = second ? half : 0; r < (second ? n : half); ++r) sum += static_cast<float>(r + i);
+      ASSERT_EQ(mine[999].item<float>(), sum);
+      at::Tensor root = at::full({3}, static_cast<float>(world.rank()));
+      part->broadcast(root, part->size() - 1);
+      ASSERT_EQ(root[0].item<float>(), static_cast<float>(second ? n - 1 : half - 1));
+      const std::vector<int64_t> rows(static_cast<size_t>(part->size()), 1);
+      const at::Tensor all = part->all_gatherv(at::full({1, 2}, static_cast<float>(world.rank())), rows);
+      ASSERT_EQ(all[0][1].item<float>(), static_cast<float>(second ? half : 0));
+      // from the first group's rank 0 to the second's, past both
+      at::Tensor handed = at::full({40'000}, static_cast<float>(i));
+      if (world.rank() == 0) world.send(handed, half);
+      if (world.rank() == half) {
+        handed.zero_();
+        world.recv(handed, 0);
+        ASSERT_EQ(handed[39'999].item<float>(), static_cast<float>(i));
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, SplitRefusesRanksThatAreNotThere) {
+  group.all([&](Communicator& world) {
+    EXPECT_THROW(world.split(-1, 1), std::invalid_argument);
+    EXPECT_THROW(world.split(0, n + 1), std::invalid_argument);
+    EXPECT_THROW(world.split(world.rank() + 1, 1), std::invalid_argument);
+  });
+}
+
 TEST_P(Collectives, ManySmallAllReducesStayInOrder) {
   group.all([&](Communicator& rank) {
     for (int i = 0; i < 2000; ++i) {

@@ -1,6 +1,8 @@
 // The step message survives the wire, and damaged bytes are refused.
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "worker/engine/output.h"
 #include "worker/engine/step.h"
 
 namespace pm::engine {
@@ -26,17 +28,33 @@ TEST(StepMessage, RefusesEveryTruncation) {
   }
 }
 
-TEST(StepMessage, LeavesTheValuesOfInputsBehind) {
-  StepMessage message;
-  message.forward = ForwardJob{{{{"input_ids", {{1, 2}, std::vector<int64_t>{5, 6}}}}}, false, false, {}};
-  const std::vector<uint8_t> bytes = encode(message);
-  EXPECT_EQ(decode(bytes).forward->inputs.at(0).at("input_ids"), (Array{{1, 2}, std::vector<int64_t>{0, 0}}));
+TEST(StepMessage, RefusesArraysWhoseValuesDoNotFillTheirShape) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 2}, {int64_t{1} << 39, int64_t{1} << 39}, {-1, -3}}) {
+    StepMessage message;
+    message.forward = ForwardJob{{{{"input_ids", {shape, std::vector<int64_t>{1, 2, 3}}}}}, false, false, {}};
+    EXPECT_THROW(decode(encode(message)), std::invalid_argument);
+  }
 }
 
-TEST(StepMessage, RefusesArraysThatNoRequestCanBring) {
-  StepMessage message;
-  message.forward = ForwardJob{{{{"input_ids", {{int64_t{1} << 29, 1 << 20}, std::vector<int64_t>{}}}}}, false, false, {}};
-  EXPECT_THROW(decode(encode(message)), std::invalid_argument);
+TEST(StepOutput, DecodesToWhatWasEncoded) {
+  StepOutput output;
+  output.best = at::tensor({7, 50'000}, at::kLong);
+  output.scores = at::rand({3, 5});
+  output.outputs = {{{"logits", {{1, 2}, std::vector<float>{0.5f, -1.f}}}}, {}};
+  const StepOutput back = decode_output(encode(output));
+  EXPECT_TRUE(at::equal(back.best, output.best));
+  EXPECT_TRUE(at::equal(back.scores, output.scores));
+  EXPECT_EQ(back.outputs, output.outputs);
+  const StepOutput empty = decode_output(encode(StepOutput{}));
+  EXPECT_FALSE(empty.best.defined() || empty.scores.defined());
+}
+
+TEST(StepOutput, RefusesEveryTruncation) {
+  StepOutput output;
+  output.best = at::tensor({7}, at::kLong);
+  output.scores = at::rand({2, 3});
+  const std::vector<uint8_t> bytes = encode(output);
+  for (size_t length = 0; length < bytes.size(); ++length) EXPECT_THROW(decode_output({bytes.data(), length}), std::invalid_argument) << length;
 }
 
 TEST(StepMessage, RefusesBytesAfterItsEnd) {

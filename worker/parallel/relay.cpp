@@ -1,0 +1,63 @@
+// See relay.h. On the wire: [words, characters] int64; words int64 of each tensor's length of name, dimensions, sizes; all names; the tensors.
+#include "worker/parallel/relay.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace pm::parallel {
+
+namespace {
+
+/// A tensor over memory that outlives it.
+template <typename T>
+at::Tensor over(std::vector<T>& values, at::ScalarType type) { return at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::TensorOptions(type)); }
+
+}  // namespace
+
+void send(const models::Handover& handed, comm::Communicator& comm, int to) {
+  std::vector<int64_t> words;
+  std::vector<char> names;
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : handed) {
+    if (!tensor.defined()) continue;
+    if (tensor.scalar_type() != at::kFloat) throw std::logic_error("\"" + name + "\" is handed over as " + c10::toString(tensor.scalar_type()) + ", expected fp32");
+    words.push_back(static_cast<int64_t>(name.size()));
+    words.push_back(tensor.dim());
+    for (const int64_t size : tensor.sizes()) words.push_back(size);
+    names.insert(names.end(), name.begin(), name.end());
+    tensors.push_back(tensor.contiguous());
+  }
+  std::vector<int64_t> head{static_cast<int64_t>(words.size()), static_cast<int64_t>(names.size())};
+  comm.send(over(head, at::kLong), to);
+  if (tensors.empty()) return;
+  comm.send(over(words, at::kLong), to);
+  comm.send(over(names, at::kChar), to);
+  for (const at::Tensor& tensor : tensors) comm.send(tensor, to);
+}
+
+models::Handover receive(comm::Communicator& comm, int from) {
+  const auto take = [&](at::Tensor tensor) { comm.recv(tensor, from); };
+  std::vector<int64_t> head(2);
+  take(over(head, at::kLong));
+  models::Handover handed;
+  if (head[0] == 0) return handed;
+  std::vector<int64_t> words(static_cast<size_t>(head[0]));
+  std::vector<char> names(static_cast<size_t>(head[1]));
+  take(over(words, at::kLong));
+  take(over(names, at::kChar));
+  auto name = names.begin();
+  for (auto word = words.begin(); word != words.end();) {
+    const int64_t length = *word++, dimensions = *word++;
+    const std::vector<int64_t> sizes(word, word + dimensions);
+    word += dimensions;
+    at::Tensor tensor = at::empty(sizes, at::kFloat);
+    comm.recv(tensor, from);
+    handed.emplace(std::string(name, name + length), std::move(tensor));
+    name += length;
+  }
+  return handed;
+}
+
+}  // namespace pm::parallel

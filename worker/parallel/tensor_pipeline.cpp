@@ -1,0 +1,133 @@
+// See executor.h: tensor x pipeline. A stage takes what the one before hands over, runs its layers and hands on; one stage is plain tensor parallelism.
+#include <ATen/ATen.h>
+
+#include "worker/base/error.h"
+#include "worker/parallel/executor.h"
+#include "worker/parallel/relay.h"
+
+namespace pm::parallel {
+
+namespace {
+
+class TensorPipeline final : public Executor {
+ public:
+  explicit TensorPipeline(const Shard& shard)
+      : world_(shard.communicator),
+        place_(shard.plan->ranks.at(static_cast<size_t>(world_->rank()))),
+        tensor_(world_->split(world_->rank() - place_.tensor, shard.plan->tensor)),
+        previous_(place_.stage > 0 ? world_->rank() - shard.plan->tensor : -1),
+        next_(place_.stage + 1 < shard.plan->pipeline ? world_->rank() + shard.plan->tensor : -1),
+        policy_(*shard.model),
+        facts_(facts_of_stage(policy_.facts, place_.layers)),
+        cuts_(deal(facts_, shard.plan->tensor, shard.plan->precision)),
+        loader_(*shard.checkpoint, cuts_, place_.tensor, shard.plan->precision, shard.progress),
+        model_(policy_, place_.layers, loader_) {
+    check_weights();
+    if (shard.kv_blocks > 0 && generates()) make_cache(shard.kv_blocks, shard.plan->precision);
+  }
+
+  void check(const Arrays& inputs) const override { models::inputs_of(policy_, inputs); }
+
+  std::vector<Arrays> forward(std::span<const Arrays> requests, const models::Wanted& wanted) override {
+    std::vector<models::Inputs> inputs;
+    for (const Arrays& request : requests) inputs.push_back(models::inputs_of(policy_, request));
+    models::Handover handed = taken_over();
+    std::vector<Arrays> outputs = model_.forward(inputs, wanted, handed, *tensor_);
+    hand_on(handed);
+    return outputs;
+  }
+
+  void copy_blocks(std::span<const int32_t> pairs) override {
+    for (size_t layer = 0; cache_ && layer < cache_->layers(); ++layer) {
+      for (at::Tensor* blocks : {&cache_->keys(layer), &cache_->values(layer)}) {
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2) (*blocks)[pairs[i + 1]].copy_((*blocks)[pairs[i]]);
+      }
+    }
+  }
+
+  at::Tensor step(models::StepRows& rows) override {
+    if (!with_blocks_) throw Error(ErrorKind::Request, "InvalidRequest", policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
+    models::Handover handed = taken_over();
+    model_.step(rows, cache_ ? &*cache_ : nullptr, handed, *tensor_);
+    hand_on(handed);
+    return last() ? handed.at(models::Model::generator(policy_).name) : at::Tensor();
+  }
+
+  bool generates() const override { return models::Model::generates(policy_); }
+  bool last() const override { return next_ < 0; }
+
+  Tokens greedy(const at::Tensor& hidden) override {
+    const layers::LogitsHead& head = *model_.head()->logits();
+    auto [value, index] = at::max(head.local(model_.head()->features(hidden)), 1);
+    if (tensor_->size() == 1) return index;
+    const at::Tensor mine = at::stack({value.to(at::kDouble), (index + head.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]
+    const std::vector<int64_t> ones(static_cast<size_t>(tensor_->size()), 1);
+    const at::Tensor all = tensor_->gatherv(mine.contiguous(), ones, 0);                                                  // [ranks, 2, rows]
+    if (tensor_->rank() != 0) return {};
+    at::Tensor best = all[0][0].clone(), token = all[0][1].clone();
+    for (int64_t rank = 1; rank < all.size(0); ++rank) {
+      const at::Tensor better = all[rank][0] > best;
+      best = at::where(better, all[rank][0], best);
+      token = at::where(better, all[rank][1], token);
+    }
+    return token.to(at::kLong);
+  }
+
+  at::Tensor logits(const at::Tensor& hidden) override { return model_.head()->scores(hidden, *tensor_); }
+
+  comm::Communicator& communicator() override { return *tensor_; }
+  int64_t weight_bytes() const override { return loader_.resident_bytes(); }
+  int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
+
+ private:
+  models::Handover taken_over() { return previous_ < 0 ? models::Handover{} : receive(*world_, previous_); }
+  void hand_on(const models::Handover& handed) {
+    if (next_ >= 0) send(handed, *world_, next_);
+  }
+
+  void make_cache(int64_t blocks, DType precision) {
+    with_blocks_ = true;
+    const policy::Stack& generating = models::Model::generator(policy_);
+    for (const auto& [stack, range] : place_.layers) {
+      if (stack == generating.name && range.size() > 0) cache_.emplace(generating, range, loader_, blocks, precision);
+    }
+  }
+
+  /// What a rank holds is what the planner counted, but for the alignment of each tensor; anything else would make plans lies.
+  void check_weights() const {
+    const int64_t planned = cuts_.weight_bytes(facts_, place_.tensor), held = loader_.resident_bytes();
+    const auto slack = static_cast<int64_t>(policy_.params().size()) * ops::Arena::alignment;
+    if (held >= planned && held <= planned + slack) return;
+    throw std::logic_error("rank " + std::to_string(place_.rank) + " of " + policy_.architecture + " holds " + std::to_string(held) + " bytes of weights, its plan says " +
+                           std::to_string(planned));
+  }
+
+  std::shared_ptr<comm::Communicator> world_;
+  const RankPlan place_;
+  std::shared_ptr<comm::Communicator> tensor_;
+  const int previous_, next_;          ///< ranks of the neighbouring stages with the same share; -1: none
+  const policy::Model& policy_;
+  const Facts facts_;                  ///< of the stage
+  const Cuts cuts_;
+  layers::Loader loader_;
+  models::Model model_;
+  std::optional<layers::KvCache> cache_;
+  bool with_blocks_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> tensor_pipeline(const Shard& shard) { return std::make_unique<TensorPipeline>(shard); }
+
+std::unique_ptr<Executor> make_executor(const Shard& shard) {
+  switch (shard.plan->strategy) {
+    case Strategy::Tensor:
+    case Strategy::Pipeline:
+    case Strategy::Data: return tensor_pipeline(shard);   // a lane of data parallelism is a whole copy, cut or not
+    case Strategy::Sharded:
+    case Strategy::Offload: break;
+  }
+  throw Error(ErrorKind::Usage, "UnsupportedStrategy", std::string(name_of(shard.plan->strategy)) + " is not run by this version; Tensor, Pipeline and Data are");
+}
+
+}  // namespace pm::parallel
