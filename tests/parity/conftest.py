@@ -19,8 +19,8 @@ class Asked:
         self.batch.run({"model": str(model), "ranks": ranks, "hidden_states": True, "attentions": True, **paths, **options})
         return load_file(paths["outputs"])
 
-    def generate(self, model, ranks, rows, policy="", **options):
-        return self.batch.run({"model": str(model), "ranks": ranks, "policy": policy, "generate": {"input_ids": rows, **options}})["sequences"]
+    def generate(self, model, ranks, rows, policy="", sizes="", **options):
+        return self.batch.run({"model": str(model), "ranks": ranks, "policy": policy, "sizes": sizes, "generate": {"input_ids": rows, **options}})["sequences"]
 
 
 @pytest.fixture(scope="session")
