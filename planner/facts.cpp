@@ -40,7 +40,9 @@ constexpr int64_t most_elements = int64_t{1} << 40;
 constexpr int64_t most_units = int64_t{1} << 32;
 constexpr int64_t most_width = int64_t{1} << 24;
 constexpr int64_t most_heads = int64_t{1} << 16;
-constexpr int64_t most_layers = 1 << 16;
+constexpr int64_t most_layers = 4096;      // of a stack
+constexpr int64_t most_count = 1 << 16;
+constexpr size_t most_uses = 1024;
 
 json stack_json(const StackFacts& stack) {
   json out{{"n", stack.name}, {"l", stack.layers}, {"h", stack.hidden}, {"a", stack.heads}, {"d", stack.head_dim}, {"f", stack.ffn}};
@@ -49,6 +51,13 @@ json stack_json(const StackFacts& stack) {
   if (stack.positions != 0) out["p"] = stack.positions;
   if (stack.causal) out["c"] = true;
   if (stack.cross) out["x"] = true;
+  return out;
+}
+
+json use_json(const Use& use) {
+  json out = json::array({use.stack, use.first});
+  if (use.count != 1 || use.every != 1) out.push_back(use.count);
+  if (use.every != 1) out.push_back(use.every);
   return out;
 }
 
@@ -61,6 +70,7 @@ json part_json(const Part& part, DType usual) {
   if (part.units != 1) out["u"] = part.units;
   if (part.dtype != usual) out["t"] = name_of(part.dtype);
   if (part.keep) out["k"] = true;
+  for (const Use& use : part.also) out["a"].push_back(use_json(use));
   return out;
 }
 
@@ -75,7 +85,7 @@ DType read_dtype(const Reader& reader, const char* key, std::optional<DType> fal
 StackFacts read_stack(const Reader& reader) {
   StackFacts stack;
   stack.name = reader.text("n", 32);
-  stack.layers = static_cast<int>(reader.integer("l", 0, most_layers));
+  stack.layers = static_cast<int>(reader.integer("l", 1, most_layers));
   stack.hidden = reader.integer("h", 0, most_width);
   stack.heads = reader.integer("a", 0, most_heads);
   stack.kv_heads = reader.integer("k", 0, most_heads, stack.heads);
@@ -91,11 +101,25 @@ StackFacts read_stack(const Reader& reader) {
   return stack;
 }
 
-Part read_part(const Reader& reader, DType usual) {
+/// [stack, first], [stack, first, count] or [stack, first, count, every].
+Use read_use(const json& value, const std::string& path) {
+  const char* form = "[stack, first, count, every] with the last two optional";
+  if (!value.is_array() || value.size() < 2 || value.size() > 4) Reader::wrong(path, value, form);
+  static constexpr const char* keys[] = {"stack", "first", "count", "every"};
+  json named = json::object();
+  for (size_t i = 0; i < value.size(); ++i) named[keys[i]] = value[i];
+  const Reader reader(named, path);
+  Use use{reader.text("stack", 32), static_cast<int>(reader.integer("first", stack_output, most_layers))};
+  use.count = static_cast<int>(reader.integer("count", 1, most_layers, 1));
+  use.every = static_cast<int>(reader.integer("every", 1, most_layers, 1));
+  return use;
+}
+
+Part read_part(const Reader& reader, const json& value, DType usual) {
   Part part;
   part.stack = reader.text("s", 32, "");
-  part.first = static_cast<int>(reader.integer("i", -1, most_layers, 0));
-  part.count = static_cast<int>(reader.integer("n", 1, most_layers, 1));
+  part.first = static_cast<int>(reader.integer("i", stack_output, most_layers, 0));
+  part.count = static_cast<int>(reader.integer("n", 1, most_count, 1));
   const std::string axis = reader.text("x", 16, "none");
   if (!axis_of(axis)) Reader::fail(reader.path("x"), "\"" + axis + "\"", "one of none, heads, kv, kv_rows, ffn, vocab, positions, groups");
   part.axis = *axis_of(axis);
@@ -103,10 +127,24 @@ Part read_part(const Reader& reader, DType usual) {
   part.elements_per_unit = reader.integer("e", 0, most_elements);
   part.dtype = read_dtype(reader, "t", usual);
   part.keep = reader.flag("k", false);
+  if (!reader.has("a")) return part;
+  reader.list("a", 64);
+  for (size_t i = 0; i < value["a"].size(); ++i) part.also.push_back(read_use(value["a"][i], reader.path("a", i)));
   return part;
 }
 
-/// Throws when the parts name stacks that are not there, or make more bytes than 64 bits can add up.
+/// Throws when layers first, first + every, ... of `stack` are not all there; what is outside the layers is one place.
+void check_place(const Facts& facts, const Use& use, const std::string& path) {
+  if (use.stack.empty() && use.first == stack_input && use.count == 1) return;
+  const auto stack = std::find_if(facts.stacks.begin(), facts.stacks.end(), [&](const StackFacts& s) { return s.name == use.stack; });
+  if (stack == facts.stacks.end()) Reader::fail(path, "a place in the stack \"" + use.stack + "\"", "a stack of the facts, or -1 of \"\"");
+  const int64_t last = use.first + (int64_t{use.count} - 1) * use.every;
+  if (use.first < 0 ? use.count > 1 : last >= stack->layers) {
+    Reader::fail(path, "layer " + std::to_string(last) + " of \"" + use.stack + "\"", "one of its " + std::to_string(stack->layers) + " layers");
+  }
+}
+
+/// Throws when the parts name stacks or layers that are not there, or make more bytes than 64 bits can add up.
 void check(const Facts& facts) {
   int64_t bytes = 0;
   for (size_t i = 0; i < facts.parts.size(); ++i) {
@@ -119,6 +157,15 @@ void check(const Facts& facts) {
     const auto size = static_cast<__int128>(part.units) * part.elements_per_unit * part.count * 8;
     if (size > most_bytes - bytes) Reader::fail(path, "more than 2^58 bytes in all", "a model that fits the address space");
     bytes += static_cast<int64_t>(size);
+  }
+  size_t uses = 0;
+  for (size_t i = 0; i < facts.parts.size(); ++i) {
+    const Part& part = facts.parts[i];
+    const std::string path = "facts.parts[" + std::to_string(i) + "]";
+    check_place(facts, {part.stack, part.first, part.count}, path);
+    for (const Use& use : part.also) check_place(facts, use, path + ".a");
+    if (!part.also.empty() && part.count > 1) Reader::fail(path + ".n", std::to_string(part.count) + " layers", "1 layer, for other places read them as well");
+    if ((uses += part.also.size()) > most_uses) Reader::fail(path + ".a", "more than " + std::to_string(most_uses) + " places in all", "fewer");
   }
 }
 
@@ -145,9 +192,13 @@ Facts facts_from_json(const json& value) {
   facts.checkpoint_bytes = reader.integer("bytes", 0, most_bytes);
   facts.revision = reader.text("revision", 128, "");
   const json& stacks = reader.list("stacks", 16);
-  for (size_t i = 0; i < stacks.size(); ++i) facts.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}));
+  for (size_t i = 0; i < stacks.size(); ++i) {
+    facts.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}));
+    const auto same = [&](const StackFacts& stack) { return stack.name == facts.stacks.back().name; };
+    if (std::count_if(facts.stacks.begin(), facts.stacks.end(), same) > 1) Reader::fail(reader.path("stacks", i), "a second \"" + facts.stacks.back().name + "\"", "stacks of different names");
+  }
   const json& parts = reader.list("parts", 512);
-  for (size_t i = 0; i < parts.size(); ++i) facts.parts.push_back(read_part({parts[i], reader.path("parts", i)}, facts.dtype));
+  for (size_t i = 0; i < parts.size(); ++i) facts.parts.push_back(read_part({parts[i], reader.path("parts", i)}, parts[i], facts.dtype));
   check(facts);
   return facts;
 }

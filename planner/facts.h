@@ -1,5 +1,6 @@
 // Facts: what the planner has to know of a checkpoint, and nothing else. `inspect` writes them, the controller stores them.
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -20,16 +21,28 @@ enum class Axis : uint8_t { None, Heads, Kv, KvRows, Ffn, Vocab, Positions, Grou
 std::string_view name_of(Axis);
 std::optional<Axis> axis_of(std::string_view);
 
+/// Places of parameters outside the layers of a stack: tables, norm and projection before the first layer; final norm and pooler after the last.
+constexpr int stack_input = -1, stack_output = -2;
+
+/// Another place that reads the storage of a part: a tied head, a decoder's token table, layers that are run again (ALBERT).
+struct Use {
+  std::string stack;             ///< "" for heads of the model
+  int first = stack_input;       ///< layers first, first + every, ... (count of them), or stack_input, stack_output; stack_input for heads
+  int count = 1, every = 1;
+  auto operator<=>(const Use&) const = default;
+};
+
 /// A group of parameters of one stack that are cut alike. Bytes of a rank = its units x elements_per_unit x size_of(dtype).
 struct Part {
   std::string stack;             ///< "decoder", "encoder", "vision", ... ; "" for what belongs to none (heads of the model)
-  int first = 0;                 ///< first layer this row stands for; -1 for parameters outside the layers
+  int first = 0;                 ///< first layer this row stands for; stack_input or stack_output outside the layers; stack_input for heads
   int count = 1;                 ///< how many layers have exactly this row
   Axis axis = Axis::None;
   int64_t units = 1;             ///< heads, kv heads, rows of kv heads, FFN columns, vocabulary rows, rows of a position table, groups; 1 for Axis::None
   int64_t elements_per_unit = 0; ///< per layer
   DType dtype = DType::F32;      ///< as stored, or the one that the loader keeps (T5 wo in fp16 checkpoints)
   bool keep = false;             ///< precision of the plan does not change dtype
+  std::vector<Use> also = {};    ///< the places beside this one that read the same storage; a part that has some stands for one place (count 1)
   bool operator==(const Part&) const = default;
 };
 

@@ -3,84 +3,153 @@
 
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 namespace pm::policy {
 
 namespace {
 
-using Params = std::vector<const Param*>;
+/// A parameter and where it is in the model: a layer of its stack, stack_input or stack_output; heads of the model are at stack_input of "".
+struct Placed { const Param* param; int place; };
 
-void add(Params& all, const std::optional<Param>& param) {
-  if (param && param->tensor) all.push_back(&*param);
-}
-void add(Params& all, const Linear& linear) {
-  if (linear.weight.tensor) all.push_back(&linear.weight);
-  add(all, linear.bias);
-}
-void add(Params& all, const std::optional<Linear>& linear) {
-  if (linear) add(all, *linear);
-}
-void add(Params& all, const std::optional<Norm>& norm) {
-  if (!norm) return;
-  add(all, norm->gain);
-  add(all, norm->bias);
-}
-void add(Params& all, const Attention& attention) {
-  add(all, attention.norm);
-  add(all, attention.query);
-  add(all, attention.key);
-  add(all, attention.value);
-  add(all, attention.out);
-  if (attention.bucket_bias && attention.bucket_bias->table.tensor) all.push_back(&attention.bucket_bias->table);
-}
-void add(Params& all, const Stack& stack) {
-  const Input& input = stack.input;
-  add(all, input.token);
-  add(all, input.positions);
-  for (const IndexTable& table : input.tables) all.push_back(&table.table);
-  add(all, input.projection);
-  add(all, input.class_token);
-  add(all, input.norm);
-  for (const Layer& layer : stack.layers) {
-    add(all, layer.attention);
-    if (layer.cross) add(all, *layer.cross);
-    add(all, layer.mlp.norm);
-    add(all, layer.mlp.up);
-    add(all, layer.mlp.gate);
-    add(all, layer.mlp.down);
+/// Collects the parameters that have a tensor, in the model's order.
+class Collector {
+ public:
+  std::vector<Placed> all;
+
+  void add(const Stack& stack) {
+    place_ = stack_input;
+    const Input& input = stack.input;
+    add(input.token);
+    add(input.positions);
+    for (const IndexTable& table : input.tables) all.push_back({&table.table, place_});
+    add(input.projection);
+    add(input.class_token);
+    add(input.norm);
+    for (place_ = 0; place_ < static_cast<int>(stack.layers.size()); ++place_) add(stack.layers[static_cast<size_t>(place_)]);
+    place_ = stack_output;
+    add(stack.output.norm);
+    if (stack.output.pooler) {
+      add(stack.output.pooler->norm);
+      add(stack.output.pooler->dense);
+    }
   }
-  add(all, stack.output.norm);
-  if (stack.output.pooler) {
-    add(all, stack.output.pooler->norm);
-    add(all, stack.output.pooler->dense);
+
+  void add(const Head& head) {
+    place_ = stack_input;
+    add(head.dense);
+    add(head.norm);
+    add(head.logits);
+    add(head.classes);
+    add(head.scalar);
   }
+
+ private:
+  void add(const std::optional<Param>& param) {
+    if (param && param->tensor) all.push_back({&*param, place_});
+  }
+  void add(const Linear& linear) {
+    if (linear.weight.tensor) all.push_back({&linear.weight, place_});
+    add(linear.bias);
+  }
+  void add(const std::optional<Linear>& linear) {
+    if (linear) add(*linear);
+  }
+  void add(const std::optional<Norm>& norm) {
+    if (!norm) return;
+    add(norm->gain);
+    add(norm->bias);
+  }
+  void add(const Attention& attention) {
+    add(attention.norm);
+    add(attention.query);
+    add(attention.key);
+    add(attention.value);
+    add(attention.out);
+    if (attention.bucket_bias && attention.bucket_bias->table.tensor) all.push_back({&attention.bucket_bias->table, place_});
+  }
+  void add(const Layer& layer) {
+    add(layer.attention);
+    if (layer.cross) add(*layer.cross);
+    add(layer.mlp.norm);
+    add(layer.mlp.up);
+    add(layer.mlp.gate);
+    add(layer.mlp.down);
+  }
+
+  int place_ = stack_input;
+};
+
+std::vector<Placed> placed(const Model& model) {
+  Collector collector;
+  for (const Stack& stack : model.stacks) collector.add(stack);
+  for (const Head& head : model.heads) collector.add(head);
+  return std::move(collector.all);
 }
 
 int64_t elements_of(const Param& param) {
   return std::accumulate(param.shape.begin(), param.shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-/// What makes two parameters of a layer one row: axis, units, type, keep.
-using Kind = std::tuple<Axis, int64_t, DType, bool>;
+/// Places of one stack, ascending, as runs of equal steps.
+void append_runs(const std::string& stack, const std::set<int>& places, std::vector<Use>& uses) {
+  std::vector<int> layers;
+  for (const int place : places) {
+    if (place < 0) uses.push_back({stack, place});
+    else layers.push_back(place);
+  }
+  for (size_t i = 0; i < layers.size();) {
+    Use use{stack, layers[i]};
+    size_t end = i + 1;
+    if (end < layers.size()) use.every = layers[end] - layers[i];
+    while (end < layers.size() && layers[end] - layers[end - 1] == use.every) ++end;
+    use.count = static_cast<int>(end - i);
+    if (use.count == 1) use.every = 1;
+    uses.push_back(use);
+    i = end;
+  }
+}
 
-/// Rows of one stack: for each kind the elements per unit of every layer, then equal neighbours merged.
-std::vector<Part> parts_of(const std::string& stack, const Params& params) {
+/// For each storage that several places read, by the path of its owner: the places beside the owner's.
+std::map<std::string, std::vector<Use>> uses_of(const std::vector<Placed>& all, const std::vector<std::string>& stacks) {
+  std::map<std::string, std::pair<std::string, int>> owners;
+  std::map<std::string, std::map<std::string, std::set<int>>> places;
+  for (const auto& [param, place] : all) {
+    if (param->shares.empty()) owners[param->path] = {param->stack, place};
+    else places[param->shares][param->stack].insert(place);
+  }
+  std::map<std::string, std::vector<Use>> uses;
+  for (auto& [owner, by_stack] : places) {
+    if (const auto home = owners.find(owner); home != owners.end()) by_stack[home->second.first].erase(home->second.second);
+    for (const std::string& stack : stacks) {
+      if (by_stack.contains(stack)) append_runs(stack, by_stack[stack], uses[owner]);
+    }
+  }
+  return uses;
+}
+
+/// What makes two parameters of a layer one row: axis, units, type, keep, and who else reads them.
+using Kind = std::tuple<Axis, int64_t, DType, bool, std::vector<Use>>;
+
+/// Rows of one stack: for each kind the elements per unit of every place, then equal neighbours merged.
+std::vector<Part> parts_of(const std::string& stack, const std::vector<Placed>& all, const std::map<std::string, std::vector<Use>>& uses) {
   std::map<Kind, std::map<int, int64_t>> table;
-  for (const Param* param : params) {
+  for (const auto& [param, place] : all) {
     if (param->stack != stack || !param->shares.empty()) continue;
     const CutRule rule = rule_of(param->role);
     const int64_t units = rule.axis == Axis::None ? 1 : param->units;
-    table[{rule.axis, units, param->dtype, param->keep}][param->layer] += elements_of(*param) / units;
+    const auto also = uses.find(param->path);
+    table[{rule.axis, units, param->dtype, param->keep, also == uses.end() ? std::vector<Use>{} : also->second}][place] += elements_of(*param) / units;
   }
   std::vector<Part> parts;
-  for (const auto& [kind, layers] : table) {
-    const auto [axis, units, dtype, keep] = kind;
+  for (const auto& [kind, places] : table) {
+    const auto& [axis, units, dtype, keep, also] = kind;
     bool open = false;   // the last part may grow
-    for (const auto& [layer, elements] : layers) {
+    for (const auto& [place, elements] : places) {
       Part* last = open ? &parts.back() : nullptr;
-      if (last && layer >= 0 && last->first >= 0 && last->first + last->count == layer && last->elements_per_unit == elements) ++last->count;
-      else parts.push_back({stack, layer, 1, axis, units, elements, dtype, keep});
+      if (last && also.empty() && place >= 0 && last->first >= 0 && last->first + last->count == place && last->elements_per_unit == elements) ++last->count;
+      else parts.push_back({stack, place, 1, axis, units, elements, dtype, keep, also});
       open = true;
     }
   }
@@ -105,15 +174,8 @@ StackFacts facts_of(const Stack& stack) {
 }  // namespace
 
 std::vector<const Param*> Model::params() const {
-  Params all;
-  for (const Stack& stack : stacks) add(all, stack);
-  for (const Head& head : heads) {
-    add(all, head.dense);
-    add(all, head.norm);
-    add(all, head.logits);
-    add(all, head.classes);
-    add(all, head.scalar);
-  }
+  std::vector<const Param*> all;
+  for (const Placed& one : placed(*this)) all.push_back(one.param);
   return all;
 }
 
@@ -125,9 +187,9 @@ const Stack* Model::stack(std::string_view name) const {
 
 Facts facts_of(const Model& model) {
   Facts facts{.model_type = model.model_type, .architecture = model.architecture, .task = model.task};
-  const Params params = model.params();
+  const std::vector<Placed> all = placed(model);
   std::map<DType, int64_t> bytes;
-  for (const Param* param : params) {
+  for (const auto& [param, place] : all) {
     if (!param->shares.empty()) continue;
     const int64_t elements = elements_of(*param), stored = elements * size_of(param->tensor->dtype);
     facts.parameters += elements;
@@ -143,8 +205,9 @@ Facts facts_of(const Model& model) {
     stacks.push_back(stack.name);
   }
   stacks.emplace_back();
+  const auto uses = uses_of(all, stacks);
   for (const std::string& stack : stacks) {
-    for (Part& part : parts_of(stack, params)) facts.parts.push_back(std::move(part));
+    for (Part& part : parts_of(stack, all, uses)) facts.parts.push_back(std::move(part));
   }
   return facts;
 }
