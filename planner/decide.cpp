@@ -1,10 +1,9 @@
-// The decision: one device group, tensor strategy. See plan.h.
+// The decision. See plan.h and docs/planner.md.
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <limits>
 
+#include "planner/layouts.h"
 #include "planner/memory.h"
-#include "planner/plan.h"
 #include "planner/words.h"
 
 namespace pm {
@@ -13,30 +12,13 @@ namespace {
 
 constexpr int64_t longest_by_default = 8192;
 constexpr int64_t length_without_positions = 2048;  ///< for families whose positions have no limit (relative biases)
-constexpr int64_t kv_share_percent = 90;            ///< of what is left after the first sequence; the rest is slack for what is only bounded
+constexpr int most_tried = 64;                      ///< devices up to which the fewest that fit are looked for one by one
 
-std::string heads_limit(const Facts& facts, int64_t& most) {
-  most = std::numeric_limits<int64_t>::max();
-  std::string which;
-  for (const StackFacts& stack : facts.stacks) {
-    if (stack.heads > 0 && stack.heads < most) {
-      most = stack.heads;
-      which = "the " + stack.name + " has " + number(stack.heads) + " attention heads";
-    }
-  }
-  if (which.empty()) {
-    most = 1;
-    which = "the model has no attention heads";
-  }
-  return which;
-}
-
-/// What one count of devices would hold, before any KV beyond one sequence.
-struct Trial {
-  Cuts cuts;
-  std::vector<Memory> ranks;
-  size_t fullest = 0;
-  int64_t need() const { return ranks[fullest].total(); }
+/// A layout that was tried: its numbers, or why there are none.
+struct Tried {
+  Sizes sizes;
+  std::optional<Layout> layout;
+  std::optional<Rejected> impossible;
 };
 
 class Decider {
@@ -44,20 +26,21 @@ class Decider {
   Decider(const Facts& facts, const Hardware& hardware, const Wishes& wishes) : facts_(facts), hardware_(hardware), wishes_(wishes) {}
 
   Decision run() {
-    const std::string limit = heads_limit(facts_, most_);
     if (auto refusal = refuse_wishes()) return {{}, refusal};
-    if (auto refusal = refuse_sizes(limit)) return {{}, refusal};
-    const int n = hardware_.devices;
-    const Trial chosen = trial(n);
-    smallest_ = smallest();
-    if (chosen.need() > hardware_.device_memory) return {{}, does_not_fit(n, chosen)};
-    return {plan(n, chosen), {}};
+    Choices allowed = choices(hardware_, wishes_);
+    if (allowed.refusal) return {{}, allowed.refusal};
+    fixed_ = allowed.fixed;
+    demand_ = {hardware_.kind, precision_, hardware_.device_memory, sequence_length(), wishes_.max_concurrency};
+    for (const Sizes& sizes : allowed.sizes) tried_.push_back(attempt(sizes));
+    const auto fitting = std::find_if(tried_.begin(), tried_.end(), [&](const Tried& one) { return fits(one); });
+    if (fitting == tried_.end()) return {{}, refuse()};
+    return {plan(*fitting), {}};
   }
 
  private:
   std::optional<Refusal> refuse_wishes() {
-    if (wishes_.strategy && *wishes_.strategy != Strategy::Tensor) {
-      return Refusal{"UnsupportedStrategy", std::string(name_of(*wishes_.strategy)) + " is not served by this version; Tensor is", {}};
+    if (wishes_.strategy == Strategy::Sharded || wishes_.strategy == Strategy::Offload) {
+      return Refusal{"UnsupportedStrategy", std::string(name_of(*wishes_.strategy)) + " is not served by this version; use Tensor or Pipeline to have less of the model on each device", {}};
     }
     precision_ = wishes_.precision.value_or(served(facts_.dtype) ? facts_.dtype : DType::F32);
     if (!served(precision_)) {
@@ -70,29 +53,13 @@ class Decider {
       return Refusal{"InvalidSizes", "the longest sequence is " + number(wishes_.max_sequence_length) + " tokens and the concurrency " +
                                          number(wishes_.max_concurrency) + "; expected positive numbers", {}};
     }
+    if (wishes_.micro_batches && (*wishes_.micro_batches < 1 || *wishes_.micro_batches > 1024)) {
+      return Refusal{"InvalidSizes", number(*wishes_.micro_batches) + " micro-batches; expected 1 to 1024", {}};
+    }
     return {};
   }
 
   static bool served(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
-
-  std::optional<Refusal> refuse_sizes(const std::string& limit) {
-    const int n = hardware_.devices;
-    if (n < 1) return Refusal{"InvalidSizes", number(n) + " devices given; at least 1 is needed", {}};
-    if (wishes_.tensor && *wishes_.tensor != n) {
-      return Refusal{"InvalidSizes", "tensor=" + number(*wishes_.tensor) + " does not use the " + devices(n) + " of a group, and this version serves no other "
-                                     "axis that could; set both to the same number, or use replicas for more groups", {}};
-    }
-    if (n > most_) {
-      return Refusal{"InvalidSizes", devices(n) + " given, but " + limit + " and each rank needs at least one; use at most " + devices(most_) +
-                                     ", or replicas for more groups",
-                     {{"Tensor x " + number(n), "MoreRanksThanHeads", number(n) + " ranks, " + number(most_) + " heads"}}};
-    }
-    if (hardware_.devices_per_node > 0 && n > hardware_.devices_per_node) {
-      return Refusal{"InvalidSizes", devices(n) + " at " + number(hardware_.devices_per_node) + " per node span nodes; a tensor group stays inside one node: use at most " +
-                                     devices(hardware_.devices_per_node), {}};
-    }
-    return {};
-  }
 
   /// The longest sequence that is served: as asked, but not beyond the positions of a causal stack.
   int64_t sequence_length() const {
@@ -106,31 +73,20 @@ class Decider {
     return positions > 0 ? std::min(positions, longest_by_default) : length_without_positions;
   }
 
-  /// Of the answer and, with cross-attention, of a source as long as it.
-  int64_t blocks_per_sequence() const {
-    const bool cross = std::any_of(facts_.stacks.begin(), facts_.stacks.end(), [](const StackFacts& stack) { return stack.cross; });
-    return (sequence_length() + block_tokens - 1) / block_tokens * (cross ? 2 : 1);
+  bool fits(const Tried& one) const { return one.layout && one.layout->need() <= hardware_.device_memory; }
+
+  Tried attempt(const Sizes& sizes) const {
+    Tried tried{sizes, {}, impossible(facts_, hardware_, sizes)};
+    if (!tried.impossible) tried.layout = tensor_pipeline(facts_, sizes, demand_);
+    return tried;
   }
 
-  Trial trial(int n) const {
-    Trial trial{deal(facts_, n, precision_), {}, 0};
-    for (int rank = 0; rank < n; ++rank) {
-      Memory memory;
-      memory.weights = trial.cuts.weight_bytes(facts_, rank);
-      memory.kv = blocks_per_sequence() * block_tokens * kv_bytes_per_token(facts_, trial.cuts, rank, precision_);
-      memory.activations = activation_bytes(facts_, trial.cuts, rank, sequence_length(), wishes_.max_concurrency);
-      memory.communicator = (segment_bytes(n) + n - 1) / n;
-      memory.runtime = runtime_bytes(hardware_.kind);
-      trial.ranks.push_back(memory);
-      if (memory.total() > trial.need()) trial.fullest = static_cast<size_t>(rank);
-    }
-    return trial;
-  }
-
-  /// The fewest devices of this kind that fit, at most as many as there are heads; 0 when none does.
-  int smallest() const {
-    for (int n = 1; n <= std::min<int64_t>(most_, 1024); ++n) {
-      if (trial(n).need() <= hardware_.device_memory) return n;
+  /// The fewest devices of this kind that hold one copy, whatever the layout; 0 when none was found.
+  int fewest() const {
+    for (int n = 1; n <= most_tried; ++n) {
+      for (int tensor = n; tensor >= 1; --tensor) {
+        if (n % tensor == 0 && fits(attempt({tensor, n / tensor, 1}))) return n;
+      }
     }
     return 0;
   }
@@ -139,7 +95,7 @@ class Decider {
 
   /// "weights 5.0 GiB + KV of one sequence 1.2 GiB + ... = 7.1 GiB"; no KV for models that answer in one pass
   std::string arithmetic(const Memory& memory) const {
-    const std::string kv = memory.kv > 0 ? " + KV of one sequence of " + number(sequence_length()) + " tokens " + bytes(memory.kv) : "";
+    const std::string kv = memory.kv > 0 ? " + KV of one sequence of " + number(demand_.sequence_length) + " tokens " + bytes(memory.kv) : "";
     return "weights " + bytes(memory.weights) + kv + " + activations " + bytes(memory.activations) + " + communicator " + bytes(memory.communicator) + " + runtime " + bytes(memory.runtime) +
            " = " + bytes(memory.total());
   }
@@ -151,108 +107,93 @@ class Decider {
     return std::max_element(std::begin(terms), std::end(terms), [](const auto& a, const auto& b) { return a.first < b.first; })->second;
   }
 
-  Rejected rejected(int n) const {
-    const Trial tried = trial(n);
-    const bool fits = tried.need() <= hardware_.device_memory;
-    return {"Tensor x " + number(n), fits ? "FewerDevicesThanGiven" : "DoesNotFit",
-            fits ? "would need " + bytes(tried.need()) + " of " + bytes(hardware_.device_memory) + " per device and leave " +
-                       number(hardware_.devices - n) + " of " + devices(hardware_.devices) + " idle"
-                 : arithmetic(tried.ranks[tried.fullest]) + ", more than " + bytes(hardware_.device_memory)};
+  Rejected rejected(const Tried& one) const {
+    if (one.impossible) return *one.impossible;
+    const bool fit = fits(one);
+    return {name_of(one.sizes), fit ? "NotChosen" : "DoesNotFit",
+            fit ? "would need " + bytes(one.layout->need()) + " of " + bytes(hardware_.device_memory) + " per device"
+                : arithmetic(one.layout->ranks[one.layout->fullest]) + ", more than " + bytes(hardware_.device_memory), Estimate{one.layout->need()}};
   }
 
-  /// One line for each turning point among fewer devices: one, the largest that is too small, the smallest that fits.
-  std::vector<Rejected> alternatives(int n) const {
-    std::vector<Rejected> list;
-    std::vector<int> counts{1, smallest_ - 1, smallest_};
-    if (smallest_ == 0) counts = {1};
-    std::sort(counts.begin(), counts.end());
-    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
-    for (const int count : counts) {
-      if (count >= 1 && count < n) list.push_back(rejected(count));
+  Refusal refuse() const {
+    std::vector<Rejected> others;
+    const Tried* nearest = nullptr;
+    for (const Tried& one : tried_) {
+      others.push_back(rejected(one));
+      if (one.layout && (!nearest || one.layout->need() < nearest->layout->need())) nearest = &one;
     }
-    list.push_back({"Pipeline, Data, Sharded, Offload", "NotServed", "this version serves Tensor only"});
-    return list;
+    if (!nearest) return {"InvalidSizes", others.empty() ? "no sizes agree with the wishes" : others[0].message, others};
+    const Memory& memory = nearest->layout->ranks[nearest->layout->fullest];
+    std::string message = name_of(nearest->sizes) + " over " + devices(hardware_.devices) + " needs on rank " + number(static_cast<int64_t>(nearest->layout->fullest)) + ": " +
+                          arithmetic(memory) + ", but there are " + device_size() + "; the largest term is " + largest_term(memory) + ". ";
+    const int enough = fewest();
+    message += enough > 0 ? "The fewest such devices that fit: " + number(enough) + "." : "No number of such devices up to " + number(most_tried) + " fits.";
+    return {"DoesNotFit", message, others};
   }
 
-  Refusal does_not_fit(int n, const Trial& chosen) const {
-    const Memory& memory = chosen.ranks[chosen.fullest];
-    std::string message = "Tensor over " + devices(n) + " needs on rank " + number(static_cast<int64_t>(chosen.fullest)) + ": " + arithmetic(memory) +
-                          ", but there are " + device_size() + "; the largest term is " + largest_term(memory) + ". ";
-    if (smallest_ > 0) {
-      message += "The fewest such devices that fit: " + number(smallest_) + ".";
-    } else {
-      const Trial widest = trial(static_cast<int>(std::min<int64_t>(most_, 1024)));
-      message += "No number of such devices fits (at most " + number(most_) + " ranks, one per head); " + number(n) + " would need " +
-                 bytes(memory.total()) + " each, " + number(std::min<int64_t>(most_, 1024)) + " would need " + bytes(widest.need()) + " each.";
-    }
-    Refusal refusal{"DoesNotFit", message, alternatives(n)};
-    if (smallest_ > n) refusal.rejected.insert(refusal.rejected.begin(), rejected(n));
-    return refusal;
-  }
-
-  /// Blocks that the fullest rank has room for, at least one sequence, at most as many as the concurrency can fill.
-  int64_t kv_blocks(const Trial& chosen) const {
-    const int64_t wanted = blocks_per_sequence() * wishes_.max_concurrency;
-    int64_t blocks = wanted;
-    bool cache = false;
-    for (size_t rank = 0; rank < chosen.ranks.size(); ++rank) {
-      const int64_t each = block_tokens * kv_bytes_per_token(facts_, chosen.cuts, static_cast<int>(rank), precision_);
-      if (each == 0) continue;
-      cache = true;
-      const int64_t left = hardware_.device_memory - chosen.ranks[rank].total();
-      blocks = std::min(blocks, blocks_per_sequence() + left / 100 * kv_share_percent / each);
-    }
-    return cache ? blocks : 0;
-  }
-
-  Plan plan(int n, const Trial& chosen) const {
+  Plan plan(const Tried& chosen) const {
+    const Layout& layout = *chosen.layout;
     Plan plan;
-    plan.tensor = n;
+    plan.strategy = wishes_.strategy.value_or(main_axis(chosen.sizes));
+    plan.tensor = chosen.sizes.tensor;
+    plan.pipeline = chosen.sizes.pipeline;
+    plan.data = chosen.sizes.data;
+    plan.micro_batches = wishes_.micro_batches.value_or(plan.pipeline);
+    plan.objective = wishes_.objective;
     plan.precision = precision_;
-    plan.sequence_length = sequence_length();
-    plan.kv_blocks = kv_blocks(chosen);
-    plan.concurrency = plan.kv_blocks > 0 ? std::clamp<int64_t>(plan.kv_blocks / blocks_per_sequence(), 1, wishes_.max_concurrency) : wishes_.max_concurrency;
-    plan.shm_bytes = segment_bytes(n);
+    plan.sequence_length = demand_.sequence_length;
+    plan.kv_blocks = layout.kv_blocks;
+    plan.concurrency = std::min(wishes_.max_concurrency, layout.lane_concurrency * plan.data);
+    plan.shm_bytes = segment_bytes(chosen.sizes.devices());
     plan.device_memory = hardware_.device_memory;
     plan.memory_source = hardware_.memory_source;
-    for (int rank = 0; rank < n; ++rank) plan.ranks.push_back(rank_plan(rank, chosen, plan.kv_blocks));
-    plan.reason = wishes_.tensor ? "UserFixed" : smallest_ == n ? "SmallestThatFits" : "UsesAllDevices";
-    plan.message = message(n, plan);
-    plan.rejected = alternatives(n);
+    plan.estimate.bytes = layout.need();
+    for (int rank = 0; rank < chosen.sizes.devices(); ++rank) plan.ranks.push_back(rank_plan(rank, layout));
+    plan.reason = fixed_ ? "UserFixed" : "UsesAllDevices";
+    plan.message = message(chosen, plan);
+    for (const Tried& one : tried_) {
+      if (!(one.sizes == chosen.sizes)) plan.rejected.push_back(rejected(one));
+    }
     return plan;
   }
 
-  RankPlan rank_plan(int rank, const Trial& chosen, int64_t blocks) const {
+  RankPlan rank_plan(int rank, const Layout& layout) const {
+    const int of_lane = rank % (layout.sizes.tensor * layout.sizes.pipeline), t = rank % layout.sizes.tensor;
+    const Stage& stage = layout.stage_of(static_cast<size_t>(of_lane));
     RankPlan out;
-    out.rank = out.tensor = rank;
-    out.predicted = chosen.ranks[static_cast<size_t>(rank)];
-    out.predicted.kv = blocks * block_tokens * kv_bytes_per_token(facts_, chosen.cuts, rank, precision_);
-    for (const Cuts::Row& row : chosen.cuts.rows()) out.rows.push_back({row.stack, row.axis, row.units, {row.ranges[static_cast<size_t>(rank)]}});
-    for (const StackFacts& stack : facts_.stacks) out.layers.push_back({stack.name, {0, stack.layers}});
+    out.rank = rank;
+    out.lane = rank / (layout.sizes.tensor * layout.sizes.pipeline);
+    out.stage = of_lane / layout.sizes.tensor;
+    out.tensor = t;
+    out.predicted = layout.ranks[static_cast<size_t>(of_lane)];
+    out.predicted.kv = layout.kv_blocks * block_tokens * kv_bytes_per_token(stage.facts, stage.cuts, t, precision_);
+    for (const Cuts::Row& row : stage.cuts.rows()) out.rows.push_back({row.stack, row.axis, row.units, {row.ranges[static_cast<size_t>(t)]}});
+    out.layers = stage.layers;
     return out;
   }
 
-  std::string message(int n, const Plan& plan) const {
+  std::string message(const Tried& chosen, const Plan& plan) const {
     int64_t weights = 0, need = 0;
     for (const RankPlan& rank : plan.ranks) {
       weights = std::max(weights, rank.predicted.weights);
       need = std::max(need, rank.predicted.total());
     }
-    std::string text = "Tensor over " + devices(n) + ": weights " + bytes(weights) + ", " + bytes(need) + " in all of " + device_size() +
+    std::string text = name_of(chosen.sizes) + " over " + devices(hardware_.devices) + ": weights " + bytes(weights) + ", " + bytes(need) + " in all of " + device_size() +
                        (plan.kv_blocks > 0 ? ", room for " + number(plan.concurrency) + (plan.concurrency == 1 ? " sequence of " : " sequences of ")
                                            : ", no KV cache; each input in one pass, up to ") + number(plan.sequence_length) + " tokens; ";
     if (wishes_.max_sequence_length > plan.sequence_length) {
       text += number(wishes_.max_sequence_length) + " tokens were asked for, the model has " + number(plan.sequence_length) + " positions; ";
     }
-    return text + "the fewest such devices that fit: " + number(smallest_);
+    return text + "the fewest such devices that fit: " + number(fewest());
   }
 
   const Facts& facts_;
   const Hardware& hardware_;
   const Wishes& wishes_;
-  int64_t most_ = 1;
   DType precision_ = DType::F32;
-  int smallest_ = 0;
+  bool fixed_ = false;
+  Demand demand_;
+  std::vector<Tried> tried_;
 };
 
 }  // namespace

@@ -17,14 +17,29 @@ int64_t ffn_columns(const Cuts& cuts, const StackFacts& stack, int rank) {
   return widest;
 }
 
+/// An encoder's sequence is never split, nor is the source of a cross-attention, and scores of a pass are those of all its tokens.
+int64_t tokens_of_a_step(const Facts& facts, int64_t sequence_length) {
+  const bool whole = std::any_of(facts.stacks.begin(), facts.stacks.end(), [&](const StackFacts& s) { return facts.task != "generate" || !s.causal || s.cross; });
+  return whole ? std::max(step_tokens, sequence_length) : step_tokens;
+}
+
 }  // namespace
+
+int64_t hop_bytes(const Facts& facts, int pipeline, int64_t sequence_length) {
+  if (pipeline <= 1) return 0;
+  int64_t widest = 0;
+  bool cross = false;
+  for (const StackFacts& stack : facts.stacks) {
+    widest = std::max(widest, stack.hidden);
+    cross = cross || stack.cross;
+  }
+  return float_bytes * tokens_of_a_step(facts, sequence_length) * widest * (cross ? 3 : 2);
+}
 
 int64_t activation_bytes(const Facts& facts, const Cuts& cuts, int rank, int64_t sequence_length, int64_t max_concurrency) {
   int64_t stacks = 0, vocabulary = 0;
   const bool generates = facts.task == "generate";
-  // an encoder's sequence is never split, and scores of a pass are those of all its tokens
-  const bool whole = std::any_of(facts.stacks.begin(), facts.stacks.end(), [&](const StackFacts& stack) { return !generates || !stack.causal; });
-  const int64_t tokens = whole ? std::max(step_tokens, sequence_length) : step_tokens;
+  const int64_t tokens = tokens_of_a_step(facts, sequence_length);
   const int64_t sampling = generates ? std::min(max_concurrency, step_tokens) : tokens;
   for (const StackFacts& stack : facts.stacks) {
     const bool attends = stack.heads > 0;
@@ -46,7 +61,7 @@ int64_t runtime_bytes(DeviceKind kind) { return kind == DeviceKind::CPU ? 256 * 
 
 int64_t segment_bytes(int ranks) {
   const auto n = static_cast<int64_t>(ranks);
-  const int64_t bytes = n * 4 * mebi + (n - 1) * mebi + n * n * 128 * kibi + mebi;
+  const int64_t bytes = n * 4 * mebi + 2 * (n - 1) * mebi + n * n * 128 * kibi + mebi;
   return (bytes + mebi - 1) / mebi * mebi;
 }
 

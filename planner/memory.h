@@ -13,7 +13,7 @@ constexpr int64_t step_tokens = 512;        ///< most prompt tokens of one step:
 constexpr int64_t float_bytes = 4;          ///< activations are fp32 on CPU whatever the precision of the weights
 
 /// Upper bound of the tensors alive at once in one step of `rank`. T = step_tokens (or C where that is more
-/// and a sequence is never split: encoders, models that do not generate), C = sequence length, h = hidden, d = head_dim,
+/// and a sequence is never split: encoders and what attends to them, models that do not generate), C = sequence length, h = hidden, d = head_dim,
 /// a and k = the rank's heads and kv heads, K = all kv heads where they are fewer than ranks, else 0, f = its FFN columns, s = rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary:
 ///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
 ///              + max(T d (2a + 2k)            q, k, v and the attention's result
@@ -29,8 +29,12 @@ int64_t activation_bytes(const Facts&, const Cuts&, int rank, int64_t sequence_l
 /// GPU: not measured by this version; context and libraries of CUDA are known to take 0.4 to 0.9 GiB.
 int64_t runtime_bytes(DeviceKind);
 
-/// The shared-memory segment of a group: per rank a slot of 4 MiB, a ring of 1 MiB from rank 0 to each other, a ring of 128 KiB for each
-/// ordered pair (worker/comm/segment.h), and 1 MiB for header, status board and plan file. Independent of the model's size.
+/// What a rank of a pipeline holds beside activation_bytes() of its stage: hidden states [T, h] fp32 on their way in and out, and those of the
+/// encoder where a decoder reads them: 4 bytes x T h x (2, or 3), of the widest stack. 0 for one stage.
+int64_t hop_bytes(const Facts&, int pipeline, int64_t sequence_length);
+
+/// The shared-memory segment of a group: per rank a slot of 4 MiB, a ring of 1 MiB from rank 0 to each other and one back, a ring of 128 KiB for
+/// each ordered pair (worker/comm/segment.h), and 1 MiB for header, status board and plan file. Independent of the model's size.
 int64_t segment_bytes(int ranks);
 
 }  // namespace pm

@@ -10,28 +10,47 @@
 
 #include "planner/cuts.h"
 #include "planner/facts.h"
+#include "planner/stages.h"
 
 namespace pm {
 
+/// The main axis of a layout; its sizes tell combinations.
 enum class Strategy : uint8_t { Tensor, Pipeline, Data, Sharded, Offload };
+/// What a layout is chosen for: seconds per token of one sequence, tokens per second of all, or bytes per device.
+enum class Objective : uint8_t { Latency, Throughput, Memory };
 enum class DeviceKind : uint8_t { CPU, GPU };
+
+/// A figure of the hardware and where it came from: spec, node label, product table, assumed. 0: not known.
+struct Figure {
+  double value = 0;
+  std::string source;
+  bool operator==(const Figure&) const = default;
+};
 
 /// What the plan may use. memory_source says where the figure came from: spec, node label, product table, pod share, assumed.
 struct Hardware {
   DeviceKind kind = DeviceKind::CPU;
   int devices = 1;               ///< given to one group
   int devices_per_node = 0;      ///< 0: all on one node
-  int64_t device_memory = 0;     ///< bytes per device
+  int64_t device_memory = 0;     ///< bytes per device; 0: the product table's, else not known
   std::string memory_source = "spec";
+  std::string product;           ///< node label nvidia.com/gpu.product: "NVIDIA-H100-80GB-HBM3"; empty: not known
+  Figure memory_bandwidth;       ///< bytes/s that one device reads of its own memory
+  Figure flops;                  ///< 16-bit floating-point operations/s of one device
+  Figure link_bandwidth, link_latency;   ///< between devices of a node: bytes/s in one direction, seconds of one exchange
+  Figure node_bandwidth, node_latency;   ///< between nodes, per device
+  Figure host_memory;            ///< bytes of a node beside its devices
 };
 
 /// What the user asked for; an absent value is planned.
 struct Wishes {
   std::optional<Strategy> strategy;
-  std::optional<int> tensor;     ///< spec.parallelism.sizes.tensor
+  std::optional<int> tensor, pipeline, data;   ///< spec.parallelism.sizes
   std::optional<DType> precision;
   int64_t max_sequence_length = 0;  ///< 0: the model's positions, at most 8192
   int64_t max_concurrency = 64;
+  Objective objective = Objective::Latency;
+  std::optional<int> micro_batches;
 };
 
 /// Bytes of one rank, each term named.
@@ -46,33 +65,52 @@ struct RankPlan {
   Memory predicted;
   nlohmann::json cut() const;    ///< {"decoder": {"layers": [0, 12], "heads": [0, 6], "kv": .., "kv_rows": .., "ffn": ..}, "vocab": [0, 25129]}
   std::vector<Cuts::Row> rows;   ///< each row holds one range: this rank's
-  std::vector<std::pair<std::string, Range>> layers;  ///< of each stack
+  Layers layers;                 ///< its stage: deal(facts_of_stage(facts, layers), tensor, precision) are its cuts
+};
+
+/// What a layout is judged by. Times are of the models in planner/strategies/, 0 where there is none.
+struct Estimate {
+  int64_t bytes = 0;             ///< of the fullest device, with the KV cache of one sequence
+  double token_seconds = 0;      ///< one more token of one sequence while no other is served; the whole pass for models that do not generate
+  double tokens_per_second = 0;  ///< of the group with as many sequences as it holds
+  bool operator==(const Estimate&) const = default;
 };
 
 struct Rejected {
   std::string strategy;          ///< "Tensor x 1"
   std::string reason;            ///< DoesNotFit, NotServed, MoreRanksThanHeads, ...
   std::string message;           ///< with the numbers
+  std::optional<Estimate> estimate;
+};
+
+/// A figure of the hardware as the plan used it.
+struct UsedFigure {
+  std::string name, unit;        ///< "memory bandwidth", "bytes/s"
+  Figure figure;
 };
 
 struct Plan {
   Strategy strategy = Strategy::Tensor;
   int tensor = 1, pipeline = 1, data = 1;
+  int micro_batches = 1;         ///< pieces of one pass, or groups of sequences in flight, that the stages work on at once
+  Objective objective = Objective::Latency;
   DType precision = DType::F32;
   int64_t sequence_length = 0;
-  int64_t kv_blocks = 0;         ///< blocks of 16 tokens per rank: what the memory left over holds
-  int64_t concurrency = 1;       ///< sequences of sequence_length that the KV blocks hold, at most max_concurrency
+  int64_t kv_blocks = 0;         ///< blocks of 16 tokens, the same on each rank: what the memory left over holds
+  int64_t concurrency = 1;       ///< sequences of sequence_length that the KV blocks of all lanes hold, at most max_concurrency
   int64_t shm_bytes = 0;         ///< of /dev/shm a pod needs
   int64_t device_memory = 0;
   std::string memory_source;
   std::vector<RankPlan> ranks;
   std::string reason;            ///< SmallestThatFits, UserFixed, ...
   std::string message;           ///< one sentence with the numbers, for people
+  Estimate estimate;
+  std::vector<UsedFigure> figures;
   std::vector<Rejected> rejected;
 };
 
 struct Refusal {
-  std::string reason;            ///< DoesNotFit, InvalidSizes, UnsupportedStrategy, DeviceMemoryUnknown
+  std::string reason;            ///< DoesNotFit, InvalidSizes, UnsupportedStrategy, UnsupportedPrecision, DeviceMemoryUnknown
   std::string message;           ///< the arithmetic
   std::vector<Rejected> rejected;
 };
@@ -83,7 +121,7 @@ struct Decision {
   std::optional<Refusal> refusal;
 };
 
-/// Chooses the layout. Smallest n that fits, unless the user fixed sizes or strategy.
+/// Chooses the layout; what the user fixed is obeyed or refused (docs/planner.md).
 Decision decide(const Facts&, const Hardware&, const Wishes&);
 
 nlohmann::json to_json(const Plan&);
@@ -93,6 +131,8 @@ Plan plan_from_json(const nlohmann::json&);
 std::string describe(const Plan&);
 std::string_view name_of(Strategy);
 std::optional<Strategy> strategy_of(std::string_view);
+std::string_view name_of(Objective);
+std::optional<Objective> objective_of(std::string_view);
 
 /// Bytes of keys and values that one token takes on `rank`, be it in the table of the answer or of a cross-attention's source; 0 for models that do not generate.
 int64_t kv_bytes_per_token(const Facts&, const Cuts&, int rank, DType);

@@ -1,4 +1,5 @@
 // Plans as JSON: complete, so that a plan file alone drives `serve`. Parsed as strictly as facts, for it may be edited by hand.
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int64_t most = std::numeric_limits<int64_t>::max() / 16;  // sums of five terms stay in range
 constexpr int most_ranks = 4096;
+constexpr Objective objectives[] = {Objective::Latency, Objective::Throughput, Objective::Memory};
 constexpr Strategy strategies[] = {Strategy::Tensor, Strategy::Pipeline, Strategy::Data, Strategy::Sharded, Strategy::Offload};
 
 json pair_of(const Range& range) { return json::array({range.begin, range.end}); }
@@ -23,8 +25,8 @@ json rank_json(const RankPlan& rank) {
   for (const Cuts::Row& row : rank.rows) {
     rows.push_back({{"stack", row.stack}, {"axis", name_of(row.axis)}, {"units", row.units}, {"range", pair_of(row.ranges.at(0))}});
   }
-  json layers = json::object();
-  for (const auto& [stack, range] : rank.layers) layers[stack] = pair_of(range);
+  json layers = json::array();   // in the order in which the stacks run
+  for (const auto& [stack, range] : rank.layers) layers.push_back({{"stack", stack}, {"range", pair_of(range)}});
   return {{"rank", rank.rank}, {"lane", rank.lane}, {"stage", rank.stage}, {"tensor", rank.tensor}, {"cut", rank.cut()}, {"rows", rows}, {"layers", layers},
           {"predicted", {{"weights", m.weights}, {"kv", m.kv}, {"activations", m.activations}, {"communicator", m.communicator},
                          {"runtime", m.runtime}, {"total", m.total()}}}};
@@ -37,7 +39,7 @@ Range range_from(const json& value, const std::string& path, int64_t units) {
   return range;
 }
 
-RankPlan rank_from(const Reader& reader, const json& value) {
+RankPlan rank_from(const Reader& reader) {
   RankPlan rank;
   rank.rank = static_cast<int>(reader.integer("rank", 0, most_ranks - 1));
   rank.lane = static_cast<int>(reader.integer("lane", 0, most_ranks - 1, 0));
@@ -55,9 +57,49 @@ RankPlan rank_from(const Reader& reader, const json& value) {
     row.list("range", 2);
     rank.rows.push_back({row.text("stack", 32), *axis_of(axis), units, {range_from(rows[i]["range"], row.path("range"), units)}});
   }
-  const Reader layers = reader.object("layers");
-  for (const auto& [stack, range] : value["layers"].items()) rank.layers.push_back({stack, range_from(range, layers.path(stack.c_str()), most)});
+  const json& layers = reader.list("layers", 16);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Reader layer(layers[i], reader.path("layers", i));
+    layer.list("range", 2);
+    rank.layers.push_back({layer.text("stack", 32), range_from(layers[i]["range"], layer.path("range"), most)});
+  }
   return rank;
+}
+
+/// A number that is finite and not negative.
+double positive(const json& object, const char* key, const std::string& path) {
+  const bool good = object.contains(key) && object[key].is_number() && std::isfinite(object[key].get<double>()) && object[key].get<double>() >= 0;
+  if (!good) Reader::wrong(path + "." + key, object.contains(key) ? object[key] : json(), "a number of at least 0");
+  return object[key].get<double>();
+}
+
+json estimate_json(const Estimate& e) { return {{"bytes", e.bytes}, {"tokenSeconds", e.token_seconds}, {"tokensPerSecond", e.tokens_per_second}}; }
+
+Estimate estimate_from(const Reader& parent, const json& value) {
+  const Reader reader = parent.object("estimate");
+  const std::string path = parent.path("estimate");
+  return {reader.integer("bytes", 0, most), positive(value["estimate"], "tokenSeconds", path), positive(value["estimate"], "tokensPerSecond", path)};
+}
+
+json rejected_json(const Rejected& one) {
+  json out{{"strategy", one.strategy}, {"reason", one.reason}, {"message", one.message}};
+  if (one.estimate) out["estimate"] = estimate_json(*one.estimate);
+  return out;
+}
+
+/// rank = (lane x pipeline + stage) x tensor + t; ranks of one stage hold the same layers.
+void check_places(const Plan& plan) {
+  for (size_t i = 0; i < plan.ranks.size(); ++i) {
+    const RankPlan& rank = plan.ranks[i];
+    const int here = static_cast<int>(i), stage = here / plan.tensor % plan.pipeline, lane = here / plan.tensor / plan.pipeline;
+    const std::string path = "plan.ranks[" + std::to_string(i) + "]";
+    if (rank.rank != here || rank.lane != lane || rank.stage != stage || rank.tensor != here % plan.tensor) {
+      Reader::fail(path, "rank " + std::to_string(rank.rank) + " in lane " + std::to_string(rank.lane) + ", stage " + std::to_string(rank.stage) + ", tensor " + std::to_string(rank.tensor),
+                   "rank " + std::to_string(here) + " in lane " + std::to_string(lane) + ", stage " + std::to_string(stage) + ", tensor " + std::to_string(here % plan.tensor));
+    }
+    const RankPlan& first = plan.ranks[static_cast<size_t>(stage * plan.tensor)];
+    if (rank.layers != first.layers) Reader::fail(path + ".layers", "other layers", "those of rank " + std::to_string(first.rank) + ", which has the same stage");
+  }
 }
 
 }  // namespace
@@ -90,14 +132,32 @@ std::optional<Strategy> strategy_of(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view name_of(Objective objective) {
+  switch (objective) {
+    case Objective::Latency: return "Latency";
+    case Objective::Throughput: return "Throughput";
+    case Objective::Memory: return "Memory";
+  }
+  return "?";
+}
+
+std::optional<Objective> objective_of(std::string_view name) {
+  for (Objective objective : objectives) if (name_of(objective) == name) return objective;
+  return std::nullopt;
+}
+
 json to_json(const Plan& plan) {
-  json ranks = json::array(), rejected = json::array();
+  json ranks = json::array(), rejected = json::array(), figures = json::array();
   for (const RankPlan& rank : plan.ranks) ranks.push_back(rank_json(rank));
-  for (const Rejected& one : plan.rejected) rejected.push_back({{"strategy", one.strategy}, {"reason", one.reason}, {"message", one.message}});
+  for (const Rejected& one : plan.rejected) rejected.push_back(rejected_json(one));
+  for (const UsedFigure& one : plan.figures) {
+    figures.push_back({{"name", one.name}, {"unit", one.unit}, {"value", one.figure.value}, {"source", one.figure.source}});
+  }
   return {{"strategy", name_of(plan.strategy)}, {"sizes", {{"tensor", plan.tensor}, {"pipeline", plan.pipeline}, {"data", plan.data}}},
-          {"precision", name_of(plan.precision)}, {"sequenceLength", plan.sequence_length}, {"kvBlocks", plan.kv_blocks},
+          {"microBatches", plan.micro_batches}, {"objective", name_of(plan.objective)}, {"precision", name_of(plan.precision)}, {"sequenceLength", plan.sequence_length}, {"kvBlocks", plan.kv_blocks},
           {"concurrency", plan.concurrency}, {"shmBytes", plan.shm_bytes}, {"deviceMemory", plan.device_memory}, {"memorySource", plan.memory_source},
-          {"ranks", ranks}, {"reason", plan.reason}, {"message", plan.message}, {"rejected", rejected}};
+          {"ranks", ranks}, {"reason", plan.reason}, {"message", plan.message}, {"estimate", estimate_json(plan.estimate)}, {"hardware", figures},
+          {"rejected", rejected}};
 }
 
 Plan plan_from_json(const json& value) {
@@ -110,6 +170,10 @@ Plan plan_from_json(const json& value) {
   plan.tensor = static_cast<int>(sizes.integer("tensor", 1, most_ranks));
   plan.pipeline = static_cast<int>(sizes.integer("pipeline", 1, most_ranks, 1));
   plan.data = static_cast<int>(sizes.integer("data", 1, most_ranks, 1));
+  plan.micro_batches = static_cast<int>(reader.integer("microBatches", 1, most_ranks, 1));
+  const std::string objective = reader.text("objective", 16, "Latency");
+  if (!objective_of(objective)) Reader::fail(reader.path("objective"), "\"" + objective + "\"", "Latency, Throughput or Memory");
+  plan.objective = *objective_of(objective);
   const auto precision = dtype_of(reader.text("precision", 16));
   if (!precision) Reader::fail(reader.path("precision"), "\"" + reader.text("precision", 16) + "\"", "F32, F16, BF16 or I8");
   plan.precision = *precision;
@@ -124,11 +188,19 @@ Plan plan_from_json(const json& value) {
   const json& ranks = reader.list("ranks", most_ranks);
   const int64_t wanted = int64_t{plan.tensor} * plan.pipeline * plan.data;
   if (static_cast<int64_t>(ranks.size()) != wanted) Reader::fail(reader.path("ranks"), std::to_string(ranks.size()) + " ranks", std::to_string(wanted));
-  for (size_t i = 0; i < ranks.size(); ++i) plan.ranks.push_back(rank_from({ranks[i], reader.path("ranks", i)}, ranks[i]));
+  for (size_t i = 0; i < ranks.size(); ++i) plan.ranks.push_back(rank_from({ranks[i], reader.path("ranks", i)}));
+  check_places(plan);
+  plan.estimate = estimate_from(reader, value);
+  const json& figures = reader.list("hardware", 32);
+  for (size_t i = 0; i < figures.size(); ++i) {
+    const Reader one(figures[i], reader.path("hardware", i));
+    plan.figures.push_back({one.text("name", 64), one.text("unit", 32), {positive(figures[i], "value", reader.path("hardware", i)), one.text("source", 256)}});
+  }
   const json& rejected = reader.list("rejected", 256);
   for (size_t i = 0; i < rejected.size(); ++i) {
     const Reader one(rejected[i], reader.path("rejected", i));
-    plan.rejected.push_back({one.text("strategy", 64), one.text("reason", 64), one.text("message", 4096)});
+    plan.rejected.push_back({one.text("strategy", 64), one.text("reason", 64), one.text("message", 4096), std::nullopt});
+    if (one.has("estimate")) plan.rejected.back().estimate = estimate_from(one, rejected[i]);
   }
   return plan;
 }
