@@ -12,7 +12,7 @@ print(f"  {plan['reason']}: {plan['message']}")
 def box(rank: dict) -> list[str]:
     """What one rank holds, a line per cut."""
     lines = [f"rank {rank['rank']}"]
-    lines += [f"{stack} layers {begin}-{end - 1}" for stack, (begin, end) in rank["layers"].items()]
+    lines += [f"{stack} layers {begin}-{end - 1}" for stack, (begin, end) in ((one["stack"], one["range"]) for one in rank["layers"]) if end > begin]
     for row in rank["rows"]:
         begin, end = row["range"]
         lines.append(f"{row['stack']} {row['axis']} {begin}-{end - 1} of {row['units']}".strip())

@@ -15,8 +15,10 @@ void ModelOptions::add_to(CLI::App& verb) {
   verb.add_option("--policy", policy, "A policy file of your own instead of the built-in one");
   verb.add_option("--ranks", ranks, "Devices to cut the model over")->check(CLI::Range(1, 1024));
   verb.add_option("--device", device, "What a rank runs on")->check(CLI::IsMember({"cpu"}));
-  verb.add_option("--strategy", strategy, "How to cut; absent: planned")->check(CLI::IsMember({"Tensor"}));
-  verb.add_option("--sizes", sizes, "Sizes of the axes, e.g. tensor=2; absent: planned");
+  verb.add_option("--strategy", strategy, "How to cut; absent: planned")->check(CLI::IsMember({"Tensor", "Pipeline", "Data", "Sharded", "Offload"}));
+  verb.add_option("--sizes", sizes, "Sizes of the axes, e.g. tensor=2,pipeline=2,data=1; what is left out is planned");
+  verb.add_option("--objective", objective, "What the cut is chosen for; absent: Latency")->check(CLI::IsMember({"Latency", "Throughput", "Memory"}));
+  verb.add_option("--micro-batches", micro_batches, "Pieces of a pass that the stages of a pipeline work on at once; absent: planned")->check(CLI::Range(1, 1024));
   verb.add_option("--precision", precision, "F32, F16 or BF16; absent: the checkpoint's")->check(CLI::IsMember({"F32", "F16", "BF16"}));
   verb.add_option("--max-sequence-length", max_sequence_length, "Longest prompt and answer together; absent: the model's, at most 8192");
   verb.add_option("--max-concurrency", max_concurrency, "Most sequences at once")->check(CLI::Range(1, 65536));
@@ -67,19 +69,32 @@ Hardware hardware_of(const ModelOptions& options) {
   return hardware;
 }
 
+namespace {
+
+/// "tensor=2,pipeline=2,data=1", each at most once.
+void read_sizes(const std::string& sizes, Wishes& wishes) {
+  std::istringstream list(sizes);
+  for (std::string one; std::getline(list, one, ',');) {
+    const size_t equals = one.find('=');
+    const std::string axis = one.substr(0, equals), digits = equals == std::string::npos ? "" : one.substr(equals + 1);
+    std::optional<int>* size = axis == "tensor" ? &wishes.tensor : axis == "pipeline" ? &wishes.pipeline : axis == "data" ? &wishes.data : nullptr;
+    const bool number = !digits.empty() && digits.size() <= 6 && digits.find_first_not_of("0123456789") == std::string::npos;
+    if (!size || !number || *size) {
+      throw Error(ErrorKind::Usage, "InvalidSizes", "--sizes \"" + sizes + "\": found \"" + one + "\", expected tensor=N, pipeline=N or data=N, each once, with commas between");
+    }
+    *size = std::stoi(digits);
+  }
+}
+
+}  // namespace
+
 Wishes wishes_of(const ModelOptions& options) {
   Wishes wishes;
   if (!options.strategy.empty()) wishes.strategy = strategy_of(options.strategy);
   if (!options.precision.empty()) wishes.precision = dtype_of(options.precision);
-  if (!options.sizes.empty()) {
-    const std::string prefix = "tensor=";
-    try {
-      if (options.sizes.rfind(prefix, 0) != 0) throw std::invalid_argument(options.sizes);
-      wishes.tensor = std::stoi(options.sizes.substr(prefix.size()));
-    } catch (const std::exception&) {
-      throw Error(ErrorKind::Usage, "InvalidSizes", "--sizes \"" + options.sizes + "\" is not understood; this version takes tensor=N");
-    }
-  }
+  read_sizes(options.sizes, wishes);
+  if (!options.objective.empty()) wishes.objective = objective_of(options.objective).value();
+  if (options.micro_batches > 0) wishes.micro_batches = options.micro_batches;
   wishes.max_sequence_length = options.max_sequence_length;
   wishes.max_concurrency = options.max_concurrency;
   return wishes;

@@ -23,7 +23,7 @@ std::string_view text_of(Axis axis) {
 }
 
 std::string layers_of(const Part& part) {
-  if (part.first < 0) return "-";
+  if (part.first < 0) return part.stack.empty() ? "-" : part.first == stack_output ? "after" : "before";
   std::string text = std::to_string(part.first);
   if (part.count > 1) text.append("-").append(std::to_string(part.first + part.count - 1));
   return text;

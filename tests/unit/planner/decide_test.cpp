@@ -26,24 +26,6 @@ Refusal refused(const Decision& decision) {
   return decision.refusal.value_or(Refusal{});
 }
 
-TEST(Decide, UsesTheDevicesGivenAndSaysHowManyWouldDo) {
-  const Plan plan = planned(decide(test::gpt_neo_2_7b(), cpu(2, 16 * gibi), {}));
-  EXPECT_EQ(plan.tensor, 2);
-  EXPECT_EQ(plan.reason, "UsesAllDevices");
-  EXPECT_THAT(plan.message, HasSubstr("the fewest such devices that fit: 1"));
-  ASSERT_EQ(plan.rejected.size(), 2u);
-  EXPECT_EQ(plan.rejected[0].strategy, "Tensor x 1");
-  EXPECT_EQ(plan.rejected[0].reason, "FewerDevicesThanGiven");
-  EXPECT_EQ(plan.rejected[1].reason, "NotServed");
-}
-
-TEST(Decide, SaysWhenTheCountGivenIsTheSmallestThatFits) {
-  const Plan plan = planned(decide(test::gpt_neo_2_7b(), cpu(2, 5 * gibi), {}));
-  EXPECT_EQ(plan.reason, "SmallestThatFits");
-  EXPECT_EQ(plan.rejected[0].reason, "DoesNotFit");
-  EXPECT_THAT(plan.rejected[0].message, HasSubstr("weights 4.9 GiB"));
-}
-
 TEST(Decide, PredictsExactWeightsAndFitsEveryTermIntoTheDevice) {
   const Facts facts = test::gpt_neo_2_7b();
   const Plan plan = planned(decide(facts, cpu(3, 4 * gibi), {}));
@@ -94,12 +76,6 @@ TEST(Decide, RefusesWhatDoesNotFitWithTheArithmeticAndTheCountThatWould) {
   }
 }
 
-TEST(Decide, RefusesWhatNoCountWouldFitWithTheMemoryThatIsNeeded) {
-  const Refusal refusal = refused(decide(test::gpt_neo_2_7b(), cpu(2, gibi / 4), {}));
-  EXPECT_EQ(refusal.reason, "DoesNotFit");
-  EXPECT_THAT(refusal.message, HasSubstr("No number of such devices fits (at most 20 ranks, one per head); 2 would need"));
-}
-
 TEST(Decide, NamesTheLargestTermWhenItIsNotTheWeights) {
   const Facts facts = test::decoder({.layers = 2, .hidden = 1024, .heads = 16, .kv_heads = 16, .head_dim = 64, .ffn = 256, .vocab = 512, .positions = 0});
   const Refusal refusal = refused(decide(facts, cpu(1, gibi), {.max_sequence_length = 1 << 20}));
@@ -117,25 +93,53 @@ TEST(Decide, SpeaksOfNoCacheWhereTheModelAnswersInOnePass) {
   EXPECT_THAT(refused(decide(facts, cpu(1, gibi / 8), {})).message, testing::Not(HasSubstr("KV")));
 }
 
-TEST(Decide, RefusesMoreRanksThanHeadsWithTheNumbers) {
-  const Refusal refusal = refused(decide(test::decoder({}), cpu(13, gibi), {}));
-  EXPECT_EQ(refusal.reason, "InvalidSizes");
-  EXPECT_THAT(refusal.message, HasSubstr("13 devices given, but the decoder has 12 attention heads"));
-  EXPECT_EQ(refusal.rejected.at(0).reason, "MoreRanksThanHeads");
+TEST(Decide, ObeysSizesAndPlacesRanksLaneByLaneStageByStage) {
+  const Facts facts = test::decoder({.vocab = 64});
+  const Plan plan = planned(decide(facts, cpu(12, 4 * gibi), {.tensor = 3, .pipeline = 2, .data = 2, .max_sequence_length = 64, .max_concurrency = 9}));
+  EXPECT_EQ(plan.reason, "UserFixed");
+  ASSERT_EQ(plan.ranks.size(), 12u);
+  for (int rank = 0; rank < 12; ++rank) {
+    const RankPlan& one = plan.ranks[static_cast<size_t>(rank)];
+    EXPECT_EQ(one.rank, (one.lane * 2 + one.stage) * 3 + one.tensor);
+    EXPECT_EQ(one.layers, stages(facts, 2, 3, DType::F32)[static_cast<size_t>(one.stage)]);
+    const Facts held = facts_of_stage(facts, one.layers);
+    const Cuts cuts = deal(held, plan.tensor, plan.precision);
+    EXPECT_EQ(one.predicted.weights, cuts.weight_bytes(held, one.tensor));
+    EXPECT_EQ(one.predicted.kv, plan.kv_blocks * 16 * kv_bytes_per_token(held, cuts, one.tensor, DType::F32));
+    EXPECT_EQ(one.predicted.communicator, (segment_bytes(12) + 11) / 12);
+  }
+  EXPECT_EQ(plan.kv_blocks, 4 * 5);        // nine sequences in two lanes: five in the larger
+  EXPECT_EQ(plan.concurrency, 9);
+  EXPECT_EQ(plan.shm_bytes, (12 * 4 + 2 * 11 + 12 * 12 / 8 + 1) * (int64_t{1} << 20));
 }
 
-TEST(Decide, RefusesOtherStrategiesByName) {
-  const Refusal refusal = refused(decide(test::decoder({}), cpu(2, gibi), {.strategy = Strategy::Pipeline}));
-  EXPECT_EQ(refusal.reason, "UnsupportedStrategy");
-  EXPECT_EQ(refusal.message, "Pipeline is not served by this version; Tensor is");
+TEST(Decide, GivesDevicesThatSizesLeaveToTheStrategy) {
+  const Plan plan = planned(decide(test::decoder({}), cpu(8, 4 * gibi), {.strategy = Strategy::Pipeline, .data = 2}));
+  EXPECT_EQ(plan.strategy, Strategy::Pipeline);
+  EXPECT_EQ(plan.pipeline, 4);
+  EXPECT_EQ(plan.tensor, 1);
+  EXPECT_EQ(planned(decide(test::decoder({}), cpu(4, 4 * gibi), {.strategy = Strategy::Data})).data, 4);
+  EXPECT_EQ(planned(decide(test::decoder({}), cpu(4, 4 * gibi), {.strategy = Strategy::Tensor})).tensor, 4);
 }
 
-TEST(Decide, RefusesSizesThatLeaveDevicesIdleOrSpanNodes) {
-  EXPECT_EQ(refused(decide(test::decoder({}), cpu(4, gibi), {.tensor = 2})).reason, "InvalidSizes");
-  Hardware two_nodes = cpu(4, 4 * gibi);
-  two_nodes.devices_per_node = 2;
-  EXPECT_THAT(refused(decide(test::decoder({}), two_nodes, {})).message, HasSubstr("4 devices at 2 per node"));
-  EXPECT_EQ(planned(decide(test::decoder({}), cpu(4, 4 * gibi), {.tensor = 4})).reason, "UserFixed");
+TEST(Decide, RefusesSizesWithTheNumbers) {
+  const auto words = [](const Wishes& wishes, int n) { return refused(decide(test::decoder({}), cpu(n, 4 * gibi), wishes)).message; };
+  EXPECT_THAT(words({.tensor = 3}, 4), HasSubstr("tensor=3 is 3, and 4 devices are given to a group; expected sizes whose product divides 4"));
+  EXPECT_THAT(words({.tensor = 2, .pipeline = 1, .data = 1}, 4), HasSubstr("tensor=2 x pipeline=1 x data=1 is 2, and 4 devices are given to a group; expected sizes whose product is 4"));
+  EXPECT_THAT(words({.tensor = 13}, 13), HasSubstr("tensor=13, but the decoder has 12 attention heads and each rank needs at least one; use at most 12"));
+  EXPECT_THAT(words({.pipeline = 13}, 13), HasSubstr("pipeline=13, but the model has 12 layers and each stage needs at least one; use at most 12"));
+  EXPECT_THAT(words({.strategy = Strategy::Data, .tensor = 4}, 4), HasSubstr("strategy Data, but tensor=4 take all 4 devices; leave some to it"));
+  EXPECT_THAT(words({.strategy = Strategy::Data, .data = 1}, 4), HasSubstr("strategy Data with data=1 leaves nothing to it"));
+  EXPECT_THAT(words({.tensor = 0}, 4), HasSubstr("tensor=0; expected 1 to 1024"));
+  EXPECT_THAT(words({.strategy = Strategy::Sharded}, 4), HasSubstr("Sharded is not served by this version"));
+  EXPECT_THAT(words({.micro_batches = 0}, 4), HasSubstr("0 micro-batches; expected 1 to 1024"));
+}
+
+TEST(Decide, KeepsTensorGroupsInsideANode) {
+  Hardware nodes = cpu(12, 4 * gibi);
+  nodes.devices_per_node = 8;   // six on each of two
+  EXPECT_THAT(refused(decide(test::decoder({}), nodes, {.tensor = 4})).message, HasSubstr("12 devices lie at 6 on a node, so that a tensor group of 4 would span nodes"));
+  EXPECT_EQ(planned(decide(test::decoder({}), nodes, {.tensor = 3, .data = 1})).pipeline, 4);
 }
 
 TEST(Decide, RefusesDevicesOfUnknownMemoryAndPrecisionsThatAreNotServed) {

@@ -23,6 +23,7 @@ TEST(Facts, SurviveTheRoundTrip) {
   Facts facts = test::gpt_neo_2_7b();
   facts.revision = "0123abc";
   facts.parts.push_back({"decoder", 3, 2, Axis::Groups, 16, 5, DType::F32, true});
+  facts.parts.push_back({"decoder", 4, 1, Axis::None, 1, 5, DType::F32, true, {{"decoder", stack_output}, {"decoder", 6, 5, 3}, {"decoder", 5}, {"decoder", 9, 2}, {"", stack_input}}});
   facts.stacks.push_back({"encoder", 6, 512, 8, 2, 64, 2048, 32128, 0, false, true});
   EXPECT_EQ(facts_from_json(nlohmann::json::parse(to_json(facts).dump())), facts);
 }
@@ -67,6 +68,30 @@ TEST(Facts, OfTheWrongKindAreRefusedByName) {
   EXPECT_NE(with("/architecture", "a\nb").find("facts.architecture"), std::string::npos);
   EXPECT_NE(with("/architecture", std::string(5000, 'x')).find("5000 bytes"), std::string::npos);
   EXPECT_NE(with("/parts", std::string("none")).find("facts.parts"), std::string::npos);
+}
+
+TEST(Facts, WithPlacesThatAreNotThereAreRefusedByName) {
+  const nlohmann::json good = to_json(test::gpt_neo_2_7b());
+  const auto with = [&](int part, const char* key, const nlohmann::json& value) {
+    nlohmann::json bad = good;
+    bad["parts"][part][key] = value;
+    return refusal(bad);
+  };
+  EXPECT_EQ(with(0, "a", {{"decoder", 0, 32}, {"decoder", 1, 16, 2}, {"", -1}}), "accepted");
+  EXPECT_NE(with(0, "a", {{"decoder", 0, 33}}).find("facts.parts[0].a: found layer 32 of \"decoder\", expected one of its 32 layers"), std::string::npos);
+  EXPECT_NE(with(0, "a", {{"decoder", 1, 4096, 4096}}).find("facts.parts[0].a: found layer 16773121"), std::string::npos);
+  EXPECT_NE(with(0, "a", nlohmann::json::array({nlohmann::json::array({"encoder", -1})})).find("facts.parts[0].a: found a place in the stack \"encoder\""), std::string::npos);
+  EXPECT_NE(with(0, "a", nlohmann::json::array({nlohmann::json::array({"", 3})})).find("facts.parts[0].a"), std::string::npos);
+  EXPECT_NE(with(0, "a", nlohmann::json::array({nlohmann::json::array({"decoder", -3})})).find("facts.parts[0].a[0].first: found -3"), std::string::npos);
+  EXPECT_NE(with(0, "a", {{"decoder", -1, 2}}).find("facts.parts[0].a"), std::string::npos);
+  EXPECT_NE(with(0, "a", nlohmann::json::array({"decoder"})).find("facts.parts[0].a[0]: found \"decoder\", expected [stack, first, count, every]"), std::string::npos);
+  EXPECT_NE(with(2, "a", nlohmann::json::array({nlohmann::json::array({"decoder", 1})})).find("facts.parts[2].n: found 32 layers, expected 1"), std::string::npos);
+  EXPECT_NE(with(2, "n", 33).find("facts.parts[2]: found layer 32"), std::string::npos);
+  EXPECT_NE(with(2, "s", "encoder").find("facts.parts[2].s: found \"encoder\", expected a stack with heads"), std::string::npos);
+  EXPECT_NE(with(4, "s", "encoder").find("facts.parts[4]: found a place in the stack \"encoder\""), std::string::npos);
+  nlohmann::json twice = good;
+  twice["stacks"].push_back(twice["stacks"][0]);
+  EXPECT_NE(refusal(twice).find("facts.stacks[1]: found a second \"decoder\""), std::string::npos);
 }
 
 TEST(Facts, WhoseBytesDoNotAddUpIn64BitsAreRefused) {

@@ -1,6 +1,7 @@
 // Facts of models whose sizes are known, and of models that nobody has.
 #pragma once
 #include <random>
+#include <tuple>
 
 #include "planner/facts.h"
 
@@ -19,7 +20,7 @@ inline Facts decoder(const Sizes& s) {
   facts.stacks = {{"decoder", s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn, s.vocab, s.positions, true, false}};
   const auto layer = [&](Axis axis, int64_t units, int64_t each) { facts.parts.push_back({"decoder", 0, s.layers, axis, units, each, s.dtype, false}); };
   const int64_t bias = s.qkv_bias ? 1 : 0;
-  facts.parts.push_back({"decoder", -1, 1, Axis::Vocab, s.vocab, s.hidden, s.dtype, false});
+  facts.parts.push_back({"decoder", stack_input, 1, Axis::Vocab, s.vocab, s.hidden, s.dtype, false, {{"", stack_input}}});
   facts.parts.push_back({"decoder", -1, 1, Axis::None, 1, 2 * s.hidden, s.dtype, false});
   layer(Axis::Heads, s.heads, s.head_dim * (2 * s.hidden + bias));          // q and its bias, out's rows
   layer(Axis::KvRows, s.kv_heads * s.head_dim, 2 * (s.hidden + bias));      // k and v
@@ -37,6 +38,44 @@ inline Facts gpt_neo_2_7b() {
                          .positions = 2048, .dtype = DType::F16, .qkv_bias = false});
   facts.model_type = "gpt_neo";
   facts.architecture = "GPTNeoForCausalLM";
+  return facts;
+}
+
+/// A T5-shaped encoder and decoder with one token table, which the tied head reads as well, and bucket biases that all layers of a stack share.
+inline Facts encoder_decoder(int encoder_layers, int decoder_layers, int64_t hidden = 512, int64_t heads = 8, int64_t vocab = 32128) {
+  Facts facts{.model_type = "t5", .architecture = "T5ForConditionalGeneration", .task = "generate", .dtype = DType::F32};
+  const int64_t dim = hidden / heads, ffn = 4 * hidden;
+  facts.parts.push_back({"encoder", stack_input, 1, Axis::Vocab, vocab, hidden, DType::F32, false, {{"decoder", stack_input}, {"", stack_input}}});
+  for (const auto& [name, layers, cross] : {std::tuple{"encoder", encoder_layers, 0}, {"decoder", decoder_layers, 1}}) {
+    facts.stacks.push_back({name, layers, hidden, heads, heads, dim, ffn, vocab, 0, cross == 1, cross == 1});
+    facts.parts.push_back({name, 0, layers, Axis::Heads, heads, 2 * (1 + cross) * dim * hidden, DType::F32, false});
+    facts.parts.push_back({name, 0, layers, Axis::KvRows, heads * dim, 2 * (1 + cross) * hidden, DType::F32, false});
+    facts.parts.push_back({name, 0, layers, Axis::Ffn, ffn, 2 * hidden, DType::F32, false});
+    facts.parts.push_back({name, 0, layers, Axis::None, 1, (2 + cross) * hidden, DType::F32, false});
+    facts.parts.push_back({name, 0, 1, Axis::Heads, heads, 32, DType::F32, false, {}});
+    if (layers > 1) facts.parts.back().also = {{name, 1, layers - 1}};
+    facts.parts.push_back({name, stack_output, 1, Axis::None, 1, hidden, DType::F32, false});
+  }
+  for (const Part& part : facts.parts) facts.parameters += part.units * part.elements_per_unit * part.count;
+  facts.checkpoint_bytes = facts.parameters * 4;
+  return facts;
+}
+
+/// An ALBERT-shaped encoder: `groups` layers that are run again and again, in contiguous runs.
+inline Facts repeating_encoder(int layers, int groups, int64_t hidden = 768, int64_t heads = 12) {
+  Facts facts{.model_type = "albert", .architecture = "AlbertModel", .task = "embed", .dtype = DType::F32};
+  facts.stacks = {{"encoder", layers, hidden, heads, heads, hidden / heads, 4 * hidden, 30000, 512, false, false}};
+  facts.parts.push_back({"encoder", stack_input, 1, Axis::Vocab, 30000, 128, DType::F32, false});
+  facts.parts.push_back({"encoder", stack_output, 1, Axis::None, 1, hidden * hidden, DType::F32, false});
+  for (int group = 0; group < groups; ++group) {
+    const int first = group * layers / groups, end = (group + 1) * layers / groups;
+    for (const auto& [axis, units, each] : {std::tuple{Axis::Heads, heads, 2 * hidden * hidden / heads}, {Axis::KvRows, hidden, 2 * hidden}, {Axis::Ffn, 4 * hidden, 2 * hidden}}) {
+      facts.parts.push_back({"encoder", first, 1, axis, units, each, DType::F32, false});
+      if (end - first > 1) facts.parts.back().also = {{"encoder", first + 1, end - first - 1}};
+    }
+  }
+  for (const Part& part : facts.parts) facts.parameters += part.units * part.elements_per_unit * part.count;
+  facts.checkpoint_bytes = facts.parameters * 4;
   return facts;
 }
 

@@ -34,6 +34,20 @@ TEST(PlanJson, SurvivesTheRoundTrip) {
   EXPECT_EQ(read.ranks[1].rows[0].ranges, sample().ranks[1].rows[0].ranges);
 }
 
+TEST(PlanJson, KeepsStagesInTheirOrderWithTheFiguresAndEstimates) {
+  Plan plan = *decide(test::encoder_decoder(2, 2), {.devices = 4, .device_memory = int64_t{8} << 30}, {.pipeline = 4}).plan;
+  plan.figures = {{"link bandwidth", "bytes/s", {1.25e10, "node label"}}};
+  plan.estimate = {123, 0.0625, 1e4 / 3};
+  plan.objective = Objective::Throughput;
+  const Plan read = plan_from_json(nlohmann::json::parse(to_json(plan).dump()));
+  EXPECT_EQ(to_json(read), to_json(plan));
+  for (size_t rank = 0; rank < 4; ++rank) EXPECT_EQ(read.ranks[rank].layers, plan.ranks[rank].layers);
+  EXPECT_EQ(read.ranks[3].layers[0].first, "encoder");
+  EXPECT_EQ(read.micro_batches, plan.micro_batches);
+  EXPECT_EQ(read.estimate, plan.estimate);
+  EXPECT_EQ(read.figures[0].figure, plan.figures[0].figure);
+}
+
 TEST(PlanJson, EditedBadlyIsRefusedByName) {
   const auto with = [](const char* pointer, const nlohmann::json& value) {
     nlohmann::json bad = to_json(sample());
@@ -45,6 +59,11 @@ TEST(PlanJson, EditedBadlyIsRefusedByName) {
   EXPECT_THAT(with("/sizes/tensor", 2), HasSubstr("plan.ranks: found 3 ranks, expected 2"));
   EXPECT_THAT(with("/precision", "F12"), HasSubstr("F12"));
   EXPECT_THAT(with("/ranks/1/rows/0/range", nlohmann::json({5, 99})), HasSubstr("plan.ranks[1].rows[0].range"));
+  EXPECT_THAT(with("/ranks/1/lane", 1), HasSubstr("plan.ranks[1]: found rank 1 in lane 1, stage 0, tensor 1, expected rank 1 in lane 0, stage 0, tensor 1"));
+  EXPECT_THAT(with("/ranks/1/layers/0/range", nlohmann::json({0, 5})), HasSubstr("plan.ranks[1].layers: found other layers, expected those of rank 0"));
+  EXPECT_THAT(with("/objective", "Speed"), HasSubstr("Speed"));
+  EXPECT_THAT(with("/microBatches", 0), HasSubstr("plan.microBatches: found 0"));
+  EXPECT_THAT(with("/estimate/tokenSeconds", -1.5), HasSubstr("plan.estimate.tokenSeconds: found -1.5"));
   EXPECT_THAT(with("/ranks/1/predicted/weights", -5), HasSubstr("plan.ranks[1].predicted.weights: found -5"));
 }
 
@@ -58,7 +77,7 @@ TEST(PlanJson, StrategiesHaveTheNamesOfTheApi) {
 TEST(Describe, ShowsEachRankWithItsShareItsBytesAndWhatWasRejected) {
   const std::string text = describe(sample());
   for (const char* part : {"Tensor over 3 ranks, F16", "UsesAllDevices", "decoder heads/20", "0..7 (7)", "14..20 (6)", "vocab/50257", "weights", "of 8.0 GiB",
-                           "[wwww", "not Tensor x 1"}) {
+                           "[wwww", "not Pipeline x 3"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }
