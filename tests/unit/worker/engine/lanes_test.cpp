@@ -98,8 +98,10 @@ TEST_P(Stages, PassesGoInMicroBatchesAndComeBackWhole) {
     scheduler.forward({.id = "a", .inputs = {{"input_ids", ids}}, .outputs = {}, .by_micro_batch = apart}, [&](ForwardResult result) { done.set_value(std::move(result)); });
     const ForwardResult result = done.get_future().get();
     ASSERT_EQ(result.finish, Finish::Stop);
-    if (!apart) EXPECT_EQ(result.outputs, (Arrays{{"logits", twice}}));
-    if (!apart) continue;
+    if (!apart) {
+      EXPECT_EQ(result.outputs, (Arrays{{"logits", twice}}));
+      continue;
+    }
     ASSERT_EQ(result.outputs.size(), 4u);   // rows 2, 2, 2, 1: a fifth would have none
     EXPECT_EQ(result.outputs.at("micro_batches.3.logits").shape, (std::vector<int64_t>{1, 3}));
   }
