@@ -11,9 +11,14 @@ HEALTHY_END = 12    # seconds from the loss to the end of the launcher: limits o
 
 
 @pytest.fixture
-def loaded(serve, expected_of):
+def sizes():
+    return "tensor=2"
+
+
+@pytest.fixture
+def loaded(serve, expected_of, sizes):
     """A server whose 64 clients go away at their first loss of a connection."""
-    server = serve("decoder")
+    server = serve("decoder", sizes=sizes)
     asks, expected = expected_of(server, "decoder")
     load = Load(server.port, asks, expected, after_loss="end")
     time.sleep(1)
@@ -38,6 +43,7 @@ def ended(server, load, reason, words):
     return tally
 
 
+@pytest.mark.parametrize("sizes", ["tensor=2", "pipeline=2", "data=2"])
 def test_a_killed_follower_ends_the_group_and_every_request_has_an_answer(loaded):
     server, load = loaded
     begin = time.monotonic()

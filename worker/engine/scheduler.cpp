@@ -1,6 +1,8 @@
 // See scheduler.h.
 #include "worker/engine/scheduler.h"
 
+#include <algorithm>
+
 #include "worker/base/error.h"
 #include "worker/base/log.h"
 
@@ -154,7 +156,10 @@ bool Scheduler::launch() {
   return pass_next_ ? launch_tokens() || launch_pass() : launch_pass() || launch_tokens();
 }
 
+/// As many messages as there are groups of sequences: one more would be a small group of its own for ever, which takes a stage as long as a large one.
 bool Scheduler::launch_tokens() {
+  const auto under_way = std::count_if(flights_.begin(), flights_.end(), [](const Flight& flight) { return !flight.message.entries.empty(); });
+  if (under_way >= limits_.groups) return false;
   Flight flight;
   flight.begin = clock_();
   Outbox outbox;
