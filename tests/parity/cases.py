@@ -55,9 +55,9 @@ class Case:
         return any(word in self.model_class for word in ("SequenceClassification", "MultipleChoice", "NextSentence", "ImageClassification"))
 
 
-# of those whose greedy answers would else be one token again and again
+# of those whose greedy answers would else be one token again and again, or whose softmaxes are so sharp that fp32 itself is off by 2e-5 on some machines
 _SEEDS = {"BertLMHeadModel-all": 3432, "BloomForCausalLM-residual-after-norm": 61542, "T5ForConditionalGeneration-all": 41169,
-          "T5ForConditionalGeneration-gated-silu-seven-heads": 1176, "BartForConditionalGeneration-all": 8425}
+          "T5ForConditionalGeneration-gated-silu-seven-heads": 1176, "T5ForConditionalGeneration-gated-untied": 20, "BartForConditionalGeneration-all": 8425}
 
 
 def _family(model_type, topology, config_class, takes=(), **base):
