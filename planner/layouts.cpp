@@ -37,7 +37,8 @@ std::optional<std::string> contradiction(const Wishes& wishes, int n) {
     }
   }
   if (n % product != 0 || (!free && product != n)) {
-    return set + " is " + number(product) + ", and " + devices(n) + " are given to a group; expected sizes whose product " + (free ? "divides " : "is ") + number(n) +
+    const bool one = set.find(' ') == std::string::npos;
+    return set + (one ? "" : " is " + number(product)) + ", and " + devices(n) + " are given to a group; expected sizes whose product " + (free ? "divides " : "is ") + number(n) +
            ": change the sizes or the devices, and use replicas for more groups";
   }
   if (wishes.strategy && product == n && n > 1) {

@@ -33,6 +33,12 @@ class Costs {
 
   size_t layers() const { return layers_; }
   int64_t own(size_t layer) const { return own_[layer]; }
+  /// Bytes that the layer reads: also what layers before it read already.
+  int64_t work(size_t layer) const {
+    int64_t sum = own_[layer];
+    for (const size_t id : shared_[layer]) sum += storages_[id];
+    return sum;
+  }
   const std::vector<size_t>& shared(size_t layer) const { return shared_[layer]; }
   int64_t storage(size_t id) const { return storages_[id]; }
   size_t storages() const { return storages_.size(); }
@@ -126,18 +132,16 @@ std::vector<size_t> needs(const std::vector<size_t>& reach) {
   return need;
 }
 
-/// The end of a stage that begins at `begin` with `left` stages to come, itself included: within the limit, enough for the others, nearest to their mean.
+/// The end of a stage that begins at `begin` with `left` stages to come, itself included: within the limit, enough for the others, and with the work nearest to their mean.
 size_t end_of(const Costs& costs, size_t begin, size_t left, const std::vector<size_t>& reach, const std::vector<size_t>& need) {
   if (left == 1) return costs.layers();
-  Window all(costs), window(costs);
-  for (size_t layer = begin; layer < costs.layers(); ++layer) all.push(layer);
-  const auto count = static_cast<int64_t>(left);
+  int64_t all = 0, here = 0, distance = -1;
+  for (size_t layer = begin; layer < costs.layers(); ++layer) all += costs.work(layer);
   size_t best = begin + 1;
-  int64_t distance = -1;
   for (size_t end = begin + 1; end <= reach[begin] && costs.layers() - end >= left - 1; ++end) {
-    window.push(end - 1);
+    here += costs.work(end - 1);
     if (need[end] > left - 1) continue;
-    const int64_t off = std::abs(window.bytes() - all.bytes() / count);
+    const int64_t off = std::abs(here - all / static_cast<int64_t>(left));
     if (distance < 0 || off <= distance) best = end, distance = off;
   }
   return best;

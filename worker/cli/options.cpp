@@ -6,16 +6,26 @@
 #include <sstream>
 #include <unistd.h>
 
+#include "planner/strategy_names.h"
 #include "worker/base/error.h"
 
 namespace pm::cli {
+
+namespace {
+
+/// Names that mean something elsewhere are told the strategy that serves the same wish.
+CLI::Validator strategy_name() {
+  return {[](const std::string& name) { return strategy_of(name) ? std::string() : advice_on(name); }, "Tensor|Pipeline|Data|Sharded|Offload", "strategy"};
+}
+
+}  // namespace
 
 void ModelOptions::add_to(CLI::App& verb) {
   verb.add_option("--model", model, "Folder of a Hugging Face checkpoint (config.json, *.safetensors or pytorch_model*.bin, tokenizer files)")->required();
   verb.add_option("--policy", policy, "A policy file of your own instead of the built-in one");
   verb.add_option("--ranks", ranks, "Devices to cut the model over")->check(CLI::Range(1, 1024));
   verb.add_option("--device", device, "What a rank runs on")->check(CLI::IsMember({"cpu"}));
-  verb.add_option("--strategy", strategy, "How to cut; absent: planned")->check(CLI::IsMember({"Tensor", "Pipeline", "Data", "Sharded", "Offload"}));
+  verb.add_option("--strategy", strategy, "How to cut; absent: planned")->check(strategy_name());
   verb.add_option("--sizes", sizes, "Sizes of the axes, e.g. tensor=2,pipeline=2,data=1; what is left out is planned");
   verb.add_option("--objective", objective, "What the cut is chosen for; absent: Latency")->check(CLI::IsMember({"Latency", "Throughput", "Memory"}));
   verb.add_option("--micro-batches", micro_batches, "Pieces of a pass that the stages of a pipeline work on at once; absent: planned")->check(CLI::Range(1, 1024));

@@ -124,14 +124,14 @@ TEST(Decide, GivesDevicesThatSizesLeaveToTheStrategy) {
 
 TEST(Decide, RefusesSizesWithTheNumbers) {
   const auto words = [](const Wishes& wishes, int n) { return refused(decide(test::decoder({}), cpu(n, 4 * gibi), wishes)).message; };
-  EXPECT_THAT(words({.tensor = 3}, 4), HasSubstr("tensor=3 is 3, and 4 devices are given to a group; expected sizes whose product divides 4"));
+  EXPECT_THAT(words({.tensor = 3}, 4), HasSubstr("tensor=3, and 4 devices are given to a group; expected sizes whose product divides 4"));
   EXPECT_THAT(words({.tensor = 2, .pipeline = 1, .data = 1}, 4), HasSubstr("tensor=2 x pipeline=1 x data=1 is 2, and 4 devices are given to a group; expected sizes whose product is 4"));
   EXPECT_THAT(words({.tensor = 13}, 13), HasSubstr("tensor=13, but the decoder has 12 attention heads and each rank needs at least one; use at most 12"));
   EXPECT_THAT(words({.pipeline = 13}, 13), HasSubstr("pipeline=13, but the model has 12 layers and each stage needs at least one; use at most 12"));
   EXPECT_THAT(words({.strategy = Strategy::Data, .tensor = 4}, 4), HasSubstr("strategy Data, but tensor=4 take all 4 devices; leave some to it"));
   EXPECT_THAT(words({.strategy = Strategy::Data, .data = 1}, 4), HasSubstr("strategy Data with data=1 leaves nothing to it"));
   EXPECT_THAT(words({.tensor = 0}, 4), HasSubstr("tensor=0; expected 1 to 1024"));
-  EXPECT_THAT(words({.strategy = Strategy::Sharded}, 4), HasSubstr("Sharded is not served by this version"));
+  EXPECT_THAT(words({.strategy = Strategy::Sharded}, 4), HasSubstr("Sharded x 4 is not run by this version"));
   EXPECT_THAT(words({.micro_batches = 0}, 4), HasSubstr("0 micro-batches; expected 1 to 1024"));
 }
 

@@ -76,8 +76,18 @@ TEST(PlanJson, StrategiesHaveTheNamesOfTheApi) {
 
 TEST(Describe, ShowsEachRankWithItsShareItsBytesAndWhatWasRejected) {
   const std::string text = describe(sample());
-  for (const char* part : {"Tensor over 3 ranks, F16", "UsesAllDevices", "decoder heads/20", "0..7 (7)", "14..20 (6)", "vocab/50257", "weights", "of 8.0 GiB",
+  for (const char* part : {"Tensor over 3 ranks (tensor 3 x pipeline 1 x data 1), F16", "LowestLatency", "stage 0", "| rank 2", "decoder layers 0-31", "| heads 14-19 of 20", "memory bandwidth 1e+10 bytes/s (assumed)", "decoder heads/20", "0..7 (7)", "14..20 (6)", "vocab/50257", "weights", "of 8.0 GiB",
                            "[wwww", "not Pipeline x 3"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+  }
+}
+
+TEST(Describe, DrawsLanesStagesAndTensorRanksWithTheirLayersAndHeads) {
+  const Plan plan = *decide(test::encoder_decoder(4, 3, 512, 8, 64), {.devices = 8, .device_memory = int64_t{8} << 30}, {.tensor = 2, .pipeline = 2, .data = 2}).plan;
+  const std::string text = describe(plan);
+  EXPECT_THAT(text, HasSubstr("Tensor over 8 ranks (tensor 2 x pipeline 2 x data 2)"));
+  for (const char* part : {"lane 0\n  stage 0", "| rank 0", "| rank 1", "  stage 1", "| rank 3", "encoder layers 0-3", "decoder layers", "| heads 4-7 of 8", "lane 1: ranks 4-7, as lane 0\n",
+                           "2 groups of sequences in flight"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

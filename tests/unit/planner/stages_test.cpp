@@ -118,6 +118,10 @@ TEST(Stages, GiveSharedLayersToEachStageThatRunsThem) {
   EXPECT_EQ(ffn->also, held > 1 ? std::vector<Use>({{"encoder", first + 1, held - 1}}) : std::vector<Use>{});
 }
 
+TEST(Stages, ShareOutTheRunsOfSharedLayersThoughTheyWeighNothingMore) {
+  EXPECT_EQ(layers_of(test::repeating_encoder(12, 1), 3), (std::vector<int64_t>{4, 4, 4}));
+}
+
 TEST(Stages, FollowLayersThatTakeTurns) {
   Facts facts = test::repeating_encoder(8, 1);   // layers 1, 4, 7 read the storage of layer 1; layer 0 stands alone
   facts.parts = {{"encoder", 1, 1, Axis::Ffn, 3072, 10, DType::F32, false, {{"encoder", 4, 2, 3}}}, {"encoder", 0, 8, Axis::None, 1, 5, DType::F32, false}};

@@ -1,0 +1,100 @@
+// Figures of the hardware and their sources.
+#include "planner/hardware.h"
+
+#include <gtest/gtest.h>
+
+#include "planner/memory.h"
+#include "planner/strategies/layout.h"
+#include "situations.h"
+
+namespace pm {
+namespace {
+
+TEST(Hardware, FiguresThatAreGivenStandBeforeTheTableAndThatBeforeWhatIsAssumed) {
+  Hardware hardware = test::gpus(8, "NVIDIA-H100-80GB-HBM3");
+  hardware.link_bandwidth = {200e9, "node label"};
+  const Figures figures = figures_of(hardware);
+  EXPECT_EQ(figures.link_bandwidth, (Figure{200e9, "node label"}));
+  EXPECT_EQ(figures.memory_bandwidth, (Figure{3350e9, "product table"}));
+  EXPECT_EQ(figures.node_bandwidth, (Figure{1.25e9, "assumed"}));
+  EXPECT_EQ(figures_of(test::gpus(8, "NVIDIA-B9000")).memory_bandwidth.source, "assumed");
+  EXPECT_EQ(figures_of(test::cpus(2, test::gibi)).memory_bandwidth, (Figure{10e9, "assumed"}));
+}
+
+TEST(Hardware, ProductsAreMatchedWhole) {
+  EXPECT_EQ(product_of("NVIDIA-L40S")->bandwidth, 864e9);
+  EXPECT_EQ(product_of("NVIDIA-L4")->bandwidth, 300e9);
+  for (const char* other : {"NVIDIA-L40", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "Tesla-T4-SHARED", "", "nvidia-l4"}) EXPECT_EQ(product_of(other), nullptr) << other;
+}
+
+TEST(Hardware, MemoryOfTheTableIsUsedOnlyWhereNoneIsKnown) {
+  EXPECT_EQ(with_memory(test::gpus(1, "Tesla-T4")).device_memory, static_cast<int64_t>(15.2e9));
+  EXPECT_EQ(with_memory(test::gpus(1, "Tesla-T4")).memory_source, "product table");
+  Hardware known = test::gpus(1, "Tesla-T4");
+  known.device_memory = 10 * test::gibi;
+  EXPECT_EQ(with_memory(known).device_memory, 10 * test::gibi);
+  EXPECT_EQ(with_memory(test::gpus(1, "")).device_memory, 0);
+}
+
+Demand demand(const Hardware& hardware, int64_t concurrency) {
+  return {.kind = hardware.kind, .precision = DType::F32, .device_memory = 64 * test::gibi, .sequence_length = 512, .concurrency = concurrency,
+          .devices_of_a_node = hardware.devices, .figures = figures_of(hardware)};
+}
+
+TEST(Times, OfOneDeviceAreItsBytesByItsBandwidth) {
+  const Facts facts = test::decoder({});
+  const Layout layout = lanes(facts, {}, demand(test::cpus(1, 64 * test::gibi), 1));
+  const int64_t table_of_positions = 1024 * 768, cached = kv_bytes_per_token(facts, layout.stages[0].cuts, 0, DType::F32) * 256;
+  EXPECT_DOUBLE_EQ(layout.estimate.token_seconds, static_cast<double>((facts.parameters - table_of_positions) * 4 + cached) / 10e9);
+  EXPECT_DOUBLE_EQ(layout.estimate.tokens_per_second, 1 / layout.estimate.token_seconds);
+}
+
+TEST(Times, OfAPipelineAreBoundedByItsSlowestStage) {
+  const Facts facts = test::decoder({.vocab = 64, .positions = 0});
+  const Layout one = lanes(facts, {}, demand(test::cpus(4, 64 * test::gibi), 4)), four = lanes(facts, {1, 4, 1}, demand(test::cpus(4, 64 * test::gibi), 4));
+  EXPECT_EQ(four.micro_batches, 4);
+  EXPECT_GT(four.estimate.token_seconds, lanes(facts, {}, demand(test::cpus(4, 64 * test::gibi), 1)).estimate.token_seconds);
+  EXPECT_NEAR(four.estimate.tokens_per_second, one.estimate.tokens_per_second, 0.35 * one.estimate.tokens_per_second);   // reads a quarter for a quarter of the sequences
+}
+
+TEST(Times, OfMicroBatchesFollowTheBubble) {
+  const Facts facts = test::encoder();
+  Demand asked = demand(test::cpus(4, 64 * test::gibi), 64);
+  asked.micro_batches = 1;
+  const double once = lanes(facts, {1, 4, 1}, asked).estimate.tokens_per_second;
+  for (const int m : {2, 4, 8, 16}) {
+    asked.micro_batches = m;
+    EXPECT_NEAR(lanes(facts, {1, 4, 1}, asked).estimate.tokens_per_second / once, 4.0 * m / (m + 3), 1e-9) << m;
+  }
+  asked.micro_batches.reset();
+  EXPECT_EQ(lanes(facts, {1, 4, 1}, asked).micro_batches, 16);
+}
+
+TEST(Times, OfTensorGroupsPayForTheirExchanges) {
+  Hardware hardware = test::cpus(2, 64 * test::gibi);
+  hardware.link_latency = {1, "spec"};
+  const Layout layout = lanes(test::decoder({}), {2, 1, 1}, demand(hardware, 1));
+  EXPECT_NEAR(layout.estimate.token_seconds, 25, 0.1);   // two a layer and one of the table
+}
+
+TEST(Times, OfLanesAddUp) {
+  const Facts facts = test::decoder({});
+  const Hardware hardware = test::cpus(4, 64 * test::gibi);
+  const Layout one = lanes(facts, {}, demand(hardware, 16)), four = lanes(facts, {1, 1, 4}, demand(hardware, 64));
+  EXPECT_DOUBLE_EQ(four.estimate.tokens_per_second, 4 * one.estimate.tokens_per_second);
+  EXPECT_DOUBLE_EQ(lanes(facts, {1, 1, 4}, demand(hardware, 2)).estimate.tokens_per_second, 2 * lanes(facts, {}, demand(hardware, 1)).estimate.tokens_per_second);
+}
+
+TEST(Gathered, HoldsItsShareAndTwoBuffersAndWaitsForTheRest) {
+  const Facts facts = test::decoder({.vocab = 64, .positions = 0});
+  const Demand asked = demand(test::cpus(4, 64 * test::gibi), 4);
+  const int64_t whole = deal(facts, 1, DType::F32).weight_bytes(facts, 0), layer = (12 * 768 * 768 + 9 * 768 + 3072 - 2 * 768) * int64_t{4};
+  EXPECT_NEAR(static_cast<double>(largest_layer(facts, DType::F32)), static_cast<double>(layer), 16 * 768);
+  const Gathered spread = sharded(facts, 4, asked), streamed = offloaded(facts, 4, asked);
+  EXPECT_EQ(spread.layout.ranks[0].weights, whole / 4 + 1 + 2 * largest_unit(facts, DType::F32));
+  EXPECT_EQ(streamed.layout.ranks[0].weights, 2 * largest_unit(facts, DType::F32));
+  EXPECT_NEAR(spread.layout.estimate.token_seconds, 0.75 * static_cast<double>(whole) / 5e9 + 12 * 20e-6, 1e-6);
+}
+
+}  // namespace
+}  // namespace pm
