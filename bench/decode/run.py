@@ -89,7 +89,7 @@ class Ours:
     def __init__(self, name, worker, folder, ranks, threads, log):
         self.name, self.port = name, self._free_port()
         self.log = open(log / f"{name.replace(' ', '-')}.log", "w+")
-        command = [worker, "serve", "--model", folder, "--ranks", ranks, "--host", "127.0.0.1", "--port", self.port, "--ops-port", self._free_port(), "--drain-seconds", 0]
+        command = [worker, "serve", "--model", folder, "--ranks", ranks, "--strategy", "Tensor", "--host", "127.0.0.1", "--port", self.port, "--ops-port", self._free_port(), "--drain-seconds", 0]
         self.process = subprocess.Popen([str(part) for part in command], env={**os.environ, "OMP_NUM_THREADS": str(threads)}, stdout=self.log, stderr=self.log)
         end = time.monotonic() + 120
         while not self._answers():

@@ -56,7 +56,7 @@ class Engine:
 
 
 def ours(worker, folder, ranks, threads, out, **more):
-    command = [worker, "serve", "--model", folder, "--ranks", ranks, "--host", "127.0.0.1", "--port", "PORT", "--ops-port", free_port(), "--drain-seconds", 0]
+    command = [worker, "serve", "--model", folder, "--ranks", ranks, "--strategy", "Tensor", "--host", "127.0.0.1", "--port", "PORT", "--ops-port", free_port(), "--drain-seconds", 0]
     return Engine(f"ParallelModel n={ranks}", command, max(1, threads // ranks), out, **more)
 
 

@@ -93,11 +93,11 @@ class World:
 
     # --- ParallelModels -------------------------------------------------------------------------------------------------------
     def manifest(self, name: str, source: str = "pvc://models/stories", count: int = 2, **spec: Any) -> dict[str, Any]:
-        """A small ParallelModel on CPU that stops quickly; `spec` adds fields, `devices` and `model` update theirs."""
+        """A small ParallelModel on CPU, cut by tensor parallelism, that stops quickly; `spec` adds fields and replaces whole ones, `devices` and `model` update theirs."""
         devices = {"count": count, "type": "CPU", **spec.pop("devices", {})}
         model = {"source": source, **spec.pop("model", {})}
         return {"apiVersion": "parallelmodel.dev/v1alpha1", "kind": "ParallelModel", "metadata": {"name": name, "namespace": MODELS},
-                "spec": {"model": model, "devices": devices, "resources": {"cpu": "500m", "memory": "1Gi"}, "update": {"drainSeconds": 1}, **spec}}
+                "spec": {"model": model, "devices": devices, "parallelism": {"strategy": "Tensor"}, "resources": {"cpu": "500m", "memory": "1Gi"}, "update": {"drainSeconds": 1}, **spec}}
 
     def apply(self, name: str, **spec: Any) -> None:
         self.cluster.apply(self.manifest(name, **spec))

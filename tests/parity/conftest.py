@@ -8,7 +8,7 @@ import worker
 
 
 class Asked:
-    """The worker's answers under the names of the oracle's."""
+    """The worker's answers under the names of the oracle's; by tensor parallelism unless `sizes` are given."""
 
     def __init__(self, batch, folder):
         self.batch, self.folder = batch, folder
@@ -16,11 +16,11 @@ class Asked:
     def forward(self, model, ranks, inputs, **options):
         paths = {"inputs": str(self.folder / "in.safetensors"), "outputs": str(self.folder / "out.safetensors")}
         save_file(inputs, paths["inputs"])
-        self.batch.run({"model": str(model), "ranks": ranks, "hidden_states": True, "attentions": True, **paths, **options})
+        self.batch.run({"model": str(model), "ranks": ranks, "sizes": f"tensor={ranks}", "hidden_states": True, "attentions": True, **paths, **options})
         return load_file(paths["outputs"])
 
     def generate(self, model, ranks, rows, policy="", sizes="", **options):
-        return self.batch.run({"model": str(model), "ranks": ranks, "policy": policy, "sizes": sizes, "generate": {"input_ids": rows, **options}})["sequences"]
+        return self.batch.run({"model": str(model), "ranks": ranks, "policy": policy, "sizes": sizes or f"tensor={ranks}", "generate": {"input_ids": rows, **options}})["sequences"]
 
 
 @pytest.fixture(scope="session")

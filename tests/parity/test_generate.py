@@ -113,7 +113,7 @@ def test_drawn_tokens_depend_on_the_seed_and_on_nothing_else(asked, name):
 def test_generate_prints_the_ids_that_transformers_returns(name):
     case = BY_NAME[name]
     row = inputs.prompts(case, [12], seed=3)[0]
-    done = worker.run("generate", "--model", fixtures.checkpoint(case), "--ranks", 2, "--input-ids", ",".join(map(str, row)), "--max-new-tokens", 10, "--json")
+    done = worker.run("generate", "--model", fixtures.checkpoint(case), "--ranks", 2, "--strategy", "Tensor", "--input-ids", ",".join(map(str, row)), "--max-new-tokens", 10, "--json")
     assert done.returncode == 0, done.stderr
     wanted = oracle.greedy(case, row, 10)
     assert min(wanted["gaps"]) > compare.NEAR_TIE, "choose another seed"

@@ -30,7 +30,7 @@ def judge(found, wanted, options):
 
 
 def found_by(asked, folder, ranks, rows, **options):
-    return asked.batch.run({"model": str(folder), "ranks": ranks, "generate": {"input_ids": rows, "max_new_tokens": COUNT, **options}})
+    return asked.batch.run({"model": str(folder), "ranks": ranks, "sizes": f"tensor={ranks}", "generate": {"input_ids": rows, "max_new_tokens": COUNT, **options}})
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

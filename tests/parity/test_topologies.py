@@ -18,7 +18,7 @@ from test_forward import places
 def test_ranks_as_processes_over_shared_memory_equal_transformers(tmp_path, case, ranks):
     given = inputs.make(case, inputs.kinds(case)[0])
     save_file(given, tmp_path / "in.safetensors")
-    done = worker.run("forward", "--model", fixtures.checkpoint(case), "--ranks", ranks, "--processes", "--inputs", tmp_path / "in.safetensors",
+    done = worker.run("forward", "--model", fixtures.checkpoint(case), "--ranks", ranks, "--strategy", "Tensor", "--processes", "--inputs", tmp_path / "in.safetensors",
                       "--outputs", tmp_path / "out.safetensors", "--hidden-states", "--attentions")
     assert done.returncode == 0, done.stderr
     compare.tensors(load_file(tmp_path / "out.safetensors"), oracle.forward(case, given), places(case, given))
@@ -40,7 +40,7 @@ def test_sixteen_bit_error_is_within_that_of_transformers(asked, case, dtype, ra
 def test_more_ranks_than_heads_are_refused_and_the_next_job_is_served(asked):
     case = BY_NAME["GPT2LMHeadModel-one-layer-wide"]
     given = inputs.make(case, "right")
-    answer = asked.batch.ask({"model": str(fixtures.checkpoint(case)), "ranks": 5, "inputs": "unused", "outputs": "unused"})
+    answer = asked.batch.ask({"model": str(fixtures.checkpoint(case)), "ranks": 5, "strategy": "Tensor", "inputs": "unused", "outputs": "unused"})
     assert not answer["ok"] and "4 attention heads" in answer["error"], answer
     compare.tensors(asked.forward(fixtures.checkpoint(case), 4, given), oracle.forward(case, given), places(case, given))
 

@@ -59,7 +59,7 @@ def continued(original, text, count, **options):
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("text", TEXTS)
 def test_generate_on_the_command_line(original, folder, ranks, text):
-    run = worker.run("generate", "--model", folder, "--prompt", text, "--ranks", ranks, "--num-beams", 5, "--no-repeat-ngram-size", 4, "--max-length", 15, "--json")
+    run = worker.run("generate", "--model", folder, "--prompt", text, "--ranks", ranks, "--strategy", "Tensor", "--num-beams", 5, "--no-repeat-ngram-size", 4, "--max-length", 15, "--json")
     assert run.returncode == 0, run.stderr
     ids = generated(original, text, **README)
     answer = json.loads(run.stdout)
