@@ -41,6 +41,7 @@ void add(Params& all, const Stack& stack) {
   for (const IndexTable& table : input.tables) all.push_back(&table.table);
   add(all, input.projection);
   add(all, input.class_token);
+  add(all, input.distillation_token);
   add(all, input.norm);
   for (const Layer& layer : stack.layers) {
     add(all, layer.attention);
@@ -112,6 +113,7 @@ std::vector<const Param*> Model::params() const {
     add(all, head.norm);
     add(all, head.logits);
     add(all, head.classes);
+    if (head.cells) add(all, head.cells->columns);
     add(all, head.scalar);
   }
   return all;
