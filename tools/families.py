@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / "tests/parity"))
 sys.dont_write_bytecode = True
 
 import cases  # noqa: E402
+import known_encoders  # noqa: E402
 
 HEAD = """# Model families
 Made by tools/families.py from [policies/](../policies) and the table of tests/parity; do not edit. A family is what config.json calls
@@ -61,7 +62,7 @@ def section(name, found):
             refused.append(f"- {kind} is refused: {row['refuse']}")
             continue
         refused += [f"- {kind} is refused where `{condition}`: {sentence}" for condition, sentence in (row.get("refuse") or {}).items()]
-        ranks = ", ".join(map(str, cases.RANKS)) if kind in covered else "not tested"
+        ranks = ", ".join(map(str, sorted({n for case in covered[kind] for n in case.ranks}))) if kind in covered else "not tested"
         rows.append(f"| {kind} | {row['task']} | {len(covered.get(kind, []))} | {ranks} |")
     refused += [f"- refused where `{condition}`: {sentence}" for condition, sentence in (found.get("refuse") or {}).items()]
     types = ", ".join(f"`{kind}`" for kind in listed(found["model_type"]))
@@ -70,8 +71,22 @@ def section(name, found):
     return "\n".join(lines + ([""] + refused if refused else [])) + "\n"
 
 
+def known(rows):
+    """Names that people know, and what a rank of their best-known checkpoint holds."""
+    found = policies()
+    lines = ["## By name", "Weights of the fullest of 1, 2 and 4 ranks, in MiB of fp32, for the configuration of the checkpoint that is named; `/forward` takes ids of every model.",
+             "", "| name | policy | tasks | tokens | ranks tested | checkpoint | n = 1 | n = 2 | n = 4 |", "|---|---|---|---|---|---|---|---|---|"]
+    for name, kind, checkpoint, _, _, _, tokens, sizes in rows:
+        policy_name, row = next((stem, one) for stem, one in found.items() if kind in listed(one["model_type"]))
+        tasks = dict.fromkeys(one["task"] for one in row["architectures"].values() if "task" in one)
+        ranks = sorted({n for case in cases.CASES if case.model_type == kind for n in case.ranks})
+        mib = " | ".join(f"{size / 2 ** 20:.1f}" for size in sizes)
+        lines.append(f"| {name} | [{policy_name}](../policies/{policy_name}.yaml) | {', '.join(tasks)} | {tokens} | {', '.join(map(str, ranks))} | {checkpoint} | {mib} |")
+    return "\n".join(lines) + "\n"
+
+
 def page():
-    return "\n".join([HEAD, *(section(name, found) for name, found in policies().items())])
+    return "\n".join([HEAD, *(section(name, found) for name, found in policies().items()), known(known_encoders.KNOWN)])
 
 
 if __name__ == "__main__":

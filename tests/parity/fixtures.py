@@ -56,6 +56,8 @@ def refill(model, seed):
     saved = set(model.state_dict())
     seen = set()
     for path, module in model.named_modules():
+        if "Sinusoidal" in type(module).__name__:    # a formula, saved with the rest
+            continue
         for name, parameter in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
             if id(parameter) in seen or f"{path}.{name}".lstrip(".") not in saved or not parameter.is_floating_point():    # tied, or not saved
                 continue
@@ -77,13 +79,20 @@ def refill(model, seed):
             parameter.data.copy_(value)
 
 
+def library(name):
+    """A class of transformers, or one that it had."""
+    import retired
+    import transformers
+    return getattr(retired, name, None) or getattr(transformers, name)
+
+
 def build(case):
     """The model with all parameters drawn again, and nothing in its generation config but the special ids."""
     import torch
     import transformers
-    config = getattr(transformers, case.config_class)(**case.settings)
+    config = library(case.config_class)(**case.settings)
     torch.manual_seed(case.seed)    # for what refill does not reach: nothing, but then it would be seen
-    model = getattr(transformers, case.model_class)(config)
+    model = library(case.model_class)(config)
     if not case.text.get("tie_word_embeddings", True) and case.model_type == "t5":
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())    # transformers ties it whatever the config says
     refill(model, case.seed)

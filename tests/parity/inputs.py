@@ -42,6 +42,13 @@ def kinds(case):
 def _drawn(case, kind, shape):
     """Types and positions, where the class takes them and this kind gives them."""
     random, found = numpy.random.default_rng(case.seed + 7), {}
+    if "bbox" in case.takes and kind != "bare":
+        corners = numpy.sort(random.integers(0, case.settings["max_2d_position_embeddings"], (*shape, 2, 2)), -1)    # left and right, upper and lower
+        found["bbox"] = corners.swapaxes(-1, -2).reshape(*shape, 4)
+    if "langs" in case.takes and kind == "given":
+        found["langs"] = random.integers(0, case.settings["n_langs"], shape)
+    if "cells" in case.takes and kind != "bare":
+        found["token_type_ids"] = numpy.stack([random.integers(0, min(size, 4), shape) for size in case.settings["type_vocab_sizes"]], -1)
     if "token_type_ids" in case.takes and kind != "bare":
         found["token_type_ids"] = random.integers(0, case.settings["type_vocab_size"], shape)
     if "position_ids" in case.takes and kind == "given":
@@ -81,6 +88,8 @@ def make(case, kind):
     if kind == "bare":
         del batch["attention_mask"]    # 'given' keeps it: without one, transformers takes jumps of position_ids for packed sequences
     batch |= _drawn(case, kind, batch["input_ids"].shape)
+    if "cells" in case.takes and kind != "bare":
+        batch["token_type_ids"] *= batch["attention_mask"][..., None]    # as TAPAS's tokenizer fills up
     if case.reads == ("choices",):
         batch = {name: array.reshape(2, 3, -1) for name, array in batch.items()}
     batch |= _decoder(case, kind, pad)
@@ -91,10 +100,14 @@ def make(case, kind):
 
 def rows_that_count(case, name, inputs):
     """The mask ([rows, length], or [rows] for what is one per row) of the places of an output that mean something, or None: all of them."""
-    if "input_ids" not in inputs or name.startswith(("vision_model_output.", "logits_per_")) or name.endswith("_embeds"):
+    if "input_ids" not in inputs or name.startswith(("vision_model_output.", "logits_per_")) or (name.endswith("_embeds") and case.topology == "dual"):
         return None
-    if name.endswith(("pooler_output", "seq_relationship_logits", "sop_logits")) or (name == "logits" and case.one_per_row):
-        # an encoder's pooler reads the first column: of a row padded on the left the padding, and nobody wants to know that
-        return inputs["attention_mask"][..., 0] if case.topology == "encoder" and "attention_mask" in inputs else None
+    if name.endswith(("pooler_output", "seq_relationship_logits", "sop_logits", "relevance_logits", "logits_aggregation", "_embeds")) or (name == "logits" and case.one_per_row):
+        # an encoder's pooler reads the first column (RoFormer's choices the last): of a padded row the padding, and nobody wants to know that
+        column = -1 if case.model_class == "RoFormerForMultipleChoice" else 0
+        return inputs["attention_mask"][..., column] if case.topology == "encoder" and "attention_mask" in inputs else None
+    if case.model_class == "TapasForQuestionAnswering" and name == "logits" and "token_type_ids" in inputs:
+        # what lies outside of the table is never chosen, and its mean is over the padding too
+        return inputs["attention_mask"] * (inputs["token_type_ids"][..., 1] > 0)
     mask = inputs.get("attention_mask" if not case.decodes or name.startswith("encoder_") else "decoder_attention_mask")
     return None if mask is None else mask.reshape(-1, mask.shape[-1])

@@ -17,14 +17,27 @@ def model(case, dtype="float32", attention="eager"):
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     torch.set_num_threads(1)    # models this small only lose by more, above all beside other work
-    loaded, report = getattr(transformers, case.model_class).from_pretrained(
+    loaded, report = fixtures.library(case.model_class).from_pretrained(
         fixtures.checkpoint(case), dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True)
     assert not any(report.values()), f"{case.name}: transformers does not load what it saved: {report}"
     if case.model_type == "falcon" and case.settings.get("alibi") and attention == "eager":
         # eager Falcon adds its ALiBi twice, for the mask has it already; its default attention, by which it is judged here too, adds it once
         for block in loaded.get_decoder().h if hasattr(loaded, "get_decoder") else loaded.h:
             block.self_attention.register_forward_pre_hook(_without_second_alibi, with_kwargs=True)
+    if case.settings.get("pre_norm") and case.model_type == "flaubert":
+        # its layers with norms before the blocks ask a cache for layer i and the attention for what it was not told to give: neither works
+        (getattr(loaded, "transformer", loaded)).register_forward_pre_hook(lambda _, positional, named: (positional, {**named, "cache": _NoCache()}), with_kwargs=True)
+        for block in getattr(loaded, "transformer", loaded).attentions:
+            block.register_forward_pre_hook(lambda _, positional, named: (positional, {**named, "output_attentions": True}), with_kwargs=True)
     return loaded.eval()
+
+
+class _NoCache:
+    def get_seq_length(self):
+        return 0
+
+    def __getitem__(self, layer):
+        return None
 
 
 def _without_second_alibi(_, positional, named):
@@ -58,6 +71,13 @@ def forward(case, inputs, dtype="float32", attention="eager"):
     return load_file(fixtures.cached("forward", case, [digest, dtype, attention, inspect.getsource(_without_second_alibi)], make) / "outputs.safetensors")
 
 
+def _positions(case, ids):
+    """RoBERTa's positions begin after the padding's, and its forward knows that; left to itself transformers' generate counts them from 0."""
+    import torch
+    begins = case.model_type in ("roberta", "xlm-roberta", "camembert")
+    return {"position_ids": torch.arange(ids.shape[1]).unsqueeze(0) + case.settings["pad_token_id"] + 1} if begins else {}
+
+
 def greedy(case, prompt, max_new_tokens, **options):
     """transformers.generate for one unpadded prompt: the whole sequence (of an encoder-decoder: the decoder's), and per new token the gap between
     the two best scores, after the options' processors, in units of the logits' standard deviation."""
@@ -66,11 +86,11 @@ def greedy(case, prompt, max_new_tokens, **options):
         ids = torch.tensor([prompt])
         # the cache that transformers makes for an encoder-decoder has as many layers as its encoder, whatever the decoder's
         result = model(case).generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False, output_logits=True, output_scores=True,
-                                      return_dict_in_generate=True, pad_token_id=0, use_cache=case.topology != "encoder-decoder", **options)
+                                      return_dict_in_generate=True, pad_token_id=0, use_cache=case.topology != "encoder-decoder", **options, **_positions(case, ids))
         best = [step[0].topk(2).values for step in result.scores]
         gaps = [((two[0] - two[1]) / step[0].std()).item() for two, step in zip(best, result.logits)]
         (folder / "greedy.json").write_text(json.dumps({"sequence": result.sequences[0].tolist(), "gaps": gaps}))
-    return json.loads((fixtures.cached("greedy", case, [prompt, max_new_tokens, options, inspect.getsource(_without_second_alibi)], make) / "greedy.json").read_text())
+    return json.loads((fixtures.cached("greedy", case, [prompt, max_new_tokens, options, inspect.getsource(_without_second_alibi), inspect.getsource(_positions)], make) / "greedy.json").read_text())
 
 
 def beams(case, prompt, max_new_tokens, **options):

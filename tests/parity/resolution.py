@@ -1,17 +1,20 @@
 """What the worker resolves a checkpoint to, asked of tests' own tool; shared by the tests of policies."""
 import functools
+import importlib.util
 import json
 import subprocess
 
 import torch
-import yaml
 
 import cases
 import oracle
 import worker
 
 TOOLS = worker.TOOLS
-POLICIES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((worker.REPOSITORY / "policies").glob("*.yaml"))}
+_spec = importlib.util.spec_from_file_location("families", worker.REPOSITORY / "tools/families.py")
+_families = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_families)
+POLICIES = _families.policies()    # by the names of their files, those that extend others whole
 BY_NAME = cases.BY_NAME
 # one case of each family for what needs a process of the real program, or many processes
 OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.values())
@@ -19,7 +22,9 @@ OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.val
 
 def unused(case):
     """Tensors that transformers saves and never computes with: a second bias or table of an untied head, cross-attention without an encoder."""
-    if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
+    if case.model_type == "roformer":    # a formula
+        return lambda name: name.endswith("encoder.embed_positions.weight")
+    if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM", "RobertaForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name in ("cls.predictions.bias", "lm_head.bias")
     if case.model_type == "bart" and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name == "model.shared.weight"

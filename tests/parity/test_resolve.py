@@ -9,6 +9,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import cases_encoders
 import fixtures
 import inputs
 import oracle
@@ -42,6 +43,8 @@ def test_every_tensor_is_read_and_bytes_are_exact(case):
 
 def classes_of(family):
     """The classes of a family that transformers can load a checkpoint into."""
+    if family == "retribert":    # transformers had it
+        return {"RetriBertModel"}
     module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
     found = {name: getattr(module, name) for name in module.__all__}
     found = {name: kind for name, kind in found.items() if issubclass(kind, transformers.PreTrainedModel) and "__init__" in vars(kind) or "Generic" in str(kind.__mro__)}
@@ -117,6 +120,8 @@ def test_fused_projections_come_apart_as_transformers_attention_splits_them(case
 def blocks(case, model):
     """transformers' layers in the order in which they run, by the name of our stack."""
     base = model.base_model
+    if case.model_type in cases_encoders.MODEL_TYPES:
+        return {"reader" if case.model_class == "DPRReader" else cases_encoders.stack(case): cases_encoders.blocks(base)}
     if case.model_type in ("bert", "mpnet"):
         return {"encoder": list(base.encoder.layer)}
     if case.model_type == "albert":
@@ -151,7 +156,7 @@ def first_of(module, *names):
 
 ATTENTION = ("attention.self", "attention.attn", "attn.attention", "attn", "self_attn", "self_attention", "layer.0.SelfAttention", "attention")
 FEED_FORWARD = ("intermediate.intermediate_act_fn", "activation", "mlp.act", "mlp.activation_fn", "mlp.act_fn", "mlp.gelu_impl", "layer.2.DenseReluDense.act",
-                "layer.1.DenseReluDense.act", "activation_fn")
+                "layer.1.DenseReluDense.act", "activation_fn", "ffn.activation", "ffn.act")
 OURS = {"gelu": torch.nn.functional.gelu, "gelu_new": lambda x: torch.nn.functional.gelu(x, approximate="tanh"), "relu": torch.relu,
         "silu": torch.nn.functional.silu, "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x), "tanh": torch.tanh}
 
@@ -190,7 +195,7 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             mine = [ours["attention"]["norm"], ours["mlp_norm"], ours.get("cross", {}).get("norm")]
             assert {(n["kind"], n["eps"]) for n in mine if n} == kinds
             assert sum(n is not None for n in mine) == len(norms(case, block))
-            assert (attention["mask"] == "causal") == (name in ("decoder", "text") or bool(model.config.to_dict().get("is_decoder")))
+            assert (attention["mask"] == "causal") == (name in ("decoder", "text") or any(bool(model.config.to_dict().get(key)) for key in ("is_decoder", "causal")))
     assert said["topology"] == topology(case)
 
 
@@ -198,7 +203,7 @@ def topology(case):
     """What kind of model a class is, by what it computes."""
     if case.model_class in ("T5EncoderModel", "T5ForTokenClassification") or case.model_class.startswith("CLIPText"):
         return "encoder"
-    if case.model_class in ("BartForCausalLM", "BertLMHeadModel"):
+    if case.model_class in ("BartForCausalLM", "BertLMHeadModel") or (case.topology == "encoder" and case.generates):
         return "decoder"
     return "vision" if case.model_class.startswith("CLIPVision") or case.model_class == "CLIPForImageClassification" else case.topology
 

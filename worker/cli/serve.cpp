@@ -40,7 +40,7 @@ Arrays probe_inputs(const policy::Model& model) {
       inputs["input_ids"] = model.task == "multiple-choice" ? Array{{1, 1, 1}, std::vector<int64_t>{id}} : Array{{1, 1}, std::vector<int64_t>{id}};
     } else {
       const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
-      const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(stack.positions - (stack.input.class_token ? 1 : 0))))) * patch[2];
+      const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(stack.positions - stack.input.extra_tokens())))) * patch[2];
       inputs["pixel_values"] = {{1, patch[1], side, side}, std::vector<float>(static_cast<size_t>(patch[1] * side * side))};
     }
   }

@@ -122,11 +122,12 @@ at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at:
 at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache cache, comm::Communicator& comm) const {
   const at::Tensor qkv = in_(x), kv = keys_and_values(qkv, heads_ * head_dim_, comm);
   at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
-  const at::Tensor v = heads(kv, kv_heads_, kv_heads_);
+  at::Tensor v = heads(kv, kv_heads_, kv_heads_);
   if (rotary_) {
     const Rotary::Angles angles = rotary_->angles(batch.positions);
     q = rotary_->turn(q, angles);
     k = rotary_->turn(k, angles);
+    if (rotary_->values()) v = rotary_->turn(v, angles);
   }
   at::Tensor result;
   if (cache.keys) {

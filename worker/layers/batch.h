@@ -22,7 +22,7 @@ struct Capture {
 struct Batch {
   at::Tensor tokens;      ///< [tokens] int64; undefined for a stack of images
   at::Tensor positions;   ///< [tokens] int64, before the table's offset
-  std::map<std::string, at::Tensor> types;   ///< [tokens] int64 for each further table of the input (token_type_ids)
+  std::map<std::string, at::Tensor> types;   ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
   at::Tensor pixels;      ///< [images, channels, height, width] fp32; every image is one sequence
   at::Tensor slots;       ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   std::vector<ops::SequenceSpan> sequences;

@@ -21,22 +21,25 @@ Input::Input(const policy::Stack& stack, Loader& loader) : scale_(stack.input.sc
   const policy::Input& input = stack.input;
   if (input.token) token_.emplace(*input.token, loader);
   if (input.positions) position_.emplace(*input.positions, loader);
-  for (const policy::IndexTable& table : input.tables) types_.emplace_back(table.input, Table(table.table, loader));
+  for (const policy::IndexTable& table : input.tables) types_.push_back({table.key(), Table(table.table, loader), table.given});
   if (input.projection) {
     const bool images = input.projection->weight.shape.size() == 4;
     if (images) patch_ = input.projection->weight.shape[2];
     (images ? patch_projection_ : projection_).emplace(*input.projection, loader);
   }
-  if (input.class_token) class_token_ = loader.load(*input.class_token).to(at::kFloat).reshape({1, 1, -1});
+  std::vector<at::Tensor> extra;
+  for (const auto& token : {input.class_token, input.distillation_token})
+    if (token) extra.push_back(loader.load(*token).to(at::kFloat).reshape({1, 1, -1}));
+  if (!extra.empty()) extra_tokens_ = at::cat(extra, 1);
   if (input.norm) norm_.emplace(*input.norm, loader);
 }
 
-/// [images, channels, height, width] -> [images x (class token + patches), hidden]: a convolution whose stride is its kernel is a linear map.
+/// [images, channels, height, width] -> [images x (extra tokens + patches), hidden]: a convolution whose stride is its kernel is a linear map.
 at::Tensor Input::patches(const at::Tensor& pixels) const {
   const int64_t images = pixels.size(0), channels = pixels.size(1), down = pixels.size(2) / patch_, across = pixels.size(3) / patch_;
   const at::Tensor cut = pixels.reshape({images, channels, down, patch_, across, patch_}).permute({0, 2, 4, 1, 3, 5});
   at::Tensor x = (*patch_projection_)(cut.reshape({images * down * across, channels * patch_ * patch_})).reshape({images, down * across, -1});
-  if (class_token_.defined()) x = at::cat({class_token_.expand({images, 1, x.size(2)}), x}, 1);
+  if (extra_tokens_.defined()) x = at::cat({extra_tokens_.expand({images, extra_tokens_.size(1), x.size(2)}), x}, 1);
   return x.flatten(0, 1);
 }
 
@@ -58,7 +61,10 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     const at::Tensor seen = patches(batch.pixels);
     x = x.defined() ? x + seen : seen;
   }
-  for (const auto& [name, table] : types_) x = x + table.partial(batch.types.at(name));
+  for (const auto& [key, table, given] : types_) {
+    const at::Tensor& rows = batch.types.at(key);
+    x = x + (given ? table.partial(rows.clamp_min(0)) * (rows >= 0).unsqueeze(1) : table.partial(rows));   // -1: nothing is added
+  }
   if (norm_) x = (*norm_)(x);
   return projection_ ? (*projection_)(x) : x;
 }

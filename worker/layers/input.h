@@ -22,7 +22,7 @@ class Table {
 class Input {
  public:
   Input(const policy::Stack&, Loader&);
-  /// One row per token: [tokens, hidden] fp32; for images one class token and their patches, row by row.
+  /// One row per token: [tokens, hidden] fp32; for images their class and distillation tokens and their patches, row by row.
   at::Tensor operator()(const Batch&, comm::Communicator&) const;
 
  private:
@@ -30,9 +30,10 @@ class Input {
   double scale_;
   int64_t position_offset_, patch_ = 0;
   std::optional<Table> token_, position_;
-  std::vector<std::pair<std::string, Table>> types_;
+  struct Types { std::string key; Table table; bool given; };
+  std::vector<Types> types_;
   std::optional<Linear> projection_, patch_projection_;
-  at::Tensor class_token_;
+  at::Tensor extra_tokens_;   ///< [1, class and distillation token, hidden]; undefined: none
   std::optional<Norm> norm_;
 };
 

@@ -6,7 +6,8 @@
 
 namespace pm::layers {
 
-Linear::Linear(const policy::Linear& linear, Loader& loader) : weight_(loader.load(linear.weight).flatten(1)) {
+Linear::Linear(const policy::Linear& linear, Loader& loader) : weight_(loader.load(linear.weight)) {
+  weight_ = weight_.dim() == 1 ? weight_.unsqueeze(0) : weight_.flatten(1);
   if (linear.bias) bias_ = loader.load(*linear.bias);
 }
 

@@ -65,7 +65,7 @@ double yarn(const json& scaling, double theta, int64_t dims, std::vector<double>
 
 }  // namespace
 
-Rotary::Rotary(const policy::Rotary& rotary) : style_(rotary.style) {
+Rotary::Rotary(const policy::Rotary& rotary) : style_(rotary.style), values_(rotary.values) {
   std::vector<double> frequencies;
   for (int64_t i = 0; i < rotary.dims; i += 2) frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i) / static_cast<double>(rotary.dims)));
   const std::string kind = kind_of(rotary.scaling);

@@ -15,11 +15,14 @@ class Rotary {
   using Angles = ops::Angles;
   /// The angles of positions [tokens] int64: cos and sin, [tokens, 1, dims / 2] fp32, the attention factor in them.
   Angles angles(const at::Tensor& positions) const;
+  /// Whether values are turned too.
+  bool values() const { return values_; }
   /// Turns the first `dims` of x [tokens, heads, head_dim]; the rest stays.
   at::Tensor turn(const at::Tensor& x, const Angles&) const;
 
  private:
   policy::RotaryStyle style_;
+  bool values_;
   double factor_ = 1;        ///< of cos and sin (YaRN)
   at::Tensor frequencies_;   ///< [dims / 2] fp32
 };

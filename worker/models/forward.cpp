@@ -98,14 +98,15 @@ struct Model::Pass {
     const Feed& feed = inputs.feeds.at(stack.name);
     std::vector<int64_t> rows;
     if (pool == "patches") {
+      const int64_t extra = stack.input.extra_tokens();
       std::vector<at::Tensor> means;
-      for (const ops::SequenceSpan& sequence : feed.batch.sequences) means.push_back(x.narrow(0, sequence.first + 1, sequence.tokens - 1).mean(0));
+      for (const ops::SequenceSpan& sequence : feed.batch.sequences) means.push_back(x.narrow(0, sequence.first + extra, sequence.tokens - extra).mean(0));
       return at::stack(means);
     }
     for (size_t i = 0; i < feed.batch.sequences.size(); ++i) {
       const ops::SequenceSpan& sequence = feed.batch.sequences[i];
       const bool end = pool == "eot" || pool == "last_eos";
-      rows.push_back(sequence.first + (end ? inputs.ends[i] : pool == "last" ? sequence.tokens - 1 : 0));
+      rows.push_back(sequence.first + (end ? inputs.ends[i] : pool == "last" ? sequence.tokens - 1 : pool == "second" ? 1 : 0));
     }
     return at::index_select(x, 0, at::tensor(rows, at::kLong));
   }
@@ -136,17 +137,21 @@ struct Model::Pass {
   /// Scores of every token, or of one state per sequence.
   void run_head(const policy::Head& head, const Head& runs) {
     if (!head.between.empty()) return compare(head, runs);
+    if (!head.mean.empty()) return average(head);
     if (!inputs.feeds.contains(head.stack)) return;
     const auto is_wanted = [&](const std::string& name) { return wants(name, true); };
-    if (std::none_of(head.outputs.begin(), head.outputs.end(), is_wanted) && !compared(head.name)) return;
+    const bool asked = std::any_of(head.outputs.begin(), head.outputs.end(), is_wanted);
+    if (!asked && !compared(head.name) && !averaged(head.name)) return;
     const policy::Stack& stack = *model.policy_.stack(head.stack);
     const at::Tensor& of_stack = states.at(head.stack);
     const at::Tensor x = head.pool.empty() ? of_stack : head.pool == "pooler" ? pooled.at(head.stack) : select(head.pool, stack, of_stack);
     at::Tensor scores = runs.scores(x, comm);
+    if (head.cells) scores = of_cells(head, runs, x, scores);
     if (!head.pool.empty()) vectors[head.name] = scores;
-    if (comm.rank() != 0 || compared(head.name)) return;
+    if (comm.rank() != 0 || compared(head.name) || !asked) return;
     if (head.pool.empty()) scores = inputs.feeds.at(head.stack).padded(scores);
     else if (inputs.choices > 0) scores = scores.reshape({-1, inputs.choices});
+    if (head.vector) scores = scores.select(-1, 0);
     if (head.outputs.size() == 1) return put(head.outputs[0], scores);
     for (size_t i = 0; i < head.outputs.size(); ++i) put(head.outputs[i], scores.select(-1, static_cast<int64_t>(i)));
   }
@@ -156,6 +161,28 @@ struct Model::Pass {
     return std::any_of(model.policy_.heads.begin(), model.policy_.heads.end(), [&](const policy::Head& head) {
       return std::find(head.between.begin(), head.between.end(), name) != head.between.end();
     });
+  }
+
+  at::Tensor of_cells(const policy::Head& head, const Head& runs, const at::Tensor& states, const at::Tensor& scores) const {
+    const layers::Batch& batch = inputs.feeds.at(head.stack).batch;
+    const at::Tensor &column = batch.types.at("token_type_ids.1"), &row = batch.types.at("token_type_ids.2");
+    std::vector<at::Tensor> all;
+    for (const ops::SequenceSpan& sequence : batch.sequences) {
+      const auto own = [&](const at::Tensor& values) { return values.narrow(0, sequence.first, sequence.tokens); };
+      all.push_back(runs.cells(own(states), own(scores).select(1, 0), own(column), own(row)));
+    }
+    return at::cat(all).unsqueeze(1);
+  }
+
+  /// Whether a head of this model is the mean of head `name` and another.
+  bool averaged(const std::string& name) const {
+    return std::any_of(model.policy_.heads.begin(), model.policy_.heads.end(), [&](const policy::Head& head) {
+      return std::find(head.mean.begin(), head.mean.end(), name) != head.mean.end();
+    });
+  }
+
+  void average(const policy::Head& head) {
+    if (comm.rank() == 0 && inputs.feeds.contains(head.stack) && wants(head.outputs[0], true)) put(head.outputs[0], (vectors.at(head.mean[0]) + vectors.at(head.mean[1])) / 2);
   }
 
   void compare(const policy::Head& head, const Head& runs) {

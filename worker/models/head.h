@@ -16,13 +16,17 @@ class Head {
   at::Tensor features(const at::Tensor& states) const;
   /// Scores [rows, columns] of states: of the whole vocabulary on rank 0 only (undefined elsewhere), of classes on every rank.
   at::Tensor scores(const at::Tensor& states, comm::Communicator&) const;
+  /// Scores [tokens] of one sequence whose tokens stand in `column` and `row` of a table [tokens] int64, 0 outside of it: the mean over each cell of the column
+  /// that is likeliest, 10,000 less in all others, as Hugging Face's TapasForQuestionAnswering gives them. `states` [tokens, hidden], `scores` [tokens].
+  at::Tensor cells(const at::Tensor& states, const at::Tensor& scores, const at::Tensor& column, const at::Tensor& row) const;
   /// Absent for heads of classes.
   const layers::LogitsHead* logits() const { return logits_ ? &*logits_ : nullptr; }
   /// exp(scalar) of a similarity.
   double temperature() const { return temperature_; }
 
  private:
-  std::optional<layers::Linear> dense_, classes_;
+  std::optional<layers::Linear> dense_, classes_, columns_;
+  policy::Cells table_;
   std::string activation_;
   std::optional<layers::Norm> norm_;
   std::optional<layers::LogitsHead> logits_;

@@ -105,10 +105,53 @@ class Reader {
     feed.batch.tokens = kept(ids);
     positions(stack, answers ? at::Tensor() : ints("position_ids", ids, inputs), ids, kept, feed);
     for (const policy::IndexTable& table : stack.input.tables) {
-      const at::Tensor given = ints(table.input, ids, inputs);
-      feed.batch.types[table.input] = given.defined() ? kept(given) : at::zeros_like(feed.batch.tokens);
-      in_range(table.input, feed.batch.types[table.input], 0, table.table.shape[0], "they");
+      const at::Tensor given = numbers(stack.input, table, ids, inputs);
+      at::Tensor& rows = feed.batch.types[table.key()];
+      rows = given.defined() ? kept(given) : at::full_like(feed.batch.tokens, table.given ? -1 : 0);
+      const std::string what = table.column < 0 ? "they" : "numbers of column " + std::to_string(table.column) + (table.minus < 0 ? "" : " less column " + std::to_string(table.minus));
+      if (given.defined()) in_range(table.input, rows, 0, table.table.shape[0], what);
     }
+  }
+
+  /// Several numbers per token [rows, length, columns], as many as the tables of `input` look up. Undefined when they are absent.
+  at::Tensor columns(const policy::Input& input, const std::string& name, const at::Tensor& ids) {
+    const Array* array = find(name);
+    if (!array) return {};
+    if (!std::holds_alternative<std::vector<int64_t>>(array->values)) refuse(name + " has fractional values, expected integers");
+    int64_t count = 0;
+    for (const policy::IndexTable& table : input.tables)
+      if (table.input == name) count = std::max({count, table.column + 1, table.minus + 1});
+    const at::Tensor tensor = models::tensor_of(*array);
+    if (tensor.dim() != 3 || tensor.size(0) != ids.size(0) || tensor.size(1) != ids.size(1) || tensor.size(2) != count) {
+      refuse(name + " has the shape " + c10::str(tensor.sizes()) + ", expected that of the ids and " + std::to_string(count) + " numbers per token, [" + std::to_string(ids.size(0)) + ", " +
+             std::to_string(ids.size(1)) + ", " + std::to_string(count) + "]");
+    }
+    return tensor;
+  }
+
+  /// The numbers that a table looks up [rows, length]; undefined when they are absent.
+  at::Tensor numbers(const policy::Input& input, const policy::IndexTable& table, const at::Tensor& ids, Inputs& inputs) {
+    if (table.column < 0) return ints(table.input, ids, inputs);
+    const at::Tensor all = columns(input, table.input, ids);
+    if (!all.defined()) return {};
+    return table.minus < 0 ? all.select(2, table.column) : all.select(2, table.column) - all.select(2, table.minus);
+  }
+
+  /// Positions from the beginning of each token's cell, which are at most the table's last [rows, length]. As transformers does, columns of padding count where
+  /// they are given a cell.
+  at::Tensor within_cells(const policy::Stack& stack, const at::Tensor& ids) {
+    at::Tensor types = columns(stack.input, "token_type_ids", ids), positions = at::empty(ids.sizes(), at::kLong);
+    if (!types.defined()) types = at::zeros({ids.size(0), ids.size(1), 3}, at::kLong);
+    const auto type = types.accessor<int64_t, 3>();
+    auto position = positions.accessor<int64_t, 2>();
+    for (int64_t row = 0; row < ids.size(0); ++row) {
+      std::map<std::pair<int64_t, int64_t>, int64_t> first;   // of each cell, by its column and row
+      for (int64_t place = 0; place < ids.size(1); ++place) {
+        const auto cell = first.emplace(std::pair{type[row][place][1], type[row][place][2]}, place).first;
+        position[row][place] = std::min(place - cell->second, stack.positions - 1);
+      }
+    }
+    return positions;
   }
 
   /// Columns with mask 1 of each row, after each other.
@@ -130,12 +173,14 @@ class Reader {
   }
 
   template <typename Kept>
-  static void positions(const policy::Stack& stack, const at::Tensor& given, const at::Tensor& ids, const Kept& kept, Feed& feed) {
+  void positions(const policy::Stack& stack, const at::Tensor& given, const at::Tensor& ids, const Kept& kept, Feed& feed) {
     const policy::Input& input = stack.input;
     at::Tensor& positions = feed.batch.positions;
     if (given.defined()) {
       positions = kept(given);
       if (input.position_kept) positions = positions - input.position_offset;   // given ones count the table's rows there
+    } else if (input.position_cells) {
+      positions = kept(within_cells(stack, ids));
     } else if (input.position_kept) {
       std::vector<at::Tensor> counts;
       for (const ops::SequenceSpan& sequence : feed.batch.sequences) counts.push_back(at::arange(sequence.tokens, at::kLong));
@@ -195,7 +240,7 @@ class Reader {
     if (!std::holds_alternative<std::vector<float>>(array->values)) refuse("pixel_values has integers, expected fp32");
     const at::Tensor pixels = tensor_of(*array);
     const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
-    const int64_t classes = stack.input.class_token ? 1 : 0;
+    const int64_t classes = stack.input.extra_tokens();
     const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(stack.positions - classes)) + 0.5) * patch[2];
     if (pixels.dim() != 4 || pixels.size(0) == 0 || pixels.size(1) != patch[1] || pixels.size(2) != side || pixels.size(3) != side) {
       refuse("pixel_values has the shape " + c10::str(pixels.sizes()) + ", expected [images, " + std::to_string(patch[1]) + ", " + std::to_string(side) + ", " +

@@ -41,6 +41,11 @@ void Model::check(const policy::Model& model) {
       if (layer.attention.window > 0 && layer.attention.mask != policy::Mask::Causal) refuse("has a window without a causal mask");
     }
   }
+  for (const policy::Head& head : model.heads) {
+    const policy::Stack* stack = head.cells ? model.stack(head.stack) : nullptr;
+    const auto tells = [&](const char* key) { return std::any_of(stack->input.tables.begin(), stack->input.tables.end(), [&](const auto& table) { return table.key() == key; }); };
+    if (stack && (!head.vector || !head.pool.empty() || !tells("token_type_ids.1") || !tells("token_type_ids.2"))) refuse("has cells without one score per token, or without their columns and rows");
+  }
   if (model.task == "generate" && !generates(model)) refuse("has no language-model head for its task");
   if (!generates(model)) return;
   for (const policy::Layer& layer : generator(model).layers) {
@@ -79,11 +84,11 @@ const Stack* Model::stack(const std::string& name) const {
 
 void Model::step(StepRows& rows, layers::KvCache* cache, Handover& handed, comm::Communicator& comm) const {
   const policy::Stack& generating = generator(policy_);
-  for (const policy::IndexTable& table : generating.input.tables) rows.batch.types[table.input] = at::zeros_like(rows.batch.tokens);
+  for (const policy::IndexTable& table : generating.input.tables) rows.batch.types[table.key()] = at::full_like(rows.batch.tokens, table.given ? -1 : 0);
   const bool crosses = generating.layers[0].cross.has_value();
   if (rows.source) {
     const std::string& name = generating.layers[0].cross->source;
-    for (const policy::IndexTable& table : policy_.stack(name)->input.tables) rows.source->types[table.input] = at::zeros_like(rows.source->tokens);
+    for (const policy::IndexTable& table : policy_.stack(name)->input.tables) rows.source->types[table.key()] = at::full_like(rows.source->tokens, table.given ? -1 : 0);
     at::Tensor& states = handed[name];
     if (const Stack* encoder = stack(name)) states = (*encoder)(states, *rows.source, nullptr, nullptr, comm);
     rows.cross.states = states;

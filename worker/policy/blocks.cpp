@@ -117,6 +117,7 @@ std::optional<Linear> Builder::linear(const Context& context, const Node* node, 
     return std::nullopt;
   }
   second.shape = {bound ? bound->shape[0] : weight.shape[0]};
+  if (weight.shape.size() == 1) second.shape.clear();   // one output: its bias is one number
   if (bound && weight.units < 0) second.units = bound->units;
   if (rule_of(bias_role).dim < 0) second.units = 1;
   return Linear{bound.value_or(Param{}), bias(*row, block, context, place, second, outside)};
@@ -221,6 +222,7 @@ std::optional<Rotary> Builder::rotary(const Node& section, const Place& place, c
   expect(rotary.dims > 0 && rotary.dims % 2 == 0 && rotary.dims <= a.head_dim, *node, "the number of rotary dimensions", static_cast<double>(rotary.dims),
          "an even number up to the head size " + std::to_string(a.head_dim));
   expect(rotary.theta > 0, *node, "theta", rotary.theta, "a number above 0");
+  if (const Node* values = node->get("values")) rotary.values = evaluate_bool(*values, place.scope);
   if (const Node* scaling = node->get("scaling")) rotary.scaling = evaluate(*scaling, place.scope, true);
   for (const char* key : {"rope_type", "type"}) {   // what transformers >= 5 writes where there is no scaling
       if (rotary.scaling.is_object() && rotary.scaling.value(key, nlohmann::json()) == "default") rotary.scaling = nullptr;

@@ -38,6 +38,7 @@ class Builder {
   void position(const Context&, const Node& section, const Place&, const std::string& path, Input&);
   void tables(const Context&, const Node& section, const Place&, const std::string& path, Input&);
   std::optional<Pooler> pooler(const Context&, const Node& section, const Place&, const std::string& path);
+  Cells cells(const Context&, const Node& section, const Place&, const std::string& path, int64_t width);
   Output output(const Context&, const Node& section, const std::string& path);
 
   // blocks.cpp

@@ -26,6 +26,7 @@ class Collector {
     for (const IndexTable& table : input.tables) all.push_back({&table.table, place_});
     add(input.projection);
     add(input.class_token);
+    add(input.distillation_token);
     add(input.norm);
     for (place_ = 0; place_ < static_cast<int>(stack.layers.size()); ++place_) add(stack.layers[static_cast<size_t>(place_)]);
     place_ = stack_output;
@@ -42,6 +43,7 @@ class Collector {
     add(head.norm);
     add(head.logits);
     add(head.classes);
+    if (head.cells) add(head.cells->columns);
     add(head.scalar);
   }
 

@@ -46,7 +46,8 @@ struct Norm { NormKind kind = NormKind::Layer; double eps = 1e-5; std::optional<
 
 enum class Mask : uint8_t { Full, Causal };
 enum class RotaryStyle : uint8_t { Half, Interleaved };
-struct Rotary { RotaryStyle style = RotaryStyle::Half; int64_t dims = 0; double theta = 10000; nlohmann::json scaling; };
+/// `values`: values are turned as queries and keys are (RoFormer's rotary_value).
+struct Rotary { RotaryStyle style = RotaryStyle::Half; int64_t dims = 0; double theta = 10000; nlohmann::json scaling; bool values = false; };
 struct BucketBias { Param table; int64_t buckets = 32, far = 128; bool bidirectional = true; };
 /// Slopes of Press et al., "Train short, test long" (2021). BLOOM adds them to the scaled scores; Falcon adds them, rounded to bf16, before scaling.
 struct Alibi { bool scaled = false, bf16 = false; };
@@ -84,7 +85,16 @@ struct Layer {
 };
 
 enum class PositionKind : uint8_t { None, Learned, Sinusoidal };
-struct IndexTable { Param table; std::string input; };
+/// A further table of the input. Its rows are numbers that the request gives under the name `input`, [rows, length], or one `column` of several per token
+/// [rows, length, columns], less another one, `minus` (LayoutLM's width is right less left).
+struct IndexTable {
+  Param table;
+  std::string input;
+  int64_t column = -1, minus = -1;      ///< -1: none
+  bool given = false;                   ///< nothing is added for a request without `input` (XLM's langs); else such a request means row 0
+  /// Names the numbers: "token_type_ids", "bbox.0", "bbox.2-0".
+  std::string key() const;
+};
 
 struct Input {
   std::optional<Param> token;
@@ -93,10 +103,13 @@ struct Input {
   std::optional<Param> positions;
   int64_t position_offset = 0;          ///< rows of the table that lie before position 0
   bool position_kept = false;           ///< positions count the tokens that are not padding (RoBERTa, MPNet); else columns of the batch
+  bool position_cells = false;          ///< positions begin anew in each cell of a table: token_type_ids' columns 1 and 2 tell its column and row (TAPAS)
   std::vector<IndexTable> tables;
   std::optional<Linear> projection;     ///< factorised embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, p, p])
-  std::optional<Param> class_token;
+  std::optional<Param> class_token, distillation_token;   ///< in this order before the patches
   std::optional<Norm> norm;
+  /// How many vectors stand before the patches of an image.
+  int64_t extra_tokens() const { return (class_token ? 1 : 0) + (distillation_token ? 1 : 0); }
 };
 
 /// One vector per sequence: act(dense(norm(state of the pooled token))); absent parts are left out.
@@ -122,10 +135,18 @@ struct Stack {
   Output output;
 };
 
+/// What turns scores of tokens into scores of a table's cells (TAPAS): a second score of tokens chooses the column.
+struct Cells {
+  Linear columns;                       ///< as Head::vector
+  double temperature = 1;               ///< that scores of tokens are divided by
+  int64_t rows = 64, across = 32;       ///< of the largest table; what lies beyond counts as the last
+  bool empty = false;                   ///< whether no column may be chosen
+};
+
 /// A task head: logits over the vocabulary, or classes.
 struct Head {
   std::string name, stack;              ///< stack it reads
-  /// Which state of a sequence it reads. "": every token's; first; last; pooler (the stack's); eot (CLIP: the end token's, or the one with the
+  /// Which state of a sequence it reads. "": every token's; first; second (DeiT's distillation token); last; pooler (the stack's); eot (CLIP: the end token's, or the one with the
   /// largest id when eos_token_id is 2); last_eos (BART, T5: the last end token's); patches (mean of all but the class token).
   std::string pool;
   std::vector<std::string> outputs{"logits"};   ///< Hugging Face's names; two (start_logits, end_logits): one column each
@@ -135,6 +156,9 @@ struct Head {
   double scale_input = 1;
   std::optional<Linear> logits, classes;
   std::optional<Param> scalar;          ///< CLIP's logit_scale
+  bool vector = false;                  ///< `classes` is one vector [hidden] with a bias of one number: one score per state, and no dimension of classes
+  std::optional<Cells> cells;
+  std::vector<std::string> mean;        ///< the heads of one vector per sequence whose mean this one is (DeiT's two classifiers)
   std::vector<std::string> between;     ///< similarity: the two heads (text, image) whose normalised vectors are compared, times exp(scalar)
 };
 

@@ -175,7 +175,10 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
   if (model.stacks.empty()) refuse("UnsupportedPolicy", (policy.file ? *policy.file : "") + ": no stack of " + model.architecture + " is switched on");
   if (generates) check_answer_ids(model);
   const std::string last_stack = model.stacks.back().name;
-  for (const std::string& name : architecture.heads) model.heads.push_back(builder.head(name, *policy.get("heads")->get(name), last_stack));
+  for (const std::string& name : architecture.heads) {
+    const Node &section = *policy.get("heads")->get(name), *when = section.get("when");
+    if (!when || evaluate_bool(*when, builder.scope())) model.heads.push_back(builder.head(name, section, last_stack));
+  }
   name_outputs(architecture, model.heads);
   rehearse_rest(policy, architecture, last_stack, builder, binder);
   model.not_loaded = binder.finish();

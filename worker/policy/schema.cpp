@@ -68,7 +68,7 @@ Keys block_keys() {
 }
 
 Rule attention(Keys more = {}) {
-  const Rule rotary = section({{"when", expression}, {"style", word(rotary_words)}, {"dims", expression}, {"theta", expression}, {"scaling", expression}});
+  const Rule rotary = section({{"when", expression}, {"style", word(rotary_words)}, {"dims", expression}, {"theta", expression}, {"scaling", expression}, {"values", expression}});
   const Rule alibi{Rule::Kind::Flag, {}, {{"when", expression}, {"scaled", expression}, {"bf16", expression}}};
   return section(block_keys() + Keys{{"mask", word(mask_words)}, {"scale", expression}, {"window", expression}, {"alibi", alibi},
                                      {"heads", expression}, {"kv_heads", expression}, {"head_dim", expression}, {"rotary", rotary},
@@ -77,11 +77,11 @@ Rule attention(Keys more = {}) {
 }
 
 Rule stack() {
-  const Rule learned{Rule::Kind::Position, position_words, {{"learned", row()}, {"offset", expression}, {"kept", expression}, {"rows", expression}}};
+  const Rule learned{Rule::Kind::Position, position_words, {{"learned", row()}, {"offset", expression}, {"kept", expression}, {"cells", expression}, {"rows", expression}}};
   const Rule input = section({{"at", names}, {"token", row()}, {"scale", expression}, {"position", learned},
-                              {"tables", {Rule::Kind::Rows, {}, row_keys() + Keys{{"input", text}, {"rows", expression}}}},
+                              {"tables", {Rule::Kind::Rows, {}, row_keys() + Keys{{"input", text}, {"rows", expression}, {"column", expression}, {"minus", expression}, {"given", expression}}}},
                               {"projection", linear()}, {"patches", linear({{"channels", expression}, {"size", expression}})},
-                              {"class_token", row()}, {"norm", norm_row()}});
+                              {"class_token", row()}, {"distillation_token", row()}, {"norm", norm_row()}});
   const Rule layer = section({{"at", names}, {"order", word(order_words)}, {"norm", word(norm_words)}, {"bias", expression}, {"stored", word(stored_words)},
                               {"residual_normed", expression}});
   const Rule mlp = section(block_keys() + Keys{{"act", word(activation_words)}, {"up", linear()}, {"gate", linear()}, {"down", linear()}});
@@ -95,9 +95,10 @@ Rule stack() {
 }
 
 Rule head() {
-  return section({{"at", names}, {"stack", text}, {"pool", word(pool_words)}, {"dense", linear()},
+  return section({{"at", names}, {"when", expression}, {"stack", text}, {"pool", word(pool_words)}, {"dense", linear()},
                   {"act", word(activation_words)}, {"norm", norm_row()}, {"scale_input", expression}, {"scalar", row()},
-                  {"logits", linear({{"scale_input", expression}})}, {"classes", linear()}, {"output", texts}, {"between", texts}});
+                  {"logits", linear({{"scale_input", expression}})}, {"classes", linear({{"vector", expression}})}, {"output", texts},
+                  {"cells", section({{"columns", linear()}, {"temperature", expression}, {"rows", expression}, {"across", expression}, {"empty", expression}})}, {"mean", texts}, {"between", texts}});
 }
 
 const Rule& grammar() {
@@ -251,7 +252,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"patches", own_keys(under(input, "patches"), matrix)}, {"layer", own_keys(under(stack, "layer"))}, {"attn", own_keys(attn)},
           {"cross", own_keys(under(stack, "cross"), attn)}, {"alibi", own_keys(under(attn, "alibi"))}, {"rotary", own_keys(under(attn, "rotary"))}, {"bucket_bias", own_keys(under(attn, "bucket_bias"), plain)},
           {"qkv", own_keys(under(attn, "qkv"), matrix)}, {"mlp", own_keys(under(stack, "mlp"))}, {"output", own_keys(output)},
-          {"pooler", own_keys(under(output, "pooler"), plain)}, {"head", own_keys(head)}, {"logits", own_keys(under(head, "logits"), matrix)},
+          {"pooler", own_keys(under(output, "pooler"), plain)}, {"head", own_keys(head)}, {"logits", own_keys(under(head, "logits"), matrix)}, {"classes", own_keys(under(head, "classes"), matrix)}, {"cells", own_keys(under(head, "cells"))},
           {"row", own_keys(plain)}, {"linear", own_keys(matrix, plain)}, {"norm row", own_keys(under(attn, "norm"), plain)},
           {"bias", own_keys(bias)}};
 }
@@ -270,10 +271,12 @@ void validate(const Node& policy) {
   if (const Node* heads = policy.get("heads")) {
     for (const auto& [name, head] : heads->entries) {
       if (const Node* stack = head.get("stack")) known("stacks", *stack);
-      const Node* between = head.get("between");
-      if (!between) continue;
-      if (between->items.size() != 2) refuse_policy(*between, "\"between\" has to list two heads");
-      for (const Node& item : between->items) known("heads", item);
+      for (const char* key : {"between", "mean"}) {
+        const Node* list = head.get(key);
+        if (!list) continue;
+        if (list->items.size() != 2) refuse_policy(*list, std::string("\"") + key + "\" has to list two heads");
+        for (const Node& item : list->items) known("heads", item);
+      }
     }
   }
 }

@@ -11,6 +11,10 @@ namespace {
 
 /// More layers than any model has: a bound for loops over a hostile config.json.
 constexpr int64_t most_layers = 4096;
+/// Of numbers per token that tables look up.
+constexpr int64_t most_columns = 64;
+/// Of a table to one side.
+constexpr int64_t most_cells = 4096;
 
 [[noreturn]] void unreadable(const std::string& message) { throw Error(ErrorKind::Model, "ModelUnreadable", message); }
 
@@ -23,6 +27,11 @@ void expect_alike(const Node& section, const Attention& first, const Attention& 
 }
 
 }  // namespace
+
+std::string IndexTable::key() const {
+  if (column < 0) return input;
+  return input + "." + std::to_string(column) + (minus < 0 ? "" : "-" + std::to_string(minus));
+}
 
 Scope Builder::scope() const { return {&checkpoint_.config(), {policy_.get("let")}, std::nullopt}; }
 
@@ -101,6 +110,7 @@ void Builder::position(const Context& context, const Node& section, const Place&
     if (input.position_offset < 0) unreadable(offset->where() + ": the offset of positions is " + std::to_string(input.position_offset) + " with this config.json");
   }
   if (const Node* kept = node->get("kept")) input.position_kept = evaluate_bool(*kept, place.scope);
+  if (const Node* cells = node->get("cells")) input.position_cells = evaluate_bool(*cells, place.scope);
   const Node* rows = node->get("rows");
   const int64_t count = rows ? evaluate_int(*rows, place.scope) : context.sizes.positions + input.position_offset;
   const Ask ask{.role = Role::PositionEmbedding, .path = path + "positions", .shape = {count, context.sizes.embedding}, .units = count};
@@ -116,8 +126,20 @@ void Builder::tables(const Context& context, const Node& section, const Place& p
     if (!row) continue;
     const Node *kind = item.get("input"), *rows = item.get("rows");
     if (!kind || !rows || !row->names()) refuse_policy(item, "a table needs \"from\", \"input\" and \"rows\"");
-    const Ask ask{.role = Role::IndexTable, .path = path + "tables." + kind->text, .shape = {evaluate_int(*rows, place.scope), context.sizes.embedding}};
-    if (auto table = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place)) input.tables.push_back({*table, kind->text});
+    IndexTable table{.table = {}, .input = kind->text};
+    for (auto [key, number] : {std::pair{"column", &table.column}, {"minus", &table.minus}}) {
+      const Node* node = item.get(key);
+      if (!node) continue;
+      *number = evaluate_int(*node, place.scope);
+      if (*number < 0 || *number >= most_columns) refuse_policy(*node, std::string(key) + " is " + std::to_string(*number) + ", expected 0 to " + std::to_string(most_columns - 1));
+    }
+    if (table.minus >= 0 && table.column < 0) refuse_policy(item, "\"minus\" needs \"column\"");
+    if (const Node* given = item.get("given")) table.given = evaluate_bool(*given, place.scope);
+    const Ask ask{.role = Role::IndexTable, .path = path + "tables." + table.key(), .shape = {evaluate_int(*rows, place.scope), context.sizes.embedding}};
+    const std::optional<Param> bound = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
+    if (!bound) continue;
+    table.table = *bound;
+    input.tables.push_back(std::move(table));
   }
 }
 
@@ -142,9 +164,11 @@ Input Builder::input(const Context& context, const Node& section, const std::str
     const Ask ask{.role = Role::PatchProjection, .path = path + "patches", .shape = {sizes.hidden, evaluate_int(*channels, place.scope), side, side}};
     input.projection = linear(context, patches, nullptr, place, ask, Role::HeadDenseBias, true);
   }
-  if (const std::optional<Row> row = binder_.row(section.get("class_token"), place.scope); row && row->names()) {
-    const Ask ask{.role = Role::ExtraToken, .path = path + "class_token", .shape = {sizes.hidden}};
-    input.class_token = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
+  for (auto [key, token] : {std::pair{"class_token", &input.class_token}, {"distillation_token", &input.distillation_token}}) {
+    const std::optional<Row> row = binder_.row(section.get(key), place.scope);
+    if (!row || !row->names()) continue;
+    const Ask ask{.role = Role::ExtraToken, .path = path + key, .shape = {sizes.hidden}};
+    *token = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
   }
   input.norm = norm(context, &section, place, path + "norm", sizes.embedding);
   return input;
@@ -160,7 +184,7 @@ std::optional<Pooler> Builder::pooler(const Context& context, const Node& sectio
   if (section.get("from")) {
     const Ask ask{.role = Role::HeadDenseWeight, .path = path, .shape = {-1, context.sizes.hidden}};
     pooler.dense = linear(context, &section, nullptr, place, ask, Role::HeadDenseBias, true);
-    if (!pooler.dense) return std::nullopt;   // optional, and the checkpoint has none
+    if (!pooler.dense && !section.get("pool")) return std::nullopt;   // optional, and the checkpoint has none
   }
   return pooler;
 }
@@ -196,6 +220,21 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
   return stack;
 }
 
+Cells Builder::cells(const Context& context, const Node& section, const Place& place, const std::string& path, int64_t width) {
+  if (!section.get("columns")) refuse_policy(section, "cells need \"columns\"");
+  Cells cells;
+  const Ask ask{.role = Role::ClassWeight, .path = path + ".columns", .shape = {width}};
+  if (auto made = linear(context, section.get("columns"), nullptr, place, ask, Role::ClassBias, true)) cells.columns = std::move(*made);
+  if (const Node* node = section.get("temperature")) cells.temperature = evaluate_number(*node, place.scope);
+  if (!(cells.temperature > 0)) unreadable(section.where() + ": config.json gives the temperature " + std::to_string(cells.temperature) + ", expected a number above 0");
+  for (auto [key, size] : {std::pair{"rows", &cells.rows}, {"across", &cells.across}}) {
+    if (const Node* node = section.get(key)) *size = evaluate_int(*node, place.scope);
+    if (*size < 1 || *size > most_cells) unreadable(section.where() + ": config.json gives tables " + key + " = " + std::to_string(*size) + ", expected 1 to " + std::to_string(most_cells));
+  }
+  if (const Node* node = section.get("empty")) cells.empty = evaluate_bool(*node, place.scope);
+  return cells;
+}
+
 Head Builder::head(const std::string& name, const Node& section, const std::string& default_stack) {
   Head head;
   head.name = name;
@@ -210,6 +249,7 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
   if (const Node* pool = section.get("pool")) head.pool = word_of(*pool, place.scope, pool_words);
   if (const Node* output = section.get("output")) head.outputs = texts_of(output);
   head.between = texts_of(section.get("between"));
+  head.mean = texts_of(section.get("mean"));
   const std::string path = "heads." + name;
   int64_t width = context.sizes.hidden;
   if (head.pool == "pooler" && !binder_.rehearsing()) {
@@ -227,7 +267,12 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
   if (scale) head.scale_input = evaluate_number(*scale, place.scope);
   const Ask rows{.role = Role::LogitsWeight, .path = path + ".logits", .shape = {context.sizes.vocab, width}, .units = context.sizes.vocab};
   head.logits = linear(context, logits, nullptr, place, rows, Role::LogitsBias, true);
-  head.classes = linear(context, section.get("classes"), nullptr, place, {.role = Role::ClassWeight, .path = path + ".classes", .shape = {-1, width}}, Role::ClassBias, true);
+  const Node* classes = section.get("classes");
+  const Node* vector = classes ? classes->get("vector") : nullptr;
+  head.vector = vector && evaluate_bool(*vector, place.scope);
+  const std::vector<int64_t> shape = head.vector ? std::vector<int64_t>{width} : std::vector<int64_t>{-1, width};
+  head.classes = linear(context, classes, nullptr, place, {.role = Role::ClassWeight, .path = path + ".classes", .shape = shape}, Role::ClassBias, true);
+  if (const Node* node = section.get("cells")) head.cells = cells(context, *node, place, path, width);
   if (const std::optional<Row> row = binder_.row(section.get("scalar"), place.scope); row && row->names()) {
     head.scalar = binder_.bind({.role = Role::Scalar, .path = path + ".scalar"}, binder_.names(*row->names(), place, ".weight"), *row, place);
   }

@@ -104,6 +104,7 @@ void find_embeddings(const policy::Model& model, Abilities& abilities) {
     Embedding own{states, model.topology == "decoder" ? Pooling::Last : Pooling::Mean};
     if (pixels) own.pooling = Pooling::First;
     if (stack.output.pooler && (pixels || stack.output.pooler->pool == "eot")) own = {pooler, Pooling::None};
+    else if (stack.output.pooler && stack.output.pooler->activation.empty()) own = {pooler, Pooling::None, false};   // DPR: compared by dot products
     for (const policy::Head& head : model.heads)
       if (head.stack == stack.name && !head.pool.empty() && head.outputs[0].ends_with("_embeds")) own = {head.outputs[0], Pooling::None};
     if (pixels) abilities.image = own;
@@ -119,7 +120,7 @@ void count_values(const policy::Model& model, Abilities& abilities) {
     for (const policy::Layer& layer : stack.layers) abilities.attentions += layer.attention.heads + (layer.cross ? layer.cross->heads : 0);
   }
   for (const policy::Head& head : model.heads)
-    if (const auto& linear = head.logits ? head.logits : head.classes) abilities.scores += linear->weight.shape.empty() ? 0 : linear->weight.shape[0];
+    if (const auto& linear = head.logits ? head.logits : head.classes) abilities.scores += linear->weight.shape.empty() ? 0 : head.vector ? 1 : linear->weight.shape[0];
 }
 
 }  // namespace
@@ -138,7 +139,7 @@ Abilities read_abilities(const policy::Model& model, const std::filesystem::path
     }
     abilities.texts = true;
     if (stack.positions > 0) abilities.positions = abilities.positions > 0 ? std::min(abilities.positions, stack.positions) : stack.positions;
-    for (const policy::IndexTable& table : stack.input.tables) abilities.token_types = abilities.token_types || table.input == "token_type_ids";
+    for (const policy::IndexTable& table : stack.input.tables) abilities.token_types = abilities.token_types || (table.input == "token_type_ids" && table.column < 0);
   }
   find_embeddings(model, abilities);
   count_values(model, abilities);

@@ -71,11 +71,19 @@ json param_of(const policy::Param& param) {
           {"layer", param.layer}, {"dtype", name_of(param.dtype)}, {"keep", param.keep}, {"pieces", pieces_of(param)}};
 }
 
+/// Weight bytes of the fullest rank when the model is cut over n.
+json bytes_at(const Facts& facts, int n) {
+  const Cuts cuts = deal(facts, n, facts.dtype);
+  int64_t most = 0;
+  for (int rank = 0; rank < n; ++rank) most = std::max(most, cuts.weight_bytes(facts, rank));
+  return most;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::cerr << "resolve_dump FOLDER [POLICY]\n";
+    std::cerr << "resolve_dump FOLDER [POLICY | --bytes]\n";
     return 2;
   }
   try {
@@ -88,11 +96,15 @@ int main(int argc, char** argv) {
       return 0;
     }
     const auto checkpoint = checkpoint::Checkpoint::open(argv[1]);
-    const policy::Model model = policy::resolve(checkpoint, argc > 2 ? argv[2] : "");
+    const policy::Model model = policy::resolve(checkpoint, argc > 2 && std::string_view(argv[2]) != "--bytes" ? argv[2] : "");
     json params = json::array(), stacks = json::object(), heads = json::object();
     for (const policy::Stack& stack : model.stacks) stacks[stack.name] = stack_of(stack);
     for (const policy::Head& head : model.heads) heads[head.name] = head_of(head);
     for (const policy::Param* param : model.params()) params.push_back(param_of(*param));
+    if (argc > 2 && std::string_view(argv[2]) == "--bytes") {
+      std::cout << json{bytes_at(model.facts, 1), bytes_at(model.facts, 2), bytes_at(model.facts, 4)}.dump() << "\n";
+      return 0;
+    }
     std::cout << json{{"facts", to_json(model.facts)}, {"params", params}, {"stacks", stacks}, {"heads", heads}, {"topology", model.topology},
                       {"not_loaded", model.not_loaded}, {"eos", model.eos}, {"decoder_start", model.decoder_start}}.dump() << "\n";
     return 0;

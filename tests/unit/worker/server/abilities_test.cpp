@@ -24,6 +24,7 @@ policy::Stack stack(const std::string& name, bool tokens, const std::string& poo
   stack.layers.resize(2);
   for (auto& layer : stack.layers) layer.attention.heads = 4;
   if (!pooler.empty()) stack.output.pooler.emplace().pool = pooler;
+  if (pooler == "first") stack.output.pooler->activation = "tanh";
   return stack;
 }
 
@@ -84,6 +85,19 @@ TEST_F(AbilitiesOf, TowersEmbedByTheirProjectionsAndImagesByTheirPooler) {
   EXPECT_EQ(vision.image_tokens, 32);
   EXPECT_FALSE(vision.serves("/similarity"));
   EXPECT_EQ(of(model("embed", "vision", {stack("vision", false)})).image.pooling, Pooling::First);
+}
+
+TEST_F(AbilitiesOf, APoolerWithoutActivationEmbedsAndKeepsItsLength) {
+  auto encoder = stack("encoder", true, "first");
+  encoder.output.pooler->activation.clear();   // DPR
+  const auto can = of(model("embed", "encoder", {encoder}));
+  EXPECT_EQ(can.text.output, "pooler_output");
+  EXPECT_EQ(can.text.pooling, Pooling::None);
+  EXPECT_FALSE(can.text.normalize);
+}
+
+TEST_F(AbilitiesOf, TheTaskForwardHasNoRouteOfItsOwn) {
+  EXPECT_THAT(of(model("forward", "encoder", {stack("encoder", true)})).routes(), testing::ElementsAre("POST /forward", "POST /tokenize", "POST /detokenize"));
 }
 
 TEST_F(AbilitiesOf, SentenceTransformersDecideWhereTheirFilesAre) {
