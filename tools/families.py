@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / "tests/parity"))
 sys.dont_write_bytecode = True
 
 import cases  # noqa: E402
+import known_decoders  # noqa: E402
 
 HEAD = """# Model families
 Made by tools/families.py from [policies/](../policies) and the table of tests/parity; do not edit. A family is what config.json calls
@@ -61,7 +62,7 @@ def section(name, found):
             refused.append(f"- {kind} is refused: {row['refuse']}")
             continue
         refused += [f"- {kind} is refused where `{condition}`: {sentence}" for condition, sentence in (row.get("refuse") or {}).items()]
-        ranks = ", ".join(map(str, cases.RANKS)) if kind in covered else "not tested"
+        ranks = ", ".join(map(str, sorted({n for case in covered[kind] for n in case.ranks}))) if kind in covered else "not tested"
         rows.append(f"| {kind} | {row['task']} | {len(covered.get(kind, []))} | {ranks} |")
     refused += [f"- refused where `{condition}`: {sentence}" for condition, sentence in (found.get("refuse") or {}).items()]
     types = ", ".join(f"`{kind}`" for kind in listed(found["model_type"]))
@@ -70,8 +71,28 @@ def section(name, found):
     return "\n".join(lines + ([""] + refused if refused else [])) + "\n"
 
 
+KNOWN = """## Well-known checkpoints
+What users call these models, and the family by which each is read. Weights of the largest rank in MiB (2^20 bytes) over n ranks, in the type that
+is stored: counted from config.json by tests/parity/test_known.py, without the weights. *Tokenizer*: from what tokens are made; "ids only": requests
+have to give token ids.
+
+| name | checkpoint | family | task | type | tokenizer | n tested | n = 1 | n = 2 | n = 4 |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def known():
+    found, rows = policies(), []
+    for name, checkpoint, kind, model_class, _, _, stored, tokenizer, counts in known_decoders.KNOWN:
+        family = next(stem for stem, policy in found.items() if kind in listed(policy["model_type"]))
+        ranks = sorted({n for case in cases.CASES if (case.model_type, case.model_class) == (kind, model_class) for n in case.ranks})
+        rows.append(f"| {name} | {checkpoint} | [{family}](#{family}) | {found[family]['architectures'][model_class]['task']} | {stored} | {tokenizer} | "
+                    f"{', '.join(map(str, ranks))} | " + " | ".join(f"{count / 2 ** 20:.1f}" for count in counts) + " |")
+    return KNOWN + "\n".join(rows) + "\n"
+
+
 def page():
-    return "\n".join([HEAD, *(section(name, found) for name, found in policies().items())])
+    return "\n".join([HEAD, known(), *(section(name, found) for name, found in policies().items())])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ the text, epsilons large enough to be seen.
 import dataclasses
 import json
 
+import cases_decoders
+
 RANKS = (1, 2, 3, 4)
 LENGTHS = (5, 1, 16, 17, 33)    # of texts: inside a block of 16 tokens, on its edge, over it
 
@@ -25,6 +27,7 @@ class Case:
     takes: tuple = ()       # of token_type_ids, position_ids: what the class can be given
     generates: bool = False
     lengths: tuple = LENGTHS
+    ranks: tuple = RANKS
     folder: str = ""        # of a checkpoint that exists already; `digest` tells its contents
     digest: str = ""
 
@@ -47,7 +50,7 @@ class Case:
     @property
     def decodes(self):
         """Whether a decoder reads what an encoder made."""
-        return self.topology == "encoder-decoder" and self.model_class not in ("T5EncoderModel", "T5ForTokenClassification", "BartForCausalLM")
+        return self.topology == "encoder-decoder" and not self.model_class.endswith(("EncoderModel", "TokenClassification", "ForCausalLM"))
 
     @property
     def one_per_row(self):
@@ -57,27 +60,28 @@ class Case:
 
 # of those whose greedy answers would else be one token again and again
 _SEEDS = {"BertLMHeadModel-all": 3432, "BloomForCausalLM-residual-after-norm": 61542, "T5ForConditionalGeneration-all": 41169,
-          "T5ForConditionalGeneration-gated-silu-seven-heads": 1176, "BartForConditionalGeneration-all": 8425}
+          "T5ForConditionalGeneration-gated-silu-seven-heads": 1176, "BartForConditionalGeneration-all": 8425,
+          **cases_decoders.SEEDS}
 
 
 def _family(model_type, topology, config_class, takes=(), **base):
     """A function that makes one row per class of `classes` for a configuration; seeds count up within a family."""
     seeds = iter(range(sum(map(ord, model_type)), 10**6))
 
-    def rows(label, classes, lengths=LENGTHS, takes=takes, dtype="float32", **settings):
+    def rows(label, classes, lengths=LENGTHS, takes=takes, dtype="float32", ranks=RANKS, **settings):
         found = []
         for name in classes.split():
-            generates = any(name.endswith(word) for word in ("LMHeadModel", "ForCausalLM", "ForConditionalGeneration"))
+            generates = any(name.endswith(word) for word in ("LMHeadModel", "ForCausalLM", "ForConditionalGeneration", "MTModel", "GenerationDecoder"))
             config = {**base, **settings}
             if any(word in name for word in ("SequenceClassification", "TokenClassification", "ImageClassification")):
                 config["num_labels"] = 5
-            if name == "BertLMHeadModel":
+            if name in ("BertLMHeadModel", "BertGenerationDecoder"):
                 config["is_decoder"] = True
-            if name == "BartForCausalLM":
+            if topology == "encoder-decoder" and name.endswith("ForCausalLM"):
                 config |= {"is_decoder": True, "is_encoder_decoder": False}
             seed = next(seeds)
             found.append(Case(f"{name}-{label}", name, config_class, json.dumps(config, sort_keys=True), _SEEDS.get(f"{name}-{label}", seed), dtype, model_type, topology,
-                              tuple(takes), generates, tuple(lengths)))
+                              tuple(takes), generates, tuple(lengths), tuple(ranks)))
         return found
     return rows
 
@@ -214,6 +218,8 @@ CASES = (
     *vit("one-channel-seven-heads-no-bias", "ViTForImageClassification", hidden_size=35, num_attention_heads=7, num_channels=1, qkv_bias=False,
          hidden_act="relu", patch_size=8),
     *vit("one-layer-wide", "ViTModel", num_hidden_layers=1, intermediate_size=257, hidden_act="gelu_new", image_size=18, patch_size=6),
+
+    *cases_decoders.decoders(_family),
 )
 
 BY_NAME = {case.name: case for case in CASES}

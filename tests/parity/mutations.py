@@ -2,19 +2,21 @@
 import dataclasses
 import json
 import re
+import sys
 from typing import Callable
 
 import numpy
 
+import mutations_decoders
 import worker
 from cases import BY_NAME, Case
 
 POLICIES = worker.REPOSITORY / "policies"
-FILES = {"clip_text_model": "clip", "clip_vision_model": "clip"}
+FILES = {kind: path.stem for path in POLICIES.glob("*.yaml") for kind in re.findall(r"[\w-]+", re.search(r"^model_type: (.*)$", path.read_text(), re.M).group(1))}
 
 
 def policy_of(case):
-    return (POLICIES / f"{FILES.get(case.model_type, case.model_type)}.yaml").read_text()
+    return (POLICIES / f"{FILES[case.model_type]}.yaml").read_text()
 
 
 @dataclasses.dataclass
@@ -320,4 +322,5 @@ MUTATIONS = (
          ("output.states", "after the norm", policy("states: raw, ", ""), "", ("hidden_states.3",)),
          ("eps", "that of others", config(layer_norm_eps=1e-12))),
     *_of("ViTForImageClassification-all", ("head.pool", "the mean of the patches", policy("image: {pool: first", "image: {pool: patches"))),
+    *mutations_decoders.decoders(sys.modules[__name__]),
 )

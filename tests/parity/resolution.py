@@ -2,16 +2,19 @@
 import functools
 import json
 import subprocess
+import sys
 
 import torch
-import yaml
 
 import cases
 import oracle
 import worker
 
+sys.path.insert(0, str(worker.REPOSITORY / "tools"))
+import families  # noqa: E402
+
 TOOLS = worker.TOOLS
-POLICIES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((worker.REPOSITORY / "policies").glob("*.yaml"))}
+POLICIES = families.policies()
 BY_NAME = cases.BY_NAME
 # one case of each family for what needs a process of the real program, or many processes
 OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.values())
@@ -21,9 +24,11 @@ def unused(case):
     """Tensors that transformers saves and never computes with: a second bias or table of an untied head, cross-attention without an encoder."""
     if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name in ("cls.predictions.bias", "lm_head.bias")
+    if case.model_type in ("marian", "pegasus", "fsmt"):    # tables that are computed
+        return lambda name: name.endswith("embed_positions.weight") or (case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name)
     if case.model_type == "bart" and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name == "model.shared.weight"
-    return lambda name: case.model_class == "BartForCausalLM" and ".encoder_attn" in name
+    return lambda name: case.topology == "encoder-decoder" and case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name
 
 
 loaded = functools.cache(oracle.model)    # tiny, and asked for by test after test

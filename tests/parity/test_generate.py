@@ -36,8 +36,7 @@ def judge(asked, case, folder, ranks, row, answer=None, **options):
     return 0
 
 
-@pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("case", GENERATING, ids=lambda case: case.name)
+@pytest.mark.parametrize("case, ranks", [pytest.param(case, ranks, id=f"{case.name}-{ranks}") for case in GENERATING for ranks in case.ranks])
 def test_greedy_tokens_of_prompts_side_by_side_equal_transformers_row_by_row(asked, case, ranks):
     folder, rows = fixtures.checkpoint(case), rows_of(case)
     together = asked.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False)

@@ -21,6 +21,8 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader)
       residual_normed(layer.residual_normed),
       attention_norm(optionally<layers::Norm>(layer.attention.norm, loader)),
       mlp_norm(optionally<layers::Norm>(layer.mlp.norm, loader)),
+      attention_post_norm(optionally<layers::Norm>(layer.attention.post_norm, loader)),
+      mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
       attention(layer.attention, loader),
       mlp(layer.mlp, loader) {
   if (layer.cross) cross = Cross{layers::Attention(*layer.cross, loader), optionally<layers::Norm>(layer.cross->norm, loader)};
@@ -42,22 +44,24 @@ at::Tensor Stack::Layer::operator()(const at::Tensor& x, const layers::Batch& ba
                                     comm::Communicator& comm) const {
   if (order == policy::Order::Parallel) return parallel(x, batch, cache, comm);
   at::Tensor state = x;
-  const auto block = [&](const std::optional<layers::Norm>& norm, auto run) {
+  const std::optional<layers::Norm> none;
+  const auto block = [&](const std::optional<layers::Norm>& norm, const std::optional<layers::Norm>& post, auto run) {
     if (order == policy::Order::Post) {
       state = normed(norm, run(state).add_(state));
     } else {
       const at::Tensor y = normed(norm, state);
-      state = run(y).add_(residual_normed ? y : state);   // what a block gives is its own
+      state = normed(post, run(y)).add_(residual_normed ? y : state);   // what a block gives is its own
     }
   };
-  block(attention_norm, [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
-  if (cross) block(cross->norm, [&](const at::Tensor& y) { return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm); });
-  block(mlp_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
+  block(attention_norm, attention_post_norm, [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
+  if (cross) block(cross->norm, none, [&](const at::Tensor& y) { return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm); });
+  block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
   return state;
 }
 
 Stack::Stack(const policy::Stack& stack, layers::Loader& loader)
-    : input_(stack, loader), norm_(optionally<layers::Norm>(stack.output.norm, loader)), raw_states_(stack.output.raw_states) {
+    : input_(stack, loader), norm_(optionally<layers::Norm>(stack.output.norm, loader)), raw_states_(stack.output.raw_states),
+      projection_(optionally<layers::Linear>(stack.output.projection, loader)) {
   layers_.reserve(stack.layers.size());
   for (const policy::Layer& layer : stack.layers) layers_.emplace_back(layer, loader);
   if (const auto& pooler = stack.output.pooler) {
@@ -76,6 +80,7 @@ at::Tensor Stack::operator()(const layers::Batch& batch, layers::KvCache* cache,
   }
   if (raw_states_) keep(x);
   x = normed(norm_, x);
+  if (projection_) x = (*projection_)(x);
   if (!raw_states_) keep(x);
   return x;
 }

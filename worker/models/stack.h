@@ -16,7 +16,7 @@ namespace pm::models {
 class Stack {
  public:
   Stack(const policy::Stack&, layers::Loader&);
-  /// States after the final norm [tokens, hidden] fp32, the same on every rank. `cache`: keys and values are kept; else attention stays
+  /// States after the final norm and projection [tokens, hidden] fp32, the same on every rank. `cache`: keys and values are kept; else attention stays
   /// inside the batch. `source`: what cross-attention looks at, needed where layers have it.
   at::Tensor operator()(const layers::Batch&, layers::KvCache* cache, const layers::Source* source, comm::Communicator&) const;
   /// The pooled vectors of pooled states [sequences, hidden], as the stack's pooler makes them.
@@ -30,7 +30,7 @@ class Stack {
   struct Layer {
     policy::Order order;
     bool residual_normed;
-    std::optional<layers::Norm> attention_norm, mlp_norm;
+    std::optional<layers::Norm> attention_norm, mlp_norm, attention_post_norm, mlp_post_norm;
     layers::Attention attention;
     std::optional<Cross> cross;
     layers::Mlp mlp;
@@ -42,7 +42,7 @@ class Stack {
   std::vector<Layer> layers_;
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;
-  std::optional<layers::Linear> pooler_dense_;
+  std::optional<layers::Linear> projection_, pooler_dense_;
   std::string pooler_activation_;
 };
 

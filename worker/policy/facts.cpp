@@ -28,6 +28,9 @@ void add(Params& all, const std::optional<Norm>& norm) {
 }
 void add(Params& all, const Attention& attention) {
   add(all, attention.norm);
+  add(all, attention.post_norm);
+  add(all, attention.query_norm);
+  add(all, attention.key_norm);
   add(all, attention.query);
   add(all, attention.key);
   add(all, attention.value);
@@ -46,11 +49,13 @@ void add(Params& all, const Stack& stack) {
     add(all, layer.attention);
     if (layer.cross) add(all, *layer.cross);
     add(all, layer.mlp.norm);
+    add(all, layer.mlp.post_norm);
     add(all, layer.mlp.up);
     add(all, layer.mlp.gate);
     add(all, layer.mlp.down);
   }
   add(all, stack.output.norm);
+  add(all, stack.output.projection);
   if (stack.output.pooler) {
     add(all, stack.output.pooler->norm);
     add(all, stack.output.pooler->dense);
