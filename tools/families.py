@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / "tests/parity"))
 sys.dont_write_bytecode = True
 
 import cases  # noqa: E402
+import known_decoders  # noqa: E402
 import known_encoders  # noqa: E402
 
 HEAD = """# Model families
@@ -71,22 +72,29 @@ def section(name, found):
     return "\n".join(lines + ([""] + refused if refused else [])) + "\n"
 
 
-def known(rows):
-    """Names that people know, and what a rank of their best-known checkpoint holds."""
-    found = policies()
-    lines = ["## By name", "Weights of the fullest of 1, 2 and 4 ranks, in MiB of fp32, for the configuration of the checkpoint that is named; `/forward` takes ids of every model.",
-             "", "| name | policy | tasks | tokens | ranks tested | checkpoint | n = 1 | n = 2 | n = 4 |", "|---|---|---|---|---|---|---|---|---|"]
-    for name, kind, checkpoint, _, _, _, tokens, sizes in rows:
-        policy_name, row = next((stem, one) for stem, one in found.items() if kind in listed(one["model_type"]))
-        tasks = dict.fromkeys(one["task"] for one in row["architectures"].values() if "task" in one)
-        ranks = sorted({n for case in cases.CASES if case.model_type == kind for n in case.ranks})
-        mib = " | ".join(f"{size / 2 ** 20:.1f}" for size in sizes)
-        lines.append(f"| {name} | [{policy_name}](../policies/{policy_name}.yaml) | {', '.join(tasks)} | {tokens} | {', '.join(map(str, ranks))} | {checkpoint} | {mib} |")
-    return "\n".join(lines) + "\n"
+KNOWN = """## Well-known checkpoints
+What users call these models, and the family by which each is read. Weights of the largest rank in MiB (2^20 bytes) over n ranks, in the type that
+is stored: counted from config.json by tests/parity/test_known_*.py, without the weights. *Tokenizer*: from what tokens are made; "ids only": requests
+have to give token ids.
+
+| name | checkpoint | family | task | type | tokenizer | n tested | n = 1 | n = 2 | n = 4 |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def known():
+    found, rows = policies(), []
+    encoders = [(name, checkpoint, kind, model_class, None, None, "F32", tokens, sizes) for name, kind, checkpoint, model_class, _, _, tokens, sizes in known_encoders.KNOWN]
+    for name, checkpoint, kind, model_class, _, _, stored, tokenizer, counts in [*encoders, *known_decoders.KNOWN]:
+        family = next(stem for stem, policy in found.items() if kind in listed(policy["model_type"]))
+        ranks = sorted({n for case in cases.CASES if (case.model_type, case.model_class) == (kind, model_class) for n in case.ranks})
+        rows.append(f"| {name} | {checkpoint} | [{family}](#{family}) | {found[family]['architectures'][model_class]['task']} | {stored} | {tokenizer} | "
+                    f"{', '.join(map(str, ranks))} | " + " | ".join(f"{count / 2 ** 20:.1f}" for count in counts) + " |")
+    return KNOWN + "\n".join(rows) + "\n"
 
 
 def page():
-    return "\n".join([HEAD, *(section(name, found) for name, found in policies().items()), known(known_encoders.KNOWN)])
+    return "\n".join([HEAD, known(), *(section(name, found) for name, found in policies().items())])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ the text, epsilons large enough to be seen.
 import dataclasses
 import json
 
+import cases_decoders
 import cases_encoders
 
 RANKS = (1, 2, 3, 4)
@@ -50,7 +51,7 @@ class Case:
     @property
     def decodes(self):
         """Whether a decoder reads what an encoder made."""
-        return self.topology == "encoder-decoder" and self.model_class not in ("T5EncoderModel", "T5ForTokenClassification", "BartForCausalLM")
+        return self.topology == "encoder-decoder" and not self.model_class.endswith(("EncoderModel", "TokenClassification", "ForCausalLM"))
 
     @property
     def one_per_row(self):
@@ -60,7 +61,8 @@ class Case:
 
 # of those whose greedy answers would else be one token again and again, or whose softmaxes are so sharp that fp32 itself is off by 2e-5 on some machines
 _SEEDS = {"BertLMHeadModel-all": 3432, "BloomForCausalLM-residual-after-norm": 61542, "T5ForConditionalGeneration-all": 41169,
-          "T5ForConditionalGeneration-gated-silu-seven-heads": 1176, "T5ForConditionalGeneration-gated-untied": 20, "BartForConditionalGeneration-all": 8425, **cases_encoders.SEEDS}
+          "T5ForConditionalGeneration-gated-silu-seven-heads": 1176, "T5ForConditionalGeneration-gated-untied": 20, "BartForConditionalGeneration-all": 8425,
+          **cases_encoders.SEEDS, **cases_decoders.SEEDS}
 
 
 def _family(model_type, topology, config_class, takes=(), **base):
@@ -70,13 +72,14 @@ def _family(model_type, topology, config_class, takes=(), **base):
     def rows(label, classes, lengths=LENGTHS, takes=takes, dtype="float32", ranks=RANKS, **settings):
         found = []
         for name in classes.split():
-            generates = any(name.endswith(word) for word in ("LMHeadModel", "ForCausalLM", "ForConditionalGeneration")) and not name.endswith("WithLMHeadModel")    # XLM
+            generates = (any(name.endswith(word) for word in ("LMHeadModel", "ForCausalLM", "ForConditionalGeneration", "MTModel", "GenerationDecoder"))
+                         and not name.endswith("WithLMHeadModel"))    # XLM
             config = {**base, **settings}
             if any(word in name for word in ("SequenceClassification", "TokenClassification", "ImageClassification")):
                 config["num_labels"] = 5
-            if name == "BertLMHeadModel":
+            if name in ("BertLMHeadModel", "BertGenerationDecoder"):
                 config["is_decoder"] = True
-            if name == "BartForCausalLM":
+            if topology == "encoder-decoder" and name.endswith("ForCausalLM"):
                 config |= {"is_decoder": True, "is_encoder_decoder": False}
             seed = next(seeds)
             found.append(Case(f"{name}-{label}", name, config_class, json.dumps(config, sort_keys=True), _SEEDS.get(f"{name}-{label}", seed), dtype, model_type, topology,
@@ -219,6 +222,7 @@ CASES = (
     *vit("one-layer-wide", "ViTModel", num_hidden_layers=1, intermediate_size=257, hidden_act="gelu_new", image_size=18, patch_size=6),
 
     *cases_encoders.cases(_family),
+    *cases_decoders.decoders(_family),
 )
 
 BY_NAME = {case.name: case for case in CASES}

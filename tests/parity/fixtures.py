@@ -2,8 +2,8 @@
 
 Hugging Face's own initialisation proves nothing: biases are zero, norms are one, attention is nearly uniform. So all parameters are drawn
 again, from a printed seed: embeddings 0.1 N, matrices 2 N / sqrt(fan_in), biases 0.2 N, norm gains 1 + 0.2 N. Where a family does not scale
-its scores, its queries are drawn smaller by as much, or else every softmax would be saturated; and what BART adds to its states is drawn smaller,
-for its norms come after the sums: the last token would drown, and greedy answers be one token again and again.
+its scores, its queries are drawn smaller by as much, or else every softmax would be saturated; and what BART and its kin add to their states is drawn smaller,
+for their norms come after the sums: the last token would drown, and greedy answers be one token again and again.
 """
 import functools
 import hashlib
@@ -52,21 +52,22 @@ def refill(model, seed):
     import torch
     from transformers.pytorch_utils import Conv1D
     generator = torch.Generator().manual_seed(seed)
-    unscaled = {"t5": "q", "gpt_neo": "q_proj"}.get(model.config.model_type)
+    unscaled = {"t5": "q", "mt5": "q", "gpt_neo": "q_proj"}.get(model.config.model_type)
+    after = model.config.model_type in ("bart", "marian", "blenderbot-small", "fsmt", "openai-gpt") or not getattr(model.config, "do_layer_norm_before", True)
     saved = set(model.state_dict())
     seen = set()
     for path, module in model.named_modules():
         if "Sinusoidal" in type(module).__name__:    # a formula, saved with the rest
             continue
         for name, parameter in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
-            if id(parameter) in seen or f"{path}.{name}".lstrip(".") not in saved or not parameter.is_floating_point():    # tied, or not saved
+            if "Sinusoidal" in type(module).__name__ or id(parameter) in seen or f"{path}.{name}".lstrip(".") not in saved or not parameter.is_floating_point():    # tied, or not saved
                 continue
             seen.add(id(parameter))
             normal = torch.randn(parameter.shape, generator=generator)
             if isinstance(module, torch.nn.Embedding):
                 value = 0.1 * normal
             elif "Norm" in type(module).__name__ and name == "weight":
-                value = 1 + 0.2 * normal
+                value = (0 if "Gemma2" in type(module).__name__ else 1) + 0.2 * normal    # Gemma adds the 1 itself
             elif parameter.dim() < 2 or name == "final_logits_bias":
                 value = 0.2 * normal
             else:
@@ -74,7 +75,7 @@ def refill(model, seed):
                 value = 2 * normal / math.sqrt(fan_in)
             if path.rpartition(".")[2] == unscaled:
                 value = value / parameter.shape[0] ** 0.25    # about the fourth root of heads x head_dim: scores of a few units
-            if model.config.model_type == "bart" and path.endswith(("out_proj", "fc2")):
+            if after and path.endswith(("out_proj", "fc2", "c_proj")) and not (model.config.model_type != "bart" and "encoder_attn" in path):
                 value = value / 4
             parameter.data.copy_(value)
 
@@ -93,7 +94,7 @@ def build(case):
     config = library(case.config_class)(**case.settings)
     torch.manual_seed(case.seed)    # for what refill does not reach: nothing, but then it would be seen
     model = library(case.model_class)(config)
-    if not case.text.get("tie_word_embeddings", True) and case.model_type == "t5":
+    if not case.text.get("tie_word_embeddings", True) and case.model_type in ("t5", "mt5"):
         model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())    # transformers ties it whatever the config says
     refill(model, case.seed)
     if case.generates:

@@ -7,7 +7,7 @@ def prompts(case, lengths, seed=0):
     random = numpy.random.default_rng(case.seed * 1000 + seed)
     text = case.text
     special = {text.get(name) for name in ("pad_token_id", "eos_token_id")}
-    ids = [i for i in range(text["vocab_size"]) if i not in special]
+    ids = [i for i in range(text.get("vocab_size") or text["src_vocab_size"]) if i not in special]
     rows = [random.choice(ids, length).tolist() for length in lengths]
     return [ended(case, row) for row in rows]
 
@@ -54,14 +54,14 @@ def _drawn(case, kind, shape):
     if "position_ids" in case.takes and kind == "given":
         rows = next(case.text[name] for name in ("n_positions", "max_position_embeddings") if name in case.text)
         found["position_ids"] = random.integers(0, rows, shape)
-        if case.model_type in ("llama", "gptj", "falcon"):
+        if case.model_type in ("llama", "gptj", "falcon", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "codegen"):
             found["position_ids"].sort(-1)    # as rotary positions are: far beyond the text, with gaps
     return found
 
 
 def _decoder(case, kind, pad):
     """What the decoder is given. Sequence heads read the end token's place in the shifted input, so that nothing else can be given."""
-    shifts = "SequenceClassification" in case.model_class or (kind == "bare" and (case.model_type == "bart" or "QuestionAnswering" in case.model_class))
+    shifts = "SequenceClassification" in case.model_class or (kind == "bare" and (case.model_type in ("bart", "mbart", "fsmt") or "QuestionAnswering" in case.model_class))
     if not case.decodes or shifts:
         return {}
     lengths = [7, 7] if kind == "bare" else [9, 18, 2, 16, 1][:len(case.lengths)]

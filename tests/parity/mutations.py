@@ -8,6 +8,7 @@ from typing import Callable
 import numpy
 import yaml
 
+import mutations_decoders
 import mutations_encoders
 import worker
 from cases import BY_NAME, Case
@@ -324,4 +325,5 @@ MUTATIONS = (
          ("eps", "that of others", config(layer_norm_eps=1e-12))),
     *_of("ViTForImageClassification-all", ("head.pool", "the mean of the patches", policy("image: {pool: first", "image: {pool: patches"))),
     *mutations_encoders.rows(_of, sys.modules[__name__]),
+    *mutations_decoders.decoders(sys.modules[__name__]),
 )

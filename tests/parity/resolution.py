@@ -3,6 +3,7 @@ import functools
 import importlib.util
 import json
 import subprocess
+import sys
 
 import torch
 
@@ -10,11 +11,11 @@ import cases
 import oracle
 import worker
 
+sys.path.insert(0, str(worker.REPOSITORY / "tools"))
+import families  # noqa: E402
+
 TOOLS = worker.TOOLS
-_spec = importlib.util.spec_from_file_location("families", worker.REPOSITORY / "tools/families.py")
-_families = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_families)
-POLICIES = _families.policies()    # by the names of their files, those that extend others whole
+POLICIES = families.policies()
 BY_NAME = cases.BY_NAME
 # one case of each family for what needs a process of the real program, or many processes
 OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.values())
@@ -26,9 +27,11 @@ def unused(case):
         return lambda name: name.endswith("encoder.embed_positions.weight")
     if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM", "RobertaForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name in ("cls.predictions.bias", "lm_head.bias")
+    if case.model_type in ("marian", "pegasus", "fsmt"):    # tables that are computed
+        return lambda name: name.endswith("embed_positions.weight") or (case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name)
     if case.model_type == "bart" and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name == "model.shared.weight"
-    return lambda name: case.model_class == "BartForCausalLM" and ".encoder_attn" in name
+    return lambda name: case.topology == "encoder-decoder" and case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name
 
 
 loaded = functools.cache(oracle.model)    # tiny, and asked for by test after test

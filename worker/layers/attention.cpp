@@ -63,7 +63,7 @@ KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader,
 namespace {
 
 ops::AttentionOptions options_of(const policy::Attention& attention, Loader& loader) {
-  ops::AttentionOptions options{.scale = attention.scale, .causal = attention.mask == policy::Mask::Causal && attention.source.empty(), .window = attention.window};
+  ops::AttentionOptions options{.scale = attention.scale, .softcap = attention.softcap, .causal = attention.mask == policy::Mask::Causal && attention.source.empty(), .window = attention.window};
   const Range heads = loader.range(attention.query.weight);
   if (attention.alibi) {
     options.alibi = {ops::alibi_slopes(attention.heads).narrow(0, heads.begin, heads.size()).contiguous(), attention.alibi->scaled, attention.alibi->bf16};
@@ -90,6 +90,8 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       crosses_(!attention.source.empty()),
       in_(projections_of(attention), loader),
       out_(attention.out, loader) {
+  if (attention.query_norm) query_norm_.emplace(*attention.query_norm, loader);
+  if (attention.key_norm) key_norm_.emplace(*attention.key_norm, loader);
   if (attention.rotary) rotary_.emplace(*attention.rotary);
   if (crosses_) source_.emplace(std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader);
   for (int rank = 0; rank < loader.cuts().ranks(); ++rank) {
@@ -123,6 +125,8 @@ at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache c
   const at::Tensor qkv = in_(x), kv = keys_and_values(qkv, heads_ * head_dim_, comm);
   at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
   at::Tensor v = heads(kv, kv_heads_, kv_heads_);
+  if (query_norm_) q = (*query_norm_)(q);
+  if (key_norm_) k = (*key_norm_)(k);
   if (rotary_) {
     const Rotary::Angles angles = rotary_->angles(batch.positions);
     q = rotary_->turn(q, angles);

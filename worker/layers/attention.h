@@ -59,6 +59,7 @@ class Attention {
   int64_t heads_, kv_heads_, head_dim_;
   std::vector<int64_t> heads_of_rank_;   ///< of every rank, for gathering attentions
   std::optional<SharedHeads> shared_;    ///< where kv heads are fewer than ranks
+  std::optional<Norm> query_norm_, key_norm_;   ///< of each head's vector
   std::optional<Rotary> rotary_;
   bool crosses_;
   ColumnLinear in_;                      ///< q, k, v below each other; of cross-attention q only

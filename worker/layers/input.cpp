@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 namespace pm::layers {
 
 Table::Table(const policy::Param& table, Loader& loader) : table_(loader.load(table)), rows_(loader.range(table)), whole_(loader.cuts().ranks() == 1) {
@@ -17,8 +19,22 @@ at::Tensor Table::partial(const at::Tensor& rows) const {
   return x;
 }
 
-Input::Input(const policy::Stack& stack, Loader& loader) : scale_(stack.input.scale), position_offset_(stack.input.position_offset) {
+namespace {
+
+/// See policy::PositionKind.
+at::Tensor frequencies_of(policy::PositionKind kind, int64_t width) {
+  const int64_t count = width / 2;
+  if (kind == policy::PositionKind::Paper) return at::exp(at::arange(count, at::kDouble) * (-std::log(10000.0) / static_cast<double>(count)));
+  if (kind == policy::PositionKind::Tensor2Tensor) return at::exp(at::arange(count, at::kFloat) * (-std::log(10000.0) / static_cast<double>(count - 1)));
+  return {};
+}
+
+}  // namespace
+
+Input::Input(const policy::Stack& stack, Loader& loader)
+    : scale_(stack.input.scale), position_offset_(stack.input.position_offset), position_last_(stack.input.position_last) {
   const policy::Input& input = stack.input;
+  frequencies_ = frequencies_of(input.position, position_last_ || !input.token ? stack.hidden : input.token->shape[1]);
   if (input.token) token_.emplace(*input.token, loader);
   if (input.positions) position_.emplace(*input.positions, loader);
   for (const policy::IndexTable& table : input.tables) types_.push_back({table.key(), Table(table.table, loader), table.given});
@@ -43,20 +59,29 @@ at::Tensor Input::patches(const at::Tensor& pixels) const {
   return x.flatten(0, 1);
 }
 
+at::Tensor Input::looked_up(const at::Tensor& positions) const { return position_->partial(position_offset_ == 0 ? positions : positions + position_offset_); }
+
+at::Tensor Input::sinusoids(const at::Tensor& positions) const {
+  const at::Tensor angles = (positions + position_offset_).to(frequencies_.scalar_type()).unsqueeze(1) * frequencies_;
+  return at::cat({at::sin(angles), at::cos(angles)}, 1).to(at::kFloat);
+}
+
 at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const {
   at::Tensor x;
   if (token_) {
     x = token_->partial(batch.tokens);
     if (scale_ != 1) x.mul_(scale_);
   }
-  if (position_) {
-    const at::Tensor positions = position_->partial(position_offset_ == 0 ? batch.positions : batch.positions + position_offset_);
+  const bool together = position_ && !position_last_;   // one reduction for both tables
+  if (together) {
+    const at::Tensor positions = looked_up(batch.positions);
     x = x.defined() ? x.add_(positions) : positions;
   }
   if (comm.size() > 1 && x.defined()) {
-    if (!token_ || !position_) x = x.contiguous();
+    if (!token_ || !together) x = x.contiguous();
     comm.all_reduce(x);
   }
+  if (frequencies_.defined() && !position_last_) x = x.add_(sinusoids(batch.positions));
   if (patch_projection_) {
     const at::Tensor seen = patches(batch.pixels);
     x = x.defined() ? x + seen : seen;
@@ -66,7 +91,12 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     x = x + (given ? table.partial(rows.clamp_min(0)) * (rows >= 0).unsqueeze(1) : table.partial(rows));   // -1: nothing is added
   }
   if (norm_) x = (*norm_)(x);
-  return projection_ ? (*projection_)(x) : x;
+  if (projection_) x = (*projection_)(x);
+  if (!position_last_) return x;
+  if (frequencies_.defined()) return x + sinusoids(batch.positions);
+  at::Tensor positions = looked_up(batch.positions).contiguous();
+  if (comm.size() > 1) comm.all_reduce(positions);
+  return positions.add_(x);
 }
 
 }  // namespace pm::layers

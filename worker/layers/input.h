@@ -18,7 +18,7 @@ class Table {
   bool whole_;
 };
 
-/// norm(scale * token + position + types), projected where the embedding is factorised.
+/// norm(scale * token + position + types), projected where the embedding is factorised; or without the position, which is added last.
 class Input {
  public:
   Input(const policy::Stack&, Loader&);
@@ -27,8 +27,12 @@ class Input {
 
  private:
   at::Tensor patches(const at::Tensor& pixels) const;
+  at::Tensor looked_up(const at::Tensor& positions) const;
+  at::Tensor sinusoids(const at::Tensor& positions) const;
   double scale_;
   int64_t position_offset_, patch_ = 0;
+  bool position_last_;
+  at::Tensor frequencies_;   ///< of sinusoids, [width / 2] in the type in which angles are computed; undefined: none
   std::optional<Table> token_, position_;
   struct Types { std::string key; Table table; bool given; };
   std::vector<Types> types_;

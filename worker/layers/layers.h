@@ -90,7 +90,7 @@ class LogitsHead {
   const std::vector<int64_t>& columns() const { return columns_; }
 
  private:
-  double scale_;
+  double scale_, softcap_;
   at::Tensor weight_, bias_;
   Range rows_;
   std::vector<int64_t> columns_;

@@ -49,12 +49,15 @@ at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm) 
 at::Tensor RowLinear::partial(const at::Tensor& x) const { return ops::linear(x, weight_); }
 
 LogitsHead::LogitsHead(const policy::Head& head, Loader& loader)
-    : scale_(head.scale_input), weight_(loader.load(head.logits->weight)), rows_(loader.range(head.logits->weight)) {
+    : scale_(head.scale_input), softcap_(head.softcap), weight_(loader.load(head.logits->weight)), rows_(loader.range(head.logits->weight)) {
   if (head.logits->bias) bias_ = loader.load(*head.logits->bias);
   for (int rank = 0; rank < loader.cuts().ranks(); ++rank) columns_.push_back(policy::range_of(head.logits->weight, loader.cuts(), rank).size());
 }
 
-at::Tensor LogitsHead::local(const at::Tensor& x) const { return ops::linear(scale_ == 1 ? x : x * scale_, weight_, bias_); }
+at::Tensor LogitsHead::local(const at::Tensor& x) const {
+  at::Tensor scores = ops::linear(scale_ == 1 ? x : x * scale_, weight_, bias_);
+  return softcap_ > 0 ? scores.div_(softcap_).tanh_().mul_(softcap_) : scores;
+}
 
 at::Tensor LogitsHead::gathered(const at::Tensor& x, comm::Communicator& comm) const {
   const at::Tensor part = local(x);

@@ -12,7 +12,8 @@ Norm::Norm(const policy::Norm& norm, Loader& loader) : kind_(norm.kind), eps_(no
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
-  return kind_ == policy::NormKind::Layer ? ops::layer_norm(x, gain_, bias_, eps_) : ops::rms_norm(x, gain_, eps_);
+  if (kind_ == policy::NormKind::Layer) return ops::layer_norm(x, gain_, bias_, eps_);
+  return ops::rms_norm(x, gain_, eps_, kind_ == policy::NormKind::RmsZeroCentred ? 1 : 0);
 }
 
 }  // namespace pm::layers

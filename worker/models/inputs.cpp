@@ -76,8 +76,10 @@ class Reader {
     }
   }
 
-  /// Hugging Face's shift_tokens_right: the answer's start, then all but the last.
+  /// Hugging Face's shift_tokens_right: the answer's start, then all but the last. Where the model wraps, the start is the column of the last token,
+  /// padding on the right.
   at::Tensor shifted(const at::Tensor& ids) const {
+    if (model_.wraps) return at::cat({at::gather(ids, 1, mask_.sum(1, /*keepdim=*/true) - 1), ids.narrow(1, 0, ids.size(1) - 1)}, 1);
     if (model_.decoder_start < 0) refuse("decoder_input_ids are missing, and config.json has no decoder_start_token_id to make them from input_ids");
     return at::cat({at::full({ids.size(0), 1}, model_.decoder_start, at::kLong), ids.narrow(1, 0, ids.size(1) - 1)}, 1);
   }
@@ -178,7 +180,7 @@ class Reader {
     at::Tensor& positions = feed.batch.positions;
     if (given.defined()) {
       positions = kept(given);
-      if (input.position_kept) positions = positions - input.position_offset;   // given ones count the table's rows there
+      if (input.position_given_rows) positions = positions - input.position_offset;
     } else if (input.position_cells) {
       positions = kept(within_cells(stack, ids));
     } else if (input.position_kept) {
@@ -189,7 +191,7 @@ class Reader {
       positions = kept(at::arange(ids.size(1), at::kLong).expand(ids.sizes()));
     }
     const int64_t rows = input.positions ? input.positions->shape[0] - input.position_offset : stack.positions;
-    if (rows > 0) in_range("position_ids", positions, input.position_kept ? -input.position_offset : 0, rows, "positions of this model");
+    if (rows > 0) in_range("position_ids", positions, input.position_given_rows ? -input.position_offset : 0, rows, "positions of this model");
   }
 
   bool pools(const char* pool) const {

@@ -33,11 +33,13 @@ void Model::check(const policy::Model& model) {
   };
   for (const policy::Stack& stack : model.stacks) {
     if (!stack.input.token && !stack.input.projection) refuse("has the stack \"" + stack.name + "\" without tokens and patches");
-    if (stack.input.position == policy::PositionKind::Sinusoidal) refuse("has sinusoidal positions");
     for (const policy::Layer& layer : stack.layers) {
       if (layer.cross && layer.order == policy::Order::Parallel) refuse("has cross-attention in parallel layers");
       if (layer.cross && (layer.cross->rotary || layer.cross->alibi || layer.cross->bucket_bias)) refuse("has positions in cross-attention");
       if (layer.residual_normed && layer.order != policy::Order::Pre) refuse("has a normed residual in layers that are not pre-norm");
+      if ((layer.attention.post_norm || layer.mlp.post_norm) && layer.order != policy::Order::Pre) refuse("has norms after the blocks of layers that are not pre-norm");
+      if (layer.attention.softcap > 0 && (layer.attention.alibi || layer.attention.bucket_bias)) refuse("has softcapped scores with a bias");
+      if (layer.cross && (layer.cross->softcap > 0 || layer.cross->query_norm || layer.cross->key_norm || layer.cross->post_norm)) refuse("has softcapped scores or further norms in cross-attention");
       if (layer.attention.window > 0 && layer.attention.mask != policy::Mask::Causal) refuse("has a window without a causal mask");
     }
   }

@@ -21,6 +21,8 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader)
       residual_normed(layer.residual_normed),
       attention_norm(optionally<layers::Norm>(layer.attention.norm, loader)),
       mlp_norm(optionally<layers::Norm>(layer.mlp.norm, loader)),
+      attention_post_norm(optionally<layers::Norm>(layer.attention.post_norm, loader)),
+      mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
       attention(layer.attention, loader),
       mlp(layer.mlp, loader) {
   if (layer.cross) cross = Cross{layers::Attention(*layer.cross, loader), optionally<layers::Norm>(layer.cross->norm, loader)};
@@ -42,17 +44,18 @@ at::Tensor Stack::Layer::operator()(const at::Tensor& x, const layers::Batch& ba
                                     comm::Communicator& comm) const {
   if (order == policy::Order::Parallel) return parallel(x, batch, cache, comm);
   at::Tensor state = x;
-  const auto block = [&](const std::optional<layers::Norm>& norm, auto run) {
+  const std::optional<layers::Norm> none;
+  const auto block = [&](const std::optional<layers::Norm>& norm, const std::optional<layers::Norm>& post, auto run) {
     if (order == policy::Order::Post) {
       state = normed(norm, run(state).add_(state));
     } else {
       const at::Tensor y = normed(norm, state);
-      state = run(y).add_(residual_normed ? y : state);   // what a block gives is its own
+      state = normed(post, run(y)).add_(residual_normed ? y : state);   // what a block gives is its own
     }
   };
-  block(attention_norm, [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
-  if (cross) block(cross->norm, [&](const at::Tensor& y) { return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm); });
-  block(mlp_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
+  block(attention_norm, attention_post_norm, [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
+  if (cross) block(cross->norm, none, [&](const at::Tensor& y) { return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm); });
+  block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
   return state;
 }
 
@@ -63,6 +66,7 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
   for (int64_t layer = range_.begin; layer < range_.end; ++layer) layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], loader);
   if (!ends_) return;
   norm_ = optionally<layers::Norm>(stack.output.norm, loader);
+  projection_ = optionally<layers::Linear>(stack.output.projection, loader);
   if (const auto& pooler = stack.output.pooler) {
     pooler_norm_ = optionally<layers::Norm>(pooler->norm, loader);
     pooler_dense_ = optionally<layers::Linear>(pooler->dense, loader);
@@ -80,6 +84,7 @@ at::Tensor Stack::operator()(at::Tensor x, const layers::Batch& batch, layers::K
   if (!ends_) return x;
   if (raw_states_) keep(x);
   x = normed(norm_, x);
+  if (projection_) x = (*projection_)(x);
   if (!raw_states_) keep(x);
   return x;
 }

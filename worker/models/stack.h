@@ -17,7 +17,7 @@ class Stack {
  public:
   /// The layers [begin, end); the first comes with the stack's input, the last with its output.
   Stack(const policy::Stack&, Range layers, layers::Loader&);
-  /// States after the stage's last layer, of the stack's last after the final norm: [tokens, hidden] fp32, the same on every rank. `x`: what the
+  /// States after the stage's last layer, of the stack's last after the final norm and projection: [tokens, hidden] fp32, the same on every rank. `x`: what the
   /// stage before made of the rows; undefined where the stack begins. `cache`: keys and values are kept; else attention stays inside the
   /// batch. `source`: what cross-attention looks at, needed where layers have it.
   at::Tensor operator()(at::Tensor x, const layers::Batch&, layers::KvCache* cache, const layers::Source* source, comm::Communicator&) const;
@@ -35,7 +35,7 @@ class Stack {
   struct Layer {
     policy::Order order;
     bool residual_normed;
-    std::optional<layers::Norm> attention_norm, mlp_norm;
+    std::optional<layers::Norm> attention_norm, mlp_norm, attention_post_norm, mlp_post_norm;
     layers::Attention attention;
     std::optional<Cross> cross;
     layers::Mlp mlp;
@@ -49,7 +49,7 @@ class Stack {
   std::vector<Layer> layers_;
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;
-  std::optional<layers::Linear> pooler_dense_;
+  std::optional<layers::Linear> projection_, pooler_dense_;
   std::string pooler_activation_;
 };
 

@@ -36,6 +36,7 @@ struct BucketedBias {
 /// What one layer's attention needs beside q, k, v.
 struct AttentionOptions {
   double scale = 1;
+  double softcap = 0;                ///< 0: none; else scaled scores become softcap * tanh(score / softcap); not beside a bias
   bool causal = true;
   int64_t window = 0;                ///< 0: none; else a query sees itself and window - 1 tokens before it
   AlibiBias alibi;                   ///< slopes undefined: none

@@ -6,8 +6,9 @@ namespace pm::ops {
 
 /// LayerNorm, (x - mean) / sqrt(variance + eps), over the last dimension of x fp32. gain, bias [width] of any float type or undefined.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps);
-/// RMSNorm (Zhang and Sennrich 2019), x / sqrt(mean of x^2 + eps), over the last dimension of x fp32. gain [width] of any float type or undefined.
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps);
+/// RMSNorm (Zhang and Sennrich 2019), x / sqrt(mean of x^2 + eps), over the last dimension of x fp32. gain [width] of any float type or undefined;
+/// `centre` is added to it.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre = 0);
 
 /// cos and sin of position x frequency, both times `factor`: positions [tokens] int64, frequencies [n] fp32 -> [tokens, 1, n] fp32 each.
 struct Angles { at::Tensor cos, sin; };

@@ -137,6 +137,8 @@ std::optional<Param> Binder::bind(Ask ask, const std::vector<std::string>& names
   param.fused = ask.fused;
   param.part = ask.part;
   param.parts = ask.parts;
+  param.blocks = ask.blocks;
+  param.place = ask.place;
   param.units = ask.units;
   param.block = ask.block;
   param.group = ask.group;

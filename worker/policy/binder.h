@@ -28,7 +28,8 @@ struct Ask {
   int64_t block = 1;                     ///< as Param's
   bool in_out = false;
   Fused fused = Fused::None;
-  int part = 0, parts = 1;
+  int part = 0, parts = 1, place = 0;
+  int64_t blocks = 1;
   int64_t stored_rows = 0;               ///< of the fused tensor
   int64_t group = 1;
   bool f32_if_f16 = false;

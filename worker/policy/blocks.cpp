@@ -123,12 +123,14 @@ std::optional<Linear> Builder::linear(const Context& context, const Node* node, 
   return Linear{bound.value_or(Param{}), bias(*row, block, context, place, second, outside)};
 }
 
-std::optional<Norm> Builder::norm(const Context& context, const Node* section, const Place& place, const std::string& path, int64_t width) {
-  const std::optional<Row> row = binder_.row(option(section, "norm"), place.scope);
+std::optional<Norm> Builder::norm(const Context& context, const Node* section, const Place& place, const std::string& path, int64_t width,
+                                  std::string_view key) {
+  const std::optional<Row> row = binder_.row(option(section, key), place.scope);
   if (!row || !row->names()) return std::nullopt;
   Norm norm;
   const Node* kind = first_of({row->option("kind"), option(context.layer, "norm")});
-  norm.kind = kind && word_of(*kind, place.scope, norm_words) == "rms" ? NormKind::Rms : NormKind::Layer;
+  const std::string word = kind ? word_of(*kind, place.scope, norm_words) : "layer";
+  norm.kind = word == "layer" ? NormKind::Layer : word == "rms" ? NormKind::Rms : NormKind::RmsZeroCentred;
   const Node* eps = first_of({row->option("eps"), place.scope.lets.empty() ? nullptr : place.scope.lets[0]->get("eps"), option(policy_.get("let"), "eps")});
   if (eps) norm.eps = evaluate_number(*eps, place.scope);
   if (eps) expect(norm.eps >= 0, *eps, "eps", norm.eps, "no negative number");
@@ -144,17 +146,36 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
   return norm;
 }
 
+/// How the parts lie; `order`: of the parts of a block, as they are stored.
+void Builder::fuse(const Node& kind, const Place& place, const Attention& a, Ask& ask, std::vector<std::string>& order) {
+  const auto unreadable = [&](const std::string& what) { throw Error(ErrorKind::Model, "ModelUnreadable", kind.where() + ": " + what); };
+  const std::string heads = std::to_string(a.heads), kv_heads = std::to_string(a.kv_heads);
+  if (!kind.is_map()) {
+    const std::string word = word_of(kind, place.scope, fused_words);
+    ask.fused = word == "concat" ? Fused::Concat : word == "per_head" ? Fused::PerHead : Fused::Grouped;
+    if (ask.fused == Fused::PerHead && a.heads != a.kv_heads) {
+      unreadable("fused " + word + " needs as many kv heads as heads, config.json gives " + kv_heads + " and " + heads);
+    }
+    return;
+  }
+  const Node* blocks = kind.get("blocks");
+  if (const Node* given = kind.get("order")) order = texts_of(given);
+  std::vector<std::string> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  if (!blocks || sorted != std::vector<std::string>{"k", "q", "v"}) refuse_policy(kind, "fused as a section needs \"blocks\" and \"order\", a list of q, k and v");
+  ask.fused = Fused::Blocks;
+  ask.blocks = evaluate_int(*blocks, place.scope);
+  if (ask.blocks < 1 || a.heads % ask.blocks || a.heads != a.kv_heads) {
+    unreadable("config.json gives " + heads + " heads and " + kv_heads + " kv heads; expected as many of both, a multiple of the " + std::to_string(ask.blocks) + " blocks in which they lie");
+  }
+}
+
 void Builder::fused_projections(const Context& context, const Row& row, const Node& section, const Place& place, const std::string& path, Attention& a) {
   const Node* kind = row.option("fused");
-  if (!kind) refuse_policy(*row.node, "qkv needs \"fused\": concat, per_head or grouped");
-  const std::string word = word_of(*kind, place.scope, fused_words);
+  if (!kind) refuse_policy(*row.node, "qkv needs \"fused\": concat, per_head, grouped or a section");
   Ask ask{.role = Role::QueryWeight, .units = a.heads, .parts = 3, .stored_rows = (a.heads + 2 * a.kv_heads) * a.head_dim};
-  ask.fused = word == "concat" ? Fused::Concat : word == "per_head" ? Fused::PerHead : Fused::Grouped;
-  if (ask.fused == Fused::PerHead && a.heads != a.kv_heads) {
-    throw Error(ErrorKind::Model, "ModelUnreadable",
-                kind->where() + ": fused " + word + " needs as many kv heads as heads, config.json gives " + std::to_string(a.kv_heads) + " and " +
-                    std::to_string(a.heads));
-  }
+  std::vector<std::string> order{"q", "k", "v"};
+  fuse(*kind, place, a, ask, order);
   ask.group = a.heads / a.kv_heads;
   const Role weights[] = {Role::QueryWeight, Role::KeyWeight, Role::ValueWeight}, biases[] = {Role::QueryBias, Role::KeyBias, Role::ValueBias};
   const char* names[] = {".query", ".key", ".value"};
@@ -163,6 +184,7 @@ void Builder::fused_projections(const Context& context, const Row& row, const No
     ask.role = weights[part];
     ask.path = path + names[part];
     ask.part = part;
+    ask.place = static_cast<int>(std::find(order.begin(), order.end(), part_words[static_cast<size_t>(part)]) - order.begin());
     ask.shape = {(part == 0 ? a.heads : a.kv_heads) * a.head_dim, context.sizes.hidden};
     ask.units = part == 0 ? a.heads : ask.shape[0];
     ask.block = part == 0 ? 1 : a.head_dim;
@@ -263,6 +285,10 @@ Attention Builder::attention(const Context& context, const Node& section, const 
     a.window = evaluate_int(*window, place.scope);
     expect(a.window >= 0, *window, "the window", static_cast<double>(a.window), "0 (none) or more tokens");
   }
+  if (const Node* softcap = section.get("softcap")) {
+    a.softcap = evaluate_number(*softcap, place.scope);
+    expect(a.softcap >= 0, *softcap, "softcap", a.softcap, "0 (none) or more");
+  }
   a.alibi = alibi(section, place);
   int64_t source_width = context.sizes.hidden;
   if (cross) {
@@ -274,10 +300,26 @@ Attention Builder::attention(const Context& context, const Node& section, const 
     if (contexts_.contains(source->text)) source_width = contexts_.at(source->text).sizes.hidden;
   }
   a.norm = norm(context, &section, place, path + ".norm", context.sizes.hidden);
+  a.post_norm = norm(context, &section, place, path + ".post_norm", context.sizes.hidden, "post_norm");
   projections(context, section, place, path, source_width, a);
+  a.query_norm = norm(context, &section, place, path + ".query_norm", a.head_dim, "query_norm");
+  a.key_norm = norm(context, &section, place, path + ".key_norm", a.head_dim, "key_norm");
   a.bucket_bias = bucket_bias(context, section, place, path, a);
   a.rotary = rotary(section, place, a);
   return a;
+}
+
+/// Both in one tensor, the gate first.
+void Builder::gate_and_up(const Context& context, const Node& section, const Place& place, const std::string& path, Mlp& mlp) {
+  const Role weights[] = {Role::GateWeight, Role::UpWeight}, biases[] = {Role::GateBias, Role::UpBias};
+  const char* names[] = {".gate", ".up"};
+  for (int part = 0; part < 2; ++part) {
+    const Ask ask{.role = weights[part], .path = path + names[part], .shape = {mlp.width, context.sizes.hidden}, .units = mlp.width, .fused = Fused::Concat, .part = part, .parts = 2,
+                  .stored_rows = 2 * mlp.width};
+    std::optional<Linear> made = linear(context, section.get("gate_up"), &section, place, ask, biases[part]);
+    if (made && part == 0) mlp.gate = std::move(*made);
+    else if (made) mlp.up = std::move(*made);
+  }
 }
 
 Mlp Builder::mlp(const Context& context, const Node& section, const Place& place, const std::string& path) {
@@ -287,12 +329,17 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Place& place
   mlp.width = width;
   mlp.activation = activation(section.get("act"), place.scope);
   mlp.norm = norm(context, &section, place, path + ".norm", hidden);
-  if (!section.get("up") || !section.get("down")) refuse_policy(section, "an MLP needs \"up\" and \"down\"");
+  mlp.post_norm = norm(context, &section, place, path + ".post_norm", hidden, "post_norm");
+  const bool both = section.get("gate_up") != nullptr;
+  if ((!both && !section.get("up")) || !section.get("down")) refuse_policy(section, "an MLP needs \"up\" (or \"gate_up\") and \"down\"");
   const Ask up{.role = Role::UpWeight, .path = path + ".up", .shape = {width, hidden}, .units = width};
   const Ask gate{.role = Role::GateWeight, .path = path + ".gate", .shape = {width, hidden}, .units = width};
   const Ask down{.role = Role::DownWeight, .path = path + ".down", .shape = {hidden, width}, .units = width};
-  if (auto made = linear(context, section.get("up"), &section, place, up, Role::UpBias)) mlp.up = std::move(*made);
-  mlp.gate = linear(context, section.get("gate"), &section, place, gate, Role::GateBias);
+  if (both) gate_and_up(context, section, place, path, mlp);
+  else {
+    if (auto made = linear(context, section.get("up"), &section, place, up, Role::UpBias)) mlp.up = std::move(*made);
+    mlp.gate = linear(context, section.get("gate"), &section, place, gate, Role::GateBias);
+  }
   if (auto made = linear(context, section.get("down"), &section, place, down, Role::DownBias)) mlp.down = std::move(*made);
   return mlp;
 }

@@ -45,12 +45,14 @@ class Builder {
   Layer layer(const Context&, int64_t number, const std::string& path);
   Attention attention(const Context&, const Node& section, const Place&, const std::string& path, bool cross);
   void projections(const Context&, const Node& section, const Place&, const std::string& path, int64_t source_width, Attention&);
+  void fuse(const Node& kind, const Place&, const Attention&, Ask&, std::vector<std::string>& order);
   void fused_projections(const Context&, const Row&, const Node& section, const Place&, const std::string& path, Attention&);
   std::optional<BucketBias> bucket_bias(const Context&, const Node& section, const Place&, const std::string& path, const Attention&);
   std::optional<Alibi> alibi(const Node& section, const Place&);
   std::optional<Rotary> rotary(const Node& section, const Place&, const Attention&);
+  void gate_and_up(const Context&, const Node& section, const Place&, const std::string& path, Mlp&);
   Mlp mlp(const Context&, const Node& section, const Place&, const std::string& path);
-  std::optional<Norm> norm(const Context&, const Node* section, const Place&, const std::string& path, int64_t width);
+  std::optional<Norm> norm(const Context&, const Node* section, const Place&, const std::string& path, int64_t width, std::string_view key = "norm");
   /// weight and bias of a row; `block` and the layer say whether there is a bias and how matrices are stored, `outside` when there is neither.
   std::optional<Linear> linear(const Context&, const Node* row, const Node* block, const Place&, Ask weight, Role bias_role, bool outside = false);
   std::optional<Param> bias(const Row&, const Node* block, const Context&, const Place&, Ask ask, bool outside);

@@ -31,6 +31,7 @@ class Collector {
     for (place_ = 0; place_ < static_cast<int>(stack.layers.size()); ++place_) add(stack.layers[static_cast<size_t>(place_)]);
     place_ = stack_output;
     add(stack.output.norm);
+    add(stack.output.projection);
     if (stack.output.pooler) {
       add(stack.output.pooler->norm);
       add(stack.output.pooler->dense);
@@ -65,6 +66,9 @@ class Collector {
   }
   void add(const Attention& attention) {
     add(attention.norm);
+    add(attention.post_norm);
+    add(attention.query_norm);
+    add(attention.key_norm);
     add(attention.query);
     add(attention.key);
     add(attention.value);
@@ -75,6 +79,7 @@ class Collector {
     add(layer.attention);
     if (layer.cross) add(*layer.cross);
     add(layer.mlp.norm);
+    add(layer.mlp.post_norm);
     add(layer.mlp.up);
     add(layer.mlp.gate);
     add(layer.mlp.down);

@@ -17,8 +17,8 @@
 namespace pm::policy {
 
 /// How several logical matrices lie in one stored tensor. Concat: whole parts after each other along the output dimension, of unlike heights when kv heads are fewer.
-/// PerHead: for each head its q, k, v rows. Grouped: for each kv group its q heads, then one k, then one v.
-enum class Fused : uint8_t { None, Concat, PerHead, Grouped };
+/// PerHead: for each head its q, k, v rows. Grouped: for each kv group its q heads, then one k, then one v. Blocks: for each of some equal blocks of heads its parts.
+enum class Fused : uint8_t { None, Concat, PerHead, Grouped, Blocks };
 
 /// One parameter of the model: what it is, its logical shape, and the tensor of the checkpoint that holds it.
 struct Param {
@@ -34,6 +34,8 @@ struct Param {
   int64_t units = 1;                    ///< along the cut dimension: heads, rows of kv heads, ffn columns, vocabulary rows
   int64_t block = 1;                    ///< units that lie together as one head: head_dim for rows of kv heads, else 1
   int64_t group = 1;                    ///< fused only: q heads per kv head
+  int64_t blocks = 1;                   ///< Blocks only: how many
+  int place = 0;                        ///< Blocks only: which of a block's parts this one is
   DType dtype = DType::F32;             ///< to be held in when the plan's precision does not say otherwise
   bool keep = false;                    ///< dtype stands whatever the plan's precision
   std::string shares;                   ///< path of an earlier parameter whose storage this one is; empty: its own
@@ -41,7 +43,8 @@ struct Param {
 
 struct Linear { Param weight; std::optional<Param> bias; };
 
-enum class NormKind : uint8_t { Layer, Rms };
+/// RmsZeroCentred: the stored gain is what is added to 1 (Gemma).
+enum class NormKind : uint8_t { Layer, Rms, RmsZeroCentred };
 struct Norm { NormKind kind = NormKind::Layer; double eps = 1e-5; std::optional<Param> gain, bias; };
 
 enum class Mask : uint8_t { Full, Causal };
@@ -54,8 +57,11 @@ struct Alibi { bool scaled = false, bf16 = false; };
 
 struct Attention {
   std::optional<Norm> norm;             ///< before (pre) or after the residual sum (post), as the layer's order says
+  std::optional<Norm> post_norm;        ///< of what the block adds to the residual (Gemma 2)
+  std::optional<Norm> query_norm, key_norm; ///< of each head's vector, before the rotary turn (Qwen3)
   Mask mask = Mask::Full;
   double scale = 1;                     ///< of q.k
+  double softcap = 0;                   ///< 0: none; else scaled scores become softcap * tanh(score / softcap)
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t window = 0;                   ///< 0: none; else a token sees itself and window-1 before it
   std::string source;                   ///< cross-attention: the stack it attends to
@@ -66,7 +72,7 @@ struct Attention {
 };
 
 struct Mlp {
-  std::optional<Norm> norm;
+  std::optional<Norm> norm, post_norm;  ///< as Attention's
   std::string activation = "gelu";      ///< gelu, gelu_new, relu, silu, quick_gelu, tanh
   int64_t width = 0;                    ///< columns
   Linear up, down;
@@ -84,7 +90,9 @@ struct Layer {
   Mlp mlp;
 };
 
-enum class PositionKind : uint8_t { None, Learned, Sinusoidal };
+/// Sinusoids are computed: sines of all frequencies, then cosines. Paper (Vaswani et al. 2017): frequency i of n is 10000^(-i / n). Tensor2Tensor: 10000^(-i / (n - 1)),
+/// in fp32 as fairseq computes it.
+enum class PositionKind : uint8_t { None, Learned, Paper, Tensor2Tensor };
 /// A further table of the input. Its rows are numbers that the request gives under the name `input`, [rows, length], or one `column` of several per token
 /// [rows, length, columns], less another one, `minus` (LayoutLM's width is right less left).
 struct IndexTable {
@@ -104,6 +112,8 @@ struct Input {
   int64_t position_offset = 0;          ///< rows of the table that lie before position 0
   bool position_kept = false;           ///< positions count the tokens that are not padding (RoBERTa, MPNet); else columns of the batch
   bool position_cells = false;          ///< positions begin anew in each cell of a table: token_type_ids' columns 1 and 2 tell its column and row (TAPAS)
+  bool position_given_rows = false;     ///< position_ids of a request count the table's rows, the offset is in them (RoBERTa, MPNet)
+  bool position_last = false;           ///< added after the norm and the projection (BlenderbotSmall's decoder, OPT-350m), else before
   std::vector<IndexTable> tables;
   std::optional<Linear> projection;     ///< factorised embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, p, p])
   std::optional<Param> class_token, distillation_token;   ///< in this order before the patches
@@ -122,6 +132,7 @@ struct Pooler {
 
 struct Output {
   std::optional<Norm> norm;
+  std::optional<Linear> projection;     ///< of what comes out of the norm, to the width of the embedding (OPT-350m)
   bool raw_states = false;              ///< Hugging Face's last entry of hidden_states is what goes into `norm`, not what comes out of it
   std::optional<Pooler> pooler;
 };
@@ -154,6 +165,7 @@ struct Head {
   std::string activation;
   std::optional<Norm> norm;
   double scale_input = 1;
+  double softcap = 0;                   ///< of logits, as Attention's
   std::optional<Linear> logits, classes;
   std::optional<Param> scalar;          ///< CLIP's logit_scale
   bool vector = false;                  ///< `classes` is one vector [hidden] with a bias of one number: one score per state, and no dimension of classes
@@ -171,6 +183,7 @@ struct Model {
   std::vector<int64_t> eos;             ///< from generation_config.json or config.json
   int64_t forced_bos = -1, forced_eos = -1;   ///< forced_bos_token_id, forced_eos_token_id of generation_config.json or config.json; -1: none
   int64_t decoder_start = -1;           ///< encoder-decoder: the id that begins an answer (decoder_start_token_id ?? bos_token_id); -1: none
+  bool wraps = false;                   ///< decoder_input_ids made of input_ids begin with the text's last token, not with decoder_start (mBART, FSMT)
   Facts facts;                          ///< exact: sum over params whose `shares` is empty
 
   /// Every parameter in a fixed order; the pointers live as long as the model.

@@ -52,6 +52,14 @@ std::vector<Stretch> stretches_of(const Param& param, Range range, int64_t unit,
         append(stretches, ((group * (param.group + param.parts - 1) + place) * param.block + first) * unit, count * unit);
       });
       break;
+    case Fused::Blocks: {
+      const int64_t heads = extent / unit / param.block, per = heads / param.blocks;
+      for_heads(range, param.block, [&](int64_t head, int64_t first, int64_t count) {
+        const int64_t at = (head / per * param.parts + param.place) * per + head % per;
+        append(stretches, (at * param.block + first) * unit, count * unit);
+      });
+      break;
+    }
   }
   return stretches;
 }

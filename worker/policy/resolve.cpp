@@ -164,6 +164,7 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
   const bool generates = model.task == "generate";   // other heads look for the end token of config.json, whatever ends a text
   model.eos = token_ids(checkpoint, generates, policy.get("eos"), builder.scope(), "eos_token_id");
   if (model.topology == "encoder-decoder") model.decoder_start = decoder_start_of(checkpoint, generates, policy, builder.scope());
+  if (const Node* wraps = policy.get("wraps")) model.wraps = evaluate_bool(*wraps, builder.scope());
   if (generates) {
     model.forced_bos = forced_id(checkpoint, "forced_bos_token_id");
     model.forced_eos = forced_id(checkpoint, "forced_eos_token_id");

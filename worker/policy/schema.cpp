@@ -64,30 +64,32 @@ Rule linear(Keys more = {}) {
 Rule norm_row() { return row({{"bias", bias}, {"kind", word(norm_words)}, {"eps", expression}}); }
 
 Keys block_keys() {
-  return {{"at", names}, {"norm", norm_row()}, {"bias", expression}, {"stored", word(stored_words)}};
+  return {{"at", names}, {"norm", norm_row()}, {"post_norm", norm_row()}, {"bias", expression}, {"stored", word(stored_words)}};
 }
 
 Rule attention(Keys more = {}) {
+  const Rule fused{Rule::Kind::Position, fused_words, {{"blocks", expression}, {"order", texts}}};
   const Rule rotary = section({{"when", expression}, {"style", word(rotary_words)}, {"dims", expression}, {"theta", expression}, {"scaling", expression}, {"values", expression}});
   const Rule alibi{Rule::Kind::Flag, {}, {{"when", expression}, {"scaled", expression}, {"bf16", expression}}};
-  return section(block_keys() + Keys{{"mask", word(mask_words)}, {"scale", expression}, {"window", expression}, {"alibi", alibi},
+  return section(block_keys() + Keys{{"mask", word(mask_words)}, {"scale", expression}, {"window", expression}, {"alibi", alibi}, {"softcap", expression},
                                      {"heads", expression}, {"kv_heads", expression}, {"head_dim", expression}, {"rotary", rotary},
                                      {"bucket_bias", row({{"layer", expression}, {"buckets", expression}, {"far", expression}, {"bidirectional", expression}})},
-                                     {"qkv", linear({{"fused", word(fused_words)}})}, {"q", linear()}, {"k", linear()}, {"v", linear()}, {"out", linear()}} + std::move(more));
+                                     {"query_norm", norm_row()}, {"key_norm", norm_row()}, {"qkv", linear({{"fused", fused}})}, {"q", linear()}, {"k", linear()}, {"v", linear()}, {"out", linear()}} + std::move(more));
 }
 
 Rule stack() {
-  const Rule learned{Rule::Kind::Position, position_words, {{"learned", row()}, {"offset", expression}, {"kept", expression}, {"cells", expression}, {"rows", expression}}};
-  const Rule input = section({{"at", names}, {"token", row()}, {"scale", expression}, {"position", learned},
+  const Rule position{Rule::Kind::Position, position_words, {{"learned", row()}, {"sinusoidal", word(sinusoid_words)}, {"offset", expression}, {"kept", expression}, {"cells", expression},
+                                                             {"rows", expression}, {"given", word(given_words)}, {"last", expression}}};
+  const Rule input = section({{"at", names}, {"token", row()}, {"scale", expression}, {"position", position},
                               {"tables", {Rule::Kind::Rows, {}, row_keys() + Keys{{"input", text}, {"rows", expression}, {"column", expression}, {"minus", expression}, {"given", expression}}}},
                               {"projection", linear()}, {"patches", linear({{"channels", expression}, {"size", expression}})},
                               {"class_token", row()}, {"distillation_token", row()}, {"norm", norm_row()}});
   const Rule layer = section({{"at", names}, {"order", word(order_words)}, {"norm", word(norm_words)}, {"bias", expression}, {"stored", word(stored_words)},
                               {"residual_normed", expression}});
-  const Rule mlp = section(block_keys() + Keys{{"act", word(activation_words)}, {"up", linear()}, {"gate", linear()}, {"down", linear()}});
+  const Rule mlp = section(block_keys() + Keys{{"act", word(activation_words)}, {"up", linear()}, {"gate", linear()}, {"gate_up", linear()}, {"down", linear()}});
   const Rule pooler = section(row_keys() + Keys{{"bias", bias}, {"stored", word(stored_words)}, {"act", word(activation_words)},
                                                 {"pool", word(pooler_words)}, {"norm", norm_row()}});
-  const Rule output = section({{"at", names}, {"norm", norm_row()}, {"states", word(states_words)}, {"pooler", pooler}});
+  const Rule output = section({{"at", names}, {"norm", norm_row()}, {"projection", linear()}, {"states", word(states_words)}, {"pooler", pooler}});
   Keys keys{{"like", text}, {"when", expression}, {"prefix", names}, {"let", each(expression)}, {"input", input}, {"layer", layer},
             {"attn", attention()}, {"cross", attention({{"source", text}, {"when", expression}})}, {"mlp", mlp}, {"output", output}};
   for (std::string_view name : size_words) keys.push_back({name, expression});
@@ -96,14 +98,14 @@ Rule stack() {
 
 Rule head() {
   return section({{"at", names}, {"when", expression}, {"stack", text}, {"pool", word(pool_words)}, {"dense", linear()},
-                  {"act", word(activation_words)}, {"norm", norm_row()}, {"scale_input", expression}, {"scalar", row()},
+                  {"act", word(activation_words)}, {"norm", norm_row()}, {"scale_input", expression}, {"softcap", expression}, {"scalar", row()},
                   {"logits", linear({{"scale_input", expression}})}, {"classes", linear({{"vector", expression}})}, {"output", texts},
                   {"cells", section({{"columns", linear()}, {"temperature", expression}, {"rows", expression}, {"across", expression}, {"empty", expression}})}, {"mean", texts}, {"between", texts}});
 }
 
 const Rule& grammar() {
   static const Rule rule = section({{"model_type", texts}, {"extends", text}, {"topology", known(topology_words)}, {"let", each(expression)},
-                                    {"eos", expression}, {"decoder_start", expression},
+                                    {"eos", expression}, {"decoder_start", expression}, {"wraps", expression},
                                     {"rename", each(text)}, {"refuse", each(text)}, {"ignore", names}, {"stacks", each(stack())}, {"heads", each(head())},
                                     {"architectures", each(section({{"task", known(task_words)}, {"heads", texts}, {"stacks", texts},
                                                                     {"topology", known(topology_words)}, {"outputs", each(texts)},
@@ -251,7 +253,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"input", own_keys(input)}, {"position", own_keys(under(input, "position"))}, {"tables", own_keys(under(input, "tables"), plain)},
           {"patches", own_keys(under(input, "patches"), matrix)}, {"layer", own_keys(under(stack, "layer"))}, {"attn", own_keys(attn)},
           {"cross", own_keys(under(stack, "cross"), attn)}, {"alibi", own_keys(under(attn, "alibi"))}, {"rotary", own_keys(under(attn, "rotary"))}, {"bucket_bias", own_keys(under(attn, "bucket_bias"), plain)},
-          {"qkv", own_keys(under(attn, "qkv"), matrix)}, {"mlp", own_keys(under(stack, "mlp"))}, {"output", own_keys(output)},
+          {"qkv", own_keys(under(attn, "qkv"), matrix)}, {"fused", own_keys(under(under(attn, "qkv"), "fused"))}, {"mlp", own_keys(under(stack, "mlp"))}, {"output", own_keys(output)},
           {"pooler", own_keys(under(output, "pooler"), plain)}, {"head", own_keys(head)}, {"logits", own_keys(under(head, "logits"), matrix)}, {"classes", own_keys(under(head, "classes"), matrix)}, {"cells", own_keys(under(head, "cells"))},
           {"row", own_keys(plain)}, {"linear", own_keys(matrix, plain)}, {"norm row", own_keys(under(attn, "norm"), plain)},
           {"bias", own_keys(bias)}};

@@ -95,25 +95,32 @@ Builder::Context Builder::context(const std::string& name, const Node& section) 
 void Builder::position(const Context& context, const Node& section, const Place& place, const std::string& path, Input& input) {
   const Node* node = section.get("position");
   if (!node) return;
-  const Node* learned = node->get("learned");
-  if (!learned) {
-    if (node->is_map()) refuse_policy(*node, "a position that is a map needs \"learned\"");
-    const std::string word = word_of(*node, place.scope, position_words);
-    if (word == "learned") refuse_policy(*node, "learned positions need a name: {learned: wpe}");
-    input.position = word == "sinusoidal" ? PositionKind::Sinusoidal : PositionKind::None;
+  if (!node->is_map()) {
+    word_of(*node, place.scope, position_words);   // none
     return;
   }
-  const std::optional<Row> row = binder_.row(learned, place.scope);
-  if (!row || !row->names()) return;
+  const Node *learned = node->get("learned"), *sinusoidal = node->get("sinusoidal");
+  if (!learned == !sinusoidal) refuse_policy(*node, "a position that is a map needs \"learned\" or \"sinusoidal\"");
   if (const Node* offset = node->get("offset")) {
     input.position_offset = evaluate_int(*offset, place.scope);
     if (input.position_offset < 0) unreadable(offset->where() + ": the offset of positions is " + std::to_string(input.position_offset) + " with this config.json");
   }
   if (const Node* kept = node->get("kept")) input.position_kept = evaluate_bool(*kept, place.scope);
   if (const Node* cells = node->get("cells")) input.position_cells = evaluate_bool(*cells, place.scope);
+  const Node *given = node->get("given"), *last = node->get("last");
+  input.position_given_rows = given ? word_of(*given, place.scope, given_words) == "rows" : input.position_kept;
+  input.position_last = last && evaluate_bool(*last, place.scope);
+  const int64_t width = input.position_last ? context.sizes.hidden : context.sizes.embedding;
+  if (sinusoidal) {
+    if (width % 2 || width < 4) unreadable(node->where() + ": sinusoidal positions need an even width of at least 4, config.json gives " + std::to_string(width));
+    input.position = word_of(*sinusoidal, place.scope, sinusoid_words) == "paper" ? PositionKind::Paper : PositionKind::Tensor2Tensor;
+    return;
+  }
+  const std::optional<Row> row = binder_.row(learned, place.scope);
+  if (!row || !row->names()) return;
   const Node* rows = node->get("rows");
   const int64_t count = rows ? evaluate_int(*rows, place.scope) : context.sizes.positions + input.position_offset;
-  const Ask ask{.role = Role::PositionEmbedding, .path = path + "positions", .shape = {count, context.sizes.embedding}, .units = count};
+  const Ask ask{.role = Role::PositionEmbedding, .path = path + "positions", .shape = {count, width}, .units = count};
   input.position = PositionKind::Learned;
   input.positions = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
 }
@@ -194,6 +201,8 @@ Output Builder::output(const Context& context, const Node& section, const std::s
   if (const Node* at = section.get("at")) binder_.go_to(*at, place);
   Output output;
   output.norm = norm(context, &section, place, path + "output.norm", context.sizes.hidden);
+  const Ask projection{.role = Role::HeadDenseWeight, .path = path + "output.projection", .shape = {context.sizes.embedding, context.sizes.hidden}};
+  output.projection = linear(context, section.get("projection"), nullptr, place, projection, Role::HeadDenseBias, true);
   if (const Node* states = section.get("states")) output.raw_states = word_of(*states, place.scope, states_words) == "raw";
   if (const Node* node = section.get("pooler")) output.pooler = pooler(context, *node, place, path + "output.pooler");
   return output;
@@ -251,10 +260,10 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
   head.between = texts_of(section.get("between"));
   head.mean = texts_of(section.get("mean"));
   const std::string path = "heads." + name;
-  int64_t width = context.sizes.hidden;
+  const Stack* read = model_.stack(head.stack);
+  int64_t width = read && read->output.projection ? context.sizes.embedding : context.sizes.hidden;
   if (head.pool == "pooler" && !binder_.rehearsing()) {
-    const Stack* stack = model_.stack(head.stack);
-    const Pooler* pooler = stack && stack->output.pooler ? &*stack->output.pooler : nullptr;
+    const Pooler* pooler = read && read->output.pooler ? &*read->output.pooler : nullptr;
     if (!pooler) binder_.complain(section, "the head \"" + name + "\" reads the pooler of the stack \"" + head.stack + "\", and the checkpoint has none");
     else if (pooler->dense && !pooler->dense->weight.shape.empty()) width = pooler->dense->weight.shape[0];
   }
@@ -265,6 +274,7 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
   const Node* logits = section.get("logits");
   const Node* scale = logits && logits->get("scale_input") ? logits->get("scale_input") : section.get("scale_input");
   if (scale) head.scale_input = evaluate_number(*scale, place.scope);
+  if (const Node* softcap = section.get("softcap")) head.softcap = evaluate_number(*softcap, place.scope);
   const Ask rows{.role = Role::LogitsWeight, .path = path + ".logits", .shape = {context.sizes.vocab, width}, .units = context.sizes.vocab};
   head.logits = linear(context, logits, nullptr, place, rows, Role::LogitsBias, true);
   const Node* classes = section.get("classes");

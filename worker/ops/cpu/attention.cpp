@@ -67,6 +67,7 @@ at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tens
   const at::Tensor query = q.permute({1, 0, 2}).reshape({kv_heads, heads / kv_heads * sequence.tokens, d});
   at::Tensor scores = at::bmm(query, k.transpose(1, 2)).mul_(options.scale);             // [kv_heads, group x queries, keys]
   scores = scores.reshape({heads, sequence.tokens, sequence.keys});
+  if (options.softcap > 0) scores.div_(options.softcap).tanh_().mul_(options.softcap);
   if (const at::Tensor bias = score_bias(options, sequence.context, sequence.tokens, sequence.keys); bias.defined()) scores.add_(bias);
   if ((options.causal && sequence.tokens > 1) || options.window > 0) {
     scores.masked_fill_(hidden_mask(sequence, options), -std::numeric_limits<float>::infinity());

@@ -35,6 +35,18 @@ inline float score(const Attend& a, const float* q, const float* bias, float* sc
   return largest;
 }
 
+/// What scores become below a cap, and the largest of them; hidden ones stay. `scores` is followed by a vector's room.
+inline float capped(float cap, float* scores, int64_t count) {
+  for (int64_t i = count; i % PM_LANES != 0; ++i) scores[i] = -__builtin_inff();
+  for (int64_t i = 0; i < count; i += PM_LANES) {
+    const Floats value = load(scores + i);
+    put(scores + i, value < all(-1e30f) ? value : cap * tanh(value / cap));
+  }
+  float largest = -__builtin_inff();
+  for (int64_t i = 0; i < count; ++i) largest = scores[i] > largest ? scores[i] : largest;
+  return largest;
+}
+
 /// Strip columns i .. of out = sum of weight x value over the keys.
 template <int Vectors, typename T>
 inline void weigh(const Attend& a, const float* weights, int64_t i, float* out) {
@@ -67,7 +79,8 @@ void attend_typed(const Attend& a) {
   const int64_t count = a.to - a.from;
   for (int64_t head = 0; head < a.heads; ++head) {
     float* out = a.out + head * a.d;
-    const float largest = score<T>(a, a.q + head * a.d, a.bias ? a.bias + head * a.bias_stride : nullptr, weights);
+    float largest = score<T>(a, a.q + head * a.d, a.bias ? a.bias + head * a.bias_stride : nullptr, weights);
+    if (a.softcap > 0) largest = capped(a.softcap, weights, count);
     for (int64_t i = count; i % PM_LANES != 0; ++i) weights[i] = -__builtin_inff();
     Floats total{};
     for (int64_t i = 0; i < count; i += PM_LANES) {

@@ -40,14 +40,14 @@ double total(const float* x, int64_t width, F&& f) {
   return parts[0];
 }
 
-/// y = (x - shift) * scale * gain + bias, row by row, rounded once; gain and bias are of type T or nullptr. One rounding instead of four is what
+/// y = (x - shift) * scale * (centre + gain) + bias, row by row, rounded once; gain and bias are of type T or nullptr. One rounding instead of four is what
 /// keeps sharp softmaxes some layers later near those of exact arithmetic; beside the matrices its time does not show.
 template <typename T>
-void normalise(const float* x, float* y, int64_t width, double shift, double scale, const T* gain, const T* bias) {
+void normalise(const float* x, float* y, int64_t width, double shift, double scale, const T* gain, double centre, const T* bias) {
   const auto each = [&](auto&& finish) {
     for (int64_t i = 0; i < width; ++i) y[i] = static_cast<float>(finish((x[i] - shift) * scale, i));
   };
-  const auto gained = [gain](double value, int64_t i) { return value * static_cast<float>(gain[i]); };
+  const auto gained = [gain, centre](double value, int64_t i) { return value * (centre + static_cast<float>(gain[i])); };
   const auto biased = [bias](double value, int64_t i) { return value + static_cast<float>(bias[i]); };
   if (gain && bias) each([&](double value, int64_t i) { return biased(gained(value, i), i); });
   else if (gain) each(gained);
@@ -56,7 +56,7 @@ void normalise(const float* x, float* y, int64_t width, double shift, double sca
 }
 
 template <typename Statistics>
-at::Tensor norm(const at::Tensor& given, const at::Tensor& given_gain, const at::Tensor& given_bias, Statistics&& statistics) {
+at::Tensor norm(const at::Tensor& given, const at::Tensor& given_gain, double centre, const at::Tensor& given_bias, Statistics&& statistics) {
   const at::Tensor x = given.contiguous();
   at::Tensor y = at::empty_like(x);
   const at::ScalarType type = given_gain.defined() ? given_gain.scalar_type() : given_bias.defined() ? given_bias.scalar_type() : at::kFloat;
@@ -69,7 +69,7 @@ at::Tensor norm(const at::Tensor& given, const at::Tensor& given_gain, const at:
     float* to = y.mutable_data_ptr<float>();
     each_row(rows, width, [&](int64_t row) {
       const auto [shift, scale] = statistics(from + row * width, width);
-      normalise(from + row * width, to + row * width, width, shift, scale, gains, biases);
+      normalise(from + row * width, to + row * width, width, shift, scale, gains, centre, biases);
     });
   });
   return y;
@@ -78,15 +78,15 @@ at::Tensor norm(const at::Tensor& given, const at::Tensor& given_gain, const at:
 }  // namespace
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) {
-  return norm(x, gain, bias, [eps](const float* row, int64_t width) {
+  return norm(x, gain, 0, bias, [eps](const float* row, int64_t width) {
     const auto n = static_cast<double>(width), mean = total(row, width, [](double value) { return value; }) / n;
     const double variance = total(row, width, [mean](double value) { return (value - mean) * (value - mean); }) / n;
     return std::pair(mean, 1 / std::sqrt(variance + eps));
   });
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps) {
-  return norm(x, gain, {}, [eps](const float* row, int64_t width) {
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) {
+  return norm(x, gain, centre, {}, [eps](const float* row, int64_t width) {
     const double mean = total(row, width, [](double value) { return value * value; }) / static_cast<double>(width);
     return std::pair(0.0, 1 / std::sqrt(mean + eps));
   });

@@ -23,7 +23,8 @@ struct Gemv {
 };
 
 /// Keys from .. to - 1 of one sequence, seen by `heads` query heads that share a kv head: with score = scale q k + bias, for each head the
-/// largest score, the sum of exp(score - largest) and the values weighted by these. from is a multiple of 16; to - from <= attend_keys.
+/// largest score, the sum of exp(score - largest) and the values weighted by these. With a softcap, which goes without a bias, a score is
+/// softcap * tanh(score / softcap). from is a multiple of 16; to - from <= attend_keys.
 struct Attend {
   Element type;                 ///< of keys and values
   int64_t heads, d;
@@ -32,7 +33,7 @@ struct Attend {
   int64_t block_stride;
   const int32_t* blocks;        ///< of the sequence: key i is row i % 16 of block blocks[i / 16]
   int64_t from, to, hidden;     ///< keys before `hidden` (a window's begin) count for nothing; from <= hidden < to
-  float scale;
+  float scale, softcap;         ///< softcap 0: none
   const float* bias;            ///< [heads, bias_stride], of key 0; nullptr: none
   int64_t bias_stride;
   float *largest, *sums, *out;  ///< [heads], [heads], [heads, d]

@@ -104,6 +104,15 @@ inline Floats exp(Floats x) {
   return x < low ? Floats{} : value;
 }
 
+/// Hyperbolic tangent, to some units in the last place: from e^2x, and near 0, where that loses digits, the Taylor polynomial of degree 11.
+inline Floats tanh(Floats x) {
+  const Floats square = x * x, far = 1.f - 2.f / (exp(x + x) + 1.f);
+  constexpr float taylor[] = {62.f / 2835, -17.f / 315, 2.f / 15, -1.f / 3, 1.f};
+  Floats near = all(-1382.f / 155925);
+  for (float coefficient : taylor) near = near * square + coefficient;
+  return square < all(0.09f) ? x * near : far;
+}
+
 }  // namespace
 
 }  // namespace pm::ops::PM_ISA

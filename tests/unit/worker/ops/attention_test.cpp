@@ -46,6 +46,7 @@ at::Tensor plain(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, 
       if (options.alibi.slopes.defined()) score.add_(options.alibi.slopes.to(at::kDouble) * static_cast<double>(j) * (options.alibi.scaled ? options.scale : 1));
       const BucketedBias& bias = options.buckets;
       if (bias.table.defined()) score.add_(bias.table[bucket_of(j - at, bias.table.size(0), bias.far, bias.bidirectional)].to(at::kDouble));
+      if (options.softcap > 0) score.copy_(options.softcap * at::tanh(score / options.softcap));
       if (hidden) score.fill_(-INFINITY);
     }
   }
@@ -100,6 +101,12 @@ TEST(Attention, EqualsThePlainFormulaForMixedPrefillAndDecode) {
 }
 TEST(Attention, WindowHidesWhatLiesBeforeIt) { run({4, 4, 8, mixed, {.scale = 0.3, .window = 16}}); }
 TEST(Attention, WithoutCausalityEveryQuerySeesEveryKey) { run({4, 4, 8, {{0, 9}, {0, 33}}, {.scale = 0.3, .causal = false}}); }
+TEST(Attention, SoftcappedScoresStayBelowTheirCap) {
+  for (double softcap : {0.5, 3.0, 50.0}) {
+    run({4, 2, 8, mixed, {.scale = 0.3, .softcap = softcap}});
+    run({6, 1, 20, mixed, {.scale = 0.3, .softcap = softcap, .window = 16}, at::kBFloat16});
+  }
+}
 TEST(Attention, AlibiGrowsWithTheKeysPosition) {
   run({5, 5, 8, mixed, {.scale = 0.3, .alibi = {.slopes = alibi_slopes(5)}}, at::kFloat, 5e-6});
   run({5, 5, 8, mixed, {.scale = 0.3, .alibi = {.slopes = alibi_slopes(5), .scaled = true}}, at::kFloat, 5e-6});

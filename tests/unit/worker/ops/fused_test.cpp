@@ -30,6 +30,7 @@ TEST(RmsNorm, DividesByTheRootOfTheMeanSquare) {
     const at::Tensor want = wide / at::sqrt(wide.pow(2).mean(1, true) + 1e-6);
     EXPECT_LT(error(rms_norm(x, gain, 1e-6), want * gain.to(at::kDouble)), 5e-6) << width;
     EXPECT_LT(error(rms_norm(x, {}, 1e-6), want), 5e-6) << width;
+    EXPECT_LT(error(rms_norm(x, gain, 1e-6, 1), want * (gain.to(at::kDouble) + 1)), 5e-6) << width;
   }
 }
 

@@ -72,7 +72,7 @@ TEST_P(OfIsa, GatedSiluIsThatOfAten) {
 }
 
 /// One span of keys out of shuffled blocks against softmax's parts in fp64.
-void check_attend(const Kernels& kernels, at::ScalarType type, int64_t heads, int64_t d, int64_t from, int64_t to, int64_t hidden, bool with_bias) {
+void check_attend(const Kernels& kernels, at::ScalarType type, int64_t heads, int64_t d, int64_t from, int64_t to, int64_t hidden, bool with_bias, float softcap = 0) {
   SCOPED_TRACE(std::string(c10::toString(type)) + " d " + std::to_string(d) + " keys " + std::to_string(from) + " to " + std::to_string(to) + " from " + std::to_string(hidden));
   const int64_t pages = (to + 15) / 16, kv_heads = 3, kv = 1;
   const at::Tensor keys = at::randn({pages + 2, kv_heads, 16, d}).to(type), values = at::randn({pages + 2, kv_heads, 16, d}).to(type), q = at::randn({heads, d});
@@ -81,10 +81,11 @@ void check_attend(const Kernels& kernels, at::ScalarType type, int64_t heads, in
   for (int64_t page = 0; page < pages; ++page) blocks.push_back(static_cast<int32_t>(pages + 1 - page));
   at::Tensor largest = at::empty({heads}), sums = at::empty({heads}), out = at::empty({heads, d});
   kernels.attend({element(type), heads, d, q.const_data_ptr<float>(), keys.select(1, kv).const_data_ptr(), values.select(1, kv).const_data_ptr(), keys.stride(0), blocks.data(), from, to,
-                  hidden, 0.4f, with_bias ? bias.const_data_ptr<float>() : nullptr, to, largest.mutable_data_ptr<float>(), sums.mutable_data_ptr<float>(), out.mutable_data_ptr<float>()});
+                  hidden, 0.4f, softcap, with_bias ? bias.const_data_ptr<float>() : nullptr, to, largest.mutable_data_ptr<float>(), sums.mutable_data_ptr<float>(), out.mutable_data_ptr<float>()});
   const at::Tensor order = at::tensor(blocks, at::kLong);
   const auto seen = [&](const at::Tensor& cache) { return cache.index_select(0, order).select(1, kv).reshape({pages * 16, d}).narrow(0, std::max(from, hidden), to - std::max(from, hidden)).to(at::kDouble); };
   at::Tensor scores = at::mm(q.to(at::kDouble), seen(keys).t()) * static_cast<double>(0.4f);
+  if (softcap > 0) scores = static_cast<double>(softcap) * at::tanh(scores / static_cast<double>(softcap));
   if (with_bias) scores = scores + bias.narrow(1, std::max(from, hidden), to - std::max(from, hidden)).to(at::kDouble);
   const at::Tensor top = scores.amax(1), weights = at::exp(scores - top.unsqueeze(1));
   const auto error = [](const at::Tensor& got, const at::Tensor& want) { return ((got.to(at::kDouble) - want).abs() / (1 + want.abs())).max().item<double>(); };
@@ -101,6 +102,8 @@ TEST_P(OfIsa, AttentionToASpanOfKeysIsThatOfFp64) {
       check_attend(*GetParam(), type, 4, d, 0, 45, 0, true);
       check_attend(*GetParam(), type, 3, d, 32, 32 + 100, 37, true);
       check_attend(*GetParam(), type, 2, d, 16, 16 + attend_keys, 0, false);
+      check_attend(*GetParam(), type, 3, d, 32, 32 + 100, 37, false, 2.5f);
+      check_attend(*GetParam(), type, 2, d, 16, 16 + attend_keys, 0, false, 50);
     }
   }
 }

@@ -73,7 +73,8 @@ TEST(Options, NumbersThatMakeNoSenseAreRefused) {
                                 {"attn: {rotary: {theta: -1.5}}", "theta is -1.5"}, {"eps: -1", "eps is -1"},
                                 {"attn: {bucket_bias: {from: b, buckets: 0}}", "buckets is 0"}, {"attn: {bucket_bias: {from: b, buckets: -1}}", "buckets is -1"},
                                 {"attn: {bucket_bias: {from: b, far: 0}}", "the far distance is 0 with this config.json, expected more than 16"},
-                                {"input: {position: {offset: -1}}", "the offset of positions is -1"}}) {
+                                {"input: {position: {offset: -1}}", "the offset of positions is -1"}, {"attn: {softcap: -1}", "softcap is -1"},
+                                {"attn: {qkv: {fused: {blocks: 3, order: [q, v, k]}}}", "a multiple of the 3 blocks"}}) {
     EXPECT_THAT(refusal(tiny_gpt2(), "ModelUnreadable", gpt2_with(stack)), AllOf(HasSubstr(message), HasSubstr("policy.yaml:2"))) << stack;
   }
 }
@@ -93,6 +94,22 @@ TEST(Options, PositionsHaveOffsetRowsAndMayCountKeptTokens) {
   const Model without = Resolved(tiny_bert(), "extends: bert\nignore: [embeddings.position_embeddings.weight]\n"
                                               "stacks: {encoder: {input: {position: none}}}\n").model;
   EXPECT_EQ(without.stacks[0].input.position, PositionKind::None);
+}
+
+TEST(Options, PositionsMayBeComputedAndComeLast) {
+  const auto with = [](const std::string& position) { return Resolved(tiny_bert(), bert_with("input: {position: " + position + "}")).model.stacks[0].input; };
+  EXPECT_FALSE(with("{kept: true, given: tokens}").position_given_rows);
+  EXPECT_TRUE(with("{kept: true}").position_given_rows);
+  EXPECT_FALSE(with("{offset: 0}").position_given_rows);
+  EXPECT_TRUE(with("{last: true}").position_last);
+  const auto computed = [](const std::string& word) {
+    return Resolved(tiny_bert(), "extends: bert\nignore: [embeddings.position_embeddings.weight]\nstacks: {encoder: {input: {position: {learned: ~, sinusoidal: " + word + "}}}}\n")
+        .model.stacks[0].input;
+  };
+  EXPECT_EQ(computed("paper").position, PositionKind::Paper);
+  EXPECT_EQ(computed("tensor2tensor").position, PositionKind::Tensor2Tensor);
+  EXPECT_FALSE(computed("paper").positions.has_value());
+  EXPECT_THAT(refusal(tiny_bert(), "UnsupportedPolicy", bert_with("input: {position: {sinusoidal: paper}}")), HasSubstr("needs \"learned\" or \"sinusoidal\""));
 }
 
 TEST(Options, TheInputMayBeScaled) {

@@ -22,6 +22,8 @@ std::vector<Label> layout(Fused fused, int64_t heads, int64_t kv, int64_t dim) {
     for (int part = 0; part < 3; ++part) for (int64_t h = 0; h < heads; ++h) unit(part, h);
   } else if (fused == Fused::PerHead) {
     for (int64_t h = 0; h < heads; ++h) for (int part = 0; part < 3; ++part) unit(part, h);
+  } else if (fused == Fused::Blocks) {   // four, of queries, values and keys
+    for (int64_t b = 0; b < 4; ++b) for (int part : {0, 2, 1}) for (int64_t h = 0; h < heads / 4; ++h) unit(part, b * (heads / 4) + h);
   } else {
     for (int64_t g = 0; g < kv; ++g) {
       for (int64_t j = 0; j < heads / kv; ++j) unit(0, g * (heads / kv) + j);
@@ -54,6 +56,8 @@ TEST_P(FusedPieces, BringTheUnitsOfTheirPart) {
       param.units = units;
       param.block = part == 0 ? 1 : dim;
       param.group = heads / kv;
+      param.blocks = 4;
+      param.place = (3 - part) % 3;
       for (int64_t begin = 0; begin <= units; ++begin) {
         for (int64_t end = begin; end <= units; ++end) {
           std::vector<Label> got, wanted;
@@ -77,7 +81,7 @@ TEST_P(FusedPieces, OfRowsInsideOneHeadAreOnePiece) {
   const int64_t out = (heads + 2 * kv) * dim;
   checkpoint::TensorInfo tensor{.shape = in_out ? std::vector<int64_t>{6, out} : std::vector<int64_t>{out, 6}};
   Param param{.role = Role::ValueWeight, .path = "p", .tensor = &tensor, .shape = {kv * dim, 6}, .in_out = in_out, .fused = fused, .part = 2, .parts = 3};
-  param.units = kv * dim, param.block = dim, param.group = heads / kv;
+  param.units = kv * dim, param.block = dim, param.group = heads / kv, param.blocks = 4, param.place = 1;
   EXPECT_EQ(pieces(param, {(kv - 1) * dim + 1, kv * dim}).size(), 1u);
   EXPECT_TRUE(pieces(param, {dim - 1, dim - 1}).empty());
 }
@@ -86,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Table, FusedPieces, testing::Values(
     Shape{Fused::Concat, 5, 5, 4, true}, Shape{Fused::Concat, 7, 7, 3, false},       // GPT-2's Conv1D
     Shape{Fused::PerHead, 5, 5, 4, false}, Shape{Fused::PerHead, 1, 1, 8, false},    // BLOOM, GPT-NeoX
     Shape{Fused::Grouped, 10, 2, 3, false}, Shape{Fused::Grouped, 71, 1, 2, false},  // Falcon's new decoder, Falcon 7B
-    Shape{Fused::Grouped, 6, 6, 2, false}, Shape{Fused::PerHead, 4, 4, 3, true}, Shape{Fused::Grouped, 6, 2, 3, true}));
+    Shape{Fused::Grouped, 6, 6, 2, false}, Shape{Fused::Blocks, 8, 8, 3, false}, Shape{Fused::Blocks, 4, 4, 2, true},   // CodeGen
+    Shape{Fused::PerHead, 4, 4, 3, true}, Shape{Fused::Grouped, 6, 2, 3, true}));
 
 TEST(Pieces, NeighbouringUnitsAreOnePiece) {
   checkpoint::TensorInfo tensor{.shape = {15, 45}};

@@ -1,7 +1,9 @@
 // Prints what a checkpoint resolves to as JSON, for the tests that compare with transformers: resolve_dump FOLDER [POLICY].
 // resolve_dump --grammar prints the keys of policies, --families the built-in ones: for the tests of documentation.
+#include <algorithm>
 #include <iostream>
 
+#include "planner/cuts.h"
 #include "worker/base/error.h"
 #include "worker/policy/document.h"
 #include "worker/policy/model.h"
@@ -19,12 +21,14 @@ json pieces_of(const policy::Param& param) {
 
 json norm_of(const std::optional<policy::Norm>& norm) {
   if (!norm) return nullptr;
-  return {{"kind", norm->kind == policy::NormKind::Rms ? "rms" : "layer"}, {"eps", norm->eps}, {"gain", norm->gain && norm->gain->tensor ? norm->gain->tensor->name : ""}};
+  const char* kinds[] = {"layer", "rms", "rms_zero_centred"};
+  return {{"kind", kinds[static_cast<int>(norm->kind)]}, {"eps", norm->eps}, {"gain", norm->gain && norm->gain->tensor ? norm->gain->tensor->name : ""}};
 }
 
 json attention_of(const policy::Attention& a) {
   json out{{"mask", a.mask == policy::Mask::Causal ? "causal" : "full"}, {"scale", a.scale}, {"window", a.window}, {"heads", a.heads},
-           {"kv_heads", a.kv_heads}, {"head_dim", a.head_dim}, {"source", a.source}, {"norm", norm_of(a.norm)}, {"bias", a.query.bias.has_value()}};
+           {"kv_heads", a.kv_heads}, {"head_dim", a.head_dim}, {"source", a.source}, {"norm", norm_of(a.norm)}, {"bias", a.query.bias.has_value()}, {"softcap", a.softcap},
+           {"post_norm", norm_of(a.post_norm)}, {"query_norm", norm_of(a.query_norm)}, {"key_norm", norm_of(a.key_norm)}};
   if (a.alibi) out["alibi"] = {{"scaled", a.alibi->scaled}, {"bf16", a.alibi->bf16}};
   if (a.rotary) {
     const char* style = a.rotary->style == policy::RotaryStyle::Half ? "half" : "interleaved";
@@ -39,7 +43,7 @@ json layers_of(const policy::Stack& stack) {
   json all = json::array();
   for (const policy::Layer& layer : stack.layers) {
     json one{{"order", orders[static_cast<int>(layer.order)]}, {"attention", attention_of(layer.attention)}, {"activation", layer.mlp.activation},
-             {"gated", layer.mlp.gate.has_value()}, {"mlp_norm", norm_of(layer.mlp.norm)}, {"residual_normed", layer.residual_normed}};
+             {"gated", layer.mlp.gate.has_value()}, {"mlp_norm", norm_of(layer.mlp.norm)}, {"mlp_post_norm", norm_of(layer.mlp.post_norm)}, {"residual_normed", layer.residual_normed}};
     if (layer.cross) one["cross"] = attention_of(*layer.cross);
     all.push_back(one);
   }
@@ -48,10 +52,10 @@ json layers_of(const policy::Stack& stack) {
 
 json stack_of(const policy::Stack& stack) {
   const policy::Input& input = stack.input;
-  const char* positions[] = {"none", "learned", "sinusoidal"};
+  const char* positions[] = {"none", "learned", "paper", "tensor2tensor"};
   json out{{"layers", layers_of(stack)}, {"positions", stack.positions}, {"output_norm", norm_of(stack.output.norm)}, {"raw_states", stack.output.raw_states}};
   out["input"] = {{"scale", input.scale}, {"position", positions[static_cast<int>(input.position)]}, {"offset", input.position_offset},
-                  {"kept", input.position_kept}, {"norm", norm_of(input.norm)}, {"tables", json::array()}};
+                  {"kept", input.position_kept}, {"last", input.position_last}, {"norm", norm_of(input.norm)}, {"tables", json::array()}};
   for (const policy::IndexTable& table : input.tables) out["input"]["tables"].push_back(table.input);
   if (const auto& pooler = stack.output.pooler) {
     out["pooler"] = {{"pool", pooler->pool}, {"norm", norm_of(pooler->norm)}, {"dense", pooler->dense.has_value()}, {"activation", pooler->activation}};
@@ -61,7 +65,7 @@ json stack_of(const policy::Stack& stack) {
 
 json head_of(const policy::Head& head) {
   return {{"stack", head.stack}, {"pool", head.pool}, {"outputs", head.outputs}, {"dense", head.dense.has_value()}, {"activation", head.activation},
-          {"norm", norm_of(head.norm)}, {"scale_input", head.scale_input}, {"logits", head.logits.has_value()}, {"classes", head.classes.has_value()},
+          {"norm", norm_of(head.norm)}, {"scale_input", head.scale_input}, {"softcap", head.softcap}, {"logits", head.logits.has_value()}, {"classes", head.classes.has_value()},
           {"between", head.between}};
 }
 
@@ -77,6 +81,18 @@ json bytes_at(const Facts& facts, int n) {
   int64_t most = 0;
   for (int rank = 0; rank < n; ++rank) most = std::max(most, cuts.weight_bytes(facts, rank));
   return most;
+}
+
+/// Weight bytes of each rank at n = 1, 2, 4, in the stored type.
+json rank_bytes(const Facts& facts) {
+  json all = json::object();
+  for (const int n : {1, 2, 4}) {
+    const bool enough = std::all_of(facts.stacks.begin(), facts.stacks.end(), [&](const StackFacts& stack) { return stack.heads >= n; });
+    if (!enough) continue;
+    const Cuts cuts = deal(facts, n, facts.dtype);
+    for (int rank = 0; rank < n; ++rank) all[std::to_string(n)].push_back(cuts.weight_bytes(facts, rank));
+  }
+  return all;
 }
 
 }  // namespace
@@ -106,7 +122,7 @@ int main(int argc, char** argv) {
       return 0;
     }
     std::cout << json{{"facts", to_json(model.facts)}, {"params", params}, {"stacks", stacks}, {"heads", heads}, {"topology", model.topology},
-                      {"not_loaded", model.not_loaded}, {"eos", model.eos}, {"decoder_start", model.decoder_start}}.dump() << "\n";
+                      {"not_loaded", model.not_loaded}, {"wraps", model.wraps}, {"rank_bytes", rank_bytes(model.facts)}, {"eos", model.eos}, {"decoder_start", model.decoder_start}}.dump() << "\n";
     return 0;
   } catch (const Error& error) {
     std::cerr << error.reason << ": " << error.what() << "\n";
