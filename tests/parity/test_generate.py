@@ -57,9 +57,9 @@ OPTIONS = [{"repetition_penalty": 1.7}, {"repetition_penalty": 0.6}, {"no_repeat
            {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 20}]
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"])
-def test_options_of_greedy_decoding_act_as_in_transformers_beside_others(asked, name, ranks):
+def test_options_of_greedy_decoding_act_as_in_transformers_alone_and_beside_others(asked, name, ranks):
     """Every option on its own sequence of one busy batch; bad_words are the tokens that the plain answer is made of."""
     case = BY_NAME[name]
     folder, row = fixtures.checkpoint(case), inputs.prompts(case, [9], seed=11)[0]
@@ -72,6 +72,7 @@ def test_options_of_greedy_decoding_act_as_in_transformers_beside_others(asked, 
         changed += wanted["sequence"] != plain
         answers = asked.generate(folder, ranks, [row, row[:3], row], max_new_tokens=COUNT, do_sample=False, **options)
         assert answers[0] == answers[2] == wanted["sequence"], options
+        assert asked.generate(folder, ranks, [row], max_new_tokens=COUNT, do_sample=False, **options) == [wanted["sequence"]], options
     assert changed >= 4, "most options change the answer, else equal tokens prove little"
 
 

@@ -1,5 +1,7 @@
 """Every cut of the same model says what transformers says: stages of a pipeline, copies side by side, and these cut over tensor ranks."""
+import contextlib
 import itertools
+import shutil
 
 import numpy
 import pytest
@@ -11,6 +13,7 @@ import inputs
 import oracle
 import worker
 from cases import BY_NAME
+from test_endpoints import Server
 from test_forward import places, stacks
 from test_generate import COUNT, judge, rows_of
 
@@ -84,3 +87,20 @@ def test_ranks_as_processes_say_the_same(tmp_path):
                          tmp_path / "in.safetensors", "--outputs", tmp_path / "out.safetensors", "--hidden-states", "--attentions")
         assert run.returncode == 0, run.stderr
         compare.tensors(load_file(tmp_path / "out.safetensors"), oracle.forward(case, given), places(case, given))
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "T5ForConditionalGeneration-all", "AlbertForMaskedLM-all"])
+@pytest.mark.parametrize("layout", ["pipeline=2", "tensor=2,pipeline=2", "data=2"])
+def test_ranks_hold_what_their_plan_says(tmp_path, name, layout):
+    case = BY_NAME[name]
+    shutil.copytree(fixtures.checkpoint(case), tmp_path / "model")
+    with contextlib.closing(Server(tmp_path / "model", ranks_of(layout), layout)) as server:
+        plan, memory = server.get("/plan").json(), server.get("/memory").json()
+    assert len(plan["ranks"]) == len(memory["ranks"]) == ranks_of(layout)
+    for planned, held in zip(plan["ranks"], memory["ranks"]):
+        assert held["measured"]["kv"] == planned["predicted"]["kv"]
+        assert 0 <= held["measured"]["weights"] - planned["predicted"]["weights"] <= 64 * 60    # each tensor is aligned
+    stages = {rank["stage"]: rank["layers"] for rank in plan["ranks"]}
+    for stack in plan["ranks"][0]["layers"]:
+        ends = [layers[stack] for _, layers in sorted(stages.items())]
+        assert ends[0][0] == 0 and all(a[1] == b[0] for a, b in zip(ends, ends[1:]))
