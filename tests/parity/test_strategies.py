@@ -100,7 +100,7 @@ def test_ranks_hold_what_their_plan_says(tmp_path, name, layout):
     for planned, held in zip(plan["ranks"], memory["ranks"]):
         assert held["measured"]["kv"] == planned["predicted"]["kv"]
         assert 0 <= held["measured"]["weights"] - planned["predicted"]["weights"] <= 64 * 60    # each tensor is aligned
-    stages = {rank["stage"]: rank["layers"] for rank in plan["ranks"]}
-    for stack in plan["ranks"][0]["layers"]:
-        ends = [layers[stack] for _, layers in sorted(stages.items())]
-        assert ends[0][0] == 0 and all(a[1] == b[0] for a, b in zip(ends, ends[1:]))
+    stages = {rank["stage"]: {one["stack"]: one["range"] for one in rank["layers"]} for rank in plan["ranks"]}
+    for stack in stages[0]:
+        ranges = [layers[stack] for _, layers in sorted(stages.items())]
+        assert ranges[0][0] == 0 and all(a[1] == b[0] for a, b in zip(ranges, ranges[1:]))

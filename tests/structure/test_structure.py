@@ -17,7 +17,7 @@ BELOW = {
     "worker/policy": {"planner", "worker/base", "worker/checkpoint"},
     "worker/ops": {"worker/base"},
     "worker/layers": {"planner", "worker/base", "worker/checkpoint", "worker/policy", "worker/comm", "worker/ops"},
-    "worker/models": {"worker/base", "worker/policy", "worker/layers"},
+    "worker/models": {"planner", "worker/base", "worker/policy", "worker/layers"},
     "worker/parallel": {"planner", "worker/base", "worker/policy", "worker/comm", "worker/layers", "worker/models"},
     "worker/engine": {"planner", "worker/base", "worker/checkpoint", "worker/policy", "worker/comm", "worker/ops", "worker/layers", "worker/parallel"},
     "worker/launch": {"worker/base", "worker/comm"},
