@@ -1,9 +1,12 @@
 // Models of full size, as sparse files: names, facts within their bound, and exact bytes per rank, printed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
+#include <set>
 
+#include "planner/stages.h"
 #include "tests/unit/worker/policy/full_size.h"
 #include "worker/policy/model.h"
 
@@ -22,6 +25,32 @@ int64_t loaded_bytes(const Model& model, const Cuts& cuts, int rank) {
     for (int64_t size : local_shape(*param, range)) elements *= size;
     for (const Piece& piece : pieces(*param, range)) stored += piece.rows * piece.cols;
     EXPECT_EQ(stored, elements) << param->path;
+    bytes += elements * size_of(param->dtype);
+  }
+  return bytes;
+}
+
+/// Whether a stage reads the parameter: its layers, or what lies before the first and after the last of them.
+bool read_in(const Param& param, const Model& model, const Layers& layers) {
+  if (param.stack.empty()) return layers.back().second.size() > 0 && layers.back().second.end == model.facts.stacks.back().layers;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Range range = layers[i].second;
+    if (layers[i].first != param.stack) continue;
+    if (param.layer >= 0) return param.layer >= range.begin && param.layer < range.end;
+    const bool after = param.path.find(".output.") != std::string::npos;
+    return range.size() > 0 && (after ? range.end == model.facts.stacks[i].layers : range.begin == 0);
+  }
+  return false;
+}
+
+/// Bytes of the storages that a stage's parameters read, each once.
+int64_t read_bytes(const Model& model, const Layers& layers, const Cuts& cuts, int rank) {
+  int64_t bytes = 0;
+  std::set<std::string> seen;
+  for (const Param* param : model.params()) {
+    if (!read_in(*param, model, layers) || !seen.insert(param->shares.empty() ? param->path : param->shares).second) continue;
+    int64_t elements = 1;
+    for (int64_t size : local_shape(*param, range_of(*param, cuts, rank))) elements *= size;
     bytes += elements * size_of(param->dtype);
   }
   return bytes;
@@ -76,6 +105,27 @@ TEST_P(FullSizes, BytesPerRankAreExactAndNearTheIdeal) {
   }
 }
 
+TEST_P(FullSizes, StagesHoldExactlyWhatTheirLayersRead) {
+  const checkpoint::Folder folder;
+  GetParam().checkpoint.write(folder, true);
+  const auto checkpoint = checkpoint::Checkpoint::open(folder.path);
+  const Model model = resolve(checkpoint);
+  for (const auto& [p, t] : {std::pair{2, 1}, {3, 2}, {4, 1}, {7, 3}}) {
+    int64_t most = 0;
+    for (const Layers& layers : stages(model.facts, p, t, model.facts.dtype)) {
+      const Facts facts = facts_of_stage(model.facts, layers);
+      const Cuts cuts = deal(facts, t, model.facts.dtype);
+      for (int rank = 0; rank < t; ++rank) {
+        const int64_t bytes = cuts.weight_bytes(facts, rank);
+        EXPECT_EQ(bytes, read_bytes(model, layers, cuts, rank)) << p << " stages of " << t << ", rank " << rank;
+        most = std::max(most, bytes);
+      }
+    }
+    std::printf("%-13s stages=%d tensor=%d  most %9.2f MiB  ideal %9.2f MiB\n", GetParam().name.c_str(), p, t, static_cast<double>(most) / mib,
+                static_cast<double>(model.facts.checkpoint_bytes) / mib / p / t);
+  }
+}
+
 TEST_P(FullSizes, FactsAreSmallAndSurviveTheirJson) {
   const checkpoint::Folder folder;
   GetParam().checkpoint.write(folder, true);
@@ -90,6 +140,15 @@ INSTANTIATE_TEST_SUITE_P(Published, FullSizes, testing::ValuesIn(full_sizes()), 
   for (char c : info.param.name) if (std::isalnum(static_cast<unsigned char>(c))) name += c;
   return name;
 });
+
+TEST(TinySizes, FactsTellWhoElseReadsAStorage) {
+  const checkpoint::Folder folder;
+  tiny_gpt2().write(folder);
+  const auto checkpoint = checkpoint::Checkpoint::open(folder.path);
+  const Facts facts = resolve(checkpoint).facts;
+  for (const Part& part : facts.parts) EXPECT_EQ(part.also, part.axis == Axis::Vocab ? std::vector<Use>({{"", stack_input}}) : std::vector<Use>{}) << name_of(part.axis) << part.first;
+  EXPECT_EQ(std::count_if(facts.parts.begin(), facts.parts.end(), [](const Part& part) { return part.first == stack_output; }), 1);   // ln_f
+}
 
 TEST(TinySizes, EveryRankLoadsWhatThePlannerSays) {
   for (const Synthetic& synthetic : {tiny_gpt2(), tiny_bert()}) {
