@@ -29,7 +29,7 @@ def test_replaced_tokens_are_told_by_forward_alone(serve):    # noqa: F811
     assert answer["shape"] == list(wanted.shape)
     numpy.testing.assert_allclose(answer["data"], wanted, atol=2e-5)
     assert "POST /forward" in server.refused("/classify", {"inputs": "a"}, 404)["message"]
-    assert server.ask("/tokenize", {"inputs": TEXTS[0]})
+    assert server.ask("/tokenize", {"prompt": TEXTS[0]})
 
 
 def test_cells_of_a_table_are_scored(serve):    # noqa: F811

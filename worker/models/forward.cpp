@@ -106,7 +106,7 @@ struct Model::Pass {
     for (size_t i = 0; i < feed.batch.sequences.size(); ++i) {
       const ops::SequenceSpan& sequence = feed.batch.sequences[i];
       const bool end = pool == "eot" || pool == "last_eos";
-      rows.push_back(sequence.first + (end ? inputs.ends[i] : pool == "last" ? sequence.tokens - 1 : pool == "second" ? 1 : 0));
+      rows.push_back(sequence.first + (end ? inputs.ends[i] : pool == "last" ? sequence.tokens - 1 : pool == "second" ? std::min<int64_t>(1, sequence.tokens - 1) : 0));
     }
     return at::index_select(x, 0, at::tensor(rows, at::kLong));
   }

@@ -33,6 +33,8 @@ void Model::check(const policy::Model& model) {
   };
   for (const policy::Stack& stack : model.stacks) {
     if (!stack.input.token && !stack.input.projection) refuse("has the stack \"" + stack.name + "\" without tokens and patches");
+    const auto tells_cells = [](const policy::IndexTable& table) { return table.input == "token_type_ids" && std::max(table.column, table.minus) >= 2; };
+    if (stack.input.position_cells && std::none_of(stack.input.tables.begin(), stack.input.tables.end(), tells_cells)) refuse("has positions in cells without their columns and rows");
     for (const policy::Layer& layer : stack.layers) {
       if (layer.cross && layer.order == policy::Order::Parallel) refuse("has cross-attention in parallel layers");
       if (layer.cross && (layer.cross->rotary || layer.cross->alibi || layer.cross->bucket_bias)) refuse("has positions in cross-attention");
@@ -47,6 +49,15 @@ void Model::check(const policy::Model& model) {
     const policy::Stack* stack = head.cells ? model.stack(head.stack) : nullptr;
     const auto tells = [&](const char* key) { return std::any_of(stack->input.tables.begin(), stack->input.tables.end(), [&](const auto& table) { return table.key() == key; }); };
     if (stack && (!head.vector || !head.pool.empty() || !tells("token_type_ids.1") || !tells("token_type_ids.2"))) refuse("has cells without one score per token, or without their columns and rows");
+  }
+  for (auto head = model.heads.begin(); head != model.heads.end(); ++head) {
+    const policy::Head* first = nullptr;
+    for (const std::string& name : head->mean) {
+      const auto one = std::find_if(model.heads.begin(), head, [&](const policy::Head& before) { return before.name == name; });
+      const bool sound = one != head && !one->pool.empty() && one->classes && (!first || first->classes->weight.shape == one->classes->weight.shape);
+      if (!sound) refuse("has a mean of heads that do not stand before it, each with one vector per sequence and as many classes");
+      first = &*one;
+    }
   }
   if (model.task == "generate" && !generates(model)) refuse("has no language-model head for its task");
   if (!generates(model)) return;
