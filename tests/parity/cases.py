@@ -69,10 +69,10 @@ def _family(model_type, topology, config_class, takes=(), **base):
     """A function that makes one row per class of `classes` for a configuration; seeds count up within a family."""
     seeds = iter(range(sum(map(ord, model_type)), 10**6))
 
-    def rows(label, classes, lengths=LENGTHS, takes=takes, dtype="float32", ranks=RANKS, **settings):
+    def rows(label, classes, lengths=LENGTHS, takes=takes, dtype="float32", ranks=RANKS, speaks=True, **settings):
         found = []
         for name in classes.split():
-            generates = (any(name.endswith(word) for word in ("LMHeadModel", "ForCausalLM", "ForConditionalGeneration", "MTModel", "GenerationDecoder"))
+            generates = (speaks and any(name.endswith(word) for word in ("LMHeadModel", "ForCausalLM", "ForConditionalGeneration", "MTModel", "GenerationDecoder"))
                          and not name.endswith("WithLMHeadModel"))    # XLM
             config = {**base, **settings}
             if any(word in name for word in ("SequenceClassification", "TokenClassification", "ImageClassification")):

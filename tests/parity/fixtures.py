@@ -65,7 +65,7 @@ def refill(model, seed):
             seen.add(id(parameter))
             normal = torch.randn(parameter.shape, generator=generator)
             if isinstance(module, torch.nn.Embedding):
-                value = 0.1 * normal
+                value = (0.3 if model.config.model_type in ("marian", "fsmt", "pegasus") else 0.1) * normal    # beside sinusoids more
             elif "Norm" in type(module).__name__ and name == "weight":
                 value = (0 if "Gemma2" in type(module).__name__ else 1) + 0.2 * normal    # Gemma adds the 1 itself
             elif parameter.dim() < 2 or name == "final_logits_bias":
@@ -75,7 +75,7 @@ def refill(model, seed):
                 value = 2 * normal / math.sqrt(fan_in)
             if path.rpartition(".")[2] == unscaled:
                 value = value / parameter.shape[0] ** 0.25    # about the fourth root of heads x head_dim: scores of a few units
-            if after and path.endswith(("out_proj", "fc2", "c_proj")) and not (model.config.model_type != "bart" and "encoder_attn" in path):
+            if after and path.endswith(("out_proj", "fc2", "c_proj")):
                 value = value / 4
             parameter.data.copy_(value)
 

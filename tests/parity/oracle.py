@@ -84,9 +84,10 @@ def greedy(case, prompt, max_new_tokens, **options):
     def make(folder):
         import torch
         ids = torch.tensor([prompt])
-        # the cache that transformers makes for an encoder-decoder has as many layers as its encoder, whatever the decoder's
+        # the cache that transformers makes for an encoder-decoder has as many layers as its encoder, whatever the decoder's;
+        # FSMT generates without a causal mask when there is none
         result = model(case).generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False, output_logits=True, output_scores=True,
-                                      return_dict_in_generate=True, pad_token_id=0, use_cache=case.topology != "encoder-decoder", **options, **_positions(case, ids))
+                                      return_dict_in_generate=True, pad_token_id=0, use_cache=case.topology != "encoder-decoder" or case.model_type == "fsmt", **options, **_positions(case, ids))
         best = [step[0].topk(2).values for step in result.scores]
         gaps = [((two[0] - two[1]) / step[0].std()).item() for two, step in zip(best, result.logits)]
         (folder / "greedy.json").write_text(json.dumps({"sequence": result.sequences[0].tolist(), "gaps": gaps}))
@@ -114,7 +115,7 @@ def beams(case, prompt, max_new_tokens, **options):
         try:
             type(loaded)._get_top_k_continuations = noted
             result = loaded.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False, output_scores=True, return_dict_in_generate=True,
-                                     pad_token_id=0, use_cache=case.topology != "encoder-decoder", **options)
+                                     pad_token_id=0, use_cache=case.topology != "encoder-decoder" or case.model_type == "fsmt", **options)
         finally:
             type(loaded)._get_top_k_continuations = usual
         lengths = (result.beam_indices >= 0).sum(1).tolist()    # of the answers
