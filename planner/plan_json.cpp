@@ -39,7 +39,22 @@ Range range_from(const json& value, const std::string& path, int64_t units) {
   return range;
 }
 
-RankPlan rank_from(const Reader& reader) {
+/// Plans of before there were stages, which running groups may still have, name their layers in an object: all of each stack.
+void read_layers(const Reader& reader, const json& value, Layers& layers) {
+  if (value.contains("layers") && value["layers"].is_object()) {
+    const Reader named = reader.object("layers");
+    for (const auto& [stack, range] : value["layers"].items()) layers.push_back({stack, range_from(range, named.path(stack.c_str()), most)});
+    return;
+  }
+  const json& list = reader.list("layers", 16);
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Reader layer(list[i], reader.path("layers", i));
+    layer.list("range", 2);
+    layers.push_back({layer.text("stack", 32), range_from(list[i]["range"], layer.path("range"), most)});
+  }
+}
+
+RankPlan rank_from(const Reader& reader, const json& value) {
   RankPlan rank;
   rank.rank = static_cast<int>(reader.integer("rank", 0, most_ranks - 1));
   rank.lane = static_cast<int>(reader.integer("lane", 0, most_ranks - 1, 0));
@@ -57,12 +72,7 @@ RankPlan rank_from(const Reader& reader) {
     row.list("range", 2);
     rank.rows.push_back({row.text("stack", 32), *axis_of(axis), units, {range_from(rows[i]["range"], row.path("range"), units)}});
   }
-  const json& layers = reader.list("layers", 16);
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const Reader layer(layers[i], reader.path("layers", i));
-    layer.list("range", 2);
-    rank.layers.push_back({layer.text("stack", 32), range_from(layers[i]["range"], layer.path("range"), most)});
-  }
+  read_layers(reader, value, rank.layers);
   return rank;
 }
 
@@ -188,10 +198,11 @@ Plan plan_from_json(const json& value) {
   const json& ranks = reader.list("ranks", most_ranks);
   const int64_t wanted = int64_t{plan.tensor} * plan.pipeline * plan.data;
   if (static_cast<int64_t>(ranks.size()) != wanted) Reader::fail(reader.path("ranks"), std::to_string(ranks.size()) + " ranks", std::to_string(wanted));
-  for (size_t i = 0; i < ranks.size(); ++i) plan.ranks.push_back(rank_from({ranks[i], reader.path("ranks", i)}));
+  for (size_t i = 0; i < ranks.size(); ++i) plan.ranks.push_back(rank_from({ranks[i], reader.path("ranks", i)}, ranks[i]));
   check_places(plan);
-  plan.estimate = estimate_from(reader, value);
-  const json& figures = reader.list("hardware", 32);
+  if (reader.has("estimate")) plan.estimate = estimate_from(reader, value);
+  const json none = json::array();
+  const json& figures = reader.has("hardware") ? reader.list("hardware", 32) : none;   // estimates and figures are for people; a plan of before they were there does without
   for (size_t i = 0; i < figures.size(); ++i) {
     const Reader one(figures[i], reader.path("hardware", i));
     plan.figures.push_back({one.text("name", 64), one.text("unit", 32), {positive(figures[i], "value", reader.path("hardware", i)), one.text("source", 256)}});

@@ -1,9 +1,11 @@
 #include "controller/operator/hardware.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "controller/core/quantity.h"
 #include "controller/operator/text.h"
+#include "planner/hardware.h"
 
 namespace pm::op {
 
@@ -23,6 +25,47 @@ int64_t used(const Snapshot& snapshot, const std::string& node, const std::strin
   return amount == here->second.end() ? 0 : amount->second;
 }
 
+/// A label's plain decimal number above zero: "450", "12.5".
+std::optional<double> decimal(const std::string& text) {
+  if (text.empty() || text.size() > 12 || text.find_first_not_of("0123456789.") != std::string::npos) return std::nullopt;
+  const size_t dot = text.find('.');
+  if (dot != std::string::npos && (dot == 0 || dot + 1 == text.size() || text.find('.', dot + 1) != std::string::npos)) return std::nullopt;
+  const double value = std::strtod(text.c_str(), nullptr);
+  return value > 0 ? std::optional(value) : std::nullopt;
+}
+
+/// The nodes that may run a rank: those that the selector admits and that have the resource, if one is asked for.
+std::vector<k8s::ObjectPtr> device_nodes(const Spec& spec, const Snapshot& snapshot) {
+  std::vector<k8s::ObjectPtr> out;
+  for (const auto& node : admitted_nodes(spec, snapshot)) {
+    if (spec.devices.resource.empty() || allocatable(*node, spec.devices.resource) > 0) out.push_back(node);
+  }
+  return out;
+}
+
+/// What node labels tell, of the slowest node that has the label; the product only where all nodes have the same.
+void read_labels(const Spec& spec, const Snapshot& snapshot, Hardware& hardware) {
+  struct Label { const char* name; double unit; bool most_is_worst; Figure* figure; };
+  const Label labels[] = {{"parallelmodel.dev/memory-gigabytes-per-second", 1e9, false, &hardware.memory_bandwidth},
+                          {"parallelmodel.dev/teraflops", 1e12, false, &hardware.flops},
+                          {"parallelmodel.dev/link-gigabytes-per-second", 1e9, false, &hardware.link_bandwidth},
+                          {"parallelmodel.dev/link-microseconds", 1e-6, true, &hardware.link_latency}};
+  const std::vector<k8s::ObjectPtr> nodes = device_nodes(spec, snapshot);
+  for (const auto& node : nodes) {
+    for (const Label& label : labels) {
+      const auto value = decimal(k8s::label_of(*node, label.name));
+      if (!value) continue;
+      const double found = *value * label.unit;
+      const bool worse = label.most_is_worst ? found > label.figure->value : found < label.figure->value;
+      if (label.figure->value == 0 || worse) *label.figure = {found, "node label"};
+    }
+  }
+  const auto product_label = [](const auto& node) { return k8s::label_of(*node, "nvidia.com/gpu.product"); };
+  if (nodes.empty()) return;
+  const std::string product = product_label(nodes.front());
+  if (std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return product_label(node) == product; })) hardware.product = clip(product, 63);
+}
+
 std::optional<Hardware> gpu_memory(const Spec& spec, const Snapshot& snapshot, Hardware hardware) {
   int64_t smallest = 0;
   for (const auto& node : admitted_nodes(spec, snapshot)) {
@@ -30,6 +73,7 @@ std::optional<Hardware> gpu_memory(const Spec& spec, const Snapshot& snapshot, H
     const int64_t mebi = number_of(k8s::label_of(*node, "nvidia.com/gpu.memory")).value_or(0);
     if (mebi > 0 && mebi < (int64_t{1} << 40) && (smallest == 0 || mebi < smallest)) smallest = mebi;
   }
+  if (smallest == 0 && product_of(hardware.product)) return hardware;   // the planner's table knows its memory
   if (smallest == 0) return std::nullopt;
   hardware.device_memory = smallest << 20;
   hardware.memory_source = "node label";
@@ -67,6 +111,7 @@ std::vector<k8s::ObjectPtr> admitted_nodes(const Spec& spec, const Snapshot& sna
 
 std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& snapshot) {
   Hardware hardware{.kind = spec.devices.kind, .devices = spec.devices.count};
+  read_labels(spec, snapshot, hardware);
   if (spec.devices.memory) {
     hardware.device_memory = *spec.devices.memory;
     hardware.memory_source = "spec";
@@ -75,14 +120,15 @@ std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& sn
   const bool gpu = spec.devices.kind == DeviceKind::GPU;
   if (auto known = gpu ? gpu_memory(spec, snapshot, hardware) : cpu_memory(spec, snapshot, hardware)) return *known;
   if (gpu) {
-    return Refusal{"DeviceMemoryUnknown", "no node in sight has " + spec.devices.resource + " and the label nvidia.com/gpu.memory: set spec.devices.memory, for example 80Gi", {}};
+    return Refusal{"DeviceMemoryUnknown", "no node in sight has " + spec.devices.resource + " and the label nvidia.com/gpu.memory, or a label nvidia.com/gpu.product that the planner knows: set spec.devices.memory, for example 80Gi", {}};
   }
   return Refusal{"DeviceMemoryUnknown", "no node is in sight to take a share of: set spec.resources.memory (of a pod) or spec.devices.memory (of a rank)", {}};
 }
 
 Wishes wishes_of(const Spec& spec) {
-  return {.strategy = spec.strategy, .tensor = spec.tensor, .precision = spec.precision,
-          .max_sequence_length = spec.serving.max_sequence_length.value_or(0), .max_concurrency = spec.serving.max_concurrency};
+  return {.strategy = spec.strategy, .tensor = spec.tensor, .pipeline = spec.pipeline, .data = spec.data, .precision = spec.precision,
+          .max_sequence_length = spec.serving.max_sequence_length.value_or(0), .max_concurrency = spec.serving.max_concurrency, .objective = spec.objective,
+          .micro_batches = spec.micro_batches};
 }
 
 std::string free_devices(const Spec& spec, const Snapshot& snapshot) {

@@ -9,8 +9,9 @@
 namespace pm::op {
 
 /// Memory of a device, by the first of: spec.devices.memory; GPU: the smallest node label nvidia.com/gpu.memory (MiB) of the nodes that the
-/// selector admits; CPU: an equal share of spec.resources.memory, else of half the largest such node. A refusal DeviceMemoryUnknown when
-/// there is none of these.
+/// selector admits, else the product table's by the label nvidia.com/gpu.product; CPU: an equal share of spec.resources.memory, else of half the largest such node. A refusal DeviceMemoryUnknown when
+/// there is none of these. Bandwidths, operations and latencies are those of the labels parallelmodel.dev/{memory-gigabytes-per-second, teraflops,
+/// link-gigabytes-per-second, link-microseconds} of these nodes, of the slowest that tells; the planner fills in what no label tells.
 std::variant<Hardware, Refusal> hardware_of(const Spec&, const Snapshot&);
 
 Wishes wishes_of(const Spec&);

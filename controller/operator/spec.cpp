@@ -5,6 +5,7 @@
 #include "controller/core/quantity.h"
 #include "controller/operator/hash.h"
 #include "controller/operator/text.h"
+#include "planner/strategy_names.h"
 
 namespace pm::op {
 
@@ -124,9 +125,16 @@ Spec spec_of(const Json& object) {
   spec.devices = devices_of(reader);
   if (const std::string name = reader.text("/spec/parallelism/strategy"); !name.empty()) {
     spec.strategy = strategy_of(name);
-    if (!spec.strategy) Reader::fail("/spec/parallelism/strategy", "'" + name + "' is not known");
+    if (!spec.strategy) Reader::fail("/spec/parallelism/strategy", advice_on(name));
   }
-  if (const auto tensor = reader.optional_integer("/spec/parallelism/sizes/tensor", 1, 1024)) spec.tensor = static_cast<int>(*tensor);
+  for (const auto& [field, size] : {std::pair{"sizes/tensor", &spec.tensor}, {"sizes/pipeline", &spec.pipeline}, {"sizes/data", &spec.data}, {"microBatches", &spec.micro_batches}}) {
+    if (const auto value = reader.optional_integer(std::string("/spec/parallelism/") + field, 1, 1024)) *size = static_cast<int>(*value);
+  }
+  if (const std::string name = reader.text("/spec/objective"); !name.empty()) {
+    const auto objective = objective_of(name);
+    if (!objective) Reader::fail("/spec/objective", "'" + name + "' is not known; it is Latency, Throughput or Memory");
+    spec.objective = *objective;
+  }
   if (const std::string name = reader.text("/spec/precision"); !name.empty()) {
     spec.precision = dtype_of(name);
     if (!spec.precision) Reader::fail("/spec/precision", "'" + name + "' is not known");
@@ -166,16 +174,21 @@ std::string source_hash(const Spec& spec, const Owner& owner, const std::string&
 std::string inputs_hash(const Spec& spec, const Owner& owner, const std::string& policy_copy) {
   const auto given = [](const auto& value) { return value ? Json(*value) : Json(); };
   const bool shares_pod_memory = spec.devices.kind == DeviceKind::CPU && !spec.devices.memory;
-  return hash_of({{"source", source_hash(spec, owner, policy_copy)},
-                  {"count", spec.devices.count},
-                  {"kind", static_cast<int>(spec.devices.kind)},
-                  {"deviceMemory", given(spec.devices.memory)},
-                  {"podMemory", shares_pod_memory ? given(spec.memory) : Json()},
-                  {"strategy", spec.strategy ? Json(name_of(*spec.strategy)) : Json()},
-                  {"tensor", given(spec.tensor)},
-                  {"precision", spec.precision ? Json(name_of(*spec.precision)) : Json()},
-                  {"length", given(spec.serving.max_sequence_length)},
-                  {"concurrency", spec.serving.max_concurrency}});
+  Json inputs{{"source", source_hash(spec, owner, policy_copy)},
+              {"count", spec.devices.count},
+              {"kind", static_cast<int>(spec.devices.kind)},
+              {"deviceMemory", given(spec.devices.memory)},
+              {"podMemory", shares_pod_memory ? given(spec.memory) : Json()},
+              {"strategy", spec.strategy ? Json(name_of(*spec.strategy)) : Json()},
+              {"tensor", given(spec.tensor)},
+              {"precision", spec.precision ? Json(name_of(*spec.precision)) : Json()},
+              {"length", given(spec.serving.max_sequence_length)},
+              {"concurrency", spec.serving.max_concurrency}};
+  for (const auto& [name, size] : {std::pair{"pipeline", spec.pipeline}, {"data", spec.data}, {"microBatches", spec.micro_batches}}) {
+    if (size) inputs[name] = *size;
+  }
+  if (spec.objective != Objective::Latency) inputs["objective"] = name_of(spec.objective);
+  return hash_of(inputs);
 }
 
 }  // namespace pm::op

@@ -50,7 +50,9 @@ struct Spec {
   std::optional<PolicyRef> policy_ref;
   Devices devices;
   std::optional<Strategy> strategy;
-  std::optional<int> tensor;
+  std::optional<int> tensor, pipeline, data;       ///< spec.parallelism.sizes
+  std::optional<int> micro_batches;
+  Objective objective = Objective::Latency;
   std::optional<DType> precision;
   Serving serving;
   int replicas = 1;

@@ -6,6 +6,7 @@
 #include "controller/operator/conditions.h"
 #include "controller/operator/hardware.h"
 #include "controller/operator/text.h"
+#include "planner/layouts.h"
 
 namespace pm::op {
 
@@ -33,12 +34,15 @@ Json plan_json(const StatusInputs& in) {
            {"tensor", plan.tensor},
            {"pipeline", plan.pipeline},
            {"data", plan.data},
+           {"layout", clip(name_of(Sizes{plan.tensor, plan.pipeline, plan.data}), 64)},
+           {"objective", name_of(plan.objective)},
            {"precision", name_of(plan.precision)},
            {"sequenceLength", plan.sequence_length},
            {"shm", in.wanted->inputs.layout.shm},
            {"reason", reason_word(plan.reason, "Planned")},
            {"message", clip(plan.message, in.notes.lean ? 200 : 2000)}};
   if (plan.kv_blocks > 0) out["concurrency"] = plan.concurrency;   // only a cache of keys and values bounds it
+  if (plan.pipeline > 1) out["microBatches"] = plan.micro_batches;
   if (stored.policy) out["policy"] = clip(to_text(stored.policy), 512);
   if (!plan.rejected.empty() && !in.notes.lean) out["rejected"] = rejected_json(plan.rejected);
   return out;

@@ -48,6 +48,16 @@ TEST(PlanJson, KeepsStagesInTheirOrderWithTheFiguresAndEstimates) {
   EXPECT_EQ(read.figures[0].figure, plan.figures[0].figure);
 }
 
+TEST(PlanJson, OfBeforeStagesIsReadForGroupsThatStillRunByIt) {
+  nlohmann::json old = to_json(sample());
+  for (const char* key : {"microBatches", "objective", "estimate", "hardware"}) old.erase(key);
+  for (nlohmann::json& rank : old["ranks"]) rank["layers"] = {{"decoder", {0, 32}}};
+  for (nlohmann::json& one : old["rejected"]) one.erase("estimate");
+  const Plan read = plan_from_json(old);
+  EXPECT_EQ(read.ranks[2].layers, sample().ranks[2].layers);
+  EXPECT_EQ(read.objective, Objective::Latency);
+}
+
 TEST(PlanJson, EditedBadlyIsRefusedByName) {
   const auto with = [](const char* pointer, const nlohmann::json& value) {
     nlohmann::json bad = to_json(sample());

@@ -381,7 +381,7 @@ Json model_named(const std::string& name, int devices, int replicas) {
 }
 
 Json small_facts() {
-  return to_json(pm::test::decoder({.layers = 2, .hidden = 64, .heads = 4, .kv_heads = 4, .head_dim = 16, .ffn = 256, .vocab = 1000, .positions = 512}));
+  return to_json(pm::test::decoder({.layers = 2, .hidden = 512, .heads = 4, .kv_heads = 4, .head_dim = 128, .ffn = 2048, .vocab = 1000, .positions = 512}));
 }
 
 Settings settings() { return {.worker_image = "parallelmodel-worker:1"}; }

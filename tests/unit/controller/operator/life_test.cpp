@@ -277,6 +277,32 @@ TEST_F(Life, ANewPlanForKnownFactsNeedsNoSecondInspection) {
   EXPECT_EQ(cluster.all("configmaps").size(), 1u) << "the old plan goes with its pods";
 }
 
+TEST_F(Life, SizesBecomeALayoutThatStatusTells) {
+  auto model = model_named("m", 4);
+  model["spec"]["parallelism"] = {{"sizes", {{"pipeline", 2}}}};
+  cluster.apply(model);
+  ASSERT_TRUE(brain.settle());
+  const Json plan = cluster.model()["status"]["plan"];
+  EXPECT_EQ(plan["layout"], "Tensor x 2, Pipeline x 2");
+  EXPECT_EQ(plan["reason"], "UserFixed");
+  EXPECT_EQ(plan["objective"], "Latency");
+  EXPECT_EQ(plan["microBatches"], 2);
+  EXPECT_EQ(plan["ranks"], 4);
+  EXPECT_FALSE(plan["rejected"].empty());
+}
+
+TEST_F(Life, AStrategyThatIsNotRunIsRefusedByNameWithWhatToUseInstead) {
+  auto model = model_named("m");
+  model["spec"]["parallelism"] = {{"strategy", "Sharded"}};
+  cluster.apply(model);
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Planned"), "UnsupportedStrategy");
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), testing::AllOf(HasSubstr("Sharded x 2 is not run by this version"), HasSubstr("Use Tensor or Pipeline")));
+  cluster.edit([](Json& changed) { changed["spec"]["parallelism"]["strategy"] = "Pipeline"; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.model()["status"]["plan"]["layout"], "Pipeline x 2");
+}
+
 TEST_F(Life, AModelThatDoesNotFitGetsNumbersAndNoPod) {
   auto model = model_named("m");
   model["spec"]["resources"]["memory"] = "64Mi";

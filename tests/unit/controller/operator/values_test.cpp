@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "controller/operator/hardware.h"
 #include "controller/operator/hash.h"
 #include "controller/operator/json_patch.h"
@@ -94,6 +96,30 @@ TEST(Spec, WhatNamesFactsAndPlansStaysTheSameOverVersions) {
   EXPECT_NE(inputs_hash(spec, owner, "m-policy-a"), inputs_hash(spec, owner, ""));
 }
 
+TEST(Spec, StrategySizesAndObjectiveBecomeWishesAndNameAnotherPlan) {
+  Json model = model_named("m", 8);
+  model["metadata"]["uid"] = "u";
+  const std::string before = inputs_hash(spec_of(model), owner_of(model), "");
+  model["spec"]["objective"] = "Throughput";
+  model["spec"]["parallelism"] = {{"strategy", "Pipeline"}, {"sizes", {{"tensor", 2}, {"pipeline", 4}, {"data", 1}}}, {"microBatches", 8}};
+  const Wishes wishes = wishes_of(spec_of(model));
+  EXPECT_EQ(wishes.strategy, Strategy::Pipeline);
+  EXPECT_EQ(wishes.objective, Objective::Throughput);
+  EXPECT_EQ((std::vector<int>{wishes.tensor.value(), wishes.pipeline.value(), wishes.data.value(), wishes.micro_batches.value()}), (std::vector<int>{2, 4, 1, 8}));
+  std::set<std::string> hashes{before};
+  for (const char* path : {"/spec/objective", "/spec/parallelism/strategy", "/spec/parallelism/sizes/tensor", "/spec/parallelism/sizes/pipeline", "/spec/parallelism/sizes/data",
+                           "/spec/parallelism/microBatches"}) {
+    hashes.insert(inputs_hash(spec_of(model), owner_of(model), ""));
+    const std::string pointer = path;
+    const size_t slash = pointer.rfind('/');
+    model.at(Json::json_pointer(pointer.substr(0, slash))).erase(pointer.substr(slash + 1));
+  }
+  EXPECT_EQ(hashes.size(), 7u);
+  EXPECT_EQ(inputs_hash(spec_of(model), owner_of(model), ""), before);
+  model["spec"]["parallelism"]["strategy"] = "ZeRO-2";
+  EXPECT_THROW((void)spec_of(model), std::invalid_argument);
+}
+
 TEST(Spec, AValueOutOfBoundsIsNamed) {
   Json model = model_named("m");
   model["spec"]["replicas"] = 1000;
@@ -143,6 +169,38 @@ TEST_F(HardwareOf, ACpuDeviceIsAShareOfThePodOrOfHalfANode) {
   EXPECT_EQ(std::get<Hardware>(of({{"count", 4}, {"type", "CPU"}})).device_memory, int64_t{128} << 30);
   snapshot.nodes.reset();
   EXPECT_EQ(std::get<Refusal>(of({{"count", 4}, {"type", "CPU"}})).reason, "DeviceMemoryUnknown");
+}
+
+TEST_F(HardwareOf, FiguresAreThoseOfTheSlowestNodeThatTellsAndTheProductOnlyWhereAllAgree) {
+  add("fast", {{"nvidia.com/gpu.memory", "81920"}, {"nvidia.com/gpu.product", "NVIDIA-L4"}, {"pool", "y"}, {"parallelmodel.dev/link-gigabytes-per-second", "450"}, {"parallelmodel.dev/link-microseconds", "7.5"}},
+      {{"nvidia.com/gpu", "8"}});
+  add("slow", {{"nvidia.com/gpu.memory", "81920"}, {"nvidia.com/gpu.product", "NVIDIA-L4"}, {"pool", "y"}, {"parallelmodel.dev/link-gigabytes-per-second", "12"}, {"parallelmodel.dev/link-microseconds", "30"}},
+      {{"nvidia.com/gpu", "8"}});
+  const Hardware two = std::get<Hardware>(of({{"count", 2}}, {{"scheduling", {{"nodeSelector", {{"pool", "y"}}}}}}));
+  EXPECT_EQ(two.link_bandwidth, (Figure{12e9, "node label"}));
+  EXPECT_EQ(two.link_latency, (Figure{30 * 1e-6, "node label"}));
+  EXPECT_EQ(two.memory_bandwidth, Figure{});
+  EXPECT_EQ(two.product, "NVIDIA-L4");
+  EXPECT_EQ(std::get<Hardware>(of({{"count", 2}})).product, "") << "the others tell none";
+}
+
+TEST_F(HardwareOf, AProductOfTheTableNeedsNoLabelOfItsMemory) {
+  snapshot.nodes->clear();
+  add("a", {{"nvidia.com/gpu.product", "Tesla-T4"}}, {{"nvidia.com/gpu", "4"}});
+  const Hardware hardware = std::get<Hardware>(of({{"count", 2}}));
+  EXPECT_EQ(hardware.product, "Tesla-T4");
+  EXPECT_EQ(hardware.device_memory, 0) << "the planner fills it in";
+  snapshot.nodes->clear();
+  add("a", {{"nvidia.com/gpu.product", "Unheard-Of"}}, {{"nvidia.com/gpu", "4"}});
+  EXPECT_EQ(std::get<Refusal>(of({{"count", 2}})).reason, "DeviceMemoryUnknown");
+}
+
+TEST_F(HardwareOf, LabelsThatAreNoNumbersAreNotRead) {
+  for (const char* text : {"", "fast", "-3", "1e9", "1.", ".5", "1.2.3", "0", "nan", "99999999999999999999"}) {
+    snapshot.nodes->clear();
+    add("a", {{"parallelmodel.dev/teraflops", text}}, {{"memory", "64Gi"}});
+    EXPECT_EQ(std::get<Hardware>(of({{"count", 2}, {"type", "CPU"}})).flops, Figure{}) << text;
+  }
 }
 
 TEST_F(HardwareOf, FreeDevicesAreWhatPodsLeave) {

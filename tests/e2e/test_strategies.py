@@ -1,0 +1,70 @@
+"""Without a strategy the planner chooses by the memory of the devices and the objective; what the user fixes is obeyed, or refused with the numbers."""
+import pytest
+from cluster import ClusterError
+from world import MODELS
+
+PROMPT = "Once upon a time"
+
+
+def plan_of(world, name: str) -> dict:
+    """The whole plan, as rank 0 tells it."""
+    return world.get(world.url(name) + "/plan").json()
+
+
+def served(world, name: str, oracle) -> dict:
+    world.wait_ready(name)
+    assert world.complete(name, PROMPT, tokens=24) == oracle.greedy(PROMPT, tokens=24)
+    return world.pm(name)["status"]["plan"]
+
+
+def test_three_models_without_a_strategy_get_three_layouts_and_serve(world, name, oracle):
+    """Latency cuts by heads; Throughput makes copies where they fit, and where the memory is a byte too small for them another layout."""
+    world.apply(name, count=4, devices={"memory": "1Gi"}, resources={"cpu": "1"})
+    by_latency = served(world, name, oracle)
+    assert by_latency["reason"] == "LowestLatency" and by_latency["layout"] == "Tensor x 4", by_latency
+
+    world.apply(name, count=4, devices={"memory": "1Gi"}, resources={"cpu": "1"}, objective="Throughput")
+    world.cluster.wait_for(lambda: world.pm(name)["status"]["plan"]["objective"] == "Throughput", 60, "a plan for the new objective")
+    by_throughput = served(world, name, oracle)
+    assert by_throughput["reason"] == "HighestThroughput" and by_throughput["layout"] == "Data x 4", by_throughput
+    assert "replicas: 4 with 1 device each" in by_throughput["message"]
+
+    need = plan_of(world, name)["estimate"]["bytes"]
+    world.apply(name, count=4, devices={"memory": need - 1}, resources={"cpu": "1"}, objective="Throughput")
+    world.cluster.wait_for(lambda: world.pm(name)["status"]["plan"]["layout"] != "Data x 4", 60, "another layout")
+    by_memory = served(world, name, oracle)
+    assert by_memory["layout"] not in ("Data x 4", by_latency["layout"]), by_memory
+    [copies] = [one for one in by_memory["rejected"] if one["strategy"] == "Data x 4"]
+    assert copies["reason"] == "DoesNotFit" and "more than" in copies["message"], copies
+
+    line = world.cluster.kubectl("get", "pm", name, "-n", MODELS, "-o", "wide")
+    assert by_memory["layout"] in line and by_memory["message"] in line
+    described = world.cluster.kubectl("describe", "pm", name, "-n", MODELS)
+    assert "DoesNotFit" in described and by_memory["reason"] in described
+
+
+@pytest.mark.parametrize("parallelism, count, says", [
+    ({"sizes": {"tensor": 3}}, 4, "parallelism.sizes make 3 ranks, and devices.count is 4"),
+    ({"sizes": {"tensor": 2, "pipeline": 4}}, 4, "parallelism.sizes make 8 ranks, and devices.count is 4"),
+    ({"sizes": {"tensor": 2, "pipeline": 1, "data": 1}}, 4, "parallelism.sizes make 2 ranks and leave no axis to plan, and devices.count is 4"),
+    ({"strategy": "ZeRO-2"}, 2, "spec.parallelism.strategy"),
+    ({"microBatches": 0}, 2, "spec.parallelism.microBatches"),
+], ids=["not a divisor", "too many", "too few", "no strategy", "no micro-batch"])
+def test_sizes_that_cannot_be_are_refused_by_the_api_server_with_the_numbers(world, parallelism, count, says):
+    with pytest.raises(ClusterError) as refused:
+        world.apply("bad", count=count, parallelism=parallelism)
+    assert says in str(refused.value), refused.value
+    assert not world.cluster.exists("pm", "bad", MODELS)
+
+
+@pytest.mark.parametrize("parallelism, count, reason, says", [
+    ({"sizes": {"tensor": 8}}, 8, "InvalidSizes", "tensor=8, but the decoder has 6 attention heads"),
+    ({"sizes": {"pipeline": 8}}, 8, "InvalidSizes", "pipeline=8, but the model has 5 layers"),
+    ({"strategy": "Offload"}, 2, "UnsupportedStrategy", "Offload x 2 is not run by this version"),
+    ({"strategy": "Data", "sizes": {"tensor": 2}}, 2, "InvalidSizes", "strategy Data, but tensor=2 take all 2 devices"),
+], ids=["heads", "layers", "Offload", "nothing left"])
+def test_what_the_model_does_not_allow_is_refused_by_the_planner_with_the_numbers(world, name, parallelism, count, reason, says):
+    world.apply(name, count=count, parallelism=parallelism)
+    planned = world.wait_condition(name, "Planned", "False", reason)
+    assert says in planned["message"], planned
+    assert not world.cluster.list("pods", MODELS, f"parallelmodel.dev/name={name},parallelmodel.dev/group")
