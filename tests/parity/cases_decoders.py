@@ -33,7 +33,7 @@ def decoders(family):
     opt = family("opt", "decoder", "OPTConfig", ("position_ids",), **ids, hidden_size=30, num_attention_heads=5, num_hidden_layers=3, ffn_dim=37,
                  max_position_embeddings=80)
     openai = family("openai-gpt", "decoder", "OpenAIGPTConfig", ("position_ids",), **ids, n_embd=30, n_head=5, n_layer=3, n_positions=80, layer_norm_epsilon=1e-3)
-    ctrl = family("ctrl", "decoder", "CTRLConfig", ("position_ids",), **ids, n_embd=30, n_head=5, n_layer=3, dff=37, n_positions=80, layer_norm_epsilon=1e-3)
+    ctrl = family("ctrl", "decoder", "CTRLConfig", ("position_ids",), **ids, n_embd=30, n_head=5, n_layer=3, dff=37, n_positions=80, layer_norm_epsilon=0.1)
     bert_generation = family("bert-generation", "encoder", "BertGenerationConfig", ("position_ids",), **ids, hidden_size=30, num_attention_heads=5,
                              num_hidden_layers=3, intermediate_size=37, max_position_embeddings=80, layer_norm_eps=1e-3)
     gpt2 = family("gpt2", "decoder", "GPT2Config", ("position_ids",), **ids, n_embd=40, n_head=8, n_layer=2, n_positions=80)
