@@ -28,8 +28,10 @@ def unused(case):
     if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM", "RobertaForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name in ("cls.predictions.bias", "lm_head.bias")
     if case.model_type in ("marian", "pegasus", "fsmt"):    # tables that are computed
-        return lambda name: name.endswith("embed_positions.weight") or (case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name)
-    if case.model_type == "bart" and not case.settings.get("tie_word_embeddings", True):
+        untied = not case.settings.get("tie_word_embeddings", True)
+        return lambda name: (name.endswith("embed_positions.weight") or (case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name) or
+                             (untied and name == "model.shared.weight"))
+    if case.model_type in ("bart", "blenderbot-small") and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name == "model.shared.weight"
     return lambda name: case.topology == "encoder-decoder" and case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name
 

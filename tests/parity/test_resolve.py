@@ -45,7 +45,8 @@ def classes_of(family):
     """The classes of a family that transformers can load a checkpoint into."""
     if family == "retribert":    # transformers had it
         return {"RetriBertModel"}
-    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+    folder = family.replace("openai_gpt", "openai")    # a source file of the server is called so
+    module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
     found = {name: getattr(module, name) for name in module.__all__}
     found = {name: kind for name, kind in found.items() if issubclass(kind, transformers.PreTrainedModel) and "__init__" in vars(kind) or "Generic" in str(kind.__mro__)}
     return {name for name in found if not re.search("Pre[tT]rained", name)}

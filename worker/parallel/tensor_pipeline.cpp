@@ -1,6 +1,8 @@
 // See executor.h: tensor x pipeline. A stage takes what the one before hands over, runs its layers and hands on; one stage is plain tensor parallelism.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "worker/base/error.h"
 #include "worker/parallel/executor.h"
 #include "worker/parallel/relay.h"
@@ -9,11 +11,19 @@ namespace pm::parallel {
 
 namespace {
 
+/// The rank's place, its stacks in the model's order: plans of before there were stages name them in an object.
+RankPlan place_of(const Plan& plan, int rank, const policy::Model& model) {
+  RankPlan place = plan.ranks.at(static_cast<size_t>(rank));
+  const auto order = [&](const auto& layers) { return std::find_if(model.stacks.begin(), model.stacks.end(), [&](const policy::Stack& stack) { return stack.name == layers.first; }); };
+  std::sort(place.layers.begin(), place.layers.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  return place;
+}
+
 class TensorPipeline final : public Executor {
  public:
   explicit TensorPipeline(const Shard& shard)
       : world_(shard.communicator),
-        place_(shard.plan->ranks.at(static_cast<size_t>(world_->rank()))),
+        place_(place_of(*shard.plan, world_->rank(), *shard.model)),
         tensor_(world_->split(world_->rank() - place_.tensor, shard.plan->tensor)),
         previous_(place_.stage > 0 ? world_->rank() - shard.plan->tensor : -1),
         next_(place_.stage + 1 < shard.plan->pipeline ? world_->rank() + shard.plan->tensor : -1),

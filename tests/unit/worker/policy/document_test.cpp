@@ -110,7 +110,7 @@ TEST(Families, ListTheClassesOfEveryBuiltInPolicy) {
     EXPECT_FALSE(family.classes.empty());
     for (const FamilyClass& one : family.classes) EXPECT_NE(one.task.empty(), one.refusal.empty()) << one.name;
   }
-  EXPECT_THAT(names, testing::IsSupersetOf({"albert", "bart", "bert", "bloom", "camembert", "clip", "deit", "distilbert", "dpr", "electra", "falcon", "flaubert", "gpt2", "gpt_neo",
+  EXPECT_THAT(names, testing::IsSupersetOf({"albert", "bart", "bert", "bloom", "camembert", "clip", "deit", "distilbert", "dpr", "electra", "falcon", "flaubert", "gpt2", "gpt_neo", "gemma2", "mbart", "openai_gpt",
                                            "gptj", "layoutlm", "llama", "megatron_bert", "mpnet", "retribert", "roberta", "roformer", "t5", "tapas", "vit", "xlm", "xlm_roberta"}));
 }
 
