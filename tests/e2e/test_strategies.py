@@ -6,34 +6,35 @@ from world import MODELS
 PROMPT = "Once upon a time"
 
 
-def plan_of(world, name: str) -> dict:
-    """The whole plan, as rank 0 tells it."""
-    return world.get(world.url(name) + "/plan").json()
+def served(world, name: str, oracle, layout: str, **spec) -> dict:
+    """status.plan of four ranks, once a group of this layout, and no other, answers. `layout` begins with "not " for any other than that."""
+    world.apply(name, count=4, resources={"cpu": "500m"}, **spec)
 
-
-def served(world, name: str, oracle) -> dict:
+    def there() -> bool:
+        status = world.pm(name).get("status", {})
+        plan, groups = status.get("plan", {}), status.get("groups", [])
+        found = plan.get("layout", "")
+        wanted = found and found != layout.removeprefix("not ") if layout.startswith("not ") else found == layout
+        return bool(wanted and len(world.pods(name)) == 1 and [group["podHash"] for group in groups if group["ready"]] == [plan["podHash"]])
+    world.cluster.wait_for(there, 180, f"{name} serves as {layout}")
     world.wait_ready(name)
-    assert world.complete(name, PROMPT, tokens=24) == oracle.greedy(PROMPT, tokens=24)
-    return world.pm(name)["status"]["plan"]
+    plan = world.pm(name)["status"]["plan"]
+    told = world.get(world.url(name) + "/plan").json()
+    assert told["sizes"] == {axis: plan[axis] for axis in ("tensor", "pipeline", "data")} and told["reason"] == plan["reason"]
+    assert world.wait_answer(name, PROMPT, tokens=24) == oracle.greedy(PROMPT, tokens=24)
+    return plan | {"bytes": told["estimate"]["bytes"]}
 
 
-def test_three_models_without_a_strategy_get_three_layouts_and_serve(world, name, oracle):
+def test_a_model_without_a_strategy_gets_three_layouts_by_memory_and_objective_and_serves(world, name, oracle):
     """Latency cuts by heads; Throughput makes copies where they fit, and where the memory is a byte too small for them another layout."""
-    world.apply(name, count=4, devices={"memory": "1Gi"}, resources={"cpu": "1"})
-    by_latency = served(world, name, oracle)
-    assert by_latency["reason"] == "LowestLatency" and by_latency["layout"] == "Tensor x 4", by_latency
+    by_latency = served(world, name, oracle, "Tensor x 4", devices={"memory": "1Gi"})
+    assert by_latency["reason"] == "LowestLatency", by_latency
 
-    world.apply(name, count=4, devices={"memory": "1Gi"}, resources={"cpu": "1"}, objective="Throughput")
-    world.cluster.wait_for(lambda: world.pm(name)["status"]["plan"]["objective"] == "Throughput", 60, "a plan for the new objective")
-    by_throughput = served(world, name, oracle)
-    assert by_throughput["reason"] == "HighestThroughput" and by_throughput["layout"] == "Data x 4", by_throughput
-    assert "replicas: 4 with 1 device each" in by_throughput["message"]
+    by_throughput = served(world, name, oracle, "Data x 4", devices={"memory": "1Gi"}, objective="Throughput")
+    assert by_throughput["reason"] == "HighestThroughput" and "replicas: 4 with 1 device each" in by_throughput["message"], by_throughput
 
-    need = plan_of(world, name)["estimate"]["bytes"]
-    world.apply(name, count=4, devices={"memory": need - 1}, resources={"cpu": "1"}, objective="Throughput")
-    world.cluster.wait_for(lambda: world.pm(name)["status"]["plan"]["layout"] != "Data x 4", 60, "another layout")
-    by_memory = served(world, name, oracle)
-    assert by_memory["layout"] not in ("Data x 4", by_latency["layout"]), by_memory
+    by_memory = served(world, name, oracle, "not Data x 4", devices={"memory": by_throughput["bytes"] - 1}, objective="Throughput")
+    assert by_memory["layout"] != by_latency["layout"], by_memory
     [copies] = [one for one in by_memory["rejected"] if one["strategy"] == "Data x 4"]
     assert copies["reason"] == "DoesNotFit" and "more than" in copies["message"], copies
 
