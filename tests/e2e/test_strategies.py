@@ -8,7 +8,7 @@ PROMPT = "Once upon a time"
 
 def served(world, name: str, oracle, layout: str, **spec) -> dict:
     """status.plan of four ranks, once a group of this layout, and no other, answers. `layout` begins with "not " for any other than that."""
-    world.apply(name, count=4, resources={"cpu": "500m"}, **spec)
+    world.apply(name, count=4, parallelism={}, resources={"cpu": "500m"}, **spec)
 
     def there() -> bool:
         status = world.pm(name).get("status", {})
