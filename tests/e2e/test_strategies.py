@@ -8,7 +8,7 @@ PROMPT = "Once upon a time"
 
 def served(world, name: str, oracle, layout: str, **spec) -> dict:
     """status.plan of four ranks, once a group of this layout, and no other, answers. `layout` begins with "not " for any other than that."""
-    world.apply(name, count=4, parallelism={}, resources={"cpu": "500m"}, **spec)
+    world.apply(name, count=4, **{"parallelism": {}, "resources": {"cpu": "500m"}, **spec})
 
     def there() -> bool:
         status = world.pm(name).get("status", {})
@@ -42,6 +42,17 @@ def test_a_model_without_a_strategy_gets_three_layouts_by_memory_and_objective_a
     assert by_memory["layout"] in line and by_memory["message"] in line
     described = world.cluster.kubectl("describe", "pm", name, "-n", MODELS)
     assert "DoesNotFit" in described and by_memory["reason"] in described
+
+
+def test_stages_and_stages_cut_over_tensor_ranks_give_the_same_answer_and_leave_nothing_behind(world, name, oracle):
+    """A change of plan is a change of the spec: the old group is gone soon after the new one serves."""
+    served(world, name, oracle, "Pipeline x 4", devices={"memory": "1Gi"}, parallelism={"strategy": "Pipeline"})
+    first = world.pod(name)
+    stages = world.get(world.url(name) + "/plan").json()["ranks"]
+    assert [rank["stage"] for rank in stages] == [0, 1, 2, 3]
+    plan = served(world, name, oracle, "Tensor x 2, Pipeline x 2", devices={"memory": "1Gi"}, parallelism={"sizes": {"tensor": 2, "pipeline": 2}})
+    assert plan["reason"] == "UserFixed"
+    assert first["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in world.pods(name)}
 
 
 @pytest.mark.parametrize("parallelism, count, says", [
