@@ -23,27 +23,56 @@ __attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Row
   return sums;
 }
 
+/// Of a row's cache lines every fourth belongs to the same chain; chains are summed apart and then together. So the sums are the same for any tile, and a
+/// tile of few sums works on all four at once, in the order in which the weights lie. One chain alone waits for itself, as a product is added every four cycles
+/// or so; weights come faster than that.
+constexpr int chains = 4;
+
+/// Adds one cache line of weights.
+template <int Outputs, int Rows, typename T>
+__attribute__((always_inline)) inline Sums<Outputs, Rows> add_line(Sums<Outputs, Rows> sums, const T* w, const float* x, int64_t in, int64_t k, int64_t ahead) {
+  for (int i = 0; i < Outputs; ++i) __builtin_prefetch(w + i * in + k + ahead, /*write=*/0, /*second-level cache*/ 2);
+#pragma GCC unroll 8
+  for (int64_t part = 0; part < static_cast<int64_t>(64 / sizeof(T)) / PM_LANES; ++part) sums = step<Outputs, Rows>(sums, w + k + part * PM_LANES, x + k + part * PM_LANES, in);
+  return sums;
+}
+
 /// Outputs o .. o + Outputs - 1 of Rows rows of x: each vector of x serves all outputs, each vector of w all rows. What lies `ahead` elements
 /// further is fetched meanwhile, as the processor's own prefetching stops at the end of each page.
 template <int Outputs, int Rows, typename T>
 inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
-  constexpr int64_t line = 64 / sizeof(T), unroll = line / PM_LANES;   // elements of a cache line; vectors of one
-  const int64_t in = g.in;
+  constexpr int64_t line = 64 / sizeof(T), round = chains * line;   // elements of a cache line, of one line for each chain
+  const int64_t in = g.in, rounds = in / round * round, whole = in / PM_LANES * PM_LANES;
   const T* w = static_cast<const T*>(g.w) + o * in;
   const float* x = g.x;
-  Sums<Outputs, Rows> sums{};
-  int64_t k = 0;
-  for (; k + line <= in; k += line) {
-    for (int i = 0; i < Outputs; ++i) __builtin_prefetch(w + i * in + k + ahead, /*write=*/0, /*second-level cache*/ 2);
-#pragma GCC unroll 8
-    for (int64_t part = 0; part < unroll; ++part) sums = step<Outputs, Rows>(sums, w + k + part * PM_LANES, x + k + part * PM_LANES, in);
+  const auto finish = [&](Sums<Outputs, Rows> sums) {   // what makes no round goes to the first chain
+    for (int64_t k = rounds; k < whole; k += PM_LANES) sums = step<Outputs, Rows>(sums, w + k, x + k, in);
+    return sums;
+  };
+  Sums<Outputs, Rows> total{};
+  const auto add = [&](const Sums<Outputs, Rows>& sums) {
+    for (int i = 0; i < Outputs; ++i) for (int r = 0; r < Rows; ++r) total.of[i][r] += sums.of[i][r];
+  };
+  if constexpr (Outputs * Rows <= 2) {
+    Sums<Outputs, Rows> sums[chains]{};
+    for (int64_t k = 0; k < rounds; k += round) {
+#pragma GCC unroll 4
+      for (int c = 0; c < chains; ++c) sums[c] = add_line<Outputs, Rows>(sums[c], w, x, in, k + c * line, ahead);
+    }
+    sums[0] = finish(sums[0]);
+    for (int c = 0; c < chains; ++c) add(sums[c]);
+  } else {
+    for (int c = 0; c < chains; ++c) {
+      Sums<Outputs, Rows> sums{};
+      for (int64_t k = c * line; k < rounds; k += round) sums = add_line<Outputs, Rows>(sums, w, x, in, k, ahead);
+      add(c == 0 ? finish(sums) : sums);
+    }
   }
-  for (; k + PM_LANES <= in; k += PM_LANES) sums = step<Outputs, Rows>(sums, w + k, x + k, in);
   for (int i = 0; i < Outputs; ++i) {
     for (int r = 0; r < Rows; ++r) {
-      float total = sum(sums.of[i][r]);
-      for (int64_t rest = k; rest < in; ++rest) total += one(w[i * in + rest]) * x[r * in + rest];
-      g.y[r * g.out + o + i] = total;
+      float sum_of_all = sum(total.of[i][r]);
+      for (int64_t rest = whole; rest < in; ++rest) sum_of_all += one(w[i * in + rest]) * x[r * in + rest];
+      g.y[r * g.out + o + i] = sum_of_all;
     }
   }
 }
