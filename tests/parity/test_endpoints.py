@@ -1,16 +1,11 @@
 """The HTTP endpoints of a real server, two ranks in processes, against transformers' pipelines on the same tiny checkpoints."""
 import base64
-import contextlib
 import io
 import json
-import socket
 import struct
-import subprocess
-import time
 
 import numpy
 import pytest
-import requests
 import tokenizers
 import torch
 import transformers
@@ -20,59 +15,13 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from transformers import pipeline
 
 import fixtures
-import worker
+from server import Server
 
 transformers.utils.logging.disable_progress_bar()
 transformers.logging.set_verbosity_error()
 SEED = 11
 CORPUS = "the cat sat on a mat and saw Anna Smith in Paris while the dog of John ran over seven green hills to find some water".split()
 TEXTS = ["the cat sat on the mat", "Anna Smith saw seven dogs in Paris, over the hills!", "a", "water  and\tgreen éxtra wörds 日本"]
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
-class Server:
-    """`parallelmodel-worker serve` on a folder."""
-
-    def __init__(self, folder, ranks=2, sizes=""):
-        worker.require_binary()
-        self.port, self.folder = free_port(), folder
-        self.log = open(folder.with_suffix(".log"), "w+")
-        self.process = subprocess.Popen([worker.BINARY, "serve", "--model", folder, "--ranks", str(ranks), "--sizes", sizes or f"tensor={ranks}", "--host", "127.0.0.1", "--port", str(self.port),
-                                         "--ops-port", str(free_port()), "--drain-seconds", "0"], stdout=self.log, stderr=self.log)
-        end = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(requests.ConnectionError):
-                if self.get("/health").status_code == 200:
-                    return
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.log.seek(0)
-                raise RuntimeError(f"no server: {self.log.read()[-3000:]}")
-            time.sleep(0.05)
-
-    def get(self, path):
-        return requests.get(f"http://127.0.0.1:{self.port}{path}", timeout=20)
-
-    def post(self, path, body=None, **more):
-        return requests.post(f"http://127.0.0.1:{self.port}{path}", json=body, timeout=60, **more)
-
-    def ask(self, path, body):
-        reply = self.post(path, body)
-        assert reply.status_code == 200, reply.text
-        return reply.json()
-
-    def refused(self, path, body, status):
-        reply = self.post(path, body)
-        assert reply.status_code == status, reply.text
-        return reply.json()["error"]
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait(30)
 
 
 def word_pieces():

@@ -12,7 +12,8 @@ import torch
 import transformers
 from tokenizers import models, pre_tokenizers, processors
 
-from test_endpoints import CORPUS, Server, build
+from server import Server
+from test_endpoints import CORPUS, build
 
 CHAT = """{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + eos_token }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"""
 PROMPTS = ["the cat sat", "Anna Smith saw seven dogs", "a", "water é 日本"]

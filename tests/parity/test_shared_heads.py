@@ -14,7 +14,7 @@ import fixtures
 import inputs
 import oracle
 from cases import BY_NAME, RANKS
-from test_endpoints import Server
+from server import Server
 from test_forward import places
 from test_generate import judge, rows_of
 

@@ -13,7 +13,7 @@ import inputs
 import oracle
 import worker
 from cases import BY_NAME
-from test_endpoints import Server
+from server import Server
 from test_forward import places, stacks
 from test_generate import COUNT, judge, rows_of
 

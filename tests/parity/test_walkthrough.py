@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import worker
-from test_endpoints import Server
+from server import Server
 
 EXAMPLE = worker.REPOSITORY / "examples/tiny-stories"
 README = {"num_beams": 5, "no_repeat_ngram_size": 4, "max_length": 15}
