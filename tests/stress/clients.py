@@ -10,6 +10,7 @@ import threading
 import time
 
 FORGETTABLE = {"id", "created", "request_id"}    # of a reply: differ from one asking to the next
+CLIENTS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +187,7 @@ class Tally:
 class Load:
     """`clients` threads that ask at random until told to stop, each reply compared with the one that was given to a lonely client."""
 
-    def __init__(self, port, asks, expected, clients=64, seed=0, after_loss="go on"):
+    def __init__(self, port, asks, expected, clients=CLIENTS, seed=0, after_loss="go on"):
         self.port, self.asks, self.expected, self.tally = port, asks, expected, Tally()
         self.after_loss, self.stop = after_loss, threading.Event()
         self.failures = []

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from clients import Load
+from clients import CLIENTS, Load
 from conftest import SECONDS
 from serving import until
 
@@ -40,7 +40,7 @@ def test_every_reply_is_right_and_nothing_grows(serve, expected_of, kind, sizes)
     before = settled(server)
 
     load = Load(server.port, asks, expected)
-    warm = watch(server, load, max(3, SECONDS / 4))    # threads, arenas and buffers for 64 clients come to be
+    warm = watch(server, load, max(3, SECONDS / 4))    # threads, arenas and buffers for all clients come to be
     late = watch(server, load, SECONDS)
     tally = load.end()
 
@@ -52,8 +52,8 @@ def test_every_reply_is_right_and_nothing_grows(serve, expected_of, kind, sizes)
           "files", [(b.files, l.files, a.files) for b, l, a in zip(before, late, after)])
     for process, (b, w, l, a) in enumerate(zip(before, warm, late, after)):
         assert l.resident <= w.resident + GROWTH, f"process {process}: resident memory grew from {w.resident} to {l.resident} bytes under the same load"
-        assert l.threads <= w.threads + 2 and a.threads <= w.threads + 2, f"process {process}: threads"
-        assert l.files <= b.files + 64 + 8 and a.files <= b.files + 1, f"process {process}: files {b.files} -> {l.files} -> {a.files}"
+        assert l.threads <= b.threads + CLIENTS + 8 and a.threads <= b.threads + CLIENTS + 8, f"process {process}: threads {b.threads} -> {l.threads} -> {a.threads}"
+        assert l.files <= b.files + CLIENTS + 8 and a.files <= b.files + 1, f"process {process}: files {b.files} -> {l.files} -> {a.files}"
     assert server.complaints() == []
     metrics = server.metrics()
     assert metrics["parallelmodel_kv_cache_usage_perc"] == 0 and metrics["parallelmodel_num_requests_running"] == 0
