@@ -2,6 +2,7 @@
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -89,3 +90,8 @@ def test_the_tree_names_no_machine_path_and_no_registry_host():
         if words.search(path.read_text(errors="ignore")):
             wrong.append(name)
     assert not wrong
+
+
+def test_the_page_of_the_api_says_what_its_definition_says():
+    made = subprocess.run([sys.executable, ROOT / "tools/crd.py"], check=True, capture_output=True, text=True).stdout
+    assert (ROOT / "docs/crd.md").read_text() == made, "run tools/crd.py docs/crd.md"
