@@ -5,6 +5,7 @@ import contextlib
 import http.client
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -144,6 +145,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--engines", default="n=1,n=2,hf,ct2,llama,embeddings")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))    # so that the engines are closed
     with tempfile.TemporaryDirectory() as folder:
         generation(arguments, pathlib.Path(folder))
         if "embeddings" in arguments.engines.split(","):
