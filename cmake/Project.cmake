@@ -1,5 +1,5 @@
 # pm_library(NAME [TORCH] SOURCES ... [DEPENDS ...]): one static library per folder. TORCH shares the precompiled ATen.
-# pm_test(NAME [TORCH] SOURCES ... DEPENDS ...): one GoogleTest program per folder, run by ctest under its test names.
+# pm_test(NAME [TORCH] SOURCES ... DEPENDS ... [PRECOMPILE <header> ...]): one GoogleTest program per folder, run by ctest under its test names.
 add_library(pm_options INTERFACE)
 target_compile_features(pm_options INTERFACE cxx_std_20)
 # -Wno-restrict: false alarms of g++ 12 on std::string's operator+ (GCC bug 105651). -fPIC for programs too: they share the precompiled header.
@@ -16,7 +16,7 @@ find_package(nlohmann_json REQUIRED)
 target_link_libraries(pm_torch PUBLIC nlohmann_json::nlohmann_json)
 
 function(_pm_configure name)
-  cmake_parse_arguments(A "TORCH" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(A "TORCH" "" "SOURCES;DEPENDS;PRECOMPILE" ${ARGN})
   target_sources(${name} PRIVATE ${A_SOURCES})
   if(A_TORCH)
     target_link_libraries(${name} PUBLIC pm_torch)
@@ -31,8 +31,13 @@ function(pm_library name)
 endfunction()
 
 function(pm_test name)
+  cmake_parse_arguments(B "TORCH" "" "PRECOMPILE" ${ARGN})
   add_executable(${name})
   _pm_configure(${name} ${ARGN})
+  if(NOT B_TORCH)   # these share a precompiled header, which keeps the optimization it was made with
+    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    target_precompile_headers(${name} PRIVATE ${B_PRECOMPILE})
+  endif()
   target_link_libraries(${name} PRIVATE GTest::gtest_main GTest::gmock)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})

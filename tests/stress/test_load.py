@@ -50,10 +50,10 @@ def test_every_reply_is_right_and_nothing_grows(serve, expected_of, kind, sizes)
     print(f"\n{kind}: {sum(tally.right.values())} right replies, {preempted:.0f} preempted; resident MiB",
           [f"{w.resident / MIB:.1f} -> {l.resident / MIB:.1f}" for w, l in zip(warm, late)], "threads", [h.threads for h in after],
           "files", [(b.files, l.files, a.files) for b, l, a in zip(before, late, after)])
-    # a connection keeps its thread until it is closed, by when its client may have opened the next
+    # a connection keeps its thread until its end is seen, by when its client may have opened others; the server has at most 512
     for process, (b, w, l, a) in enumerate(zip(before, warm, late, after)):
         assert l.resident <= w.resident + GROWTH, f"process {process}: resident memory grew from {w.resident} to {l.resident} bytes under the same load"
-        assert max(l.threads, a.threads) <= b.threads + 2 * CLIENTS, f"process {process}: threads {b.threads} -> {l.threads} -> {a.threads}"
+        assert max(l.threads, a.threads) <= b.threads + 4 * CLIENTS, f"process {process}: threads {b.threads} -> {l.threads} -> {a.threads}"
         assert l.files <= b.files + CLIENTS + 8 and a.files <= b.files + 1, f"process {process}: files {b.files} -> {l.files} -> {a.files}"
     assert server.complaints() == []
     metrics = server.metrics()
