@@ -66,7 +66,7 @@ TEST(Spread, NormsStayAndSoDoTablesThatLayersShareBesideTheirOwn) {
 TEST(Spread, LayersThatAreRunAgainAreOneRun) {
   const Spread albert = spread(test::repeating_encoder(12, 3), DType::F32);
   ASSERT_EQ(albert.runs.size(), 3u);
-  for (const Run& run : albert.runs) EXPECT_EQ(run.layers, 4);
+  for (const pm::Run& run : albert.runs) EXPECT_EQ(run.layers, 4);
   EXPECT_EQ(albert.largest_run(), (4 * 768 * 768 + 8 * 768 * 768) * int64_t{4});
   EXPECT_FALSE(albert.tables[0].scored);
 }
