@@ -11,8 +11,6 @@ namespace pm {
 
 namespace {
 
-/// Sharded and Offload have their models and take part in the comparison; this version has no executor that runs them.
-constexpr bool serves_weight_gathered = false;
 constexpr int64_t longest_by_default = 8192;
 constexpr int64_t length_without_positions = 2048;  ///< for families whose positions have no limit (relative biases)
 constexpr int most_tried = 64;                      ///< devices up to which the fewest that fit are looked for
@@ -48,18 +46,24 @@ class Decider {
   Decision run() {
     if (auto refusal = refuse_wishes()) return {{}, refusal};
     const bool gathered = wishes_.strategy == Strategy::Sharded || wishes_.strategy == Strategy::Offload;
-    if (gathered && !serves_weight_gathered) return {{}, refuse_gathered()};
+    if (auto refusal = gathered ? refuse_gathered() : std::nullopt) return {{}, refusal};
     Choices allowed = choices(hardware_, wishes_);
     if (allowed.refusal) return {{}, allowed.refusal};
     std::vector<Candidate> candidates;
-    for (const Sizes& sizes : allowed.sizes) candidates.push_back(attempt(sizes));
-    if (!wishes_.tensor && !wishes_.pipeline && hardware_.devices > 1 && (!allowed.fixed || gathered)) {
-      for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) candidates.push_back(attempt_gathered(strategy));
+    for (const Sizes& sizes : allowed.sizes) {
+      if (!gathered) candidates.push_back(attempt(sizes));
+    }
+    for (const Unit unit : {Unit::Layer, Unit::Tile}) {
+      if (gathered) candidates.push_back(attempt_gathered(*wishes_.strategy, unit));
+    }
+    if (!allowed.fixed && hardware_.devices > 1) {
+      for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) candidates.push_back(only_when_asked(strategy));
     }
     const std::optional<Choice> choice = choose(candidates, wishes_.objective);
     Explainer explainer{facts_, hardware_, wishes_, demand_, fewest()};
     if (!choice) {
       if (!allowed.fixed && explainer.fewest > 0 && explainer.fewest < hardware_.devices) explainer.usable = usable(explainer.fewest);
+      if (!allowed.fixed) explainer.gathered = gathered_instead();
       return {{}, explainer.does_not_fit(candidates)};
     }
     Plan plan = plan_of(candidates[choice->index]);
@@ -88,13 +92,21 @@ class Decider {
     return {};
   }
 
-  /// With what it would have needed, and what to ask for instead.
-  Refusal refuse_gathered() const {
-    const Candidate one = attempt_gathered(*wishes_.strategy);
-    const int enough = fewest();
-    std::string message = one.impossible->message + ". Use Tensor or Pipeline, which hold 1/n of the model on each of n devices without gathering it";
-    message += enough > 0 ? "; " + devices(enough) + " such as these hold one copy" : "";
-    return {"UnsupportedStrategy", message, {*one.impossible}};
+  /// Sizes and places that Sharded and Offload do not have.
+  std::optional<Refusal> refuse_gathered() const {
+    const std::string name(name_of(*wishes_.strategy)), n = number(hardware_.devices);
+    if (wishes_.tensor.value_or(1) > 1 || wishes_.pipeline.value_or(1) > 1) {
+      return Refusal{"InvalidSizes", "strategy " + name + " is not combined with tensor or pipeline; give data=" + n + " alone, or leave the sizes out", {}};
+    }
+    if (wishes_.data && *wishes_.data != hardware_.devices) {
+      return Refusal{"InvalidSizes", "strategy " + name + " with data=" + number(*wishes_.data) + ", and " + devices(hardware_.devices) + " are given to a group, which all take part; give data=" + n, {}};
+    }
+    if (wishes_.strategy != Strategy::Offload || wishes_.offload_to != Residency::HostMemory) return {};
+    const Candidate one = gathered_candidate(Strategy::Offload, Unit::Layer, Residency::HostMemory);
+    const std::string needs = "Offload to HostMemory would need " + bytes(one.layout->estimate.bytes) + " of " + bytes(hardware_.device_memory) + " per device and take " +
+                              seconds(one.layout->estimate.token_seconds) + (facts_.task == "generate" ? " a token" : " a pass") + host_words();
+    const std::string why = hardware_.kind == DeviceKind::CPU ? "the memory of a rank on a CPU is the host's own, so that nothing would leave it" : "it is not run by this version; " + needs;
+    return Refusal{"UnsupportedStrategy", "Offload to HostMemory: " + why + ". Use File, or Tensor, Pipeline or Sharded, which keep 1/n of the model on each of n devices", {}};
   }
 
   Candidate attempt(const Sizes& sizes) const {
@@ -103,18 +115,39 @@ class Decider {
     return out;
   }
 
-  Candidate attempt_gathered(Strategy strategy) const {
+  Candidate attempt_gathered(Strategy strategy, Unit unit) const { return gathered_candidate(strategy, unit, Residency::File); }
+
+  Candidate gathered_candidate(Strategy strategy, Unit unit, Residency from) const {
     const int n = std::max(1, hardware_.devices);
-    Gathered model = strategy == Strategy::Sharded ? sharded(facts_, n, demand_) : offloaded(facts_, n, demand_);
-    Candidate out{.strategy = strategy, .name = std::string(name_of(strategy)) + " x " + number(n), .sizes = model.layout.sizes, .note = model.bound};
-    const Estimate estimate = model.layout.estimate;
+    Gathered model = strategy == Strategy::Sharded ? sharded(facts_, n, unit, demand_) : offloaded(facts_, n, unit, from, demand_);
+    Candidate out{.strategy = strategy, .name = std::string(name_of(strategy)) + " x " + number(n) + (unit == Unit::Tile ? " in tiles" : ""), .sizes = model.layout.sizes, .note = model.bound};
     judge(out, std::move(model.layout));
-    if (serves_weight_gathered) return out;
-    std::string message = out.name + " is not run by this version; it would need " + bytes(estimate.bytes) + " of " + bytes(hardware_.device_memory) + " per device, with two buffers of " +
-                          bytes(model.unit) + ", and take " + seconds(estimate.token_seconds) + (facts_.task == "generate" ? " a token" : " a pass") + ", for " + model.bound;
-    if (strategy == Strategy::Offload) message += host_words();
-    out.impossible = Rejected{out.name, "NotServed", message, estimate};
     return out;
+  }
+
+  /// Its numbers, for whoever might want it: what is gathered in each pass is slow on most links and files, so that nobody gets it unasked.
+  Candidate only_when_asked(Strategy strategy) const {
+    Candidate out = attempt_gathered(strategy, Unit::Layer);
+    const Estimate& estimate = out.layout->estimate;
+    std::string message = "taken only when it is asked for; it would need " + bytes(estimate.bytes) + " of " + bytes(hardware_.device_memory) + " per device, with two buffers of " +
+                          bytes(out.layout->gathering->buffer) + ", and take " + seconds(estimate.token_seconds) + (facts_.task == "generate" ? " a token" : " a pass") + ", for " + out.note;
+    if (strategy == Strategy::Offload) message += host_words();
+    out.impossible = Rejected{out.name, "OnlyWhenAsked", message, estimate};
+    return out;
+  }
+
+  /// The first of Sharded and Offload that fits: "strategy Offload would fit: 1.2 GiB per device, 5.10 s a token".
+  std::string gathered_instead() const {
+    for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) {
+      for (const Unit unit : {Unit::Layer, Unit::Tile}) {
+        if (strategy == Strategy::Sharded && hardware_.devices == 1) continue;
+        const Candidate one = attempt_gathered(strategy, unit);
+        if (!one.fits) continue;
+        return "strategy " + std::string(name_of(strategy)) + ", asked for, would fit: " + bytes(one.layout->need()) + " per device, " + seconds(one.layout->estimate.token_seconds) +
+               (facts_.task == "generate" ? " a token" : " a pass") + ", for " + one.note;
+      }
+    }
+    return "";
   }
 
   /// Whether the host's memory would hold the weights (x 1.1), or they would stay in their file.
@@ -176,6 +209,7 @@ class Decider {
     plan.pipeline = chosen.sizes.pipeline;
     plan.data = chosen.sizes.data;
     plan.micro_batches = layout.micro_batches;
+    plan.gathering = layout.gathering;
     plan.objective = wishes_.objective;
     plan.precision = demand_.precision;
     plan.sequence_length = demand_.sequence_length;
@@ -199,6 +233,7 @@ class Decider {
     out.stage = of_lane / layout.sizes.tensor;
     out.tensor = t;
     out.predicted = layout.ranks[static_cast<size_t>(of_lane)];
+    if (!layout.weights.empty()) out.predicted.weights = layout.weights[static_cast<size_t>(rank)];
     out.predicted.kv = layout.kv_blocks * block_tokens * kv_bytes_per_token(stage.facts, stage.cuts, t, demand_.precision);
     for (const Cuts::Row& row : stage.cuts.rows()) out.rows.push_back({row.stack, row.axis, row.units, {row.ranges[static_cast<size_t>(t)]}});
     out.layers = stage.layers;

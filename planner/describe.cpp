@@ -145,6 +145,11 @@ std::string describe(const Plan& plan) {
     out << "each input in one pass, up to " << plan.sequence_length << " tokens, no KV cache\n";
   }
   out << plan.reason << ": " << plan.message << "\n\n" << grid(plan);
+  if (plan.gathering) {
+    const bool device = plan.gathering->from == Residency::Device;
+    out << (device ? "each rank keeps 1/" + number(plan.data) + " of every layer and table" : std::string(plan.gathering->from == Residency::File ? "layers and tables stay in the checkpoint's files" : "layers and tables stay in the host's memory"))
+        << "; what a layer needs comes together in two buffers of " << bytes(plan.gathering->buffer) << "\n";
+  }
   if (plan.pipeline > 1) out << plan.micro_batches << (plan.kv_blocks > 0 ? " groups of sequences in flight\n" : " micro-batches a pass\n");
 
   std::vector<Line> sizes{{"rank", "weights", "kv", "activations", "communicator", "runtime", "total", "of " + bytes(plan.device_memory)}};

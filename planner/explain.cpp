@@ -2,6 +2,7 @@
 #include "planner/explain.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "planner/layouts.h"
 #include "planner/words.h"
@@ -129,8 +130,10 @@ std::string Explainer::message(const std::vector<Candidate>& all, const Choice& 
     text += "; " + number(wishes.max_sequence_length) + " tokens were asked for, the model has " + number(demand.sequence_length) + " positions";
   }
   if (fewest > 0) text += "; the fewest such devices that fit: " + number(fewest);
-  text += advice(*this, chosen.sizes);
-  const std::string guesses = assumed(demand.figures, hardware.devices > 1, demand.devices_of_a_node < hardware.devices);
+  if (layout.gathering) text += "; weights come together in two buffers of " + bytes(layout.gathering->buffer) + ": " + chosen.note;
+  else text += advice(*this, chosen.sizes);
+  const bool files = layout.gathering && layout.gathering->from == Residency::File;
+  const std::string guesses = assumed(demand.figures, hardware.devices > 1, demand.devices_of_a_node < hardware.devices, files);
   return guesses.empty() ? text : text + "; assumed: " + guesses;
 }
 
@@ -143,7 +146,7 @@ Refusal Explainer::does_not_fit(const std::vector<Candidate>& all) const {
   if (!nearest) {   // sizes that the model or the nodes do not allow
     refusal.reason = "InvalidSizes";
     for (const Candidate& one : all) {
-      if (one.impossible && one.impossible->reason != "NotServed" && refusal.message.empty()) refusal.message = one.impossible->message;
+      if (one.impossible && one.impossible->reason != "OnlyWhenAsked" && refusal.message.empty()) refusal.message = one.impossible->message;
     }
     return refusal;
   }
@@ -152,6 +155,7 @@ Refusal Explainer::does_not_fit(const std::vector<Candidate>& all) const {
                     ", but there are " + device_size(*this) + "; the largest term is " + largest_term(layout.ranks[layout.fullest]) + layer_words(*this) + ". " +
                     (!usable.empty() ? "No layout of " + devices(hardware.devices) + " fits, but " + usable + "."
                      : fewest > 0 ? "The fewest such devices that fit: " + number(fewest) + "." : "No number of such devices up to 64 fits; " + number(hardware.devices) + " would need " + bytes(layout.need()) + " each.");
+  if (!gathered.empty()) refusal.message += " " + std::string(1, static_cast<char>(std::toupper(static_cast<unsigned char>(gathered[0])))) + gathered.substr(1) + ".";
   return refusal;
 }
 
@@ -162,7 +166,7 @@ std::vector<Rejected> alternatives(const Explainer& explainer, const std::vector
   }
   const auto rank = [&](size_t i) {
     const Candidate& one = all[i];
-    if (one.impossible) return one.impossible->reason == "NotServed" ? 1 : 3;
+    if (one.impossible) return one.impossible->reason == "OnlyWhenAsked" ? 1 : 3;
     return one.fits ? 0 : 2;
   };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {

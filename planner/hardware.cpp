@@ -60,7 +60,8 @@ Figures figures_of(const Hardware& hardware) {
   out.link_latency = known(hardware.link_latency, 0, product && product->switched ? 10e-6 : gpu ? 30e-6 : 20e-6);
   out.node_bandwidth = known(hardware.node_bandwidth, 0, 1.25 * giga);
   out.node_latency = known(hardware.node_latency, 0, 100e-6);
-  out.host_bandwidth = {gpu ? 12 * giga : 1 * giga, "assumed"};
+  out.host_bandwidth = {12 * giga, "assumed"};
+  out.file_bandwidth = {1 * giga, "assumed"};
   out.host_memory = hardware.host_memory;
   return out;
 }
@@ -77,12 +78,12 @@ std::vector<UsedFigure> listed(const Figures& f) {
   std::vector<UsedFigure> out{{"memory bandwidth", "bytes/s", f.memory_bandwidth}, {"16-bit operations", "flop/s", f.flops},
                               {"link bandwidth", "bytes/s", f.link_bandwidth}, {"link latency", "s", f.link_latency},
                               {"node bandwidth", "bytes/s", f.node_bandwidth}, {"node latency", "s", f.node_latency},
-                              {"host bandwidth", "bytes/s", f.host_bandwidth}};
+                              {"host bandwidth", "bytes/s", f.host_bandwidth}, {"file bandwidth", "bytes/s", f.file_bandwidth}};
   if (f.host_memory.value > 0) out.push_back({"host memory", "bytes", f.host_memory});
   return out;
 }
 
-std::string assumed(const Figures& f, bool links, bool nodes) {
+std::string assumed(const Figures& f, bool links, bool nodes, bool files) {
   std::string text;
   const auto add = [&](bool used, const Figure& figure, const std::string& words) {
     if (used && figure.source == "assumed") text += (text.empty() ? "" : ", ") + words;
@@ -93,6 +94,7 @@ std::string assumed(const Figures& f, bool links, bool nodes) {
   add(links, f.link_latency, decimal(f.link_latency.value * 1e6, "us") + " an exchange");
   add(nodes, f.node_bandwidth, "between nodes " + decimal(f.node_bandwidth.value / giga, "GB/s"));
   add(nodes, f.node_latency, decimal(f.node_latency.value * 1e6, "us") + " a hop");
+  add(files, f.file_bandwidth, "files " + decimal(f.file_bandwidth.value / giga, "GB/s"));
   return text;
 }
 

@@ -11,7 +11,8 @@ namespace pm {
 /// Every figure that the time models use, none of them 0 but host_memory.
 struct Figures {
   Figure memory_bandwidth, flops, link_bandwidth, link_latency, node_bandwidth, node_latency;
-  Figure host_bandwidth;         ///< bytes/s from the host's memory (GPU) or from a file (CPU) to one device
+  Figure host_bandwidth;         ///< bytes/s from the host's memory to one device
+  Figure file_bandwidth;         ///< bytes/s that all ranks of a node together read of a checkpoint's files
   Figure host_memory;            ///< 0 where it is not known
 };
 
@@ -27,8 +28,8 @@ struct Product {
 const Product* product_of(std::string_view label);
 
 /// Given figures stand; the product table fills in what is not given, and what is still open is assumed: CPU 10 GB/s and 0.1 Tflop/s a rank, links through
-/// shared memory 5 GB/s in 20 us; GPU 500 GB/s, 60 Tflop/s, PCIe 12 GB/s in 30 us; between nodes 1.25 GB/s (10 Gbit/s) in 100 us; from the host 12 GB/s (GPU)
-/// or 1 GB/s from files (CPU).
+/// shared memory 5 GB/s in 20 us; GPU 500 GB/s, 60 Tflop/s, PCIe 12 GB/s in 30 us; between nodes 1.25 GB/s (10 Gbit/s) in 100 us; from the host's memory 12 GB/s;
+/// from files 1 GB/s.
 Figures figures_of(const Hardware&);
 
 /// The hardware with its device memory filled in from the product table where that is not known otherwise.
@@ -37,6 +38,6 @@ Hardware with_memory(Hardware);
 /// The figures as a plan shows them.
 std::vector<UsedFigure> listed(const Figures&);
 /// "memory bandwidth 10.0 GB/s, links 5.0 GB/s in 20 us": those that are assumed; empty when none is.
-std::string assumed(const Figures&, bool links, bool nodes);
+std::string assumed(const Figures&, bool links, bool nodes, bool files = false);
 
 }  // namespace pm

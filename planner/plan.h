@@ -19,6 +19,8 @@ enum class Strategy : uint8_t { Tensor, Pipeline, Data, Sharded, Offload };
 /// What a layout is chosen for: seconds per token of one sequence, tokens per second of all, or bytes per device.
 enum class Objective : uint8_t { Latency, Throughput, Memory };
 enum class DeviceKind : uint8_t { CPU, GPU };
+/// Where weights are kept that come together a layer at a time: 1/n on each device (Sharded), in the host's memory or in the checkpoint's files (Offload).
+enum class Residency : uint8_t { Device, HostMemory, File };
 
 /// A figure of the hardware and where it came from: spec, node label, product table, assumed. 0: not known.
 struct Figure {
@@ -51,6 +53,7 @@ struct Wishes {
   int64_t max_concurrency = 64;
   Objective objective = Objective::Latency;
   std::optional<int> micro_batches;
+  std::optional<Residency> offload_to;         ///< of Offload; absent: File
 };
 
 /// Bytes of one rank, each term named.
@@ -78,7 +81,7 @@ struct Estimate {
 
 struct Rejected {
   std::string strategy;          ///< "Tensor x 1"
-  std::string reason;            ///< DoesNotFit, NotServed, MoreRanksThanHeads, ...
+  std::string reason;            ///< DoesNotFit, OnlyWhenAsked, TooFewHeads, ...
   std::string message;           ///< with the numbers
   std::optional<Estimate> estimate;
 };
@@ -89,10 +92,14 @@ struct UsedFigure {
   Figure figure;
 };
 
+/// How Sharded and Offload bring weights together (planner/spread.h): into one of two buffers of so many bytes.
+struct Gathering { Residency from = Residency::Device; int64_t buffer = 0; };
+
 struct Plan {
   Strategy strategy = Strategy::Tensor;
   int tensor = 1, pipeline = 1, data = 1;
   int micro_batches = 1;         ///< pieces of one pass, or groups of sequences in flight, that the stages work on at once
+  std::optional<Gathering> gathering;   ///< of Sharded and Offload
   Objective objective = Objective::Latency;
   DType precision = DType::F32;
   int64_t sequence_length = 0;
@@ -132,6 +139,8 @@ std::string describe(const Plan&);
 std::string_view name_of(Strategy);
 std::optional<Strategy> strategy_of(std::string_view);
 std::string_view name_of(Objective);
+std::string_view name_of(Residency);
+std::optional<Residency> residency_of(std::string_view);
 std::optional<Objective> objective_of(std::string_view);
 
 /// Bytes of keys and values that one token takes on `rank`, be it in the table of the answer or of a cross-attention's source; 0 for models that do not generate.

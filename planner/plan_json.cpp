@@ -15,6 +15,7 @@ namespace {
 constexpr int64_t most = std::numeric_limits<int64_t>::max() / 16;  // sums of five terms stay in range
 constexpr int most_ranks = 4096;
 constexpr Objective objectives[] = {Objective::Latency, Objective::Throughput, Objective::Memory};
+constexpr Residency residencies[] = {Residency::Device, Residency::HostMemory, Residency::File};
 constexpr Strategy strategies[] = {Strategy::Tensor, Strategy::Pipeline, Strategy::Data, Strategy::Sharded, Strategy::Offload};
 
 json pair_of(const Range& range) { return json::array({range.begin, range.end}); }
@@ -156,6 +157,20 @@ std::optional<Objective> objective_of(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view name_of(Residency residency) {
+  switch (residency) {
+    case Residency::Device: return "Device";
+    case Residency::HostMemory: return "HostMemory";
+    case Residency::File: return "File";
+  }
+  return "?";
+}
+
+std::optional<Residency> residency_of(std::string_view name) {
+  for (Residency residency : residencies) if (name_of(residency) == name) return residency;
+  return std::nullopt;
+}
+
 json to_json(const Plan& plan) {
   json ranks = json::array(), rejected = json::array(), figures = json::array();
   for (const RankPlan& rank : plan.ranks) ranks.push_back(rank_json(rank));
@@ -163,12 +178,34 @@ json to_json(const Plan& plan) {
   for (const UsedFigure& one : plan.figures) {
     figures.push_back({{"name", one.name}, {"unit", one.unit}, {"value", one.figure.value}, {"source", one.figure.source}});
   }
-  return {{"strategy", name_of(plan.strategy)}, {"sizes", {{"tensor", plan.tensor}, {"pipeline", plan.pipeline}, {"data", plan.data}}},
-          {"microBatches", plan.micro_batches}, {"objective", name_of(plan.objective)}, {"precision", name_of(plan.precision)}, {"sequenceLength", plan.sequence_length}, {"kvBlocks", plan.kv_blocks},
-          {"concurrency", plan.concurrency}, {"shmBytes", plan.shm_bytes}, {"deviceMemory", plan.device_memory}, {"memorySource", plan.memory_source},
-          {"ranks", ranks}, {"reason", plan.reason}, {"message", plan.message}, {"estimate", estimate_json(plan.estimate)}, {"hardware", figures},
-          {"rejected", rejected}};
+  json out{{"strategy", name_of(plan.strategy)}, {"sizes", {{"tensor", plan.tensor}, {"pipeline", plan.pipeline}, {"data", plan.data}}},
+           {"microBatches", plan.micro_batches}, {"objective", name_of(plan.objective)}, {"precision", name_of(plan.precision)}, {"sequenceLength", plan.sequence_length}, {"kvBlocks", plan.kv_blocks},
+           {"concurrency", plan.concurrency}, {"shmBytes", plan.shm_bytes}, {"deviceMemory", plan.device_memory}, {"memorySource", plan.memory_source},
+           {"ranks", ranks}, {"reason", plan.reason}, {"message", plan.message}, {"estimate", estimate_json(plan.estimate)}, {"hardware", figures},
+           {"rejected", rejected}};
+  if (plan.gathering) out["gathering"] = {{"from", name_of(plan.gathering->from)}, {"bufferBytes", plan.gathering->buffer}};
+  return out;
 }
+
+namespace {
+
+/// Sharded and Offload have it, others do not.
+void read_gathering(const Reader& reader, Plan& plan) {
+  const bool gathers = plan.strategy == Strategy::Sharded || plan.strategy == Strategy::Offload;
+  if (reader.has("gathering") != gathers) {
+    Reader::fail(reader.path("gathering"), gathers ? "nothing" : "something", gathers ? "where weights are and the bytes of a buffer" : "nothing beside strategy " + std::string(name_of(plan.strategy)));
+  }
+  if (!gathers) return;
+  const Reader gathering = reader.object("gathering");
+  const auto from = residency_of(gathering.text("from", 16));
+  if (!from || (*from == Residency::Device) != (plan.strategy == Strategy::Sharded)) {
+    Reader::fail(gathering.path("from"), "\"" + gathering.text("from", 16) + "\"", plan.strategy == Strategy::Sharded ? "Device" : "HostMemory or File");
+  }
+  plan.gathering = Gathering{*from, gathering.integer("bufferBytes", 1, most)};
+  if (plan.tensor != 1 || plan.pipeline != 1) Reader::fail(reader.path("sizes"), "tensor or pipeline above 1", "data alone, beside strategy " + std::string(name_of(plan.strategy)));
+}
+
+}  // namespace
 
 Plan plan_from_json(const json& value) {
   const Reader reader(value, "plan");
@@ -180,6 +217,7 @@ Plan plan_from_json(const json& value) {
   plan.tensor = static_cast<int>(sizes.integer("tensor", 1, most_ranks));
   plan.pipeline = static_cast<int>(sizes.integer("pipeline", 1, most_ranks, 1));
   plan.data = static_cast<int>(sizes.integer("data", 1, most_ranks, 1));
+  read_gathering(reader, plan);
   plan.micro_batches = static_cast<int>(reader.integer("microBatches", 1, most_ranks, 1));
   const std::string objective = reader.text("objective", 16, "Latency");
   if (!objective_of(objective)) Reader::fail(reader.path("objective"), "\"" + objective + "\"", "Latency, Throughput or Memory");

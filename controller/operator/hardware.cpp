@@ -128,7 +128,7 @@ std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& sn
 Wishes wishes_of(const Spec& spec) {
   return {.strategy = spec.strategy, .tensor = spec.tensor, .pipeline = spec.pipeline, .data = spec.data, .precision = spec.precision,
           .max_sequence_length = spec.serving.max_sequence_length.value_or(0), .max_concurrency = spec.serving.max_concurrency, .objective = spec.objective,
-          .micro_batches = spec.micro_batches};
+          .micro_batches = spec.micro_batches, .offload_to = spec.offload_to};
 }
 
 std::string free_devices(const Spec& spec, const Snapshot& snapshot) {

@@ -130,6 +130,10 @@ Spec spec_of(const Json& object) {
   for (const auto& [field, size] : {std::pair{"sizes/tensor", &spec.tensor}, {"sizes/pipeline", &spec.pipeline}, {"sizes/data", &spec.data}, {"microBatches", &spec.micro_batches}}) {
     if (const auto value = reader.optional_integer(std::string("/spec/parallelism/") + field, 1, 1024)) *size = static_cast<int>(*value);
   }
+  if (const std::string name = reader.text("/spec/parallelism/offload/to"); !name.empty()) {
+    spec.offload_to = residency_of(name);
+    if (!spec.offload_to || spec.offload_to == Residency::Device) Reader::fail("/spec/parallelism/offload/to", "'" + name + "' is not known; it is File or HostMemory");
+  }
   if (const std::string name = reader.text("/spec/objective"); !name.empty()) {
     const auto objective = objective_of(name);
     if (!objective) Reader::fail("/spec/objective", "'" + name + "' is not known; it is Latency, Throughput or Memory");
@@ -187,6 +191,7 @@ std::string inputs_hash(const Spec& spec, const Owner& owner, const std::string&
   for (const auto& [name, size] : {std::pair{"pipeline", spec.pipeline}, {"data", spec.data}, {"microBatches", spec.micro_batches}}) {
     if (size) inputs[name] = *size;
   }
+  if (spec.offload_to) inputs["offloadTo"] = name_of(*spec.offload_to);
   if (spec.objective != Objective::Latency) inputs["objective"] = name_of(spec.objective);
   return hash_of(inputs);
 }

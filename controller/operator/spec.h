@@ -52,6 +52,7 @@ struct Spec {
   std::optional<Strategy> strategy;
   std::optional<int> tensor, pipeline, data;       ///< spec.parallelism.sizes
   std::optional<int> micro_batches;
+  std::optional<Residency> offload_to;             ///< spec.parallelism.offload.to
   Objective objective = Objective::Latency;
   std::optional<DType> precision;
   Serving serving;

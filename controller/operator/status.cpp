@@ -34,7 +34,7 @@ Json plan_json(const StatusInputs& in) {
            {"tensor", plan.tensor},
            {"pipeline", plan.pipeline},
            {"data", plan.data},
-           {"layout", clip(name_of(Sizes{plan.tensor, plan.pipeline, plan.data}), 64)},
+           {"layout", clip(plan.gathering ? std::string(name_of(plan.strategy)) + " x " + std::to_string(plan.data) : name_of(Sizes{plan.tensor, plan.pipeline, plan.data}), 64)},
            {"objective", name_of(plan.objective)},
            {"precision", name_of(plan.precision)},
            {"sequenceLength", plan.sequence_length},

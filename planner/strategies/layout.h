@@ -39,6 +39,8 @@ struct Layout {
   int64_t kv_blocks = 0;         ///< per rank; meaningful where the layout fits
   int64_t concurrency = 1;       ///< sequences that all lanes hold, at most those of the demand
   int micro_batches = 1;
+  std::optional<Gathering> gathering;    ///< Sharded and Offload: `ranks` has the fullest of all, their lanes being alike but for the weights
+  std::vector<int64_t> weights;          ///< of these, of every rank
   Estimate estimate;             ///< of the demanded concurrency, held or not, so that more memory never changes it
   int64_t need() const { return ranks[fullest].total(); }
   const Stage& stage_of(size_t rank) const { return stages[rank / static_cast<size_t>(sizes.tensor)]; }
@@ -66,16 +68,19 @@ Layout lanes(const Facts&, const Sizes&, const Demand&);
 /// KV blocks that the fullest rank has room for, at least one sequence, at most those of the lane's sequences; 0 without a cache. Sets concurrency of a lane.
 void fill_cache(const Facts&, const Demand&, int64_t lane_concurrency, Layout&);
 
-/// Weight-gathered: n lanes, each of which holds 1/n of every parameter (Sharded) or none (Offload), and brings a layer together before it is used.
+/// Weight-gathered: n lanes, each of which keeps 1/n of every run of weights (Sharded) or none (Offload), and brings a layer together before it is used.
 struct Gathered {
-  Layout layout;                 ///< of one lane; weights are its share and two buffers of one unit
-  int64_t unit = 0;              ///< bytes of the largest layer or table
+  Layout layout;                 ///< weights are what a rank keeps and two buffers
   std::string bound;             ///< what bounds the time
 };
-Gathered sharded(const Facts&, int n, const Demand&);
-Gathered offloaded(const Facts&, int n, const Demand&);
-/// Bytes of the largest layer, and of the largest layer or table, in `dtype`.
+/// How large a buffer is: a layer, or a tile of its matrices, which needs less memory and more exchanges (memory-centric tiling; Rajbhandari et al. 2021).
+enum class Unit : uint8_t { Layer, Tile };
+Gathered sharded(const Facts&, int n, Unit, const Demand&);
+/// `from`: HostMemory or File.
+Gathered offloaded(const Facts&, int n, Unit, Residency from, const Demand&);
+/// Bytes of one of the two buffers: the largest run of a layer, or a sixteenth of it; at least the widest row.
+int64_t buffer_bytes(const Facts&, Unit, DType);
+/// Bytes of the largest layer in `dtype`.
 int64_t largest_layer(const Facts&, DType dtype);
-int64_t largest_unit(const Facts&, DType dtype);
 
 }  // namespace pm

@@ -72,7 +72,7 @@ def test_sizes_that_cannot_be_are_refused_by_the_api_server(world, parallelism, 
 @pytest.mark.parametrize("parallelism, count, reason, says", [
     ({"sizes": {"tensor": 8}}, 8, "InvalidSizes", "tensor=8, but the decoder has 6 attention heads"),
     ({"sizes": {"pipeline": 8}}, 8, "InvalidSizes", "pipeline=8, but the model has 5 layers"),
-    ({"strategy": "Offload"}, 2, "UnsupportedStrategy", "Offload x 2 is not run by this version"),
+    ({"strategy": "Offload", "offload": {"to": "HostMemory"}}, 2, "UnsupportedStrategy", "Offload to HostMemory: the memory of a rank on a CPU is the host's own"),
     ({"strategy": "Data", "sizes": {"tensor": 2}}, 2, "InvalidSizes", "strategy Data, but tensor=2 take all 2 devices"),
 ], ids=["heads", "layers", "Offload", "nothing left"])
 def test_what_the_model_does_not_allow_is_refused_by_the_planner_with_the_numbers(world, name, parallelism, count, reason, says):

@@ -56,14 +56,16 @@ def running(pid):
 class Server:
     """Starts, and waits until it is ready unless told otherwise. `options` go to `serve` as they are; `kv_blocks` changes the plan."""
 
-    def __init__(self, folder, *options, ranks=2, sizes="tensor=2", kv_blocks=None, wait=True, drain_seconds=0):
+    def __init__(self, folder, *options, ranks=2, sizes="tensor=2", strategy=None, kv_blocks=None, wait=True, drain_seconds=0):
         worker.require_binary()
         self.folder, self.port, self.ops_port = folder, free_port(), free_port()
         self.log_path = folder.parent / f"{folder.name}-{self.port}.log"
         arguments = ["--model", folder, "--ranks", ranks, "--host", "127.0.0.1", "--port", self.port, "--ops-port", self.ops_port,
-                     "--drain-seconds", drain_seconds, "--sizes", sizes, *options]
+                     "--drain-seconds", drain_seconds]
+        layout = ["--sizes", sizes, *(("--strategy", strategy) if strategy else ())]
+        arguments += [*layout, *options]
         if kv_blocks:
-            arguments += ["--plan", self._plan(folder, ranks, sizes, kv_blocks)]
+            arguments += ["--plan", self._plan(folder, ranks, layout, kv_blocks)]
         with open(self.log_path, "w") as log:
             self.process = subprocess.Popen([worker.BINARY, "serve", *map(str, arguments)], stdout=log, stderr=log)
         self.count, self.ranks, self.everyone = ranks, [], [self.process.pid]
@@ -77,9 +79,9 @@ class Server:
             raise
 
     @staticmethod
-    def _plan(folder, ranks, sizes, kv_blocks):
-        plan = json.loads(worker.run("plan", "--model", folder, "--devices", ranks, "--sizes", sizes, "--json").stdout)
-        path = folder.parent / f"{folder.name}-{sizes}-{kv_blocks}.plan.json"
+    def _plan(folder, ranks, layout, kv_blocks):
+        plan = json.loads(worker.run("plan", "--model", folder, "--devices", ranks, *layout, "--json").stdout)
+        path = folder.parent / f"{folder.name}-{'-'.join(layout[1::2])}-{kv_blocks}.plan.json"
         path.write_text(json.dumps({**plan, "kvBlocks": kv_blocks}))
         return path
 

@@ -30,10 +30,11 @@ def watch(server, load, seconds):
     return peaks
 
 
-@pytest.mark.parametrize("kind, sizes", [("decoder", "tensor=2"), ("encoder", "tensor=2"), ("classifier", "tensor=2"), ("encoder-decoder", "tensor=2"), ("decoder", "pipeline=2"),
-                                         ("encoder-decoder", "pipeline=2"), ("decoder", "data=2"), ("encoder", "data=2")])
-def test_every_reply_is_right_and_nothing_grows(serve, expected_of, kind, sizes):
-    server = serve(kind, sizes=sizes)
+@pytest.mark.parametrize("kind, sizes, strategy", [*((kind, "tensor=2", None) for kind in ("decoder", "encoder", "classifier", "encoder-decoder")), ("decoder", "pipeline=2", None),
+                                                   ("encoder-decoder", "pipeline=2", None), ("decoder", "data=2", None), ("encoder", "data=2", None), ("decoder", "data=2", "Sharded"),
+                                                   ("encoder", "data=2", "Sharded"), ("encoder-decoder", "data=2", "Sharded"), ("decoder", "data=2", "Offload")])
+def test_every_reply_is_right_and_nothing_grows(serve, expected_of, kind, sizes, strategy):
+    server = serve(kind, sizes=sizes, strategy=strategy)
     asks, expected = expected_of(server, kind)
     distinct = {json.dumps(value) for value in expected.values()}
     assert len(distinct) >= 0.9 * len(asks), "replies are too alike to tell one client's from another's"

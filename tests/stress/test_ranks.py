@@ -16,9 +16,14 @@ def sizes():
 
 
 @pytest.fixture
-def loaded(serve, expected_of, sizes):
+def strategy():
+    return None
+
+
+@pytest.fixture
+def loaded(serve, expected_of, sizes, strategy):
     """A server whose 64 clients go away at their first loss of a connection."""
-    server = serve("decoder", sizes=sizes)
+    server = serve("decoder", sizes=sizes, strategy=strategy)
     asks, expected = expected_of(server, "decoder")
     load = Load(server.port, asks, expected, after_loss="end")
     time.sleep(1)
@@ -43,7 +48,7 @@ def ended(server, load, reason, words):
     return tally
 
 
-@pytest.mark.parametrize("sizes", ["tensor=2", "pipeline=2", "data=2"])
+@pytest.mark.parametrize("sizes, strategy", [("tensor=2", None), ("pipeline=2", None), ("data=2", None), ("data=2", "Sharded")])
 def test_a_killed_follower_ends_the_group_and_every_request_has_an_answer(loaded):
     server, load = loaded
     begin = time.monotonic()

@@ -8,6 +8,7 @@
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/strided.h"
+#include "worker/checkpoint/strips.h"
 
 namespace pm::checkpoint {
 
@@ -47,6 +48,13 @@ int64_t checked_bytes(const TensorInfo& tensor, const Strip& strip) {
   return total;
 }
 
+void check(const TensorInfo& tensor, std::span<const Strip> strips, std::span<const std::byte> out) {
+  int64_t total = 0;
+  for (const Strip& strip : strips) total += checked_bytes(tensor, strip);
+  if (total == static_cast<int64_t>(out.size())) return;
+  throw std::out_of_range("strips of tensor \"" + tensor.name + "\" hold " + std::to_string(total) + " bytes, the target " + std::to_string(out.size()));
+}
+
 }  // namespace
 
 const TensorInfo* Checkpoint::find(std::string_view name) const {
@@ -54,44 +62,42 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-void Checkpoint::read(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) const {
-  int64_t total = 0;
-  for (const Strip& strip : strips) total += checked_bytes(tensor, strip);
-  if (total != static_cast<int64_t>(out.size())) {
-    throw std::out_of_range("strips of tensor \"" + tensor.name + "\" hold " + std::to_string(total) + " bytes, the target " + std::to_string(out.size()));
-  }
-  const int descriptor = *descriptors_.at(static_cast<size_t>(tensor.file));
-  const std::filesystem::path& path = files_.at(static_cast<size_t>(tensor.file));
-  if (!tensor.strides.empty()) {
-    return read_strided(tensor, strips, out, [&](int64_t offset, std::span<std::byte> part) {
-      pread_all(descriptor, path, tensor, part.data(), static_cast<int64_t>(part.size()), offset);
-    });
-  }
+void read_strips(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out, int64_t close, const ReadBytes& read) {
+  check(tensor, strips, out);
   std::byte* to = out.data();
   std::vector<std::byte> staging;
   for (const Strip& strip : strips) {
     const int64_t begin = tensor.offset + strip.offset;
     if (strip.rows <= 1 || strip.stride == strip.row_bytes) {
       const int64_t bytes = strip.rows * strip.row_bytes;
-      pread_all(descriptor, path, tensor, to, bytes, begin);
+      read(begin, {to, static_cast<size_t>(bytes)});
       to += bytes;
       continue;
     }
-    const bool near = strip.stride > strip.row_bytes && strip.stride - strip.row_bytes <= close_together && strip.stride < staging_bytes;
+    const bool near = strip.stride > strip.row_bytes && strip.stride - strip.row_bytes <= close && strip.stride < staging_bytes;
     const int64_t block = near ? staging_bytes / strip.stride : 1;
     for (int64_t row = 0; row < strip.rows; row += block) {
       const int64_t rows = std::min(block, strip.rows - row), at = begin + row * strip.stride;
       if (rows == 1) {
-        pread_all(descriptor, path, tensor, to, strip.row_bytes, at);
+        read(at, {to, static_cast<size_t>(strip.row_bytes)});
       } else {
         const int64_t span = (rows - 1) * strip.stride + strip.row_bytes;
         staging.resize(static_cast<size_t>(span));
-        pread_all(descriptor, path, tensor, staging.data(), span, at);
+        read(at, staging);
         for (int64_t i = 0; i < rows; ++i) std::memcpy(to + i * strip.row_bytes, staging.data() + i * strip.stride, static_cast<size_t>(strip.row_bytes));
       }
       to += rows * strip.row_bytes;
     }
   }
+}
+
+void Checkpoint::read(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) const {
+  const int descriptor = *descriptors_.at(static_cast<size_t>(tensor.file));
+  const std::filesystem::path& path = files_.at(static_cast<size_t>(tensor.file));
+  const auto read = [&](int64_t offset, std::span<std::byte> part) { pread_all(descriptor, path, tensor, part.data(), static_cast<int64_t>(part.size()), offset); };
+  if (tensor.strides.empty()) return read_strips(tensor, strips, out, close_together, read);
+  check(tensor, strips, out);
+  read_strided(tensor, strips, out, read);
 }
 
 bool Checkpoint::equal(const TensorInfo& a, const TensorInfo& b) const {

@@ -27,6 +27,7 @@ void ModelOptions::add_to(CLI::App& verb) {
   verb.add_option("--device", device, "What a rank runs on")->check(CLI::IsMember({"cpu"}));
   verb.add_option("--strategy", strategy, "How to cut; absent: planned")->check(strategy_name());
   verb.add_option("--sizes", sizes, "Sizes of the axes, e.g. tensor=2,pipeline=2,data=1; what is left out is planned");
+  verb.add_option("--offload-to", offload_to, "Where strategy Offload keeps the weights; absent: File, the checkpoint's own files")->check(CLI::IsMember({"File", "HostMemory"}));
   verb.add_option("--objective", objective, "What the cut is chosen for; absent: Latency")->check(CLI::IsMember({"Latency", "Throughput", "Memory"}));
   verb.add_option("--micro-batches", micro_batches, "Pieces of a pass that the stages of a pipeline work on at once; absent: planned")->check(CLI::Range(1, 1024));
   verb.add_option("--precision", precision, "F32, F16 or BF16; absent: the checkpoint's")->check(CLI::IsMember({"F32", "F16", "BF16"}));
@@ -104,6 +105,7 @@ Wishes wishes_of(const ModelOptions& options) {
   if (!options.precision.empty()) wishes.precision = dtype_of(options.precision);
   read_sizes(options.sizes, wishes);
   if (!options.objective.empty()) wishes.objective = objective_of(options.objective).value();
+  if (!options.offload_to.empty()) wishes.offload_to = residency_of(options.offload_to);
   if (options.micro_batches > 0) wishes.micro_batches = options.micro_batches;
   wishes.max_sequence_length = options.max_sequence_length;
   wishes.max_concurrency = options.max_concurrency;

@@ -12,13 +12,13 @@
 
 namespace pm::cli {
 
-/// --model --ranks --device --strategy --sizes --objective --micro-batches --precision --policy: the same for every verb that runs the model.
+/// --model --ranks --device --strategy --sizes --offload-to --objective --micro-batches --precision --policy: the same for every verb that runs the model.
 struct ModelOptions {
   std::string model;
   std::string policy;
   int ranks = 1;
   std::string device = "cpu";
-  std::string strategy, sizes, precision, objective;
+  std::string strategy, sizes, precision, objective, offload_to;
   int micro_batches = 0;           ///< 0: planned
   int64_t max_sequence_length = 0, max_concurrency = 64;
   std::string device_memory;       ///< empty: this host's memory, shared by the ranks

@@ -26,6 +26,8 @@ class Communicator {
   /// Every rank gives a tensor whose first dimension may differ; every rank gets the concatenation along dim 0 in rank order.
   /// `rows` holds each rank's first dimension.
   virtual at::Tensor all_gatherv(const at::Tensor& part, std::span<const int64_t> rows) = 0;
+  /// As all_gatherv, into `all`, which has the sum of `rows` and the type of `part`. `part` may be its own place in it.
+  virtual void all_gatherv(const at::Tensor& part, std::span<const int64_t> rows, at::Tensor& all) = 0;
   /// As all_gatherv, but only `root` gets the result (others an undefined tensor).
   virtual at::Tensor gatherv(const at::Tensor& part, std::span<const int64_t> rows, int root) = 0;
   /// Copies `tensor` of `root` to all, in place.

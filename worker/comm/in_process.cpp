@@ -62,7 +62,7 @@ struct Room {
 
 void copy_bytes(const at::Tensor& from, at::Tensor to) {
   if (from.is_cpu() && to.is_cpu()) {
-    if (from.nbytes() != 0) std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
+    if (from.nbytes() != 0 && from.data_ptr() != to.data_ptr()) std::memcpy(to.data_ptr(), from.data_ptr(), from.nbytes());
   } else {
     to.view_as(from).copy_(from);
   }
@@ -94,9 +94,10 @@ class InProcess final : public Communicator {
     }
   }
 
-  at::Tensor all_gatherv(const at::Tensor& part, std::span<const int64_t> rows) override { return gather(Operation::AllGatherv, part, rows, rank()); }
+  at::Tensor all_gatherv(const at::Tensor& part, std::span<const int64_t> rows) override { return gather(Operation::AllGatherv, part, rows, rank(), {}); }
+  void all_gatherv(const at::Tensor& part, std::span<const int64_t> rows, at::Tensor& all) override { gather(Operation::AllGatherv, part, rows, rank(), all); }
   at::Tensor gatherv(const at::Tensor& part, std::span<const int64_t> rows, int root) override {
-    return gather(Operation::Gatherv, part, rows, root);
+    return gather(Operation::Gatherv, part, rows, root, {});
   }
 
   void broadcast(at::Tensor& tensor, int root) override {
@@ -202,15 +203,15 @@ class InProcess final : public Communicator {
     return sum.view_as(mine);
   }
 
-  /// `reader` gets the result; for all_gatherv each rank names itself.
-  at::Tensor gather(Operation op, const at::Tensor& part, std::span<const int64_t> rows, int reader) {
+  /// `reader` gets the result, in `result` where that is defined; for all_gatherv each rank names itself.
+  at::Tensor gather(Operation op, const at::Tensor& part, std::span<const int64_t> rows, int reader, at::Tensor result) {
     const GatherShape shape(name(op), part, rows, rank(), size());
+    if (result.defined()) shape.require_result(name(op), part, result);
     const Counts::Call call(counts_, op, shape.total_bytes());
     show(op, part, shape.total_bytes());
-    at::Tensor result;
     if (rank() == reader) {
       phases_.wait_for_all();
-      result = shape.make_result(part);
+      if (!result.defined()) result = shape.make_result(part);
       for (int64_t peer = 0, first = 0; peer < size(); first += rows[peer++])
         copy_bytes(see(static_cast<int>(peer), part), result.narrow(0, first, rows[peer]));
     }

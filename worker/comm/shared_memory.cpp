@@ -55,9 +55,10 @@ class SharedMemory final : public Communicator {
     } while (at < tensor.numel());
   }
 
-  at::Tensor all_gatherv(const at::Tensor& part, std::span<const int64_t> rows) override { return gather(Operation::AllGatherv, part, rows, rank()); }
+  at::Tensor all_gatherv(const at::Tensor& part, std::span<const int64_t> rows) override { return gather(Operation::AllGatherv, part, rows, rank(), {}); }
+  void all_gatherv(const at::Tensor& part, std::span<const int64_t> rows, at::Tensor& all) override { gather(Operation::AllGatherv, part, rows, rank(), all); }
   at::Tensor gatherv(const at::Tensor& part, std::span<const int64_t> rows, int root) override {
-    return gather(Operation::Gatherv, part, rows, root);
+    return gather(Operation::Gatherv, part, rows, root, {});
   }
 
   void broadcast(at::Tensor& tensor, int root) override {
@@ -166,15 +167,16 @@ class SharedMemory final : public Communicator {
     }
   }
 
-  /// `reader` gets the result; for all_gatherv each rank names itself. As many phases as the longest part has pieces.
-  at::Tensor gather(Operation op, const at::Tensor& part, std::span<const int64_t> rows, int reader) {
+  /// `reader` gets the result, in `result` where that is defined; for all_gatherv each rank names itself. As many phases as the longest part has pieces.
+  at::Tensor gather(Operation op, const at::Tensor& part, std::span<const int64_t> rows, int reader, at::Tensor result) {
     const GatherShape shape(name(op), part, rows, rank(), size());
+    if (result.defined()) shape.require_result(name(op), part, result);
     require_cpu(name(op), part);
     const Counts::Call call(counts_, op, shape.total_bytes());
-    at::Tensor result = rank() == reader ? shape.make_result(part) : at::Tensor();
+    if (rank() == reader && !result.defined()) result = shape.make_result(part);
     auto* out = rank() == reader ? static_cast<std::byte*>(result.data_ptr()) : nullptr;
     const auto* mine = static_cast<const std::byte*>(part.const_data_ptr());
-    if (out != nullptr) copy(out + shape.offset(rank()), mine, static_cast<size_t>(shape.bytes(rank())));
+    if (out != nullptr && out + shape.offset(rank()) != mine) copy(out + shape.offset(rank()), mine, static_cast<size_t>(shape.bytes(rank())));
     int64_t longest = 0;
     for (int peer = 0; peer < size(); ++peer) longest = std::max(longest, shape.bytes(peer));
     for (int64_t at = 0; at == 0 || at < longest; at += piece_) {

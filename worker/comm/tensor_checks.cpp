@@ -50,6 +50,13 @@ at::Tensor GatherShape::make_result(const at::Tensor& part) const {
   return at::empty(sizes, part.options());
 }
 
+void GatherShape::require_result(const char* op, const at::Tensor& part, const at::Tensor& result) const {
+  require_contiguous(op, result);
+  const bool like = result.dim() == part.dim() && result.scalar_type() == part.scalar_type() && result.device() == part.device() && result.size(0) == total_rows &&
+                    static_cast<int64_t>(result.nbytes()) == total_bytes();
+  if (!like) throw std::invalid_argument(std::string(op) + ": a result of " + std::to_string(result.nbytes()) + " bytes, expected " + std::to_string(total_bytes()) + " of the parts' type");
+}
+
 int64_t GatherShape::offset(int r) const {
   int64_t before = 0;
   for (int i = 0; i < r; ++i) before += rows[static_cast<size_t>(i)];

@@ -18,6 +18,8 @@ void require_part(int first, int count, int rank, int size);
 struct GatherShape {
   GatherShape(const char* op, const at::Tensor& part, std::span<const int64_t> rows, int rank, int size);
   at::Tensor make_result(const at::Tensor& part) const;   ///< [sum of rows, ...], dtype and device of part
+  /// Throws unless `result` is like one that make_result() makes.
+  void require_result(const char* op, const at::Tensor& part, const at::Tensor& result) const;
   int64_t bytes(int r) const { return rows[static_cast<size_t>(r)] * row_bytes; }
   int64_t offset(int r) const;
   int64_t total_bytes() const { return total_rows * row_bytes; }

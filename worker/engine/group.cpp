@@ -1,6 +1,8 @@
 // See group.h: what groups of threads and of processes have in common.
 #include "worker/engine/group.h"
 
+#include "worker/engine/clock.h"
+
 namespace pm::engine {
 
 bool gives_results(const Plan& plan, int rank) {
@@ -9,6 +11,15 @@ bool gives_results(const Plan& plan, int rank) {
 }
 
 void Group::open_lanes(const Plan& plan, const Link& link, std::chrono::milliseconds deadline) {
+  if (plan.gathering && plan.data > 1) {   // lanes of one rank, whose steps are one
+    Channels results;
+    for (int rank = 1; rank < plan.data; ++rank) {
+      followers_.push_back(link(rank, comm::Way::Out));
+      results.push_back(link(rank, comm::Way::Back));
+    }
+    lanes_ = lanes_of_one_clock(leader(), followers_, std::move(results), deadline);
+    return;
+  }
   const int ranks = plan.tensor * plan.pipeline;   // of a lane
   for (int lane = 0; lane < plan.data; ++lane) {
     Channels followers;
@@ -28,6 +39,7 @@ StepResult Group::run(const StepMessage& message) {
   StepResult result;
   for (const auto& lane : lanes_) {
     StepOutput output = lane->take();
+    lane->rest();
     if (lane == lanes_.front()) result = {choose(message, {}, output), std::move(output.outputs)};
   }
   return result;

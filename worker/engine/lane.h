@@ -27,6 +27,8 @@ class Lane {
   virtual void send(const StepMessage&) = 0;
   /// What became of the oldest message that has been sent and not taken; waits for it. Throws Error{RankLost} when the deadline passes.
   virtual StepOutput take() = 0;
+  /// Says that no message follows until there is new work: other lanes of the same clock need not wait for one. All that was sent has been taken.
+  virtual void rest() {}
   /// Rank 0's, which checks inputs for all lanes.
   virtual parallel::Executor& executor() = 0;
 };

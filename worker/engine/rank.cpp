@@ -15,6 +15,21 @@ int64_t place_of(const std::vector<int32_t>& blocks, int64_t at) {
   return blocks.at(static_cast<size_t>(at / ops::block_tokens)) * ops::block_tokens + at % ops::block_tokens;
 }
 
+parallel::Coming coming(const StepMessage& message) {
+  parallel::Coming coming;
+  coming.tokens = !message.entries.empty();
+  for (const StepEntry& entry : message.entries) {
+    coming.source = coming.source || !entry.source.empty();
+    coming.best = coming.best || entry.want == Want::Best;
+    coming.scores = coming.scores || entry.want == Want::Scores;
+  }
+  if (message.forward) {
+    coming.inputs = message.forward->inputs;
+    coming.wanted = {message.forward->hidden_states, message.forward->attentions, message.forward->outputs};
+  }
+  return coming;
+}
+
 }  // namespace
 
 /// Applies the message's table changes, then lays the entries' tokens after each other.
@@ -88,6 +103,7 @@ StepOutput Rank::run(const StepMessage& message) {
   const c10::InferenceMode nothing_is_learned;
   if (threads_ > 0 && at::get_num_threads() != threads_) at::set_num_threads(threads_);
   StepOutput output;
+  executor_->begin(coming(message));
   if (!message.copies.empty()) executor_->copy_blocks(message.copies);
   models::StepRows rows = assemble(message);
   if (!message.entries.empty()) {
@@ -95,6 +111,7 @@ StepOutput Rank::run(const StepMessage& message) {
     if (executor_->last()) score(message, hidden, output);
   }
   if (message.forward) output.outputs = executor_->forward(message.forward->inputs, {message.forward->hidden_states, message.forward->attentions, message.forward->outputs});
+  executor_->finish();
   return output;
 }
 

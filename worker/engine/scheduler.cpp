@@ -268,7 +268,10 @@ void Scheduler::loop() {
       {
         std::unique_lock lock(mutex_);
         const auto due = [&] { return stopping_ || !failure_.empty() || open() > 0; };
-        if (flights_.empty()) wake_.wait_for(lock, idle_beat, due);
+        if (flights_.empty() && !due()) {
+          lane_.rest();
+          wake_.wait_for(lock, idle_beat, due);
+        }
         if (stopping_ || !failure_.empty()) break;
       }
       step();
@@ -279,6 +282,7 @@ void Scheduler::loop() {
     LOG(ERROR) << "the engine stops: " << error.what();
     fail(error.what());
   }
+  lane_.rest();
   {
     std::lock_guard lock(mutex_);
     batcher_.cancel_all();

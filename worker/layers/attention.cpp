@@ -60,19 +60,29 @@ KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader,
   }
 }
 
+void KvCache::copy_blocks(std::span<const int32_t> pairs) {
+  for (auto* layers : {&keys_, &values_}) {
+    for (at::Tensor& blocks : *layers) {
+      for (size_t i = 0; i + 1 < pairs.size(); i += 2) blocks[pairs[i + 1]].copy_(blocks[pairs[i]]);
+    }
+  }
+}
+
 namespace {
 
-ops::AttentionOptions options_of(const policy::Attention& attention, Loader& loader) {
+ops::AttentionOptions options_of(const policy::Attention& attention, const Loader& loader) {
   ops::AttentionOptions options{.scale = attention.scale, .softcap = attention.softcap, .causal = attention.mask == policy::Mask::Causal && attention.source.empty(), .window = attention.window};
   const Range heads = loader.range(attention.query.weight);
   if (attention.alibi) {
     options.alibi = {ops::alibi_slopes(attention.heads).narrow(0, heads.begin, heads.size()).contiguous(), attention.alibi->scaled, attention.alibi->bf16};
   }
   if (attention.bucket_bias) {
-    options.buckets = {loader.load(attention.bucket_bias->table), attention.bucket_bias->far, attention.bucket_bias->bidirectional};
+    options.buckets = {{}, attention.bucket_bias->far, attention.bucket_bias->bidirectional};
   }
   return options;
 }
+
+Weight buckets_of(const policy::Attention& attention, Loader& loader) { return attention.bucket_bias ? loader.weight(attention.bucket_bias->table) : Weight(); }
 
 std::vector<const policy::Linear*> projections_of(const policy::Attention& attention) {
   if (!attention.source.empty()) return {&attention.query};
@@ -83,20 +93,27 @@ std::vector<const policy::Linear*> projections_of(const policy::Attention& atten
 
 Attention::Attention(const policy::Attention& attention, Loader& loader)
     : options_(options_of(attention, loader)),
+      buckets_(buckets_of(attention, loader)),
       heads_(loader.range(attention.query.weight).size()),
       kv_heads_(kv_heads_of(attention, loader.cuts(), loader.rank()).size()),
       head_dim_(attention.head_dim),
       shared_(shared_heads(attention, loader)),
       crosses_(!attention.source.empty()),
       in_(projections_of(attention), loader),
+      source_(crosses_ ? std::optional<ColumnLinear>(std::in_place, std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader) : std::nullopt),
       out_(attention.out, loader) {
   if (attention.query_norm) query_norm_.emplace(*attention.query_norm, loader);
   if (attention.key_norm) key_norm_.emplace(*attention.key_norm, loader);
   if (attention.rotary) rotary_.emplace(*attention.rotary);
-  if (crosses_) source_.emplace(std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader);
   for (int rank = 0; rank < loader.cuts().ranks(); ++rank) {
     heads_of_rank_.push_back(policy::range_of(attention.query.weight, loader.cuts(), rank).size());
   }
+}
+
+ops::AttentionOptions Attention::options() const {
+  ops::AttentionOptions options = options_;
+  if (buckets_.defined()) options.buckets.table = buckets_.value();
+  return options;
 }
 
 /// Columns first.. of `rows` as [tokens, count, head_dim].
@@ -111,17 +128,18 @@ at::Tensor Attention::keys_and_values(const at::Tensor& projected, int64_t first
   return shared_ ? shared_->exchanged(columns, comm) : columns;
 }
 
-at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const ops::SequenceSpan> sequences, const Batch& batch,
-                             std::vector<std::vector<at::Tensor>>* captured, comm::Communicator& comm) const {
-  if (!batch.capture || !batch.capture->attentions) return ops::ragged_attention(q, k, v, sequences, options_);
+at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const ops::SequenceSpan> sequences, const ops::AttentionOptions& options,
+                             const Batch& batch, std::vector<std::vector<at::Tensor>>* captured, comm::Communicator& comm) const {
+  if (!batch.capture || !batch.capture->attentions) return ops::ragged_attention(q, k, v, sequences, options);
   std::vector<at::Tensor> probabilities;
-  const at::Tensor out = ops::ragged_attention(q, k, v, sequences, options_, &probabilities);
+  const at::Tensor out = ops::ragged_attention(q, k, v, sequences, options, &probabilities);
   for (at::Tensor& of_sequence : probabilities) of_sequence = comm.gatherv(of_sequence.contiguous(), heads_of_rank_, 0);
   captured->push_back(std::move(probabilities));
   return out;
 }
 
 at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache cache, comm::Communicator& comm) const {
+  const ops::AttentionOptions options = this->options();
   const at::Tensor qkv = in_(x), kv = keys_and_values(qkv, heads_ * head_dim_, comm);
   at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
   at::Tensor v = heads(kv, kv_heads_, kv_heads_);
@@ -136,14 +154,15 @@ at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache c
   at::Tensor result;
   if (cache.keys) {
     ops::write_kv(k, v, batch.slots, *cache.keys, *cache.values);
-    result = ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options_);
+    result = ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options);
   } else {
-    result = ragged(q, k, v, batch.sequences, batch, batch.capture ? &batch.capture->attention : nullptr, comm);
+    result = ragged(q, k, v, batch.sequences, options, batch, batch.capture ? &batch.capture->attention : nullptr, comm);
   }
   return result.reshape({x.size(0), heads_ * head_dim_});
 }
 
 at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Source& source, LayerCache cache, comm::Communicator& comm) const {
+  const ops::AttentionOptions options = this->options();
   const at::Tensor q = heads(in_(x), 0, heads_);
   at::Tensor k, v;
   if (source.states.defined()) {
@@ -154,9 +173,9 @@ at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Sourc
   at::Tensor result;
   if (cache.keys) {
     if (k.defined()) ops::write_kv(k, v, source.slots, *cache.keys, *cache.values);
-    result = ops::paged_attention(q, *cache.keys, *cache.values, source.sequences, options_);
+    result = ops::paged_attention(q, *cache.keys, *cache.values, source.sequences, options);
   } else {
-    result = ragged(q, k, v, source.sequences, batch, batch.capture ? &batch.capture->cross : nullptr, comm);
+    result = ragged(q, k, v, source.sequences, options, batch, batch.capture ? &batch.capture->cross : nullptr, comm);
   }
   return result.reshape({x.size(0), heads_ * head_dim_});
 }

@@ -15,6 +15,8 @@ class KvCache {
   at::Tensor& keys(size_t layer) { return keys_[layer]; }
   at::Tensor& values(size_t layer) { return values_[layer]; }
   int64_t bytes() const { return arena_.bytes(); }
+  /// Copies keys and values of all layers: pairs (from, to) of blocks.
+  void copy_blocks(std::span<const int32_t> pairs);
 
  private:
   ops::Arena arena_;
@@ -53,9 +55,11 @@ class Attention {
  private:
   at::Tensor heads(const at::Tensor& rows, int64_t first, int64_t count) const;
   at::Tensor keys_and_values(const at::Tensor& projected, int64_t first, comm::Communicator&) const;
-  at::Tensor ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const ops::SequenceSpan>, const Batch&,
+  at::Tensor ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const ops::SequenceSpan>, const ops::AttentionOptions&, const Batch&,
                     std::vector<std::vector<at::Tensor>>* captured, comm::Communicator&) const;
-  ops::AttentionOptions options_;
+  ops::AttentionOptions options() const;
+  ops::AttentionOptions options_;        ///< but for the table of buckets
+  Weight buckets_;
   int64_t heads_, kv_heads_, head_dim_;
   std::vector<int64_t> heads_of_rank_;   ///< of every rank, for gathering attentions
   std::optional<SharedHeads> shared_;    ///< where kv heads are fewer than ranks

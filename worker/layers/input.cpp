@@ -7,15 +7,15 @@
 
 namespace pm::layers {
 
-Table::Table(const policy::Param& table, Loader& loader) : table_(loader.load(table)), rows_(loader.range(table)), whole_(loader.cuts().ranks() == 1) {
+Table::Table(const policy::Param& table, Loader& loader) : table_(loader.weight(table, Access::LookUp)), rows_(loader.range(table)), whole_(loader.cuts().ranks() == 1) {
   if (table_.size(0) == table.shape[0]) rows_ = {0, table.shape[0]}, whole_ = true;
 }
 
 at::Tensor Table::partial(const at::Tensor& rows) const {
-  if (whole_) return at::index_select(table_, 0, rows).to(at::kFloat);
+  if (whole_) return table_.look_up(rows).to(at::kFloat);
   const at::Tensor where = at::logical_and(rows >= rows_.begin, rows < rows_.end).nonzero().squeeze(1);
   at::Tensor x = at::zeros({rows.size(0), table_.size(1)}, at::kFloat);
-  if (where.numel() > 0) x.index_copy_(0, where, at::index_select(table_, 0, at::index_select(rows, 0, where) - rows_.begin).to(at::kFloat));
+  if (where.numel() > 0) x.index_copy_(0, where, table_.look_up(at::index_select(rows, 0, where) - rows_.begin).to(at::kFloat));
   return x;
 }
 

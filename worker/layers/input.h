@@ -13,7 +13,7 @@ class Table {
   at::Tensor partial(const at::Tensor& rows) const;
 
  private:
-  at::Tensor table_;
+  Weight table_;
   Range rows_;
   bool whole_;
 };

@@ -43,7 +43,10 @@ class ColumnLinear {
   at::Tensor operator()(const at::Tensor& x) const;   ///< [tokens, in] -> [tokens, local out]
 
  private:
-  at::Tensor weight_, bias_;
+  at::Tensor bias() const;
+  struct Some { int64_t row; Weight bias; };
+  std::vector<Some> some_;   ///< where only some of the linears have a bias, and it is not held
+  Weight bias_, weight_;     ///< in the order in which they are used
 };
 
 /// Input features cut: partial sums of all ranks are added, then the bias.
@@ -56,7 +59,8 @@ class RowLinear {
   const at::Tensor& bias() const { return bias_; }                         ///< undefined: none
 
  private:
-  at::Tensor weight_, bias_;
+  Weight weight_;
+  at::Tensor bias_;
 };
 
 /// gelu, gelu_new, quick_gelu, relu, silu, tanh; "" leaves x as it is. Throws Error{Model, "UnsupportedPolicy"} for another name.
@@ -91,7 +95,7 @@ class LogitsHead {
 
  private:
   double scale_, softcap_;
-  at::Tensor weight_, bias_;
+  Weight bias_, weight_;   ///< in the order in which they are used
   Range rows_;
   std::vector<int64_t> columns_;
 };

@@ -19,43 +19,55 @@ ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& l
     weights.push_back(&linear->weight);
     if (linear->bias) biases.push_back(&*linear->bias);
   }
-  weight_ = loader.load_rows(weights);
   if (biases.size() == linears.size()) {
-    bias_ = loader.load_rows(biases);
+    bias_ = loader.weight(biases);
   } else if (!biases.empty()) {   // only some have a bias (q and v of DeBERTa): zeros for the others
-    bias_ = at::zeros({weight_.size(0)}, weight_.scalar_type());
     int64_t row = 0;
     for (const policy::Linear* linear : linears) {
-      const int64_t rows = policy::local_shape(linear->weight, loader.range(linear->weight))[0];
-      if (linear->bias) bias_.narrow(0, row, rows).copy_(loader.load(*linear->bias));
-      row += rows;
+      if (linear->bias) some_.push_back({row, loader.weight(*linear->bias)});
+      row += policy::local_shape(linear->weight, loader.range(linear->weight))[0];
     }
   }
+  weight_ = loader.weight(weights);
+  if (some_.empty() || !some_.front().bias.held()) return;
+  bias_ = Weight(bias());
+  some_.clear();
 }
 
-at::Tensor ColumnLinear::operator()(const at::Tensor& x) const { return ops::linear(x, weight_, bias_); }
+at::Tensor ColumnLinear::bias() const {
+  if (some_.empty()) return bias_.value();
+  at::Tensor all = at::zeros({weight_.size(0)}, at::TensorOptions(weight_.scalar_type()));
+  for (const auto& [row, bias] : some_) all.narrow(0, row, bias.size(0)).copy_(bias.value());
+  return all;
+}
 
-RowLinear::RowLinear(const policy::Linear& linear, Loader& loader) : weight_(loader.load(linear.weight)) {
+at::Tensor ColumnLinear::operator()(const at::Tensor& x) const {
+  const at::Tensor added = bias();
+  return weight_.linear(x, added);
+}
+
+RowLinear::RowLinear(const policy::Linear& linear, Loader& loader) : weight_(loader.weight(linear.weight)) {
   if (linear.bias) bias_ = loader.load(*linear.bias);
 }
 
 at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm) const {
-  if (comm.size() == 1) return ops::linear(x, weight_, bias_);
-  at::Tensor y = ops::linear(x, weight_);
+  if (comm.size() == 1) return weight_.linear(x, bias_);
+  at::Tensor y = weight_.linear(x);
   comm.all_reduce(y);
   return bias_.defined() ? y.add_(bias_) : y;
 }
 
-at::Tensor RowLinear::partial(const at::Tensor& x) const { return ops::linear(x, weight_); }
+at::Tensor RowLinear::partial(const at::Tensor& x) const { return weight_.linear(x); }
 
-LogitsHead::LogitsHead(const policy::Head& head, Loader& loader)
-    : scale_(head.scale_input), softcap_(head.softcap), weight_(loader.load(head.logits->weight)), rows_(loader.range(head.logits->weight)) {
-  if (head.logits->bias) bias_ = loader.load(*head.logits->bias);
+LogitsHead::LogitsHead(const policy::Head& head, Loader& loader) : scale_(head.scale_input), softcap_(head.softcap), rows_(loader.range(head.logits->weight)) {
+  if (head.logits->bias) bias_ = loader.weight(*head.logits->bias);
+  weight_ = loader.weight(head.logits->weight);
   for (int rank = 0; rank < loader.cuts().ranks(); ++rank) columns_.push_back(policy::range_of(head.logits->weight, loader.cuts(), rank).size());
 }
 
 at::Tensor LogitsHead::local(const at::Tensor& x) const {
-  at::Tensor scores = ops::linear(scale_ == 1 ? x : x * scale_, weight_, bias_);
+  const at::Tensor bias = bias_.value();
+  at::Tensor scores = weight_.linear(scale_ == 1 ? x : x * scale_, bias);
   return softcap_ > 0 ? scores.div_(softcap_).tanh_().mul_(softcap_) : scores;
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "worker/base/error.h"
+#include "worker/base/log.h"
 
 namespace pm::layers {
 
@@ -60,26 +61,99 @@ at::Tensor Loader::load_rows(std::span<const Param* const> params) {
   return whole;
 }
 
+Weight Loader::weight(std::span<const Param* const> params, Access access) {
+  std::optional<Weight> kept = keeper_ ? keeper_->keep(params, access) : std::nullopt;
+  return kept ? *kept : Weight(load_rows(params));
+}
+
+Weight Loader::weight(const Param& param, Access access) {
+  const Param* one[] = {&param};
+  return weight(one, access);
+}
+
+namespace {
+
+std::vector<int64_t> shape_of(const Param& param, Range range) {
+  std::vector<int64_t> shape = policy::local_shape(param, range);
+  return shape.empty() ? std::vector<int64_t>{1} : shape;   // a scalar is a vector of one
+}
+
+/// The stored matrix as it is where parameters that lie in it one after the other are all of it, as queries, keys and values of GPT-2 do.
+std::optional<Piece> all_of_one(std::span<const Param* const> params) {
+  const std::vector<int64_t> stored = policy::stored_shape(*params[0]);
+  if (params.size() < 2 || stored.size() != 2) return std::nullopt;
+  int64_t rows = 0;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const Param& param = *params[i];
+    if (param.tensor != params[0]->tensor || param.fused != policy::Fused::Concat || param.part != static_cast<int>(i) || param.in_out != params[0]->in_out) return std::nullopt;
+    rows += param.shape[0];
+  }
+  return rows == stored[params[0]->in_out ? 1 : 0] ? std::optional(Piece{0, stored[0], 0, stored[1]}) : std::nullopt;
+}
+
+/// Of pieces that lie after each other along the resident dimension 0, the parts that make `rows` of it.
+std::vector<Piece> narrowed(std::span<const Piece> pieces, bool along_columns, Range rows) {
+  std::vector<Piece> out;
+  int64_t before = 0;
+  for (Piece piece : pieces) {
+    int64_t &first = along_columns ? piece.col : piece.row, &count = along_columns ? piece.cols : piece.rows;
+    const int64_t all = count, begin = std::max(rows.begin, before), end = std::min(rows.end, before + all);
+    first += begin - before;
+    count = end - begin;
+    if (end > begin) out.push_back(piece);
+    before += all;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<int64_t> Loader::shape(std::span<const Param* const> params) const {
+  std::vector<int64_t> shape = shape_of(*params[0], range(*params[0]));
+  for (const Param* next : params.subspan(1)) shape[0] += shape_of(*next, range(*next))[0];
+  return shape;
+}
+
 at::Tensor Loader::fresh_rows(std::span<const Param* const> params) {
-  const auto local = [&](const Param& param) {
-    std::vector<int64_t> shape = policy::local_shape(param, range(param));
-    return shape.empty() ? std::vector<int64_t>{1} : shape;   // a scalar is a vector of one
-  };
-  std::vector<int64_t> shape = local(*params[0]);
-  for (const Param* next : params.subspan(1)) shape[0] += local(*next)[0];
-  const DType type = params[0]->keep ? params[0]->dtype : precision_;
-  at::Tensor whole = arena_.allocate(shape, scalar_type(type));
+  at::Tensor whole = arena_.allocate(shape(params), scalar_type(params[0]->keep ? params[0]->dtype : precision_));
+  if (cuts_.ranks() == 1) {
+    read(params, {0, whole.size(0)}, whole);
+    return whole;
+  }
   int64_t row = 0;
   for (const Param* param : params) {
-    const int64_t rows = local(*param)[0];
-    fill(*param, whole.narrow(0, row, rows));
+    const int64_t rows = shape_of(*param, range(*param))[0];
+    fill(*param, policy::pieces(*param, range(*param)), whole.narrow(0, row, rows));
     row += rows;
   }
   return whole;
 }
 
-/// Copies the rank's pieces into `target`, block of rows by block of rows.
-void Loader::fill(const Param& param, at::Tensor target) {
+void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor target) {
+  if (cuts_.ranks() != 1) throw std::logic_error("rows of " + params[0]->path + " are asked of a rank that shares it with " + std::to_string(cuts_.ranks() - 1) + " others");
+  const auto along_columns = [](const Param& param) { return param.in_out || policy::stored_shape(param).size() < 2; };
+  if (const auto whole = all_of_one(params)) return fill(*params[0], narrowed({&*whole, 1}, params[0]->in_out, rows), target);
+  int64_t before = 0, done = 0;
+  for (const Param* param : params) {
+    const int64_t all = shape_of(*param, range(*param))[0], begin = std::max(rows.begin, before), end = std::min(rows.end, before + all);
+    if (end > begin) {
+      std::vector<Piece> pieces = policy::pieces(*param, range(*param));
+      if (end - begin < all) pieces = narrowed(pieces, along_columns(*param), {begin - before, end - before});
+      fill(*param, pieces, target.narrow(0, done, end - begin));
+      done += end - begin;
+    }
+    before += all;
+  }
+}
+
+void Loader::go_on_past_cache() {
+  past_cache_.emplace(checkpoint_);
+  progress_ = {};
+  if (!past_cache_->refusal().empty()) LOG(WARNING) << "weights are read through the page cache, for O_DIRECT is refused: " << past_cache_->refusal();
+}
+
+/// Copies pieces of the stored tensor into `target`, block of rows by block of rows.
+void Loader::fill(const Param& param, std::span<const Piece> pieces, at::Tensor target) {
   if (target.numel() == 0) return;
   const checkpoint::TensorInfo& tensor = *param.tensor;
   const int64_t element = size_of(tensor.dtype), columns = stored_columns(param);
@@ -87,7 +161,9 @@ void Loader::fill(const Param& param, at::Tensor target) {
   // the target as the stored matrix lies: [rows, columns], transposed for Conv1D storage
   at::Tensor view = target.dim() == 1 ? target.unsqueeze(0) : target.flatten(1);
   if (param.in_out) view = target.t();
-  const std::vector<Piece> pieces = policy::pieces(param, range(param));
+  const auto read_strip = [&](const checkpoint::Strip& strip, std::span<std::byte> out) {
+    past_cache_ ? past_cache_->read(tensor, {&strip, 1}, out) : checkpoint_.read(tensor, {&strip, 1}, out);
+  };
   const bool down = view.size(1) == columns;   // pieces lie below each other, else beside each other
   int64_t row0 = 0, col0 = 0;
   for (const Piece& piece : pieces) {
@@ -97,10 +173,10 @@ void Loader::fill(const Param& param, at::Tensor target) {
       const checkpoint::Strip strip{((piece.row + row) * columns + piece.col) * element, rows, row_bytes, columns * element};
       at::Tensor part = view.narrow(0, row0 + row, rows).narrow(1, col0, piece.cols);
       if (part.is_contiguous() && part.scalar_type() == stored) {
-        checkpoint_.read(tensor, {&strip, 1}, {static_cast<std::byte*>(part.mutable_data_ptr()), static_cast<size_t>(rows * row_bytes)});
+        read_strip(strip, {static_cast<std::byte*>(part.mutable_data_ptr()), static_cast<size_t>(rows * row_bytes)});
       } else {
         staging_.resize(static_cast<size_t>(std::max<int64_t>(rows * row_bytes, static_cast<int64_t>(staging_.size()))));
-        checkpoint_.read(tensor, {&strip, 1}, {staging_.data(), static_cast<size_t>(rows * row_bytes)});
+        read_strip(strip, {staging_.data(), static_cast<size_t>(rows * row_bytes)});
         part.copy_(at::from_blob(staging_.data(), {rows, piece.cols}, at::TensorOptions(stored)));
       }
       read_bytes_ += rows * row_bytes;

@@ -10,6 +10,8 @@
 
 #include "planner/cuts.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/direct.h"
+#include "worker/layers/weight.h"
 #include "worker/ops/arena.h"
 #include "worker/policy/model.h"
 
@@ -33,15 +35,30 @@ class Loader {
   /// Several matrices (or biases) below each other in one tensor [sum of local rows, in], so that one GEMM serves all (q, k, v).
   /// The same parameters (or those that share their storage) give the same tensor.
   at::Tensor load_rows(std::span<const policy::Param* const>);
+  /// As load_rows, for matrices, vectors and tables that a strategy may keep elsewhere: see keep_with().
+  Weight weight(std::span<const policy::Param* const>, Access = Access::Product);
+  Weight weight(const policy::Param& param, Access access = Access::Product);
+  /// From here on `keeper` is asked for each weight. It has to outlive the loader.
+  void keep_with(Keeper& keeper) { keeper_ = &keeper; }
+
+  /// Reads rows (elements of vectors) of what load_rows() would give into `target`, of as many rows. Of parameters that no rank cuts: a rank alone.
+  void read(std::span<const policy::Param* const>, Range rows, at::Tensor target);
+  /// Memory that counts as weights.
+  at::Tensor allocate(at::IntArrayRef shape, at::ScalarType type) { return arena_.allocate(shape, type); }
+  /// Reads past the page cache from here on, where the files allow it; nobody hears of progress any more.
+  void go_on_past_cache();
   /// Bytes that the weights occupy.
   int64_t resident_bytes() const { return arena_.bytes(); }
   /// Bytes read from files.
   int64_t read_bytes() const { return read_bytes_; }
 
  private:
+  std::vector<int64_t> shape(std::span<const policy::Param* const>) const;
   at::Tensor fresh_rows(std::span<const policy::Param* const>);
-  void fill(const policy::Param&, at::Tensor target);
+  void fill(const policy::Param&, std::span<const policy::Piece>, at::Tensor target);
   const checkpoint::Checkpoint& checkpoint_;
+  std::optional<checkpoint::DirectFiles> past_cache_;
+  Keeper* keeper_ = nullptr;
   const Cuts& cuts_;
   int rank_;
   DType precision_;

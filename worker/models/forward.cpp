@@ -134,21 +134,27 @@ struct Model::Pass {
     for (size_t i = 0; i < capture.cross.size(); ++i) put(names.cross + std::to_string(i), feed.padded(own(capture.cross[i]), seen));
   }
 
-  /// Scores of every token, or of one state per sequence.
-  void run_head(const policy::Head& head, const Head& runs) {
-    if (!head.between.empty()) return compare(head, runs);
-    if (!head.mean.empty()) return average(head);
-    if (!inputs.feeds.contains(head.stack)) return;
-    const auto is_wanted = [&](const std::string& name) { return wants(name, true); };
-    const bool asked = std::any_of(head.outputs.begin(), head.outputs.end(), is_wanted);
-    if (!asked && !compared(head.name) && !averaged(head.name)) return;
-    const policy::Stack& stack = *model.policy_.stack(head.stack);
+  /// Whether this request needs what `head` makes of states.
+  bool reads(const policy::Head& head) const {
+    if (!head.between.empty() || !head.mean.empty() || !inputs.feeds.contains(head.stack)) return false;
+    return asks(head) || compared(head.name) || averaged(head.name);
+  }
+
+  bool asks(const policy::Head& head) const {
+    return std::any_of(head.outputs.begin(), head.outputs.end(), [&](const std::string& name) { return wants(name, true); });
+  }
+
+  /// The states that `head` makes its scores of: every token's, or one per sequence.
+  at::Tensor states_for(const policy::Head& head) const {
     const at::Tensor& of_stack = states.at(head.stack);
-    const at::Tensor x = head.pool.empty() ? of_stack : head.pool == "pooler" ? pooled.at(head.stack) : select(head.pool, stack, of_stack);
-    at::Tensor scores = runs.scores(x, comm);
+    return head.pool.empty() ? of_stack : head.pool == "pooler" ? pooled.at(head.stack) : select(head.pool, *model.policy_.stack(head.stack), of_stack);
+  }
+
+  /// Takes a head's scores of states_for() it; of a vocabulary they are on rank 0 only.
+  void take(const policy::Head& head, const Head& runs, const at::Tensor& x, at::Tensor scores) {
     if (head.cells) scores = of_cells(head, runs, x, scores);
     if (!head.pool.empty()) vectors[head.name] = scores;
-    if (comm.rank() != 0 || compared(head.name) || !asked) return;
+    if (comm.rank() != 0 || compared(head.name) || !asks(head)) return;
     if (head.pool.empty()) scores = inputs.feeds.at(head.stack).padded(scores);
     else if (inputs.choices > 0) scores = scores.reshape({-1, inputs.choices});
     if (head.vector) scores = scores.select(-1, 0);
@@ -298,12 +304,39 @@ std::vector<Arrays> Model::forward(std::span<const Inputs> requests, const Wante
   for (const Inputs& inputs : requests) passes.push_back(Pass{*this, inputs, wanted, comm, {}, {}, {}, {}});
   for (size_t i = 0; i < stacks_.size(); ++i) run_stack(i, passes, handed);
   if (!last_) return {};
+  for (size_t i = 0; i < heads_.size(); ++i) run_head(policy_.heads[i], *heads_[i], passes);
   std::vector<Arrays> outputs;
-  for (Pass& pass : passes) {
-    for (size_t i = 0; i < heads_.size(); ++i) pass.run_head(policy_.heads[i], *heads_[i]);
-    outputs.push_back(std::move(pass.outputs));
-  }
+  for (Pass& pass : passes) outputs.push_back(std::move(pass.outputs));
   return outputs;
+}
+
+/// The states of all requests go through a head together, as its matrix comes by once.
+void Model::run_head(const policy::Head& head, const Head& runs, std::vector<Pass>& passes) {
+  std::vector<at::Tensor> all;
+  std::vector<Pass*> with;
+  for (Pass& pass : passes) {
+    if (!head.between.empty()) pass.compare(head, runs);
+    if (!head.mean.empty()) pass.average(head);
+    if (!pass.reads(head)) continue;
+    with.push_back(&pass);
+    all.push_back(pass.states_for(head));
+  }
+  if (with.empty()) return;
+  const at::Tensor scores = runs.scores(all.size() == 1 ? all[0] : at::cat(all), with[0]->comm);
+  int64_t row = 0;
+  for (size_t i = 0; i < with.size(); ++i) {
+    const int64_t rows = all[i].size(0);
+    with[i]->take(head, runs, all[i], scores.defined() ? scores.narrow(0, row, rows) : scores);
+    row += rows;
+  }
+}
+
+bool Model::reads_vocabulary(std::span<const Inputs> requests, const Wanted& wanted, comm::Communicator& comm) const {
+  for (const Inputs& inputs : requests) {
+    const Pass pass{*this, inputs, wanted, comm, {}, {}, {}, {}};
+    if (std::any_of(policy_.heads.begin(), policy_.heads.end(), [&](const policy::Head& head) { return head.logits && pass.reads(head); })) return true;
+  }
+  return false;
 }
 
 }  // namespace pm::models

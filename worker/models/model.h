@@ -48,6 +48,8 @@ class Model {
   /// One pass over the inputs of one or more requests, whose rows go through the stacks together; `handed` is taken on. On rank 0 of the last stage the
   /// outputs of each under Hugging Face's names, empty elsewhere.
   std::vector<Arrays> forward(std::span<const Inputs>, const Wanted&, Handover& handed, comm::Communicator&) const;
+  /// Whether forward() of these reads the matrix of a head over the vocabulary.
+  bool reads_vocabulary(std::span<const Inputs>, const Wanted&, comm::Communicator&) const;
   /// Takes `handed` on by one generating step; after the last stage it has the states of the generating stack's rows [tokens, hidden] fp32 under the stack's
   /// name. `cache` may be absent where no layer of that stack is.
   void step(StepRows&, layers::KvCache* cache, Handover& handed, comm::Communicator&) const;
@@ -60,6 +62,7 @@ class Model {
   struct Pass;
   void run_stack(size_t number, std::vector<Pass>&, Handover&) const;
   static void pool(const policy::Stack&, const Stack& here, const std::vector<Pass*>&, const std::vector<const Feed*>&, Handover&);
+  static void run_head(const policy::Head&, const Head&, std::vector<Pass>&);
   const Stack* stack(const std::string& name) const;
   const policy::Model& policy_;
   std::vector<std::unique_ptr<Stack>> stacks_;   ///< nullptr: none of its layers is here

@@ -24,9 +24,8 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader)
       attention_post_norm(optionally<layers::Norm>(layer.attention.post_norm, loader)),
       mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
       attention(layer.attention, loader),
-      mlp(layer.mlp, loader) {
-  if (layer.cross) cross = Cross{layers::Attention(*layer.cross, loader), optionally<layers::Norm>(layer.cross->norm, loader)};
-}
+      cross(layer.cross ? std::optional(Cross{layers::Attention(*layer.cross, loader), optionally<layers::Norm>(layer.cross->norm, loader)}) : std::nullopt),
+      mlp(layer.mlp, loader) {}
 
 /// x + attn(norm(x)) + mlp(norm'(x)): both sums leave in one all-reduce.
 at::Tensor Stack::Layer::parallel(const at::Tensor& x, const layers::Batch& batch, layers::LayerCache cache, comm::Communicator& comm) const {

@@ -16,6 +16,14 @@ namespace pm::parallel {
 /// The best-scored token of each row: [rows] int64.
 using Tokens = at::Tensor;
 
+/// What a rank is going to be asked in a step.
+struct Coming {
+  bool tokens = false, source = false;   ///< step(), and with an encoder's rows
+  bool best = false, scores = false;     ///< greedy(), logits()
+  std::span<const Arrays> inputs;        ///< forward(); empty: not asked
+  models::Wanted wanted;
+};
+
 /// One rank's part of a strategy. All ranks of a lane call the same functions with the same batches, in the same order; a stage of a pipeline may be ahead
 /// of those after it. Results come out on tensor rank 0 of the last stage and are empty or undefined elsewhere.
 class Executor {
@@ -23,6 +31,9 @@ class Executor {
   virtual ~Executor() = default;
   /// Throws Error{Request, "InvalidRequest"} for inputs that forward() cannot take; computes nothing. From any thread.
   virtual void check(const Arrays& inputs) const = 0;
+  /// Around the calls of a step, on every rank: ranks that bring weights together agree on what any of them needs, and take part in it, with work of their own or not.
+  virtual void begin(const Coming&) {}
+  virtual void finish() {}
   /// One pass without a cache over the inputs of one or more requests: the outputs of each.
   virtual std::vector<Arrays> forward(std::span<const Arrays> inputs, const models::Wanted&) = 0;
   /// Copies keys and values of all layers between KV blocks: pairs (from, to).
@@ -36,7 +47,7 @@ class Executor {
   virtual Tokens greedy(const at::Tensor& hidden) = 0;
   /// All scores [rows, vocabulary] fp32.
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
-  /// The tensor group.
+  /// The tensor group; of ranks that gather weights all of them.
   virtual comm::Communicator& communicator() = 0;
   virtual int64_t weight_bytes() const = 0;
   virtual int64_t kv_bytes() const = 0;
@@ -55,7 +66,12 @@ struct Shard {
 /// The executor of this rank under the plan's strategy.
 std::unique_ptr<Executor> make_executor(const Shard&);
 
+/// What a rank holds is what the planner counted, but for the alignment of each tensor; anything else would make plans lies. Throws std::logic_error.
+void check_weights(const Shard&, int64_t planned, int64_t held);
+
 /// Tensor x pipeline: the layers of the rank's stage, cut by heads, FFN columns and vocabulary rows.
 std::unique_ptr<Executor> tensor_pipeline(const Shard&);
+/// Weight-gathered: a lane of its own, whose weights come together a layer at a time, from all ranks (Sharded) or from the checkpoint's files (Offload).
+std::unique_ptr<Executor> weight_gathered(const Shard&);
 
 }  // namespace pm::parallel

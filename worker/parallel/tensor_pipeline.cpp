@@ -32,7 +32,7 @@ class TensorPipeline final : public Executor {
         cuts_(deal(facts_, shard.plan->tensor, shard.plan->precision)),
         loader_(*shard.checkpoint, cuts_, place_.tensor, shard.plan->precision, shard.progress),
         model_(policy_, place_.layers, loader_) {
-    check_weights();
+    check_weights(shard, cuts_.weight_bytes(facts_, place_.tensor), loader_.resident_bytes());
     if (shard.kv_blocks > 0 && generates()) make_cache(shard.kv_blocks, shard.plan->precision);
   }
 
@@ -48,11 +48,7 @@ class TensorPipeline final : public Executor {
   }
 
   void copy_blocks(std::span<const int32_t> pairs) override {
-    for (size_t layer = 0; cache_ && layer < cache_->layers(); ++layer) {
-      for (at::Tensor* blocks : {&cache_->keys(layer), &cache_->values(layer)}) {
-        for (size_t i = 0; i + 1 < pairs.size(); i += 2) (*blocks)[pairs[i + 1]].copy_((*blocks)[pairs[i]]);
-      }
-    }
+    if (cache_) cache_->copy_blocks(pairs);
   }
 
   at::Tensor step(models::StepRows& rows) override {
@@ -103,15 +99,6 @@ class TensorPipeline final : public Executor {
     }
   }
 
-  /// What a rank holds is what the planner counted, but for the alignment of each tensor; anything else would make plans lies.
-  void check_weights() const {
-    const int64_t planned = cuts_.weight_bytes(facts_, place_.tensor), held = loader_.resident_bytes();
-    const auto slack = static_cast<int64_t>(policy_.params().size()) * ops::Arena::alignment;
-    if (held >= planned && held <= planned + slack) return;
-    throw std::logic_error("rank " + std::to_string(place_.rank) + " of " + policy_.architecture + " holds " + std::to_string(held) + " bytes of weights, its plan says " +
-                           std::to_string(planned));
-  }
-
   std::shared_ptr<comm::Communicator> world_;
   const RankPlan place_;
   std::shared_ptr<comm::Communicator> tensor_;
@@ -128,16 +115,5 @@ class TensorPipeline final : public Executor {
 }  // namespace
 
 std::unique_ptr<Executor> tensor_pipeline(const Shard& shard) { return std::make_unique<TensorPipeline>(shard); }
-
-std::unique_ptr<Executor> make_executor(const Shard& shard) {
-  switch (shard.plan->strategy) {
-    case Strategy::Tensor:
-    case Strategy::Pipeline:
-    case Strategy::Data: return tensor_pipeline(shard);   // a lane of data parallelism is a whole copy, cut or not
-    case Strategy::Sharded:
-    case Strategy::Offload: break;
-  }
-  throw Error(ErrorKind::Usage, "UnsupportedStrategy", std::string(name_of(shard.plan->strategy)) + " is not run by this version; Tensor, Pipeline and Data are");
-}
 
 }  // namespace pm::parallel

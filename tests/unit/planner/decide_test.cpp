@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "models.h"
+#include "planner/spread.h"
+#include "situations.h"
 #include "planner/memory.h"
 #include "planner/plan.h"
 
@@ -131,8 +133,46 @@ TEST(Decide, RefusesSizesWithTheNumbers) {
   EXPECT_THAT(words({.strategy = Strategy::Data, .tensor = 4}, 4), HasSubstr("strategy Data, but tensor=4 take all 4 devices; leave some to it"));
   EXPECT_THAT(words({.strategy = Strategy::Data, .data = 1}, 4), HasSubstr("strategy Data with data=1 leaves nothing to it"));
   EXPECT_THAT(words({.tensor = 0}, 4), HasSubstr("tensor=0; expected 1 to 1024"));
-  EXPECT_THAT(words({.strategy = Strategy::Sharded}, 4), HasSubstr("Sharded x 4 is not run by this version"));
+  EXPECT_THAT(words({.strategy = Strategy::Sharded, .tensor = 2}, 4), HasSubstr("strategy Sharded is not combined with tensor or pipeline; give data=4 alone"));
+  EXPECT_THAT(words({.strategy = Strategy::Offload, .data = 2}, 4), HasSubstr("strategy Offload with data=2, and 4 devices are given to a group"));
+  EXPECT_THAT(words({.strategy = Strategy::Offload, .offload_to = Residency::HostMemory}, 4), HasSubstr("the memory of a rank on a CPU is the host's own"));
   EXPECT_THAT(words({.micro_batches = 0}, 4), HasSubstr("0 micro-batches; expected 1 to 1024"));
+}
+
+TEST(Decide, SpreadsWeightsWhenAskedTo) {
+  const Facts facts = test::decoder({});
+  const Spread weights = spread(facts, DType::F32);
+  const Plan sharded = planned(decide(facts, cpu(3, 4 * gibi), {.strategy = Strategy::Sharded, .data = 3}));
+  EXPECT_EQ(sharded.data, 3);
+  EXPECT_EQ(sharded.reason, "UserFixed");
+  ASSERT_TRUE(sharded.gathering);
+  EXPECT_EQ(sharded.gathering->from, Residency::Device);
+  EXPECT_EQ(sharded.gathering->buffer, weights.largest_run());
+  for (const RankPlan& rank : sharded.ranks) {
+    EXPECT_EQ(rank.lane, rank.rank);
+    EXPECT_EQ(rank.predicted.weights, weights.whole + weights.kept(rank.rank, 3) + 2 * weights.largest_run());
+    EXPECT_EQ(rank.predicted.kv, sharded.kv_blocks * 16 * 12 * 2 * 768 * 4);
+  }
+  const Plan offloaded = planned(decide(facts, cpu(1, 4 * gibi), {.strategy = Strategy::Offload}));
+  EXPECT_EQ(offloaded.gathering->from, Residency::File);
+  EXPECT_EQ(offloaded.ranks[0].predicted.weights, weights.whole + 2 * weights.largest_run());
+  EXPECT_THAT(offloaded.message, HasSubstr("weights come together in two buffers of 27.0 MiB: all weights are read from files in each pass"));
+}
+
+TEST(Decide, TilesLayersWhereBuffersOfALayerDoNotFit) {
+  const Facts facts = test::wide();
+  const Wishes asked{.strategy = Strategy::Offload, .max_sequence_length = 16};
+  const Plan roomy = planned(decide(facts, cpu(1, 64 * gibi), asked)), tight = planned(decide(facts, cpu(1, 8 * gibi), asked));
+  EXPECT_EQ(roomy.gathering->buffer, spread(facts, DType::BF16).largest_run());
+  EXPECT_EQ(tight.gathering->buffer, (roomy.gathering->buffer + 15) / 16);
+  EXPECT_THAT(tight.message, HasSubstr("Offload x 1 in tiles"));
+  EXPECT_GE(tight.estimate.token_seconds, roomy.estimate.token_seconds * 0.9);
+}
+
+TEST(Decide, SaysWhatWouldFitIfItWereAskedFor) {
+  const Refusal refusal = refused(decide(test::gpt_neo_2_7b(), cpu(1, 3 * gibi), {}));
+  EXPECT_EQ(refusal.reason, "DoesNotFit");
+  EXPECT_THAT(refusal.message, HasSubstr("Strategy Offload, asked for, would fit: "));
 }
 
 TEST(Decide, KeepsTensorGroupsInsideANode) {

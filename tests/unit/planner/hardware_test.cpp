@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/memory.h"
+#include "planner/spread.h"
 #include "planner/strategies/layout.h"
 #include "situations.h"
 
@@ -90,10 +91,20 @@ TEST(Gathered, HoldsItsShareAndTwoBuffersAndWaitsForTheRest) {
   const Demand asked = demand(test::cpus(4, 64 * test::gibi), 4);
   const int64_t whole = deal(facts, 1, DType::F32).weight_bytes(facts, 0), layer = (12 * 768 * 768 + 9 * 768 + 3072 - 2 * 768) * int64_t{4};
   EXPECT_NEAR(static_cast<double>(largest_layer(facts, DType::F32)), static_cast<double>(layer), 16 * 768);
-  const Gathered spread = sharded(facts, 4, asked), streamed = offloaded(facts, 4, asked);
-  EXPECT_EQ(spread.layout.ranks[0].weights, whole / 4 + 1 + 2 * largest_unit(facts, DType::F32));
-  EXPECT_EQ(streamed.layout.ranks[0].weights, 2 * largest_unit(facts, DType::F32));
-  EXPECT_NEAR(spread.layout.estimate.token_seconds, 0.75 * static_cast<double>(whole) / 5e9 + 12 * 20e-6, 1e-6);
+  const Spread weights = spread(facts, DType::F32);
+  const Gathered quarter = sharded(facts, 4, Unit::Layer, asked), streamed = offloaded(facts, 4, Unit::Layer, Residency::File, asked);
+  int64_t kept = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    kept += weights.kept(rank, 4);
+    EXPECT_EQ(quarter.layout.weights[static_cast<size_t>(rank)], weights.whole + weights.kept(rank, 4) + 2 * weights.largest_run());
+    EXPECT_NEAR(static_cast<double>(weights.kept(rank, 4)), static_cast<double>(whole - weights.whole) / 4, 13 * 128);
+  }
+  EXPECT_EQ(kept + weights.whole, whole);
+  EXPECT_EQ(streamed.layout.ranks[0].weights, weights.whole + 2 * weights.largest_run());
+  // thirteen units, the table of scores among them, and three exchanges for looking up; the first unit is waited for
+  const double fetched = 0.75 * static_cast<double>(whole - weights.whole) / 5e9 + (13 + 3) * 20e-6;
+  EXPECT_NEAR(quarter.layout.estimate.token_seconds, fetched * 14 / 13, 1e-5);
+  EXPECT_NEAR(streamed.layout.estimate.token_seconds, (fetched + static_cast<double>(whole - weights.whole) / 1e9) * 14 / 13, 1e-5);
 }
 
 }  // namespace

@@ -291,16 +291,20 @@ TEST_F(Life, SizesBecomeALayoutThatStatusTells) {
   EXPECT_FALSE(plan["rejected"].empty());
 }
 
-TEST_F(Life, AStrategyThatIsNotRunIsRefusedByNameWithWhatToUseInstead) {
+TEST_F(Life, APlaceThatIsNotOffloadedToIsRefusedByNameWithWhatToUseInstead) {
   auto model = model_named("m");
-  model["spec"]["parallelism"] = {{"strategy", "Sharded"}};
+  model["spec"]["parallelism"] = {{"strategy", "Offload"}, {"offload", {{"to", "HostMemory"}}}};
   cluster.apply(model);
   ASSERT_TRUE(brain.settle());
   EXPECT_EQ(cluster.reason("Planned"), "UnsupportedStrategy");
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), testing::AllOf(HasSubstr("Sharded x 2 is not run by this version"), HasSubstr("Use Tensor or Pipeline")));
-  cluster.edit([](Json& changed) { changed["spec"]["parallelism"]["strategy"] = "Pipeline"; });
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), testing::AllOf(HasSubstr("Offload to HostMemory: "), HasSubstr("Use File, or Tensor")));
+  cluster.edit([](Json& changed) { changed["spec"]["parallelism"]["offload"]["to"] = "File"; });
   ASSERT_TRUE(brain.settle());
-  EXPECT_EQ(cluster.model()["status"]["plan"]["layout"], "Pipeline x 2");
+  EXPECT_EQ(cluster.model()["status"]["plan"]["layout"], "Offload x 2");
+  cluster.edit([](Json& changed) { changed["spec"]["parallelism"] = {{"strategy", "Sharded"}}; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.model()["status"]["plan"]["layout"], "Sharded x 2");
+  EXPECT_EQ(cluster.model()["status"]["plan"]["reason"], "UserFixed");
 }
 
 TEST_F(Life, AModelThatDoesNotFitGetsNumbersAndNoPod) {

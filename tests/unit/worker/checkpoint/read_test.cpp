@@ -8,6 +8,7 @@
 #include "tests/unit/worker/checkpoint/folder.h"
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/direct.h"
 
 namespace pm::checkpoint {
 namespace {
@@ -54,6 +55,22 @@ TEST_F(Read, StripsComeBackToBack) {
   }
   const Strip a{7, 3, 11, columns}, b{90000, 2, 20, 30};
   EXPECT_EQ(read({a, b}), expected(a) + expected(b));
+}
+
+TEST_F(Read, PastThePageCacheBytesAreTheSame) {
+  const DirectFiles direct(*checkpoint);
+  const auto past_cache = [&](const Strip& strip) {
+    std::string out(static_cast<size_t>(strip.rows * strip.row_bytes), '\0');
+    direct.read(*checkpoint->find("m"), {&strip, 1}, {reinterpret_cast<std::byte*>(out.data()), out.size()});
+    return out;
+  };
+  for (const Strip& strip : {Strip{0, 1, rows * columns, 0}, Strip{columns * 3, 7, columns, columns}, Strip{5, rows, 10, columns}, Strip{rows * columns - 1, 1, 1, 1},
+                             Strip{4500, rows, 4500, columns}, Strip{0, 20, 5, 500000}, Strip{0, 0, 5, 5}, Strip{9, 4, 100, 0}}) {
+    EXPECT_EQ(past_cache(strip), expected(strip)) << strip.offset << " " << strip.rows << " " << strip.row_bytes << " " << strip.stride;
+  }
+  EXPECT_THROW(past_cache({rows * columns, 1, 1, 1}), std::out_of_range);
+  std::filesystem::resize_file(folder.path / "model.safetensors", 4096);
+  EXPECT_THROW(past_cache({0, 1, rows * columns, 0}), Error);
 }
 
 TEST_F(Read, NothingOutsideOfTheTensorIsRead) {

@@ -1,0 +1,36 @@
+// See weight.h.
+#include "worker/layers/weight.h"
+
+#include <ATen/ATen.h>
+
+#include "worker/ops/linear.h"
+
+namespace pm::layers {
+
+at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias) const {
+  if (!gatherer_) return ops::linear(x, held_, bias);
+  const int64_t out = shape_[0];
+  at::Tensor y;
+  gatherer_->tiles(number_, [&](int64_t first, const at::Tensor& rows) {
+    const int64_t count = rows.size(0);
+    const at::Tensor part = ops::linear(x, rows, bias.defined() ? bias.narrow(0, first, count) : bias);
+    if (count == out) {
+      y = part;
+      return;
+    }
+    if (!y.defined()) y = at::empty({x.size(0), out}, part.options());
+    y.narrow(1, first, count).copy_(part);
+  });
+  return y;
+}
+
+at::Tensor Weight::look_up(const at::Tensor& ids) const { return gatherer_ ? gatherer_->look_up(number_, ids) : at::index_select(held_, 0, ids); }
+
+at::Tensor Weight::value() const {
+  if (!gatherer_) return held_;
+  at::Tensor copy = at::empty(shape_, at::TensorOptions(type_));
+  gatherer_->tiles(number_, [&](int64_t first, const at::Tensor& rows) { copy.narrow(0, first, rows.size(0)).copy_(rows); });
+  return copy;
+}
+
+}  // namespace pm::layers

@@ -1,0 +1,59 @@
+// Brings units together in one of two buffers, one ahead of the layers that use them, on a thread of its own: the only one of the rank that talks to others in a step.
+#pragma once
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "worker/comm/communicator.h"
+#include "worker/parallel/units.h"
+
+namespace pm::parallel {
+
+/// All ranks make the same stops in the same order. A rank that has no use for a stop takes part in it and goes on.
+class Fetcher final : public layers::Gatherer {
+ public:
+  /// `buffer`: bytes of each of two.
+  Fetcher(Units&, layers::Loader&, int64_t buffer, std::shared_ptr<comm::Communicator>);
+  ~Fetcher() override;
+
+  /// Begins a step: `places` that this rank passes through, in passes after each other. The route is that of all ranks' places together; waits for them.
+  void begin(std::vector<Places> passes);
+  /// Ends it: returns when all stops have been made. Throws what befell the thread.
+  void finish();
+  void tiles(int weight, const std::function<void(int64_t first, const at::Tensor& rows)>& use) override;
+  at::Tensor look_up(int weight, const at::Tensor& ids) override;
+
+ private:
+  void go(const Stop&, at::Tensor ids = {});
+  void run();
+  void make_stops();
+  std::vector<Stop> agreed(const std::vector<Places>& passes);
+  bool wait_for_buffer(int64_t stop);
+  void fetch(const Stop&, at::Tensor buffer);
+  at::Tensor looked_up(const Stop&, const at::Tensor& ids);
+  at::Tensor exchanged(int weight, const at::Tensor& ids);
+
+  Units& units_;
+  layers::Loader& loader_;
+  const std::shared_ptr<comm::Communicator> world_;
+  at::Tensor buffers_[2];
+
+  std::mutex mutex_;                 ///< guards all below
+  std::condition_variable moved_;
+  std::optional<std::vector<Places>> passes_;   ///< of the step under way
+  std::vector<Stop> route_;
+  std::vector<int> buffer_of_;       ///< of each stop; -1: none
+  bool on_route_ = false;            ///< the route is agreed on
+  int64_t made_ = 0;                 ///< stops that have been made
+  int64_t here_ = -1;                ///< the stop that the layers are at; what they want of those before they have had
+  at::Tensor ids_, rows_;            ///< of a look-up: what is asked, what came
+  std::exception_ptr failure_;
+  bool leaving_ = false;
+  std::thread thread_;
+};
+
+}  // namespace pm::parallel

@@ -1,0 +1,25 @@
+// See executor.h: which executor a strategy has, and what is checked of all.
+#include "worker/base/error.h"
+#include "worker/parallel/executor.h"
+
+namespace pm::parallel {
+
+void check_weights(const Shard& shard, int64_t planned, int64_t held) {
+  const auto slack = static_cast<int64_t>(shard.model->params().size()) * ops::Arena::alignment;
+  if (held >= planned && held <= planned + slack) return;
+  throw std::logic_error("rank " + std::to_string(shard.communicator->rank()) + " of " + shard.model->architecture + " holds " + std::to_string(held) +
+                         " bytes of weights, its plan says " + std::to_string(planned));
+}
+
+std::unique_ptr<Executor> make_executor(const Shard& shard) {
+  switch (shard.plan->strategy) {
+    case Strategy::Tensor:
+    case Strategy::Pipeline:
+    case Strategy::Data: return tensor_pipeline(shard);   // a lane of data parallelism is a whole copy, cut or not
+    case Strategy::Sharded:
+    case Strategy::Offload: return weight_gathered(shard);
+  }
+  throw Error(ErrorKind::Usage, "UnsupportedStrategy", std::string(name_of(shard.plan->strategy)) + " is not run by this version");
+}
+
+}  // namespace pm::parallel
