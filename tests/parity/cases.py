@@ -25,7 +25,7 @@ class Case:
     dtype: str = "float32"
     model_type: str = ""
     topology: str = ""      # decoder, encoder, encoder-decoder, dual, vision
-    takes: tuple = ()       # of token_type_ids, position_ids, bbox, langs, cells (token_type_ids of tables): what the class can be given
+    takes: tuple = ()       # of token_type_ids, position_ids, bbox, langs, cells (token_type_ids of tables), features (vectors of an image), spans (where no answer is)
     generates: bool = False
     lengths: tuple = LENGTHS
     ranks: tuple = RANKS
@@ -56,7 +56,7 @@ class Case:
     @property
     def one_per_row(self):
         """Whether `logits` are of sequences, not of tokens."""
-        return any(word in self.model_class for word in ("SequenceClassification", "MultipleChoice", "NextSentence", "ImageClassification"))
+        return any(word in self.model_class for word in ("SequenceClassification", "MultipleChoice", "NextSentence", "ImageClassification", "VisualReasoning", "VisualBertForQuestionAnswering"))
 
 
 # of those whose greedy answers would else be one token again and again, or whose softmaxes are so sharp that fp32 itself is off by 2e-5 on some machines

@@ -6,7 +6,7 @@ LIGHT = (2,)
 SEEDS = {"RobertaForCausalLM-causal": 758, "XLMRobertaForCausalLM-causal": 1141, "CamembertForCausalLM-causal": 961, "ElectraForCausalLM-causal": 744,
          "MegatronBertForCausalLM-causal": 1344, "RoFormerForCausalLM-causal": 887}
 MODEL_TYPES = ("roberta", "xlm-roberta", "camembert", "electra", "distilbert", "megatron-bert", "dpr", "deit", "roformer", "layoutlm", "tapas", "xlm", "flaubert",
-               "retribert")
+               "retribert", "visual_bert")
 _BERT = {"hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 3, "intermediate_size": 37, "vocab_size": 101, "max_position_embeddings": 80,
          "type_vocab_size": 3, "layer_norm_eps": 1e-3}
 _IDS = {"pad_token_id": 3, "bos_token_id": 4, "eos_token_id": 100}
@@ -32,6 +32,7 @@ def cases(family):
     xlm = family("xlm", "encoder", "XLMConfig", ("position_ids", "langs"), **_XLM)
     flaubert = family("flaubert", "encoder", "FlaubertConfig", ("position_ids",), **{**_XLM, "n_langs": 1})
     retribert = family("retribert", "encoder", "RetriBertConfig", _TYPES, projection_dim=9, **_BERT, pad_token_id=3)
+    visual_bert = family("visual_bert", "encoder", "VisualBertConfig", (*_TYPES, "features"), visual_embedding_dim=11, **_BERT, **_IDS)
     decoder = {"is_decoder": True, "num_hidden_layers": 2}
     return (
         # BORT, BERT of characters as for Japanese, HerBERT: checkpoints of BERT's type
@@ -90,17 +91,25 @@ def cases(family):
         *tapas("one-count", "TapasForQuestionAnswering", ranks=LIGHT, num_hidden_layers=1, num_aggregation_labels=0, reset_position_index_per_cell=False,
                max_position_embeddings=80, allow_empty_column_selection=True),
 
+        *visual_bert("all", "VisualBertForPreTraining"),
+        *visual_bert("regions", "VisualBertForRegionToPhraseAlignment"),
+        *visual_bert("light", "VisualBertModel VisualBertForMultipleChoice VisualBertForVisualReasoning", ranks=LIGHT, num_hidden_layers=2),
+        *visual_bert("seven-answers", "VisualBertForQuestionAnswering", ranks=LIGHT, lengths=(5, 2, 16, 17, 33), num_hidden_layers=2, num_labels=7),
+
         *xlm("all", "XLMWithLMHeadModel"),
+        *xlm("search", "XLMForQuestionAnswering", takes=("position_ids", "langs", "spans"), lengths=_SPANS, start_n_top=3, end_n_top=2),
         *xlm("light", "XLMModel XLMForSequenceClassification XLMForMultipleChoice XLMForTokenClassification XLMForQuestionAnsweringSimple", ranks=LIGHT, n_layers=2),
         *xlm("causal-relu-one-language", "XLMWithLMHeadModel", ranks=LIGHT, lengths=(17, 17), n_layers=1, causal=True, gelu_activation=False, n_langs=1,
              takes=("position_ids",)),    # its causal mask forgets the padding
         *flaubert("all", "FlaubertModel"),
         *flaubert("light", "FlaubertWithLMHeadModel FlaubertForSequenceClassification FlaubertForMultipleChoice FlaubertForTokenClassification "
                   "FlaubertForQuestionAnsweringSimple", ranks=LIGHT, n_layers=2),
+        *flaubert("search", "FlaubertForQuestionAnswering", takes=("position_ids", "spans"), ranks=LIGHT, lengths=_SPANS, n_layers=2, start_n_top=2, end_n_top=4),
         *flaubert("norms-before", "FlaubertWithLMHeadModel", ranks=LIGHT, pre_norm=True, n_layers=2),
     )
 
 
+_SPANS = (6, 9, 16, 17, 33)    # of texts with as many places as are asked for
 _TAPAS = {key: value for key, value in _BERT.items() if key != "type_vocab_size"}
 _XLM = {"emb_dim": 30, "n_heads": 5, "n_layers": 3, "vocab_size": 101, "max_position_embeddings": 80, "n_langs": 4, "layer_norm_eps": 1e-3, "pad_token_id": 3,
         "bos_token_id": 4, "eos_token_id": 100}

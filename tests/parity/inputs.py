@@ -37,7 +37,8 @@ def kinds(case):
     if case.reads == ("images",):
         return ["images"]
     given = case.takes and case.model_class != "DistilBertForMultipleChoice"    # which does not put given positions' choices below each other
-    return ["right", "left", "bare"] + (["given"] if given else [])
+    bare = case.model_class not in ("VisualBertForQuestionAnswering", "VisualBertForRegionToPhraseAlignment")    # which read the masks
+    return ["right", "left"] + (["bare"] if bare else []) + (["given"] if given else [])
 
 
 def _drawn(case, kind, shape):
@@ -58,6 +59,35 @@ def _drawn(case, kind, shape):
         if case.model_type in ("llama", "gptj", "falcon", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "codegen"):
             found["position_ids"].sort(-1)    # as rotary positions are: far beyond the text, with gaps
     return found
+
+
+def _features(case, kind, mask):
+    """Vectors of an image: masked and typed, bare, or also placed where the words are that speak of them; and tokens to compare with them."""
+    if "features" not in case.takes or kind == "bare":
+        return {}
+    random, shape, masked = numpy.random.default_rng(case.seed + 3), (len(mask), 6), case.model_class.endswith("Alignment")
+    found = {"visual_embeds": random.standard_normal((*shape, case.settings["visual_embedding_dim"])).astype(numpy.float32)}
+    if kind != "left" or masked:
+        found["visual_attention_mask"] = (random.random(shape) < 0.7).astype(numpy.int64)
+        found["visual_attention_mask"][:, 2] = 1
+    if kind != "left":
+        found["visual_token_type_ids"] = random.integers(0, case.settings["type_vocab_size"], shape)
+    if kind == "given" and case.reads != ("choices",):    # which does not put the alignments of choices below each other
+        found["image_text_alignment"] = random.integers(-1, mask.shape[1], (shape[0], shape[1] + 1, 3))
+        found["image_text_alignment"][:, 1] = -1
+    if masked:
+        found["region_to_phrase_position"] = random.integers(-1, mask.shape[1] + shape[1], (len(mask), 9))
+    return found
+
+
+def _spans(case, kind, mask):
+    """Where no answer begins or ends, and the token by which it is told that there is none."""
+    if "spans" not in case.takes or kind == "bare":
+        return {}
+    outside = 1 - mask.astype(numpy.float32)
+    outside[:, mask.argmax(1)] = 1
+    places = mask.argmax(1) + (numpy.arange(len(mask)) % mask.sum(1))
+    return {"p_mask": outside} | ({"cls_index": places} if kind != "right" else {})
 
 
 def _decoder(case, kind, pad):
@@ -89,10 +119,11 @@ def make(case, kind):
     if kind == "bare":
         del batch["attention_mask"]    # 'given' keeps it: without one, transformers takes jumps of position_ids for packed sequences
     batch |= _drawn(case, kind, batch["input_ids"].shape)
+    batch |= _features(case, kind, batch.get("attention_mask")) | _spans(case, kind, batch.get("attention_mask"))
     if "cells" in case.takes and kind != "bare":
         batch["token_type_ids"] *= batch["attention_mask"][..., None]    # as TAPAS's tokenizer fills up
     if case.reads == ("choices",):
-        batch = {name: array.reshape(2, 3, -1) for name, array in batch.items()}
+        batch = {name: array.reshape(2, 3, *array.shape[1:]) for name, array in batch.items()}
     batch |= _decoder(case, kind, pad)
     if "images" in case.reads:
         batch["pixel_values"] = pixels(case, 2)
@@ -110,5 +141,13 @@ def rows_that_count(case, name, inputs):
     if case.model_class == "TapasForQuestionAnswering" and name == "logits" and "token_type_ids" in inputs:
         # what lies outside of the table is never chosen, and its mean is over the padding too
         return inputs["attention_mask"] * (inputs["token_type_ids"][..., 1] > 0)
+    if "spans" in case.takes and ("_top_" in name or name == "cls_logits"):
+        return None
+    if "visual_embeds" in inputs:
+        vectors = inputs.get("visual_attention_mask", numpy.ones(inputs["visual_embeds"].shape[:-1], numpy.int64))
+        mask = numpy.concatenate([inputs["attention_mask"], vectors], -1)
+        if "region_to_phrase_position" in inputs and name == "logits":    # of a token with a vector
+            return numpy.take_along_axis(mask, inputs["region_to_phrase_position"].clip(0), 1)[..., None] * vectors[:, None]
+        return mask.reshape(-1, mask.shape[-1])
     mask = inputs.get("attention_mask" if not case.decodes or name.startswith("encoder_") else "decoder_attention_mask")
     return None if mask is None else mask.reshape(-1, mask.shape[-1])

@@ -1,6 +1,7 @@
 """One pass on 1, 2, 3 and 4 ranks says what transformers says: every layer's hidden states, every head's attention, every output of the class."""
 import functools
 
+import numpy
 import pytest
 
 import compare
@@ -70,3 +71,21 @@ def test_scores_of_cells_of_the_chosen_column_equal_those_of_transformers(asked,
     chosen = kept & (theirs > -5000)
     assert 5 < chosen.sum() < kept.sum() and ((ours > -5000) == chosen)[kept].all()
     compare.tensors({"logits": ours}, {"logits": theirs}, lambda _: chosen)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_tokens_have_the_lowest_score_with_vectors_that_the_mask_leaves_out(asked, ranks):
+    case = BY_NAME["VisualBertForRegionToPhraseAlignment-regions"]
+    given = inputs.make(case, "right")
+    ours, theirs = (answer["logits"] for answer in (asked.forward(fixtures.checkpoint(case), ranks, given), oracle.forward(case, given)))
+    masked = numpy.broadcast_to(given["visual_attention_mask"][:, None] == 0, theirs.shape)
+    assert masked.any() and (ours[masked] == theirs[masked]).all() and (ours[~masked] > -100).all()
+
+
+@pytest.mark.parametrize("kind", ["right", "bare"])
+def test_an_answer_is_searched_in_several_places(asked, kind):
+    """Else equal places would say little."""
+    case = BY_NAME["XLMForQuestionAnswering-search"]
+    found = oracle.forward(case, inputs.make(case, kind))
+    assert len(set(found["start_top_index"].flatten().tolist())) > 3 and len(set(found["end_top_index"].flatten().tolist())) > 3
+    assert found["start_top_log_probs"].max() < 0.999

@@ -24,6 +24,7 @@ CASES = sorted({mutation.case.name for mutation in MUTATIONS})
 NAMES = {"at", "from", "learned", "bias", "tie", "when", "optional", "prefix", "like", "let", "topology", "layers", "rows", "stack"}
 SIZES = {"hidden", "embedding", "ffn", "vocab", "positions", "patches.size", "patches.channels", "bucket_bias.layer", "bucket_bias.buckets"}
 STORED = {"keep"}    # the dtype that a tensor is held in: test_resolve.py
+REQUESTS = {"features.input", "features.mask", "features.align", "pairs.chosen"}    # what requests call their tensors: another name is refused
 
 
 def final(names):
@@ -94,7 +95,7 @@ def options_of(node, path=()):
     found = set()
     for key, value in node.items():
         option = ".".join((*path, key)[-2:])
-        if key in NAMES or option in SIZES or key in SIZES | STORED or value is None:
+        if key in NAMES or option in SIZES | REQUESTS or key in SIZES | STORED or value is None:
             continue
         if path:    # a stack's own keys are sections, and sizes
             found.add(option)

@@ -25,7 +25,8 @@ LINES = ["", " ", "  two  spaces ", "hello world", "Hello, World! don't you're w
          "\u0300\u0301 stray marks", "北京 is 日本語テスト mixed中文text", "שלום עולם مرحبا بالعالم", "नमस्ते दुनिया", "emoji 😀 👩‍🚀 🏳️‍🌈 🇩🇪", "x" * 300, "1234567890 3.14159 1,000,000",
          "``quoted'' ''text``", "ﬁ ligature ½ Ⅷ ㎏ ｆｕｌｌｗｉｄｔｈ", "zero\u200bwidth\ufeffjoin\u00adhyphen", "nbsp\u00a0thin\u2009em\u2003space", "a\u0001b\u007fc", "<unk> <s> </s> [MASK] text <mask> [SEP]",
          "tabs\t\tand   runs    of     spaces", "ß ẞ İ ı ǅ", "...!!!???---___", "<|endoftext|>after<|startoftext|>", " lead", "trail ", "𝒜𝓁𝓅𝒽𝒶 𐍈", "\U0001F600" * 40,
-         "The quick brown fox " * 60, "▁under ▁score", "##piece ##ing", "<extra_id_0> sentinel <extra_id_1>", "a</w>b", "\u2028line\u2029paragraph", "क\u094dष ก็ ᄒ\u1161\u11ab 한"]
+         "The quick brown fox " * 60, "▁under ▁score", "##piece ##ing", "<extra_id_0> sentinel <extra_id_1>", "a</w>b", "\u2028line\u2029paragraph", "क\u094dष ก็ ᄒ\u1161\u11ab 한",
+         ">>fr<< hello world", ">>xx<<hello >>fr<< again", "a >>fr<< b", "__fr__ hello __af__ world", "de_DE hello en_XX", "<mask_1> <mask_2> <unk_2>"]
 # transformers takes an empty second text for none
 PAIRS = [["who jumps?", "The quick brown fox jumps."], ["", "second"], ["北京 café", "don't\t😀"]]
 
@@ -68,6 +69,35 @@ def sentence_piece(name, kind="unigram", size=330, **options):
     return write
 
 
+def two_models(separate=False):
+    """Marian's files: a model for each language, and one vocabulary (or two) in an order of its own, without some of the pieces and with language codes."""
+    def write(folder):
+        sentence_piece("source.spm", size=300)(folder)
+        sentence_piece("target.spm", size=360)(folder)
+        pieces = {side: [processor.id_to_piece(i) for i in range(processor.get_piece_size())] for side in ("source", "target")
+                  for processor in [sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))]}
+
+        def numbered(names):
+            kept = sorted(set(names) - {"<s>", "</s>", "<unk>"}, key=lambda piece: piece[::-1])
+            return {token: i for i, token in enumerate(["</s>", "<unk>", *kept[::7], *(one for i, one in enumerate(kept) if i % 7 and i % 11), ">>fr<<", ">>de_AT<<", "<pad>"])}
+        source, target = (pieces["source"], pieces["target"]) if separate else (pieces["source"] + pieces["target"], [])
+        (folder / "vocab.json").write_text(json.dumps(numbered(source)))
+        if separate:
+            (folder / "target_vocab.json").write_text(json.dumps(numbered(target)))
+    return write
+
+
+def own_numbers(kind):
+    """M2M100's files: a model, and a vocabulary in another order that lacks a few of its pieces."""
+    def write(folder):
+        sentence_piece("sentencepiece.bpe.model", kind, 700 if kind == "bpe" else 330)(folder)
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.bpe.model"))
+        pieces = sorted((processor.id_to_piece(i) for i in range(3, processor.get_piece_size())), key=lambda piece: piece[::-1])
+        tokens = ["<s>", "<pad>", "</s>", "<unk>", *(piece for i, piece in enumerate(pieces) if i % 13), *(f"madeupword{i}" for i in range(8))]
+        (folder / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate(tokens)}))
+    return write
+
+
 T5_IDS = dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
 ALBERT_IDS = dict(pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, control_symbols="[CLS],[SEP]", user_defined_symbols="[MASK]")
 LLAMA = sentence_piece("tokenizer.model", "bpe", 700, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False)
@@ -94,6 +124,17 @@ CASES = {
     "llama": ("LlamaTokenizer", LLAMA, {"add_bos_token": True, "add_eos_token": False}, {}),
     "llama-ends": ("LlamaTokenizer", LLAMA, {"add_bos_token": True, "add_eos_token": True}, {}),
     "byt5": ("ByT5Tokenizer", lambda f: None, {}, {}),
+    "mbart": ("MBartTokenizer", sentence_piece("sentencepiece.bpe.model"), {}, {}),
+    "mbart-romanian": ("MBartTokenizer", sentence_piece("sentencepiece.bpe.model"), {"src_lang": "ro_RO", "tgt_lang": "en_XX"}, {}),
+    "mbart50": ("MBart50Tokenizer", sentence_piece("sentencepiece.bpe.model"), {"src_lang": "gl_ES"}, {}),
+    "pegasus": ("PegasusTokenizer", sentence_piece("spiece.model", **T5_IDS), {}, {}),
+    "pegasus-named": ("PegasusTokenizer", sentence_piece("spiece.model", **T5_IDS), {"mask_token": "<mask_2>", "mask_token_sent": "<mask_1>", "offset": 9}, {}),
+    "blenderbot": ("BlenderbotTokenizer", lambda f: byte_pairs(f, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]), {}, {}),
+    "marian": ("MarianTokenizer", two_models(), {"source_lang": "en", "target_lang": "fr"}, {}),
+    "marian-two-vocabularies": ("MarianTokenizer", two_models(separate=True), {"separate_vocabs": True}, {}),
+    "m2m100": ("M2M100Tokenizer", own_numbers("unigram"), {}, {}),
+    "m2m100-pairs": ("M2M100Tokenizer", own_numbers("bpe"), {"src_lang": "fr"}, {"special_tokens_map.json": {"additional_special_tokens": ["__af__", "__am__", "__ar__"]}}),
+    "wmt21": ("M2M100Tokenizer", own_numbers("unigram"), {"language_codes": "wmt21", "src_lang": "de"}, {}),
 }
 
 
@@ -152,7 +193,10 @@ def test_the_older_files_give_the_tokenizer_that_transformers_builds_from_them(c
     assert ours["size"] == len(oracle)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "byt5"])
+SLOW = ("ByT5Tokenizer", "MarianTokenizer", "M2M100Tokenizer")    # transformers writes no tokenizer.json of theirs
+
+
+@pytest.mark.parametrize("case", [case for case, row in CASES.items() if row[0] not in SLOW])
 def test_tokenizer_json_is_taken_first_and_gives_the_same(case, tmp_path):
     oracle = written(case, tmp_path)
     oracle.save_pretrained(tmp_path / "saved")
@@ -164,7 +208,8 @@ def test_tokenizer_json_is_taken_first_and_gives_the_same(case, tmp_path):
     assert_equal(dumped(tmp_path / "saved"), oracle)
 
 
-@pytest.mark.parametrize("model_type, case", [("bert", "bert"), ("gpt_neo", "gpt2"), ("bart", "roberta"), ("t5", "t5"), ("llama", "llama"), ("albert", "albert"), ("clip", "clip")])
+@pytest.mark.parametrize("model_type, case", [("bert", "bert"), ("gpt_neo", "gpt2"), ("bart", "roberta"), ("t5", "t5"), ("llama", "llama"), ("albert", "albert"), ("clip", "clip"), ("mbart", "mbart"), ("pegasus", "pegasus"), ("blenderbot", "blenderbot"),
+                                              ("marian", "marian"), ("m2m_100", "m2m100")])
 def test_without_a_named_class_the_models_type_decides(model_type, case, tmp_path):
     oracle = written(case, tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
@@ -187,14 +232,15 @@ def test_what_has_no_tokenizer_is_ids_only_and_says_so(name, tmp_path):
     assert name in dumped(tmp_path)["ids_only"]
 
 
-@pytest.mark.parametrize("model_type, missing", [("bert", "vocab.txt"), ("gpt2", "vocab.json"), ("albert", "spiece.model"), ("falcon", "falcon")])
+@pytest.mark.parametrize("model_type, missing", [("bert", "vocab.txt"), ("gpt2", "vocab.json"), ("albert", "spiece.model"), ("falcon", "falcon"), ("marian", "source.spm"), ("m2m_100", "vocab.json")])
 def test_a_checkpoint_without_tokenizer_files_is_ids_only(model_type, missing, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     assert missing in dumped(tmp_path)["ids_only"]
 
 
 @pytest.mark.parametrize("case, file, damage", [("bert", "vocab.txt", b"\xff\xfe"), ("gpt2", "merges.txt", b"a b c\n"), ("gpt2", "vocab.json", b"{"), ("t5", "spiece.model", b"\x0a\xff\xff"),
-                                                ("llama", "tokenizer.model", b""), ("bert", "tokenizer_config.json", b"[]")])
+                                                ("llama", "tokenizer.model", b""), ("bert", "tokenizer_config.json", b"[]"), ("marian", "source.spm", b"\x0a\xff"), ("marian", "vocab.json", b"[]"),
+                                                ("m2m100", "vocab.json", b"{}"), ("mbart", "sentencepiece.bpe.model", b"x")])
 def test_broken_files_are_refused_by_name(case, file, damage, tmp_path):
     written(case, tmp_path)
     (tmp_path / file).write_bytes(damage)
@@ -203,7 +249,7 @@ def test_broken_files_are_refused_by_name(case, file, damage, tmp_path):
     assert "refused" in ours and str(tmp_path) in ours["refused"], ours
 
 
-@pytest.mark.parametrize("case, file", [("t5", "spiece.model"), ("llama", "tokenizer.model")])
+@pytest.mark.parametrize("case, file", [("t5", "spiece.model"), ("llama", "tokenizer.model"), ("marian", "source.spm"), ("m2m100-pairs", "sentencepiece.bpe.model")])
 def test_changed_bytes_of_a_sentencepiece_model_are_read_or_refused(case, file, tmp_path):
     written(case, tmp_path)
     sound, rng = (tmp_path / file).read_bytes(), random.Random(3)
@@ -217,3 +263,12 @@ def test_changed_bytes_of_a_sentencepiece_model_are_read_or_refused(case, file, 
         (tmp_path / file).write_bytes(changed)
         seen.add("refused" in dumped(tmp_path, LINES[2:10]))    # dumped fails where the process dies
     assert True in seen
+
+
+@pytest.mark.parametrize("case, languages", [("mbart", "en_XX"), ("mbart50", "sl_SI"), ("m2m100", "en"), ("wmt21", "zh")])
+def test_a_language_that_the_tokenizer_does_not_have_is_refused(case, languages, tmp_path):
+    name, write, settings, _ = CASES[case]
+    write(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, **settings, "src_lang": "tlh"}))
+    reason = dumped(tmp_path)["refused"]
+    assert "tlh" in reason and languages in reason

@@ -102,6 +102,8 @@ void add_generate(CLI::App& app, Program& program) {
   verb->add_option("--min-length", generation.min_length, "No end token before prompt and answer together are so long")->check(CLI::NonNegativeNumber);
   verb->add_option("--max-time", generation.max_time, "Seconds after which no token is begun")->check(CLI::PositiveNumber);
   verb->add_option("--min-new-tokens", generation.sampling.min_new_tokens, "No end token before")->check(CLI::NonNegativeNumber);
+  verb->add_option("--forced-bos-token-id", generation.sampling.forced_bos, "The second token of a sequence: of a translation the language")->check(CLI::NonNegativeNumber);
+  verb->add_option("--forced-eos-token-id", generation.sampling.forced_eos, "The last of as many tokens as are asked for")->check(CLI::NonNegativeNumber);
   verb->add_option("--seed", generation.sampling.seed, "Of drawing; the same seed gives the same tokens on any number of ranks");
   verb->add_flag("--ignore-eos", generation.ignore_eos, "Go on after an end token");
   verb->add_flag("--json", options->json, R"(Prints {"text": [...], "sequences": [[ids]]}, with beams also "scores")");

@@ -31,13 +31,24 @@ struct ServeOptions : ModelOptions {
   int64_t incarnation = 0, max_queue = 256;
 };
 
-/// The smallest inputs of a model that does not generate: one token (its end token, where that is what it pools), or one black image.
+/// The smallest inputs of a model that does not generate: one token (its end token, where that is what it pools) or as many as its heads need, or one black image.
 Arrays probe_inputs(const policy::Model& model) {
   Arrays inputs;
+  int64_t tokens = 1;
+  for (const policy::Head& head : model.heads) {
+    if (head.pool == "last_but_one") tokens = std::max<int64_t>(tokens, 2);
+    if (head.spans) tokens = std::max({tokens, head.spans->starts, head.spans->ends});
+    if (!head.pairs) continue;
+    const policy::Features& features = *model.stack(head.stack)->input.features;
+    const int64_t width = features.projection.weight.shape[1];
+    inputs[features.input] = {{1, 1, width}, std::vector<float>(static_cast<size_t>(width))};
+    inputs[head.pairs->chosen] = {{1, 1}, std::vector<int64_t>{0}};
+  }
   for (const policy::Stack& stack : model.stacks) {
     if (stack.input.token) {
       const int64_t id = model.eos.empty() || model.eos[0] >= stack.vocab ? 0 : model.eos[0];
-      inputs["input_ids"] = model.task == "multiple-choice" ? Array{{1, 1, 1}, std::vector<int64_t>{id}} : Array{{1, 1}, std::vector<int64_t>{id}};
+      const std::vector<int64_t> ids(static_cast<size_t>(tokens), id);
+      inputs["input_ids"] = model.task == "multiple-choice" ? Array{{1, 1, tokens}, ids} : Array{{1, tokens}, ids};
     } else {
       const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
       const auto side = static_cast<int64_t>(std::lround(std::sqrt(static_cast<double>(stack.positions - stack.input.extra_tokens())))) * patch[2];

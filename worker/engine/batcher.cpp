@@ -50,8 +50,10 @@ std::unique_ptr<Work> Batcher::make(Request request, std::function<void(const Ev
   Sampling& sampling = request.sampling;
   sampling.eos.clear();
   if (!request.ignore_eos) sampling.eos.assign(request.eos.begin(), request.eos.end());
-  sampling.forced_bos = limits_.forced_bos;
-  sampling.forced_eos = limits_.forced_eos;
+  for (auto [name, id, usual] : {std::tuple{"forced_bos_token_id", &sampling.forced_bos, limits_.forced_bos}, {"forced_eos_token_id", &sampling.forced_eos, limits_.forced_eos}}) {
+    if (*id < 0) *id = usual;
+    if (*id >= limits_.vocabulary) refuse(std::string(name) + " is " + text(*id) + ", outside the vocabulary of " + text(limits_.vocabulary));
+  }
   sampling.max_new_tokens = request.max_new_tokens;
   if (request.search.num_beams > 1) work->search.emplace(request.search, sampling.eos, request.max_new_tokens);
   work->branches.resize(1);

@@ -28,7 +28,7 @@ struct Sampling {
   int64_t min_new_tokens = 0;      ///< no end token before
   std::vector<std::vector<int32_t>> bad_words;          ///< sequences that must not come to be; one that is an end token alone is ignored
   std::vector<int32_t> eos;        ///< ids that end the sequence
-  int32_t forced_bos = -1, forced_eos = -1;             ///< the second token of a sequence, the last of max_new_tokens; -1: as scored
+  int32_t forced_bos = -1, forced_eos = -1;             ///< the second token of a sequence, the last of max_new_tokens; -1: the model's, without one as scored
   int64_t max_new_tokens = 0;      ///< of the request; 0: not known
   bool operator==(const Sampling&) const = default;
 

@@ -29,6 +29,10 @@ void read_sampling(const nlohmann::json& object, Sampling& sampling) {
   read(object, "no_repeat_ngram_size", sampling.no_repeat_ngram_size);
   read(object, "min_new_tokens", sampling.min_new_tokens);
   read(object, "bad_words_ids", sampling.bad_words);
+  for (auto [name, id] : {std::pair{"forced_bos_token_id", &sampling.forced_bos}, {"forced_eos_token_id", &sampling.forced_eos}}) {
+    const auto found = object.find(name);
+    if (found != object.end() && found->is_number_integer()) *id = found->get<int32_t>();   // a list of ids counts as the model's
+  }
 }
 
 void read_search(const nlohmann::json& object, Search& search) {

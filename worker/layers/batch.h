@@ -18,11 +18,20 @@ struct Capture {
   std::vector<std::vector<at::Tensor>> attention, cross;
 };
 
+/// Dense vectors among the rows of a stack, behind the tokens of their sequence.
+struct FeatureRows {
+  at::Tensor values;      ///< [vectors, width] fp32; undefined: there are none
+  at::Tensor rows;        ///< [vectors] int64: which of the batch's rows each is
+  std::map<std::string, at::Tensor> types;        ///< [vectors] int64 for each of the features' tables by its key; -1: adds nothing
+  at::Tensor aligned, positions, shares;          ///< [pairs]: number of a vector, position of a token, by what that one's row is multiplied; undefined: none
+};
+
 /// The rows of a stack.
 struct Batch {
   at::Tensor tokens;      ///< [tokens] int64; undefined for a stack of images
   at::Tensor positions;   ///< [tokens] int64, before the table's offset
   std::map<std::string, at::Tensor> types;   ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
+  FeatureRows features;   ///< in whose rows tokens, positions and types mean nothing
   at::Tensor pixels;      ///< [images, channels, height, width] fp32; every image is one sequence
   at::Tensor slots;       ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   std::vector<ops::SequenceSpan> sequences;

@@ -29,7 +29,38 @@ at::Tensor frequencies_of(policy::PositionKind kind, int64_t width) {
   return {};
 }
 
+std::vector<Types> types_of(const std::vector<policy::IndexTable>& tables, Loader& loader) {
+  std::vector<Types> types;
+  for (const policy::IndexTable& table : tables) types.push_back({table.key(), Table(table.table, loader), table.given});
+  return types;
+}
+
+/// x and the rows that the numbers look up; -1: nothing is added.
+at::Tensor with_types(at::Tensor x, const std::vector<Types>& types, const std::map<std::string, at::Tensor>& numbers) {
+  for (const auto& [key, table, given] : types) {
+    const at::Tensor& rows = numbers.at(key);
+    x = x + (given ? table.partial(rows.clamp_min(0)) * (rows >= 0).unsqueeze(1) : table.partial(rows));
+  }
+  return x;
+}
+
 }  // namespace
+
+Features::Features(const policy::Features& features, const policy::Param& tokens, Loader& loader)
+    : projection_(features.projection, loader),
+      width_(features.projection.weight.shape[0]),
+      positions_(features.positions ? std::optional<Table>(std::in_place, *features.positions, loader) : std::nullopt),
+      tokens_(tokens, loader),
+      types_(types_of(features.tables, loader)) {}
+
+at::Tensor Features::partial(const FeatureRows& features, int64_t offset) const {
+  const int64_t vectors = features.values.size(0);
+  at::Tensor x = positions_ ? positions_->partial(at::zeros({vectors}, at::kLong)) : at::zeros({vectors, width_}, at::kFloat);
+  if (features.aligned.defined()) x.index_add_(0, features.aligned, tokens_.partial(features.positions + offset) * features.shares.unsqueeze(1));
+  return x;
+}
+
+at::Tensor Features::projected(const FeatureRows& features) const { return with_types(projection_(features.values), types_, features.types); }
 
 Input::Input(const policy::Stack& stack, Loader& loader)
     : scale_(stack.input.scale), position_offset_(stack.input.position_offset), position_last_(stack.input.position_last) {
@@ -37,7 +68,8 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   frequencies_ = frequencies_of(input.position, position_last_ || !input.token ? stack.hidden : input.token->shape[1]);
   if (input.token) token_.emplace(*input.token, loader);
   if (input.positions) position_.emplace(*input.positions, loader);
-  for (const policy::IndexTable& table : input.tables) types_.push_back({table.key(), Table(table.table, loader), table.given});
+  if (input.features) features_.emplace(*input.features, input.positions.value(), loader);   // asks for tables in the order in which a pass uses them
+  types_ = types_of(input.tables, loader);
   if (input.projection) {
     const bool images = input.projection->weight.shape.size() == 4;
     if (images) patch_ = input.projection->weight.shape[2];
@@ -77,6 +109,8 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     const at::Tensor positions = looked_up(batch.positions);
     x = x.defined() ? x.add_(positions) : positions;
   }
+  const FeatureRows& features = batch.features;
+  if (features.values.defined()) x.index_copy_(0, features.rows, features_->partial(features, position_offset_));   // tables of positions in the same reduction
   if (comm.size() > 1 && x.defined()) {
     if (!token_ || !together) x = x.contiguous();
     comm.all_reduce(x);
@@ -86,10 +120,9 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     const at::Tensor seen = patches(batch.pixels);
     x = x.defined() ? x + seen : seen;
   }
-  for (const auto& [key, table, given] : types_) {
-    const at::Tensor& rows = batch.types.at(key);
-    x = x + (given ? table.partial(rows.clamp_min(0)) * (rows >= 0).unsqueeze(1) : table.partial(rows));   // -1: nothing is added
-  }
+  const at::Tensor places = features.values.defined() ? at::index_select(x, 0, features.rows) : at::Tensor();
+  x = with_types(x, types_, batch.types);
+  if (places.defined()) x = x.index_copy(0, features.rows, places + features_->projected(features));
   if (norm_) x = (*norm_)(x);
   if (projection_) x = (*projection_)(x);
   if (!position_last_) return x;

@@ -18,11 +18,33 @@ class Table {
   bool whole_;
 };
 
+/// A further table of the input.
+struct Types { std::string key; Table table; bool given; };
+
+/// Dense vectors as rows of a stack: projection + position + types.
+class Features {
+ public:
+  /// `tokens`: the table of the tokens' positions.
+  Features(const policy::Features&, const policy::Param& tokens, Loader&);
+  /// Of a rank: rows of tables of positions, zero where another rank has them [vectors, width] fp32. Those of tokens are counted from row `offset` on.
+  at::Tensor partial(const FeatureRows&, int64_t offset) const;
+  /// All but the positions [vectors, width].
+  at::Tensor projected(const FeatureRows&) const;
+
+ private:
+  Linear projection_;
+  int64_t width_;
+  std::optional<Table> positions_;
+  Table tokens_;
+  std::vector<Types> types_;
+};
+
 /// norm(scale * token + position + types), projected where the embedding is factorised; or without the position, which is added last.
 class Input {
  public:
   Input(const policy::Stack&, Loader&);
-  /// One row per token: [tokens, hidden] fp32; for images their class and distillation tokens and their patches, row by row.
+  /// One row per token: [tokens, hidden] fp32; for images their class and distillation tokens and their patches, row by row;
+  /// dense vectors in rows of their own.
   at::Tensor operator()(const Batch&, comm::Communicator&) const;
 
  private:
@@ -34,8 +56,8 @@ class Input {
   bool position_last_;
   at::Tensor frequencies_;   ///< of sinusoids, [width / 2] in the type in which angles are computed; undefined: none
   std::optional<Table> token_, position_;
-  struct Types { std::string key; Table table; bool given; };
   std::vector<Types> types_;
+  std::optional<Features> features_;
   std::optional<Linear> projection_, patch_projection_;
   at::Tensor extra_tokens_;   ///< [1, class and distillation token, hidden]; undefined: none
   std::optional<Norm> norm_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "worker/models/features.h"
 #include "worker/models/model.h"
 
 namespace pm::models {
@@ -42,6 +43,7 @@ layers::Batch joined(const std::vector<const Feed*>& feeds) {
     if (own.positions.defined()) positions.push_back(own.positions);
     if (own.pixels.defined()) pixels.push_back(own.pixels);
     for (const auto& [name, values] : own.types) types[name].push_back(values);
+    append_features(batch.features, own.features, rows);
     for (ops::SequenceSpan sequence : own.sequences) {
       sequence.first += rows;
       sequence.key_row += rows;
@@ -105,7 +107,7 @@ struct Model::Pass {
     }
     for (size_t i = 0; i < feed.batch.sequences.size(); ++i) {
       const ops::SequenceSpan& sequence = feed.batch.sequences[i];
-      const bool end = pool == "eot" || pool == "last_eos";
+      const bool end = pool == "eot" || pool == "last_eos" || pool == "last_but_one";
       rows.push_back(sequence.first + (end ? inputs.ends[i] : pool == "last" ? sequence.tokens - 1 : pool == "second" ? std::min<int64_t>(1, sequence.tokens - 1) : 0));
     }
     return at::index_select(x, 0, at::tensor(rows, at::kLong));
@@ -167,6 +169,26 @@ struct Model::Pass {
     return std::any_of(model.policy_.heads.begin(), model.policy_.heads.end(), [&](const policy::Head& head) {
       return std::find(head.between.begin(), head.between.end(), name) != head.between.end();
     });
+  }
+
+  /// Outputs of a head that reads the padded states of a row.
+  void of_padded(const policy::Head& head, const Head& runs) {
+    if (comm.rank() != 0) return;
+    const at::Tensor& of_stack = states.at(head.stack);
+    const Feed& feed = inputs.feeds.at(head.stack);
+    const auto given = [&](const std::string& name) {
+      const auto found = inputs.of_heads.find(name);
+      return found == inputs.of_heads.end() ? at::Tensor() : found->second;
+    };
+    const at::Tensor padded = feed.padded(of_stack);
+    if (head.pairs) {
+      const at::Tensor kept = feed.padded(at::ones({of_stack.size(0), 1})).squeeze(2);
+      return put(head.outputs[0], runs.pairs(padded, given(head.pairs->chosen), kept, feed.tokens));
+    }
+    const FoundSpans found = runs.spans()(padded, given("p_mask"), given("cls_index"));
+    const at::Tensor* values[] = {&found.start_probabilities, &found.starts, &found.end_probabilities, &found.ends, &found.answer};
+    for (size_t i = 0; i < head.outputs.size(); ++i)
+      if (wants(head.outputs[i], true)) put(head.outputs[i], *values[i]);
   }
 
   at::Tensor of_cells(const policy::Head& head, const Head& runs, const at::Tensor& states, const at::Tensor& scores) const {
@@ -318,6 +340,10 @@ void Model::run_head(const policy::Head& head, const Head& runs, std::vector<Pas
     if (!head.between.empty()) pass.compare(head, runs);
     if (!head.mean.empty()) pass.average(head);
     if (!pass.reads(head)) continue;
+    if (head.spans || head.pairs) {
+      pass.of_padded(head, runs);
+      continue;
+    }
     with.push_back(&pass);
     all.push_back(pass.states_for(head));
   }

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <limits>
 
 namespace pm::models {
 
@@ -13,6 +14,8 @@ Head::Head(const policy::Head& head, layers::Loader& loader) : activation_(head.
   if (head.logits) logits_.emplace(head, loader);
   if (head.classes) classes_.emplace(*head.classes, loader);
   if (head.cells) columns_.emplace(head.cells->columns, loader), table_ = *head.cells;
+  if (head.spans) spans_.emplace(*head.spans, loader);
+  if (head.pairs) query_.emplace(head.pairs->query, loader), key_.emplace(head.pairs->key, loader);
   if (head.scalar) temperature_ = std::exp(loader.load(*head.scalar).to(at::kDouble).item<double>());
 }
 
@@ -42,6 +45,15 @@ at::Tensor Head::cells(const at::Tensor& states, const at::Tensor& scores, const
   const auto best = chosen.argmax().item<int64_t>();
   const at::Tensor selected = at::logical_and(columns == best, columns != 0).to(at::kFloat);
   return at::index_select(of_cells(scores / table_.temperature), 0, cell) + nearly_log_zero * (1 - selected);
+}
+
+at::Tensor Head::pairs(const at::Tensor& states, const at::Tensor& chosen, const at::Tensor& kept, int64_t first) const {
+  const int64_t rows = states.size(0), length = states.size(1), vectors = length - first;
+  const at::Tensor columns = chosen.clamp_min(0) + (at::arange(rows, at::kLong) * length).unsqueeze(1);
+  const at::Tensor queries = (*query_)(at::index_select(states.flatten(0, 1), 0, columns.flatten())).reshape({rows, chosen.size(1), -1});
+  const at::Tensor keys = (*key_)(states.narrow(1, first, vectors).flatten(0, 1)).reshape({rows, vectors, -1});
+  const at::Tensor scores = at::bmm(queries, keys.transpose(1, 2)) / std::sqrt(static_cast<double>(keys.size(2)));
+  return scores.masked_fill(kept.narrow(1, first, vectors).unsqueeze(1) == 0, static_cast<double>(std::numeric_limits<float>::lowest()));
 }
 
 }  // namespace pm::models

@@ -7,13 +7,12 @@
 #include <cmath>
 #include <numeric>
 
-#include "worker/base/error.h"
+#include "worker/models/features.h"
+#include "worker/models/given.h"
 
 namespace pm::models {
 
 namespace {
-
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::Request, "InvalidRequest", message); }
 
 bool crosses(const policy::Stack& stack) { return !stack.layers.empty() && stack.layers[0].cross.has_value(); }
 bool sees_images(const policy::Stack& stack) { return stack.input.projection && stack.input.projection->weight.shape.size() == 4; }
@@ -21,7 +20,7 @@ bool sees_images(const policy::Stack& stack) { return stack.input.projection && 
 /// Reads the inputs of one model and remembers which names it knows.
 class Reader {
  public:
-  Reader(const policy::Model& model, const Arrays& arrays) : model_(model), arrays_(arrays) {}
+  Reader(const policy::Model& model, const Arrays& arrays) : model_(model), given_(model, arrays) {}
 
   Inputs run() {
     Inputs inputs;
@@ -29,53 +28,15 @@ class Reader {
       if (sees_images(stack)) images(stack, inputs);
       else tokens(stack, inputs);
     }
-    for (const auto& [name, array] : arrays_) {
-      if (std::find(known_.begin(), known_.end(), name) == known_.end()) refuse("\"" + name + "\" is not an input of " + model_.architecture + "; these are " + listed());
-    }
+    for (const policy::Head& head : model_.heads) of_head(head, inputs);
+    given_.refuse_unknown();
+    inputs.choices = given_.choices();
     find_ends(inputs);
-    if (inputs.feeds.empty()) refuse(model_.architecture + " got no inputs; it takes " + listed());
+    if (inputs.feeds.empty()) refuse(model_.architecture + " got no inputs; it takes " + given_.listed());
     return inputs;
   }
 
  private:
-  std::string listed() const {
-    std::string all;
-    for (const std::string& name : known_) all += (all.empty() ? "" : ", ") + name;
-    return all;
-  }
-
-  const Array* find(const std::string& name) {
-    if (std::find(known_.begin(), known_.end(), name) == known_.end()) known_.push_back(name);
-    const auto found = arrays_.find(name);
-    return found == arrays_.end() ? nullptr : &found->second;
-  }
-
-  /// An int64 tensor of `like`'s shape ([batch, length] when undefined); multiple choice is flattened. Undefined when it is absent.
-  at::Tensor ints(const std::string& name, const at::Tensor& like, Inputs& inputs) {
-    const Array* array = find(name);
-    if (!array) return {};
-    if (!std::holds_alternative<std::vector<int64_t>>(array->values)) refuse(name + " has fractional values, expected integers");
-    at::Tensor tensor = models::tensor_of(*array);
-    if (tensor.dim() == 3 && model_.task == "multiple-choice") {
-      inputs.choices = tensor.size(1);
-      tensor = tensor.flatten(0, 1);
-    }
-    if (tensor.dim() != 2 || tensor.numel() == 0) {
-      refuse(name + " has the shape " + c10::str(tensor.sizes()) + ", expected " + (model_.task == "multiple-choice" ? "[batch, choices, length]" : "[batch, length]"));
-    }
-    if (like.defined() && tensor.sizes() != like.sizes()) {
-      refuse(name + " has the shape " + c10::str(tensor.sizes()) + ", expected that of the ids, " + c10::str(like.sizes()));
-    }
-    return tensor;
-  }
-
-  static void in_range(const std::string& name, const at::Tensor& values, int64_t first, int64_t end, const std::string& what) {
-    const auto least = values.min().item<int64_t>(), most = values.max().item<int64_t>();
-    if (least < first || most >= end) {
-      refuse(name + " has " + std::to_string(least < first ? least : most) + "; " + what + " go from " + std::to_string(first) + " to " + std::to_string(end - 1));
-    }
-  }
-
   /// Hugging Face's shift_tokens_right: the answer's start, then all but the last. Where the model wraps, the start is the column of the last token,
   /// padding on the right.
   at::Tensor shifted(const at::Tensor& ids) const {
@@ -87,10 +48,10 @@ class Reader {
   void tokens(const policy::Stack& stack, Inputs& inputs) {
     const bool answers = crosses(stack);
     const std::string ids_name = answers ? "decoder_input_ids" : "input_ids", mask_name = answers ? "decoder_attention_mask" : "attention_mask";
-    at::Tensor ids = ints(ids_name, {}, inputs), mask;
+    at::Tensor ids = given_.ints(ids_name, {}), mask;
     if (!ids.defined() && answers && ids_.defined()) ids = shifted(ids_);
-    if (ids.defined()) mask = ints(mask_name, ids, inputs);
-    else find(mask_name);
+    if (ids.defined()) mask = given_.ints(mask_name, ids);
+    else given_.find(mask_name);
     if (!ids.defined()) {
       if (model_.stacks.size() == 1 || answers) refuse("the inputs have no tensor \"input_ids\"");
       return;
@@ -102,14 +63,19 @@ class Reader {
     }
     if (!answers) ids_ = ids, mask_ = mask;
     Feed& feed = inputs.feeds[stack.name];
-    lay_out(mask_name, mask, feed);
-    const auto kept = [&](const at::Tensor& values) { return at::index_select(values.flatten(), 0, feed.places); };
+    const GivenFeatures features = read_features(stack, ids, given_);
+    const auto beside = [&](const at::Tensor& values, const at::Tensor& more) { return features.values.defined() ? at::cat({values, more}, 1) : values; };
+    lay_out(mask_name, beside(mask, features.mask), feed);
+    feed.tokens = ids.size(1);
+    feed.batch.features = lay_out_features(features, ids.size(1), feed.places, feed.length);
+    const at::Tensor none = features.values.defined() ? at::zeros_like(features.mask) : at::Tensor();   // what vectors have instead of ids is never read
+    const auto kept = [&](const at::Tensor& values) { return at::index_select(beside(values, none).flatten(), 0, feed.places); };
     feed.batch.tokens = kept(ids);
-    positions(stack, answers ? at::Tensor() : ints("position_ids", ids, inputs), ids, kept, feed);
+    positions(stack, answers ? at::Tensor() : given_.ints("position_ids", ids), ids, kept, feed);
     for (const policy::IndexTable& table : stack.input.tables) {
-      const at::Tensor given = numbers(stack.input, table, ids, inputs);
+      const at::Tensor given = numbers(stack.input, table, ids);
       at::Tensor& rows = feed.batch.types[table.key()];
-      rows = given.defined() ? kept(given) : at::full_like(feed.batch.tokens, table.given ? -1 : 0);
+      rows = given.defined() ? kept(given) : at::full_like(feed.batch.tokens, table.given ? -1 : table.usual);
       const std::string what = table.column < 0 ? "they" : "numbers of column " + std::to_string(table.column) + (table.minus < 0 ? "" : " less column " + std::to_string(table.minus));
       if (given.defined()) in_range(table.input, rows, 0, table.table.shape[0], what);
     }
@@ -117,7 +83,7 @@ class Reader {
 
   /// Several numbers per token [rows, length, columns], as many as the tables of `input` look up. Undefined when they are absent.
   at::Tensor columns(const policy::Input& input, const std::string& name, const at::Tensor& ids) {
-    const Array* array = find(name);
+    const Array* array = given_.find(name);
     if (!array) return {};
     if (!std::holds_alternative<std::vector<int64_t>>(array->values)) refuse(name + " has fractional values, expected integers");
     int64_t count = 0;
@@ -132,8 +98,8 @@ class Reader {
   }
 
   /// The numbers that a table looks up [rows, length]; undefined when they are absent.
-  at::Tensor numbers(const policy::Input& input, const policy::IndexTable& table, const at::Tensor& ids, Inputs& inputs) {
-    if (table.column < 0) return ints(table.input, ids, inputs);
+  at::Tensor numbers(const policy::Input& input, const policy::IndexTable& table, const at::Tensor& ids) {
+    if (table.column < 0) return given_.ints(table.input, ids);
     const at::Tensor all = columns(input, table.input, ids);
     if (!all.defined()) return {};
     return table.minus < 0 ? all.select(2, table.column) : all.select(2, table.column) - all.select(2, table.minus);
@@ -194,15 +160,51 @@ class Reader {
     if (rows > 0) in_range("position_ids", positions, input.position_given_rows ? -input.position_offset : 0, rows, "positions of this model");
   }
 
+  /// What a head is given besides the stacks.
+  void of_head(const policy::Head& head, Inputs& inputs) {
+    const auto feed = inputs.feeds.find(head.stack);
+    if (feed == inputs.feeds.end()) return;
+    const int64_t rows = feed->second.rows, length = feed->second.length;
+    const auto keep = [&](const std::string& name, const at::Tensor& values) { if (values.defined()) inputs.of_heads[name] = values; };
+    if (head.spans) {
+      if (const int64_t most = std::max(head.spans->starts, head.spans->ends); length < most) {
+        refuse("input_ids has rows of " + std::to_string(length) + " columns; " + model_.architecture + " gives the " + std::to_string(most) + " best places of each row, so it needs as many");
+      }
+      keep("p_mask", given_.mask("p_mask", {rows, length}));
+      const at::Tensor none = given_.tensor("cls_index", 1, "[batch]");
+      if (none.defined() && (none.size(0) != rows || none.is_floating_point())) refuse("cls_index has the shape " + c10::str(none.sizes()) + ", expected one integer for each of the " + std::to_string(rows) + " rows");
+      if (none.defined()) in_range("cls_index", none, 0, length, "columns");
+      keep("cls_index", none);
+    }
+    if (head.pairs) {
+      at::Tensor chosen = given_.tensor(head.pairs->chosen, 2, "[batch, tokens]");
+      if (!chosen.defined()) refuse("the inputs have no tensor \"" + head.pairs->chosen + "\", the columns of tokens that are compared with the vectors behind them");
+      if (!feed->second.batch.features.values.defined()) refuse(model_.architecture + " compares tokens with vectors, and the inputs have none");
+      if (chosen.size(0) != rows) refuse(head.pairs->chosen + " has " + std::to_string(chosen.size(0)) + " rows, input_ids has " + std::to_string(rows));
+      if (chosen.is_floating_point() && !(chosen == chosen.floor()).all().item<bool>()) refuse(head.pairs->chosen + " has fractional values, expected integers");
+      chosen = chosen.to(at::kLong);
+      in_range(head.pairs->chosen, chosen, -1, length, "columns");
+      keep(head.pairs->chosen, chosen);
+    }
+  }
+
   bool pools(const char* pool) const {
     return std::any_of(model_.heads.begin(), model_.heads.end(), [&](const policy::Head& head) { return head.pool == pool; }) ||
            std::any_of(model_.stacks.begin(), model_.stacks.end(), [&](const policy::Stack& stack) { return stack.output.pooler && stack.output.pooler->pool == pool; });
   }
 
   /// "eot": the first end token; CLIP's older checkpoints say eos_token_id 2 and mean the token with the largest id. "last_eos": the column of the
-  /// last one, which has to be there; where a decoder is pooled, it is the same column of the decoder's input.
+  /// last one, which has to be there; where a decoder is pooled, it is the same column of the decoder's input. "last_but_one": of the tokens that are not padding.
   void find_ends(Inputs& inputs) {
     const bool last = pools("last_eos");
+    if (ids_.defined() && pools("last_but_one")) {
+      for (int64_t row = 0; row < ids_.size(0); ++row) {
+        const auto count = mask_[row].count_nonzero().item<int64_t>();
+        if (count < 2) refuse("row " + std::to_string(row) + " of input_ids has one token; " + model_.architecture + " reads the last but one");
+        inputs.ends.push_back(count - 2);
+      }
+      return;
+    }
     if (!ids_.defined() || (!last && !pools("eot"))) return;
     const int64_t eos = model_.eos.empty() ? -1 : model_.eos[0];
     for (int64_t row = 0; row < ids_.size(0); ++row) {
@@ -234,7 +236,7 @@ class Reader {
   }
 
   void images(const policy::Stack& stack, Inputs& inputs) {
-    const Array* array = find("pixel_values");
+    const Array* array = given_.find("pixel_values");
     if (!array) {
       if (model_.stacks.size() == 1) refuse("the inputs have no tensor \"pixel_values\"");
       return;
@@ -250,13 +252,13 @@ class Reader {
     }
     Feed& feed = inputs.feeds[stack.name];
     lay_out("pixel_values", at::ones({pixels.size(0), stack.positions}, at::kLong), feed);
+    feed.tokens = stack.positions;
     feed.batch.pixels = pixels;
     feed.batch.positions = at::arange(stack.positions, at::kLong).repeat({pixels.size(0)});
   }
 
   const policy::Model& model_;
-  const Arrays& arrays_;
-  std::vector<std::string> known_;
+  Given given_;
   at::Tensor ids_, mask_;   ///< of the encoder
 };
 

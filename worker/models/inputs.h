@@ -16,6 +16,7 @@ namespace pm::models {
 struct Feed {
   layers::Batch batch;
   int64_t rows = 0, length = 0;        ///< of the padded form
+  int64_t tokens = 0;                  ///< of its columns those of tokens or patches; dense vectors have those behind them
   std::vector<at::Tensor> columns;     ///< of each sequence: the columns that its tokens came from
   at::Tensor places;                   ///< [tokens]: of each in [rows x length]
 
@@ -30,12 +31,13 @@ struct Feed {
 struct Inputs {
   std::map<std::string, Feed> feeds;   ///< by name of the stack; a tower without inputs is absent
   int64_t choices = 0;                 ///< > 0: rows are choices, so many to a question
-  std::vector<int64_t> ends;           ///< of each sequence of a model that pools there: which of its tokens is the end token
+  std::vector<int64_t> ends;           ///< of each sequence of a model that pools there: which of its tokens is the end token, or the last but one
+  std::map<std::string, at::Tensor> of_heads;   ///< what heads are given besides: p_mask, cls_index, the columns that pairs choose
 };
 
 /// Makes the rows of every stack. input_ids [batch, length] with attention_mask, position_ids and the tables of the input; encoder-decoders also
 /// decoder_input_ids and decoder_attention_mask (absent: input_ids shifted right); image stacks pixel_values [images, channels, height,
-/// width]; multiple choice [batch, choices, length]. Throws Error{Request, "InvalidRequest"} that names the tensor, what it is and what is
+/// width]; multiple choice [batch, choices, length]; dense vectors as the stack's features call them; what its heads read besides. Throws Error{Request, "InvalidRequest"} that names the tensor, what it is and what is
 /// expected.
 Inputs inputs_of(const policy::Model&, const Arrays&);
 

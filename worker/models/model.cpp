@@ -35,6 +35,9 @@ void Model::check(const policy::Model& model) {
     if (!stack.input.token && !stack.input.projection) refuse("has the stack \"" + stack.name + "\" without tokens and patches");
     const auto tells_cells = [](const policy::IndexTable& table) { return table.input == "token_type_ids" && std::max(table.column, table.minus) >= 2; };
     if (stack.input.position_cells && std::none_of(stack.input.tables.begin(), stack.input.tables.end(), tells_cells)) refuse("has positions in cells without their columns and rows");
+    const bool columns = stack.input.token && stack.input.position == policy::PositionKind::Learned && !stack.input.position_last && !stack.input.position_kept && !stack.input.position_cells;
+    if (stack.input.features && !columns) refuse("has dense vectors beside tokens whose positions are not learned ones of their columns");
+    if (stack.input.features && stack.output.pooler && stack.output.pooler->pool == "last") refuse("pools the last of tokens and dense vectors");
     for (const policy::Layer& layer : stack.layers) {
       if (layer.cross && layer.order == policy::Order::Parallel) refuse("has cross-attention in parallel layers");
       if (layer.cross && (layer.cross->rotary || layer.cross->alibi || layer.cross->bucket_bias)) refuse("has positions in cross-attention");
@@ -49,6 +52,12 @@ void Model::check(const policy::Model& model) {
     const policy::Stack* stack = head.cells ? model.stack(head.stack) : nullptr;
     const auto tells = [&](const char* key) { return std::any_of(stack->input.tables.begin(), stack->input.tables.end(), [&](const auto& table) { return table.key() == key; }); };
     if (stack && (!head.vector || !head.pool.empty() || !tells("token_type_ids.1") || !tells("token_type_ids.2"))) refuse("has cells without one score per token, or without their columns and rows");
+  }
+  for (const policy::Head& head : model.heads) {
+    const policy::Stack* stack = model.stack(head.stack);
+    if (stack && stack->input.features && head.pool == "last") refuse("pools the last of tokens and dense vectors");
+    if (head.pairs && (!stack || !stack->input.features)) refuse("has pairs of tokens and dense vectors without such vectors");
+    if ((head.pairs || head.spans) && !head.pool.empty()) refuse("has pairs or spans of pooled states");
   }
   for (auto head = model.heads.begin(); head != model.heads.end(); ++head) {
     const policy::Head* first = nullptr;
@@ -97,11 +106,11 @@ const Stack* Model::stack(const std::string& name) const {
 
 void Model::step(StepRows& rows, layers::KvCache* cache, Handover& handed, comm::Communicator& comm) const {
   const policy::Stack& generating = generator(policy_);
-  for (const policy::IndexTable& table : generating.input.tables) rows.batch.types[table.key()] = at::full_like(rows.batch.tokens, table.given ? -1 : 0);
+  for (const policy::IndexTable& table : generating.input.tables) rows.batch.types[table.key()] = at::full_like(rows.batch.tokens, table.given ? -1 : table.usual);
   const bool crosses = generating.layers[0].cross.has_value();
   if (rows.source) {
     const std::string& name = generating.layers[0].cross->source;
-    for (const policy::IndexTable& table : policy_.stack(name)->input.tables) rows.source->types[table.key()] = at::full_like(rows.source->tokens, table.given ? -1 : 0);
+    for (const policy::IndexTable& table : policy_.stack(name)->input.tables) rows.source->types[table.key()] = at::full_like(rows.source->tokens, table.given ? -1 : table.usual);
     at::Tensor& states = handed[name];
     if (const Stack* encoder = stack(name)) states = (*encoder)(states, *rows.source, nullptr, nullptr, comm);
     rows.cross.states = states;

@@ -1,4 +1,4 @@
-// Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs, heads), blocks.cpp (attention, MLP, norms).
+// Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs), heads.cpp, blocks.cpp (attention, MLP, norms).
 #pragma once
 #include <list>
 
@@ -36,10 +36,15 @@ class Builder {
   // stacks.cpp
   Input input(const Context&, const Node& section, const std::string& path);
   void position(const Context&, const Node& section, const Place&, const std::string& path, Input&);
-  void tables(const Context&, const Node& section, const Place&, const std::string& path, Input&);
+  void tables(const Context&, const Node& section, const Place&, const std::string& path, std::vector<IndexTable>&);
+  std::optional<Features> features(const Context&, const Node& section, const Place&, const std::string& path);
   std::optional<Pooler> pooler(const Context&, const Node& section, const Place&, const std::string& path);
-  Cells cells(const Context&, const Node& section, const Place&, const std::string& path, int64_t width);
   Output output(const Context&, const Node& section, const std::string& path);
+
+  // heads.cpp
+  Cells cells(const Context&, const Node& section, const Place&, const std::string& path, int64_t width);
+  Spans spans(const Context&, const Node& section, const Place& at, const std::string& path, int64_t width);
+  Pairs pairs(const Context&, const Node& section, const Place&, const std::string& path, int64_t width);
 
   // blocks.cpp
   Layer layer(const Context&, int64_t number, const std::string& path);

@@ -24,6 +24,11 @@ class Collector {
     add(input.token);
     add(input.positions);
     for (const IndexTable& table : input.tables) all.push_back({&table.table, place_});
+    if (input.features) {
+      add(input.features->projection);
+      add(input.features->positions);
+      for (const IndexTable& table : input.features->tables) all.push_back({&table.table, place_});
+    }
     add(input.projection);
     add(input.class_token);
     add(input.distillation_token);
@@ -45,6 +50,14 @@ class Collector {
     add(head.logits);
     add(head.classes);
     if (head.cells) add(head.cells->columns);
+    if (const auto& spans = head.spans) {
+      for (const Linear* linear : {&spans->start, &spans->end_dense, &spans->end, &spans->answer_dense, &spans->answer}) add(*linear);
+      add(spans->end_norm);
+    }
+    if (head.pairs) {
+      add(head.pairs->query);
+      add(head.pairs->key);
+    }
     add(head.scalar);
   }
 

@@ -99,9 +99,19 @@ struct IndexTable {
   Param table;
   std::string input;
   int64_t column = -1, minus = -1;      ///< -1: none
-  bool given = false;                   ///< nothing is added for a request without `input` (XLM's langs); else such a request means row 0
+  bool given = false;                   ///< nothing is added for a request without `input` (XLM's langs); else such a request means row `usual`
+  int64_t usual = 0;
   /// Names the numbers: "token_type_ids", "bbox.0", "bbox.2-0".
   std::string key() const;
+};
+
+/// Dense vectors of a request that stand behind the tokens of their row (VisualBERT's regions of an image): projected, and beside that a sum of rows as a token's.
+struct Features {
+  Linear projection;                    ///< [embedding, width of a vector]
+  std::string input, mask;              ///< what the request calls them [rows, vectors, width] and the mask of them [rows, vectors]
+  std::optional<Param> positions;       ///< its first row is added to each vector
+  std::string align;                    ///< what the request calls positions of tokens [rows, vectors, positions], -1: none, whose rows' mean is added; empty: there are none
+  std::vector<IndexTable> tables;       ///< numbers [rows, vectors]
 };
 
 struct Input {
@@ -115,6 +125,7 @@ struct Input {
   bool position_given_rows = false;     ///< position_ids of a request count the table's rows, the offset is in them (RoBERTa, MPNet)
   bool position_last = false;           ///< added after the norm and the projection (BlenderbotSmall's decoder, OPT-350m), else before
   std::vector<IndexTable> tables;
+  std::optional<Features> features;
   std::optional<Linear> projection;     ///< factorised embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, p, p])
   std::optional<Param> class_token, distillation_token;   ///< in this order before the patches
   std::optional<Norm> norm;
@@ -154,10 +165,25 @@ struct Cells {
   bool empty = false;                   ///< whether no column may be chosen
 };
 
+/// Searches an answer: the likeliest first tokens, for each of these the likeliest last ones, and whether there is an answer at all (XLNet's head for SQuAD 2.0).
+struct Spans {
+  Linear start;                         ///< [1, hidden]: of a token, whether an answer begins there
+  Linear end_dense, end;                ///< [hidden, 2 hidden], [1, hidden]: of a token beside the answer's first, whether it ends there
+  std::optional<Norm> end_norm;
+  Linear answer_dense, answer;          ///< [hidden, 2 hidden], [1, hidden]: of the mean of first tokens beside one token of the row
+  int64_t starts = 5, ends = 5;         ///< how many first tokens, and last tokens of each
+};
+
+/// Scores of tokens that the request chooses with each dense vector behind them, from their states: query . key / sqrt(width) (VisualBERT's phrases and regions).
+struct Pairs {
+  Linear query, key;                    ///< [width, hidden]
+  std::string chosen;                   ///< what the request calls the columns of chosen tokens [rows, tokens], -1: the first
+};
+
 /// A task head: logits over the vocabulary, or classes.
 struct Head {
   std::string name, stack;              ///< stack it reads
-  /// Which state of a sequence it reads. "": every token's; first; second (DeiT's distillation token); last; pooler (the stack's); eot (CLIP: the end token's, or the one with the
+  /// Which state of a sequence it reads. "": every token's; first; second (DeiT's distillation token); last; last_but_one (of the tokens, whatever stands behind them); pooler (the stack's); eot (CLIP: the end token's, or the one with the
   /// largest id when eos_token_id is 2); last_eos (BART, T5: the last end token's); patches (mean of all but the class token).
   std::string pool;
   std::vector<std::string> outputs{"logits"};   ///< Hugging Face's names; two (start_logits, end_logits): one column each
@@ -170,6 +196,8 @@ struct Head {
   std::optional<Param> scalar;          ///< CLIP's logit_scale
   bool vector = false;                  ///< `classes` is one vector [hidden] with a bias of one number: one score per state, and no dimension of classes
   std::optional<Cells> cells;
+  std::optional<Spans> spans;           ///< `outputs` are their five: probabilities and places of first tokens, of last tokens, score of no answer
+  std::optional<Pairs> pairs;
   std::vector<std::string> mean;        ///< the heads of one vector per sequence whose mean this one is (DeiT's two classifiers)
   std::vector<std::string> between;     ///< similarity: the two heads (text, image) whose normalised vectors are compared, times exp(scalar)
 };

@@ -80,8 +80,9 @@ Rule attention(Keys more = {}) {
 Rule stack() {
   const Rule position{Rule::Kind::Position, position_words, {{"learned", row()}, {"sinusoidal", word(sinusoid_words)}, {"offset", expression}, {"kept", expression}, {"cells", expression},
                                                              {"rows", expression}, {"given", word(given_words)}, {"last", expression}}};
-  const Rule input = section({{"at", names}, {"token", row()}, {"scale", expression}, {"position", position},
-                              {"tables", {Rule::Kind::Rows, {}, row_keys() + Keys{{"input", text}, {"rows", expression}, {"column", expression}, {"minus", expression}, {"given", expression}}}},
+  const Rule tables{Rule::Kind::Rows, {}, row_keys() + Keys{{"input", text}, {"rows", expression}, {"column", expression}, {"minus", expression}, {"given", expression}, {"usual", expression}}};
+  const Rule input = section({{"at", names}, {"token", row()}, {"scale", expression}, {"position", position}, {"tables", tables},
+                              {"features", linear({{"input", text}, {"mask", text}, {"position", row()}, {"align", text}, {"tables", tables}})},
                               {"projection", linear()}, {"patches", linear({{"channels", expression}, {"size", expression}})},
                               {"class_token", row()}, {"distillation_token", row()}, {"norm", norm_row()}});
   const Rule layer = section({{"at", names}, {"order", word(order_words)}, {"norm", word(norm_words)}, {"bias", expression}, {"stored", word(stored_words)},
@@ -100,7 +101,10 @@ Rule head() {
   return section({{"at", names}, {"when", expression}, {"stack", text}, {"pool", word(pool_words)}, {"dense", linear()},
                   {"act", word(activation_words)}, {"norm", norm_row()}, {"scale_input", expression}, {"softcap", expression}, {"scalar", row()},
                   {"logits", linear({{"scale_input", expression}})}, {"classes", linear({{"vector", expression}})}, {"output", texts},
-                  {"cells", section({{"columns", linear()}, {"temperature", expression}, {"rows", expression}, {"across", expression}, {"empty", expression}})}, {"mean", texts}, {"between", texts}});
+                  {"cells", section({{"columns", linear()}, {"temperature", expression}, {"rows", expression}, {"across", expression}, {"empty", expression}})},
+                  {"spans", section({{"at", names}, {"start", linear()}, {"end_dense", linear()}, {"end_norm", norm_row()}, {"end", linear()}, {"answer_dense", linear()}, {"answer", linear()},
+                                     {"starts", expression}, {"ends", expression}})},
+                  {"pairs", section({{"query", linear()}, {"key", linear()}, {"chosen", text}})}, {"mean", texts}, {"between", texts}});
 }
 
 const Rule& grammar() {
@@ -251,10 +255,11 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
   const Rule &input = under(stack, "input"), &attn = under(stack, "attn"), &output = under(stack, "output"), plain = row(), matrix = linear();
   return {{"policy", own_keys(policy)}, {"architecture", own_keys(under(policy, "architectures").keys[0].rule)}, {"stack", own_keys(stack)},
           {"input", own_keys(input)}, {"position", own_keys(under(input, "position"))}, {"tables", own_keys(under(input, "tables"), plain)},
-          {"patches", own_keys(under(input, "patches"), matrix)}, {"layer", own_keys(under(stack, "layer"))}, {"attn", own_keys(attn)},
+          {"features", own_keys(under(input, "features"), matrix)}, {"patches", own_keys(under(input, "patches"), matrix)}, {"layer", own_keys(under(stack, "layer"))}, {"attn", own_keys(attn)},
           {"cross", own_keys(under(stack, "cross"), attn)}, {"alibi", own_keys(under(attn, "alibi"))}, {"rotary", own_keys(under(attn, "rotary"))}, {"bucket_bias", own_keys(under(attn, "bucket_bias"), plain)},
           {"qkv", own_keys(under(attn, "qkv"), matrix)}, {"fused", own_keys(under(under(attn, "qkv"), "fused"))}, {"mlp", own_keys(under(stack, "mlp"))}, {"output", own_keys(output)},
           {"pooler", own_keys(under(output, "pooler"), plain)}, {"head", own_keys(head)}, {"logits", own_keys(under(head, "logits"), matrix)}, {"classes", own_keys(under(head, "classes"), matrix)}, {"cells", own_keys(under(head, "cells"))},
+          {"spans", own_keys(under(head, "spans"))}, {"pairs", own_keys(under(head, "pairs"))},
           {"row", own_keys(plain)}, {"linear", own_keys(matrix, plain)}, {"norm row", own_keys(under(attn, "norm"), plain)},
           {"bias", own_keys(bias)}};
 }

@@ -1,4 +1,4 @@
-// See builder.h: stacks with their inputs and outputs, and heads.
+// See builder.h: stacks with their inputs and outputs.
 #include <algorithm>
 
 #include "worker/base/error.h"
@@ -13,8 +13,6 @@ namespace {
 constexpr int64_t most_layers = 4096;
 /// Of numbers per token that tables look up.
 constexpr int64_t most_columns = 64;
-/// Of a table to one side.
-constexpr int64_t most_cells = 4096;
 
 [[noreturn]] void unreadable(const std::string& message) { throw Error(ErrorKind::Model, "ModelUnreadable", message); }
 
@@ -125,7 +123,7 @@ void Builder::position(const Context& context, const Node& section, const Place&
   input.positions = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
 }
 
-void Builder::tables(const Context& context, const Node& section, const Place& place, const std::string& path, Input& input) {
+void Builder::tables(const Context& context, const Node& section, const Place& place, const std::string& path, std::vector<IndexTable>& tables) {
   const Node* list = section.get("tables");
   if (!list) return;
   for (const Node& item : list->items) {
@@ -142,12 +140,32 @@ void Builder::tables(const Context& context, const Node& section, const Place& p
     }
     if (table.minus >= 0 && table.column < 0) refuse_policy(item, "\"minus\" needs \"column\"");
     if (const Node* given = item.get("given")) table.given = evaluate_bool(*given, place.scope);
-    const Ask ask{.role = Role::IndexTable, .path = path + "tables." + table.key(), .shape = {evaluate_int(*rows, place.scope), context.sizes.embedding}};
+    const int64_t count = evaluate_int(*rows, place.scope);
+    if (const Node* usual = item.get("usual")) table.usual = evaluate_int(*usual, place.scope);
+    if (table.usual < 0 || (table.usual > 0 && table.usual >= count)) unreadable(item.where() + ": the usual row is " + std::to_string(table.usual) + ", the table has " + std::to_string(count));
+    const Ask ask{.role = Role::IndexTable, .path = path + "tables." + table.key(), .shape = {count, context.sizes.embedding}};
     const std::optional<Param> bound = binder_.bind(ask, binder_.names(*row->names(), place, ".weight"), *row, place);
     if (!bound) continue;
     table.table = *bound;
-    input.tables.push_back(std::move(table));
+    tables.push_back(std::move(table));
   }
+}
+
+std::optional<Features> Builder::features(const Context& context, const Node& section, const Place& place, const std::string& path) {
+  const Node* node = section.get("features");
+  if (!binder_.row(node, place.scope)) return std::nullopt;
+  const Node *input = node->get("input"), *mask = node->get("mask"), *align = node->get("align");
+  if (!node->get("from") || !input || !mask) refuse_policy(*node, "features need \"from\", \"input\" and \"mask\"");
+  Features features{.projection = {}, .input = input->text, .mask = mask->text, .positions = {}, .align = align ? align->text : "", .tables = {}};
+  const Ask ask{.role = Role::EmbeddingProjection, .path = path, .shape = {context.sizes.embedding, -1}};
+  if (auto made = linear(context, node, nullptr, place, ask, Role::HeadDenseBias, true)) features.projection = std::move(*made);
+  if (const std::optional<Row> row = binder_.row(node->get("position"), place.scope); row && row->names()) {
+    const int64_t rows = context.sizes.positions;
+    const Ask table{.role = Role::PositionEmbedding, .path = path + ".positions", .shape = {rows, context.sizes.embedding}, .units = rows};
+    features.positions = binder_.bind(table, binder_.names(*row->names(), place, ".weight"), *row, place);
+  }
+  tables(context, *node, place, path + ".", features.tables);
+  return features;
 }
 
 Input Builder::input(const Context& context, const Node& section, const std::string& path) {
@@ -161,7 +179,8 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   }
   if (const Node* scale = section.get("scale")) input.scale = evaluate_number(*scale, place.scope);
   position(context, section, place, path, input);
-  tables(context, section, place, path, input);
+  tables(context, section, place, path, input.tables);
+  input.features = features(context, section, place, path + "features");
   const Ask projection{.role = Role::EmbeddingProjection, .path = path + "projection", .shape = {sizes.hidden, sizes.embedding}};
   input.projection = linear(context, section.get("projection"), nullptr, place, projection, Role::HeadDenseBias, true);
   if (const Node* patches = section.get("patches"); patches && !input.projection) {
@@ -227,66 +246,6 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
   }
   if (const Node* node = section.get("output")) stack.output = output(context, *node, path);
   return stack;
-}
-
-Cells Builder::cells(const Context& context, const Node& section, const Place& place, const std::string& path, int64_t width) {
-  if (!section.get("columns")) refuse_policy(section, "cells need \"columns\"");
-  Cells cells;
-  const Ask ask{.role = Role::ClassWeight, .path = path + ".columns", .shape = {width}};
-  if (auto made = linear(context, section.get("columns"), nullptr, place, ask, Role::ClassBias, true)) cells.columns = std::move(*made);
-  if (const Node* node = section.get("temperature")) cells.temperature = evaluate_number(*node, place.scope);
-  if (!(cells.temperature > 0)) unreadable(section.where() + ": config.json gives the temperature " + std::to_string(cells.temperature) + ", expected a number above 0");
-  for (auto [key, size] : {std::pair{"rows", &cells.rows}, {"across", &cells.across}}) {
-    if (const Node* node = section.get(key)) *size = evaluate_int(*node, place.scope);
-    if (*size < 1 || *size > most_cells) unreadable(section.where() + ": config.json gives tables " + key + " = " + std::to_string(*size) + ", expected 1 to " + std::to_string(most_cells));
-  }
-  if (const Node* node = section.get("empty")) cells.empty = evaluate_bool(*node, place.scope);
-  return cells;
-}
-
-Head Builder::head(const std::string& name, const Node& section, const std::string& default_stack) {
-  Head head;
-  head.name = name;
-  head.stack = section.get("stack") ? section.get("stack")->text : default_stack;
-  auto found = contexts_.find(head.stack);
-  if (found == contexts_.end()) refuse_policy(section, "the head \"" + name + "\" reads the stack \"" + head.stack + "\", which this architecture does not have");
-  const Context& context = found->second;
-  Place place = context.place;
-  place.prefix.clear();
-  place.stack.clear();
-  if (const Node* at = section.get("at")) binder_.go_to(*at, place);
-  if (const Node* pool = section.get("pool")) head.pool = word_of(*pool, place.scope, pool_words);
-  if (const Node* output = section.get("output")) head.outputs = texts_of(output);
-  head.between = texts_of(section.get("between"));
-  head.mean = texts_of(section.get("mean"));
-  const std::string path = "heads." + name;
-  const Stack* read = model_.stack(head.stack);
-  int64_t width = read && read->output.projection ? context.sizes.embedding : context.sizes.hidden;
-  if (head.pool == "pooler" && !binder_.rehearsing()) {
-    const Pooler* pooler = read && read->output.pooler ? &*read->output.pooler : nullptr;
-    if (!pooler) binder_.complain(section, "the head \"" + name + "\" reads the pooler of the stack \"" + head.stack + "\", and the checkpoint has none");
-    else if (pooler->dense && !pooler->dense->weight.shape.empty()) width = pooler->dense->weight.shape[0];
-  }
-  head.dense = linear(context, section.get("dense"), nullptr, place, {.role = Role::HeadDenseWeight, .path = path + ".dense", .shape = {-1, width}}, Role::HeadDenseBias, true);
-  if (head.dense && !head.dense->weight.shape.empty()) width = head.dense->weight.shape[0];
-  if (section.get("act")) head.activation = activation(section.get("act"), place.scope);
-  head.norm = norm(context, &section, place, path + ".norm", width);
-  const Node* logits = section.get("logits");
-  const Node* scale = logits && logits->get("scale_input") ? logits->get("scale_input") : section.get("scale_input");
-  if (scale) head.scale_input = evaluate_number(*scale, place.scope);
-  if (const Node* softcap = section.get("softcap")) head.softcap = evaluate_number(*softcap, place.scope);
-  const Ask rows{.role = Role::LogitsWeight, .path = path + ".logits", .shape = {context.sizes.vocab, width}, .units = context.sizes.vocab};
-  head.logits = linear(context, logits, nullptr, place, rows, Role::LogitsBias, true);
-  const Node* classes = section.get("classes");
-  const Node* vector = classes ? classes->get("vector") : nullptr;
-  head.vector = vector && evaluate_bool(*vector, place.scope);
-  const std::vector<int64_t> shape = head.vector ? std::vector<int64_t>{width} : std::vector<int64_t>{-1, width};
-  head.classes = linear(context, classes, nullptr, place, {.role = Role::ClassWeight, .path = path + ".classes", .shape = shape}, Role::ClassBias, true);
-  if (const Node* node = section.get("cells")) head.cells = cells(context, *node, place, path, width);
-  if (const std::optional<Row> row = binder_.row(section.get("scalar"), place.scope); row && row->names()) {
-    head.scalar = binder_.bind({.role = Role::Scalar, .path = path + ".scalar"}, binder_.names(*row->names(), place, ".weight"), *row, place);
-  }
-  return head;
 }
 
 }  // namespace pm::policy

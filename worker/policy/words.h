@@ -8,7 +8,7 @@ namespace pm::policy {
 inline const std::vector<std::string_view> stored_words{"out_in", "in_out"}, keep_words{"f32_if_f16"}, norm_words{"layer", "rms", "rms_zero_centred"},
     mask_words{"full", "causal"}, rotary_words{"half", "interleaved"}, fused_words{"concat", "per_head", "grouped"}, order_words{"pre", "post", "parallel"},
     position_words{"none"}, sinusoid_words{"paper", "tensor2tensor"}, given_words{"rows", "tokens"}, part_words{"q", "k", "v"}, states_words{"raw", "normed"},
-    pool_words{"first", "second", "last", "eot", "last_eos", "patches", "pooler"}, pooler_words{"first", "last", "eot", "last_eos", "patches"},
+    pool_words{"first", "second", "last", "last_but_one", "eot", "last_eos", "patches", "pooler"}, pooler_words{"first", "last", "eot", "last_eos", "patches"},
     topology_words{"encoder", "decoder", "encoder-decoder", "dual", "vision"},
     task_words{"embed", "generate", "fill-mask", "next-sentence", "classify", "classify-tokens", "question-answering", "multiple-choice",
                "similarity", "classify-images", "forward"},

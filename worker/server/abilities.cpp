@@ -138,6 +138,7 @@ Abilities read_abilities(const policy::Model& model, const std::filesystem::path
       continue;
     }
     abilities.texts = true;
+    if (stack.input.features) abilities.features = stack.input.features->input;
     if (stack.positions > 0) abilities.positions = abilities.positions > 0 ? std::min(abilities.positions, stack.positions) : stack.positions;
     for (const policy::IndexTable& table : stack.input.tables) abilities.token_types = abilities.token_types || (table.input == "token_type_ids" && table.column < 0);
   }
@@ -145,7 +146,7 @@ Abilities read_abilities(const policy::Model& model, const std::filesystem::path
   count_values(model, abilities);
   for (const policy::Head& head : model.heads) {
     if (model.task == "fill-mask" && head.logits) abilities.vocabulary_scores = head.outputs[0];
-    if (model.task == "next-sentence" || head.outputs[0] == "seq_relationship_logits") abilities.next_sentence = head.outputs[0];
+    if (model.task == "next-sentence" || (head.outputs[0] == "seq_relationship_logits" && abilities.features.empty())) abilities.next_sentence = head.outputs[0];
   }
   const json config = read_file(folder / "config.json");
   abilities.labels = labels_of(config);

@@ -45,6 +45,7 @@ struct Abilities {
   /// Values that a pass gives out per token, by what is asked of it: scores; hidden states; attentions per token and key.
   int64_t scores = 0, hidden_states = 0, attentions = 0;
   int64_t image_tokens = 0;          ///< that an image becomes
+  std::string features;              ///< input of dense vectors that stand behind a text's tokens; empty: none
 
   /// Whether POST or GET `route` is for this model.
   bool serves(const std::string& route) const;

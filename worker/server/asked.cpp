@@ -118,6 +118,8 @@ engine::Sampling sampling_of(const Asked& asked, const engine::Sampling& default
   lay(asked.repetition_penalty, sampling.repetition_penalty);
   lay(asked.no_repeat_ngram_size, sampling.no_repeat_ngram_size);
   lay(asked.min_new_tokens, sampling.min_new_tokens);
+  if (asked.forced_bos) sampling.forced_bos = static_cast<int32_t>(*asked.forced_bos);
+  if (asked.forced_eos) sampling.forced_eos = static_cast<int32_t>(*asked.forced_eos);
   if (asked.top_k) sampling.top_k = std::max<int64_t>(*asked.top_k, 0);   // -1 is vLLM's "off"
   ban(asked, tokenizer, sampling);
   if (asked.do_sample) {

@@ -26,6 +26,7 @@ struct Asked {
   std::optional<double> temperature, top_p, min_p, typical_p;
   std::optional<double> presence_penalty, frequency_penalty, repetition_penalty;
   std::optional<int64_t> top_k, no_repeat_ngram_size, min_new_tokens, max_new_tokens;
+  std::optional<int64_t> forced_bos, forced_eos;     ///< ids: an encoder-decoder's first token after the start, such as a language's; the last one
   std::optional<uint64_t> seed;
   std::optional<double> max_time;                    ///< seconds
   std::vector<std::string> stop, bad_words;

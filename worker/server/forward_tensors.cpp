@@ -48,7 +48,7 @@ PassInputs from_json(const Serving& serving, const Call& call) {
   const json& inputs = required(fields, "inputs", allowed);
   if (!inputs.is_object() || inputs.empty()) throw bad_field("inputs", shown(inputs), allowed);
   PassInputs pass;
-  for (const auto& [name, value] : inputs.items()) pass.inputs[name] = array_of_json(value, "inputs." + name.substr(0, 60), name == "pixel_values");
+  for (const auto& [name, value] : inputs.items()) pass.inputs[name] = array_of_json(value, "inputs." + name.substr(0, 60), name == "pixel_values" || name == serving.abilities.features);
   pass.hidden_states = fields.boolean("hidden_states").value_or(false);
   pass.attentions = fields.boolean("attentions").value_or(false);
   if (const json* outputs = fields.find("outputs")) {
@@ -72,7 +72,7 @@ PassInputs from_file(const Serving& serving, const Call& call) {
 /// Refuses what would compute or answer more than one request should.
 void check_size(const Serving& serving, const PassInputs& pass) {
   const Abilities& can = serving.abilities;
-  int64_t tokens = 0, width = 0;
+  int64_t tokens = 0, width = 0, behind = 0;
   for (const auto& [name, array] : pass.inputs) {
     int64_t places = 1;
     for (int64_t size : array.shape) places = size > kValues || places > kValues ? kValues : places * size;
@@ -87,8 +87,13 @@ void check_size(const Serving& serving, const PassInputs& pass) {
         throw ApiError(413, "context_length_exceeded", name + " has rows of " + std::to_string(length) + " tokens, this model takes at most " + std::to_string(longest(serving)), name);
       tokens += places;
       width = std::max(width, length);
+    } else if (name == can.features && array.shape.size() >= 3) {
+      const int64_t vectors = places / std::max<int64_t>(1, array.shape.back());
+      tokens += vectors;
+      behind = array.shape[array.shape.size() - 2];
     }
   }
+  width += behind;
   if (tokens > kTokens) throw ApiError(413, "too_many_inputs", "the inputs have " + std::to_string(tokens) + " tokens; at most " + std::to_string(kTokens) + " in one request");
   const int64_t values = tokens * (can.scores + (pass.hidden_states ? can.hidden_states : 0) + (pass.attentions ? can.attentions * width : 0));
   if (values > kValues)
@@ -101,7 +106,7 @@ json dimensions_schema() { return schema::list(schema::integer(0, INT64_MAX)); }
 
 Operation describe_forward(const Serving& serving) {
   json tensors = {{"type", "object"}, {"minProperties", 1}, {"additionalProperties", {{"type", "array"}}},
-                  {"description", "Nested lists of numbers under Hugging Face's names: input_ids, attention_mask, token_type_ids, position_ids, pixel_values, decoder_input_ids, ..."}};
+                  {"description", "Nested lists of numbers under Hugging Face's names: input_ids, attention_mask, token_type_ids, position_ids, pixel_values, visual_embeds, decoder_input_ids, ..."}};
   json outputs = {{"type", "object"}, {"additionalProperties", schema::object({{"dtype", schema::one_of({"float32", "int64"}), true}, {"shape", dimensions_schema(), true},
                                                                               {"data", {{"description", "Nested lists, null for what is no number"}}, true}})}};
   const json states = schema::boolean("Those of every layer too"), scores = schema::boolean("Those of every layer too");

@@ -45,6 +45,8 @@ void read_lengths(Fields& fields, const GenerationDefaults& defaults, GenerateRe
   length.new_tokens = fields.integer("max_new_tokens", 1, INT64_MAX);
   const auto in_all = fields.integer("max_length", 1, INT64_MAX);
   request.asked.min_new_tokens = fields.integer("min_new_tokens", 0, INT32_MAX);
+  request.asked.forced_bos = fields.integer("forced_bos_token_id", 0, INT32_MAX);
+  request.asked.forced_eos = fields.integer("forced_eos_token_id", 0, INT32_MAX);
   length.least_in_all = fields.integer("min_length", 0, INT32_MAX);
   length.field = length.new_tokens ? "max_new_tokens" : "max_length";
   if (!length.new_tokens) length.in_all = in_all;                     // as in transformers the number of new tokens wins

@@ -117,6 +117,8 @@ schema::Properties generate_properties(const Serving& serving) {
                 {"max_length", schema::integer(1, INT64_MAX, "Tokens of input and answer together")},
                 {"min_new_tokens", schema::integer(0, INT32_MAX, "No end token before so many")},
                 {"min_length", schema::integer(0, INT32_MAX, "The same of input and answer together")},
+                {"forced_bos_token_id", schema::integer(0, INT32_MAX, "The second token of a sequence: an answer's first where it has a start of its own, such as the language to translate into")},
+                {"forced_eos_token_id", schema::integer(0, INT32_MAX, "The last of as many tokens as are asked for")},
                 {"eos_token_id", schema::any({schema::integer(0, INT32_MAX), ids_schema()}, "End tokens")},
                 {"stop", texts_in_schema(16, "Texts at which an answer ends")},
                 {"stop_strings", texts_in_schema(16, "The same")},

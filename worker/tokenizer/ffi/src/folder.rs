@@ -124,14 +124,20 @@ impl Folder {
         }
     }
 
-    /// Adds what transformers adds: tokens with ids, then roles, then the others. A token of the vocabulary keeps its id.
-    pub fn add_tokens(&self, tokenizer: &mut Tokenizer, roles: &[(&str, &str)], extra: Vec<AddedToken>) -> Result<(), String> {
+    /// Tokens with a role, then `extra`.
+    pub fn special_tokens(&self, roles: &[(&str, &str)], extra: Vec<AddedToken>) -> Vec<AddedToken> {
         let mut special: Vec<AddedToken> = Vec::new();
         for role in ROLES {
             let default = roles.iter().find(|(name, _)| *name == role).map_or("", |(_, default)| default);
             special.extend(self.token(role, default));
         }
         special.extend(extra);
+        special
+    }
+
+    /// Adds what transformers adds: tokens with ids, then roles, then the others. A token of the vocabulary keeps its id.
+    pub fn add_tokens(&self, tokenizer: &mut Tokenizer, roles: &[(&str, &str)], extra: Vec<AddedToken>) -> Result<(), String> {
+        let special = self.special_tokens(roles, extra);
         let mut tokens: Vec<AddedToken> = self.added.values().cloned().collect();
         for token in &special {
             if !tokens.iter().any(|t| t.content == token.content) {

@@ -1,7 +1,9 @@
 //! How each class of tokenizer is built from the files of before tokenizer.json: which parts it has, which tokens have which role.
 //! The oracle is transformers 5 (`models/*/tokenization_*.py`); parts are written as tokenizer.json spells them.
 use crate::folder::{read, Folder};
+use crate::numbered::Numbered;
 use crate::sentencepiece::{SentencePiece, CONTROL, USER_DEFINED};
+use crate::text::Text;
 use serde::de::DeserializeOwned;
 use serde_json::{json, Value};
 use std::collections::HashMap;
@@ -9,7 +11,7 @@ use tokenizers::models::{bpe::BPE, unigram::Unigram, wordpiece::WordPiece};
 use tokenizers::normalizers::{Precompiled, Sequence};
 use tokenizers::{AddedToken, DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, Tokenizer};
 
-type Roles = &'static [(&'static str, &'static str)];
+pub type Roles = &'static [(&'static str, &'static str)];
 
 pub struct Recipe {
     classes: &'static [&'static str],
@@ -17,8 +19,14 @@ pub struct Recipe {
     /// each of these is needed, under one of its names
     files: &'static [&'static [&'static str]],
     pub roles: Roles,
-    build: fn(&Folder, Roles) -> Result<Tokenizer, String>,
+    build: Build,
 }
+
+enum Build {
+    Crate(fn(&Folder, Roles) -> Result<Tokenizer, String>),
+    Numbered(fn(&Folder, Roles) -> Result<Numbered, String>),
+}
+use Build::Crate;
 
 const BERT: Roles = &[("unk_token", "[UNK]"), ("sep_token", "[SEP]"), ("pad_token", "[PAD]"), ("cls_token", "[CLS]"), ("mask_token", "[MASK]")];
 const MPNET: Roles = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "[UNK]"), ("sep_token", "</s>"), ("pad_token", "<pad>"), ("cls_token", "<s>"), ("mask_token", "<mask>")];
@@ -29,9 +37,19 @@ const T5: Roles = &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token",
 const ALBERT: Roles = &[("bos_token", "[CLS]"), ("eos_token", "[SEP]"), ("unk_token", "<unk>"), ("sep_token", "[SEP]"), ("pad_token", "<pad>"), ("cls_token", "[CLS]"), ("mask_token", "[MASK]")];
 const LLAMA: Roles = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")];
 
+const MBART50: Roles = &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("sep_token", "</s>"), ("pad_token", "<pad>"), ("cls_token", "<s>"), ("mask_token", "<mask>")];
+const PEGASUS: Roles = &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>"), ("mask_token", "<mask_2>")];
+const M2M100: Roles = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>"), ("sep_token", "</s>"), ("pad_token", "<pad>")];
+
+/// Languages of mBART, and those that mBART-50 has besides.
+const LANGUAGES: &str = "ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN";
+const MORE_LANGUAGES: &str = "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA ur_PK xh_ZA gl_ES sl_SI";
+
 const WORDS: &[&[&str]] = &[&["vocab.txt"]];
 const PAIRS: &[&[&str]] = &[&["vocab.json"], &["merges.txt"]];
 const PIECES: &[&[&str]] = &[&["spiece.model", "tokenizer.model", "sentencepiece.bpe.model"]];
+const TWO_MODELS: &[&[&str]] = &[&["source.spm"], &["target.spm"], &["vocab.json"]];
+const NUMBERED: &[&[&str]] = &[&["vocab.json"], &["sentencepiece.bpe.model"]];
 
 const RECIPES: &[Recipe] = &[
     Recipe {
@@ -40,17 +58,23 @@ const RECIPES: &[Recipe] = &[
         model_types: &["bert", "distilbert", "electra", "mobilebert", "squeezebert", "convbert", "layoutlm", "lxmert", "dpr", "retribert", "visual_bert"],
         files: WORDS,
         roles: BERT,
-        build: bert,
+        build: Crate(bert),
     },
-    Recipe { classes: &["MPNetTokenizer"], model_types: &["mpnet"], files: WORDS, roles: MPNET, build: mpnet },
-    Recipe { classes: &["GPT2Tokenizer"], model_types: &["gpt2", "gpt_neo", "gptj", "opt"], files: PAIRS, roles: GPT2, build: gpt2 },
-    Recipe { classes: &["RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "LEDTokenizer"], model_types: &["roberta", "bart", "longformer", "led"], files: PAIRS, roles: ROBERTA, build: roberta },
-    Recipe { classes: &["CLIPTokenizer"], model_types: &["clip", "clip_text_model"], files: PAIRS, roles: CLIP, build: clip },
-    Recipe { classes: &["ByT5Tokenizer"], model_types: &[], files: &[], roles: T5, build: byt5 },
-    Recipe { classes: &["T5Tokenizer", "MT5Tokenizer"], model_types: &["t5", "mt5", "umt5"], files: PIECES, roles: T5, build: t5 },
-    Recipe { classes: &["AlbertTokenizer"], model_types: &["albert"], files: PIECES, roles: ALBERT, build: albert },
-    Recipe { classes: &["XLMRobertaTokenizer"], model_types: &["xlm-roberta"], files: PIECES, roles: ROBERTA, build: xlm_roberta },
-    Recipe { classes: &["LlamaTokenizer"], model_types: &["llama"], files: PIECES, roles: LLAMA, build: llama },
+    Recipe { classes: &["MPNetTokenizer"], model_types: &["mpnet"], files: WORDS, roles: MPNET, build: Crate(mpnet) },
+    Recipe { classes: &["GPT2Tokenizer"], model_types: &["gpt2", "gpt_neo", "gptj", "opt"], files: PAIRS, roles: GPT2, build: Crate(gpt2) },
+    Recipe { classes: &["RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "LEDTokenizer"], model_types: &["roberta", "bart", "longformer", "led"], files: PAIRS, roles: ROBERTA, build: Crate(roberta) },
+    Recipe { classes: &["CLIPTokenizer"], model_types: &["clip", "clip_text_model"], files: PAIRS, roles: CLIP, build: Crate(clip) },
+    Recipe { classes: &["ByT5Tokenizer"], model_types: &[], files: &[], roles: T5, build: Crate(byt5) },
+    Recipe { classes: &["T5Tokenizer", "MT5Tokenizer"], model_types: &["t5", "mt5", "umt5"], files: PIECES, roles: T5, build: Crate(t5) },
+    Recipe { classes: &["AlbertTokenizer"], model_types: &["albert"], files: PIECES, roles: ALBERT, build: Crate(albert) },
+    Recipe { classes: &["XLMRobertaTokenizer"], model_types: &["xlm-roberta"], files: PIECES, roles: ROBERTA, build: Crate(xlm_roberta) },
+    Recipe { classes: &["MBartTokenizer"], model_types: &["mbart"], files: PIECES, roles: ROBERTA, build: Crate(mbart) },
+    Recipe { classes: &["MBart50Tokenizer"], model_types: &[], files: PIECES, roles: MBART50, build: Crate(mbart50) },
+    Recipe { classes: &["PegasusTokenizer"], model_types: &["pegasus"], files: PIECES, roles: PEGASUS, build: Crate(pegasus) },
+    Recipe { classes: &["BlenderbotTokenizer"], model_types: &["blenderbot"], files: PAIRS, roles: ROBERTA, build: Crate(blenderbot) },
+    Recipe { classes: &["MarianTokenizer"], model_types: &["marian"], files: TWO_MODELS, roles: T5, build: Build::Numbered(Numbered::marian) },
+    Recipe { classes: &["M2M100Tokenizer"], model_types: &["m2m_100"], files: NUMBERED, roles: M2M100, build: Build::Numbered(Numbered::m2m100) },
+    Recipe { classes: &["LlamaTokenizer"], model_types: &["llama"], files: PIECES, roles: LLAMA, build: Crate(llama) },
 ];
 
 /// The recipe of a folder, by the tokenizer's class or, where no file names it, by the model's type.
@@ -69,8 +93,11 @@ impl Recipe {
         self.files.iter().find(absent).map(|names| names.join(", "))
     }
 
-    pub fn build(&self, folder: &Folder) -> Result<Tokenizer, String> {
-        (self.build)(folder, self.roles)
+    pub fn build(&self, folder: &Folder) -> Result<Text, String> {
+        match self.build {
+            Crate(build) => build(folder, self.roles).map(|t| Text::Crate(Box::new(t))),
+            Build::Numbered(build) => build(folder, self.roles).map(|t| Text::Numbered(Box::new(t))),
+        }
     }
 }
 
@@ -94,13 +121,13 @@ fn assembled(parts: Parts) -> Result<Tokenizer, String> {
     Ok(tokenizer)
 }
 
-fn file(folder: &Folder, names: &[&str]) -> Result<String, String> {
+pub fn file(folder: &Folder, names: &[&str]) -> Result<String, String> {
     let found = names.iter().map(|name| folder.path.join(name)).find(|path| path.is_file());
     let path = found.ok_or_else(|| format!("none of {} is there", names.join(", ")))?;
     path.into_os_string().into_string().map_err(|_| "its path is not UTF-8".to_string())
 }
 
-fn default_of(roles: Roles, role: &str) -> &'static str {
+pub fn default_of(roles: Roles, role: &str) -> &'static str {
     roles.iter().find(|(name, _)| *name == role).map_or("", |(_, token)| token)
 }
 
@@ -322,6 +349,101 @@ fn xlm_roberta(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
     folder.add_tokens(&mut tokenizer, roles, extra)?;
     let (bos, eos) = (named(folder, roles, "bos_token")?, named(folder, roles, "eos_token")?);
     template(&mut tokenizer, &[(&bos, 0), ("A", 0), (&eos, 0)], &[(&bos, 0), ("A", 0), (&eos, 0), (&eos, 0), ("B", 0), (&eos, 0)])?;
+    Ok(tokenizer)
+}
+
+/// Fairseq's numbering with the languages behind the pieces: its four special tokens, the pieces from the fourth on, languages, the mask.
+fn of_languages(folder: &Folder, roles: Roles, first: &str, languages: &[&str], split_first: bool, normalizer: impl Fn(&SentencePiece) -> Result<Option<NormalizerWrapper>, String>)
+    -> Result<(Tokenizer, String), String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    let mut vocab = Vec::new();
+    for role in [first, "pad_token", "eos_token", "unk_token"] {
+        vocab.push((named(folder, roles, role)?, 0.0));
+    }
+    vocab.extend(model.scored().into_iter().skip(3));
+    vocab.extend(languages.iter().map(|code| (code.to_string(), 0.0)));
+    let mask = named(folder, roles, "mask_token")?;
+    vocab.push((mask.clone(), 0.0));
+    let mut tokenizer = assembled(Parts { model: unigram(vocab, 3)?, normalizer: normalizer(&model)?, pre_tokenizer: spaces(split_first, "always"), decoder: spaces(false, "always") })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(languages.iter().map(|code| AddedToken::from(code.to_string(), true)));
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    if !folder.added.values().any(|t| t.content == mask) {
+        // the mask takes the space before it
+        tokenizer.add_special_tokens([AddedToken::from(mask, true).lstrip(true)]).map_err(|e| e.to_string())?;
+    }
+    let source = folder.settings.get("src_lang").and_then(Value::as_str).unwrap_or("en_XX").to_string();
+    id_of(&tokenizer, &source).map_err(|_| format!("tokenizer_config.json has src_lang \"{source}\", expected one of {}", languages.join(", ")))?;
+    Ok((tokenizer, source))
+}
+
+/// Runs of spaces become one, after the model's own map.
+fn single_spaces(model: &SentencePiece) -> Result<Option<NormalizerWrapper>, String> {
+    let mut steps: Vec<NormalizerWrapper> = charsmap(model)?.into_iter().collect();
+    steps.push(part(json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}))?);
+    Ok(Some(Sequence::new(steps).into()))
+}
+
+fn mbart(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let languages: Vec<&str> = LANGUAGES.split(' ').collect();
+    let (mut tokenizer, source) = of_languages(folder, roles, "bos_token", &languages, true, |_| Ok(None))?;
+    let eos = named(folder, roles, "eos_token")?;
+    template(&mut tokenizer, &[("A", 0), (&eos, 0), (&source, 0)], &[("A", 0), ("B", 0), (&eos, 0), (&source, 0)])?;
+    Ok(tokenizer)
+}
+
+fn mbart50(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let languages: Vec<&str> = LANGUAGES.split(' ').chain(MORE_LANGUAGES.split(' ')).collect();
+    let (mut tokenizer, source) = of_languages(folder, roles, "cls_token", &languages, false, single_spaces)?;
+    let eos = named(folder, roles, "eos_token")?;
+    template(&mut tokenizer, &[(&source, 0), ("A", 0), (&eos, 0)], &[(&source, 0), ("A", 0), ("B", 0), (&eos, 0)])?;
+    Ok(tokenizer)
+}
+
+/// The model's first two pieces, the masks of words and of sentences, <unk_2> to <unk_102>, the model's other pieces.
+fn pegasus(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    let setting = |key: &str, default: &str| match folder.settings.get(key) {
+        Some(Value::Null) => None,
+        Some(value) => crate::folder::token_of(value, true).map(|t| t.content),
+        None => Some(default.to_string()),
+    };
+    // transformers' converter has other defaults than its class
+    let (word, sentence) = (setting("mask_token", "<mask_1>"), setting("mask_token_sent", "<mask_2>"));
+    let offset = folder.settings.get("offset").and_then(Value::as_u64).unwrap_or(103).min(10_000);
+    let mut vocab = vec![(named(folder, roles, "pad_token")?, 0.0), (named(folder, roles, "eos_token")?, 0.0)];
+    vocab.extend(word.iter().map(|mask| (mask.clone(), 0.0)));
+    vocab.extend(sentence.iter().filter(|mask| word.as_ref() != Some(*mask)).map(|mask| (mask.clone(), 0.0)));
+    vocab.extend((2..offset).map(|i| (format!("<unk_{i}>"), -100.0)));
+    vocab.extend(model.scored().into_iter().skip(2));
+    let unk = named(folder, roles, "unk_token")?;
+    let unk_id = vocab.iter().position(|(text, score)| *text == unk && *score == 0.0).ok_or_else(|| format!("the vocabulary lacks \"{unk}\""))?;
+    let normalizer = if model.charsmap.is_empty() {
+        let steps = [json!({"type": "Replace", "pattern": {"Regex": r"\n"}, "content": " "}), json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})];
+        Some(Sequence::new(steps.into_iter().map(part::<NormalizerWrapper>).collect::<Result<Vec<_>, _>>()?).into())
+    } else {
+        single_spaces(&model)?
+    };
+    let mut tokenizer = assembled(Parts { model: unigram(vocab, unk_id)?, normalizer, pre_tokenizer: spaces(false, "always"), decoder: spaces(false, "always") })?;
+    let mut extra: Vec<AddedToken> = setting("mask_token_sent", "<mask_1>").map(|mask| AddedToken::from(mask, true)).into_iter().collect();
+    extra.extend((2..offset).map(|i| AddedToken::from(format!("<unk_{i}>"), true)));
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    let eos = named(folder, roles, "eos_token")?;
+    template(&mut tokenizer, &[("A", 0), (&eos, 0)], &[("A", 0), ("B", 0), (&eos, 0)])?;
+    Ok(tokenizer)
+}
+
+fn blenderbot(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let mut tokenizer = byte_level(folder, roles, folder.flag("add_prefix_space", true))?;
+    let mask = named(folder, roles, "mask_token")?;
+    if !folder.added.values().any(|t| t.content == mask) {
+        tokenizer.add_special_tokens([AddedToken::from(mask, true).lstrip(true)]).map_err(|e| e.to_string())?;
+    }
+    ends_template(&mut tokenizer, folder, roles, false, false)?;
     Ok(tokenizer)
 }
 

@@ -1,6 +1,8 @@
 //! The parts of a SentencePiece model that a tokenizer needs, out of its protocol buffer (sentencepiece_model.proto).
 use std::collections::HashMap;
 
+pub const NORMAL: u64 = 1;
+pub const UNKNOWN: u64 = 2;
 pub const CONTROL: u64 = 3;
 pub const USER_DEFINED: u64 = 4;
 
@@ -17,7 +19,13 @@ pub struct SentencePiece {
     pub model_type: u64,
     pub unk_id: usize,
     pub unk_piece: String,
+    /// what an unknown piece of the vocabulary is decoded to
+    pub unk_surface: String,
     pub charsmap: Vec<u8>,
+    pub byte_fallback: bool,
+    pub dummy_prefix: bool,
+    pub extra_whitespaces_removed: bool,
+    pub whitespaces_escaped: bool,
 }
 
 enum Field<'a> {
@@ -91,7 +99,18 @@ fn piece(message: &[u8]) -> Result<Piece, String> {
 impl SentencePiece {
     /// Reads a ModelProto. Errors say what is wrong with the file.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let mut model = SentencePiece { pieces: Vec::new(), model_type: 1, unk_id: 0, unk_piece: "<unk>".into(), charsmap: Vec::new() };
+        let mut model = SentencePiece {
+            pieces: Vec::new(),
+            model_type: 1,
+            unk_id: 0,
+            unk_piece: "<unk>".into(),
+            unk_surface: " \u{2047} ".into(),
+            charsmap: Vec::new(),
+            byte_fallback: false,
+            dummy_prefix: true,
+            extra_whitespaces_removed: true,
+            whitespaces_escaped: true,
+        };
         let mut fields = Fields(bytes);
         while let Some((number, field)) = fields.next()? {
             let Field::Bytes(message) = field else { continue };
@@ -117,6 +136,8 @@ impl SentencePiece {
             match field {
                 (3, Field::Number(kind)) => self.model_type = kind,
                 (40, Field::Number(id)) => self.unk_id = usize::try_from(id).map_err(|_| "its unknown piece has no number")?,
+                (35, Field::Number(fallback)) => self.byte_fallback = fallback != 0,
+                (44, Field::Bytes(bytes)) => self.unk_surface = text(bytes)?,
                 (45, Field::Bytes(bytes)) => self.unk_piece = text(bytes)?,
                 _ => {}
             }
@@ -127,8 +148,12 @@ impl SentencePiece {
     fn read_normalizer(&mut self, message: &[u8]) -> Result<(), String> {
         let mut fields = Fields(message);
         while let Some(field) = fields.next()? {
-            if let (2, Field::Bytes(bytes)) = field {
-                self.charsmap = bytes.to_vec();
+            match field {
+                (2, Field::Bytes(bytes)) => self.charsmap = bytes.to_vec(),
+                (3, Field::Number(flag)) => self.dummy_prefix = flag != 0,
+                (4, Field::Number(flag)) => self.extra_whitespaces_removed = flag != 0,
+                (5, Field::Number(flag)) => self.whitespaces_escaped = flag != 0,
+                _ => {}
             }
         }
         Ok(())
