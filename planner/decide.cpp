@@ -53,8 +53,8 @@ class Decider {
     for (const Sizes& sizes : allowed.sizes) {
       if (!gathered) candidates.push_back(attempt(sizes));
     }
-    for (const Unit unit : {Unit::Layer, Unit::Tile}) {
-      if (gathered) candidates.push_back(attempt_gathered(*wishes_.strategy, unit));
+    for (const Unit unit : {Unit::Layer, Unit::Tile}) {   // tiles for want of memory only
+      if (gathered && (candidates.empty() || !candidates.back().fits)) candidates.push_back(attempt_gathered(*wishes_.strategy, unit));
     }
     if (!allowed.fixed && hardware_.devices > 1) {
       for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) candidates.push_back(only_when_asked(strategy));

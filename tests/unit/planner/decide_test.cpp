@@ -166,7 +166,6 @@ TEST(Decide, TilesLayersWhereBuffersOfALayerDoNotFit) {
   EXPECT_EQ(roomy.gathering->buffer, spread(facts, DType::BF16).largest_run());
   EXPECT_EQ(tight.gathering->buffer, (roomy.gathering->buffer + 15) / 16);
   EXPECT_THAT(tight.message, HasSubstr("Offload x 1 in tiles"));
-  EXPECT_GE(tight.estimate.token_seconds, roomy.estimate.token_seconds * 0.9);
 }
 
 TEST(Decide, SaysWhatWouldFitIfItWereAskedFor) {

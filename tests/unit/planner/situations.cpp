@@ -92,7 +92,7 @@ std::vector<Situation> situations() {
       {"offload asked for, nothing is left beside the cache", gpt_neo_2_7b(), cpus(1, gibi), {.strategy = Strategy::Offload}, "-", "DoesNotFit",
        {"KV of one sequence of 2048 tokens 640.0 MiB", "Offload x 1 in tiles over 1 device needs"}},
       {"sharded asked for", llama_7b(), gpus(4, a100), {.strategy = Strategy::Sharded}, "Data x 4", "UserFixed",
-       {"Sharded x 4 over 4 devices: as asked", "all other ranks' weights cross the links in each pass", "Sharded x 4 in tiles"}},
+       {"Sharded x 4 over 4 devices: as asked", "all other ranks' weights cross the links in each pass"}},
       {"sharded asked for, heads do not matter", llama(32, 4544, 71, 1, 18176 * 2 / 3), gpus(5, a100), {.strategy = Strategy::Sharded, .data = 5}, "Data x 5", "UserFixed",
        {"Sharded x 5 over 5 devices: as asked"}},
       {"sharded and tensor asked for", llama_7b(), gpus(4, a100), {.strategy = Strategy::Sharded, .tensor = 2}, "-", "InvalidSizes",

@@ -1,0 +1,73 @@
+// A tiny GPT-2 whose weights are kept apart, and what they are when they are there.
+#pragma once
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker/policy/resolved.h"
+#include "worker/parallel/fetcher.h"
+
+namespace pm::parallel {
+
+inline Plan plan_of(const policy::Model& model, Strategy strategy, int ranks, int64_t buffer = 0) {
+  const Hardware hardware{.devices = ranks, .device_memory = int64_t{64} << 30};
+  Plan plan = decide(model.facts, hardware, {.strategy = strategy}).plan.value();
+  if (buffer > 0) plan.gathering->buffer = buffer;
+  return plan;
+}
+
+/// One rank of a group.
+struct KeptRank {
+  KeptRank(const policy::Resolved& resolved, const Plan& plan, std::shared_ptr<comm::Communicator> world)
+      : cuts(deal(resolved.model.facts, 1, plan.precision)), loader(*resolved.checkpoint, cuts, 0, plan.precision), units(resolved.model, plan, world->rank()),
+        fetcher(units, loader, plan.gathering->buffer, world) {
+    units.gather_with(fetcher);
+    loader.keep_with(units);
+    const policy::Stack& stack = resolved.model.stacks[0];
+    table = loader.weight(*stack.input.token, layers::Access::LookUp);
+    positions = loader.weight(*stack.input.positions, layers::Access::LookUp);
+    for (const policy::Layer& layer : stack.layers) {
+      const policy::Attention& attention = layer.attention;
+      const policy::Param *biases[] = {&*attention.query.bias, &*attention.key.bias, &*attention.value.bias}, *matrices[] = {&attention.query.weight, &attention.key.weight, &attention.value.weight};
+      biases_of.push_back(loader.weight(biases));
+      products.push_back(loader.weight(matrices));
+      for (const policy::Param* one : {&attention.out.weight, &layer.mlp.up.weight, &layer.mlp.down.weight}) products.push_back(loader.weight(*one));
+    }
+    scores = loader.weight(resolved.model.heads[0].logits->weight);
+    units.load(loader);
+  }
+  Places all() const { return units.of_stack(0) | units.best(); }
+
+  Cuts cuts;
+  layers::Loader loader;
+  Units units;
+  Fetcher fetcher;
+  layers::Weight table, positions, scores;
+  std::vector<layers::Weight> biases_of, products;   ///< in order of use; four products to a layer
+};
+
+/// The same matrices, held.
+inline std::vector<at::Tensor> products_of(const policy::Resolved& resolved) {
+  const Cuts cuts = deal(resolved.model.facts, 1, DType::F32);
+  layers::Loader loader(*resolved.checkpoint, cuts, 0, DType::F32);
+  std::vector<at::Tensor> out;
+  for (const policy::Layer& layer : resolved.model.stacks[0].layers) {
+    const policy::Attention& attention = layer.attention;
+    const policy::Param* matrices[] = {&attention.query.weight, &attention.key.weight, &attention.value.weight};
+    out.push_back(loader.load_rows(matrices));
+    for (const policy::Param* one : {&attention.out.weight, &layer.mlp.up.weight, &layer.mlp.down.weight}) out.push_back(loader.load(*one));
+  }
+  return out;
+}
+
+inline at::Tensor table_of(const policy::Resolved& resolved) {
+  const Cuts cuts = deal(resolved.model.facts, 1, DType::F32);
+  return layers::Loader(*resolved.checkpoint, cuts, 0, DType::F32).load(*resolved.model.stacks[0].input.token);
+}
+
+/// Bit by bit: random bytes are not always numbers.
+inline bool same(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor x = a.contiguous(), y = b.contiguous();
+  return x.sizes() == y.sizes() && std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+}  // namespace pm::parallel
