@@ -14,7 +14,7 @@ struct Candidate {
   std::string name;              ///< "Tensor x 2, Pipeline x 2"
   Sizes sizes;
   std::optional<Layout> layout;
-  std::optional<Rejected> impossible;   ///< TooFewHeads, TooFewLayers, SpansNodes, OnlyWhenAsked
+  std::optional<Rejected> impossible;   ///< TooFewHeads, TooFewLayers, SpansNodes, NotNeeded
   std::string note;              ///< what bounds it, where the name does not say
   bool fits = false;             ///< with the KV cache of one sequence
   bool roomy = false;            ///< holds at least a quarter of the sequences asked for

@@ -53,19 +53,17 @@ class Decider {
     for (const Sizes& sizes : allowed.sizes) {
       if (!gathered) candidates.push_back(attempt(sizes));
     }
-    for (const Unit unit : {Unit::Layer, Unit::Tile}) {   // tiles for want of memory only
-      if (gathered && (candidates.empty() || !candidates.back().fits)) candidates.push_back(attempt_gathered(*wishes_.strategy, unit));
-    }
-    if (!allowed.fixed && hardware_.devices > 1) {
-      for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) candidates.push_back(only_when_asked(strategy));
-    }
-    const std::optional<Choice> choice = choose(candidates, wishes_.objective);
+    if (gathered) try_gathered(*wishes_.strategy, candidates);
+    std::optional<Choice> choice = choose(candidates, wishes_.objective);
     Explainer explainer{facts_, hardware_, wishes_, demand_, fewest()};
-    if (!choice) {
-      if (!allowed.fixed && explainer.fewest > 0 && explainer.fewest < hardware_.devices) explainer.usable = usable(explainer.fewest);
-      if (!allowed.fixed) explainer.gathered = gathered_instead();
-      return {{}, explainer.does_not_fit(candidates)};
+    if (!choice && !allowed.fixed && explainer.fewest > 0 && explainer.fewest < hardware_.devices) explainer.usable = usable(explainer.fewest);
+    if (!choice && !allowed.fixed) {   // what the devices cannot hold comes by in each pass
+      for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) try_gathered(strategy, candidates);
+      choice = choose(candidates, wishes_.objective);
+    } else if (!allowed.fixed && hardware_.devices > 1) {
+      for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) candidates.push_back(not_needed(strategy));
     }
+    if (!choice) return {{}, explainer.does_not_fit(candidates)};
     Plan plan = plan_of(candidates[choice->index]);
     plan.reason = explainer.reason(candidates, *choice, allowed.fixed);
     plan.message = explainer.message(candidates, *choice, plan.reason);
@@ -121,33 +119,28 @@ class Decider {
     const int n = std::max(1, hardware_.devices);
     Gathered model = strategy == Strategy::Sharded ? sharded(facts_, n, unit, demand_) : offloaded(facts_, n, unit, from, demand_);
     Candidate out{.strategy = strategy, .name = std::string(name_of(strategy)) + " x " + number(n) + (unit == Unit::Tile ? " in tiles" : ""), .sizes = model.layout.sizes, .note = model.bound};
+    if (strategy == Strategy::Offload) out.note += host_words();
     judge(out, std::move(model.layout));
     return out;
   }
 
-  /// Its numbers, for whoever might want it: what is gathered in each pass is slow on most links and files, so that nobody gets it unasked.
-  Candidate only_when_asked(Strategy strategy) const {
-    Candidate out = attempt_gathered(strategy, Unit::Layer);
-    const Estimate& estimate = out.layout->estimate;
-    std::string message = "taken only when it is asked for; it would need " + bytes(estimate.bytes) + " of " + bytes(hardware_.device_memory) + " per device, with two buffers of " +
-                          bytes(out.layout->gathering->buffer) + ", and take " + seconds(estimate.token_seconds) + (facts_.task == "generate" ? " a token" : " a pass") + ", for " + out.note;
-    if (strategy == Strategy::Offload) message += host_words();
-    out.impossible = Rejected{out.name, "OnlyWhenAsked", message, estimate};
-    return out;
+  /// A layer at a time; where that does not fit in tiles as well.
+  void try_gathered(Strategy strategy, std::vector<Candidate>& candidates) const {
+    if (strategy == Strategy::Sharded && hardware_.devices == 1 && wishes_.strategy != Strategy::Sharded) return;
+    for (const Unit unit : {Unit::Layer, Unit::Tile}) {
+      candidates.push_back(attempt_gathered(strategy, unit));
+      if (candidates.back().fits) return;
+    }
   }
 
-  /// The first of Sharded and Offload that fits: "strategy Offload would fit: 1.2 GiB per device, 5.10 s a token".
-  std::string gathered_instead() const {
-    for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) {
-      for (const Unit unit : {Unit::Layer, Unit::Tile}) {
-        if (strategy == Strategy::Sharded && hardware_.devices == 1) continue;
-        const Candidate one = attempt_gathered(strategy, unit);
-        if (!one.fits) continue;
-        return "strategy " + std::string(name_of(strategy)) + ", asked for, would fit: " + bytes(one.layout->need()) + " per device, " + seconds(one.layout->estimate.token_seconds) +
-               (facts_.task == "generate" ? " a token" : " a pass") + ", for " + one.note;
-      }
-    }
-    return "";
+  /// Its numbers, for whoever might want it: what is gathered in each pass is slow on most links and files, so that it is taken when nothing else fits.
+  Candidate not_needed(Strategy strategy) const {
+    Candidate out = attempt_gathered(strategy, Unit::Layer);
+    const Estimate& estimate = out.layout->estimate;
+    std::string message = "taken when it is asked for or nothing else fits; it would need " + bytes(estimate.bytes) + " of " + bytes(hardware_.device_memory) + " per device, with two buffers of " +
+                          bytes(out.layout->gathering->buffer) + ", and take " + seconds(estimate.token_seconds) + (facts_.task == "generate" ? " a token" : " a pass") + ", for " + out.note;
+    out.impossible = Rejected{out.name, "NotNeeded", message, estimate};
+    return out;
   }
 
   /// Whether the host's memory would hold the weights (x 1.1), or they would stay in their file.

@@ -2,7 +2,6 @@
 #include "planner/explain.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "planner/layouts.h"
 #include "planner/words.h"
@@ -99,6 +98,7 @@ Rejected Explainer::rejected(const Candidate& one, const Candidate* chosen) cons
 std::string Explainer::reason(const std::vector<Candidate>& all, const Choice& choice, bool fixed) const {
   const Candidate& chosen = all[choice.index];
   if (fixed) return "UserFixed";
+  if (chosen.layout->gathering) return "NothingElseFits";
   if (chosen.sizes.devices() == 1) return "FitsOneDevice";
   const auto fitting = std::count_if(all.begin(), all.end(), [](const Candidate& one) { return one.fits && !one.impossible; });
   if (fitting == 1) return "OnlyOneThatFits";
@@ -114,6 +114,7 @@ std::string Explainer::message(const std::vector<Candidate>& all, const Choice& 
   const Candidate* next = runner_up(*this, all, choice.index);
   const std::string against = next ? " (next " + next->name + ": " + score(*this, next->layout->estimate) + ")" : "";
   std::string why = "as asked";
+  if (reason == "NothingElseFits") why = "no layout fits that keeps the weights on the devices";
   if (reason == "FitsOneDevice") why = "one device holds it";
   if (reason == "OnlyOneThatFits") why = "no other layout of the devices fits";
   if (reason == "MostRoom") why = "the most room for sequences, for layouts that are better by " + std::string(name_of(wishes.objective)) + " hold less than a quarter of the " + sequences(demand.concurrency);
@@ -132,6 +133,7 @@ std::string Explainer::message(const std::vector<Candidate>& all, const Choice& 
   if (fewest > 0) text += "; the fewest such devices that fit: " + number(fewest);
   if (layout.gathering) text += "; weights come together in two buffers of " + bytes(layout.gathering->buffer) + ": " + chosen.note;
   else text += advice(*this, chosen.sizes);
+  if (!usable.empty()) text += "; " + usable;
   const bool files = layout.gathering && layout.gathering->from == Residency::File;
   const std::string guesses = assumed(demand.figures, hardware.devices > 1, demand.devices_of_a_node < hardware.devices, files);
   return guesses.empty() ? text : text + "; assumed: " + guesses;
@@ -146,7 +148,7 @@ Refusal Explainer::does_not_fit(const std::vector<Candidate>& all) const {
   if (!nearest) {   // sizes that the model or the nodes do not allow
     refusal.reason = "InvalidSizes";
     for (const Candidate& one : all) {
-      if (one.impossible && one.impossible->reason != "OnlyWhenAsked" && refusal.message.empty()) refusal.message = one.impossible->message;
+      if (one.impossible && one.impossible->reason != "NotNeeded" && refusal.message.empty()) refusal.message = one.impossible->message;
     }
     return refusal;
   }
@@ -155,7 +157,6 @@ Refusal Explainer::does_not_fit(const std::vector<Candidate>& all) const {
                     ", but there are " + device_size(*this) + "; the largest term is " + largest_term(layout.ranks[layout.fullest]) + layer_words(*this) + ". " +
                     (!usable.empty() ? "No layout of " + devices(hardware.devices) + " fits, but " + usable + "."
                      : fewest > 0 ? "The fewest such devices that fit: " + number(fewest) + "." : "No number of such devices up to 64 fits; " + number(hardware.devices) + " would need " + bytes(layout.need()) + " each.");
-  if (!gathered.empty()) refusal.message += " " + std::string(1, static_cast<char>(std::toupper(static_cast<unsigned char>(gathered[0])))) + gathered.substr(1) + ".";
   return refusal;
 }
 
@@ -166,7 +167,7 @@ std::vector<Rejected> alternatives(const Explainer& explainer, const std::vector
   }
   const auto rank = [&](size_t i) {
     const Candidate& one = all[i];
-    if (one.impossible) return one.impossible->reason == "OnlyWhenAsked" ? 1 : 3;
+    if (one.impossible) return one.impossible->reason == "NotNeeded" ? 1 : 3;
     return one.fits ? 0 : 2;
   };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {

@@ -12,7 +12,6 @@ struct Explainer {
   const Wishes& wishes;
   const Demand& demand;
   int fewest = 0;                ///< devices that hold one copy, 0: not found
-  std::string gathered = {};     ///< where nothing fits: "strategy Offload, asked for, would fit: ..."
   std::string usable = {};       ///< where nothing fits: "36 devices can be used (Tensor x 4, Data x 9)", the most below those given
 
   /// "weights 5.0 GiB + KV of one sequence 1.2 GiB + ... = 7.1 GiB"; no KV for models that answer in one pass.
@@ -24,7 +23,7 @@ struct Explainer {
   Refusal does_not_fit(const std::vector<Candidate>&) const;
 };
 
-/// At most 16 alternatives: those that fit, the best first; those that nobody gets unasked; those that do not fit; those that the model or the nodes do not allow.
+/// At most 16 alternatives: those that fit, the best first; those that are not needed; those that do not fit; those that the model or the nodes do not allow.
 std::vector<Rejected> alternatives(const Explainer&, const std::vector<Candidate>&, std::optional<size_t> chosen);
 
 }  // namespace pm

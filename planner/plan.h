@@ -81,7 +81,7 @@ struct Estimate {
 
 struct Rejected {
   std::string strategy;          ///< "Tensor x 1"
-  std::string reason;            ///< DoesNotFit, OnlyWhenAsked, TooFewHeads, ...
+  std::string reason;            ///< DoesNotFit, NotNeeded, TooFewHeads, ...
   std::string message;           ///< with the numbers
   std::optional<Estimate> estimate;
 };

@@ -70,7 +70,7 @@ TEST(Decide, RefusesFactsWhoseKvRowsAreNoWholeHeads) {
 }
 
 TEST(Decide, RefusesWhatDoesNotFitWithTheArithmeticAndTheCountThatWould) {
-  const Refusal refusal = refused(decide(test::gpt_neo_2_7b(), cpu(1, 4 * gibi), {}));
+  const Refusal refusal = refused(decide(test::gpt_neo_2_7b(), cpu(1, 4 * gibi), {.strategy = Strategy::Tensor}));
   EXPECT_EQ(refusal.reason, "DoesNotFit");
   for (const char* part : {"weights 4.9 GiB", "KV of one sequence of 2048 tokens 640.0 MiB", "runtime", "4.0 GiB per device (spec)",
                            "the largest term is the weights", "The fewest such devices that fit: 2."}) {
@@ -168,10 +168,11 @@ TEST(Decide, TilesLayersWhereBuffersOfALayerDoNotFit) {
   EXPECT_THAT(tight.message, HasSubstr("Offload x 1 in tiles"));
 }
 
-TEST(Decide, SaysWhatWouldFitIfItWereAskedFor) {
-  const Refusal refusal = refused(decide(test::gpt_neo_2_7b(), cpu(1, 3 * gibi), {}));
-  EXPECT_EQ(refusal.reason, "DoesNotFit");
-  EXPECT_THAT(refusal.message, HasSubstr("Strategy Offload, asked for, would fit: "));
+TEST(Decide, BringsWeightsTogetherWhereNothingElseFits) {
+  const Plan plan = planned(decide(test::gpt_neo_2_7b(), cpu(1, 3 * gibi), {}));
+  EXPECT_EQ(plan.reason, "NothingElseFits");
+  EXPECT_EQ(plan.strategy, Strategy::Offload);
+  EXPECT_THAT(plan.message, HasSubstr("Offload x 1 over 1 device: no layout fits that keeps the weights on the devices"));
 }
 
 TEST(Decide, KeepsTensorGroupsInsideANode) {
@@ -219,8 +220,10 @@ TEST_P(AnyMemory, NeverIsExceededAndMoreOfItNeverHurts) {
     ASSERT_NE(decision.plan.has_value(), decision.refusal.has_value());
     if (!decision.plan) continue;
     fitted = true;
-    EXPECT_GE(decision.plan->concurrency, concurrency) << "seed " << GetParam();
-    concurrency = decision.plan->concurrency;
+    if (!decision.plan->gathering) {   // taken for want of memory: it leaves more of it to keys and values
+      EXPECT_GE(decision.plan->concurrency, concurrency) << "seed " << GetParam();
+      concurrency = decision.plan->concurrency;
+    }
     for (const RankPlan& rank : decision.plan->ranks) EXPECT_LE(rank.predicted.total(), memory) << "seed " << GetParam();
   }
   EXPECT_TRUE(fitted);

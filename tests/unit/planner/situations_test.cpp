@@ -96,7 +96,7 @@ TEST_P(Any, NeverExceedsMemoryNorIsWorseThanWhatItRejected) {
     EXPECT_EQ(plan.tensor * plan.pipeline * plan.data, hardware.devices);
     for (const RankPlan& rank : plan.ranks) EXPECT_LE(rank.predicted.total(), memory);
     for (const Rejected& one : plan.rejected) {
-      const bool cannot = one.reason == "DoesNotFit" || one.reason == "OnlyWhenAsked" || one.reason == "HoldsTooFew" || !one.estimate;
+      const bool cannot = one.reason == "DoesNotFit" || one.reason == "NotNeeded" || one.reason == "HoldsTooFew" || !one.estimate;
       if (!cannot) {
         EXPECT_LE(score(plan.objective, plan.estimate), score(plan.objective, *one.estimate)) << one.strategy;
       }
@@ -135,13 +135,19 @@ TEST_P(Any, PutsEachLayerOnOneStageOfEachLaneAndSurvivesItsJson) {
 
 TEST_P(Any, NeverGetsWorseWithMoreMemoryAndNeverGoesBack) {
   std::vector<std::string> chosen;
+  bool planned = false;
   double before = std::numeric_limits<double>::infinity();
   for (double memory = 0.3 * static_cast<double>(gibi); memory < 300.0 * static_cast<double>(gibi); memory *= 1.15) {
     Hardware hardware = any.hardware;
     hardware.device_memory = static_cast<int64_t>(memory);
     const Decision decision = decide(any.facts, hardware, any.wishes);
-    EXPECT_TRUE(decision.plan || chosen.empty()) << "fits less memory than " << memory << ", but not that; seed " << GetParam();
+    EXPECT_TRUE(decision.plan || !planned) << "fits less memory than " << memory << ", but not that; seed " << GetParam();
     if (!decision.plan) continue;
+    planned = true;
+    if (decision.plan->gathering) {   // taken for want of memory, whatever its figures
+      EXPECT_TRUE(chosen.empty()) << "weights come together at " << memory << ", but stay with less; seed " << GetParam();
+      continue;
+    }
     const std::string sizes = sizes_of(*decision.plan);
     if (chosen.empty() || chosen.back() != sizes) {
       EXPECT_EQ(std::count(chosen.begin(), chosen.end(), sizes), 0) << sizes << " again, seed " << GetParam();
