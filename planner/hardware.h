@@ -29,7 +29,7 @@ const Product* product_of(std::string_view label);
 
 /// Given figures stand; the product table fills in what is not given, and what is still open is assumed: CPU 10 GB/s and 0.1 Tflop/s a rank, links through
 /// shared memory 5 GB/s in 20 us; GPU 500 GB/s, 60 Tflop/s, PCIe 12 GB/s in 30 us; between nodes 1.25 GB/s (10 Gbit/s) in 100 us; from the host's memory 12 GB/s;
-/// from files 1 GB/s.
+/// from files 0.6 GB/s (what bench/gathered.sh measured of Offload where a plain read past the page cache gave 1.1).
 Figures figures_of(const Hardware&);
 
 /// The hardware with its device memory filled in from the product table where that is not known otherwise.

@@ -104,7 +104,7 @@ TEST(Gathered, HoldsItsShareAndTwoBuffersAndWaitsForTheRest) {
   // thirteen units, the table of scores among them, and three exchanges for looking up; the first unit is waited for
   const double fetched = 0.75 * static_cast<double>(whole - weights.whole) / 5e9 + (13 + 3) * 20e-6;
   EXPECT_NEAR(quarter.layout.estimate.token_seconds, fetched * 14 / 13, 1e-5);
-  EXPECT_NEAR(streamed.layout.estimate.token_seconds, (fetched + static_cast<double>(whole - weights.whole) / 1e9) * 14 / 13, 1e-5);
+  EXPECT_NEAR(streamed.layout.estimate.token_seconds, (fetched + static_cast<double>(whole - weights.whole) / 0.6e9) * 14 / 13, 1e-5);
 }
 
 }  // namespace
