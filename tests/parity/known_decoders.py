@@ -3,6 +3,8 @@ those of config.json, given where they are not the configuration class's own, an
 
 # from what tokens are made, the first that the folder has
 FAST, PAIRS, PIECES = "tokenizer.json, else ids only", "tokenizer.json, else vocab.json + merges.txt", "tokenizer.json, else spiece.model"
+LANGUAGES, TWO_MODELS, NUMBERED = "tokenizer.json, else sentencepiece.bpe.model and languages", "tokenizer.json, else source.spm, target.spm, vocab.json", \
+    "tokenizer.json, else sentencepiece.bpe.model, vocab.json and languages"
 
 # (names that users know, checkpoint, model_type, class, configuration class, settings, stored type, tokenizer, bytes of the largest rank at n = 1, 2, 4)
 KNOWN = (
@@ -18,16 +20,17 @@ KNOWN = (
     ("BARThez", "moussaKam/barthez", "mbart", "MBartForConditionalGeneration", "MBartConfig",
      {"vocab_size": 50002, "d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 12, "decoder_attention_heads": 12,
       "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072}, "F32", FAST, (557086024, 278693540, 139498840)),
-    ("mBART", "facebook/mbart-large-cc25", "mbart", "MBartForConditionalGeneration", "MBartConfig", {"vocab_size": 250027}, "F32", FAST, (2444407468, 1222590808, 611680432)),
-    ("Blenderbot", "facebook/blenderbot-3B", "blenderbot", "BlenderbotForConditionalGeneration", "BlenderbotConfig", {}, "F16", FAST, (5392553616, 2696870728, 1349029284)),
+    ("mBART", "facebook/mbart-large-cc25", "mbart", "MBartForConditionalGeneration", "MBartConfig", {"vocab_size": 250027}, "F32", LANGUAGES, (2444407468, 1222590808, 611680432)),
+    ("mBART-50", "facebook/mbart-large-50-many-to-many-mmt", "mbart", "MBartForConditionalGeneration", "MBartConfig", {"vocab_size": 250054}, "F32", LANGUAGES, (2444518168, 1222644108, 611709132)),
+    ("Blenderbot", "facebook/blenderbot-3B", "blenderbot", "BlenderbotForConditionalGeneration", "BlenderbotConfig", {}, "F16", PAIRS, (5392553616, 2696870728, 1349029284)),
     ("BlenderbotSmall", "facebook/blenderbot_small-90M", "blenderbot-small", "BlenderbotSmallForConditionalGeneration", "BlenderbotSmallConfig", {"vocab_size": 54944}, "F32",
      "ids only", (350255744, 175254848, 87754400)),
     ("Marian", "Helsinki-NLP/opus-mt-en-de", "marian", "MarianMTModel", "MarianConfig",
      {"d_model": 512, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 8, "decoder_attention_heads": 8, "encoder_ffn_dim": 2048,
-      "decoder_ffn_dim": 2048, "max_position_embeddings": 512}, "F32", FAST, (295777236, 147981804, 74084088)),
+      "decoder_ffn_dim": 2048, "max_position_embeddings": 512}, "F32", TWO_MODELS, (295777236, 147981804, 74084088)),
     ("Pegasus", "google/pegasus-xsum", "pegasus", "PegasusForConditionalGeneration", "PegasusConfig",
-     {"vocab_size": 96103, "encoder_layers": 16, "decoder_layers": 16, "max_position_embeddings": 512}, "F32", FAST, (2275184028, 1138093776, 569546600)),
-    ("M2M100", "facebook/m2m100_418M", "m2m_100", "M2M100ForConditionalGeneration", "M2M100Config", {}, "F32", "ids only", (1935622144, 968187904, 484470784)),
+     {"vocab_size": 96103, "encoder_layers": 16, "decoder_layers": 16, "max_position_embeddings": 512}, "F32", PIECES, (2275184028, 1138093776, 569546600)),
+    ("M2M100", "facebook/m2m100_418M", "m2m_100", "M2M100ForConditionalGeneration", "M2M100Config", {}, "F32", NUMBERED, (1935622144, 968187904, 484470784)),
     ("FSMT", "facebook/wmt19-en-de", "fsmt", "FSMTForConditionalGeneration", "FSMTConfig", {"encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 8192}, "F32",
      "ids only", (1078984704, 539676672, 270022656)),
     ("mT5", "google/mt5-base", "mt5", "MT5ForConditionalGeneration", "MT5Config", {"d_model": 768, "d_ff": 2048, "num_layers": 12, "num_heads": 12}, "F32", PIECES, (1561261056, 780725760, 390458112)),

@@ -33,6 +33,7 @@ KNOWN = (
     ("LayoutLM", "layoutlm", "microsoft/layoutlm-base-uncased", "LayoutLMModel", "LayoutLMConfig", {}, _WORDS, (450511872, 232845312, 124013568)),
     ("TAPAS", "tapas", "google/tapas-base-finetuned-wtq", "TapasForQuestionAnswering", "TapasConfig",
      {"max_position_embeddings": 512, "num_aggregation_labels": 4}, _IDS, (441133080, 223466520, 114634776)),
+    ("VisualBERT", "visual_bert", "uclanlp/visualbert-vqa-coco-pre", "VisualBertForPreTraining", "VisualBertConfig", {"visual_embedding_dim": 2048}, _WORDS, (448299248, 229785212, 120529732)),
     ("XLM", "xlm", "FacebookAI/xlm-mlm-en-2048", "XLMWithLMHeadModel", "XLMConfig", {}, _IDS, (2668476164, 1334545284, 667579844)),
     ("FlauBERT", "flaubert", "flaubert/flaubert_base_uncased", "FlaubertWithLMHeadModel", "FlaubertConfig",
      {"emb_dim": 768, "n_heads": 12, "vocab_size": 67542}, _IDS, (549556056, 274891692, 137561048)),

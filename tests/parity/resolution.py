@@ -27,6 +27,8 @@ def unused(case):
         return lambda name: name.endswith("encoder.embed_positions.weight")
     if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM", "RobertaForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name in ("cls.predictions.bias", "lm_head.bias")
+    if case.model_class == "VisualBertForRegionToPhraseAlignment":    # heads of its training, and values of an attention whose scores alone are asked for
+        return lambda name: name.startswith(("cls.", "attention.value."))
     if case.model_type in ("marian", "pegasus", "fsmt"):    # tables that are computed
         untied = not case.settings.get("tie_word_embeddings", True)
         return lambda name: (name.endswith("embed_positions.weight") or (case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name) or

@@ -82,10 +82,9 @@ def test_tokens_have_the_lowest_score_with_vectors_that_the_mask_leaves_out(aske
     assert masked.any() and (ours[masked] == theirs[masked]).all() and (ours[~masked] > -100).all()
 
 
-@pytest.mark.parametrize("kind", ["right", "bare"])
-def test_an_answer_is_searched_in_several_places(asked, kind):
+def test_an_answer_is_searched_in_several_places():
     """Else equal places would say little."""
     case = BY_NAME["XLMForQuestionAnswering-search"]
-    found = oracle.forward(case, inputs.make(case, kind))
+    found = oracle.forward(case, inputs.make(case, "right"))
     assert len(set(found["start_top_index"].flatten().tolist())) > 3 and len(set(found["end_top_index"].flatten().tolist())) > 3
     assert found["start_top_log_probs"].max() < 0.999

@@ -141,7 +141,7 @@ def test_gamma_and_beta_are_weight_and_bias_of_norms(tmp_path, case):
     assert said_alike(resolved(rewritten(case, tmp_path, tensors=old)), resolved(fixtures.checkpoint(case)))
 
 
-PREFIXES = ("bert.", "albert.", "mpnet.", "roberta.", "electra.", "distilbert.", "deit.", "roformer.", "layoutlm.", "tapas.", "gpt_neox.", "transformer.", "model.", "vit.")
+PREFIXES = ("bert.", "albert.", "mpnet.", "roberta.", "electra.", "distilbert.", "deit.", "roformer.", "layoutlm.", "tapas.", "visual_bert.", "gpt_neox.", "transformer.", "model.", "vit.")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name.endswith(("-all", "-7b")) and case.topology != "dual" and case.model_type not in ("dpr", "retribert")], **ids)
