@@ -4,7 +4,7 @@ export PM_CACHE ?= $(HOME)/.cache/parallelmodel
 preset ?= release
 build := build/$(preset)
 
-.PHONY: deps test-deps build demo test unit fuzz parity stress e2e bench image clean help
+.PHONY: deps test-deps build demo test unit fuzz parity stress reliability e2e bench image clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
@@ -36,6 +36,8 @@ parity: build test-deps   ## against Hugging Face
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/parity
 stress: build test-deps   ## 64 clients, leavers, lost ranks; PM_STRESS_SECONDS=120 for the thorough run
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/stress
+reliability: build cluster test-deps ## the controller against a real API server that kills, errs and lags
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability
 e2e: image test-deps      ## on a real Kubernetes
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/e2e
 test:                     ## everything, with the time of each stage

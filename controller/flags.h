@@ -18,6 +18,9 @@ struct Flags {
   int metrics_port = 8080, probe_port = 8081;
   int workers = 4;
   bool read_nodes = true;
+  bool leader_elect = false;
+  std::string lease_ns;              ///< "": that of the kubeconfig or of the pod
+  std::string lease = "parallelmodel-controller";
   bool worker_read_only_root = true;
   bool help = false, version = false;
 };

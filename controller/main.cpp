@@ -1,4 +1,5 @@
 // parallelmodel-controller: wires the operator to a cluster, and stops cleanly.
+#include <prometheus/gauge.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -6,6 +7,7 @@
 #include <condition_variable>
 #include <iostream>
 #include <mutex>
+#include <random>
 #include <thread>
 
 #include "controller/client/client.h"
@@ -14,6 +16,7 @@
 #include "controller/operator/reconciler.h"
 #include "controller/runtime/controller.h"
 #include "controller/runtime/event_recorder.h"
+#include "controller/runtime/leader_elector.h"
 #include "controller/runtime/probes.h"
 
 namespace {
@@ -39,10 +42,80 @@ std::string instance_name() {
   return *name ? name : "parallelmodel-controller";
 }
 
+/// Takes part in an election and says who leads. A leader that lost its Lease ends the process: a pass may be half done, and another may have begun.
+class Leadership {
+ public:
+  Leadership(const Flags& flags, const k8s::ClusterConfig& config, const k8s::Clock& clock, prometheus::Registry& registry, k8s::Api& writes)
+      : wanted_(flags.leader_elect), client_(config, clock, registry, {.connect = std::chrono::seconds(2), .read = std::chrono::seconds(5), .total = std::chrono::seconds(5)}),
+        elector_(client_, clock, [this] { return chance_(random_); }, election_of(flags, config)), api_(writes, elector_),
+        leads_(prometheus::BuildGauge().Name("leader_election_master_status").Help("1: this process leads").Register(registry).Add({{"name", flags.lease}})) {}
+
+  /// Whoever does not lead writes nothing through this.
+  k8s::Api& api(k8s::Api& direct) { return wanted_ ? static_cast<k8s::Api&>(api_) : direct; }
+  bool leads() const { return !wanted_ || elector_.holds(); }
+
+  /// Blocks until this process leads; false when stopped before.
+  bool await(std::stop_token stop) {
+    if (!wanted_) return !stop.stop_requested();
+    thread_ = std::jthread([this](std::stop_token end) { run(end); });
+    watch_ = std::jthread([this](std::stop_token end) { end_when_lost(end); });
+    std::unique_lock lock(mutex_);
+    return changed_.wait(lock, stop, [&] { return elector_.holds(); });
+  }
+  /// After the last write.
+  void resign() {
+    watch_ = {};
+    thread_ = {};
+    if (wanted_) elector_.release();
+  }
+
+ private:
+  static k8s::Election election_of(const Flags& flags, const k8s::ClusterConfig& config) {
+    const std::string ns = !flags.lease_ns.empty() ? flags.lease_ns : config.ns;
+    if (flags.leader_elect && ns.empty()) throw UsageError("in which namespace is the Lease? Give --lease-namespace");
+    return {.ns = ns, .name = flags.lease, .identity = instance_name() + "_" + std::to_string(std::random_device{}()) + std::to_string(getpid())};
+  }
+
+  void run(std::stop_token stop) {
+    bool led = false;
+    while (!stop.stop_requested()) {
+      const bool leads = elector_.attempt();
+      if (leads && !led) LOG(INFO) << "this process leads";
+      led = leads;
+      leads_.Set(leads ? 1 : 0);
+      std::unique_lock lock(mutex_);
+      changed_.notify_all();
+      wake_.wait_for(lock, stop, elector_.pause(), [] { return false; });
+    }
+  }
+
+  void end_when_lost(std::stop_token stop) {
+    std::unique_lock lock(mutex_);
+    while (!stop.stop_requested()) {
+      if (elector_.lost()) {
+        LOG(ERROR) << "the lease is lost: this process ends, another leads";
+        _exit(1);
+      }
+      wake_.wait_for(lock, stop, std::chrono::milliseconds(250), [] { return false; });
+    }
+  }
+
+  const bool wanted_;
+  std::mt19937_64 random_{std::random_device{}()};
+  std::uniform_real_distribution<double> chance_{0, 1};
+  k8s::Client client_;
+  k8s::LeaderElector elector_;
+  k8s::LeaderApi api_;
+  prometheus::Gauge& leads_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_, wake_;
+  std::jthread thread_, watch_;
+};
+
 /// On both address families where the host has them.
-std::unique_ptr<k8s::Probes> serve_probes(const Flags& flags, prometheus::Registry& registry, k8s::Controller& controller) {
+std::unique_ptr<k8s::Probes> serve_probes(const Flags& flags, prometheus::Registry& registry, k8s::Controller& controller, const Leadership& leadership) {
   const auto healthy = [&] { return controller.healthy(); };
-  const auto ready = [&] { return controller.ready(); };
+  const auto ready = [&] { return !leadership.leads() || controller.ready(); };
   try {
     return std::make_unique<k8s::Probes>("::", flags.probe_port, flags.metrics_port, registry, healthy, ready);
   } catch (const k8s::ConfigError&) {
@@ -65,22 +138,27 @@ int run(const Flags& flags) {
   prometheus::Registry registry;
   k8s::Client client(k8s::find_config(flags.kubeconfig, k8s::real_environment), clock, registry);
   std::jthread watchdog;   // outlives all that sends, so that nothing holds up the end
-  k8s::Controller controller("parallelmodel", op::parallel_models(flags.ns), {client, client, clock, registry});
+  Leadership leadership(flags, client.config(), clock, registry, client);
+  k8s::Controller controller("parallelmodel", op::parallel_models(flags.ns), {leadership.api(client), client, clock, registry});
   k8s::EventRecorder events(client, clock, "parallelmodel.dev/controller", instance_name());
   op::HttpStatusProbe probe;
   op::Reconciler reconciler(controller, probe, events, clock, registry,
                             {{flags.worker_image, flags.worker_read_only_root}, flags.ns, flags.read_nodes});
-  const auto probes = serve_probes(flags, registry, controller);
+  const auto probes = serve_probes(flags, registry, controller, leadership);
   LOG(INFO) << "parallelmodel-controller " PM_VERSION " on " << k8s::host_and_port(client.config()) << ", "
             << (flags.ns.empty() ? "all namespaces" : "namespace " + flags.ns) << ", worker image " << flags.worker_image;
 
   std::stop_source stop;
-  std::jthread loop([&] { controller.run([&](const k8s::Key& key) { return reconciler.reconcile(key); }, stop.get_token(), flags.workers); });
+  std::jthread loop([&] {
+    if (leadership.await(stop.get_token())) controller.run([&](const k8s::Key& key) { return reconciler.reconcile(key); }, stop.get_token(), flags.workers);
+  });
   int signal = 0;
   sigwait(&signals, &signal);
   LOG(INFO) << "signal " << signal << ": stopping";
   watchdog = abort_after(grace, client);
   stop.request_stop();
+  loop.join();
+  leadership.resign();
   return 0;
 }
 

@@ -69,8 +69,8 @@ class EitherStop {
 
 }  // namespace
 
-Client::Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry)
-    : config_(std::move(config)), clock_(clock), metrics_(registry, host_and_port(config_)), token_(config_.token, clock), pool_(config_, clock) {
+Client::Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines)
+    : config_(std::move(config)), clock_(clock), metrics_(registry, host_and_port(config_)), token_(config_.token, clock), pool_(config_, clock, deadlines) {
   if (config_.insecure) LOG(WARNING) << "insecure-skip-tls-verify is set: anybody between us and " << host_and_port(config_) << " can act as the API server";
 }
 

@@ -14,9 +14,9 @@ namespace pm::k8s {
 /// Thread-safe. Requests share a pool of connections; each watch has one of its own.
 class Client final : public Api, public WatchApi {
  public:
-  Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry);
+  Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines = {});
 
-  /// Retries what may be retried (retry.h); every attempt has 30 s.
+  /// Retries what may be retried (retry.h); every attempt has 30 s, or the deadlines of the constructor.
   Response send(const Request&) override;
   /// Ends with an error when nothing, not even a bookmark, came for 90 s: API servers send bookmarks each minute.
   std::optional<ApiError> watch(const Request&, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) override;

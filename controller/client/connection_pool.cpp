@@ -22,7 +22,7 @@ std::unique_ptr<Connection> ConnectionPool::take() {
       return connection;
     }
   }
-  return std::make_unique<Connection>(config_, Deadlines{});
+  return std::make_unique<Connection>(config_, deadlines_);
 }
 
 void ConnectionPool::give(std::unique_ptr<Connection> connection) {

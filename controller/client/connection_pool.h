@@ -13,7 +13,8 @@ namespace pm::k8s {
 /// server's or a proxy's idle timeout seldom meets a request.
 class ConnectionPool {
  public:
-  ConnectionPool(const ClusterConfig& config, const Clock& clock, size_t keep = 4) : config_(config), clock_(clock), keep_(keep) {}
+  ConnectionPool(const ClusterConfig& config, const Clock& clock, Deadlines deadlines = {}, size_t keep = 4)
+      : config_(config), clock_(clock), deadlines_(deadlines), keep_(keep) {}
 
   /// An idle connection, or a new one. Throws ConfigError.
   std::unique_ptr<Connection> take();
@@ -27,6 +28,7 @@ class ConnectionPool {
   };
   const ClusterConfig& config_;
   const Clock& clock_;
+  const Deadlines deadlines_;
   const size_t keep_;
   std::mutex mutex_;
   std::vector<Idle> idle_;

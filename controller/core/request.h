@@ -25,6 +25,7 @@ inline const Resource ConfigMaps{"", "v1", "configmaps", "ConfigMap"};
 inline const Resource PersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
 inline const Resource Nodes{"", "v1", "nodes", "Node", false};
 inline const Resource PodDisruptionBudgets{"policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"};
+inline const Resource Leases{"coordination.k8s.io", "v1", "leases", "Lease"};
 inline const Resource Events{"events.k8s.io", "v1", "events", "Event"};
 
 enum class Verb { Get, List, Create, Apply, MergePatch, Delete };

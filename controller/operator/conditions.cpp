@@ -77,6 +77,11 @@ class Table {
     for (const GroupRecord* record : wanted_) {
       if (!record->ready && !down) down = record;
     }
+    const GroupRecord* updating = nullptr;
+    for (const GroupRecord* record : wanted_) {
+      if (record->former && !updating) updating = record;
+    }
+    if (!down) down = updating;
     const std::string why = down ? "; group " + std::to_string(down->index) + ": " + down->message : "";
     const std::string former = in_.planning.plan ? "" : " by the former plan, the present one: " + in_.planning.reason + ": " + in_.planning.message;
     if (ready_ > 0) return make("Ready", true, "Serving", count + former + why);
@@ -101,7 +106,7 @@ class Table {
     if (stalled.status) return make("Reconciling", false, "Stalled", "waits for a change: " + stalled.reason);
     const bool same = in_.planning.plan && !in_.notes.refused && in_.groups.records.size() == wanted_.size() &&
                       static_cast<int>(wanted_.size()) == in_.spec.replicas && ready_ == in_.spec.replicas &&
-                      std::all_of(wanted_.begin(), wanted_.end(), [&](const GroupRecord* record) { return record->pod_hash == in_.wanted->hash; });
+                      std::all_of(wanted_.begin(), wanted_.end(), [&](const GroupRecord* record) { return record->pod_hash == in_.wanted->hash && !record->former; });
     if (same) return make("Reconciling", false, "Converged", "");
     const bool inspects = !in_.planning.plan;
     return make("Reconciling", true, inspects ? in_.planning.reason : "Progressing", inspects ? in_.planning.message : ready.message);
@@ -110,7 +115,7 @@ class Table {
   /// A group's state in a word of the table.
   static std::string word(const GroupRecord& record) {
     static const std::array known{"InsufficientDevices", "Unschedulable", "ImagePullFailed", "VolumeNotMounted", "Loading", "RankLost", "RankHung", "OOMKilled",
-                                  "CommunicatorAborted", "DeviceFault", "NodeLost", "BackingOff", "Starting", "RestartBudgetExhausted"};
+                                  "CommunicatorAborted", "DeviceFault", "NodeLost", "BackingOff", "GroupWaiting", "Starting", "RestartBudgetExhausted"};
     if (std::find(known.begin(), known.end(), record.reason) != known.end()) return record.reason;
     return record.reason == "Updating" || record.reason == "StartTimeout" || record.reason.empty() ? "Starting" : "RankLost";
   }

@@ -6,7 +6,7 @@
 namespace pm::op {
 
 Json disruption_budget(const Owner& owner, const Spec& spec, int nodes_per_group) {
-  const int available = std::max(0, spec.replicas * nodes_per_group - std::max(1, spec.max_unavailable));
+  const int available = std::max(0, spec.replicas * nodes_per_group - std::max(1, spec.update.max_unavailable));
   return {{"apiVersion", "policy/v1"},
           {"kind", "PodDisruptionBudget"},
           {"metadata", child_metadata(owner, owner.key.name, "budget")},

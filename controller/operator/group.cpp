@@ -1,4 +1,4 @@
-#include "controller/operator/group.h"
+#include "controller/operator/group_judge.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
+#include "controller/operator/hash.h"
 #include "controller/operator/requests.h"
-#include "controller/operator/text.h"
 
 namespace pm::op {
 
@@ -16,35 +16,24 @@ namespace {
 using std::chrono::seconds;
 constexpr int survivors_grace = 5;
 
-/// One group while it is judged.
-struct Group {
-  GroupRecord record;
-  bool known = false;                   ///< was in the status
-  std::vector<const PodState*> now, before;   ///< pods of the present incarnation, and of others
-  int nodes = 1;                        ///< pods of a whole incarnation
-  std::optional<Exit> loss;
-
-  bool whole() const { return static_cast<int>(now.size()) >= nodes; }
-};
-
 class Governor {
  public:
-  explicit Governor(const GroupsView& view) : in_(view), now_(view.snapshot.now) { out_.pods = view.pods; }
+  explicit Governor(const GroupsView& view) : in_(view), now_(view.snapshot.now), judge_(view, out_.wake) { out_.pods = view.pods; }
 
   Groups run() {
     gather();
-    for (auto& [index, group] : groups_) judge(group);
+    for (auto& [index, group] : groups_) judge_.judge(group);
     for (auto& [index, group] : groups_) restart(group);
+    for (auto& [index, group] : groups_) give_back(group);
     roll();
-    for (auto& [index, group] : groups_) describe(group);
+    for (auto& [index, group] : groups_) judge_.describe(group);
     for (auto& [index, group] : groups_) act(group);
     finish();
     return std::move(out_);
   }
 
  private:
-  bool wanted_index(int index) const { return index < in_.spec.replicas; }
-  bool current(const Group& group) const { return in_.wanted && group.record.pod_hash == in_.wanted->hash; }
+  bool wanted_index(int index) const { return judge_.wanted_index(index); }
   void wake(k8s::WallTime when) { out_.wake = out_.wake ? std::min(*out_.wake, when) : when; }
 
   void gather() {
@@ -60,10 +49,12 @@ class Governor {
     }
     for (const PodState& pod : out_.pods) {
       Group& group = groups_[pod.group];
-      (pod.incarnation == group.record.incarnation ? group.now : group.before).push_back(&pod);
+      const bool former = group.record.former && pod.incarnation == group.record.former;
+      (pod.incarnation == group.record.incarnation ? group.now : former ? group.former : group.before).push_back(&pod);
     }
     for (auto& [index, group] : groups_) {
-      if (current(group)) group.nodes = in_.wanted->inputs.layout.nodes();
+      group.current = in_.wanted && group.record.pod_hash == in_.wanted->hash;
+      if (group.current) group.nodes = in_.wanted->inputs.layout.nodes();
       else if (!group.now.empty()) group.nodes = group.now.front()->nodes;
       else group.nodes = static_cast<int>(std::max<size_t>(1, group.record.nodes.size()));
     }
@@ -77,132 +68,55 @@ class Governor {
     group.record.incarnation = std::max<int64_t>(1, newest.incarnation);
     group.record.pod_hash = newest.hash;
     group.record.created = true;
+    group.record.former = 0;
+    group.record.surge_since.reset();
     group.record.load_seconds.reset();
     group.record.ranks.clear();
   }
 
-  void judge(Group& group) {
-    GroupRecord& record = group.record;
-    if (group.whole()) record.created = true;
-    record.ready = group.whole() && std::all_of(group.now.begin(), group.now.end(), [](const PodState* pod) { return pod->ready; });
-    if (!wanted_index(record.index)) return;
-    note_nodes(group);
-    note_ranks(group);
-    if (record.ready && !record.load_seconds) record.load_seconds = load_time(group);
-    if (record.reason == BudgetExhausted && !record.ready) return;
-    group.loss = loss_of(group);
-    if (!group.loss && !record.ready) watch_start(group);
-    const auto progress = progress_of(group);
-    record.loaded = !group.loss && (record.ready || (record.load_seconds && group.whole()) || (progress && progress->all_ready()));
-  }
-
-  void note_nodes(Group& group) {
-    if (group.now.empty()) return;
-    group.record.nodes.resize(static_cast<size_t>(group.nodes));
-    for (const PodState* pod : group.now) {   // a pod that vanished leaves the name of its node
-      if (pod->node_rank < group.nodes) group.record.nodes[static_cast<size_t>(pod->node_rank)] = pod->node;
-    }
-  }
-
-  /// Bytes of every rank: predicted from the start, measured once when the worker says so.
-  void note_ranks(Group& group) {
-    GroupRecord& record = group.record;
-    if (!current(group) || group.now.empty() || in_.spec.replicas * ranks_of(plan()) > 512) return;
-    if (record.ranks.size() != plan().ranks.size()) {
-      record.ranks.clear();
-      for (const RankPlan& rank : plan().ranks) record.ranks.push_back({rank.rank, "", plan().device_memory, rank.predicted, std::nullopt});
-    }
-    const auto progress = progress_of(group);
-    for (RankRecord& rank : record.ranks) {
-      const size_t node = static_cast<size_t>(in_.wanted->inputs.layout.node_of(rank.rank));
-      if (node < record.nodes.size()) rank.node = record.nodes[node];
-      if (rank.measured || !progress) continue;
-      const auto found = progress->ranks.find(rank.rank);
-      if (found != progress->ranks.end()) rank.measured = found->second.measured;
-    }
-  }
-
-  const Plan& plan() const { return in_.wanted->inputs.stored.plan; }
-
-  std::optional<Progress> progress_of(const Group& group) const {
-    for (const PodState* pod : group.now) {
-      const auto probe = pod->node_rank == 0 ? in_.snapshot.probes.find(pod->name) : in_.snapshot.probes.end();
-      if (probe != in_.snapshot.probes.end() && in_.wanted) return op::progress_of(probe->second, group.record.incarnation, ranks_of(plan()));
-    }
-    return std::nullopt;
-  }
-
-  double load_time(const Group& group) const {
-    k8s::WallTime begin{}, end{};
-    for (const PodState* pod : group.now) {
-      begin = std::max(begin, pod->running_since.value_or(now_));
-      end = std::max(end, pod->ready_since.value_or(now_));
-    }
-    return std::max(0.0, std::round(std::chrono::duration<double>(end - begin).count() * 10) / 10);
-  }
-
-  /// The first cause: an end with a reason of its own before ends that follow from it, a lost pod only if nothing ended.
-  std::optional<Exit> loss_of(const Group& group) const {
-    const PodState* first = nullptr;
-    const auto consequence = [](const Exit& exit) { return exit.reason == "CommunicatorAborted" || exit.code == 0; };
-    for (const PodState* pod : group.now) {
-      if (!pod->exit) continue;
-      if (!first || (consequence(*first->exit) && !consequence(*pod->exit))) first = pod;
-    }
-    if (first) return first->exit;
-    for (const PodState* pod : group.now) {
-      if (!pod->deleting) continue;
-      if (!node_ready(in_.snapshot, pod->node) && pod->bound()) return Exit{"NodeLost", "node " + pod->node + " of pod " + pod->name + " is gone or not ready", {}, {}, {}};
-      return Exit{"RankLost", "pod " + pod->name + " is being deleted", {}, {}, {}};
-    }
-    if (!group.record.created || group.whole()) return std::nullopt;
-    for (int node = 0; node < group.nodes; ++node) {
-      const auto here = [&](const PodState* pod) { return pod->node_rank == node; };
-      if (std::any_of(group.now.begin(), group.now.end(), here)) continue;
-      const std::string where = node < static_cast<int>(group.record.nodes.size()) ? group.record.nodes[static_cast<size_t>(node)] : "";
-      const bool lost_node = !where.empty() && !node_ready(in_.snapshot, where);
-      return Exit{lost_node ? "NodeLost" : "RankLost", "pod " + std::to_string(node) + " of the group vanished" + (where.empty() ? "" : " from node " + where), {}, {}, {}};
-    }
-    return std::nullopt;
-  }
-
-  /// startSeconds counts from the moment when the last pod runs; the controller alone enforces it.
-  void watch_start(Group& group) {
-    if (!group.whole() || group.record.load_seconds) return;
-    k8s::WallTime last{};
-    for (const PodState* pod : group.now) {
-      if (!pod->running_since) return;
-      last = std::max(last, *pod->running_since);
-    }
-    const k8s::WallTime deadline = last + in_.spec.failure.start;
-    if (now_ < deadline) return wake(deadline);
-    group.loss = Exit{"StartTimeout", "not ready " + std::to_string(in_.spec.failure.start.count()) + " s after its last pod began to run (failure.startSeconds)", {}, {}, {}};
-  }
-
+  /// The present pods are through; those of a former incarnation that serves stay.
   void next_incarnation(Group& group, const std::string& reason) {
     GroupRecord& record = group.record;
     record.incarnation += 1;
-    record.created = record.ready = false;
+    record.created = false;
+    record.ready = group.former_serves();
     record.load_seconds.reset();
     record.nodes.clear();
     record.ranks.clear();
     record.reason = reason;
     record.pod_hash = in_.wanted->hash;
+    if (record.former) record.surge_since = std::chrono::floor<seconds>(now_);
+    group.current = true;
     group.before.insert(group.before.end(), group.now.begin(), group.now.end());
     group.now.clear();
     group.nodes = in_.wanted->inputs.layout.nodes();
   }
 
+  void surge(Group& group) {
+    group.record.former = group.record.incarnation;
+    group.former = std::move(group.now);
+    group.now.clear();
+    next_incarnation(group, "Updating");
+  }
+
+  void replace_in_place(Group& group) {
+    group.record.former = 0;
+    group.record.surge_since.reset();
+    group.before.insert(group.before.end(), group.former.begin(), group.former.end());
+    group.former.clear();
+    next_incarnation(group, "Updating");
+  }
+
   void restart(Group& group) {
     if (!group.loss) return;
     GroupRecord& record = group.record;
-    record.ready = false;
+    record.ready = group.former_serves();
     if (record.reason != group.loss->reason || in_.wanted) {
       out_.failure = {record.index, record.incarnation, *group.loss, group.loss->at.value_or(now_)};
     }
     record.reason = group.loss->reason;
     record.message = group.loss->message;
-    if (!current(group)) return;   // replaced by roll(), or kept as it is until there is a plan
+    if (!group.current) return;   // replaced by roll(), or kept as it is until there is a plan
     auto& times = record.restart_times;
     std::erase_if(times, [&](k8s::WallTime time) { return time + in_.spec.failure.window < now_; });
     if (static_cast<int>(times.size()) >= in_.spec.failure.max_restarts) {
@@ -214,91 +128,79 @@ class Governor {
     next_incarnation(group, group.loss->reason);
   }
 
+  /// Two groups that each hold a part of what the other needs would wait for ever: who does not get all of its nodes gives the others back.
+  void give_back(Group& group) {
+    if (!group.current || group.loss || !wanted_index(group.record.index) || group.given_up(in_.spec.failure)) return;
+    const int bound = group.bound();
+    if (bound == 0 || bound >= group.nodes) return;
+    k8s::WallTime first = now_;
+    for (const PodState* pod : group.now) {
+      if (pod->bound()) first = std::min(first, pod->bound_since.value_or(now_));
+    }
+    const k8s::WallTime end = first + in_.spec.scheduling.timeout;
+    if (now_ < end) return wake(end);
+    GroupRecord& record = group.record;
+    const FailurePolicy& policy = in_.spec.failure;
+    const double wait = std::min(static_cast<double>(policy.backoff_max.count()),
+                                 static_cast<double>(policy.backoff_base.count()) * std::pow(2.0, static_cast<double>(std::min<int64_t>(record.waits, 30))));
+    record.waits += 1;
+    next_incarnation(group, "GroupWaiting");
+    record.wait_until = std::chrono::floor<seconds>(now_) + seconds(static_cast<int64_t>(std::ceil(wait * (0.5 + chance(record)))));
+  }
+
+  /// In [0, 1), another one for each group and try, and the same after a crash.
+  double chance(const GroupRecord& record) const {
+    const std::string text = hash_of({in_.wanted->inputs.owner.uid, record.index, record.incarnation});
+    return static_cast<double>(std::hash<std::string>{}(text) % 1000) / 1000;
+  }
+
   void roll() {
     if (!in_.wanted) return;
-    int down = 0;
+    int down = 0, surging = 0;
     bool old_left = false;
     for (const auto& [index, group] : groups_) {
       if (!wanted_index(index)) continue;
       down += group.record.ready ? 0 : 1;
-      old_left |= !current(group);
-      out_.exhausted |= current(group) && group.record.reason == BudgetExhausted;
+      surging += group.record.former ? 1 : 0;
+      old_left |= !group.current || group.record.former;
+      out_.exhausted |= group.current && group.record.reason == BudgetExhausted;
     }
     out_.rollout_blocked = out_.exhausted && old_left;
+    const auto may_go_down = [&](const Group& group) { return !group.record.ready || (!out_.rollout_blocked && down < in_.spec.update.max_unavailable); };
     for (auto& [index, group] : groups_) {
-      if (!wanted_index(index) || current(group)) continue;
-      const bool serves = group.record.ready;
-      if (serves && (out_.rollout_blocked || down >= in_.spec.max_unavailable)) continue;
-      if (serves) ++down;
+      if (!wanted_index(index)) continue;
+      if (group.current) {
+        if (!crowded_out(group) || !may_go_down(group)) continue;
+        down += group.record.ready ? 1 : 0;
+        replace_in_place(group);
+        continue;
+      }
+      group.record.waits = 0, group.record.wait_until.reset();
+      if (group.record.former) {   // changed again while it was being updated
+        group.record.restart_times.clear();
+        next_incarnation(group, "Updating");
+        continue;
+      }
+      const bool serves = group.record.ready, beside = serves && in_.spec.update.max_surge > 0;
+      if (serves && (out_.rollout_blocked || (beside ? surging >= in_.spec.update.max_surge : !may_go_down(group)))) continue;
       group.record.restart_times.clear();
-      next_incarnation(group, "Updating");
+      beside ? ++surging : down += serves ? 1 : 0;
+      beside ? surge(group) : replace_in_place(group);
     }
   }
 
-  /// Reason and message of what does not serve.
-  void describe(Group& group) {
-    GroupRecord& record = group.record;
-    if (!wanted_index(record.index)) {
-      record.reason = "ScalingDown";
-    } else if (record.ready) {
-      record.reason = "Serving";
-      record.message.clear();
-    } else if (record.reason == BudgetExhausted) {
-      record.message = std::to_string(record.restart_times.size()) + " restarts within " + std::to_string(in_.spec.failure.window.count()) +
-                       " s did not help; change the spec or the annotation " + annotation::restarted_at + " to try again";
-    } else if (!record.created && group.now.empty()) {
-      describe_gap(group);
-    } else if (!group.loss) {
-      describe_start(group);
-    }
-  }
-
-  void describe_gap(Group& group) {
-    GroupRecord& record = group.record;
-    const k8s::WallTime until = backoff_until(record, in_.spec.failure);
-    if (now_ < until) {
-      record.reason = "BackingOff";
-      record.message = "failed " + std::to_string(record.restart_times.size()) + " times within the window; the next try is at " + k8s::format_time(until);
-      wake(until);
-    } else if (record.message.empty()) {
-      const auto lives = [](const PodState* pod) { return pod->live(); };
-      const bool waits = std::any_of(group.before.begin(), group.before.end(), lives);
-      if (!waits || record.reason.empty()) record.reason = "Starting";
-      record.message = waits ? "its next pods are made when those of the last incarnation have ended" : "its pods are about to be made";
-    }
-  }
-
-  void describe_start(Group& group) {
-    GroupRecord& record = group.record;
-    for (const PodState* pod : group.now) {
-      if (!pod->wait) continue;
-      record.reason = pod->wait->reason;
-      record.message = "pod " + pod->name + ": " + pod->wait->message;
-      if (pod->wait->reason != "Starting") return;
-    }
-    if (std::any_of(group.now.begin(), group.now.end(), [](const PodState* pod) { return pod->wait.has_value(); })) return;
-    if (record.load_seconds) {
-      record.reason = "RankLost";
-      record.message = "it stopped being ready; its worker has not said why yet";
-      return;
-    }
-    const auto progress = progress_of(group);
-    if (progress && progress->all_ready()) {
-      record.reason = "Starting";
-      record.message = "every rank is loaded; the first probe crosses them";
-    } else if (progress && progress->total() > 0) {
-      record.reason = "Loading";
-      record.message = bytes_text(progress->loaded()) + " of " + bytes_text(progress->total()) + " loaded";
-    } else {
-      record.reason = "Starting";
-      record.message = "its worker starts";
-    }
+  /// Its update found no room beside what serves, for long enough.
+  bool crowded_out(const Group& group) {
+    const auto end = judge_.surge_end(group.record);
+    if (!end || group.bound() >= group.nodes || group.record.reason == BudgetExhausted) return false;
+    if (now_ < *end) wake(*end);
+    return now_ >= *end;
   }
 
   void act(Group& group) {
     const GroupRecord& record = group.record;
     if (!wanted_index(record.index)) {
-      for (const auto* pods : {&group.now, &group.before}) {
+      for (const auto* pods : {&group.now, &group.former, &group.before}) {
         for (const PodState* pod : *pods) {
           if (!pod->deleting) out_.actions.push_back(remove(k8s::Pods, *pod->object));
         }
@@ -321,7 +223,8 @@ class Governor {
 
   void make(const Group& group) {
     const GroupRecord& record = group.record;
-    if (!current(group) || record.created || now_ < backoff_until(record, in_.spec.failure)) return;
+    const k8s::WallTime earliest = std::max(backoff_until(record, in_.spec.failure), record.wait_until.value_or(k8s::WallTime{}));
+    if (!group.current || record.created || now_ < earliest) return;
     if (std::any_of(group.before.begin(), group.before.end(), [](const PodState* pod) { return pod->live(); })) return;
     for (int node = 0; node < group.nodes; ++node) {
       const auto here = [&](const PodState* pod) { return pod->node_rank == node; };
@@ -332,11 +235,12 @@ class Governor {
 
   void finish() {
     for (auto& [index, group] : groups_) {
-      const bool forget = !wanted_index(index) && group.now.empty() && group.before.empty();
+      const bool forget = !wanted_index(index) && group.now.empty() && group.former.empty() && group.before.empty();
       if (!forget) out_.records.push_back(std::move(group.record));
     }
     const auto matters = [](const GroupRecord& a, const GroupRecord& b) {
-      return a.index == b.index && a.incarnation == b.incarnation && a.pod_hash == b.pod_hash && a.restarts == b.restarts &&
+      return a.index == b.index && a.incarnation == b.incarnation && a.former == b.former && a.surge_since == b.surge_since && a.waits == b.waits &&
+             a.wait_until == b.wait_until && a.pod_hash == b.pod_hash && a.restarts == b.restarts &&
              a.restart_times == b.restart_times && (a.reason == BudgetExhausted) == (b.reason == BudgetExhausted);
     };
     out_.commit = out_.records.size() != in_.records.size() || !std::equal(out_.records.begin(), out_.records.end(), in_.records.begin(), matters);
@@ -346,6 +250,7 @@ class Governor {
   const k8s::WallTime now_;
   std::map<int, Group> groups_;
   Groups out_;
+  Judge judge_;
 };
 
 }  // namespace

@@ -24,7 +24,11 @@ struct GroupRecord {
   int64_t incarnation = 1;
   bool created = false;                 ///< all pods of this incarnation were made; one that is missing now was lost
   std::string pod_hash;
-  bool ready = false;
+  int64_t former = 0;                   ///< incarnation of the former spec that serves until this one does; 0: none
+  std::optional<k8s::WallTime> surge_since;       ///< with `former`: when this incarnation was wanted
+  int64_t waits = 0;                    ///< how often in a row its pods were given back because not all found a node
+  std::optional<k8s::WallTime> wait_until;        ///< no pods before, after they were given back
+  bool ready = false;                   ///< this incarnation serves, or the former one
   std::string reason;                   ///< one word; of the condition table while it does not serve
   std::string message;                  ///< not stored: for conditions
   bool loaded = false;                  ///< not stored: every rank holds its bytes
@@ -79,7 +83,11 @@ inline const std::string BudgetExhausted = "RestartBudgetExhausted";
 /// - Rank or pod lost: the incarnation ends, survivors are deleted with 5 s of grace, the next one follows: at once for the first failure
 ///   within the window, then after base x 2^n up to max; more than maxRestarts of them: it stays down until the pods' hash changes.
 /// - At most one live incarnation of a group: the next is made when no pod of an earlier one may still run.
-/// - Another hash: unhealthy groups are replaced at once, serving ones at most maxUnavailable at a time, and none once a new one has spent its budget.
+/// - Another hash: a group that does not serve is replaced at once. One that serves goes on while its next incarnation starts beside it, maxSurge of
+///   them at a time; where that finds no room within surgeTimeoutSeconds the group is replaced in place, maxUnavailable at a time. Nothing that
+///   serves is touched once a new group has spent its budget.
+/// - A group of several pods of which some have a node and others have none after scheduleTimeoutSeconds is given back whole, and tried again after
+///   a wait of base x 2^n up to max, stretched or shortened by up to a half so that two such groups do not meet again.
 /// - Groups beyond replicas are deleted with their own grace, and forgotten when their pods are gone.
 Groups govern(const GroupsView&);
 

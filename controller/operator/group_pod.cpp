@@ -27,7 +27,7 @@ Json arguments(const PodInputs& in, int group, int node_rank, int64_t incarnatio
   add("--max-concurrency", std::to_string(spec.serving.max_concurrency));
   add("--max-queue", std::to_string(spec.serving.max_queue));
   add("--hang-timeout", std::to_string(spec.failure.hang_timeout.count()));
-  add("--drain-seconds", std::to_string(spec.drain.count()));
+  add("--drain-seconds", std::to_string(spec.update.drain.count()));
   if (node_rank == 0 && !spec.api_key_secret.empty()) add("--api-keys-dir", api_keys_folder);
   if (node_rank == 0 && !spec.tls_secret.empty()) add("--tls-cert", tls_folder + "/tls.crt"), add("--tls-key", tls_folder + "/tls.key");
   for (const std::string& extra : spec.worker.extra_args) args.push_back(extra);
@@ -69,7 +69,7 @@ Json render(const PodInputs& in, int group, int node_rank, int64_t incarnation) 
 
   pod["spec"]["hostname"] = name;
   pod["spec"]["subdomain"] = ranks_service_name(in.owner.key.name);
-  pod["spec"]["terminationGracePeriodSeconds"] = in.spec.drain.count() + 15;
+  pod["spec"]["terminationGracePeriodSeconds"] = in.spec.update.drain.count() + 15;
   Json& container = pod["spec"]["containers"][0];
   container["args"] = arguments(in, group, node_rank, incarnation);
   container["ports"] = Json::array({{{"name", "ops"}, {"containerPort", ops_port}}});

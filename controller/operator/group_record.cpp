@@ -12,15 +12,15 @@ Json memory_json(const Memory& memory) {
   return {{"weights", memory.weights}, {"kv", memory.kv}, {"activations", memory.activations}, {"communicator", memory.communicator}, {"runtime", memory.runtime}};
 }
 
-Memory memory_of(const Json& value) {
+Memory stored_memory(const Json& value) {
   const auto bytes = [&](const char* pointer) { return integer_at(value, pointer).value_or(0); };
   return {bytes("/weights"), bytes("/kv"), bytes("/activations"), bytes("/communicator"), bytes("/runtime")};
 }
 
 RankRecord rank_of(const Json& value) {
   RankRecord rank{static_cast<int>(integer_at(value, "/rank").value_or(0)), k8s::string_at(value, "/node"), integer_at(value, "/total").value_or(0),
-                  memory_of(at(value, "/predicted")), std::nullopt};
-  if (at(value, "/measuredAtLoad").is_object()) rank.measured = memory_of(at(value, "/measuredAtLoad"));
+                stored_memory(at(value, "/predicted")), std::nullopt};
+  if (at(value, "/measuredAtLoad").is_object()) rank.measured = stored_memory(at(value, "/measuredAtLoad"));
   return rank;
 }
 
@@ -39,6 +39,10 @@ std::optional<GroupRecord> record_of(const Json& value) {
   record.incarnation = std::max<int64_t>(1, integer_at(value, "/incarnation").value_or(1));
   record.created = bool_at(value, "/created");
   record.pod_hash = k8s::string_at(value, "/podHash");
+  record.former = std::clamp<int64_t>(integer_at(value, "/former").value_or(0), 0, record.incarnation - 1);
+  record.surge_since = k8s::parse_time(k8s::string_at(value, "/surgeSince"));
+  record.waits = std::clamp<int64_t>(integer_at(value, "/waits").value_or(0), 0, 1 << 20);
+  record.wait_until = k8s::parse_time(k8s::string_at(value, "/waitUntil"));
   record.ready = bool_at(value, "/ready");
   record.reason = k8s::string_at(value, "/reason");
   record.restarts = integer_at(value, "/restarts").value_or(0);
@@ -67,6 +71,10 @@ Json to_json(const GroupRecord& record) {
   for (const RankRecord& rank : record.ranks) ranks.push_back(rank_json(rank));
   if (!times.empty()) out["restartTimes"] = std::move(times);
   if (!ranks.empty()) out["ranks"] = std::move(ranks);
+  if (record.former) out["former"] = record.former;
+  if (record.surge_since) out["surgeSince"] = k8s::format_time(*record.surge_since);
+  if (record.waits) out["waits"] = record.waits;
+  if (record.wait_until) out["waitUntil"] = k8s::format_time(*record.wait_until);
   if (record.load_seconds) out["loadSeconds"] = *record.load_seconds;
   return out;
 }

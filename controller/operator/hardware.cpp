@@ -82,14 +82,14 @@ std::optional<Hardware> gpu_memory(const Spec& spec, const Snapshot& snapshot, H
 
 std::optional<Hardware> cpu_memory(const Spec& spec, const Snapshot& snapshot, Hardware hardware) {
   if (spec.memory) {
-    hardware.device_memory = *spec.memory / spec.devices.count;
+    hardware.device_memory = *spec.memory / spec.devices.per_node;
     hardware.memory_source = "pod share";
     return hardware;
   }
   int64_t largest = 0;
   for (const auto& node : admitted_nodes(spec, snapshot)) largest = std::max(largest, allocatable(*node, "memory"));
   if (largest == 0) return std::nullopt;
-  hardware.device_memory = largest / 2 / spec.devices.count;
+  hardware.device_memory = largest / 2 / spec.devices.per_node;
   hardware.memory_source = "share of half a node";
   return hardware;
 }

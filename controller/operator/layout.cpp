@@ -19,11 +19,10 @@ int Layout::node_of(int rank) const {
   return nodes() - 1;
 }
 
-Layout layout_of(const Spec& spec, const Plan& plan, int nodes) {
+Layout layout_of(const Spec& spec, const Plan& plan) {
   const int all = ranks_of(plan);
-  nodes = std::clamp(nodes, 1, all);
+  const int each = std::clamp(spec.devices.per_node, 1, all);
   Layout layout;
-  const int each = (all + nodes - 1) / nodes;
   for (int left = all; left > 0; left -= layout.ranks.back()) layout.ranks.push_back(std::min(each, left));
 
   layout.shm = round_up(spec.shm.value_or(std::max(plan.shm_bytes, mib)), mib);

@@ -20,12 +20,12 @@ struct Layout {
   int node_of(int rank) const;
 };
 
-/// Ranks are dealt to `nodes` pods in order, as equally as whole ranks allow. Sizes that the spec leaves out follow from the plan:
+/// Ranks are dealt to pods in order, devices.perNode to each; the last may hold fewer. Sizes that the spec leaves out follow from the plan:
 /// - shm: the plan's, rounded up to MiB;
 /// - memory on CPU: the sum of the predicted bytes of the fullest pod's ranks + 128 MiB per rank (load staging and slack) + 256 MiB (launcher
 ///   and page tables); on GPU: 4 GiB per rank (CUDA's host side, pinned staging) + 2 GiB. Shared memory is added in every case;
 /// - cpu: a request of half a core per rank, no limit.
-Layout layout_of(const Spec&, const Plan&, int nodes);
+Layout layout_of(const Spec&, const Plan&);
 
 /// Ranks of one group.
 int ranks_of(const Plan&);

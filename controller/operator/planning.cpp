@@ -12,6 +12,8 @@ namespace pm::op {
 
 namespace {
 
+constexpr std::chrono::seconds claim_again{30};
+
 bool has_role(const Json& object, const char* role) { return k8s::label_of(object, label::role) == role; }
 
 std::vector<k8s::ObjectPtr> with_role(const std::vector<k8s::ObjectPtr>& objects, const char* role) {
@@ -31,8 +33,8 @@ k8s::ObjectPtr with_annotation(const std::vector<k8s::ObjectPtr>& objects, const
 
 class Planner {
  public:
-  Planner(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings, const std::optional<PolicyAnswer>& answer)
-      : owner_(owner), spec_(spec), snapshot_(snapshot), settings_(settings), answer_(answer), policy_(answer ? answer->policy : std::nullopt),
+  Planner(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings, const std::optional<PolicyAnswer>& answer, const std::optional<Claim>& claim)
+      : owner_(owner), spec_(spec), snapshot_(snapshot), settings_(settings), answer_(answer), claim_(claim), policy_(answer ? answer->policy : std::nullopt),
         maps_(with_role(snapshot.config_maps, "plan")), source_(source_hash(spec, owner, copy_name())), inputs_(inputs_hash(spec, owner, copy_name())) {}
 
   Planning run() {
@@ -118,7 +120,29 @@ class Planner {
       if (decision.refusal) out_.rejected = decision.refusal->rejected;
       return;
     }
+    if (!can_share(layout_of(spec_, *decision.plan).nodes())) return;
     store(plan_config_map(owner_, spec_, facts, *decision.plan, image_of(spec_, settings_), policy_));
+  }
+
+  /// A group over several nodes mounts its checkpoint on each of them.
+  bool can_share(int nodes) {
+    if (nodes < 2) return true;
+    const std::string claim = "PersistentVolumeClaim " + spec_.source.claim;
+    if (!claim_) {
+      out_.asks_claim = true;
+      wait_for("the access modes of " + claim + " are read");
+      return false;
+    }
+    if (!claim_->known || (claim_->found && claim_->shareable)) return true;
+    out_.wake = snapshot_.now + claim_again;
+    if (!claim_->found) {
+      refuse("ClaimNotFound", claim + " is not in namespace " + owner_.key.ns);
+      out_.waiting = true;
+      return false;
+    }
+    refuse("ClaimNotShareable", claim + " is " + claim_->modes + ", which one node at a time may mount, and a group of " + std::to_string(nodes) +
+                                    " pods needs it on several: use a claim with ReadOnlyMany or ReadWriteMany, or leave devices.perNode out so that a group stays on one node");
+    return false;
   }
 
   /// The same plan may follow from other wishes: then its ConfigMap stays and only learns of them.
@@ -151,6 +175,7 @@ class Planner {
   const Snapshot& snapshot_;
   const Settings& settings_;
   const std::optional<PolicyAnswer>& answer_;
+  const std::optional<Claim>& claim_;
   const std::optional<Policy> policy_;
   const std::vector<k8s::ObjectPtr> maps_;
   const std::string source_, inputs_;
@@ -173,8 +198,26 @@ std::optional<k8s::Request> superseded_by(const StoredPlan& current, const Snaps
 
 }  // namespace
 
-Planning planning_of(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings, const std::optional<PolicyAnswer>& policy) {
-  return Planner(owner, spec, snapshot, settings, policy).run();
+Planning planning_of(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings, const std::optional<PolicyAnswer>& policy,
+                     const std::optional<Claim>& claim) {
+  return Planner(owner, spec, snapshot, settings, policy, claim).run();
+}
+
+k8s::Request get_claim(const Owner& owner, const Spec& spec) {
+  return {.verb = k8s::Verb::Get, .resource = k8s::PersistentVolumeClaims, .ns = owner.key.ns, .name = spec.source.claim};
+}
+
+Claim claim_of(const k8s::Response& response) {
+  if (k8s::failed(response)) return {.found = k8s::error_of(response).failure != k8s::Failure::NotFound, .known = k8s::error_of(response).failure != k8s::Failure::Forbidden};
+  Claim claim{.shareable = false};
+  const Json& modes = at(k8s::object_of(response), "/spec/accessModes");
+  if (!modes.is_array()) return {.known = false};
+  for (const Json& mode : modes) {
+    if (!mode.is_string()) continue;
+    claim.modes += (claim.modes.empty() ? "" : ", ") + clip(mode.get<std::string>(), 64);
+    claim.shareable |= mode == "ReadOnlyMany" || mode == "ReadWriteMany";
+  }
+  return claim;
 }
 
 std::optional<k8s::Request> superseded(const Planning& planning, const Snapshot& snapshot, const std::optional<PolicyAnswer>& policy) {

@@ -10,6 +10,15 @@
 
 namespace pm::op {
 
+/// The claim that holds the checkpoint, as the API server answered in this pass. Only asked for groups over several nodes, before they are planned.
+struct Claim {
+  bool found = true, known = true;                ///< not known: we may not read claims
+  bool shareable = true;                          ///< more than one node may mount it
+  std::string modes;                              ///< "ReadWriteOnce, ReadOnlyMany"
+};
+k8s::Request get_claim(const Owner&, const Spec&);
+Claim claim_of(const k8s::Response&);
+
 struct Planning {
   std::optional<StoredPlan> plan;                 ///< for the present wishes
   std::string note;                               ///< beside a plan, for people
@@ -19,14 +28,16 @@ struct Planning {
   bool waiting = false;                           ///< may still get better by itself: not a reason to be Stalled
   std::optional<Wait> wait;                       ///< of the inspect pod
   std::optional<k8s::Request> action;             ///< to send now; the rest is then what was known before it
+  bool asks_claim = false;                        ///< the claim must be known first
   std::optional<k8s::WallTime> wake;              ///< look again then
 };
 
 /// A failed inspection is repeated after this time, or at once when the spec changes.
 inline constexpr std::chrono::minutes inspect_again{5};
 
-/// `policy`: what the API server answered for the spec's policyRef in this pass; nothing for a spec without one.
-Planning planning_of(const Owner&, const Spec&, const Snapshot&, const Settings&, const std::optional<PolicyAnswer>& policy);
+/// `policy`: what the API server answered for the spec's policyRef in this pass; nothing for a spec without one. `claim`: nothing as long as
+/// nobody asked.
+Planning planning_of(const Owner&, const Spec&, const Snapshot&, const Settings&, const std::optional<PolicyAnswer>& policy, const std::optional<Claim>& claim);
 
 /// What nothing needs any more, the first to delete: with a plan, inspect pods and other plans; always, copies of policies that neither a pod,
 /// a plan nor the present policy names.

@@ -19,6 +19,7 @@ Json environment(const Spec& spec) {
 void schedule(Json& pod, const Spec& spec) {
   const Scheduling& wanted = spec.scheduling;
   if (!wanted.node_selector.empty()) pod["nodeSelector"] = wanted.node_selector;
+  if (!wanted.node_affinity.empty()) pod["affinity"]["nodeAffinity"] = wanted.node_affinity;
   if (!wanted.tolerations.empty()) pod["tolerations"] = wanted.tolerations;
   if (!wanted.scheduler.empty()) pod["schedulerName"] = wanted.scheduler;
   if (!wanted.priority_class.empty()) pod["priorityClassName"] = wanted.priority_class;

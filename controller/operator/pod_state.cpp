@@ -153,6 +153,10 @@ PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot& snapshot) {
   const Json& conditions = at(*pod, "/status/conditions");
   out.ready = !out.exit && !out.deleting && k8s::condition_is_true(conditions, "Ready");
   if (const Json* ready = k8s::find_condition(conditions, "Ready"); ready && out.ready) out.ready_since = time_at(*ready, "/lastTransitionTime");
+  if (out.bound()) {
+    const Json* scheduled = k8s::find_condition(conditions, "PodScheduled");
+    out.bound_since = (scheduled ? time_at(*scheduled, "/lastTransitionTime") : std::nullopt).value_or(snapshot.now);
+  }
   if (!out.exit && !out.running_since) {
     out.wait = wait_of(*pod, state, out.bound());
     const Json* scheduled = k8s::find_condition(conditions, "PodScheduled");

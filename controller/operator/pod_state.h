@@ -28,7 +28,7 @@ struct PodState {
   bool deleting = false, ready = false;
   /// Being deleted on a node that is gone or not ready: counts as dead although nobody can confirm it.
   bool fenced = false;
-  std::optional<k8s::WallTime> running_since, ready_since;
+  std::optional<k8s::WallTime> bound_since, running_since, ready_since;
   /// Bound to a node since then, with containers still being made: volumes may be the reason, and only Events tell.
   std::optional<k8s::WallTime> creating_since;
   std::optional<Exit> exit;

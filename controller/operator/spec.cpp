@@ -83,7 +83,18 @@ Devices devices_of(const Reader& reader) {
   devices.resource = reader.text("/spec/devices/resource");
   if (devices.resource.empty() && devices.kind == DeviceKind::GPU) devices.resource = "nvidia.com/gpu";
   devices.memory = reader.quantity("/spec/devices/memory");
+  devices.per_node = static_cast<int>(reader.integer("/spec/devices/perNode", 1, devices.count, devices.count));
   return devices;
+}
+
+Update update_of(const Reader& reader) {
+  Update out;
+  out.max_surge = static_cast<int>(reader.integer("/spec/update/maxSurge", 0, 64, 1));
+  out.max_unavailable = static_cast<int>(reader.integer("/spec/update/maxUnavailable", 0, 64, 1));
+  if (out.max_surge == 0 && out.max_unavailable == 0) Reader::fail("/spec/update", "must allow maxSurge or maxUnavailable above 0, else no group can ever be replaced");
+  out.surge_timeout = reader.seconds("/spec/update/surgeTimeoutSeconds", 30);
+  out.drain = reader.seconds("/spec/update/drainSeconds", 60);
+  return out;
 }
 
 FailurePolicy failure_of(const Reader& reader) {
@@ -151,14 +162,13 @@ Spec spec_of(const Json& object) {
   spec.memory = reader.quantity("/spec/resources/memory");
   spec.shm = reader.quantity("/spec/shmSize");
   spec.scheduling = {reader.object("/spec/scheduling/nodeSelector"), reader.array("/spec/scheduling/tolerations"),
-                     reader.text("/spec/scheduling/schedulerName"), reader.text("/spec/scheduling/priorityClassName"),
-                     reader.text("/spec/scheduling/runtimeClassName")};
+                     reader.object("/spec/scheduling/nodeAffinity"), reader.text("/spec/scheduling/schedulerName"), reader.text("/spec/scheduling/priorityClassName"),
+                     reader.text("/spec/scheduling/runtimeClassName"), reader.seconds("/spec/scheduling/scheduleTimeoutSeconds", 300)};
   spec.service_port = static_cast<int>(reader.integer("/spec/service/port", 1, 65535, 8000));
   if (const std::string type = reader.text("/spec/service/type"); !type.empty()) spec.service_type = type;
   spec.api_key_secret = reader.text("/spec/service/apiKeySecretRef/name");
   spec.tls_secret = reader.text("/spec/service/tlsSecretRef/name");
-  spec.max_unavailable = static_cast<int>(reader.integer("/spec/update/maxUnavailable", 1, 64, 1));
-  spec.drain = reader.seconds("/spec/update/drainSeconds", 60);
+  spec.update = update_of(reader);
   spec.failure = failure_of(reader);
   spec.worker = worker_of(reader);
   return spec;
@@ -192,6 +202,7 @@ std::string inputs_hash(const Spec& spec, const Owner& owner, const std::string&
     if (size) inputs[name] = *size;
   }
   if (spec.offload_to) inputs["offloadTo"] = name_of(*spec.offload_to);
+  if (spec.devices.per_node < spec.devices.count) inputs["perNode"] = spec.devices.per_node;
   if (spec.objective != Objective::Latency) inputs["objective"] = name_of(spec.objective);
   return hash_of(inputs);
 }

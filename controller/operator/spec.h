@@ -22,6 +22,7 @@ struct Devices {
   DeviceKind kind = DeviceKind::GPU;
   std::string resource;                 ///< "" for CPU without one
   std::optional<int64_t> memory;        ///< bytes
+  int per_node = 1;                     ///< ranks of one pod, at most `count`; the last pod may hold fewer
 };
 
 struct Serving { std::optional<int64_t> max_sequence_length; int64_t max_concurrency = 64, max_queue = 256; };
@@ -41,8 +42,15 @@ struct Worker {
 };
 
 struct Scheduling {
-  Json node_selector = Json::object(), tolerations = Json::array();
+  Json node_selector = Json::object(), tolerations = Json::array(), node_affinity = Json::object();
   std::string scheduler, priority_class, runtime_class;
+  std::chrono::seconds timeout{300};    ///< of a group of which some pods have a node and others have none
+};
+
+/// How groups of a former spec are replaced.
+struct Update {
+  int max_surge = 1, max_unavailable = 1;
+  std::chrono::seconds surge_timeout{30}, drain{60};
 };
 
 struct Spec {
@@ -62,8 +70,7 @@ struct Spec {
   int service_port = 8000;
   std::string service_type = "ClusterIP";
   std::string api_key_secret, tls_secret;          ///< names of Secrets, which pods mount and we never read; "": none
-  int max_unavailable = 1;
-  std::chrono::seconds drain{60};
+  Update update;
   FailurePolicy failure;
   Worker worker;
 };

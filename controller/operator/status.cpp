@@ -61,7 +61,8 @@ Json groups_json(const StatusInputs& in) {
   Json out = Json::array();
   for (const GroupRecord& record : in.groups.records) {
     Json group = to_json(record);
-    if (in.notes.lean) group.erase("ranks");
+    if (in.notes.lean > 0) group.erase("ranks");
+    if (in.notes.lean > 1) group.erase("nodes");
     out.push_back(std::move(group));
   }
   return out;
@@ -78,7 +79,7 @@ Json status_of(const StatusInputs& in) {
   int64_t restarts = 0;
   for (const GroupRecord& record : in.groups.records) {
     ready += record.ready ? 1 : 0;
-    updated += in.wanted && record.pod_hash == in.wanted->hash ? 1 : 0;
+    updated += in.wanted && record.pod_hash == in.wanted->hash && !record.former ? 1 : 0;
     restarts += record.restarts;
   }
   Json status{{"observedGeneration", in.owner.generation},
@@ -89,25 +90,19 @@ Json status_of(const StatusInputs& in) {
               {"selector", scale_selector(in.owner.key.name)},
               {"conditions", std::move(conditions)},
               {"groups", groups_json(in)}};
+  if (in.notes.lean > 1) {   // what the server has taken before, it takes again
+    for (const char* key : {"plan", "endpoint", "lastFailure"}) {
+      if (old.is_object() && old.contains(key)) status[key] = old[key];
+    }
+    return status;
+  }
   Json plan = in.planning.plan ? plan_json(in) : no_plan_json(in);
   if (!plan.is_null()) status["plan"] = std::move(plan);
-  if (in.planning.plan || !in.groups.records.empty()) status["endpoint"] = endpoint_of(in.owner.key, in.spec.service_port, !in.spec.tls_secret.empty());
+  const std::string endpoint = k8s::string_at(old, "/endpoint");
+  if (in.notes.unreadable && !endpoint.empty()) status["endpoint"] = endpoint;
+  else if (in.planning.plan || !in.groups.records.empty()) status["endpoint"] = endpoint_of(in.owner.key, in.spec.service_port, !in.spec.tls_secret.empty());
   if (in.groups.failure) status["lastFailure"] = to_json(*in.groups.failure);
   else if (const Json& last = at(old, "/lastFailure"); last.is_object()) status["lastFailure"] = last;
-  return status;
-}
-
-Json unreadable_status(const Json& model, const std::string& message, k8s::WallTime now) {
-  Json status = at(model, "/status").is_object() ? at(model, "/status") : Json::object();
-  const long generation = static_cast<long>(integer_at(model, "/metadata/generation").value_or(0));
-  Json conditions = at(status, "/conditions");
-  const std::string text = clip(message, 1000);
-  k8s::set_condition(conditions, {"Planned", false, "InvalidSizes", text, generation}, now);
-  if (!k8s::condition_is_true(conditions, "Ready")) k8s::set_condition(conditions, {"Ready", false, "InvalidSizes", text, generation}, now);
-  k8s::set_condition(conditions, {"Reconciling", false, "Stalled", text, generation}, now);
-  k8s::set_condition(conditions, {"Stalled", true, "InvalidSizes", text, generation}, now);
-  status["conditions"] = std::move(conditions);
-  status["observedGeneration"] = generation;
   return status;
 }
 

@@ -13,10 +13,12 @@ namespace pm::op {
 /// What API calls of this pass taught.
 struct Notes {
   std::optional<PolicyAnswer> policy;             ///< what spec.model.policyRef stands for
+  std::optional<Claim> claim;                     ///< of the checkpoint
   std::optional<std::string> conflict;            ///< an object of one of our names is not ours
   std::optional<Wait> refused;                    ///< the API server took no pod: quota, Pod Security, a bad value
   std::map<std::string, std::string> pod_events;  ///< pod -> why its volumes are not mounted, "" when Events do not say
-  bool lean = false;                              ///< the full status was refused: leave out what is long
+  int lean = 0;                                   ///< the status was refused: 1 leaves out what is long, 2 all but what groups depend on
+  bool unreadable = false;                        ///< the spec is none: what it would have said is kept from the last status
 };
 
 struct StatusInputs {
@@ -32,8 +34,6 @@ struct StatusInputs {
 /// The whole status, with the conditions of OPERATOR.md's closed table: Planned, Scheduled, ModelLoaded, Ready, Reconciling, Stalled.
 /// lastTransitionTime of a condition moves only with its status.
 Json status_of(const StatusInputs&);
-/// The status of a spec that cannot be read: Planned=False with the reason, groups as they are.
-Json unreadable_status(const Json& model, const std::string& message, k8s::WallTime now);
 
 /// Gives pods the words of the condition table that need more than the pod: InsufficientDevices (needs N, free M), VolumeNotMounted.
 void refine_waits(std::vector<PodState>& pods, const Spec&, const Snapshot&, const Notes&, int devices_per_pod);

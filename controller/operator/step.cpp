@@ -46,6 +46,7 @@ class Absorber {
 
   std::optional<Done> absorb(const k8s::Response& response) {
     if (sent_.verb == Verb::Get && state_.asks_policy) return policy(response);
+    if (sent_.verb == Verb::Get && state_.asks_claim) return claim(response);
     if (k8s::failed(response)) return failure(k8s::error_of(response));
     const Json& object = k8s::object_of(response);
     if (sent_.verb == Verb::Get) return found(object);
@@ -69,6 +70,14 @@ class Absorber {
     return std::nullopt;
   }
 
+  std::optional<Done> claim(const k8s::Response& response) {
+    const auto* error = std::get_if<k8s::ApiError>(&response);
+    if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
+    state_.asks_claim = false;
+    state_.notes.claim = claim_of(response);
+    return std::nullopt;
+  }
+
   std::optional<Done> failure(const k8s::ApiError& error) {
     if (sent_.verb == Verb::Create && error.failure == Failure::AlreadyExists) {
       follow_up = get(sent_);
@@ -80,8 +89,8 @@ class Absorber {
     }
     if (sent_.verb == Verb::MergePatch && sent_.resource == ParallelModels) {
       if (error.failure == Failure::NotFound) return Done{};   // deleted meanwhile
-      if (error.failure == Failure::Invalid && !state_.notes.lean) {
-        state_.notes.lean = true;
+      if (error.failure == Failure::Invalid && state_.notes.lean < 2) {
+        ++state_.notes.lean;
         return std::nullopt;
       }
     }
@@ -166,16 +175,20 @@ class Pass {
     try {
       spec_ = spec_of(*view_.model);
     } catch (const std::exception& error) {
-      return write(unreadable_status(*view_.model, error.what(), view_.now));
+      return keep_what_runs(error.what());
     }
     if (spec_.policy_ref && !state_.notes.policy) {
       state_.asks_policy = true;
       return get_policy(owner_, *spec_.policy_ref);
     }
-    planning_ = planning_of(owner_, spec_, view_, settings_, state_.notes.policy);
+    planning_ = planning_of(owner_, spec_, view_, settings_, state_.notes.policy, state_.notes.claim);
+    if (planning_.asks_claim) {
+      state_.asks_claim = true;
+      return get_claim(owner_, spec_);
+    }
     if (planning_.action && !state_.notes.conflict && !state_.notes.refused) return planning_.action;
     if (planning_.plan) {
-      layout_ = layout_of(spec_, planning_.plan->plan, 1);
+      layout_ = layout_of(spec_, planning_.plan->plan);
       const PodInputs inputs{owner_, spec_, *planning_.plan, layout_, settings_};
       wanted_.emplace(Wanted{inputs, pod_hash_of(inputs)});
       if (auto request = child()) return request;
@@ -200,6 +213,16 @@ class Pass {
   }
 
  private:
+  /// A spec that no schema should have let through: its groups are judged and told of, and nothing is made or replaced.
+  std::optional<Request> keep_what_runs(const char* why) {
+    planning_.reason = "InvalidSizes";
+    planning_.message = clip(why, 1000);
+    state_.notes.unreadable = true;
+    spec_ = Spec{};
+    for (const GroupRecord& record : group_records(*view_.model)) spec_.replicas = std::max(spec_.replicas, record.index + 1);
+    return groups(worker_pods(view_));
+  }
+
   void wake(k8s::WallTime when) { wake_ = wake_ ? std::min(*wake_, when) : when; }
 
   /// Services and the disruption budget: made when missing, mended when our fields differ.

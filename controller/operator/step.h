@@ -15,7 +15,7 @@ namespace pm::op {
 struct State {
   std::optional<Snapshot> view;         ///< the snapshot with the answers of this pass worked in
   std::optional<k8s::Request> sent;     ///< awaits its answer
-  bool asks_policy = false;             ///< it is the question for a user's ConfigMap
+  bool asks_policy = false, asks_claim = false;   ///< it is the question for a user's ConfigMap, for the claim of the checkpoint
   Notes notes;
   std::vector<Event> events;            ///< for people; tell them when the pass ends
   Json written;                         ///< the status that was sent last

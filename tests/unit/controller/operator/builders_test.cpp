@@ -30,7 +30,8 @@ struct Made {
     const Decision decision = decide(facts, hardware, {.max_sequence_length = 256, .max_concurrency = 4});
     if (!decision.plan) throw std::logic_error(decision.refusal->message);
     stored = stored_plan(plan_config_map(owner, spec, facts, *decision.plan, "parallelmodel-worker:1", policy));
-    layout = layout_of(spec, stored.plan, nodes);
+    spec.devices.per_node = (spec.devices.count + nodes - 1) / nodes;
+    layout = layout_of(spec, stored.plan);
   }
   Spec spec;
   Owner owner;

@@ -56,9 +56,34 @@ void strip_status(Json& status) {
 }  // namespace
 
 FakeCluster::FakeCluster() : facts(small_facts()), now_(*k8s::parse_time("2026-01-01T00:00:00Z")) {
-  put("nodes", {{"metadata", {{"name", "node-a"}, {"labels", {{"nvidia.com/gpu.memory", "81920"}}}}},
-                {"status", {{"allocatable", {{"nvidia.com/gpu", "8"}, {"memory", "64Gi"}}}, {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})}}}});
+  add_node("node-a", 8);
+  more_nodes_.clear();   // its devices are a setting
 }
+
+void FakeCluster::add_node(const std::string& name, int devices) {
+  put("nodes", {{"metadata", {{"name", name}, {"labels", {{"nvidia.com/gpu.memory", "81920"}}}}},
+                {"status", {{"allocatable", {{"nvidia.com/gpu", std::to_string(devices)}, {"memory", "64Gi"}}}, {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})}}}});
+  more_nodes_[name] = devices;
+}
+
+void FakeCluster::set_node_ready(const std::string& name, bool ready) {
+  Json node = *find("nodes", name);
+  node["status"]["conditions"][0]["status"] = ready ? "True" : "Unknown";
+  store("nodes", std::move(node));
+  if (ready) {
+    dead_nodes_.erase(name);
+    return;
+  }
+  dead_nodes_.insert(name);
+  for (const auto& pod : list("pods")) {
+    if (k8s::string_at(*pod, "/spec/nodeName") != name) continue;
+    Json unready = *pod;
+    set_condition(unready, "Ready", false, now_);
+    store("pods", std::move(unready));
+  }
+}
+
+bool FakeCluster::dead(const Json& pod) const { return dead_nodes_.contains(k8s::string_at(pod, "/spec/nodeName")); }
 
 void FakeCluster::remember() {
   if (!remembers) return;
@@ -66,18 +91,33 @@ void FakeCluster::remember() {
   if (history_.size() > 16) history_.erase(history_.begin());
 }
 
-Json& FakeCluster::store(const std::string& plural, Json object) {
+const Json& FakeCluster::store(const std::string& plural, Json object) {
   object["metadata"]["resourceVersion"] = std::to_string(++version_);
-  Json& place = objects_[{plural, k8s::key_of(object)}];
-  place = std::move(object);
+  k8s::ObjectPtr& place = objects_[{plural, k8s::key_of(object)}];
+  place = std::make_shared<const Json>(std::move(object));
+  if (plural == "pods") {
+    Json pod = *place;
+    prune_pod(pod);   // as the operator's store does: what is read must survive it
+    pruned_[k8s::key_of(pod).name] = std::make_shared<const Json>(std::move(pod));
+  }
+  events_.push_back({plural, false, place});
   remember();
-  return place;
+  return *place;
 }
 
 void FakeCluster::drop(const std::string& plural, const Key& key) {
-  objects_.erase({plural, key});
-  ++version_;
+  const auto place = objects_.find({plural, key});
+  Json last = *place->second;
+  last["metadata"]["resourceVersion"] = std::to_string(++version_);
+  objects_.erase(place);
+  events_.push_back({plural, true, std::make_shared<const Json>(std::move(last))});
   remember();
+}
+
+std::vector<k8s::ObjectPtr> FakeCluster::list(const std::string& plural) const {
+  std::vector<k8s::ObjectPtr> out;
+  for (auto at = objects_.lower_bound({plural, {}}); at != objects_.end() && at->first.first == plural; ++at) out.push_back(at->second);
+  return out;
 }
 
 void FakeCluster::put(const char* plural, Json object) {
@@ -150,16 +190,15 @@ void FakeCluster::delete_pod(const std::string& name) {
 std::vector<Json> FakeCluster::all(const std::string& plural) const {
   std::vector<Json> out;
   for (const auto& [where, object] : objects_) {
-    if (where.first == plural) out.push_back(object);
+    if (where.first == plural) out.push_back(*object);
   }
   return out;
 }
 
 const Json* FakeCluster::find(const std::string& plural, const std::string& name) const {
-  for (const auto& [where, object] : objects_) {
-    if (where.first == plural && where.second.name == name) return &object;
-  }
-  return nullptr;
+  auto place = objects_.find({plural, Key{"ns", name}});
+  if (place == objects_.end()) place = objects_.find({plural, Key{"", name}});
+  return place == objects_.end() ? nullptr : place->second.get();
 }
 
 std::vector<std::string> FakeCluster::pod_names() const {
@@ -172,25 +211,34 @@ const Json* FakeCluster::condition(const std::string& type) const { return k8s::
 std::string FakeCluster::reason(const std::string& type) const { return condition(type) ? k8s::string_at(*condition(type), "/reason") : ""; }
 bool FakeCluster::is_true(const std::string& type) const { return k8s::condition_is_true(op::at(model(), "/status/conditions"), type); }
 
+bool FakeCluster::waits() const {
+  if (!find("parallelmodels", model_name)) return false;
+  if (reason("Ready") == "BackingOff" || reason("Scheduled") == "GroupWaiting") return true;
+  const Json& groups = op::at(model(), "/status/groups");
+  return groups.is_array() && !is_true("Stalled") && std::any_of(groups.begin(), groups.end(), [](const Json& group) { return group.contains("former"); });
+}
+
 Snapshot FakeCluster::snapshot_of(const Objects& objects) const {
   Snapshot out{.now = now_};
   out.nodes.emplace();
+  if (const auto model = objects.find({"parallelmodels", Key{"ns", model_name}}); model != objects.end()) out.model = model->second;
   for (const auto& [where, object] : objects) {
-    if (where.first == "parallelmodels") out.model = std::make_shared<const Json>(object);
-  }
-  for (const auto& [where, object] : objects) {
-    const auto pointer = std::make_shared<const Json>(object);
-    if (where.first == "nodes") out.nodes->push_back(pointer);
-    const auto owner = k8s::controller_of(object);
+    if (where.first == "nodes") out.nodes->push_back(object);
+    const auto owner = k8s::controller_of(*object);
     if (!out.model || !owner || owner->uid != k8s::uid_of(*out.model)) continue;
     if (where.first == "pods") {
-      Json pod = object;
-      prune_pod(pod);   // as the store does: what is read must survive it
+      const auto kept = pruned_.find(where.second.name);
+      if (kept != pruned_.end() && k8s::version_of(*kept->second) == k8s::version_of(*object)) {
+        out.pods.push_back(kept->second);
+        continue;
+      }
+      Json pod = *object;
+      prune_pod(pod);
       out.pods.push_back(std::make_shared<const Json>(std::move(pod)));
     }
-    if (where.first == "configmaps") out.config_maps.push_back(pointer);
-    if (where.first == "services") out.services.push_back(pointer);
-    if (where.first == "poddisruptionbudgets") out.budgets.push_back(pointer);
+    if (where.first == "configmaps") out.config_maps.push_back(object);
+    if (where.first == "services") out.services.push_back(object);
+    if (where.first == "poddisruptionbudgets") out.budgets.push_back(object);
   }
   return out;
 }
@@ -219,8 +267,8 @@ Response FakeCluster::answer(const Request& request) {
     case Verb::Apply: break;   // the operator never does
     case Verb::Delete: return erase(request);
     case Verb::List: return Json{{"items", Json::array({{{"reason", "Scheduled"}, {"note", "assigned"}}, {{"reason", "FailedMount"}, {"note", mount_failure}}})}};
-    case Verb::Get: return place == objects_.end() ? Response(error(Failure::NotFound, 404, "not found")) : Response(place->second);
-    case Verb::MergePatch: return place == objects_.end() ? Response(error(Failure::NotFound, 404, "not found")) : patch(request, place->second);
+    case Verb::Get: return place == objects_.end() ? Response(error(Failure::NotFound, 404, "not found")) : Response(*place->second);
+    case Verb::MergePatch: return place == objects_.end() ? Response(error(Failure::NotFound, 404, "not found")) : patch(request, *place->second);
   }
   return error(Failure::Permanent, 400, "no such verb");
 }
@@ -240,7 +288,7 @@ Response FakeCluster::create(const Request& request) {
 }
 
 /// Merge patch with the precondition of a resourceVersion; a write without effect changes nothing.
-Response FakeCluster::patch(const Request& request, Json& object) {
+Response FakeCluster::patch(const Request& request, const Json& object) {
   const std::string expected = k8s::version_of(request.body);
   if (!expected.empty() && expected != k8s::version_of(object)) return error(Failure::Conflict, 409, "the object has been modified");
   Json body = request.body;
@@ -258,15 +306,15 @@ Response FakeCluster::patch(const Request& request, Json& object) {
 Response FakeCluster::erase(const Request& request) {
   const auto place = objects_.find({request.resource.plural, Key{request.ns, request.name}});
   if (place == objects_.end()) return error(Failure::NotFound, 404, "not found");
-  if (k8s::string_at(request.body, "/preconditions/uid") != k8s::uid_of(place->second)) return error(Failure::Conflict, 409, "uid mismatch");
-  const bool lives_on = request.resource == k8s::Pods && running(place->second) && integer_at(request.body, "/gracePeriodSeconds") != 0;
+  if (k8s::string_at(request.body, "/preconditions/uid") != k8s::uid_of(*place->second)) return error(Failure::Conflict, 409, "uid mismatch");
+  const bool lives_on = request.resource == k8s::Pods && running(*place->second) && integer_at(request.body, "/gracePeriodSeconds") != 0;
   if (lives_on) {
-    Json pod = place->second;
+    Json pod = *place->second;
     if (k8s::being_deleted(pod)) return pod;
     pod["metadata"]["deletionTimestamp"] = k8s::format_time(now_);
     return store("pods", std::move(pod));
   }
-  const Json gone = place->second;
+  const Json gone = *place->second;
   drop(request.resource.plural, place->first.second);
   return gone;
 }
@@ -274,17 +322,22 @@ Response FakeCluster::erase(const Request& request) {
 /// The promises about incarnations, at the moment when they could be broken.
 void FakeCluster::check_pod(const Json& pod) {
   const std::string group = k8s::label_of(pod, label::group), incarnation = k8s::label_of(pod, label::incarnation), name = k8s::key_of(pod).name;
-  if (group.empty()) return;
   const Json* model = find("parallelmodels", model_name);
+  const auto owner = k8s::controller_of(pod);
+  if (group.empty() || (model && owner && owner->uid != k8s::uid_of(*model))) return;   // of a deleted namesake: collected at once
   bool written = false;
+  std::string former;   // lives on beside its successor
   for (const Json& record : model ? op::at(*model, "/status/groups") : Json::array()) {
-    written |= std::to_string(record["index"].get<int>()) == group && std::to_string(record["incarnation"].get<int>()) == incarnation;
+    if (std::to_string(record["index"].get<int>()) != group || std::to_string(record["incarnation"].get<int>()) != incarnation) continue;
+    written = true;
+    if (record.contains("former")) former = record["former"].dump();
   }
   if (model && !written) violations.push_back(name + " is made before its incarnation is written");
-  for (const Json& other : all("pods")) {
-    if (k8s::label_of(other, label::group) != group || ended(other)) continue;
-    if (k8s::label_of(other, label::incarnation) != incarnation) violations.push_back(name + " is made while " + k8s::key_of(other).name + " lives");
-    else if (k8s::label_of(other, label::node_rank) == k8s::label_of(pod, label::node_rank)) violations.push_back(name + " is made twice");
+  for (const auto& other : list("pods")) {
+    const std::string theirs = k8s::label_of(*other, label::incarnation);
+    if (k8s::label_of(*other, label::group) != group || ended(*other) || (k8s::being_deleted(*other) && dead(*other))) continue;
+    if (theirs == incarnation && k8s::label_of(*other, label::node_rank) == k8s::label_of(pod, label::node_rank)) violations.push_back(name + " is made twice");
+    if (theirs != incarnation && theirs != former) violations.push_back(name + " is made while " + k8s::key_of(*other).name + " lives");
   }
 }
 
@@ -298,29 +351,35 @@ void FakeCluster::end_worker(const std::string& name, int code, const Json& word
 
 void FakeCluster::collect() {
   std::set<std::string> uids;
-  for (const Json& model : all("parallelmodels")) uids.insert(k8s::uid_of(model));
+  for (const auto& model : list("parallelmodels")) uids.insert(k8s::uid_of(*model));
   std::vector<std::pair<std::string, Key>> orphans;
   for (const auto& [where, object] : objects_) {
-    const auto owner = k8s::controller_of(object);
+    const auto owner = k8s::controller_of(*object);
     if (owner && owner->kind == "ParallelModel" && !uids.contains(owner->uid)) orphans.push_back(where);
   }
   for (const auto& [plural, key] : orphans) drop(plural, key);
 }
 
+/// Onto the first living node with room.
+void FakeCluster::bind(Json& pod) {
+  const auto wants = [](const Json& one) { return std::stoi(one["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0")); };
+  if (!claim_exists) return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/1 nodes are available: persistentvolumeclaim \"models\" not found.");
+  std::map<std::string, int> room = more_nodes_;
+  room["node-a"] = devices;
+  for (const auto& other : list("pods")) {
+    if (other->at("spec").contains("nodeName") && !ended(*other)) room[k8s::string_at(*other, "/spec/nodeName")] -= wants(*other);
+  }
+  for (const auto& [name, free] : room) {
+    if (dead_nodes_.contains(name) || free < wants(pod)) continue;
+    pod["spec"]["nodeName"] = name;
+    return set_condition(pod, "PodScheduled", true, now_);
+  }
+  set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/" + std::to_string(room.size()) + " nodes are available: 1 Insufficient nvidia.com/gpu.");
+}
+
 void FakeCluster::run_pod(Json& pod) {
   const bool inspects = k8s::label_of(pod, label::role) == "inspect";
-  if (!pod["spec"].contains("nodeName")) {
-    int used = 0;
-    for (const Json& other : all("pods")) {
-      if (other["spec"].contains("nodeName") && !ended(other)) used += std::stoi(other["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0"));
-    }
-    const int wants = std::stoi(pod["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0"));
-    if (!claim_exists) return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/1 nodes are available: persistentvolumeclaim \"models\" not found.");
-    if (used + wants > devices) return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.");
-    pod["spec"]["nodeName"] = "node-a";
-    set_condition(pod, "PodScheduled", true, now_);
-    return;
-  }
+  if (!pod["spec"].contains("nodeName")) return bind(pod);
   if (ended(pod)) return;
   if (!running(pod)) {
     if (!mount_failure.empty() || lacks_volume(pod)) return set_container(pod, {{"waiting", {{"reason", "ContainerCreating"}}}});
@@ -344,27 +403,47 @@ void FakeCluster::run_pod(Json& pod) {
 void FakeCluster::tick() {
   now_ += std::chrono::seconds(1);
   if (collects) collect();
-  for (const Json& pod : all("pods")) {
-    if (k8s::being_deleted(pod)) {
-      drop("pods", k8s::key_of(pod));
+  for (const auto& pod : list("pods")) {
+    if (dead(*pod)) continue;
+    if (k8s::being_deleted(*pod)) {
+      const bool drained = *k8s::parse_time(k8s::string_at(*pod, "/metadata/deletionTimestamp")) + std::chrono::seconds(drain_seconds) < now_;
+      if (drained) drop("pods", k8s::key_of(*pod));
       continue;
     }
-    Json next = pod;
+    Json next = *pod;
     run_pod(next);
-    if (next != pod) store("pods", std::move(next));
+    if (next != *pod) store("pods", std::move(next));
   }
 }
 
 Json FakeCluster::digest() const {
   Json out = Json::array();
   for (const auto& [where, object] : objects_) {
-    Json plain = object;
+    Json plain = *object;
     Json& metadata = plain["metadata"];
     for (const char* key : {"uid", "resourceVersion", "creationTimestamp"}) metadata.erase(key);
     if (metadata.contains("ownerReferences")) metadata["ownerReferences"][0].erase("uid");
     if (plain.contains("status")) strip_status(plain["status"]);
     out.push_back({where.first, plain});
   }
+  return out;
+}
+
+Json FakeCluster::shape() const {
+  Json out = Json::object();
+  for (const auto& [where, object] : objects_) {
+    const auto& [plural, key] = where;
+    if (plural == "pods") out["pods"].push_back({k8s::label_of(*object, label::role), k8s::label_of(*object, label::group), k8s::label_of(*object, label::node_rank), k8s::label_of(*object, label::pod_hash), ended(*object)});
+    else if (plural == "services") out[plural][key.name] = op::at(*object, "/spec/ports/0/port");   // defaults of the server differ after a patch
+    else if (plural != "parallelmodels") out[plural][key.name] = {op::at(*object, "/spec"), op::at(*object, "/data")};
+  }
+  if (out.contains("pods")) std::sort(out["pods"].begin(), out["pods"].end());
+  const Json* model = find("parallelmodels", model_name);
+  const Json& status = model ? op::at(*model, "/status") : op::at(Json(), "/none");
+  const Json generation = model ? op::at(*model, "/metadata/generation") : Json();   // begins anew with a new object
+  out["status"]["observes"] = op::at(status, "/observedGeneration") == generation;
+  for (const char* key : {"replicas", "readyReplicas", "updatedReplicas", "plan", "endpoint"}) out["status"][key] = op::at(status, std::string("/") + key);
+  for (const Json& condition : op::at(status, "/conditions")) out["status"]["conditions"][k8s::string_at(condition, "/type")] = {condition["status"], condition["reason"], condition["observedGeneration"] == generation};
   return out;
 }
 
@@ -415,8 +494,7 @@ bool Operator::settle(int limit, int quiet) {
     bool good = false;
     for (int tries = 0; !good && tries < 100; ++tries) good = pass();   // the queue tries again
     cluster_.tick();
-    const bool waits = cluster_.find("parallelmodels", cluster_.model_name) && cluster_.reason("Ready") == "BackingOff";
-    still = cluster_.version() == before && good && !waits ? still + 1 : 0;
+    still = cluster_.version() == before && good && !cluster_.waits() ? still + 1 : 0;
     if (still >= quiet) return true;
   }
   return false;

@@ -4,10 +4,12 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "controller/core/api.h"
+#include "controller/core/object.h"
 #include "controller/operator/step.h"
 
 namespace pm::op::test {
@@ -16,7 +18,9 @@ using k8s::Json;
 
 class FakeCluster final : public k8s::Api {
  public:
-  using Objects = std::map<std::pair<std::string, k8s::Key>, Json>;   ///< (plural, key) -> object
+  using Objects = std::map<std::pair<std::string, k8s::Key>, k8s::ObjectPtr>;   ///< (plural, key) -> object
+  /// What a watch tells; `object` is the last state for a deletion, with the version of the deletion.
+  struct Event { std::string plural; bool removed = false; k8s::ObjectPtr object; };
 
   FakeCluster();
 
@@ -30,6 +34,8 @@ class FakeCluster final : public k8s::Api {
   void put_map(const std::string& name, const Json& data);            ///< a ConfigMap of the user, new or with other contents
   void remove_map(const std::string& name);
   void delete_pod(const std::string& name);                           ///< as kubectl delete does
+  void add_node(const std::string& name, int devices);
+  void set_node_ready(const std::string& name, bool ready);           ///< not ready: its kubelet is gone, and with it what ran there
   // The machine.
   /// One second of kubelets, scheduler and collector: pods are bound, run, become ready, end; a deleted pod ends.
   void tick();
@@ -40,6 +46,9 @@ class FakeCluster final : public k8s::Api {
   Snapshot snapshot() const { return snapshot_of(objects_); }
   /// As of `behind` writes ago (by anybody): a consistent cut of the past.
   Snapshot stale_snapshot(size_t behind) const;
+  /// All that happened, in order, and what a list of a collection answers now.
+  const std::vector<Event>& events() const { return events_; }
+  std::vector<k8s::ObjectPtr> list(const std::string& plural) const;
   std::vector<Json> all(const std::string& plural) const;
   const Json* find(const std::string& plural, const std::string& name) const;
   const Json& model() const { return *find("parallelmodels", model_name); }
@@ -50,11 +59,14 @@ class FakeCluster final : public k8s::Api {
   const Json* condition(const std::string& type) const;
   std::string reason(const std::string& type) const;
   bool is_true(const std::string& type) const;
+  bool waits() const;                                                 ///< time alone will change something soon: a back-off, a surge
   int64_t version() const { return version_; }
   k8s::WallTime now() const { return now_; }
 
   /// Everything that should not depend on how the operator got there: no uids, versions, times.
   Json digest() const;
+  /// The same without what tells how often a group was made: for runs in which somebody interfered.
+  Json shape() const;
   /// Broken promises so far: two live incarnations of a group, a pod before its incarnation was written, an object made twice.
   std::vector<std::string> violations;
 
@@ -69,7 +81,8 @@ class FakeCluster final : public k8s::Api {
   bool claim_exists = true, workers_start = true, workers_ready = true, collects = true;
   std::string mount_failure;                                          ///< what Events say of pods whose volumes do not come
   std::string broken_image;                                           ///< workers of it never get ready
-  int devices = 8;                                                    ///< of the only node
+  int devices = 8;                                                    ///< of node-a
+  int drain_seconds = 0;                                              ///< how long a deleted pod lives on
   std::function<std::optional<k8s::ApiError>(const k8s::Request&)> refuse;
   std::string model_name = "m";
 
@@ -77,17 +90,23 @@ class FakeCluster final : public k8s::Api {
   Snapshot snapshot_of(const Objects&) const;
   k8s::Response answer(const k8s::Request&);
   k8s::Response create(const k8s::Request&);
-  k8s::Response patch(const k8s::Request&, Json& object);
+  k8s::Response patch(const k8s::Request&, const Json& object);
   k8s::Response erase(const k8s::Request&);
-  Json& store(const std::string& plural, Json object);
+  const Json& store(const std::string& plural, Json object);
   void drop(const std::string& plural, const k8s::Key& key);
   void remember();
   void check_pod(const Json& pod);
   void collect();
   void run_pod(Json& pod);
+  void bind(Json& pod);
   bool lacks_volume(const Json& pod) const;
+  bool dead(const Json& pod) const;
 
   Objects objects_;
+  std::map<std::string, k8s::ObjectPtr> pruned_;                      ///< pods by name, as a store keeps them
+  std::vector<Event> events_;
+  std::map<std::string, int> more_nodes_;                             ///< beside node-a, with their devices
+  std::set<std::string> dead_nodes_;
   std::vector<Objects> history_;
   int64_t version_ = 100;
   int uids_ = 0;

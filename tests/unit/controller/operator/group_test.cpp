@@ -21,7 +21,8 @@ class TwoNodes : public testing::Test {
     owner = owner_of(model);
     const Facts facts = facts_from_json(small_facts());
     stored = stored_plan(plan_config_map(owner, spec, facts, *decide(facts, {.devices = 2, .device_memory = int64_t{2} << 30}, {.max_concurrency = 4}).plan, "w", std::nullopt));
-    layout = layout_of(spec, stored.plan, 2);
+    spec.devices.per_node = 1;
+    layout = layout_of(spec, stored.plan);
     snapshot.now = *k8s::parse_time("2026-01-01T01:00:00Z");
     snapshot.nodes.emplace();
     add_node("a", true);

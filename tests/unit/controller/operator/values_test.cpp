@@ -76,7 +76,7 @@ TEST(Spec, DefaultsAreThoseOfTheSchema) {
   const Spec spec = spec_of({{"spec", {{"model", {{"source", "pvc://m/x"}}}, {"devices", {{"count", 2}}}}}});
   EXPECT_EQ(spec.devices.resource, "nvidia.com/gpu");
   EXPECT_EQ(spec.replicas, 1);
-  EXPECT_EQ(spec.drain.count(), 60);
+  EXPECT_EQ(spec.update.drain.count(), 60);
   EXPECT_EQ(spec.failure.max_restarts, 6);
   EXPECT_EQ(spec.service_port, 8000);
   Json model = model_named("m");

@@ -82,6 +82,8 @@ Response FakeCluster::write(const Request& request) {
     changed_.notify_all();
     return Json{{"kind", "Status"}, {"status", "Success"}};
   }
+  const std::string expected = version_of(request.body);
+  if (!expected.empty() && expected != version_of(found->second)) return error(409, "Conflict");
   Json object = found->second;
   object.merge_patch(request.body);
   return object == found->second ? object : store(request.resource, object);

@@ -1,0 +1,167 @@
+"""A real etcd and a real kube-apiserver on loopback, without controllers or nodes, and a thin hand on them."""
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+import requests
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "cluster"))
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"
+TOKEN = "reliability"
+MERGE = "application/merge-patch+json"
+GROUPS = {"pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1", "persistentvolumeclaims": "/api/v1", "poddisruptionbudgets": "/apis/policy/v1",
+          "parallelmodels": "/apis/parallelmodel.dev/v1alpha1"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class ApiError(Exception):
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text[:500]}")
+        self.code = code
+
+
+class ControlPlane:
+    """etcd and kube-apiserver in `folder`, with `bin` the folder of their programs."""
+
+    def __init__(self, folder: Path, bin: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        etcd, peer = free_port(), free_port()
+        self._programs: list[subprocess.Popen] = []
+        subprocess.run(["openssl", "genrsa", "-out", "sa.key", "2048"], cwd=folder, check=True, capture_output=True)
+        (folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
+        self._start("etcd", str(bin / "etcd"), "--data-dir", "etcd", "--unsafe-no-fsync", "--log-level", "warn", "--listen-client-urls", f"http://127.0.0.1:{etcd}",
+                    "--advertise-client-urls", f"http://127.0.0.1:{etcd}", "--listen-peer-urls", f"http://127.0.0.1:{peer}",
+                    "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}", "--initial-cluster", f"default=http://127.0.0.1:{peer}")
+        self._start("apiserver", str(bin / "kube-apiserver"), "--etcd-servers", f"http://127.0.0.1:{etcd}", "--bind-address", "127.0.0.1", "--secure-port", str(self.port),
+                    "--cert-dir", "certificates", "--endpoint-reconciler-type", "none", "--authorization-mode", "RBAC", "--token-auth-file", "tokens.csv",
+                    "--disable-admission-plugins", "ServiceAccount", "--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", "sa.key",
+                    "--service-account-signing-key-file", "sa.key", "--service-cluster-ip-range", "10.96.0.0/16", "--profiling=false")
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.close()
+            raise
+        self.api = Api(self)
+        self.api.wait_until(lambda: self.api.exists("/api/v1/namespaces/default"), 30, "namespace default")
+        definition = yaml.safe_load((ROOT / "crds" / "parallelmodel.yaml").read_text())
+        self.api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        self.api.wait_until(lambda: self.api.exists(GROUPS["parallelmodels"] + "/parallelmodels"), 30, "the definition")
+
+    @property
+    def certificate(self) -> str:
+        return str(self.folder / "certificates" / "apiserver.crt")
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.certificate)
+        context.check_hostname = False
+        return context
+
+    def _start(self, name: str, *command: str) -> None:
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self._programs.append(subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL))
+
+    def _wait_ready(self) -> None:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            if any(program.poll() is not None for program in self._programs):
+                break
+            try:
+                if requests.get(f"https://127.0.0.1:{self.port}/readyz", verify=self.certificate, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=2).ok:
+                    return
+            except (requests.RequestException, OSError):
+                pass
+            time.sleep(0.1)
+        raise RuntimeError("the api server did not start: " + (self.folder / "apiserver.log").read_text()[-2000:] + (self.folder / "etcd.log").read_text()[-500:])
+
+    def close(self) -> None:
+        for program in reversed(self._programs):
+            program.kill()
+            program.wait()
+
+
+class Api:
+    """Requests as administrator, past any fault; one per thread."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.verify = plane.certificate
+        self._session.headers["Authorization"] = f"Bearer {TOKEN}"
+
+    def request(self, method: str, path: str, body: Any = None, content: str = "application/json") -> Any:
+        reply = self._session.request(method, f"https://127.0.0.1:{self.plane.port}{path}", data=None if body is None else json.dumps(body),
+                                      headers={"Content-Type": content}, timeout=30)
+        if not reply.ok:
+            raise ApiError(reply.status_code, reply.text)
+        return reply.json()
+
+    @staticmethod
+    def path(plural: str, ns: str, name: str = "", sub: str = "") -> str:
+        return f"{GROUPS[plural]}/namespaces/{ns}/{plural}" + (f"/{name}" if name else "") + (f"/{sub}" if sub else "")
+
+    def get(self, plural: str, ns: str, name: str) -> dict | None:
+        try:
+            return self.request("GET", self.path(plural, ns, name))
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def list(self, plural: str, ns: str) -> list[dict]:
+        return self.request("GET", self.path(plural, ns))["items"]
+
+    def create(self, plural: str, ns: str, body: dict) -> dict:
+        return self.request("POST", self.path(plural, ns), body)
+
+    def patch(self, plural: str, ns: str, name: str, body: dict, sub: str = "") -> dict:
+        return self.request("PATCH", self.path(plural, ns, name, sub), body, MERGE)
+
+    def delete(self, plural: str, ns: str, name: str, grace: int | None = None) -> None:
+        try:
+            self.request("DELETE", self.path(plural, ns, name), None if grace is None else {"gracePeriodSeconds": grace})
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    def exists(self, path: str) -> bool:
+        try:
+            self.request("GET", path)
+            return True
+        except ApiError:
+            return False
+
+    def watch(self, path: str) -> Iterator[dict]:
+        """Events from now on, the present objects first; ends when the connection does."""
+        try:
+            reply = self._session.get(f"https://127.0.0.1:{self.plane.port}{path}?watch=1", stream=True, timeout=(5, 3600))
+            for line in reply.iter_lines(chunk_size=None):
+                if line:
+                    yield json.loads(line)
+        except requests.RequestException:
+            return      # the server has ended
+
+    def wait_until(self, predicate, timeout: float, what: str, interval: float = 0.03) -> Any:
+        end = time.monotonic() + timeout
+        while True:
+            found = predicate()
+            if found:
+                return found
+            if time.monotonic() > end:
+                raise TimeoutError(f"{what} did not happen in {timeout:g} s")
+            time.sleep(interval)

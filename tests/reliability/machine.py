@@ -1,0 +1,105 @@
+"""What a cluster does beside the API server, as far as the operator sees it: a scheduler that binds, kubelets that run, end and remove pods, a collector of
+orphans. Judges each new pod by the promises about incarnations."""
+from __future__ import annotations
+
+import threading
+import time
+
+from apiserver import Api, ApiError, ControlPlane
+
+CHILDREN = ("pods", "services", "configmaps", "poddisruptionbudgets")
+LABEL = "parallelmodel.dev/"
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def label(pod: dict, name: str) -> str:
+    return pod["metadata"].get("labels", {}).get(LABEL + name, "")
+
+
+def ended(pod: dict) -> bool:
+    return any("terminated" in status.get("state", {}) for status in pod.get("status", {}).get("containerStatuses", []))
+
+
+class Machine:
+    def __init__(self, plane: ControlPlane, facts: str) -> None:
+        self._plane, self._facts = plane, facts
+        self.violations: list[str] = []
+        api = Api(plane)
+        api.request("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
+        api.request("PATCH", "/api/v1/nodes/node-a/status", {"status": {"allocatable": {"memory": "64Gi", "cpu": "64", "pods": "500"}, "capacity": {"memory": "64Gi", "cpu": "64"},
+                    "conditions": [{"type": "Ready", "status": "True", "reason": "x", "message": "", "lastHeartbeatTime": now(), "lastTransitionTime": now()}]}},
+                    "application/merge-patch+json")
+        for follow in (self._pods, self._models):
+            threading.Thread(target=follow, daemon=True).start()
+
+    def _pods(self) -> None:
+        api = Api(self._plane)
+        for event in Api(self._plane).watch("/api/v1/pods"):
+            pod = event["object"]
+            if event["type"] == "DELETED" or not label(pod, "name"):
+                continue
+            try:
+                if event["type"] == "ADDED":
+                    self._check(api, pod)
+                self._run(api, pod)
+            except ApiError as error:
+                if error.code not in (404, 409):     # gone or changed meanwhile: there is another event for that
+                    self.violations.append(f"machine: {error}")
+
+    def _run(self, api: Api, pod: dict) -> None:
+        ns, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        if "deletionTimestamp" in pod["metadata"]:
+            return api.delete("pods", ns, name, grace=0)
+        if not pod["spec"].get("nodeName"):
+            return api.request("POST", api.path("pods", ns, name, "binding"), {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": "node-a"}})
+        if pod.get("status", {}).get("containerStatuses"):
+            return None
+        if label(pod, "role") == "inspect":
+            return self.end(api, ns, name, 0, self._facts)
+        api.patch("pods", ns, name, {"status": {"phase": "Running", "conditions": [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}, {"type": "Ready", "status": "True", "lastTransitionTime": now()}],
+            "containerStatuses": [{"name": "worker", "image": "i", "imageID": "i", "ready": True, "restartCount": 0, "state": {"running": {"startedAt": now()}}}]}}, "status")
+
+    @staticmethod
+    def end(api: Api, ns: str, name: str, code: int, message: str) -> None:
+        """The worker of a pod exits with these last words."""
+        api.patch("pods", ns, name, {"status": {"phase": "Failed" if code else "Succeeded", "conditions": [
+            {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}, {"type": "Ready", "status": "False", "lastTransitionTime": now()}],
+            "containerStatuses": [{"name": "worker", "image": "i", "imageID": "i", "ready": False, "restartCount": 0,
+                                   "state": {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed", "message": message, "startedAt": now(), "finishedAt": now()}}}]}}, "status")
+
+    def _check(self, api: Api, pod: dict) -> None:
+        """At most one live incarnation of a group, two during a surge; none before it is written."""
+        group, incarnation = label(pod, "group"), label(pod, "incarnation")
+        if not group:
+            return
+        ns, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        model = api.get("parallelmodels", ns, label(pod, "name"))
+        records = [r for r in (model or {}).get("status", {}).get("groups", []) if str(r["index"]) == group]
+        if model and not any(r["incarnation"] >= int(incarnation) for r in records):
+            self.violations.append(f"{ns}: {name} was made before its incarnation was written")
+        formers = {str(r.get("former", 0)) for r in records}
+        for other in api.list("pods", ns):
+            theirs = label(other, "incarnation")
+            lives = not ended(other) and label(other, "group") == group and "deletionTimestamp" not in other["metadata"]
+            if lives and int(theirs) < int(incarnation) and theirs not in formers:
+                self.violations.append(f"{ns}: {name} was made while {other['metadata']['name']} lives")
+
+    def _models(self) -> None:
+        for event in Api(self._plane).watch("/apis/parallelmodel.dev/v1alpha1/parallelmodels"):
+            if event["type"] != "DELETED":
+                continue
+            threading.Thread(target=self._collect, args=(event["object"]["metadata"],), daemon=True).start()
+
+    def _collect(self, gone: dict) -> None:
+        """Removes the children of a model that is gone, also those that a controller makes before it knows."""
+        api, end = Api(self._plane), time.monotonic() + 10
+        while time.monotonic() < end:
+            for plural in CHILDREN:
+                for child in api.list(plural, gone["namespace"]):
+                    if any(owner["uid"] == gone["uid"] for owner in child["metadata"].get("ownerReferences", [])):
+                        api.delete(plural, gone["namespace"], child["metadata"]["name"], 0 if plural == "pods" else None)
+            time.sleep(0.2)

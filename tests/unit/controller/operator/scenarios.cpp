@@ -1,0 +1,170 @@
+#include "scenarios.h"
+
+#include <gtest/gtest.h>
+
+#include "controller/operator/names.h"
+
+namespace pm::op::test {
+
+namespace {
+
+void apply(FakeCluster& cluster, const Settle& settle, int replicas = 1) {
+  cluster.apply(model_named("m", 2, replicas));
+  settle();
+}
+
+void fail(FakeCluster& cluster, int group) {
+  for (const std::string& name : cluster.pod_names()) {
+    if (name.rfind("m-" + std::to_string(group) + "-0-", 0) == 0) return cluster.end_worker(name, 5, {{"rank", 0}, {"reason", "RankLost"}, {"message", "gone"}});
+  }
+  FAIL() << "group " << group << " has no pod";
+}
+
+/// A ParallelModel whose groups have one rank on each of two nodes; `devices` of node-b, 0: there is no node-b.
+void two_nodes(FakeCluster& cluster, int devices = 4) {
+  if (devices) cluster.add_node("node-b", devices);
+  cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}}, {"spec", {{"accessModes", {"ReadOnlyMany"}}}}});
+  Json model = model_named("m");
+  model["spec"]["devices"]["perNode"] = 1;
+  cluster.apply(model);
+}
+
+}  // namespace
+
+const std::vector<Scenario>& scenarios() {
+  static const std::vector<Scenario> all{
+      {"create", [](FakeCluster& c, const Settle& settle) { apply(c, settle, 2); }},
+      {"failures and back-off", [](FakeCluster& c, const Settle& settle) {
+         apply(c, settle);
+         for (int i = 0; i < 3; ++i) fail(c, 0), settle();
+       }, false, true},
+      {"budget spent, then restarted by hand", [](FakeCluster& c, const Settle& settle) {
+         apply(c, settle);
+         c.edit([](Json& model) { model["spec"]["failure"]["maxRestarts"] = 1; });
+         settle();
+         fail(c, 0), settle();
+         fail(c, 0), settle();
+         EXPECT_EQ(c.reason("Stalled"), "RestartBudgetExhausted");
+         c.edit([](Json& model) { model["metadata"]["annotations"][annotation::restarted_at] = "1"; });
+         settle();
+       }, false, true},
+      {"scale 1 -> 2 -> 1", [](FakeCluster& c, const Settle& settle) {
+         apply(c, settle);
+         for (int replicas : {2, 1}) {
+           c.edit([&](Json& model) { model["spec"]["replicas"] = replicas; });
+           settle();
+         }
+       }},
+      {"edit of the pods", [](FakeCluster& c, const Settle& settle) {
+         apply(c, settle, 2);
+         c.edit([](Json& model) { model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}}); });
+         settle();
+       }},
+      {"edit of the plan, and of the Service", [](FakeCluster& c, const Settle& settle) {
+         apply(c, settle);
+         c.edit([](Json& model) {
+           model["spec"]["devices"]["count"] = 4;
+           model["spec"]["service"]["port"] = 80;
+         });
+         settle();
+       }},
+      {"edit that changes the wishes and not the plan", [](FakeCluster& c, const Settle& settle) {
+         apply(c, settle);
+         c.edit([](Json& model) { model["spec"]["resources"]["memory"] = "4096Mi"; });
+         settle();
+       }},
+      {"refused, then mended", [](FakeCluster& c, const Settle& settle) {
+         auto model = model_named("m");
+         model["spec"]["resources"]["memory"] = "64Mi";
+         c.apply(model);
+         settle();
+         EXPECT_EQ(c.reason("Planned"), "DoesNotFit");
+         c.edit([](Json& model) { model["spec"]["resources"]["memory"] = "2Gi"; });
+         settle();
+       }},
+      {"name conflict, then mended", [](FakeCluster& c, const Settle& settle) {
+         c.put("services", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}, {"spec", Json::object()}});
+         apply(c, settle);
+         EXPECT_EQ(c.reason("Stalled"), "NameConflict");
+         c.send({.verb = k8s::Verb::Delete, .resource = k8s::Services, .ns = "ns", .name = "m",
+                 .body = {{"preconditions", {{"uid", c.find("services", "m")->at("metadata").at("uid")}}}}});
+         settle();
+       }, true},
+      {"a user's policy: missing, there, changed, gone, and no longer named", [](FakeCluster& c, const Settle& settle) {
+         auto model = model_named("m");
+         model["spec"]["model"]["policyRef"] = {{"name", "mine"}};
+         c.apply(model);
+         settle();
+         EXPECT_EQ(c.reason("Planned"), "PolicyNotFound");
+         for (const char* text : {"one", "two"}) c.put_map("mine", {{"p.yaml", text}}), settle();
+         c.remove_map("mine");
+         fail(c, 0), settle();
+         EXPECT_TRUE(c.is_true("Ready"));
+         c.edit([](Json& m) { m["spec"]["model"].erase("policyRef"); });
+         settle();
+       }, true, true},
+      {"a surge, an edit in the middle of it, and the way back", [](FakeCluster& c, const Settle& settle) {
+         c.drain_seconds = 3;
+         apply(c, settle, 2);
+         for (const char* value : {"1", "2"}) {
+           c.edit([&](Json& model) { model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", value}}}); });
+         }
+         settle();
+         c.edit([](Json& model) { model["spec"]["worker"].erase("env"); });
+         settle();
+       }},
+      {"an update without room", [](FakeCluster& c, const Settle& settle) {
+         c.devices = 4;
+         apply(c, settle, 2);
+         c.edit([](Json& model) { model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}}); });
+         settle();
+       }},
+      {"an update that never starts, and its repair", [](FakeCluster& c, const Settle& settle) {
+         apply(c, settle, 2);
+         c.broken_image = "broken";
+         c.edit([](Json& model) {
+           model["spec"]["worker"]["image"] = "broken";
+           model["spec"]["failure"] = {{"maxRestarts", 1}, {"startSeconds", 20}};
+         });
+         settle();
+         EXPECT_EQ(c.reason("Stalled"), "RolloutBlocked");
+         EXPECT_EQ(c.model()["status"]["readyReplicas"], 2);
+         c.edit([](Json& model) { model["spec"]["worker"]["image"] = "good"; });
+         settle();
+       }, false, true},
+      {"groups over two nodes, one lost", [](FakeCluster& c, const Settle& settle) {
+         c.devices = 1;
+         two_nodes(c);
+         settle();
+         c.devices = 8;
+         c.set_node_ready("node-b", false);
+         for (const std::string& name : c.pod_names()) {
+           if (k8s::string_at(*c.find("pods", name), "/spec/nodeName") == "node-b") c.delete_pod(name);
+         }
+         settle();
+         EXPECT_EQ(c.reason("Ready"), "Serving");
+         c.set_node_ready("node-b", true);
+         settle();
+       }, true},
+      {"half of a group finds room, and is given back", [](FakeCluster& c, const Settle& settle) {
+         c.devices = 1;
+         two_nodes(c, 0);
+         settle();
+         c.advance(std::chrono::seconds(301));
+         settle();
+         EXPECT_EQ(c.model()["status"]["groups"][0]["waits"], 1);
+         c.add_node("node-b", 1);
+         settle();
+       }, true, true},
+      {"delete and create again", [](FakeCluster& c, const Settle& settle) {
+         apply(c, settle);
+         c.remove_model();
+         settle();
+         EXPECT_TRUE(c.all("pods").empty() && c.all("services").empty() && c.all("configmaps").empty());
+         apply(c, settle);
+       }},
+  };
+  return all;
+}
+
+}  // namespace pm::op::test

@@ -1,0 +1,339 @@
+// Updates beside what serves, groups over several nodes, and what is said meanwhile.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "controller/core/conditions.h"
+#include "controller/operator/group.h"
+#include "controller/operator/names.h"
+#include "controller/operator/text.h"
+#include "fake_cluster.h"
+
+namespace pm::op::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Update : public testing::Test {
+ protected:
+  ~Update() override { EXPECT_THAT(cluster.violations, IsEmpty()); }
+  void start(int replicas = 1) {
+    cluster.apply(model_named("m", 2, replicas));
+    ASSERT_TRUE(brain.settle());
+  }
+  void edit(const Json& update = Json::object()) {
+    cluster.edit([&](Json& model) {
+      model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}});
+      model["spec"]["update"] = update;
+    });
+  }
+  /// Pods that a Service would send requests to, by group.
+  std::map<std::string, int> serving() const {
+    std::map<std::string, int> out;
+    for (const Json& pod : cluster.with_role("pods", "worker")) {
+      if (k8s::condition_is_true(at(pod, "/status/conditions"), "Ready") && !k8s::being_deleted(pod)) ++out[k8s::label_of(pod, label::group)];
+    }
+    return out;
+  }
+  /// Incarnations that are neither ended nor being deleted, by group.
+  std::map<std::string, std::set<std::string>> incarnations() const {
+    std::map<std::string, std::set<std::string>> out;
+    for (const Json& pod : cluster.with_role("pods", "worker")) {
+      if (!k8s::being_deleted(pod)) out[k8s::label_of(pod, label::group)].insert(k8s::label_of(pod, label::incarnation));
+    }
+    return out;
+  }
+  std::string message(const char* type) const { return k8s::string_at(*cluster.condition(type), "/message"); }
+  Json group(int index = 0) const { return at(cluster.model(), "/status/groups/" + std::to_string(index)); }
+  bool told(const std::string& reason) const {
+    return std::any_of(brain.events.begin(), brain.events.end(), [&](const Event& event) { return event.reason == reason; });
+  }
+  /// Half of a group of two nodes finds room.
+  void start_half() {
+    cluster.devices = 1;
+    cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}}, {"spec", {{"accessModes", {"ReadWriteMany"}}}}});
+    Json model = model_named("m");
+    model["spec"]["devices"]["perNode"] = 1;
+    cluster.apply(model);
+    ASSERT_TRUE(brain.settle());
+  }
+  void second() { brain.pass(), cluster.tick(); }
+
+  FakeCluster cluster;
+  Operator brain{cluster};
+};
+
+TEST_F(Update, TheOldIncarnationServesUntilTheNewOneDoes) {
+  cluster.drain_seconds = 5;
+  start();
+  edit();
+  for (int i = 0; i < 40; ++i) {
+    second();
+    EXPECT_GE(serving()["0"], 1) << "second " << i;
+    EXPECT_TRUE(cluster.is_true("Ready"));
+    if (group().contains("former")) {
+      EXPECT_TRUE(cluster.is_true("Reconciling"));
+      EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 0);
+      EXPECT_THAT(message("Ready"), HasSubstr("incarnation 1 serves until incarnation 2 does"));
+    }
+  }
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+  EXPECT_FALSE(cluster.is_true("Reconciling"));
+  EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 1);
+  EXPECT_EQ(group()["restarts"], 0);
+}
+
+TEST_F(Update, AtMostMaxSurgeGroupsHaveTwoIncarnationsAtOnce) {
+  for (const int most : {1, 2}) {
+    cluster.devices = 16;
+    cluster.apply(model_named("m", 2, 3));
+    ASSERT_TRUE(brain.settle());
+    cluster.edit([&](Json& model) {
+      model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", std::to_string(most)}}});
+      model["spec"]["update"]["maxSurge"] = most;
+    });
+    size_t seen = 0;
+    for (int i = 0; i < 60; ++i) {
+      second();
+      size_t two = 0;
+      for (const auto& [index, alive] : incarnations()) two += alive.size() > 1 ? 1 : 0;
+      seen = std::max(seen, two);
+      EXPECT_EQ(serving().size(), 3u) << "no group is down at any moment";
+    }
+    EXPECT_EQ(seen, static_cast<size_t>(most));
+    EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 3);
+  }
+}
+
+TEST_F(Update, WithoutRoomTheGapIsAnnouncedAndThenHappens) {
+  cluster.devices = 2;
+  start();
+  edit();
+  for (int i = 0; i < 5; ++i) second();
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_EQ(cluster.reason("Scheduled"), "InsufficientDevices");
+  EXPECT_THAT(message("Ready"), AllOf(HasSubstr("incarnation 1 serves until incarnation 2 does"), HasSubstr("replaced in place from 2026-01-01T00:00"), HasSubstr("does not serve meanwhile")));
+  int gap = -1;
+  for (int i = 5; i < 60; ++i) {
+    second();
+    if (gap < 0 && serving().empty()) gap = i;
+  }
+  EXPECT_NEAR(gap, 31, 2);
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3"));
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_TRUE(told("GroupReplacedInPlace"));
+  EXPECT_EQ(group()["restarts"], 0);
+}
+
+TEST_F(Update, WithoutRoomAndWithNothingToBeUnavailableItWaitsAndSaysSo) {
+  cluster.devices = 4;
+  start(2);
+  edit({{"maxUnavailable", 0}});
+  for (int i = 0; i < 5; ++i) second();
+  cluster.advance(std::chrono::minutes(10));
+  for (int i = 0; i < 5; ++i) second();
+  EXPECT_EQ(serving().size(), 2u);
+  EXPECT_THAT(message("Ready"), HasSubstr("update.maxUnavailable is 0, so it waits for room"));
+  cluster.devices = 6;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 2);
+}
+
+TEST_F(Update, WithoutRoomOneGroupAfterTheOtherIsReplaced) {
+  cluster.devices = 6;
+  start(3);
+  edit({{"surgeTimeoutSeconds", 5}});
+  size_t least = 3;
+  for (int i = 0; i < 90; ++i) second(), least = std::min(least, serving().size());
+  EXPECT_EQ(least, 2u);
+  EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 3);
+}
+
+TEST_F(Update, AQuotaThatLeavesNoRoomForPodsCountsAsNoRoom) {
+  start();
+  cluster.refuse = [this](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    const bool second_pod = request.verb == k8s::Verb::Create && request.resource == k8s::Pods && !cluster.with_role("pods", "worker").empty();
+    if (!second_pod) return std::nullopt;
+    return k8s::ApiError{k8s::Failure::Forbidden, 403, "Forbidden", "exceeded quota: one pod", 0};
+  };
+  edit();
+  for (int i = 0; i < 90; ++i) second();
+  EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 1);
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Update, ANewSpecThatNeverStartsBlocksAndTheOldOneServesOn) {
+  start(3);
+  cluster.broken_image = "broken";
+  cluster.edit([](Json& model) {
+    model["spec"]["worker"]["image"] = "broken";
+    model["spec"]["failure"]["maxRestarts"] = 0;
+  });
+  brain.settle(20);   // it waits for the new group
+  cluster.end_worker("m-0-0-2", 2, "usage: no such flag");
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Stalled"), "RolloutBlocked");
+  EXPECT_EQ(cluster.model()["status"]["readyReplicas"], 3) << "also the group that was tried";
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1", "m-0-0-2", "m-1-0-1", "m-2-0-1"));
+  const int writes = cluster.writes;
+  cluster.advance(std::chrono::hours(3));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.writes, writes);
+  cluster.edit([](Json& model) { model["spec"]["worker"]["image"] = "good"; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 3);
+  EXPECT_FALSE(cluster.is_true("Stalled"));
+}
+
+TEST_F(Update, AnOldGroupThatDiesDuringItsUpdateIsNotMadeAgain) {
+  start();
+  cluster.workers_ready = false;
+  edit();
+  for (int i = 0; i < 5; ++i) second();
+  cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
+  second();
+  EXPECT_FALSE(group().contains("former"));
+  cluster.workers_ready = true;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+}
+
+TEST_F(Update, AnUnhealthyGroupIsReplacedAtOnceAndInPlace) {
+  start();
+  cluster.workers_ready = false;
+  for (int i = 0; i < 3; ++i) second();
+  cluster.workers_ready = true;
+  edit();
+  brain.pass();
+  EXPECT_FALSE(group().contains("former"));
+  EXPECT_EQ(group()["incarnation"], 2);
+  ASSERT_TRUE(brain.settle());
+}
+
+TEST_F(Update, HalfAGroupIsGivenBackAndTriedAgainLater) {
+  start_half();
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1", "m-0-1-1"));
+  EXPECT_EQ(cluster.reason("Scheduled"), "InsufficientDevices");
+  ASSERT_TRUE(brain.requeue.has_value());
+  EXPECT_LE(*brain.requeue, std::chrono::seconds(301));
+  std::vector<int64_t> waits;
+  for (int i = 0; i < 4; ++i) {
+    cluster.advance(std::chrono::seconds(301));
+    EXPECT_TRUE(brain.pass());
+    EXPECT_EQ(cluster.reason("Scheduled"), "GroupWaiting");
+    EXPECT_EQ(cluster.reason("Ready"), "GroupWaiting");
+    EXPECT_THAT(message("Scheduled"), HasSubstr("not all of its 2 pods found a node within 300 s"));
+    waits.push_back((*k8s::parse_time(group()["waitUntil"].get<std::string>()) - cluster.now()) / std::chrono::seconds(1));
+    for (int s = 0; s < 3; ++s) second();
+    EXPECT_THAT(cluster.with_role("pods", "worker"), IsEmpty()) << "both were given back";
+    cluster.advance(std::chrono::seconds(waits.back()));
+    ASSERT_TRUE(brain.settle());
+    EXPECT_EQ(cluster.with_role("pods", "worker").size(), 2u);
+  }
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_GE(waits[static_cast<size_t>(i)], 5 << i);
+    EXPECT_LE(waits[static_cast<size_t>(i)], 15 << i);
+  }
+  EXPECT_EQ(group()["restarts"], 0) << "that is no failure";
+  EXPECT_EQ(group()["waits"], 4);
+  cluster.add_node("node-b", 1);
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_FALSE(group().contains("waits")) << "forgotten once all have a node";
+  EXPECT_TRUE(told("GroupWaiting"));
+}
+
+TEST_F(Update, AGroupOfWhichNoPodHasANodeKeepsNothingFromOthersAndWaits) {
+  cluster.devices = 0;
+  cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}}, {"spec", {{"accessModes", {"ReadWriteMany"}}}}});
+  Json model = model_named("m");
+  model["spec"]["devices"]["perNode"] = 1;
+  cluster.apply(model);
+  ASSERT_TRUE(brain.settle());
+  cluster.advance(std::chrono::hours(1));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(group()["incarnation"], 1);
+}
+
+TEST_F(Update, AClaimForOneNodeIsNoClaimForAGroupOverTwo) {
+  Json model = model_named("m");
+  model["spec"]["devices"]["perNode"] = 1;
+  cluster.apply(model);
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Planned"), "ClaimNotFound");
+  EXPECT_THAT(message("Planned"), HasSubstr("PersistentVolumeClaim models is not in namespace ns"));
+  cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}}, {"spec", {{"accessModes", {"ReadWriteOnce"}}}}});
+  cluster.advance(std::chrono::seconds(31));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Planned"), "ClaimNotShareable");
+  EXPECT_EQ(cluster.reason("Stalled"), "ClaimNotShareable");
+  EXPECT_THAT(message("Ready"), AllOf(HasSubstr("models is ReadWriteOnce"), HasSubstr("2 pods"), HasSubstr("devices.perNode")));
+  cluster.edit([](Json& changed) { changed["spec"]["devices"].erase("perNode"); });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready")) << "on one node the claim will do";
+}
+
+TEST_F(Update, EveryConditionSpeaksOfTheSameGeneration) {
+  start();
+  const auto generations = [&] {
+    std::vector<int> out{cluster.model()["status"]["observedGeneration"].get<int>()};
+    for (const Json& condition : cluster.model()["status"]["conditions"]) out.push_back(condition["observedGeneration"].get<int>());
+    return out;
+  };
+  EXPECT_THAT(generations(), AllOf(testing::SizeIs(7), Each(1)));
+  edit();
+  EXPECT_TRUE(brain.pass());
+  EXPECT_THAT(generations(), Each(2));
+  cluster.edit([](Json& model) { model["spec"]["model"]["source"] = "s3://bucket"; });
+  EXPECT_TRUE(brain.pass());
+  EXPECT_THAT(generations(), Each(3));
+}
+
+TEST_F(Update, ASpecThatCannotBeReadLeavesTheGroupsAndTellsOfThem) {
+  start();
+  cluster.edit([](Json& model) { model["spec"]["model"]["source"] = "s3://bucket"; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Planned"), "InvalidSizes");
+  EXPECT_THAT(message("Planned"), HasSubstr("s3://bucket"));
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_EQ(cluster.model()["status"]["endpoint"], "http://m.ns.svc:8000");
+  cluster.end_worker("m-0-0-1", 5, {{"reason", "OOMKilled"}});
+  ASSERT_TRUE(brain.settle());
+  EXPECT_FALSE(cluster.is_true("Ready")) << "what runs is still judged";
+  EXPECT_EQ(cluster.model()["status"]["lastFailure"]["reason"], "OOMKilled");
+  cluster.edit([](Json& model) { model["spec"]["model"]["source"] = "pvc://models/gpt2"; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Update, AStatusOfWhichTheServerTakesOnlyTheLeastStillLetsGroupsLive) {
+  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    const bool much = request.subresource == "status" && (request.body["status"].contains("plan") || request.body.dump().find("\"nodes\":") != std::string::npos);
+    return much ? std::optional(k8s::ApiError{k8s::Failure::Invalid, 422, "Invalid", "status.plan: Too long", 0}) : std::nullopt;
+  };
+  start();
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Update, MoreRestartsLetAGroupThatWasGivenUpTryAgain) {
+  start();
+  cluster.edit([](Json& model) { model["spec"]["failure"]["maxRestarts"] = 0; });
+  ASSERT_TRUE(brain.settle());
+  cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Stalled"), "RestartBudgetExhausted");
+  EXPECT_THAT(message("Stalled"), HasSubstr("failure.maxRestarts"));
+  cluster.edit([](Json& model) { model["spec"]["failure"]["maxRestarts"] = 1; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+}  // namespace
+}  // namespace pm::op::test
