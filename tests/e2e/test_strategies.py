@@ -6,9 +6,9 @@ from world import MODELS
 PROMPT = "Once upon a time"
 
 
-def served(world, name: str, oracle, layout: str, **spec) -> dict:
-    """status.plan of four ranks, once a group of this layout, and no other, answers. `layout` begins with "not " for any other than that."""
-    world.apply(name, count=4, **{"parallelism": {}, "resources": {"cpu": "500m"}, **spec})
+def served(world, name: str, oracle, layout: str, count: int = 4, **spec) -> dict:
+    """status.plan of `count` ranks, once a group of this layout, and no other, answers. `layout` begins with "not " for any other than that."""
+    world.apply(name, count=count, **{"parallelism": {}, "resources": {"cpu": "500m"}, **spec})
 
     def there() -> bool:
         status = world.pm(name).get("status", {})
@@ -42,6 +42,26 @@ def test_a_model_without_a_strategy_gets_three_layouts_by_memory_and_objective_a
     assert by_memory["layout"] in line and by_memory["message"] in line
     described = world.cluster.kubectl("describe", "pm", name, "-n", MODELS)
     assert "DoesNotFit" in described and by_memory["reason"] in described
+
+
+def test_three_models_without_a_strategy_get_three_by_the_memory_of_their_devices_and_serve(world, name, oracle):
+    """Copies where one fits, cut by heads where a device is a byte too small for one, streamed from the files where it is a byte too small for that."""
+    names, little = [f"{name[:34]}-{i}" for i in range(3)], {"count": 2, "objective": "Throughput", "resources": {"cpu": "200m"}}
+    try:
+        copies = served(world, names[0], oracle, "Data x 2", devices={"memory": "1Gi"}, **little)
+        heads = served(world, names[1], oracle, "Tensor x 2", devices={"memory": copies["bytes"] - 1}, **little)
+        streamed = served(world, names[2], oracle, "Offload x 2", devices={"memory": heads["bytes"] - 1}, **little)
+        assert (streamed["strategy"], streamed["reason"]) == ("Offload", "NothingElseFits"), streamed
+        assert "no layout fits that keeps the weights on the devices" in streamed["message"], streamed
+        lines = world.cluster.kubectl("get", "pm", "-n", MODELS, "-o", "wide")
+        for one, plan in zip(names, (copies, heads, streamed)):
+            assert world.wait_answer(one, PROMPT, tokens=24) == oracle.greedy(PROMPT, tokens=24), "beside the others"
+            assert plan["layout"] in lines and plan["message"] in lines
+            described = world.cluster.kubectl("describe", "pm", one, "-n", MODELS)
+            assert plan["reason"] in described and plan["message"] in " ".join(described.split()), described
+    finally:
+        for one in names:
+            world.delete(one)
 
 
 def test_stages_and_stages_cut_over_tensor_ranks_give_the_same_answer_and_leave_nothing_behind(world, name, oracle):
