@@ -40,12 +40,17 @@ def test_a_users_policy_is_refused_while_it_is_wrong_served_once_it_is_right_and
     assert plan["architecture"] == "StorytellerForCausalLM" and plan["policy"].endswith("/mine.yaml")
 
     write(right + "# with a remark\n")
-    world.cluster.wait_for(lambda: [uid(pod) for pod in world.pods(name)] not in ([], [uid(first)]), 60, "the edit replaces the group")
+
+    def others() -> list[str]:
+        return [uid(pod) for pod in world.pods(name)]
+    world.cluster.wait_for(lambda: len(others()) == 1 and uid(first) not in others(), 60, "the edit replaces the group")
     world.wait_ready(name)
     assert world.pm(name)["status"]["plan"]["policy"] != plan["policy"]
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
-    copies = world.cluster.list("configmaps", MODELS, f"parallelmodel.dev/name={name},parallelmodel.dev/role=policy")
-    assert [copy["data"]["mine.yaml"] for copy in copies] == [right + "# with a remark\n"] and copies[0]["immutable"]
+
+    def copies() -> list[tuple[str, bool]]:
+        return [(one["data"]["mine.yaml"], one["immutable"]) for one in world.cluster.list("configmaps", MODELS, f"parallelmodel.dev/name={name},parallelmodel.dev/role=policy")]
+    world.cluster.wait_for(lambda: copies() == [(right + "# with a remark\n", True)], 30, "the copy of the former policy goes with the last group that reads it")
 
 
 def test_a_missing_configmap_is_named(world, name):

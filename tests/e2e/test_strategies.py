@@ -19,8 +19,12 @@ def served(world, name: str, oracle, layout: str, count: int = 4, **spec) -> dic
     world.cluster.wait_for(there, 180, f"{name} serves as {layout}")
     world.wait_ready(name)
     plan = world.pm(name)["status"]["plan"]
-    told = world.get(world.url(name) + "/plan").json()
-    assert told["sizes"] == {axis: plan[axis] for axis in ("tensor", "pipeline", "data")} and told["reason"] == plan["reason"]
+
+    def new_plan() -> dict | None:
+        """What the Service says, once it leads to the old group no more."""
+        answer = world.get(world.url(name) + "/plan").json()
+        return answer if answer["sizes"] == {axis: plan[axis] for axis in ("tensor", "pipeline", "data")} and answer["reason"] == plan["reason"] else None
+    told = world.cluster.wait_for(new_plan, 30, f"the Service tells the plan of {plan['layout']}")
     assert world.wait_answer(name, PROMPT, tokens=24) == oracle.greedy(PROMPT, tokens=24)
     return plan | {"bytes": told["estimate"]["bytes"]}
 
@@ -64,7 +68,7 @@ def test_three_models_without_a_strategy_get_three_by_the_memory_of_their_device
             world.delete(one)
 
 
-def test_stages_and_stages_cut_over_tensor_ranks_give_the_same_answer_and_leave_nothing_behind(world, name, oracle):
+def test_stages_and_stages_cut_over_tensor_ranks_and_gathered_weights_give_the_same_answer(world, name, oracle):
     """A change of plan is a change of the spec: the old group is gone soon after the new one serves."""
     served(world, name, oracle, "Pipeline x 4", devices={"memory": "1Gi"}, parallelism={"strategy": "Pipeline"})
     first = world.pod(name)
@@ -72,6 +76,8 @@ def test_stages_and_stages_cut_over_tensor_ranks_give_the_same_answer_and_leave_
     assert [rank["stage"] for rank in stages] == [0, 1, 2, 3]
     plan = served(world, name, oracle, "Tensor x 2, Pipeline x 2", devices={"memory": "1Gi"}, parallelism={"sizes": {"tensor": 2, "pipeline": 2}})
     assert plan["reason"] == "UserFixed"
+    plan = served(world, name, oracle, "Sharded x 4", devices={"memory": "1Gi"}, parallelism={"strategy": "Sharded"})
+    assert plan["strategy"] == "Sharded" and "weights come together" in plan["message"], plan
     assert first["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in world.pods(name)}
 
 
