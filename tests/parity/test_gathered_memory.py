@@ -1,8 +1,8 @@
 """A model that is larger than the memory it is given runs in it, by Offload and by Sharded: the kernel refuses what lies beyond, and high-water marks say how little was taken."""
 import json
 import os
-import resource
 import subprocess
+import sys
 
 import numpy
 import pytest
@@ -42,19 +42,28 @@ def size_of(folder):
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 
-def generate(folder, *options, limit=None):
+# What a process has held at most begins with what the one it was forked from held, so that a small one starts it: LIMIT PROGRAM ARGUMENT ...
+STARTER = """
+import os, resource, sys
+limit = int(sys.argv[1])
+child = os.fork()
+if child == 0:
+    if limit:
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))    # stacks of threads count as well
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    os.execv(sys.argv[2], sys.argv[2:])
+_, status, usage = os.wait4(child, 0)
+print("resident at most", usage.ru_maxrss * 1024, file=sys.stderr)
+os._exit(os.waitstatus_to_exitcode(status) & 255)
+"""
+
+
+def generate(folder, *options, limit=0):
     """(exit code, answer, log, most bytes that were resident) of one run; `limit`: of its private memory, kept by the kernel."""
     arguments = [worker.BINARY, "generate", "--model", folder, "--input-ids", "5,6,7,8", "--max-new-tokens", "6", "--max-concurrency", "1", "--json", *options]
-
-    def keep():
-        if limit:
-            resource.setrlimit(resource.RLIMIT_STACK, (MIB, MIB))    # stacks of threads count as well
-            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    process = subprocess.Popen(list(map(str, arguments)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=worker.ENVIRONMENT | {"OMP_NUM_THREADS": "2"}, preexec_fn=keep)
-    out, log = process.stdout.read(), process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, out, log, usage.ru_maxrss * 1024
+    done = subprocess.run([sys.executable, "-c", STARTER, str(limit), *map(str, arguments)], capture_output=True, text=True, env=worker.ENVIRONMENT | {"OMP_NUM_THREADS": "2"})
+    log, _, most = done.stderr.rpartition("resident at most ")
+    return done.returncode, done.stdout, log, int(most)
 
 
 def test_a_model_larger_than_the_limit_runs_by_offload_and_by_nothing_else(large):
