@@ -19,5 +19,6 @@ stage fuzz tests/fuzz/run.sh
 stage parity make -s parity
 stage stress make -s stress
 stage cluster cluster_built
+stage reliability make -s reliability
 stage e2e make -s e2e
 echo "=== stages"; cat "$log"

@@ -2,8 +2,11 @@
 orphans. Judges each new pod by the promises about incarnations."""
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+
+import requests
 
 from apiserver import Api, ApiError, ControlPlane
 
@@ -98,8 +101,9 @@ class Machine:
         """Removes the children of a model that is gone, also those that a controller makes before it knows."""
         api, end = Api(self._plane), time.monotonic() + 10
         while time.monotonic() < end:
-            for plural in CHILDREN:
-                for child in api.list(plural, gone["namespace"]):
-                    if any(owner["uid"] == gone["uid"] for owner in child["metadata"].get("ownerReferences", [])):
-                        api.delete(plural, gone["namespace"], child["metadata"]["name"], 0 if plural == "pods" else None)
+            with contextlib.suppress(requests.ConnectionError):    # the server is away, or has been ended
+                for plural in CHILDREN:
+                    for child in api.list(plural, gone["namespace"]):
+                        if any(owner["uid"] == gone["uid"] for owner in child["metadata"].get("ownerReferences", [])):
+                            api.delete(plural, gone["namespace"], child["metadata"]["name"], 0 if plural == "pods" else None)
             time.sleep(0.2)

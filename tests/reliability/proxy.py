@@ -4,6 +4,8 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -42,6 +44,14 @@ def call_of(method: str, url: str) -> Call:
     return Call(method, segments[0], segments[1], segments[2], parse_qs(parts.query).get("watch") == ["1"])
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, client_address) -> None:
+        if not isinstance(sys.exc_info()[1], (ConnectionError, ssl.SSLError)):    # a controller that was killed takes no answer
+            super().handle_error(request, client_address)
+
+
 class Proxy:
     """`fault(call)` says what happens to a call: nothing, or one of
       ("kill", "before" | "forwarded" | "replied")   `killed()` is called at that moment
@@ -56,8 +66,7 @@ class Proxy:
         self.stream: Callable[[Call, int, bytes], list] = lambda call, n, line: [line]
         self.killed: Callable[[], None] = lambda: None
         handler = type("Handler", (_Handler,), {"proxy": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), handler)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
