@@ -1,7 +1,7 @@
 """Without a strategy the planner chooses by the memory of the devices and the objective; what the user fixes is obeyed, or refused with the numbers."""
 import pytest
 from cluster import ClusterError
-from world import MODELS
+from world import MODELS, processes
 
 PROMPT = "Once upon a time"
 
@@ -76,6 +76,8 @@ def test_stages_and_stages_cut_over_tensor_ranks_and_gathered_weights_give_the_s
     assert [rank["stage"] for rank in stages] == [0, 1, 2, 3]
     plan = served(world, name, oracle, "Tensor x 2, Pipeline x 2", devices={"memory": "1Gi"}, parallelism={"sizes": {"tensor": 2, "pipeline": 2}})
     assert plan["reason"] == "UserFixed"
+    # it takes no more requests 5 s after it was told to stop, finishes what it has, and gives its memory back
+    world.cluster.wait_for(lambda: not processes(first["metadata"]["uid"]), 12, "no process of the former plan is left")
     plan = served(world, name, oracle, "Sharded x 4", devices={"memory": "1Gi"}, parallelism={"strategy": "Sharded"})
     assert plan["strategy"] == "Sharded" and "weights come together" in plan["message"], plan
     assert first["metadata"]["uid"] not in {pod["metadata"]["uid"] for pod in world.pods(name)}
