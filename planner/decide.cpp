@@ -50,14 +50,12 @@ class Decider {
     Choices allowed = choices(hardware_, wishes_);
     if (allowed.refusal) return {{}, allowed.refusal};
     std::vector<Candidate> candidates;
-    for (const Sizes& sizes : allowed.sizes) {
-      if (!gathered) candidates.push_back(attempt(sizes));
-    }
     if (gathered) try_gathered(*wishes_.strategy, candidates);
+    else for (const Sizes& sizes : allowed.sizes) candidates.push_back(attempt(sizes));
     std::optional<Choice> choice = choose(candidates, wishes_.objective);
     Explainer explainer{facts_, hardware_, wishes_, demand_, fewest()};
-    if (!choice && !allowed.fixed && explainer.fewest > 0 && explainer.fewest < hardware_.devices) explainer.usable = usable(explainer.fewest);
     if (!choice && !allowed.fixed) {   // what the devices cannot hold comes by in each pass
+      if (explainer.fewest > 0 && explainer.fewest < hardware_.devices) explainer.usable = usable(explainer.fewest);
       for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) try_gathered(strategy, candidates);
       choice = choose(candidates, wishes_.objective);
     } else if (!allowed.fixed && hardware_.devices > 1) {
@@ -100,7 +98,7 @@ class Decider {
       return Refusal{"InvalidSizes", "strategy " + name + " with data=" + number(*wishes_.data) + ", and " + devices(hardware_.devices) + " are given to a group, which all take part; give data=" + n, {}};
     }
     if (wishes_.strategy != Strategy::Offload || wishes_.offload_to != Residency::HostMemory) return {};
-    const Candidate one = gathered_candidate(Strategy::Offload, Unit::Layer, Residency::HostMemory);
+    const Candidate one = attempt_gathered(Strategy::Offload, Unit::Layer, Residency::HostMemory);
     const std::string needs = "Offload to HostMemory would need " + bytes(one.layout->estimate.bytes) + " of " + bytes(hardware_.device_memory) + " per device and take " +
                               seconds(one.layout->estimate.token_seconds) + (facts_.task == "generate" ? " a token" : " a pass") + host_words();
     const std::string why = hardware_.kind == DeviceKind::CPU ? "the memory of a rank on a CPU is the host's own, so that nothing would leave it" : "it is not run by this version; " + needs;
@@ -113,9 +111,8 @@ class Decider {
     return out;
   }
 
-  Candidate attempt_gathered(Strategy strategy, Unit unit) const { return gathered_candidate(strategy, unit, Residency::File); }
-
-  Candidate gathered_candidate(Strategy strategy, Unit unit, Residency from) const {
+  /// `from`: of Offload.
+  Candidate attempt_gathered(Strategy strategy, Unit unit, Residency from = Residency::File) const {
     const int n = std::max(1, hardware_.devices);
     Gathered model = strategy == Strategy::Sharded ? sharded(facts_, n, unit, demand_) : offloaded(facts_, n, unit, from, demand_);
     Candidate out{.strategy = strategy, .name = std::string(name_of(strategy)) + " x " + number(n) + (unit == Unit::Tile ? " in tiles" : ""), .sizes = model.layout.sizes, .note = model.bound};
