@@ -2,8 +2,6 @@
 #pragma once
 #include <atomic>
 #include <chrono>
-#include <mutex>
-#include <optional>
 #include <string>
 
 #include "controller/core/api.h"
@@ -51,7 +49,6 @@ class LeaderElector {
   const Election election_;
   Json seen_;                                     ///< spec of the Lease as last seen
   Clock::Steady seen_at_{};
-  std::string version_;
   std::atomic<bool> held_{false};
   std::atomic<Clock::Steady::duration::rep> until_{0};   ///< end of the right to write
 };
