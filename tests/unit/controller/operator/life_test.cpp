@@ -239,21 +239,6 @@ TEST_F(Life, ARestartByHandIsToldAsReconcilingFromItsFirstPassToItsLast) {
   EXPECT_TRUE(swapped);
 }
 
-TEST_F(Life, ARolloutStopsAtTheFirstNewGroupThatSpendsItsBudget) {
-  start(3);
-  cluster.broken_image = "broken";
-  cluster.edit([](Json& model) {
-    model["spec"]["worker"]["image"] = "broken";
-    model["spec"]["failure"]["maxRestarts"] = 0;
-  });
-  brain.settle(20);   // it waits for the new group
-  cluster.end_worker("m-0-0-2", 2, "usage: no such flag");
-  ASSERT_TRUE(brain.settle());
-  EXPECT_EQ(cluster.reason("Stalled"), "RolloutBlocked");
-  EXPECT_EQ(cluster.model()["status"]["readyReplicas"], 3);
-  EXPECT_THAT(cluster.model()["status"]["lastFailure"]["message"], HasSubstr("usage"));
-}
-
 TEST_F(Life, ChangesThatDoNotReachPodsReplaceNothing) {
   start(2);
   cluster.edit([](Json& model) {

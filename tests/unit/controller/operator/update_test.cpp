@@ -177,6 +177,7 @@ TEST_F(Update, ANewSpecThatNeverStartsBlocksAndTheOldOneServesOn) {
   ASSERT_TRUE(brain.settle());
   EXPECT_EQ(cluster.reason("Stalled"), "RolloutBlocked");
   EXPECT_EQ(cluster.model()["status"]["readyReplicas"], 3) << "also the group that was tried";
+  EXPECT_THAT(cluster.model()["status"]["lastFailure"]["message"], HasSubstr("usage"));
   EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1", "m-0-0-2", "m-1-0-1", "m-2-0-1"));
   const int writes = cluster.writes;
   cluster.advance(std::chrono::hours(3));
