@@ -200,7 +200,7 @@ def main():
     parser.add_argument("--prompt", type=int, default=8, help="tokens")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--window", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=12, help="of each engine in turn; few of them miss the machine's best moments")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))    # so that the engines are closed
     with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,7 @@
 
 #include "planner/strategy_names.h"
 #include "worker/base/error.h"
+#include "worker/engine/device.h"
 
 namespace pm::cli {
 
@@ -24,7 +25,7 @@ void ModelOptions::add_to(CLI::App& verb) {
   verb.add_option("--model", model, "Folder of a Hugging Face checkpoint (config.json, *.safetensors or pytorch_model*.bin, tokenizer files)")->required();
   verb.add_option("--policy", policy, "A policy file of your own instead of the built-in one");
   verb.add_option("--ranks", ranks, "Devices to cut the model over")->check(CLI::Range(1, 1024));
-  verb.add_option("--device", device, "What a rank runs on")->check(CLI::IsMember({"cpu"}));
+  verb.add_option("--device", device, "What a rank runs on: cpu; cuda in a worker that was built with it");
   verb.add_option("--strategy", strategy, "How to cut; absent: planned")->check(strategy_name());
   verb.add_option("--sizes", sizes, "Sizes of the axes, e.g. tensor=2,pipeline=2,data=1; what is left out is planned");
   verb.add_option("--offload-to", offload_to, "Where strategy Offload keeps the weights; absent: File, the checkpoint's own files")->check(CLI::IsMember({"File", "HostMemory"}));
@@ -134,7 +135,7 @@ Plan make_plan(const Facts& facts, const ModelOptions& options) {
 }  // namespace
 
 Setup prepare(const ModelOptions& options, const std::string& plan_file) {
-  Setup setup{checkpoint::Checkpoint::open(options.model), {}, {}};
+  Setup setup{.device = engine::device_type(options.device), .checkpoint = checkpoint::Checkpoint::open(options.model), .model = {}, .plan = {}};
   setup.model = policy::resolve(setup.checkpoint, options.policy);
   setup.plan = plan_file.empty() ? make_plan(setup.model.facts, options) : read_plan(plan_file);
   return setup;

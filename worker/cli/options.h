@@ -27,10 +27,11 @@ struct ModelOptions {
 
 /// A checkpoint with its policy resolved and a plan made or read.
 struct Setup {
+  at::DeviceType device = at::kCPU;
   checkpoint::Checkpoint checkpoint;
   policy::Model model;
   Plan plan;
-  engine::GroupModel group(int64_t kv_blocks) const { return {&checkpoint, &model, &plan, kv_blocks}; }
+  engine::GroupModel group(int64_t kv_blocks) const { return {&checkpoint, &model, &plan, kv_blocks, device}; }
 };
 
 /// Opens, resolves and plans. `plan_file`: a plan made before (by the controller) is obeyed, not made again.

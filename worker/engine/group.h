@@ -15,6 +15,7 @@ struct GroupModel {
   const policy::Model* model = nullptr;
   const Plan* plan = nullptr;
   int64_t kv_blocks = 0;             ///< of each lane
+  at::DeviceType device = at::kCPU;  ///< of all ranks
 };
 
 /// What a step gives.

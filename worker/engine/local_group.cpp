@@ -5,6 +5,7 @@
 #include <exception>
 #include <thread>
 
+#include "worker/engine/device.h"
 #include "worker/engine/group.h"
 #include "worker/base/log.h"
 
@@ -31,7 +32,9 @@ void LocalGroup::load(const GroupModel& group, const std::vector<std::shared_ptr
   std::vector<std::exception_ptr> errors(n);
   const auto load_rank = [&](size_t r) {
     try {
-      ranks_[r] = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicators[r], {}}), threads_each);
+      const at::Device device = device_of(group.device, static_cast<int>(r));
+      const c10::DeviceGuard here(device);
+      ranks_[r] = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicators[r], {}, device}), threads_each);
     } catch (...) {
       errors[r] = std::current_exception();
     }

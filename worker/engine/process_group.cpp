@@ -9,6 +9,7 @@
 
 #include "worker/base/error.h"
 #include "worker/comm/status.h"
+#include "worker/engine/device.h"
 #include "worker/engine/group.h"
 #include "worker/ops/arena.h"
 #include "worker/base/log.h"
@@ -40,7 +41,7 @@ std::unique_ptr<Rank> load(const GroupModel& group, const ProcessRank& process, 
   status.state = static_cast<uint32_t>(comm::RankState::Loading);
   auto communicator = comm::shared_memory(process.segment, process.rank, process.size, process.deadline);
   auto rank = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicator,
-                                                              [&](int64_t bytes) { status.load_bytes = bytes; }}));
+                                                              [&](int64_t bytes) { status.load_bytes = bytes; }, device_of(group.device, process.rank)}));
   status.measured[0] = rank->executor().weight_bytes();
   status.measured[1] = rank->executor().kv_bytes();
   status.measured[3] = segment_share(process);

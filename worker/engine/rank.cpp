@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
 
 namespace pm::engine {
 
@@ -94,13 +95,14 @@ void Rank::score(const StepMessage& message, const at::Tensor& hidden, StepOutpu
     row += static_cast<int64_t>(entry.tokens.size());
     if (entry.want != Want::Nothing) (entry.want == Want::Best ? best_rows : score_rows).push_back(row - 1);
   }
-  if (!best_rows.empty()) output.best = executor_->greedy(at::index_select(hidden, 0, tensor_of(best_rows)));
-  if (!score_rows.empty()) output.scores = executor_->logits(at::index_select(hidden, 0, tensor_of(score_rows)));
+  if (!best_rows.empty()) output.best = executor_->greedy(at::index_select(hidden, 0, tensor_of(best_rows).to(hidden.device())));
+  if (!score_rows.empty()) output.scores = executor_->logits(at::index_select(hidden, 0, tensor_of(score_rows).to(hidden.device())));
   if (output.scores.defined()) output.scores = output.scores.contiguous();
 }
 
 StepOutput Rank::run(const StepMessage& message) {
   const c10::InferenceMode nothing_is_learned;
+  const c10::DeviceGuard here(executor_->device());
   if (threads_ > 0 && at::get_num_threads() != threads_) at::set_num_threads(threads_);
   StepOutput output;
   executor_->begin(coming(message));

@@ -21,12 +21,12 @@ std::optional<SharedHeads> shared_heads(const policy::Attention& attention, cons
   std::vector<Range> rows;
   for (int rank = 0; rank < ranks; ++rank) rows.push_back(policy::range_of(attention.key.weight, loader.cuts(), rank));
   const Range own = kv_heads_of(attention, loader.cuts(), loader.rank());
-  return SharedHeads(std::move(rows), {own.begin * attention.head_dim, own.end * attention.head_dim}, loader.rank());
+  return SharedHeads(std::move(rows), {own.begin * attention.head_dim, own.end * attention.head_dim}, loader.rank(), loader.device());
 }
 
 }  // namespace
 
-SharedHeads::SharedHeads(std::vector<Range> rows, Range own, int rank) {
+SharedHeads::SharedHeads(std::vector<Range> rows, Range own, int rank, at::Device device) {
   std::vector<int64_t> keys, values;
   int64_t before = 0;   // of the gathered rows, those of earlier ranks: each gives its keys, then its values
   for (const Range& part : rows) {
@@ -42,7 +42,7 @@ SharedHeads::SharedHeads(std::vector<Range> rows, Range own, int rank) {
                            std::to_string(keys.size()) + " of them");
   }
   keys.insert(keys.end(), values.begin(), values.end());
-  own_ = at::tensor(keys, at::kLong);
+  own_ = at::tensor(keys, at::kLong).to(device);
 }
 
 at::Tensor SharedHeads::exchanged(const at::Tensor& columns, comm::Communicator& comm) const {
@@ -50,7 +50,7 @@ at::Tensor SharedHeads::exchanged(const at::Tensor& columns, comm::Communicator&
   return at::index_select(all, 0, own_).t().contiguous();
 }
 
-KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader, int64_t blocks, DType type) {
+KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader, int64_t blocks, DType type) : arena_(loader.device()) {
   for (int64_t number = layers.begin; number < layers.end; ++number) {
     const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
     const int64_t heads = kv_heads_of(layer.attention, loader.cuts(), loader.rank()).size();
@@ -74,7 +74,7 @@ ops::AttentionOptions options_of(const policy::Attention& attention, const Loade
   ops::AttentionOptions options{.scale = attention.scale, .softcap = attention.softcap, .causal = attention.mask == policy::Mask::Causal && attention.source.empty(), .window = attention.window};
   const Range heads = loader.range(attention.query.weight);
   if (attention.alibi) {
-    options.alibi = {ops::alibi_slopes(attention.heads).narrow(0, heads.begin, heads.size()).contiguous(), attention.alibi->scaled, attention.alibi->bf16};
+    options.alibi = {ops::alibi_slopes(attention.heads).narrow(0, heads.begin, heads.size()).contiguous().to(loader.device()), attention.alibi->scaled, attention.alibi->bf16};
   }
   if (attention.bucket_bias) {
     options.buckets = {{}, attention.bucket_bias->far, attention.bucket_bias->bidirectional};
@@ -104,7 +104,7 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       out_(attention.out, loader) {
   if (attention.query_norm) query_norm_.emplace(*attention.query_norm, loader);
   if (attention.key_norm) key_norm_.emplace(*attention.key_norm, loader);
-  if (attention.rotary) rotary_.emplace(*attention.rotary);
+  if (attention.rotary) rotary_.emplace(*attention.rotary, loader.device());
   for (int rank = 0; rank < loader.cuts().ranks(); ++rank) {
     heads_of_rank_.push_back(policy::range_of(attention.query.weight, loader.cuts(), rank).size());
   }
@@ -128,7 +128,7 @@ at::Tensor Attention::keys_and_values(const at::Tensor& projected, int64_t first
   return shared_ ? shared_->exchanged(columns, comm) : columns;
 }
 
-at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const ops::SequenceSpan> sequences, const ops::AttentionOptions& options,
+at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ops::Sequences& sequences, const ops::AttentionOptions& options,
                              const Batch& batch, std::vector<std::vector<at::Tensor>>* captured, comm::Communicator& comm) const {
   if (!batch.capture || !batch.capture->attentions) return ops::ragged_attention(q, k, v, sequences, options);
   std::vector<at::Tensor> probabilities;

@@ -10,6 +10,7 @@ namespace pm::layers {
 class KvCache {
  public:
   /// Of the layers [begin, end) of the stack; numbered from 0 here.
+  /// On the loader's device.
   KvCache(const policy::Stack&, Range layers, const Loader&, int64_t blocks, DType);
   size_t layers() const { return keys_.size(); }
   at::Tensor& keys(size_t layer) { return keys_[layer]; }
@@ -33,7 +34,7 @@ struct LayerCache { at::Tensor *keys = nullptr, *values = nullptr; };
 class SharedHeads {
  public:
   /// `rows`: of every rank, in units of rows of the projection; `own`: rows of the heads that this rank attends to.
-  SharedHeads(std::vector<Range> rows, Range own, int rank);
+  SharedHeads(std::vector<Range> rows, Range own, int rank, at::Device device);
   /// This rank's columns of keys, then of values [tokens, 2 x its rows] -> those of its own heads, keys then values [tokens, 2 x rows of `own`].
   at::Tensor exchanged(const at::Tensor& columns, comm::Communicator&) const;
 
@@ -55,7 +56,7 @@ class Attention {
  private:
   at::Tensor heads(const at::Tensor& rows, int64_t first, int64_t count) const;
   at::Tensor keys_and_values(const at::Tensor& projected, int64_t first, comm::Communicator&) const;
-  at::Tensor ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const ops::SequenceSpan>, const ops::AttentionOptions&, const Batch&,
+  at::Tensor ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ops::Sequences&, const ops::AttentionOptions&, const Batch&,
                     std::vector<std::vector<at::Tensor>>* captured, comm::Communicator&) const;
   ops::AttentionOptions options() const;
   ops::AttentionOptions options_;        ///< but for the table of buckets

@@ -34,8 +34,11 @@ struct Batch {
   FeatureRows features;   ///< in whose rows tokens, positions and types mean nothing
   at::Tensor pixels;      ///< [images, channels, height, width] fp32; every image is one sequence
   at::Tensor slots;       ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
-  std::vector<ops::SequenceSpan> sequences;
+  ops::Sequences sequences;
   Capture* capture = nullptr;
+
+  /// The same rows with their tensors on another device.
+  Batch on(at::Device) &&;
 };
 
 /// What cross-attention looks at. Without a cache: `states` with one span per sequence of the batch. With one: the spans' blocks, after the
@@ -43,7 +46,9 @@ struct Batch {
 struct Source {
   at::Tensor states;      ///< [source tokens, hidden]
   at::Tensor slots;       ///< [source tokens] int64
-  std::vector<ops::SequenceSpan> sequences;
+  ops::Sequences sequences;
+
+  Source on(at::Device) &&;
 };
 
 }  // namespace pm::layers

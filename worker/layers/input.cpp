@@ -14,7 +14,7 @@ Table::Table(const policy::Param& table, Loader& loader) : table_(loader.weight(
 at::Tensor Table::partial(const at::Tensor& rows) const {
   if (whole_) return table_.look_up(rows).to(at::kFloat);
   const at::Tensor where = at::logical_and(rows >= rows_.begin, rows < rows_.end).nonzero().squeeze(1);
-  at::Tensor x = at::zeros({rows.size(0), table_.size(1)}, at::kFloat);
+  at::Tensor x = at::zeros({rows.size(0), table_.size(1)}, rows.options().dtype(at::kFloat));
   if (where.numel() > 0) x.index_copy_(0, where, table_.look_up(at::index_select(rows, 0, where) - rows_.begin).to(at::kFloat));
   return x;
 }
@@ -55,7 +55,7 @@ Features::Features(const policy::Features& features, const policy::Param& tokens
 
 at::Tensor Features::partial(const FeatureRows& features, int64_t offset) const {
   const int64_t vectors = features.values.size(0);
-  at::Tensor x = positions_ ? positions_->partial(at::zeros({vectors}, at::kLong)) : at::zeros({vectors, width_}, at::kFloat);
+  at::Tensor x = positions_ ? positions_->partial(at::zeros({vectors}, features.rows.options())) : at::zeros({vectors, width_}, features.values.options());
   if (features.aligned.defined()) x.index_add_(0, features.aligned, tokens_.partial(features.positions + offset) * features.shares.unsqueeze(1));
   return x;
 }
@@ -66,6 +66,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
     : scale_(stack.input.scale), position_offset_(stack.input.position_offset), position_last_(stack.input.position_last) {
   const policy::Input& input = stack.input;
   frequencies_ = frequencies_of(input.position, position_last_ || !input.token ? stack.hidden : input.token->shape[1]);
+  if (frequencies_.defined()) frequencies_ = frequencies_.to(loader.device());
   if (input.token) token_.emplace(*input.token, loader);
   if (input.positions) position_.emplace(*input.positions, loader);
   if (input.features) features_.emplace(*input.features, input.positions.value(), loader);   // asks for tables in the order in which a pass uses them

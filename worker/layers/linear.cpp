@@ -36,7 +36,7 @@ ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& l
 
 at::Tensor ColumnLinear::bias() const {
   if (some_.empty()) return bias_.value();
-  at::Tensor all = at::zeros({weight_.size(0)}, at::TensorOptions(weight_.scalar_type()));
+  at::Tensor all = at::zeros({weight_.size(0)}, some_.front().bias.value().options());
   for (const auto& [row, bias] : some_) all.narrow(0, row, bias.size(0)).copy_(bias.value());
   return all;
 }

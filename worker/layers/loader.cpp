@@ -43,8 +43,8 @@ at::ScalarType scalar_type(DType type) {
   return at::kFloat;
 }
 
-Loader::Loader(const checkpoint::Checkpoint& checkpoint, const Cuts& cuts, int rank, DType precision, std::function<void(int64_t)> progress)
-    : checkpoint_(checkpoint), cuts_(cuts), rank_(rank), precision_(precision), progress_(std::move(progress)) {}
+Loader::Loader(const checkpoint::Checkpoint& checkpoint, const Cuts& cuts, int rank, DType precision, std::function<void(int64_t)> progress, at::Device device)
+    : checkpoint_(checkpoint), cuts_(cuts), rank_(rank), precision_(precision), progress_(std::move(progress)), device_(device), arena_(device) {}
 
 Range Loader::range(const Param& param) const { return policy::range_of(param, cuts_, rank_); }
 
@@ -172,7 +172,7 @@ void Loader::fill(const Param& param, std::span<const Piece> pieces, at::Tensor 
       const int64_t rows = std::min(block, piece.rows - row);
       const checkpoint::Strip strip{((piece.row + row) * columns + piece.col) * element, rows, row_bytes, columns * element};
       at::Tensor part = view.narrow(0, row0 + row, rows).narrow(1, col0, piece.cols);
-      if (part.is_contiguous() && part.scalar_type() == stored) {
+      if (part.is_cpu() && part.is_contiguous() && part.scalar_type() == stored) {
         read_strip(strip, {static_cast<std::byte*>(part.mutable_data_ptr()), static_cast<size_t>(rows * row_bytes)});
       } else {
         staging_.resize(static_cast<size_t>(std::max<int64_t>(rows * row_bytes, static_cast<int64_t>(staging_.size()))));

@@ -24,9 +24,11 @@ at::ScalarType scalar_type(DType);
 class Loader {
  public:
   /// `precision`: what parameters without `keep` are held in. `progress` gets the bytes read so far, after each block.
-  Loader(const checkpoint::Checkpoint&, const Cuts&, int rank, DType precision, std::function<void(int64_t)> progress = {});
+  /// Tensors are made on `device`.
+  Loader(const checkpoint::Checkpoint&, const Cuts&, int rank, DType precision, std::function<void(int64_t)> progress = {}, at::Device device = at::kCPU);
 
   int rank() const { return rank_; }
+  at::Device device() const { return device_; }
   const Cuts& cuts() const { return cuts_; }
   /// The units of `param` that this rank holds.
   Range range(const policy::Param&) const;
@@ -63,6 +65,7 @@ class Loader {
   int rank_;
   DType precision_;
   std::function<void(int64_t)> progress_;
+  at::Device device_;
   ops::Arena arena_;
   std::map<std::string, at::Tensor> loaded_;   ///< by the storages stacked in it
   std::vector<std::byte> staging_;

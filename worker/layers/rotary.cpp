@@ -65,7 +65,7 @@ double yarn(const json& scaling, double theta, int64_t dims, std::vector<double>
 
 }  // namespace
 
-Rotary::Rotary(const policy::Rotary& rotary) : style_(rotary.style), values_(rotary.values) {
+Rotary::Rotary(const policy::Rotary& rotary, at::Device device) : style_(rotary.style), values_(rotary.values) {
   std::vector<double> frequencies;
   for (int64_t i = 0; i < rotary.dims; i += 2) frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i) / static_cast<double>(rotary.dims)));
   const std::string kind = kind_of(rotary.scaling);
@@ -78,7 +78,7 @@ Rotary::Rotary(const policy::Rotary& rotary) : style_(rotary.style), values_(rot
   } else if (kind != "default" && kind != "dynamic") {   // dynamic changes nothing within the positions that config.json states
     throw Error(ErrorKind::Model, "UnknownArchitecture", "rope scaling of type \"" + kind + "\" is not served; default, linear, dynamic, llama3 and yarn are");
   }
-  frequencies_ = at::tensor(frequencies, at::kDouble).to(at::kFloat);
+  frequencies_ = at::tensor(frequencies, at::kDouble).to(at::kFloat).to(device);
 }
 
 Rotary::Angles Rotary::angles(const at::Tensor& positions) const { return ops::rotary_angles(positions, frequencies_, factor_); }

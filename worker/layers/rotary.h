@@ -11,7 +11,7 @@ class Rotary {
  public:
   /// Throws Error{Model, "UnknownArchitecture"} for a kind of scaling that is not served, Error{Model, "ModelUnreadable"} for one without
   /// its numbers.
-  explicit Rotary(const policy::Rotary&);
+  explicit Rotary(const policy::Rotary&, at::Device device = at::kCPU);
   using Angles = ops::Angles;
   /// The angles of positions [tokens] int64: cos and sin, [tokens, 1, dims / 2] fp32, the attention factor in them.
   Angles angles(const at::Tensor& positions) const;

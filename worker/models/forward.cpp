@@ -110,7 +110,7 @@ struct Model::Pass {
       const bool end = pool == "eot" || pool == "last_eos" || pool == "last_but_one";
       rows.push_back(sequence.first + (end ? inputs.ends[i] : pool == "last" ? sequence.tokens - 1 : pool == "second" ? std::min<int64_t>(1, sequence.tokens - 1) : 0));
     }
-    return at::index_select(x, 0, at::tensor(rows, at::kLong));
+    return at::index_select(x, 0, at::tensor(rows, at::kLong).to(x.device()));
   }
 
   /// The outputs of a stack whose states these are. What was captured is the whole pass's; this request's rows begin at `row`, its sequences
@@ -182,7 +182,7 @@ struct Model::Pass {
     };
     const at::Tensor padded = feed.padded(of_stack);
     if (head.pairs) {
-      const at::Tensor kept = feed.padded(at::ones({of_stack.size(0), 1})).squeeze(2);
+      const at::Tensor kept = feed.padded(at::ones({of_stack.size(0), 1}, of_stack.options())).squeeze(2);
       return put(head.outputs[0], runs.pairs(padded, given(head.pairs->chosen), kept, feed.tokens));
     }
     const FoundSpans found = runs.spans()(padded, given("p_mask"), given("cls_index"));

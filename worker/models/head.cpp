@@ -34,8 +34,8 @@ at::Tensor Head::cells(const at::Tensor& states, const at::Tensor& scores, const
   constexpr double nearly_log_zero = -10000, nearly_zero = 1e-10;
   const int64_t cells = table_.rows * table_.across;
   const at::Tensor columns = column.clamp_max(table_.across - 1), cell = row.clamp_max(table_.rows - 1) * table_.across + columns;
-  const at::Tensor tokens = at::zeros({cells}).index_add_(0, cell, at::ones({cell.size(0)})), there = (tokens > 0).to(at::kFloat);
-  const auto of_cells = [&](const at::Tensor& of_tokens) { return at::zeros({cells}).index_add_(0, cell, of_tokens) / tokens.clamp_min(1); };
+  const at::Tensor tokens = at::zeros({cells}, states.options()).index_add_(0, cell, at::ones({cell.size(0)}, states.options())), there = (tokens > 0).to(at::kFloat);
+  const auto of_cells = [&](const at::Tensor& of_tokens) { return at::zeros({cells}, states.options()).index_add_(0, cell, of_tokens) / tokens.clamp_min(1); };
   const auto of_columns = [&](const at::Tensor& values) { return values.reshape({table_.rows, table_.across}).sum(0); };
   const at::Tensor count = of_columns(there);
   at::Tensor chosen = of_columns(of_cells((*columns_)(features(states)).select(1, 0)) * there) / (count + nearly_zero);
@@ -49,7 +49,7 @@ at::Tensor Head::cells(const at::Tensor& states, const at::Tensor& scores, const
 
 at::Tensor Head::pairs(const at::Tensor& states, const at::Tensor& chosen, const at::Tensor& kept, int64_t first) const {
   const int64_t rows = states.size(0), length = states.size(1), vectors = length - first;
-  const at::Tensor columns = chosen.clamp_min(0) + (at::arange(rows, at::kLong) * length).unsqueeze(1);
+  const at::Tensor columns = chosen.clamp_min(0) + (at::arange(rows, chosen.options()) * length).unsqueeze(1);
   const at::Tensor queries = (*query_)(at::index_select(states.flatten(0, 1), 0, columns.flatten())).reshape({rows, chosen.size(1), -1});
   const at::Tensor keys = (*key_)(states.narrow(1, first, vectors).flatten(0, 1)).reshape({rows, vectors, -1});
   const at::Tensor scores = at::bmm(queries, keys.transpose(1, 2)) / std::sqrt(static_cast<double>(keys.size(2)));

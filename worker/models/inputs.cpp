@@ -273,11 +273,21 @@ at::Tensor Feed::padded(const at::Tensor& values) const {
 }
 
 at::Tensor Feed::padded(const std::vector<at::Tensor>& of_sequences, const Feed& keys) const {
-  at::Tensor whole = at::zeros({rows, of_sequences[0].size(0), length, keys.length}, at::kFloat);
+  at::Tensor whole = at::zeros({rows, of_sequences[0].size(0), length, keys.length}, of_sequences[0].options().dtype(at::kFloat));
   for (size_t row = 0; row < of_sequences.size(); ++row) {
     whole[static_cast<int64_t>(row)].index_put_({at::indexing::Slice(), columns[row].unsqueeze(1), keys.columns[row].unsqueeze(0)}, of_sequences[row]);
   }
   return whole;
+}
+
+Inputs Inputs::on(at::Device device) && {
+  for (auto& [stack, feed] : feeds) {
+    feed.batch = std::move(feed.batch).on(device);
+    for (at::Tensor& columns : feed.columns) columns = columns.to(device);
+    feed.places = feed.places.to(device);
+  }
+  for (auto& [name, tensor] : of_heads) tensor = tensor.to(device);
+  return std::move(*this);
 }
 
 Inputs inputs_of(const policy::Model& model, const Arrays& arrays) {
@@ -296,10 +306,10 @@ Inputs inputs_of(const policy::Model& model, const Arrays& arrays) {
 Array array_of(const at::Tensor& tensor) {
   Array array{tensor.sizes().vec(), {}};
   if (at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) {
-    const at::Tensor whole = tensor.to(at::kLong).contiguous();
+    const at::Tensor whole = tensor.to(at::kCPU, at::kLong).contiguous();
     array.values = std::vector<int64_t>(whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + whole.numel());
   } else {
-    const at::Tensor whole = tensor.to(at::kFloat).contiguous();
+    const at::Tensor whole = tensor.to(at::kCPU, at::kFloat).contiguous();
     array.values = std::vector<float>(whole.const_data_ptr<float>(), whole.const_data_ptr<float>() + whole.numel());
   }
   return array;

@@ -33,6 +33,9 @@ struct Inputs {
   int64_t choices = 0;                 ///< > 0: rows are choices, so many to a question
   std::vector<int64_t> ends;           ///< of each sequence of a model that pools there: which of its tokens is the end token, or the last but one
   std::map<std::string, at::Tensor> of_heads;   ///< what heads are given besides: p_mask, cls_index, the columns that pairs choose
+
+  /// The same on another device; made on the processor, where they are read.
+  Inputs on(at::Device) &&;
 };
 
 /// Makes the rows of every stack. input_ids [batch, length] with attention_mask, position_ids and the tables of the input; encoder-decoders also

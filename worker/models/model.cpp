@@ -104,6 +104,13 @@ const Stack* Model::stack(const std::string& name) const {
   throw std::logic_error("no stack " + name);
 }
 
+StepRows StepRows::on(at::Device device) && {
+  batch = std::move(batch).on(device);
+  if (source) source = std::move(*source).on(device);
+  cross = std::move(cross).on(device);
+  return std::move(*this);
+}
+
 void Model::step(StepRows& rows, layers::KvCache* cache, Handover& handed, comm::Communicator& comm) const {
   const policy::Stack& generating = generator(policy_);
   for (const policy::IndexTable& table : generating.input.tables) rows.batch.types[table.key()] = at::full_like(rows.batch.tokens, table.given ? -1 : table.usual);

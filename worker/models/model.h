@@ -27,6 +27,9 @@ struct StepRows {
   layers::Batch batch;
   std::optional<layers::Batch> source;      ///< encoder rows of sequences that begin
   layers::Source cross;                     ///< slots of these, and every sequence's span of its source
+
+  /// The same rows with their tensors on another device.
+  StepRows on(at::Device) &&;
 };
 
 /// What the stages of a pipeline hand to each other, by name: the states of stacks, as far as they have come, and what was captured on the way. What is not

@@ -26,7 +26,7 @@ at::Tensor Spans::end_scores(const at::Tensor& states, const at::Tensor& starts)
 FoundSpans Spans::operator()(const at::Tensor& states, const at::Tensor& outside, const at::Tensor& token) const {
   constexpr double never = 1e30;
   const int64_t rows = states.size(0), length = states.size(1);
-  const at::Tensor mask = outside.defined() ? outside.to(at::kFloat) : at::zeros({rows, length});
+  const at::Tensor mask = outside.defined() ? outside.to(at::kFloat) : at::zeros({rows, length}, states.options());
   const at::Tensor begins = at::softmax(start_(states.flatten(0, 1)).reshape({rows, length}) * (1 - mask) - never * mask, -1);
   FoundSpans found;
   std::tie(found.start_probabilities, found.starts) = at::topk(begins, starts_, -1);
@@ -36,8 +36,8 @@ FoundSpans Spans::operator()(const at::Tensor& states, const at::Tensor& outside
   std::tie(found.end_probabilities, found.ends) = at::topk(ends, ends_, 1);
   found.end_probabilities = found.end_probabilities.reshape({rows, ends_ * starts_});
   found.ends = found.ends.reshape({rows, ends_ * starts_});
-  const at::Tensor mean = at::bmm(begins.unsqueeze(1), states).squeeze(1), column = token.defined() ? token : at::full({rows}, length - 1, at::kLong);
-  const at::Tensor one = at::index_select(states.flatten(0, 1), 0, at::arange(rows, at::kLong) * length + column);
+  const at::Tensor mean = at::bmm(begins.unsqueeze(1), states).squeeze(1), column = token.defined() ? token : at::full({rows}, length - 1, states.options().dtype(at::kLong));
+  const at::Tensor one = at::index_select(states.flatten(0, 1), 0, at::arange(rows, column.options()) * length + column);
   found.answer = answer_(at::tanh(answer_dense_(at::cat({mean, one}, 1)))).squeeze(1);
   return found;
 }

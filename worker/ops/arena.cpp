@@ -53,13 +53,19 @@ struct Arena::Pages {
   }
 };
 
-Arena::Arena() : pages_(std::make_shared<Pages>()) {}
+Arena::Arena(at::Device device) : device_(device), pages_(std::make_shared<Pages>()) {}
 
 at::Tensor Arena::allocate(at::IntArrayRef shape, at::ScalarType type) {
   int64_t elements = 1;
   for (int64_t extent : shape) elements *= extent;
   const int64_t bytes = elements * static_cast<int64_t>(c10::elementSize(type));
-  if (bytes == 0) return at::empty(shape, type);
+  if (bytes == 0) return at::empty(shape, at::TensorOptions(type).device(device_));
+  if (!device_.is_cpu()) {
+    at::Tensor tensor = at::empty(shape, at::TensorOptions(type).device(device_));
+    std::lock_guard lock(pages_->mutex);
+    pages_->bytes += (bytes + alignment - 1) / alignment * alignment;
+    return tensor;
+  }
   char* data = pages_->take(bytes);
   return at::from_blob(data, shape, [pages = pages_](void*) {}, at::TensorOptions(type));
 }

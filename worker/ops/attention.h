@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace pm::ops {
@@ -17,6 +18,15 @@ struct SequenceSpan {
   int64_t keys = 0;                  ///< how many tokens it attends to at most: context + tokens, or those of a cross-attention's source
   int64_t key_row = 0;               ///< without a cache: the row of its first key
   std::span<const int32_t> blocks;   ///< with a cache: block i holds keys 16 i .. 16 i + 15
+};
+
+/// The sequences of a step, in the host's memory.
+class Sequences : public std::vector<SequenceSpan> {
+ public:
+  using std::vector<SequenceSpan>::vector;
+  Sequences() = default;
+  Sequences(std::vector<SequenceSpan> spans) : std::vector<SequenceSpan>(std::move(spans)) {}
+  mutable at::Tensor on_device;      ///< what a device's kernels made of them, once for all layers; by whoever runs the step, a thread
 };
 
 /// Slopes per head times the key's position (Press et al. 2021).
@@ -53,11 +63,11 @@ void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots,
 
 /// q [tokens, heads, d], k, v [key rows, kv_heads, d], all fp32 -> [tokens, heads, d]. heads is a multiple of kv_heads; query head h reads kv
 /// head h / (heads / kv_heads). With `probabilities`, appends for each sequence the softmax [heads, queries, keys] in fp32.
-at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const SequenceSpan> sequences,
+at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences,
                             const AttentionOptions&, std::vector<at::Tensor>* probabilities = nullptr);
 
 /// As ragged_attention, keys and values from the caches.
-at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, std::span<const SequenceSpan> sequences,
+at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const Sequences& sequences,
                            const AttentionOptions&);
 
 }  // namespace pm::ops

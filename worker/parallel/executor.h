@@ -49,6 +49,8 @@ class Executor {
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
   /// The tensor group; of ranks that gather weights all of them.
   virtual comm::Communicator& communicator() = 0;
+  /// What its tensors are on. Batches come from the processor; best tokens and scores go back there.
+  virtual at::Device device() const { return at::kCPU; }
   virtual int64_t weight_bytes() const = 0;
   virtual int64_t kv_bytes() const = 0;
 };
@@ -61,6 +63,7 @@ struct Shard {
   int64_t kv_blocks = 0;
   std::shared_ptr<comm::Communicator> communicator;   ///< of all ranks of the plan
   std::function<void(int64_t)> progress;              ///< bytes read so far
+  at::Device device = at::kCPU;
 };
 
 /// The executor of this rank under the plan's strategy.

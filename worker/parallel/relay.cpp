@@ -37,7 +37,7 @@ void send(const models::Handover& handed, comm::Communicator& comm, int to) {
   for (const at::Tensor& tensor : tensors) comm.send(tensor, to);
 }
 
-models::Handover receive(comm::Communicator& comm, int from) {
+models::Handover receive(comm::Communicator& comm, int from, at::Device device) {
   const auto take = [&](at::Tensor tensor) { comm.recv(tensor, from); };
   std::vector<int64_t> head(2);
   take(over(head, at::kLong));
@@ -52,7 +52,7 @@ models::Handover receive(comm::Communicator& comm, int from) {
     const int64_t length = *word++, dimensions = *word++;
     const std::vector<int64_t> sizes(word, word + dimensions);
     word += dimensions;
-    at::Tensor tensor = at::empty(sizes, at::kFloat);
+    at::Tensor tensor = at::empty(sizes, at::TensorOptions(at::kFloat).device(device));
     comm.recv(tensor, from);
     handed.emplace(std::string(name, name + length), std::move(tensor));
     name += length;

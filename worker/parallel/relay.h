@@ -8,7 +8,7 @@ namespace pm::parallel {
 
 /// Sends what is defined of it to rank `to`. fp32 tensors; throws std::logic_error for others, and as Communicator::send.
 void send(const models::Handover&, comm::Communicator&, int to);
-/// The next that rank `from` sends. Throws as Communicator::recv.
-models::Handover receive(comm::Communicator&, int from);
+/// The next that rank `from` sends, its tensors on `device`. Throws as Communicator::recv.
+models::Handover receive(comm::Communicator&, int from, at::Device device = at::kCPU);
 
 }  // namespace pm::parallel

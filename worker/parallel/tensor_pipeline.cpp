@@ -30,7 +30,7 @@ class TensorPipeline final : public Executor {
         policy_(*shard.model),
         facts_(facts_of_stage(policy_.facts, place_.layers)),
         cuts_(deal(facts_, shard.plan->tensor, shard.plan->precision)),
-        loader_(*shard.checkpoint, cuts_, place_.tensor, shard.plan->precision, shard.progress),
+        loader_(*shard.checkpoint, cuts_, place_.tensor, shard.plan->precision, shard.progress, shard.device),
         model_(policy_, place_.layers, loader_) {
     check_weights(shard, cuts_.weight_bytes(facts_, place_.tensor), loader_.resident_bytes());
     if (shard.kv_blocks > 0 && generates()) make_cache(shard.kv_blocks, shard.plan->precision);
@@ -40,7 +40,7 @@ class TensorPipeline final : public Executor {
 
   std::vector<Arrays> forward(std::span<const Arrays> requests, const models::Wanted& wanted) override {
     std::vector<models::Inputs> inputs;
-    for (const Arrays& request : requests) inputs.push_back(models::inputs_of(policy_, request));
+    for (const Arrays& request : requests) inputs.push_back(models::inputs_of(policy_, request).on(device()));
     models::Handover handed = taken_over();
     std::vector<Arrays> outputs = model_.forward(inputs, wanted, handed, *tensor_);
     hand_on(handed);
@@ -53,6 +53,7 @@ class TensorPipeline final : public Executor {
 
   at::Tensor step(models::StepRows& rows) override {
     if (!with_blocks_) throw Error(ErrorKind::Request, "InvalidRequest", policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
+    rows = std::move(rows).on(device());
     models::Handover handed = taken_over();
     model_.step(rows, cache_ ? &*cache_ : nullptr, handed, *tensor_);
     hand_on(handed);
@@ -65,7 +66,7 @@ class TensorPipeline final : public Executor {
   Tokens greedy(const at::Tensor& hidden) override {
     const layers::LogitsHead& head = *model_.head()->logits();
     auto [value, index] = at::max(head.local(model_.head()->features(hidden)), 1);
-    if (tensor_->size() == 1) return index;
+    if (tensor_->size() == 1) return index.cpu();
     const at::Tensor mine = at::stack({value.to(at::kDouble), (index + head.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]
     const std::vector<int64_t> ones(static_cast<size_t>(tensor_->size()), 1);
     const at::Tensor all = tensor_->gatherv(mine.contiguous(), ones, 0);                                                  // [ranks, 2, rows]
@@ -76,17 +77,21 @@ class TensorPipeline final : public Executor {
       best = at::where(better, all[rank][0], best);
       token = at::where(better, all[rank][1], token);
     }
-    return token.to(at::kLong);
+    return token.to(at::kCPU, at::kLong);
   }
 
-  at::Tensor logits(const at::Tensor& hidden) override { return model_.head()->scores(hidden, *tensor_); }
+  at::Tensor logits(const at::Tensor& hidden) override {
+    const at::Tensor scores = model_.head()->scores(hidden, *tensor_);
+    return scores.defined() ? scores.cpu() : scores;
+  }
 
   comm::Communicator& communicator() override { return *tensor_; }
+  at::Device device() const override { return loader_.device(); }
   int64_t weight_bytes() const override { return loader_.resident_bytes(); }
   int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
 
  private:
-  models::Handover taken_over() { return previous_ < 0 ? models::Handover{} : receive(*world_, previous_); }
+  models::Handover taken_over() { return previous_ < 0 ? models::Handover{} : receive(*world_, previous_, device()); }
   void hand_on(const models::Handover& handed) {
     if (next_ >= 0) send(handed, *world_, next_);
   }

@@ -1,13 +1,10 @@
-// See attention.h. Two ways: kernels over the blocks for single queries (decode_attention.h), matrix products on gathered keys for many.
+// See attention.h. Two ways: kernels over the blocks for single queries (decode_attention.h), matrix products on gathered keys for many (../aten.cpp).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 
-#include <cmath>
-#include <limits>
-
-#include "worker/ops/attention.h"
+#include "worker/ops/cpu/backend.h"
 #include "worker/ops/cpu/decode_attention.h"
-#include "worker/ops/cpu/score_bias.h"
+#include "worker/ops/score_bias.h"
 
 namespace pm::ops {
 
@@ -31,7 +28,7 @@ void write(const at::Tensor& given, const int64_t* slots, at::Tensor& cache) {
 
 }  // namespace
 
-void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) {
+void Cpu::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
   const at::Tensor places = slots.contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, k_cache.scalar_type(), "write_kv", [&] {
     write<scalar_t>(k, places.const_data_ptr<int64_t>(), k_cache);
@@ -39,70 +36,18 @@ void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots,
   });
 }
 
-namespace {
-
-/// Keys or values of one sequence as fp32 [kv_heads, length, d].
-at::Tensor gather(const at::Tensor& cache, const SequenceSpan& sequence) {
-  const int64_t length = sequence.keys, blocks = (length + block_tokens - 1) / block_tokens;
-  const at::Tensor table = at::from_blob(const_cast<int32_t*>(sequence.blocks.data()), {blocks}, at::kInt);
-  at::Tensor taken = at::index_select(cache, 0, table).to(at::kFloat);              // [blocks, kv_heads, 16, d]
-  taken = taken.permute({1, 0, 2, 3}).reshape({cache.size(1), blocks * block_tokens, cache.size(3)});
-  return taken.narrow(1, 0, length);
-}
-
-/// True where a query may not look: [queries, keys]. Made per call from two ranges; nothing is kept.
-at::Tensor hidden_mask(const SequenceSpan& sequence, const AttentionOptions& options) {
-  const at::Tensor query = at::arange(sequence.context, sequence.context + sequence.tokens, at::kLong).unsqueeze(1);
-  const at::Tensor key = at::arange(0, sequence.keys, at::kLong).unsqueeze(0);
-  at::Tensor hidden = at::zeros({sequence.tokens, sequence.keys}, at::kBool);
-  if (options.causal) hidden = hidden.logical_or(key > query);
-  if (options.window > 0) hidden = hidden.logical_or(key <= query - options.window);
-  return hidden;
-}
-
-/// Queries of one sequence [queries, heads, d] against its keys and values [kv_heads, keys, d]; returns [queries, heads, d].
-at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceSpan& sequence, const AttentionOptions& options,
-                        std::vector<at::Tensor>* probabilities) {
-  const int64_t heads = q.size(1), kv_heads = k.size(0), d = q.size(2);
-  const at::Tensor query = q.permute({1, 0, 2}).reshape({kv_heads, heads / kv_heads * sequence.tokens, d});
-  at::Tensor scores = at::bmm(query, k.transpose(1, 2)).mul_(options.scale);             // [kv_heads, group x queries, keys]
-  scores = scores.reshape({heads, sequence.tokens, sequence.keys});
-  if (options.softcap > 0) scores.div_(options.softcap).tanh_().mul_(options.softcap);
-  if (const at::Tensor bias = score_bias(options, sequence.context, sequence.tokens, sequence.keys); bias.defined()) scores.add_(bias);
-  if ((options.causal && sequence.tokens > 1) || options.window > 0) {
-    scores.masked_fill_(hidden_mask(sequence, options), -std::numeric_limits<float>::infinity());
-  }
-  const at::Tensor weights = at::softmax(scores, -1);
-  if (probabilities) probabilities->push_back(weights);
-  const at::Tensor out = at::bmm(weights.reshape({kv_heads, heads / kv_heads * sequence.tokens, sequence.keys}), v);
-  return out.reshape({heads, sequence.tokens, d}).permute({1, 0, 2});
-}
-
-}  // namespace
-
-at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::span<const SequenceSpan> sequences,
-                            const AttentionOptions& options, std::vector<at::Tensor>* probabilities) {
-  at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
-  for (const SequenceSpan& sequence : sequences) {
-    const at::Tensor keys = k.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}), values = v.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2});
-    out.narrow(0, sequence.first, sequence.tokens).copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens), keys, values, sequence, options, probabilities));
-  }
-  return out;
-}
-
-at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, std::span<const SequenceSpan> sequences,
-                           const AttentionOptions& options) {
+at::Tensor Cpu::paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const Sequences& sequences,
+                                const AttentionOptions& options) const {
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
   std::vector<const SequenceSpan*> single;
   std::vector<at::Tensor> biases;   // of the single ones: [heads, keys]
   for (const SequenceSpan& sequence : sequences) {
     if (sequence.tokens != 1) {
-      const at::Tensor k = gather(k_cache, sequence), v = gather(v_cache, sequence);
-      out.narrow(0, sequence.first, sequence.tokens).copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens), k, v, sequence, options, nullptr));
+      attend_many(q, k_cache, v_cache, sequence, options, out);
       continue;
     }
     single.push_back(&sequence);
-    const at::Tensor bias = score_bias(options, sequence.context, 1, sequence.keys);
+    const at::Tensor bias = score_bias(options, sequence.context, 1, sequence.keys, q.device());
     biases.push_back(bias.defined() ? bias.squeeze(1).contiguous() : bias);
   }
   if (!single.empty()) decode_attention(q, k_cache, v_cache, single, biases, options, out);

@@ -1,5 +1,4 @@
-// See fused.h.
-#include "worker/ops/fused.h"
+// See ../fused.h.
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
@@ -7,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "worker/ops/cpu/backend.h"
 #include "worker/ops/cpu/kernels.h"
 #include "worker/ops/cpu/team.h"
 
@@ -77,7 +77,7 @@ at::Tensor norm(const at::Tensor& given, const at::Tensor& given_gain, double ce
 
 }  // namespace
 
-at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) {
+at::Tensor Cpu::layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const {
   return norm(x, gain, 0, bias, [eps](const float* row, int64_t width) {
     const auto n = static_cast<double>(width), mean = total(row, width, [](double value) { return value; }) / n;
     const double variance = total(row, width, [mean](double value) { return (value - mean) * (value - mean); }) / n;
@@ -85,14 +85,14 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Ten
   });
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) {
+at::Tensor Cpu::rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const {
   return norm(x, gain, centre, {}, [eps](const float* row, int64_t width) {
     const double mean = total(row, width, [](double value) { return value * value; }) / static_cast<double>(width);
     return std::pair(0.0, 1 / std::sqrt(mean + eps));
   });
 }
 
-Angles rotary_angles(const at::Tensor& given, const at::Tensor& frequencies, double factor) {
+Angles Cpu::rotary_angles(const at::Tensor& given, const at::Tensor& frequencies, double factor) const {
   const at::Tensor positions = given.contiguous();
   const int64_t tokens = positions.size(0), n = frequencies.size(0);
   Angles angles{at::empty({tokens, 1, n}, at::kFloat), at::empty({tokens, 1, n}, at::kFloat)};
@@ -109,7 +109,7 @@ Angles rotary_angles(const at::Tensor& given, const at::Tensor& frequencies, dou
   return angles;
 }
 
-at::Tensor rotate(const at::Tensor& given, const Angles& angles, bool halves) {
+at::Tensor Cpu::rotate(const at::Tensor& given, const Angles& angles, bool halves) const {
   const at::Tensor x = given.stride(2) == 1 ? given : given.contiguous();
   const int64_t tokens = x.size(0), heads = x.size(1), d = x.size(2), n = angles.cos.size(2);
   at::Tensor y = at::empty({tokens, heads, d}, x.options());
@@ -133,7 +133,7 @@ at::Tensor rotate(const at::Tensor& given, const Angles& angles, bool halves) {
   return y;
 }
 
-at::Tensor gated_silu(const at::Tensor& given) {
+at::Tensor Cpu::gated_silu(const at::Tensor& given) const {
   const at::Tensor x = given.contiguous();
   const int64_t rows = x.size(0), width = x.size(1) / 2;
   at::Tensor y = at::empty({rows, width}, x.options());

@@ -1,17 +1,16 @@
-// See linear.h. A few rows of x: our own kernels, which read the weights once as they are stored, shared out over the thread's team. Many rows:
+// See ../linear.h. A few rows of x: our own kernels, which read the weights once as they are stored, shared out over the thread's team. Many rows:
 // ATen's matrix product, which reuses what it has loaded better.
 #include <ATen/ATen.h>
 
+#include "worker/ops/cpu/backend.h"
 #include "worker/ops/cpu/kernels.h"
 #include "worker/ops/cpu/team.h"
 #include "worker/ops/cpu/types.h"
-#include "worker/ops/linear.h"
 
 namespace pm::ops {
 
 namespace {
 
-constexpr int64_t tile_bytes = int64_t{1} << 20;    // of fp32: stays in the second-level cache
 constexpr int64_t chunk_bytes = int64_t{64} << 10;  // of weights: some microseconds, against which taking one is nothing
 
 /// Up to how many rows our product is faster than ATen's, for which 16-bit weights have to be widened (bench/gemv.sh).
@@ -66,25 +65,15 @@ at::Tensor few_rows(const at::Tensor& given, const at::Tensor& weight, const at:
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return linear(x, weight, at::Tensor()); }
-
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor Cpu::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const {
   const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
   if (known && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= most_rows(weight.scalar_type())) return few_rows(x, weight, bias);
-  if (weight.scalar_type() == at::kFloat) {
-    return bias.defined() ? at::addmm(bias.to(at::kFloat), x, weight.t()) : at::mm(x, weight.t());
-  }
-  const int64_t out = weight.size(0), in = weight.size(1);
-  at::Tensor y = at::empty({x.size(0), out}, x.options());
-  const int64_t rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in));
-  for (int64_t first = 0; first < out; first += rows) {
-    const int64_t count = std::min(rows, out - first);
-    at::Tensor target = y.narrow(1, first, count);
-    at::Tensor tile = weight.narrow(0, first, count).to(at::kFloat);
-    target.copy_(at::mm(x, tile.t()));
-  }
-  if (bias.defined()) y.add_(bias);
-  return y;
+  return Backend::linear(x, weight, bias);
+}
+
+const Backend& cpu_backend() {
+  static const Cpu cpu;
+  return cpu;
 }
 
 }  // namespace pm::ops

@@ -53,7 +53,7 @@ TEST(SharedHeads, AHeadMayBeOneRanksAlone) { expect_exchanged({{0, 2}, {2, 4}, {
 
 TEST(SharedHeads, RanksWithoutRowsGetTheOthers) { expect_exchanged({{0, 1}, {1, 2}, {2, 2}, {2, 2}}, {{0, 2}, {0, 2}, {0, 2}, {0, 2}}); }
 
-TEST(SharedHeads, RowsThatNoRankHoldsAreAMistake) { EXPECT_THROW(SharedHeads({{0, 2}, {2, 3}}, {0, 4}, 1), std::logic_error); }
+TEST(SharedHeads, RowsThatNoRankHoldsAreAMistake) { EXPECT_THROW(SharedHeads({{0, 2}, {2, 3}}, {0, 4}, 1, at::kCPU), std::logic_error); }
 
 }  // namespace
 }  // namespace pm::layers

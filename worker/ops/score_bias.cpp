@@ -1,5 +1,5 @@
 // See score_bias.h and attention.h.
-#include "worker/ops/cpu/score_bias.h"
+#include "worker/ops/score_bias.h"
 
 #include <ATen/ATen.h>
 
@@ -33,27 +33,28 @@ at::Tensor relative_buckets(const at::Tensor& distance, int64_t buckets, int64_t
 
 namespace {
 
-at::Tensor alibi(const AttentionOptions& options, int64_t keys) {
+at::Tensor alibi(const AttentionOptions& options, int64_t keys, const at::TensorOptions& whole) {
   const AlibiBias& alibi = options.alibi;
-  at::Tensor bias = alibi.bf16 ? (alibi.slopes.unsqueeze(1).to(at::kBFloat16) * at::arange(keys, at::kLong)).to(at::kFloat)
-                               : alibi.slopes.unsqueeze(1) * at::arange(keys, at::kLong);
+  at::Tensor bias = alibi.bf16 ? (alibi.slopes.unsqueeze(1).to(at::kBFloat16) * at::arange(keys, whole)).to(at::kFloat)
+                               : alibi.slopes.unsqueeze(1) * at::arange(keys, whole);
   if (alibi.scaled) bias.mul_(options.scale);
   return bias.unsqueeze(1);
 }
 
-at::Tensor bucketed(const BucketedBias& bias, int64_t context, int64_t queries, int64_t keys) {
-  const at::Tensor query = at::arange(context, context + queries, at::kLong).unsqueeze(1), key = at::arange(keys, at::kLong).unsqueeze(0);
+at::Tensor bucketed(const BucketedBias& bias, int64_t context, int64_t queries, int64_t keys, const at::TensorOptions& whole) {
+  const at::Tensor query = at::arange(context, context + queries, whole).unsqueeze(1), key = at::arange(keys, whole).unsqueeze(0);
   const at::Tensor bucket = relative_buckets(key - query, bias.table.size(0), bias.far, bias.bidirectional);
   return at::index_select(bias.table.to(at::kFloat), 0, bucket.flatten()).reshape({queries, keys, -1}).permute({2, 0, 1});
 }
 
 }  // namespace
 
-at::Tensor score_bias(const AttentionOptions& options, int64_t context, int64_t queries, int64_t keys) {
+at::Tensor score_bias(const AttentionOptions& options, int64_t context, int64_t queries, int64_t keys, at::Device device) {
+  const at::TensorOptions whole = at::TensorOptions(at::kLong).device(device);
   at::Tensor bias;
-  if (options.alibi.slopes.defined()) bias = alibi(options, keys);
+  if (options.alibi.slopes.defined()) bias = alibi(options, keys, whole);
   if (options.buckets.table.defined()) {
-    const at::Tensor more = bucketed(options.buckets, context, queries, keys);
+    const at::Tensor more = bucketed(options.buckets, context, queries, keys, whole);
     bias = bias.defined() ? bias + more : more;
   }
   return bias;

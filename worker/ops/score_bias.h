@@ -5,7 +5,7 @@
 namespace pm::ops {
 
 /// What the options add to the scores of queries context .. context + queries - 1 against keys 0 .. keys - 1, scale included where it
-/// applies: fp32, [heads, queries or 1, keys]; undefined when there is nothing to add. Masks are not part of it.
-at::Tensor score_bias(const AttentionOptions&, int64_t context, int64_t queries, int64_t keys);
+/// applies: fp32, [heads, queries or 1, keys] on `device`; undefined when there is nothing to add. Masks are not part of it.
+at::Tensor score_bias(const AttentionOptions&, int64_t context, int64_t queries, int64_t keys, at::Device device);
 
 }  // namespace pm::ops

@@ -1,0 +1,70 @@
+"""On a device of its own memory the model says what it says on the processor.
+
+`pretend_worker` is the worker with a device whose addresses fault when the host touches them and whose operations refuse tensors of several devices
+(tests/pretend). What is right there moves every tensor to where it belongs, as a GPU wants it; two pretended devices show that ranks keep to their own.
+"""
+import contextlib
+
+import pytest
+
+import cases
+import compare
+import fixtures
+import inputs
+import oracle
+import worker
+from conftest import Asked
+from test_forward import places
+from test_generate import COUNT, judge, rows_of
+from test_strategies import ranks_of
+
+PRETEND = worker.TOOLS / "pretend_worker"
+# of each topology and each input and head of its own: the first case of every model class that is not just another head on the same stack
+CLASSES = ["GPT2LMHeadModel", "LlamaForCausalLM", "FalconForCausalLM", "BloomForCausalLM", "GPTNeoForCausalLM", "T5ForConditionalGeneration", "BartForConditionalGeneration", "BertForMaskedLM",
+           "AlbertForMaskedLM", "TapasForQuestionAnswering", "LayoutLMForTokenClassification", "XLMForQuestionAnswering", "VisualBertForRegionToPhraseAlignment", "CLIPModel",
+           "ViTForImageClassification", "DeiTForImageClassificationWithTeacher", "MBartForConditionalGeneration", "DPRQuestionEncoder"]
+CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES]
+LAYOUTS = ["tensor=1", "tensor=2", "pipeline=2", "data=2"]
+
+
+@pytest.fixture(scope="module")
+def pretended(tmp_path_factory):
+    batch = worker.Batch(PRETEND, "--device", "pretend")
+    with contextlib.closing(batch):
+        yield Asked(batch, tmp_path_factory.mktemp("tensors"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_hidden_states_and_outputs_equal_those_of_transformers(pretended, case, layout):
+    for kind in inputs.kinds(case):
+        given = inputs.make(case, kind)
+        compare.tensors(pretended.forward(fixtures.checkpoint(case), ranks_of(layout), given, sizes=layout), oracle.forward(case, given), places(case, given))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("case", [case for case in CASES if case.generates], ids=lambda case: case.name)
+def test_greedy_tokens_equal_those_of_transformers(pretended, asked, case, layout):
+    folder, rows = fixtures.checkpoint(case), rows_of(case)
+    together = pretended.generate(folder, ranks_of(layout), rows, max_new_tokens=COUNT, do_sample=False, sizes=layout)
+    for row, answer in zip(rows, together, strict=True):
+        judge(asked, case, folder, ranks_of(layout), row, answer, sizes=layout)
+
+
+@pytest.mark.parametrize("precision", ["BF16", "F16"])
+def test_drawn_tokens_and_beams_are_those_of_the_processor(pretended, asked, precision):
+    case = next(case for case in CASES if case.name.startswith("LlamaForCausalLM"))
+    folder, rows = fixtures.checkpoint(case), rows_of(case)
+    for options in ({"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"num_beams": 3}):
+        assert pretended.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options) == asked.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options)
+
+
+def test_strategies_that_gather_weights_are_refused_by_name(pretended):
+    case = CASES[0]
+    answer = pretended.batch.ask({"model": str(fixtures.checkpoint(case)), "ranks": 2, "strategy": "Sharded", "generate": {"input_ids": [[1, 2]], "max_new_tokens": 1}})
+    assert answer["reason"] == "UnsupportedStrategy" and "CPU devices only" in answer["error"], answer
+
+
+def test_a_device_that_the_worker_was_not_built_with_is_refused():
+    run = worker.run("generate", "--model", fixtures.checkpoint(CASES[0]), "--device", "cuda", "--input-ids", "1,2")
+    assert run.returncode != 0 and "NoDevice" in run.stderr and "built without it" in run.stderr, run.stderr

@@ -1,0 +1,51 @@
+// The CUDA kernels at work on the pretended device, by the emulation of tests/cuda: with PM_PRETEND_KERNELS set, the worker runs them where it would run them on a
+// GPU, through the same dispatch, on the same tables. Without it ATen's operations serve.
+#include <ATen/ATen.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "tests/pretend/device.h"
+#include "worker/ops/cuda/backend.h"
+
+namespace pm::pretend {
+
+namespace {
+
+/// The emulation runs one launch at a time, ranks are threads.
+class OneAtATime final : public ops::Backend {
+ public:
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override { return alone([&] { return kernels_.linear(x, weight, bias); }); }
+  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const override { return alone([&] { return kernels_.layer_norm(x, gain, bias, eps); }); }
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const override { return alone([&] { return kernels_.rms_norm(x, gain, eps, centre); }); }
+  ops::Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const override { return alone([&] { return kernels_.rotary_angles(positions, frequencies, factor); }); }
+  at::Tensor rotate(const at::Tensor& x, const ops::Angles& angles, bool halves) const override { return alone([&] { return kernels_.rotate(x, angles, halves); }); }
+  at::Tensor gated_silu(const at::Tensor& x) const override { return alone([&] { return kernels_.gated_silu(x); }); }
+  void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const override { alone([&] { kernels_.write_kv(k, v, slots, k_cache, v_cache); }); }
+  at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ops::Sequences& sequences, const ops::AttentionOptions& options, std::vector<at::Tensor>* probabilities) const override {
+    return alone([&] { return kernels_.ragged_attention(q, k, v, sequences, options, probabilities); });
+  }
+  at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const ops::Sequences& sequences, const ops::AttentionOptions& options) const override {
+    return alone([&] { return kernels_.paged_attention(q, k_cache, v_cache, sequences, options); });
+  }
+
+ private:
+  template <typename F>
+  auto alone(F&& f) const {
+    const std::lock_guard lock(mutex_);
+    return f();
+  }
+  mutable std::mutex mutex_;
+  ops::cuda::Kernels kernels_{{.address = &host_address, .stream = [](at::Device) -> ops::cuda::Stream { return nullptr; }, .processors = [](at::Device) { return 4; }, .matrix_units = false}};
+};
+
+[[maybe_unused]] const bool registered = [] {
+  if (!std::getenv("PM_PRETEND_KERNELS")) return false;
+  static const OneAtATime kernels;
+  ops::use_backend(at::DeviceType::PrivateUse1, kernels);
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace pm::pretend

@@ -1,0 +1,29 @@
+// See batch.h.
+#include "worker/layers/batch.h"
+
+#include <ATen/ATen.h>
+
+namespace pm::layers {
+
+namespace {
+
+void move(at::Tensor& tensor, at::Device device) {
+  if (tensor.defined()) tensor = tensor.to(device);
+}
+
+}  // namespace
+
+Batch Batch::on(at::Device device) && {
+  for (at::Tensor* tensor : {&tokens, &positions, &pixels, &slots, &features.values, &features.rows, &features.aligned, &features.positions, &features.shares}) move(*tensor, device);
+  for (auto* numbers : {&types, &features.types}) {
+    for (auto& [key, rows] : *numbers) move(rows, device);
+  }
+  return std::move(*this);
+}
+
+Source Source::on(at::Device device) && {
+  for (at::Tensor* tensor : {&states, &slots}) move(*tensor, device);
+  return std::move(*this);
+}
+
+}  // namespace pm::layers

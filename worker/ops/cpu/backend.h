@@ -1,0 +1,19 @@
+// The processor's own kernels; what is not overridden is ATen's (worker/ops/aten.cpp).
+#pragma once
+#include "worker/ops/backend.h"
+
+namespace pm::ops {
+
+class Cpu final : public Backend {
+ public:
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override;
+  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const override;
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const override;
+  Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const override;
+  at::Tensor rotate(const at::Tensor& x, const Angles&, bool halves) const override;
+  at::Tensor gated_silu(const at::Tensor& x) const override;
+  void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const override;
+  at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const Sequences&, const AttentionOptions&) const override;
+};
+
+}  // namespace pm::ops
