@@ -34,6 +34,14 @@ def pretended(tmp_path_factory):
         yield Asked(batch, tmp_path_factory.mktemp("tensors"))
 
 
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory):
+    """As pretended, with the CUDA kernels in place of ATen's operations, under their emulation (tests/cuda)."""
+    batch = worker.Batch(PRETEND, "--device", "pretend", PM_PRETEND_KERNELS="1")
+    with contextlib.closing(batch):
+        yield Asked(batch, tmp_path_factory.mktemp("tensors"))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_hidden_states_and_outputs_equal_those_of_transformers(pretended, case, layout):
@@ -49,6 +57,30 @@ def test_greedy_tokens_equal_those_of_transformers(pretended, asked, case, layou
     together = pretended.generate(folder, ranks_of(layout), rows, max_new_tokens=COUNT, do_sample=False, sizes=layout)
     for row, answer in zip(rows, together, strict=True):
         judge(asked, case, folder, ranks_of(layout), row, answer, sizes=layout)
+
+
+# between them: both norms, gated and plain activations, rotary angles, ALiBi, T5's buckets, windows, heads that share keys, a cross-attention
+KERNELS = [case for case in CASES if case.model_class in ("GPT2LMHeadModel", "LlamaForCausalLM", "BloomForCausalLM", "GPTNeoForCausalLM", "T5ForConditionalGeneration")]
+
+
+@pytest.mark.parametrize("case", KERNELS, ids=lambda case: case.name)
+def test_the_cuda_kernels_say_what_transformers_says(emulated, case):
+    given = inputs.make(case, inputs.kinds(case)[0])
+    expected = {name: values for name, values in oracle.forward(case, given).items() if "attentions" not in name}
+    compare.tensors(emulated.forward(fixtures.checkpoint(case), 1, given, attentions=False), expected, places(case, given))
+
+
+@pytest.mark.parametrize("case, ranks", [(case, 1) for case in KERNELS] + [(KERNELS[1], 2)], ids=lambda value: getattr(value, "name", value))
+def test_the_cuda_kernels_decode_what_the_processor_decodes(emulated, asked, case, ranks):
+    folder, rows = fixtures.checkpoint(case), rows_of(case)[:3]
+    assert emulated.generate(folder, ranks, rows, max_new_tokens=6) == asked.generate(folder, ranks, rows, max_new_tokens=6)
+
+
+@pytest.mark.parametrize("precision", ["BF16", "F16"])
+def test_the_cuda_kernels_decode_in_16_bits_what_the_processor_decodes(emulated, asked, precision):
+    """Queries of prompts are rounded to the cache's type for tensor cores, so that tokens may part where two are nearly as likely; not within so few."""
+    folder, rows = fixtures.checkpoint(KERNELS[1]), rows_of(KERNELS[1])[:3]
+    assert emulated.generate(folder, 1, rows, max_new_tokens=2, precision=precision) == asked.generate(folder, 1, rows, max_new_tokens=2, precision=precision)
 
 
 @pytest.mark.parametrize("precision", ["BF16", "F16"])

@@ -29,14 +29,14 @@ def run(*arguments, timeout=120):
 class Batch:
     """Jobs to `forward --batch`, one JSON line each way. A model stays loaded while jobs name the same model and ranks."""
 
-    def __init__(self, binary=BINARY, *options):
+    def __init__(self, binary=BINARY, *options, **environment):
         require_binary()
-        self.command = [binary, "forward", "--batch", *options]
+        self.command, self.environment = [binary, "forward", "--batch", *options], {**ENVIRONMENT, **environment}
         self._start()
 
     def _start(self):
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=ENVIRONMENT)
+                                        env=self.environment)
         self.answers, self.log = queue.Queue(), collections.deque(maxlen=40)
         for target, arguments in ((self._read_answers, (self.process.stdout, self.answers)), (self.log.extend, (self.process.stderr,))):
             threading.Thread(target=target, args=arguments, daemon=True).start()

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <mutex>
+#include <type_traits>
 
 #include "tests/pretend/device.h"
 #include "worker/ops/cuda/backend.h"
@@ -31,7 +32,7 @@ class OneAtATime final : public ops::Backend {
 
  private:
   template <typename F>
-  auto alone(F&& f) const {
+  std::invoke_result_t<F> alone(F&& f) const {
     const std::lock_guard lock(mutex_);
     return f();
   }
