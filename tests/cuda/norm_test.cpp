@@ -1,0 +1,67 @@
+// Norms with the residual sum, against their formulas in fp64.
+#include "tests/cuda/device.h"
+#include "worker/ops/cuda/norm.h"
+
+namespace pm::cuda_test {
+namespace {
+
+using Norms = Kernels;
+
+struct Case { bool rms, residual, gain, bias; int64_t rows, width, stride; double centre; Element parameters; size_t before; };
+
+void run(const Case& c, Element type) {
+  SCOPED_TRACE(std::string(c.rms ? "rms " : "layer ") + name(type) + ", " + std::to_string(c.rows) + " x " + std::to_string(c.width));
+  const auto rows = static_cast<size_t>(c.rows), width = static_cast<size_t>(c.width), stride = static_cast<size_t>(c.stride);
+  std::vector<float> given = numbers(rows * stride, 1);
+  for (float& value : given) value += 3;   // a mean that matters
+  const Floats x(given, type, c.before), residual(numbers(rows * width, 2), type, c.before), gain(numbers(width, 3), c.parameters), bias(numbers(width, 4), c.parameters);
+  std::vector<double> sums(rows * width), expected(rows * width);
+  for (size_t r = 0; r < rows; ++r) {
+    double mean = 0, square = 0;
+    for (size_t i = 0; i < width; ++i) {
+      double& sum = sums[r * width + i] = x.values()[r * stride + i];
+      if (c.residual) sum = rounded(x.values()[r * stride + i] + residual.values()[r * width + i], type);
+      mean += sum / static_cast<double>(width);
+    }
+    if (c.rms) mean = 0;
+    for (size_t i = 0; i < width; ++i) square += std::pow(sums[r * width + i] - mean, 2) / static_cast<double>(width);
+    for (size_t i = 0; i < width; ++i) {
+      double value = (sums[r * width + i] - mean) / std::sqrt(square + 1e-5);
+      if (c.gain) value *= c.centre + static_cast<double>(gain.values()[i]);
+      if (c.bias) value += bias.values()[i];
+      expected[r * width + i] = value;
+    }
+  }
+  in_each_order([&] {
+    const Floats y(rows * width, type), sum(rows * width, type);
+    ops::cuda::norm({.rms = c.rms, .x = x.data(), .x_stride = c.stride, .residual = c.residual ? residual.data() : nullptr, .sum = c.residual ? sum.data() : nullptr, .y = y.data(),
+                     .type = type, .gain = c.gain ? gain.data() : nullptr, .bias = c.bias ? bias.data() : nullptr, .parameters = c.parameters, .eps = 1e-5f,
+                     .centre = static_cast<float>(c.centre), .rows = c.rows, .width = c.width}, nullptr);
+    EXPECT_LE(largest_error(y.read(), expected), 12 * (4e-7 + (type == Element::F32 ? 0 : unit(type))));
+    if (c.residual) { EXPECT_EQ(largest_error(sum.read(), sums), 0); }
+  });
+}
+
+TEST_F(Norms, EqualTheFormula) {
+  for (Element type : {Element::F32, Element::F16, Element::BF16}) {
+    for (bool rms : {true, false}) {
+      run({rms, false, true, !rms, 3, 64, 64, 0, Element::F32, 0}, type);
+      run({rms, true, true, !rms, 2, 2304, 2304, 0, type, 0}, type);
+      run({rms, true, false, true, 2, 67, 70, 0, Element::BF16, 1}, type);
+      run({rms, false, true, false, 5, 1, 9, 1, Element::F16, 0}, type);
+      run({rms, false, true, true, 2, 4096, 4112, 1, type, 0}, type);
+    }
+  }
+}
+TEST_F(Norms, SumMayReplaceTheResidual) {
+  const Floats x(numbers(40, 1), Element::F32), residual(numbers(40, 2), Element::F32), y(40, Element::F32);
+  ops::cuda::norm({.rms = true, .x = x.data(), .x_stride = 40, .residual = residual.data(), .sum = residual.data(), .y = y.data(), .rows = 1, .width = 40}, nullptr);
+  const std::vector<float> sum = residual.read();
+  for (size_t i = 0; i < 40; ++i) EXPECT_EQ(sum[i], x.values()[i] + residual.values()[i]);
+}
+TEST(NormRefusals, AResidualNeedsAPlaceForTheSum) {
+  EXPECT_THROW(ops::cuda::norm({.x = "", .residual = "", .rows = 1, .width = 1}, nullptr), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace pm::cuda_test

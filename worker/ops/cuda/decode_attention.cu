@@ -1,0 +1,248 @@
+// See attention.h: single queries. A block has some query heads of one kv head and a split of one sequence's keys; its warps take pages of 16 keys in turn.
+// In a warp, `Lanes` lanes share a key, 16 bytes or `Loads` times 16 bytes of it each, and these groups of lanes keep a softmax of their own until the end:
+// the loop has no exchange beyond a group's. Each key and value is read once for all `Heads` heads.
+#include "worker/ops/cuda/scores.cuh"
+
+namespace pm::ops::cuda {
+
+namespace {
+
+constexpr int warps = 4, threads = 32 * warps;
+
+/// A block's keys: pages first .. last - 1 of its sequence.
+struct Pages { int first, last; };
+
+__device__ __forceinline__ Pages pages_of_split(int64_t keys, int64_t hidden, int split, int splits) {
+  const int begin = static_cast<int>(hidden / block_tokens), end = static_cast<int>((keys + block_tokens - 1) / block_tokens);
+  const int each = (end - begin + splits - 1) / splits, first = begin + split * each;
+  return {first < end ? first : end, first + each < end ? first + each : end};
+}
+
+/// One head's softmax over the keys that a group of lanes has seen.
+template <int Columns>
+struct Softmax { float largest = lowest, sum = 0, values[Columns] = {}; };
+
+/// Adds keys whose scores are in `scores`, with their values, to a softmax.
+template <int Columns, int Keys, int PerLoad, int Loads>
+__device__ __forceinline__ void add(Softmax<Columns>& softmax, const float (&scores)[Keys], const float (&values)[Keys][Loads][PerLoad]) {
+  float largest = softmax.largest;
+#pragma unroll
+  for (int u = 0; u < Keys; ++u) largest = fmaxf(largest, scores[u]);
+  if (largest == lowest) return;
+  const float kept = weight_of(softmax.largest, largest);
+  softmax.largest = largest;
+  softmax.sum *= kept;
+#pragma unroll
+  for (int i = 0; i < Columns; ++i) softmax.values[i] *= kept;
+#pragma unroll
+  for (int u = 0; u < Keys; ++u) {
+    const float weight = weight_of(scores[u], largest);
+    softmax.sum += weight;
+#pragma unroll
+    for (int i = 0; i < Columns; ++i) softmax.values[i] += weight * values[u][i / PerLoad][i % PerLoad];
+  }
+}
+
+/// Brings the softmaxes of a warp's groups of lanes together; every group ends with the result.
+template <int Lanes, int Columns>
+__device__ __forceinline__ void join_groups(Softmax<Columns>& softmax) {
+#pragma unroll
+  for (int bits = Lanes; bits < 32; bits *= 2) {
+    const float theirs = __shfl_xor_sync(all_lanes, softmax.largest, bits), largest = fmaxf(softmax.largest, theirs);
+    const float own = weight_of(softmax.largest, largest), other = weight_of(theirs, largest);
+    softmax.largest = largest;
+    softmax.sum = softmax.sum * own + __shfl_xor_sync(all_lanes, softmax.sum, bits) * other;
+#pragma unroll
+    for (int i = 0; i < Columns; ++i) softmax.values[i] = softmax.values[i] * own + __shfl_xor_sync(all_lanes, softmax.values[i], bits) * other;
+  }
+}
+
+template <typename T, int Lanes, int Loads, int Heads, bool Aligned>
+__global__ void __launch_bounds__(threads) decode_kernel(DecodeAttention p) {
+  constexpr int per = per_load<T>, columns = Loads * per, most_d = Lanes * columns;
+  constexpr int groups = 32 / Lanes, at_once = Loads == 1 ? 4 : 2, chunk = groups * at_once;   // keys of a warp per turn of its loop: at most a page
+  static_assert(block_tokens % chunk == 0);
+  PM_SHARED(float, joined, warps * most_d);
+  PM_SHARED(float, largests, warps);
+  PM_SHARED(float, sums, warps);
+  const int64_t group = p.heads / p.kv_heads, head_groups = (group + Heads - 1) / Heads;
+  const int64_t sequence = blockIdx.z, kv = blockIdx.y / head_groups, head_of_group = blockIdx.y % head_groups * Heads, head = kv * group + head_of_group;
+  const int heads = static_cast<int>(group - head_of_group < Heads ? group - head_of_group : Heads);
+  const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32), column = lane % Lanes * per;
+  const int64_t row = p.rows ? p.rows[sequence] : sequence, keys = p.keys[sequence], query = p.contexts ? p.contexts[sequence] : keys - 1;
+  const int64_t hidden = p.scores.window > 0 && query + 1 > p.scores.window ? query + 1 - p.scores.window : 0;
+  const Pages pages = pages_of_split(keys, hidden, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+
+  float q[Heads][columns];
+  Softmax<columns> softmax[Heads];
+#pragma unroll
+  for (int h = 0; h < Heads; ++h) {
+#pragma unroll
+    for (int i = 0; i < columns; ++i) {
+      const int64_t at = column + i / per * Lanes * per + i % per;
+      q[h][i] = h < heads && at < p.d ? element_at(p.q, p.type, row * p.q_stride + (head + h) * p.d + at) : 0.f;
+    }
+  }
+
+  const int32_t* table = p.tables + sequence * p.table_stride;
+  const int mine = (pages.last - pages.first - warp + warps - 1) / warps;   // of the pages, this warp's
+  for (int base = 0; base < mine; base += 32) {
+    const int wanted = pages.first + (base + lane) * warps + warp;
+    const int32_t entry = base + lane < mine ? table[wanted] : 0;           // 32 pages ahead, so that no load of keys waits for the table
+    for (int turn = 0; turn < 32 && base + turn < mine; ++turn) {
+      const int64_t place = __shfl_sync(all_lanes, entry, turn) * p.block_stride + kv * block_tokens * p.d;
+      const int64_t page_key = static_cast<int64_t>(pages.first + (base + turn) * warps + warp) * block_tokens;
+      const T *k_page = static_cast<const T*>(p.k_cache) + place, *v_page = static_cast<const T*>(p.v_cache) + place;
+#pragma unroll 1
+      for (int begin = 0; begin < block_tokens && page_key + begin < keys; begin += chunk) {
+        uint4 k_words[at_once][Loads], v_words[at_once][Loads];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+          const int token = begin + u * groups + lane / Lanes;
+#pragma unroll
+          for (int i = 0; i < Loads; ++i) {
+            const int64_t at = column + i * Lanes * per, left = page_key + token < keys ? p.d - at : 0;
+            k_words[u][i] = load_16<T, Aligned>(k_page + token * p.d + at, left);
+            v_words[u][i] = load_16<T, Aligned>(v_page + token * p.d + at, left);
+          }
+        }
+        float k_values[at_once][Loads][per], scores[Heads][at_once];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+#pragma unroll
+          for (int i = 0; i < Loads; ++i) unpack<T>(k_words[u][i], k_values[u][i]);
+        }
+#pragma unroll
+        for (int h = 0; h < Heads; ++h) {
+#pragma unroll
+          for (int u = 0; u < at_once; ++u) {
+            float product = 0;
+#pragma unroll
+            for (int i = 0; i < columns; ++i) product += q[h][i] * k_values[u][i / per][i % per];
+#pragma unroll
+            for (int bits = Lanes / 2; bits > 0; bits /= 2) product += __shfl_xor_sync(all_lanes, product, bits);
+            const int64_t key = page_key + begin + u * groups + lane / Lanes;
+            const bool seen = key < keys && key >= hidden && h < heads;
+            scores[h][u] = seen ? score_of(p.scores, product, head + h, query, key) : lowest;
+          }
+        }
+        float v_values[at_once][Loads][per];
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+#pragma unroll
+          for (int i = 0; i < Loads; ++i) unpack<T>(v_words[u][i], v_values[u][i]);
+        }
+#pragma unroll
+        for (int h = 0; h < Heads; ++h) add(softmax[h], scores[h], v_values);
+      }
+    }
+  }
+
+#pragma unroll
+  for (int h = 0; h < Heads; ++h) {
+    join_groups<Lanes>(softmax[h]);
+    __syncthreads();   // the head before has been read
+    if (lane < Lanes) {
+#pragma unroll
+      for (int i = 0; i < columns; ++i) joined[warp * most_d + column + i / per * Lanes * per + i % per] = softmax[h].values[i];
+    }
+    if (lane == 0) largests[warp] = softmax[h].largest, sums[warp] = softmax[h].sum;
+    __syncthreads();
+    if (h >= heads) continue;
+    float largest = lowest, sum = 0, shares[warps];
+#pragma unroll
+    for (int w = 0; w < warps; ++w) largest = fmaxf(largest, largests[w]);
+#pragma unroll
+    for (int w = 0; w < warps; ++w) {
+      shares[w] = weight_of(largests[w], largest);
+      sum += shares[w] * sums[w];
+    }
+    const int64_t part = (sequence * p.heads + head + h) * gridDim.x + blockIdx.x;
+    for (int64_t i = threadIdx.x; i < p.d; i += threads) {
+      float value = 0;
+#pragma unroll
+      for (int w = 0; w < warps; ++w) value += shares[w] * joined[w * most_d + i];
+      if (gridDim.x > 1) p.parts[part * (p.d + 2) + 2 + i] = value;
+      else put_element(p.out, p.type, (row * p.heads + head + h) * p.d + i, sum > 0 ? value / sum : 0.f);
+    }
+    if (gridDim.x > 1 && threadIdx.x == 0) p.parts[part * (p.d + 2)] = largest, p.parts[part * (p.d + 2) + 1] = sum;
+  }
+}
+
+/// A warp for each head of each sequence: parts [largest, sum, values] of all splits, brought to one largest in the keys' order.
+__global__ void __launch_bounds__(threads) combine_kernel(DecodeAttention p) {
+  const int64_t which = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / 32, stride = p.d + 2;
+  if (which >= p.sequences * p.heads) return;
+  const float* parts = p.parts + which * p.splits * stride;
+  float largest = lowest, sum = 0;
+  for (int64_t split = 0; split < p.splits; ++split) largest = fmaxf(largest, parts[split * stride]);
+  for (int64_t split = 0; split < p.splits; ++split) sum += weight_of(parts[split * stride], largest) * parts[split * stride + 1];
+  const int64_t sequence = which / p.heads, row = p.rows ? p.rows[sequence] : sequence;
+  for (int64_t i = threadIdx.x % 32; i < p.d; i += 32) {
+    float value = 0;
+    for (int64_t split = 0; split < p.splits; ++split) value += weight_of(parts[split * stride], largest) * parts[split * stride + 2 + i];
+    put_element(p.out, p.type, (row * p.heads + which % p.heads) * p.d + i, sum > 0 ? value / sum : 0.f);
+  }
+}
+
+template <typename T, int Lanes, int Loads, int Heads, bool Aligned>
+void start(const DecodeAttention& p, Stream stream) {
+  const int64_t group = p.heads / p.kv_heads, head_groups = (group + Heads - 1) / Heads;
+  auto* kernel = &decode_kernel<T, Lanes, Loads, Heads, Aligned>;
+  const dim3 grid(static_cast<unsigned>(p.splits), static_cast<unsigned>(p.kv_heads * head_groups), static_cast<unsigned>(p.sequences));
+  PM_LAUNCH(kernel, grid, threads, 0, stream)(p);
+}
+
+/// More than eight columns of a head in each lane leave registers for two heads; else as many share a key as there are, up to eight.
+template <typename T, int Lanes, int Loads>
+void start_aligned(const DecodeAttention& p, Stream stream) {
+  const int64_t group = p.heads / p.kv_heads;
+  if constexpr (Loads * per_load<T> > 8) {
+    group == 1 ? start<T, Lanes, Loads, 1, true>(p, stream) : start<T, Lanes, Loads, 2, true>(p, stream);
+  } else {
+    group == 1 ? start<T, Lanes, Loads, 1, true>(p, stream) : group <= 4 ? start<T, Lanes, Loads, 4, true>(p, stream) : start<T, Lanes, Loads, 8, true>(p, stream);
+  }
+}
+
+template <typename T>
+void start_typed(const DecodeAttention& p, Stream stream) {
+  const int64_t loads = (p.d + per_load<T> - 1) / per_load<T>;
+  if (p.d % per_load<T> != 0 || p.block_stride % per_load<T> != 0 || !aligned_16(p.k_cache) || !aligned_16(p.v_cache)) {
+    loads <= 32 ? start<T, 32, 1, 1, false>(p, stream) : start<T, 32, 512 / 32 / per_load<T>, 1, false>(p, stream);
+  } else if (loads <= 8) {
+    start_aligned<T, 8, 1>(p, stream);
+  } else if (loads <= 16) {
+    start_aligned<T, 16, 1>(p, stream);
+  } else if (loads <= 32) {
+    start_aligned<T, 32, 1>(p, stream);
+  } else if (loads <= 64) {
+    start_aligned<T, 32, 2>(p, stream);
+  } else if constexpr (sizeof(T) == 4) {
+    start_aligned<T, 32, 4>(p, stream);
+  }
+}
+
+}  // namespace
+
+int64_t decode_parts(const DecodeAttention& p) { return p.splits > 1 ? p.sequences * p.heads * p.splits * (p.d + 2) : 0; }
+
+int64_t decode_splits(int64_t sequences, int64_t heads, int64_t kv_heads, int64_t keys, int64_t processors) {
+  const int64_t group = heads / kv_heads, blocks = sequences * kv_heads * ((group + 7) / 8), pages = (keys + block_tokens - 1) / block_tokens;
+  const int64_t wanted = (4 * processors + blocks - 1) / std::max<int64_t>(1, blocks);   // 4: blocks that a processor has at once
+  return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(1, pages / (2 * warps)));       // two pages a warp at least, else starting costs more than reading
+}
+
+void decode_attention(const DecodeAttention& p, Stream stream) {
+  constexpr const char* name = "decode_attention";
+  require(p.kv_heads > 0 && p.heads % p.kv_heads == 0, name, std::to_string(p.heads) + " heads over " + std::to_string(p.kv_heads) + " kv heads");
+  require(p.d >= 1 && p.d <= 512, name, "heads of " + std::to_string(p.d) + " numbers; 1 to 512 are served");
+  require(p.splits >= 1 && (p.splits == 1 || p.parts), name, std::to_string(p.splits) + " splits need room for their parts");
+  if (p.sequences == 0) return;
+  with_float(p.cache, name, [&](auto* t) { start_typed<std::remove_pointer_t<decltype(t)>>(p, stream); });
+  check_launch(name);
+  if (p.splits == 1) return;
+  PM_LAUNCH(combine_kernel, static_cast<unsigned>((p.sequences * p.heads + warps - 1) / warps), threads, 0, stream)(p);
+  check_launch(name);
+}
+
+}  // namespace pm::ops::cuda
