@@ -26,8 +26,8 @@ Error error_of(Call&& call) {
 }
 
 class Failures : public testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, Failures, testing::Values(Backend::InProcess, Backend::SharedMemory),
-                         [](const auto& info) { return info.param == Backend::InProcess ? "in_process" : "shared_memory"; });
+INSTANTIATE_TEST_SUITE_P(Backends, Failures, testing::Values(Backend::InProcess, Backend::SharedMemory, Backend::Nodes, Backend::Pairs),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Failures, AMissedDeadlineNamesOperationRankAndTheMissingPeer) {
   Group group(GetParam(), 3, 50ms);

@@ -1,0 +1,168 @@
+"""A group over two nodes under load: replies are right, a node that dies, freezes or loses its power ends the group everywhere and in time, and a stop reaches all."""
+import os
+import pathlib
+import re
+import signal
+import time
+
+import pytest
+
+from clients import Load
+from nodes import Nodes
+from serving import running, until
+
+
+def children(pid):
+    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+class Pair(Nodes):
+    """Two nodes; their processes are known by node."""
+
+    def __init__(self, folder, **more):
+        super().__init__(folder, [1, 1], "tensor=2", options=("--max-queue", "1024"), **more)
+        self.ranks = [children(process.pid) for process in self.processes]
+
+    @property
+    def everyone(self):
+        return [process.pid for process in self.processes] + [pid for ranks in self.ranks for pid in ranks]
+
+    def reason(self, node):
+        found = re.findall(r"the group ends: (\w+): (.*)", pathlib.Path(self.logs[node].name).read_text(errors="replace"))
+        return found[-1] if found else None
+
+    def left_behind(self):
+        files = [path.name for path in pathlib.Path("/dev/shm").iterdir() for process in self.processes if path.name.startswith(f"parallelmodel-{process.pid}-")]
+        return [pid for pid in self.everyone if running(pid)] + files
+
+
+@pytest.fixture
+def pair(folders):
+    made = []
+
+    def make(**more):
+        made.append(Pair(folders("decoder"), **more))
+        return made[-1]
+    yield make
+    for group in made:
+        for pid in group.everyone:
+            if running(pid):
+                os.kill(pid, signal.SIGCONT)
+        group.close()
+        until(lambda: not group.left_behind(), 10)
+
+
+@pytest.fixture
+def loaded(pair, expected_of):
+    group = pair()
+    asks, expected = expected_of(group, "decoder")
+    load = Load(group.port, asks, expected, clients=16, after_loss="end")
+    time.sleep(1)
+    return group, load
+
+
+def ended(group, load, nodes, reason, words):
+    """Every launcher of `nodes` ends by itself and names what happened; clients have their answers."""
+    for node in nodes:
+        assert group.processes[node].wait(15) == 5
+        found, message = group.reason(node)
+        assert found == reason and words in message, (node, found, message)
+    tally = load.end(timeout=10)
+    assert not tally.wrong, tally.wrong[0]
+    return tally
+
+
+def test_every_reply_is_right(loaded):
+    group, load = loaded
+    time.sleep(4)
+    tally = load.end()
+    assert tally.faultless() and sum(tally.right.values()) > 50
+    print(f"\n{sum(tally.right.values())} right replies over two nodes")
+
+
+@pytest.mark.parametrize("victim, number, reason, words, survivors", [
+    ("rank", signal.SIGKILL, "RankLost", "rank 1 died of signal 9", [0, 1]),
+    ("rank", signal.SIGSTOP, "RankHung", "rank 1 is frozen", [0, 1]),
+    ("launcher", signal.SIGKILL, "RankLost", "node 1 (rank 1) at 127.0.0.1 is lost: it closed the connection", [0]),
+    ("launcher", signal.SIGSTOP, "NodeLost", "node 1 (rank 1) at 127.0.0.1 is lost: it has been silent for 5 s", [0]),
+    ("node", signal.SIGSTOP, "NodeLost", "node 1 (rank 1) at 127.0.0.1 is lost: it has been silent for 5 s", [0]),
+], ids=["rank killed", "rank stopped", "launcher killed", "launcher stopped", "node frozen"])
+def test_what_befalls_node_1_ends_the_group_on_both(loaded, victim, number, reason, words, survivors):
+    group, load = loaded
+    victims = {"rank": group.ranks[1], "launcher": [group.processes[1].pid], "node": [group.processes[1].pid, *group.ranks[1]]}[victim]
+    begin = time.monotonic()
+    for pid in victims:
+        os.kill(pid, number)
+    unready = until(lambda: not group.ready(0), 3.5, every=0.01)
+    tally = ended(group, load, survivors, reason, words)
+    print(f"\nunready after {unready:.2f} s, ended after {time.monotonic() - begin:.2f} s, {sum(tally.right.values())} right, {dict(tally.refused)} refused, {len(tally.lost)} found nobody")
+    assert not tally.lost_before_refusals() or victim != "rank", tally.lost_before_refusals()[:3]
+
+
+@pytest.mark.parametrize("number, reason, words", [(signal.SIGKILL, "RankLost", "node 0 (rank 0) at 127.0.0.1 is lost"), (signal.SIGSTOP, "NodeLost", "node 0 (rank 0) at 127.0.0.1 is lost")],
+                         ids=["killed", "frozen"])
+def test_when_node_0_goes_node_1_ends_by_itself(pair, number, reason, words):
+    group = pair()
+    victims = [group.processes[0].pid, *group.ranks[0]]
+    for pid in victims:
+        os.kill(pid, number)
+    until(lambda: not group.ready(1), 3.5, every=0.01)
+    assert group.processes[1].wait(15) == 5
+    found, message = group.reason(1)
+    assert found == reason and words in message, (found, message)
+
+
+def test_a_node_that_is_stopped_for_a_moment_goes_on_and_so_do_its_requests(loaded):
+    group, load = loaded
+    stopped = [group.processes[1].pid, *group.ranks[1]]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(3)
+    ready = group.ready(0)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: group.ready(0) and group.ready(1), 5)
+    assert not ready, "a group with a node that has been silent for 2 s is unready"
+    right = sum(load.tally.right.values())
+    until(lambda: sum(load.tally.right.values()) > right + 16, 10)
+    assert load.end().faultless()
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_a_stop_of_either_node_drains_the_whole_group(loaded, node):
+    group, load = loaded
+    begin = time.monotonic()
+    group.processes[node].send_signal(signal.SIGTERM)
+    codes = [process.wait(15) for process in group.processes]
+    took = time.monotonic() - begin
+    tally = load.end(timeout=10)
+    assert codes == [0, 0] and not tally.wrong and not tally.lost_before_refusals(), (codes, tally.lost[:3])
+    assert set(tally.refused) <= {503} and group.left_behind() == []
+    print(f"\nended {took:.2f} s after SIGTERM")
+
+
+def test_a_late_node_is_waited_for_and_another_incarnation_is_told(pair):
+    group = pair(wait=False)
+    group.processes = [group.start(0)]
+    time.sleep(3)
+    assert not group.ready(0) and group.processes[0].poll() is None
+    stranger = group.start(1, incarnation=0)
+    assert stranger.wait(30) == 5
+    assert "this is node 0 of 2, incarnation 1, and you are of incarnation 0" in pathlib.Path(group.logs[1].name).read_text()
+    assert group.processes[0].poll() is None, "no harm done"
+    group.processes.append(group.start(1))
+    group.wait_ready(60)
+    group.ranks = [children(process.pid) for process in group.processes]
+    begin = time.monotonic()
+    assert group.close() == [0, 0]
+    assert time.monotonic() - begin < 10 and group.left_behind() == []
+
+
+def test_a_node_that_waits_for_the_others_ends_when_told(pair):
+    for node in (0, 1):
+        group = pair(wait=False)
+        group.processes = [group.start(node)]
+        time.sleep(2)
+        group.processes[0].send_signal(signal.SIGTERM)
+        assert group.processes[0].wait(10) == 6
