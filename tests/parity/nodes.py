@@ -15,6 +15,12 @@ from server import free_port
 class Nodes:
     """`parallelmodel-worker serve` once for each node, all with the same plan. `counts`: ranks of each node, as they are dealt."""
 
+    host = "127.0.0.1"    # where node 0 is for the others
+
+    def enter(self, node):
+        """The command that runs another in the node's network."""
+        return []
+
     def __init__(self, folder, counts, sizes="", strategy="", options=(), wait=True):
         worker.require_binary()
         self.folder, self.counts, self.port, self.rendezvous = folder, counts, free_port(), free_port()
@@ -33,8 +39,8 @@ class Nodes:
     def start(self, node, incarnation=1, nodes=None):
         log = open(self.scratch / f"node{node}-{len(self.logs)}.log", "w+")
         self.logs.append(log)
-        return subprocess.Popen([worker.BINARY, "serve", "--model", self.folder, "--plan", self.plan, "--nodes", str(nodes or len(self.counts)), "--node-rank", str(node), "--rendezvous",
-                                 f"127.0.0.1:{self.rendezvous}", "--incarnation", str(incarnation), "--host", "127.0.0.1", "--port", str(self.port), "--ops-port", str(self.ops[node]),
+        return subprocess.Popen([*self.enter(node), worker.BINARY, "serve", "--model", self.folder, "--plan", self.plan, "--nodes", str(nodes or len(self.counts)), "--node-rank", str(node), "--rendezvous",
+                                 f"{self.host}:{self.rendezvous}", "--incarnation", str(incarnation), "--host", "127.0.0.1", "--port", str(self.port), "--ops-port", str(self.ops[node]),
                                  "--drain-seconds", "0", *self.options], stdout=log, stderr=log)
 
     def ready(self, node):

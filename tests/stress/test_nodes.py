@@ -2,7 +2,10 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -32,17 +35,63 @@ class Pair(Nodes):
         found = re.findall(r"the group ends: (\w+): (.*)", pathlib.Path(self.logs[node].name).read_text(errors="replace"))
         return found[-1] if found else None
 
+    def files(self):
+        """In shared memory, of launchers that could have removed them; those of killed ones go now."""
+        found = [(process, path) for path in pathlib.Path("/dev/shm").iterdir() for process in self.processes if path.name.startswith(f"parallelmodel-{process.pid}-")]
+        for process, path in found:
+            if process.returncode == -signal.SIGKILL:
+                path.unlink()
+        return [path.name for process, path in found if process.returncode != -signal.SIGKILL]
+
     def left_behind(self):
-        files = [path.name for path in pathlib.Path("/dev/shm").iterdir() for process in self.processes if path.name.startswith(f"parallelmodel-{process.pid}-")]
-        return [pid for pid in self.everyone if running(pid)] + files
+        return [pid for pid in self.everyone if running(pid)] + self.files()
+
+
+class Apart(Pair):
+    """Each node in a network namespace of its own, a wire between them."""
+
+    host = "10.213.77.1"
+
+    def __init__(self, folder, **more):
+        self.names = [f"pm-{os.getpid()}-{node}" for node in (0, 1)]
+        for name in self.names:
+            ip("netns", "add", name)
+            ip("-n", name, "link", "set", "lo", "up")
+        ip("link", "add", "wire", "netns", self.names[0], "type", "veth", "peer", "name", "wire", "netns", self.names[1])
+        for node, name in enumerate(self.names):
+            ip("-n", name, "address", "add", f"10.213.77.{node + 1}/24", "dev", "wire")
+            ip("-n", name, "link", "set", "wire", "up")
+        super().__init__(folder, **more)
+
+    def enter(self, node):
+        return ["ip", "netns", "exec", self.names[node]]
+
+    def ready(self, node):
+        script = f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{self.ops[node]}/ready', timeout=2)"
+        return subprocess.run([*self.enter(node), sys.executable, "-S", "-c", script], stderr=subprocess.DEVNULL).returncode == 0
+
+    def cut(self):
+        """No packet goes either way from here on, and nobody is told: as when a node has lost its power."""
+        for node, name in enumerate(self.names):    # frames to a card that nobody has
+            ip("-n", name, "neighbour", "replace", f"10.213.77.{2 - node}", "lladdr", "02:00:00:00:00:77", "nud", "permanent", "dev", "wire")
+
+    def close(self):
+        codes = super().close()
+        for name in self.names:
+            ip("netns", "del", name)
+        return codes
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
 
 
 @pytest.fixture
 def pair(folders):
     made = []
 
-    def make(**more):
-        made.append(Pair(folders("decoder"), **more))
+    def make(kind=Pair, **more):
+        made.append(kind(folders("decoder"), **more))
         return made[-1]
     yield make
     for group in made:
@@ -111,6 +160,20 @@ def test_when_node_0_goes_node_1_ends_by_itself(pair, number, reason, words):
     assert group.processes[1].wait(15) == 5
     found, message = group.reason(1)
     assert found == reason and words in message, (found, message)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("ip"), reason="network namespaces need root and iproute2")
+def test_nodes_that_lose_sight_of_each_other_end_each_by_itself(pair):
+    group = pair(kind=Apart)
+    begin = time.monotonic()
+    group.cut()
+    until(lambda: not group.ready(0) and not group.ready(1), 4, every=0.05)
+    unready = time.monotonic() - begin
+    assert [process.wait(15) for process in group.processes] == [5, 5]
+    print(f"\nunready after {unready:.2f} s, ended after {time.monotonic() - begin:.2f} s")
+    for node, other in ((0, "node 1 (rank 1) at 10.213.77.2"), (1, "node 0 (rank 0) at 10.213.77.1")):
+        found, message = group.reason(node)
+        assert found == "NodeLost" and f"{other} is lost: it has been silent for 5 s" in message, (found, message)
 
 
 def test_a_node_that_is_stopped_for_a_moment_goes_on_and_so_do_its_requests(loaded):
