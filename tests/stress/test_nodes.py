@@ -1,9 +1,14 @@
 """A group over two nodes under load: replies are right, a node that dies, freezes or loses its power ends the group everywhere and in time, and a stop reaches all."""
+import contextlib
+import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -11,8 +16,9 @@ import time
 import pytest
 
 from clients import Load
+from conftest import SECONDS
 from nodes import Nodes
-from serving import running, until
+from serving import held_by, running, until
 
 
 def children(pid):
@@ -203,6 +209,34 @@ def test_a_stop_of_either_node_drains_the_whole_group(loaded, node):
     assert codes == [0, 0] and not tally.wrong and not tally.lost_before_refusals(), (codes, tally.lost[:3])
     assert {error["code"] for *_, error in tally.errors} <= {"draining"} and group.left_behind() == []
     print(f"\nended {took:.2f} s after SIGTERM")
+
+
+def listening(pid):
+    """Ports that the process listens on."""
+    own = {os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
+    rows = [line.split() for kind in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]]
+    return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in own}
+
+
+def test_strangers_on_the_ports_of_launchers_and_ranks_disturb_nobody(loaded):
+    group, load = loaded
+    ports = {group.rendezvous, *(port for ranks in group.ranks for pid in ranks for port in listening(pid))} - {group.port}
+    assert len(ports) == 3, "node 0's launcher and both ranks"
+    draw, silent, end = random.Random(3), [], time.monotonic() + SECONDS
+    hello = json.dumps({"hello": {"incarnation": 1, "nodes": 2, "node": "one"}}).encode()
+    while time.monotonic() < end:
+        for port in ports:
+            says = draw.choice([b"", draw.randbytes(draw.randrange(1, 5000)), b"GET / HTTP/1.1\r\n\r\n", b"PMGROUP1" + struct.pack("<I", draw.choice([0, 5, 1000, 2**31])) + draw.randbytes(300),
+                                b"PMGROUP1" + struct.pack("<I", len(hello)) + hello, struct.pack("<Q", 0x3168_7365_6d6d70) + draw.randbytes(200)])
+            stranger = socket.create_connection(("127.0.0.1", port))
+            with contextlib.suppress(OSError):
+                stranger.sendall(says)
+            silent.append(stranger)
+            if says or len(silent) > 150:
+                silent.pop(0).close()
+    assert group.ready(0) and group.ready(1)
+    assert load.end().faultless()
+    assert all(held_by(pid).files < 200 for pid in group.everyone)
 
 
 def test_a_late_node_is_waited_for_and_another_incarnation_is_told(pair):

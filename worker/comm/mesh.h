@@ -28,7 +28,7 @@ using Token = std::array<uint64_t, 2>;
 
 /// What a rank says first on a connection. It gets a line of words as a reply: their count, 0 when it is welcome, and the words why it is not.
 struct Hello {
-  static constexpr uint64_t right_magic = 0x317365'68736d70;   // "pmshes1"
+  static constexpr uint64_t right_magic = 0x3168'7365'6d6d70;   // "pmmesh1"
   uint64_t magic = right_magic;
   int64_t incarnation = 0;
   Token token{};
