@@ -105,8 +105,11 @@ class Decider {
     return Refusal{"UnsupportedStrategy", "Offload to HostMemory: " + why + ". Use File, or Tensor, Pipeline or Sharded, which keep 1/n of the model on each of n devices", {}};
   }
 
+  /// Whoever asks for tensor ranks gets them, on as many nodes as they take.
+  bool across() const { return wishes_.tensor || wishes_.strategy == Strategy::Tensor; }
+
   Candidate attempt(const Sizes& sizes) const {
-    Candidate out{.strategy = main_axis(sizes), .name = name_of(sizes), .sizes = sizes, .impossible = impossible(facts_, hardware_, sizes)};
+    Candidate out{.strategy = main_axis(sizes), .name = name_of(sizes), .sizes = sizes, .impossible = impossible(facts_, hardware_, sizes, across())};
     if (!out.impossible) judge(out, lanes(facts_, sizes, demand_));
     return out;
   }
@@ -165,7 +168,7 @@ class Decider {
         const Sizes sizes{tensor, n / tensor, 1};
         Hardware fewer = hardware_;
         fewer.devices = n;
-        if (n % tensor != 0 || impossible(facts_, fewer, sizes)) continue;
+        if (n % tensor != 0 || impossible(facts_, fewer, sizes, across())) continue;
         if (tensor_pipeline(facts_, sizes, demand_, demand_.concurrency).need() <= hardware_.device_memory) return n;
       }
     }

@@ -106,7 +106,7 @@ int devices_of_a_node(const Hardware& hardware) {
   return (hardware.devices + nodes - 1) / nodes;
 }
 
-std::optional<Rejected> impossible(const Facts& facts, const Hardware& hardware, const Sizes& sizes) {
+std::optional<Rejected> impossible(const Facts& facts, const Hardware& hardware, const Sizes& sizes, bool across) {
   const HeadLimit limit = head_limit(facts);
   const auto rejected = [&](const char* reason, const std::string& message) { return Rejected{name_of(sizes), reason, message, std::nullopt}; };
   if (sizes.tensor > limit.heads) {
@@ -117,9 +117,9 @@ std::optional<Rejected> impossible(const Facts& facts, const Hardware& hardware,
     return rejected("TooFewLayers", "pipeline=" + number(sizes.pipeline) + ", but the model has " + number(layers) + " layers and each stage needs at least one; use at most " + number(layers));
   }
   const int each = devices_of_a_node(hardware);
-  if (sizes.devices() > each && each % sizes.tensor != 0) {   // ranks follow each other over the nodes, so a tensor group has to divide a node's share
+  if (!across && sizes.devices() > each && each % sizes.tensor != 0) {   // ranks follow each other over the nodes, so a tensor group has to divide a node's share
     return rejected("SpansNodes", devices(sizes.devices()) + " lie at " + number(each) + " on a node, so that a tensor group of " + number(sizes.tensor) +
-                                      " would span nodes, and it stays inside one; use a tensor size that divides " + number(each));
+                                      " would span nodes, and unless it is asked for it stays inside one; use a tensor size that divides " + number(each));
   }
   return std::nullopt;
 }

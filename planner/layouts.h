@@ -25,8 +25,8 @@ Choices choices(const Hardware&, const Wishes&);
 /// Ranks of one node of the group: the devices over as few nodes as hold them, as equally as whole ranks allow; the last node may hold fewer.
 int devices_of_a_node(const Hardware&);
 
-/// Why the model or the nodes do not allow the sizes: reason TooFewHeads, TooFewLayers or SpansNodes. Nothing when they do.
-std::optional<Rejected> impossible(const Facts&, const Hardware&, const Sizes&);
+/// Why the model or the nodes do not allow the sizes: reason TooFewHeads, TooFewLayers or SpansNodes. Nothing when they do. `across`: a tensor group may span nodes.
+std::optional<Rejected> impossible(const Facts&, const Hardware&, const Sizes&, bool across = false);
 
 /// The fewest heads of any stack, which is the most ranks of a tensor group (1 for models without attention), and the words for it.
 struct HeadLimit { int64_t heads = 1; std::string which; };

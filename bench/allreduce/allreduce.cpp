@@ -1,4 +1,4 @@
-// Latency of all_reduce for two ranks on one host: our shared memory beside Gloo over loopback, in turns within one run, and the ratio.
+// Latency of all_reduce for two ranks on one host: our shared memory, our TCP between nodes, which are two on this host, and Gloo over loopback, in turns within one run.
 //   bench_allreduce [RANKS=2] [ROUNDS=10] [PORT=29517]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -11,11 +11,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "bench/allreduce/gloo.h"
 #include "worker/comm/communicator.h"
 #include "worker/comm/cpus.h"
+#include "worker/comm/membership.h"
 #include "worker/comm/shm_file.h"
 
 namespace {
@@ -41,23 +43,31 @@ struct Summary {
   double least, median, p90;
 };
 
+std::string segment_of_node(const std::string& segment, int node) { return segment + "-" + std::to_string(node); }
+
 int rank_main(const std::string& segment, int rank, int size, int rounds, unsigned short port) {
   at::set_num_threads(1);
   const auto shared = pm::comm::shared_memory(segment, rank, size, std::chrono::seconds(60));
   const AllReduce ours = [&](at::Tensor& tensor) { shared->all_reduce(tensor); };
+  pm::comm::Membership membership({.segment = segment_of_node(segment, rank), .rank = rank, .size = size, .first = rank, .count = 1, .deadline = std::chrono::seconds(60)},
+                                  pm::comm::StatusBoard::open(segment, size));
+  membership.meet();
+  const AllReduce nodes = [&](at::Tensor& tensor) { membership.communicator()->all_reduce(tensor); };
   const AllReduce gloo = gloo_all_reduce(rank, size, port);
-  if (rank == 0) std::printf("%d ranks, %d CPUs; microseconds\n%-10s %26s %26s %8s\n%-10s %8s %8s %8s %8s %8s %8s %8s\n", size, pm::comm::available_cpus(), "",
-                             "shared memory", "Gloo", "Gloo /", "bytes", "min", "median", "p90", "min", "median", "p90", "ours");
+  if (rank == 0) std::printf("%d ranks, %d CPUs; microseconds\n%-10s %26s %26s %26s %15s\n%-10s %8s %8s %8s %8s %8s %8s %8s %8s %8s %7s %7s\n", size, pm::comm::available_cpus(), "",
+                             "shared memory", "TCP, a node each", "Gloo", "Gloo / ours", "bytes", "min", "median", "p90", "min", "median", "p90", "min", "median", "p90", "memory", "TCP");
   for (const int64_t bytes : {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}) {
     const int calls = bytes > 1 << 20 ? 20 : 200;
-    std::vector<double> our_times, gloo_times;
+    std::vector<double> our_times, node_times, gloo_times;
     for (int round = 0; round < rounds; ++round) {
       measure(ours, bytes, calls * 5, our_times);
+      measure(nodes, bytes, calls, node_times);
       measure(gloo, bytes, calls, gloo_times);
     }
-    const Summary a(our_times), b(gloo_times);
+    const Summary a(our_times), t(node_times), b(gloo_times);
     if (rank == 0)
-      std::printf("%-10ld %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f\n", static_cast<long>(bytes), a.least, a.median, a.p90, b.least, b.median, b.p90, b.median / a.median);
+      std::printf("%-10ld %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %7.1f %7.1f\n", static_cast<long>(bytes), a.least, a.median, a.p90, t.least, t.median, t.p90, b.least, b.median, b.p90,
+                  b.median / a.median, b.median / t.median);
   }
   shared->barrier();
   return 0;
@@ -71,6 +81,12 @@ int main(int argc, char** argv) {
   if (size < 2 || rounds < 1) return std::fprintf(stderr, "usage: bench_allreduce [RANKS >= 2] [ROUNDS >= 1] [PORT]\n"), 2;
   const std::string segment = "parallelmodel-bench-" + std::to_string(getpid());
   pm::comm::create_segment(segment, size, 4 << 20);
+  const auto board = pm::comm::StatusBoard::create(segment, size);   // where ranks of other nodes are, which launchers tell otherwise
+  board->token()[0] = board->token()[1] = 1;
+  for (int rank = 0; rank < size; ++rank) {
+    pm::comm::create_segment(segment_of_node(segment, rank), size, 8192);
+    std::strcpy(board->rank(rank).address, "127.0.0.1");
+  }
   std::fflush(stdout);
   for (int rank = 0; rank < size; ++rank)
     if (fork() == 0) {
@@ -81,6 +97,8 @@ int main(int argc, char** argv) {
     }
   int bad = 0;
   for (int rank = 0, status = 0; rank < size; ++rank) wait(&status), bad |= status;
+  for (int rank = 0; rank < size; ++rank) pm::comm::ShmFile::remove(segment_of_node(segment, rank));
+  pm::comm::ShmFile::remove(segment + ".status");
   pm::comm::ShmFile::remove(segment);
   return bad == 0 ? 0 : 1;
 }

@@ -110,7 +110,7 @@ std::vector<k8s::ObjectPtr> admitted_nodes(const Spec& spec, const Snapshot& sna
 }
 
 std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& snapshot) {
-  Hardware hardware{.kind = spec.devices.kind, .devices = spec.devices.count};
+  Hardware hardware{.kind = spec.devices.kind, .devices = spec.devices.count, .devices_per_node = spec.devices.per_node};
   read_labels(spec, snapshot, hardware);
   if (spec.devices.memory) {
     hardware.device_memory = *spec.devices.memory;

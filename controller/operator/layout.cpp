@@ -21,7 +21,7 @@ int Layout::node_of(int rank) const {
 
 Layout layout_of(const Spec& spec, const Plan& plan) {
   const int all = ranks_of(plan);
-  const int each = std::clamp(spec.devices.per_node, 1, all);
+  const int most = std::clamp(spec.devices.per_node, 1, all), nodes = (all + most - 1) / most, each = (all + nodes - 1) / nodes;
   Layout layout;
   for (int left = all; left > 0; left -= layout.ranks.back()) layout.ranks.push_back(std::min(each, left));
 

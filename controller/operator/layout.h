@@ -20,7 +20,8 @@ struct Layout {
   int node_of(int rank) const;
 };
 
-/// Ranks are dealt to pods in order, devices.perNode to each; the last may hold fewer. Sizes that the spec leaves out follow from the plan:
+/// Ranks are dealt in order to as few pods as hold devices.perNode each, as equally as whole ranks allow; the last may hold fewer. The planner and the worker deal
+/// them the same way. Sizes that the spec leaves out follow from the plan:
 /// - shm: the plan's, rounded up to MiB;
 /// - memory on CPU: the sum of the predicted bytes of the fullest pod's ranks + 128 MiB per rank (load staging and slack) + 256 MiB (launcher
 ///   and page tables); on GPU: 4 GiB per rank (CUDA's host side, pinned staging) + 2 GiB. Shared memory is added in every case;

@@ -53,8 +53,8 @@ int doublings(int n) {
 }
 
 /// max over ranks of max(bytes / bandwidth, 2 x elements x tokens / flops) + keys and values of half a sequence / bandwidth, and then
-/// exchanges x (latency x log2 t + 2 (t - 1) / t x tokens x hidden x 4 / link bandwidth).
-double stage_seconds(const Stage& stage, int tensor, const Demand& demand, double tokens) {
+/// exchanges x (latency x log2 t + 2 (t - 1) / t x tokens x hidden x 4 / link bandwidth), of links between nodes where the stage's ranks lie `across` some.
+double stage_seconds(const Stage& stage, int tensor, bool across, const Demand& demand, double tokens) {
   const Figures& f = demand.figures;
   double slowest = 0;
   for (int t = 0; t < tensor; ++t) {
@@ -64,7 +64,8 @@ double stage_seconds(const Stage& stage, int tensor, const Demand& demand, doubl
   }
   if (tensor == 1) return slowest;
   const double sent = 2.0 * (tensor - 1) / tensor * tokens * widest(stage.facts) * float_bytes;
-  return slowest + exchanges(stage.facts) * (f.link_latency.value * doublings(tensor) + sent / f.link_bandwidth.value);
+  const double latency = (across ? f.node_latency : f.link_latency).value, bandwidth = (across ? f.node_bandwidth : f.link_bandwidth).value;
+  return slowest + exchanges(stage.facts) * (latency * doublings(tensor) + sent / bandwidth);
 }
 
 }  // namespace
@@ -118,11 +119,12 @@ Layout tensor_pipeline(const Facts& facts, const Sizes& sizes, const Demand& dem
 StageTimes stage_times(const Layout& layout, const Demand& demand, int lane, double tokens) {
   StageTimes times;
   const Figures& f = demand.figures;
-  const int pipeline = layout.sizes.pipeline;
+  const int pipeline = layout.sizes.pipeline, tensor = layout.sizes.tensor;
+  const bool spans = layout.sizes.devices() > demand.devices_of_a_node && demand.devices_of_a_node % tensor != 0;
   for (int s = 0; s < pipeline; ++s) {
-    double stage = stage_seconds(layout.stages[static_cast<size_t>(s)], layout.sizes.tensor, demand, tokens);
+    double stage = stage_seconds(layout.stages[static_cast<size_t>(s)], tensor, spans, demand, tokens);
     if (pipeline > 1) {   // states to the next stage; from the last the answer to the first
-      const int from = (lane * pipeline + s) * layout.sizes.tensor, to = (lane * pipeline + (s + 1) % pipeline) * layout.sizes.tensor;
+      const int from = (lane * pipeline + s) * tensor, to = (lane * pipeline + (s + 1) % pipeline) * tensor;
       const bool across = from / demand.devices_of_a_node != to / demand.devices_of_a_node;
       const double bytes = s + 1 < pipeline ? tokens * widest(layout.stages[static_cast<size_t>(s)].facts) * float_bytes : 4 * tokens;
       stage += across ? f.node_latency.value + bytes / f.node_bandwidth.value : f.link_latency.value + bytes / f.link_bandwidth.value;

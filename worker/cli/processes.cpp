@@ -33,10 +33,16 @@ void ProcessOptions::add_to(CLI::App& verb) {
   verb.add_option("--group-plan", group_plan)->group("");
 }
 
+comm::Place ProcessOptions::place(int size) const {
+  const launch::Dealt here = launch::deal(size, nodes.count, nodes.here);
+  return {.segment = segment, .rank = rank, .size = size, .first = here.first, .count = here.count, .incarnation = nodes.incarnation, .deadline = std::chrono::seconds(hang_timeout_seconds)};
+}
+
 int launch_ranks(const Program& program, const ProcessOptions& process, const Setup& setup, LauncherOptions options) {
   launch::Options launcher;
   launcher.ranks = static_cast<int>(setup.plan.ranks.size());
-  launcher.segment = launch::segment_name(options.incarnation);
+  launcher.nodes = process.nodes;
+  launcher.segment = launch::segment_name(process.nodes.incarnation);
   launcher.hang_timeout = std::chrono::seconds(process.hang_timeout_seconds);
   launcher.drain = std::chrono::seconds(options.drain_seconds);
   launcher.start_ops = std::move(options.start_ops);
@@ -54,7 +60,7 @@ int launch_ranks(const Program& program, const ProcessOptions& process, const Se
 
 int run_rank(const ProcessOptions& process, const Setup& setup, int64_t kv_blocks, const std::function<int(engine::Group&)>& leader) {
   const auto size = static_cast<int>(setup.plan.ranks.size());
-  const engine::ProcessRank rank{process.segment, process.rank, size, std::chrono::seconds(process.hang_timeout_seconds)};
+  const comm::Place place = process.place(size);
   const auto board = comm::StatusBoard::open(process.segment, size);
   const comm::Heartbeat heartbeat(board, process.rank);
   const auto fail = [&](const std::string& reason, const std::string& message, int code) {
@@ -64,8 +70,8 @@ int run_rank(const ProcessOptions& process, const Setup& setup, int64_t kv_block
     return code;
   };
   try {
-    if (process.rank == 0) return leader(*engine::process_group(setup.group(kv_blocks), rank));
-    engine::follow(setup.group(kv_blocks), rank);
+    if (process.rank == 0) return leader(*engine::process_group(setup.group(kv_blocks), place));
+    engine::follow(setup.group(kv_blocks), place);
     return 0;
   } catch (const Error& error) {
     return fail(error.reason, error.what(), exit_code(error.kind));

@@ -17,6 +17,9 @@ struct ProcessOptions {
   std::string plan;                  ///< the user's plan file
   std::string group_plan;            ///< the launcher's, which all ranks of the group share
   int hang_timeout_seconds = 60;
+  launch::Nodes nodes;               ///< that share the ranks of the plan
+  /// Where this process is, as one of `size` ranks.
+  comm::Place place(int size) const;
   const std::string& plan_file() const { return group_plan.empty() ? plan : group_plan; }
   bool is_rank() const { return !segment.empty(); }
   void add_to(CLI::App& verb);
@@ -24,12 +27,11 @@ struct ProcessOptions {
 
 /// What the launcher process needs beside the ranks.
 struct LauncherOptions {
-  int64_t incarnation = 0;
   int drain_seconds = 60;
   std::function<void(comm::StatusBoard&)> start_ops, stop_ops;
 };
 
-/// Starts one child per rank of the plan and returns the group's exit code.
+/// Starts one child per rank that the plan has on this node and returns the group's exit code.
 int launch_ranks(const Program&, const ProcessOptions&, const Setup&, LauncherOptions);
 /// The life of one rank: loads; rank 0 then runs `leader`, the others follow it. Errors go to the status board; returns the exit code.
 int run_rank(const ProcessOptions&, const Setup&, int64_t kv_blocks, const std::function<int(engine::Group&)>& leader);

@@ -1,7 +1,9 @@
 // The verb serve: the launcher with the ops port, and per rank its share of the model; rank 0 also has the scheduler and the API.
 #include <cmath>
 #include <csignal>
-#include <iostream>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "worker/base/error.h"
@@ -26,9 +28,8 @@ struct ServeOptions : ModelOptions {
   std::string host = "0.0.0.0", name;
   std::string api_keys_folder, certificate, key;
   int port = 8000, ops_port = 8001, drain_seconds = 60;
-  int nodes = 1, node_rank = 0;
   std::string rendezvous;
-  int64_t incarnation = 0, max_queue = 256;
+  int64_t max_queue = 256;
 };
 
 /// The smallest inputs of a model that does not generate: one token (its end token, where that is what it pools) or as many as its heads need, or one black image.
@@ -105,6 +106,15 @@ std::string name_of_folder(const std::filesystem::path& folder) {
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
+/// Sixteen hexadecimal digits that tell one text from another (FNV-1a).
+std::string digest(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  std::ostringstream out;
+  out << std::hex << std::setw(16) << std::setfill('0') << hash;
+  return out.str();
+}
+
 /// One lane's part of what all of them take.
 int64_t of_lane(int64_t all, const Plan& plan) { return (all + plan.data - 1) / plan.data; }
 
@@ -162,7 +172,6 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
 
 int launch_group(const ServeOptions& options, const Setup& setup, const Program& program) {
   LauncherOptions launcher;
-  launcher.incarnation = options.incarnation;
   launcher.drain_seconds = options.drain_seconds + 10;   // rank 0 keeps the limit itself; this is for one that does not
   std::optional<server::OpsServer> ops;
   launch::Liveness liveness;
@@ -172,10 +181,10 @@ int launch_group(const ServeOptions& options, const Setup& setup, const Program&
     ops_options.http.port = options.ops_port;
     ops_options.board = std::shared_ptr<comm::StatusBoard>(&board, [](comm::StatusBoard*) {});   // the launcher keeps it until stop_ops returns
     ops_options.plan = setup.plan;
-    ops_options.incarnation = options.incarnation;
+    ops_options.incarnation = options.process.nodes.incarnation;
     ops_options.ready = [&board] { return launch::ready(board, std::chrono::steady_clock::now()); };
     ops_options.live = [&board, &liveness] { return liveness.live(board, std::chrono::steady_clock::now()); };
-    ops_options.rank0_metrics_port = options.port;
+    ops_options.rank0_metrics_port = options.process.nodes.here == 0 ? options.port : 0;
     ops_options.rank0_tls = !options.certificate.empty();
     ops.emplace(std::move(ops_options));
     ops->start();
@@ -184,15 +193,32 @@ int launch_group(const ServeOptions& options, const Setup& setup, const Program&
   return launch_ranks(program, options.process, setup, launcher);
 }
 
-int serve(const ServeOptions& options, const Program& program) {
-  if (options.nodes != 1 || options.node_rank != 0) {
-    throw Error(ErrorKind::Usage, "InvalidSizes", "--nodes " + std::to_string(options.nodes) + ": this version serves groups on one node");
-  }
+/// --nodes, --node-rank and --rendezvous, checked against the plan. Throws Error{Usage}.
+void read_nodes(ServeOptions& options, const Plan& plan) {
+  launch::Nodes& nodes = options.process.nodes;
+  const auto refuse = [](const std::string& what) { throw Error(ErrorKind::Usage, "InvalidSizes", what); };
+  const int ranks = static_cast<int>(plan.ranks.size());
+  if (nodes.here >= nodes.count) refuse("--node-rank " + std::to_string(nodes.here) + " of --nodes " + std::to_string(nodes.count) + "; expected 0 to " + std::to_string(nodes.count - 1));
+  if (nodes.count == 1) return;
+  if (options.process.plan.empty()) refuse("--nodes " + std::to_string(nodes.count) + " without --plan: every node needs the same plan; write one with `plan --json` and give it to all");
+  if (!launch::can_deal(ranks, nodes.count)) refuse("the plan's " + std::to_string(ranks) + " ranks cannot be dealt to " + std::to_string(nodes.count) + " nodes with equal counts, the last at most fewer");
+  const size_t colon = options.rendezvous.rfind(':');
+  const std::string port = colon == std::string::npos ? "" : options.rendezvous.substr(colon + 1);
+  nodes.host = options.rendezvous.substr(0, colon == std::string::npos ? 0 : colon);
+  if (nodes.host.size() > 2 && nodes.host.front() == '[' && nodes.host.back() == ']') nodes.host = nodes.host.substr(1, nodes.host.size() - 2);   // an IPv6 address
+  const bool digits = !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string::npos;
+  nodes.port = digits ? std::stoi(port) : 0;
+  if (nodes.host.empty() || nodes.port < 1 || nodes.port > 65535) refuse("--rendezvous \"" + options.rendezvous + "\" is not HOST:PORT; give node 0's name or address and the port it listens on for the others, e.g. node0:29500");
+  nodes.plan = digest(to_json(plan).dump());
+}
+
+int serve(ServeOptions& options, const Program& program) {
   // the launcher looks first: files of no use are then a usage error of one process, not a lost rank
   if (!options.api_keys_folder.empty()) server::ApiKeys{options.api_keys_folder};
   if (!options.certificate.empty()) server::Tls(options.certificate, options.key);
   const Setup setup = prepare(options, options.process.plan_file());
   models::Model::check(setup.model);
+  read_nodes(options, setup.plan);
   if (!options.process.is_rank()) return launch_group(options, setup, program);
   return run_rank(options.process, setup, setup.plan.kv_blocks, [&](engine::Group& group) { return lead(options, setup, group); });
 }
@@ -216,10 +242,10 @@ void add_serve(CLI::App& app, Program& program) {
   verb->add_option("--served-model-name", options->name, "Name that clients use; absent: the folder's");
   verb->add_option("--max-queue", options->max_queue, "Requests that may wait")->capture_default_str()->check(CLI::PositiveNumber);
   verb->add_option("--drain-seconds", options->drain_seconds, "Seconds that requests get to finish after SIGTERM")->capture_default_str()->check(CLI::NonNegativeNumber);
-  verb->add_option("--incarnation", options->incarnation, "Number of this life of the group, set by the controller")->capture_default_str();
-  verb->add_option("--nodes", options->nodes, "Nodes of the group")->capture_default_str();
-  verb->add_option("--node-rank", options->node_rank, "Which of them this is")->capture_default_str();
-  verb->add_option("--rendezvous", options->rendezvous, "HOST:PORT of node 0, for groups over several nodes");
+  verb->add_option("--incarnation", options->process.nodes.incarnation, "Number of this life of the group, set by the controller")->capture_default_str()->check(CLI::NonNegativeNumber);
+  verb->add_option("--nodes", options->process.nodes.count, "Nodes of the group: ranks are dealt to them in order, as equally as whole ranks allow")->capture_default_str()->check(CLI::Range(1, 1024));
+  verb->add_option("--node-rank", options->process.nodes.here, "Which of them this is; node 0 has rank 0 and the API")->capture_default_str()->check(CLI::Range(0, 1023));
+  verb->add_option("--rendezvous", options->rendezvous, "HOST:PORT where node 0 listens for the others, for groups over several nodes");
   verb->callback([options, &program] { program.code = serve(*options, program); });
 }
 

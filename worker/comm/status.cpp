@@ -21,6 +21,7 @@ namespace {
 
 struct alignas(64) Header {
   std::atomic<int64_t> launcher_ns{0};
+  std::array<std::atomic<uint64_t>, 2> token{};
 };
 
 RankStatus& at(RankStatus* first, int n, int r) {
@@ -34,6 +35,7 @@ class LocalBoard final : public StatusBoard {
   int size() const override { return static_cast<int>(ranks_.size()); }
   RankStatus& rank(int r) override { return at(ranks_.data(), size(), r); }
   std::atomic<int64_t>& launcher_ns() override { return header_.launcher_ns; }
+  std::array<std::atomic<uint64_t>, 2>& token() override { return header_.token; }
 
  private:
   Header header_;
@@ -50,6 +52,7 @@ class SharedBoard final : public StatusBoard {
   int size() const override { return size_; }
   RankStatus& rank(int r) override { return at(ranks_, size_, r); }
   std::atomic<int64_t>& launcher_ns() override { return header_->launcher_ns; }
+  std::array<std::atomic<uint64_t>, 2>& token() override { return header_->token; }
 
  private:
   ShmFile file_;

@@ -22,6 +22,8 @@ struct alignas(64) RankStatus {
   std::atomic<int64_t> open_requests{0};     ///< rank 0 only
   std::array<std::atomic<int64_t>, 5> measured{};   ///< bytes: weights, kv, activations, communicator, runtime
   std::atomic<int64_t> load_seconds_milli{0};
+  std::atomic<int32_t> port{0};              ///< where the rank listens for ranks of other nodes; of a rank of another node written after `address`
+  char address[60] = {};                     ///< of the node of a rank of another node
   std::atomic<uint32_t> failed{0};           ///< 1: set after reason and message are written
   int32_t exit_code = 0;
   char reason[64] = {};
@@ -41,6 +43,8 @@ class StatusBoard {
   virtual RankStatus& rank(int r) = 0;
   /// When the launcher's loop last ran (steady_clock ns); 0 without a launcher.
   virtual std::atomic<int64_t>& launcher_ns() = 0;
+  /// What ranks of a group over several nodes know each other by; all-zero until the launchers have met.
+  virtual std::array<std::atomic<uint64_t>, 2>& token() = 0;
 
   /// Records why `r` fails; the first reason stays. Truncates.
   void fail(int r, const std::string& reason, const std::string& message, int exit_code);

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "worker/comm/channel.h"
+#include "worker/comm/membership.h"
 #include "worker/engine/lane.h"
 
 namespace pm::engine {
@@ -53,16 +53,9 @@ bool gives_results(const Plan&, int rank);
 /// one threw; ranks other than 0 follow in threads of their own until the group is destroyed.
 std::unique_ptr<Group> local_group(const GroupModel&);
 
-/// This process as one rank of a group of processes that a launcher started around a shared-memory segment.
-struct ProcessRank {
-  std::string segment;
-  int rank = 0, size = 1;
-  std::chrono::milliseconds deadline{30000};   ///< of a wait inside a step
-};
-
-/// Rank 0's side: loads its share, waits until all ranks have theirs.
-std::unique_ptr<Group> process_group(const GroupModel&, const ProcessRank&);
+/// This process as rank 0 of a group of processes that launchers started: loads its share, waits until all ranks have theirs.
+std::unique_ptr<Group> process_group(const GroupModel&, const comm::Place&);
 /// Another rank's life: loads, follows rank 0's steps until told to stop. Throws Error{RankLost} when the group is aborted.
-void follow(const GroupModel&, const ProcessRank&);
+void follow(const GroupModel&, const comm::Place&);
 
 }  // namespace pm::engine

@@ -1,4 +1,4 @@
-// See group.h: ranks as processes around a shared-memory segment.
+// See group.h: ranks as processes, on one node around a shared-memory segment, on several connected over TCP.
 #include <ATen/Parallel.h>
 
 #include <sys/stat.h>
@@ -28,38 +28,38 @@ int64_t resident_bytes() {
   return 0;
 }
 
-/// Bytes of the group's shared segment that exist, as one rank's part of them.
-int64_t segment_share(const ProcessRank& process) {
+/// Bytes of the node's shared segment that exist, as one rank's part of them.
+int64_t segment_share(const comm::Place& place) {
   struct stat info {};
-  return stat(("/dev/shm/" + process.segment).c_str(), &info) == 0 ? info.st_blocks * 512 / process.size : 0;
+  return stat(("/dev/shm/" + place.segment).c_str(), &info) == 0 ? info.st_blocks * 512 / place.count : 0;
 }
 
-/// Loads a rank's share and shows its progress and bytes on the status board.
-std::unique_ptr<Rank> load(const GroupModel& group, const ProcessRank& process, comm::RankStatus& status) {
+/// Loads a rank's share and shows its progress and bytes on the status board; then meets the other ranks.
+std::unique_ptr<Rank> load(const GroupModel& group, const comm::Place& place, comm::Membership& membership, comm::RankStatus& status) {
   const auto started = std::chrono::steady_clock::now();
-  status.load_total = group.plan->ranks.at(static_cast<size_t>(process.rank)).predicted.weights;
+  status.load_total = group.plan->ranks.at(static_cast<size_t>(place.rank)).predicted.weights;
   status.state = static_cast<uint32_t>(comm::RankState::Loading);
-  auto communicator = comm::shared_memory(process.segment, process.rank, process.size, process.deadline);
-  auto rank = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicator,
-                                                              [&](int64_t bytes) { status.load_bytes = bytes; }, device_of(group.device, process.rank)}));
+  auto rank = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, membership.communicator(),
+                                                              [&](int64_t bytes) { status.load_bytes = bytes; }, device_of(group.device, place.rank - place.first)}));
   status.measured[0] = rank->executor().weight_bytes();
   status.measured[1] = rank->executor().kv_bytes();
-  status.measured[3] = segment_share(process);
+  status.measured[3] = segment_share(place);
   status.measured[4] = std::max<int64_t>(0, resident_bytes() - status.measured[0]);   // KV pages are not touched yet
   const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   status.load_seconds_milli = static_cast<int64_t>(seconds * 1000);
-  LOG(INFO) << "rank " << process.rank << " holds " << status.measured[0] << " bytes of weights and " << status.measured[1]
+  LOG(INFO) << "rank " << place.rank << " holds " << status.measured[0] << " bytes of weights and " << status.measured[1]
             << " of KV blocks after " << seconds << " s";
   ops::reset_peak();
+  membership.meet();
   return rank;
 }
 
 class ProcessGroup final : public Group {
  public:
-  ProcessGroup(const GroupModel& group, const ProcessRank& process) : board_(comm::StatusBoard::open(process.segment, process.size)) {
-    rank_ = load(group, process, board_->rank(0));
+  ProcessGroup(const GroupModel& group, const comm::Place& place) : board_(comm::StatusBoard::open(place.segment, place.size)), membership_(place, board_) {
+    rank_ = load(group, place, membership_, board_->rank(0));
     await_others();
-    open_lanes(*group.plan, [&](int follower, comm::Way way) { return comm::shared_memory_channel(process.segment, follower, process.deadline, way); }, process.deadline);
+    open_lanes(*group.plan, [&](int follower, comm::Way way) { return membership_.channel(follower, way); }, place.deadline);
   }
   ~ProcessGroup() override {
     close_lanes();
@@ -79,22 +79,22 @@ class ProcessGroup final : public Group {
   }
 
   std::shared_ptr<comm::StatusBoard> board_;
+  comm::Membership membership_;
   std::unique_ptr<Rank> rank_;
 };
 
 }  // namespace
 
-std::unique_ptr<Group> process_group(const GroupModel& group, const ProcessRank& process) {
-  return std::make_unique<ProcessGroup>(group, process);
-}
+std::unique_ptr<Group> process_group(const GroupModel& group, const comm::Place& place) { return std::make_unique<ProcessGroup>(group, place); }
 
-void follow(const GroupModel& group, const ProcessRank& process) {
-  const auto board = comm::StatusBoard::open(process.segment, process.size);
-  comm::RankStatus& status = board->rank(process.rank);
-  const auto rank = load(group, process, status);
-  const auto channel = comm::shared_memory_channel(process.segment, process.rank, process.deadline);
+void follow(const GroupModel& group, const comm::Place& place) {
+  const auto board = comm::StatusBoard::open(place.segment, place.size);
+  comm::RankStatus& status = board->rank(place.rank);
+  comm::Membership membership(place, board);
+  const auto rank = load(group, place, membership, status);
+  const auto channel = membership.channel(place.rank);
   std::shared_ptr<comm::Channel> results;
-  if (gives_results(*group.plan, process.rank)) results = comm::shared_memory_channel(process.segment, process.rank, process.deadline, comm::Way::Back);
+  if (gives_results(*group.plan, place.rank)) results = membership.channel(place.rank, comm::Way::Back);
   status.state = static_cast<uint32_t>(comm::RankState::Ready);
   rank->follow(*channel, results.get(), [&](int64_t step) {
     status.steps = step;

@@ -77,10 +77,10 @@ std::optional<Stall> Watchdog::observe(comm::StatusBoard& board, Time now) {
   if (last_ && now - *last_ > std::chrono::seconds(1)) forgiven_until_ = now + limits_.frozen, steps_ = {}, bytes_ = {};
   last_ = now;
   const int64_t steps = board.rank(0).steps;
-  const auto stuck = steps_.observe(steps, board.rank(0).open_requests > 0, now);
+  const auto stuck = steps_.observe(steps, first_ == 0 && board.rank(0).open_requests > 0, now);
   const auto starved = bytes_.observe(load_bytes(board), loading(board), now);
   if (now < forgiven_until_) return std::nullopt;
-  for (int r = 0; r < board.size(); ++r) {
+  for (int r = first_; r < (count_ == 0 ? board.size() : first_ + count_); ++r) {
     const int64_t beat = board.rank(r).heartbeat_ns;
     if (beat != 0 && board.rank(r).failed == 0 && since(beat, now) > limits_.frozen)
       return Stall{r, "rank " + std::to_string(r) + " is frozen: no heartbeat for " + seconds(since(beat, now))};

@@ -49,12 +49,14 @@ struct Stall {
 class Watchdog {
  public:
   struct Limits { std::chrono::milliseconds frozen, hang, load_stall; };
-  explicit Watchdog(Limits limits) : limits_(limits) {}
+  /// Of a group over several nodes, whose boards show all ranks, each node's judges the hearts of its own, first, ..., first + count - 1, and rank 0's the steps. count 0: all.
+  explicit Watchdog(Limits limits, int first = 0, int count = 0) : limits_(limits), first_(first), count_(count) {}
   /// nothing: all well. A gap of more than a second between calls means that this process was stopped too: then everybody gets a fresh start.
   std::optional<Stall> observe(comm::StatusBoard& board, Time now);
 
  private:
   Limits limits_;
+  int first_, count_;
   Stillness steps_, bytes_;
   std::optional<Time> last_;
   Time forgiven_until_{};

@@ -62,6 +62,8 @@ std::vector<Situation> situations() {
        {"one dead rank ends all 4 lanes"}},
       {"many nodes of one device", llama_7b(), linked(4, 8 * gibi, fast, nvlink, 1, 1.25e9, 100e-6), {}, "Pipeline x 4", "OnlyOneThatFits",
        {"no other layout of the devices fits", "Tensor x 4 (SpansNodes)", "Data x 4 (DoesNotFit)"}},
+      {"two nodes of one device, tensor ranks asked for", llama_7b(), linked(2, 24 * gibi, fast, nvlink, 1, 1.25e9, 100e-6), {.strategy = Strategy::Tensor}, "Tensor x 2", "UserFixed", {}},
+      {"two nodes of one device, a tensor size asked for", llama_7b(), linked(4, 24 * gibi, fast, nvlink, 2, 1.25e9, 100e-6), {.tensor = 4}, "Tensor x 4", "UserFixed", {}},
       {"many nodes of one device, one copy each", llama_7b(), linked(4, 24 * gibi, fast, nvlink, 1, 1.25e9, 100e-6), {}, "Data x 4", "GainsNothingFromCutting",
        {"cutting it gains nothing (next Pipeline x 2, Data x 2: 16.09 ms a token)"}},
       {"twelve devices at eight a node", llama_7b(), linked(12, 24 * gibi, fast, nvlink, 8), {}, "Tensor x 6, Data x 2", "LowestLatency",

@@ -7,6 +7,7 @@
 #include "controller/operator/hardware.h"
 #include "controller/operator/hash.h"
 #include "controller/operator/json_patch.h"
+#include "controller/operator/layout.h"
 #include "controller/operator/progress.h"
 #include "controller/operator/text.h"
 #include "fake_cluster.h"
@@ -156,6 +157,25 @@ TEST_F(HardwareOf, TheSpecWins) {
   const auto hardware = std::get<Hardware>(of({{"count", 2}, {"memory", "40Gi"}}));
   EXPECT_EQ(hardware.device_memory, int64_t{40} << 30);
   EXPECT_EQ(hardware.memory_source, "spec");
+}
+
+TEST_F(HardwareOf, ThePlannerIsToldHowManyDevicesANodeHas) {
+  EXPECT_EQ(std::get<Hardware>(of({{"count", 4}, {"perNode", 2}, {"memory", "40Gi"}})).devices_per_node, 2);
+}
+
+TEST(LayoutOf, RanksAreDealtAsEquallyAsWholeRanksAllow) {
+  const auto dealt = [](int ranks, int per_node) {
+    Spec spec;
+    spec.devices.per_node = per_node;
+    Plan plan;
+    plan.data = ranks;
+    return layout_of(spec, plan).ranks;
+  };
+  EXPECT_EQ(dealt(4, 4), (std::vector<int>{4}));
+  EXPECT_EQ(dealt(3, 2), (std::vector<int>{2, 1}));
+  EXPECT_EQ(dealt(5, 4), (std::vector<int>{3, 2}));
+  EXPECT_EQ(dealt(10, 8), (std::vector<int>{5, 5}));
+  EXPECT_EQ(dealt(9, 4), (std::vector<int>{3, 3, 3}));
 }
 
 TEST_F(HardwareOf, AGpuIsAsBigAsTheSmallestThatThePodMayGet) {

@@ -1,4 +1,4 @@
-// Channels: order, length, waiting, abort; between threads and through a segment.
+// Channels: order, length, waiting, abort; between threads, through a segment and between nodes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,6 +18,11 @@ struct Ends {
   Ends(Backend backend, std::chrono::milliseconds deadline) {
     if (backend == Backend::InProcess) {
       writer = reader = in_process_channel(deadline);
+    } else if (backend == Backend::Nodes) {
+      meshes = std::make_unique<Meshes>(3, 1);
+      meshes->meet();
+      writer = tcp_channel(meshes->all[0], 2, deadline);
+      reader = tcp_channel(meshes->all[2], 2, deadline);
     } else {
       create_segment(segment.name, 3, 1 << 14);
       writer = shared_memory_channel(segment.name, 2, deadline);
@@ -25,12 +30,13 @@ struct Ends {
     }
   }
   TestSegment segment;
+  std::unique_ptr<Meshes> meshes;
   std::shared_ptr<Channel> writer, reader;
 };
 
 class Channels : public testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, Channels, testing::Values(Backend::InProcess, Backend::SharedMemory),
-                         [](const auto& info) { return info.param == Backend::InProcess ? "in_process" : "shared_memory"; });
+INSTANTIATE_TEST_SUITE_P(Backends, Channels, testing::Values(Backend::InProcess, Backend::SharedMemory, Backend::Nodes),
+                         [](const auto& info) { return name_of(info.param); });
 
 std::vector<uint8_t> message_of(size_t length, uint8_t first) {
   std::vector<uint8_t> message(length);

@@ -1,4 +1,4 @@
-// Every collective, on both communicators, for 1 to 4 ranks.
+// Every collective, on each communicator, for 1 to 4 ranks.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -31,10 +31,10 @@ class Collectives : public testing::TestWithParam<std::tuple<Backend, int>> {
 };
 
 std::string parameter_name(const testing::TestParamInfo<std::tuple<Backend, int>>& info) {
-  return (std::get<0>(info.param) == Backend::InProcess ? "in_process_" : "shared_memory_") + std::to_string(std::get<1>(info.param));
+  return name_of(std::get<0>(info.param)) + "_" + std::to_string(std::get<1>(info.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, Collectives, testing::Combine(testing::Values(Backend::InProcess, Backend::SharedMemory), testing::Values(1, 2, 3, 4)),
+INSTANTIATE_TEST_SUITE_P(Groups, Collectives, testing::Combine(testing::Values(Backend::InProcess, Backend::SharedMemory, Backend::Nodes, Backend::Pairs), testing::Values(1, 2, 3, 4)),
                          parameter_name);
 
 TEST_P(Collectives, AllReduceSumsInRankOrderWithTheSameBitsOnEveryRank) {

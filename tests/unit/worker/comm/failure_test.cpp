@@ -26,8 +26,8 @@ Error error_of(Call&& call) {
 }
 
 class Failures : public testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, Failures, testing::Values(Backend::InProcess, Backend::SharedMemory),
-                         [](const auto& info) { return info.param == Backend::InProcess ? "in_process" : "shared_memory"; });
+INSTANTIATE_TEST_SUITE_P(Backends, Failures, testing::Values(Backend::InProcess, Backend::SharedMemory, Backend::Nodes, Backend::Pairs),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Failures, AMissedDeadlineNamesOperationRankAndTheMissingPeer) {
   Group group(GetParam(), 3, 50ms);
@@ -66,7 +66,7 @@ Clock::duration wake_by_abort(Backend backend) {
       at::Tensor tensor = at::ones({4});
       if (rank.rank() == 1) rank.all_reduce(tensor);
       if (rank.rank() == 2) rank.recv(tensor, 0);
-      if (rank.rank() == 3) rank.barrier();
+      if (rank.rank() == 3) rank.send(at::ones({16 << 20}), 0);
     });
     for (Clock::rep mine = Clock::now().time_since_epoch().count() - aborted_at, seen = latest; mine > seen && !latest.compare_exchange_weak(seen, mine);) {}
     EXPECT_THAT(error.what(), HasSubstr("the group was aborted: RankLost: rank 0 died of signal 9"));
@@ -86,6 +86,9 @@ TEST_P(Failures, AbortWakesEverySleeperWithinATenthOfASecond) {
 TEST_P(Failures, AfterAnAbortEveryCallFailsAtOnceAndTheFirstReasonStays) {
   Group group(GetParam(), 2, 60s);
   group.ranks[1]->abort("first");
+  if (group.meshes) {   // the word travels
+    for (int i = 0; i < 5000 && !group.meshes->all[0]->segment().note().aborted(); ++i) std::this_thread::sleep_for(1ms);
+  }
   group.ranks[0]->abort("second");
   for (const auto& rank : group.ranks) {
     at::Tensor tensor = at::ones({4});

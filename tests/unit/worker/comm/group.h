@@ -1,4 +1,4 @@
-// Groups of ranks for tests: threads of this process over either communicator.
+// Groups of ranks for tests: threads of this process over any communicator.
 #pragma once
 #include <unistd.h>
 
@@ -11,13 +11,19 @@
 #include <vector>
 
 #include "worker/comm/communicator.h"
+#include "worker/comm/over_nodes.h"
 #include "worker/comm/shm_file.h"
 
 namespace pm::comm::test {
 
 using namespace std::chrono_literals;
 
-enum class Backend { InProcess, SharedMemory };
+/// Nodes: each rank on one of its own. Pairs: two on a node, so that an odd count leaves the last with one.
+enum class Backend { InProcess, SharedMemory, Nodes, Pairs };
+inline std::string name_of(Backend backend) {
+  const char* names[] = {"in_process", "shared_memory", "nodes", "pairs_on_nodes"};
+  return names[static_cast<int>(backend)];
+}
 
 /// A segment name of its own, removed at the end.
 class TestSegment {
@@ -38,14 +44,43 @@ class TestSegment {
   }
 };
 
+/// The ranks of nodes that are segments of this process, connected over loopback.
+struct Meshes {
+  Meshes(int n, int per_node, int64_t bytes_per_rank = 64 << 10, std::vector<int64_t> incarnations = {}) : ports(static_cast<size_t>(n)) {
+    for (int r = 0; r < n; ++r) {
+      const int first = r / per_node * per_node;
+      if (r == first) create_segment(segments.emplace_back(std::make_unique<TestSegment>())->name, n, bytes_per_rank);
+      MeshSettings settings{.rank = r, .size = n, .first = first, .count = std::min(per_node, n - first), .incarnation = incarnations.empty() ? 7 : incarnations[static_cast<size_t>(r)]};
+      settings.token = [] { return Token{1, 2}; };
+      settings.book = [this](int rank) { return ports[static_cast<size_t>(rank)] == 0 ? std::nullopt : std::optional(Address{"127.0.0.1", ports[static_cast<size_t>(rank)]}); };
+      all.push_back(std::make_shared<Mesh>(std::move(settings), Segment::open(segments.back()->name, n)));
+    }
+  }
+  const std::string& segment_of(int rank) const { return segments[static_cast<size_t>(rank / all[0]->settings().count)]->name; }
+  void show(int rank) { ports[static_cast<size_t>(rank)] = all[static_cast<size_t>(rank)]->port(); }
+  void meet() {
+    std::vector<std::thread> threads;
+    for (size_t r = 0; r < all.size(); ++r) show(static_cast<int>(r));
+    for (const auto& mesh : all) threads.emplace_back([&mesh] { mesh->meet(); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  std::vector<std::atomic<int>> ports;   ///< as the book has them
+  std::vector<std::unique_ptr<TestSegment>> segments;
+  std::vector<std::shared_ptr<Mesh>> all;
+};
+
 struct Group {
   Group(Backend backend, int n, std::chrono::milliseconds deadline = 20s, int64_t bytes_per_rank = 64 << 10) {
     if (backend == Backend::InProcess) {
       ranks = in_process(n, deadline);
-      return;
+    } else if (backend == Backend::SharedMemory) {
+      create_segment(segment.name, n, bytes_per_rank);
+      for (int r = 0; r < n; ++r) ranks.push_back(shared_memory(segment.name, r, n, deadline));
+    } else {
+      meshes = std::make_unique<Meshes>(n, backend == Backend::Nodes ? 1 : 2, bytes_per_rank);
+      meshes->meet();
+      for (int r = 0; r < n; ++r) ranks.push_back(over_nodes(meshes->all[static_cast<size_t>(r)], meshes->segment_of(r), deadline));
     }
-    create_segment(segment.name, n, bytes_per_rank);
-    for (int r = 0; r < n; ++r) ranks.push_back(shared_memory(segment.name, r, n, deadline));
   }
   /// Runs `body` once per rank, each in a thread; returns what each threw.
   std::vector<std::exception_ptr> run(const std::function<void(Communicator&)>& body) {
@@ -68,6 +103,7 @@ struct Group {
       if (error) std::rethrow_exception(error);
   }
   TestSegment segment;
+  std::unique_ptr<Meshes> meshes;
   std::vector<std::shared_ptr<Communicator>> ranks;
 };
 

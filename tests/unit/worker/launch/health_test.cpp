@@ -123,5 +123,22 @@ TEST_F(Health, LoadBytesThatStandStillNameTheSlowest) {
   EXPECT_THAT(stall->message, testing::HasSubstr("20 of 100 bytes"));
 }
 
+TEST_F(Health, OfSeveralNodesEachJudgesItsOwnRanksAndThatOfRankZeroTheSteps) {
+  set(0, RankState::Ready), set(1, RankState::Ready);
+  board->rank(0).open_requests = 1;
+  Watchdog of_node_0({.frozen = 5s, .hang = 60s, .load_stall = 120s}, 0, 1), of_node_1({.frozen = 5s, .hang = 60s, .load_stall = 120s}, 1, 1);
+  std::optional<Stall> first, second;
+  for (int i = 0; i < 700 && !first; ++i) {   // rank 1 is silent for long, rank 0 makes no step
+    now += 100ms;
+    beat(0);
+    if (i == 0) beat(1);
+    if (!second) second = of_node_1.observe(*board, now);
+    first = of_node_0.observe(*board, now);
+  }
+  ASSERT_TRUE(second && first);
+  EXPECT_EQ(second->message, "rank 1 is frozen: no heartbeat for 5 s");
+  EXPECT_THAT(first->message, testing::HasSubstr("no step for 60 s with 1 open requests"));
+}
+
 }  // namespace
 }  // namespace pm::launch

@@ -1,0 +1,52 @@
+"""Groups over two pods: they meet over the pod network, answer as one node does, end and come back as one, and leave nothing."""
+import os
+import signal
+import time
+
+from test_failures import seconds_until_unready, wait_healed
+from world import MODELS, processes
+
+PROMPT = "Once upon a time"
+
+
+def pods_by_node(world, name):
+    return sorted(world.pods(name), key=lambda pod: int(pod["metadata"]["labels"]["parallelmodel.dev/node-rank"]))
+
+
+def uids(pods):
+    return [pod["metadata"]["uid"] for pod in pods]
+
+
+def test_a_group_over_two_pods_answers_heals_and_leaves(world, name, oracle):
+    world.apply(name, count=2, devices={"perNode": 1})
+    status = world.wait_ready(name, timeout=150)["status"]
+    [group] = status["groups"]
+    assert status["plan"]["tensor"] == 2 and len(group["nodes"]) == 2 and all(group["nodes"]), group
+    pods = pods_by_node(world, name)
+    assert len(pods) == 2
+    assert world.wait_answer(name, PROMPT, tokens=24) == oracle.greedy(PROMPT, tokens=24)
+    for pod in pods:    # every pod speaks of the whole group
+        told = world.get(world.ops(pod, "/status")).json()
+        assert told["ready"] and [rank["state"] for rank in told["ranks"]] == ["Ready", "Ready"], told
+        assert all(rank["loadBytes"] == rank["loadTotal"] > 0 for rank in told["ranks"]), told
+    assert [rank["rank"] for rank in group["ranks"]] == [0, 1] and all(rank["measuredAtLoad"] for rank in group["ranks"]), group
+
+    os.kill(world.process(pods[1], "--rank", "1"), signal.SIGKILL)
+    assert seconds_until_unready(world, pods[0]) <= 3
+    wait_healed(world, name, group["incarnation"])
+    failure = world.pm(name)["status"]["lastFailure"]
+    assert failure["reason"] == "RankLost" and failure["rank"] == 1 and "rank 1 died of signal 9" in failure["message"], failure
+    assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
+
+    [group] = world.pm(name)["status"]["groups"]
+    again = pods_by_node(world, name)
+    world.cluster.kubectl("delete", "pod", again[1]["metadata"]["name"], "-n", MODELS, "--wait=false")
+    wait_healed(world, name, group["incarnation"])
+    assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
+    world.cluster.wait_for(lambda: not any(processes(uid) for uid in uids(pods) + uids(again)), 20, "no process of earlier incarnations is left")
+
+    last = pods_by_node(world, name)
+    begin = time.monotonic()
+    world.cluster.kubectl("delete", "pm", name, "-n", MODELS, "--wait=false")
+    world.cluster.wait_for(lambda: not any(processes(uid) for uid in uids(last)), 30, "no process is left", interval=0.1)
+    assert time.monotonic() - begin <= 12, "10 s from SIGTERM, and the garbage collector's two"
