@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   pm::cli::add_generate(app, program);
   pm::cli::add_forward(app, program);
   pm::cli::add_bench(app, program);
+  pm::cli::add_fetch(app, program);
   pm::cli::add_inspect(app, program);
   pm::cli::add_plan(app, program);
   pm::cli::add_families(app, program);
