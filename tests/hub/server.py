@@ -145,8 +145,9 @@ class _Handler(BaseHTTPRequestHandler):
     # --- the hub ------------------------------------------------------------------------------------------------------------------
     def serve_hub(self, trouble: Trouble) -> None:
         path = urllib.parse.urlsplit(self.path).path
-        if found := re.fullmatch(r"/api/models/(.+)/revision/([^/]+)", path):
-            name, revision, file = found[1], urllib.parse.unquote(found[2]), None
+        tree = False
+        if found := re.fullmatch(r"/api/models/(.+)/(revision|tree)/([^/]+)", path):
+            name, revision, file, tree = found[1], urllib.parse.unquote(found[3]), None, found[2] == "tree"
         elif found := re.fullmatch(r"/api/models/(.+)", path):
             name, revision, file = found[1], "main", None
         elif found := re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path):
@@ -159,7 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
         if revision not in model.refs and revision != model.commit:
             return self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         if file is None:
-            return self.answer(200, json.dumps(self.listing(name, model)).encode(), {"Content-Type": "application/json"})
+            listing = self.tree(self.listing(name, model)) if tree else self.listing(name, model)
+            return self.answer(200, json.dumps(listing).encode(), {"Content-Type": "application/json"})
         if file not in model.files:
             return self.refuse(404, "EntryNotFound", f"{file} does not exist", model)
         return self.resolve(model, file, trouble)
@@ -188,6 +190,13 @@ class _Handler(BaseHTTPRequestHandler):
             siblings.append(entry)
         return {"_id": "1", "id": name, "modelId": name, "sha": model.commit, "private": bool(model.token), "gated": False, "disabled": False,
                 "tags": [], "downloads": 0, "likes": 0, "siblings": siblings}
+
+    @staticmethod
+    def tree(listing: dict) -> list[dict]:
+        def entry(file: dict) -> dict:
+            lfs = {"lfs": {"oid": file["lfs"]["sha256"], "size": file["size"], "pointerSize": file["lfs"]["pointerSize"]}} if "lfs" in file else {}
+            return {"type": "file", "oid": file["blobId"], "size": file["size"], "path": file["rfilename"]} | lfs
+        return [entry(file) for file in listing["siblings"]]
 
     def resolve(self, model: Model, file: str, trouble: Trouble) -> None:
         data = model.files[file]
