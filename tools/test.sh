@@ -17,6 +17,7 @@ stage build make -s build
 stage unit make -s unit
 stage fuzz tests/fuzz/run.sh
 stage parity make -s parity
+stage hub make -s hub
 stage stress make -s stress
 stage cluster cluster_built
 stage reliability make -s reliability
