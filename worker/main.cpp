@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "worker/base/error.h"
+#include "worker/cli/hub.h"
 #include "worker/cli/options.h"
 #include "worker/ops/arena.h"
 #include "worker/base/log.h"

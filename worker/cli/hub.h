@@ -16,4 +16,7 @@ struct HubOptions {
   hub::Access access() const;
 };
 
+struct Program;
+void add_fetch(CLI::App&, Program&);
+
 }  // namespace pm::cli

@@ -45,7 +45,6 @@ int64_t bytes_of(const std::string& quantity);
 /// The program's arguments, which ranks as processes are started with again, and its exit code.
 struct Program { int argc; char** argv; int code = 0; };
 // Each verb declares itself.
-void add_fetch(CLI::App&, Program&);
 void add_inspect(CLI::App&, Program&);
 void add_plan(CLI::App&, Program&);
 void add_families(CLI::App&, Program&);

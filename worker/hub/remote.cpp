@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t block_bytes = 256 << 10;     ///< fetched at once for a small read: most headers are shorter
+constexpr int64_t block_bytes = 64 << 10;      ///< fetched at once for a small read: headers are about as long
 constexpr size_t most_blocks = 64;
 constexpr int64_t large_read = 1 << 20;        ///< of this size and more: not kept
 
