@@ -9,6 +9,9 @@ import dataclasses
 import hashlib
 import json
 import re
+import select
+import socket
+import ssl
 import threading
 import time
 import urllib.parse
@@ -59,19 +62,20 @@ class Trouble:
 class Hub:
     """Serves on 127.0.0.1 (or `address`); every request is kept in `requests`."""
 
-    def __init__(self, address: str = "127.0.0.1", port: int = 0, cdn_port: int = 0, announced: str = "") -> None:
+    def __init__(self, address: str = "127.0.0.1", tls: tuple[Path, Path] | None = None) -> None:
         self.models: dict[str, Model] = {}
         self.requests: list[Request] = []
         self.troubles: list[Trouble] = []
         self.bytes_per_second = 0.0      # of each transfer from the CDN; 0: as fast as it goes
         self.on_bytes: Callable[[int], None] | None = None   # told of every block that the CDN has sent
         self.lock = threading.Lock()
-        self.hub, self.cdn = self._listen(address, port, "hub"), self._listen(address, cdn_port, "cdn")
-        name = announced or address
-        self.url = f"http://{name}:{self.hub.server_address[1]}"
-        self.cdn_url = f"http://{name}:{self.cdn.server_address[1]}"
+        self.tunnels: list[str] = []     # HOST:PORT that CONNECT asked for: the hub is a proxy as well
+        self.hub, self.cdn = self._listen(address, "hub", tls), self._listen(address, "cdn", tls)
+        scheme = "https" if tls else "http"
+        self.url = f"{scheme}://{address}:{self.hub.server_address[1]}"
+        self.cdn_url = f"{scheme}://{address}:{self.cdn.server_address[1]}"
 
-    def _listen(self, address: str, port: int, host: str) -> ThreadingHTTPServer:
+    def _listen(self, address: str, host: str, tls: tuple[Path, Path] | None) -> ThreadingHTTPServer:
         owner = self
 
         class Handler(_Handler):
@@ -81,7 +85,14 @@ class Hub:
         class Server(ThreadingHTTPServer):
             daemon_threads = True
             request_queue_size = 64
-        server = Server((address, port), Handler)
+
+            def handle_error(self, *_: object) -> None:
+                pass                     # clients that refuse our certificate, or were killed
+        server = Server((address, 0), Handler)
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return server
 
@@ -126,6 +137,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self.do_GET()
+
+    def do_CONNECT(self) -> None:
+        self.hub.tunnels.append(self.path)
+        host, _, port = self.path.rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as other:
+            self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            ends = [self.connection, other]
+            while True:
+                for end in select.select(ends, [], [], 30)[0]:
+                    data = end.recv(1 << 16)
+                    if not data:
+                        self.close_connection = True
+                        return
+                    ends[1 - ends.index(end)].sendall(data)
 
     def do_GET(self) -> None:
         self.seen = Request(self.name, self.path, {key.lower(): value for key, value in self.headers.items()})

@@ -313,6 +313,48 @@ def test_status_and_metrics_say_how_far_it_is(hub, worker):
     assert any(status.get("trouble", {}).get("reason") == "SourceUnreachable" for status in seen), "what holds it up is said while it does"
 
 
+@pytest.fixture
+def certificates(tmp_path):
+    def make(name: str) -> tuple[Path, Path]:
+        certificate, key = tmp_path / f"{name}.crt", tmp_path / f"{name}.key"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1", "-addext", f"subjectAltName={name}",
+                        "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        return certificate, key
+    return make
+
+
+def test_certificates_are_verified_by_authority_and_name(worker, certificates):
+    good, other = certificates("IP:127.0.0.1"), certificates("DNS:hub.example.com")
+    for tls, trusted, says in ((good, good[0], ""), (good, other[0], "certificate is refused"), (other, other[0], "certificate is refused")):
+        with Hub(tls=tls) as hub:
+            hub.add("org/name", small_model(), token=TOKEN)
+            worker.environment |= {"HF_ENDPOINT": hub.url, "SSL_CERT_FILE": str(trusted)}
+            answer = worker.fetch("hf://org/name", "--token-file", worker.token, "--patience", 1)
+            assert (answer["receivedBytes"] > 0) if not says else (answer["reason"] == "SourceUnreachable" and says in answer["message"]), answer
+            assert bool(hub.requests) == (not says), "a stranger learns nothing"
+        subprocess.run(["rm", "-rf", str(worker.cache)], check=True)
+
+
+def test_https_goes_through_the_proxy_in_a_tunnel(hub, worker, certificates):
+    tls = certificates("IP:127.0.0.1")
+    with Hub(tls=tls) as secure:
+        secure.add("org/name", small_model(), token=TOKEN)
+        worker.environment |= {"HF_ENDPOINT": secure.url, "SSL_CERT_FILE": str(tls[0]), "https_proxy": hub.url}
+        assert worker.fetch("hf://org/name", "--token-file", worker.token)["receivedBytes"] > 0
+        assert set(hub.tunnels) == {url.removeprefix("https://") for url in (secure.url, secure.cdn_url)} and not hub.requests
+
+
+def test_a_redirect_from_https_to_http_is_refused(hub, worker, certificates):
+    tls = certificates("IP:127.0.0.1")
+    with Hub(tls=tls) as secure:
+        secure.add("org/name", small_model())
+        hub.add("org/name", small_model())
+        secure.cdn_url = hub.cdn_url
+        worker.environment |= {"HF_ENDPOINT": secure.url, "SSL_CERT_FILE": str(tls[0])}
+        answer = worker.fetch("hf://org/name", "--patience", 1)
+        assert answer["reason"] == "SourceUnreachable" and "https to http" in answer["message"] and not hub.requests
+
+
 def test_a_proxy_is_asked_unless_it_is_excepted(hub, worker):
     hub.add("org/name", small_model())
     with Hub() as proxy:

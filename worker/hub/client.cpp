@@ -18,9 +18,10 @@ constexpr std::chrono::seconds longest_pause{60}, longest_asked_pause{300};
 
 [[noreturn]] void raise(const Trouble& trouble) { throw Error(ErrorKind::Model, trouble.reason, trouble.message); }
 
+/// What a server wrote ends up in logs and in JSON: printable ASCII of it.
 std::string harmless(std::string text, size_t most = 300) {
   for (char& c : text)
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
+    if (c < ' ' || c > '~') c = ' ';
   if (text.size() > most) text.resize(most);
   return text;
 }
