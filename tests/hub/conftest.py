@@ -46,7 +46,8 @@ class Worker:
         return subprocess.run(self.command(verb, *arguments), env=self.env(), capture_output=True, text=True, timeout=timeout, check=False)
 
     def fetch_arguments(self, model: str, *more: object) -> list[object]:
-        return ["--model", model, "--cache", self.cache, "--json", "--patience", 5, *more]
+        patience = [] if "--patience" in more else ["--patience", 5]
+        return ["--model", model, "--cache", self.cache, "--json", *patience, *more]
 
     def fetch(self, model: str, *more: object, timeout: float = 120) -> dict:
         """What `fetch` says; {"reason", "message"} when it fails."""

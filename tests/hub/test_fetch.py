@@ -25,7 +25,7 @@ def block(size: int, seed: int = 1) -> bytes:
 
 def small_model(weights: int = 3 * MIB) -> dict[str, bytes]:
     """Files as they lie about in repositories; of the weights only size and checksum matter here."""
-    return {"config.json": b'{"model_type": "gpt2"}', "generation_config.json": b"{}", "tokenizer.json": b'{"a": "\xc3\xa9"}', "tokenizer_config.json": b"{}", "merges.txt": b"a b\n", "empty.json": b"",
+    return {"config.json": b'{"model_type": "gpt2"}', "generation_config.json": b"{}", "tokenizer.json": b'{"a": "\xc3\xa9"}', "tokenizer_config.json": b"{ }", "merges.txt": b"a b\n", "empty.json": b"",
             "spiece.model": block(1000), "README.md": b"# read me", "model.safetensors": block(weights), "pytorch_model.bin": block(900, 2), "model.gguf": block(800, 3), "flax_model.msgpack": block(700, 4),
             "tf_model.h5": block(600, 5), "onnx/model.onnx": block(500, 6), "onnx/config.json": b"{}", "pytorch_model.bin.index.json": b"{}", ".gitattributes": b"*"}
 

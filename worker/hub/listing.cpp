@@ -27,7 +27,7 @@ bool is_hex(std::string_view text, size_t digits) { return text.size() == digits
 
 /// A path that leads to a place below its folder and nowhere else.
 bool safe_path(std::string_view path) {
-  if (path.empty() || path.size() > 1024 || path.front() == '/' || path.find('\\') != std::string_view::npos) return false;
+  if (path.empty() || path.size() > 1024 || path.front() == '/' || path.back() == '/' || path.find('\\') != std::string_view::npos) return false;
   if (std::any_of(path.begin(), path.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; })) return false;
   while (!path.empty()) {
     const std::string_view part = path.substr(0, path.find('/'));

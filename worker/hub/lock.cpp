@@ -98,7 +98,6 @@ VolumeLock::VolumeLock(fs::path file, const std::string& what, LockOptions optio
     if (*present != seen) seen = *present, since = Clock::now();
     const Held held = held_of(*present);
     if (held.owner == owner_ || Clock::now() - since >= options.lease) {
-      LOG(WARNING) << "taking over " << file_.string() << " from " << held.owner << ", which has ended or is cut off";
       break_lock(*present);
       continue;
     }
@@ -126,6 +125,7 @@ bool VolumeLock::ours() const {
 void VolumeLock::break_lock(const std::string& judged) {
   const fs::path aside = file_.string() + "." + nonce_;
   if (::rename(file_.c_str(), aside.c_str()) != 0) return;
+  LOG(WARNING) << "taking over " << file_.string() << " from " << held_of(judged).owner << ", which has ended or is cut off";
   const auto moved = read_file(aside);
   if (moved && held_of(*moved).nonce != held_of(judged).nonce && ::link(aside.c_str(), file_.c_str()) != 0) LOG(WARNING) << "two downloads may run at once below " << file_.parent_path().string();
   ::unlink(aside.c_str());
