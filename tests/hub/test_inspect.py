@@ -65,7 +65,7 @@ def test_trouble_on_the_way_is_overcome_and_refusals_are_told_apart(hub, worker)
 
 @pytest.mark.parametrize("files, words", [
     ({"config.json": b"{}", "model.gguf": b"x"}, "llama.cpp's GGUF"), ({"config.json": b"{"}, "hf://org/name/config.json is not JSON"),
-    ({"config.json": b'{"model_type": "gpt2"}', "model.safetensors": b"\xff" * 100}, "org/name/model.safetensors says that its header has"), ({"README.md": b""}, "config.json is not there")])
+    ({"config.json": b'{"model_type": "gpt2"}', "model.safetensors": b"\xff" * 100}, "org/name/model.safetensors: says that its header has"), ({"README.md": b""}, "config.json is not there")])
 def test_what_is_no_checkpoint_is_refused_as_in_a_folder(hub, worker, files, words):
     hub.add("org/name", files)
     done = worker.run("inspect", "--model", "hf://org/name")
