@@ -16,7 +16,6 @@ namespace {
 
 constexpr int64_t block_bytes = 64 << 10;      ///< fetched at once for a small read: headers are about as long
 constexpr size_t most_blocks = 64;
-constexpr int64_t large_read = 1 << 20;        ///< of this size and more: not kept
 
 /// A file on the hub by positions, with the blocks that were read last.
 class Window {
@@ -26,7 +25,7 @@ class Window {
   void read(int64_t offset, std::span<char> out) {
     while (!out.empty()) {
       const int64_t begin = offset / block_bytes * block_bytes;
-      if (static_cast<int64_t>(out.size()) >= large_read && !kept(begin)) {
+      if (static_cast<int64_t>(out.size()) >= block_bytes && !kept(begin)) {   // in one request, and not kept
         const std::string bytes = client_.read(id_, commit_, file_, offset, static_cast<int64_t>(out.size()));
         std::memcpy(out.data(), bytes.data(), bytes.size());
         return;
