@@ -27,6 +27,7 @@ class Fetcher {
     for (const auto& pod : snapshot_.pods) {
       if (k8s::label_of(*pod, label::role) != "fetch") continue;
       const PodState state = pod_state(pod, snapshot_);
+      if (state.fenced) return act(remove(k8s::Pods, *pod, 0), "node " + state.node + " is gone, and with it the fetch pod");   // should it live on: two writers write the same bytes
       if (state.deleting) return say("Fetching", "the old fetch pod " + state.name + " goes away");
       if (state.hash != k8s::label_of(wanted, label::pod_hash)) return act(remove(k8s::Pods, *pod, 5), "a fetch pod of a former spec is stopped");
       return judge(state);

@@ -265,6 +265,21 @@ TEST_F(Fetch, AStrangersClaimOfOurNameIsLeftAlone) {
   EXPECT_THAT(cluster.pod_names(), Not(testing::Contains("m-fetch")));
 }
 
+TEST_F(Fetch, AFetchPodOnANodeThatIsGoneIsMadeAgainElsewhere) {
+  cluster.add_node("node-b", 8);
+  cluster.fetches_end = false;
+  cluster.apply(hub_model());
+  go(8);
+  ASSERT_EQ(k8s::string_at(*cluster.find("pods", "m-fetch"), "/spec/nodeName"), "node-a");
+  cluster.set_node_ready("node-a", false);
+  cluster.delete_pod("m-fetch");   // as the eviction of a node's pods does: nobody is left to confirm it
+  go(4);
+  EXPECT_EQ(k8s::string_at(*cluster.find("pods", "m-fetch"), "/spec/nodeName"), "node-b");
+  cluster.fetches_end = true;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
 TEST_F(Fetch, ASecretThatIsMissingIsNamed) {
   cluster.mount_failure = "MountVolume.SetUp failed for volume \"hub-token\": secret \"hf\" not found";
   cluster.apply(hub_model({{"tokenSecretRef", {{"name", "hf"}}}}));
