@@ -52,6 +52,16 @@ def test_facts_from_the_hub_are_those_of_the_folder(hub, worker, checkpoints, na
     assert not list(worker.folder.glob("hub-*")), "nothing stays"
 
 
+def test_a_plan_needs_no_weights_either_and_what_runs_a_model_says_how_to_get_them(hub, worker):
+    hub.add("org/name", EXAMPLE)
+    asked = ["--devices", 2, "--device-memory", "1Gi", "--json"]
+    there, here = (worker.run("plan", "--model", place, *asked) for place in ("hf://org/name", EXAMPLE))
+    assert there.returncode == 0 and there.stdout == here.stdout, there.stderr
+    assert hub.sent("cdn", "model.safetensors") < MIB
+    done = worker.run("generate", "--model", "hf://org/name", "--prompt", "x")
+    assert done.returncode == 2 and "parallelmodel-worker fetch --model hf://org/name" in done.stderr
+
+
 def test_trouble_on_the_way_is_overcome_and_refusals_are_told_apart(hub, worker):
     hub.add("org/name", EXAMPLE, token=TOKEN)
     hub.troubles += [Trouble("/api/", host="hub", status=502), Trouble("model.safetensors", cut_after=100), Trouble("model.safetensors", status=503)]

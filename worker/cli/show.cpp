@@ -53,10 +53,9 @@ int inspect(const InspectOptions& options) {
   }
 }
 
-int plan(const ModelOptions& options, bool json) {
-  const auto checkpoint = checkpoint::Checkpoint::open(options.model);
-  const policy::Model model = policy::resolve(checkpoint, options.policy);
-  const Decision decision = decide(model.facts, hardware_of(options), wishes_of(options));
+int plan(const ModelOptions& options, const HubOptions& hub, bool json) {
+  Decision decision;
+  look_at({.model = options.model, .policy = options.policy, .hub = hub}, [&](const policy::Model& model) { decision = decide(model.facts, hardware_of(options), wishes_of(options)); });
   if (!decision.plan) {
     std::cerr << decision.refusal->reason << ": " << decision.refusal->message << "\n";
     for (const Rejected& rejected : decision.refusal->rejected) {
@@ -98,11 +97,13 @@ void add_inspect(CLI::App& app, Program& program) {
 void add_plan(CLI::App& app, Program& program) {
   auto* verb = app.add_subcommand("plan", "Prints how the model would be cut, why, and what was rejected");
   auto options = std::make_shared<ModelOptions>();
+  auto hub = std::make_shared<HubOptions>();
   auto json = std::make_shared<bool>(false);
   options->add_to(*verb);
+  hub->add_to(*verb);
   verb->add_option("--devices", options->ranks, "The same as --ranks")->check(CLI::Range(1, 1024));
   verb->add_flag("--json", *json, "The plan as JSON; `serve --plan FILE` obeys it");
-  verb->callback([options, json, &program] { program.code = plan(*options, *json); });
+  verb->callback([options, hub, json, &program] { program.code = plan(*options, *hub, *json); });
 }
 
 void add_families(CLI::App& app, Program&) {
