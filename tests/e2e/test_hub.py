@@ -88,7 +88,7 @@ def test_a_private_model_is_planned_fetched_and_served(world, oracle, hub, cache
 
 def test_a_hub_that_fails_is_named_and_waited_for(world, oracle, hub, cache, name):
     hub.troubles.append(Trouble("model.safetensors", cut_after=200_000, times=3))       # too short for what inspection reads
-    hub.troubles.append(Trouble("/resolve/", host="hub", status=503, times=6))
+    hub.troubles.append(Trouble("/resolve/", host="hub", status=503, times=3))
     world.apply(name, **spec(hub))
     world.wait_ready(name)
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
