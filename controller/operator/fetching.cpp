@@ -19,10 +19,14 @@ class Fetcher {
       : owner_(owner), spec_(spec), snapshot_(snapshot), settings_(settings), stored_(stored), map_(map), source_(source), claim_(claim) {}
 
   Fetching run() {
-    if (annotation_of(map_, annotation::fetched) == source_) {
-      out_.done = true;
-      return std::move(out_);
-    }
+    look();
+    return std::move(out_);
+  }
+
+ private:
+  void look() {
+    out_.done = annotation_of(map_, annotation::fetched) == source_;
+    if (out_.done) return;
     const Json wanted = fetch_pod(owner_, spec_, settings_, stored_.revision);
     for (const auto& pod : snapshot_.pods) {
       if (k8s::label_of(*pod, label::role) != "fetch") continue;
@@ -36,19 +40,16 @@ class Fetcher {
       out_.asks_claim = true;
       return say("Fetching", "the claim is looked at");
     }
-    if (!claim_good()) return std::move(out_);
-    return act(create(wanted), "the download is about to start");
+    if (claim_good()) act(create(wanted), "the download is about to start");
   }
 
- private:
-  Fetching say(const std::string& reason, const std::string& message) {
+  void say(const std::string& reason, const std::string& message) {
     out_.reason = reason_word(reason, "Fetching");
     out_.message = clip(message, 1500);
-    return std::move(out_);
   }
-  Fetching act(k8s::Request request, const std::string& message) {
+  void act(k8s::Request request, const std::string& message) {
     out_.action = std::move(request);
-    return say("Fetching", message);
+    say("Fetching", message);
   }
 
   /// The claim is there and takes bytes; one of ours that is missing is made.
@@ -72,7 +73,7 @@ class Fetcher {
     return false;
   }
 
-  Fetching judge(const PodState& pod) {
+  void judge(const PodState& pod) {
     if (pod.exit && pod.exit->code == 0) {
       return act(annotate(k8s::ConfigMaps, map_, {{annotation::fetched, source_}}), "the download is complete");
     }
@@ -90,7 +91,7 @@ class Fetcher {
     const auto answer = snapshot_.probes.find(pod.name);
     const auto progress = answer == snapshot_.probes.end() ? std::nullopt : fetch_progress(answer->second);
     if (progress) return say(progress->reason, progress->message);
-    return say("Fetching", "pod " + pod.name + " downloads " + spec_.source.hub->id);
+    say("Fetching", "pod " + pod.name + " downloads " + spec_.source.hub->id);
   }
 
   const Owner& owner_;
