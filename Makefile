@@ -4,7 +4,7 @@ export PM_CACHE ?= $(HOME)/.cache/parallelmodel
 preset ?= release
 build := build/$(preset)
 
-.PHONY: deps test-deps build demo test unit cuda fuzz parity stress reliability e2e bench image clean help
+.PHONY: deps test-deps build demo test unit cuda fuzz parity hub stress reliability e2e bench image clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
@@ -39,6 +39,8 @@ fuzz: test-deps           ## ten minutes for each reader of strangers' files
 	@tests/fuzz/run.sh 0 600
 parity: build test-deps   ## against Hugging Face
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/parity
+hub: build test-deps      ## downloads from a local hub that fails on purpose
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/hub
 stress: build test-deps   ## 64 clients, leavers, lost ranks; PM_STRESS_SECONDS=120 for the thorough run
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/stress
 reliability: build cluster test-deps ## the controller against a real API server that kills, errs and lags

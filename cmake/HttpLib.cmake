@@ -1,5 +1,5 @@
 # cpp-httplib >= 0.18.7: Debian 13's package where the host has it, else the one-file header that tools/httplib.sh took from
-# Debian 13's source package. Only the two files that include it (worker/server, controller/client) link this target.
+# Debian 13's source package. Only the three files that include it (worker/server, worker/hub, controller/client) link this target.
 find_path(HTTPLIB_INCLUDE httplib.h HINTS ${PM_CACHE}/httplib NO_DEFAULT_PATH)
 find_path(HTTPLIB_INCLUDE httplib.h)
 if(NOT HTTPLIB_INCLUDE)

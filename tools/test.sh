@@ -18,6 +18,7 @@ stage unit make -s unit
 stage cuda make -s cuda
 stage fuzz tests/fuzz/run.sh
 stage parity make -s parity
+stage hub make -s hub
 stage stress make -s stress
 stage cluster cluster_built
 stage reliability make -s reliability

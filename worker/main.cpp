@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "worker/base/error.h"
+#include "worker/cli/hub.h"
 #include "worker/cli/options.h"
 #include "worker/ops/arena.h"
 #include "worker/base/log.h"
@@ -19,6 +20,7 @@ int main(int argc, char** argv) {
   pm::cli::add_generate(app, program);
   pm::cli::add_forward(app, program);
   pm::cli::add_bench(app, program);
+  pm::cli::add_fetch(app, program);
   pm::cli::add_inspect(app, program);
   pm::cli::add_plan(app, program);
   pm::cli::add_families(app, program);

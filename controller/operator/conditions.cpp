@@ -40,6 +40,7 @@ class Table {
   Condition scheduled(const Condition& planned) const {
     if (in_.notes.refused) return make("Scheduled", false, in_.notes.refused->reason, in_.notes.refused->message);
     if (in_.spec.replicas == 0) return make("Scheduled", true, "ScaledToZero", "no pod is wanted");
+    if (wanted_.empty() && in_.planning.fetch) return make("Scheduled", false, in_.planning.fetch->reason, in_.planning.fetch->message);
     if (wanted_.empty()) {
       const auto& wait = in_.planning.wait;
       if (wait && wait->reason != "Starting" && planned.reason == "Inspecting") return make("Scheduled", false, wait->reason, in_.planning.message);
@@ -83,7 +84,8 @@ class Table {
     }
     if (!down) down = updating;
     const std::string why = down ? "; group " + std::to_string(down->index) + ": " + down->message : "";
-    const std::string former = in_.planning.plan ? "" : " by the former plan, the present one: " + in_.planning.reason + ": " + in_.planning.message;
+    const std::string& held = in_.planning.fetch ? in_.planning.fetch->reason : in_.planning.reason;
+    const std::string former = in_.planning.plan && !in_.planning.fetch ? "" : " by the former plan, the present one: " + held + ": " + (in_.planning.fetch ? in_.planning.fetch->message : in_.planning.message);
     if (ready_ > 0) return make("Ready", true, "Serving", count + former + why);
     if (in_.notes.conflict) return make("Ready", false, "NameConflict", *in_.notes.conflict);
     if (in_.notes.refused || !down) return make("Ready", false, scheduled.reason, scheduled.message);
@@ -104,6 +106,7 @@ class Table {
 
   Condition reconciling(const Condition& stalled, const Condition& ready) const {
     if (stalled.status) return make("Reconciling", false, "Stalled", "waits for a change: " + stalled.reason);
+    if (in_.planning.fetch) return make("Reconciling", true, in_.planning.fetch->reason, in_.planning.fetch->message);
     const bool same = in_.planning.plan && !in_.notes.refused && in_.groups.records.size() == wanted_.size() &&
                       static_cast<int>(wanted_.size()) == in_.spec.replicas && ready_ == in_.spec.replicas &&
                       std::all_of(wanted_.begin(), wanted_.end(), [&](const GroupRecord* record) { return record->pod_hash == in_.wanted->hash && !record->former; });

@@ -14,6 +14,11 @@ namespace pm::op {
 
 /// The pod that reads config.json and tensor headers and leaves facts as its termination message. Takes no device.
 Json inspect_pod(const Owner&, const Spec&, const Settings&, const std::optional<Policy>&);
+/// The pod that downloads a model from the hub to its claim, at the commit that was planned. Takes no device.
+Json fetch_pod(const Owner&, const Spec&, const Settings&, const std::string& commit);
+/// The claim that we make for it: as large as the spec says, else a tenth and 1 GiB more than the tensors; ReadWriteMany where several pods will read it, else
+/// ReadWriteOnce. Owned by the ParallelModel only when it is not to be retained.
+Json cache_claim(const Owner&, const Spec&, const Facts&, int nodes_per_group);
 
 /// What was decided for a checkpoint and a set of wishes, as stored in the plan ConfigMap.
 struct StoredPlan {
@@ -22,6 +27,7 @@ struct StoredPlan {
   std::string image;                    ///< of the worker, fixed when the plan was made
   std::optional<Policy> policy;         ///< the user's own that it was made with
   std::string task, architecture;       ///< of the facts
+  std::string revision;                 ///< of the facts: a commit on the hub, or ""
   Plan plan;
 };
 /// Immutable home of facts, plan and default worker image.

@@ -1,4 +1,7 @@
 // What people are told of the step from one status to the next.
+#include <algorithm>
+#include <array>
+
 #include "controller/core/conditions.h"
 #include "controller/core/object.h"
 #include "controller/operator/status.h"
@@ -40,6 +43,13 @@ void tell_conditions(const Json& before, const Json& after, std::vector<Event>& 
   const Change scheduled = condition_change(before, after, "Scheduled");
   if (stalled.now_true && stalled.before != stalled.after && reason_of(stalled.after) != reason_of(planned.after)) {
     out.push_back({true, reason_of(stalled.after), "Stall", stalled.message});
+  }
+  const Change loaded = condition_change(before, after, "ModelLoaded");
+  if (!loaded.now_true && loaded.before != loaded.after) {
+    const std::string held = reason_of(loaded.after);
+    static constexpr std::array troubles{"ChecksumMismatch", "InsufficientStorage", "SourceUnreachable", "AuthFailed", "RevisionNotFound", "VolumeNotWritable"};
+    const bool trouble = std::find(troubles.begin(), troubles.end(), held) != troubles.end() && held != reason_of(planned.after);
+    if (trouble || held == "Fetching") out.push_back({trouble, held, "Fetch", loaded.message});
   }
   const std::string why = reason_of(scheduled.after);
   if (!scheduled.now_true && scheduled.before != scheduled.after &&

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "controller/operator/fetching.h"
 #include "controller/operator/hash.h"
 #include "controller/operator/requests.h"
 
@@ -283,6 +284,9 @@ std::vector<k8s::ObjectPtr> pods_to_probe(const Snapshot& snapshot) {
     const bool unknown = own->ranks.empty() || std::any_of(own->ranks.begin(), own->ranks.end(), [](const RankRecord& rank) { return !rank.measured; });
     const bool fresh = !pod.ready_since || *pod.ready_since + seconds(60) > snapshot.now;   // a worker that never says is not asked for ever
     if ((!pod.ready && !own->load_seconds) || (pod.ready && unknown && fresh)) out.push_back(pod.object);
+  }
+  for (const auto& pod : snapshot.pods) {
+    if (k8s::label_of(*pod, label::role) == "fetch" && fetches(pod_state(pod, snapshot))) out.push_back(pod);
   }
   return out;
 }

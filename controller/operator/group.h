@@ -94,7 +94,7 @@ Groups govern(const GroupsView&);
 /// When a group may be made again after its failures.
 k8s::WallTime backoff_until(const GroupRecord&, const FailurePolicy&);
 
-/// Pods whose ops port is worth asking: node-rank 0 of groups that load, or serve without their bytes being known.
+/// Pods whose ops port is worth asking: node-rank 0 of groups that load, or serve without their bytes being known; fetch pods that run.
 std::vector<k8s::ObjectPtr> pods_to_probe(const Snapshot&);
 
 }  // namespace pm::op

@@ -12,7 +12,7 @@ std::string cores(int64_t milli) { return milli % 1000 == 0 ? std::to_string(mil
 
 Json arguments(const PodInputs& in, int group, int node_rank, int64_t incarnation) {
   const Spec& spec = in.spec;
-  Json args{"serve", "--plan", plan_file, "--model", model_folder(spec)};
+  Json args{"serve", "--plan", plan_file, "--model", model_folder(spec, in.stored.revision)};
   const auto add = [&](const char* name, const std::string& value) { args.push_back(name), args.push_back(value); };
   if (in.stored.policy) add("--policy", path_of(*in.stored.policy));
   add("--served-model-name", in.owner.key.name);

@@ -7,7 +7,10 @@ namespace pm::op {
 Json inspect_pod(const Owner& owner, const Spec& spec, const Settings& settings, const std::optional<Policy>& policy) {
   Json pod = base_pod(owner, spec, settings, inspect_pod_name(owner.key.name, owner.generation), "inspect", image_of(spec, settings));
   Json& container = pod["spec"]["containers"][0];
-  container["args"] = {"inspect", "--model", model_folder(spec), "--termination-message", "/dev/termination-log"};
+  const bool hub = spec.source.hub.has_value();
+  container["args"] = {"inspect", "--model", hub ? "hf://" + spec.source.hub->id : model_folder(spec, ""), "--termination-message", "/dev/termination-log"};
+  if (hub) container["args"].insert(container["args"].end(), {"--revision", spec.source.hub->revision});
+  if (const std::string token = mount_token(pod, spec); !token.empty()) container["args"].insert(container["args"].end(), {"--token-file", token});
   if (policy) {
     mount_policy(pod, *policy);
     container["args"].insert(container["args"].end(), {"--policy", path_of(*policy)});

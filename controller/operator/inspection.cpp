@@ -13,7 +13,7 @@ namespace {
 
 /// Reasons of `inspect` that the condition table has; others become InspectFailed.
 std::string known_reason(const std::string& reason) {
-  static const std::array known{"ModelUnreadable", "UnknownArchitecture", "UnsupportedPolicy"};
+  static const std::array known{"ModelUnreadable", "UnknownArchitecture", "UnsupportedPolicy", "SourceUnreachable", "RevisionNotFound", "AuthFailed"};
   return std::find(known.begin(), known.end(), reason) != known.end() ? reason : "InspectFailed";
 }
 

@@ -11,7 +11,7 @@ namespace pm::op {
 struct Inspection {
   std::optional<Facts> facts;
   /// Without facts: Inspecting while it runs, ClaimNotFound while the claim is missing, else why it failed (ModelUnreadable,
-  /// UnknownArchitecture, UnsupportedPolicy, InspectFailed).
+  /// UnknownArchitecture, UnsupportedPolicy, SourceUnreachable, RevisionNotFound, AuthFailed, InspectFailed).
   std::string reason, message;
   bool failed = false;                            ///< it ended without facts
   std::optional<Wait> wait;                       ///< why it does not run yet

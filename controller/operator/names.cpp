@@ -4,6 +4,10 @@ namespace pm::op {
 
 std::string inspect_pod_name(const std::string& model, int64_t generation) { return model + "-inspect-" + std::to_string(generation); }
 
+std::string fetch_pod_name(const std::string& model) { return model + "-fetch"; }
+
+std::string cache_claim_name(const std::string& model) { return model + "-cache"; }
+
 std::string plan_name(const std::string& model, const std::string& plan_hash) { return model + "-plan-" + plan_hash; }
 
 std::string policy_name(const std::string& model, const std::string& contents_hash) { return model + "-policy-" + contents_hash; }

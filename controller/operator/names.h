@@ -14,7 +14,7 @@ inline const k8s::Resource ParallelModels{"parallelmodel.dev", "v1alpha1", "para
 
 namespace label {
 inline const std::string name = "parallelmodel.dev/name";
-inline const std::string role = "parallelmodel.dev/role";                 ///< worker, inspect, plan, policy, service, ranks, budget
+inline const std::string role = "parallelmodel.dev/role";                 ///< worker, inspect, fetch, cache, plan, policy, service, ranks, budget
 inline const std::string group = "parallelmodel.dev/group";
 inline const std::string node_rank = "parallelmodel.dev/node-rank";
 inline const std::string incarnation = "parallelmodel.dev/incarnation";
@@ -27,6 +27,7 @@ inline const std::string source = "parallelmodel.dev/source-hash";        ///< w
 inline const std::string inputs = "parallelmodel.dev/inputs-hash";        ///< which wishes a plan was made for
 inline const std::string generation = "parallelmodel.dev/generation";     ///< of the spec that an inspect pod was made for
 inline const std::string nodes = "parallelmodel.dev/nodes";               ///< pods of one incarnation of a group
+inline const std::string fetched = "parallelmodel.dev/fetched";           ///< on a plan: the source hash of the checkpoint whose bytes the claim holds
 inline const std::string plan = "parallelmodel.dev/plan";                 ///< name of the ConfigMap that a pod mounts
 inline const std::string policy = "parallelmodel.dev/policy";             ///< name of the copy of a user's policy that a pod mounts, or a plan was made with
 }  // namespace annotation
@@ -34,9 +35,11 @@ inline const std::string policy = "parallelmodel.dev/policy";             ///< n
 inline constexpr int http_port = 8000, ops_port = 8001, rendezvous_port = 29500;
 inline const std::string container_name = "worker";
 inline const std::string model_path = "/model", policy_folder = "/policy", plan_folder = "/etc/parallelmodel", plan_file = "/etc/parallelmodel/plan.json",
-                         api_keys_folder = "/etc/parallelmodel-keys", tls_folder = "/etc/parallelmodel-tls";
+                         api_keys_folder = "/etc/parallelmodel-keys", tls_folder = "/etc/parallelmodel-tls", token_folder = "/etc/parallelmodel-hub";
 
 std::string inspect_pod_name(const std::string& model, int64_t generation);
+std::string fetch_pod_name(const std::string& model);
+std::string cache_claim_name(const std::string& model);
 std::string plan_name(const std::string& model, const std::string& plan_hash);
 std::string policy_name(const std::string& model, const std::string& contents_hash);
 std::string group_pod_name(const std::string& model, int group, int node_rank, int64_t incarnation);

@@ -42,7 +42,7 @@ StoredPlan stored_plan(const Json& config_map) {
   const size_t dash = name.rfind('-');
   const Facts facts = stored_facts(config_map);
   return {name, dash == std::string::npos ? name : name.substr(dash + 1), k8s::string_at(config_map, "/data/image"),
-          policy_from_text(k8s::string_at(config_map, "/data/policy")), facts.task, facts.architecture, plan_from_json(parsed(config_map, "plan.json"))};
+          policy_from_text(k8s::string_at(config_map, "/data/policy")), facts.task, facts.architecture, facts.revision, plan_from_json(parsed(config_map, "plan.json"))};
 }
 
 Facts stored_facts(const Json& config_map) { return facts_from_json(parsed(config_map, "facts.json")); }

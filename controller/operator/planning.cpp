@@ -41,7 +41,7 @@ class Planner {
     try {
       if (answer_ && !policy_) keep_without_policy();
       else if (policy_ && !copied()) act(create(policy_copy(owner_, *answer_)));
-      else if (const auto map = with_annotation(maps_, annotation::inputs, inputs_)) out_.plan = stored_plan(*map);
+      else if (const auto map = with_annotation(maps_, annotation::inputs, inputs_)) use(*map);
       else if (const auto facts = known_facts()) decide_from(*facts);
     } catch (const std::exception& error) {
       refuse("InspectFailed", std::string(error.what()) + "; delete that ConfigMap to inspect and plan anew");
@@ -57,12 +57,24 @@ class Planner {
     return std::any_of(ours.begin(), ours.end(), [&](const auto& map) { return k8s::key_of(*map).name == policy_->copy; });
   }
 
+  /// The plan stands; of a model on the hub the bytes may have to come first.
+  void use(const Json& map) {
+    out_.plan = stored_plan(map);
+    if (!spec_.source.hub) return;
+    Fetching fetching = fetching_of(owner_, spec_, snapshot_, settings_, *out_.plan, map, source_, claim_);
+    if (fetching.done) return;
+    out_.fetch = Wait{fetching.reason, fetching.message};
+    out_.action = std::move(fetching.action);
+    out_.asks_claim = fetching.asks_claim;
+    out_.wake = fetching.wake;
+  }
+
   /// The user's policy is gone. A plan that was made with it stands, and so do its pods, on the copy; nothing new is made without it.
   void keep_without_policy() {
     for (const auto& map : maps_) {
       const std::string copy = annotation_of(*map, annotation::policy);
       if (copy.empty() || annotation_of(*map, annotation::inputs) != inputs_hash(spec_, owner_, copy)) continue;
-      out_.plan = stored_plan(*map);
+      out_.plan = stored_plan(*map);   // and its bytes are on the claim, for the pods of a former pass run on them
       out_.note = answer_->missing + "; the policy that was there before stays in use";
       return;
     }
@@ -88,7 +100,22 @@ class Planner {
       if (!useful) return act(remove(k8s::Pods, *pod, 0));
       return report(*pod, inspection);
     }
+    if (spec_.source.hub && !spec_.source.hub->own_claim && !known_claim()) return std::nullopt;
     return act(create(inspect_pod(owner_, spec_, settings_, policy_)));
+  }
+
+  /// Before a network is asked: the claim that somebody else has to make is there.
+  bool known_claim() {
+    if (!claim_) {
+      out_.asks_claim = true;
+      wait_for("the claim is looked at");
+      return false;
+    }
+    if (!claim_->known || claim_->found) return true;
+    refuse("ClaimNotFound", "PersistentVolumeClaim " + spec_.source.claim + " of spec.model.cache.claimName is not in namespace " + owner_.key.ns + "; create it, or leave claimName out to have one made");
+    out_.waiting = true;
+    out_.wake = snapshot_.now + claim_again;
+    return false;
   }
 
   std::optional<Facts> report(const Json& pod, const Inspection& inspection) {
@@ -97,7 +124,7 @@ class Planner {
     out_.waiting = !inspection.failed;
     out_.wait = inspection.wait;
     if (!inspection.failed) return std::nullopt;
-    out_.wake = inspection.finished.value_or(snapshot_.now) + inspect_again;
+    out_.wake = inspection.finished.value_or(snapshot_.now) + (inspection.reason == "SourceUnreachable" ? pause_after(inspection.reason) : inspect_again);
     if (*out_.wake <= snapshot_.now) out_.action = remove(k8s::Pods, pod, 0);
     return std::nullopt;
   }
@@ -133,7 +160,7 @@ class Planner {
       wait_for("the access modes of " + claim + " are read");
       return false;
     }
-    if (!claim_->known || (claim_->found && claim_->shareable)) return true;
+    if (!claim_->known || (claim_->found && claim_->shareable) || (!claim_->found && spec_.source.hub && spec_.source.hub->own_claim)) return true;
     out_.wake = snapshot_.now + claim_again;
     if (!claim_->found) {
       refuse("ClaimNotFound", claim + " is not in namespace " + owner_.key.ns);
@@ -153,7 +180,13 @@ class Planner {
         return;
       }
     }
-    act(create(wanted));
+    act(create(with_bytes(wanted)));
+  }
+
+  /// Another plan of the same checkpoint finds its bytes on the claim.
+  Json with_bytes(Json map) const {
+    if (spec_.source.hub && with_annotation(maps_, annotation::fetched, source_)) map["metadata"]["annotations"][annotation::fetched] = source_;
+    return map;
   }
 
   std::nullopt_t act(k8s::Request request) {
@@ -187,8 +220,12 @@ bool names(const std::vector<k8s::ObjectPtr>& objects, const std::string& annota
   return with_annotation(objects, annotation, value) != nullptr;
 }
 
-std::optional<k8s::Request> superseded_by(const StoredPlan& current, const Snapshot& snapshot) {
+std::optional<k8s::Request> superseded_by(const Planning& planning, const Snapshot& snapshot) {
+  const StoredPlan& current = *planning.plan;
   for (const auto& pod : with_role(snapshot.pods, "inspect")) return remove(k8s::Pods, *pod, 0);
+  if (!planning.fetch) {
+    for (const auto& pod : with_role(snapshot.pods, "fetch")) return remove(k8s::Pods, *pod, 0);
+  }
   for (const auto& map : with_role(snapshot.config_maps, "plan")) {
     const std::string name = k8s::key_of(*map).name;
     if (name != current.name && !names(snapshot.pods, annotation::plan, name)) return remove(k8s::ConfigMaps, *map);
@@ -203,26 +240,9 @@ Planning planning_of(const Owner& owner, const Spec& spec, const Snapshot& snaps
   return Planner(owner, spec, snapshot, settings, policy, claim).run();
 }
 
-k8s::Request get_claim(const Owner& owner, const Spec& spec) {
-  return {.verb = k8s::Verb::Get, .resource = k8s::PersistentVolumeClaims, .ns = owner.key.ns, .name = spec.source.claim};
-}
-
-Claim claim_of(const k8s::Response& response) {
-  if (k8s::failed(response)) return {.found = k8s::error_of(response).failure != k8s::Failure::NotFound, .known = k8s::error_of(response).failure != k8s::Failure::Forbidden};
-  Claim claim{.shareable = false};
-  const Json& modes = at(k8s::object_of(response), "/spec/accessModes");
-  if (!modes.is_array()) return {.known = false};
-  for (const Json& mode : modes) {
-    if (!mode.is_string()) continue;
-    claim.modes += (claim.modes.empty() ? "" : ", ") + clip(mode.get<std::string>(), 64);
-    claim.shareable |= mode == "ReadOnlyMany" || mode == "ReadWriteMany";
-  }
-  return claim;
-}
-
 std::optional<k8s::Request> superseded(const Planning& planning, const Snapshot& snapshot, const std::optional<PolicyAnswer>& policy) {
   if (planning.plan) {
-    if (auto request = superseded_by(*planning.plan, snapshot)) return request;
+    if (auto request = superseded_by(planning, snapshot)) return request;
   }
   const std::string present = policy && policy->policy ? policy->policy->copy : "";
   for (const auto& map : with_role(snapshot.config_maps, "policy")) {

@@ -6,22 +6,15 @@
 #include <vector>
 
 #include "controller/operator/desired.h"
+#include "controller/operator/fetching.h"
 #include "controller/operator/inspection.h"
 
 namespace pm::op {
 
-/// The claim that holds the checkpoint, as the API server answered in this pass. Only asked for groups over several nodes, before they are planned.
-struct Claim {
-  bool found = true, known = true;                ///< not known: we may not read claims
-  bool shareable = true;                          ///< more than one node may mount it
-  std::string modes;                              ///< "ReadWriteOnce, ReadOnlyMany"
-};
-k8s::Request get_claim(const Owner&, const Spec&);
-Claim claim_of(const k8s::Response&);
-
 struct Planning {
   std::optional<StoredPlan> plan;                 ///< for the present wishes
   std::string note;                               ///< beside a plan, for people
+  std::optional<Wait> fetch;                      ///< beside a plan: its bytes are not on the claim yet, and no group is made before
   /// Without a plan: reason and message of Planned=False.
   std::string reason, message;
   std::vector<Rejected> rejected;
@@ -36,7 +29,7 @@ struct Planning {
 inline constexpr std::chrono::minutes inspect_again{5};
 
 /// `policy`: what the API server answered for the spec's policyRef in this pass; nothing for a spec without one. `claim`: nothing as long as
-/// nobody asked.
+/// nobody asked, which is done for groups over several nodes before they are planned, and before anything is fetched.
 Planning planning_of(const Owner&, const Spec&, const Snapshot&, const Settings&, const std::optional<PolicyAnswer>& policy, const std::optional<Claim>& claim);
 
 /// What nothing needs any more, the first to delete: with a plan, inspect pods and other plans; always, copies of policies that neither a pod,

@@ -4,6 +4,8 @@ namespace pm::op {
 
 namespace {
 
+constexpr int cache_group = 65532;
+
 Json environment(const Spec& spec) {
   Json env = Json::array({{{"name", "HOME"}, {"value", "/tmp"}}});
   for (const Json& entry : spec.worker.env) {
@@ -30,7 +32,19 @@ void schedule(Json& pod, const Spec& spec) {
 
 std::string image_of(const Spec& spec, const Settings& settings) { return spec.worker.image.empty() ? settings.worker_image : spec.worker.image; }
 
-std::string model_folder(const Spec& spec) { return spec.source.path.empty() ? model_path : model_path + "/" + spec.source.path; }
+std::string model_folder(const Spec& spec, const std::string& commit) {
+  if (!spec.source.hub) return spec.source.path.empty() ? model_path : model_path + "/" + spec.source.path;
+  std::string folder = spec.source.hub->id;   // huggingface_hub's cache: models--ORG--NAME/snapshots/COMMIT
+  if (const size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
+  return model_path + "/models--" + folder + "/snapshots/" + commit;
+}
+
+std::string mount_token(Json& pod, const Spec& spec) {
+  if (!spec.source.hub || spec.source.hub->token_secret.empty()) return "";
+  const HubSource& hub = *spec.source.hub;
+  mount(pod, {{"name", "hub-token"}, {"secret", {{"secretName", hub.token_secret}, {"optional", false}, {"items", Json::array({{{"key", hub.token_key}, {"path", "token"}}})}}}}, token_folder, true);
+  return token_folder + "/token";
+}
 
 void mount(Json& pod, Json volume, const std::string& path, bool read_only) {
   Json seen{{"name", volume["name"]}, {"mountPath", path}};
@@ -75,7 +89,14 @@ Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, co
   if (!spec.worker.service_account.empty()) pod["spec"]["serviceAccountName"] = spec.worker.service_account;
   if (!spec.worker.pull_secrets.empty()) pod["spec"]["imagePullSecrets"] = spec.worker.pull_secrets;
   schedule(pod["spec"], spec);
-  mount(pod, {{"name", "model"}, {"persistentVolumeClaim", {{"claimName", spec.source.claim}, {"readOnly", true}}}}, model_path, true);
+  const bool fetches = role == "fetch";
+  if (!spec.source.hub || role != "inspect") {
+    mount(pod, {{"name", "model"}, {"persistentVolumeClaim", {{"claimName", spec.source.claim}, {"readOnly", !fetches}}}}, model_path, !fetches);
+  }
+  if (spec.source.hub && spec.source.hub->own_claim && role != "inspect") {   // a fresh volume belongs to root
+    pod["spec"]["securityContext"]["fsGroup"] = cache_group;
+    pod["spec"]["securityContext"]["fsGroupChangePolicy"] = "OnRootMismatch";
+  }
   mount(pod, {{"name", "tmp"}, {"emptyDir", Json::object()}}, "/tmp", false);
   return pod;
 }

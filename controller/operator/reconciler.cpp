@@ -125,8 +125,9 @@ std::optional<Json> Reconciler::ask(const Json& pod) {
     const std::lock_guard lock(mutex_);
     std::erase_if(answers_, [&](const auto& entry) { return entry.second.asked + answer_life < now; });
     const auto known = answers_.find(uid);
+    const bool fetch = k8s::label_of(pod, label::role) == "fetch";   // is ready all the time
     // One readiness change is worth a question at once: it is the moment at which bytes become final.
-    if (known != answers_.end() && known->second.asked + ask_pause > now && !k8s::condition_is_true(at(pod, "/status/conditions"), "Ready")) return known->second.json;
+    if (known != answers_.end() && known->second.asked + ask_pause > now && (fetch || !k8s::condition_is_true(at(pod, "/status/conditions"), "Ready"))) return known->second.json;
   }
   auto answer = probe_.ask(k8s::string_at(pod, "/status/podIP"));
   const std::lock_guard lock(mutex_);

@@ -9,7 +9,7 @@ using k8s::Verb;
 
 const k8s::Resource& resource_of(const Json& object) {
   const std::string kind = k8s::string_at(object, "/kind");
-  for (const k8s::Resource* resource : {&k8s::Pods, &k8s::Services, &k8s::ConfigMaps, &k8s::PodDisruptionBudgets}) {
+  for (const k8s::Resource* resource : {&k8s::Pods, &k8s::Services, &k8s::ConfigMaps, &k8s::PodDisruptionBudgets, &k8s::PersistentVolumeClaims}) {
     if (resource->kind == kind) return *resource;
   }
   throw std::logic_error("no builder makes a " + kind);

@@ -1,5 +1,6 @@
 #include "controller/operator/spec.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "controller/core/quantity.h"
@@ -50,6 +51,7 @@ class Reader {
     }
     return out;
   }
+  bool flag(const std::string& pointer, bool fallback) const { return at(object_, pointer).is_boolean() ? at(object_, pointer).get<bool>() : fallback; }
   Json array(const std::string& pointer) const { return at(object_, pointer).is_array() ? at(object_, pointer) : Json::array(); }
   Json object(const std::string& pointer) const { return at(object_, pointer).is_object() ? at(object_, pointer) : Json::object(); }
 
@@ -62,14 +64,31 @@ class Reader {
   const Json& object_;
 };
 
-Source source_of(const std::string& text) {
-  const std::string scheme = "pvc://";
+Source hub_source_of(const Reader& reader, const std::string& id, const std::string& model) {
+  const std::string cache = "/spec/model/cache";
+  HubSource hub{.id = id};
+  if (id.empty() || id.find("..") != std::string::npos || std::count(id.begin(), id.end(), '/') > 1) Reader::fail("/spec/model/source", "must be hf://ORG/NAME");
+  if (const std::string revision = reader.text("/spec/model/revision"); !revision.empty()) hub.revision = revision;
+  hub.token_secret = reader.text("/spec/model/tokenSecretRef/name");
+  if (const std::string key = reader.text("/spec/model/tokenSecretRef/key"); !key.empty()) hub.token_key = key;
+  const std::string claim = reader.text(cache + "/claimName");
+  hub.own_claim = claim.empty();
+  hub.size = reader.quantity(cache + "/size");
+  hub.storage_class = reader.text(cache + "/storageClassName");
+  hub.access_mode = reader.text(cache + "/accessMode");
+  hub.retain = reader.flag(cache + "/retain", true);
+  return {hub.own_claim ? cache_claim_name(model) : claim, "", hub};
+}
+
+Source source_of(const Reader& reader, const std::string& model) {
+  const std::string text = reader.text("/spec/model/source"), scheme = "pvc://", hub = "hf://";
+  if (text.rfind(hub, 0) == 0) return hub_source_of(reader, text.substr(hub.size()), model);
   if (text.rfind(scheme, 0) != 0) {
-    Reader::fail("/spec/model/source", "is '" + text + "', and this version serves pvc://CLAIM/PATH only");
+    Reader::fail("/spec/model/source", "is '" + text + "', and this version serves pvc://CLAIM/PATH and hf://ORG/NAME");
   }
   const std::string rest = text.substr(scheme.size());
   const size_t slash = rest.find('/');
-  Source source{rest.substr(0, slash), slash == std::string::npos ? "" : rest.substr(slash + 1)};
+  Source source{rest.substr(0, slash), slash == std::string::npos ? "" : rest.substr(slash + 1), std::nullopt};
   while (!source.path.empty() && source.path.back() == '/') source.path.pop_back();
   if (source.claim.empty()) Reader::fail("/spec/model/source", "is '" + text + "' and names no claim: pvc://CLAIM/PATH");
   if (("/" + source.path + "/").find("/../") != std::string::npos) Reader::fail("/spec/model/source", "must not contain ..");
@@ -129,7 +148,7 @@ Worker worker_of(const Reader& reader) {
 Spec spec_of(const Json& object) {
   const Reader reader(object);
   Spec spec;
-  spec.source = source_of(reader.text("/spec/model/source"));
+  spec.source = source_of(reader, k8s::key_of(object).name);
   if (const std::string name = reader.text("/spec/model/policyRef/name"); !name.empty()) {
     spec.policy_ref = PolicyRef{name, reader.text("/spec/model/policyRef/key")};
   }
@@ -181,6 +200,7 @@ Owner owner_of(const Json& object) {
 
 std::string source_hash(const Spec& spec, const Owner& owner, const std::string& policy_copy) {
   Json source{{"claim", spec.source.claim}, {"path", spec.source.path}, {"restartedAt", owner.restarted_at}};
+  if (spec.source.hub) source["hub"] = {{"id", spec.source.hub->id}, {"revision", spec.source.hub->revision}};
   if (!policy_copy.empty()) source["policy"] = policy_copy;
   return hash_of(source);
 }

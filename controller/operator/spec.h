@@ -12,7 +12,21 @@
 
 namespace pm::op {
 
-struct Source { std::string claim, path; };   ///< path inside the claim, "" for its root, without slashes at the ends
+/// A model on the hub, downloaded to a claim before any device is taken.
+struct HubSource {
+  std::string id, revision = "main";    ///< ORG/NAME; branch, tag or commit
+  std::string token_secret, token_key = "token";   ///< "": none
+  bool own_claim = false;               ///< the claim is ours to make
+  std::optional<int64_t> size;          ///< bytes of it
+  std::string storage_class, access_mode;   ///< "": the cluster's; what the plan needs
+  bool retain = true;                   ///< it outlives the ParallelModel
+};
+
+/// Path inside the claim, "" for its root, without slashes at the ends; of a model on the hub the claim that caches it.
+struct Source {
+  std::string claim, path;
+  std::optional<HubSource> hub;
+};
 
 /// A user's own policy; key "": the only one of the ConfigMap.
 struct PolicyRef { std::string name, key; };

@@ -43,6 +43,7 @@ Json plan_json(const StatusInputs& in) {
            {"message", clip(plan.message, in.notes.lean ? 200 : 2000)}};
   if (plan.kv_blocks > 0) out["concurrency"] = plan.concurrency;   // only a cache of keys and values bounds it
   if (plan.pipeline > 1) out["microBatches"] = plan.micro_batches;
+  if (!stored.revision.empty()) out["revision"] = clip(stored.revision, 128);
   if (stored.policy) out["policy"] = clip(to_text(stored.policy), 512);
   if (!plan.rejected.empty() && !in.notes.lean) out["rejected"] = rejected_json(plan.rejected);
   return out;

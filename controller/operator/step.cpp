@@ -49,8 +49,9 @@ class Absorber {
     if (sent_.verb == Verb::Get && state_.asks_claim) return claim(response);
     if (k8s::failed(response)) return failure(k8s::error_of(response));
     const Json& object = k8s::object_of(response);
-    if (sent_.verb == Verb::Get) return found(object);
-    if (sent_.verb == Verb::Create) put(view_, sent_.resource, object);
+    if (sent_.verb == Verb::Get && sent_.resource != k8s::PersistentVolumeClaims) return found(object);
+    if (sent_.resource == k8s::PersistentVolumeClaims) state_.notes.claim = claim_of(response);
+    else if (sent_.verb == Verb::Create) put(view_, sent_.resource, object);
     else if (sent_.verb == Verb::List) note_events(object);
     else if (sent_.verb == Verb::MergePatch) patched(object);
     else if (sent_.verb == Verb::Delete) deleted();
@@ -249,17 +250,19 @@ class Pass {
     return std::nullopt;
   }
 
-  /// The inspect pod is the first to meet a volume that cannot be mounted.
+  /// The inspect pod, or the fetch pod, is the first to meet a volume that cannot be mounted.
   std::optional<Request> look_at_inspection() {
-    if (planning_.plan) return std::nullopt;
+    if (planning_.plan && !planning_.fetch) return std::nullopt;
     std::vector<PodState> pods;
     for (const auto& pod : view_.pods) {
-      if (k8s::label_of(*pod, label::role) == "inspect") pods.push_back(pod_state(pod, view_));
+      if (k8s::label_of(*pod, label::role) == (planning_.fetch ? "fetch" : "inspect")) pods.push_back(pod_state(pod, view_));
     }
     if (auto request = ask_for_events(pods)) return request;
     refine_waits(pods, spec_, view_, state_.notes, 0);
     for (const PodState& pod : pods) {
-      if (!pod.wait || pod.wait->reason != "VolumeNotMounted" || !planning_.wait) continue;
+      if (!pod.wait || pod.wait->reason != "VolumeNotMounted") continue;
+      if (planning_.fetch) planning_.fetch = Wait{pod.wait->reason, "pod " + pod.name + " waits: " + pod.wait->message};
+      if (!planning_.wait) continue;
       planning_.wait = pod.wait;
       planning_.message = "pod " + pod.name + " waits: " + pod.wait->message;
     }
@@ -267,7 +270,7 @@ class Pass {
   }
 
   std::optional<Request> groups(std::vector<PodState> pods) {
-    const GroupsView view{spec_, view_, group_records(*view_.model), std::move(pods), wanted_};
+    const GroupsView view{spec_, view_, group_records(*view_.model), std::move(pods), planning_.fetch ? std::nullopt : wanted_};
     groups_ = govern(view);
     const Json status = status_of({owner_, spec_, view_, planning_, groups_, wanted_, state_.notes});
     if (groups_.commit) {

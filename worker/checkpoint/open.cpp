@@ -12,6 +12,7 @@
 #include "worker/base/error.h"
 #include "worker/checkpoint/bytes.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/elsewhere.h"
 #include "worker/checkpoint/foreign.h"
 #include "worker/checkpoint/torch_file.h"
 
@@ -129,7 +130,13 @@ Weights weights_of(const fs::path& folder) {
   refuse_other_formats(folder);
 }
 
+thread_local const Elsewhere* elsewhere_now = nullptr;
+
 }  // namespace
+
+Elsewhere::Elsewhere(Open open) : open_(std::move(open)), before_(elsewhere_now) { elsewhere_now = this; }
+Elsewhere::~Elsewhere() { elsewhere_now = before_; }
+const Elsewhere::Open* Elsewhere::present() { return elsewhere_now ? &elsewhere_now->open_ : nullptr; }
 
 std::string printable(std::string text) {
   for (char& c : text)
@@ -169,9 +176,11 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   const Weights weights = weights_of(folder);
   for (const auto& [file, names] : weights.files) {
     const fs::path path = folder / file;
-    checkpoint.descriptors_.push_back(open_file(path));
+    const Elsewhere::Open* elsewhere = Elsewhere::present();
+    checkpoint.descriptors_.push_back(elsewhere ? std::shared_ptr<const int>(new int(-1), RemoteFile{(*elsewhere)(file)}) : open_file(path));
     checkpoint.files_.push_back(path);
-    const Bytes bytes = bytes_of(checkpoint.descriptors_.back(), path);
+    const auto* remote = std::get_deleter<RemoteFile>(checkpoint.descriptors_.back());
+    const Bytes bytes = remote ? remote->bytes : bytes_of(checkpoint.descriptors_.back(), path);
     Header header = weights.torch ? read_torch_file(bytes) : read_safetensors(bytes);
     for (const std::string& name : names) {
       if (header.tensors.contains(name) || header.unserved.contains(name)) continue;

@@ -7,6 +7,7 @@
 
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/elsewhere.h"
 #include "worker/checkpoint/strided.h"
 #include "worker/checkpoint/strips.h"
 
@@ -92,9 +93,13 @@ void read_strips(const TensorInfo& tensor, std::span<const Strip> strips, std::s
 }
 
 void Checkpoint::read(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) const {
-  const int descriptor = *descriptors_.at(static_cast<size_t>(tensor.file));
+  const auto& held = descriptors_.at(static_cast<size_t>(tensor.file));
   const std::filesystem::path& path = files_.at(static_cast<size_t>(tensor.file));
-  const auto read = [&](int64_t offset, std::span<std::byte> part) { pread_all(descriptor, path, tensor, part.data(), static_cast<int64_t>(part.size()), offset); };
+  const auto* remote = std::get_deleter<RemoteFile>(held);
+  const ReadBytes read = [&](int64_t offset, std::span<std::byte> part) {
+    if (!remote) return pread_all(*held, path, tensor, part.data(), static_cast<int64_t>(part.size()), offset);
+    if (!part.empty()) remote->bytes.read(offset, {reinterpret_cast<char*>(part.data()), part.size()});
+  };
   if (tensor.strides.empty()) return read_strips(tensor, strips, out, close_together, read);
   check(tensor, strips, out);
   read_strided(tensor, strips, out, read);

@@ -9,6 +9,7 @@
 #include "planner/strategy_names.h"
 #include "worker/base/error.h"
 #include "worker/engine/device.h"
+#include "worker/hub/address.h"
 
 namespace pm::cli {
 
@@ -135,6 +136,10 @@ Plan make_plan(const Facts& facts, const ModelOptions& options) {
 }  // namespace
 
 Setup prepare(const ModelOptions& options, const std::string& plan_file) {
+  if (hub::names_repository(options.model)) {
+    throw Error(ErrorKind::Usage, "Usage", "--model " + options.model + ": this verb runs a checkpoint on disk; `parallelmodel-worker fetch --model " + options.model +
+                                               " --cache DIR` downloads it and prints its folder");
+  }
   Setup setup{.device = engine::device_type(options.device), .checkpoint = checkpoint::Checkpoint::open(options.model), .model = {}, .plan = {}};
   setup.model = policy::resolve(setup.checkpoint, options.policy);
   setup.plan = plan_file.empty() ? make_plan(setup.model.facts, options) : read_plan(plan_file);

@@ -5,14 +5,34 @@
 #include <nlohmann/json.hpp>
 
 #include "worker/base/error.h"
+#include "worker/cli/hub.h"
 #include "worker/cli/options.h"
+#include "worker/hub/remote.h"
 #include "worker/policy/report.h"
 
 namespace pm::cli {
 
 namespace {
 
-struct InspectOptions { std::string model, policy, termination_message; bool json = false; };
+struct InspectOptions { std::string model, policy, termination_message; HubOptions hub; bool json = false; };
+
+/// Resolves a folder, or a model on the hub without its weights; what `use` gets does not outlive the call.
+void look_at(const InspectOptions& options, const std::function<void(const policy::Model&)>& use) {
+  if (!hub::names_repository(options.model)) {
+    const auto checkpoint = checkpoint::Checkpoint::open(options.model);
+    return use(policy::resolve(checkpoint, options.policy));
+  }
+  constexpr std::chrono::seconds patience{60};
+  hub::Client client(options.hub.access(), patience, {}, [](const hub::Trouble& trouble, std::chrono::milliseconds) { std::cerr << trouble.reason << ": " << trouble.message << "\n"; });
+  const hub::RemoteCheckpoint remote(client, hub::repository_of(options.model, options.hub.revision), std::filesystem::temp_directory_path());
+  try {
+    policy::Model model = policy::resolve(remote.checkpoint(), options.policy);
+    model.facts.revision = remote.commit();
+    use(model);
+  } catch (const Error& error) {
+    throw remote.in_its_words(error);
+  }
+}
 
 /// Facts on success; reason and message on failure, so that the controller learns both without reading logs.
 int inspect(const InspectOptions& options) {
@@ -20,12 +40,12 @@ int inspect(const InspectOptions& options) {
     if (!options.termination_message.empty()) std::ofstream(options.termination_message) << message.dump();
   };
   try {
-    const auto checkpoint = checkpoint::Checkpoint::open(options.model);
-    const policy::Model model = policy::resolve(checkpoint, options.policy);
-    const nlohmann::json facts = to_json(model.facts);
-    tell(facts);
-    if (options.json) std::cout << facts.dump() << "\n";
-    else std::cout << policy::inspect_report(model);
+    look_at(options, [&](const policy::Model& model) {
+      const nlohmann::json facts = to_json(model.facts);
+      tell(facts);
+      if (options.json) std::cout << facts.dump() << "\n";
+      else std::cout << policy::inspect_report(model);
+    });
     return 0;
   } catch (const Error& error) {
     tell({{"reason", error.reason}, {"message", std::string(error.what()).substr(0, 2048)}});
@@ -33,10 +53,9 @@ int inspect(const InspectOptions& options) {
   }
 }
 
-int plan(const ModelOptions& options, bool json) {
-  const auto checkpoint = checkpoint::Checkpoint::open(options.model);
-  const policy::Model model = policy::resolve(checkpoint, options.policy);
-  const Decision decision = decide(model.facts, hardware_of(options), wishes_of(options));
+int plan(const ModelOptions& options, const HubOptions& hub, bool json) {
+  Decision decision;
+  look_at({.model = options.model, .policy = options.policy, .hub = hub}, [&](const policy::Model& model) { decision = decide(model.facts, hardware_of(options), wishes_of(options)); });
   if (!decision.plan) {
     std::cerr << decision.refusal->reason << ": " << decision.refusal->message << "\n";
     for (const Rejected& rejected : decision.refusal->rejected) {
@@ -67,7 +86,8 @@ void families(bool json) {
 void add_inspect(CLI::App& app, Program& program) {
   auto* verb = app.add_subcommand("inspect", "Reads config.json and tensor headers, prints what the model is made of (facts)");
   auto options = std::make_shared<InspectOptions>();
-  verb->add_option("--model", options->model, "Folder of a Hugging Face checkpoint")->required();
+  verb->add_option("--model", options->model, "Folder of a Hugging Face checkpoint, or hf://ORG/NAME: then only its config and headers are read, over the network")->required();
+  options->hub.add_to(*verb);
   verb->add_option("--policy", options->policy, "A policy file of your own instead of the built-in one");
   verb->add_option("--termination-message", options->termination_message, "Also write the facts, or why there are none, to this file");
   verb->add_flag("--json", options->json, "Facts as JSON");
@@ -77,11 +97,13 @@ void add_inspect(CLI::App& app, Program& program) {
 void add_plan(CLI::App& app, Program& program) {
   auto* verb = app.add_subcommand("plan", "Prints how the model would be cut, why, and what was rejected");
   auto options = std::make_shared<ModelOptions>();
+  auto hub = std::make_shared<HubOptions>();
   auto json = std::make_shared<bool>(false);
   options->add_to(*verb);
+  hub->add_to(*verb);
   verb->add_option("--devices", options->ranks, "The same as --ranks")->check(CLI::Range(1, 1024));
   verb->add_flag("--json", *json, "The plan as JSON; `serve --plan FILE` obeys it");
-  verb->callback([options, json, &program] { program.code = plan(*options, *json); });
+  verb->callback([options, hub, json, &program] { program.code = plan(*options, *hub, *json); });
 }
 
 void add_families(CLI::App& app, Program&) {

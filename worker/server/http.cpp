@@ -1,4 +1,4 @@
-// See http.h. The only file of the worker that includes cpp-httplib.
+// See http.h. The only file of the worker that serves through cpp-httplib; worker/hub/transport.cpp asks through it.
 #include "worker/server/http.h"
 
 #include <httplib.h>

@@ -41,6 +41,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [""]
   resources: [pods, services, configmaps]
   verbs: [create, get, list, watch, patch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [create, get]              # the cache of a model on the hub; access modes for groups of several pods
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [create, get, list, watch, patch, delete]

@@ -220,6 +220,7 @@ bool FakeCluster::waits() const {
 
 Snapshot FakeCluster::snapshot_of(const Objects& objects) const {
   Snapshot out{.now = now_};
+  out.probes = probes;
   out.nodes.emplace();
   if (const auto model = objects.find({"parallelmodels", Key{"ns", model_name}}); model != objects.end()) out.model = model->second;
   for (const auto& [where, object] : objects) {
@@ -364,6 +365,12 @@ void FakeCluster::collect() {
 void FakeCluster::bind(Json& pod) {
   const auto wants = [](const Json& one) { return std::stoi(one["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0")); };
   if (!claim_exists) return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/1 nodes are available: persistentvolumeclaim \"models\" not found.");
+  for (const Json& volume : pod["spec"]["volumes"]) {
+    const std::string claim = k8s::string_at(volume, "/persistentVolumeClaim/claimName");
+    if (!claim.empty() && claim != "models" && !find("persistentvolumeclaims", claim)) {
+      return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/1 nodes are available: persistentvolumeclaim \"" + claim + "\" not found.");
+    }
+  }
   std::map<std::string, int> room = more_nodes_;
   room["node-a"] = devices;
   for (const auto& other : list("pods")) {
@@ -378,12 +385,12 @@ void FakeCluster::bind(Json& pod) {
 }
 
 void FakeCluster::run_pod(Json& pod) {
-  const bool inspects = k8s::label_of(pod, label::role) == "inspect";
+  const bool inspects = k8s::label_of(pod, label::role) == "inspect", fetches = k8s::label_of(pod, label::role) == "fetch";
   if (!pod["spec"].contains("nodeName")) return bind(pod);
   if (ended(pod)) return;
   if (!running(pod)) {
     if (!mount_failure.empty() || lacks_volume(pod)) return set_container(pod, {{"waiting", {{"reason", "ContainerCreating"}}}});
-    if (!workers_start && !inspects) return set_container(pod, {{"waiting", {{"reason", "ImagePullBackOff"}, {"message", "Back-off pulling image \"w\""}}}});
+    if (!workers_start && !inspects && !fetches) return set_container(pod, {{"waiting", {{"reason", "ImagePullBackOff"}, {"message", "Back-off pulling image \"w\""}}}});
     set_container(pod, {{"running", {{"startedAt", k8s::format_time(now_)}}}});
     pod["status"]["phase"] = "Running";
     pod["status"]["podIP"] = "10.0.0.1";
@@ -395,6 +402,13 @@ void FakeCluster::run_pod(Json& pod) {
     const Json words = failure ? *failure : facts;
     set_container(pod, {{"terminated", {{"exitCode", failure ? 3 : 0}, {"reason", "x"}, {"finishedAt", k8s::format_time(now_)}, {"message", words.is_string() ? words.get<std::string>() : words.dump()}}}});
     pod["status"]["phase"] = failure ? "Failed" : "Succeeded";
+    return;
+  }
+  if (fetches) {
+    set_condition(pod, "Ready", true, now_);
+    if (!fetches_end) return;
+    set_container(pod, {{"terminated", {{"exitCode", fetch_failure ? 3 : 0}, {"reason", "x"}, {"finishedAt", k8s::format_time(now_)}, {"message", fetch_failure ? fetch_failure->dump() : "{}"}}}});
+    pod["status"]["phase"] = fetch_failure ? "Failed" : "Succeeded";
     return;
   }
   set_condition(pod, "Ready", workers_ready && k8s::string_at(pod, "/spec/containers/0/image") != broken_image, now_);

@@ -78,6 +78,9 @@ class FakeCluster final : public k8s::Api {
   Json facts;                                                         ///< what inspect pods say
   std::function<std::optional<Json>(const std::string&)> judge;       ///< and what they say against a user's policy
   std::optional<Json> inspect_failure;                                ///< {"reason", "message"} instead
+  std::optional<Json> fetch_failure;                                  ///< {"reason", "message"} of fetch pods
+  bool fetches_end = true;                                            ///< false: they go on for ever
+  std::map<std::string, Json> probes;                                 ///< pod name -> what its ops port answers
   bool claim_exists = true, workers_start = true, workers_ready = true, collects = true;
   std::string mount_failure;                                          ///< what Events say of pods whose volumes do not come
   std::string broken_image;                                           ///< workers of it never get ready

@@ -103,6 +103,26 @@ const std::vector<Scenario>& scenarios() {
          c.edit([](Json& m) { m["spec"]["model"].erase("policyRef"); });
          settle();
        }, true, true},
+      {"a model on the hub, another revision of it, and the hub gone for a while", [](FakeCluster& c, const Settle& settle) {
+         c.facts["revision"] = std::string(40, 'a');
+         auto model = model_named("m");
+         model["spec"]["model"] = {{"source", "hf://org/name"}, {"cache", {{"retain", false}}}};
+         c.apply(model);
+         settle();
+         EXPECT_TRUE(c.is_true("Ready"));
+         c.facts["revision"] = std::string(40, 'b');
+         c.edit([](Json& m) { m["spec"]["model"]["revision"] = "v2"; });
+         settle();
+         c.fetch_failure = Json{{"reason", "SourceUnreachable"}, {"message", "gone"}};
+         c.facts["revision"] = std::string(40, 'c');
+         c.edit([](Json& m) { m["spec"]["model"]["revision"] = "v3"; });
+         settle();
+         EXPECT_TRUE(c.is_true("Ready")) << "the former revision serves";
+         c.fetch_failure.reset();
+         c.advance(std::chrono::seconds(60));
+         settle();
+         EXPECT_EQ(c.model()["status"]["plan"]["revision"], std::string(40, 'c'));
+       }, true},
       {"a surge, an edit in the middle of it, and the way back", [](FakeCluster& c, const Settle& settle) {
          c.drain_seconds = 3;
          apply(c, settle, 2);

@@ -70,7 +70,26 @@ TEST(Spec, SourceIsAClaimAndAPath) {
   EXPECT_EQ(source("pvc://models/a/b/").path, "a/b");
   EXPECT_EQ(source("pvc://models").path, "");
   EXPECT_EQ(source("pvc://models").claim, "models");
-  for (const char* bad : {"hf://gpt2", "pvc://", "pvc://a/../b", "/etc", ""}) EXPECT_THROW((void)source(bad), std::invalid_argument) << bad;
+  for (const char* bad : {"s3://gpt2", "hf://", "hf://a/b/c", "hf://../a", "pvc://", "pvc://a/../b", "/etc", ""}) EXPECT_THROW((void)source(bad), std::invalid_argument) << bad;
+}
+
+TEST(Spec, AModelOnTheHubComesWithAClaimOfItsOwnOrOfTheUser) {
+  Json model = model_named("m");
+  model["spec"]["model"] = {{"source", "hf://org/name"}};
+  const Source own = spec_of(model).source;
+  EXPECT_EQ(own.claim, "m-cache");
+  EXPECT_TRUE(own.hub->own_claim && own.hub->retain);
+  EXPECT_EQ(own.hub->revision, "main");
+  EXPECT_EQ(own.hub->id, "org/name");
+  EXPECT_EQ(own.hub->token_secret, "");
+  model["spec"]["model"].update({{"revision", "v2"}, {"tokenSecretRef", {{"name", "hf"}}}, {"cache", {{"claimName", "shared"}}}});
+  const Source shared = spec_of(model).source;
+  EXPECT_EQ(shared.claim, "shared");
+  EXPECT_FALSE(shared.hub->own_claim);
+  EXPECT_EQ(shared.hub->revision, "v2");
+  EXPECT_EQ(shared.hub->token_key, "token");
+  model["spec"]["model"]["cache"] = {{"size", "much"}};
+  EXPECT_THROW((void)spec_of(model), std::invalid_argument);
 }
 
 TEST(Spec, DefaultsAreThoseOfTheSchema) {

@@ -1,0 +1,104 @@
+"""A private model on a hub: planned from its headers, fetched to a claim with the progress in status, served, and found again by its namesake."""
+import base64
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import CHECKPOINT, ROOT
+from world import MODELS
+
+sys.path.append(str(ROOT / "tests" / "hub"))
+
+from server import Hub, Trouble          # noqa: E402
+
+TOKEN = "hf_onlyforthehub"
+PROMPT = "Once upon a time"
+ADDRESS = "10.99.0.1"                    # of the control plane: pods reach it
+
+
+@pytest.fixture(scope="module")
+def hub(world):
+    """Listens in the cluster's network, where tests have threads."""
+    server = world.inside(Hub, ADDRESS)
+    server.add("org/stories", CHECKPOINT, token=TOKEN)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def cache(world, name, tmp_path_factory):
+    """A volume that only the claim NAME-cache gets, writable as a fresh one is to its group; and the Secret with the token."""
+    folder = tmp_path_factory.mktemp("cache")
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)
+    folder.chmod(0o777)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub", "namespace": MODELS}, "data": {"token": base64.b64encode(TOKEN.encode()).decode()}}
+    world.cluster.apply([secret, {
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{name}-cache"},
+        "spec": {"capacity": {"storage": "1Ti"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": str(folder)}, "storageClassName": "", "persistentVolumeReclaimPolicy": "Retain",
+                 "claimRef": {"namespace": MODELS, "name": f"{name}-cache"}}}])
+    yield folder
+    world.delete(name)
+    world.cluster.kubectl("delete", "pvc", f"{name}-cache", "-n", MODELS, "--ignore-not-found", "--wait=true")
+    world.cluster.kubectl("delete", "pv", f"{name}-cache", "--ignore-not-found", "--wait=true")
+    world.cluster.kubectl("delete", "secret", "hub", "-n", MODELS, "--ignore-not-found")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def spec(hub: Hub, **model: object) -> dict:
+    return {"source": "hf://org/stories", "model": {"tokenSecretRef": {"name": "hub"}, **model}, "worker": {"env": [{"name": "HF_ENDPOINT", "value": hub.url}]}}
+
+
+def test_a_private_model_is_planned_fetched_and_served(world, oracle, hub, cache, name):
+    hub.bytes_per_second = 3e5
+    world.apply(name, **spec(hub))
+    said = set()
+
+    def planned_with_bytes() -> bool:
+        condition = world.condition(name, "ModelLoaded")
+        if condition.get("reason") == "Fetching" and " of " in condition["message"]:
+            said.add(condition["message"])
+        return len(said) >= 2
+    world.cluster.wait_for(planned_with_bytes, 90, "bytes in status")
+    status = world.pm(name)["status"]
+    commit = hub.models["org/stories"].commit
+    assert status["plan"]["revision"] == commit and world.condition(name, "Planned")["status"] == "True", "the plan is there before the bytes"
+    assert not world.pods(name), "and no group yet"
+    assert world.condition(name, "Ready")["reason"] == "Fetching"
+    hub.bytes_per_second = 0
+    world.wait_ready(name)
+    assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
+    weights = (CHECKPOINT / "model.safetensors").stat().st_size
+    assert weights <= hub.sent("cdn", "model.safetensors") <= weights + (1 << 20), "once, but for the headers"
+    assert not [request for request in hub.requests if request.host == "cdn" and "authorization" in request.headers]
+    assert (cache / "models--org--stories" / "snapshots" / commit / "config.json").exists()
+    mounts = world.pod(name)["spec"]["volumes"]
+    assert not [volume for volume in mounts if volume["name"] == "hub-token"], "workers need no token"
+    claim = world.cluster.get("persistentvolumeclaim", f"{name}-cache", MODELS)
+    assert "ownerReferences" not in claim["metadata"]
+
+    world.delete(name)
+    hub.requests.clear()
+    world.apply(name, **spec(hub))
+    world.wait_ready(name)
+    assert hub.sent("cdn", "model.safetensors") <= 1 << 20, "the claim outlived its model"
+    assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
+
+
+def test_a_hub_that_fails_is_named_and_waited_for(world, oracle, hub, cache, name):
+    hub.troubles.append(Trouble("model.safetensors", cut_after=200_000, times=3))       # too short for what inspection reads
+    hub.troubles.append(Trouble("/resolve/", host="hub", status=503, times=3))
+    world.apply(name, **spec(hub))
+    world.wait_ready(name)
+    assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
+
+
+@pytest.mark.parametrize("change, reason, words", [
+    ({"tokenSecretRef": None}, "AuthFailed", "tokenSecretRef"), ({"revision": "v9"}, "RevisionNotFound", "v9"), ({"cache": {"claimName": "nowhere"}}, "ClaimNotFound", "nowhere")])
+def test_what_the_hub_refuses_is_said_in_planned(world, hub, cache, name, change, reason, words):
+    wanted = spec(hub)
+    wanted["model"] = {key: value for key, value in (wanted["model"] | change).items() if value is not None}
+    world.apply(name, **wanted)
+    assert words in world.wait_condition(name, "Planned", "False", reason)["message"]
+    assert not world.pods(name) and not world.cluster.exists("persistentvolumeclaim", f"{name}-cache", MODELS)
