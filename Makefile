@@ -4,7 +4,7 @@ export PM_CACHE ?= $(HOME)/.cache/parallelmodel
 preset ?= release
 build := build/$(preset)
 
-.PHONY: deps test-deps build demo test unit cuda fuzz parity hub stress reliability e2e bench image clean help
+.PHONY: deps test-deps build demo test unit cuda fuzz parity hub stress reliability manifests e2e bench image clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
@@ -20,6 +20,7 @@ build: deps               ## the worker and the controller, in build/bin
 
 cluster:                  ## a real Kubernetes for one host, built once
 	@tests/cluster/build.sh
+	@tests/cluster/extras/build.sh kubescore
 image: build cluster      ## both images as archives, without a builder
 	@tests/cluster/image.sh worker $(build) $(build)/worker.tar
 	@tests/cluster/image.sh controller $(build) $(build)/controller.tar
@@ -43,8 +44,10 @@ hub: build test-deps      ## downloads from a local hub that fails on purpose
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/hub
 stress: build test-deps   ## 64 clients, leavers, lost ranks; PM_STRESS_SECONDS=120 for the thorough run
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/stress
-reliability: build cluster test-deps ## the controller against a real API server that kills, errs and lags
+reliability: build cluster test-deps ## the controller against a real API server that kills, errs and lags; KUBERNETES=oldest takes that of the oldest release
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability
+manifests: build cluster test-deps ## kube-score and kube-linter on what the chart and the controller make
+	@PM_KUBELINTER=1 $(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability/test_manifests.py
 e2e: image test-deps      ## on a real Kubernetes
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/e2e
 test:                     ## everything, with the time of each stage

@@ -60,6 +60,12 @@ def build() -> Path:
     return Path(done.stdout.strip())
 
 
+def extra(name: str) -> Path:
+    """Build a program of `extras` if this machine does not have it."""
+    done = subprocess.run([str(HERE / "extras" / "build.sh"), name], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(done.stdout.strip())
+
+
 def image(what: str, source: str | Path, out: str | Path) -> Path:
     """Make the image archive `out`: what is "worker" or "controller", source the build folder."""
     _checked(_run([str(HERE / "image.sh"), what, str(source), str(out)]))

@@ -1,4 +1,4 @@
-"""A real etcd and a real kube-apiserver on loopback, without controllers or nodes, and a thin hand on them."""
+"""A real etcd and a real kube-apiserver on loopback, without controllers or nodes, and a thin hand on them. The operator has the rights that the chart gives it."""
 from __future__ import annotations
 
 import json
@@ -17,7 +17,9 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "cluster"))
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"
-TOKEN = "reliability"
+TOKEN, OPERATOR_TOKEN = "reliability", "operator"
+SYSTEM = "parallelmodel-system"
+OPERATOR = f"system:serviceaccount:{SYSTEM}:parallelmodel"
 MERGE = "application/merge-patch+json"
 GROUPS = {"pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1", "persistentvolumeclaims": "/api/v1", "poddisruptionbudgets": "/apis/policy/v1",
           "parallelmodels": "/apis/parallelmodel.dev/v1alpha1"}
@@ -36,21 +38,22 @@ class ApiError(Exception):
 
 
 class ControlPlane:
-    """etcd and kube-apiserver in `folder`, with `bin` the folder of their programs."""
+    """etcd and kube-apiserver in `folder`, with `bin` the folder of their programs; `apiserver` another one than there. A bare one has neither roles nor definition."""
 
-    def __init__(self, folder: Path, bin: Path) -> None:
+    def __init__(self, folder: Path, bin: Path, apiserver: Path | None = None, bare: bool = False) -> None:
         self.folder, self.port = folder, free_port()
         etcd, peer = free_port(), free_port()
         self._programs: list[subprocess.Popen] = []
         subprocess.run(["openssl", "genrsa", "-out", "sa.key", "2048"], cwd=folder, check=True, capture_output=True)
-        (folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n")
+        (folder / "tokens.csv").write_text(f"{TOKEN},admin,admin,system:masters\n{OPERATOR_TOKEN},{OPERATOR},operator,system:serviceaccounts\n")
         self._start("etcd", str(bin / "etcd"), "--data-dir", "etcd", "--unsafe-no-fsync", "--log-level", "warn", "--listen-client-urls", f"http://127.0.0.1:{etcd}",
                     "--advertise-client-urls", f"http://127.0.0.1:{etcd}", "--listen-peer-urls", f"http://127.0.0.1:{peer}",
                     "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}", "--initial-cluster", f"default=http://127.0.0.1:{peer}")
-        self._start("apiserver", str(bin / "kube-apiserver"), "--etcd-servers", f"http://127.0.0.1:{etcd}", "--bind-address", "127.0.0.1", "--secure-port", str(self.port),
+        self._start("apiserver", str(apiserver or bin / "kube-apiserver"), "--etcd-servers", f"http://127.0.0.1:{etcd}", "--bind-address", "127.0.0.1", "--secure-port", str(self.port),
                     "--cert-dir", "certificates", "--endpoint-reconciler-type", "none", "--authorization-mode", "RBAC", "--token-auth-file", "tokens.csv",
                     "--disable-admission-plugins", "ServiceAccount", "--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", "sa.key",
-                    "--service-account-signing-key-file", "sa.key", "--service-cluster-ip-range", "10.96.0.0/16", "--profiling=false")
+                    "--service-account-signing-key-file", "sa.key", "--service-cluster-ip-range", "10.96.0.0/16", "--profiling=false",
+                    "--enable-admission-plugins", "OwnerReferencesPermissionEnforcement", "--audit-policy-file", str(ROOT / "tests" / "cluster" / "parts" / "audit.yaml"), "--audit-log-path", "audit.log")
         try:
             self._wait_ready()
         except BaseException:
@@ -58,9 +61,29 @@ class ControlPlane:
             raise
         self.api = Api(self)
         self.api.wait_until(lambda: self.api.exists("/api/v1/namespaces/default"), 30, "namespace default")
+        if bare:
+            return
+        self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+        self.roles = self._give_rights(bin / "helm")
         definition = yaml.safe_load((ROOT / "crds" / "parallelmodel.yaml").read_text())
         self.api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
         self.api.wait_until(lambda: self.api.exists(GROUPS["parallelmodels"] + "/parallelmodels"), 30, "the definition")
+
+    def _give_rights(self, helm: Path) -> list[dict]:
+        """What the chart makes of roles and bindings for its ServiceAccount; -> the roles."""
+        chart = subprocess.run([helm, "template", "parallelmodel", ROOT / "helm" / "parallelmodel", "-n", SYSTEM], capture_output=True, text=True, check=True).stdout
+        objects = [one for one in yaml.safe_load_all(chart) if one and one["kind"] in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")]
+        account = OPERATOR.rsplit(":", 1)[1]
+        bound = {one["roleRef"]["name"] for one in objects if any(subject["name"] == account for subject in one.get("subjects", []))}
+        for one in objects:
+            where = f"namespaces/{one['metadata'].get('namespace', SYSTEM)}/" if not one["kind"].startswith("Cluster") else ""
+            self.api.request("POST", f"/apis/rbac.authorization.k8s.io/v1/{where}{one['kind'].lower()}s", one)
+        return [one for one in objects if "rules" in one and one["metadata"]["name"] in bound]
+
+    def audit(self) -> list[dict]:
+        """What the operator asked so far, oldest first."""
+        lines = (self.folder / "audit.log").read_text().splitlines(keepends=True)
+        return [entry for entry in (json.loads(line) for line in lines if line.endswith("\n")) if entry["user"]["username"] == OPERATOR]
 
     @property
     def certificate(self) -> str:

@@ -1,5 +1,5 @@
 """One etcd and one kube-apiserver for all tests of this folder. PM_BUILD names the folder of the binaries (default build/release), PM_WORKER another worker:
-it is asked once what the example checkpoint is like."""
+it is asked once what the example checkpoint is like. KUBERNETES=oldest takes the API server of the oldest release that is supported."""
 import json
 import os
 import subprocess
@@ -11,14 +11,17 @@ import pytest
 sys.path.append(str(Path(__file__).parent))
 
 from apiserver import ROOT, ControlPlane                # noqa: E402
+from errands import Errands                            # noqa: E402
 from machine import Machine                             # noqa: E402
 from world import BUILD, World                          # noqa: E402
-from cluster import build                               # noqa: E402
+from cluster import build, extra                        # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory):
-    plane = ControlPlane(tmp_path_factory.mktemp("plane"), build() / "bin")
+    oldest = extra("oldest") if os.environ.get("KUBERNETES") == "oldest" else None
+    plane = ControlPlane(tmp_path_factory.mktemp("plane"), build() / "bin", oldest)
+    print(f"\nAPI server {plane.api.request('GET', '/version')['gitVersion']}")
     yield plane
     plane.close()
 
@@ -28,6 +31,14 @@ def machine(plane):
     worker = os.environ.get("PM_WORKER", BUILD / "bin" / "parallelmodel-worker")
     facts = subprocess.run([worker, "inspect", "--model", ROOT / "examples" / "tiny-stories", "--json"], capture_output=True, text=True, check=True).stdout
     return Machine(plane, json.dumps(json.loads(facts)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def errands(plane, machine, tmp_path_factory):
+    """Begun with the first test, for one of them takes long; see errands.py."""
+    errands = Errands(World(plane, "errands", tmp_path_factory.mktemp("errands")))
+    yield errands
+    errands.world.close()
 
 
 @pytest.fixture

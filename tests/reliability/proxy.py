@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from apiserver import TOKEN, ControlPlane
+from apiserver import OPERATOR_TOKEN, ControlPlane
 
 
 @dataclass
@@ -115,6 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         call = call_of(self.command, self.path)
+        if self.command == "POST" and body and not call.name:
+            call.name = json.loads(body).get("metadata", {}).get("name", "")
         self.proxy.note(call)
         fault = self.proxy.fault(call) or ("none",)
         if fault[0] == "answer":
@@ -123,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
             if fault[0] == "kill":
                 self.proxy.killed()
             return self._cut()
-        self.upstream.request(self.command, self.path, body or None, {"Authorization": f"Bearer {TOKEN}", "Content-Type": self.headers.get("Content-Type", "application/json"), "Accept": "application/json"})
+        self.upstream.request(self.command, self.path, body or None, {"Authorization": f"Bearer {OPERATOR_TOKEN}", "Content-Type": self.headers.get("Content-Type", "application/json"), "Accept": "application/json"})
         reply = self.upstream.getresponse()
         try:
             if call.watch and reply.status == 200:

@@ -27,26 +27,32 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $image := index . 0 -}}
 {{- if $image.digest -}}{{ $image.repository }}@{{ $image.digest }}{{- else -}}{{ $image.repository }}:{{ default (index . 1) $image.tag }}{{- end -}}
 {{- end -}}
-{{/* What the controller may do to objects in namespaces (OPERATOR.md 6): no Secret, no wildcard. */}}
+{{/* What the controller may do to objects in namespaces (OPERATOR.md 6): no Secret, no wildcard, nothing that no test uses (tests/reliability/test_traces.py). */}}
 {{- define "parallelmodel.rules" -}}
 - apiGroups: [parallelmodel.dev]
   resources: [parallelmodels]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [parallelmodel.dev]
   resources: [parallelmodels/status]
-  verbs: [get, patch]
+  verbs: [patch]
 - apiGroups: [parallelmodel.dev]
   resources: [parallelmodels/finalizers]
-  verbs: [update]
+  verbs: [update]                   # for blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on
 - apiGroups: [""]
-  resources: [pods, services, configmaps]
+  resources: [pods]
+  verbs: [create, get, list, watch, delete]
+- apiGroups: [""]
+  resources: [configmaps]
   verbs: [create, get, list, watch, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [create, get]              # the cache of a model on the hub; access modes for groups of several pods
+- apiGroups: [""]
+  resources: [services]
+  verbs: [create, get, list, watch, patch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [create, get, list, watch, patch, delete]
+  verbs: [create, get, list, watch, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, list, patch]      # list: of one pod whose volume does not mount

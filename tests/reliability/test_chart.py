@@ -1,0 +1,127 @@
+"""The chart over an installed former one, its alert rules, and what it says of itself. `charts/` holds the former release as helm packaged it."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+import yaml
+from apiserver import OPERATOR, ROOT, SYSTEM, TOKEN, ApiError, ControlPlane
+from cluster import build
+
+CHART = ROOT / "helm" / "parallelmodel"
+[FORMER] = (ROOT / "tests" / "reliability" / "charts").glob("*.tgz")
+MODELS = "/apis/parallelmodel.dev/v1alpha1/namespaces/default/parallelmodels"
+
+
+def example(name: str) -> dict:
+    return next(o for o in yaml.safe_load_all((ROOT / "examples" / name).read_text()) if o and o["kind"] == "ParallelModel")
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """An API server to which nothing was given yet, and helm on it."""
+    folder = tmp_path_factory.mktemp("fresh")
+    plane = ControlPlane(folder, build() / "bin", bare=True)
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{plane.port}", "insecure-skip-tls-verify": True}}]}))
+
+    def helm(*arguments: str) -> str:
+        done = subprocess.run([build() / "bin" / "helm", *arguments, "--kubeconfig", kubeconfig, "-n", SYSTEM], capture_output=True, text=True,
+                              env={**os.environ, "HOME": str(folder), **{f"HELM_{kind}_HOME": str(folder / kind) for kind in ("CACHE", "CONFIG", "DATA")}})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+    yield plane.api, helm
+    plane.close()
+
+
+def allowed(api, verb: str, resource: str, group: str, user: str, groups: list[str]) -> bool:
+    review = {"spec": {"user": user, "groups": groups, "resourceAttributes": {"verb": verb, "resource": resource, "group": group, "namespace": "default"}}}
+    return api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"]
+
+
+def test_an_upgrade_from_the_former_release_brings_the_new_definition_and_keeps_what_was_made(fresh):
+    api, helm = fresh
+    helm("install", "parallelmodel", str(FORMER), "--create-namespace")
+    api.wait_until(lambda: api.exists(MODELS), 30, "the former definition is served")
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/parallelmodels.parallelmodel.dev"
+    old = api.request("GET", path)
+    before = api.request("POST", MODELS, example("stories.yaml") | {"metadata": {"name": "stories"}})
+
+    helm("upgrade", "parallelmodel", str(CHART))
+    new = api.request("GET", path)
+    assert new["spec"]["versions"][0]["schema"] == yaml.safe_load((ROOT / "crds" / "parallelmodel.yaml").read_text())["spec"]["versions"][0]["schema"]
+    assert new["metadata"]["uid"] == old["metadata"]["uid"] and new["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    after = api.request("GET", f"{MODELS}/stories")
+    assert after["metadata"]["uid"] == before["metadata"]["uid"] and all(after["spec"].get(key) == value for key, value in before["spec"].items())
+    api.request("PATCH", f"{MODELS}/stories", {"spec": {"replicas": 2}}, "application/merge-patch+json")       # the new schema takes the old object
+    deployment = api.request("GET", f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/parallelmodel")
+    assert deployment["metadata"]["generation"] >= 1 and not deployment["spec"]["selector"]["matchLabels"].keys() - deployment["spec"]["template"]["metadata"]["labels"].keys()
+
+    helm("rollback", "parallelmodel", "1")
+    helm("upgrade", "parallelmodel", str(CHART))
+    helm("uninstall", "parallelmodel")
+    assert api.request("GET", f"{MODELS}/stories")["metadata"]["uid"] == before["metadata"]["uid"], "the definition and its objects stay"
+    helm("install", "parallelmodel", str(CHART))
+    assert api.request("GET", f"{MODELS}/stories")["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def test_the_roles_that_are_offered_to_users_end_in_view_and_edit(fresh):
+    api, helm = fresh
+    roles = {role["metadata"]["name"]: role for role in api.request("GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles")["items"]}
+    assert {"rbac.authorization.k8s.io/aggregate-to-view"} <= roles["parallelmodel-view"]["metadata"]["labels"].keys()
+    assert {"rbac.authorization.k8s.io/aggregate-to-edit"} <= roles["parallelmodel-edit"]["metadata"]["labels"].keys()
+    assert not [rule for name in ("parallelmodel-view", "parallelmodel-edit") for rule in roles[name]["rules"] if "parallelmodels/status" in rule["resources"] and set(rule["verbs"]) - {"get", "list", "watch"}]
+    bind = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "subjects": [{"kind": "User", "name": "vera", "apiGroup": "rbac.authorization.k8s.io"}]}
+    for name in ("parallelmodel-view", "parallelmodel-edit"):
+        api.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", bind | {"metadata": {"name": name}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}})
+    for verb in ("get", "list", "create", "patch", "delete"):
+        api.wait_until(lambda: allowed(api, verb, "parallelmodels", "parallelmodel.dev", "vera", []), 10, f"a user may {verb}")
+    assert not allowed(api, "get", "secrets", "", "vera", []) and not allowed(api, "get", "secrets", "", OPERATOR, ["system:serviceaccounts"])
+
+
+def test_a_value_that_the_chart_does_not_know_is_refused_at_every_depth():
+    """additionalProperties is false wherever the values are the chart's own words."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    free = {"resources", "affinity", "global"}       # passed on as they are
+
+    def walk(node: dict, path: str):
+        if node.get("type") == "object" and "properties" in node:
+            assert node.get("additionalProperties") is False, path
+        for name, child in node.get("properties", {}).items():
+            if name not in free:
+                walk(child, f"{path}.{name}")
+    walk(schema, "")
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(values) <= set(schema["properties"]), "a default without a schema"
+
+
+def test_the_alert_rules_are_right_and_use_metrics_that_there_are():
+    rules = CHART / "alerts" / "parallelmodel.yaml"
+    done = subprocess.run(["promtool", "check", "rules", rules], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    documented = (ROOT / "docs" / "metrics.md").read_text()
+    for group in yaml.safe_load(rules.read_text())["groups"]:
+        for rule in group["rules"]:
+            for metric in re.findall(r"\b(?:parallelmodel|controller_runtime|workqueue|rest_client)_[a-z_]+", rule["expr"]):
+                assert metric in documented or (metric.startswith("workqueue_") and "workqueue_*" in documented) or metric == "controller_runtime_reconcile_errors_total", metric
+            assert rule["annotations"].keys() >= {"summary", "description"} and rule["labels"]["severity"] in ("warning", "critical")
+
+
+def test_the_archive_has_what_an_index_of_charts_shows():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    notes = chart["annotations"]
+    assert [crd["kind"] for crd in yaml.safe_load(notes["artifacthub.io/crds"])] == ["ParallelModel"]
+    [manifest] = yaml.safe_load(notes["artifacthub.io/crdsExamples"])
+    assert manifest["spec"]["model"]["source"] and notes["artifacthub.io/operator"] == "true"
+    assert all(change.keys() == {"kind", "description"} for change in yaml.safe_load(notes["artifacthub.io/changes"]))
+
+
+def test_the_example_of_the_archive_is_accepted(plane):
+    [manifest] = yaml.safe_load(yaml.safe_load((CHART / "Chart.yaml").read_text())["annotations"]["artifacthub.io/crdsExamples"])
+    try:
+        plane.api.request("POST", MODELS + "?dryRun=All&fieldValidation=Strict", manifest)
+    except ApiError as error:
+        raise AssertionError(str(error)) from None

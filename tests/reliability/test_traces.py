@@ -1,0 +1,53 @@
+"""The last file: what the audit log says of the rights that the chart gives the operator, after all the other tests."""
+import collections
+import json
+
+import pytest
+from apiserver import SYSTEM
+from world import World
+
+# (group, resource, verb) that no request shows, and why it is needed all the same
+UNSEEN = {
+    ("parallelmodel.dev", "parallelmodels/finalizers", "update"): "the admission plugin OwnerReferencesPermissionEnforcement, switched on here, asks for it when a child is made; it leaves no request",
+}
+
+
+def granted(roles: list[dict]) -> set[tuple[str, str, str]]:
+    return {(group, resource, verb) for role in roles for rule in role["rules"] for group in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]}
+
+
+def used(entries: list[dict]) -> set[tuple[str, str, str]]:
+    out = set()
+    for entry in entries:
+        about = entry.get("objectRef", {})
+        resource = about.get("resource", "") + (f"/{about['subresource']}" if "subresource" in about else "")
+        if entry.get("annotations", {}).get("authorization.k8s.io/decision") == "allow":
+            out.add((about.get("apiGroup", ""), resource, entry["verb"]))
+    return out
+
+
+@pytest.fixture(scope="module")
+def entries(plane, errands, tmp_path_factory):
+    errands.finish()
+    if any(resource == "leases" for _, resource, _ in granted(plane.roles)):
+        elector = World(plane, "elector", tmp_path_factory.mktemp("elector"), flags=["--leader-elect", "--lease-namespace", SYSTEM])
+        errands.api.wait_until(lambda: sum(e.get("objectRef", {}).get("resource") == "leases" for e in plane.audit()) > 3, 30, "an election", interval=1)
+        elector.close()
+    return plane.audit()
+
+
+def test_every_right_of_the_chart_is_used(plane, entries):
+    unused = granted(plane.roles) - used(entries) - set(UNSEEN)
+    assert not unused, f"rights that no test uses: {sorted(unused)}"
+    assert set(UNSEEN) <= granted(plane.roles)
+
+
+def test_nothing_was_asked_that_is_not_granted(plane, entries):
+    forbidden = collections.Counter(f"{e['verb']} {e['requestURI'].split('?')[0]}" for e in entries if e.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid")
+    assert not forbidden
+    assert len(entries) > 100, "the audit log has the operator's requests"
+
+
+def test_no_role_has_a_wildcard_or_a_secret(plane):
+    assert "*" not in json.dumps([role["rules"] for role in plane.roles])
+    assert not [right for right in granted(plane.roles) if right[1].startswith("secrets")]
