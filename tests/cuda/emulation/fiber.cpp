@@ -56,8 +56,7 @@ void make_fiber(Fiber& fiber, void (*entry)()) {
   fiber.stack = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (fiber.stack == MAP_FAILED) throw std::bad_alloc();
   auto* top = reinterpret_cast<uint64_t*>(static_cast<char*>(fiber.stack) + stack_bytes);
-  *--top = 0;
-  *--top = 0;                                        // what `entry` would return to, at an address that is 8 beyond a multiple of 16
+  *--top = 0;                                        // what `entry` would return to; it begins, as after a call, 8 bytes off a multiple of 16
   *--top = reinterpret_cast<uint64_t>(entry);
   for (int i = 0; i < 6; ++i) *--top = 0;
   fiber.stack_pointer = top;
