@@ -26,7 +26,7 @@ __device__ __forceinline__ void load_inputs(const X* from, int64_t left, float (
 }
 
 template <typename W, typename X, int Rows, bool Aligned>
-__global__ void __launch_bounds__(threads) gemv_kernel(Gemv p) {
+__global__ void __launch_bounds__(threads, 2) gemv_kernel(Gemv p) {
   constexpr int per = per_load<W>;
   PM_SHARED(float, parts, warps * Rows * outputs);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * outputs;
@@ -81,23 +81,25 @@ __global__ void __launch_bounds__(threads) gemv_kernel(Gemv p) {
   }
 }
 
-template <typename W, typename X, int Rows>
+template <typename W, typename X, int Rows, bool Aligned>
 void start_rows(const Gemv& p, Stream stream) {
-  const bool aligned = p.in % per_load<W> == 0 && aligned_16(p.w) && (per_load<W> % per_load<X> != 0 || (p.x_stride % per_load<X> == 0 && aligned_16(p.x)));
-  auto* kernel = aligned ? &gemv_kernel<W, X, Rows, true> : &gemv_kernel<W, X, Rows, false>;
+  auto* kernel = &gemv_kernel<W, X, Rows, Aligned>;
   PM_LAUNCH(kernel, static_cast<unsigned>((p.out + outputs - 1) / outputs), threads, 0, stream)(p);
 }
 
+/// Eight, four, two rows or one at a time; one where loads of 16 bytes are not possible, which no model's matrices ask for.
 template <typename W, typename X>
 void start(Gemv p, Stream stream) {
+  const bool aligned = p.in % per_load<W> == 0 && aligned_16(p.w) && p.x_stride % per_load<X> == 0 && aligned_16(p.x);
   const int64_t all = p.rows;
   for (int64_t done = 0; done < all;) {
     const int64_t left = all - done;
-    p.rows = left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1;
-    if (p.rows == 8) start_rows<W, X, 8>(p, stream);
-    else if (p.rows == 4) start_rows<W, X, 4>(p, stream);
-    else if (p.rows == 2) start_rows<W, X, 2>(p, stream);
-    else start_rows<W, X, 1>(p, stream);
+    p.rows = !aligned || left < 2 ? 1 : left >= 8 ? 8 : left >= 4 ? 4 : 2;
+    if (!aligned) start_rows<W, X, 1, false>(p, stream);
+    else if (p.rows == 8) start_rows<W, X, 8, true>(p, stream);
+    else if (p.rows == 4) start_rows<W, X, 4, true>(p, stream);
+    else if (p.rows == 2) start_rows<W, X, 2, true>(p, stream);
+    else start_rows<W, X, 1, true>(p, stream);
     p.x = static_cast<const char*>(p.x) + p.rows * p.x_stride * element_bytes(p.x_type);
     p.y = static_cast<char*>(p.y) + p.rows * p.out * element_bytes(p.y_type);
     done += p.rows;

@@ -164,7 +164,7 @@ __device__ __forceinline__ void walk(const Row& row, int64_t begin, int64_t end,
   }
 }
 
-__global__ void __launch_bounds__(threads) sample_kernel(Sample p) {
+__global__ void __launch_bounds__(threads, 1) sample_kernel(Sample p) {
   PM_SHARED(Sum, equals, warps);
   PM_SHARED(Sum, weights, warps);
   Row row{p.scores + static_cast<int64_t>(blockIdx.x) * p.score_stride, p.vocabulary, p.sampling[blockIdx.x], 0};
