@@ -7,6 +7,7 @@
 
 #include "controller/operator/desired.h"
 #include "controller/operator/inspection.h"
+#include "controller/operator/memo.h"
 
 namespace pm::op {
 
@@ -20,7 +21,7 @@ k8s::Request get_claim(const Owner&, const Spec&);
 Claim claim_of(const k8s::Response&);
 
 struct Planning {
-  std::optional<StoredPlan> plan;                 ///< for the present wishes
+  std::shared_ptr<const StoredPlan> plan;         ///< for the present wishes; null: none
   std::string note;                               ///< beside a plan, for people
   /// Without a plan: reason and message of Planned=False.
   std::string reason, message;
@@ -36,8 +37,9 @@ struct Planning {
 inline constexpr std::chrono::minutes inspect_again{5};
 
 /// `policy`: what the API server answered for the spec's policyRef in this pass; nothing for a spec without one. `claim`: nothing as long as
-/// nobody asked.
-Planning planning_of(const Owner&, const Spec&, const Snapshot&, const Settings&, const std::optional<PolicyAnswer>& policy, const std::optional<Claim>& claim);
+/// nobody asked. `spec`: of `memo`.
+Planning planning_of(const Owner&, const std::shared_ptr<const Spec>& spec, const Snapshot&, const Settings&, const std::optional<PolicyAnswer>& policy,
+                     const std::optional<Claim>& claim, Memo& memo);
 
 /// What nothing needs any more, the first to delete: with a plan, inspect pods and other plans; always, copies of policies that neither a pod,
 /// a plan nor the present policy names.
