@@ -17,6 +17,7 @@ struct Flags {
   std::string worker_image;
   int metrics_port = 8080, probe_port = 8081;
   int workers = 4;
+  int qps = 500, burst = 1000;       ///< requests per second to the API server, and at once; qps 0: no limit
   bool read_nodes = true;
   bool leader_elect = false;
   std::string lease_ns;              ///< "": that of the kubeconfig or of the pod

@@ -45,13 +45,11 @@ std::string instance_name() {
 /// Takes part in an election and says who leads. A leader that lost its Lease ends the process: a pass may be half done, and another may have begun.
 class Leadership {
  public:
-  Leadership(const Flags& flags, const k8s::ClusterConfig& config, const k8s::Clock& clock, prometheus::Registry& registry, k8s::Api& writes)
+  Leadership(const Flags& flags, const k8s::ClusterConfig& config, const k8s::Clock& clock, prometheus::Registry& registry)
       : wanted_(flags.leader_elect), client_(config, clock, registry, {.connect = std::chrono::seconds(2), .read = std::chrono::seconds(5), .total = std::chrono::seconds(5)}),
-        elector_(client_, clock, [this] { return chance_(random_); }, election_of(flags, config)), api_(writes, elector_),
+        elector_(client_, clock, [this] { return chance_(random_); }, election_of(flags, config)),
         leads_(prometheus::BuildGauge().Name("leader_election_master_status").Help("1: this process leads").Register(registry).Add({{"name", flags.lease}})) {}
 
-  /// Whoever does not lead writes nothing through this.
-  k8s::Api& api(k8s::Api& direct) { return wanted_ ? static_cast<k8s::Api&>(api_) : direct; }
   bool leads() const { return !wanted_ || elector_.holds(); }
 
   /// Blocks until this process leads; false when stopped before.
@@ -105,7 +103,6 @@ class Leadership {
   std::uniform_real_distribution<double> chance_{0, 1};
   k8s::Client client_;
   k8s::LeaderElector elector_;
-  k8s::LeaderApi api_;
   prometheus::Gauge& leads_;
   std::mutex mutex_;
   std::condition_variable_any changed_, wake_;
@@ -136,10 +133,11 @@ int run(const Flags& flags) {
   const sigset_t signals = block_signals();
   const k8s::RealClock clock;
   prometheus::Registry registry;
-  k8s::Client client(k8s::find_config(flags.kubeconfig, k8s::real_environment), clock, registry);
+  k8s::Client client(k8s::find_config(flags.kubeconfig, k8s::real_environment), clock, registry, {}, {static_cast<double>(flags.qps), static_cast<double>(flags.burst)});
   std::jthread watchdog;   // outlives all that sends, so that nothing holds up the end
-  Leadership leadership(flags, client.config(), clock, registry, client);
-  k8s::Controller controller("parallelmodel", op::parallel_models(flags.ns), {leadership.api(client), client, clock, registry});
+  Leadership leadership(flags, client.config(), clock, registry);
+  client.guard([&leadership] { return leadership.leads(); });
+  k8s::Controller controller("parallelmodel", op::parallel_models(flags.ns), {client, client, clock, registry});
   k8s::EventRecorder events(client, clock, "parallelmodel.dev/controller", instance_name());
   op::HttpStatusProbe probe;
   op::Reconciler reconciler(controller, probe, events, clock, registry,

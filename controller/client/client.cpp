@@ -19,6 +19,8 @@ const char* method_of(Verb verb) {
   return "DELETE";
 }
 
+bool writes(Verb verb) { return verb != Verb::Get && verb != Verb::List; }
+
 const char* content_type_of(Verb verb) {
   if (verb == Verb::Apply) return "application/apply-patch+yaml";   // JSON is YAML
   return verb == Verb::MergePatch ? "application/merge-patch+json" : "application/json";
@@ -69,8 +71,8 @@ class EitherStop {
 
 }  // namespace
 
-Client::Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines)
-    : config_(std::move(config)), clock_(clock), metrics_(registry, host_and_port(config_)), token_(config_.token, clock), pool_(config_, clock, deadlines) {
+Client::Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines, RateLimit limit)
+    : config_(std::move(config)), clock_(clock), metrics_(registry, host_and_port(config_)), token_(config_.token, clock), pool_(config_, clock, deadlines), limiter_(limit) {
   if (config_.insecure) LOG(WARNING) << "insecure-skip-tls-verify is set: anybody between us and " << host_and_port(config_) << " can act as the API server";
 }
 
@@ -86,6 +88,12 @@ HttpRequest Client::prepare(const Request& request) {
     http.content_type = content_type_of(request.verb);
   }
   return http;
+}
+
+bool Client::wait_for_token(const Request& request) {
+  const auto wait = limiter_.reserve(clock_.now());
+  metrics_.limited(method_of(request.verb), std::chrono::duration<double>(wait).count());
+  return wait.count() == 0 || pause(std::chrono::ceil<milliseconds>(wait), abort_.get_token());
 }
 
 HttpReply Client::attempt(const HttpRequest& request) {
@@ -108,6 +116,8 @@ HttpReply Client::attempt(const HttpRequest& request) {
 Response Client::send(const Request& request) {
   RetryState state;
   while (true) {
+    if (!wait_for_token(request)) return no_answer("stopped");
+    if (writes(request.verb) && !may_write_()) return no_answer("this process may not write any more: it does not hold the lease");
     const HttpRequest http = prepare(request);
     Response response = response_of(attempt(http));
     ++state.attempts;

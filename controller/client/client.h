@@ -1,11 +1,13 @@
 // The client of an API server: credentials, retries, pooled connections, watches.
 #pragma once
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <stop_token>
 
 #include "controller/client/client_metrics.h"
 #include "controller/client/connection_pool.h"
+#include "controller/client/rate_limiter.h"
 #include "controller/client/token.h"
 #include "controller/core/api.h"
 
@@ -14,9 +16,13 @@ namespace pm::k8s {
 /// Thread-safe. Requests share a pool of connections; each watch has one of its own.
 class Client final : public Api, public WatchApi {
  public:
-  Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines = {});
+  Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines = {}, RateLimit limit = {.qps = 0});
 
-  /// Retries what may be retried (retry.h); every attempt has 30 s, or the deadlines of the constructor.
+  /// From now on a write is sent only while `may_write()`, which is asked at the last moment before each attempt: after the limiter's and the
+  /// server's pauses. Before the first request.
+  void guard(std::function<bool()> may_write) { may_write_ = std::move(may_write); }
+
+  /// Retries what may be retried (retry.h); every attempt takes a token of the limiter and has 30 s, or the deadlines of the constructor.
   Response send(const Request&) override;
   /// Ends with an error when nothing, not even a bookmark, came for 90 s: API servers send bookmarks each minute.
   std::optional<ApiError> watch(const Request&, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) override;
@@ -26,6 +32,7 @@ class Client final : public Api, public WatchApi {
   const ClusterConfig& config() const { return config_; }
 
  private:
+  bool wait_for_token(const Request&);
   HttpReply attempt(const HttpRequest&);
   HttpRequest prepare(const Request&);
   std::optional<ApiError> end_of_watch(const HttpReply&, const std::optional<ApiError>& in_stream, const WatchDecoder&);
@@ -35,6 +42,8 @@ class Client final : public Api, public WatchApi {
   ClientMetrics metrics_;
   Token token_;
   ConnectionPool pool_;
+  RateLimiter limiter_;
+  std::function<bool()> may_write_ = [] { return true; };
   std::stop_source abort_;
 };
 

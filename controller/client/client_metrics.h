@@ -18,11 +18,13 @@ class ClientMetrics {
   /// A watch ended. It lasts as long as it likes, so its duration says nothing.
   void watched(int code);
   void retried(const std::string& method, int code);
+  /// A request waited for its turn.
+  void limited(const std::string& method, double seconds);
 
  private:
   const std::string host_;
   prometheus::Family<prometheus::Counter>&requests_, &retries_;
-  prometheus::Family<prometheus::Histogram>& seconds_;
+  prometheus::Family<prometheus::Histogram>&seconds_, &limiter_;
 };
 
 }  // namespace pm::k8s

@@ -1,12 +1,13 @@
 #include "controller/core/object.h"
 
 #include <algorithm>
+#include <charconv>
 #include <stdexcept>
 
 namespace pm::k8s {
 namespace {
 
-const Json* member(const Json& object, const char* name) {
+const Json* member(const Json& object, std::string_view name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
   return found == object.end() ? nullptr : &*found;
@@ -31,6 +32,12 @@ std::string unescaped(std::string_view part) {
   return out;
 }
 
+const Json* element(const Json& array, std::string_view part) {
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+  return error == std::errc() && end == part.data() + part.size() && index < array.size() ? &array[index] : nullptr;
+}
+
 bool decimal(const std::string& version) {
   return !version.empty() && std::all_of(version.begin(), version.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
          (version[0] != '0' || version == "0");
@@ -44,23 +51,19 @@ std::string api_version_of(const Resource& resource) {
   return resource.group.empty() ? resource.version : resource.group + "/" + resource.version;
 }
 
-std::string string_at(const Json& object, const std::string& pointer) {
+const Json* find_at(const Json& object, std::string_view pointer) {
   const Json* at = &object;
-  size_t begin = 1;
-  while (at && begin <= pointer.size()) {
+  for (size_t begin = 1; at && begin <= pointer.size();) {
     const size_t end = std::min(pointer.find('/', begin), pointer.size());
-    const std::string part = unescaped(std::string_view(pointer).substr(begin, end - begin));
-    if (at->is_array()) {
-      const bool number = !part.empty() && part.size() < 9 && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
-      const size_t index = number ? std::stoul(part) : at->size();
-      at = index < at->size() ? &(*at)[index] : nullptr;
-    } else {
-      at = member(*at, part.c_str());
-    }
+    const std::string_view part = pointer.substr(begin, end - begin);
+    if (at->is_array()) at = element(*at, part);
+    else at = part.find('~') == std::string_view::npos ? member(*at, part) : member(*at, unescaped(part));
     begin = end + 1;
   }
-  return text(at);
+  return at;
 }
+
+std::string string_at(const Json& object, std::string_view pointer) { return text(find_at(object, pointer)); }
 
 Key key_of(const Json& object) { return {meta(object, "namespace"), meta(object, "name")}; }
 std::string uid_of(const Json& object) { return meta(object, "uid"); }
@@ -70,7 +73,7 @@ bool being_deleted(const Json& object) { return !meta(object, "deletionTimestamp
 std::string label_of(const Json& object, const std::string& name) {
   const Json* metadata = member(object, "metadata");
   const Json* labels = metadata ? member(*metadata, "labels") : nullptr;
-  return labels ? text(member(*labels, name.c_str())) : std::string();
+  return labels ? text(member(*labels, name)) : std::string();
 }
 
 std::optional<OwnerReference> controller_of(const Json& object) {

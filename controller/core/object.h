@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "controller/core/request.h"
 
@@ -23,8 +24,11 @@ using ObjectPtr = std::shared_ptr<const Json>;
 /// "group/version", or "v1" for core.
 std::string api_version_of(const Resource&);
 
+/// The value at a JSON pointer (RFC 6901), or null. Every reader of objects goes through here, so it makes no copy of the pointer's parts.
+const Json* find_at(const Json& object, std::string_view pointer);
+
 /// All of these answer "" (or nothing) when the field is absent or of the wrong type; foreign objects never make them throw.
-std::string string_at(const Json& object, const std::string& pointer);   ///< e.g. "/spec/nodeName"
+std::string string_at(const Json& object, std::string_view pointer);     ///< e.g. "/spec/nodeName"
 Key key_of(const Json& object);
 std::string uid_of(const Json& object);
 std::string version_of(const Json& object);                              ///< metadata.resourceVersion

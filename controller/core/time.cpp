@@ -22,6 +22,16 @@ std::string format(WallTime time, bool fraction) {
   return text;
 }
 
+/// A number of `count` digits, or -1.
+int digits(const std::string& text, size_t at, size_t count) {
+  int value = 0;
+  for (size_t i = at; i < at + count; ++i) {
+    if (text[i] < '0' || text[i] > '9') return -1;
+    value = value * 10 + (text[i] - '0');
+  }
+  return value;
+}
+
 /// Reads ".123456789" at *at; returns microseconds and moves *at behind it.
 int64_t fraction_at(const std::string& text, size_t& at) {
   if (at >= text.size() || text[at] != '.') return 0;
@@ -45,19 +55,16 @@ std::string format_time(WallTime time) { return format(time, false); }
 std::string format_micro_time(WallTime time) { return format(time, true); }
 
 std::optional<WallTime> parse_time(const std::string& text) {
-  std::tm utc{};
-  int used = 0;
-  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d%n", &utc.tm_year, &utc.tm_mon, &utc.tm_mday, &utc.tm_hour, &utc.tm_min, &utc.tm_sec, &used) != 6 ||
-      used != 19 || utc.tm_mon < 1 || utc.tm_mon > 12 || utc.tm_mday < 1 || utc.tm_mday > 31) {
-    return {};
-  }
-  utc.tm_year -= 1900;
-  utc.tm_mon -= 1;
+  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':') return {};
+  const int year = digits(text, 0, 4), month = digits(text, 5, 2), day = digits(text, 8, 2);
+  const int hour = digits(text, 11, 2), minute = digits(text, 14, 2), second = digits(text, 17, 2);
+  if (year < 0 || month < 1 || month > 12 || day < 1 || day > 31 || hour < 0 || minute < 0 || second < 0) return {};
   size_t at = 19;
   const int64_t micros = fraction_at(text, at);
   const auto offset = offset_at(text, at);
   if (!offset) return {};
-  const auto since = std::chrono::seconds(timegm(&utc) - *offset) + microseconds(micros);
+  const std::chrono::sys_days date = std::chrono::year(year) / month / day;
+  const auto since = date.time_since_epoch() + std::chrono::hours(hour) + std::chrono::minutes(minute) + std::chrono::seconds(second - *offset) + microseconds(micros);
   return WallTime(std::chrono::duration_cast<WallTime::duration>(since));
 }
 

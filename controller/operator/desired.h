@@ -55,6 +55,9 @@ Json ranks_service(const Owner&);
 /// One evicted pod takes its group, and the next eviction waits: minAvailable = replicas x nodes - max(1, maxUnavailable), at least 0.
 Json disruption_budget(const Owner&, const Spec&, int nodes_per_group);
 
+/// The ops port of every pod, for Prometheus.
+Json pod_monitor(const Owner&);
+
 /// metadata of every child: name, namespace, labels, controller reference.
 Json child_metadata(const Owner&, const std::string& name, const std::string& role);
 

@@ -227,6 +227,9 @@ class Governor {
     const k8s::WallTime earliest = std::max(backoff_until(record, in_.spec.failure), record.wait_until.value_or(k8s::WallTime{}));
     if (!group.current || record.created || now_ < earliest) return;
     if (std::any_of(group.before.begin(), group.before.end(), [](const PodState* pod) { return pod->live(); })) return;
+    for (const PodState* pod : group.before) {
+      if (pod->fenced && !pod->exit) out_.dead_nodes.insert(pod->node);
+    }
     for (int node = 0; node < group.nodes; ++node) {
       const auto here = [&](const PodState* pod) { return pod->node_rank == node; };
       if (std::any_of(group.now.begin(), group.now.end(), here)) continue;

@@ -1,6 +1,7 @@
 // The life of groups: what the status remembers of each, and what follows for it from its pods. Pure.
 #pragma once
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,8 @@ struct Groups {
   /// The records differ in what pods depend on (incarnation, hash, restarts): write them before any of `actions`.
   bool commit = false;
   std::vector<k8s::Request> actions;    ///< in order
+  /// Nodes whose end some creation among `actions` relies on: a pod there was deleted, and nobody confirmed that it is gone. To be looked at before.
+  std::set<std::string> dead_nodes;
   std::optional<k8s::WallTime> wake;
   bool rollout_blocked = false;         ///< a new group spent its budget while old ones remain
   bool exhausted = false;               ///< a group spent its budget

@@ -1,5 +1,7 @@
 #include "controller/operator/json_patch.h"
 
+#include <algorithm>
+
 namespace pm::op {
 
 using k8s::Json;
@@ -31,11 +33,10 @@ bool covers(const Json& live, const Json& wanted) {
     return true;
   }
   if (wanted.is_array()) {
-    if (!live.is_array() || live.size() != wanted.size()) return false;
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      if (!covers(live[i], wanted[i])) return false;
-    }
-    return true;
+    if (!live.is_array() || wanted.empty() || !wanted.front().is_object()) return live == wanted;
+    return std::all_of(wanted.begin(), wanted.end(), [&](const Json& one) {
+      return std::any_of(live.begin(), live.end(), [&](const Json& other) { return covers(other, one); });
+    });
   }
   return live == wanted;
 }

@@ -11,10 +11,12 @@ namespace pm::op {
 using k8s::Json;
 
 inline const k8s::Resource ParallelModels{"parallelmodel.dev", "v1alpha1", "parallelmodels", "ParallelModel"};
+/// Of the Prometheus operator, where that is installed.
+inline const k8s::Resource PodMonitors{"monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"};
 
 namespace label {
 inline const std::string name = "parallelmodel.dev/name";
-inline const std::string role = "parallelmodel.dev/role";                 ///< worker, inspect, fetch, cache, plan, policy, service, ranks, budget
+inline const std::string role = "parallelmodel.dev/role";                 ///< worker, inspect, fetch, cache, plan, policy, service, ranks, budget, monitor
 inline const std::string group = "parallelmodel.dev/group";
 inline const std::string node_rank = "parallelmodel.dev/node-rank";
 inline const std::string incarnation = "parallelmodel.dev/incarnation";

@@ -33,15 +33,16 @@ k8s::ObjectPtr with_annotation(const std::vector<k8s::ObjectPtr>& objects, const
 
 class Planner {
  public:
-  Planner(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings, const std::optional<PolicyAnswer>& answer, const std::optional<Claim>& claim)
-      : owner_(owner), spec_(spec), snapshot_(snapshot), settings_(settings), answer_(answer), claim_(claim), policy_(answer ? answer->policy : std::nullopt),
-        maps_(with_role(snapshot.config_maps, "plan")), source_(source_hash(spec, owner, copy_name())), inputs_(inputs_hash(spec, owner, copy_name())) {}
+  Planner(const Owner& owner, const std::shared_ptr<const Spec>& spec, const Snapshot& snapshot, const Settings& settings, const std::optional<PolicyAnswer>& answer,
+          const std::optional<Claim>& claim, Memo& memo)
+      : owner_(owner), read_(spec), spec_(*spec), snapshot_(snapshot), settings_(settings), answer_(answer), claim_(claim), memo_(memo),
+        policy_(answer ? answer->policy : std::nullopt), maps_(with_role(snapshot.config_maps, "plan")), hashes_(memo.hashes(spec, owner, copy_name())) {}
 
   Planning run() {
     try {
       if (answer_ && !policy_) keep_without_policy();
       else if (policy_ && !copied()) act(create(policy_copy(owner_, *answer_)));
-      else if (const auto map = with_annotation(maps_, annotation::inputs, inputs_)) use(*map);
+      else if (const auto map = with_annotation(maps_, annotation::inputs, hashes_->inputs)) use(map);
       else if (const auto facts = known_facts()) decide_from(*facts);
     } catch (const std::exception& error) {
       refuse("InspectFailed", std::string(error.what()) + "; delete that ConfigMap to inspect and plan anew");
@@ -58,10 +59,10 @@ class Planner {
   }
 
   /// The plan stands; of a model on the hub the bytes may have to come first.
-  void use(const Json& map) {
-    out_.plan = stored_plan(map);
+  void use(const k8s::ObjectPtr& map) {
+    out_.plan = memo_.plan(map);
     if (!spec_.source.hub) return;
-    Fetching fetching = fetching_of(owner_, spec_, snapshot_, settings_, *out_.plan, map, source_, claim_);
+    Fetching fetching = fetching_of(owner_, spec_, snapshot_, settings_, *out_.plan, *map, hashes_->source, claim_);
     if (fetching.done) return;
     out_.fetch = Wait{fetching.reason, fetching.message};
     out_.action = std::move(fetching.action);
@@ -73,8 +74,8 @@ class Planner {
   void keep_without_policy() {
     for (const auto& map : maps_) {
       const std::string copy = annotation_of(*map, annotation::policy);
-      if (copy.empty() || annotation_of(*map, annotation::inputs) != inputs_hash(spec_, owner_, copy)) continue;
-      out_.plan = stored_plan(*map);   // and its bytes are on the claim, for the pods of a former pass run on them
+      if (copy.empty() || annotation_of(*map, annotation::inputs) != memo_.hashes(read_, owner_, copy)->inputs) continue;
+      out_.plan = memo_.plan(map);   // and its bytes are on the claim, for the pods of a former pass run on them
       out_.note = answer_->missing + "; the policy that was there before stays in use";
       return;
     }
@@ -84,13 +85,13 @@ class Planner {
 
   /// Facts of this checkpoint from an earlier plan or the inspect pod; without them, out_ says what happens instead.
   std::optional<Facts> known_facts() {
-    if (const auto map = with_annotation(maps_, annotation::source, source_)) return stored_facts(*map);
+    if (const auto map = with_annotation(maps_, annotation::source, hashes_->source)) return stored_facts(*map);
     const std::string wanted = k8s::label_of(inspect_pod(owner_, spec_, settings_, policy_), label::pod_hash), generation = std::to_string(owner_.generation);
     for (const auto& pod : snapshot_.pods) {
       if (!has_role(*pod, "inspect")) continue;
       const PodState state = pod_state(pod, snapshot_);
       const Inspection inspection = inspection_of(state);
-      const bool same_source = annotation_of(*pod, annotation::source) == source_;
+      const bool same_source = annotation_of(*pod, annotation::source) == hashes_->source;
       if (same_source && inspection.facts) return inspection.facts;
       const bool useful = same_source && state.hash == wanted && (!inspection.failed || annotation_of(*pod, annotation::generation) == generation);
       if (state.deleting) {
@@ -185,7 +186,7 @@ class Planner {
 
   /// Another plan of the same checkpoint finds its bytes on the claim.
   Json with_bytes(Json map) const {
-    if (spec_.source.hub && with_annotation(maps_, annotation::fetched, source_)) map["metadata"]["annotations"][annotation::fetched] = source_;
+    if (spec_.source.hub && with_annotation(maps_, annotation::fetched, hashes_->source)) map["metadata"]["annotations"][annotation::fetched] = hashes_->source;
     return map;
   }
 
@@ -204,14 +205,16 @@ class Planner {
   }
 
   const Owner& owner_;
+  const std::shared_ptr<const Spec>& read_;
   const Spec& spec_;
   const Snapshot& snapshot_;
   const Settings& settings_;
   const std::optional<PolicyAnswer>& answer_;
   const std::optional<Claim>& claim_;
+  Memo& memo_;
   const std::optional<Policy> policy_;
   const std::vector<k8s::ObjectPtr> maps_;
-  const std::string source_, inputs_;
+  const std::shared_ptr<const Memo::Hashes> hashes_;
   Planning out_;
 };
 
@@ -235,9 +238,9 @@ std::optional<k8s::Request> superseded_by(const Planning& planning, const Snapsh
 
 }  // namespace
 
-Planning planning_of(const Owner& owner, const Spec& spec, const Snapshot& snapshot, const Settings& settings, const std::optional<PolicyAnswer>& policy,
-                     const std::optional<Claim>& claim) {
-  return Planner(owner, spec, snapshot, settings, policy, claim).run();
+Planning planning_of(const Owner& owner, const std::shared_ptr<const Spec>& spec, const Snapshot& snapshot, const Settings& settings,
+                     const std::optional<PolicyAnswer>& policy, const std::optional<Claim>& claim, Memo& memo) {
+  return Planner(owner, spec, snapshot, settings, policy, claim, memo).run();
 }
 
 std::optional<k8s::Request> superseded(const Planning& planning, const Snapshot& snapshot, const std::optional<PolicyAnswer>& policy) {

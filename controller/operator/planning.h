@@ -8,11 +8,12 @@
 #include "controller/operator/desired.h"
 #include "controller/operator/fetching.h"
 #include "controller/operator/inspection.h"
+#include "controller/operator/memo.h"
 
 namespace pm::op {
 
 struct Planning {
-  std::optional<StoredPlan> plan;                 ///< for the present wishes
+  std::shared_ptr<const StoredPlan> plan;         ///< for the present wishes; null: none
   std::string note;                               ///< beside a plan, for people
   std::optional<Wait> fetch;                      ///< beside a plan: its bytes are not on the claim yet, and no group is made before
   /// Without a plan: reason and message of Planned=False.
@@ -29,8 +30,9 @@ struct Planning {
 inline constexpr std::chrono::minutes inspect_again{5};
 
 /// `policy`: what the API server answered for the spec's policyRef in this pass; nothing for a spec without one. `claim`: nothing as long as
-/// nobody asked, which is done for groups over several nodes before they are planned, and before anything is fetched.
-Planning planning_of(const Owner&, const Spec&, const Snapshot&, const Settings&, const std::optional<PolicyAnswer>& policy, const std::optional<Claim>& claim);
+/// nobody asked, which is done for groups over several nodes before they are planned, and before anything is fetched. `spec`: of `memo`.
+Planning planning_of(const Owner&, const std::shared_ptr<const Spec>& spec, const Snapshot&, const Settings&, const std::optional<PolicyAnswer>& policy,
+                     const std::optional<Claim>& claim, Memo& memo);
 
 /// What nothing needs any more, the first to delete: with a plan, inspect pods and other plans; always, copies of policies that neither a pod,
 /// a plan nor the present policy names.

@@ -76,8 +76,7 @@ bool ready_condition(const Json& node) { return k8s::condition_is_true(at(node, 
 
 /// Copies the value at a pointer, when there is one.
 void keep(const Json& from, Json& to, const char* pointer) {
-  const Json::json_pointer path(pointer);
-  if (from.contains(path)) to[path] = from.at(path);
+  if (const Json* value = k8s::find_at(from, pointer)) to[Json::json_pointer(pointer)] = *value;
 }
 
 void keep_conditions(const Json& pod, Json& kept) {

@@ -143,10 +143,22 @@ void Reconciler::tell(const Json& model, const std::vector<Event>& events) {
   }
 }
 
+std::shared_ptr<Memo> Reconciler::memo(const k8s::Key& key, bool there) {
+  const std::lock_guard lock(mutex_);
+  if (!there) {
+    memos_.erase(key);
+    return nullptr;
+  }
+  auto& memo = memos_[key];
+  if (!memo) memo = std::make_shared<Memo>();
+  return memo;
+}
+
 k8s::Result Reconciler::reconcile(const k8s::Key& key) {
   const Snapshot before = snapshot(key);
+  const auto memo = this->memo(key, before.model != nullptr);
   if (!before.model) return {};
-  auto next = step(State{}, before, std::nullopt, options_.settings);
+  auto next = step(State{.memo = memo}, before, std::nullopt, options_.settings);
   while (auto* call = std::get_if<Call>(&next)) {
     const k8s::Response response = controller_.api().send(call->request);
     next = step(std::move(call->state), before, response, options_.settings);

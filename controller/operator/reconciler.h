@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -57,6 +58,7 @@ class Reconciler {
   Snapshot snapshot(const k8s::Key&);
   void ask_pods(Snapshot&);
   std::optional<Json> ask(const Json& pod);
+  std::shared_ptr<Memo> memo(const k8s::Key&, bool there);
   std::map<std::string, std::map<std::string, int64_t>> devices_used() const;
   std::vector<k8s::Key> concerned_by(const Json& node) const;
   void tell(const Json& model, const std::vector<Event>&);
@@ -71,6 +73,7 @@ class Reconciler {
   std::optional<k8s::Store> nodes_;
   std::mutex mutex_;
   std::map<std::string, Answer> answers_;   ///< pod uid -> last answer of its ops port
+  std::map<k8s::Key, std::shared_ptr<Memo>> memos_;   ///< of every ParallelModel that is there
 };
 
 }  // namespace pm::op

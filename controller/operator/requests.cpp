@@ -9,7 +9,7 @@ using k8s::Verb;
 
 const k8s::Resource& resource_of(const Json& object) {
   const std::string kind = k8s::string_at(object, "/kind");
-  for (const k8s::Resource* resource : {&k8s::Pods, &k8s::Services, &k8s::ConfigMaps, &k8s::PodDisruptionBudgets, &k8s::PersistentVolumeClaims}) {
+  for (const k8s::Resource* resource : {&k8s::Pods, &k8s::Services, &k8s::ConfigMaps, &k8s::PodDisruptionBudgets, &k8s::PersistentVolumeClaims, &PodMonitors}) {
     if (resource->kind == kind) return *resource;
   }
   throw std::logic_error("no builder makes a " + kind);
@@ -32,11 +32,36 @@ Request get(const Request& same_object) {
   return {.verb = Verb::Get, .resource = same_object.resource, .ns = same_object.ns, .name = same_object.name};
 }
 
+Request get(const Json& object) { return about(Verb::Get, resource_of(object), object); }
+
 Request mend(const Json& wanted, const Json& live) {
-  Request request = about(Verb::MergePatch, resource_of(wanted), wanted);
-  request.body = {{"metadata", {{"uid", k8s::uid_of(live)}, {"resourceVersion", k8s::version_of(live)}, {"labels", wanted["metadata"]["labels"]}}}, {"spec", wanted["spec"]}};
+  Request request = about(Verb::Apply, resource_of(wanted), wanted);
+  request.force = true;
+  request.body = {{"apiVersion", wanted["apiVersion"]}, {"kind", wanted["kind"]},
+                  {"metadata", {{"name", request.name}, {"namespace", request.ns}, {"uid", k8s::uid_of(live)}, {"labels", wanted["metadata"]["labels"]}}},
+                  {"spec", wanted["spec"]}};
   return request;
 }
+
+std::optional<Request> take_over(const Json& live) {
+  Request request = about(Verb::MergePatch, resource_of(live), live);
+  const auto field = live["metadata"].find("managedFields");
+  if (field == live["metadata"].end() || !field->is_array()) return std::nullopt;
+  Json entries = Json::array(), ours = Json::object(), updates = Json::object();
+  for (const Json& entry : *field) {
+    const bool mine = k8s::string_at(entry, "/manager") == request.field_manager && k8s::string_at(entry, "/subresource").empty();
+    if (!mine) entries.push_back(entry);
+    else (k8s::string_at(entry, "/operation") == "Update" ? updates : ours) = entry;
+  }
+  if (updates.empty()) return std::nullopt;
+  updates["operation"] = "Apply";
+  if (ours.contains("fieldsV1") && updates.contains("fieldsV1")) updates["fieldsV1"].update(ours["fieldsV1"], true);   // sets of fields are nested objects
+  entries.push_back(std::move(updates));
+  request.body = {{"metadata", {{"uid", k8s::uid_of(live)}, {"resourceVersion", k8s::version_of(live)}, {"managedFields", std::move(entries)}}}};
+  return request;
+}
+
+Request get_node(const std::string& name) { return {.verb = Verb::Get, .resource = k8s::Nodes, .name = name}; }
 
 Request remove(const k8s::Resource& resource, const Json& object, std::optional<int> grace) {
   Request request = about(Verb::Delete, resource, object);

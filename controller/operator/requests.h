@@ -12,9 +12,15 @@ const k8s::Resource& resource_of(const Json& object);
 
 k8s::Request create(const Json& object);
 k8s::Request get(const k8s::Request& same_object);
-/// Gives the live object our labels and spec; what others added stays, and a successor of the same name is left alone. A merge patch, not
-/// server-side apply: that merges the ports of a Service by number, so a changed port would stand beside the one that creation made (422).
+/// The object of the name, from the API server and not from a store.
+k8s::Request get(const Json& object);
+/// Server-side apply of our labels and spec to exactly the live object: what others added stays, a successor of the same name is left alone.
 k8s::Request mend(const Json& wanted, const Json& live);
+/// To be sent before the first mend(). What was created belongs to our name as an update, and an apply does not let go of that: the old port of a
+/// Service would stand beside the new one (422). This gives it to our applies, as client-go's csaupgrade does. Nothing when it is theirs already.
+std::optional<k8s::Request> take_over(const Json& live);
+/// A node, for what must not be decided on an old view of it.
+k8s::Request get_node(const std::string& name);
 /// Deletes exactly this object. `grace` in seconds; nothing: the pod's own.
 k8s::Request remove(const k8s::Resource&, const Json& object, std::optional<int> grace = std::nullopt);
 /// Writes a merge patch to status, refused when the model has changed since.

@@ -14,6 +14,7 @@ namespace pm::op {
 struct Settings {
   std::string worker_image;               ///< for ParallelModels that name none
   bool read_only_root = true;             ///< readOnlyRootFilesystem of the worker
+  bool operator==(const Settings&) const = default;
 };
 
 /// One ParallelModel and its surroundings. Objects are immutable; a change replaces the pointer.

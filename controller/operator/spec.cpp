@@ -189,6 +189,7 @@ Spec spec_of(const Json& object) {
   spec.tls_secret = reader.text("/spec/service/tlsSecretRef/name");
   spec.update = update_of(reader);
   spec.failure = failure_of(reader);
+  spec.pod_monitor = bool_at(object, "/spec/metrics/podMonitor");
   spec.worker = worker_of(reader);
   return spec;
 }

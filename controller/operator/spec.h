@@ -86,6 +86,7 @@ struct Spec {
   std::string api_key_secret, tls_secret;          ///< names of Secrets, which pods mount and we never read; "": none
   Update update;
   FailurePolicy failure;
+  bool pod_monitor = false;             ///< spec.metrics.podMonitor
   Worker worker;
 };
 

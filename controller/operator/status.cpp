@@ -97,6 +97,8 @@ Json status_of(const StatusInputs& in) {
     }
     return status;
   }
+  const bool monitored = in.notes.monitor_read ? in.notes.live.contains(PodMonitors.kind + "/" + in.owner.key.name) : bool_at(old, "/podMonitor");
+  if (in.spec.pod_monitor || monitored) status["podMonitor"] = true;
   Json plan = in.planning.plan ? plan_json(in) : no_plan_json(in);
   if (!plan.is_null()) status["plan"] = std::move(plan);
   const std::string endpoint = k8s::string_at(old, "/endpoint");
@@ -116,7 +118,7 @@ void refine_waits(std::vector<PodState>& pods, const Spec& spec, const Snapshot&
                                                  "; the scheduler says: " + pod.wait->message};
     }
     const auto event = notes.pod_events.find(pod.name);
-    if (pod.creating_since && event != notes.pod_events.end() && !event->second.empty()) pod.wait = Wait{"VolumeNotMounted", event->second};
+    if (pod.creating_since && event != notes.pod_events.end() && !event->second.reason.empty()) pod.wait = event->second;
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,12 @@ struct Notes {
   std::optional<Claim> claim;                     ///< of the checkpoint
   std::optional<std::string> conflict;            ///< an object of one of our names is not ours
   std::optional<Wait> refused;                    ///< the API server took no pod: quota, Pod Security, a bad value
-  std::map<std::string, std::string> pod_events;  ///< pod -> why its volumes are not mounted, "" when Events do not say
+  std::map<std::string, Wait> pod_events;         ///< pod -> why its containers are not made, an empty reason when Events do not say
+  std::map<std::string, Json> live;               ///< "Kind/name" -> what the API server itself holds under one of our names
+  bool monitor_read = false;                      ///< live["PodMonitor/NAME"] is as the API server has it: there or not
+  std::string no_monitor;                         ///< why the PodMonitor that is asked for cannot be made
+  std::set<std::string> mended;                   ///< "Kind/name": once in a pass is enough, should somebody else undo it at once
+  std::set<std::string> nodes_read;               ///< nodes that the view shows as the API server has them now
   int lean = 0;                                   ///< the status was refused: 1 leaves out what is long, 2 all but what groups depend on
   bool unreadable = false;                        ///< the spec is none: what it would have said is kept from the last status
 };

@@ -19,7 +19,7 @@ using std::chrono::seconds;
 
 /// A pass makes a few requests per group; more means that it chases its own tail, and then a fresh snapshot is better.
 constexpr int most_requests = 2000;
-constexpr seconds conflict_again{30}, refused_again{30}, policy_again{10}, volume_patience{20}, volume_again{30}, probe_again{2};
+constexpr seconds conflict_again{30}, refused_again{30}, policy_again{10}, volume_patience{20}, volume_again{30}, probe_again{2}, monitor_again{300};
 
 /// The children of a kind in a (const or mutable) snapshot.
 template <class View>
@@ -39,6 +39,8 @@ void put(Snapshot& view, const k8s::Resource& resource, Json object) {
   objects->push_back(std::make_shared<const Json>(std::move(object)));
 }
 
+std::string id_of(const Json& object) { return k8s::string_at(object, "/kind") + "/" + k8s::key_of(object).name; }
+
 /// Takes an answer into the view. Returns how the pass ends when it must.
 class Absorber {
  public:
@@ -47,13 +49,14 @@ class Absorber {
   std::optional<Done> absorb(const k8s::Response& response) {
     if (sent_.verb == Verb::Get && state_.asks_policy) return policy(response);
     if (sent_.verb == Verb::Get && state_.asks_claim) return claim(response);
+    if (sent_.resource == k8s::Nodes) return node(response);
     if (k8s::failed(response)) return failure(k8s::error_of(response));
     const Json& object = k8s::object_of(response);
     if (sent_.verb == Verb::Get && sent_.resource != k8s::PersistentVolumeClaims) return found(object);
     if (sent_.resource == k8s::PersistentVolumeClaims) state_.notes.claim = claim_of(response);
-    else if (sent_.verb == Verb::Create) put(view_, sent_.resource, object);
+    else if (sent_.verb == Verb::Create) created(object);
     else if (sent_.verb == Verb::List) note_events(object);
-    else if (sent_.verb == Verb::MergePatch) patched(object);
+    else if (sent_.verb == Verb::MergePatch || sent_.verb == Verb::Apply) patched(object);
     else if (sent_.verb == Verb::Delete) deleted();
     return std::nullopt;
   }
@@ -79,12 +82,44 @@ class Absorber {
     return std::nullopt;
   }
 
+  /// A node as it is now. May we not read it, then what the watch told stands.
+  std::optional<Done> node(const k8s::Response& response) {
+    const auto* error = std::get_if<k8s::ApiError>(&response);
+    if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
+    state_.notes.nodes_read.insert(sent_.name);
+    if (!view_.nodes || (error && error->failure == Failure::Forbidden)) return std::nullopt;
+    std::erase_if(*view_.nodes, [&](const auto& node) { return k8s::key_of(*node).name == sent_.name; });
+    if (!error) view_.nodes->push_back(std::make_shared<const Json>(k8s::object_of(response)));
+    return std::nullopt;
+  }
+
+  void created(const Json& object) {
+    if (sent_.resource == PodMonitors) state_.notes.live[id_of(object)] = object;
+    put(view_, sent_.resource, object);
+  }
+
+  /// Without the Prometheus operator its path is not served; then nothing is called by the name that was asked for.
+  std::optional<Done> no_monitor(const k8s::ApiError& error) {
+    state_.notes.monitor_read = true;
+    const bool absent = error.failure == Failure::NotFound, object = error.message.find("\"" + sent_.name + "\" not found") != std::string::npos;
+    if (absent && object) {
+      forget();
+    } else {
+      state_.notes.no_monitor = absent ? "the cluster has no PodMonitor: the Prometheus operator is not installed"
+                                : error.failure == Failure::Forbidden ? "the controller has no right to PodMonitors: install the chart with podMonitors.enabled=true"
+                                                                      : clip(k8s::to_string(error), 300);
+    }
+    return std::nullopt;
+  }
+
   std::optional<Done> failure(const k8s::ApiError& error) {
     if (sent_.verb == Verb::Create && error.failure == Failure::AlreadyExists) {
       follow_up = get(sent_);
       return std::nullopt;
     }
-    if (sent_.verb == Verb::Delete && error.failure == Failure::NotFound) {
+    if (sent_.resource == PodMonitors && !k8s::transient(error) && error.failure != Failure::Conflict) return no_monitor(error);
+    const bool looks = sent_.verb == Verb::Get && objects_of(view_, sent_.resource);
+    if ((sent_.verb == Verb::Delete || looks) && error.failure == Failure::NotFound) {
       forget();
       return std::nullopt;
     }
@@ -96,7 +131,7 @@ class Absorber {
       }
     }
     if (sent_.verb == Verb::List) {   // Events are a courtesy
-      state_.notes.pod_events[pod_of_events()] = "";
+      state_.notes.pod_events[pod_of_events()] = {};
       return std::nullopt;
     }
     const bool refused = error.failure == Failure::Forbidden || error.failure == Failure::Invalid;
@@ -112,6 +147,8 @@ class Absorber {
   std::optional<Done> found(const Json& object) {
     const auto controller = k8s::controller_of(object);
     if (controller && controller->uid == k8s::uid_of(*view_.model)) {
+      state_.notes.live[id_of(object)] = object;
+      if (sent_.resource == PodMonitors) state_.notes.monitor_read = true;
       put(view_, sent_.resource, object);
       return std::nullopt;
     }
@@ -124,7 +161,11 @@ class Absorber {
   }
 
   void patched(const Json& object) {
-    if (sent_.resource != ParallelModels) return put(view_, sent_.resource, object);
+    if (sent_.resource != ParallelModels) {
+      state_.notes.live[id_of(object)] = object;
+      if (sent_.verb == Verb::Apply) state_.notes.mended.insert(id_of(object));
+      return put(view_, sent_.resource, object);
+    }
     const auto told = events_of(at(*view_.model, "/status"), at(object, "/status"));
     state_.events.insert(state_.events.end(), told.begin(), told.end());
     view_.model = std::make_shared<const Json>(object);
@@ -142,6 +183,7 @@ class Absorber {
   }
 
   void forget() {
+    state_.notes.live.erase(sent_.resource.kind + "/" + sent_.name);
     if (auto* objects = objects_of(view_, sent_.resource)) {
       std::erase_if(*objects, [&](const auto& object) { return k8s::key_of(*object).name == sent_.name; });
     }
@@ -153,12 +195,14 @@ class Absorber {
   }
 
   void note_events(const Json& list) {
-    std::string& note = state_.notes.pod_events[pod_of_events()];
+    Wait& wait = state_.notes.pod_events[pod_of_events()];
     const Json& items = at(list, "/items");
     if (!items.is_array()) return;
     for (const Json& event : items) {
       const std::string reason = k8s::string_at(event, "/reason");
-      if (reason == "FailedMount" || reason == "FailedAttachVolume") note = clip(k8s::string_at(event, "/note"), 700);
+      const std::string note = clip(k8s::string_at(event, "/note"), 700);
+      if (reason == "FailedMount" || reason == "FailedAttachVolume") wait = {"VolumeNotMounted", note};
+      else if (reason == "FailedCreatePodSandBox" && wait.reason.empty()) wait = {"Starting", "the kubelet cannot make its sandbox: " + note};
     }
   }
 
@@ -174,7 +218,8 @@ class Pass {
 
   std::optional<Request> next() {
     try {
-      spec_ = spec_of(*view_.model);
+      read_ = state_.memo->spec(*view_.model);
+      spec_ = *read_;
     } catch (const std::exception& error) {
       return keep_what_runs(error.what());
     }
@@ -182,20 +227,19 @@ class Pass {
       state_.asks_policy = true;
       return get_policy(owner_, *spec_.policy_ref);
     }
-    planning_ = planning_of(owner_, spec_, view_, settings_, state_.notes.policy, state_.notes.claim);
+    planning_ = planning_of(owner_, read_, view_, settings_, state_.notes.policy, state_.notes.claim, *state_.memo);
     if (planning_.asks_claim) {
       state_.asks_claim = true;
       return get_claim(owner_, spec_);
     }
     if (planning_.action && !state_.notes.conflict && !state_.notes.refused) return planning_.action;
     if (planning_.plan) {
-      layout_ = layout_of(spec_, planning_.plan->plan);
-      const PodInputs inputs{owner_, spec_, *planning_.plan, layout_, settings_};
-      wanted_.emplace(Wanted{inputs, pod_hash_of(inputs)});
+      pods_ = state_.memo->pods(read_, owner_, planning_.plan, settings_);
+      wanted_.emplace(Wanted{{owner_, spec_, *planning_.plan, pods_->layout, settings_}, pods_->hash});
       if (auto request = child()) return request;
     }
     auto pods = worker_pods(view_);
-    refine_waits(pods, spec_, view_, state_.notes, wanted_ ? layout_.ranks.front() : spec_.devices.count);
+    refine_waits(pods, spec_, view_, state_.notes, wanted_ ? pods_->layout.ranks.front() : spec_.devices.count);
     if (auto request = ask_for_events(pods)) return request;
     if (auto request = look_at_inspection()) return request;
     return groups(std::move(pods));
@@ -205,6 +249,7 @@ class Pass {
   std::optional<std::chrono::milliseconds> requeue() {
     if (state_.notes.conflict) wake(view_.now + conflict_again);
     if (state_.notes.refused) wake(view_.now + refused_again);
+    if (!state_.notes.no_monitor.empty()) wake(view_.now + monitor_again);
     if (planning_.wake) wake(*planning_.wake);
     if (spec_.policy_ref) wake(view_.now + policy_again);   // its ConfigMap is not watched: that would be a watch of everybody's
     if (groups_.wake) wake(*groups_.wake);
@@ -229,12 +274,14 @@ class Pass {
   /// Services and the disruption budget: made when missing, mended when our fields differ.
   std::optional<Request> child() {
     if (state_.notes.conflict) return std::nullopt;
-    for (const Json& wanted : {ranks_service(owner_), http_service(owner_, spec_), disruption_budget(owner_, spec_, layout_.nodes())}) {
+    for (const Json& wanted : {ranks_service(owner_), http_service(owner_, spec_), disruption_budget(owner_, spec_, pods_->layout.nodes())}) {
       const auto& present = *objects_of(view_, resource_of(wanted));
       const auto same = std::find_if(present.begin(), present.end(), [&](const auto& object) { return k8s::key_of(*object) == k8s::key_of(wanted); });
       if (same == present.end()) return create(wanted);
-      const bool good = covers(at(**same, "/spec"), wanted["spec"]) && covers(at(**same, "/metadata/labels"), wanted["metadata"]["labels"]);
-      if (!good && !k8s::being_deleted(**same)) return mend(wanted, **same);
+      if (good(wanted, **same) || k8s::being_deleted(**same)) continue;
+      const auto live = state_.notes.live.find(id_of(wanted));
+      if (live == state_.notes.live.end()) return get(wanted);   // a store may be behind, and keeps no managedFields
+      if (auto request = mended(wanted, live->second)) return request;
     }
     return std::nullopt;
   }
@@ -270,18 +317,47 @@ class Pass {
   }
 
   std::optional<Request> groups(std::vector<PodState> pods) {
+    if (spec_.pod_monitor && !state_.notes.no_monitor.empty()) planning_.note += (planning_.note.empty() ? "" : "; ") + ("no PodMonitor (metrics.podMonitor): " + state_.notes.no_monitor);
     const GroupsView view{spec_, view_, group_records(*view_.model), std::move(pods), planning_.fetch ? std::nullopt : wanted_};
     groups_ = govern(view);
-    const Json status = status_of({owner_, spec_, view_, planning_, groups_, wanted_, state_.notes});
     if (groups_.commit) {
-      if (auto request = write(status)) return request;
+      if (auto request = write(status())) return request;
     }
     for (const Request& action : groups_.actions) {
       const bool makes = action.verb == Verb::Create;
+      for (const std::string& node : groups_.dead_nodes) {
+        if (makes && !state_.notes.nodes_read.contains(node)) return get_node(node);
+      }
       if (!makes || (!state_.notes.conflict && !state_.notes.refused)) return action;
     }
     if (auto request = superseded(planning_, view_, state_.notes.policy)) return request;
+    const Json status = this->status();
+    if (auto request = monitor(status)) return request;
     return write(status);
+  }
+
+  Json status() const { return status_of({owner_, spec_, view_, planning_, groups_, wanted_, state_.notes}); }
+
+  /// The PodMonitor is not watched, for its kind may not be there: it is looked at once in a pass, from when status says that there may be one until it is gone.
+  std::optional<Request> monitor(const Json& status) {
+    if (!bool_at(status, "/podMonitor") || !state_.notes.no_monitor.empty() || state_.notes.conflict || state_.notes.unreadable) return std::nullopt;
+    if (!bool_at(*view_.model, "/status/podMonitor")) return write(status);
+    const Json wanted = pod_monitor(owner_);
+    if (!state_.notes.monitor_read) return get(wanted);
+    const auto live = state_.notes.live.find(id_of(wanted));
+    if (live == state_.notes.live.end()) return create(wanted);
+    return spec_.pod_monitor ? mended(wanted, live->second) : remove(PodMonitors, live->second);
+  }
+
+  /// Makes our fields of a live object what they should be; nothing when they are, or were made so in this pass.
+  std::optional<Request> mended(const Json& wanted, const Json& live) const {
+    if (good(wanted, live) || k8s::being_deleted(live) || state_.notes.mended.contains(id_of(wanted))) return std::nullopt;
+    if (auto request = take_over(live)) return request;
+    return mend(wanted, live);
+  }
+
+  static bool good(const Json& wanted, const Json& live) {
+    return covers(at(live, "/spec"), wanted["spec"]) && covers(at(live, "/metadata/labels"), wanted["metadata"]["labels"]);
   }
 
   std::optional<Request> write(const Json& status) {
@@ -295,9 +371,10 @@ class Pass {
   const Snapshot& view_;
   const Settings& settings_;
   const Owner owner_;
+  std::shared_ptr<const Spec> read_;
   Spec spec_;
   Planning planning_;
-  Layout layout_;
+  std::shared_ptr<const Memo::Pods> pods_;
   std::optional<Wanted> wanted_;
   Groups groups_;
   std::optional<k8s::WallTime> wake_;
@@ -307,6 +384,7 @@ class Pass {
 
 std::variant<Call, Done> step(State state, const Snapshot& snapshot, const std::optional<k8s::Response>& response, const Settings& settings) {
   if (!state.view) state.view = snapshot;
+  if (!state.memo) state.memo = std::make_shared<Memo>();
   std::optional<Request> next;
   if (state.sent && response) {
     Absorber absorber(state);

@@ -2,6 +2,7 @@
 // which the process may die is a value, and a test can stand at each of them. After a crash the next pass starts from a fresh snapshot.
 #pragma once
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -11,8 +12,9 @@
 
 namespace pm::op {
 
-/// What one pass knows beyond its snapshot. A new pass starts with State{}.
+/// What one pass knows beyond its snapshot. A new pass starts with State{}, or with the memo of the passes before it.
 struct State {
+  std::shared_ptr<Memo> memo;           ///< of this ParallelModel; null: begun anew
   std::optional<Snapshot> view;         ///< the snapshot with the answers of this pass worked in
   std::optional<k8s::Request> sent;     ///< awaits its answer
   bool asks_policy = false, asks_claim = false;   ///< it is the question for a user's ConfigMap, for the claim of the checkpoint

@@ -42,20 +42,20 @@ std::string bytes_text(int64_t bytes) {
   return out;
 }
 
-const Json& at(const Json& object, const std::string& pointer) {
+const Json& at(const Json& object, std::string_view pointer) {
   static const Json nothing;
-  const Json::json_pointer path(pointer);
-  return object.is_structured() && object.contains(path) ? object.at(path) : nothing;
+  const Json* found = k8s::find_at(object, pointer);
+  return found ? *found : nothing;
 }
 
-std::optional<int64_t> integer_at(const Json& object, const std::string& pointer) {
+std::optional<int64_t> integer_at(const Json& object, std::string_view pointer) {
   const Json& value = at(object, pointer);
   if (value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
   if (!value.is_number_integer()) return std::nullopt;
   return value.get<int64_t>();
 }
 
-bool bool_at(const Json& object, const std::string& pointer) {
+bool bool_at(const Json& object, std::string_view pointer) {
   const Json& value = at(object, pointer);
   return value.is_boolean() && value.get<bool>();
 }

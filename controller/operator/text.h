@@ -18,10 +18,10 @@ std::string reason_word(std::string_view text, const std::string& fallback);
 std::string bytes_text(int64_t bytes);
 
 /// The integer at a pointer when it is there and fits.
-std::optional<int64_t> integer_at(const k8s::Json& object, const std::string& pointer);
-bool bool_at(const k8s::Json& object, const std::string& pointer);
+std::optional<int64_t> integer_at(const k8s::Json& object, std::string_view pointer);
+bool bool_at(const k8s::Json& object, std::string_view pointer);
 /// The value at a pointer, or null.
-const k8s::Json& at(const k8s::Json& object, const std::string& pointer);
+const k8s::Json& at(const k8s::Json& object, std::string_view pointer);
 std::string annotation_of(const k8s::Json& object, const std::string& name);
 /// A whole decimal number, or nothing.
 std::optional<int64_t> number_of(const std::string& text);

@@ -100,10 +100,4 @@ void LeaderElector::release() {
   api_.send(request);
 }
 
-Response LeaderApi::send(const Request& request) {
-  const bool reads = request.verb == Verb::Get || request.verb == Verb::List;
-  if (!reads && !elector_.holds()) return no_answer("this process does not hold the lease any more: nothing is written");
-  return inner_.send(request);
-}
-
 }  // namespace pm::k8s

@@ -27,7 +27,7 @@ class LeaderElector {
 
   /// Reads the Lease and takes or renews it when that may be done. True when this process holds it now.
   bool attempt();
-  /// It holds the Lease, and nobody else can before holds() turns false by itself.
+  /// It holds the Lease, and nobody else can before holds() turns false by itself: what a process that was stopped and continued asks before it writes.
   bool holds() const;
   /// It held the Lease and could not renew it in time, or another took it: this process must end, for its pass may be half done.
   bool lost() const { return held_ && !holds(); }
@@ -51,17 +51,6 @@ class LeaderElector {
   Clock::Steady seen_at_{};
   std::atomic<bool> held_{false};
   std::atomic<Clock::Steady::duration::rep> until_{0};   ///< end of the right to write
-};
-
-/// Lets nothing be written while the Lease is not held, for example after this process was stopped and continued.
-class LeaderApi final : public Api {
- public:
-  LeaderApi(Api& inner, const LeaderElector& elector) : inner_(inner), elector_(elector) {}
-  Response send(const Request&) override;
-
- private:
-  Api& inner_;
-  const LeaderElector& elector_;
 };
 
 }  // namespace pm::k8s

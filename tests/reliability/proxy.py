@@ -28,7 +28,8 @@ class Call:
 
     @property
     def mutates(self) -> bool:
-        return self.method != "GET" and self.resource != "events"
+        """Changes what the operator works on: not an Event for people, not the Lease of the election."""
+        return self.method != "GET" and self.resource not in ("events", "leases")
 
     def __str__(self) -> str:
         return f"{self.method} {self.resource}/{self.name}" + (f"/{self.sub}" if self.sub else "")

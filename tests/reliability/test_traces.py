@@ -30,7 +30,7 @@ def used(entries: list[dict]) -> set[tuple[str, str, str]]:
 def entries(plane, errands, tmp_path_factory):
     errands.finish()
     if any(resource == "leases" for _, resource, _ in granted(plane.roles)):
-        elector = World(plane, "elector", tmp_path_factory.mktemp("elector"), flags=["--leader-elect", "--lease-namespace", SYSTEM])
+        elector = World(plane, "elector", tmp_path_factory.mktemp("elector"), arguments=["--leader-elect", "--lease-namespace", SYSTEM])
         errands.api.wait_until(lambda: sum(e.get("objectRef", {}).get("resource") == "leases" for e in plane.audit()) > 3, 30, "an election", interval=1)
         elector.close()
     return plane.audit()

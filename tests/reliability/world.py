@@ -30,14 +30,15 @@ def differences(found, wanted, path: str = "") -> list[str]:
 class World:
     """Starts the controller; `revive` starts another whenever a fault has killed it."""
 
-    def __init__(self, plane: ControlPlane, ns: str, folder: Path, disturb=lambda proxy: None, flags: list[str] | None = None) -> None:
+    def __init__(self, plane: ControlPlane, ns: str, folder: Path, disturb=lambda proxy: None, arguments: tuple[str, ...] | list[str] = ()) -> None:
         self.ns = ns = f"story-of-{ns}"
-        self.plane, self.folder, self.api = plane, folder, Api(plane)
-        self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": ns}})
+        self.plane, self.folder, self.api, self.arguments = plane, folder, Api(plane), arguments
+        if not self.api.exists(f"/api/v1/namespaces/{ns}"):
+            self.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": ns}})
         self.proxy = Proxy(plane)
         self.proxy.killed = self.kill
         disturb(self.proxy)
-        self.lives, self._flags = 0, flags or []
+        self.lives = 0
         self._closed, self._lock = False, threading.Lock()
         self._kubeconfig = folder / f"{ns}.kubeconfig"
         self._kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}],
@@ -48,7 +49,7 @@ class World:
         self.lives += 1
         with open(self.folder / f"{self.ns}.log", "ab") as log:
             self.program = subprocess.Popen([CONTROLLER, "--kubeconfig", self._kubeconfig, "--namespace", self.ns, "--worker-image", "worker:1", "--probe-port", str(free_port()),
-                                             "--metrics-port", str(free_port()), *self._flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+                                             "--metrics-port", str(free_port()), *self.arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def kill(self) -> None:
         """kill -9, and a new process at once."""

@@ -56,4 +56,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, list, patch]      # list: of one pod whose volume does not mount
+{{- if .Values.podMonitors.enabled }}
+- apiGroups: [monitoring.coreos.com]
+  resources: [podmonitors]
+  verbs: [create, get, patch, delete]
+{{- end }}
 {{- end -}}

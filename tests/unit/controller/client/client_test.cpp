@@ -84,6 +84,34 @@ TEST_F(ClientTest, A503WithRetryAfterIsSentAgain) {
   EXPECT_NE(prometheus::TextSerializer().Serialize(registry.Collect()).find("rest_client_request_retries_total{code=\"503\""), std::string::npos);
 }
 
+TEST_F(ClientTest, ItsOwnLimitHoldsBackAnyNumberOfThreads) {
+  Client limited(config, clock, registry, {}, {.qps = 20, .burst = 2});
+  const auto begin = clock.now();
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) threads.emplace_back([&] { for (int n = 0; n < 2; ++n) limited.send({Verb::Get, Pods, "n", "a"}); });
+  }
+  EXPECT_EQ(seen.size(), 8u);
+  EXPECT_GE(clock.now() - begin, 300ms);
+  const std::string text = prometheus::TextSerializer().Serialize(registry.Collect());
+  EXPECT_NE(text.find("rest_client_rate_limiter_duration_seconds_count{host=\"127.0.0.1:" + std::to_string(server.port()) + "\",verb=\"GET\"} 8"), std::string::npos) << text;
+}
+
+TEST_F(ClientTest, AWriteThatWaitsIsNotSentWhenTheRightToWriteIsGoneByThen) {
+  std::atomic<bool> leads{true};
+  client.guard([&] { return leads.load(); });
+  answer = [&](size_t, const Seen&) {
+    leads = false;   // while the client waits as it was asked to
+    return Answer{.status = 429, .headers = {{"Retry-After", "1"}}};
+  };
+  EXPECT_TRUE(failed(client.send({Verb::Create, Pods, "n", "a", "", Json::object()})));
+  EXPECT_EQ(seen.size(), 1u);
+  for (const Verb verb : {Verb::Create, Verb::Apply, Verb::MergePatch, Verb::Delete}) EXPECT_TRUE(failed(client.send({verb, Pods, "n", "a", "", Json::object()})));
+  EXPECT_EQ(seen.size(), 1u);
+  answer = [](size_t, const Seen&) { return Answer{}; };
+  EXPECT_FALSE(failed(client.send({Verb::Get, Pods, "n", "a"}))) << "reading is free";
+}
+
 TEST_F(ClientTest, A401ReadsTheTokenAgainAtOnce) {
   const std::string path = testing::TempDir() + "client-token-" + std::to_string(getpid());
   std::ofstream(path) << "old";

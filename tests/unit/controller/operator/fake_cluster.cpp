@@ -36,7 +36,19 @@ ApiError error(Failure failure, int code, const std::string& message) { return {
 bool ended(const Json& pod) { return at(pod, "/status/containerStatuses/0/state/terminated").is_object(); }
 bool running(const Json& pod) { return at(pod, "/status/containerStatuses/0/state/running").is_object(); }
 
+/// What the label selector of the operator's watch lets through.
+bool selected(const std::string& plural, const Json& object) {
+  return plural == "parallelmodels" || plural == "nodes" || !k8s::label_of(object, label::name).empty();
+}
+
 void set_container(Json& pod, Json state) { pod["status"]["containerStatuses"] = Json::array({{{"name", "worker"}, {"state", std::move(state)}}}); }
+
+/// {"8000": {}}: as managedFields name them.
+Json ports_of(const Json& service) {
+  Json out = Json::object();
+  for (const Json& port : op::at(service, "/spec/ports")) out[port["port"].dump()] = Json::object();
+  return out;
+}
 
 void set_condition(Json& pod, const char* type, bool value, k8s::WallTime now, const std::string& reason = "", const std::string& message = "") {
   k8s::set_condition(pod["status"]["conditions"], {type, value, reason, message, 0}, now);
@@ -100,7 +112,7 @@ const Json& FakeCluster::store(const std::string& plural, Json object) {
     prune_pod(pod);   // as the operator's store does: what is read must survive it
     pruned_[k8s::key_of(pod).name] = std::make_shared<const Json>(std::move(pod));
   }
-  events_.push_back({plural, false, place});
+  if (selected(plural, *place)) events_[plural].push_back({false, plural == "pods" ? pruned_[k8s::key_of(*place).name] : place});
   remember();
   return *place;
 }
@@ -110,8 +122,22 @@ void FakeCluster::drop(const std::string& plural, const Key& key) {
   Json last = *place->second;
   last["metadata"]["resourceVersion"] = std::to_string(++version_);
   objects_.erase(place);
-  events_.push_back({plural, true, std::make_shared<const Json>(std::move(last))});
+  if (selected(plural, last)) events_[plural].push_back({true, std::make_shared<const Json>(std::move(last))});
   remember();
+}
+
+const std::vector<FakeCluster::Event>& FakeCluster::events(const std::string& plural) const {
+  static const std::vector<Event> none;
+  const auto found = events_.find(plural);
+  return found == events_.end() ? none : found->second;
+}
+
+std::vector<k8s::ObjectPtr> FakeCluster::watched(const std::string& plural) const {
+  std::vector<k8s::ObjectPtr> out = list(plural);
+  std::erase_if(out, [&](const auto& object) { return !selected(plural, *object); });
+  if (plural != "pods") return out;
+  for (auto& pod : out) pod = pruned_.at(k8s::key_of(*pod).name);
+  return out;
 }
 
 std::vector<k8s::ObjectPtr> FakeCluster::list(const std::string& plural) const {
@@ -120,8 +146,8 @@ std::vector<k8s::ObjectPtr> FakeCluster::list(const std::string& plural) const {
   return out;
 }
 
-void FakeCluster::put(const char* plural, Json object) {
-  object["metadata"]["uid"] = "uid-" + std::to_string(++uids_);
+void FakeCluster::put(const char* plural, Json object, bool anew) {
+  if (anew) object["metadata"]["uid"] = "uid-" + std::to_string(++uids_);
   store(plural, std::move(object));
 }
 
@@ -180,6 +206,18 @@ void FakeCluster::edit(const std::function<void(Json&)>& change) {
 }
 
 void FakeCluster::remove_model() { drop("parallelmodels", {"ns", model_name}); }
+
+void FakeCluster::change_pod(const std::string& name, const std::function<void(Json&)>& change) {
+  Json pod = *find("pods", name);
+  change(pod);
+  store("pods", std::move(pod));
+}
+
+void FakeCluster::show_devices(int count) {
+  Json node = *find("nodes", "node-a");
+  node["status"]["allocatable"]["nvidia.com/gpu"] = std::to_string(count);
+  store("nodes", std::move(node));
+}
 
 void FakeCluster::delete_pod(const std::string& name) {
   Json pod = *find("pods", name);
@@ -262,14 +300,16 @@ Response FakeCluster::send(const Request& request) {
 }
 
 Response FakeCluster::answer(const Request& request) {
+  if (request.resource == PodMonitors && !serves_monitors) return error(Failure::NotFound, 404, "the server could not find the requested resource");
   const auto place = objects_.find({request.resource.plural, Key{request.ns, request.name}});
+  const ApiError absent = error(Failure::NotFound, 404, request.resource.plural + " \"" + request.name + "\" not found");
   switch (request.verb) {
     case Verb::Create: return create(request);
-    case Verb::Apply: break;   // the operator never does
+    case Verb::Apply: return place == objects_.end() ? Response(error(Failure::Conflict, 409, "uid mismatch: there is none")) : apply(request, *place->second);
     case Verb::Delete: return erase(request);
-    case Verb::List: return Json{{"items", Json::array({{{"reason", "Scheduled"}, {"note", "assigned"}}, {{"reason", "FailedMount"}, {"note", mount_failure}}})}};
-    case Verb::Get: return place == objects_.end() ? Response(error(Failure::NotFound, 404, "not found")) : Response(*place->second);
-    case Verb::MergePatch: return place == objects_.end() ? Response(error(Failure::NotFound, 404, "not found")) : patch(request, *place->second);
+    case Verb::List: return Json{{"items", Json::array({{{"reason", "Scheduled"}, {"note", "assigned"}}, {{"reason", kubelet_says}, {"note", mount_failure + worker_mount_failure}}})}};
+    case Verb::Get: return place == objects_.end() ? Response(absent) : Response(*place->second);
+    case Verb::MergePatch: return place == objects_.end() ? Response(absent) : patch(request, *place->second);
   }
   return error(Failure::Permanent, 400, "no such verb");
 }
@@ -284,7 +324,12 @@ Response FakeCluster::create(const Request& request) {
     check_pod(object);
     object["status"]["phase"] = "Pending";
   }
-  if (request.resource == k8s::Services) object["spec"]["ports"][0]["protocol"] = "TCP";   // a default of the server
+  if (request.resource == k8s::Services) {
+    for (Json& port : object["spec"]["ports"]) port["protocol"] = "TCP";   // a default of the server
+  }
+  if (request.resource == k8s::Services || request.resource == k8s::PodDisruptionBudgets || request.resource == PodMonitors) {
+    object["metadata"]["managedFields"] = Json::array({{{"manager", request.field_manager}, {"operation", "Update"}, {"fieldsV1", {{"ports", ports_of(object)}}}}});
+  }
   return store(request.resource.plural, std::move(object));
 }
 
@@ -295,11 +340,43 @@ Response FakeCluster::patch(const Request& request, const Json& object) {
   Json body = request.body;
   if (request.subresource == "status") body = {{"status", body.value("status", Json::object())}};
   body.erase("metadata");
-  for (const char* map : {"annotations", "labels"}) {
+  for (const char* map : {"annotations", "labels", "managedFields"}) {
     if (request.body.contains("metadata") && request.body["metadata"].contains(map)) body["metadata"][map] = request.body["metadata"][map];
   }
   Json next = object;
   next.merge_patch(body);
+  if (next == object) return object;
+  return store(request.resource.plural, std::move(next));
+}
+
+/// Server-side apply by one manager: ports merge by number, and those that its applies own and do not name any more go. What it created it owns as an
+/// update, and that stays until it is handed over.
+Response FakeCluster::apply(const Request& request, const Json& object) {
+  if (k8s::string_at(request.body, "/metadata/uid") != k8s::uid_of(object)) return error(Failure::Conflict, 409, "uid mismatch");
+  Json next = object, body = request.body;
+  Json* own = nullptr;
+  for (Json& entry : next["metadata"]["managedFields"]) {
+    if (entry["manager"] == request.field_manager && entry["operation"] == "Apply") own = &entry;
+  }
+  const Json owned = own ? (*own)["fieldsV1"]["ports"] : Json::object();
+  if (!own) own = &next["metadata"]["managedFields"].emplace_back(Json{{"manager", request.field_manager}, {"operation", "Apply"}});
+  (*own)["fieldsV1"] = {{"ports", ports_of(body)}};
+  if (body["spec"].contains("ports")) {
+    Json ports = Json::array();
+    for (const Json& port : object["spec"]["ports"]) {
+      const std::string number = port["port"].dump();
+      if (!owned.contains(number) && !ports_of(body).contains(number)) ports.push_back(port);
+    }
+    for (Json port : body["spec"]["ports"]) port["protocol"] = "TCP", ports.push_back(std::move(port));
+    std::set<std::string> names;
+    for (const Json& port : ports) {
+      if (!names.insert(k8s::string_at(port, "/name")).second) return error(Failure::Invalid, 422, "spec.ports: Duplicate value: " + port.dump());
+    }
+    body["spec"]["ports"] = std::move(ports);
+  }
+  next["spec"].merge_patch(body["spec"]);
+  next["metadata"]["labels"].merge_patch(body["metadata"]["labels"]);
+  if (undoes) undoes(next);
   if (next == object) return object;
   return store(request.resource.plural, std::move(next));
 }
@@ -364,7 +441,7 @@ void FakeCluster::collect() {
 /// Onto the first living node with room.
 void FakeCluster::bind(Json& pod) {
   const auto wants = [](const Json& one) { return std::stoi(one["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0")); };
-  if (!claim_exists) return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/1 nodes are available: persistentvolumeclaim \"models\" not found.");
+  if (!claim_exists || (claim_goes && k8s::label_of(pod, label::role) != "inspect")) return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/1 nodes are available: persistentvolumeclaim \"models\" not found.");
   for (const Json& volume : pod["spec"]["volumes"]) {
     const std::string claim = k8s::string_at(volume, "/persistentVolumeClaim/claimName");
     if (!claim.empty() && claim != "models" && !find("persistentvolumeclaims", claim)) {
@@ -389,8 +466,8 @@ void FakeCluster::run_pod(Json& pod) {
   if (!pod["spec"].contains("nodeName")) return bind(pod);
   if (ended(pod)) return;
   if (!running(pod)) {
-    if (!mount_failure.empty() || lacks_volume(pod)) return set_container(pod, {{"waiting", {{"reason", "ContainerCreating"}}}});
-    if (!workers_start && !inspects && !fetches) return set_container(pod, {{"waiting", {{"reason", "ImagePullBackOff"}, {"message", "Back-off pulling image \"w\""}}}});
+    if (!mount_failure.empty() || (!inspects && !worker_mount_failure.empty()) || lacks_volume(pod)) return set_container(pod, {{"waiting", {{"reason", "ContainerCreating"}}}});
+    if (!workers_start && !inspects && !fetches) return set_container(pod, {{"waiting", {{"reason", waiting_reason}, {"message", waiting_reason + " of \"w\""}}}});
     set_container(pod, {{"running", {{"startedAt", k8s::format_time(now_)}}}});
     pod["status"]["phase"] = "Running";
     pod["status"]["podIP"] = "10.0.0.1";
@@ -411,7 +488,14 @@ void FakeCluster::run_pod(Json& pod) {
     pod["status"]["phase"] = fetch_failure ? "Failed" : "Succeeded";
     return;
   }
-  set_condition(pod, "Ready", workers_ready && k8s::string_at(pod, "/spec/containers/0/image") != broken_image, now_);
+  set_condition(pod, "Ready", may_be_ready(pod), now_);
+}
+
+/// Another second changes nothing.
+bool FakeCluster::rests(const Json& pod) const {
+  if (ended(pod)) return op::at(pod, "/spec/nodeName").is_string();
+  const Json* ready = running(pod) ? k8s::find_condition(op::at(pod, "/status/conditions"), "Ready") : nullptr;
+  return ready && k8s::label_of(pod, label::role) != "inspect" && (k8s::label_of(pod, label::role) != "fetch" || !fetches_end) && (k8s::string_at(*ready, "/status") == "True") == may_be_ready(pod);
 }
 
 void FakeCluster::tick() {
@@ -424,10 +508,21 @@ void FakeCluster::tick() {
       if (drained) drop("pods", k8s::key_of(*pod));
       continue;
     }
+    if (rests(*pod)) continue;
     Json next = *pod;
     run_pod(next);
     if (next != *pod) store("pods", std::move(next));
   }
+}
+
+Json FakeCluster::state() const {
+  Json out = Json::array({k8s::format_time(now_)});
+  for (const auto& [where, object] : objects_) {
+    Json& plain = out.emplace_back(*object);
+    plain["metadata"].erase("resourceVersion");
+    if (where.first != "parallelmodels") plain["metadata"].erase("uid");
+  }
+  return out;
 }
 
 Json FakeCluster::digest() const {
@@ -435,7 +530,7 @@ Json FakeCluster::digest() const {
   for (const auto& [where, object] : objects_) {
     Json plain = *object;
     Json& metadata = plain["metadata"];
-    for (const char* key : {"uid", "resourceVersion", "creationTimestamp"}) metadata.erase(key);
+    for (const char* key : {"uid", "resourceVersion", "creationTimestamp", "managedFields"}) metadata.erase(key);
     if (metadata.contains("ownerReferences")) metadata["ownerReferences"][0].erase("uid");
     if (plain.contains("status")) strip_status(plain["status"]);
     out.push_back({where.first, plain});

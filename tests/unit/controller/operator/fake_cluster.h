@@ -19,8 +19,8 @@ using k8s::Json;
 class FakeCluster final : public k8s::Api {
  public:
   using Objects = std::map<std::pair<std::string, k8s::Key>, k8s::ObjectPtr>;   ///< (plural, key) -> object
-  /// What a watch tells; `object` is the last state for a deletion, with the version of the deletion.
-  struct Event { std::string plural; bool removed = false; k8s::ObjectPtr object; };
+  /// What a watch tells; `object` is the last state for a deletion, with the version of the deletion. Pods are pruned as the operator's store does.
+  struct Event { bool removed = false; k8s::ObjectPtr object; };
 
   FakeCluster();
 
@@ -30,10 +30,12 @@ class FakeCluster final : public k8s::Api {
   void apply(const Json& model);                                      ///< create, or replace spec and annotations
   void edit(const std::function<void(Json& model)>&);                 ///< a change of spec raises the generation
   void remove_model();                                                ///< and let children be collected
-  void put(const char* plural, Json object);                          ///< somebody else's object, or a node
+  void put(const char* plural, Json object, bool anew = true);        ///< somebody else's object, or a node; else a change of one that is there
   void put_map(const std::string& name, const Json& data);            ///< a ConfigMap of the user, new or with other contents
   void remove_map(const std::string& name);
   void delete_pod(const std::string& name);                           ///< as kubectl delete does
+  void change_pod(const std::string& name, const std::function<void(Json& pod)>&);
+  void show_devices(int count);                                       ///< of node-a, in its status
   void add_node(const std::string& name, int devices);
   void set_node_ready(const std::string& name, bool ready);           ///< not ready: its kubelet is gone, and with it what ran there
   // The machine.
@@ -46,8 +48,10 @@ class FakeCluster final : public k8s::Api {
   Snapshot snapshot() const { return snapshot_of(objects_); }
   /// As of `behind` writes ago (by anybody): a consistent cut of the past.
   Snapshot stale_snapshot(size_t behind) const;
-  /// All that happened, in order, and what a list of a collection answers now.
-  const std::vector<Event>& events() const { return events_; }
+  /// All that happened to a collection and passes the selector of its watch, in order.
+  const std::vector<Event>& events(const std::string& plural) const;
+  /// What a list of the same answers now, and without a selector.
+  std::vector<k8s::ObjectPtr> watched(const std::string& plural) const;
   std::vector<k8s::ObjectPtr> list(const std::string& plural) const;
   std::vector<Json> all(const std::string& plural) const;
   const Json* find(const std::string& plural, const std::string& name) const;
@@ -63,6 +67,8 @@ class FakeCluster final : public k8s::Api {
   int64_t version() const { return version_; }
   k8s::WallTime now() const { return now_; }
 
+  /// Everything that the future depends on: times and the model's uid too, versions and other uids only by name. Equal clusters go on equally.
+  Json state() const;
   /// Everything that should not depend on how the operator got there: no uids, versions, times.
   Json digest() const;
   /// The same without what tells how often a group was made: for runs in which somebody interfered.
@@ -81,12 +87,18 @@ class FakeCluster final : public k8s::Api {
   std::optional<Json> fetch_failure;                                  ///< {"reason", "message"} of fetch pods
   bool fetches_end = true;                                            ///< false: they go on for ever
   std::map<std::string, Json> probes;                                 ///< pod name -> what its ops port answers
+  std::string worker_mount_failure;                                   ///< the same, and the inspect pod's volumes come
+  bool claim_goes = false;                                            ///< the claim is there for the inspect pod and then gone
   bool claim_exists = true, workers_start = true, workers_ready = true, collects = true;
   std::string mount_failure;                                          ///< what Events say of pods whose volumes do not come
+  std::string kubelet_says = "FailedMount";                           ///< the reason of these Events
+  std::string waiting_reason = "ImagePullBackOff";                    ///< of workers that do not start
+  bool serves_monitors = false;                                       ///< the Prometheus operator is installed
   std::string broken_image;                                           ///< workers of it never get ready
   int devices = 8;                                                    ///< of node-a
   int drain_seconds = 0;                                              ///< how long a deleted pod lives on
   std::function<std::optional<k8s::ApiError>(const k8s::Request&)> refuse;
+  std::function<void(Json&)> undoes;                                  ///< an admission webhook, of what is applied
   std::string model_name = "m";
 
  private:
@@ -94,6 +106,7 @@ class FakeCluster final : public k8s::Api {
   k8s::Response answer(const k8s::Request&);
   k8s::Response create(const k8s::Request&);
   k8s::Response patch(const k8s::Request&, const Json& object);
+  k8s::Response apply(const k8s::Request&, const Json& object);
   k8s::Response erase(const k8s::Request&);
   const Json& store(const std::string& plural, Json object);
   void drop(const std::string& plural, const k8s::Key& key);
@@ -104,10 +117,12 @@ class FakeCluster final : public k8s::Api {
   void bind(Json& pod);
   bool lacks_volume(const Json& pod) const;
   bool dead(const Json& pod) const;
+  bool rests(const Json& pod) const;
+  bool may_be_ready(const Json& pod) const { return workers_ready && k8s::string_at(pod, "/spec/containers/0/image") != broken_image; }
 
   Objects objects_;
   std::map<std::string, k8s::ObjectPtr> pruned_;                      ///< pods by name, as a store keeps them
-  std::vector<Event> events_;
+  std::map<std::string, std::vector<Event>> events_;                  ///< by plural
   std::map<std::string, int> more_nodes_;                             ///< beside node-a, with their devices
   std::set<std::string> dead_nodes_;
   std::vector<Objects> history_;

@@ -19,17 +19,12 @@ bool asks_for_policy(const FakeCluster& cluster) {
   return model && op::at(*model, "/spec/model/policyRef").is_object();
 }
 
-/// What the watch's label selector lets through.
-bool selected(const std::string& plural, const Json& object) {
-  return plural == "parallelmodels" || plural == "nodes" || !k8s::label_of(object, label::name).empty();
-}
-
 }  // namespace
 
 Replica::Replica(FakeCluster& cluster, bool listed) : cluster_(cluster), own_(cluster), key_{"ns", cluster.model_name} {
   for (const std::string plural : collections) {
     k8s::StoreOptions options;
-    if (plural == "pods") options.prune = prune_pod;
+    if (plural == "pods") options.prune = nullptr;   // its events are pruned already
     streams_.emplace(plural, Stream{k8s::StoreWriter(options), 0});
     if (plural == "nodes") continue;
     own_.add({resource_of(plural), "", plural == "parallelmodels" ? std::vector<k8s::LabelTerm>{} : k8s::parse_selector(label::name),
@@ -40,36 +35,29 @@ Replica::Replica(FakeCluster& cluster, bool listed) : cluster_(cluster), own_(cl
   }
 }
 
+Replica::Replica(FakeCluster& cluster, std::optional<k8s::WallTime> wake) : Replica(cluster) {
+  wanted_ = false;
+  wake_ = wake;
+}
+
 void Replica::list(const std::string& plural) {
   Stream& stream = streams_.at(plural);
   stream.writer.begin_list();
-  for (const auto& object : cluster_.list(plural)) {
-    if (selected(plural, *object)) stream.writer.list_item(*object);
-  }
+  for (const auto& object : cluster_.watched(plural)) stream.writer.list_item(*object);
   stream.writer.finish_list(std::to_string(cluster_.version()));
-  stream.next = cluster_.events().size();
+  stream.next = cluster_.events(plural).size();
   wanted_ = true;
 }
 
-size_t Replica::behind(const std::string& plural) const {
-  size_t count = 0;
-  for (size_t i = streams_.at(plural).next; i < cluster_.events().size(); ++i) {
-    const FakeCluster::Event& event = cluster_.events()[i];
-    count += event.plural == plural && selected(plural, *event.object) ? 1 : 0;
-  }
-  return count;
-}
+size_t Replica::behind(const std::string& plural) const { return cluster_.events(plural).size() - streams_.at(plural).next; }
 
 bool Replica::deliver(const std::string& plural, int times) {
   Stream& stream = streams_.at(plural);
-  while (stream.next < cluster_.events().size()) {
-    const FakeCluster::Event& event = cluster_.events()[stream.next++];
-    if (event.plural != plural || !selected(plural, *event.object)) continue;
-    for (int i = 0; i < times; ++i) event.removed ? stream.writer.remove(*event.object) : stream.writer.apply(*event.object);
-    wanted_ = true;
-    return true;
-  }
-  return false;
+  if (stream.next == cluster_.events(plural).size()) return false;
+  const FakeCluster::Event& event = cluster_.events(plural)[stream.next++];
+  for (int i = 0; i < times; ++i) event.removed ? stream.writer.remove(*event.object) : stream.writer.apply(*event.object);
+  wanted_ = true;
+  return true;
 }
 
 void Replica::catch_up() {
@@ -110,7 +98,7 @@ bool Replica::prepare() {
   wake_.reset();
   seen_ = look();
   if (!seen_.model) return false;
-  auto next = step(State{}, seen_, std::nullopt, settings());
+  auto next = step(State{.memo = memo_}, seen_, std::nullopt, settings());
   if (auto* done = std::get_if<Done>(&next)) {
     end(std::move(*done));
     return false;
@@ -191,6 +179,12 @@ void World::one(Replica& replica) {
   } else {
     replica.finish();
   }
+}
+
+void World::resume(const Rest& rest) {
+  cluster = rest.cluster;
+  replica_ = std::make_unique<Replica>(cluster, rest.wake);
+  requests = rest.requests, heard = rest.heard;
 }
 
 void World::work() {

@@ -19,6 +19,9 @@ class Replica {
  public:
   /// Lists every collection, unless `listed` is false: then list() does, one by one.
   explicit Replica(FakeCluster& cluster, bool listed = true);
+  /// One that knows all and waits for this time.
+  Replica(FakeCluster& cluster, std::optional<k8s::WallTime> wake);
+  std::optional<k8s::WallTime> wake() const { return wake_; }
 
   /// The answer to the list with which a watch begins, or begins again after its events were lost.
   void list(const std::string& plural);
@@ -42,7 +45,7 @@ class Replica {
  private:
   struct Stream {
     k8s::StoreWriter writer;
-    size_t next = 0;                    ///< index into the cluster's events
+    size_t next = 0;                    ///< index into the cluster's events of the collection
   };
   Snapshot look() const;
   void end(Done);
@@ -53,6 +56,7 @@ class Replica {
   const k8s::Key key_;
   bool wanted_ = true;
   std::optional<k8s::WallTime> wake_;
+  std::shared_ptr<Memo> memo_ = std::make_shared<Memo>();
   std::optional<State> state_;          ///< of a running pass
   Snapshot seen_;
   std::optional<k8s::Request> sent_;
@@ -73,6 +77,18 @@ class World {
  public:
   explicit World(Trouble trouble = {}) : trouble_(std::move(trouble)) { replica_ = std::make_unique<Replica>(cluster); }
   FakeCluster cluster;
+  /// A world in which nothing is going on.
+  struct Rest {
+    FakeCluster cluster;
+    std::optional<k8s::WallTime> wake;
+    int requests = 0;
+    std::map<std::string, size_t> heard;
+    Json state;
+  };
+  Rest rest() const { return {cluster, replica_->wake(), requests, heard, state()}; }
+  void resume(const Rest&);
+  /// What its future depends on, when it is at rest.
+  Json state() const { return {cluster.state(), replica_->wake() ? k8s::format_time(*replica_->wake()) : ""}; }
   /// Until nothing has happened for three seconds and nobody waits for anything; false when that takes more than `limit` seconds.
   bool settle(int limit = 600);
   /// The trouble has happened.

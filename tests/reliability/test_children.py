@@ -1,0 +1,85 @@
+"""What a real API server makes of our applies: ports that change beside ports of others, and a PodMonitor where its kind is not, or only later, known."""
+import pytest
+from apiserver import MERGE
+from world import NAME
+
+MONITOR = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "podmonitors.monitoring.coreos.com"},
+           "spec": {"group": "monitoring.coreos.com", "scope": "Namespaced", "names": {"kind": "PodMonitor", "plural": "podmonitors", "singular": "podmonitor"},
+                    "versions": [{"name": "v1", "served": True, "storage": True,
+                                  "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}}}]}}
+
+
+def start(world, ns: str, **spec):
+    story = world(ns)
+    story.api.create("parallelmodels", story.ns, {
+        "apiVersion": "parallelmodel.dev/v1alpha1", "kind": "ParallelModel", "metadata": {"name": NAME},
+        "spec": {"model": {"source": "pvc://models/stories"}, "devices": {"count": 2, "type": "CPU"}, "resources": {"memory": "1Gi", "cpu": 1}, **spec}})
+    story.rest("the start", readyReplicas=1)
+    return story
+
+
+def ports(story) -> dict[int, str]:
+    return {port["port"]: port["name"] for port in story.api.get("services", story.ns, NAME)["spec"]["ports"]}
+
+
+def test_a_port_that_changes_replaces_ours_and_leaves_those_of_others(world):
+    story = start(world, "ports")
+    assert ports(story) == {8000: "http"}
+    for port in (80, 90):
+        story.edit({"service": {"port": port}})
+        story.api.wait_until(lambda: ports(story) == {port: "http"}, 20, f"port {port}")
+    story.api.request("PATCH", story.api.path("services", story.ns, NAME) + "?fieldManager=somebody",
+                      {"spec": {"ports": [{"name": "http", "port": 90, "targetPort": "http"}, {"name": "admin", "port": 9000}]}}, MERGE)
+    story.edit({"service": {"port": 100, "type": "NodePort"}})
+    story.api.wait_until(lambda: ports(story) == {100: "http", 9000: "admin"}, 20, "our port changes beside theirs")
+    story.quiet(1)
+    service = story.api.get("services", story.ns, NAME)
+    assert service["spec"]["type"] == "NodePort"
+    ours = [entry for entry in service["metadata"]["managedFields"] if entry["manager"] == "parallelmodel-controller"]
+    assert [entry["operation"] for entry in ours] == ["Apply"], ours
+
+
+def test_fields_of_ours_that_somebody_changes_come_back(world):
+    story = start(world, "mended")
+    for plural, name, change in (("services", NAME, {"spec": {"selector": {"parallelmodel.dev/node-rank": "7"}}}), ("services", f"{NAME}-ranks", {"spec": {"publishNotReadyAddresses": False}}),
+                                 ("poddisruptionbudgets", NAME, {"spec": {"minAvailable": 9}}), ("services", NAME, {"metadata": {"labels": {"parallelmodel.dev/role": None}}})):
+        before = story.api.get(plural, story.ns, name)
+        story.api.patch(plural, story.ns, name, change)
+        story.api.wait_until(lambda: (now := story.api.get(plural, story.ns, name))["spec"] == before["spec"] and now["metadata"]["labels"] == before["metadata"]["labels"], 20, f"{plural}/{name} is mended")
+    story.quiet(1)
+
+
+def test_a_pod_monitor_is_made_when_its_kind_is_known_and_removed_when_not_wanted(world):
+    story = start(world, "monitor", metrics={"podMonitor": True})
+    path = f"/apis/monitoring.coreos.com/v1/namespaces/{story.ns}/podmonitors/{NAME}"
+
+    def planned() -> str:
+        return next(c["message"] for c in story.model()["status"]["conditions"] if c["type"] == "Planned")
+    story.api.wait_until(lambda: "the Prometheus operator is not installed" in planned(), 10, "the message")
+    story.quiet(1)
+    story.api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", MONITOR)
+    try:
+        story.api.wait_until(lambda: story.api.exists("/apis/monitoring.coreos.com/v1/podmonitors"), 30, "the kind")
+        story.edit({"metrics": {"podMonitor": False}})
+        story.api.wait_until(lambda: "podMonitor" not in story.model()["status"], 10, "it is not wanted any more")
+        story.edit({"metrics": {"podMonitor": True}})
+        story.api.wait_until(lambda: story.api.exists(path), 20, "the PodMonitor")
+        assert story.api.request("GET", path)["spec"]["podMetricsEndpoints"] == [{"port": "ops", "path": "/metrics"}]
+        assert "Prometheus" not in planned()
+        story.quiet(1)
+        story.edit({"metrics": {"podMonitor": False}})
+        story.api.wait_until(lambda: not story.api.exists(path), 20, "its removal")
+    finally:
+        story.api.request("DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podmonitors.monitoring.coreos.com")
+
+
+@pytest.mark.parametrize("way", ["before", "forwarded", "replied"])
+def test_killed_at_any_request_of_a_changed_port_it_ends_the_same(world, way):
+    for number in range(4):
+        story = start(world, f"port-{way}-{number}")
+        done = story.proxy.mutating
+        story.proxy.fault = lambda call: ("kill", way) if call.number == done + number else None
+        story.edit({"service": {"port": 80}})
+        story.api.wait_until(lambda: ports(story) == {80: "http"}, 30, "the port")
+        story.quiet(0.5)
+        story.close()

@@ -1,0 +1,196 @@
+// Services, the disruption budget and the PodMonitor when somebody else has a hand in them, and nodes that must be looked at before a pod is made.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "controller/operator/names.h"
+#include "controller/operator/text.h"
+#include "replica.h"
+
+namespace pm::op::test {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class Children : public testing::Test {
+ protected:
+  ~Children() override { EXPECT_THAT(cluster.violations, IsEmpty()); }
+  void start() {
+    cluster.apply(model_named("m"));
+    settle();
+  }
+  void settle() { ASSERT_TRUE(brain.settle()); }
+  void edit(const char* pointer, const Json& value) {
+    cluster.edit([&](Json& model) { model[Json::json_pointer(pointer)] = value; });
+    settle();
+  }
+  void change(const char* plural, const char* name, const std::function<void(Json&)>& with) {
+    Json object = *cluster.find(plural, name);
+    with(object);
+    cluster.put(plural, std::move(object), false);
+    settle();
+  }
+  std::vector<std::string> log_since(size_t begin) const { return {cluster.log.begin() + static_cast<long>(begin), cluster.log.end()}; }
+  Json ports() const { return cluster.find("services", "m")->at("spec").at("ports"); }
+
+  FakeCluster cluster;
+  Operator brain{cluster};
+};
+
+TEST_F(Children, AChangedPortReplacesTheOneThatCreationMade) {
+  start();
+  const size_t begin = cluster.log.size();
+  edit("/spec/service/port", 80);
+  ASSERT_EQ(ports().size(), 1u);
+  EXPECT_EQ(ports()[0]["port"], 80);
+  EXPECT_THAT(log_since(begin), Contains("Get services m"));
+  EXPECT_THAT(log_since(begin), Contains("Apply services m"));
+  EXPECT_THAT(log_since(begin), Contains("MergePatch services m")) << "what was created is handed to later applies, once";
+  const size_t second = cluster.log.size();
+  edit("/spec/service/port", 90);
+  ASSERT_EQ(ports().size(), 1u);
+  EXPECT_THAT(log_since(second), Not(Contains("MergePatch services m")));
+}
+
+TEST_F(Children, WhatOthersAddedToAServiceStays) {
+  start();
+  change("services", "m", [](Json& service) {
+    service["spec"]["ports"].push_back({{"name", "admin"}, {"port", 9000}, {"protocol", "TCP"}});
+    service["spec"]["externalTrafficPolicy"] = "Local";
+    service["metadata"]["annotations"]["lb"] = "x";
+  });
+  EXPECT_EQ(ports().size(), 2u);
+  edit("/spec/service/port", 80);
+  ASSERT_EQ(ports().size(), 2u);
+  EXPECT_EQ(ports()[0]["name"], "admin");
+  EXPECT_EQ(ports()[1]["port"], 80);
+  const Json& service = *cluster.find("services", "m");
+  EXPECT_EQ(service["spec"]["externalTrafficPolicy"], "Local");
+  EXPECT_EQ(service["metadata"]["annotations"]["lb"], "x");
+}
+
+TEST_F(Children, OurFieldsAreMendedWhenSomebodyChangesThem) {
+  start();
+  change("services", "m", [](Json& service) { service["spec"]["ports"][0]["targetPort"] = 1; });
+  EXPECT_EQ(ports()[0]["targetPort"], "http");
+  change("poddisruptionbudgets", "m", [](Json& budget) { budget["spec"]["minAvailable"] = 7; });
+  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec").at("minAvailable"), 0);
+  change("services", "m", [](Json& service) { service["metadata"]["labels"].erase(label::role); });
+  EXPECT_EQ(k8s::label_of(*cluster.find("services", "m"), label::role), "service");
+}
+
+TEST_F(Children, ASomebodyWhoUndoesItAtOnceIsNotFoughtInTheSamePass) {
+  start();
+  cluster.edit([](Json& model) { model["spec"]["service"]["port"] = 80; });
+  cluster.undoes = [](Json& object) {
+    if (object.contains("spec") && object["spec"].contains("ports") && object["spec"]["ports"][0]["name"] == "http") object["spec"]["ports"][0]["port"] = 8000;
+  };
+  const int before = cluster.requests;
+  for (int i = 0; i < 10; ++i) brain.pass();
+  EXPECT_LT(cluster.requests - before, 60);
+}
+
+TEST_F(Children, AServiceThatWasExchangedIsNotTouchedButAConflict) {
+  start();
+  bool exchanged = false;
+  cluster.refuse = [&](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (exchanged || request.verb != k8s::Verb::Get || request.resource != k8s::Services) return std::nullopt;
+    exchanged = true;   // between the store and the reading somebody makes it anew
+    cluster.put("services", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}, {"spec", {{"ports", Json::array()}}}});
+    return std::nullopt;
+  };
+  cluster.edit([](Json& model) { model["spec"]["service"]["port"] = 80; });
+  settle();
+  EXPECT_EQ(cluster.reason("Stalled"), "NameConflict");
+  EXPECT_TRUE(ports().empty());
+}
+
+/// A node that the store shows as lost may be back, and its kubelet still ends the old pod: two incarnations would live.
+TEST(Fence, ANodeIsLookedAtBeforeAPodIsMadeInPlaceOfOneThatNobodySawEnd) {
+  for (const bool back : {true, false}) {
+    World world(back ? Trouble{.kind = Trouble::Kind::Hold, .plural = "nodes", .at = 2} : Trouble{});   // the third event of nodes comes late
+    FakeCluster& cluster = world.cluster;
+    cluster.add_node("node-b", 8);
+    cluster.devices = 0;
+    cluster.apply(model_named("m"));
+    ASSERT_TRUE(world.settle());
+    ASSERT_EQ(k8s::string_at(*cluster.find("pods", "m-0-0-1"), "/spec/nodeName"), "node-b");
+    cluster.devices = 8;
+    cluster.drain_seconds = 2;
+    cluster.set_node_ready("node-b", false);
+    ASSERT_TRUE(world.settle());
+    if (back) cluster.set_node_ready("node-b", true);
+    cluster.delete_pod("m-0-0-1");
+    cluster.log.clear();
+    EXPECT_TRUE(world.settle());
+    EXPECT_THAT(cluster.log, Contains("Get nodes node-b"));
+    EXPECT_THAT(cluster.violations, IsEmpty()) << (back ? "the node is back" : "the node is dead");
+    EXPECT_EQ(cluster.reason("Ready"), "Serving");
+  }
+}
+
+TEST_F(Children, APodMonitorIsMadeWhenAskedForAndRemovedWhenNotAnyMore) {
+  cluster.serves_monitors = true;
+  start();
+  EXPECT_THAT(cluster.all("podmonitors"), IsEmpty());
+  const auto pods = cluster.pod_names();
+  edit("/spec/metrics/podMonitor", true);
+  const Json* monitor = cluster.find("podmonitors", "m");
+  ASSERT_TRUE(monitor);
+  EXPECT_EQ((*monitor)["spec"]["podMetricsEndpoints"][0]["port"], "ops");
+  EXPECT_EQ((*monitor)["spec"]["selector"]["matchLabels"][label::role], "worker");
+  EXPECT_EQ(k8s::controller_of(*monitor)->name, "m");
+  EXPECT_EQ(cluster.pod_names(), pods) << "no pod is made anew for it";
+  EXPECT_EQ(cluster.model()["status"]["podMonitor"], true);
+  const int writes = cluster.writes;
+  settle();
+  EXPECT_EQ(cluster.writes, writes);
+  change("podmonitors", "m", [](Json& object) { object["spec"]["selector"]["matchLabels"][label::role] = "x"; });
+  brain.pass();
+  EXPECT_EQ(cluster.find("podmonitors", "m")->at("spec").at("selector").at("matchLabels").at(label::role), "worker");
+  edit("/spec/metrics/podMonitor", false);
+  EXPECT_THAT(cluster.all("podmonitors"), IsEmpty());
+  EXPECT_FALSE(cluster.model()["status"].contains("podMonitor"));
+}
+
+TEST_F(Children, WithoutThePrometheusOperatorAMessageSaysSoAndNothingIsTriedInALoop) {
+  start();
+  edit("/spec/metrics/podMonitor", true);
+  EXPECT_TRUE(cluster.is_true("Ready") && !cluster.is_true("Reconciling"));
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), HasSubstr("the Prometheus operator is not installed"));
+  cluster.advance(std::chrono::minutes(2));   // the worker is not asked for its bytes any more
+  brain.pass();
+  EXPECT_GE(brain.requeue.value(), std::chrono::minutes(1));
+  const int writes = cluster.writes;
+  settle();
+  EXPECT_EQ(cluster.writes, writes);
+  cluster.serves_monitors = true;
+  settle();
+  EXPECT_TRUE(cluster.find("podmonitors", "m"));
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), Not(HasSubstr("PodMonitor")));
+}
+
+TEST_F(Children, WithoutTheRightToPodMonitorsAMessageNamesTheChartValue) {
+  start();
+  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (request.resource != PodMonitors) return std::nullopt;
+    return k8s::ApiError{k8s::Failure::Forbidden, 403, "Forbidden", "podmonitors is forbidden", 0};
+  };
+  edit("/spec/metrics/podMonitor", true);
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), HasSubstr("podMonitors.enabled=true"));
+}
+
+TEST_F(Children, AForeignPodMonitorOfOurNameIsAConflict) {
+  cluster.serves_monitors = true;
+  start();
+  cluster.put("podmonitors", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}});
+  edit("/spec/metrics/podMonitor", true);
+  EXPECT_EQ(cluster.reason("Stalled"), "NameConflict");
+}
+
+}  // namespace
+}  // namespace pm::op::test
