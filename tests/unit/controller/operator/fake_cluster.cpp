@@ -110,7 +110,7 @@ const Json& FakeCluster::store(const std::string& plural, Json object) {
   if (plural == "pods") {
     Json pod = *place;
     prune_pod(pod);   // as the operator's store does: what is read must survive it
-    pruned_[k8s::key_of(pod).name] = std::make_shared<const Json>(std::move(pod));
+    pruned_[k8s::key_of(*place).name] = std::make_shared<const Json>(std::move(pod));
   }
   if (selected(plural, *place)) events_[plural].push_back({false, plural == "pods" ? pruned_[k8s::key_of(*place).name] : place});
   remember();
@@ -375,6 +375,7 @@ Response FakeCluster::apply(const Request& request, const Json& object) {
   }
   next["spec"].merge_patch(body["spec"]);
   next["metadata"]["labels"].merge_patch(body["metadata"]["labels"]);
+  if (!body["metadata"].contains("ownerReferences")) next["metadata"].erase("ownerReferences");
   if (undoes) undoes(next);
   if (next == object) return object;
   return store(request.resource.plural, std::move(next));
