@@ -573,8 +573,9 @@ bool Operator::run(const Snapshot& snapshot) {
     const bool now = requests++ == at;
     const Fault how = now ? fault : Fault::None;
     if (how == Fault::BeforeRequest) return false;
+    const int64_t before = cluster_.version();
     Response response = how == Fault::AnswerLostUndone ? Response(error(Failure::Transient, 0, "connection refused")) : cluster_.send(call->request);
-    if (how == Fault::AfterRequest || one_request_lives) return false;
+    if (how == Fault::AfterRequest || (one_request_lives && cluster_.version() != before)) return false;
     if (how == Fault::AnswerLost) response = error(Failure::Transient, 0, "connection reset");
     next = step(std::move(call->state), snapshot, response, settings());
   }
