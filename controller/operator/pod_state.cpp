@@ -159,7 +159,9 @@ PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot& snapshot) {
   if (!out.exit && !out.running_since) {
     out.wait = wait_of(*pod, state, out.bound());
     const Json* scheduled = k8s::find_condition(conditions, "PodScheduled");
-    if (out.bound() && out.wait->reason == "Starting" && scheduled) out.creating_since = time_at(*scheduled, "/lastTransitionTime");
+    const std::string why = k8s::string_at(state, "/waiting/reason");
+    const bool making = why.empty() || why == "ContainerCreating" || why == "PodInitializing";
+    if (out.bound() && making && scheduled) out.creating_since = time_at(*scheduled, "/lastTransitionTime");
   }
   out.fenced = out.deleting && out.bound() && snapshot.nodes && !node_ready(snapshot, out.node);
   return out;

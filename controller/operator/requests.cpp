@@ -37,9 +37,8 @@ Request get(const Json& object) { return about(Verb::Get, resource_of(object), o
 Request mend(const Json& wanted, const Json& live) {
   Request request = about(Verb::Apply, resource_of(wanted), wanted);
   request.force = true;
-  request.body = {{"apiVersion", wanted["apiVersion"]}, {"kind", wanted["kind"]},
-                  {"metadata", {{"name", request.name}, {"namespace", request.ns}, {"uid", k8s::uid_of(live)}, {"labels", wanted["metadata"]["labels"]}}},
-                  {"spec", wanted["spec"]}};
+  request.body = wanted;   // whole: what an apply does not name any more, the owner reference too, it takes away
+  request.body["metadata"]["uid"] = k8s::uid_of(live);
   return request;
 }
 

@@ -14,7 +14,7 @@ k8s::Request create(const Json& object);
 k8s::Request get(const k8s::Request& same_object);
 /// The object of the name, from the API server and not from a store.
 k8s::Request get(const Json& object);
-/// Server-side apply of our labels and spec to exactly the live object: what others added stays, a successor of the same name is left alone.
+/// Server-side apply of all fields that are ours to exactly the live object: what others added stays, a successor of the same name is left alone.
 k8s::Request mend(const Json& wanted, const Json& live);
 /// To be sent before the first mend(). What was created belongs to our name as an update, and an apply does not let go of that: the old port of a
 /// Service would stand beside the new one (422). This gives it to our applies, as client-go's csaupgrade does. Nothing when it is theirs already.

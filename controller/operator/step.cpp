@@ -201,6 +201,7 @@ class Absorber {
     for (const Json& event : items) {
       const std::string reason = k8s::string_at(event, "/reason");
       const std::string note = clip(k8s::string_at(event, "/note"), 700);
+      if (note.empty()) continue;
       if (reason == "FailedMount" || reason == "FailedAttachVolume") wait = {"VolumeNotMounted", note};
       else if (reason == "FailedCreatePodSandBox" && wait.reason.empty()) wait = {"Starting", "the kubelet cannot make its sandbox: " + note};
     }

@@ -126,10 +126,12 @@ StoreWriter::StoreWriter(StoreOptions options) : state_(std::make_shared<detail:
 /// A prune that stumbles over an odd object costs memory, not the process.
 void StoreWriter::prune(Json& object) const {
   if (!options_.prune) return;
+  Json whole = object;
   try {
     options_.prune(object);
   } catch (const std::exception& error) {
-    LOG(ERROR) << to_string(key_of(object)) << " cannot be pruned: " << error.what();
+    LOG(ERROR) << to_string(key_of(whole)) << " cannot be pruned and is stored whole: " << error.what();
+    object = std::move(whole);
   }
 }
 

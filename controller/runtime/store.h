@@ -9,7 +9,7 @@
 
 namespace pm::k8s {
 
-/// Removes what nobody reads before an object is stored, to keep memory small. One that throws must leave the object as it was.
+/// Removes what nobody reads before an object is stored, to keep memory small.
 using Prune = std::function<void(Json&)>;
 /// Drops metadata.managedFields and the last-applied-configuration annotation.
 void prune_common(Json& object);

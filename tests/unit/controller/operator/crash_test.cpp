@@ -1,4 +1,4 @@
-// The operator dies after every single request, or sees the past in every other pass, and always ends up in the same place.
+// The operator dies after every single write, or sees the past in every other pass, and always ends up in the same place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ Outcome play(const Scenario& scenario, const std::function<void(Operator&)>& dis
   return {cluster.digest(), requests};
 }
 
-TEST(Crash, AfterEveryRequestLeadsToTheSameEnd) {
+TEST(Crash, AfterEveryWriteLeadsToTheSameEnd) {
   for (const Scenario& scenario : scenarios()) {
     if (scenario.learns) continue;
     SCOPED_TRACE(scenario.name);

@@ -110,7 +110,7 @@ const Json& FakeCluster::store(const std::string& plural, Json object) {
   if (plural == "pods") {
     Json pod = *place;
     prune_pod(pod);   // as the operator's store does: what is read must survive it
-    pruned_[k8s::key_of(pod).name] = std::make_shared<const Json>(std::move(pod));
+    pruned_[k8s::key_of(*place).name] = std::make_shared<const Json>(std::move(pod));
   }
   if (selected(plural, *place)) events_[plural].push_back({false, plural == "pods" ? pruned_[k8s::key_of(*place).name] : place});
   remember();
@@ -376,6 +376,7 @@ Response FakeCluster::apply(const Request& request, const Json& object) {
   }
   next["spec"].merge_patch(body["spec"]);
   next["metadata"]["labels"].merge_patch(body["metadata"]["labels"]);
+  if (!body["metadata"].contains("ownerReferences")) next["metadata"].erase("ownerReferences");
   if (undoes) undoes(next);
   if (next == object) return object;
   return store(request.resource.plural, std::move(next));
@@ -586,8 +587,9 @@ bool Operator::run(const Snapshot& snapshot) {
     const bool now = requests++ == at;
     const Fault how = now ? fault : Fault::None;
     if (how == Fault::BeforeRequest) return false;
+    const int64_t before = cluster_.version();
     Response response = how == Fault::AnswerLostUndone ? Response(error(Failure::Transient, 0, "connection refused")) : cluster_.send(call->request);
-    if (how == Fault::AfterRequest || one_request_lives) return false;
+    if (how == Fault::AfterRequest || (one_request_lives && cluster_.version() != before)) return false;
     if (how == Fault::AnswerLost) response = error(Failure::Transient, 0, "connection reset");
     next = step(std::move(call->state), snapshot, response, settings());
   }

@@ -146,7 +146,7 @@ class Operator {
   explicit Operator(FakeCluster& cluster) : cluster_(cluster) {}
   Fault fault = Fault::None;
   int at = -1;                          ///< index of the faulty request
-  bool one_request_lives = false;       ///< dies after each request
+  bool one_request_lives = false;       ///< dies after each request that changes something
   size_t stale = 0;                     ///< every other pass sees the past
   std::vector<Event> events;
   std::optional<std::chrono::milliseconds> requeue;
