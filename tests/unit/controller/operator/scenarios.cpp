@@ -122,7 +122,7 @@ const std::vector<Scenario>& scenarios() {
          c.advance(std::chrono::seconds(60));
          settle();
          EXPECT_EQ(c.model()["status"]["plan"]["revision"], std::string(40, 'c'));
-       }, true},
+       }, true, true},
       {"a surge, an edit in the middle of it, and the way back", [](FakeCluster& c, const Settle& settle) {
          c.drain_seconds = 3;
          apply(c, settle, 2);

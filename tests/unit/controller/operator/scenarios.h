@@ -14,7 +14,7 @@ struct Scenario {
   const char* name;
   std::function<void(FakeCluster&, const Settle&)> play;
   bool learns = false;   ///< needs the answer to a request that changes nothing, so an operator that never hears answers cannot end it
-  bool counts = false;   ///< asserts how many restarts there were, or which pods fail
+  bool counts = false;   ///< asserts how many restarts there were, which pods fail, or that a former plan serves, whose pods nobody makes anew
 };
 
 const std::vector<Scenario>& scenarios();
