@@ -30,10 +30,13 @@ class Recent {
   std::list<std::pair<Key, std::shared_ptr<const Value>>> entries_;
 };
 
-/// Of one ParallelModel, for one pass at a time. Inputs are compared as values, not by version: whatever changes is worked out anew, and no answer of
-/// a pass depends on what is remembered.
+/// Of one ParallelModel, for one pass at a time. Inputs are compared as values, not by version: whatever changes is worked out anew, and but for `gone` no
+/// answer of a pass depends on what is remembered.
 class Memo {
  public:
+  /// uid of a ParallelModel that the API server said is not there any more, although a store may show it for long: nothing is made for it.
+  std::string gone;
+
   struct Hashes { std::string source, inputs; };
   struct Pods { Layout layout; std::string hash; };
 

@@ -124,7 +124,10 @@ class Absorber {
       return std::nullopt;
     }
     if (sent_.verb == Verb::MergePatch && sent_.resource == ParallelModels) {
-      if (error.failure == Failure::NotFound) return Done{};   // deleted meanwhile
+      if (error.failure == Failure::NotFound) {   // deleted meanwhile
+        state_.memo->gone = k8s::uid_of(*view_.model);
+        return Done{};
+      }
       if (error.failure == Failure::Invalid && state_.notes.lean < 2) {
         ++state_.notes.lean;
         return std::nullopt;
@@ -396,7 +399,7 @@ std::variant<Call, Done> step(State state, const Snapshot& snapshot, const std::
     next = std::move(absorber.follow_up);
   }
   state.sent.reset();
-  if (!state.view->model || k8s::being_deleted(*state.view->model)) return Done{.events = std::move(state.events)};   // deletion is garbage collection
+  if (!state.view->model || k8s::being_deleted(*state.view->model) || k8s::uid_of(*state.view->model) == state.memo->gone) return Done{.events = std::move(state.events)};   // deletion is garbage collection
   std::optional<std::chrono::milliseconds> requeue;
   if (!next) {
     Pass pass(state, settings);
