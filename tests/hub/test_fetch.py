@@ -190,6 +190,16 @@ def test_wrong_bytes_are_fetched_anew_once_and_then_refused(hub, worker, path, h
     assert not [blob for blob in worker.cache.rglob("blobs/*") if hashlib.sha256(blob.read_bytes()).hexdigest() not in blob.name and len(blob.name) == 64], "no wrong bytes under a right name"
 
 
+def test_what_a_former_process_left_is_not_sent_again(hub, worker):
+    model = hub.add("org/name", small_model())
+    blobs = worker.cache / "models--org--name" / "blobs"
+    blobs.mkdir(parents=True)
+    weights = model.files["model.safetensors"]
+    (blobs / f"{hashlib.sha256(weights).hexdigest()}.part").write_bytes(weights[:MIB + 7])
+    answer = worker.fetch("hf://org/name")
+    assert tree(answer["folder"])["model.safetensors"] == weights and hub.sent("cdn", "model.safetensors") == 2 * MIB - 7
+
+
 def test_a_rotten_part_is_noticed(hub, worker):
     model = hub.add("org/name", small_model())
     blobs = worker.cache / "models--org--name" / "blobs"

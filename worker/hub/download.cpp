@@ -23,9 +23,7 @@ namespace {
 /// The file in the making.
 class Part {
  public:
-  explicit Part(fs::path path) : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664)) {
-    if (descriptor_ < 0) refuse_write(path_, errno);
-  }
+  explicit Part(fs::path path) : path_(std::move(path)) { open(); }
   ~Part() { ::close(descriptor_); }
   Part(const Part&) = delete;
   Part& operator=(const Part&) = delete;
@@ -36,6 +34,11 @@ class Part {
     return status.st_size;
   }
   void empty() {
+    struct stat held {}, named {};
+    if (::fstat(descriptor_, &held) != 0 || ::stat(path_.c_str(), &named) != 0 || held.st_ino != named.st_ino) {   // it got its name meanwhile, from another download
+      ::close(descriptor_);
+      open();
+    }
     if (::ftruncate(descriptor_, 0) != 0) refuse_write(path_, errno);
   }
   void write(int64_t offset, std::string_view bytes) {
@@ -62,7 +65,9 @@ class Part {
   /// On the disk, under its name, readable by the workers of the volume.
   void finish(const fs::path& name) {
     ::fchmod(descriptor_, 0664);
-    if (::fsync(descriptor_) != 0 || ::rename(path_.c_str(), name.c_str()) != 0) refuse_write(name, errno);
+    if (::fsync(descriptor_) != 0) refuse_write(name, errno);
+    std::error_code unknown;
+    if (::rename(path_.c_str(), name.c_str()) != 0 && !(errno == ENOENT && fs::exists(name, unknown))) refuse_write(name, errno);   // another download was quicker
     if (const int folder = ::open(name.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); folder >= 0) {
       ::fsync(folder);
       ::close(folder);
@@ -70,8 +75,13 @@ class Part {
   }
 
  private:
+  void open() {
+    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0664);
+    if (descriptor_ < 0) refuse_write(path_, errno);
+  }
+
   const fs::path path_;
-  const int descriptor_;
+  int descriptor_ = -1;
 };
 
 }  // namespace

@@ -5,7 +5,7 @@
 // lease by the waiter's own clock, so that clocks of nodes are not compared.
 //
 // Nothing depends on it but the traffic: bytes are named by their checksum and only move to that name when it is right, so two writers of one
-// file write the same bytes to the same places.
+// file write the same bytes to the same places, as long as the hub serves the right ones.
 #pragma once
 #include <chrono>
 #include <filesystem>
