@@ -38,7 +38,7 @@ class ApiError(Exception):
 
 
 class ControlPlane:
-    """etcd and kube-apiserver in `folder`, with `bin` the folder of their programs; A bare one has neither roles nor definition."""
+    """etcd and kube-apiserver in `folder`, with `bin` the folder of their programs. A bare one has neither roles nor definition."""
 
     def __init__(self, folder: Path, bin: Path, bare: bool = False) -> None:
         self.folder, self.port = folder, free_port()
