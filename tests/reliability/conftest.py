@@ -1,5 +1,5 @@
 """One etcd and one kube-apiserver for all tests of this folder. PM_BUILD names the folder of the binaries (default build/release), PM_WORKER another worker:
-it is asked once what the example checkpoint is like. KUBERNETES=oldest takes the API server of the oldest release that is supported."""
+it is asked once what the example checkpoint is like."""
 import json
 import os
 import subprocess
@@ -14,14 +14,12 @@ from apiserver import ROOT, ControlPlane                # noqa: E402
 from errands import Errands                            # noqa: E402
 from machine import Machine                             # noqa: E402
 from world import BUILD, World                          # noqa: E402
-from cluster import build, extra                        # noqa: E402
+from cluster import build                        # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory):
-    oldest = extra("oldest") if os.environ.get("KUBERNETES") == "oldest" else None
-    plane = ControlPlane(tmp_path_factory.mktemp("plane"), build() / "bin", oldest)
-    print(f"\nAPI server {plane.api.request('GET', '/version')['gitVersion']}")
+    plane = ControlPlane(tmp_path_factory.mktemp("plane"), build() / "bin")
     yield plane
     plane.close()
 

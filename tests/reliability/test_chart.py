@@ -3,6 +3,7 @@ import json
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -108,6 +109,17 @@ def test_the_alert_rules_are_right_and_use_metrics_that_there_are():
             for metric in re.findall(r"\b(?:parallelmodel|controller_runtime|workqueue|rest_client)_[a-z_]+", rule["expr"]):
                 assert metric in documented or (metric.startswith("workqueue_") and "workqueue_*" in documented) or metric == "controller_runtime_reconcile_errors_total", metric
             assert rule["annotations"].keys() >= {"summary", "description"} and rule["labels"]["severity"] in ("warning", "critical")
+
+
+def test_the_script_of_helm_test_sees_a_controller_at_work_and_leaves_nothing(plane, errands, tmp_path):
+    """Without a source, which needs kubelets; the model that it names has no claim."""
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "ca.crt").write_text(Path(plane.certificate).read_text())
+    done = subprocess.run(["sh", CHART / "files" / "test.sh"], capture_output=True, text=True, timeout=60, env={
+        "PATH": os.environ["PATH"], "ACCOUNT": str(tmp_path), "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(plane.port), "no_proxy": "*",
+        "NS": errands.ns, "NAME": "tried", "SOURCE": "", "SECONDS_TO_SERVE": "30"})
+    assert done.returncode == 0 and "the controller reconciles" in done.stdout, done.stdout + done.stderr
+    assert not plane.api.get("parallelmodels", errands.ns, "tried")
 
 
 def test_the_archive_has_what_an_index_of_charts_shows():

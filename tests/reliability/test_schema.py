@@ -100,9 +100,9 @@ class Campaign:
             done = conditions.get("Reconciling", {}).get("status") == "False"
             silence = time.monotonic() - max(self.last.get(name, 0), begin, moved)
             if status.get("observedGeneration") == model["metadata"]["generation"] and silence > (0.8 if done else 1.5):
-                if not any("deletionTimestamp" in pod["metadata"] for pod in self.children(api, "pods", name)):
+                if not any("deletionTimestamp" in pod["metadata"] or not pod["status"].get("containerStatuses") for pod in self.children(api, "pods", name)):
                     break
-                moved = time.monotonic()        # it is told of their end, and may then have something to do
+                moved = time.monotonic()        # the machine is not done with them; the operator is told of it, and may then have something to do
             assert self.world.program.poll() is None, f"the controller has ended: {self.world.log()[-3000:]}"
             assert self.writes[name] - before < MOST_WRITES, f"{name} does not come to rest: {self.writes[name] - before} writes"
             assert time.monotonic() - begin < 60, f"{name} does not come to rest: {json.dumps(status.get('conditions'))}"

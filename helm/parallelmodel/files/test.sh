@@ -1,6 +1,6 @@
 # Makes a ParallelModel over two CPU ranks from $SOURCE in namespace $NS, asks it once, deletes it, and sees its pods go. Needs curl only.
 # Without a source it shows that the API is served and that the controller looks at what is made.
-account=/var/run/secrets/kubernetes.io/serviceaccount
+account=${ACCOUNT:-/var/run/secrets/kubernetes.io/serviceaccount}
 api="https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT"
 models="$api/apis/parallelmodel.dev/v1alpha1/namespaces/$NS/parallelmodels"
 token=
