@@ -33,7 +33,7 @@ void expect_exchanged(const std::vector<Range>& rows, const std::vector<Range>& 
   std::vector<std::thread> ranks;
   for (size_t rank = 0; rank < rows.size(); ++rank) {
     ranks.emplace_back([&, rank] {
-      const SharedHeads shared(rows, own[rank], static_cast<int>(rank));
+      const SharedHeads shared(rows, own[rank], static_cast<int>(rank), at::kCPU);
       // as they lie behind the queries: not contiguous
       const at::Tensor beside = at::cat({at::full({tokens, 7}, -1.0), columns(rows[rank])}, 1);
       got[rank] = shared.exchanged(beside.narrow(1, 7, 2 * rows[rank].size()), *group[rank]);
