@@ -21,7 +21,12 @@ void download(void* to, const void* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
 void in_each_order(const std::function<void()>& f) {
-  for (uint64_t seed : {1, 2}) {
+#if defined(PM_WITH_TSAN)
+  constexpr uint64_t orders = 1;   // whatever the order, threads that no barrier orders are reported
+#else
+  constexpr uint64_t orders = 2;
+#endif
+  for (uint64_t seed = 1; seed <= orders; ++seed) {
     SCOPED_TRACE("order of threads " + std::to_string(seed));
     emulation::seed(seed);
     f();
