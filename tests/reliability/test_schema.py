@@ -17,7 +17,7 @@ from machine import CHILDREN, label
 from schema import Generator, put, violations
 from world import World, differences
 
-EXAMPLES = int(os.environ.get("PM_SCHEMA_EXAMPLES", 24))
+EXAMPLES = int(os.environ.get("PM_SCHEMA_EXAMPLES", 16))
 SEED = int(os.environ.get("PM_SCHEMA_SEED", 20))
 BESIDE = 8              # models at once: most of their time is spent waiting
 AT_REST = 1.0           # seconds without a request, at the end of each example
@@ -99,7 +99,7 @@ class Campaign:
             conditions = {c["type"]: c for c in status.get("conditions", [])}
             done = conditions.get("Reconciling", {}).get("status") == "False"
             silence = time.monotonic() - max(self.last.get(name, 0), begin, moved)
-            if status.get("observedGeneration") == model["metadata"]["generation"] and silence > (0.8 if done else 1.5):
+            if status.get("observedGeneration") == model["metadata"]["generation"] and silence > (1 if done else 5):
                 if not any("deletionTimestamp" in pod["metadata"] or not pod["status"].get("containerStatuses") for pod in self.children(api, "pods", name)):
                     break
                 moved = time.monotonic()        # the machine is not done with them; the operator is told of it, and may then have something to do
