@@ -60,7 +60,9 @@ __device__ __forceinline__ void join_groups(Softmax<Columns>& softmax) {
 template <typename T, int Lanes, int Loads, int Heads, bool Aligned>
 __global__ void __launch_bounds__(threads, 2) decode_kernel(DecodeAttention p) {
   constexpr int per = per_load<T>, columns = Loads * per, most_d = Lanes * columns;
-  constexpr int groups = 32 / Lanes, at_once = Loads == 1 && Heads <= 4 ? 4 : 2, chunk = groups * at_once;   // keys of a warp per turn of its loop: at most a page
+  // keys that a group of lanes has under way: as many as registers allow beside what eight heads need
+  constexpr int at_once = Heads <= 4 ? (Loads == 1 ? 4 : 2) : Loads == 1 && Lanes > 8 ? 2 : 1;
+  constexpr int groups = 32 / Lanes, chunk = groups * at_once;   // of a warp per turn of its loop: at most a page
   static_assert(block_tokens % chunk == 0);
   PM_SHARED(float, joined, warps * most_d);
   PM_SHARED(float, largests, warps);
