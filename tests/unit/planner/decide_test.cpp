@@ -175,10 +175,11 @@ TEST(Decide, BringsWeightsTogetherWhereNothingElseFits) {
   EXPECT_THAT(plan.message, HasSubstr("Offload x 1 over 1 device: no layout fits that keeps the weights on the devices"));
 }
 
-TEST(Decide, KeepsTensorGroupsInsideANode) {
+TEST(Decide, KeepsTensorGroupsInsideANodeUnlessTheyAreAskedFor) {
   Hardware nodes = cpu(12, 4 * gibi);
   nodes.devices_per_node = 8;   // six on each of two
-  EXPECT_THAT(refused(decide(test::decoder({}), nodes, {.tensor = 4})).message, HasSubstr("12 devices lie at 6 on a node, so that a tensor group of 4 would span nodes"));
+  EXPECT_THAT(refused(decide(test::decoder({}), nodes, {.pipeline = 3, .data = 1})).message, HasSubstr("12 devices lie at 6 on a node, so that a tensor group of 4 would span nodes"));
+  EXPECT_EQ(planned(decide(test::decoder({}), nodes, {.tensor = 4})).tensor, 4);
   EXPECT_EQ(planned(decide(test::decoder({}), nodes, {.tensor = 3, .data = 1})).pipeline, 4);
 }
 

@@ -29,6 +29,11 @@ class Failures : public testing::TestWithParam<Backend> {};
 INSTANTIATE_TEST_SUITE_P(Backends, Failures, testing::Values(Backend::InProcess, Backend::SharedMemory, Backend::Nodes, Backend::Pairs),
                          [](const auto& info) { return name_of(info.param); });
 
+/// Between nodes an abort travels.
+void await_word(const Group& group) {
+  for (int i = 0; group.meshes && i < 5000 && !group.meshes->all[0]->segment().note().aborted(); ++i) std::this_thread::sleep_for(1ms);
+}
+
 TEST_P(Failures, AMissedDeadlineNamesOperationRankAndTheMissingPeer) {
   Group group(GetParam(), 3, 50ms);
   std::vector<int64_t> rows{1, 1, 1};
@@ -47,6 +52,7 @@ TEST_P(Failures, AMissedDeadlineNamesOperationRankAndTheMissingPeer) {
     EXPECT_EQ(error.kind, ErrorKind::RankLost);
     EXPECT_EQ(error.reason, "CommunicatorAborted");
     EXPECT_THAT(error.what(), HasSubstr(message));
+    await_word(fresh);
     EXPECT_THAT(error_of([&] { fresh.ranks[0]->barrier(); }).what(), HasSubstr(message)) << "a missed deadline ends the group for all";
   }
 }
@@ -86,9 +92,7 @@ TEST_P(Failures, AbortWakesEverySleeperWithinATenthOfASecond) {
 TEST_P(Failures, AfterAnAbortEveryCallFailsAtOnceAndTheFirstReasonStays) {
   Group group(GetParam(), 2, 60s);
   group.ranks[1]->abort("first");
-  if (group.meshes) {   // the word travels
-    for (int i = 0; i < 5000 && !group.meshes->all[0]->segment().note().aborted(); ++i) std::this_thread::sleep_for(1ms);
-  }
+  await_word(group);
   group.ranks[0]->abort("second");
   for (const auto& rank : group.ranks) {
     at::Tensor tensor = at::ones({4});
