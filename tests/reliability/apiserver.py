@@ -71,14 +71,24 @@ class ControlPlane:
 
     def _give_rights(self, helm: Path) -> list[dict]:
         """What the chart makes of roles and bindings for its ServiceAccount; -> the roles."""
-        chart = subprocess.run([helm, "template", "parallelmodel", ROOT / "helm" / "parallelmodel", "-n", SYSTEM], capture_output=True, text=True, check=True).stdout
+        chart = subprocess.run([helm, "template", "parallelmodel", ROOT / "helm" / "parallelmodel", "-n", SYSTEM, "--set", "podMonitors.enabled=true"], capture_output=True, text=True, check=True).stdout
         objects = [one for one in yaml.safe_load_all(chart) if one and one["kind"] in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")]
         account = OPERATOR.rsplit(":", 1)[1]
         bound = {one["roleRef"]["name"] for one in objects if any(subject["name"] == account for subject in one.get("subjects", []))}
         for one in objects:
             where = f"namespaces/{one['metadata'].get('namespace', SYSTEM)}/" if not one["kind"].startswith("Cluster") else ""
             self.api.request("POST", f"/apis/rbac.authorization.k8s.io/v1/{where}{one['kind'].lower()}s", one)
+        self._let_stories_elect()
         return [one for one in objects if "rules" in one and one["metadata"]["name"] in bound]
+
+    def _let_stories_elect(self) -> None:
+        """Each story has a lease of its own, where the chart grants one by its name in one namespace."""
+        rules = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "patch"]}]
+        name = {"metadata": {"name": "stories-elect"}}
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        self.api.request("POST", f"{rbac}/clusterroles", {**name, "rules": rules})
+        self.api.request("POST", f"{rbac}/clusterrolebindings", {**name, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "stories-elect"},
+                                                                 "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": OPERATOR}]})
 
     def audit(self) -> list[dict]:
         """What the operator asked so far, oldest first."""

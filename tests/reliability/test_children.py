@@ -67,6 +67,10 @@ def test_a_pod_monitor_is_made_when_its_kind_is_known_and_removed_when_not_wante
         assert story.api.request("GET", path)["spec"]["podMetricsEndpoints"] == [{"port": "ops", "path": "/metrics"}]
         assert "Prometheus" not in planned()
         story.quiet(1)
+        wanted = story.api.request("GET", path)["spec"]
+        story.api.request("PATCH", path, {"spec": {"podMetricsEndpoints": [{"port": "other"}]}}, MERGE)
+        story.kill()        # a new process looks at what is there
+        story.api.wait_until(lambda: story.api.request("GET", path)["spec"] == wanted, 20, "it is mended")
         story.edit({"metrics": {"podMonitor": False}})
         story.api.wait_until(lambda: not story.api.exists(path), 20, "its removal")
     finally:
