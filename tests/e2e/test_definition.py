@@ -61,14 +61,14 @@ def test_the_chart_is_clean_and_carries_that_crd(world):
 @pytest.mark.parametrize("values", ["watchNamespace=models", "nodes.read=false,rbac.aggregate=false", "crds.install=false,serviceAccount.create=false,serviceAccount.name=mine",
                                     "image.digest=sha256:" + 64 * "0", "dashboard.create=true", "podLabels.a=b,podAnnotations.c=d,nodeSelector.e=f,priorityClassName=high,extraArgs[0]=--verbose"])
 def test_the_charts_switches_render_what_the_api_server_accepts(world, values):
-    rendered = world.cluster.helm("template", "other", str(CHART), "-n", MODELS, "--set", values)
+    rendered = world.cluster.helm("template", "other", str(CHART), "--no-hooks", "-n", MODELS, "--set", values)
     said = world.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-n", MODELS, "-f", "-", input=rendered)
     assert "deployment.apps/other-parallelmodel created" in said
 
 
 def test_the_chart_refuses_a_value_that_it_does_not_know(world):
-    with pytest.raises(Exception, match="replicas"):
-        world.cluster.helm("template", "other", str(CHART), "--set", "replicas=3")
+    with pytest.raises(Exception, match="copies"):
+        world.cluster.helm("template", "other", str(CHART), "--set", "copies=3")
 
 
 def test_the_controller_has_no_right_that_it_should_not_have(world):
