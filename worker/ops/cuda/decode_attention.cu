@@ -1,6 +1,7 @@
 // See attention.h: single queries. A block has some query heads of one kv head and a split of one sequence's keys; its warps take pages of 16 keys in turn.
 // In a warp, `Lanes` lanes share a key, 16 bytes or `Loads` times 16 bytes of it each, and these groups of lanes keep a softmax of their own until the end:
-// the loop has no exchange beyond a group's. Each key and value is read once for all `Heads` heads.
+// the loop has no exchange beyond a group's. Each key and value is read once for all `Heads` heads; scores and weights of a head are worked out by the lanes
+// whose number is the head's modulo `Heads`, and handed to the others.
 #include "worker/ops/cuda/scores.cuh"
 
 namespace pm::ops::cuda {
@@ -18,42 +19,36 @@ __device__ __forceinline__ Pages pages_of_split(int64_t keys, int64_t hidden, in
   return {first < end ? first : end, first + each < end ? first + each : end};
 }
 
-/// One head's softmax over the keys that a group of lanes has seen.
-template <int Columns>
-struct Softmax { float largest = lowest, sum = 0, values[Columns] = {}; };
-
-/// Adds keys whose scores are in `scores`, with their values, to a softmax.
-template <int Columns, int Keys, int PerLoad, int Loads>
-__device__ __forceinline__ void add(Softmax<Columns>& softmax, const float (&scores)[Keys], const float (&values)[Keys][Loads][PerLoad]) {
-  float largest = softmax.largest;
+/// Sums products[h] over a group of lanes. Lane i gets the sum of head i % Heads: each exchange halves the heads that a lane still adds up.
+template <int Lanes, int Heads>
+__device__ __forceinline__ float sum_of_own_head(float (&products)[Heads], int lane) {
+  static_assert(Heads <= Lanes);
 #pragma unroll
-  for (int u = 0; u < Keys; ++u) largest = fmaxf(largest, scores[u]);
-  if (largest == lowest) return;
-  const float kept = weight_of(softmax.largest, largest);
-  softmax.largest = largest;
-  softmax.sum *= kept;
+  for (int bit = 1; bit < Heads; bit *= 2) {
+    const bool odd = lane & bit;
 #pragma unroll
-  for (int i = 0; i < Columns; ++i) softmax.values[i] *= kept;
-#pragma unroll
-  for (int u = 0; u < Keys; ++u) {
-    const float weight = weight_of(scores[u], largest);
-    softmax.sum += weight;
-#pragma unroll
-    for (int i = 0; i < Columns; ++i) softmax.values[i] += weight * values[u][i / PerLoad][i % PerLoad];
+    for (int i = 0; i < Heads / bit / 2; ++i) {
+      const float kept = odd ? products[2 * i + 1] : products[2 * i], given = odd ? products[2 * i] : products[2 * i + 1];
+      products[i] = kept + __shfl_xor_sync(all_lanes, given, bit);
+    }
   }
+  float sum = products[0];
+#pragma unroll
+  for (int bit = Heads; bit < Lanes; bit *= 2) sum += __shfl_xor_sync(all_lanes, sum, bit);
+  return sum;
 }
 
-/// Brings the softmaxes of a warp's groups of lanes together; every group ends with the result.
+/// Brings one head's softmaxes of a warp's groups of lanes together; every group ends with the result.
 template <int Lanes, int Columns>
-__device__ __forceinline__ void join_groups(Softmax<Columns>& softmax) {
+__device__ __forceinline__ void join_groups(float& largest, float& sum, float (&values)[Columns]) {
 #pragma unroll
   for (int bits = Lanes; bits < 32; bits *= 2) {
-    const float theirs = __shfl_xor_sync(all_lanes, softmax.largest, bits), largest = fmaxf(softmax.largest, theirs);
-    const float own = weight_of(softmax.largest, largest), other = weight_of(theirs, largest);
-    softmax.largest = largest;
-    softmax.sum = softmax.sum * own + __shfl_xor_sync(all_lanes, softmax.sum, bits) * other;
+    const float theirs = __shfl_xor_sync(all_lanes, largest, bits), both = fmaxf(largest, theirs);
+    const float own = weight_of(largest, both), other = weight_of(theirs, both);
+    largest = both;
+    sum = sum * own + __shfl_xor_sync(all_lanes, sum, bits) * other;
 #pragma unroll
-    for (int i = 0; i < Columns; ++i) softmax.values[i] = softmax.values[i] * own + __shfl_xor_sync(all_lanes, softmax.values[i], bits) * other;
+    for (int i = 0; i < Columns; ++i) values[i] = values[i] * own + __shfl_xor_sync(all_lanes, values[i], bits) * other;
   }
 }
 
@@ -75,8 +70,9 @@ __global__ void __launch_bounds__(threads, 2) decode_kernel(DecodeAttention p) {
   const int64_t hidden = p.scores.window > 0 && query + 1 > p.scores.window ? query + 1 - p.scores.window : 0;
   const Pages pages = pages_of_split(keys, hidden, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
 
-  float q[Heads][columns];
-  Softmax<columns> softmax[Heads];
+  float q[Heads][columns], values[Heads][columns] = {};
+  float largest = lowest, sum = 0;   // of head `own`, over the keys that this group of lanes has seen
+  const int own = lane % Heads, first_lane = lane / Lanes * Lanes;
 #pragma unroll
   for (int h = 0; h < Heads; ++h) {
 #pragma unroll
@@ -108,25 +104,33 @@ __global__ void __launch_bounds__(threads, 2) decode_kernel(DecodeAttention p) {
             v_words[u][i] = load_16<T, Aligned>(v_page + token * p.d + at, left);
           }
         }
-        float k_values[at_once][Loads][per], scores[Heads][at_once];
+        float k_values[at_once][Loads][per], weights[at_once];
 #pragma unroll
         for (int u = 0; u < at_once; ++u) {
 #pragma unroll
           for (int i = 0; i < Loads; ++i) unpack<T>(k_words[u][i], k_values[u][i]);
         }
+        const float before = largest;
 #pragma unroll
-        for (int h = 0; h < Heads; ++h) {
+        for (int u = 0; u < at_once; ++u) {
+          float products[Heads] = {};
 #pragma unroll
-          for (int u = 0; u < at_once; ++u) {
-            float product = 0;
+          for (int h = 0; h < Heads; ++h) {
 #pragma unroll
-            for (int i = 0; i < columns; ++i) product += q[h][i] * k_values[u][i / per][i % per];
-#pragma unroll
-            for (int bits = Lanes / 2; bits > 0; bits /= 2) product += __shfl_xor_sync(all_lanes, product, bits);
-            const int64_t key = page_key + begin + u * groups + lane / Lanes;
-            const bool seen = key < keys && key >= hidden && h < heads;
-            scores[h][u] = seen ? score_of(p.scores, product, head + h, query, key) : lowest;
+            for (int i = 0; i < columns; ++i) products[h] += q[h][i] * k_values[u][i / per][i % per];
           }
+          const float product = sum_of_own_head<Lanes>(products, lane);
+          const int64_t key = page_key + begin + u * groups + lane / Lanes;
+          const bool seen = key < keys && key >= hidden && own < heads;
+          weights[u] = seen ? score_of(p.scores, product, head + own, query, key) : lowest;
+          largest = fmaxf(largest, weights[u]);
+        }
+        const float kept = weight_of(before, largest);
+        sum *= kept;
+#pragma unroll
+        for (int u = 0; u < at_once; ++u) {
+          weights[u] = weight_of(weights[u], largest);
+          sum += weights[u];
         }
         float v_values[at_once][Loads][per];
 #pragma unroll
@@ -135,29 +139,40 @@ __global__ void __launch_bounds__(threads, 2) decode_kernel(DecodeAttention p) {
           for (int i = 0; i < Loads; ++i) unpack<T>(v_words[u][i], v_values[u][i]);
         }
 #pragma unroll
-        for (int h = 0; h < Heads; ++h) add(softmax[h], scores[h], v_values);
+        for (int h = 0; h < Heads; ++h) {
+          const float kept_here = __shfl_sync(all_lanes, kept, first_lane + h);
+#pragma unroll
+          for (int i = 0; i < columns; ++i) values[h][i] *= kept_here;
+#pragma unroll
+          for (int u = 0; u < at_once; ++u) {
+            const float weight = __shfl_sync(all_lanes, weights[u], first_lane + h);
+#pragma unroll
+            for (int i = 0; i < columns; ++i) values[h][i] += weight * v_values[u][i / per][i % per];
+          }
+        }
       }
     }
   }
 
 #pragma unroll
   for (int h = 0; h < Heads; ++h) {
-    join_groups<Lanes>(softmax[h]);
+    float warp_largest = __shfl_sync(all_lanes, largest, first_lane + h), warp_sum = __shfl_sync(all_lanes, sum, first_lane + h);
+    join_groups<Lanes>(warp_largest, warp_sum, values[h]);
     __syncthreads();   // the head before has been read
     if (lane < Lanes) {
 #pragma unroll
-      for (int i = 0; i < columns; ++i) joined[warp * most_d + column + i / per * Lanes * per + i % per] = softmax[h].values[i];
+      for (int i = 0; i < columns; ++i) joined[warp * most_d + column + i / per * Lanes * per + i % per] = values[h][i];
     }
-    if (lane == 0) largests[warp] = softmax[h].largest, sums[warp] = softmax[h].sum;
+    if (lane == 0) largests[warp] = warp_largest, sums[warp] = warp_sum;
     __syncthreads();
     if (h >= heads) continue;
-    float largest = lowest, sum = 0, shares[warps];
+    float most = lowest, total = 0, shares[warps];
 #pragma unroll
-    for (int w = 0; w < warps; ++w) largest = fmaxf(largest, largests[w]);
+    for (int w = 0; w < warps; ++w) most = fmaxf(most, largests[w]);
 #pragma unroll
     for (int w = 0; w < warps; ++w) {
-      shares[w] = weight_of(largests[w], largest);
-      sum += shares[w] * sums[w];
+      shares[w] = weight_of(largests[w], most);
+      total += shares[w] * sums[w];
     }
     const int64_t part = (sequence * p.heads + head + h) * gridDim.x + blockIdx.x;
     for (int64_t i = threadIdx.x; i < p.d; i += threads) {
@@ -165,9 +180,9 @@ __global__ void __launch_bounds__(threads, 2) decode_kernel(DecodeAttention p) {
 #pragma unroll
       for (int w = 0; w < warps; ++w) value += shares[w] * joined[w * most_d + i];
       if (gridDim.x > 1) p.parts[part * (p.d + 2) + 2 + i] = value;
-      else put_element(p.out, p.type, (row * p.heads + head + h) * p.d + i, sum > 0 ? value / sum : 0.f);
+      else put_element(p.out, p.type, (row * p.heads + head + h) * p.d + i, total > 0 ? value / total : 0.f);
     }
-    if (gridDim.x > 1 && threadIdx.x == 0) p.parts[part * (p.d + 2)] = largest, p.parts[part * (p.d + 2) + 1] = sum;
+    if (gridDim.x > 1 && threadIdx.x == 0) p.parts[part * (p.d + 2)] = most, p.parts[part * (p.d + 2) + 1] = total;
   }
 }
 
