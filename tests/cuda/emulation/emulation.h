@@ -45,7 +45,7 @@ const char* exchange(unsigned mask, const void* mine, size_t bytes, int line);
 /// The block's memory under this name, filled with 0xFF when the block begins; a second call with another size is an error.
 void* shared_memory(const char* file, int line, size_t bytes);
 void* dynamic_shared_memory();
-/// A copy that happens when its group is waited for, not before: who reads too early reads what was there.
+/// A copy that happens when its group is waited for; from now until then its place holds 0xFF, so that reading too early, or still reading what was there, shows.
 void copy_later(void* to, const void* from, size_t bytes, bool real);
 void commit_copies();
 void wait_for_copies(int groups_left);

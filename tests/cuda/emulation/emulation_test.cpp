@@ -81,6 +81,7 @@ TEST(Emulation, ACopyIsThereOnlyWhenItHasBeenWaitedFor) {
   float before = 0, after = 0, zero = 1;
   launch(dim3(1), dim3(1), 0, [&] {
     PM_SHARED(float, to, 8);
+    to[0] = 5;
     copy_later(to, from, 16, true);
     commit_copies();
     copy_later(to + 4, nullptr, 16, false);

@@ -4,6 +4,8 @@
 
 namespace pm::emulation {
 
+void spoil(void* to, size_t bytes) { std::memset(to, 0xFF, bytes); }
+
 void perform_copy(void* to, const void* from, size_t bytes, bool real) {
   if (real) std::memcpy(to, from, bytes);
   else std::memset(to, 0, bytes);

@@ -249,14 +249,19 @@ void* shared_memory(const char* file, int line, size_t bytes) {
 
 void* dynamic_shared_memory() { return self().block->dynamic.get(); }
 
-void copy_later(void* to, const void* from, size_t bytes, bool real) { self().copies.push_back({to, from, bytes, real}); }
+// of the code under test, instrumented
+void spoil(void* to, size_t bytes);
+void perform_copy(void* to, const void* from, size_t bytes, bool real);
+
+void copy_later(void* to, const void* from, size_t bytes, bool real) {
+  spoil(to, bytes);
+  self().copies.push_back({to, from, bytes, real});
+}
 
 void commit_copies() {
   self().groups.push_back(std::move(self().copies));
   self().copies.clear();
 }
-
-void perform_copy(void* to, const void* from, size_t bytes, bool real);   // of the code under test, instrumented
 
 void wait_for_copies(int groups_left) {
   auto& groups = self().groups;
