@@ -4,6 +4,7 @@
 (tests/pretend). What is right there moves every tensor to where it belongs, as a GPU wants it; two pretended devices show that ranks keep to their own.
 """
 import contextlib
+import subprocess
 
 import pytest
 
@@ -95,6 +96,12 @@ def test_strategies_that_gather_weights_are_refused_by_name(pretended):
     case = CASES[0]
     answer = pretended.batch.ask({"model": str(fixtures.checkpoint(case)), "ranks": 2, "strategy": "Sharded", "generate": {"input_ids": [[1, 2]], "max_new_tokens": 1}})
     assert answer["reason"] == "UnsupportedStrategy" and "CPU devices only" in answer["error"], answer
+
+
+def test_ranks_as_processes_are_refused_before_anything_is_loaded():
+    command = [PRETEND, "serve", "--model", fixtures.checkpoint(CASES[0]), "--device", "pretend", "--ranks", "2", "--port", "0"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2 and "UnsupportedDevice" in run.stderr and "within one process" in run.stderr, run.stderr
 
 
 def test_a_device_that_the_worker_was_not_built_with_is_refused():

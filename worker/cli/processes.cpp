@@ -39,6 +39,10 @@ comm::Place ProcessOptions::place(int size) const {
 }
 
 int launch_ranks(const Program& program, const ProcessOptions& process, const Setup& setup, LauncherOptions options) {
+  if (setup.device != at::kCPU && setup.plan.ranks.size() > 1) {
+    throw Error(ErrorKind::Usage, "UnsupportedDevice", std::to_string(setup.plan.ranks.size()) + " ranks as processes: in this version ranks on a device that is not the processor talk within "
+                                                       "one process only; serve with --ranks 1, or generate and forward with ranks as threads");
+  }
   launch::Options launcher;
   launcher.ranks = static_cast<int>(setup.plan.ranks.size());
   launcher.nodes = process.nodes;
