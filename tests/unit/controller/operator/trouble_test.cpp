@@ -105,13 +105,23 @@ class Rate {
   const double begin_ = processor_time();
 };
 
+/// Who has not heard of a node yet judges its lost pod by the pod alone, and tells the same failure in other words.
+Json without_words_of_failures(Json end) {
+  for (Json& object : end) {
+    if (!object.is_array() || object.size() < 2 || !object[1].contains("status") || !object[1]["status"].contains("lastFailure")) continue;
+    for (const char* word : {"reason", "message"}) object[1]["status"]["lastFailure"].erase(word);
+  }
+  return end;
+}
+
 /// One case; false when it failed, and then one is enough to read.
 bool same_end(const Scenario& scenario, const Outcome& calm, const Trouble& trouble, const std::string& what, Rate& rate, bool shape_only = false) {
   if (!chosen()) return true;
   SCOPED_TRACE(std::string(scenario.name) + ": " + what + " " + trouble.plural + " " + std::to_string(trouble.at));
   const Outcome outcome = play(scenario, trouble, &calm);
   ++rate.cases, rate.requests += outcome.requests;
-  const Json &wanted = shape_only ? calm.shape : calm.end, &found = shape_only ? outcome.shape : outcome.end;
+  Json wanted = shape_only ? calm.shape : calm.end, found = shape_only ? outcome.shape : outcome.end;
+  if (trouble.kind == Kind::Hold && trouble.plural == "nodes") wanted = without_words_of_failures(wanted), found = without_words_of_failures(found);
   EXPECT_TRUE(found == wanted) << Json::diff(wanted, found).dump(1).substr(0, 4000);
   return !testing::Test::HasFailure();
 }
