@@ -22,7 +22,7 @@ def test_an_edit_replaces_the_group_and_a_restart_annotation_does_too(world, nam
     world.apply(name, serving={"maxSequenceLength": 64})
     world.cluster.wait_for(lambda: replaced(world, name, first), 120, "the group is replaced")
     world.wait_ready(name)
-    assert world.get(world.url(name) + "/plan").json()["sequenceLength"] == 64
+    world.wait_plan(name, lambda plan: plan["sequenceLength"] == 64, "of 64 tokens")
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
     second = world.pod(name)
@@ -39,7 +39,7 @@ def test_another_precision_changes_the_bytes(world, name):
     world.apply(name, precision="BF16")
     world.cluster.wait_for(lambda: replaced(world, name, first), 120, "the group is replaced")
     world.wait_ready(name)
-    assert world.get(world.url(name) + "/plan").json()["ranks"][0]["predicted"]["weights"] * 2 == weights
+    world.wait_plan(name, lambda plan: plan["ranks"][0]["predicted"]["weights"] * 2 == weights, "of half the bytes")
     assert world.wait_answer(name, PROMPT)
 
 

@@ -19,12 +19,8 @@ def served(world, name: str, oracle, layout: str, count: int = 4, **spec) -> dic
     world.cluster.wait_for(there, 180, f"{name} serves as {layout}")
     world.wait_ready(name)
     plan = world.pm(name)["status"]["plan"]
-
-    def new_plan() -> dict | None:
-        """What the Service says, once it leads to the old group no more."""
-        answer = world.get(world.url(name) + "/plan").json()
-        return answer if answer["sizes"] == {axis: plan[axis] for axis in ("tensor", "pipeline", "data")} and answer["reason"] == plan["reason"] else None
-    told = world.cluster.wait_for(new_plan, 30, f"the Service tells the plan of {plan['layout']}")
+    sizes = {axis: plan[axis] for axis in ("tensor", "pipeline", "data")}
+    told = world.wait_plan(name, lambda new: new["sizes"] == sizes and new["reason"] == plan["reason"], f"of {plan['layout']}")
     assert world.wait_answer(name, PROMPT, tokens=24) == oracle.greedy(PROMPT, tokens=24)
     return plan | {"bytes": told["estimate"]["bytes"]}
 

@@ -180,6 +180,16 @@ class World:
     def ops(self, pod: dict[str, Any], path: str) -> str:
         return f"http://{pod['status']['podIP']}:8001{path}"
 
+    def wait_plan(self, name: str, holds: Callable[[dict[str, Any]], bool], what: str, timeout: float = 30) -> dict[str, Any]:
+        """The plan that the Service tells, once `holds` of it: for a moment after a change the Service still leads to the former group, or to nobody."""
+        def told() -> dict[str, Any] | None:
+            try:
+                answer = self.get(self.url(name) + "/plan").json()
+            except requests.RequestException:
+                return None
+            return answer if holds(answer) else None
+        return self.cluster.wait_for(told, timeout, f"the Service tells a plan {what}")
+
     def get(self, url: str, **keywords: Any) -> requests.Response:
         return self.inside(fetch, "GET", url, **keywords)
 
