@@ -24,10 +24,10 @@ namespace {
 
 using AllReduce = std::function<void(at::Tensor&)>;
 
-/// Microseconds of each of `calls` calls, after a few that are not counted.
+/// Microseconds of each of `calls` calls, after as many that are not counted: ranks that slept in sockets before wake on one processor, and it takes the kernel some milliseconds to part them.
 void measure(const AllReduce& all_reduce, int64_t bytes, int calls, std::vector<double>& microseconds) {
   at::Tensor tensor = at::zeros({bytes / 4});
-  for (int i = 0; i < 5; ++i) all_reduce(tensor);
+  for (int i = 0; i < calls; ++i) all_reduce(tensor);
   for (int i = 0; i < calls; ++i) {
     const auto start = std::chrono::steady_clock::now();
     all_reduce(tensor);
