@@ -40,6 +40,7 @@ struct Peer {
   Link link;
   int node = -1;                       ///< after its hello (or welcome)
   bool said_goodbye = false;
+  bool gone = false;                   ///< to be forgotten
   Clock::time_point since = Clock::now();
 };
 
@@ -246,7 +247,8 @@ struct Rendezvous::Impl {
       if (now - last > std::chrono::seconds(1))   // this process was stopped itself, or a name server was slow
         for (const auto& peer : peers) peer->link.forgive(now);
       last = now;
-      std::erase_if(peers, [&](const auto& peer) { return !serve(*peer, Clock::now()); });
+      for (const auto& peer : peers) peer->gone = !serve(*peer, Clock::now());   // one after the other: each may look at all
+      std::erase_if(peers, [](const auto& peer) { return peer->gone; });
       was_connected = was_connected || std::any_of(peers.begin(), peers.end(), [](const auto& peer) { return peer->welcome(); });
       connected = nodes.here == 0 ? static_cast<int>(met.size()) == nodes.count - 1 : was_connected;
       send_waiting();

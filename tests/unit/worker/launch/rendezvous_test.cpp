@@ -235,6 +235,23 @@ TEST(Rendezvous, StrangersAreToldOrHungUpOnAndDisturbNobody) {
   EXPECT_TRUE(a.others->news().empty());
 }
 
+/// A launcher greets in the same moment in which a stranger before it is hung up on; one between them only idles.
+TEST(Rendezvous, AStrangerThatGoesWhileALauncherComesTakesNobodyWithIt) {
+  constexpr int count = 24;
+  const int port = free_port();
+  Node a(0, count, count, port);
+  std::vector<std::unique_ptr<Actor>> come;
+  for (int node = 1; node < count; ++node) {
+    const comm::Socket stranger = Actor::connected(port), idler = Actor::connected(port);
+    const std::string junk = "GET / HTTP/1.1";
+    comm::send_all(stranger, std::as_bytes(std::span(junk)), 100ms);
+    come.push_back(std::make_unique<Actor>(port, json{{"hello", {{"incarnation", 3}, {"nodes", count}, {"node", node}, {"plan", "p"}}}}));
+    const auto said = come.back()->hear();
+    ASSERT_TRUE(said && said->contains("welcome")) << "node " << node;
+  }
+  EXPECT_TRUE(until([&] { return a.others->connected(); }));
+}
+
 TEST(Rendezvous, APortInUseIsSaidAtOnce) {
   const int port = free_port();
   Node a(0, 2, 2, port);
