@@ -44,7 +44,7 @@ hub: build test-deps      ## downloads from a local hub that fails on purpose
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/hub
 stress: build test-deps   ## 64 clients, leavers, lost ranks; PM_STRESS_SECONDS=120 for the thorough run
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/stress
-reliability: build cluster test-deps ## the controller against a real API server that kills, errs and lags
+reliability: build cluster test-deps ## the controller against a real API server that kills, errs and lags; KUBERNETES=oldest takes that of the oldest release
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability
 manifests: build cluster test-deps ## kube-score and kube-linter on what the chart and the controller make
 	@PM_KUBELINTER=1 $(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability/test_manifests.py

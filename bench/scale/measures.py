@@ -19,10 +19,8 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(len(values) * share))] if values else float("nan")
 
 
-def process_of(command: str) -> int:
-    found = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and (p / "cmdline").exists() and command_of(p) == command]
-    assert len(found) == 1, f"{command}: {found}"
-    return found[0]
+def processes_of(command: str) -> list[int]:
+    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and command_of(p) == command]
 
 
 def command_of(process: Path) -> str:
@@ -73,7 +71,7 @@ def delays(entries: list[dict], peer, owners: dict[str, str]) -> dict[str, list[
         elif user == peer.user and entry["verb"] in WRITES:
             if resource == peer.resource and about.get("subresource") == "status":
                 told[name].append(received)
-            elif entry["verb"] == "create" and resource not in ("events",):
+            elif entry["verb"] in ("create", "patch") and resource not in ("events", peer.resource):
                 for owner in (name.rsplit("-", cut)[0] for cut in range(1, 4)):
                     if owner in created:
                         first.setdefault(owner, received)

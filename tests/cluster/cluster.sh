@@ -3,7 +3,7 @@
 #   cluster.sh up NAME                  start; return when every node is Ready. Environment, kept for the later verbs:
 #                                       NODES=1  FAKE_GPUS=0 (one count, or 4,0,... per node)  IMAGES="a.tar b.tar"  AUDIT=0|1
 #                                       FAST_FAILURE=0|1 (a dead node counts as dead after 8 s, its pods go after 13 s)
-#                                       APISERVER_FLAGS  KCM_FLAGS  LEASE=40  PROXY_MODE=nftables
+#                                       APISERVER_FLAGS  KCM_FLAGS  SCHEDULER_FLAGS  LEASE=40  PROXY_MODE=nftables
 #                                       OWNER=PID (once that process is gone, the next `up` takes the cluster down first)
 #   cluster.sh load NAME ARCHIVE...     import images into every running node
 #   cluster.sh exec NAME CMD...         run CMD in the control plane's network with the cluster's DNS, KUBECONFIG and PATH set;
@@ -21,7 +21,7 @@ here=$(dirname "$self")
 for part in cache places pki cgroups config control node; do . "$here/parts/$part.sh"; done
 control=10.99.0.1                       # the control plane; node N is 10.99.0.(10+N), its pods 10.88.N.0/24, services 10.96.0.0/16
 sock=/run/containerd/containerd.sock
-settings="NODES FAKE_GPUS IMAGES AUDIT LEASE APISERVER_FLAGS KCM_FLAGS PROXY_MODE cache bin"
+settings="NODES FAKE_GPUS IMAGES AUDIT LEASE APISERVER_FLAGS KCM_FLAGS SCHEDULER_FLAGS PROXY_MODE cache bin"
 
 usage() { sed -n '2,17s/^# \{0,1\}//p' "$self" >&2; exit 2; }
 
@@ -33,7 +33,7 @@ choose_settings() { # from the environment, written down for every later verb
     LEASE=${LEASE:-4}
   fi
   NODES=${NODES:-1} FAKE_GPUS=${FAKE_GPUS:-0} AUDIT=${AUDIT:-0} LEASE=${LEASE:-40} PROXY_MODE=${PROXY_MODE:-nftables}
-  APISERVER_FLAGS=${APISERVER_FLAGS:-} KCM_FLAGS=${KCM_FLAGS:-}
+  APISERVER_FLAGS=${APISERVER_FLAGS:-} KCM_FLAGS=${KCM_FLAGS:-} SCHEDULER_FLAGS=${SCHEDULER_FLAGS:-}
   local archive found=""
   for archive in ${IMAGES:-}; do
     found="$found $(readlink -e "$archive")" || { echo "IMAGES names a file that is not there: $archive" >&2; return 1; }

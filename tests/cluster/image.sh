@@ -27,7 +27,7 @@ is_torch() { [[ $1 == */torch/lib/* || $1 == */nvidia/* ]]; }
 system_layer() { # folder, libraries on the input
   local library
   while read -r library; do
-    is_torch "$library" || install -D -m 755 "$library" "$1$library"
+    [ -z "$library" ] || is_torch "$library" || install -D -m 755 "$library" "$1$library"
   done
   mkdir -p "$1/etc/ssl/certs"
   cp -L /etc/ssl/certs/ca-certificates.crt "$1/etc/ssl/certs/"

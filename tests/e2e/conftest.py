@@ -1,4 +1,4 @@
-"""One cluster for all end-to-end tests: one node, four fake GPUs, an audit log, both images, the chart with the rights it ships with.
+"""One cluster for all end-to-end tests: two nodes, four fake GPUs on one of them, an audit log, both images, the chart with the rights it ships with.
 
 PM_CLUSTER=NAME keeps a cluster between runs; PM_BUILD names the folder of the binaries (default build/release),
 PM_CHECKPOINT another GPT-2 folder than the example.
@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "cluster"), str(Path(__file__).parent)]
 
-from cluster import Cluster, image                      # noqa: E402
+from cluster import Cluster, image, tools_image         # noqa: E402
 from world import MODELS, SYSTEM, Oracle, World         # noqa: E402
 
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"     # a proxy of the machine has no way into the cluster
@@ -84,7 +84,8 @@ def namespace(name: str) -> dict:
 
 
 CHART_VALUES = ["--set", "image.repository=localhost/parallelmodel-controller,image.tag=test",
-                "--set", "worker.image.repository=localhost/parallelmodel-worker,worker.image.tag=test"]
+                "--set", "worker.image.repository=localhost/parallelmodel-worker,worker.image.tag=test",
+                "--set", "tests.image.repository=localhost/tools,tests.image.tag=test,tests.shell=/usr/bin/bash,tests.source=pvc://models/stories,tests.namespace=models"]
 
 
 def start_over(cluster: Cluster) -> None:
@@ -100,7 +101,8 @@ def start_over(cluster: Cluster) -> None:
 def world(tmp_path_factory, models):
     archives = tmp_path_factory.mktemp("images")
     images = [image(what, BUILD, archives / f"{what}.tar") for what in ("worker", "controller")]
-    with Cluster.up("e2e", nodes=1, fake_gpus=4, images=images, audit=True, fast_failure=True) as cluster:
+    images.append(tools_image(archives / "tools.tar", ["/bin/bash", "/usr/bin/curl", "/bin/sleep"]))
+    with Cluster.up("e2e", nodes=2, fake_gpus=[4, 0], images=images, audit=True, fast_failure=True) as cluster:
         if cluster.keep:
             start_over(cluster)
         cluster.apply([namespace(SYSTEM), namespace(MODELS), *volume(models)])

@@ -1,6 +1,8 @@
 """A private model on a hub: planned from its headers, fetched to a claim with the progress in status, served, and found again by its namesake."""
 import base64
+import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -92,6 +94,22 @@ def test_a_hub_that_fails_is_named_and_waited_for(world, oracle, hub, cache, nam
     world.apply(name, **spec(hub))
     world.wait_ready(name)
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
+
+
+def test_a_fetch_that_is_killed_goes_on_where_it_was(world, oracle, hub, cache, name):
+    hub.requests.clear()
+    hub.bytes_per_second = 5e5
+    world.apply(name, **spec(hub))
+    weights = (CHECKPOINT / "model.safetensors").stat().st_size
+    world.cluster.wait_for(lambda: hub.sent("cdn", "model.safetensors") > weights // 3, 120, "a third is there")
+    pod = world.cluster.get("pod", f"{name}-fetch", MODELS)
+    os.kill(world.process(pod, "fetch", "--model"), signal.SIGKILL)
+    world.cluster.wait_for(lambda: "it goes on at" in world.condition(name, "ModelLoaded").get("message", ""), 30, "the end of the fetch is told")
+    assert world.condition(name, "ModelLoaded")["reason"] == "Fetching", "and no fault of anybody's"
+    hub.bytes_per_second = 0
+    world.wait_ready(name)
+    assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
+    assert hub.sent("cdn", "model.safetensors") <= weights + (2 << 20), "the first third was not sent again"
 
 
 @pytest.mark.parametrize("change, reason, words", [

@@ -50,6 +50,12 @@ def test_a_chart_that_is_removed_and_installed_again_disturbs_nothing(world, sto
     assert uids(world, stories) == pods
 
 
+def test_helm_test_serves_a_model_and_leaves_nothing(world):
+    said = world.cluster.helm("test", "parallelmodel", "-n", SYSTEM, "--logs", "--timeout", "150s")
+    assert "served:" in said and "nothing is left" in said, said
+    assert not world.cluster.exists("pm", "parallelmodel-test", MODELS)
+
+
 def test_a_controller_with_another_default_image_rolls_nothing(world, stories):
     world.wait_ready(stories)
     pods = uids(world, stories)

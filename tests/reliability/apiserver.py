@@ -38,9 +38,9 @@ class ApiError(Exception):
 
 
 class ControlPlane:
-    """etcd and kube-apiserver in `folder`, with `bin` the folder of their programs. A bare one has neither roles nor definition."""
+    """etcd and kube-apiserver in `folder`, with `bin` the folder of their programs; `apiserver` is another one than there. A bare one has neither roles nor definition."""
 
-    def __init__(self, folder: Path, bin: Path, bare: bool = False) -> None:
+    def __init__(self, folder: Path, bin: Path, apiserver: Path | None = None, bare: bool = False) -> None:
         self.folder, self.port = folder, free_port()
         etcd, peer = free_port(), free_port()
         self._programs: list[subprocess.Popen] = []
@@ -49,7 +49,7 @@ class ControlPlane:
         self._start("etcd", str(bin / "etcd"), "--data-dir", "etcd", "--unsafe-no-fsync", "--log-level", "warn", "--listen-client-urls", f"http://127.0.0.1:{etcd}",
                     "--advertise-client-urls", f"http://127.0.0.1:{etcd}", "--listen-peer-urls", f"http://127.0.0.1:{peer}",
                     "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}", "--initial-cluster", f"default=http://127.0.0.1:{peer}")
-        self._start("apiserver", str(bin / "kube-apiserver"), "--etcd-servers", f"http://127.0.0.1:{etcd}", "--bind-address", "127.0.0.1", "--secure-port", str(self.port),
+        self._start("apiserver", str(apiserver or bin / "kube-apiserver"), "--etcd-servers", f"http://127.0.0.1:{etcd}", "--bind-address", "127.0.0.1", "--secure-port", str(self.port),
                     "--cert-dir", "certificates", "--endpoint-reconciler-type", "none", "--authorization-mode", "RBAC", "--token-auth-file", "tokens.csv",
                     "--disable-admission-plugins", "ServiceAccount", "--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", "sa.key",
                     "--service-account-signing-key-file", "sa.key", "--service-cluster-ip-range", "10.96.0.0/16", "--profiling=false",

@@ -1,5 +1,5 @@
 """One etcd and one kube-apiserver for all tests of this folder. PM_BUILD names the folder of the binaries (default build/release), PM_WORKER another worker:
-it is asked once what the example checkpoint is like."""
+it is asked once what the example checkpoint is like. KUBERNETES=oldest takes the API server of the oldest release that is supported."""
 import json
 import os
 import subprocess
@@ -14,12 +14,14 @@ from apiserver import ROOT, ControlPlane                # noqa: E402
 from errands import Errands                            # noqa: E402
 from machine import Machine                             # noqa: E402
 from world import BUILD, World                          # noqa: E402
-from cluster import build                        # noqa: E402
+from cluster import build, extra                        # noqa: E402
 
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory):
-    plane = ControlPlane(tmp_path_factory.mktemp("plane"), build() / "bin")
+    oldest = extra("oldest") if os.environ.get("KUBERNETES") == "oldest" else None
+    plane = ControlPlane(tmp_path_factory.mktemp("plane"), build() / "bin", oldest)
+    print(f"\nAPI server {plane.api.request('GET', '/version')['gitVersion']}")
     yield plane
     plane.close()
 

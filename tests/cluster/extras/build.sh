@@ -1,20 +1,43 @@
 #!/bin/bash
 # Builds a program that only some tests and measurements need, from its Go module, once per machine and version, and prints its path.
-#   build.sh NAME        NAME is a folder here: kubescore, kubelinter (rules for manifests)
-# Cold, on two cores that do nothing else: kubescore 1 min, kubelinter 2 to 3 min; modules are verified against go.sum.
+#   build.sh NAME        NAME is a folder here: kubescore, kubelinter (rules for manifests), kwok (pods without kubelets),
+#                        lws (LeaderWorkerSet's controller, to measure beside ours), oldest (the API server of the oldest Kubernetes that is supported)
+#   build.sh --source NAME   the folder of its module's source: manifests and configuration that belong to it
+# Cold, on two cores that do nothing else: kubescore 1 min, kwok, kubelinter, lws 2 to 3 min each, oldest 5 min; modules are verified against go.sum.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 PM_CACHE=${PM_CACHE:-$HOME/.cache/parallelmodel}
 declare -A package=(
   [kubescore]=github.com/zegl/kube-score/cmd/kube-score
-  [kubelinter]=golang.stackrox.io/kube-linter/cmd/kube-linter)
+  [kubelinter]=golang.stackrox.io/kube-linter/cmd/kube-linter
+  [kwok]=sigs.k8s.io/kwok/cmd/kwok
+  [lws]=sigs.k8s.io/lws/cmd
+  [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 
-usage() { sed -n '2,4s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+
+flags_of() { # what the program says of its version, where that matters
+  [ "$1" = oldest ] || return 0
+  local version minor name pair
+  version=$(sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/oldest/go.mod")
+  minor=${version#v1.}
+  for name in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+    for pair in gitVersion="$version" gitMajor=1 gitMinor="${minor%.*}" gitTreeState=clean gitCommit=0000000000000000000000000000000000000000 buildDate=2026-01-01T00:00:00Z; do
+      printf ' -X %s.%s' $name "$pair"
+    done
+  done
+}
 
 run_go() { (cd "$here/$1" && CGO_ENABLED=0 GOTOOLCHAIN=local GOWORK=off GOFLAGS="-p=2 -buildvcs=false -mod=readonly" nice "$go" "${@:2}"); }
 
 [ $# -ge 1 ] || usage
 go=$("$here/../parts/find-go.sh")
+if [ "$1" = --source ]; then
+  path=${package[$2]%/cmd*}
+  run_go "$2" mod download "$path" >&2
+  run_go "$2" list -m -f '{{.Dir}}' "$path"
+  exit
+fi
 name=$1
 [ -n "${package[$name]:-}" ] || usage
 out=$PM_CACHE/extras/$name-$(cat "$here/$name"/go.{mod,sum} | sha256sum | cut -c 1-12)
@@ -23,7 +46,7 @@ exec 9> "$out.lock"
 flock 9
 if [ ! -x "$out" ]; then
   begin=$SECONDS
-  run_go "$name" build -trimpath -ldflags "-s -w" -o "$out.new" "${package[$name]}" > "$out.log" 2>&1 ||
+  run_go "$name" build -trimpath -ldflags "-s -w$(flags_of "$name")" -o "$out.new" "${package[$name]}" > "$out.log" 2>&1 ||
     { tail -n 30 "$out.log" >&2; echo "$name was not built; all of it in $out.log" >&2; exit 1; }
   mv "$out.new" "$out"
   echo "$name: built in $((SECONDS - begin)) s" >&2

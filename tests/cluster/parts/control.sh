@@ -57,7 +57,7 @@ start_controllers() { # controller manager, scheduler, and the rights the compon
     --service-account-private-key-file pki/sa.key --root-ca-file pki/ca.crt \
     --cluster-signing-cert-file pki/ca.crt --cluster-signing-key-file pki/ca.key --flex-volume-plugin-dir "$dir/plugins" $KCM_FLAGS
   # shellcheck disable=SC2086
-  start scheduler "$bin/kube-scheduler" ${files//NAME/scheduler} $common
+  start scheduler "$bin/kube-scheduler" ${files//NAME/scheduler} $common $SCHEDULER_FLAGS
   k create clusterrolebinding apiserver-kubelet --clusterrole system:kubelet-api-admin --user kube-apiserver-kubelet-client > /dev/null
   k apply -f "$here/parts/dnsrole.yaml" > /dev/null
 }
