@@ -21,6 +21,7 @@ from conftest import Asked
 from server import Server
 from test_forward import places
 from test_generate import COUNT, judge, rows_of
+from test_load import load
 from test_strategies import ranks_of
 
 PRETEND = worker.TOOLS / "pretend_worker"
@@ -182,6 +183,16 @@ def test_a_server_makes_as_many_kv_blocks_as_its_largest_step_leaves_room_for(tm
     for kind, bytes in device.items():
         assert f'parallelmodel_rank_device_memory_bytes{{rank="0",kind="{kind}"}}' in metrics
     assert f'parallelmodel_kv_cache_blocks {measured["kv"] // block}' in metrics
+
+
+@pytest.mark.parametrize("ranks, most", [(2, 2540), (8, 690)])
+def test_a_full_size_model_is_loaded_to_a_device_with_little_beside_it_there_and_on_the_host(ranks, most):
+    """GPT-Neo-2.7B in fp16, from a sparse file."""
+    row = next(load.rows(str(PRETEND), [ranks], 1 << 40, every_rank=False, names=["GPT-Neo-2.7B"], device="pretend"))
+    print("\nMiB:", {name: round(value / MIB, 1) for name, value in row.items() if isinstance(value, int) and value > MIB})
+    assert row["planned"] <= row["weights"] <= row["planned"] + MIB and row["weights"] <= most * MIB
+    assert row["peak"] <= row["weights"] + 64 * MIB
+    assert row["hostPeak"] <= row["weights"] + 96 * MIB, "the pretended device's memory is the host's; the ring, code and headers"
 
 
 def test_a_pass_that_is_too_large_for_the_device_ends_alone(tmp_path):

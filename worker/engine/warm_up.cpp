@@ -16,6 +16,11 @@ namespace pm::engine {
 
 namespace {
 
+constexpr int64_t most_scores = int64_t{1} << 26;    ///< of one answer to a pass, as the server has it
+/// Of a pass's states and attention weights, which are handed out and put together: what one answer holds at most, twice; left free where the blocks that the plan promised leave so much. A group of
+/// one rank leaves none: there a pass without room ends alone.
+constexpr int64_t answer_bytes = 2 * most_scores * float_bytes;
+
 int64_t blocks_of(int64_t tokens) { return (tokens + block_tokens - 1) / block_tokens; }
 
 bool reads_source(const policy::Model& model) { return models::Model::generator(model).layers[0].cross.has_value(); }
@@ -40,6 +45,25 @@ int64_t least_of_all(int64_t mine, comm::Communicator& world, at::Device device)
 /// Also a barrier: what ranks that share a device measure after it is measured when all of them have come so far.
 void wait_for_all(comm::Communicator& world, at::Device device) {
   if (world.size() > 1) least_of_all(0, world, device);
+}
+
+/// Makes `wanted` blocks, or as many fewer as it takes for the allocator to have no more than `most` of the device: it rounds up what each layer's are in.
+int64_t made_blocks(parallel::Executor& executor, int64_t wanted, int64_t a_block, int64_t most) {
+  const at::Device device = executor.device();
+  for (int64_t blocks = wanted; blocks > 0;) {
+    int64_t over = 0;
+    try {
+      executor.make_blocks(blocks);
+      over = ops::device_memory(device).reserved - most;
+      if (over <= 0 || a_block == 0) return blocks;
+    } catch (const c10::OutOfMemoryError&) {
+      over = a_block * (1 + blocks / 64);
+    }
+    executor.make_blocks(0);
+    ops::release_unused(device);
+    blocks -= (over + a_block - 1) / a_block;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -70,6 +94,8 @@ StepMessage largest_step(const policy::Model& model, const Plan& plan, int64_t b
     if (source > 0) entry.source_blocks = chunk.source_blocks, entry.source_tokens = source;
     message.entries.push_back(std::move(entry));
   }
+  const int64_t row = std::clamp<int64_t>(most_scores / std::max<int64_t>(1, models::Model::generator(model).vocab), 1, length);
+  message.forward = ForwardJob{{{{"input_ids", {{1, row}, std::vector<int64_t>(static_cast<size_t>(row))}}}}, false, false, {}};
   needed = next;
   return message;
 }
@@ -98,15 +124,20 @@ Warmed warm_up(Rank& rank, const GroupModel& group, comm::Communicator& world, i
   const Memory& predicted = group.plan->ranks.at(static_cast<size_t>(world.rank())).predicted;
   const int64_t allowed = std::min(now.reserved + now.free / ranks_of_device, group.plan->device_memory - predicted.runtime - predicted.communicator);
   const int64_t left = std::max<int64_t>(0, allowed - now.allocated - activations - spare);
-  const int64_t mine = a_block > 0 ? std::min(group.most_blocks, left / a_block) : group.most_blocks;
-  const int64_t blocks = least_of_all(mine, world, device);
+  const auto blocks_in = [&](int64_t bytes) { return a_block > 0 ? std::min(group.most_blocks, std::max<int64_t>(0, bytes) / a_block) : group.most_blocks; };
+  const int64_t wanted = world.size() == 1 ? blocks_in(left) : std::max(blocks_in(left - answer_bytes), std::min(group.kv_blocks, blocks_in(left)));
+  const int64_t mine = made_blocks(executor, wanted, a_block, allowed - activations - spare), blocks = least_of_all(mine, world, device);
   LOG(INFO) << "rank " << world.rank() << ": of " << allowed << " bytes of " << device << " weights hold " << executor.weight_bytes() << ", the largest step " << activations << " and " << spare
             << " of spare memory; " << left << " are left for " << mine << " KV blocks, all ranks have room for " << blocks;
   if (const int64_t one = blocks_per_sequence(group.model->facts, group.plan->sequence_length); blocks < one) {
     refuse_for_memory(device, "for " + std::to_string(one) + " KV blocks of " + std::to_string(a_block) + " bytes, which one sequence of " + std::to_string(group.plan->sequence_length) +
                                   " tokens takes: " + std::to_string(left) + " bytes are left beside weights and the largest step's " + std::to_string(activations + spare), &executor, {});
   }
-  with_memory_errors(device, "for KV blocks", &executor, [&] { executor.make_blocks(blocks); });
+  if (blocks < mine) {
+    executor.make_blocks(0);
+    ops::release_unused(device);
+    with_memory_errors(device, "for KV blocks", &executor, [&] { executor.make_blocks(blocks); });
+  }
   return {blocks, activations};
 }
 

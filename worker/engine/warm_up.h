@@ -5,7 +5,7 @@
 namespace pm::engine {
 
 /// The largest step that the plan foresees: a chunk of a prompt at the end of the longest sequence, with the prompt of an encoder before it, beside single tokens of others, all of
-/// which want scores. `blocks`: the KV blocks that there are for it; fewer than one sequence takes is std::invalid_argument. `needed` becomes how many it uses.
+/// which want scores; after them a pass over one such sequence, as far as its scores may be asked for. `blocks`: the KV blocks that there are for it; fewer than one sequence takes is std::invalid_argument. `needed` becomes how many it uses.
 StepMessage largest_step(const policy::Model&, const Plan&, int64_t blocks, int64_t& needed);
 
 struct Warmed {
