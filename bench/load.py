@@ -45,13 +45,13 @@ def said(command):
     return [json.loads(line) for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()]
 
 
-def rows(worker, counts, most, every_rank, names=tuple(MODELS)):
+def rows(worker, counts, most, every_rank, names=tuple(MODELS), device="cpu"):
     """A row per model, count and rank. Nothing that needs more than `most` bytes is loaded: its row has what the plan says only."""
     for name in names:
         with tempfile.TemporaryDirectory() as folder:
             write_sparse(pathlib.Path(folder), name)
             for n in counts:
-                arguments = [worker, "bench", "load", "--model", folder, "--ranks", str(n)]
+                arguments = [worker, "bench", "load", "--model", folder, "--ranks", str(n), "--device", device]
                 plans = said(arguments + ["--dry-run"])
                 for plan in plans if every_rank else plans[:1]:
                     small = plan["planned"] <= most
@@ -63,12 +63,13 @@ def main():
     parser.add_argument("--worker", default="build/bin/parallelmodel-worker")
     parser.add_argument("--ranks", type=int, nargs="*", default=[1, 2, 3, 4, 8])
     parser.add_argument("--most-gib", type=float, default=16, help="load nothing larger; its row is what the plan says")
+    parser.add_argument("--device", default="cpu", help="where to: cpu, or cuda in a worker that was built with it")
     parser.add_argument("--every-rank", action="store_true", help="not only rank 0, which holds the most")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if not options.json:
         print(f"{'model, fp16':14}{'ranks':>6}{'rank':>5}{'planned':>12}{'held':>12}{'of ideal':>10}{'peak - held':>13}{'load':>9}")
-    for row in rows(options.worker, options.ranks, options.most_gib * (1 << 30), options.every_rank):
+    for row in rows(options.worker, options.ranks, options.most_gib * (1 << 30), options.every_rank, device=options.device):
         if options.json:
             print(json.dumps(row), flush=True)
             continue

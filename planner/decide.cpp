@@ -97,13 +97,15 @@ class Decider {
     if (wishes_.data && *wishes_.data != hardware_.devices) {
       return Refusal{"InvalidSizes", "strategy " + name + " with data=" + number(*wishes_.data) + ", and " + devices(hardware_.devices) + " are given to a group, which all take part; give data=" + n, {}};
     }
-    if (wishes_.strategy != Strategy::Offload || wishes_.offload_to != Residency::HostMemory) return {};
-    const Candidate one = attempt_gathered(Strategy::Offload, Unit::Layer, Residency::HostMemory);
-    const std::string needs = "Offload to HostMemory would need " + bytes(one.layout->estimate.bytes) + " of " + bytes(hardware_.device_memory) + " per device and take " +
-                              seconds(one.layout->estimate.token_seconds) + (facts_.task == "generate" ? " a token" : " a pass") + host_words();
-    const std::string why = hardware_.kind == DeviceKind::CPU ? "the memory of a rank on a CPU is the host's own, so that nothing would leave it" : "it is not run by this version; " + needs;
+    if (residency() != Residency::HostMemory) return {};
+    const bool known = demand_.figures.host_memory.value > 0;
+    if (hardware_.kind != DeviceKind::CPU && (!known || host_holds())) return {};
+    const std::string why = hardware_.kind == DeviceKind::CPU ? "the memory of a rank on a CPU is the host's own, so that nothing would leave it" : host_words().substr(2);
     return Refusal{"UnsupportedStrategy", "Offload to HostMemory: " + why + ". Use File, or Tensor, Pipeline or Sharded, which keep 1/n of the model on each of n devices", {}};
   }
+
+  /// Of Offload, where weights are kept.
+  Residency residency() const { return wishes_.strategy == Strategy::Offload ? wishes_.offload_to.value_or(Residency::File) : Residency::File; }
 
   /// Whoever asks for tensor ranks gets them, on as many nodes as they take.
   bool across() const { return wishes_.tensor || wishes_.strategy == Strategy::Tensor; }
@@ -114,10 +116,9 @@ class Decider {
     return out;
   }
 
-  /// `from`: of Offload.
-  Candidate attempt_gathered(Strategy strategy, Unit unit, Residency from = Residency::File) const {
+  Candidate attempt_gathered(Strategy strategy, Unit unit) const {
     const int n = std::max(1, hardware_.devices);
-    Gathered model = strategy == Strategy::Sharded ? sharded(facts_, n, unit, demand_) : offloaded(facts_, n, unit, from, demand_);
+    Gathered model = strategy == Strategy::Sharded ? sharded(facts_, n, unit, demand_) : offloaded(facts_, n, unit, residency(), demand_);
     Candidate out{.strategy = strategy, .name = std::string(name_of(strategy)) + " x " + number(n) + (unit == Unit::Tile ? " in tiles" : ""), .sizes = model.layout.sizes, .note = model.bound};
     if (strategy == Strategy::Offload) out.note += host_words();
     judge(out, std::move(model.layout));
@@ -143,13 +144,16 @@ class Decider {
     return out;
   }
 
-  /// Whether the host's memory would hold the weights (x 1.1), or they would stay in their file.
+  /// What the host needs to hold the weights.
+  double host_needs() const { return 1.1 * static_cast<double>(deal(facts_, 1, demand_.precision).weight_bytes(facts_, 0)); }
+  bool host_holds() const { return host_needs() <= demand_.figures.host_memory.value; }
+
+  /// Whether the host's memory would hold the weights, or they would stay in their file.
   std::string host_words() const {
     if (demand_.figures.host_memory.value <= 0) return "";
-    const double needed = 1.1 * static_cast<double>(deal(facts_, 1, demand_.precision).weight_bytes(facts_, 0));
+    const double needed = host_needs();
     const auto text = [](double value) { return bytes(static_cast<int64_t>(value)); };
-    const bool holds = needed <= demand_.figures.host_memory.value;
-    return holds ? "; the host's " + text(demand_.figures.host_memory.value) + " would hold them"
+    return host_holds() ? "; the host's " + text(demand_.figures.host_memory.value) + " would hold them"
                  : "; the host's " + text(demand_.figures.host_memory.value) + " are less than the " + text(needed) + " they take, so that they would stay in their file";
   }
 

@@ -4,9 +4,12 @@
 (tests/pretend). What is right there moves every tensor to where it belongs, as a GPU wants it; two pretended devices show that ranks keep to their own.
 """
 import contextlib
+import json
 import subprocess
 
+import numpy
 import pytest
+from safetensors.numpy import save_file
 
 import cases
 import compare
@@ -15,8 +18,10 @@ import inputs
 import oracle
 import worker
 from conftest import Asked
+from server import Server
 from test_forward import places
 from test_generate import COUNT, judge, rows_of
+from test_load import load
 from test_strategies import ranks_of
 
 PRETEND = worker.TOOLS / "pretend_worker"
@@ -92,10 +97,112 @@ def test_drawn_tokens_and_beams_are_those_of_the_processor(pretended, asked, pre
         assert pretended.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options) == asked.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options)
 
 
-def test_strategies_that_gather_weights_are_refused_by_name(pretended):
-    case = CASES[0]
-    answer = pretended.batch.ask({"model": str(fixtures.checkpoint(case)), "ranks": 2, "strategy": "Sharded", "generate": {"input_ids": [[1, 2]], "max_new_tokens": 1}})
-    assert answer["reason"] == "UnsupportedStrategy" and "CPU devices only" in answer["error"], answer
+# weights that come together in each pass: from all ranks, from the host's pinned memory, from files; copies of the device's second stream come as late as they can
+GATHERED = [("Sharded", "", 1), ("Sharded", "", 2), ("Sharded", "", 3), ("Offload", "HostMemory", 1), ("Offload", "HostMemory", 3), ("Offload", "File", 1), ("Offload", "File", 2)]
+
+
+def gathered(strategy, to, ranks):
+    return {"strategy": strategy, "offload_to": to, "sizes": f"data={ranks}"}
+
+
+@pytest.mark.parametrize("strategy, to, ranks", GATHERED)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gathered_weights_say_what_transformers_says(pretended, asked, case, strategy, to, ranks):
+    given, layout = inputs.make(case, inputs.kinds(case)[0]), gathered(strategy, to, ranks)
+    compare.tensors(pretended.forward(fixtures.checkpoint(case), ranks, given, **layout), oracle.forward(case, given), places(case, given))
+    if case.generates:
+        folder, rows = fixtures.checkpoint(case), rows_of(case)
+        together = pretended.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False, **layout)
+        assert together == asked.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False, strategy=strategy, offload_to="", sizes=f"data={ranks}")
+
+
+def test_a_device_has_room_for_what_is_offloaded_to_the_host_where_the_whole_does_not_fit(tmp_path):
+    """The host keeps the weights: of 26 MiB a device of 1100 MiB, whose runtime is counted as 1024, holds two buffers of a layer."""
+    folder = wide(tmp_path / "model")
+    options = ["--model", folder, "--device", "pretend", "--input-ids", "5,6,7,8", "--max-new-tokens", "4", "--max-concurrency", "1", "--json"]
+    run = lambda *more, **environment: subprocess.run([PRETEND, "generate", *options, *more], capture_output=True, text=True, timeout=120, env={**worker.ENVIRONMENT, **environment})
+    whole = run()
+    assert whole.returncode == 0, whole.stderr
+    small = {"PM_PRETEND_MEMORY": "1066", "PM_PRETEND_OTHERS": "0"}
+    refused = run("--strategy", "Tensor", **small)
+    assert refused.returncode == 4 and "DoesNotFit" in refused.stderr and "1.0 GiB per device (free of 1.04 GiB of pretend:0)" in refused.stderr, refused.stderr
+    for to in ("HostMemory", "File"):
+        offloaded = run("--strategy", "Offload", "--offload-to", to, **small)
+        assert offloaded.returncode == 0, offloaded.stderr
+        assert offloaded.stdout == whole.stdout
+
+
+def test_a_device_without_memory_for_the_weights_says_what_holds_it(tmp_path):
+    """A plan that counts with more than there is, as when another program came between."""
+    folder = wide(tmp_path / "model")
+    run = subprocess.run([PRETEND, "generate", "--model", folder, "--device", "pretend", "--device-memory", "4Gi", "--input-ids", "5,6", "--max-concurrency", "1"], capture_output=True, text=True,
+                         timeout=120, env={**worker.ENVIRONMENT, "PM_PRETEND_MEMORY": "260", "PM_PRETEND_OTHERS": "240"})
+    assert run.returncode == 4, run.stderr
+    for words in ("OOMKilled: pretend:0 has no memory for ", "while rank 0 was loaded", "240.0 MiB are held by contexts", "are in this process's tensors", "--strategy Offload"):
+        assert words in run.stderr, (words, run.stderr)
+
+
+def wide(folder):
+    """A Llama of 26 MiB, four layers of 6 MiB."""
+    random, tensors = numpy.random.default_rng(3), {"model.norm.weight": numpy.ones(256, numpy.float32)}
+    matrix = lambda out, width: random.standard_normal((out, width), dtype=numpy.float32) * (2 / width**0.5)
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        tensors[name] = matrix(512, 256)
+    for layer in range(4):
+        at = f"model.layers.{layer}."
+        tensors |= {f"{at}self_attn.{name}_proj.weight": matrix(256, 256) for name in "qkvo"}
+        tensors |= {f"{at}mlp.{name}_proj.weight": matrix(1792, 256) for name in ("gate", "up")} | {f"{at}mlp.down_proj.weight": matrix(256, 1792)}
+        tensors |= {f"{at}{name}.weight": numpy.ones(256, numpy.float32) for name in ("input_layernorm", "post_attention_layernorm")}
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 1792, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8,
+        "vocab_size": 512, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False, "torch_dtype": "float32"}))
+    return folder
+
+
+MIB = 1 << 20
+
+
+def test_a_server_makes_as_many_kv_blocks_as_its_largest_step_leaves_room_for(tmp_path):
+    folder = wide(tmp_path / "model")
+    with contextlib.closing(Server(folder, 1, options=["--device", "pretend", "--max-concurrency", "64"], binary=PRETEND, PM_PRETEND_MEMORY="1124", PM_PRETEND_OTHERS="16")) as server:
+        answer = server.ask("/generate", {"input_ids": list(range(3, 203)), "max_new_tokens": 8, "return_token_ids": True})
+        assert len(answer["sequence"]) == 208
+        rank, plan, metrics = server.get("/memory").json()["ranks"][0], server.get("/plan").json(), server.get("/metrics").text
+    device, measured, predicted = rank["device"], rank["measured"], rank["predicted"]
+    print("\nMiB:", {name: {kind: round(bytes / MIB, 1) for kind, bytes in figures.items()} for name, figures in rank.items() if isinstance(figures, dict)})
+    assert device["total"] == 1124 * MIB and device["free"] + device["allocated"] == 1108 * MIB, "the device's own figures"
+    assert plan["deviceMemory"] == 1108 * MIB and plan["memorySource"] == "free of 1.10 GiB of pretend:0"
+    assert 0 <= measured["weights"] - predicted["weights"] < MIB
+    assert 0 < measured["activations"] < predicted["activations"], "the planner's formula is an upper bound"
+    block = 2 * 4 * 16 * 256 * 4
+    assert measured["kv"] > predicted["kv"], "the bound's slack is used"
+    left = 1108 * MIB - predicted["runtime"] - predicted["communicator"] - measured["weights"] - measured["kv"] - measured["activations"]
+    assert 0 <= left < block + MIB, "nothing is left over, and the largest step has room"
+    for kind, bytes in device.items():
+        assert f'parallelmodel_rank_device_memory_bytes{{rank="0",kind="{kind}"}}' in metrics
+    assert f'parallelmodel_kv_cache_blocks {measured["kv"] // block}' in metrics
+
+
+@pytest.mark.parametrize("ranks, most", [(2, 2540), (8, 690)])
+def test_a_full_size_model_is_loaded_to_a_device_with_little_beside_it_there_and_on_the_host(ranks, most):
+    """GPT-Neo-2.7B in fp16, from a sparse file."""
+    row = next(load.rows(str(PRETEND), [ranks], 1 << 40, every_rank=False, names=["GPT-Neo-2.7B"], device="pretend"))
+    print("\nMiB:", {name: round(value / MIB, 1) for name, value in row.items() if isinstance(value, int) and value > MIB})
+    assert row["planned"] <= row["weights"] <= row["planned"] + MIB and row["weights"] <= most * MIB
+    assert row["peak"] <= row["weights"] + 64 * MIB
+    assert row["hostPeak"] <= row["weights"] + 96 * MIB, "the pretended device's memory is the host's; the ring, code and headers"
+
+
+def test_a_pass_that_is_too_large_for_the_device_ends_alone(tmp_path):
+    folder = wide(tmp_path / "model")
+    with contextlib.closing(Server(folder, 1, options=["--device", "pretend", "--max-concurrency", "64"], binary=PRETEND, PM_PRETEND_MEMORY="1124", PM_PRETEND_OTHERS="16")) as server:
+        rows = [[3] * 250 for _ in range(4)]    # the KV blocks leave room for a step, not for what it hands out beside
+        error = server.refused("/forward", {"inputs": {"input_ids": rows}, "hidden_states": True, "attentions": True}, 413)
+        assert error["code"] == "out_of_memory" and "KV blocks" in error["message"], error
+        assert len(server.ask("/generate", {"input_ids": [5, 6, 7], "max_new_tokens": 4, "return_token_ids": True})["sequence"]) == 7
+        assert server.process.poll() is None
 
 
 def test_ranks_as_processes_are_refused_before_anything_is_loaded():

@@ -1,6 +1,7 @@
 // A device of its own memory for machines without one: "pretend". Its addresses cannot be touched by the host's code, as a GPU's cannot; ATen's operations run
 // on the processor behind them, and one that gets tensors of several devices is refused, as it is on a GPU. So whatever runs here and gives the
-// right numbers moves its tensors where they belong. PM_PRETEND_DEVICES says how many there are (default 2).
+// right numbers moves its tensors where they belong. PM_PRETEND_DEVICES says how many there are (default 2), PM_PRETEND_MEMORY how many MiB each has (default 16384), of which
+// PM_PRETEND_OTHERS MiB are held by others (default 256).
 #include "tests/pretend/device.h"
 
 #include <ATen/ATen.h>
@@ -11,16 +12,22 @@
 #include <ATen/ops/as_strided_cpu_dispatch.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <sys/mman.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <stdexcept>
 #include <unordered_map>
 #include <vector>
+
+#include "tests/pretend/streams.h"
+#include "worker/ops/device_memory.h"
 
 namespace pm::pretend {
 
@@ -29,18 +36,20 @@ namespace {
 constexpr auto type = at::DeviceType::PrivateUse1;
 constexpr size_t room = size_t{64} << 30;   // of addresses, not of pages
 
+int64_t figure(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atoll(text) : otherwise;
+}
+
 int device_count() {
-  static const int count = [] {
-    const char* text = std::getenv("PM_PRETEND_DEVICES");
-    return text ? std::atoi(text) : 2;
-  }();
+  static const int count = static_cast<int>(figure("PM_PRETEND_DEVICES", 2));
   return count;
 }
 
 thread_local c10::DeviceIndex current = 0;
 
 /// Addresses that fault when they are touched, and beside them the memory that they stand for.
-class Memory final : public c10::Allocator {
+class Memory final : public c10::DeviceAllocator {
  public:
   static Memory& instance() {
     static auto* memory = new Memory;   // tensors of static storage outlive every order of destruction
@@ -51,15 +60,19 @@ class Memory final : public c10::Allocator {
     if (bytes == 0) return {nullptr, device};
     const size_t size = (bytes + 4095) / 4096 * 4096;
     std::lock_guard lock(mutex_);
+    Use& use = uses_[device.index()];
+    const int64_t left = std::min(use.limit, total() - others()) - use.bytes.current;
+    TORCH_CHECK_WITH(OutOfMemoryError, static_cast<int64_t>(size) <= left, "pretend out of memory. Tried to allocate ", static_cast<double>(size) / (1 << 20), " MiB, ", left, " bytes are left");
     size_t offset = used_;
     if (auto& free = free_[size]; !free.empty()) {
       offset = free.back();
       free.pop_back();
     } else {
-      if (used_ + size > room) throw std::runtime_error("the pretended device has no memory left");
+      if (used_ + size > room) throw std::runtime_error("the pretended device has no addresses left");
       used_ += size;
     }
-    sizes_[offset] = size;
+    blocks_[offset] = {size, device.index()};
+    use.bytes.increase(size);
     void* data = device_ + offset;
     return {data, data, &release, device};
   }
@@ -70,8 +83,35 @@ class Memory final : public c10::Allocator {
     return bytes >= device_ && bytes < device_ + room ? host_ + (bytes - device_) : const_cast<void*>(address);
   }
 
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    std::lock_guard lock(mutex_);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocated_bytes[0] = stats.reserved_bytes[0] = uses_[device].bytes;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex device) override {
+    std::lock_guard lock(mutex_);
+    uses_[device].bytes.reset_peak();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    std::lock_guard lock(mutex_);
+    return {static_cast<size_t>(total() - others() - uses_[device].bytes.current), static_cast<size_t>(total())};
+  }
+  void limit(c10::DeviceIndex device, int64_t bytes) {
+    std::lock_guard lock(mutex_);
+    uses_[device].limit = bytes;
+  }
+
  private:
+  struct Block { size_t size = 0; c10::DeviceIndex device = 0; };
+  struct Use { c10::CachingAllocator::Stat bytes; int64_t limit = std::numeric_limits<int64_t>::max(); };
   Memory() : device_(map(PROT_NONE)), host_(map(PROT_READ | PROT_WRITE)) {}
+  static int64_t total() { return figure("PM_PRETEND_MEMORY", 16384) << 20; }
+  static int64_t others() { return figure("PM_PRETEND_OTHERS", 256) << 20; }
   static char* map(int protection) {
     void* base = mmap(nullptr, room, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) throw std::runtime_error("no addresses for a pretended device");
@@ -81,16 +121,47 @@ class Memory final : public c10::Allocator {
     Memory& memory = instance();
     const auto offset = static_cast<size_t>(static_cast<char*>(data) - memory.device_);
     std::lock_guard lock(memory.mutex_);
-    const size_t size = memory.sizes_.at(offset);
-    madvise(memory.host_ + offset, size, MADV_DONTNEED);
-    memory.free_[size].push_back(offset);
+    const Block block = memory.blocks_.at(offset);
+    madvise(memory.host_ + offset, block.size, MADV_DONTNEED);
+    memory.free_[block.size].push_back(offset);
+    memory.uses_[block.device].bytes.decrease(block.size);
   }
 
   char *device_, *host_;
   std::mutex mutex_;
   size_t used_ = 0;
-  std::unordered_map<size_t, size_t> sizes_;
+  std::unordered_map<size_t, Block> blocks_;
+  std::map<c10::DeviceIndex, Use> uses_;
   std::map<size_t, std::vector<size_t>> free_;
+};
+
+/// Pages of their own, which fault once they have been given back: a copy that comes too late is not overlooked.
+class Pinned final : public c10::Allocator {
+ public:
+  at::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return {nullptr, at::kCPU};
+    const size_t size = (bytes + 4095) / 4096 * 4096 + 4096;
+    void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TORCH_CHECK(base != MAP_FAILED, "no pinned memory");
+    *static_cast<size_t*>(base) = size;
+    return {static_cast<char*>(base) + 4096, base, &release, at::kCPU};
+  }
+  at::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  static void release(void* base) {
+    if (base) munmap(base, *static_cast<size_t*>(base));
+  }
+};
+
+class PretendedDriver final : public ops::Driver {
+ public:
+  std::string product(at::Device) const override { return "Pretended"; }
+  bool limit(at::Device device, int64_t bytes) const override {
+    Memory::instance().limit(device.index(), bytes);
+    return true;
+  }
 };
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -110,22 +181,28 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(at::Device device) const noexcept override {
     if (device.has_index()) current = device.index();
   }
-  c10::Stream getStream(at::Device device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, device); }
-  c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
+  c10::Stream getStream(at::Device device) const override { return Streams::instance().current(device); }
+  c10::Stream getStreamFromGlobalPool(at::Device device, bool) const override { return Streams::instance().another(device); }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return Streams::instance().exchange(stream); }
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count()); }
-  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
-  void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { Streams::destroy(event); }
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override { Streams::instance().record(event, stream); }
+  void block(void* event, const c10::Stream& stream) const override { Streams::instance().block(event, stream); }
+  bool queryEvent(void* event) const override { return Streams::instance().over(event); }
   bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeEvent(void*) const override {}
+  void synchronizeStream(const c10::Stream& stream) const override { Streams::instance().finish(stream); }
+  void synchronizeEvent(void* event) const override { Streams::instance().wait(event); }
+  void synchronizeDevice(const c10::DeviceIndex device) const override { Streams::instance().finish(device); }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
 struct Hooks final : at::PrivateUse1HooksInterface {
   void init() const override {}
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    static auto* pinned = new Pinned;
+    return pinned;
+  }
 };
 
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
@@ -140,8 +217,20 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   return at::detail::empty_strided_generic(size, stride, &Memory::instance(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
 }
 
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
-  host_view(to).copy_(host_view(from));
+/// Neither tensor is kept: who gives memory back before the copy has to find out.
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  const at::Device device = to.is_cpu() ? from.device() : to.device();
+  const auto seen = [](const at::Tensor& tensor) {
+    return tensor.numel() == 0 ? at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()))
+                               : at::from_blob(Memory::instance().host(tensor.data_ptr()), tensor.sizes(), tensor.strides(), at::TensorOptions(tensor.scalar_type()));
+  };
+  const auto copy = [from = seen(from), to = seen(to)] { to.copy_(from); };
+  if (non_blocking || from.device().type() == to.device().type()) {
+    Streams::instance().ask(device, copy);
+  } else {
+    catch_up(device);
+    copy();
+  }
   return to;
 }
 
@@ -167,6 +256,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (value.isTensorList()) for (const at::Tensor& tensor : value.toTensorVector()) look(tensor);
     if (value.isOptionalTensorList()) for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) if (tensor) look(*tensor);
   }
+  catch_up(seen.value_or(at::Device(type, current)));
   at::native::cpu_fallback(op, stack);
 }
 
@@ -188,15 +278,21 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) { library.fallback(torch::CppFunctio
   c10::register_privateuse1_backend("pretend");
   c10::SetAllocator(type, &Memory::instance());
   at::RegisterPrivateUse1HooksInterface(new Hooks);
+  ops::use_driver(type, *new PretendedDriver);
   return true;
 }();
 
 }  // namespace
 
+void catch_up(at::Device device) {
+  if (device.type() == type) Streams::instance().finish(Streams::instance().current(device));
+}
+
 void* host_address(const void* address) { return Memory::instance().host(address); }
 
 at::Tensor host_view(const at::Tensor& tensor) {
   if (tensor.is_cpu() || tensor.numel() == 0) return tensor.is_cpu() ? tensor : at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()));
+  catch_up(tensor.device());
   return at::from_blob(Memory::instance().host(tensor.data_ptr()), tensor.sizes(), tensor.strides(), at::TensorOptions(tensor.scalar_type()));
 }
 

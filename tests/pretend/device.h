@@ -6,6 +6,8 @@ namespace pm::pretend {
 
 /// A tensor of the processor over the memory behind a pretended device's; others as they are. What tests and pretended kernels read and write.
 at::Tensor host_view(const at::Tensor&);
+/// All that the calling thread's current stream of a pretended device was given is done when this returns: called before work that is not put off.
+void catch_up(at::Device);
 /// The memory behind an address of a pretended device; other addresses as they are.
 void* host_address(const void*);
 

@@ -37,7 +37,7 @@ class OneAtATime final : public ops::Backend {
     return f();
   }
   mutable std::mutex mutex_;
-  ops::cuda::Kernels kernels_{{.address = &host_address, .stream = [](at::Device) -> ops::cuda::Stream { return nullptr; }, .processors = [](at::Device) { return 4; }, .matrix_units = false}};
+  ops::cuda::Kernels kernels_{{.address = &host_address, .stream = [](at::Device device) -> ops::cuda::Stream { return catch_up(device), nullptr; }, .processors = [](at::Device) { return 4; }, .matrix_units = false}};
 };
 
 [[maybe_unused]] const bool registered = [] {

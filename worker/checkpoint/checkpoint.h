@@ -4,14 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "planner/dtype.h"
+#include "worker/checkpoint/bytes.h"
 
 namespace pm::checkpoint {
 
@@ -38,6 +39,11 @@ class Checkpoint {
   /// pytorch_model.bin.index.json (Hugging Face's order). Quantized weights and other formats are refused by name. Throws Error{Model, "ModelUnreadable"} that names file, tensor or key, what was
   /// found and what was expected (strict: safetensors' own rules, see reference/controller.md 5.4).
   static Checkpoint open(const std::filesystem::path& folder);
+  /// Gives the bytes of a file of weights by its name; may throw Error{Model}.
+  using Remote = std::function<Bytes(const std::string& file)>;
+  /// As open, for weights that are not in the folder, which has an empty file for each: for looking at them where they are, without a copy. Nothing but read() and equal() reaches them;
+  /// from how many threads is up to what `remote` gives.
+  static Checkpoint open(const std::filesystem::path& folder, const Remote& remote);
 
   const nlohmann::json& config() const { return config_; }
   const std::filesystem::path& folder() const { return folder_; }
@@ -57,7 +63,7 @@ class Checkpoint {
   std::filesystem::path folder_;
   nlohmann::json config_;
   std::vector<std::filesystem::path> files_;
-  std::vector<std::shared_ptr<const int>> descriptors_;
+  std::vector<Bytes> bytes_;             ///< of each file
   std::map<std::string, TensorInfo, std::less<>> tensors_;
   std::map<std::string, std::string, std::less<>> unserved_;
 };
@@ -68,7 +74,6 @@ struct Header {
   std::map<std::string, std::string, std::less<>> unserved;       ///< name -> element type that we do not serve
 };
 
-struct Bytes;
 /// The table of a safetensors file: the length, its limits, then parse_header. Throws Error{Model, "ModelUnreadable"}.
 Header read_safetensors(const Bytes& file);
 

@@ -12,7 +12,6 @@
 #include "worker/base/error.h"
 #include "worker/checkpoint/bytes.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/elsewhere.h"
 #include "worker/checkpoint/foreign.h"
 #include "worker/checkpoint/torch_file.h"
 
@@ -57,34 +56,29 @@ nlohmann::json read_json(const fs::path& path) {
   }
 }
 
-std::shared_ptr<const int> open_file(const fs::path& path) {
+/// A file of the folder by positions, open for as long as this is kept.
+Bytes open_file(const fs::path& path) {
   // O_NONBLOCK: a FIFO in the folder must not block us; regular files do not care
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) refuse(path.string() + " cannot be opened: " + std::strerror(errno));
-  return {new int(descriptor), [](const int* held) {
-            ::close(*held);
-            delete held;
-          }};
-}
-
-void read_exactly(int descriptor, const fs::path& path, char* out, int64_t bytes, int64_t offset) {
-  while (bytes > 0) {
-    const ssize_t got = ::pread(descriptor, out, static_cast<size_t>(bytes), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) refuse(path.string() + " cannot be read: " + (got < 0 ? std::strerror(errno) : "the file ended"));
-    out += got;
-    bytes -= got;
-    offset += got;
-  }
-}
-
-/// An open file by positions. `held` must outlive it.
-Bytes bytes_of(const std::shared_ptr<const int>& held, const fs::path& path) {
+  const std::shared_ptr<const int> held(new int(descriptor), [](const int* opened) {
+    ::close(*opened);
+    delete opened;
+  });
   struct stat status {};
-  if (::fstat(*held, &status) != 0) refuse(path.string() + " cannot be read: " + std::strerror(errno));
+  if (::fstat(descriptor, &status) != 0) refuse(path.string() + " cannot be read: " + std::strerror(errno));
   if (!S_ISREG(status.st_mode)) refuse(path.string() + " is not a regular file");
   return {.name = path.string(), .size = status.st_size, .read = [held, path](int64_t offset, std::span<char> out) {
-            read_exactly(*held, path, out.data(), static_cast<int64_t>(out.size()), offset);
+            while (!out.empty()) {
+              const ssize_t got = ::pread(*held, out.data(), out.size(), offset);
+              if (got < 0 && errno == EINTR) continue;
+              if (got <= 0) {
+                refuse(path.string() + ": " + std::to_string(out.size()) + " bytes at " + std::to_string(offset) + " cannot be read: " +
+                       (got < 0 ? std::strerror(errno) : "the file has become shorter than its header says"));
+              }
+              out = out.subspan(static_cast<size_t>(got));
+              offset += got;
+            }
           }};
 }
 
@@ -130,13 +124,7 @@ Weights weights_of(const fs::path& folder) {
   refuse_other_formats(folder);
 }
 
-thread_local const Elsewhere* elsewhere_now = nullptr;
-
 }  // namespace
-
-Elsewhere::Elsewhere(Open open) : open_(std::move(open)), before_(elsewhere_now) { elsewhere_now = this; }
-Elsewhere::~Elsewhere() { elsewhere_now = before_; }
-const Elsewhere::Open* Elsewhere::present() { return elsewhere_now ? &elsewhere_now->open_ : nullptr; }
 
 std::string printable(std::string text) {
   for (char& c : text)
@@ -166,6 +154,10 @@ Header read_safetensors(const Bytes& file) {
 }
 
 Checkpoint Checkpoint::open(const fs::path& folder) {
+  return open(folder, [&](const std::string& file) { return open_file(folder / file); });
+}
+
+Checkpoint Checkpoint::open(const fs::path& folder, const Remote& remote) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) refuse("the model folder " + folder.string() + " is not there or is not a folder");
   Checkpoint checkpoint;
@@ -175,12 +167,8 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   checkpoint.config_ = read_json(folder / "config.json");
   const Weights weights = weights_of(folder);
   for (const auto& [file, names] : weights.files) {
-    const fs::path path = folder / file;
-    const Elsewhere::Open* elsewhere = Elsewhere::present();
-    checkpoint.descriptors_.push_back(elsewhere ? std::shared_ptr<const int>(new int(-1), RemoteFile{(*elsewhere)(file)}) : open_file(path));
-    checkpoint.files_.push_back(path);
-    const auto* remote = std::get_deleter<RemoteFile>(checkpoint.descriptors_.back());
-    const Bytes bytes = remote ? remote->bytes : bytes_of(checkpoint.descriptors_.back(), path);
+    const Bytes& bytes = checkpoint.bytes_.emplace_back(remote(file));
+    checkpoint.files_.push_back(folder / file);
     Header header = weights.torch ? read_torch_file(bytes) : read_safetensors(bytes);
     for (const std::string& name : names) {
       if (header.tensors.contains(name) || header.unserved.contains(name)) continue;

@@ -1,13 +1,9 @@
 // Positional reads of a tensor's bytes: contiguous, strided with a bounded staging block, and comparison of two tensors.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/elsewhere.h"
 #include "worker/checkpoint/strided.h"
 #include "worker/checkpoint/strips.h"
 
@@ -18,21 +14,6 @@ namespace {
 constexpr int64_t staging_bytes = int64_t{4} << 20;
 /// Reading a gap of up to a page costs less than another system call.
 constexpr int64_t close_together = 4096;
-
-void pread_all(int descriptor, const std::filesystem::path& path, const TensorInfo& tensor, std::byte* out, int64_t bytes, int64_t offset) {
-  while (bytes > 0) {
-    const ssize_t got = ::pread(descriptor, out, static_cast<size_t>(bytes), offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      throw Error(ErrorKind::Model, "ModelUnreadable",
-                  path.string() + ": tensor \"" + tensor.name + "\": " + std::to_string(bytes) + " bytes at " + std::to_string(offset) +
-                      " cannot be read: " + (got < 0 ? std::strerror(errno) : "the file has become shorter than its header says"));
-    }
-    out += got;
-    bytes -= got;
-    offset += got;
-  }
-}
 
 /// Throws std::out_of_range unless the strip lies inside the tensor; returns its bytes.
 int64_t checked_bytes(const TensorInfo& tensor, const Strip& strip) {
@@ -93,12 +74,13 @@ void read_strips(const TensorInfo& tensor, std::span<const Strip> strips, std::s
 }
 
 void Checkpoint::read(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) const {
-  const auto& held = descriptors_.at(static_cast<size_t>(tensor.file));
-  const std::filesystem::path& path = files_.at(static_cast<size_t>(tensor.file));
-  const auto* remote = std::get_deleter<RemoteFile>(held);
+  const Bytes& file = bytes_.at(static_cast<size_t>(tensor.file));
   const ReadBytes read = [&](int64_t offset, std::span<std::byte> part) {
-    if (!remote) return pread_all(*held, path, tensor, part.data(), static_cast<int64_t>(part.size()), offset);
-    if (!part.empty()) remote->bytes.read(offset, {reinterpret_cast<char*>(part.data()), part.size()});
+    try {
+      if (!part.empty()) file.read(offset, {reinterpret_cast<char*>(part.data()), part.size()});
+    } catch (const Error& error) {
+      throw Error(error.kind, error.reason, "tensor \"" + tensor.name + "\": " + error.what());
+    }
   };
   if (tensor.strides.empty()) return read_strips(tensor, strips, out, close_together, read);
   check(tensor, strips, out);

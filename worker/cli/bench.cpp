@@ -6,7 +6,9 @@
 
 #include "worker/base/error.h"
 #include "worker/cli/options.h"
+#include "worker/engine/device.h"
 #include "worker/models/model.h"
+#include "worker/ops/device_memory.h"
 
 namespace pm::cli {
 
@@ -30,7 +32,7 @@ struct LoadOptions : ModelOptions {
   bool dry_run = false;
 };
 
-/// Loads one rank's share as `serve` would, alone, and compares what it holds with its plan and its peak with what it holds.
+/// Loads one rank's share as `serve` would, alone, and compares what it holds with its plan and its peak with what it holds: of the process, or of the device's allocator.
 int load(const LoadOptions& options) {
   const auto checkpoint = checkpoint::Checkpoint::open(options.model);
   const policy::Model model = policy::resolve(checkpoint, options.policy);
@@ -46,16 +48,24 @@ int load(const LoadOptions& options) {
     for (int rank = 0; rank < options.ranks; ++rank) std::cout << planned(rank).dump() << "\n";
     return 0;
   }
-  const int64_t before = status_bytes("VmRSS");
+  const at::DeviceType type = engine::device_type(options.device);
+  const at::Device device = engine::device_of(type, 0);
+  const auto on_device = [&] { return device.is_cpu() ? ops::DeviceMemory{} : ops::device_memory(device); };
+  const int64_t before = on_device().allocated, resident = status_bytes("VmRSS");
   const auto start = Clock::now();
-  layers::Loader loader(checkpoint, cuts, options.rank, precision);
+  layers::Loader loader(checkpoint, cuts, options.rank, precision, {}, device);
   Layers layers;
   for (const StackFacts& stack : model.facts.stacks) layers.push_back({stack.name, {0, stack.layers}});
   const models::Model share(model, layers, loader);
+  const ops::DeviceMemory most = on_device();
+  loader.loaded();
   const double seconds = since(start);
-  const int64_t peak = status_bytes("VmHWM") - before;
+  const ops::DeviceMemory held = on_device();
   nlohmann::json row = planned(options.rank);
-  row.update({{"weights", loader.resident_bytes()}, {"peak", peak}, {"read", loader.read_bytes()}, {"seconds", seconds}});
+  row.update({{"weights", loader.resident_bytes()}, {"read", loader.read_bytes()}, {"seconds", seconds}});
+  if (device.is_cpu()) row["peak"] = status_bytes("VmHWM") - resident;
+  else row.update({{"device", device.str()}, {"peak", std::max(most.peak_allocated, held.peak_allocated) - before}, {"peakReserved", most.peak_reserved}, {"reserved", held.reserved},
+                   {"hostPeak", status_bytes("VmHWM") - resident}});
   std::cout << row.dump() << "\n";
   return 0;
 }

@@ -29,7 +29,7 @@ int forward_once(const ForwardOptions& options, const Program& program) {
                                                                                .outputs = {}, .by_micro_batch = options.by_micro_batch}));
     return 0;
   };
-  if (options.processes) return run_rank(options.process, setup, 0, run);
+  if (options.processes) return run_rank(options.process, setup.group(0), run);
   return run(*engine::local_group(setup.group(0)));
 }
 
@@ -97,8 +97,9 @@ int forward_batch(const ForwardOptions& defaults) {
       options.precision = job.value("precision", options.precision);
       options.strategy = job.value("strategy", options.strategy);
       options.sizes = job.value("sizes", options.sizes);
+      options.offload_to = job.value("offload_to", options.offload_to);
       options.policy = job.value("policy", options.policy);
-      const std::string wanted = nlohmann::json{options.model, options.ranks, options.precision, options.policy, options.strategy, options.sizes}.dump();
+      const std::string wanted = nlohmann::json{options.model, options.ranks, options.precision, options.policy, options.strategy, options.sizes, options.offload_to}.dump();
       if (!loaded || key != wanted) {
         loaded.reset();
         loaded = std::make_unique<Loaded>(options);
@@ -129,7 +130,7 @@ void add_forward(CLI::App& app, Program& program) {
   verb->add_flag("--by-micro-batch", options->by_micro_batch, "Outputs of each micro-batch on their own: micro_batches.0.logits ...");
   verb->add_flag("--processes", options->processes, "Ranks as processes over shared memory instead of threads");
   verb->add_flag("--batch", options->batch,
-                 "Jobs as JSON lines on standard input: {\"model\", \"ranks\", \"strategy\", \"sizes\", \"inputs\", \"outputs\", \"hidden_states\", \"attentions\"} or "
+                 "Jobs as JSON lines on standard input: {\"model\", \"ranks\", \"strategy\", \"sizes\", \"offload_to\", \"inputs\", \"outputs\", \"hidden_states\", \"attentions\"} or "
                  "{\"model\", \"ranks\", \"generate\": {\"input_ids\": [[..]], \"max_new_tokens\", ..}}; one answer line each");
   options->process.add_to(*verb);
   verb->callback([options, &program] { program.code = options->batch ? forward_batch(*options) : forward_once(*options, program); });

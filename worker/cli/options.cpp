@@ -35,7 +35,7 @@ void ModelOptions::add_to(CLI::App& verb) {
   verb.add_option("--precision", precision, "F32, F16 or BF16; absent: the checkpoint's")->check(CLI::IsMember({"F32", "F16", "BF16"}));
   verb.add_option("--max-sequence-length", max_sequence_length, "Longest prompt and answer together; absent: the model's, at most 8192");
   verb.add_option("--max-concurrency", max_concurrency, "Most sequences at once")->check(CLI::Range(1, 65536));
-  verb.add_option("--device-memory", device_memory, "Memory of one device, e.g. 80Gi; absent: this host's, shared by the ranks");
+  verb.add_option("--device-memory", device_memory, "Memory that a rank may have of its device, e.g. 80Gi; absent: what is free of it (of --device cpu this host's, shared by the ranks)");
 }
 
 int64_t bytes_of(const std::string& quantity) {
@@ -77,8 +77,23 @@ int64_t host_memory() {
 Hardware hardware_of(const ModelOptions& options) {
   Hardware hardware;
   hardware.devices = options.ranks;
-  hardware.device_memory = options.device_memory.empty() ? host_memory() / options.ranks : bytes_of(options.device_memory);
-  hardware.memory_source = options.device_memory.empty() ? "this host's memory, shared by the ranks" : "--device-memory";
+  const bool processor = options.device == "cpu", given = !options.device_memory.empty();
+  if (given) {
+    hardware.device_memory = bytes_of(options.device_memory);
+    hardware.memory_source = "--device-memory";
+  }
+  if (!processor) {
+    hardware.kind = DeviceKind::GPU;
+    hardware.host_memory = {static_cast<double>(host_memory()), "this host's"};
+    if (given) return hardware;   // nothing has to be there to plan for it
+    const engine::Offer offer = engine::offer_of(engine::device_type(options.device), options.ranks);
+    hardware.device_memory = offer.memory;
+    hardware.memory_source = offer.source;
+    hardware.product = offer.product;
+  } else if (!given) {
+    hardware.device_memory = host_memory() / options.ranks;
+    hardware.memory_source = "this host's memory, shared by the ranks";
+  }
   return hardware;
 }
 

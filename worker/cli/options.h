@@ -21,7 +21,7 @@ struct ModelOptions {
   std::string strategy, sizes, precision, objective, offload_to;
   int micro_batches = 0;           ///< 0: planned
   int64_t max_sequence_length = 0, max_concurrency = 64;
-  std::string device_memory;       ///< empty: this host's memory, shared by the ranks
+  std::string device_memory;       ///< empty: what the devices have free; of the processor this host's memory, shared by the ranks
   void add_to(CLI::App& verb);
 };
 

@@ -62,8 +62,8 @@ int launch_ranks(const Program& program, const ProcessOptions& process, const Se
   return launch::run(launcher);
 }
 
-int run_rank(const ProcessOptions& process, const Setup& setup, int64_t kv_blocks, const std::function<int(engine::Group&)>& leader) {
-  const auto size = static_cast<int>(setup.plan.ranks.size());
+int run_rank(const ProcessOptions& process, const engine::GroupModel& model, const std::function<int(engine::Group&)>& leader) {
+  const auto size = static_cast<int>(model.plan->ranks.size());
   const comm::Place place = process.place(size);
   const auto board = comm::StatusBoard::open(process.segment, size);
   const comm::Heartbeat heartbeat(board, process.rank);
@@ -74,8 +74,8 @@ int run_rank(const ProcessOptions& process, const Setup& setup, int64_t kv_block
     return code;
   };
   try {
-    if (process.rank == 0) return leader(*engine::process_group(setup.group(kv_blocks), place));
-    engine::follow(setup.group(kv_blocks), place);
+    if (process.rank == 0) return leader(*engine::process_group(model, place));
+    engine::follow(model, place);
     return 0;
   } catch (const Error& error) {
     return fail(error.reason, error.what(), exit_code(error.kind));

@@ -34,6 +34,6 @@ struct LauncherOptions {
 /// Starts one child per rank that the plan has on this node and returns the group's exit code.
 int launch_ranks(const Program&, const ProcessOptions&, const Setup&, LauncherOptions);
 /// The life of one rank: loads; rank 0 then runs `leader`, the others follow it. Errors go to the status board; returns the exit code.
-int run_rank(const ProcessOptions&, const Setup&, int64_t kv_blocks, const std::function<int(engine::Group&)>& leader);
+int run_rank(const ProcessOptions&, const engine::GroupModel&, const std::function<int(engine::Group&)>& leader);
 
 }  // namespace pm::cli

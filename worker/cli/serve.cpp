@@ -6,12 +6,13 @@
 #include <sstream>
 #include <thread>
 
+#include "planner/strategies/layout.h"
 #include "worker/base/error.h"
 #include "worker/cli/jobs.h"
 #include "worker/cli/processes.h"
 #include "worker/engine/lanes.h"
+#include "worker/engine/measure.h"
 #include "worker/launch/health.h"
-#include "worker/ops/arena.h"
 #include "worker/server/api_server.h"
 #include "worker/server/generation_defaults.h"
 #include "worker/server/ops_server.h"
@@ -123,12 +124,12 @@ int lead(const ServeOptions& options, const Setup& setup, engine::Group& group) 
   comm::RankStatus& status = board->rank(0);
   probe(group, setup.model);
   block_signals();   // from here on a SIGTERM drains; before, while nothing is served, it just ends the process
-  const engine::Limits limits = limits_of(setup.model, setup.plan, setup.plan.sequence_length, setup.plan.kv_blocks, of_lane(options.max_concurrency, setup.plan), of_lane(options.max_queue, setup.plan));
+  const engine::Limits limits = limits_of(setup.model, setup.plan, setup.plan.sequence_length, group.kv_blocks(), of_lane(options.max_concurrency, setup.plan), of_lane(options.max_queue, setup.plan));
   const auto steps = std::make_shared<server::StepMetrics>();
   engine::Lanes engine(group, limits, {.after_step = [&](int64_t step, int64_t open) {
     status.steps = step;
     status.open_requests = open;
-    status.measured[2] = ops::peak_bytes();
+    engine::show_step(group.leader().executor(), status);
   }, .times = [steps](const engine::StepTimes& times) { steps->observe(times); }});
   const std::filesystem::path folder = setup.checkpoint.folder();
   std::string why;
@@ -220,7 +221,10 @@ int serve(ServeOptions& options, const Program& program) {
   models::Model::check(setup.model);
   read_nodes(options, setup.plan);
   if (!options.process.is_rank()) return launch_group(options, setup, program);
-  return run_rank(options.process, setup, setup.plan.kv_blocks, [&](engine::Group& group) { return lead(options, setup, group); });
+  engine::GroupModel model = setup.group(setup.plan.kv_blocks);
+  const int64_t concurrency = of_lane(options.max_concurrency, setup.plan);
+  if (model.kv_blocks > 0) model.most_blocks = std::max(model.kv_blocks, concurrency * blocks_per_sequence(setup.model.facts, setup.plan.sequence_length));
+  return run_rank(options.process, model, [&](engine::Group& group) { return lead(options, setup, group); });
 }
 
 }  // namespace

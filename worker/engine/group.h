@@ -16,6 +16,7 @@ struct GroupModel {
   const Plan* plan = nullptr;
   int64_t kv_blocks = 0;             ///< of each lane
   at::DeviceType device = at::kCPU;  ///< of all ranks
+  int64_t most_blocks = 0;           ///< > 0, of processes on a device that is not the processor: as many KV blocks as it has room for after the largest step (engine/warm_up.h), at most so many
 };
 
 /// What a step gives.
@@ -29,6 +30,8 @@ class Group {
   virtual ~Group() = default;
   virtual Rank& leader() = 0;
   const std::vector<std::unique_ptr<Lane>>& lanes() const { return lanes_; }
+  /// KV blocks of each lane.
+  int64_t kv_blocks() const { return kv_blocks_; }
   /// Runs the message, no entry of which wants scores, on every lane and gives what the first makes of it.
   StepResult run(const StepMessage&);
 
@@ -40,6 +43,8 @@ class Group {
   void close_lanes() { lanes_.clear(); }
   /// Tells the followers to leave; those that have ended already are skipped.
   void dismiss() noexcept;
+
+  int64_t kv_blocks_ = 0;
 
  private:
   Channels followers_;

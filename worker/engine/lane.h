@@ -29,6 +29,8 @@ class Lane {
   virtual StepOutput take() = 0;
   /// Says that no message follows until there is new work: other lanes of the same clock need not wait for one. All that was sent has been taken.
   virtual void rest() {}
+  /// Whether rank 0 is its only rank: a step that fails leaves no other in the midst of it.
+  virtual bool alone() const { return false; }
   /// Rank 0's, which checks inputs for all lanes.
   virtual parallel::Executor& executor() = 0;
 };
@@ -40,6 +42,7 @@ class DirectLane final : public Lane {
   int depth() const override { return 1; }
   void send(const StepMessage&) override;
   StepOutput take() override { return std::move(output_); }
+  bool alone() const override { return followers_.empty(); }
   parallel::Executor& executor() override { return rank_.executor(); }
 
  private:

@@ -34,7 +34,11 @@ void LocalGroup::load(const GroupModel& group, const std::vector<std::shared_ptr
     try {
       const at::Device device = device_of(group.device, static_cast<int>(r));
       const c10::DeviceGuard here(device);
-      ranks_[r] = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicators[r], {}, device}), threads_each);
+      const int rank = static_cast<int>(r), ranks = static_cast<int>(n);
+      limit_to_plan(*group.plan, rank, device, sharing(group.device, rank, ranks));
+      ranks_[r] = with_memory_errors(device, "while rank " + std::to_string(r) + " was loaded", nullptr, [&] {
+        return std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicators[r], {}, device}), threads_each);
+      });
     } catch (...) {
       errors[r] = std::current_exception();
     }
@@ -52,6 +56,7 @@ LocalGroup::LocalGroup(const GroupModel& group) {
   const int threads_each = std::max(1, at::get_num_threads() / static_cast<int>(n));
   const auto communicators = comm::in_process(static_cast<int>(n), deadline);
   load(group, communicators, threads_each);
+  kv_blocks_ = group.kv_blocks;
   Channels out(n), back(n);
   for (size_t r = 1; r < n; ++r) {
     out[r] = comm::in_process_channel(deadline);

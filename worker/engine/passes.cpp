@@ -98,14 +98,22 @@ void Passes::drop_cancelled(Ended& ended) {
   std::erase_if(queue_, [](const auto& pass) { return pass->cancelled; });
 }
 
+void Passes::fail(Pass& pass, const std::string& reason, Ended& ended) {
+  if (!pass.on_done) return;
+  ++failed_;
+  end(pass, {{}, Finish::Failed, reason}, ended);
+}
+
+void Passes::fail(const std::vector<PassPart>& parts, const std::string& reason, Ended& ended) {
+  for (const PassPart& part : parts) {
+    fail(*part.pass, reason, ended);
+    std::erase(queue_, part.pass);
+  }
+}
+
 void Passes::fail_all(const std::string& reason, const std::vector<PassPart>& under_way, Ended& ended) {
-  const auto fail = [&](Pass& pass) {
-    if (!pass.on_done) return;
-    ++failed_;
-    end(pass, {{}, Finish::Failed, reason}, ended);
-  };
-  for (const PassPart& part : under_way) fail(*part.pass);
-  for (const auto& pass : queue_) fail(*pass);
+  for (const PassPart& part : under_way) fail(*part.pass, reason, ended);
+  for (const auto& pass : queue_) fail(*pass, reason, ended);
   queue_.clear();
 }
 

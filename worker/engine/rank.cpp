@@ -5,6 +5,8 @@
 #include <ATen/Parallel.h>
 #include <c10/core/DeviceGuard.h>
 
+#include "worker/engine/device.h"
+
 namespace pm::engine {
 
 namespace {
@@ -101,6 +103,10 @@ void Rank::score(const StepMessage& message, const at::Tensor& hidden, StepOutpu
 }
 
 StepOutput Rank::run(const StepMessage& message) {
+  return with_memory_errors(executor_->device(), "in step " + std::to_string(message.step), &*executor_, [&] { return carry_out(message); });
+}
+
+StepOutput Rank::carry_out(const StepMessage& message) {
   const c10::InferenceMode nothing_is_learned;
   const c10::DeviceGuard here(executor_->device());
   if (threads_ > 0 && at::get_num_threads() != threads_) at::set_num_threads(threads_);

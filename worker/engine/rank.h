@@ -18,7 +18,7 @@ class Rank {
  public:
   /// `threads`: of the loops of a step, on whatever thread it runs; 0: as they are.
   explicit Rank(std::unique_ptr<parallel::Executor> executor, int threads = 0) : executor_(std::move(executor)), threads_(threads) {}
-  /// Runs one step together with the other ranks of the lane.
+  /// Runs one step together with the other ranks of the lane. Throws Error{DoesNotFit, "OOMKilled"} when its device has no memory for it.
   StepOutput run(const StepMessage&);
   /// The life of a rank other than 0: runs what the channel brings until a message says stop. `results`: where the output of each goes; nullptr: nowhere.
   /// `after_step` is called with the step's number.
@@ -30,6 +30,7 @@ class Rank {
     std::vector<int32_t> blocks, source_blocks;
     int64_t source_tokens = 0;         ///< encoder-decoder: what cross-attention sees
   };
+  StepOutput carry_out(const StepMessage&);
   models::StepRows assemble(const StepMessage&);
   void begin_sources(const StepMessage&, models::StepRows&);
   void score(const StepMessage&, const at::Tensor& hidden, StepOutput&);

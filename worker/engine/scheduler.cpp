@@ -145,9 +145,8 @@ int64_t Scheduler::open() const { return batcher_.running() + batcher_.waiting()
 /// Fills the lane with messages as far as there is work for them, then takes the oldest result.
 void Scheduler::step() {
   const auto depth = static_cast<size_t>(lane_.depth());
-  bool launched = false;
-  while (flights_.size() < depth && launch()) launched = true;
-  if (!launched && flights_.empty()) launch_beat();
+  while (flights_.size() < depth && launch()) {}
+  if (flights_.empty()) launch_beat();
   land();
 }
 
@@ -192,7 +191,19 @@ bool Scheduler::launch_pass() {
     flights_.push_back(std::move(flight));
     throw;
   }
-  start(std::move(flight));
+  try {
+    start(std::move(flight));
+  } catch (const Error& error) {   // a request that is too large for the device's memory ends, and nothing else does
+    if (error.reason != "OOMKilled" || !lane_.alone()) throw;
+    LOG(ERROR) << "a pass is given up: " << error.what();
+    Ended ended;
+    {
+      std::lock_guard lock(mutex_);
+      passes_.fail(flights_.back().parts, error.reason + ": " + error.what(), ended);
+      flights_.pop_back();
+    }
+    send(ended);
+  }
   return true;
 }
 

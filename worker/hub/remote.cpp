@@ -6,8 +6,6 @@
 #include <fstream>
 #include <list>
 
-#include "worker/checkpoint/elsewhere.h"
-
 namespace pm::hub {
 
 namespace fs = std::filesystem;
@@ -80,8 +78,7 @@ RemoteCheckpoint::RemoteCheckpoint(Client& client, const Repository& repository,
       }
       if (!out.flush()) throw Error(ErrorKind::Model, "InspectFailed", (folder_ / file.path).string() + " cannot be written: " + std::strerror(errno));
     }
-    const checkpoint::Elsewhere weights([this](const std::string& file) { return open(file); });
-    checkpoint_ = checkpoint::Checkpoint::open(folder_);
+    checkpoint_ = checkpoint::Checkpoint::open(folder_, [this](const std::string& file) { return open(file); });
   } catch (const Error& error) {
     std::error_code ignored;
     fs::remove_all(folder_, ignored);

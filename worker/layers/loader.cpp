@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "worker/base/error.h"
+#include "worker/ops/device_memory.h"
 #include "worker/base/log.h"
 
 namespace pm::layers {
@@ -146,6 +147,18 @@ void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor t
   }
 }
 
+void Loader::put(const at::Tensor& target, at::ScalarType stored, const ops::Staging::Read& read) {
+  if (device_.is_cpu()) return read({static_cast<std::byte*>(target.mutable_data_ptr()), target.nbytes()});
+  if (!to_device_) to_device_ = std::make_unique<ops::Staging>(device_);
+  to_device_->put(target, stored, read);
+}
+
+void Loader::loaded() {
+  if (!to_device_) return;
+  to_device_.reset();
+  ops::release_unused(device_);
+}
+
 void Loader::go_on_past_cache() {
   past_cache_.emplace(checkpoint_);
   progress_ = {};
@@ -167,12 +180,14 @@ void Loader::fill(const Param& param, std::span<const Piece> pieces, at::Tensor 
   const bool down = view.size(1) == columns;   // pieces lie below each other, else beside each other
   int64_t row0 = 0, col0 = 0;
   for (const Piece& piece : pieces) {
-    const int64_t row_bytes = piece.cols * element, block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, row_bytes));
+    const int64_t row_bytes = piece.cols * element, block = std::max<int64_t>(1, (view.is_cpu() ? staging_bytes : ops::Staging::buffer_bytes) / std::max<int64_t>(1, row_bytes));
     for (int64_t row = 0; row < piece.rows; row += block) {
       const int64_t rows = std::min(block, piece.rows - row);
       const checkpoint::Strip strip{((piece.row + row) * columns + piece.col) * element, rows, row_bytes, columns * element};
       at::Tensor part = view.narrow(0, row0 + row, rows).narrow(1, col0, piece.cols);
-      if (part.is_cpu() && part.is_contiguous() && part.scalar_type() == stored) {
+      if (!part.is_cpu()) {
+        put(part, stored, [&](std::span<std::byte> out) { read_strip(strip, out); });
+      } else if (part.is_contiguous() && part.scalar_type() == stored) {
         read_strip(strip, {static_cast<std::byte*>(part.mutable_data_ptr()), static_cast<size_t>(rows * row_bytes)});
       } else {
         staging_.resize(static_cast<size_t>(std::max<int64_t>(rows * row_bytes, static_cast<int64_t>(staging_.size()))));

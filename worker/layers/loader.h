@@ -1,9 +1,11 @@
-// Brings a rank's own bytes of a checkpoint into memory: never a whole tensor that the role table cuts, never more staging than 8 MiB.
+// Brings a rank's own bytes of a checkpoint into memory: never a whole tensor that the role table cuts, never more staging than 8 MiB; to another device by
+// way of pinned buffers (worker/ops/staging.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +15,7 @@
 #include "worker/checkpoint/direct.h"
 #include "worker/layers/weight.h"
 #include "worker/ops/arena.h"
+#include "worker/ops/staging.h"
 #include "worker/policy/model.h"
 
 namespace pm::layers {
@@ -47,6 +50,10 @@ class Loader {
   void read(std::span<const policy::Param* const>, Range rows, at::Tensor target);
   /// Memory that counts as weights.
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType type) { return arena_.allocate(shape, type); }
+  /// Brings bytes to a tensor of the device, as ops::Staging::put; on the processor `read` writes to it directly, which has to be row-major and of type `stored`.
+  void put(const at::Tensor& target, at::ScalarType stored, const ops::Staging::Read& read);
+  /// Nothing more is loaded to the device: waits for what is under way and gives the staging's memory back.
+  void loaded();
   /// Reads past the page cache from here on, where the files allow it; nobody hears of progress any more.
   void go_on_past_cache();
   /// Bytes that the weights occupy.
@@ -68,7 +75,8 @@ class Loader {
   at::Device device_;
   ops::Arena arena_;
   std::map<std::string, at::Tensor> loaded_;   ///< by the storages stacked in it
-  std::vector<std::byte> staging_;
+  std::vector<std::byte> staging_;              ///< the processor's
+  std::unique_ptr<ops::Staging> to_device_;     ///< of a device that is not the processor
   int64_t read_bytes_ = 0;
 };
 

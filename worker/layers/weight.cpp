@@ -28,8 +28,11 @@ at::Tensor Weight::look_up(const at::Tensor& ids) const { return gatherer_ ? gat
 
 at::Tensor Weight::value() const {
   if (!gatherer_) return held_;
-  at::Tensor copy = at::empty(shape_, at::TensorOptions(type_));
-  gatherer_->tiles(number_, [&](int64_t first, const at::Tensor& rows) { copy.narrow(0, first, rows.size(0)).copy_(rows); });
+  at::Tensor copy;
+  gatherer_->tiles(number_, [&](int64_t first, const at::Tensor& rows) {
+    if (!copy.defined()) copy = at::empty(shape_, rows.options());
+    copy.narrow(0, first, rows.size(0)).copy_(rows);
+  });
   return copy;
 }
 

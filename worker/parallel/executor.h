@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "planner/plan.h"
@@ -53,6 +54,8 @@ class Executor {
   virtual at::Device device() const { return at::kCPU; }
   virtual int64_t weight_bytes() const = 0;
   virtual int64_t kv_bytes() const = 0;
+  /// Gives the KV blocks back and makes so many anew, which hold nothing yet; 0: none. Between steps. Of models that generate.
+  virtual void make_blocks(int64_t /*blocks*/) { throw std::logic_error("this executor keeps the KV blocks that it was made with"); }
 };
 
 /// What a rank needs to load its part.

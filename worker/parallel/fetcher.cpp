@@ -3,11 +3,13 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <stdexcept>
 
 #include "planner/spread.h"
+#include "worker/ops/staging.h"
 
 namespace pm::parallel {
 
@@ -20,7 +22,12 @@ std::vector<int64_t> values_of(const at::Tensor& ids) { return {ids.const_data_p
 }  // namespace
 
 Fetcher::Fetcher(Units& units, layers::Loader& loader, int64_t buffer, std::shared_ptr<comm::Communicator> world)
-    : units_(units), loader_(loader), world_(std::move(world)), buffers_{loader.allocate({buffer}, at::kByte), loader.allocate({buffer}, at::kByte)} {
+    : units_(units), loader_(loader), world_(std::move(world)), device_(loader.device()) {
+  if (!device_.is_cpu()) stream_ = ops::another_stream(device_);
+  for (Buffer& one : buffers_) {
+    one.bytes = loader.allocate({buffer}, at::kByte);
+    one.used.record(device_);   // its memory may have been another tensor's
+  }
   thread_ = std::thread([this] { run(); });
 }
 
@@ -34,6 +41,10 @@ Fetcher::~Fetcher() {
   moved_.notify_all();
   if (amid && world_->size() > 1) world_->abort("rank " + std::to_string(world_->rank()) + " has left in the middle of a step");
   thread_.join();
+  try {
+    if (stream_) stream_->synchronize();   // before its buffers go
+  } catch (const std::exception&) {   // a device that has failed copies nothing any more
+  }
 }
 
 void Fetcher::begin(std::vector<Places> passes) {
@@ -50,10 +61,17 @@ void Fetcher::begin(std::vector<Places> passes) {
 
 void Fetcher::finish() {
   std::unique_lock lock(mutex_);
+  leave(here_);
   here_ = static_cast<int64_t>(route_.size());
   moved_.notify_all();
   moved_.wait(lock, [&] { return !passes_ || failure_; });
   if (failure_) std::rethrow_exception(failure_);
+}
+
+/// The layers have asked for all that they do with what this stop brought.
+void Fetcher::leave(int64_t stop) {
+  const int buffer = stop >= 0 && stop < static_cast<int64_t>(route_.size()) ? buffer_of_[static_cast<size_t>(stop)] : -1;
+  if (buffer >= 0) buffers_[buffer].used.record(device_);
 }
 
 /// Goes on to the next such stop, or stays where that is the one; returns when it has been made.
@@ -68,6 +86,7 @@ void Fetcher::go(const Stop& stop, at::Tensor ids) {
     if (next == static_cast<int64_t>(route_.size())) {
       throw std::logic_error((stop.look_up ? "table " : "unit ") + std::to_string(stop.number) + " is not on the way after stop " + std::to_string(here_) + " of " + std::to_string(route_.size()));
     }
+    leave(here_);
     here_ = next;
     ids_ = std::move(ids);
     moved_.notify_all();
@@ -84,18 +103,22 @@ void Fetcher::tiles(int number, const std::function<void(int64_t first, const at
     const int64_t begin = std::max(where.begin, weight.offset), end = std::min(where.end, weight.offset + weight.bytes);
     std::vector<int64_t> shape = weight.shape;
     shape[0] = (end - begin) / weight.row_bytes;
-    auto* data = static_cast<std::byte*>(buffers_[buffer_of_[static_cast<size_t>(here_)]].mutable_data_ptr()) + (begin - where.begin);
-    use((begin - weight.offset) / weight.row_bytes, at::from_blob(data, shape, at::TensorOptions(weight.type)));
+    const Buffer& buffer = buffers_[buffer_of_[static_cast<size_t>(here_)]];
+    buffer.came.wait(device_);
+    use((begin - weight.offset) / weight.row_bytes, buffer.bytes.narrow(0, begin - where.begin, end - begin).view(weight.type).view(shape));
   }
 }
 
 at::Tensor Fetcher::look_up(int number, const at::Tensor& ids) {
-  go({true, number}, ids.contiguous());
+  go({true, number}, ids.contiguous().cpu());
+  rows_came_.wait(device_);
+  if (stream_) ops::used_on(rows_, ops::current_stream(device_));
   return std::move(rows_);
 }
 
 void Fetcher::run() {
   const c10::InferenceMode nothing_is_learned;
+  const c10::OptionalStreamGuard beside(stream_);
   try {
     for (;;) {
       {
@@ -141,6 +164,7 @@ void Fetcher::make_stops() {
         if (here_ == number) ids = ids_;
       }
       rows_ = looked_up(stop, ids.defined() ? ids : at::empty({0}, at::kLong));
+      rows_came_.record(device_);
     } else if (wanted || world_->size() > 1) {
       fetch(stop, buffers_[buffer_of_[static_cast<size_t>(number)]]);
     }
@@ -160,7 +184,7 @@ std::vector<Stop> Fetcher::agreed(const std::vector<Places>& passes) {
   if (world_->size() > 1) {
     at::Tensor mine = at::empty({1, count}, at::kLong);
     for (int64_t i = 0; i < count; ++i) mine[0][i] = static_cast<int64_t>(passes[static_cast<size_t>(i)]);
-    const std::vector<int64_t> all = values_of(world_->all_gatherv(mine, std::vector<int64_t>(static_cast<size_t>(world_->size()), 1)));
+    const std::vector<int64_t> all = numbers_of_all(mine, std::vector<int64_t>(static_cast<size_t>(world_->size()), 1));
     for (size_t i = 0; i < all.size(); ++i) places[i % places.size()] |= static_cast<Places>(all[i]);
   }
   std::vector<Stop> route;
@@ -182,22 +206,30 @@ bool Fetcher::wait_for_buffer(int64_t stop) {
   return here_ <= stop;
 }
 
-void Fetcher::fetch(const Stop& stop, at::Tensor buffer) {
+void Fetcher::fetch(const Stop& stop, Buffer& buffer) {
   const KeptUnit& unit = units_.unit(stop.number);
   const KeptRun& run = units_.run(unit.run);
-  at::Tensor together = buffer.narrow(0, 0, unit.end - unit.begin);
+  buffer.used.wait(device_);
+  at::Tensor together = buffer.bytes.narrow(0, 0, unit.end - unit.begin);
   std::vector<int64_t> sizes;
   for (int rank = 0; rank < world_->size(); ++rank) sizes.push_back(units_.part_of(stop.number, rank).size());
   const Range part = units_.part_of(stop.number, world_->rank());
-  at::Tensor mine = together.narrow(0, part.begin, part.size());
+  const at::Tensor place = together.narrow(0, part.begin, part.size());
+  at::Tensor mine = place;
   if (units_.in_files()) {
-    units_.read(loader_, unit.run, unit.begin + part.begin, unit.begin + part.end, static_cast<std::byte*>(mine.mutable_data_ptr()));
-    if (world_->size() == 1) return;
+    buffer.sent.synchronize();
+    if (stream_ && (!buffer.read.defined() || buffer.read.numel() < part.size())) buffer.read = ops::pinned(part.size());
+    const at::Tensor read = stream_ ? buffer.read.narrow(0, 0, part.size()) : place;
+    units_.read(loader_, unit.run, unit.begin + part.begin, unit.begin + part.end, static_cast<std::byte*>(read.mutable_data_ptr()));
+    if (stream_) place.copy_(read, /*non_blocking=*/true);
+    buffer.sent.record(device_);
   } else {
     const int64_t row = run.table ? units_.weight(run.weights[0]).row_bytes : 1;
     mine = run.kept.narrow(0, part.size() > 0 ? unit.begin + part.begin - run.part.begin * row : 0, part.size());
+    if (mine.device() != device_) mine = place.copy_(mine, /*non_blocking=*/true);
   }
-  world_->all_gatherv(mine, sizes, together);
+  if (world_->size() > 1 || mine.data_ptr() != place.data_ptr()) world_->all_gatherv(mine, sizes, together);
+  buffer.came.record(device_);
 }
 
 at::Tensor Fetcher::looked_up(const Stop& stop, const at::Tensor& ids) {
@@ -211,18 +243,21 @@ at::Tensor Fetcher::looked_up(const Stop& stop, const at::Tensor& ids) {
     loader_.read(table.params, {wanted[i], wanted[end - 1] + 1}, rows.narrow(0, static_cast<int64_t>(i), static_cast<int64_t>(end - i)));
     i = end;
   }
-  return rows;
+  return rows.to(device_);
 }
+
+/// What every rank gives, after each other. Ranks exchange tensors of their devices.
+std::vector<int64_t> Fetcher::numbers_of_all(const at::Tensor& mine, const std::vector<int64_t>& counts) { return values_of(world_->all_gatherv(mine.to(device_), counts).cpu()); }
 
 /// Every rank looks up all ranks' ids among its own rows: only what is asked for travels, not the table.
 at::Tensor Fetcher::exchanged(int number, const at::Tensor& ids) {
   const Kept& table = units_.weight(number);
   const KeptRun& run = units_.run(table.run);
   const int ranks = world_->size(), me = world_->rank();
-  const at::Tensor kept = at::from_blob(run.kept.mutable_data_ptr(), {run.part.size(), table.shape[1]}, at::TensorOptions(table.type));
+  const at::Tensor kept = units_.kept_rows(number);
   const std::vector<int64_t> ones(static_cast<size_t>(ranks), 1);
-  const std::vector<int64_t> counts = values_of(world_->all_gatherv(at::full({1}, ids.size(0), at::kLong), ones));
-  const std::vector<int64_t> all = values_of(world_->all_gatherv(ids, counts));
+  const std::vector<int64_t> counts = numbers_of_all(at::full({1}, ids.size(0), at::kLong), ones);
+  const std::vector<int64_t> all = numbers_of_all(ids, counts);
   std::vector<int64_t> found(static_cast<size_t>(ranks), 0), mine, place;   // rows that each rank gives; those of this rank; where each id's row is among its rank's
   std::vector<size_t> owner;
   for (const int64_t id : all) {
@@ -232,13 +267,13 @@ at::Tensor Fetcher::exchanged(int number, const at::Tensor& ids) {
     place.push_back(found[owner.back()]++);
     if (rank == me) mine.push_back(id - run.part.begin);
   }
-  const at::Tensor given = at::index_select(kept, 0, at::tensor(mine, at::kLong)), rows = world_->all_gatherv(given, found);
+  const at::Tensor given = at::index_select(kept, 0, at::tensor(mine, at::kLong).to(kept.device())).to(device_), rows = world_->all_gatherv(given, found);
   int64_t before = 0, first = 0;
   for (int rank = 0; rank < me; ++rank) before += counts[static_cast<size_t>(rank)];
   std::vector<int64_t> wanted, begins;
   for (const int64_t count : found) begins.push_back(std::exchange(first, first + count));
   for (int64_t i = before; i < before + ids.size(0); ++i) wanted.push_back(begins[owner[static_cast<size_t>(i)]] + place[static_cast<size_t>(i)]);
-  return at::index_select(rows, 0, at::tensor(wanted, at::kLong));
+  return at::index_select(rows, 0, at::tensor(wanted, at::kLong).to(device_));
 }
 
 }  // namespace pm::parallel

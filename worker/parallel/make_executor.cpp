@@ -12,11 +12,6 @@ void check_weights(const Shard& shard, int64_t planned, int64_t held) {
 }
 
 std::unique_ptr<Executor> make_executor(const Shard& shard) {
-  const bool gathers = shard.plan->strategy == Strategy::Sharded || shard.plan->strategy == Strategy::Offload;
-  if (gathers && !shard.device.is_cpu()) {
-    throw Error(ErrorKind::Usage, "UnsupportedStrategy", std::string(name_of(shard.plan->strategy)) + " runs on CPU devices only in this version; on " + shard.device.str() +
-                                                             " choose Tensor, Pipeline or Data, or more devices");
-  }
   switch (shard.plan->strategy) {
     case Strategy::Tensor:
     case Strategy::Pipeline:

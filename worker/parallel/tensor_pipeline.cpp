@@ -31,9 +31,11 @@ class TensorPipeline final : public Executor {
         facts_(facts_of_stage(policy_.facts, place_.layers)),
         cuts_(deal(facts_, shard.plan->tensor, shard.plan->precision)),
         loader_(*shard.checkpoint, cuts_, place_.tensor, shard.plan->precision, shard.progress, shard.device),
-        model_(policy_, place_.layers, loader_) {
+        model_(policy_, place_.layers, loader_),
+        precision_(shard.plan->precision) {
+    loader_.loaded();
     check_weights(shard, cuts_.weight_bytes(facts_, place_.tensor), loader_.resident_bytes());
-    if (shard.kv_blocks > 0 && generates()) make_cache(shard.kv_blocks, shard.plan->precision);
+    if (shard.kv_blocks > 0 && generates()) make_blocks(shard.kv_blocks);
   }
 
   void check(const Arrays& inputs) const override { models::inputs_of(policy_, inputs); }
@@ -90,18 +92,19 @@ class TensorPipeline final : public Executor {
   int64_t weight_bytes() const override { return loader_.resident_bytes(); }
   int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
 
+  void make_blocks(int64_t blocks) override {
+    cache_.reset();
+    with_blocks_ = blocks > 0;
+    const policy::Stack& generating = models::Model::generator(policy_);
+    for (const auto& [stack, range] : place_.layers) {
+      if (with_blocks_ && stack == generating.name && range.size() > 0) cache_.emplace(generating, range, loader_, blocks, precision_);
+    }
+  }
+
  private:
   models::Handover taken_over() { return previous_ < 0 ? models::Handover{} : receive(*world_, previous_, device()); }
   void hand_on(const models::Handover& handed) {
     if (next_ >= 0) send(handed, *world_, next_);
-  }
-
-  void make_cache(int64_t blocks, DType precision) {
-    with_blocks_ = true;
-    const policy::Stack& generating = models::Model::generator(policy_);
-    for (const auto& [stack, range] : place_.layers) {
-      if (stack == generating.name && range.size() > 0) cache_.emplace(generating, range, loader_, blocks, precision);
-    }
   }
 
   std::shared_ptr<comm::Communicator> world_;
@@ -113,6 +116,7 @@ class TensorPipeline final : public Executor {
   const Cuts cuts_;
   layers::Loader loader_;
   models::Model model_;
+  const DType precision_;
   std::optional<layers::KvCache> cache_;
   bool with_blocks_ = false;
 };

@@ -93,10 +93,29 @@ void Units::load(layers::Loader& loader) {
     KeptRun& run = runs_[number];
     const int64_t row = run.table ? weight(run.weights[0]).row_bytes : 1;
     run.part = run.table ? part_of_table(weight(run.weights[0]).shape[0], rank_, ranks_) : part_of_run(run.bytes, rank_, ranks_);
-    if (gathering_.from != Residency::Device) continue;
-    run.kept = loader.allocate({run.part.size() * row}, at::kByte);
-    read(loader, number, run.part.begin * row, run.part.end * row, static_cast<std::byte*>(run.kept.mutable_data_ptr()));
+    if (!in_files()) run.kept = part_in_memory(loader, number, run.part.begin * row, run.part.end * row);
   }
+}
+
+/// Bytes [begin, end) of a run where this rank keeps them: on its device, or in the host's memory, from where copies to the device run beside its work.
+at::Tensor Units::part_in_memory(layers::Loader& loader, size_t run, int64_t begin, int64_t end) const {
+  const bool on_host = gathering_.from == Residency::HostMemory && !loader.device().is_cpu();
+  at::Tensor kept = on_host ? ops::pinned(end - begin) : loader.allocate({end - begin}, at::kByte);
+  if (kept.is_cpu()) {
+    read(loader, run, begin, end, static_cast<std::byte*>(kept.mutable_data_ptr()));
+    return kept;
+  }
+  for (int64_t at = begin; at < end; at += ops::Staging::buffer_bytes) {
+    const int64_t bytes = std::min(ops::Staging::buffer_bytes, end - at);
+    loader.put(kept.narrow(0, at - begin, bytes), at::kByte, [&](std::span<std::byte> out) { read(loader, run, at, at + bytes, out.data()); });
+  }
+  return kept;
+}
+
+at::Tensor Units::kept_rows(int number) const {
+  const Kept& table = weight(number);
+  const KeptRun& run = runs_[table.run];
+  return run.kept.view(table.type).view({run.part.size(), table.shape[1]});
 }
 
 /// Where each weight lies in its run.

@@ -28,7 +28,7 @@ struct KeptRun {
   std::vector<int> weights;        ///< the widest types first, so that each lies at a multiple of its elements' size
   int64_t bytes = 0;
   Range part;                      ///< of a table rows, else bytes
-  at::Tensor kept;                 ///< uint8; undefined where weights stay in files
+  at::Tensor kept;                 ///< uint8, on the device or in the host's memory (Residency::HostMemory); undefined where weights stay in files
 };
 
 /// Bytes [begin, end) of a run, which fit a buffer.
@@ -50,7 +50,7 @@ class Units final : public layers::Keeper {
   std::optional<layers::Weight> keep(std::span<const policy::Param* const>, layers::Access) override;
   /// Who brings together what keep() gives handles to.
   void gather_with(layers::Gatherer& gatherer) { gatherer_ = &gatherer; }
-  /// Once all layers have asked: makes runs and units, and reads this rank's parts (Residency::Device). Throws std::logic_error when a row does not fit a buffer.
+  /// Once all layers have asked: makes runs and units, and reads this rank's parts (Residency::Device and HostMemory). Throws std::logic_error when a row does not fit a buffer.
   void load(layers::Loader&);
 
   Places of_stack(size_t stack) const { return Places{1} << stack; }
@@ -63,6 +63,8 @@ class Units final : public layers::Keeper {
   const KeptRun& run(size_t number) const { return runs_[number]; }
   const KeptUnit& unit(int number) const { return units_[static_cast<size_t>(number)]; }
   bool in_files() const { return gathering_.from == Residency::File; }
+  /// The part of a table that this rank keeps: [rows, width].
+  at::Tensor kept_rows(int weight) const;
   /// Bytes of the unit that rank r has ready: what it keeps, or its part of what is to be read. From the unit's begin.
   Range part_of(int unit, int rank) const;
   /// Reads bytes [begin, end) of a run from the checkpoint, as layers want them.
@@ -76,6 +78,7 @@ class Units final : public layers::Keeper {
   void lay_out();
   void divide();
   void divide(int weight);
+  at::Tensor part_in_memory(layers::Loader&, size_t run, int64_t begin, int64_t end) const;
 
   const Gathering gathering_;
   const DType precision_;

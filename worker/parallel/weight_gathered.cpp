@@ -16,15 +16,16 @@ class WeightGathered final : public Executor {
         alone_(comm::in_process(1, std::chrono::seconds(1))[0]),
         policy_(*shard.model),
         cuts_(deal(policy_.facts, 1, shard.plan->precision)),
-        loader_(*shard.checkpoint, cuts_, 0, shard.plan->precision, shard.progress),
+        loader_(*shard.checkpoint, cuts_, 0, shard.plan->precision, shard.progress, shard.device),
         units_(policy_, *shard.plan, world_->rank()),
         fetcher_(units_, loader_, shard.plan->gathering->buffer, world_),
-        model_(policy_, all_layers(policy_.facts), kept_apart()) {
+        model_(policy_, all_layers(policy_.facts), kept_apart()),
+        precision_(shard.plan->precision) {
     units_.load(loader_);
+    loader_.loaded();
     check_weights(shard, shard.plan->ranks.at(static_cast<size_t>(world_->rank())).predicted.weights, loader_.resident_bytes());
     if (units_.in_files()) loader_.go_on_past_cache();
-    const policy::Stack& generating = models::Model::generator(policy_);
-    if (shard.kv_blocks > 0 && generates()) cache_.emplace(generating, Range{0, static_cast<int64_t>(generating.layers.size())}, loader_, shard.kv_blocks, shard.plan->precision);
+    if (shard.kv_blocks > 0 && generates()) make_blocks(shard.kv_blocks);
   }
 
   void check(const Arrays& inputs) const override { models::inputs_of(policy_, inputs); }
@@ -33,6 +34,7 @@ class WeightGathered final : public Executor {
     inputs_.clear();
     for (const Arrays& request : coming.inputs) inputs_.push_back(models::inputs_of(policy_, request));
     fetcher_.begin({places_of_step(coming), places_of_pass(coming.wanted)});
+    for (models::Inputs& request : inputs_) request = std::move(request).on(device());
   }
 
   void finish() override {
@@ -52,18 +54,26 @@ class WeightGathered final : public Executor {
 
   at::Tensor step(models::StepRows& rows) override {
     if (!cache_) throw Error(ErrorKind::Request, "InvalidRequest", policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
+    rows = std::move(rows).on(device());
     models::Handover handed;
     model_.step(rows, &*cache_, handed, *alone_);
     return handed.at(models::Model::generator(policy_).name);
   }
 
   bool generates() const override { return models::Model::generates(policy_); }
-  Tokens greedy(const at::Tensor& hidden) override { return std::get<1>(at::max(model_.head()->logits()->local(model_.head()->features(hidden)), 1)); }
-  at::Tensor logits(const at::Tensor& hidden) override { return model_.head()->scores(hidden, *alone_); }
+  Tokens greedy(const at::Tensor& hidden) override { return std::get<1>(at::max(model_.head()->logits()->local(model_.head()->features(hidden)), 1)).cpu(); }
+  at::Tensor logits(const at::Tensor& hidden) override { return model_.head()->scores(hidden, *alone_).cpu(); }
 
   comm::Communicator& communicator() override { return *world_; }
+  at::Device device() const override { return loader_.device(); }
   int64_t weight_bytes() const override { return loader_.resident_bytes(); }
   int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
+
+  void make_blocks(int64_t blocks) override {
+    cache_.reset();
+    const policy::Stack& generating = models::Model::generator(policy_);
+    if (blocks > 0) cache_.emplace(generating, Range{0, static_cast<int64_t>(generating.layers.size())}, loader_, blocks, precision_);
+  }
 
  private:
   layers::Loader& kept_apart() {
@@ -102,6 +112,7 @@ class WeightGathered final : public Executor {
   Units units_;
   Fetcher fetcher_;
   models::Model model_;
+  const DType precision_;
   std::optional<layers::KvCache> cache_;
   std::vector<models::Inputs> inputs_;   ///< of the step under way
 };

@@ -52,11 +52,19 @@ double heartbeat_age(const RankStatus& rank, SteadyTime now) {
   return std::max(0.0, std::chrono::duration<double>(now.time_since_epoch()).count() - static_cast<double>(beat) * 1e-9);
 }
 
+nlohmann::json device_json(const comm::RankStatus& rank) {
+  if (rank.device[0] == 0) return {};
+  return {{"total", rank.device[0].load()}, {"free", rank.device[1].load()}, {"reserved", rank.device[2].load()}, {"allocated", rank.device[3].load()}};
+}
+
 nlohmann::json memory_report(const Plan& plan, comm::StatusBoard* board) {
   auto ranks = nlohmann::json::array();
   for (const auto& rank : plan.ranks) {
     nlohmann::json entry = {{"rank", rank.rank}, {"predicted", memory_json(rank.predicted)}};
-    if (board && rank.rank < board->size()) entry["measured"] = memory_json(measured(board->rank(rank.rank)));
+    if (board && rank.rank < board->size()) {
+      entry["measured"] = memory_json(measured(board->rank(rank.rank)));
+      if (const auto device = device_json(board->rank(rank.rank)); !device.is_null()) entry["device"] = device;
+    }
     ranks.push_back(std::move(entry));
   }
   return {{"ranks", ranks}};
@@ -74,7 +82,13 @@ std::string memory_table(const Plan& plan, comm::StatusBoard* board) {
   };
   for (const auto& rank : plan.ranks) {
     add(rank.rank, "predicted", rank.predicted);
-    if (board && rank.rank < board->size()) add(rank.rank, "measured", measured(board->rank(rank.rank)));
+    if (!board || rank.rank >= board->size()) continue;
+    comm::RankStatus& held = board->rank(rank.rank);
+    add(rank.rank, "measured", measured(held));
+    if (held.device[0] == 0) continue;
+    const auto mib = [&](size_t figure) { return static_cast<double>(held.device[figure]) / (1 << 20); };
+    std::snprintf(line, sizeof line, "%-5d device: %.1f MiB, %.1f free; %.1f reserved by this rank, of that %.1f in tensors\n", rank.rank, mib(0), mib(1), mib(2), mib(3));
+    table += line;
   }
   return table;
 }
@@ -110,6 +124,7 @@ nlohmann::json status_report(const Plan& plan, comm::StatusBoard& board, int64_t
                             {"loadTotal", rank.load_total.load()}, {"loadSeconds", static_cast<double>(rank.load_seconds_milli.load()) * 1e-3},
                             {"steps", rank.steps.load()}, {"heartbeatAgeSeconds", nullptr}, {"measured", memory_json(measured(rank))}};
     if (age >= 0) entry["heartbeatAgeSeconds"] = age;
+    if (const auto device = device_json(rank); !device.is_null()) entry["device"] = device;
     for (const auto& planned : plan.ranks)
       if (planned.rank == r) entry["predicted"] = memory_json(planned.predicted);
     if (state_of(rank) == RankState::Failed) {

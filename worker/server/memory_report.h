@@ -16,6 +16,8 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 nlohmann::json memory_json(const Memory&);
 /// A rank's own figures off the board.
 Memory measured(const comm::RankStatus&);
+/// {"total", "free", "reserved", "allocated"} of the rank's device, in bytes; null for ranks on the processor.
+nlohmann::json device_json(const comm::RankStatus&);
 /// Starting, Loading, Ready, Draining or Failed.
 std::string_view name_of(comm::RankState);
 comm::RankState state_of(const comm::RankStatus&);
@@ -25,7 +27,7 @@ std::string failure_message(const comm::RankStatus&);
 /// Seconds since the rank's last heartbeat; negative before its first.
 double heartbeat_age(const comm::RankStatus&, SteadyTime now);
 
-/// {"ranks": [{"rank", "predicted", "measured"}]}; bytes. Ranks that the board lacks (another node's) have no "measured".
+/// {"ranks": [{"rank", "predicted", "measured", "device"}]}; bytes. Ranks that the board lacks (another node's) have no "measured".
 nlohmann::json memory_report(const Plan&, comm::StatusBoard*);
 /// The same for people: a table in MiB, one line per rank and source.
 std::string memory_table(const Plan&, comm::StatusBoard*);

@@ -154,6 +154,7 @@ std::string collective_metrics(const std::vector<Collective>& all) {
 
 std::string rank_metrics(const Plan& plan, comm::StatusBoard* board, SteadyTime now) {
   auto memory = gauge("parallelmodel_rank_memory_bytes", "Bytes that a rank holds, by kind; predicted by the plan or measured");
+  auto device = gauge("parallelmodel_rank_device_memory_bytes", "Memory of a rank's device: total and free, whoever uses it; reserved and allocated by the rank");
   auto loaded = gauge("parallelmodel_rank_load_bytes", "Bytes of weights that a rank has read");
   auto total = gauge("parallelmodel_rank_load_total_bytes", "Bytes of weights that a rank has to read");
   auto seconds = gauge("parallelmodel_rank_load_seconds", "Time that a rank took to load");
@@ -165,6 +166,8 @@ std::string rank_metrics(const Plan& plan, comm::StatusBoard* board, SteadyTime 
     const auto& rank = board->rank(r);
     const std::string label = std::to_string(r);
     add_memory(memory, r, "measured", measured(rank));
+    const char* kinds[] = {"total", "free", "reserved", "allocated"};
+    for (size_t kind = 0; rank.device[0] != 0 && kind < std::size(kinds); ++kind) device.add(static_cast<double>(rank.device[kind]), {{"rank", label}, {"kind", kinds[kind]}});
     loaded.add(static_cast<double>(rank.load_bytes), {{"rank", label}});
     total.add(static_cast<double>(rank.load_total), {{"rank", label}});
     seconds.add(static_cast<double>(rank.load_seconds_milli) * 1e-3, {{"rank", label}});
@@ -175,7 +178,7 @@ std::string rank_metrics(const Plan& plan, comm::StatusBoard* board, SteadyTime 
   auto info = gauge("parallelmodel_plan_info", "The plan in its labels; always 1");
   info.add(1, {{"strategy", std::string(name_of(plan.strategy))}, {"tensor", std::to_string(plan.tensor)}, {"pipeline", std::to_string(plan.pipeline)},
                {"data", std::to_string(plan.data)}, {"precision", std::string(name_of(plan.precision))}, {"reason", plan.reason}});
-  return serialize({memory, loaded, total, seconds, steps, beat, state, info});
+  return serialize({memory, device, loaded, total, seconds, steps, beat, state, info});
 }
 
 std::string merge_metrics(const std::string& own, const std::string& other) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "tests/unit/worker/checkpoint/archive.h"
 #include "tests/unit/worker/checkpoint/folder.h"
 #include "worker/base/error.h"
@@ -34,6 +36,36 @@ TEST(Open, ASingleFileIsRead) {
   EXPECT_EQ(checkpoint.config()["model_type"], "x");
   ASSERT_NE(checkpoint.find("a"), nullptr);
   EXPECT_EQ(checkpoint.find("b"), nullptr);
+}
+
+TEST(Open, WeightsThatAreNotInTheFolderAreReadWhereTheyAre) {
+  Folder folder, far;
+  folder.write("config.json", "{}");
+  folder.write("model.safetensors", "");
+  far.write_tensors("far", one, "hi");
+  std::ifstream in(far.path / "far", std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(in), {}};
+  bool reachable = true;
+  const Checkpoint checkpoint = Checkpoint::open(folder.path, [&](const std::string& file) {
+    EXPECT_EQ(file, "model.safetensors");
+    return Bytes{.name = "far/" + file, .size = static_cast<int64_t>(whole.size()), .read = [&](int64_t offset, std::span<char> out) {
+                   if (!reachable) throw Error(ErrorKind::Model, "SourceUnreachable", "far is not there any more");
+                   whole.copy(out.data(), out.size(), static_cast<size_t>(offset));
+                 }};
+  });
+  const TensorInfo& tensor = *checkpoint.find("a");
+  const Strip strip{0, 1, 2, 2};
+  std::byte bytes[2];
+  checkpoint.read(tensor, {&strip, 1}, bytes);
+  EXPECT_EQ(std::string(reinterpret_cast<char*>(bytes), 2), "hi");
+  reachable = false;
+  try {
+    checkpoint.read(tensor, {&strip, 1}, bytes);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason, "SourceUnreachable");
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("\"a\""), HasSubstr("far is not there any more")));
+  }
 }
 
 TEST(Open, AnIndexJoinsSeveralFiles) {

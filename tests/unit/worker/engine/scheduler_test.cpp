@@ -143,6 +143,23 @@ TEST(Scheduler, PassesAndGenerationsGoOnBesideEachOther) {
   }
 }
 
+TEST(Scheduler, APassForWhichTheDeviceHasNoMemoryEndsAlone) {
+  Fixture f({vocabulary, 512, 40, 4, 100, 32});
+  ForwardRequest large = pass_of("large", 1);
+  large.inputs["too_large"] = {{1}, std::vector<int64_t>{1}};
+  Stream stream;
+  Reply reply, small;
+  f.submit("a", prompt_of(3, 5), 15, stream);
+  f.scheduler.forward(large, std::ref(reply));
+  EXPECT_EQ(reply.wait().finish, Finish::Failed);
+  EXPECT_THAT(reply.wait().reason, testing::AllOf(testing::StartsWith("OOMKilled: "), testing::HasSubstr("has no memory for 7.00 GiB in step")));
+  f.scheduler.forward(pass_of("small", 4), std::ref(small));
+  EXPECT_EQ(small.wait().finish, Finish::Stop);
+  EXPECT_EQ(stream.wait(), Finish::Length);
+  EXPECT_EQ(stream.tokens, expected(prompt_of(3, 5), 15));
+  EXPECT_FALSE(f.scheduler.failed());
+}
+
 TEST(Scheduler, ALargePassRunsInPartsAndLetsOthersThrough) {
   Fixture f({vocabulary, 512, 40, 4, 100, 32});
   ForwardRequest large{"large", {{"input_ids", {{20, 10}, std::vector<int64_t>(200)}}, {"attention_mask", {{20, 10}, std::vector<int64_t>(200, 1)}}}, false, false, {}};

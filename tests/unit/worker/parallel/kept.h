@@ -17,8 +17,8 @@ inline Plan plan_of(const policy::Model& model, Strategy strategy, int ranks, in
 
 /// One rank of a group.
 struct KeptRank {
-  KeptRank(const policy::Resolved& resolved, const Plan& plan, std::shared_ptr<comm::Communicator> world)
-      : cuts(deal(resolved.model.facts, 1, plan.precision)), loader(*resolved.checkpoint, cuts, 0, plan.precision), units(resolved.model, plan, world->rank()),
+  KeptRank(const policy::Resolved& resolved, const Plan& plan, std::shared_ptr<comm::Communicator> world, at::Device device = at::kCPU)
+      : cuts(deal(resolved.model.facts, 1, plan.precision)), loader(*resolved.checkpoint, cuts, 0, plan.precision, {}, device), units(resolved.model, plan, world->rank()),
         fetcher(units, loader, plan.gathering->buffer, world) {
     units.gather_with(fetcher);
     loader.keep_with(units);
