@@ -1,6 +1,6 @@
 // A device of its own memory for machines without one: "pretend". Its addresses cannot be touched by the host's code, as a GPU's cannot; ATen's operations run
 // on the processor behind them, and one that gets tensors of several devices is refused, as it is on a GPU. So whatever runs here and gives the
-// right numbers moves its tensors where they belong. PM_PRETEND_DEVICES says how many there are (default 2).
+// right numbers moves its tensors where they belong. Operations are done when they return, after what waits in the device's stream (stream.h). PM_PRETEND_DEVICES says how many there are (default 2).
 #include "tests/pretend/device.h"
 
 #include <ATen/ATen.h>
@@ -21,6 +21,8 @@
 #include <stdexcept>
 #include <unordered_map>
 #include <vector>
+
+#include "tests/pretend/stream.h"
 
 namespace pm::pretend {
 
@@ -59,7 +61,7 @@ class Memory final : public c10::Allocator {
       if (used_ + size > room) throw std::runtime_error("the pretended device has no memory left");
       used_ += size;
     }
-    sizes_[offset] = size;
+    pieces_[offset] = {size, current};
     void* data = device_ + offset;
     return {data, data, &release, device};
   }
@@ -80,8 +82,11 @@ class Memory final : public c10::Allocator {
   static void release(void* data) {
     Memory& memory = instance();
     const auto offset = static_cast<size_t>(static_cast<char*>(data) - memory.device_);
-    std::lock_guard lock(memory.mutex_);
-    const size_t size = memory.sizes_.at(offset);
+    std::unique_lock lock(memory.mutex_);
+    const auto [size, device] = memory.pieces_.at(offset);
+    lock.unlock();
+    Stream::of(device).finish();   // what is in the stream may still use it, as memory of a GPU goes back to its stream
+    lock.lock();
     madvise(memory.host_ + offset, size, MADV_DONTNEED);
     memory.free_[size].push_back(offset);
   }
@@ -89,7 +94,11 @@ class Memory final : public c10::Allocator {
   char *device_, *host_;
   std::mutex mutex_;
   size_t used_ = 0;
-  std::unordered_map<size_t, size_t> sizes_;
+  struct Piece {
+    size_t size;
+    c10::DeviceIndex device;
+  };
+  std::unordered_map<size_t, Piece> pieces_;
   std::map<size_t, std::vector<size_t>> free_;
 };
 
@@ -113,13 +122,21 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(at::Device device) const noexcept override { return c10::Stream(c10::Stream::DEFAULT, device); }
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(device_count()); }
-  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
-  void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeEvent(void*) const override {}
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Mark*>(event); }
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
+    if (*event == nullptr) *event = new Mark;
+    *static_cast<Mark*>(*event) = Stream::of(stream.device_index()).mark();
+  }
+  void block(void* event, const c10::Stream& stream) const override {
+    const Mark mark = *static_cast<Mark*>(event);
+    if (!mark.done()) Stream::of(stream.device_index()).put([mark] { mark.wait(); });
+  }
+  bool queryEvent(void* event) const override { return event == nullptr || static_cast<Mark*>(event)->done(); }
+  bool queryStream(const c10::Stream& stream) const override { return Stream::of(stream.device_index()).mark().done(); }
+  void synchronizeStream(const c10::Stream& stream) const override { Stream::of(stream.device_index()).finish(); }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) static_cast<Mark*>(event)->wait();
+  }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
@@ -141,6 +158,8 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
 }
 
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  for (const at::Tensor& tensor : {from, to})
+    if (!tensor.is_cpu()) Stream::of(tensor.device().index()).finish();
   host_view(to).copy_(host_view(from));
   return to;
 }
@@ -150,7 +169,10 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 
-at::Scalar local_scalar(const at::Tensor& tensor) { return host_view(tensor).item(); }
+at::Scalar local_scalar(const at::Tensor& tensor) {
+  Stream::of(tensor.device().index()).finish();
+  return host_view(tensor).item();
+}
 
 /// Refuses tensors of several devices, single numbers of the host excepted, as ATen's CUDA kernels do; then runs on the processor.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -167,6 +189,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (value.isTensorList()) for (const at::Tensor& tensor : value.toTensorVector()) look(tensor);
     if (value.isOptionalTensorList()) for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) if (tensor) look(*tensor);
   }
+  if (seen && !seen->is_cpu()) Stream::of(seen->index()).finish();
   at::native::cpu_fallback(op, stack);
 }
 

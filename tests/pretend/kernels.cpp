@@ -1,12 +1,14 @@
 // The CUDA kernels at work on the pretended device, by the emulation of tests/cuda: with PM_PRETEND_KERNELS set, the worker runs them where it would run them on a
 // GPU, through the same dispatch, on the same tables. Without it ATen's operations serve.
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
 #include <mutex>
 #include <type_traits>
 
 #include "tests/pretend/device.h"
+#include "tests/pretend/stream.h"
 #include "worker/ops/cuda/backend.h"
 
 namespace pm::pretend {
@@ -33,6 +35,7 @@ class OneAtATime final : public ops::Backend {
  private:
   template <typename F>
   std::invoke_result_t<F> alone(F&& f) const {
+    Stream::of(c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index()).finish();
     const std::lock_guard lock(mutex_);
     return f();
   }

@@ -114,6 +114,7 @@ StepOutput Rank::run(const StepMessage& message) {
   }
   if (message.forward) output.outputs = executor_->forward(message.forward->inputs, {message.forward->hidden_states, message.forward->attentions, message.forward->outputs});
   executor_->finish();
+  executor_->communicator().check();
   return output;
 }
 
