@@ -95,12 +95,13 @@ def reason(server):
 @pytest.mark.parametrize("how, name, words", [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")], ids=["killed", "frozen"])
 def test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for(serve, sizes, lost, how, name, words):
     server = serve("GPT2LMHeadModel-all", sizes)
-    row, replies = rows_of(BY_NAME["GPT2LMHeadModel-all"])[0], []
+    body = {"prompt": rows_of(BY_NAME["GPT2LMHeadModel-all"])[0], "max_tokens": 40, "ignore_eos": True, "temperature": 0}
+    right, replies = server.ask("/v1/completions", body)["choices"][0]["text"], []
 
     def ask():
         with contextlib.suppress(requests.RequestException):   # rank 0's own end closes connections
             while True:
-                replies.append(server.post("/v1/completions", {"prompt": row, "max_tokens": 40, "ignore_eos": True, "temperature": 0}))
+                replies.append(server.post("/v1/completions", body))
 
     threads = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
     for thread in threads:
@@ -120,7 +121,7 @@ def test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for(serve,
     for thread in threads:
         thread.join(5)
     texts = {reply.json()["choices"][0]["text"] for reply in replies if reply.status_code == 200}
-    assert len(texts) == 1, "no reply is made of what an aborted device left behind"
+    assert texts <= {right}, "no reply is made of what an aborted device left behind"
     assert {reply.status_code for reply in replies} <= {200, 503}
     assert lost == 0 or 503 in {reply.status_code for reply in replies}, "requests that were open are told"
     assert not [path for path in pathlib.Path("/dev/shm").iterdir() if path.name.startswith(f"parallelmodel-{server.process.pid}-")]
