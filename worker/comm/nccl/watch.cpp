@@ -66,7 +66,9 @@ void Watch::abort(const std::string& reason) {
 /// With the lock. True when there is nothing left to look after.
 bool Watch::look() {
   if (segment_->note().aborted()) {
-    for (Link* link : links_) link->abort();
+    std::vector<std::thread> all;   // at once: what one communicator frees may wait for all of the device, and so for what another has there
+    for (Link* link : links_) all.emplace_back([link] { link->abort(); });
+    for (std::thread& one : all) one.join();
     return true;
   }
   drop_done();
