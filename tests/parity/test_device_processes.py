@@ -21,6 +21,7 @@ import inputs
 import oracle
 import worker
 from cases import BY_NAME
+from nodes import Nodes
 from server import Server
 from test_forward import places
 from test_generate import COUNT, judge, rows_of
@@ -78,6 +79,31 @@ def test_with_the_cuda_kernels_too(asked, serve, name, sizes):
     row = rows_of(BY_NAME[name])[0]
     with_kernels = tokens(serve(name, sizes, PM_PRETEND_KERNELS="1"), row, temperature=0, max_tokens=6)
     assert [*row, *with_kernels] == oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][:len(row) + 6]
+
+
+class OnDevices(Nodes):
+    """Nodes that are hosts of their own to NCCL, each with devices 0, 1, ..."""
+
+    def __init__(self, folder, counts, sizes):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(worker, "BINARY", PRETEND)
+            super().__init__(folder, counts, sizes, options=("--device", "pretend"))
+
+    def enter(self, node):
+        return ["env", f"NCCL_HOSTID=node{node}"]
+
+
+@pytest.mark.parametrize("counts, sizes", [([1, 1], "tensor=2"), ([1, 1], "pipeline=2"), ([2, 2], "tensor=2,pipeline=2")])
+def test_devices_of_several_nodes_say_what_transformers_says(counts, sizes):
+    case = BY_NAME["GPT2LMHeadModel-all"]
+    nodes = OnDevices(fixtures.checkpoint(case), counts, sizes)
+    try:
+        given = inputs.make(case, inputs.kinds(case)[0])
+        compare.tensors(forward(nodes.port, given), oracle.forward(case, given), places(case, given))
+        assert nodes.log().count("NCCL joined rank") == {"tensor=2": 2, "pipeline=2": 2, "tensor=2,pipeline=2": 8}[sizes], "every collective group and every pair of stages once, by each of its ranks"
+    finally:
+        codes = nodes.close()
+    assert codes == [0] * len(counts), nodes.log()[-4000:]
 
 
 def ranks(server):

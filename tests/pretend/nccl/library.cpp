@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -35,11 +36,15 @@ struct Shared {
     RingState state;
     std::byte data[ring_bytes];
   };
-  std::atomic<int> here[most_ranks];   ///< 1 + the device of a rank that has come
+  std::atomic<uint64_t> here[most_ranks];   ///< which device a rank that has come is on; 0: not yet
   Pair pairs[most_ranks][most_ranks];
 };
 
-int device_now() { return c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index(); }
+/// A name of the calling thread's device. NCCL_HOSTID tells hosts apart that are one, as it does for NCCL.
+uint64_t device_now() {
+  const char* host = std::getenv("NCCL_HOSTID");
+  return std::hash<std::string>()(host ? host : "") << 8 | (1 + static_cast<uint64_t>(c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index()));
+}
 
 }  // namespace
 
@@ -135,10 +140,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id,
   ncclComm_t comm = *out = new ncclComm(id.internal, rank, ranks);
   comm->joining = std::thread([comm, device = device_now()] {
     Shared& shared = comm->shared();
-    shared.here[comm->rank] = 1 + device;
+    shared.here[comm->rank] = device;
     for (int peer = 0; peer < comm->size && !comm->ended.aborted();) {
       if (shared.here[peer] == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      else if (peer != comm->rank && shared.here[peer] == 1 + device) comm->state = ncclInvalidUsage, peer = comm->size;
+      else if (peer != comm->rank && shared.here[peer] == device) comm->state = ncclInvalidUsage, peer = comm->size;
       else ++peer;
     }
     ShmFile::remove(comm->name);   // all have it open
