@@ -148,8 +148,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id,
     }
     ShmFile::remove(comm->name);   // all have it open
     ncclResult_t joining = ncclInProgress;
-    if (!comm->ended.aborted()) comm->state.compare_exchange_strong(joining, ncclSuccess);
     pm::pretend::last_joined = comm;
+    if (!comm->ended.aborted()) comm->state.compare_exchange_strong(joining, ncclSuccess);
   });
   return ncclInProgress;
 }
