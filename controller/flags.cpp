@@ -29,6 +29,8 @@ const std::vector<Flag>& table() {
       {"--namespace", "NAME", "look at this namespace only (default: all)", [](Flags& f, const std::string& v) { f.ns = v; }},
       {"--worker-image", "IMAGE", "for ParallelModels that name none (default: $PARALLELMODEL_WORKER_IMAGE)",
        [](Flags& f, const std::string& v) { f.worker_image = v; }},
+      {"--worker-cuda-image", "IMAGE", "the same for groups on GPUs (default: $PARALLELMODEL_WORKER_CUDA_IMAGE, else the worker image)",
+       [](Flags& f, const std::string& v) { f.worker_cuda_image = v; }},
       {"--metrics-port", "PORT", "/metrics for Prometheus (default 8080)", [](Flags& f, const std::string& v) { f.metrics_port = number("--metrics-port", v, 1, 65535); }},
       {"--probe-port", "PORT", "/healthz and /readyz for the kubelet (default 8081)", [](Flags& f, const std::string& v) { f.probe_port = number("--probe-port", v, 1, 65535); }},
       {"--workers", "N", "ParallelModels worked on at once (default 4)", [](Flags& f, const std::string& v) { f.workers = number("--workers", v, 1, 64); }},

@@ -14,7 +14,7 @@ struct UsageError : std::runtime_error {
 struct Flags {
   std::string kubeconfig;
   std::string ns;                    ///< "": all namespaces
-  std::string worker_image;
+  std::string worker_image, worker_cuda_image;
   int metrics_port = 8080, probe_port = 8081;
   int workers = 4;
   int qps = 500, burst = 1000;       ///< requests per second to the API server, and at once; qps 0: no limit

@@ -141,10 +141,10 @@ int run(const Flags& flags) {
   k8s::EventRecorder events(client, clock, "parallelmodel.dev/controller", instance_name());
   op::HttpStatusProbe probe;
   op::Reconciler reconciler(controller, probe, events, clock, registry,
-                            {{flags.worker_image, flags.worker_read_only_root}, flags.ns, flags.read_nodes});
+                            {{flags.worker_image, flags.worker_read_only_root, flags.worker_cuda_image}, flags.ns, flags.read_nodes});
   const auto probes = serve_probes(flags, registry, controller, leadership);
   LOG(INFO) << "parallelmodel-controller " PM_VERSION " on " << k8s::host_and_port(client.config()) << ", "
-            << (flags.ns.empty() ? "all namespaces" : "namespace " + flags.ns) << ", worker image " << flags.worker_image;
+            << (flags.ns.empty() ? "all namespaces" : "namespace " + flags.ns) << ", worker image " << flags.worker_image << (flags.worker_cuda_image.empty() ? "" : ", on GPUs " + flags.worker_cuda_image);
 
   std::stop_source stop;
   std::jthread loop([&] {
@@ -163,6 +163,7 @@ int run(const Flags& flags) {
 Flags flags_of(int count, char** arguments) {
   Flags flags = parse_flags({arguments + 1, arguments + count});
   if (flags.worker_image.empty()) flags.worker_image = k8s::real_environment("PARALLELMODEL_WORKER_IMAGE").value_or("");
+  if (flags.worker_cuda_image.empty()) flags.worker_cuda_image = k8s::real_environment("PARALLELMODEL_WORKER_CUDA_IMAGE").value_or("");
   if (flags.worker_image.empty() && !flags.help && !flags.version) throw UsageError("which image do workers run? Give --worker-image or set PARALLELMODEL_WORKER_IMAGE");
   return flags;
 }

@@ -120,6 +120,7 @@ class Table {
     static const std::array known{"InsufficientDevices", "Unschedulable", "ImagePullFailed", "VolumeNotMounted", "Loading", "RankLost", "RankHung", "OOMKilled",
                                   "CommunicatorAborted", "DeviceFault", "NodeLost", "BackingOff", "GroupWaiting", "Starting", "RestartBudgetExhausted"};
     if (std::find(known.begin(), known.end(), record.reason) != known.end()) return record.reason;
+    if (record.reason == "NoDevice") return "DeviceFault";   // the worker found none, or was not built for it
     return record.reason == "Updating" || record.reason == "StartTimeout" || record.reason.empty() ? "Starting" : "RankLost";
   }
 

@@ -141,6 +141,7 @@ std::string free_devices(const Spec& spec, const Snapshot& snapshot) {
     if (free > most) most = free, of = total, where = name;
   }
   if (most < 0) return "free 0";
+  if (of == 0) return "and no node that the spec admits offers it (is its device plugin installed?)";
   return "free " + std::to_string(most) + " of " + std::to_string(of) + " on " + where;
 }
 

@@ -18,7 +18,7 @@ Wishes wishes_of(const Spec&);
 
 /// Nodes that the spec's node selector admits.
 std::vector<k8s::ObjectPtr> admitted_nodes(const Spec&, const Snapshot&);
-/// "free 2 of 4 on node-a": the admitted node with most free devices of the spec's resource, as far as pods of ParallelModels hold them.
+/// "free 2 of 4 on node-a", or that no admitted node offers the resource: the admitted node with most free devices of the spec's resource, as far as pods of ParallelModels hold them.
 std::string free_devices(const Spec&, const Snapshot&);
 
 }  // namespace pm::op

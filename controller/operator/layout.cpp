@@ -25,7 +25,8 @@ Layout layout_of(const Spec& spec, const Plan& plan) {
   Layout layout;
   for (int left = all; left > 0; left -= layout.ranks.back()) layout.ranks.push_back(std::min(each, left));
 
-  layout.shm = round_up(spec.shm.value_or(std::max(plan.shm_bytes, mib)), mib);
+  const int64_t nccl = spec.devices.kind == DeviceKind::GPU && all > 1 ? each * 128 * mib : 0;
+  layout.shm = round_up(spec.shm.value_or(std::max(plan.shm_bytes, mib) + nccl), mib);
   int64_t memory = 0;
   if (spec.memory) {
     memory = *spec.memory;

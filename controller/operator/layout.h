@@ -22,7 +22,8 @@ struct Layout {
 
 /// Ranks are dealt in order to as few pods as hold devices.perNode each, as equally as whole ranks allow; the last may hold fewer. The planner and the worker deal
 /// them the same way. Sizes that the spec leaves out follow from the plan:
-/// - shm: the plan's, rounded up to MiB;
+/// - shm: the plan's, rounded up to MiB; of a group of several ranks on GPUs 128 MiB per rank more, for what NCCL keeps there where GPUs cannot reach each other's memory (a
+///   bound by its buffers of 4 MiB per channel, not measured);
 /// - memory on CPU: the sum of the predicted bytes of the fullest pod's ranks + 128 MiB per rank (load staging and slack) + 256 MiB (launcher
 ///   and page tables); on GPU: 4 GiB per rank (CUDA's host side, pinned staging) + 2 GiB. Shared memory is added in every case;
 /// - cpu: a request of half a core per rank, no limit.

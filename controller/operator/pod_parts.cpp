@@ -32,6 +32,11 @@ void schedule(Json& pod, const Spec& spec) {
 
 std::string image_of(const Spec& spec, const Settings& settings) { return spec.worker.image.empty() ? settings.worker_image : spec.worker.image; }
 
+std::string group_image_of(const Spec& spec, const Settings& settings) {
+  const bool cuda = spec.worker.image.empty() && spec.devices.kind == DeviceKind::GPU && !settings.worker_cuda_image.empty();
+  return cuda ? settings.worker_cuda_image : image_of(spec, settings);
+}
+
 std::string model_folder(const Spec& spec, const std::string& commit) {
   if (!spec.source.hub) return spec.source.path.empty() ? model_path : model_path + "/" + spec.source.path;
   std::string folder = spec.source.hub->id;   // huggingface_hub's cache: models--ORG--NAME/snapshots/COMMIT

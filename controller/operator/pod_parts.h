@@ -14,7 +14,8 @@ void mount(Json& pod, Json volume, const std::string& path, bool read_only);
 std::string model_folder(const Spec&, const std::string& commit);
 /// The Secret with the hub's token as a file; "" and no mount without one.
 std::string mount_token(Json& pod, const Spec&);
-/// The image that a spec asks for, else the operator's own.
+/// The image that a spec asks for, else the operator's own: of pods that take no device, and of a group's.
 std::string image_of(const Spec&, const Settings&);
+std::string group_image_of(const Spec&, const Settings&);
 
 }  // namespace pm::op

@@ -25,6 +25,16 @@ std::optional<k8s::WallTime> time_at(const Json& object, const std::string& poin
   return k8s::parse_time(k8s::string_at(object, pointer));
 }
 
+/// A worker that is refused before it has a launcher says "REASON: why" last and ends with one of the codes for that.
+void read_refusal(const std::string& text, Exit& exit) {
+  if (!exit.code || *exit.code < 2 || *exit.code > 4) return;
+  const std::string line = text.substr(text.find_last_of('\n', text.find_last_not_of('\n')) + 1);
+  const size_t colon = line.find(": ");
+  if (colon == std::string::npos) return;
+  exit.reason = reason_word(line.substr(0, colon), "");
+  if (!exit.reason.empty()) exit.message = clip(line, 1000);
+}
+
 /// The launcher's last words {rank, reason, exitCode, message}, or whatever text there is.
 Exit exit_of_container(const Json& terminated) {
   Exit exit;
@@ -38,6 +48,7 @@ Exit exit_of_container(const Json& terminated) {
     if (const auto rank = integer_at(words, "/rank"); rank && *rank >= 0 && *rank < 65536) exit.rank = static_cast<int>(*rank);
   } else {
     exit.message = clip(text.size() > 900 ? std::string_view(text).substr(text.size() - 900) : std::string_view(text), 1000);
+    read_refusal(text, exit);
   }
   if (why == "OOMKilled") exit.reason = "OOMKilled";
   if (exit.reason.empty()) exit.reason = "RankLost";

@@ -14,6 +14,7 @@ namespace pm::op {
 struct Settings {
   std::string worker_image;               ///< for ParallelModels that name none
   bool read_only_root = true;             ///< readOnlyRootFilesystem of the worker
+  std::string worker_cuda_image = {};     ///< as worker_image, for pods with GPUs; "": the same
   bool operator==(const Settings&) const = default;
 };
 

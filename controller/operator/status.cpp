@@ -114,8 +114,7 @@ void refine_waits(std::vector<PodState>& pods, const Spec& spec, const Snapshot&
     if (!pod.wait) continue;
     const std::string& resource = spec.devices.resource;
     if (pod.wait->reason == "Unschedulable" && !resource.empty() && pod.wait->message.find("Insufficient " + resource) != std::string::npos) {
-      pod.wait = Wait{"InsufficientDevices", "needs " + std::to_string(devices_per_pod) + " " + resource + " on one node, " + free_devices(spec, snapshot) +
-                                                 "; the scheduler says: " + pod.wait->message};
+      pod.wait = Wait{"InsufficientDevices", "needs " + std::to_string(devices_per_pod) + " " + resource + " on one node, " + free_devices(spec, snapshot) + "; the scheduler says: " + pod.wait->message};
     }
     const auto event = notes.pod_events.find(pod.name);
     if (pod.creating_since && event != notes.pod_events.end() && !event->second.reason.empty()) pod.wait = event->second;

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Makes images for the test cluster without a builder or a registry: what a program loads, and nothing else.
 #   image.sh worker BUILD_DIR OUT.tar          localhost/parallelmodel-worker:test from BUILD_DIR/bin/parallelmodel-worker
+#   image.sh worker-cuda BUILD_DIR OUT.tar     localhost/parallelmodel-worker-cuda:test from a build with preset cuda, 3.4 GB
 #   image.sh controller BUILD_DIR OUT.tar      localhost/parallelmodel-controller:test
 #   image.sh programs NAME OUT.tar PROGRAM...  image NAME with programs of this machine, for checks inside of pods
 # Layers from the most to the least stable: system libraries and files of /etc; LibTorch, stripped (350 MB, kept as a tar
@@ -11,7 +12,7 @@ here=$(dirname "$(readlink -f "$0")")
 store=${PM_CACHE:-$HOME/.cache/parallelmodel}/image
 user=65532
 
-usage() { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 libraries() { # program...: the files they load, one per line
   local program answer
@@ -58,7 +59,7 @@ torch_layer() { # folder-for-libraries; libraries on the input; prints the kept 
 image() { # name out entrypoint program...
   local name=$1 out=$2 entrypoint=$3 loaded program torch layers=(); shift 3
   for program; do [ -x "$program" ] || { echo "no program $program: build it first" >&2; return 1; }; done
-  loaded=$(libraries "$@")
+  loaded=$(libraries "$@"; [ ${#by_name[@]} = 0 ] || printf '%s\n' "${by_name[@]}")
   system_layer "$scratch/system" <<< "$loaded"
   torch=$(torch_layer "$(dirname "$(grep -m 1 '/libc\.so\.6$' <<< "$loaded" || echo /usr/lib/none)")" <<< "$loaded")
   for program; do
@@ -75,8 +76,13 @@ image() { # name out entrypoint program...
 mkdir -p "$store"
 scratch=$(mktemp -d "$store/work.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
+by_name=()      # libraries that others load without being linked with them
 case $1 in
 worker | controller) image "localhost/parallelmodel-$1:test" "$3" "[\"/usr/bin/parallelmodel-$1\"]" "$2/bin/parallelmodel-$1" ;;
+worker-cuda)
+  wheels=$(dirname "$(ldd "$2/bin/parallelmodel-worker" | grep -o '/[^ ]*/libtorch_cuda\.so')")/../../nvidia
+  by_name=("$wheels"/cudnn/lib/*.so.* "$wheels"/cu13/lib/libnvrtc*.so.*)
+  image localhost/parallelmodel-worker-cuda:test "$3" '["/usr/bin/parallelmodel-worker"]' "$2/bin/parallelmodel-worker" ;;
 programs) name=$2 out=$3; shift 3; image "$name" "$out" "[]" "$@" ;;
 *) usage ;;
 esac

@@ -30,7 +30,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic_and_without_a_
     ({"model": {"policyRef": {"key": "a"}}}, "spec.model.policyRef.name"),
     ({"precision": "FP8"}, "spec.precision"),
     ({"devices": {"memory": "much"}}, "quantity"),
-    ({"devices": {"type": "GPU"}}, "set devices.type: CPU"),
+    ({"devices": {"type": "TPU"}}, "devices.type"),
     ({"replicas": -1}, "spec.replicas"),
 ], ids=lambda value: next(iter(value.items()))[0] if isinstance(value, dict) else "")
 def test_a_bad_manifest_is_refused_by_the_api_server(world, change, says):
@@ -88,4 +88,26 @@ def test_too_few_devices_are_counted_and_the_service_next_door_goes_on(world, na
     assert world.condition(name, "Planned")["status"] == "True"
     assert world.complete(stories, "The little dog") == oracle.greedy("The little dog")
     world.apply(name, count=2, devices={"resource": "nvidia.com/gpu", "memory": "1Gi"})
+    world.wait_ready(name)
+
+
+def test_gpus_of_unknown_memory_are_named_before_a_pod_is_made(world, name):
+    world.apply(name, devices={"type": "GPU"})
+    planned = world.wait_condition(name, "Planned", "False", "DeviceMemoryUnknown")
+    assert "set spec.devices.memory" in planned["message"], planned
+
+
+def test_a_resource_that_no_node_offers_is_named(world, name):
+    world.apply(name, devices={"type": "GPU", "memory": "1Gi", "resource": "nvidia.com/mig-1g.5gb"})
+    scheduled = world.wait_condition(name, "Scheduled", "False", "InsufficientDevices")
+    assert "needs 2 nvidia.com/mig-1g.5gb on one node, and no node that the spec admits offers it" in scheduled["message"], scheduled
+
+
+def test_a_worker_without_cuda_on_a_node_that_says_it_has_gpus_says_so(world, name):
+    """The nearest to a GPU that a cluster without one comes: the pod is bound to fake ones, and the image is the one for CPUs."""
+    world.apply(name, devices={"type": "GPU", "memory": "1Gi"}, worker={"image": "localhost/parallelmodel-worker:test"}, failure={"maxRestarts": 1, "backoffBaseSeconds": 1})
+    world.cluster.wait_for(lambda: world.pm(name)["status"].get("lastFailure", {}).get("reason") == "NoDevice", 90, "lastFailure is NoDevice")
+    assert "--device cuda: this worker was built without it" in world.pm(name)["status"]["lastFailure"]["message"]
+    world.wait_condition(name, "Stalled", "True", "RestartBudgetExhausted", timeout=90)
+    world.apply(name)
     world.wait_ready(name)

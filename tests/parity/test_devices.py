@@ -205,10 +205,10 @@ def test_a_pass_that_is_too_large_for_the_device_ends_alone(tmp_path):
         assert server.process.poll() is None
 
 
-def test_ranks_as_processes_are_refused_before_anything_is_loaded():
-    command = [PRETEND, "serve", "--model", fixtures.checkpoint(CASES[0]), "--device", "pretend", "--ranks", "2", "--port", "0"]
+def test_more_ranks_as_processes_than_devices_are_refused_before_anything_is_loaded():
+    command = [PRETEND, "serve", "--model", fixtures.checkpoint(CASES[0]), "--device", "pretend", "--ranks", "3", "--port", "0"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert run.returncode == 2 and "UnsupportedDevice" in run.stderr and "within one process" in run.stderr, run.stderr
+    assert run.returncode == 2 and "InsufficientDevices" in run.stderr and "3 ranks as processes need a device each, and this host shows 2" in run.stderr, run.stderr
 
 
 def test_a_device_that_the_worker_was_not_built_with_is_refused():

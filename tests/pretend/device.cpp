@@ -1,7 +1,7 @@
 // A device of its own memory for machines without one: "pretend". Its addresses cannot be touched by the host's code, as a GPU's cannot; ATen's operations run
 // on the processor behind them, and one that gets tensors of several devices is refused, as it is on a GPU. So whatever runs here and gives the
-// right numbers moves its tensors where they belong. PM_PRETEND_DEVICES says how many there are (default 2), PM_PRETEND_MEMORY how many MiB each has (default 16384), of which
-// PM_PRETEND_OTHERS MiB are held by others (default 256).
+// right numbers moves its tensors where they belong. Operations are done when they return, after what waits in the device's stream (stream.h). PM_PRETEND_DEVICES says how many there are
+// (default 2), PM_PRETEND_MEMORY how many MiB each has (default 16384), of which PM_PRETEND_OTHERS MiB are held by others (default 256).
 #include "tests/pretend/device.h"
 
 #include <ATen/ATen.h>
@@ -120,8 +120,11 @@ class Memory final : public c10::DeviceAllocator {
   static void release(void* data) {
     Memory& memory = instance();
     const auto offset = static_cast<size_t>(static_cast<char*>(data) - memory.device_);
-    std::lock_guard lock(memory.mutex_);
+    std::unique_lock lock(memory.mutex_);
     const Block block = memory.blocks_.at(offset);
+    lock.unlock();
+    Stream::of(block.device).finish();   // what is in the stream may still use it, as memory of a GPU goes back to its stream
+    lock.lock();
     madvise(memory.host_ + offset, block.size, MADV_DONTNEED);
     memory.free_[block.size].push_back(offset);
     memory.uses_[block.device].bytes.decrease(block.size);
@@ -189,7 +192,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override { Streams::instance().record(event, stream); }
   void block(void* event, const c10::Stream& stream) const override { Streams::instance().block(event, stream); }
   bool queryEvent(void* event) const override { return Streams::instance().over(event); }
-  bool queryStream(const c10::Stream&) const override { return true; }
+  bool queryStream(const c10::Stream& stream) const override { return Streams::instance().over(stream); }
   void synchronizeStream(const c10::Stream& stream) const override { Streams::instance().finish(stream); }
   void synchronizeEvent(void* event) const override { Streams::instance().wait(event); }
   void synchronizeDevice(const c10::DeviceIndex device) const override { Streams::instance().finish(device); }
@@ -239,7 +242,9 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 
-at::Scalar local_scalar(const at::Tensor& tensor) { return host_view(tensor).item(); }
+at::Scalar local_scalar(const at::Tensor& tensor) {
+  return host_view(tensor).item();
+}
 
 /// Refuses tensors of several devices, single numbers of the host excepted, as ATen's CUDA kernels do; then runs on the processor.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {

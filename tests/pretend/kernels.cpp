@@ -1,6 +1,7 @@
 // The CUDA kernels at work on the pretended device, by the emulation of tests/cuda: with PM_PRETEND_KERNELS set, the worker runs them where it would run them on a
 // GPU, through the same dispatch, on the same tables. Without it ATen's operations serve.
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -33,11 +34,12 @@ class OneAtATime final : public ops::Backend {
  private:
   template <typename F>
   std::invoke_result_t<F> alone(F&& f) const {
+    catch_up(c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice());   // not while others wait for their turn
     const std::lock_guard lock(mutex_);
     return f();
   }
   mutable std::mutex mutex_;
-  ops::cuda::Kernels kernels_{{.address = &host_address, .stream = [](at::Device device) -> ops::cuda::Stream { return catch_up(device), nullptr; }, .processors = [](at::Device) { return 4; }, .matrix_units = false}};
+  ops::cuda::Kernels kernels_{{.address = &host_address, .stream = [](at::Device) -> ops::cuda::Stream { return nullptr; }, .processors = [](at::Device) { return 4; }, .matrix_units = false}};
 };
 
 [[maybe_unused]] const bool registered = [] {

@@ -31,7 +31,7 @@ patience = st.integers(600, 3600)       # of what the operator waits for: the ma
 KNOWN = {       # path -> (tame, other) where the schema alone leads nowhere; None: as the schema says
     ".model.source": (st.sampled_from(["pvc://models/stories", "pvc://models", "pvc://others/a/b/"]), st.from_regex(r"pvc://[a-z0-9]([-a-z0-9.]{0,9}[a-z0-9])?(/[^/\n]{1,9}){0,3}/?", fullmatch=True)),
     ".model.policyRef": (st.sampled_from([{"name": "policy"}, {"name": "policy", "key": "mine.yaml"}]), None),
-    ".devices.type": (st.just("CPU"), st.just("CPU")),      # all that is served; of GPU there are tests with the controller's unit tests
+    ".devices.type": (st.just("CPU"), st.sampled_from(["CPU", "GPU"])),
     ".devices.count": (st.sampled_from([1, 2, 3, 4, 6, 8]), None),
     ".devices.memory": (BYTES, None), ".resources.memory": (BYTES, None), ".shmSize": (BYTES, None), ".resources.cpu": (st.sampled_from(["3", "1500m", 2, "0.5"]), None),
     ".devices.resource": (st.just("example.com/device"), None),

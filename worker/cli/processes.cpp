@@ -1,12 +1,15 @@
 // See processes.h.
 #include "worker/cli/processes.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "worker/base/error.h"
 #include "worker/comm/communicator.h"
+#include "worker/engine/device.h"
 #include "worker/base/log.h"
 
 namespace pm::cli {
@@ -22,6 +25,15 @@ class PlanFile {
   ~PlanFile() { std::filesystem::remove(path); }
   const std::string path;
 };
+
+/// Processes do not share a device: NCCL refuses to join two ranks on one, and each would count with all of its memory.
+void require_devices(at::DeviceType type, int ranks) {
+  if (type == at::kCPU) return;
+  const int there = c10::impl::getDeviceGuardImpl(type)->deviceCount();
+  if (ranks <= there) return;
+  throw Error(ErrorKind::Usage, "InsufficientDevices", std::to_string(ranks) + " ranks as processes need a device each, and this host shows " + std::to_string(there) + ": take --ranks " + std::to_string(there) +
+                                                       ", or give this process more devices; generate and forward let ranks share a device as threads");
+}
 
 }  // namespace
 
@@ -39,10 +51,7 @@ comm::Place ProcessOptions::place(int size) const {
 }
 
 int launch_ranks(const Program& program, const ProcessOptions& process, const Setup& setup, LauncherOptions options) {
-  if (setup.device != at::kCPU && setup.plan.ranks.size() > 1) {
-    throw Error(ErrorKind::Usage, "UnsupportedDevice", std::to_string(setup.plan.ranks.size()) + " ranks as processes: in this version ranks on a device that is not the processor talk within "
-                                                       "one process only; serve with --ranks 1, or generate and forward with ranks as threads");
-  }
+  require_devices(setup.device, launch::deal(static_cast<int>(setup.plan.ranks.size()), process.nodes.count, process.nodes.here).count);
   launch::Options launcher;
   launcher.ranks = static_cast<int>(setup.plan.ranks.size());
   launcher.nodes = process.nodes;
@@ -64,7 +73,8 @@ int launch_ranks(const Program& program, const ProcessOptions& process, const Se
 
 int run_rank(const ProcessOptions& process, const engine::GroupModel& model, const std::function<int(engine::Group&)>& leader) {
   const auto size = static_cast<int>(model.plan->ranks.size());
-  const comm::Place place = process.place(size);
+  comm::Place place = process.place(size);
+  place.device = engine::device_of(model.device, place.rank - place.first);
   const auto board = comm::StatusBoard::open(process.segment, size);
   const comm::Heartbeat heartbeat(board, process.rank);
   const auto fail = [&](const std::string& reason, const std::string& message, int code) {

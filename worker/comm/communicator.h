@@ -1,4 +1,4 @@
-// What ranks say to each other inside a step: collectives of a tensor group, hand-overs between stages. In-process and shared memory here; NCCL later behind the same type.
+// What ranks say to each other inside a step: collectives of a tensor group, hand-overs between stages. Between threads, over shared memory and TCP, and over NCCL (devices.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,7 +21,7 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Reduces fp32 `tensor` in place, summing in rank order 0, 1, ... so that every rank gets the same bits.
+  /// Reduces fp32 `tensor` in place, summing in rank order 0, 1, ... so that every rank gets the same bits. NCCL has an order of its own, with the same bits on every rank too.
   virtual void all_reduce(at::Tensor& tensor, Op op = Op::Sum) = 0;
   /// Every rank gives a tensor whose first dimension may differ; every rank gets the concatenation along dim 0 in rank order.
   /// `rows` holds each rank's first dimension.
@@ -35,6 +35,9 @@ class Communicator {
   virtual void send(const at::Tensor& tensor, int to) = 0;
   virtual void recv(at::Tensor& tensor, int from) = 0;
   virtual void barrier() = 0;
+  /// Throws what an operation would throw when the group has been aborted. An operation on a device returns before it is done; so what has come to the host from a device is to be
+  /// believed only after this.
+  virtual void check() {}
   /// The ranks first, ..., first + count - 1 of this group, this one among them, as a group of their own. A rank may call collectives of one group only: of
   /// this one or of a split; send and recv of both. Throws std::invalid_argument for ranks that are not there. Not to be split again.
   virtual std::shared_ptr<Communicator> split(int first, int count) = 0;

@@ -1,5 +1,7 @@
 // One rank process's membership of its group: how it talks to every other rank, wherever that one is.
 #pragma once
+#include <c10/core/Device.h>
+
 #include <chrono>
 #include <memory>
 #include <string>
@@ -19,6 +21,7 @@ struct Place {
   int first = 0, count = 1;
   int64_t incarnation = 0;
   std::chrono::milliseconds deadline{30'000};   ///< of a wait inside a step
+  at::Device device = at::kCPU;                 ///< this rank's
   bool one_node() const { return count == size; }
   bool here(int other) const { return other >= first && other < first + count; }
 };

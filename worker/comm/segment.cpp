@@ -10,16 +10,16 @@
 namespace pm::comm {
 namespace {
 
-constexpr uint64_t segment_magic = 0x6d6d6f632d6d7001, segment_version = 2;
+constexpr uint64_t segment_magic = 0x6d6d6f632d6d7001, segment_version = 3;
 
 /// Offsets of the parts of a segment for n ranks.
 struct Layout {
   Layout(int64_t n, int64_t half_bytes)
-      : seats(round_up(sizeof(SegmentHeader))), slots(round_up(seats + n * static_cast<int64_t>(sizeof(Seat)))),
-        ring_states(slots + n * 2 * half_bytes), channel_rings(round_up(ring_states + (2 * (n - 1) + n * n) * static_cast<int64_t>(sizeof(RingState)))),
+      : seats(round_up(sizeof(SegmentHeader))), logs(round_up(seats + n * static_cast<int64_t>(sizeof(Seat)))),
+        slots(round_up(logs + n * static_cast<int64_t>(sizeof(CallLog)))), ring_states(slots + n * 2 * half_bytes), channel_rings(round_up(ring_states + (2 * (n - 1) + n * n) * static_cast<int64_t>(sizeof(RingState)))),
         mailbox_rings(channel_rings + 2 * (n - 1) * channel_ring_bytes), total(mailbox_rings + n * n * mailbox_ring_bytes) {}
   static int64_t round_up(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
-  int64_t seats, slots, ring_states, channel_rings, mailbox_rings, total;
+  int64_t seats, logs, slots, ring_states, channel_rings, mailbox_rings, total;
 };
 
 template <class T>
@@ -57,6 +57,10 @@ std::shared_ptr<Segment> Segment::open(const std::string& name, int expected_ran
 
 std::span<Seat> Segment::seats() {
   return {at<Seat>(file_.bytes().data(), Layout(header().ranks, header().half_bytes).seats), static_cast<size_t>(header().ranks)};
+}
+
+std::span<CallLog> Segment::call_logs() {
+  return {at<CallLog>(file_.bytes().data(), Layout(header().ranks, header().half_bytes).logs), static_cast<size_t>(header().ranks)};
 }
 
 std::byte* Segment::slot(int rank, int half) const {

@@ -1,6 +1,8 @@
 // The shared-memory segment of a group: one file that holds everything its ranks say to each other on this host.
-//   header | seats [n] | slots [n][2 halves] | channel rings to followers [n-1] | and back [n-1] | point-to-point rings [n x n]
+//   header | seats [n] | call logs [n] | slots [n][2 halves] | channel rings to followers [n-1] | and back [n-1] | point-to-point rings [n x n]
 #pragma once
+#include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -24,6 +26,11 @@ struct SegmentHeader {
   AbortNote note;
 };
 
+/// The last collectives that one rank began on its device, where nobody waits for anybody: call number i is entry i % size, so that ranks can compare afterwards. All-zero is fresh.
+struct alignas(64) CallLog {
+  std::array<std::atomic<uint64_t>, 64> calls{};
+};
+
 class Segment {
  public:
   /// See create_segment() in communicator.h. `bytes_per_rank` is split into two halves of whole cache lines.
@@ -35,6 +42,7 @@ class Segment {
   int64_t half_bytes() const { return header().half_bytes; }
   AbortNote& note() { return header().note; }
   std::span<Seat> seats();
+  std::span<CallLog> call_logs();
   std::byte* slot(int rank, int half) const;
   /// The channel rings between rank 0 and `follower`, 1 <= follower < n.
   RingState& channel_state(int follower, Way);

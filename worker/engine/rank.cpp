@@ -120,6 +120,7 @@ StepOutput Rank::carry_out(const StepMessage& message) {
   }
   if (message.forward) output.outputs = executor_->forward(message.forward->inputs, {message.forward->hidden_states, message.forward->attentions, message.forward->outputs});
   executor_->finish();
+  executor_->communicator().check();
   return output;
 }
 

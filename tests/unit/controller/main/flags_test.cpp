@@ -21,7 +21,7 @@ TEST(Flags, MistakesNameTheArgument) {
 }
 
 TEST(Flags, TheHelpNamesEveryFlag) {
-  for (const char* flag : {"--kubeconfig", "--namespace", "--worker-image", "--metrics-port", "--probe-port", "--workers", "--leader-elect", "--lease-namespace", "--lease-name", "--no-nodes", "--version", "--help"}) {
+  for (const char* flag : {"--kubeconfig", "--namespace", "--worker-image", "--worker-cuda-image", "--metrics-port", "--probe-port", "--workers", "--leader-elect", "--lease-namespace", "--lease-name", "--no-nodes", "--version", "--help"}) {
     EXPECT_NE(usage().find(flag), std::string::npos) << flag;
   }
 }

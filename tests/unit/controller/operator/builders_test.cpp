@@ -4,6 +4,7 @@
 
 #include "controller/operator/desired.h"
 #include "controller/operator/hash.h"
+#include "controller/operator/pod_parts.h"
 #include "controller/operator/text.h"
 #include "fake_cluster.h"
 #include "planner/facts.h"
@@ -112,6 +113,50 @@ TEST(Builders, AGroupOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
   EXPECT_EQ(first["spec"]["containers"][0]["ports"].size(), 2u);
   EXPECT_EQ(second["spec"]["containers"][0]["ports"].size(), 1u) << "only node-rank 0 serves HTTP";
   EXPECT_EQ(disruption_budget(made.owner, spec_of(owned_model(3, 2)), 2)["spec"]["minAvailable"], 3);
+}
+
+Json model_on_gpus(int devices) {
+  Json model = owned_model(devices);
+  model["spec"]["devices"] = {{"count", devices}, {"type", "GPU"}};
+  model["spec"]["resources"] = Json::object();
+  return model;
+}
+
+TEST(Builders, APodWithGpusAsksForOnePerRankAndForNoPrivilege) {
+  const Made made(model_on_gpus(2));
+  const Json pod = made.pod();
+  const Json& container = pod["spec"]["containers"][0];
+  const auto args = container["args"].get<std::vector<std::string>>();
+  const auto device = std::find(args.begin(), args.end(), "--device");
+  ASSERT_NE(device, args.end());
+  EXPECT_EQ(*(device + 1), "cuda");
+  EXPECT_EQ(container["resources"]["limits"]["nvidia.com/gpu"], "2");
+  EXPECT_EQ(container["resources"]["limits"]["memory"], std::to_string(10 * 1024 + (made.layout.shm >> 20)) + "Mi") << "4 GiB of the host for each rank's CUDA, 2 for the pod, and /dev/shm";
+  EXPECT_THAT(container["env"].get<std::vector<Json>>(), Not(Contains(Contains(Json("NVIDIA_VISIBLE_DEVICES"))))) << "the device plugin says which";
+  EXPECT_EQ(container["securityContext"], Json({{"allowPrivilegeEscalation", false}, {"readOnlyRootFilesystem", true}, {"capabilities", {{"drop", {"ALL"}}}}}));
+  EXPECT_EQ(made.layout.shm, made.stored.plan.shm_bytes + (256 << 20)) << "room for NCCL";
+  EXPECT_EQ(Made(model_on_gpus(1)).layout.shm, Made(model_on_gpus(1)).stored.plan.shm_bytes) << "one rank has nobody to talk to";
+}
+
+TEST(Builders, AResourceOfAnotherNameIsAskedForInItsPlace) {
+  Json model = model_on_gpus(2);
+  model["spec"]["devices"]["resource"] = "nvidia.com/mig-3g.40gb";
+  const Json limits = Made(model).pod()["spec"]["containers"][0]["resources"]["limits"];
+  EXPECT_EQ(limits["nvidia.com/mig-3g.40gb"], "2");
+  EXPECT_FALSE(limits.contains("nvidia.com/gpu"));
+}
+
+TEST(Builders, GroupsOnGpusRunTheCudaImageAndWhatTakesNoDeviceTheOther) {
+  Settings both = settings();
+  both.worker_cuda_image = "parallelmodel-worker-cuda:1";
+  const Spec gpus = spec_of(model_on_gpus(2)), cpus = spec_of(owned_model());
+  EXPECT_EQ(group_image_of(gpus, both), "parallelmodel-worker-cuda:1");
+  EXPECT_EQ(group_image_of(gpus, settings()), "parallelmodel-worker:1") << "where there is one image for all";
+  EXPECT_EQ(group_image_of(cpus, both), "parallelmodel-worker:1");
+  EXPECT_EQ(inspect_pod(owner_of(model_on_gpus(2)), gpus, both, std::nullopt)["spec"]["containers"][0]["image"], "parallelmodel-worker:1");
+  Json own = model_on_gpus(2);
+  own["spec"]["worker"]["image"] = "mine:2";
+  EXPECT_EQ(group_image_of(spec_of(own), both), "mine:2");
 }
 
 TEST(Builders, TheInspectPodTakesNoDevice) {

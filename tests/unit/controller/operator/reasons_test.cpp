@@ -39,6 +39,7 @@ void lose_node(FakeCluster& cluster) {
 const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       {"InsufficientDevices", "needs 2 nvidia.com/gpu on one node, free 1 of ", [](FakeCluster& c) { c.devices = 1, c.show_devices(1); }},
+      {"InsufficientDevices", "needs 2 nvidia.com/gpu on one node, and no node that the spec admits offers it", [](FakeCluster& c) { c.devices = 0, c.show_devices(0); }},
       {"Unschedulable", "persistentvolumeclaim \"models\" not found", [](FakeCluster& c) { c.claim_goes = true; }},
       {"QuotaExceeded", "exceeded quota: gpus", [](FakeCluster& c) {
          c.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
@@ -60,6 +61,11 @@ const std::vector<Case>& cases() {
       {"OOMKilled", "memory limit", [](FakeCluster&) {}, [](FakeCluster& c) {
          c.change_pod("m-0-0-1", [](Json& pod) {
            pod["status"]["containerStatuses"] = Json::array({{{"name", "worker"}, {"state", {{"terminated", {{"exitCode", 137}, {"reason", "OOMKilled"}}}}}}});
+         });
+       }, false},
+      {"NoDevice", "NoDevice: --device cuda: this host shows none", [](FakeCluster&) {}, [](FakeCluster& c) {
+         c.change_pod("m-0-0-1", [](Json& pod) {   // refused before there was a launcher: its log
+           pod["status"]["containerStatuses"] = Json::array({{{"name", "worker"}, {"state", {{"terminated", {{"exitCode", 2}, {"reason", "Error"}, {"message", "W1122 a line of the log\nNoDevice: --device cuda: this host shows none\n"}}}}}}});
          });
        }, false},
       {"DeviceFault", "UnexpectedAdmissionError: no healthy devices", [](FakeCluster&) {}, [](FakeCluster& c) { end_pod(c, "UnexpectedAdmissionError", "no healthy devices"); }, false},

@@ -1,0 +1,153 @@
+"""Ranks that are processes with a device each, as `serve` starts them, say what transformers says, and a lost rank ends the group in time.
+
+The devices are pretended ones (tests/pretend). Ranks exchange tensors by the communicator that serves GPUs with NCCL (worker/comm/nccl), over a library that stands for NCCL: its
+operations wait in the device's stream, so that a rank finds out only when it wants a result that another does not come.
+"""
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+import requests
+
+import compare
+import fixtures
+import inputs
+import oracle
+import worker
+from cases import BY_NAME
+from nodes import Nodes
+from server import Server
+from test_forward import places
+from test_generate import COUNT, judge, rows_of
+from test_nodes import forward
+from test_strategies import ranks_of
+
+PRETEND = worker.TOOLS / "pretend_worker"
+LAYOUTS = ["tensor=2", "pipeline=2", "data=2"]
+
+
+@pytest.fixture
+def serve(tmp_path, monkeypatch):
+    """serve(case name, sizes): a server on devices, one per rank."""
+    with contextlib.ExitStack() as stack:
+        def start(name, sizes, *options, **environment):
+            for key, value in {"PM_PRETEND_DEVICES": str(ranks_of(sizes)), **environment}.items():
+                monkeypatch.setenv(key, value)
+            folder = shutil.copytree(fixtures.checkpoint(BY_NAME[name]), tmp_path / "model")
+            return stack.enter_context(contextlib.closing(Server(folder, ranks_of(sizes), sizes, options=("--device", "pretend", *options), binary=PRETEND)))
+        yield start
+
+
+def tokens(server, row, **body):
+    reply = server.post("/v1/completions", {"prompt": row, "return_token_ids": True, "ignore_eos": True, "max_tokens": COUNT, **body})
+    assert reply.status_code == 200, reply.text
+    return reply.json()["choices"][0]["token_ids"]
+
+
+def follows(asked, name, server, sizes):
+    """Greedy tokens of every prompt, all asked at once, are those of transformers."""
+    case = BY_NAME[name]
+    rows, answers = rows_of(case), {}
+    threads = [threading.Thread(target=lambda i=i, row=row: answers.update({i: tokens(server, row, temperature=0)})) for i, row in enumerate(rows)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for i, row in enumerate(rows):
+        judge(asked, case, server.folder, ranks_of(sizes), row, [*row, *answers[i]], sizes=sizes)
+
+
+@pytest.mark.parametrize("sizes", [*LAYOUTS, "tensor=2,pipeline=2", "tensor=3"])
+def test_ranks_with_a_device_each_say_what_transformers_says(asked, serve, sizes):
+    name = "GPT2LMHeadModel-all"
+    server = serve(name, sizes)
+    follows(asked, name, server, sizes)
+    case = BY_NAME[name]
+    given = inputs.make(case, inputs.kinds(case)[0])
+    compare.tensors(forward(server.port, given), oracle.forward(case, given), places(case, given))
+
+
+@pytest.mark.parametrize("name, sizes", [("LlamaForCausalLM-all", "tensor=2"), ("LlamaForCausalLM-all", "pipeline=2")])
+def test_with_the_cuda_kernels_too(asked, serve, name, sizes):
+    """Under their emulation, in place of ATen's operations."""
+    row = rows_of(BY_NAME[name])[0]
+    with_kernels = tokens(serve(name, sizes, PM_PRETEND_KERNELS="1"), row, temperature=0, max_tokens=6)
+    assert [*row, *with_kernels] == oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][:len(row) + 6]
+
+
+class OnDevices(Nodes):
+    """Nodes that are hosts of their own to NCCL, each with devices 0, 1, ..."""
+
+    def __init__(self, folder, counts, sizes):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(worker, "BINARY", PRETEND)
+            super().__init__(folder, counts, sizes, options=("--device", "pretend"))
+
+    def enter(self, node):
+        return ["env", f"NCCL_HOSTID=node{node}"]
+
+
+@pytest.mark.parametrize("counts, sizes", [([1, 1], "tensor=2"), ([1, 1], "pipeline=2"), ([2, 2], "tensor=2,pipeline=2")])
+def test_devices_of_several_nodes_say_what_transformers_says(counts, sizes):
+    case = BY_NAME["GPT2LMHeadModel-all"]
+    nodes = OnDevices(fixtures.checkpoint(case), counts, sizes)
+    try:
+        given = inputs.make(case, inputs.kinds(case)[0])
+        compare.tensors(forward(nodes.port, given), oracle.forward(case, given), places(case, given))
+        assert nodes.log().count("NCCL joined rank") == {"tensor=2": 2, "pipeline=2": 2, "tensor=2,pipeline=2": 8}[sizes], "every collective group and every pair of stages once, by each of its ranks"
+    finally:
+        codes = nodes.close()
+    assert codes == [0] * len(counts), nodes.log()[-4000:]
+
+
+def ranks(server):
+    children = pathlib.Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+    return [int(pid) for pid in children.read_text().split()]
+
+
+def reason(server):
+    server.log.flush()
+    return re.findall(r"the group ends: (\w+): (.*)", pathlib.Path(server.log.name).read_text())[-1]
+
+
+@pytest.mark.parametrize("sizes", ["tensor=2", "pipeline=2"])
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("how, name, words", [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")], ids=["killed", "frozen"])
+def test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for(serve, sizes, lost, how, name, words):
+    server = serve("GPT2LMHeadModel-all", sizes)
+    body = {"prompt": rows_of(BY_NAME["GPT2LMHeadModel-all"])[0], "max_tokens": 40, "ignore_eos": True, "temperature": 0}
+    right, replies = server.ask("/v1/completions", body)["choices"][0]["text"], []
+
+    def ask():
+        with contextlib.suppress(requests.RequestException):   # rank 0's own end closes connections
+            while True:
+                replies.append(server.post("/v1/completions", body))
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    begin = time.monotonic()
+    os.kill(ranks(server)[lost], how)
+    try:
+        assert server.process.wait(12) == 5
+    finally:
+        if server.process.poll() is None:
+            for pid in ranks(server):
+                os.kill(pid, signal.SIGCONT)
+    print(f"\nended after {time.monotonic() - begin:.2f} s, {len(replies)} replies")
+    found, message = reason(server)
+    assert found == name and words.format(lost) in message, (found, message)
+    for thread in threads:
+        thread.join(5)
+    texts = {reply.json()["choices"][0]["text"] for reply in replies if reply.status_code == 200}
+    assert texts <= {right}, "no reply is made of what an aborted device left behind"
+    assert {reply.status_code for reply in replies} <= {200, 503}
+    assert lost == 0 or 503 in {reply.status_code for reply in replies}, "requests that were open are told"
+    assert not [path for path in pathlib.Path("/dev/shm").iterdir() if path.name.startswith(f"parallelmodel-{server.process.pid}-")]

@@ -1,0 +1,254 @@
+// A library with the calls of NCCL that the worker makes, between processes or threads of one host, for pretended devices. As with NCCL: joining goes on after the call; operations
+// wait in the stream, for ranks that may never come; ranks that call different things wait for ever or get each other's bytes; an abort ends only the caller's side; and two ranks on one
+// device are refused. Ranks share a file: who is there, and a ring from each to each.
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <nccl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/pretend/device.h"
+#include "tests/pretend/nccl/broken.h"
+#include "tests/pretend/streams.h"
+#include "worker/comm/ring.h"
+#include "worker/comm/shm_file.h"
+
+namespace {
+
+using namespace pm::comm;
+
+constexpr int most_ranks = 4;
+constexpr size_t ring_bytes = 64 << 10, piece = 16 << 10;
+
+struct Shared {
+  struct Pair {
+    RingState state;
+    std::byte data[ring_bytes];
+  };
+  std::atomic<uint64_t> here[most_ranks];   ///< which device a rank that has come is on; 0: not yet
+  Pair pairs[most_ranks][most_ranks];
+};
+
+/// A name of the calling thread's device. NCCL_HOSTID tells hosts apart that are one, as it does for NCCL.
+uint64_t device_now() {
+  const char* host = std::getenv("NCCL_HOSTID");
+  return std::hash<std::string>()(host ? host : "") << 8 | (1 + static_cast<uint64_t>(c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index()));
+}
+
+}  // namespace
+
+struct ncclComm {
+  ncclComm(const std::string& name, int rank, int size) : file(ShmFile::open(name)), name(name), rank(rank), size(size) {}
+  Shared& shared() { return *std::launder(reinterpret_cast<Shared*>(file.bytes().data())); }
+  Ring ring(int from, int to, const char* op) {
+    Shared::Pair& pair = shared().pairs[from][to];
+    return Ring(pair.state, pair.data, ended, {op, rank, from == rank ? to : from}, std::chrono::hours(24), [](const std::string&) {});
+  }
+  void send(const void* data, size_t bytes, int to) { ring(rank, to, "send").write({static_cast<const std::byte*>(data), bytes}); }
+  void recv(void* data, size_t bytes, int from) { ring(from, rank, "recv").read({static_cast<std::byte*>(data), bytes}); }
+  void end() {
+    ended.write("aborted");
+    for (auto& row : shared().pairs)
+      for (Shared::Pair& pair : row) alarm(pair.state.reader), alarm(pair.state.writer);
+  }
+
+  ShmFile file;
+  const std::string name;
+  const int rank, size;
+  AbortNote ended;                       ///< of this rank alone
+  std::atomic<ncclResult_t> state{ncclInProgress};
+  std::atomic<int> queued{0}, under_way{0};
+  std::thread joining;
+  std::shared_ptr<ncclComm> self{this};  ///< until it is destroyed; what is still in a stream holds it, too
+};
+
+namespace {
+
+thread_local int depth = 0;
+thread_local std::vector<std::pair<cudaStream_t, std::function<void()>>> group;
+
+void put(ncclComm_t comm, cudaStream_t stream, std::function<void()> work) {
+  ++comm->queued;
+  auto guarded = [comm = comm->self, work = std::move(work)] {
+    ++comm->under_way;
+    try {
+      if (!comm->ended.aborted()) work();
+    } catch (const std::exception&) {   // aborted: whatever comes of it is not believed
+    }
+    --comm->queued;
+    --comm->under_way;
+  };
+  if (depth > 0) group.emplace_back(stream, std::move(guarded));
+  else pm::pretend::Streams::instance().put(*reinterpret_cast<c10::Stream*>(stream), std::move(guarded));
+}
+
+ncclResult_t usable(ncclComm_t comm) {
+  if (comm->state != ncclSuccess) return comm->state == ncclInProgress ? ncclInvalidUsage : comm->state.load();
+  return ncclSuccess;
+}
+
+template <typename T>
+T* host(T* device) { return static_cast<T*>(pm::pretend::host_address(device)); }
+
+/// Everybody's bytes to everybody; `use` gets those of each rank in order, piece by piece.
+template <class Use>
+void exchange(ncclComm_t comm, const std::byte* mine, size_t bytes, Use&& use) {
+  std::vector<std::byte> others(piece);
+  for (size_t at = 0; at < bytes; at += piece) {
+    const size_t count = std::min(piece, bytes - at);
+    const std::vector<std::byte> own(mine + at, mine + at + count);
+    for (int peer = 0; peer < comm->size; ++peer)
+      if (peer != comm->rank) comm->send(own.data(), count, peer);
+    for (int peer = 0; peer < comm->size; ++peer) {
+      if (peer != comm->rank) comm->recv(others.data(), count, peer);
+      use(peer, at, count, peer == comm->rank ? own.data() : others.data());
+    }
+  }
+}
+
+}  // namespace
+
+namespace pm::pretend {
+
+void break_nccl(ncclComm* comm) { comm->state = ncclRemoteError; }
+std::atomic<ncclComm*> last_joined{nullptr};
+
+}  // namespace pm::pretend
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) return ncclSystemError;
+  const std::string name = "parallelmodel-pretend-nccl-" + std::to_string(getpid()) + "-" + std::to_string(number);
+  std::memset(id->internal, 0, sizeof id->internal);
+  std::memcpy(id->internal, name.data(), name.size());
+  ShmFile::create(name, sizeof(Shared));
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  if (config->blocking != 0 || ranks > most_ranks) return ncclInvalidArgument;
+  ncclComm_t comm = *out = new ncclComm(id.internal, rank, ranks);
+  comm->joining = std::thread([comm, device = device_now()] {
+    Shared& shared = comm->shared();
+    shared.here[comm->rank] = device;
+    for (int peer = 0; peer < comm->size && !comm->ended.aborted();) {
+      if (shared.here[peer] == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      else if (peer != comm->rank && shared.here[peer] == device) comm->state = ncclInvalidUsage, peer = comm->size;
+      else ++peer;
+    }
+    ShmFile::remove(comm->name);   // all have it open
+    ncclResult_t joining = ncclInProgress;
+    pm::pretend::last_joined = comm;
+    if (!comm->ended.aborted()) comm->state.compare_exchange_strong(joining, ncclSuccess);
+  });
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
+  *state = comm->state;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
+  comm->state = ncclInProgress;
+  comm->joining.join();
+  comm->joining = std::thread([comm] {
+    while (comm->queued != 0 && !comm->ended.aborted()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    comm->state = ncclSuccess;
+  });
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  comm->end();
+  comm->joining.join();
+  while (comm->under_way != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  comm->self.reset();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) { return ncclCommAbort(comm); }
+
+ncclResult_t ncclGroupStart() {
+  ++depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (--depth > 0 || group.empty()) return ncclSuccess;
+  auto all = std::move(group);
+  group.clear();
+  pm::pretend::Streams::instance().put(*reinterpret_cast<c10::Stream*>(all.front().first), [all] {
+    for (const auto& [stream, work] : all) work();
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  if (type != ncclFloat32) return ncclInvalidArgument;
+  if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
+  put(comm, stream, [=] {
+    auto* out = reinterpret_cast<std::byte*>(host(static_cast<float*>(to)));
+    exchange(comm, reinterpret_cast<const std::byte*>(host(static_cast<const float*>(from))), count * sizeof(float), [&](int peer, size_t at, size_t bytes, const std::byte* theirs) {
+      const auto* values = reinterpret_cast<const float*>(theirs);
+      auto* sums = reinterpret_cast<float*>(out + at);
+      for (size_t i = 0; i < bytes / sizeof(float); ++i) sums[i] = peer == 0 ? values[i] : op == ncclSum ? sums[i] + values[i] : std::fmax(sums[i], values[i]);
+    });
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t, ncclComm_t comm, cudaStream_t stream) {
+  if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
+  put(comm, stream, [=] {
+    auto* out = static_cast<std::byte*>(host(to));
+    exchange(comm, static_cast<const std::byte*>(host(from)), count, [&](int peer, size_t at, size_t bytes, const std::byte* theirs) { std::memcpy(out + static_cast<size_t>(peer) * count + at, theirs, bytes); });
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t, int root, ncclComm_t comm, cudaStream_t stream) {
+  if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
+  put(comm, stream, [=] {
+    if (comm->rank != root) return comm->recv(host(to), count, root);
+    for (int peer = 0; peer < comm->size; ++peer)
+      if (peer != root) comm->send(host(from), count, peer);
+    std::memmove(host(to), host(from), count);
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
+  if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
+  put(comm, stream, [=] { comm->send(host(from), count, peer); });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t, int peer, ncclComm_t comm, cudaStream_t stream) {
+  if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
+  put(comm, stream, [=] { comm->recv(host(to), count, peer); });
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  constexpr const char* words[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage", "remote process exited or there was a network error", "NCCL operation in progress"};
+  return words[result];
+}
+
+const char* ncclGetLastError(ncclComm_t comm) { return comm->state == ncclInvalidUsage ? "Duplicate GPU detected" : ""; }
+
+}  // extern "C"

@@ -1,0 +1,282 @@
+// See communicator.h.
+#include "worker/comm/nccl/communicator.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+
+#include "worker/comm/counts.h"
+#include "worker/comm/nccl/link.h"
+#include "worker/comm/nccl/watch.h"
+#include "worker/comm/tensor_checks.h"
+
+namespace pm::comm::nccl {
+namespace {
+
+// a call in a log: 8 bits of operation, 40 of bytes, 16 of its number
+constexpr int op_shift = 56, bytes_shift = 16;
+constexpr uint64_t bytes_mask = (1ull << 40) - 1, number_mask = (1ull << bytes_shift) - 1;
+
+std::string describe(uint64_t call) {
+  return std::string(name(static_cast<Operation>(call >> op_shift))) + " of " + std::to_string(call >> bytes_shift & bytes_mask) + " bytes";
+}
+
+/// What all communicators of a rank share.
+struct World {
+  DeviceGroup group;
+  Streams streams;
+  Watch watch;
+  uint64_t calls = 0;                ///< collectives begun
+  std::map<int, std::unique_ptr<Link>> pairs;   ///< by the other's number; hand-overs of any communicator of the rank
+  World(const DeviceGroup& of, const Streams& streams) : group(of), streams(streams), watch(of.segment, of.device, streams, of.host->rank(), of.deadline) {}
+  ~World() {
+    for (auto& [peer, link] : pairs)
+      if (link) watch.remove(*link);
+  }
+};
+
+/// 128 bytes that the host's communicator carries.
+at::Tensor bytes_of(ncclUniqueId& id) { return at::from_blob(id.internal, {static_cast<int64_t>(sizeof id.internal)}, at::TensorOptions(at::kByte)); }
+
+class Nccl final : public Communicator {
+ public:
+  /// The group's ranks are those of the world from `first` on. `host`: theirs.
+  Nccl(std::shared_ptr<World> world, std::shared_ptr<Communicator> host, int first) : world_(std::move(world)), host_(std::move(host)), first_(first), rank_(host_->rank()), size_(host_->size()) {}
+  ~Nccl() override {
+    if (all_) world_->watch.remove(*all_);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  void all_reduce(at::Tensor& tensor, Op op) override {
+    require_float(tensor);
+    if (tensor.is_cpu()) return host_->all_reduce(tensor, op);
+    require_device("all_reduce", tensor);
+    const Counts::Call call(counts_, Operation::AllReduce, tensor.nbytes());
+    agree(Operation::AllReduce, tensor.nbytes());
+    if (size_ == 1 || tensor.numel() == 0) return;
+    void* data = tensor.mutable_data_ptr();
+    run(Operation::AllReduce, tensor.nbytes(), all(), [&](ncclComm_t comm) {
+      return ncclAllReduce(data, data, static_cast<size_t>(tensor.numel()), ncclFloat32, op == Op::Sum ? ncclSum : ncclMax, comm, stream());
+    });
+  }
+
+  at::Tensor all_gatherv(const at::Tensor& part, std::span<const int64_t> rows) override {
+    if (part.is_cpu()) return host_->all_gatherv(part, rows);
+    at::Tensor all = GatherShape("all_gatherv", part, rows, rank_, size_).make_result(part);
+    all_gatherv(part, rows, all);
+    return all;
+  }
+
+  void all_gatherv(const at::Tensor& part, std::span<const int64_t> rows, at::Tensor& all) override {
+    if (part.is_cpu()) return host_->all_gatherv(part, rows, all);
+    const GatherShape shape("all_gatherv", part, rows, rank_, size_);
+    shape.require_result("all_gatherv", part, all);
+    require_device("all_gatherv", part);
+    const Counts::Call call(counts_, Operation::AllGatherv, shape.total_bytes());
+    agree(Operation::AllGatherv, shape.total_bytes());
+    if (shape.total_bytes() == 0) return;
+    const auto* mine = static_cast<const char*>(part.const_data_ptr());
+    auto* out = static_cast<char*>(all.mutable_data_ptr());
+    if (size_ == 1) return keep_own(part, shape, all);
+    const bool even = std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
+    run(Operation::AllGatherv, shape.total_bytes(), this->all(), [&](ncclComm_t comm) {
+      if (even) return ncclAllGather(mine, out, static_cast<size_t>(shape.bytes(rank_)), ncclInt8, comm, stream());
+      return together([&](auto&& add) {
+        for (int root = 0; root < size_; ++root)
+          if (shape.bytes(root) != 0) add(ncclBroadcast(mine, out + shape.offset(root), static_cast<size_t>(shape.bytes(root)), ncclInt8, root, comm, stream()));
+      });
+    });
+  }
+
+  at::Tensor gatherv(const at::Tensor& part, std::span<const int64_t> rows, int root) override {
+    if (part.is_cpu()) return host_->gatherv(part, rows, root);
+    const GatherShape shape("gatherv", part, rows, rank_, size_);
+    require_device("gatherv", part);
+    const Counts::Call call(counts_, Operation::Gatherv, shape.total_bytes());
+    agree(Operation::Gatherv, shape.total_bytes());
+    at::Tensor result = rank_ == root ? shape.make_result(part) : at::Tensor();
+    if (shape.total_bytes() == 0) return result;
+    if (rank_ == root) keep_own(part, shape, result);
+    if (size_ == 1) return result;
+    const void* mine = part.const_data_ptr();
+    auto* out = rank_ == root ? static_cast<char*>(result.mutable_data_ptr()) : nullptr;
+    run(Operation::Gatherv, shape.total_bytes(), all(), [&](ncclComm_t comm) {
+      return together([&](auto&& add) {
+        if (rank_ != root && shape.bytes(rank_) != 0) add(ncclSend(mine, static_cast<size_t>(shape.bytes(rank_)), ncclInt8, root, comm, stream()));
+        for (int peer = 0; rank_ == root && peer < size_; ++peer)
+          if (peer != root && shape.bytes(peer) != 0) add(ncclRecv(out + shape.offset(peer), static_cast<size_t>(shape.bytes(peer)), ncclInt8, peer, comm, stream()));
+      });
+    });
+    return result;
+  }
+
+  void broadcast(at::Tensor& tensor, int root) override {
+    require_contiguous("broadcast", tensor);
+    if (tensor.is_cpu()) return host_->broadcast(tensor, root);
+    require_device("broadcast", tensor);
+    const Counts::Call call(counts_, Operation::Broadcast, tensor.nbytes());
+    agree(Operation::Broadcast, tensor.nbytes());
+    if (size_ == 1 || tensor.numel() == 0) return;
+    void* data = tensor.mutable_data_ptr();
+    run(Operation::Broadcast, tensor.nbytes(), all(),
+        [&](ncclComm_t comm) { return ncclBroadcast(data, data, tensor.nbytes(), ncclInt8, root, comm, stream()); });
+  }
+
+  void send(const at::Tensor& tensor, int to) override {
+    require_contiguous("send", tensor);
+    if (tensor.is_cpu()) return host_->send(tensor, to);
+    require_device("send", tensor);
+    require_peer("send", to, rank_, size_);
+    const Counts::Call call(counts_, Operation::Send, tensor.nbytes());
+    Link& link = pair(to);
+    int64_t bytes = static_cast<int64_t>(tensor.nbytes());
+    host_->send(at::from_blob(&bytes, {1}, at::TensorOptions(at::kLong)), to);
+    if (bytes == 0) return;
+    const void* data = tensor.const_data_ptr();
+    run(Operation::Send, bytes, link, [&](ncclComm_t comm) { return ncclSend(data, static_cast<size_t>(bytes), ncclInt8, rank_ < to ? 1 : 0, comm, stream()); });
+  }
+
+  void recv(at::Tensor& tensor, int from) override {
+    require_contiguous("recv", tensor);
+    if (tensor.is_cpu()) return host_->recv(tensor, from);
+    require_device("recv", tensor);
+    require_peer("recv", from, rank_, size_);
+    const Counts::Call call(counts_, Operation::Recv, tensor.nbytes());
+    Link& link = pair(from);
+    int64_t bytes = 0;
+    at::Tensor word = at::from_blob(&bytes, {1}, at::TensorOptions(at::kLong));
+    host_->recv(word, from);
+    if (bytes != static_cast<int64_t>(tensor.nbytes())) {
+      const std::string what = "recv on rank " + std::to_string(first_ + rank_) + ": expected " + std::to_string(tensor.nbytes()) + " bytes, rank " + std::to_string(first_ + from) + " sent " +
+                               std::to_string(bytes);
+      abort(what);   // what was sent would wait for ever
+      throw std::logic_error(what);
+    }
+    if (bytes == 0) return;
+    void* data = tensor.mutable_data_ptr();
+    run(Operation::Recv, bytes, link, [&](ncclComm_t comm) { return ncclRecv(data, static_cast<size_t>(bytes), ncclInt8, rank_ < from ? 1 : 0, comm, stream()); });
+  }
+
+  void barrier() override { host_->barrier(); }
+  void check() override {
+    if (note().aborted()) throw_aborted("a step", first_ + rank_, note());
+  }
+
+  std::shared_ptr<Communicator> split(int first, int count) override {
+    require_part(first, count, rank_, size_);
+    return std::make_shared<Nccl>(world_, host_->split(first, count), first_ + first);
+  }
+
+  void abort(const std::string& reason) override {
+    host_->abort(reason);
+    world_->watch.abort(reason);
+  }
+
+  std::vector<Count> counts() const override {
+    std::vector<Count> all = counts_.read(), host = host_->counts();
+    for (size_t i = 0; i < all.size(); ++i) all[i].calls += host[i].calls, all[i].bytes += host[i].bytes, all[i].seconds += host[i].seconds;
+    return all;
+  }
+
+ private:
+  AbortNote& note() const { return world_->group.segment->note(); }
+  cudaStream_t stream() const { return world_->streams.current(world_->group.device); }
+
+  void require_device(const char* op, const at::Tensor& tensor) const {
+    if (tensor.device() != world_->group.device)
+      throw std::invalid_argument(std::string(op) + " on rank " + std::to_string(first_ + rank_) + ": expected a tensor on " + world_->group.device.str() + ", found " + tensor.device().str());
+  }
+
+  void keep_own(const at::Tensor& part, const GatherShape& shape, at::Tensor& all) const {
+    at::Tensor own = all.narrow(0, shape.row_bytes == 0 ? 0 : shape.offset(rank_) / shape.row_bytes, part.size(0));
+    if (part.numel() != 0 && own.const_data_ptr() != part.const_data_ptr()) own.copy_(part);
+  }
+
+  /// Nobody waits here: whoever of two ranks comes second sees what the first called.
+  void agree(Operation op, int64_t bytes) {
+    if (note().aborted()) throw_aborted(name(op), first_ + rank_, note());
+    const uint64_t number = ++world_->calls;
+    const uint64_t mine = static_cast<uint64_t>(op) << op_shift | (static_cast<uint64_t>(bytes) & bytes_mask) << bytes_shift | (number & number_mask);
+    const auto logs = world_->group.segment->call_logs();
+    const auto place = [&](int world) -> std::atomic<uint64_t>& { return logs[static_cast<size_t>(world)].calls[number % CallLog{}.calls.size()]; };
+    place(first_ + rank_).store(mine);
+    for (int world = first_; world < first_ + size_; ++world) {
+      const uint64_t theirs = place(world).load();
+      if (theirs == 0 || theirs == mine || (theirs & number_mask) != (number & number_mask)) continue;
+      const std::string what = "ranks disagree: rank " + std::to_string(first_ + rank_) + " calls " + describe(mine) + ", rank " + std::to_string(world) + " calls " + describe(theirs);
+      abort(what);
+      throw std::logic_error(what);
+    }
+  }
+
+  template <class Calls>
+  void run(Operation op, int64_t bytes, Link& link, Calls&& calls) {
+    link.call(name(op), calls);
+    world_->watch.began(name(op), bytes);
+  }
+
+  /// Calls that NCCL makes one of. The first error is theirs.
+  template <class Calls>
+  static ncclResult_t together(Calls&& calls) {
+    ncclResult_t worst = ncclGroupStart();
+    if (worst != ncclSuccess) return worst;
+    calls([&](ncclResult_t result) {
+      if (worst == ncclSuccess && result != ncclInProgress) worst = result;
+    });
+    const ncclResult_t end = ncclGroupEnd();
+    return worst == ncclSuccess ? end : worst;
+  }
+
+  /// The link of all ranks of this group, which join at their first collective.
+  Link& all() {
+    if (all_) return *all_;
+    ncclUniqueId id{};
+    at::Tensor bytes = bytes_of(id);
+    if (rank_ == 0) {
+      id = new_id();
+      for (int peer = 1; peer < size_; ++peer) host_->send(bytes, peer);
+    } else {
+      host_->recv(bytes, 0);
+    }
+    const std::string with = "ranks " + std::to_string(first_) + " to " + std::to_string(first_ + size_ - 1);
+    all_ = std::make_unique<Link>(id, Link::Who{rank_, size_, first_ + rank_, with}, world_->group.device, world_->watch.segment(), world_->group.deadline);
+    world_->watch.add(*all_);
+    return *all_;
+  }
+
+  /// The link with one other rank, which join at their first hand-over: its lower rank is 0 there.
+  Link& pair(int peer) {
+    std::unique_ptr<Link>& link = world_->pairs[first_ + peer];
+    if (link) return *link;
+    ncclUniqueId id{};
+    at::Tensor bytes = bytes_of(id);
+    if (rank_ < peer) {
+      id = new_id();
+      host_->send(bytes, peer);
+    } else {
+      host_->recv(bytes, peer);
+    }
+    link = std::make_unique<Link>(id, Link::Who{rank_ < peer ? 0 : 1, 2, first_ + rank_, "rank " + std::to_string(first_ + peer)}, world_->group.device, world_->watch.segment(),
+                                  world_->group.deadline);
+    world_->watch.add(*link);
+    return *link;
+  }
+
+  const std::shared_ptr<World> world_;
+  const std::shared_ptr<Communicator> host_;
+  const int first_, rank_, size_;
+  std::unique_ptr<Link> all_;
+  Counts counts_;
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> join(const DeviceGroup& group, const Streams& streams) {
+  return std::make_shared<Nccl>(std::make_shared<World>(group, streams), group.host, 0);
+}
+
+}  // namespace pm::comm::nccl
