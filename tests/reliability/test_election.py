@@ -23,11 +23,16 @@ class Pair(World):
 
     def __init__(self, plane, ns, folder, at: int | None, way: str = "before") -> None:
         self.fallen: float | None = None
+        self.rival: Rival | None = None
         super().__init__(plane, ns, folder, arguments=(*LEASE, "--lease-namespace", f"story-of-{ns}"))
-        self.proxy.fault = lambda call: ("kill", way) if call.number == at and self.fallen is None else None
-        self.api.wait_until(lambda: self.holder(), 30, "a leader")
-        (folder / "rival").mkdir(exist_ok=True)
-        self.rival = Rival(self)
+        try:
+            self.proxy.fault = lambda call: ("kill", way) if call.number == at and self.fallen is None else None
+            self.api.wait_until(lambda: self.holder(), 30, "a leader")
+            (folder / "rival").mkdir(exist_ok=True)
+            self.rival = Rival(self)
+        except BaseException:       # nobody else knows of the controller that runs
+            self.close()
+            raise
 
     def holder(self) -> str:
         try:
@@ -48,7 +53,8 @@ class Pair(World):
     def close(self) -> None:
         self.program.send_signal(signal.SIGCONT)
         super().close()
-        self.rival.close()
+        if self.rival:
+            self.rival.close()
 
 
 class Stopped(Pair):

@@ -65,7 +65,19 @@ class Campaign:
             api.create("persistentvolumeclaims", self.ns, {"metadata": {"name": claim}, "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}})
         api.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "high"}, "value": 10})
         api.request("POST", "/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
+        # its admission learns of classes by a watch of its own: a pod that came before them would be refused, and is tried again only after 30 s
+        api.wait_until(self._knows_classes, 30, "that the API server knows its classes")
         api.request("PATCH", "/api/v1/nodes/node-a", {"metadata": {"labels": {"zone": "a"}}}, "application/merge-patch+json")
+
+    def _knows_classes(self) -> bool:
+        spec = {"priorityClassName": "high", "runtimeClassName": "nvidia", "containers": [{"name": "c", "image": "i"}]}
+        try:
+            self.api.request("POST", f"/api/v1/namespaces/{self.ns}/pods?dryRun=All", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "dry"}, "spec": spec})
+            return True
+        except ApiError as error:
+            assert error.code == 403, error
+            self.counts["refused for want of a class"] += 1
+            return False
 
     def _note(self, call):
         owner = call.name.split("-")[0]
