@@ -179,7 +179,6 @@ class Trial:
         self.grow()
         if self.options.replicas > 1:
             self.rest("after grow")
-        self.clear()
         return self.figures
 
 
@@ -249,7 +248,10 @@ def inside(options) -> None:
     for peer in peers:
         for one in peers:       # one at a time, so that neither knows of the other's pods
             run_replicas(api, one, int(one is peer))
-        out.append(Trial(peer, options, api, audit, options.metrics if isinstance(peer, ParallelModels) else None).run())
+        trial = Trial(peer, options, api, audit, options.metrics if isinstance(peer, ParallelModels) else None)
+        out.append(trial.run())
+        if peer is not peers[-1]:
+            trial.clear()
     print(json.dumps({"groups": options.groups, "size": options.size, "nodes": options.nodes, "rate": options.rate, "replicas": options.replicas, "results": out}, indent=1))
     if options.out:
         Path(options.out).write_text(json.dumps(out, indent=1))

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "controller/client/http_get.h"
 #include "controller/core/conditions.h"
 #include "controller/core/quantity.h"
 #include "controller/operator/group.h"
@@ -13,11 +12,6 @@
 namespace pm::op {
 
 namespace {
-
-constexpr std::chrono::milliseconds ask_timeout{1000}, ask_pause{1900};
-constexpr size_t most_status_bytes = 64 << 10;
-constexpr size_t most_asked = 4;              ///< pods asked in one pass: each may cost a second
-constexpr std::chrono::minutes answer_life{2};
 
 k8s::WatchOptions children(const k8s::Resource& resource, const std::string& ns, k8s::Prune prune = k8s::prune_common) {
   return {.resource = resource, .ns = ns, .label_selector = label::name, .store = {.prune = std::move(prune)}};
@@ -43,22 +37,15 @@ bool waits_for_node(const std::vector<k8s::ObjectPtr>& pods) {
 
 }  // namespace
 
-std::optional<Json> HttpStatusProbe::ask(const std::string& pod_ip) {
-  const auto reply = k8s::http_get(pod_ip, ops_port, "/status", ask_timeout, most_status_bytes);
-  const auto* good = std::get_if<k8s::PlainReply>(&reply);
-  if (!good || good->status != 200) return std::nullopt;
-  Json json = Json::parse(good->body, nullptr, false);
-  return json.is_object() ? std::optional<Json>(std::move(json)) : std::nullopt;
-}
-
 k8s::WatchOptions parallel_models(const std::string& ns) { return {.resource = ParallelModels, .ns = ns}; }
 
 Reconciler::Reconciler(k8s::Controller& controller, StatusProbe& probe, k8s::EventRecorder& events, const k8s::Clock& clock, prometheus::Registry& registry,
                        ReconcilerOptions options)
-    : controller_(controller), probe_(probe), recorder_(events), clock_(clock), options_(std::move(options)),
+    : controller_(controller), recorder_(events), clock_(clock), options_(std::move(options)),
       occurrences_(prometheus::BuildCounter().Name("parallelmodel_operator_events_total").Help("What happened to ParallelModels, by reason: GroupRestarted, PlanChosen, ...").Register(registry)),
       models_(controller.primary()), pods_(controller.owns(children(k8s::Pods, options_.ns, prune_pod))), config_maps_(controller.owns(children(k8s::ConfigMaps, options_.ns))),
-      services_(controller.owns(children(k8s::Services, options_.ns))), budgets_(controller.owns(children(k8s::PodDisruptionBudgets, options_.ns))) {
+      services_(controller.owns(children(k8s::Services, options_.ns))), budgets_(controller.owns(children(k8s::PodDisruptionBudgets, options_.ns))),
+      asker_(probe, clock, [&controller](const k8s::Key& model) { controller.enqueue(model); }) {
   if (!options_.read_nodes) return;
   k8s::WatchOptions nodes{.resource = k8s::Nodes};
   nodes.store.prune = prune_node;
@@ -110,29 +97,12 @@ Snapshot Reconciler::snapshot(const k8s::Key& key) {
 }
 
 void Reconciler::ask_pods(Snapshot& snapshot) {
-  size_t asked = 0;
+  const k8s::Key model = k8s::key_of(*snapshot.model);
   for (const auto& pod : pods_to_probe(snapshot)) {
-    if (++asked > most_asked) return;
-    if (auto answer = ask(*pod)) snapshot.probes[k8s::key_of(*pod).name] = std::move(*answer);
+    const bool fetches = k8s::label_of(*pod, label::role) == "fetch";   // is ready all the time
+    const bool ready = !fetches && k8s::condition_is_true(at(*pod, "/status/conditions"), "Ready");
+    if (auto answer = asker_.latest(*pod, ready, model)) snapshot.probes[k8s::key_of(*pod).name] = std::move(*answer);
   }
-}
-
-/// An answer counts for two seconds, so that a burst of changes is not a burst of questions.
-std::optional<Json> Reconciler::ask(const Json& pod) {
-  const std::string uid = k8s::uid_of(pod);
-  const auto now = clock_.now();
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(answers_, [&](const auto& entry) { return entry.second.asked + answer_life < now; });
-    const auto known = answers_.find(uid);
-    const bool fetch = k8s::label_of(pod, label::role) == "fetch";   // is ready all the time
-    // One readiness change is worth a question at once: it is the moment at which bytes become final.
-    if (known != answers_.end() && known->second.asked + ask_pause > now && (fetch || !k8s::condition_is_true(at(pod, "/status/conditions"), "Ready"))) return known->second.json;
-  }
-  auto answer = probe_.ask(k8s::string_at(pod, "/status/podIP"));
-  const std::lock_guard lock(mutex_);
-  answers_[uid] = {now, answer};
-  return answer;
 }
 
 void Reconciler::tell(const Json& model, const std::vector<Event>& events) {

@@ -35,6 +35,18 @@ std::vector<Key> owner_key(const Resource& primary, const Json& object) {
   return {Key{primary.namespaced ? key_of(object).ns : "", owner->name}};
 }
 
+/// Nothing that the store keeps of the object is different: a heartbeat, or a field that nobody reads.
+bool same_but_version(const Json& a, const Json& b) {
+  if (a.size() != b.size()) return false;
+  for (const auto& [field, value] : a.items()) {
+    const auto other = b.find(field);
+    if (other == b.end()) return false;
+    if (field == "resourceVersion") continue;
+    if (field == "metadata" ? !same_but_version(value, *other) : value != *other) return false;
+  }
+  return true;
+}
+
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -92,6 +104,7 @@ class Controller::Impl {
 
   /// Both sides count: an object may have changed its owner.
   void enqueue(const Change& change, const std::function<std::vector<Key>(const Json&)>& map) {
+    if (change.before && change.after && same_but_version(*change.before, *change.after)) return;
     std::set<Key> keys;
     for (const ObjectPtr& side : {change.before, change.after}) {
       if (!side) continue;

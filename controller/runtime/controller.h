@@ -54,7 +54,8 @@ class Controller {
   Controller(std::string name, WatchOptions primary, ControllerContext context);
   ~Controller();
 
-  /// The collection of primary objects; each of its changes queues the object's own key.
+  /// The collection of primary objects; each of its changes queues the object's own key. In every collection a change of nothing that the store keeps, but for the
+  /// version, queues nothing.
   Store primary() const;
   /// A collection of children; each change queues the key of the controlling owner when that is of the primary's kind and group.
   Store owns(WatchOptions);

@@ -44,7 +44,7 @@ struct ControllerTest : testing::Test {
     thread = std::jthread([this, reconcile, workers] { controller.run(reconcile, stop.get_token(), workers); });
   }
   void start() { start([this](const Key& key) { return make_pod(key); }); }
-  void model(const std::string& name) { cluster.put(Models, {{"metadata", {{"namespace", "n"}, {"name", name}}}}); }
+  void model(const std::string& name, int spec = 0) { cluster.put(Models, {{"metadata", {{"namespace", "n"}, {"name", name}}}, {"spec", spec}}); }
   template <class Condition> void until(Condition condition) {
     while (!condition()) std::this_thread::sleep_for(1ms);
   }
@@ -137,7 +137,7 @@ TEST_F(ControllerTest, ErrorsAreRetriedTerminalOnesAreNot) {
   });
   until([&] { return flaky == 4; });
   EXPECT_EQ(hopeless, 1);
-  model("hopeless");
+  model("hopeless", 1);
   until([&] { return hopeless == 2; });
   const std::string text = scrape();
   EXPECT_NE(text.find("controller_runtime_reconcile_errors_total{controller=\"model\"} 5"), std::string::npos) << text;
@@ -177,6 +177,24 @@ TEST_F(ControllerTest, AConvergedClusterIsLeftAlone) {
   std::this_thread::sleep_for(300ms);
   EXPECT_EQ(runs, settled);
   EXPECT_EQ(cluster.sent().size(), requests);
+}
+
+TEST_F(ControllerTest, AChangeOfNothingThatIsKeptQueuesNothing) {
+  std::atomic<int> passes_of_a{0}, passes_of_b{0};
+  const auto put_a = [&](int managed, int spec) {
+    cluster.put(Models, {{"metadata", {{"namespace", "n"}, {"name", "a"}, {"managedFields", {managed}}}}, {"spec", spec}});
+  };
+  put_a(1, 1);
+  start([&](const Key& key) { return ++(key.name == "a" ? passes_of_a : passes_of_b), Result{}; }, 1);
+  until([&] { return passes_of_a == 1; });
+  const Json version = models.get({"n", "a"})->at("metadata").at("resourceVersion");
+  put_a(2, 1);
+  model("b");
+  until([&] { return passes_of_b == 1; });   // one worker, first come, first served
+  EXPECT_EQ(passes_of_a, 1);
+  EXPECT_NE(models.get({"n", "a"})->at("metadata").at("resourceVersion"), version) << "the store follows all the same";
+  put_a(2, 2);
+  until([&] { return passes_of_a == 2; });
 }
 
 TEST_F(ControllerTest, AStopFinishesWhatRunsAndDropsTheRest) {
