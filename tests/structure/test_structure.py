@@ -20,7 +20,7 @@ BELOW = {
     "worker/ops": {"worker/base"},
     "worker/layers": {"planner", "worker/base", "worker/checkpoint", "worker/policy", "worker/comm", "worker/ops"},
     "worker/models": {"planner", "worker/base", "worker/policy", "worker/layers"},
-    "worker/parallel": {"planner", "worker/base", "worker/policy", "worker/comm", "worker/layers", "worker/models"},
+    "worker/parallel": {"planner", "worker/base", "worker/policy", "worker/comm", "worker/ops", "worker/layers", "worker/models"},
     "worker/engine": {"planner", "worker/base", "worker/checkpoint", "worker/policy", "worker/comm", "worker/ops", "worker/layers", "worker/parallel"},
     "worker/launch": {"worker/base", "worker/comm"},
     "worker/server": {"planner", "worker/base", "worker/comm", "worker/tokenizer", "worker/image", "worker/policy", "worker/engine"},

@@ -16,6 +16,7 @@ struct GroupModel {
   const Plan* plan = nullptr;
   int64_t kv_blocks = 0;             ///< of each lane
   at::DeviceType device = at::kCPU;  ///< of all ranks
+  bool graphs = true;                ///< as parallel::Shard's
 };
 
 /// What a step gives.

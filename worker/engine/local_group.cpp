@@ -34,7 +34,7 @@ void LocalGroup::load(const GroupModel& group, const std::vector<std::shared_ptr
     try {
       const at::Device device = device_of(group.device, static_cast<int>(r));
       const c10::DeviceGuard here(device);
-      ranks_[r] = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicators[r], {}, device}), threads_each);
+      ranks_[r] = std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicators[r], {}, device, group.graphs}), threads_each);
     } catch (...) {
       errors[r] = std::current_exception();
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "worker/base/error.h"
+#include "worker/parallel/decode_graphs.h"
 #include "worker/parallel/executor.h"
 #include "worker/parallel/relay.h"
 
@@ -33,7 +34,9 @@ class TensorPipeline final : public Executor {
         loader_(*shard.checkpoint, cuts_, place_.tensor, shard.plan->precision, shard.progress, shard.device),
         model_(policy_, place_.layers, loader_) {
     check_weights(shard, cuts_.weight_bytes(facts_, place_.tensor), loader_.resident_bytes());
-    if (shard.kv_blocks > 0 && generates()) make_cache(shard.kv_blocks, shard.plan->precision);
+    if (shard.kv_blocks > 0 && generates()) make_cache(shard.kv_blocks, cuts_.compute_type());
+    const bool recordable = previous_ < 0 && next_ < 0 && (tensor_->size() == 1 || tensor_->recordable());
+    if (cache_ && shard.graphs && recordable) graphs_.emplace(device(), shard.plan->sequence_length);
   }
 
   void check(const Arrays& inputs) const override { models::inputs_of(policy_, inputs); }
@@ -53,6 +56,11 @@ class TensorPipeline final : public Executor {
 
   at::Tensor step(models::StepRows& rows) override {
     if (!with_blocks_) throw Error(ErrorKind::Request, "InvalidRequest", policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
+    if (graphs_ && graphs_->fits(rows)) return graphs_->run(rows, [&](models::StepRows& fixed) {
+      models::Handover handed;
+      model_.step(fixed, &*cache_, handed, *tensor_);
+      return handed.at(models::Model::generator(policy_).name);
+    });
     rows = std::move(rows).on(device());
     models::Handover handed = taken_over();
     model_.step(rows, cache_ ? &*cache_ : nullptr, handed, *tensor_);
@@ -66,7 +74,7 @@ class TensorPipeline final : public Executor {
   Tokens greedy(const at::Tensor& hidden) override {
     const layers::LogitsHead& head = *model_.head()->logits();
     auto [value, index] = at::max(head.local(model_.head()->features(hidden)), 1);
-    if (tensor_->size() == 1) return index.cpu();
+    if (tensor_->size() == 1) return index;
     const at::Tensor mine = at::stack({value.to(at::kDouble), (index + head.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]
     const std::vector<int64_t> ones(static_cast<size_t>(tensor_->size()), 1);
     const at::Tensor all = tensor_->gatherv(mine.contiguous(), ones, 0);                                                  // [ranks, 2, rows]
@@ -77,12 +85,18 @@ class TensorPipeline final : public Executor {
       best = at::where(better, all[rank][0], best);
       token = at::where(better, all[rank][1], token);
     }
-    return token.to(at::kCPU, at::kLong);
+    return token.to(at::kLong);
   }
 
   at::Tensor logits(const at::Tensor& hidden) override {
     const at::Tensor scores = model_.head()->scores(hidden, *tensor_);
     return scores.defined() ? scores.cpu() : scores;
+  }
+
+  bool draws() const override { return ops::draws(device().type()); }
+  Tokens draw(const at::Tensor& hidden, const ops::Draws& draws) override {
+    const at::Tensor scores = model_.head()->scores(hidden, *tensor_);
+    return scores.defined() ? ops::draw(scores, draws) : Tokens();
   }
 
   comm::Communicator& communicator() override { return *tensor_; }
@@ -96,11 +110,11 @@ class TensorPipeline final : public Executor {
     if (next_ >= 0) send(handed, *world_, next_);
   }
 
-  void make_cache(int64_t blocks, DType precision) {
+  void make_cache(int64_t blocks, DType type) {
     with_blocks_ = true;
     const policy::Stack& generating = models::Model::generator(policy_);
     for (const auto& [stack, range] : place_.layers) {
-      if (stack == generating.name && range.size() > 0) cache_.emplace(generating, range, loader_, blocks, precision);
+      if (stack == generating.name && range.size() > 0) cache_.emplace(generating, range, loader_, blocks, type);
     }
   }
 
@@ -115,6 +129,7 @@ class TensorPipeline final : public Executor {
   models::Model model_;
   std::optional<layers::KvCache> cache_;
   bool with_blocks_ = false;
+  std::optional<DecodeGraphs> graphs_;
 };
 
 }  // namespace
