@@ -69,7 +69,8 @@ def for_pairs(weight, heads):
     return weight.reshape(heads, 2, weight.shape[0] // heads // 2, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
-def gguf_file(shape, model, folder, path):
+def gguf_file(shape, model, folder, path, quantised=False):
+    """`quantised`: matrices in q8_0, int8 with a scale of 16 bits for each 32."""
     config, writer = model.config, gguf.GGUFWriter(path, "llama")
     writer.add_context_length(shape.positions)
     writer.add_embedding_length(shape.hidden)
@@ -82,7 +83,7 @@ def gguf_file(shape, model, folder, path):
     writer.add_rope_dimension_count(shape.hidden // shape.heads)
     writer.add_vocab_size(shape.vocabulary)
     wide = shape.dtype == "float32"
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32 if wide else gguf.LlamaFileType.MOSTLY_BF16)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0 if quantised else gguf.LlamaFileType.ALL_F32 if wide else gguf.LlamaFileType.MOSTLY_BF16)
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -105,10 +106,11 @@ def gguf_file(shape, model, folder, path):
         data = tensor.float().numpy()
         if "attn_q." in name or "attn_k." in name:
             data = for_pairs(data, shape.heads if "attn_q." in name else shape.kv_heads).copy()
-        if wide or data.ndim == 1:
+        kind = gguf.GGMLQuantizationType.Q8_0 if quantised else gguf.GGMLQuantizationType.BF16
+        if data.ndim == 1 or (wide and not quantised):
             writer.add_tensor(name, data)
         else:
-            writer.add_tensor(name, gguf.quantize(data, gguf.GGMLQuantizationType.BF16), raw_dtype=gguf.GGMLQuantizationType.BF16)
+            writer.add_tensor(name, gguf.quantize(data, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -116,7 +118,7 @@ def gguf_file(shape, model, folder, path):
 
 
 def make(cache, shape=Shape()):
-    """{"huggingface", "ctranslate2", "gguf"}: paths. Made once for what this file says and the shape."""
+    """{"huggingface", "ctranslate2", "gguf", "gguf_q8"}: paths. Made once for what this file says and the shape."""
     written = pathlib.Path(__file__).read_bytes() + repr(shape).encode()
     root = cache / f"bench-llama-{hashlib.sha256(written).hexdigest()[:12]}"
     if not root.exists():
@@ -124,6 +126,7 @@ def make(cache, shape=Shape()):
         model = hugging_face(shape, partial / "huggingface")
         if shape.dtype == "float32":
             ctranslate2(partial / "huggingface", partial / "ctranslate2")
+            gguf_file(shape, model, partial / "huggingface", partial / "gguf_q8", quantised=True)
         gguf_file(shape, model, partial / "huggingface", partial / "gguf")
         partial.rename(root)
-    return {name: root / name for name in ("huggingface", "ctranslate2", "gguf")}
+    return {name: root / name for name in ("huggingface", "ctranslate2", "gguf", "gguf_q8")}

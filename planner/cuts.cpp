@@ -105,25 +105,24 @@ std::vector<Range> proportional(int64_t units, int64_t block, const std::vector<
   return ranges;
 }
 
-/// 32 columns, so that int8 groups stay whole; a smaller power of two when that would leave fewer than four blocks for each rank.
-int64_t ffn_block(int64_t columns, int n) {
-  int64_t block = 32;
-  while (block > 1 && columns / block < 4 * static_cast<int64_t>(n)) block /= 2;
+/// 32 columns, so that int8 groups stay whole; a smaller power of two when that would leave fewer than four blocks for each rank, and there are no groups.
+int64_t ffn_block(int64_t columns, int n, DType precision) {
+  int64_t block = int8_group;
+  while (precision != DType::I8 && block > 1 && columns / block < 4 * static_cast<int64_t>(n)) block /= 2;
   return block;
 }
 
 using Key = std::tuple<std::string, Axis, int64_t>;
 Key key_of(const std::string& stack, Axis axis, int64_t units) { return {axis == Axis::Vocab ? std::string() : stack, axis, units}; }
 
-DType held_as(const Part& part, DType planned) { return part.keep ? part.dtype : planned; }
-
-int64_t bytes_per_unit(const Part& part, DType planned) { return part.elements_per_unit * part.count * size_of(held_as(part, planned)); }
+/// What a unit weighs when bytes are levelled.
+int64_t bytes_per_unit(const Facts& facts, const Part& part, DType planned) { return held_bytes(facts, part, int8_group, planned) / int8_group * part.count; }
 
 /// Deals row after row and keeps account of what each rank holds.
 class Dealer {
  public:
   Dealer(const Facts& facts, int n, DType dtype) : facts_(facts), n_(n), dtype_(dtype), held_(static_cast<size_t>(n), 0) {
-    for (const Part& part : facts.parts) weight_[key_of(part.stack, part.axis, part.units)] += bytes_per_unit(part, dtype);
+    for (const Part& part : facts.parts) weight_[key_of(part.stack, part.axis, part.units)] += bytes_per_unit(facts, part, dtype);
   }
 
   std::vector<Cuts::Row> deal() {
@@ -197,7 +196,7 @@ class Dealer {
     int64_t left = 0;
     for (size_t j = i; j < keys.size(); ++j) left += weight_.at(keys[j]) * std::get<2>(keys[j]);
     const int64_t units = std::get<2>(keys[i]);
-    const int64_t block = std::get<1>(keys[i]) == Axis::Ffn ? ffn_block(units, n_) : 1;
+    const int64_t block = std::get<1>(keys[i]) == Axis::Ffn ? ffn_block(units, n_, dtype_) : 1;
     add(keys[i], proportional(units, block, level(held_, left)));
   }
 
@@ -225,7 +224,7 @@ int64_t Cuts::weight_bytes(const Facts& facts, int rank, std::vector<int64_t>* p
   int64_t total = 0;
   if (per_part) per_part->clear();
   for (const Part& part : facts.parts) {
-    const int64_t bytes = range(part.stack, part.axis, part.units, rank).size() * bytes_per_unit(part, dtype_);
+    const int64_t bytes = held_bytes(facts, part, range(part.stack, part.axis, part.units, rank).size(), dtype_) * part.count;
     if (per_part) per_part->push_back(bytes);
     total += bytes;
   }
@@ -237,6 +236,7 @@ Cuts deal(const Facts& facts, int n, DType dtype) {
   Cuts cuts;
   cuts.ranks_ = n;
   cuts.dtype_ = dtype;
+  cuts.compute_ = compute_type(facts, dtype);
   cuts.rows_ = Dealer(facts, n, dtype).deal();
   return cuts;
 }

@@ -31,13 +31,15 @@ class Cuts {
   /// The units of `rank`. Axis::None gives {0, units}. Throws std::out_of_range for a (stack, axis, units) that facts do not have.
   Range range(const std::string& stack, Axis axis, int64_t units, int rank) const;
   const std::vector<Row>& rows() const { return rows_; }
+  /// What is held that is neither kept nor quantised.
+  DType compute_type() const { return compute_; }
   /// Exact weight bytes of `rank`.
   int64_t weight_bytes(const Facts&, int rank, std::vector<int64_t>* per_part = nullptr) const;
 
  private:
   friend Cuts deal(const Facts&, int, DType);
   int ranks_ = 1;
-  DType dtype_ = DType::F32;
+  DType dtype_ = DType::F32, compute_ = DType::F32;
   std::vector<Row> rows_;
 };
 

@@ -16,7 +16,8 @@ constexpr int64_t length_without_positions = 2048;  ///< for families whose posi
 constexpr int most_tried = 64;                      ///< devices up to which the fewest that fit are looked for
 constexpr int64_t least_share = 4;                  ///< a layout is roomy when it holds one in so many of the sequences asked for
 
-bool served(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
+bool computed(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
+bool quantises(const Facts& facts) { return std::any_of(facts.parts.begin(), facts.parts.end(), [](const Part& part) { return part.quantised.elements > 0; }); }
 
 /// The longest sequence that is served: as asked, but not beyond the positions of a causal stack.
 int64_t sequence_length(const Facts& facts, int64_t wished) {
@@ -34,7 +35,7 @@ class Decider {
  public:
   Decider(const Facts& facts, const Hardware& hardware, const Wishes& wishes) : facts_(facts), hardware_(with_memory(hardware)), wishes_(wishes) {
     demand_.kind = hardware.kind;
-    demand_.precision = wishes.precision.value_or(served(facts.dtype) ? facts.dtype : DType::F32);
+    demand_.precision = wishes.precision.value_or(computed(facts.dtype) ? facts.dtype : DType::F32);
     demand_.device_memory = hardware_.device_memory;
     demand_.sequence_length = sequence_length(facts, wishes.max_sequence_length);
     demand_.concurrency = wishes.max_concurrency;
@@ -58,7 +59,7 @@ class Decider {
       if (explainer.fewest > 0 && explainer.fewest < hardware_.devices) explainer.usable = usable(explainer.fewest);
       for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) try_gathered(strategy, candidates);
       choice = choose(candidates, wishes_.objective);
-    } else if (!allowed.fixed && hardware_.devices > 1) {
+    } else if (!allowed.fixed && hardware_.devices > 1 && demand_.precision != DType::I8) {
       for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) candidates.push_back(not_needed(strategy));
     }
     if (!choice) return {{}, explainer.does_not_fit(candidates)};
@@ -71,8 +72,11 @@ class Decider {
 
  private:
   std::optional<Refusal> refuse_wishes() const {
-    if (!served(demand_.precision)) {
-      return Refusal{"UnsupportedPrecision", std::string(name_of(demand_.precision)) + " is not served by this version; F32, F16 and BF16 are", {}};
+    if (!computed(demand_.precision) && demand_.precision != DType::I8) {
+      return Refusal{"UnsupportedPrecision", std::string(name_of(demand_.precision)) + " is not served by this version; F32, F16, BF16 and I8 are", {}};
+    }
+    if (demand_.precision == DType::I8 && !quantises(facts_)) {
+      return Refusal{"UnsupportedPrecision", "I8 holds matrices of layers as int8, and the facts of this model name none; leave the precision out, or let facts be made anew if an earlier version made them", {}};
     }
     if (hardware_.device_memory <= 0) {
       const std::string product = hardware_.product.empty() ? "" : " (the product " + hardware_.product + " is not in the planner's table)";
@@ -91,6 +95,9 @@ class Decider {
   /// Sizes and places that Sharded and Offload do not have.
   std::optional<Refusal> refuse_gathered() const {
     const std::string name(name_of(*wishes_.strategy)), n = number(hardware_.devices);
+    if (demand_.precision == DType::I8) {
+      return Refusal{"UnsupportedPrecision", "strategy " + name + " does not bring int8 weights together; use Tensor, Pipeline or Data with I8, or F16 or BF16 with " + name, {}};
+    }
     if (wishes_.tensor.value_or(1) > 1 || wishes_.pipeline.value_or(1) > 1) {
       return Refusal{"InvalidSizes", "strategy " + name + " is not combined with tensor or pipeline; give data=" + n + " alone, or leave the sizes out", {}};
     }
@@ -128,6 +135,7 @@ class Decider {
   /// A layer at a time; where that does not fit in tiles as well.
   void try_gathered(Strategy strategy, std::vector<Candidate>& candidates) const {
     if (strategy == Strategy::Sharded && hardware_.devices == 1 && wishes_.strategy != Strategy::Sharded) return;
+    if (demand_.precision == DType::I8) return;
     for (const Unit unit : {Unit::Layer, Unit::Tile}) {
       candidates.push_back(attempt_gathered(strategy, unit));
       if (candidates.back().fits) return;

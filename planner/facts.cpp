@@ -70,6 +70,7 @@ json part_json(const Part& part, DType usual) {
   if (part.units != 1) out["u"] = part.units;
   if (part.dtype != usual) out["t"] = name_of(part.dtype);
   if (part.keep) out["k"] = true;
+  if (const Quantised& q = part.quantised; q.elements != 0) out["q"] = q.block_scales != 0 ? json{q.elements, q.scales, q.block_scales} : json{q.elements, q.scales};
   for (const Use& use : part.also) out["a"].push_back(use_json(use));
   return out;
 }
@@ -115,6 +116,15 @@ Use read_use(const json& value, const std::string& path) {
   return use;
 }
 
+/// [elements, scales, scales of a block] with the last optional.
+Quantised read_quantised(const json& value, const std::string& path, const Part& part) {
+  if (!value.is_array() || value.size() < 2 || value.size() > 3 || part.keep) Reader::wrong(path, value, "[elements, scales, scales of a block] with the last optional, of a part that is not kept");
+  const json named{{"elements", value[0]}, {"scales", value[1]}, {"blocks", value.size() > 2 ? value[2] : json(0)}};
+  const Reader reader(named, path);
+  const int64_t most = part.elements_per_unit;   // no group has less than one element
+  return {reader.integer("elements", 0, most), reader.integer("scales", 0, most), reader.integer("blocks", 0, most)};
+}
+
 Part read_part(const Reader& reader, const json& value, DType usual) {
   Part part;
   part.stack = reader.text("s", 32, "");
@@ -127,6 +137,7 @@ Part read_part(const Reader& reader, const json& value, DType usual) {
   part.elements_per_unit = reader.integer("e", 0, most_elements);
   part.dtype = read_dtype(reader, "t", usual);
   part.keep = reader.flag("k", false);
+  if (reader.has("q")) part.quantised = read_quantised(value["q"], reader.path("q"), part);
   if (!reader.has("a")) return part;
   reader.list("a", 64);
   for (size_t i = 0; i < value["a"].size(); ++i) part.also.push_back(read_use(value["a"][i], reader.path("a", i)));
@@ -170,6 +181,19 @@ void check(const Facts& facts) {
 }
 
 }  // namespace
+
+DType compute_type(const Facts& facts, DType precision) {
+  if (precision != DType::I8) return precision;
+  return facts.dtype == DType::F16 || facts.dtype == DType::BF16 ? facts.dtype : DType::F32;
+}
+
+int64_t held_bytes(const Facts& facts, const Part& part, int64_t units, DType precision) {
+  const int64_t element = size_of(part.keep ? part.dtype : compute_type(facts, precision));
+  if (precision != DType::I8) return units * part.elements_per_unit * element;
+  const Quantised& q = part.quantised;
+  const int64_t scales = units * q.scales + (units + int8_group - 1) / int8_group * q.block_scales;
+  return units * ((part.elements_per_unit - q.elements) * element + q.elements) + scales * scale_bytes;
+}
 
 json to_json(const Facts& facts) {
   json stacks = json::array(), parts = json::array();

@@ -32,7 +32,17 @@ struct Use {
   auto operator<=>(const Use&) const = default;
 };
 
-/// A group of parameters of one stack that are cut alike. Bytes of a rank = its units x elements_per_unit x size_of(dtype).
+/// Of the elements of a part those that int8 holds as numbers with scales: matrices that are multiplied. A scale is of one output and `int8_group` inputs; groups
+/// begin anew at each head where inputs are cut by heads whose size is no multiple of it, and then are as large as a head.
+struct Quantised {
+  int64_t elements = 0;          ///< per unit
+  int64_t scales = 0;            ///< per unit
+  int64_t block_scales = 0;      ///< per int8_group units: where units are inputs (FFN columns of what goes down again)
+  bool operator==(const Quantised&) const = default;
+};
+constexpr int64_t int8_group = 32, scale_bytes = 2;
+
+/// A group of parameters of one stack that are cut alike. Bytes of a rank: held_bytes().
 struct Part {
   std::string stack;             ///< "decoder", "encoder", "vision", ... ; "" for what belongs to none (heads of the model)
   int first = 0;                 ///< first layer this row stands for; stack_input or stack_output outside the layers; stack_input for heads
@@ -43,6 +53,7 @@ struct Part {
   DType dtype = DType::F32;      ///< as stored, or the one that the loader keeps (T5 wo in fp16 checkpoints)
   bool keep = false;             ///< precision of the plan does not change dtype
   std::vector<Use> also = {};    ///< the places beside this one that read the same storage; a part that has some stands for one place (count 1)
+  Quantised quantised = {};      ///< nothing where keep
   bool operator==(const Part&) const = default;
 };
 
@@ -69,6 +80,11 @@ struct Facts {
   std::string revision;          ///< hf:// only
   bool operator==(const Facts&) const = default;
 };
+
+/// What parameters are held in that are not quantised, and keys and values: `precision`, or beside I8 the checkpoint's type where that is served, else fp32.
+DType compute_type(const Facts&, DType precision);
+/// Bytes of `units` units of the part, in one layer: units x elements x size_of(type), of int8 one byte an element and its scales.
+int64_t held_bytes(const Facts&, const Part&, int64_t units, DType precision);
 
 /// Facts as compact JSON (short keys, <= 4,096 bytes for every supported family).
 nlohmann::json to_json(const Facts&);

@@ -70,7 +70,7 @@ int64_t kv_bytes_per_token(const Facts& facts, const Cuts& cuts, int rank, DType
   if (facts.task != "generate") return 0;   // one pass over given tokens keeps nothing
   for (const StackFacts& stack : facts.stacks) {
     if (!stack.causal || stack.heads <= 0) continue;
-    bytes += 2 * stack.layers * cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim * size_of(dtype);
+    bytes += 2 * stack.layers * cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim * size_of(compute_type(facts, dtype));
   }
   return bytes;
 }

@@ -36,7 +36,7 @@ Spread spread(const Facts& facts, DType precision) {
   }
   std::map<Place, Run> runs;
   for (const Part& part : facts.parts) {
-    const int64_t element = size_of(part.keep ? part.dtype : precision), bytes = part.units * part.elements_per_unit * element;
+    const int64_t element = size_of(part.keep ? part.dtype : compute_type(facts, precision)), bytes = held_bytes(facts, part, part.units, precision);
     const bool beside = !part.also.empty() && with_own.contains({part.stack, part.first});
     if (is_table(part)) {
       const bool scored = part.stack.empty() || std::any_of(part.also.begin(), part.also.end(), [](const Use& use) { return use.stack.empty(); });

@@ -27,7 +27,7 @@ class Costs {
     shared_.resize(layers_);
     for (const Part& part : facts.parts) {
       const int64_t units = part.axis == Axis::None ? part.units : (part.units + tensor - 1) / tensor;
-      add(part, units * part.elements_per_unit * size_of(part.keep ? part.dtype : dtype));
+      add(part, held_bytes(facts, part, units, dtype));
     }
   }
 

@@ -1,4 +1,4 @@
-"""Another engine that decodes one stream: `peer.py hf|ct2|llama FOLDER THREADS`. For each line of input, {"prompt": ids, "tokens": n}, it prints
+"""Another engine that decodes one stream: `peer.py hf|ct2|llama FOLDER THREADS [COMPUTE_TYPE]`, the last of ct2. For each line of input, {"prompt": ids, "tokens": n}, it prints
 the ids of a greedy answer and when each came, in seconds of the monotonic clock."""
 import json
 import sys
@@ -31,9 +31,9 @@ def hf(folder, threads):
     return run
 
 
-def ct2(folder, threads):
+def ct2(folder, threads, compute_type="float32"):
     import ctranslate2
-    generator = ctranslate2.Generator(folder, device="cpu", compute_type="float32", intra_threads=threads)
+    generator = ctranslate2.Generator(folder, device="cpu", compute_type=compute_type, intra_threads=threads)
     with open(f"{folder}/vocabulary.json") as file:
         vocabulary = json.load(file)
 
@@ -66,8 +66,8 @@ def llama(path, threads):
     return run
 
 
-def main(kind, folder, threads):
-    run = {"hf": hf, "ct2": ct2, "llama": llama}[kind](folder, int(threads))
+def main(kind, folder, threads, *rest):
+    run = {"hf": hf, "ct2": ct2, "llama": llama}[kind](folder, int(threads), *rest)
     print("ready", flush=True)
     for line in sys.stdin:
         ids, times = run(**json.loads(line))

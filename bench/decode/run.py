@@ -24,7 +24,7 @@ import checkpoints
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
 MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary=32000, tied=True)    # 341 M parameters
-PRECISIONS = {"F32": ("float32", 4), "BF16": ("bfloat16", 2)}
+PRECISIONS = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "I8": ("float32", 17 / 16)}    # what is stored, bytes of a weight as it is read: of int8 with a scale for each 32
 
 
 def matrices(shape):
@@ -86,10 +86,10 @@ class Read(Child):
 class Ours:
     """The worker as it is served, asked over HTTP; a token's time is when its event has arrived."""
 
-    def __init__(self, name, worker, folder, ranks, threads, log):
+    def __init__(self, name, worker, folder, precision, ranks, threads, log):
         self.name, self.port = name, self._free_port()
         self.log = open(log / f"{name.replace(' ', '-')}.log", "w+")
-        command = [worker, "serve", "--model", folder, "--ranks", ranks, "--strategy", "Tensor", "--host", "127.0.0.1", "--port", self.port, "--ops-port", self._free_port(), "--drain-seconds", 0]
+        command = [worker, "serve", "--model", folder, "--ranks", ranks, "--strategy", "Tensor", "--precision", precision, "--host", "127.0.0.1", "--port", self.port, "--ops-port", self._free_port(), "--drain-seconds", 0]
         self.process = subprocess.Popen([str(part) for part in command], env={**os.environ, "OMP_NUM_THREADS": str(threads)}, stdout=self.log, stderr=self.log)
         end = time.monotonic() + 120
         while not self._answers():
@@ -154,17 +154,19 @@ def measure(engines, arguments, prompt):
 def engines_of(arguments, precision, threads, paths, shape, log, stack):
     def add(engine):
         return stack.enter_context(contextlib.closing(engine))
-    python, peer, wanted = sys.executable, HERE / "peer.py", arguments.engines.split(",")
-    yield add(Read("read", [arguments.read, threads, PRECISIONS[precision][1], *matrices(shape)], threads, log, ready=False))
-    yield add(Ours("ParallelModel", arguments.worker, paths["huggingface"], 1, threads, log))
+    python, peer, wanted, int8 = sys.executable, HERE / "peer.py", arguments.engines.split(","), precision == "I8"
+    bytes_of = PRECISIONS[precision][1]
+    rows = [f"{out}x{int(int(into) * bytes_of)}" for out, into in (matrix.split("x") for matrix in matrices(shape))]
+    yield add(Read("read", [arguments.read, threads, 1, *rows], threads, log, ready=False))
+    yield add(Ours("ParallelModel", arguments.worker, paths["huggingface"], precision, 1, threads, log))
     if threads > 1:
-        yield add(Ours(f"ParallelModel n={threads}", arguments.worker, paths["huggingface"], threads, 1, log))
-    if "hf" in wanted:
+        yield add(Ours(f"ParallelModel n={threads}", arguments.worker, paths["huggingface"], precision, threads, 1, log))
+    if "hf" in wanted and not int8:
         yield add(Peer("Hugging Face", [python, peer, "hf", paths["huggingface"], threads], threads, log))
-    if "ct2" in wanted and precision == "F32":
-        yield add(Peer("CTranslate2", [python, peer, "ct2", paths["ctranslate2"], threads], threads, log))
+    if "ct2" in wanted and precision != "BF16":
+        yield add(Peer("CTranslate2", [python, peer, "ct2", paths["ctranslate2"], threads, "int8" if int8 else "float32"], threads, log))
     if "llama" in wanted:
-        yield add(Peer("llama.cpp", [python, peer, "llama", paths["gguf"], threads], threads, log))
+        yield add(Peer("llama.cpp", [python, peer, "llama", paths["gguf_q8" if int8 else "gguf"], threads], threads, log))
 
 
 def same(ids, other):
@@ -194,7 +196,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worker", required=True)
     parser.add_argument("--read", required=True, help="the program bench_read")
-    parser.add_argument("--precisions", default="F32,BF16")
+    parser.add_argument("--precisions", default="F32,BF16,I8")
     parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
     parser.add_argument("--engines", default="hf,ct2,llama", help="beside ours")
     parser.add_argument("--prompt", type=int, default=8, help="tokens")

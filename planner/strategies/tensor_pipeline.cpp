@@ -25,9 +25,9 @@ Read read_by(const Stage& stage, int t, DType precision) {
     const StackFacts* stack = stack_of(stage.facts, part.stack);
     if (looked_up || (stack && !runs(stage.facts, *stack) && !scored)) continue;
     const double runs_of_part = 1.0 + [&] { double more = 0; for (const Use& use : part.also) if (use.first >= 0) more += use.count; return more; }();
-    const double elements = static_cast<double>(stage.cuts.range(part.stack, part.axis, part.units, t).size() * part.elements_per_unit * part.count) * runs_of_part;
-    read.elements += elements;
-    read.bytes += elements * static_cast<double>(size_of(part.keep ? part.dtype : precision));
+    const int64_t units = stage.cuts.range(part.stack, part.axis, part.units, t).size();
+    read.elements += static_cast<double>(units * part.elements_per_unit * part.count) * runs_of_part;
+    read.bytes += static_cast<double>(held_bytes(stage.facts, part, units, precision) * part.count) * runs_of_part;
   }
   return read;
 }

@@ -76,7 +76,7 @@ int64_t buffer_bytes(const Facts& facts, Unit unit, DType precision) {
 int64_t largest_layer(const Facts& facts, DType precision) {
   int64_t whole = 0;   // what no axis cuts is little; all of it counts, of whichever layer it is
   for (const Part& part : facts.parts) {
-    if (part.first >= 0 && part.axis == Axis::None) whole = std::max(whole, part.units * part.elements_per_unit * size_of(part.keep ? part.dtype : precision));
+    if (part.first >= 0 && part.axis == Axis::None) whole = std::max(whole, held_bytes(facts, part, part.units, precision));
   }
   return whole + spread(facts, precision).largest_run();
 }

@@ -21,10 +21,10 @@ std::vector<float> run(const Case& c) {
   const Floats x(numbers(rows * stride, 1), c.x, c.before), w(numbers(out * in, 2), c.w == Element::I8 ? Element::F32 : c.w, c.before), bias(numbers(out, 3), Element::BF16);
   std::vector<int8_t> whole(out * in);
   const size_t groups = c.scale_group > 0 ? (in + static_cast<size_t>(c.scale_group) - 1) / static_cast<size_t>(c.scale_group) : 1;
-  std::vector<float> scales = numbers(out * groups, 4);
+  const Floats on_scales(numbers(out * groups, 4), Element::BF16);
+  const std::vector<float>& scales = on_scales.values();
   for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<int8_t>(static_cast<int>(i * 37 % 255) - 127);
   const Buffer<int8_t> on_whole(whole);
-  const Buffer<float> on_scales(scales);
   std::vector<double> expected(rows * out);
   double size = 1;
   for (size_t r = 0; r < rows; ++r) {

@@ -19,8 +19,9 @@ class Asked:
         self.batch.run({"model": str(model), "ranks": ranks, "sizes": f"tensor={ranks}", "hidden_states": True, "attentions": True, **paths, **options})
         return load_file(paths["outputs"])
 
-    def generate(self, model, ranks, rows, policy="", sizes="", strategy="", offload_to="", **options):
-        return self.batch.run({"model": str(model), "ranks": ranks, "policy": policy, "strategy": strategy, "offload_to": offload_to, "sizes": sizes or f"tensor={ranks}",
+    def generate(self, model, ranks, rows, policy="", sizes="", strategy="", offload_to="", precision=None, **options):
+        held = {"precision": precision} if precision else {}
+        return self.batch.run({"model": str(model), "ranks": ranks, "policy": policy, "strategy": strategy, "offload_to": offload_to, "sizes": sizes or f"tensor={ranks}", **held,
                                "generate": {"input_ids": rows, **options}})["sequences"]
 
 

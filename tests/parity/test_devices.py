@@ -97,6 +97,52 @@ def test_drawn_tokens_and_beams_are_those_of_the_processor(pretended, asked, pre
         assert pretended.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options) == asked.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options)
 
 
+DRAWN = [{"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"do_sample": True, "seed": 8, "temperature": 0.8, "top_k": 12, "top_p": 0.9, "min_p": 0.01},
+         {"do_sample": True, "seed": 9, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2, "min_new_tokens": 4, "bad_words_ids": [[5], [7, 9]]}, {"repetition_penalty": 1.5},
+         {"do_sample": True, "seed": 10, "typical_p": 0.7}]
+
+
+@pytest.mark.parametrize("layout", ["tensor=1", "tensor=2", "pipeline=2"])
+@pytest.mark.parametrize("options", DRAWN, ids=lambda options: "-".join(options))
+def test_the_devices_sampler_draws_what_the_processors_does(emulated, asked, options, layout):
+    folder, rows = fixtures.checkpoint(KERNELS[1]), rows_of(KERNELS[1])[:2]
+    assert emulated.generate(folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options) == asked.generate(folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options)
+
+
+@pytest.mark.parametrize("case", [KERNELS[0], KERNELS[1], KERNELS[4]], ids=lambda case: case.name)
+def test_the_cuda_kernels_decode_int8_as_the_processor_does(emulated, asked, case):
+    folder, rows = fixtures.checkpoint(case), rows_of(case)[:3]
+    assert emulated.generate(folder, 1, rows, max_new_tokens=4, precision="I8") == asked.generate(folder, 1, rows, max_new_tokens=4, precision="I8")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """As emulated, and decoding steps are recorded once for each size of batch and then played again on the same memory."""
+    batch = worker.Batch(PRETEND, "--device", "pretend", PM_PRETEND_KERNELS="1", PM_PRETEND_GRAPHS="1")
+    with contextlib.closing(batch):
+        yield Asked(batch, tmp_path_factory.mktemp("tensors"))
+
+
+@pytest.mark.parametrize("case", KERNELS[:4], ids=lambda case: case.name)
+def test_recorded_steps_decode_what_the_processor_decodes(recorded, asked, case):
+    """Three sequences, then two and one as they end; then others in the places of these, with other blocks."""
+    folder, rows = fixtures.checkpoint(case), rows_of(case)
+    for some, options in ((rows[:3], {}), (rows[2:4], {"do_sample": True, "seed": 3}), (rows[4:5], {})):
+        assert recorded.generate(folder, 1, some, max_new_tokens=7, **options) == asked.generate(folder, 1, some, max_new_tokens=7, **options)
+
+
+@pytest.mark.parametrize("layout", ["tensor=2", "pipeline=2", "data=2"])
+def test_steps_that_cannot_be_recorded_are_not(recorded, asked, layout):
+    folder, rows = fixtures.checkpoint(KERNELS[1]), rows_of(KERNELS[1])[:2]
+    assert recorded.generate(folder, 2, rows, max_new_tokens=4, sizes=layout) == asked.generate(folder, 2, rows, max_new_tokens=4, sizes=layout)
+
+
+@pytest.mark.parametrize("layout", ["tensor=2", "pipeline=2"])
+def test_int8_weights_are_on_the_device(pretended, asked, layout):
+    folder, rows = fixtures.checkpoint(CASES[0]), rows_of(CASES[0])
+    assert pretended.generate(folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout) == asked.generate(folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout)
+
+
 # weights that come together in each pass: from all ranks, from the host's pinned memory, from files; copies of the device's second stream come as late as they can
 GATHERED = [("Sharded", "", 1), ("Sharded", "", 2), ("Sharded", "", 3), ("Offload", "HostMemory", 1), ("Offload", "HostMemory", 3), ("Offload", "File", 1), ("Offload", "File", 2)]
 

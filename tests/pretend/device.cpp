@@ -220,8 +220,14 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::opti
   return at::detail::empty_strided_generic(size, stride, &Memory::instance(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
 }
 
-/// Neither tensor is kept: who gives memory back before the copy has to find out.
+thread_local bool inside = false;   // of an operation, whose own copies are its own matter
+
+/// Neither tensor is kept, unless launches are recorded: who gives memory back before the copy has to find out.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (recording && !inside) {
+    if (from.is_cpu() || to.is_cpu()) throw std::runtime_error("a copy between host and device while launches are recorded");
+    recording->steps.push_back([from, to] { host_view(to).copy_(host_view(from)); });
+  }
   const at::Device device = to.is_cpu() ? from.device() : to.device();
   const auto seen = [](const at::Tensor& tensor) {
     return tensor.numel() == 0 ? at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()))
@@ -243,6 +249,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) {
+  if (recording && !inside) throw std::runtime_error("the host reads a value of the device while launches are recorded");
   return host_view(tensor).item();
 }
 
@@ -262,7 +269,30 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (value.isOptionalTensorList()) for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) if (tensor) look(*tensor);
   }
   catch_up(seen.value_or(at::Device(type, current)));
-  at::native::cpu_fallback(op, stack);
+  if (!recording || inside) return at::native::cpu_fallback(op, stack);
+  const torch::jit::Stack given(stack->end() - static_cast<std::ptrdiff_t>(arguments), stack->end());
+  const auto run = [op](torch::jit::Stack& values) {
+    inside = true;
+    try {
+      at::native::cpu_fallback(op, &values);
+    } catch (...) {
+      inside = false;
+      throw;
+    }
+    inside = false;
+  };
+  run(*stack);
+  const size_t results = op.schema().returns().size();
+  const torch::jit::Stack made(stack->end() - static_cast<std::ptrdiff_t>(results), stack->end());
+  recording->steps.push_back([run, given, made] {
+    torch::jit::Stack values = given;
+    run(values);
+    for (size_t i = 0; i < made.size(); ++i) {   // where the first time's results were
+      if (!made[i].isTensor()) throw std::logic_error("an operation with other results than tensors is recorded");
+      const at::Tensor &old = made[i].toTensor(), &fresh = values[i].toTensor();
+      if (old.data_ptr() != fresh.data_ptr()) host_view(old).copy_(host_view(fresh));
+    }
+  });
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
@@ -288,6 +318,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) { library.fallback(torch::CppFunctio
 }();
 
 }  // namespace
+
+thread_local Recording* recording = nullptr;
 
 void catch_up(at::Device device) {
   if (device.type() == type) Streams::instance().finish(Streams::instance().current(device));

@@ -2,6 +2,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <vector>
+
 namespace pm::pretend {
 
 /// A tensor of the processor over the memory behind a pretended device's; others as they are. What tests and pretended kernels read and write.
@@ -10,5 +13,9 @@ at::Tensor host_view(const at::Tensor&);
 void catch_up(at::Device);
 /// The memory behind an address of a pretended device; other addresses as they are.
 void* host_address(const void*);
+
+/// What is done on the device while launches are recorded, to be done again on the same memory. As on a GPU nothing may be read on the host, nor copied to or from it.
+struct Recording { std::vector<std::function<void()>> steps; };
+extern thread_local Recording* recording;
 
 }  // namespace pm::pretend

@@ -32,7 +32,8 @@ void ModelOptions::add_to(CLI::App& verb) {
   verb.add_option("--offload-to", offload_to, "Where strategy Offload keeps the weights; absent: File, the checkpoint's own files")->check(CLI::IsMember({"File", "HostMemory"}));
   verb.add_option("--objective", objective, "What the cut is chosen for; absent: Latency")->check(CLI::IsMember({"Latency", "Throughput", "Memory"}));
   verb.add_option("--micro-batches", micro_batches, "Pieces of a pass that the stages of a pipeline work on at once; absent: planned")->check(CLI::Range(1, 1024));
-  verb.add_option("--precision", precision, "F32, F16 or BF16; absent: the checkpoint's")->check(CLI::IsMember({"F32", "F16", "BF16"}));
+  verb.add_option("--precision", precision, "F32, F16, BF16, or I8 for matrices in int8; absent: the checkpoint's")->check(CLI::IsMember({"F32", "F16", "BF16", "I8"}));
+  verb.add_flag("--no-graphs", no_graphs, "queue the kernels of every decoding step anew; on CUDA they are recorded once for each size of batch and sent in one go");
   verb.add_option("--max-sequence-length", max_sequence_length, "Longest prompt and answer together; absent: the model's, at most 8192");
   verb.add_option("--max-concurrency", max_concurrency, "Most sequences at once")->check(CLI::Range(1, 65536));
   verb.add_option("--device-memory", device_memory, "Memory that a rank may have of its device, e.g. 80Gi; absent: what is free of it (of --device cpu this host's, shared by the ranks)");
@@ -155,7 +156,7 @@ Setup prepare(const ModelOptions& options, const std::string& plan_file) {
     throw Error(ErrorKind::Usage, "Usage", "--model " + options.model + ": this verb runs a checkpoint on disk; `parallelmodel-worker fetch --model " + options.model +
                                                " --cache DIR` downloads it and prints its folder");
   }
-  Setup setup{.device = engine::device_type(options.device), .checkpoint = checkpoint::Checkpoint::open(options.model), .model = {}, .plan = {}};
+  Setup setup{.device = engine::device_type(options.device), .checkpoint = checkpoint::Checkpoint::open(options.model), .model = {}, .plan = {}, .graphs = !options.no_graphs};
   setup.model = policy::resolve(setup.checkpoint, options.policy);
   setup.plan = plan_file.empty() ? make_plan(setup.model.facts, options) : read_plan(plan_file);
   return setup;

@@ -20,6 +20,7 @@ struct ModelOptions {
   std::string device = "cpu";
   std::string strategy, sizes, precision, objective, offload_to;
   int micro_batches = 0;           ///< 0: planned
+  bool no_graphs = false;
   int64_t max_sequence_length = 0, max_concurrency = 64;
   std::string device_memory;       ///< empty: what the devices have free; of the processor this host's memory, shared by the ranks
   void add_to(CLI::App& verb);
@@ -31,7 +32,8 @@ struct Setup {
   checkpoint::Checkpoint checkpoint;
   policy::Model model;
   Plan plan;
-  engine::GroupModel group(int64_t kv_blocks) const { return {&checkpoint, &model, &plan, kv_blocks, device}; }
+  bool graphs = true;
+  engine::GroupModel group(int64_t kv_blocks) const { return {&checkpoint, &model, &plan, kv_blocks, device, graphs}; }
 };
 
 /// Opens, resolves and plans. `plan_file`: a plan made before (by the controller) is obeyed, not made again.

@@ -20,6 +20,8 @@ class Communicator {
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// Whether its operations can be recorded with the launches around them (ops/graph.h).
+  virtual bool recordable() const { return false; }
 
   /// Reduces fp32 `tensor` in place, summing in rank order 0, 1, ... so that every rank gets the same bits. NCCL has an order of its own, with the same bits on every rank too.
   virtual void all_reduce(at::Tensor& tensor, Op op = Op::Sum) = 0;

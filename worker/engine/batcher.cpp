@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "worker/base/error.h"
+#include "worker/engine/sampler.h"
 
 namespace pm::engine {
 
@@ -313,10 +314,21 @@ void Batcher::add_choice(Plan& plan, Work& work, Branch& branch, StepEntry& entr
   }
   // sequences that are drawn part with their first token
   const bool parts = !work.search && work.branches.size() == 1 && work.generated(branch) == 0;
-  entry.want = takes_best(work) ? Want::Best : Want::Scores;
-  if (entry.want == Want::Best) return;
-  Choosing choosing{.sampling = &request.sampling, .history = {branch.tokens, request.prompt.size()}, .sequence = branch.number, .logprobs = request.logprobs, .beams = {}};
-  if (parts) choosing.draws = request.search.num_return_sequences;
+  const int64_t draws = parts ? request.search.num_return_sequences : 1;
+  const History history{branch.tokens, request.prompt.size()};
+  if (takes_best(work)) {
+    entry.want = Want::Best;
+    return;
+  }
+  if (limits_.draws && !work.search && request.logprobs < 0 && drawn_on_device(request.sampling, limits_.vocabulary)) {
+    const Sampling& s = request.sampling;
+    entry.want = Want::Drawn;
+    entry.drawing = {{s.temperature, s.top_p, s.min_p, s.top_k, s.seed, static_cast<uint64_t>(branch.number), static_cast<uint64_t>(branch.length()), s.do_sample}, draws,
+                     edits(s, history, static_cast<size_t>(limits_.vocabulary))};
+    return;
+  }
+  entry.want = Want::Scores;
+  Choosing choosing{.sampling = &request.sampling, .history = history, .sequence = branch.number, .draws = draws, .logprobs = request.logprobs, .beams = {}};
   if (work.search) {
     const std::vector<float>& scores = work.search->scores();
     choosing.beams = Beams{branch.number, work.branches.size() == 1 ? scores : std::vector<float>{scores[static_cast<size_t>(branch.number)]}, work.search->wanted()};

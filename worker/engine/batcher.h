@@ -20,6 +20,7 @@ struct Limits {
   int32_t forced_bos = -1, forced_eos = -1;   ///< Hugging Face's forced_bos_token_id and forced_eos_token_id; -1: none
   int64_t groups = 1;                      ///< messages under way at once that the sequences are spread over: the stages of a pipeline
   int64_t micro_batches = 1;               ///< parts in which a pass goes through these stages
+  bool draws = false;                      ///< whether tokens can be drawn where the scores are
   int32_t decoder_start = -1;              ///< encoder-decoder: a prompt goes to the encoder, the answer begins with this id; -1: no encoder
 };
 

@@ -17,6 +17,7 @@ struct GroupModel {
   int64_t kv_blocks = 0;             ///< of each lane
   at::DeviceType device = at::kCPU;  ///< of all ranks
   int64_t most_blocks = 0;           ///< > 0, of processes on a device that is not the processor: as many KV blocks as it has room for after the largest step (engine/warm_up.h), at most so many
+  bool graphs = true;                ///< as parallel::Shard's
 };
 
 /// What a step gives.

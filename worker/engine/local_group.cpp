@@ -37,7 +37,7 @@ void LocalGroup::load(const GroupModel& group, const std::vector<std::shared_ptr
       const int rank = static_cast<int>(r), ranks = static_cast<int>(n);
       limit_to_plan(*group.plan, rank, device, sharing(group.device, rank, ranks));
       ranks_[r] = with_memory_errors(device, "while rank " + std::to_string(r) + " was loaded", nullptr, [&] {
-        return std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicators[r], {}, device}), threads_each);
+        return std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, group.kv_blocks, communicators[r], {}, device, group.graphs}), threads_each);
       });
     } catch (...) {
       errors[r] = std::current_exception();

@@ -47,6 +47,7 @@ at::Tensor tensor_of(std::vector<T> values, std::vector<int64_t> shape, at::Scal
 std::vector<uint8_t> encode(const StepOutput& output) {
   Writer write;
   write(values_of<int64_t>(output.best));
+  write(values_of<int64_t>(output.drawn));
   write(output.scores.defined() ? output.scores.size(1) : int64_t{0});
   write(values_of<float>(output.scores));
   write(output.outputs);
@@ -55,14 +56,15 @@ std::vector<uint8_t> encode(const StepOutput& output) {
 
 StepOutput decode_output(std::span<const uint8_t> bytes) {
   Reader read(bytes);
-  std::vector<int64_t> best;
+  std::vector<int64_t> best, drawn;
   std::vector<float> scores;
   int64_t columns = 0;
   StepOutput output;
-  read(best), read(columns), read(scores), read(output.outputs);
-  const auto rows = static_cast<int64_t>(best.size()), all = static_cast<int64_t>(scores.size());
+  read(best), read(drawn), read(columns), read(scores), read(output.outputs);
+  const auto rows = static_cast<int64_t>(best.size()), draws = static_cast<int64_t>(drawn.size()), all = static_cast<int64_t>(scores.size());
   if (!read.empty() || columns < 0 || (columns == 0 ? all > 0 : all % columns != 0)) throw std::invalid_argument("step output: bytes that no rank has written");
   if (rows > 0) output.best = tensor_of(std::move(best), {rows}, at::kLong);
+  if (draws > 0) output.drawn = tensor_of(std::move(drawn), {draws}, at::kLong);
   if (columns > 0) output.scores = tensor_of(std::move(scores), {all / columns, columns}, at::kFloat);
   return output;
 }
@@ -70,15 +72,23 @@ StepOutput decode_output(std::span<const uint8_t> bytes) {
 std::vector<Chosen> choose(const StepMessage& message, std::span<const Choosing> choosing, const StepOutput& output) {
   const auto wanted = [&](Want want) { return static_cast<size_t>(std::count_if(message.entries.begin(), message.entries.end(), [&](const StepEntry& entry) { return entry.want == want; })); };
   const auto rows = [](const at::Tensor& tensor) { return tensor.defined() ? static_cast<size_t>(tensor.size(0)) : 0; };
-  if (choosing.size() != wanted(Want::Scores) || rows(output.scores) != choosing.size() || rows(output.best) != wanted(Want::Best)) {
-    throw std::logic_error("step " + std::to_string(message.step) + ": " + std::to_string(wanted(Want::Best)) + " entries want the best and " + std::to_string(wanted(Want::Scores)) +
-                           " scores; there are " + std::to_string(rows(output.best)) + ", " + std::to_string(rows(output.scores)) + " and " + std::to_string(choosing.size()) + " ways to choose");
+  size_t draws = 0;
+  for (const StepEntry& entry : message.entries) draws += entry.want == Want::Drawn ? static_cast<size_t>(entry.drawing.count) : 0;
+  if (choosing.size() != wanted(Want::Scores) || rows(output.scores) != choosing.size() || rows(output.best) != wanted(Want::Best) || rows(output.drawn) != draws) {
+    throw std::logic_error("step " + std::to_string(message.step) + ": " + std::to_string(wanted(Want::Best)) + " entries want the best, " + std::to_string(wanted(Want::Scores)) + " scores, and " +
+                           std::to_string(draws) + " tokens are drawn; there are " + std::to_string(rows(output.best)) + ", " + std::to_string(rows(output.scores)) + " with " +
+                           std::to_string(choosing.size()) + " ways to choose, and " + std::to_string(rows(output.drawn)));
   }
   std::vector<Chosen> result;
   const int64_t* id = output.best.defined() ? output.best.const_data_ptr<int64_t>() : nullptr;
+  const int64_t* drawn = output.drawn.defined() ? output.drawn.const_data_ptr<int64_t>() : nullptr;
   size_t next = 0;
   for (const StepEntry& entry : message.entries) {
     if (entry.want == Want::Best) result.push_back({{Token{static_cast<int32_t>(*id++), 0, {}}}, {}});
+    if (entry.want == Want::Drawn) {
+      result.emplace_back();
+      for (int64_t i = 0; i < entry.drawing.count; ++i) result.back().tokens.push_back({static_cast<int32_t>(*drawn++), 0, {}});
+    }
     if (entry.want != Want::Scores) continue;
     const auto columns = static_cast<size_t>(output.scores.size(1));
     result.push_back(chosen_from({output.scores.const_data_ptr<float>() + next * columns, columns}, choosing[next]));

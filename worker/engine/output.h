@@ -16,6 +16,7 @@ namespace pm::engine {
 /// Made by tensor rank 0 of a lane's last stage; empty on all others.
 struct StepOutput {
   at::Tensor best;               ///< [entries that want the best] int64
+  at::Tensor drawn;              ///< [tokens drawn, of all entries that want some] int64
   at::Tensor scores;             ///< [entries that want scores, vocabulary] fp32, contiguous
   std::vector<Arrays> outputs;   ///< of each request of the message's forward job
 };

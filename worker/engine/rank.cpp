@@ -24,7 +24,7 @@ parallel::Coming coming(const StepMessage& message) {
   for (const StepEntry& entry : message.entries) {
     coming.source = coming.source || !entry.source.empty();
     coming.best = coming.best || entry.want == Want::Best;
-    coming.scores = coming.scores || entry.want == Want::Scores;
+    coming.scores = coming.scores || entry.want == Want::Scores || entry.want == Want::Drawn;
   }
   if (message.forward) {
     coming.inputs = message.forward->inputs;
@@ -89,15 +89,40 @@ void Rank::begin_sources(const StepMessage& message, models::StepRows& rows) {
   rows.cross.slots = tensor_of(places);
 }
 
+namespace {
+
+/// The choices of an entry whose scores are row `row` of those that are drawn from.
+void add(const Drawing& drawing, int64_t row, ops::Draws& draws) {
+  for (int64_t i = 0; i < drawing.count; ++i) {
+    draws.how.push_back(drawing.how);
+    draws.how.back().sequence += static_cast<uint64_t>(i);
+    draws.rows.push_back(row);
+  }
+  draws.edits.insert(draws.edits.end(), drawing.edits.begin(), drawing.edits.end());
+  draws.edit_rows.resize(draws.edits.size(), row);
+}
+
+}  // namespace
+
 /// The best ids by merged maxima, all else by gathered scores, of the entries' last rows.
 void Rank::score(const StepMessage& message, const at::Tensor& hidden, StepOutput& output) {
-  std::vector<int64_t> best_rows, score_rows;
+  std::vector<int64_t> best_rows, draw_rows, score_rows;
+  ops::Draws draws;
   int64_t row = 0;
   for (const StepEntry& entry : message.entries) {
     row += static_cast<int64_t>(entry.tokens.size());
-    if (entry.want != Want::Nothing) (entry.want == Want::Best ? best_rows : score_rows).push_back(row - 1);
+    if (entry.want == Want::Drawn) add(entry.drawing, static_cast<int64_t>(draw_rows.size()), draws);
+    if (entry.want != Want::Nothing) (entry.want == Want::Best ? best_rows : entry.want == Want::Drawn ? draw_rows : score_rows).push_back(row - 1);
   }
-  if (!best_rows.empty()) output.best = executor_->greedy(at::index_select(hidden, 0, tensor_of(best_rows).to(hidden.device())));
+  at::Tensor best, drawn;
+  if (!best_rows.empty()) best = executor_->greedy(at::index_select(hidden, 0, tensor_of(best_rows).to(hidden.device())));
+  if (!draw_rows.empty()) drawn = executor_->draw(at::index_select(hidden, 0, tensor_of(draw_rows).to(hidden.device())), draws);
+  const int64_t bests = best.defined() ? best.size(0) : 0;
+  if (best.defined() || drawn.defined()) {   // one copy brings all
+    const at::Tensor ids = (best.defined() && drawn.defined() ? at::cat({best, drawn}) : best.defined() ? best : drawn).cpu();
+    if (best.defined()) output.best = ids.narrow(0, 0, bests);
+    if (drawn.defined()) output.drawn = ids.narrow(0, bests, ids.size(0) - bests);
+  }
   if (!score_rows.empty()) output.scores = executor_->logits(at::index_select(hidden, 0, tensor_of(score_rows).to(hidden.device())));
   if (output.scores.defined()) output.scores = output.scores.contiguous();
 }

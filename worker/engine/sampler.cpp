@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "worker/engine/philox.h"
@@ -83,61 +84,85 @@ void keep_typical(std::vector<float>& scores, double mass, size_t least) {
   }
 }
 
+/// Edits of a vocabulary, each id once.
+class Edits {
+ public:
+  explicit Edits(size_t vocabulary) : at_(vocabulary, -1) {}
+  std::vector<ops::ScoreEdit> all;
+  /// The edit of an id; nullptr outside the vocabulary.
+  ops::ScoreEdit* of(int32_t id) {
+    if (id < 0 || static_cast<size_t>(id) >= at_.size()) return nullptr;
+    int32_t& at = at_[static_cast<size_t>(id)];
+    if (at < 0) at = static_cast<int32_t>(all.size()), all.push_back({.id = id});
+    return &all[static_cast<size_t>(at)];
+  }
+  void ban(int32_t id) {
+    if (ops::ScoreEdit* edit = of(id)) edit->less = -never;
+  }
+
+ private:
+  std::vector<int32_t> at_;   ///< of each id, in `all`
+};
+
 /// Tokens of the sequence become less likely: divided when positive, multiplied when negative (Keskar et al. 2019, CTRL).
-void penalise_repetition(std::vector<float>& scores, double penalty, const History& history) {
+void penalise_repetition(Edits& edits, double penalty, const History& history) {
   if (penalty == 1) return;
-  std::vector<bool> done(scores.size());
   for (int32_t id : history.tokens) {
-    const auto i = static_cast<size_t>(id);
-    if (id < 0 || i >= scores.size() || done[i]) continue;
-    done[i] = true;
-    scores[i] = scores[i] < 0 ? scores[i] * static_cast<float>(penalty) : scores[i] / static_cast<float>(penalty);
+    if (ops::ScoreEdit* edit = edits.of(id)) edit->factor = static_cast<float>(penalty);
   }
 }
 
-void penalise_presence(std::vector<float>& scores, const Sampling& sampling, const History& history) {
+void penalise_presence(Edits& edits, const Sampling& sampling, const History& history) {
   if (sampling.presence_penalty == 0 && sampling.frequency_penalty == 0) return;
-  std::vector<int64_t> counts(scores.size());
-  for (int32_t id : history.tokens.subspan(std::min(history.prompt, history.tokens.size()))) {
-    if (id >= 0 && static_cast<size_t>(id) < counts.size()) ++counts[static_cast<size_t>(id)];
-  }
-  for (size_t i = 0; i < scores.size(); ++i) {
-    if (counts[i] > 0) scores[i] -= static_cast<float>(sampling.presence_penalty + sampling.frequency_penalty * static_cast<double>(counts[i]));
+  std::map<int32_t, int64_t> counts;
+  for (int32_t id : history.tokens.subspan(std::min(history.prompt, history.tokens.size()))) ++counts[id];
+  for (const auto& [id, count] : counts) {
+    if (ops::ScoreEdit* edit = edits.of(id)) edit->less = static_cast<float>(sampling.presence_penalty + sampling.frequency_penalty * static_cast<double>(count));
   }
 }
 
 /// Bans the tokens that would repeat one of the sequence's n-grams.
-void ban_ngrams(std::vector<float>& scores, int64_t size, std::span<const int32_t> tokens) {
+void ban_ngrams(Edits& edits, int64_t size, std::span<const int32_t> tokens) {
   const auto n = static_cast<size_t>(size);
   if (size <= 0 || tokens.size() + 1 < n) return;
   const auto prefix = tokens.subspan(tokens.size() - (n - 1));
   for (size_t i = 0; i + n <= tokens.size(); ++i) {
-    if (std::equal(prefix.begin(), prefix.end(), tokens.begin() + static_cast<std::ptrdiff_t>(i))) scores[static_cast<size_t>(tokens[i + n - 1])] = never;
+    if (std::equal(prefix.begin(), prefix.end(), tokens.begin() + static_cast<std::ptrdiff_t>(i))) edits.ban(tokens[i + n - 1]);
   }
 }
 
-void ban_words(std::vector<float>& scores, const Sampling& sampling, std::span<const int32_t> tokens) {
+void ban_words(Edits& edits, const Sampling& sampling, std::span<const int32_t> tokens) {
   const auto ends = [&](int32_t id) { return std::find(sampling.eos.begin(), sampling.eos.end(), id) != sampling.eos.end(); };
   for (const std::vector<int32_t>& word : sampling.bad_words) {
     if (word.empty() || (word.size() == 1 && ends(word[0]))) continue;
     const size_t before = word.size() - 1;
-    const auto id = static_cast<size_t>(word.back());
-    if (before > tokens.size() || id >= scores.size()) continue;
-    if (std::equal(word.begin(), word.end() - 1, tokens.end() - static_cast<std::ptrdiff_t>(before))) scores[id] = never;
+    if (before > tokens.size()) continue;
+    if (std::equal(word.begin(), word.end() - 1, tokens.end() - static_cast<std::ptrdiff_t>(before))) edits.ban(word.back());
   }
 }
 
 }  // namespace
 
+std::vector<ops::ScoreEdit> edits(const Sampling& sampling, const History& history, size_t vocabulary) {
+  if (!sampling.edits()) return {};
+  Edits edits(vocabulary);
+  penalise_repetition(edits, sampling.repetition_penalty, history);
+  penalise_presence(edits, sampling, history);
+  ban_ngrams(edits, sampling.no_repeat_ngram_size, history.tokens);
+  ban_words(edits, sampling, history.tokens);
+  if (static_cast<int64_t>(history.tokens.size() - std::min(history.prompt, history.tokens.size())) < sampling.min_new_tokens) {
+    for (int32_t id : sampling.eos) edits.ban(id);
+  }
+  return std::move(edits.all);
+}
+
+bool drawn_on_device(const Sampling& sampling, int64_t vocabulary) { return (!sampling.do_sample || sampling.typical_p >= 1) && vocabulary <= ops::draw_vocabulary; }
+
 std::vector<float> processed(std::span<const float> logits, const Sampling& sampling, const History& history, size_t least) {
   std::vector<float> scores(logits.begin(), logits.end());
-  penalise_repetition(scores, sampling.repetition_penalty, history);
-  penalise_presence(scores, sampling, history);
-  ban_ngrams(scores, sampling.no_repeat_ngram_size, history.tokens);
-  ban_words(scores, sampling, history.tokens);
-  if (static_cast<int64_t>(history.tokens.size() - std::min(history.prompt, history.tokens.size())) < sampling.min_new_tokens) {
-    for (int32_t id : sampling.eos)
-      if (id >= 0 && static_cast<size_t>(id) < scores.size()) scores[static_cast<size_t>(id)] = never;
+  for (const ops::ScoreEdit& edit : edits(sampling, history, scores.size())) {
+    float& score = scores[static_cast<size_t>(edit.id)];
+    score = (score < 0 ? score * edit.factor : score / edit.factor) - edit.less;
   }
   const auto length = static_cast<int64_t>(history.tokens.size());
   if (const int32_t forced = sampling.forced(length, length - static_cast<int64_t>(history.prompt)); forced >= 0 && static_cast<size_t>(forced) < scores.size()) {

@@ -6,6 +6,7 @@
 
 #include "worker/engine/request.h"
 #include "worker/engine/search.h"
+#include "worker/ops/draw.h"
 
 namespace pm::engine {
 
@@ -14,6 +15,11 @@ struct History {
   std::span<const int32_t> tokens;
   size_t prompt = 0;
 };
+
+/// What penalties and bans make of the scores of a vocabulary, forced tokens apart: each id once.
+std::vector<ops::ScoreEdit> edits(const Sampling&, const History&, size_t vocabulary);
+/// Whether a device's sampler can choose as this asks.
+bool drawn_on_device(const Sampling&, int64_t vocabulary);
 
 /// Scores after all that `Sampling` asks for, as Hugging Face's processors leave them: repetition_penalty, presence and frequency penalties,
 /// no_repeat_ngram_size, bad_words, min_new_tokens, forced tokens; when sampling then temperature, top_k, top_p, min_p, typical_p, each of

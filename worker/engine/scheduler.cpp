@@ -20,12 +20,18 @@ void send(Ended& ended) {
   for (const auto& tell : ended) tell();
 }
 
+/// All ranks are on the same kind of device, so that rank 0 knows of all.
+Limits with_draws(Limits limits, Lane& lane) {
+  limits.draws = lane.executor().draws();
+  return limits;
+}
+
 double seconds(Time::duration time) { return std::chrono::duration<double>(time).count(); }
 
 }  // namespace
 
 Scheduler::Scheduler(Lane& lane, Limits limits, Observer observer, std::function<Time()> clock)
-    : lane_(lane), limits_(limits), observer_(std::move(observer)), clock_(std::move(clock)), batcher_(limits),
+    : lane_(lane), limits_(with_draws(limits, lane)), observer_(std::move(observer)), clock_(std::move(clock)), batcher_(limits_),
       passes_(limits.step_tokens, limits.split_passes, limits.micro_batches) {
   thread_ = std::thread([this] { loop(); });
 }

@@ -7,10 +7,24 @@ namespace pm::engine {
 
 namespace {
 
+template <typename Visit, typename Drawing>
+void visit_drawing(Visit& visit, Drawing& d) {
+  visit(d.how.temperature), visit(d.how.top_p), visit(d.how.min_p), visit(d.how.top_k), visit(d.how.seed), visit(d.how.sequence), visit(d.how.position), visit(d.how.sample), visit(d.count);
+  std::vector<int32_t> ids;
+  std::vector<float> factors, less;
+  for (const ops::ScoreEdit& edit : d.edits) ids.push_back(edit.id), factors.push_back(edit.factor), less.push_back(edit.less);
+  visit(ids), visit(factors), visit(less);
+  if constexpr (!std::is_const_v<Drawing>) {
+    if (factors.size() != ids.size() || less.size() != ids.size()) throw std::invalid_argument("step message: edits of scores that are not whole");
+    for (size_t i = 0; i < ids.size(); ++i) d.edits.push_back({ids[i], factors[i], less[i]});
+  }
+}
+
 /// The fields of an entry in order; one list for both directions.
 template <typename Visit, typename Entry>
 void visit_entry(Visit& visit, Entry& e) {
   visit(e.slot), visit(e.anew), visit(e.context), visit(e.tokens), visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.source_tokens), visit(e.want);
+  if (e.want == Want::Drawn) visit_drawing(visit, e.drawing);
 }
 
 template <typename Visit, typename Message>

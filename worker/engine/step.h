@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "worker/engine/request.h"
+#include "worker/ops/draw.h"
 
 namespace pm::engine {
 
@@ -13,7 +14,16 @@ namespace pm::engine {
 enum class Want : uint8_t {
   Nothing,
   Best,     ///< the id with the highest score: no rank has to see all scores
+  Drawn,    ///< ids that are chosen where the scores are, as `drawing` says
   Scores,   ///< all scores, gathered on rank 0, which chooses from them
+};
+
+/// How ids are chosen that come after an entry: of `count` sequences how.sequence, how.sequence + 1, ... that begin alike, one each.
+struct Drawing {
+  ops::Draw how;
+  int64_t count = 1;
+  std::vector<ops::ScoreEdit> edits;
+  bool operator==(const Drawing&) const = default;
 };
 
 /// One sequence's share of a step.
@@ -27,6 +37,7 @@ struct StepEntry {
   std::vector<int32_t> source_blocks; ///< with `anew`: where the cross-attention's keys and values are
   int64_t source_tokens = 0;          ///< with `anew`: how many there are
   Want want = Want::Nothing;
+  Drawing drawing = {};               ///< of Want::Drawn
   bool operator==(const StepEntry&) const = default;
 };
 

@@ -140,7 +140,12 @@ at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at:
 
 at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache cache, comm::Communicator& comm) const {
   const ops::AttentionOptions options = this->options();
-  const at::Tensor qkv = in_(x), kv = keys_and_values(qkv, heads_ * head_dim_, comm);
+  const at::Tensor qkv = in_(x);
+  if (cache.keys && !shared_ && !query_norm_ && !key_norm_) {   // keys and values are turned on their way into the cache
+    const at::Tensor q = ops::rotary_write(qkv, heads_, rotary_ ? rotary_->rotation(batch.positions) : ops::Rotation{}, batch.slots, *cache.keys, *cache.values);
+    return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options).reshape({x.size(0), heads_ * head_dim_});
+  }
+  const at::Tensor kv = keys_and_values(qkv, heads_ * head_dim_, comm);
   at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
   at::Tensor v = heads(kv, kv_heads_, kv_heads_);
   if (query_norm_) q = (*query_norm_)(q);

@@ -19,11 +19,24 @@ class Norm {
  public:
   Norm(const policy::Norm&, Loader&);
   at::Tensor operator()(const at::Tensor& x) const;   ///< [tokens, hidden] -> same
+  at::Tensor of_sum(at::Tensor& x, const at::Tensor& residual) const;   ///< of x + residual, which x becomes
 
  private:
   policy::NormKind kind_;
   double eps_;
   at::Tensor gain_, bias_;
+};
+
+/// The states that blocks add to. What was added last waits for the norm that looks at the sum, so that both are one pass.
+class Residual {
+ public:
+  explicit Residual(at::Tensor state) : state_(std::move(state)) {}
+  const at::Tensor& sum();
+  at::Tensor normed(const std::optional<Norm>&);   ///< norm(sum()); without a norm the sum
+  void add(at::Tensor x);                          ///< x is nobody else's from here on
+
+ private:
+  at::Tensor state_, added_;
 };
 
 /// A matrix that every rank holds whole: [tokens, in] -> [tokens, out].

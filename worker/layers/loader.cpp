@@ -54,17 +54,27 @@ at::Tensor Loader::load(const Param& param) {
   return load_rows(one);
 }
 
+namespace {
+
+/// Layers that share their parameters (ALBERT) share what is stacked as well.
+std::string storages_of(std::span<const Param* const> params) {
+  std::string storages;
+  for (const Param* param : params) storages += (param->shares.empty() ? param->path : param->shares) + "\n";
+  return storages;
+}
+
+}  // namespace
+
 at::Tensor Loader::load_rows(std::span<const Param* const> params) {
-  std::string storage;   // layers that share their parameters (ALBERT) share what is stacked as well
-  for (const Param* param : params) storage += (param->shares.empty() ? param->path : param->shares) + "\n";
-  at::Tensor& whole = loaded_[storage];
+  at::Tensor& whole = loaded_[storages_of(params)];
   if (!whole.defined()) whole = fresh_rows(params);
   return whole;
 }
 
 Weight Loader::weight(std::span<const Param* const> params, Access access) {
   std::optional<Weight> kept = keeper_ ? keeper_->keep(params, access) : std::nullopt;
-  return kept ? *kept : Weight(load_rows(params));
+  if (kept) return *kept;
+  return precision_ == DType::I8 && params[0]->matrix && !params[0]->keep ? int8_rows(params) : Weight(load_rows(params));
 }
 
 Weight Loader::weight(const Param& param, Access access) {
@@ -116,7 +126,7 @@ std::vector<int64_t> Loader::shape(std::span<const Param* const> params) const {
 }
 
 at::Tensor Loader::fresh_rows(std::span<const Param* const> params) {
-  at::Tensor whole = arena_.allocate(shape(params), scalar_type(params[0]->keep ? params[0]->dtype : precision_));
+  at::Tensor whole = arena_.allocate(shape(params), scalar_type(params[0]->keep ? params[0]->dtype : cuts_.compute_type()));
   if (cuts_.ranks() == 1) {
     read(params, {0, whole.size(0)}, whole);
     return whole;
@@ -148,7 +158,7 @@ void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor t
 }
 
 void Loader::put(const at::Tensor& target, at::ScalarType stored, const ops::Staging::Read& read) {
-  if (device_.is_cpu()) return read({static_cast<std::byte*>(target.mutable_data_ptr()), target.nbytes()});
+  if (target.is_cpu()) return read({static_cast<std::byte*>(target.mutable_data_ptr()), target.nbytes()});
   if (!to_device_) to_device_ = std::make_unique<ops::Staging>(device_);
   to_device_->put(target, stored, read);
 }
@@ -157,6 +167,35 @@ void Loader::loaded() {
   if (!to_device_) return;
   to_device_.reset();
   ops::release_unused(device_);
+}
+
+Weight Loader::int8_rows(std::span<const Param* const> params) {
+  Weight& whole = quantised_[storages_of(params)];
+  if (whole.defined()) return whole;
+  const std::vector<int64_t> shape = this->shape(params);
+  const int64_t in = shape[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group;
+  const ops::Int8Matrix made{arena_.allocate(shape, at::kChar), arena_.allocate({shape[0], groups}, at::kBFloat16), group};
+  const int64_t block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
+  int64_t row = 0;   // of all parameters
+  for (const Param* param : params) {
+    const std::vector<Piece> pieces = policy::pieces(*param, range(*param));
+    const bool cut_rows = policy::rule_of(param->role).dim != 1;   // else a piece has some inputs of all rows
+    const int64_t rows = shape_of(*param, range(*param))[0];
+    for (int64_t first = 0; first < rows && in > 0; first += block) {
+      const Range some{first, std::min(rows, first + block)};
+      std::vector<Piece> here = cut_rows ? narrowed(pieces, param->in_out, some) : pieces;
+      if (!cut_rows) for (Piece& piece : here) (param->in_out ? piece.col : piece.row) += some.begin, (param->in_out ? piece.cols : piece.rows) = some.size();
+      const at::Tensor tile = at::empty({some.size(), in}, at::kFloat), numbers = at::empty({some.size(), in}, at::kChar), scales = at::empty({some.size(), groups}, at::kBFloat16);
+      fill(*param, here, tile);
+      if (!ops::quantise(tile.const_data_ptr<float>(), some.size(), in, group, numbers.mutable_data_ptr<int8_t>(), static_cast<uint16_t*>(scales.mutable_data_ptr()))) {
+        throw Error(ErrorKind::Model, "ModelUnreadable", "tensor " + param->tensor->name + " has infinities or NaNs, which int8 cannot hold; take precision F32, F16 or BF16");
+      }
+      made.numbers.narrow(0, row + first, some.size()).copy_(numbers);
+      made.scales.narrow(0, row + first, some.size()).copy_(scales);
+    }
+    row += rows;
+  }
+  return whole = Weight(made);
 }
 
 void Loader::go_on_past_cache() {

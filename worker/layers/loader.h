@@ -64,6 +64,8 @@ class Loader {
  private:
   std::vector<int64_t> shape(std::span<const policy::Param* const>) const;
   at::Tensor fresh_rows(std::span<const policy::Param* const>);
+  /// The same parameters as int8, by blocks of rows; what is read of a block is as large as the staging.
+  Weight int8_rows(std::span<const policy::Param* const>);
   void fill(const policy::Param&, std::span<const policy::Piece>, at::Tensor target);
   const checkpoint::Checkpoint& checkpoint_;
   std::optional<checkpoint::DirectFiles> past_cache_;
@@ -75,6 +77,7 @@ class Loader {
   at::Device device_;
   ops::Arena arena_;
   std::map<std::string, at::Tensor> loaded_;   ///< by the storages stacked in it
+  std::map<std::string, Weight> quantised_;    ///< likewise
   std::vector<std::byte> staging_;              ///< the processor's
   std::unique_ptr<ops::Staging> to_device_;     ///< of a device that is not the processor
   int64_t read_bytes_ = 0;

@@ -83,6 +83,8 @@ Rotary::Rotary(const policy::Rotary& rotary, at::Device device) : style_(rotary.
 
 Rotary::Angles Rotary::angles(const at::Tensor& positions) const { return ops::rotary_angles(positions, frequencies_, factor_); }
 
+ops::Rotation Rotary::rotation(const at::Tensor& positions) const { return {angles(positions), style_ == policy::RotaryStyle::Half, values_}; }
+
 at::Tensor Rotary::turn(const at::Tensor& x, const Angles& angles) const { return ops::rotate(x, angles, style_ == policy::RotaryStyle::Half); }
 
 }  // namespace pm::layers

@@ -15,6 +15,8 @@ class Rotary {
   using Angles = ops::Angles;
   /// The angles of positions [tokens] int64: cos and sin, [tokens, 1, dims / 2] fp32, the attention factor in them.
   Angles angles(const at::Tensor& positions) const;
+  /// All of it for positions.
+  ops::Rotation rotation(const at::Tensor& positions) const;
   /// Whether values are turned too.
   bool values() const { return values_; }
   /// Turns the first `dims` of x [tokens, heads, head_dim]; the rest stays.

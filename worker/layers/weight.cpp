@@ -8,6 +8,7 @@
 namespace pm::layers {
 
 at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias) const {
+  if (scales_.defined()) return ops::linear(x, ops::Int8Matrix{held_, scales_, group_}, bias);
   if (!gatherer_) return ops::linear(x, held_, bias);
   const int64_t out = shape_[0];
   at::Tensor y;
@@ -24,7 +25,10 @@ at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias) const {
   return y;
 }
 
-at::Tensor Weight::look_up(const at::Tensor& ids) const { return gatherer_ ? gatherer_->look_up(number_, ids) : at::index_select(held_, 0, ids); }
+at::Tensor Weight::look_up(const at::Tensor& ids) const {
+  if (scales_.defined()) return ops::dequantised({at::index_select(held_, 0, ids), at::index_select(scales_, 0, ids), group_});
+  return gatherer_ ? gatherer_->look_up(number_, ids) : at::index_select(held_, 0, ids);
+}
 
 at::Tensor Weight::value() const {
   if (!gatherer_) return held_;

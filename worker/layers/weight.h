@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "worker/ops/int8.h"
 #include "worker/policy/model.h"
 
 namespace pm::layers {
@@ -26,6 +27,7 @@ class Weight {
  public:
   Weight() = default;
   explicit Weight(at::Tensor held) : held_(std::move(held)) {}
+  explicit Weight(ops::Int8Matrix held) : held_(std::move(held.numbers)), scales_(std::move(held.scales)), group_(held.group) {}
   Weight(Gatherer& gatherer, int number, std::vector<int64_t> shape, at::ScalarType type) : gatherer_(&gatherer), number_(number), shape_(std::move(shape)), type_(type) {}
 
   bool defined() const { return gatherer_ || held_.defined(); }
@@ -35,13 +37,14 @@ class Weight {
 
   /// x [tokens, in] W^T + bias -> [tokens, out] fp32; the matrix comes by as often as this is called.
   at::Tensor linear(const at::Tensor& x, const at::Tensor& bias = {}) const;
-  /// Rows of the table, in the type in which it is held.
+  /// Rows of the table, in the type in which it is held; of int8 fp32.
   at::Tensor look_up(const at::Tensor& ids) const;
   /// A tensor that stays: the one that is there, or a copy. For vectors and small tables.
   at::Tensor value() const;
 
  private:
-  at::Tensor held_;
+  at::Tensor held_, scales_;   ///< scales: of int8
+  int64_t group_ = 0;
   Gatherer* gatherer_ = nullptr;
   int number_ = -1;
   std::vector<int64_t> shape_;

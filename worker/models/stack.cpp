@@ -28,34 +28,33 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader)
       mlp(layer.mlp, loader) {}
 
 /// x + attn(norm(x)) + mlp(norm'(x)): both sums leave in one all-reduce.
-at::Tensor Stack::Layer::parallel(const at::Tensor& x, const layers::Batch& batch, layers::LayerCache cache, comm::Communicator& comm) const {
-  const at::Tensor y = normed(attention_norm, x);
+void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch, layers::LayerCache cache, comm::Communicator& comm) const {
+  const at::Tensor y = state.normed(attention_norm), z = mlp_norm ? state.normed(mlp_norm) : y;
   at::Tensor sum = attention.out().partial(attention.self(y, batch, cache, comm));
-  sum.add_(mlp.partial(mlp_norm ? (*mlp_norm)(x) : y));
+  sum.add_(mlp.partial(z));
   if (comm.size() > 1) comm.all_reduce(sum);
   for (const at::Tensor& bias : {attention.out().bias(), mlp.bias()}) {
     if (bias.defined()) sum.add_(bias);
   }
-  return sum.add_(x);
+  state.add(std::move(sum));
 }
 
-at::Tensor Stack::Layer::operator()(const at::Tensor& x, const layers::Batch& batch, layers::LayerCache cache, const layers::Source* source,
-                                    comm::Communicator& comm) const {
-  if (order == policy::Order::Parallel) return parallel(x, batch, cache, comm);
-  at::Tensor state = x;
+void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batch, layers::LayerCache cache, const layers::Source* source, comm::Communicator& comm) const {
+  if (order == policy::Order::Parallel) return parallel(state, batch, cache, comm);
   const std::optional<layers::Norm> none;
   const auto block = [&](const std::optional<layers::Norm>& norm, const std::optional<layers::Norm>& post, auto run) {
     if (order == policy::Order::Post) {
-      state = normed(norm, run(state).add_(state));
+      state.add(run(state.sum()));   // what a block gives is its own
+      state = layers::Residual(state.normed(norm));
     } else {
-      const at::Tensor y = normed(norm, state);
-      state = normed(post, run(y)).add_(residual_normed ? y : state);   // what a block gives is its own
+      const at::Tensor y = state.normed(norm);
+      if (residual_normed) state = layers::Residual(y);
+      state.add(normed(post, run(y)));
     }
   };
   block(attention_norm, attention_post_norm, [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
   if (cross) block(cross->norm, none, [&](const at::Tensor& y) { return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm); });
   block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
-  return state;
 }
 
 Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
@@ -74,17 +73,19 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
 }
 
 at::Tensor Stack::operator()(at::Tensor x, const layers::Batch& batch, layers::KvCache* cache, const layers::Source* source, comm::Communicator& comm) const {
-  const auto keep = [&](const at::Tensor& x) { if (batch.capture && batch.capture->hidden_states) batch.capture->hidden.push_back(x); };
+  const bool keeps = batch.capture && batch.capture->hidden_states;
+  const auto keep = [&](const at::Tensor& states) { batch.capture->hidden.push_back(states); };
   if (input_) x = (*input_)(batch, comm);
+  layers::Residual state(std::move(x));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    keep(x);
-    x = layers_[layer](x, batch, cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{}, source, comm);
+    if (keeps) keep(state.sum());
+    layers_[layer](state, batch, cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{}, source, comm);
   }
-  if (!ends_) return x;
-  if (raw_states_) keep(x);
-  x = normed(norm_, x);
+  if (!ends_) return state.sum();
+  if (raw_states_ && keeps) keep(state.sum());
+  x = state.normed(norm_);
   if (projection_) x = (*projection_)(x);
-  if (!raw_states_) keep(x);
+  if (!raw_states_ && keeps) keep(x);
   return x;
 }
 

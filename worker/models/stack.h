@@ -40,8 +40,8 @@ class Stack {
     std::optional<Cross> cross;
     layers::Mlp mlp;
     Layer(const policy::Layer&, layers::Loader&);
-    at::Tensor operator()(const at::Tensor& x, const layers::Batch&, layers::LayerCache, const layers::Source*, comm::Communicator&) const;
-    at::Tensor parallel(const at::Tensor& x, const layers::Batch&, layers::LayerCache, comm::Communicator&) const;
+    void operator()(layers::Residual& state, const layers::Batch&, layers::LayerCache, const layers::Source*, comm::Communicator&) const;
+    void parallel(layers::Residual& state, const layers::Batch&, layers::LayerCache, comm::Communicator&) const;
   };
   Range range_;
   bool ends_;

@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <limits>
+#include <stdexcept>
 
 #include "worker/ops/backend.h"
 #include "worker/ops/score_bias.h"
@@ -77,8 +78,25 @@ at::Tensor Backend::linear(const at::Tensor& x, const at::Tensor& weight, const 
   return y;
 }
 
+at::Tensor Backend::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias) const {
+  const int64_t out = w.numbers.size(0), in = w.numbers.size(1), rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in));
+  at::Tensor y = at::empty({x.size(0), out}, x.options());
+  for (int64_t first = 0; first < out; first += rows) {
+    const int64_t count = std::min(rows, out - first);
+    y.narrow(1, first, count).copy_(at::mm(x, dequantised({w.numbers.narrow(0, first, count), w.scales.narrow(0, first, count), w.group}).t()));
+  }
+  if (bias.defined()) y.add_(bias);
+  return y;
+}
+
 at::Tensor Backend::layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const { return normed(x, true, gain, 0, bias, eps); }
 at::Tensor Backend::rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const { return normed(x, false, gain, centre, {}, eps); }
+
+at::Tensor Backend::sum_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, const at::Tensor& bias, double eps) const {
+  return layer_norm(x.add_(residual), gain, bias, eps);
+}
+
+at::Tensor Backend::sum_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, double eps, double centre) const { return rms_norm(x.add_(residual), gain, eps, centre); }
 
 Angles Backend::rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const {
   const at::Tensor turn = (positions.to(at::kFloat).unsqueeze(1) * frequencies).unsqueeze(1);
@@ -99,11 +117,23 @@ at::Tensor Backend::gated_silu(const at::Tensor& x) const {
   return at::silu(x.narrow(1, 0, width)) * x.narrow(1, width, width);
 }
 
+at::Tensor Backend::draw(at::Tensor scores, const Draws&) const { throw std::logic_error("no sampler for " + scores.device().str() + "; scores go to the host"); }
+
 void Backend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
   const at::Tensor block = slots.floor_divide(block_tokens), row = slots.remainder(block_tokens);
   for (const auto& [x, cache] : {std::pair{&k, &k_cache}, std::pair{&v, &v_cache}}) {
     cache->permute({0, 2, 1, 3}).index_put_({block, row}, x->to(cache->scalar_type()));
   }
+}
+
+at::Tensor Backend::rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation& rotation, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
+  const int64_t kv_heads = k_cache.size(1), d = k_cache.size(3);
+  const auto part = [&](int64_t first, int64_t count, bool turned) {
+    const at::Tensor x = qkv.narrow(1, first * d, count * d).unflatten(1, {count, d});
+    return turned && rotation.angles.cos.defined() ? rotate(x, rotation.angles, rotation.halves) : x;
+  };
+  write_kv(part(heads, kv_heads, true), part(heads + kv_heads, kv_heads, rotation.values), slots, k_cache, v_cache);
+  return part(0, heads, true);
 }
 
 at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences, const AttentionOptions& options,

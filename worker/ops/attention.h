@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "worker/ops/fused.h"
+
 namespace pm::ops {
 
 /// Tokens of one KV block.
@@ -26,6 +28,7 @@ class Sequences : public std::vector<SequenceSpan> {
   using std::vector<SequenceSpan>::vector;
   Sequences() = default;
   Sequences(std::vector<SequenceSpan> spans) : std::vector<SequenceSpan>(std::move(spans)) {}
+  int64_t longest = 0;               ///< keys of the longest sequence that may take a place of these, where their launches are recorded; 0: they stay
   mutable at::Tensor on_device;      ///< what a device's kernels made of them, once for all layers; by whoever runs the step, a thread
 };
 
@@ -60,6 +63,10 @@ at::Tensor relative_buckets(const at::Tensor& distance, int64_t buckets, int64_t
 
 /// Writes k, v [tokens, kv_heads, d] into the layer's caches [blocks, kv_heads, 16, d]; slots [tokens] = block * 16 + offset.
 void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache);
+
+/// What a projection makes of a step's tokens, qkv [tokens, (heads + 2 kv_heads) x d]: queries, keys and values beside each other. Keys and values are turned and written as
+/// write_kv() does, in one pass; the queries come back turned, [tokens, heads, d].
+at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation&, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache);
 
 /// q [tokens, heads, d], k, v [key rows, kv_heads, d], all fp32 -> [tokens, heads, d]. heads is a multiple of kv_heads; query head h reads kv
 /// head h / (heads / kv_heads). With `probabilities`, appends for each sequence the softmax [heads, queries, keys] in fp32.

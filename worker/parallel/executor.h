@@ -6,15 +6,17 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "planner/plan.h"
 #include "worker/comm/communicator.h"
 #include "worker/models/model.h"
+#include "worker/ops/draw.h"
 
 namespace pm::parallel {
 
-/// The best-scored token of each row: [rows] int64.
+/// The best-scored or the drawn token of each row: [rows] int64, on the executor's device.
 using Tokens = at::Tensor;
 
 /// What a rank is going to be asked in a step.
@@ -48,9 +50,13 @@ class Executor {
   virtual Tokens greedy(const at::Tensor& hidden) = 0;
   /// All scores [rows, vocabulary] fp32.
   virtual at::Tensor logits(const at::Tensor& hidden) = 0;
+  /// Whether draw() is there: tokens are chosen where the scores are.
+  virtual bool draws() const { return false; }
+  /// Tokens drawn from the scores of these states, one for each choice. Throws std::logic_error where draws() is false.
+  virtual Tokens draw(const at::Tensor& hidden, const ops::Draws&) { throw std::logic_error(std::to_string(hidden.size(0)) + " rows are to be drawn from on a device without a sampler"); }
   /// The tensor group; of ranks that gather weights all of them.
   virtual comm::Communicator& communicator() = 0;
-  /// What its tensors are on. Batches come from the processor; best tokens and scores go back there.
+  /// What its tensors are on. Batches come from the processor; scores go back there.
   virtual at::Device device() const { return at::kCPU; }
   virtual int64_t weight_bytes() const = 0;
   virtual int64_t kv_bytes() const = 0;
@@ -67,6 +73,7 @@ struct Shard {
   std::shared_ptr<comm::Communicator> communicator;   ///< of all ranks of the plan
   std::function<void(int64_t)> progress;              ///< bytes read so far
   at::Device device = at::kCPU;
+  bool graphs = true;                                 ///< decoding steps are recorded where the device's launches can be
 };
 
 /// The executor of this rank under the plan's strategy.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "worker/base/error.h"
+#include "worker/parallel/decode_graphs.h"
 #include "worker/parallel/executor.h"
 #include "worker/parallel/relay.h"
 
@@ -32,7 +33,8 @@ class TensorPipeline final : public Executor {
         cuts_(deal(facts_, shard.plan->tensor, shard.plan->precision)),
         loader_(*shard.checkpoint, cuts_, place_.tensor, shard.plan->precision, shard.progress, shard.device),
         model_(policy_, place_.layers, loader_),
-        precision_(shard.plan->precision) {
+        longest_(shard.plan->sequence_length),
+        graphs_wanted_(shard.graphs && previous_ < 0 && next_ < 0 && (tensor_->size() == 1 || tensor_->recordable())) {
     loader_.loaded();
     check_weights(shard, cuts_.weight_bytes(facts_, place_.tensor), loader_.resident_bytes());
     if (shard.kv_blocks > 0 && generates()) make_blocks(shard.kv_blocks);
@@ -55,6 +57,11 @@ class TensorPipeline final : public Executor {
 
   at::Tensor step(models::StepRows& rows) override {
     if (!with_blocks_) throw Error(ErrorKind::Request, "InvalidRequest", policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
+    if (graphs_ && graphs_->fits(rows)) return graphs_->run(rows, [&](models::StepRows& fixed) {
+      models::Handover handed;
+      model_.step(fixed, &*cache_, handed, *tensor_);
+      return handed.at(models::Model::generator(policy_).name);
+    });
     rows = std::move(rows).on(device());
     models::Handover handed = taken_over();
     model_.step(rows, cache_ ? &*cache_ : nullptr, handed, *tensor_);
@@ -68,7 +75,7 @@ class TensorPipeline final : public Executor {
   Tokens greedy(const at::Tensor& hidden) override {
     const layers::LogitsHead& head = *model_.head()->logits();
     auto [value, index] = at::max(head.local(model_.head()->features(hidden)), 1);
-    if (tensor_->size() == 1) return index.cpu();
+    if (tensor_->size() == 1) return index;
     const at::Tensor mine = at::stack({value.to(at::kDouble), (index + head.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]
     const std::vector<int64_t> ones(static_cast<size_t>(tensor_->size()), 1);
     const at::Tensor all = tensor_->gatherv(mine.contiguous(), ones, 0);                                                  // [ranks, 2, rows]
@@ -79,12 +86,18 @@ class TensorPipeline final : public Executor {
       best = at::where(better, all[rank][0], best);
       token = at::where(better, all[rank][1], token);
     }
-    return token.to(at::kCPU, at::kLong);
+    return token.to(at::kLong);
   }
 
   at::Tensor logits(const at::Tensor& hidden) override {
     const at::Tensor scores = model_.head()->scores(hidden, *tensor_);
     return scores.defined() ? scores.cpu() : scores;
+  }
+
+  bool draws() const override { return ops::draws(device().type()); }
+  Tokens draw(const at::Tensor& hidden, const ops::Draws& draws) override {
+    const at::Tensor scores = model_.head()->scores(hidden, *tensor_);
+    return scores.defined() ? ops::draw(scores, draws) : Tokens();
   }
 
   comm::Communicator& communicator() override { return *tensor_; }
@@ -93,12 +106,14 @@ class TensorPipeline final : public Executor {
   int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
 
   void make_blocks(int64_t blocks) override {
+    graphs_.reset();   // they write where the blocks were
     cache_.reset();
     with_blocks_ = blocks > 0;
     const policy::Stack& generating = models::Model::generator(policy_);
     for (const auto& [stack, range] : place_.layers) {
-      if (with_blocks_ && stack == generating.name && range.size() > 0) cache_.emplace(generating, range, loader_, blocks, precision_);
+      if (with_blocks_ && stack == generating.name && range.size() > 0) cache_.emplace(generating, range, loader_, blocks, cuts_.compute_type());
     }
+    if (cache_ && graphs_wanted_) graphs_.emplace(device(), longest_);
   }
 
  private:
@@ -116,9 +131,11 @@ class TensorPipeline final : public Executor {
   const Cuts cuts_;
   layers::Loader loader_;
   models::Model model_;
-  const DType precision_;
+  const int64_t longest_;              ///< tokens of the longest sequence
+  const bool graphs_wanted_;
   std::optional<layers::KvCache> cache_;
   bool with_blocks_ = false;
+  std::optional<DecodeGraphs> graphs_;
 };
 
 }  // namespace

@@ -152,24 +152,40 @@ std::map<std::string, std::vector<Use>> uses_of(const std::vector<Placed>& all, 
 /// What makes two parameters of a layer one row: axis, units, type, keep, and who else reads them.
 using Kind = std::tuple<Axis, int64_t, DType, bool, std::vector<Use>>;
 
+/// Of one place: elements per unit, and what of them int8 may hold.
+struct Amount {
+  int64_t elements = 0;
+  Quantised quantised;
+  bool operator==(const Amount&) const = default;
+  void add(const Param& param, const CutRule& rule, int64_t units) {
+    elements += elements_of(param) / units;
+    if (!param.matrix || param.keep) return;
+    const int64_t out = param.shape[0], in = param.shape[1], group = scale_group(param);
+    quantised.elements += out * in / units;
+    if (rule.dim != 1) quantised.scales += out / units * ((in + group - 1) / group);
+    else if (rule.axis == Axis::Heads) quantised.scales += out * (in / units / group);
+    else quantised.block_scales += out;
+  }
+};
+
 /// Rows of one stack: for each kind the elements per unit of every place, then equal neighbours merged.
 std::vector<Part> parts_of(const std::string& stack, const std::vector<Placed>& all, const std::map<std::string, std::vector<Use>>& uses) {
-  std::map<Kind, std::map<int, int64_t>> table;
+  std::map<Kind, std::map<int, Amount>> table;
   for (const auto& [param, place] : all) {
     if (param->stack != stack || !param->shares.empty()) continue;
     const CutRule rule = rule_of(param->role);
     const int64_t units = rule.axis == Axis::None ? 1 : param->units;
     const auto also = uses.find(param->path);
-    table[{rule.axis, units, param->dtype, param->keep, also == uses.end() ? std::vector<Use>{} : also->second}][place] += elements_of(*param) / units;
+    table[{rule.axis, units, param->dtype, param->keep, also == uses.end() ? std::vector<Use>{} : also->second}][place].add(*param, rule, units);
   }
   std::vector<Part> parts;
   for (const auto& [kind, places] : table) {
     const auto& [axis, units, dtype, keep, also] = kind;
     bool open = false;   // the last part may grow
-    for (const auto& [place, elements] : places) {
+    for (const auto& [place, amount] : places) {
       Part* last = open ? &parts.back() : nullptr;
-      if (last && also.empty() && place >= 0 && last->first >= 0 && last->first + last->count == place && last->elements_per_unit == elements) ++last->count;
-      else parts.push_back({stack, place, 1, axis, units, elements, dtype, keep, also});
+      if (last && also.empty() && place >= 0 && last->first >= 0 && last->first + last->count == place && Amount{last->elements_per_unit, last->quantised} == amount) ++last->count;
+      else parts.push_back({stack, place, 1, axis, units, amount.elements, dtype, keep, also, amount.quantised});
       open = true;
     }
   }
@@ -203,6 +219,16 @@ const Stack* Model::stack(std::string_view name) const {
   for (const Stack& stack : stacks)
     if (stack.name == name) return &stack;
   return nullptr;
+}
+
+void mark_matrices(Model& model) {
+  const std::vector<Placed> all = placed(model);
+  std::set<std::string> owners;   // of storages that are multiplied somewhere
+  const auto owner = [](const Param& param) { return param.shares.empty() ? param.path : param.shares; };
+  for (const auto& [param, place] : all) {
+    if (is_matrix(param->role) && param->shape.size() == 2) owners.insert(owner(*param));
+  }
+  for (const auto& [param, place] : all) const_cast<Param*>(param)->matrix = owners.contains(owner(*param));   // the model is ours to write
 }
 
 Facts facts_of(const Model& model) {

@@ -4,6 +4,9 @@
 
 namespace pm::policy {
 
+/// Sets Param::matrix of all parameters.
+void mark_matrices(Model&);
+
 /// Exact: every parameter with storage of its own is counted once, in the part of its stack, axis, units and type.
 Facts facts_of(const Model&);
 

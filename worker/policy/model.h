@@ -38,6 +38,7 @@ struct Param {
   int place = 0;                        ///< Blocks only: which of a block's parts this one is
   DType dtype = DType::F32;             ///< to be held in when the plan's precision does not say otherwise
   bool keep = false;                    ///< dtype stands whatever the plan's precision
+  bool matrix = false;                  ///< multiplied, or of one storage with what is: int8 may hold it
   std::string shares;                   ///< path of an earlier parameter whose storage this one is; empty: its own
 };
 
@@ -236,6 +237,8 @@ std::vector<int64_t> stored_shape(const Param&);
 std::vector<Piece> pieces(const Param&, Range range);
 /// The local logical shape of the parameter for `range`.
 std::vector<int64_t> local_shape(const Param&, Range range);
+/// Inputs that share a scale where int8 holds the matrix (planner/facts.h): int8_group, or a head where heads of another size cut the inputs.
+int64_t scale_group(const Param&);
 /// The range of units of the parameter that `rank` holds under `cuts`.
 Range range_of(const Param&, const Cuts& cuts, int rank);
 

@@ -111,6 +111,13 @@ std::vector<int64_t> local_shape(const Param& param, Range range) {
   return shape;
 }
 
+int64_t scale_group(const Param& param) {
+  const CutRule rule = rule_of(param.role);
+  if (rule.dim != 1 || rule.axis != Axis::Heads) return int8_group;
+  const int64_t head = param.shape[1] / param.units;
+  return head % int8_group == 0 ? int8_group : head;
+}
+
 Range range_of(const Param& param, const Cuts& cuts, int rank) {
   const CutRule rule = rule_of(param.role);
   if (rule.axis == Axis::None) return {0, param.units};

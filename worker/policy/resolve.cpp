@@ -183,6 +183,7 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
   name_outputs(architecture, model.heads);
   rehearse_rest(policy, architecture, last_stack, builder, binder);
   model.not_loaded = binder.finish();
+  mark_matrices(model);
   model.facts = facts_of(model);
   return model;
 }

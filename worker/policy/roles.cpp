@@ -27,6 +27,14 @@ CutRule rule_of(Role role) {
   throw std::logic_error("a role without a cut");
 }
 
+bool is_matrix(Role role) {
+  switch (role) {
+    case Role::QueryWeight: case Role::KeyWeight: case Role::ValueWeight: case Role::OutWeight: case Role::UpWeight: case Role::GateWeight: case Role::DownWeight:
+    case Role::LogitsWeight: return true;
+    default: return false;
+  }
+}
+
 std::string_view name_of(Role role) {
   switch (role) {
     case Role::TokenEmbedding: return "token embedding";

@@ -39,5 +39,7 @@ struct CutRule {
 /// The rule of a role. Total: every role has one.
 CutRule rule_of(Role);
 std::string_view name_of(Role);
+/// Whether what the role names is multiplied token by token: projections of layers, scores of the vocabulary. int8 holds these.
+bool is_matrix(Role);
 
 }  // namespace pm::policy

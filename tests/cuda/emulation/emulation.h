@@ -38,6 +38,9 @@ void seed(uint64_t);
 /// at once, or when one ends that others wait for.
 void launch(dim3 grid, dim3 block, size_t dynamic_bytes, const std::function<void()>& body);
 
+/// Is told of every launch before it is made, and gets what makes it again with the same arguments. Empty: nobody.
+extern thread_local std::function<void(std::function<void()> again)> on_launch;
+
 void block_barrier(int line);
 void warp_barrier(unsigned mask, int line);
 /// All lanes of the mask give `bytes` (at most 64) of theirs and get the place of lane 0's; lane i's are 64 i further. Orders no memory.
@@ -63,7 +66,11 @@ struct Launch {
   dim3 grid, block;
   size_t shared;
   template <typename... Args>
-  void operator()(Args... args) const { launch(grid, block, shared, [&] { kernel(args...); }); }
+  void operator()(Args... args) const {
+    const auto go = [=, *this] { launch(grid, block, shared, [&] { kernel(args...); }); };
+    if (on_launch) on_launch(go);
+    go();
+  }
 };
 template <typename Kernel>
 Launch<Kernel> make_launch(Kernel* kernel, dim3 grid, dim3 block, size_t shared, void* /*stream*/) { return {kernel, grid, block, shared}; }

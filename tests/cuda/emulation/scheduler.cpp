@@ -21,6 +21,7 @@
 namespace pm::emulation {
 
 Thread* running = nullptr;
+thread_local std::function<void(std::function<void()>)> on_launch;
 
 namespace {
 

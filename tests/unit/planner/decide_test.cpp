@@ -185,7 +185,22 @@ TEST(Decide, KeepsTensorGroupsInsideANodeUnlessTheyAreAskedFor) {
 
 TEST(Decide, RefusesDevicesOfUnknownMemoryAndPrecisionsThatAreNotServed) {
   EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, 0), {})).reason, "DeviceMemoryUnknown");
-  EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::I8})).reason, "UnsupportedPrecision");
+  EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::U8})).reason, "UnsupportedPrecision");
+  EXPECT_THAT(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::I8})).message, HasSubstr("the facts of this model name none"));
+  const Decision gathered = decide(test::with_matrices(test::decoder({})), cpu(2, gibi), {.strategy = Strategy::Sharded, .precision = DType::I8});
+  EXPECT_THAT(refused(gathered).message, HasSubstr("Sharded does not bring int8 weights together"));
+}
+
+TEST(Decide, CountsInt8WithItsScalesAndKeepsKeysAndValuesInTheCheckpointsType) {
+  const Facts facts = test::with_matrices(test::gpt_neo_2_7b());
+  const auto of = [&](DType precision) { return planned(decide(facts, cpu(2, 64 * gibi), {.tensor = 2, .precision = precision, .max_concurrency = 1})); };
+  const Plan narrow = of(DType::I8), wide = of(DType::F16);
+  int64_t sum = 0, whole = 0;
+  for (const RankPlan& rank : narrow.ranks) sum += rank.predicted.weights;
+  for (const RankPlan& rank : wide.ranks) whole += rank.predicted.weights;
+  const int64_t matrices = 32 * 12 * int64_t{2560} * 2560 + int64_t{50257} * 2560;   // q, k, v, out: 4, up and down: 8; the head that is the table
+  EXPECT_EQ(whole - sum, matrices - matrices / 32 * 2);
+  EXPECT_EQ(narrow.ranks[0].predicted.kv, wide.ranks[0].predicted.kv);
 }
 
 TEST(Decide, ServesNoLongerSequencesThanTheModelHasPositionsAndSaysSo) {

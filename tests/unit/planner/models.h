@@ -32,6 +32,18 @@ inline Facts decoder(const Sizes& s) {
   return facts;
 }
 
+/// The same with its matrices named, as a worker's facts name them: sizes are multiples of 32.
+inline Facts with_matrices(Facts facts) {
+  const StackFacts& s = facts.stacks[0];
+  for (Part& part : facts.parts) {
+    if (part.axis == Axis::Vocab) part.quantised = {s.hidden, s.hidden / 32, 0};
+    if (part.axis == Axis::Heads) part.quantised = {2 * s.head_dim * s.hidden, 2 * s.head_dim * s.hidden / 32, 0};
+    if (part.axis == Axis::KvRows) part.quantised = {2 * s.hidden, 2 * s.hidden / 32, 0};
+    if (part.axis == Axis::Ffn) part.quantised = {2 * s.hidden, s.hidden / 32, s.hidden};
+  }
+  return facts;
+}
+
 /// GPT-Neo-2.7B in fp16: 2,651,307,520 parameters (reference: EleutherAI/gpt-neo-2.7B, config.json). q, k and v have no bias.
 inline Facts gpt_neo_2_7b() {
   Facts facts = decoder({.layers = 32, .hidden = 2560, .heads = 20, .kv_heads = 20, .head_dim = 128, .ffn = 10240, .vocab = 50257,

@@ -7,8 +7,11 @@ namespace pm::ops {
 class Cpu final : public Backend {
  public:
   at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override;
+  at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias) const override;
   at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const override;
   at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const override;
+  at::Tensor sum_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, const at::Tensor& bias, double eps) const override;
+  at::Tensor sum_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, double eps, double centre) const override;
   Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const override;
   at::Tensor rotate(const at::Tensor& x, const Angles&, bool halves) const override;
   at::Tensor gated_silu(const at::Tensor& x) const override;

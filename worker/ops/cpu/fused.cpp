@@ -55,8 +55,9 @@ void normalise(const float* x, float* y, int64_t width, double shift, double sca
   else each([](double value, int64_t) { return value; });
 }
 
+/// `residual`, where it is defined, is added to the rows of `given` first, which has to be contiguous then.
 template <typename Statistics>
-at::Tensor norm(const at::Tensor& given, const at::Tensor& given_gain, double centre, const at::Tensor& given_bias, Statistics&& statistics) {
+at::Tensor norm(const at::Tensor& given, const at::Tensor& residual, const at::Tensor& given_gain, double centre, const at::Tensor& given_bias, Statistics&& statistics) {
   const at::Tensor x = given.contiguous();
   at::Tensor y = at::empty_like(x);
   const at::ScalarType type = given_gain.defined() ? given_gain.scalar_type() : given_bias.defined() ? given_bias.scalar_type() : at::kFloat;
@@ -66,8 +67,13 @@ at::Tensor norm(const at::Tensor& given, const at::Tensor& given_gain, double ce
     const scalar_t* gains = gain.defined() ? gain.const_data_ptr<scalar_t>() : nullptr;
     const scalar_t* biases = bias.defined() ? bias.const_data_ptr<scalar_t>() : nullptr;
     const float* from = x.const_data_ptr<float>();
+    const float* added = residual.defined() ? residual.const_data_ptr<float>() : nullptr;
     float* to = y.mutable_data_ptr<float>();
     each_row(rows, width, [&](int64_t row) {
+      if (added) {
+        float* sum = const_cast<float*>(from) + row * width;   // x is the caller's to change
+        for (int64_t i = 0; i < width; ++i) sum[i] += added[row * width + i];
+      }
       const auto [shift, scale] = statistics(from + row * width, width);
       normalise(from + row * width, to + row * width, width, shift, scale, gains, centre, biases);
     });
@@ -75,21 +81,34 @@ at::Tensor norm(const at::Tensor& given, const at::Tensor& given_gain, double ce
   return y;
 }
 
-}  // namespace
-
-at::Tensor Cpu::layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const {
-  return norm(x, gain, 0, bias, [eps](const float* row, int64_t width) {
+auto layer_statistics(double eps) {
+  return [eps](const float* row, int64_t width) {
     const auto n = static_cast<double>(width), mean = total(row, width, [](double value) { return value; }) / n;
     const double variance = total(row, width, [mean](double value) { return (value - mean) * (value - mean); }) / n;
     return std::pair(mean, 1 / std::sqrt(variance + eps));
-  });
+  };
 }
 
-at::Tensor Cpu::rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const {
-  return norm(x, gain, centre, {}, [eps](const float* row, int64_t width) {
+auto rms_statistics(double eps) {
+  return [eps](const float* row, int64_t width) {
     const double mean = total(row, width, [](double value) { return value * value; }) / static_cast<double>(width);
     return std::pair(0.0, 1 / std::sqrt(mean + eps));
-  });
+  };
+}
+
+}  // namespace
+
+at::Tensor Cpu::layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const { return norm(x, {}, gain, 0, bias, layer_statistics(eps)); }
+at::Tensor Cpu::rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const { return norm(x, {}, gain, centre, {}, rms_statistics(eps)); }
+
+at::Tensor Cpu::sum_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, const at::Tensor& bias, double eps) const {
+  if (!x.is_contiguous() || !residual.is_contiguous()) return Backend::sum_layer_norm(x, residual, gain, bias, eps);
+  return norm(x, residual, gain, 0, bias, layer_statistics(eps));
+}
+
+at::Tensor Cpu::sum_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, double eps, double centre) const {
+  if (!x.is_contiguous() || !residual.is_contiguous()) return Backend::sum_rms_norm(x, residual, gain, eps, centre);
+  return norm(x, residual, gain, centre, {}, rms_statistics(eps));
 }
 
 Angles Cpu::rotary_angles(const at::Tensor& given, const at::Tensor& frequencies, double factor) const {

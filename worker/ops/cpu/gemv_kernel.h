@@ -12,12 +12,46 @@ struct Sums {
   Floats of[Outputs][Rows];
 };
 
-template <int Outputs, int Rows, typename T>
-__attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Rows> sums, const T* w, const float* x, int64_t in) {
+/// Rows of weights as they are stored. `at` gives the vector of row i that begins at k, `one` a single element, `ahead` where k lies.
+template <typename T>
+struct Stored {
+  static constexpr int64_t bytes = sizeof(T);
+  const T* w;
+  int64_t in;
+  Stored(const Gemv& g, int64_t o) : w(static_cast<const T*>(g.w) + o * g.in), in(g.in) {}
+  Floats at(int64_t i, int64_t k) const { return load(w + i * in + k); }
+  float one(int64_t i, int64_t k) const { return PM_ISA::one(w[i * in + k]); }
+  const void* ahead(int64_t i, int64_t k) const { return w + i * in + k; }
+};
+
+/// int8 with a scale for each Group inputs; 0: for each g.group, which may end within a vector.
+template <int Group>
+struct Scaled {
+  static constexpr int64_t bytes = 1;
+  const int8_t* w;
+  const BF16* scales;
+  int64_t in, group, groups;
+  Scaled(const Gemv& g, int64_t o) : w(static_cast<const int8_t*>(g.w) + o * g.in), scales(nullptr), in(g.in), group(Group ? Group : g.group), groups((g.in + group - 1) / group) {
+    scales = reinterpret_cast<const BF16*>(g.scales) + o * groups;
+  }
+  float scale(int64_t i, int64_t k) const { return PM_ISA::one(scales[i * groups + k / (Group ? Group : group)]); }
+  Floats at(int64_t i, int64_t k) const {
+    const Floats weights = load(w + i * in + k);
+    if (Group != 0 || group % PM_LANES == 0) return weights * scale(i, k);
+    Floats own;
+    for (int lane = 0; lane < PM_LANES; ++lane) own[lane] = scale(i, k + lane);
+    return weights * own;
+  }
+  float one(int64_t i, int64_t k) const { return PM_ISA::one(w[i * in + k]) * scale(i, k); }
+  const void* ahead(int64_t i, int64_t k) const { return w + i * in + k; }
+};
+
+template <int Outputs, int Rows, typename Weights>
+__attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Rows> sums, Weights w, const float* x, int64_t in, int64_t k) {
   Floats given[Rows];
-  for (int r = 0; r < Rows; ++r) given[r] = load(x + r * in);
+  for (int r = 0; r < Rows; ++r) given[r] = load(x + r * in + k);
   for (int i = 0; i < Outputs; ++i) {
-    const Floats weight = load(w + i * in);
+    const Floats weight = w.at(i, k);
     for (int r = 0; r < Rows; ++r) sums.of[i][r] += weight * given[r];
   }
   return sums;
@@ -29,24 +63,24 @@ __attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Row
 constexpr int chains = 4;
 
 /// Adds one cache line of weights.
-template <int Outputs, int Rows, typename T>
-__attribute__((always_inline)) inline Sums<Outputs, Rows> add_line(Sums<Outputs, Rows> sums, const T* w, const float* x, int64_t in, int64_t k, int64_t ahead) {
-  for (int i = 0; i < Outputs; ++i) __builtin_prefetch(w + i * in + k + ahead, /*write=*/0, /*second-level cache*/ 2);
+template <int Outputs, int Rows, typename Weights>
+__attribute__((always_inline)) inline Sums<Outputs, Rows> add_line(Sums<Outputs, Rows> sums, Weights w, const float* x, int64_t in, int64_t k, int64_t ahead) {
+  for (int i = 0; i < Outputs; ++i) __builtin_prefetch(w.ahead(i, k + ahead), /*write=*/0, /*second-level cache*/ 2);
 #pragma GCC unroll 8
-  for (int64_t part = 0; part < static_cast<int64_t>(64 / sizeof(T)) / PM_LANES; ++part) sums = step<Outputs, Rows>(sums, w + k + part * PM_LANES, x + k + part * PM_LANES, in);
+  for (int64_t part = 0; part < 64 / Weights::bytes / PM_LANES; ++part) sums = step<Outputs, Rows>(sums, w, x, in, k + part * PM_LANES);
   return sums;
 }
 
 /// Outputs o .. o + Outputs - 1 of Rows rows of x: each vector of x serves all outputs, each vector of w all rows. What lies `ahead` elements
 /// further is fetched meanwhile, as the processor's own prefetching stops at the end of each page.
-template <int Outputs, int Rows, typename T>
+template <int Outputs, int Rows, typename Weights>
 inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
-  constexpr int64_t line = 64 / sizeof(T), round = chains * line;   // elements of a cache line, of one line for each chain
+  constexpr int64_t line = 64 / Weights::bytes, round = chains * line;   // elements of a cache line, of one line for each chain
   const int64_t in = g.in, rounds = in / round * round, whole = in / PM_LANES * PM_LANES;
-  const T* w = static_cast<const T*>(g.w) + o * in;
+  const Weights w(g, o);
   const float* x = g.x;
   const auto finish = [&](Sums<Outputs, Rows> sums) {   // what makes no round goes to the first chain
-    for (int64_t k = rounds; k < whole; k += PM_LANES) sums = step<Outputs, Rows>(sums, w + k, x + k, in);
+    for (int64_t k = rounds; k < whole; k += PM_LANES) sums = step<Outputs, Rows>(sums, w, x, in, k);
     return sums;
   };
   Sums<Outputs, Rows> total{};
@@ -71,7 +105,7 @@ inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
   for (int i = 0; i < Outputs; ++i) {
     for (int r = 0; r < Rows; ++r) {
       float sum_of_all = sum(total.of[i][r]);
-      for (int64_t rest = whole; rest < in; ++rest) sum_of_all += one(w[i * in + rest]) * x[r * in + rest];
+      for (int64_t rest = whole; rest < in; ++rest) sum_of_all += w.one(i, rest) * x[r * in + rest];
       g.y[r * g.out + o + i] = sum_of_all;
     }
   }
@@ -79,35 +113,37 @@ inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
 
 /// One or two rows of x: the weights pass in the order in which they lie, a fixed distance ahead is best. More rows: tiles that reuse what is
 /// loaded of x; each fetches the next tile. Sizes and distance are measured (bench/gemv.sh).
-template <int Rows, typename T>
+template <int Rows, typename Weights>
 void rows_of(const Gemv& g) {
   constexpr int registers = PM_LANES == 16 ? 31 : 15;   // one of them holds a vector of weights, one for each row of x, the others sums
   constexpr int fitting = (registers - 1 - Rows) / Rows, outputs = Rows <= 2 || fitting < 1 ? 1 : fitting > 4 ? 4 : fitting;
-  constexpr int64_t distance = 3072 / sizeof(T);
+  constexpr int64_t distance = 3072 / Weights::bytes;
   int64_t o = g.first;
-  for (; o + outputs <= g.last; o += outputs) tile<outputs, Rows, T>(g, o, outputs == 1 ? distance : o + 2 * outputs <= g.last ? outputs * g.in : 0);
-  for (; o < g.last; ++o) tile<1, Rows, T>(g, o, 0);
+  for (; o + outputs <= g.last; o += outputs) tile<outputs, Rows, Weights>(g, o, outputs == 1 ? distance : o + 2 * outputs <= g.last ? outputs * g.in : 0);
+  for (; o < g.last; ++o) tile<1, Rows, Weights>(g, o, 0);
 }
 
-template <typename T>
+template <typename Weights>
 void typed(const Gemv& g) {
   switch (g.rows) {
-    case 1: return rows_of<1, T>(g);
-    case 2: return rows_of<2, T>(g);
-    case 3: return rows_of<3, T>(g);
-    case 4: return rows_of<4, T>(g);
-    case 5: return rows_of<5, T>(g);
-    case 6: return rows_of<6, T>(g);
-    case 7: return rows_of<7, T>(g);
-    case 8: return rows_of<8, T>(g);
+    case 1: return rows_of<1, Weights>(g);
+    case 2: return rows_of<2, Weights>(g);
+    case 3: return rows_of<3, Weights>(g);
+    case 4: return rows_of<4, Weights>(g);
+    case 5: return rows_of<5, Weights>(g);
+    case 6: return rows_of<6, Weights>(g);
+    case 7: return rows_of<7, Weights>(g);
+    case 8: return rows_of<8, Weights>(g);
     default: __builtin_trap();
   }
 }
 
 void gemv(const Gemv& g) {
-  if (g.type == Element::F32) typed<float>(g);
-  else if (g.type == Element::F16) typed<F16>(g);
-  else typed<BF16>(g);
+  if (g.type == Element::F32) typed<Stored<float>>(g);
+  else if (g.type == Element::F16) typed<Stored<F16>>(g);
+  else if (g.type == Element::BF16) typed<Stored<BF16>>(g);
+  else if (g.group == 32) typed<Scaled<32>>(g);
+  else typed<Scaled<0>>(g);
 }
 
 }  // namespace

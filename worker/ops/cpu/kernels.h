@@ -5,8 +5,8 @@
 
 namespace pm::ops {
 
-/// What an element's 16 or 32 bits mean.
-enum class Element : uint8_t { F32, F16, BF16 };
+/// What an element's bits mean. I8 is for weights only.
+enum class Element : uint8_t { F32, F16, BF16, I8 };
 
 /// Most rows of x that gemv takes.
 inline constexpr int64_t gemv_rows = 8;
@@ -15,11 +15,13 @@ inline constexpr int64_t gemv_rows = 8;
 /// y[r, o] for o in [first, last), y with `out` columns. 1 <= rows <= gemv_rows. Products and sums are fp32; an element's bits depend on
 /// neither `rows` nor the range.
 struct Gemv {
-  Element type;
-  const void* w;
-  const float* x;
-  float* y;
-  int64_t rows, in, out, first, last;
+  Element type = Element::F32;
+  const void* w = nullptr;
+  const float* x = nullptr;
+  float* y = nullptr;
+  int64_t rows = 0, in = 0, out = 0, first = 0, last = 0;
+  const uint16_t* scales = nullptr;   ///< I8: bf16 [out, ceil(in / group)], by which the weights of `group` inputs are multiplied
+  int64_t group = 0;
 };
 
 /// Keys from .. to - 1 of one sequence, seen by `heads` query heads that share a kv head: with score = scale q k + bias, for each head the

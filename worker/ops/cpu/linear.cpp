@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t chunk_bytes = int64_t{64} << 10;  // of weights: some microseconds, against which taking one is nothing
 
-/// Up to how many rows our product is faster than ATen's, for which 16-bit weights have to be widened (bench/gemv.sh).
+/// Up to how many rows our product is faster than ATen's, for which weights of 16 and 8 bits have to be widened (bench/gemv.sh).
 int64_t most_rows(at::ScalarType weights) { return weights == at::kFloat ? kernels().fp32_rows : kernels().half_rows; }
 
 /// How a matrix's rows are shared out: one large part for each thread, read in a stream, then small ones by which they end together.
@@ -35,13 +35,15 @@ void add(float* y, const T* bias, int64_t rows, int64_t out, int64_t first, int6
   }
 }
 
-at::Tensor few_rows(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& given_bias) {
+/// `whole` tells the weights: type, w, in, out and scales.
+at::Tensor few_rows(const at::Tensor& given, Gemv whole, const at::Tensor& given_bias, int64_t row_bytes) {
   const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
-  const int64_t rows = x.size(0), out = weight.size(0), in = weight.size(1);
+  const int64_t rows = x.size(0), out = whole.out, in = whole.in;
   at::Tensor y = at::empty({rows, out}, x.options());
-  Gemv whole{element(weight.scalar_type()), weight.const_data_ptr(), x.const_data_ptr<float>(), y.mutable_data_ptr<float>(), rows, in, out, 0, out};
+  whole.x = x.const_data_ptr<float>();
+  whole.y = y.mutable_data_ptr<float>();
   Team& threads = team();
-  const Chunks chunks(out, in * weight.element_size(), threads.threads());
+  const Chunks chunks(out, row_bytes, threads.threads());
   const int64_t groups = (rows + gemv_rows - 1) / gemv_rows;   // of about as many rows; the chunk's weights stay in cache from one to the next
   threads.each(chunks.count(), [&](int64_t chunk) {
     Gemv part = whole;
@@ -67,8 +69,18 @@ at::Tensor few_rows(const at::Tensor& given, const at::Tensor& weight, const at:
 
 at::Tensor Cpu::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const {
   const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
-  if (known && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= most_rows(weight.scalar_type())) return few_rows(x, weight, bias);
+  if (known && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= most_rows(weight.scalar_type())) {
+    const Gemv whole{.type = element(weight.scalar_type()), .w = weight.const_data_ptr(), .in = weight.size(1), .out = weight.size(0)};
+    return few_rows(x, whole, bias, whole.in * weight.element_size());
+  }
   return Backend::linear(x, weight, bias);
+}
+
+at::Tensor Cpu::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias) const {
+  if (x.size(0) < 1 || x.size(0) > most_rows(at::kChar) || (bias.defined() && !is_element(bias.scalar_type()))) return Backend::int8_linear(x, w, bias);
+  const Gemv whole{.type = Element::I8, .w = w.numbers.const_data_ptr(), .in = w.numbers.size(1), .out = w.numbers.size(0),
+                   .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()), .group = w.group};
+  return few_rows(x, whole, bias, whole.in);
 }
 
 const Backend& cpu_backend() {

@@ -13,6 +13,7 @@ constexpr int lanes = PM_LANES;
 using Floats = float __attribute__((vector_size(4 * PM_LANES)));
 using Ints = int32_t __attribute__((vector_size(4 * PM_LANES)));
 using Words = uint32_t __attribute__((vector_size(4 * PM_LANES)));
+using Bytes = int8_t __attribute__((vector_size(PM_LANES)));
 using Halves = uint16_t __attribute__((vector_size(2 * PM_LANES)));
 struct F16 { uint16_t bits; };
 struct BF16 { uint16_t bits; };
@@ -58,6 +59,17 @@ inline float one(F16 w) {
   __builtin_memcpy(&value, &word, sizeof value);
   return value;
 }
+
+inline Floats load(const int8_t* w) {
+#if PM_LANES == 16 && defined(__AVX512F__)
+  return reinterpret_cast<Floats>(_mm512_maskz_cvtepi32_ps(0xffff, _mm512_maskz_cvtepi8_epi32(0xffff, at<__m128i>(w))));
+#elif PM_LANES == 8 && defined(__AVX2__)
+  return reinterpret_cast<Floats>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(w)))));
+#else
+  return __builtin_convertvector(at<Bytes>(w), Floats);
+#endif
+}
+inline float one(int8_t w) { return static_cast<float>(w); }
 
 inline Floats load(const F16* w) {
 #if PM_LANES == 16 && defined(__AVX512F__)

@@ -4,11 +4,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "worker/ops/cuda/activation.h"
 #include "worker/ops/cuda/gemv.h"
 #include "worker/ops/cuda/norm.h"
 #include "worker/ops/cuda/rotary.h"
+#include "worker/ops/cuda/sample.h"
 
 namespace pm::ops::cuda {
 
@@ -36,20 +38,42 @@ at::Tensor Kernels::linear(const at::Tensor& given, const at::Tensor& weight, co
   return given_bias.defined() ? y.add_(given_bias) : y;
 }
 
-at::Tensor Kernels::norm(const at::Tensor& given, bool rms, const at::Tensor& given_gain, double centre, const at::Tensor& given_bias, double eps) const {
+at::Tensor Kernels::int8_linear(const at::Tensor& given, const Int8Matrix& w, const at::Tensor& given_bias) const {
+  const int64_t out = w.numbers.size(0), in = w.numbers.size(1);
+  const bool known = (w.group % 16 == 0 || w.group >= in) && (!given_bias.defined() || is_element(given_bias.scalar_type()));
+  if (!known || given.size(0) > few_rows || given.numel() == 0) return Backend::int8_linear(given, w, given_bias);
+  const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
+  at::Tensor y = at::empty({x.size(0), out}, x.options());
+  gemv({.x = address(x), .x_stride = in, .w = address(w.numbers), .w_type = Element::I8, .scales = address(w.scales), .scale_group = w.group, .bias = address(bias),
+        .bias_type = bias.defined() ? element(bias) : Element::F32, .y = address(y), .rows = x.size(0), .in = in, .out = out}, stream(x));
+  return y;
+}
+
+/// With a residual `given` is contiguous and becomes the sum.
+at::Tensor Kernels::norm(const at::Tensor& given, const at::Tensor& residual, bool rms, const at::Tensor& given_gain, double centre, const at::Tensor& given_bias, double eps) const {
   const at::Tensor x = given.contiguous(), gain = given_gain.defined() ? given_gain.contiguous() : given_gain;
   const at::Tensor bias = given_bias.defined() ? (gain.defined() ? given_bias.to(gain.scalar_type()) : given_bias).contiguous() : given_bias;
   at::Tensor y = at::empty_like(x);
   const int64_t width = x.size(-1);
   if (x.numel() == 0) return y;
-  cuda::norm({.rms = rms, .x = address(x), .x_stride = width, .residual = nullptr, .sum = nullptr, .y = address(y), .type = Element::F32, .gain = address(gain), .bias = address(bias),
+  cuda::norm({.rms = rms, .x = address(x), .x_stride = width, .residual = address(residual), .sum = residual.defined() ? address(x) : nullptr, .y = address(y), .type = Element::F32, .gain = address(gain), .bias = address(bias),
               .parameters = gain.defined() ? element(gain) : bias.defined() ? element(bias) : Element::F32, .eps = static_cast<float>(eps), .centre = static_cast<float>(centre),
               .rows = x.numel() / width, .width = width}, stream(x));
   return y;
 }
 
-at::Tensor Kernels::layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const { return norm(x, false, gain, 0, bias, eps); }
-at::Tensor Kernels::rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const { return norm(x, true, gain, centre, {}, eps); }
+at::Tensor Kernels::layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const { return norm(x, {}, false, gain, 0, bias, eps); }
+at::Tensor Kernels::rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const { return norm(x, {}, true, gain, centre, {}, eps); }
+
+at::Tensor Kernels::sum_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, const at::Tensor& bias, double eps) const {
+  if (!x.is_contiguous() || !residual.is_contiguous()) return Backend::sum_layer_norm(x, residual, gain, bias, eps);
+  return norm(x, residual, false, gain, 0, bias, eps);
+}
+
+at::Tensor Kernels::sum_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, double eps, double centre) const {
+  if (!x.is_contiguous() || !residual.is_contiguous()) return Backend::sum_rms_norm(x, residual, gain, eps, centre);
+  return norm(x, residual, true, gain, centre, {}, eps);
+}
 
 Angles Kernels::rotary_angles(const at::Tensor& given, const at::Tensor& frequencies, double factor) const {
   const at::Tensor positions = given.contiguous();
@@ -68,7 +92,7 @@ at::Tensor Kernels::rotate(const at::Tensor& given, const Angles& angles, bool h
   if (x.numel() == 0) return y;
   RotaryWrite p{.qkv = address(x), .qkv_stride = heads * d, .q = address(y), .cos = address<float>(angles.cos), .sin = address<float>(angles.sin), .n = angles.cos.size(2), .halves = halves};
   p.tokens = tokens, p.heads = heads, p.d = d;
-  rotary_write(p, stream(x));
+  cuda::rotary_write(p, stream(x));
   return y;
 }
 
@@ -80,13 +104,66 @@ at::Tensor Kernels::gated_silu(const at::Tensor& given) const {
   return y;
 }
 
+at::Tensor Kernels::draw(at::Tensor given, const Draws& draws) const {
+  at::Tensor scores = given.contiguous();
+  const int64_t vocabulary = scores.size(1), count = static_cast<int64_t>(draws.how.size()), edits = static_cast<int64_t>(draws.edits.size());
+  // one copy: how [count], rows [count] int64, places of edits [edits] int64, their factors and what they take away [edits] fp32 each
+  constexpr int64_t size = sizeof(RowSampling);
+  static_assert(size % 8 == 0);
+  at::Tensor host = at::zeros({count * (size + 8) + edits * 16}, at::kByte);
+  const auto part = [&](const at::Tensor& bytes, int64_t from, int64_t length, at::ScalarType type) { return bytes.narrow(0, from, length).view(type); };
+  const int64_t rows_at = count * size, places_at = rows_at + count * 8, factors_at = places_at + edits * 8, less_at = factors_at + edits * 4;
+  bool own = count == scores.size(0);   // each row has its one choice
+  for (int64_t i = 0; i < count; ++i) {
+    const Draw& how = draws.how[static_cast<size_t>(i)];
+    const RowSampling row{.temperature = how.temperature, .top_p = how.top_p, .min_p = how.min_p, .top_k = how.top_k, .seed = how.seed, .sequence = how.sequence,
+                          .position = how.position, .sample = how.sample};
+    std::memcpy(host.mutable_data_ptr<uint8_t>() + i * size, &row, sizeof row);
+    reinterpret_cast<int64_t*>(host.mutable_data_ptr<uint8_t>() + rows_at)[i] = draws.rows[static_cast<size_t>(i)];
+    own = own && draws.rows[static_cast<size_t>(i)] == i;
+  }
+  for (int64_t i = 0; i < edits; ++i) {
+    const ScoreEdit& edit = draws.edits[static_cast<size_t>(i)];
+    uint8_t* bytes = host.mutable_data_ptr<uint8_t>();
+    reinterpret_cast<int64_t*>(bytes + places_at)[i] = draws.edit_rows[static_cast<size_t>(i)] * vocabulary + edit.id;
+    reinterpret_cast<float*>(bytes + factors_at)[i] = edit.factor;
+    reinterpret_cast<float*>(bytes + less_at)[i] = edit.less;
+  }
+  const at::Tensor packed = host.to(scores.device());
+  if (edits > 0) {
+    at::Tensor flat = scores.view({-1});
+    const at::Tensor places = part(packed, places_at, edits * 8, at::kLong);
+    const at::Tensor factors = part(packed, factors_at, edits * 4, at::kFloat), less = part(packed, less_at, edits * 4, at::kFloat);
+    const at::Tensor before = at::index_select(flat, 0, places);
+    flat.index_copy_(0, places, at::where(before < 0, before * factors, before / factors) - less);
+  }
+  if (!own) scores = at::index_select(scores, 0, part(packed, rows_at, count * 8, at::kLong));
+  at::Tensor ids = at::empty({count}, scores.options().dtype(at::kInt));
+  sample({.scores = address<float>(scores), .score_stride = vocabulary, .sampling = address<RowSampling>(packed), .ids = address<int32_t>(ids), .rows = count,
+          .vocabulary = vocabulary}, stream(scores));
+  return ids.to(at::kLong);
+}
+
+at::Tensor Kernels::rotary_write(const at::Tensor& given, int64_t heads, const Rotation& rotation, const at::Tensor& given_slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
+  const at::Tensor qkv = given.contiguous(), slots = given_slots.contiguous();
+  const int64_t tokens = qkv.size(0), kv_heads = k_cache.size(1), d = k_cache.size(3);
+  at::Tensor q = at::empty({tokens, heads, d}, qkv.options());
+  if (tokens == 0) return q;
+  RotaryWrite p{.qkv = address(qkv), .qkv_stride = qkv.size(1), .q = address(q), .cos = address<float>(rotation.angles.cos), .sin = address<float>(rotation.angles.sin)};
+  p.n = rotation.angles.cos.defined() ? rotation.angles.cos.size(2) : 0, p.halves = rotation.halves, p.turn_values = rotation.values;
+  p.slots = address<int64_t>(slots), p.k_cache = address(k_cache), p.v_cache = address(v_cache), p.block_stride = k_cache.stride(0), p.cache = element(k_cache);
+  p.tokens = tokens, p.heads = heads, p.kv_heads = kv_heads, p.d = d;
+  cuda::rotary_write(p, stream(qkv));
+  return q;
+}
+
 void Kernels::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& given_slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
   if (k.numel() == 0) return;
   const at::Tensor kv = at::cat({k.flatten(1), v.flatten(1)}, 1), slots = given_slots.contiguous();
   RotaryWrite p{.qkv = address(kv), .qkv_stride = kv.size(1)};
   p.slots = address<int64_t>(slots), p.k_cache = address(k_cache), p.v_cache = address(v_cache), p.block_stride = k_cache.stride(0), p.cache = element(k_cache);
   p.tokens = k.size(0), p.kv_heads = k.size(1), p.d = k.size(2);
-  rotary_write(p, stream(kv));
+  cuda::rotary_write(p, stream(kv));
 }
 
 }  // namespace pm::ops::cuda

@@ -5,6 +5,7 @@
 
 #include "worker/ops/cuda/attention.h"
 #include "worker/ops/cuda/backend.h"
+#include "worker/ops/packed.h"
 
 namespace pm::ops::cuda {
 
@@ -14,37 +15,25 @@ constexpr int64_t most_head_dim = 512;
 
 Element element(const at::Tensor& x) { return x.scalar_type() == at::kHalf ? Element::F16 : x.scalar_type() == at::kBFloat16 ? Element::BF16 : Element::F32; }
 
-/// Rows of the packed form, each of as many int32 as there are sequences; behind them the tables. Sequences of one query come first.
-enum Row : int64_t { First, Tokens, Contexts, Keys, KeyRows, Rows };
-
 /// What the kernels read of a step's sequences.
 struct Packed {
   const int32_t* base;               ///< on the device
   int64_t sequences, single, most_tokens, most_keys, table_stride;
-  const int32_t* row(Row row, int64_t from) const { return base + row * sequences + from; }
-  const int32_t* tables(int64_t from) const { return base + Rows * sequences + from * table_stride; }
+  const int32_t* row(PackedRow row, int64_t from) const { return base + row * sequences + from; }
+  const int32_t* tables(int64_t from) const { return base + PackedRows * sequences + from * table_stride; }
 };
 
-int64_t blocks_of(const SequenceSpan& sequence) { return (sequence.keys + ops::block_tokens - 1) / ops::block_tokens; }
-
 Packed packed(const Sequences& sequences, const at::Device& device, void* (*address)(const void*)) {
-  Packed all{nullptr, static_cast<int64_t>(sequences.size()), 0, 0, 0, 0};
+  Packed all{nullptr, static_cast<int64_t>(sequences.size()), 0, 0, sequences.longest, blocks_of_keys(sequences.longest)};
   for (const SequenceSpan& sequence : sequences) {
     all.single += sequence.tokens == 1;
     all.most_tokens = std::max(all.most_tokens, sequence.tokens);
     all.most_keys = std::max(all.most_keys, sequence.keys);
-    if (!sequence.blocks.empty()) all.table_stride = std::max(all.table_stride, blocks_of(sequence));
+    if (!sequence.blocks.empty()) all.table_stride = std::max(all.table_stride, blocks_of_keys(sequence.keys));
   }
   if (!sequences.on_device.defined()) {
-    at::Tensor host = at::zeros({all.sequences * (Rows + all.table_stride)}, at::kInt);
-    int32_t* to = host.mutable_data_ptr<int32_t>();
-    int64_t at[2] = {all.single, 0};   // where the next of several queries goes, and of one
-    for (const SequenceSpan& sequence : sequences) {
-      const int64_t i = at[sequence.tokens == 1]++;
-      const auto put = [&](Row row, int64_t value) { to[row * all.sequences + i] = static_cast<int32_t>(value); };
-      put(First, sequence.first), put(Tokens, sequence.tokens), put(Contexts, sequence.context), put(Keys, sequence.keys), put(KeyRows, sequence.key_row);
-      if (!sequence.blocks.empty()) std::copy_n(sequence.blocks.begin(), blocks_of(sequence), to + Rows * all.sequences + i * all.table_stride);
-    }
+    at::Tensor host = at::empty({packed_size(all.sequences, all.table_stride)}, at::kInt);
+    pack(sequences, all.sequences, all.table_stride, host.mutable_data_ptr<int32_t>());
     sequences.on_device = host.to(device);
   }
   all.base = static_cast<const int32_t*>(address(sequences.on_device.const_data_ptr()));
@@ -83,7 +72,7 @@ at::Tensor Kernels::ragged_attention(const at::Tensor& given_q, const at::Tensor
   const Packed all = packed(sequences, q.device(), host_.address);
   std::vector<at::Tensor> kept;
   PrefillAttention p{.q = address(q), .q_stride = heads * d, .out = address(out), .k = address(k), .v = address(v), .paged = false, .k_stride = k.stride(0)};
-  p.first = all.row(First, 0), p.tokens = all.row(Tokens, 0), p.contexts = all.row(Contexts, 0), p.keys = all.row(Keys, 0), p.key_rows = all.row(KeyRows, 0);
+  p.first = all.row(PackedFirst, 0), p.tokens = all.row(PackedTokens, 0), p.contexts = all.row(PackedContexts, 0), p.keys = all.row(PackedKeys, 0), p.key_rows = all.row(PackedKeyRows, 0);
   p.sequences = all.sequences, p.most_tokens = all.most_tokens, p.heads = heads, p.kv_heads = k.size(1), p.d = d;
   p.scores = scores_of(options, q.device(), kept, host_.address);
   prefill_attention(p, stream(q));
@@ -102,7 +91,7 @@ at::Tensor Kernels::paged_attention(const at::Tensor& given_q, const at::Tensor&
   if (all.single > 0) {
     DecodeAttention p{.q = address(q), .q_stride = heads * d, .out = address(out)};
     p.k_cache = address(k_cache), p.v_cache = address(v_cache), p.block_stride = k_cache.stride(0), p.cache = element(k_cache);
-    p.tables = all.tables(0), p.table_stride = all.table_stride, p.keys = all.row(Keys, 0), p.contexts = all.row(Contexts, 0), p.rows = all.row(First, 0);
+    p.tables = all.tables(0), p.table_stride = all.table_stride, p.keys = all.row(PackedKeys, 0), p.contexts = all.row(PackedContexts, 0), p.rows = all.row(PackedFirst, 0);
     p.sequences = all.single, p.heads = heads, p.kv_heads = kv_heads, p.d = d, p.scores = scores;
     p.splits = decode_splits(all.single, heads, kv_heads, all.most_keys, host_.processors(q.device()));
     if (p.splits > 1) {
@@ -119,7 +108,7 @@ at::Tensor Kernels::paged_attention(const at::Tensor& given_q, const at::Tensor&
     const int64_t from = all.single;
     PrefillAttention p{.q = address(query), .q_stride = heads * d, .out = address(result), .type = element(query), .k = address(k_cache), .v = address(v_cache)};
     p.keys_type = element(k_cache), p.paged = true, p.k_stride = k_cache.stride(0), p.tables = all.tables(from), p.table_stride = all.table_stride;
-    p.first = all.row(First, from), p.tokens = all.row(Tokens, from), p.contexts = all.row(Contexts, from), p.keys = all.row(Keys, from);
+    p.first = all.row(PackedFirst, from), p.tokens = all.row(PackedTokens, from), p.contexts = all.row(PackedContexts, from), p.keys = all.row(PackedKeys, from);
     p.sequences = all.sequences - from, p.most_tokens = all.most_tokens, p.heads = heads, p.kv_heads = kv_heads, p.d = d, p.scores = scores;
     prefill_attention(p, stream(q));
     if (narrow) {

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(threads, 2) gemv_kernel(Gemv p) {
     for (int o = 0; o < outputs; ++o) {
       unpack<W>(words[o], weights[o]);
       if constexpr (sizeof(W) == 1) {
-        const float scale = o < here ? p.scales[(first + o) * scale_groups + i / p.scale_group] : 0.f;
+        const float scale = o < here ? widened(static_cast<const __nv_bfloat16*>(p.scales)[(first + o) * scale_groups + i / p.scale_group]) : 0.f;
 #pragma unroll
         for (int j = 0; j < per; ++j) weights[o][j] *= scale;
       }

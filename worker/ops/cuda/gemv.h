@@ -13,7 +13,7 @@ struct Gemv {
   Element x_type = Element::F32;
   const void* w = nullptr;          ///< [out, in]
   Element w_type = Element::F32;    ///< I8: symmetric, a weight is its number times its scale
-  const float* scales = nullptr;    ///< I8 only: [out, ceil(in / scale_group)]
+  const void* scales = nullptr;     ///< I8 only: bf16 [out, ceil(in / scale_group)]
   int64_t scale_group = 0;          ///< inputs that share a scale: a multiple of 16, or at least `in`: one per output
   const void* bias = nullptr;       ///< [out]; nullptr: none
   Element bias_type = Element::F32;

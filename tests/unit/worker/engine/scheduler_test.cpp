@@ -19,6 +19,58 @@ TEST(Scheduler, EveryReplyBelongsToItsRequestWhenFiftyShareTenSlotsAndFewBlocks)
   EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
 }
 
+/// Answers to prompts side by side, of which each asks for something else: greedy ones, drawn ones with every option, some that only the host's sampler knows.
+std::vector<std::vector<int32_t>> mixed_answers(bool draws, int64_t* drawn = nullptr) {
+  Fixture f({vocabulary, 512, 200, 10, 100, 32}, draws);
+  f.executor->sharpness = 3;
+  const std::vector<Sampling> ways{{},
+                                   {.do_sample = true, .seed = 5},
+                                   {.do_sample = true, .temperature = 0.7, .top_k = 20, .seed = 6},
+                                   {.do_sample = true, .temperature = 1.5, .top_p = 0.8, .seed = 7, .min_p = 0.01},
+                                   {.repetition_penalty = 1.8},
+                                   {.do_sample = true, .seed = 8, .repetition_penalty = 0.5, .presence_penalty = 0.5, .frequency_penalty = 0.25},
+                                   {.do_sample = true, .seed = 9, .no_repeat_ngram_size = 1, .bad_words = {{4}, {5, 6}}},
+                                   {.do_sample = true, .seed = 10, .typical_p = 0.7},
+                                   {.no_repeat_ngram_size = 2},
+                                   {.do_sample = true, .seed = 11, .min_new_tokens = 8}};
+  std::vector<Stream> streams(30);
+  for (size_t i = 0; i < streams.size(); ++i) {
+    const bool ends = ways[i % ways.size()].min_new_tokens > 0;
+    f.scheduler.submit({std::to_string(i), prompt_of(static_cast<int>(i), 1 + i * 3 % 40), 12, ways[i % ways.size()], ends ? std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8} : std::vector<int64_t>{}, !ends, {}},
+                       [&, i](const Event& event) { streams[i](event); });
+  }
+  std::vector<std::vector<int32_t>> answers;
+  for (Stream& stream : streams) {
+    EXPECT_NE(stream.wait(), Finish::Failed) << stream.reason;
+    answers.push_back(stream.tokens);
+  }
+  if (drawn) *drawn = f.executor->drawn;
+  return answers;
+}
+
+TEST(Scheduler, TokensDrawnWhereTheScoresAreAreThoseOfTheHostsSampler) {
+  int64_t drawn = 0;
+  EXPECT_EQ(mixed_answers(true, &drawn), mixed_answers(false));
+  EXPECT_GT(drawn, 8 * 3 * 8);   // eight of ten ways, three requests each
+}
+
+TEST(Scheduler, SequencesThatBeginAlikeAreDrawnWhereTheScoresAre) {
+  std::vector<std::vector<int32_t>> answers[2];
+  for (bool draws : {false, true}) {
+    Fixture f({vocabulary, 512, 100, 8, 100, 32}, draws);
+    f.executor->sharpness = 3;
+    std::vector<Stream> sequences(3);
+    f.scheduler.submit({"1", prompt_of(1, 20), 9, {.do_sample = true, .seed = 3}, {}, true, {.num_return_sequences = 3}}, [&](const Event& event) { sequences[static_cast<size_t>(event.sequence)](event); });
+    for (Stream& one : sequences) {
+      EXPECT_EQ(one.wait(), Finish::Length);
+      answers[draws].push_back(one.tokens);
+    }
+    EXPECT_EQ(f.executor->drawn, draws ? 27 : 0);
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_NE(answers[0][0], answers[0][1]);
+}
+
 TEST(Scheduler, RefusesWhatCannotBeServedAndSaysWhy) {
   Fixture f({vocabulary, 64, 4, 2, 1, 32});
   Stream stream;

@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "worker/engine/output.h"
 #include "worker/engine/step.h"
 
@@ -15,6 +17,7 @@ StepMessage example() {
   message.copies = {5, 6, 7, 8};
   message.entries.push_back({7, true, 32, {5, 6}, {1, 2, 3}, {11, 12}, {4}, 2, Want::Scores});
   message.entries.push_back({});
+  message.entries.push_back({.slot = 2, .tokens = {9}, .want = Want::Drawn, .drawing = {{0.5, 0.9, 0.1, 40, 7, 1, 33, true}, 3, {{4, 1.5f, 0.25f}, {210, 1, INFINITY}}}});
   message.forward = ForwardJob{{{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}}, {{"input_ids", {{1, 1}, std::vector<int64_t>(1)}}}}, true, false, {"logits", "pooler_output"}};
   return message;
 }
@@ -39,14 +42,16 @@ TEST(StepMessage, RefusesArraysWhoseValuesDoNotFillTheirShape) {
 TEST(StepOutput, DecodesToWhatWasEncoded) {
   StepOutput output;
   output.best = at::tensor({7, 50'000}, at::kLong);
+  output.drawn = at::tensor({1, 2, 3}, at::kLong);
   output.scores = at::rand({3, 5});
   output.outputs = {{{"logits", {{1, 2}, std::vector<float>{0.5f, -1.f}}}}, {}};
   const StepOutput back = decode_output(encode(output));
   EXPECT_TRUE(at::equal(back.best, output.best));
+  EXPECT_TRUE(at::equal(back.drawn, output.drawn));
   EXPECT_TRUE(at::equal(back.scores, output.scores));
   EXPECT_EQ(back.outputs, output.outputs);
   const StepOutput empty = decode_output(encode(StepOutput{}));
-  EXPECT_FALSE(empty.best.defined() || empty.scores.defined());
+  EXPECT_FALSE(empty.best.defined() || empty.drawn.defined() || empty.scores.defined());
 }
 
 TEST(StepOutput, RefusesEveryTruncation) {

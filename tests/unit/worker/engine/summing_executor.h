@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "worker/base/error.h"
+#include "worker/engine/philox.h"
 #include "worker/engine/scheduler.h"
 
 namespace pm::engine {
@@ -23,7 +24,7 @@ inline int64_t weight_of(int64_t position) { return 1 + position % 5; }
 /// "KV cache": one number per slot. hidden[t] = weighted sum of the sequence's tokens up to t modulo the vocabulary.
 class SummingExecutor final : public parallel::Executor {
  public:
-  explicit SummingExecutor(int64_t blocks) : comm_(comm::in_process(1, std::chrono::seconds(5))[0]), cache_(at::zeros({blocks * 16}, at::kLong)) {}
+  explicit SummingExecutor(int64_t blocks, bool draws = false) : draws_(draws), comm_(comm::in_process(1, std::chrono::seconds(5))[0]), cache_(at::zeros({blocks * 16}, at::kLong)) {}
   void check(const Arrays& inputs) const override {
     if (!inputs.contains("input_ids")) throw Error(ErrorKind::Request, "InvalidRequest", "the inputs have no tensor \"input_ids\"");
   }
@@ -71,14 +72,32 @@ class SummingExecutor final : public parallel::Executor {
   bool generates() const override { return true; }
   at::Tensor greedy(const at::Tensor& hidden) override { return hidden.squeeze(1).to(at::kLong); }
   at::Tensor logits(const at::Tensor& hidden) override { return at::one_hot(hidden.squeeze(1).to(at::kLong), vocabulary).to(at::kFloat) * sharpness; }
+  bool draws() const override { return draws_; }
+  /// By the host's sampler, as a device's has to choose.
+  at::Tensor draw(const at::Tensor& hidden, const ops::Draws& draws) override {
+    const at::Tensor scores = logits(hidden);
+    for (size_t i = 0; i < draws.edits.size(); ++i) {
+      float& score = scores.mutable_data_ptr<float>()[draws.edit_rows[i] * vocabulary + draws.edits[i].id];
+      score = (score < 0 ? score * draws.edits[i].factor : score / draws.edits[i].factor) - draws.edits[i].less;
+    }
+    std::vector<int64_t> ids;
+    for (size_t i = 0; i < draws.how.size(); ++i) {
+      const ops::Draw& how = draws.how[i];
+      const Sampling sampling{.do_sample = how.sample, .temperature = how.temperature, .top_k = how.top_k, .top_p = how.top_p, .min_p = how.min_p};
+      ids.push_back(choose({scores.const_data_ptr<float>() + draws.rows[i] * vocabulary, static_cast<size_t>(vocabulary)}, sampling, {}, uniform(how.seed, how.sequence, how.position)));
+    }
+    drawn += static_cast<int64_t>(ids.size());
+    return at::tensor(ids, at::kLong);
+  }
   comm::Communicator& communicator() override { return *comm_; }
   int64_t weight_bytes() const override { return 0; }
   int64_t kv_bytes() const override { return 0; }
   float sharpness = 100;   ///< how far the right id's score is above all others
   std::atomic<bool> fail{false}, slow{false};
-  std::atomic<int64_t> widest{0}, computed{0}, copies{0}, passes{0};
+  std::atomic<int64_t> widest{0}, computed{0}, copies{0}, passes{0}, drawn{0};
 
  private:
+  const bool draws_;
   std::shared_ptr<comm::Communicator> comm_;
   at::Tensor cache_;
 };
@@ -119,7 +138,7 @@ struct Stream {
 };
 
 struct Fixture {
-  explicit Fixture(Limits limits) : executor(new SummingExecutor(limits.kv_blocks)), rank(std::unique_ptr<parallel::Executor>(executor)), scheduler(rank, {}, limits) {}
+  explicit Fixture(Limits limits, bool draws = false) : executor(new SummingExecutor(limits.kv_blocks, draws)), rank(std::unique_ptr<parallel::Executor>(executor)), scheduler(rank, {}, limits) {}
   SummingExecutor* executor;
   Rank rank;
   Scheduler scheduler;

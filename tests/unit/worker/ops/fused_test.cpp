@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "worker/ops/fused.h"
+#include "worker/ops/attention.h"
 
 namespace pm::ops {
 namespace {
@@ -40,6 +40,20 @@ TEST(RmsNorm, TakesColumnsOfAWiderMatrix) {
   EXPECT_TRUE(at::equal(rms_norm(part, {}, 1e-6), rms_norm(part.contiguous(), {}, 1e-6)));
 }
 
+TEST(SumNorms, AreTheNormsOfTheSumWhichStaysInTheFirst) {
+  at::manual_seed(6);
+  for (int64_t width : {1, 5, 33, 1024}) {
+    const at::Tensor x = at::randn({7, width}), residual = at::randn({7, width}), gain = at::randn({width}).to(at::kBFloat16), bias = at::randn({width}).to(at::kBFloat16), sum = x + residual;
+    at::Tensor a = x.clone(), b = x.clone(), columns = at::randn({7, width + 3}).narrow(1, 2, width);
+    EXPECT_TRUE(at::equal(sum_layer_norm(a, residual, gain, bias, 1e-5), layer_norm(sum, gain, bias, 1e-5)));
+    EXPECT_TRUE(at::equal(sum_rms_norm(b, residual, gain, 1e-6, 1), rms_norm(sum, gain, 1e-6, 1)));
+    EXPECT_TRUE(at::equal(a, sum) && at::equal(b, sum));
+    const at::Tensor of_columns = columns + residual;
+    EXPECT_TRUE(at::equal(sum_rms_norm(columns, residual, {}, 1e-6), rms_norm(of_columns, {}, 1e-6)));
+    EXPECT_TRUE(at::equal(columns, of_columns));
+  }
+}
+
 /// Pair i of a head as a complex number, times e^(i angle).
 at::Tensor turned(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& frequencies, bool halves, double factor) {
   const int64_t n = frequencies.size(0);
@@ -65,6 +79,23 @@ TEST(Rotate, TurnsPairsByPositionTimesFrequencyAndLeavesTheRest) {
       for (double factor : {1.0, 1.25}) {
         EXPECT_LT(error(rotate(x, rotary_angles(positions, frequencies, factor), halves), turned(x, positions, frequencies, halves, factor)), 5e-6) << n << halves;
       }
+    }
+  }
+}
+
+TEST(RotaryWrite, TurnsQueriesAndKeysAndPutsKeysAndValuesIntoTheirPlaces) {
+  at::manual_seed(7);
+  const int64_t heads = 4, kv_heads = 2, d = 10;
+  const at::Tensor qkv = at::randn({3, (heads + 2 * kv_heads) * d}), slots = at::tensor({17, 3, 40}, at::kLong), positions = at::tensor({5, 0, 9}, at::kLong);
+  const auto part = [&](int64_t first, int64_t count) { return qkv.narrow(1, first * d, count * d).reshape({3, count, d}); };
+  for (bool turns : {false, true}) {
+    for (bool values : {false, true}) {
+      const Rotation rotation{turns ? rotary_angles(positions, at::rand({3}), 1) : Angles{}, false, values};
+      const auto turned = [&](const at::Tensor& x) { return turns ? rotate(x, rotation.angles, false) : x; };
+      at::Tensor k = at::zeros({3, kv_heads, 16, d}), v = at::zeros({3, kv_heads, 16, d}), want_k = k.clone(), want_v = v.clone();
+      EXPECT_TRUE(at::equal(rotary_write(qkv, heads, rotation, slots, k, v), turned(part(0, heads))));
+      write_kv(turned(part(heads, kv_heads)), values ? turned(part(heads + kv_heads, kv_heads)) : part(heads + kv_heads, kv_heads), slots, want_k, want_v);
+      EXPECT_TRUE(at::equal(k, want_k) && at::equal(v, want_v)) << turns << values;
     }
   }
 }

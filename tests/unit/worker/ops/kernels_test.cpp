@@ -58,6 +58,23 @@ TEST_P(OfIsa, AProductsBitsDependOnNeitherItsCompanyNorTheCut) {
   }
 }
 
+TEST_P(OfIsa, Int8ProductsAreThoseOfFp64ForEverySizeAndGroup) {
+  at::manual_seed(6);
+  for (const auto& [in, group] : {std::pair<int64_t, int64_t>{0, 32}, {1, 32}, {31, 32}, {32, 32}, {77, 32}, {1024, 32}, {160, 80}, {60, 20}, {24, 8}, {100, 100}}) {
+    const int64_t out = 13, groups = (in + group - 1) / group;
+    const at::Tensor numbers = at::randint(-127, 128, {out, in}, at::kChar), scales = at::rand({out, groups}).to(at::kBFloat16), x = at::randn({8, in});
+    const at::Tensor wide = numbers.to(at::kDouble) * scales.to(at::kDouble).repeat_interleave(group, 1).narrow(1, 0, in), want = at::mm(x.to(at::kDouble), wide.t());
+    for (int64_t rows = 1; rows <= gemv_rows; ++rows) {
+      at::Tensor got = at::full({rows, out}, NAN);
+      for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 6}, {6, out}}) {
+        GetParam()->gemv({Element::I8, numbers.const_data_ptr(), x.const_data_ptr<float>(), got.mutable_data_ptr<float>(), rows, in, out, first, last,
+                          static_cast<const uint16_t*>(scales.const_data_ptr()), group});
+      }
+      ASSERT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(), 1e-4 * static_cast<double>(in + 8)) << in << " in groups of " << group << ", " << rows << " rows";
+    }
+  }
+}
+
 TEST_P(OfIsa, GatedSiluIsThatOfAten) {
   at::manual_seed(3);
   for (int64_t count : {1, 4, 15, 16, 17, 100}) {

@@ -1,0 +1,260 @@
+"""Tokens per second on a GPU for three shapes with random weights: ours as it is served, Hugging Face eager, and Hugging Face with a static cache and torch.compile,
+one after the other in one run on the same checkpoint. bench/gpu.sh runs it.
+
+Decoding is judged by what it has to read: (bytes of the weights + keys and values of all sequences, half way) / the bandwidth that a copy on the same device reaches,
+measured in the same run. A prompt is judged by 2 x parameters x tokens / the rate of a large product of matrices in the same type. `--device cpu --shapes tiny`
+tries the script itself where there is no GPU; its figures mean nothing."""
+import argparse
+import contextlib
+import dataclasses
+import gc
+import hashlib
+import http.client
+import inspect
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    config: str                 # of transformers
+    settings: dict
+    dtype: str = "bfloat16"
+    target: float = 0.0         # of the bandwidth, one stream
+
+
+def llama(hidden, layers, heads, kv_heads, ffn, vocabulary, tied, target):
+    return Shape("LlamaConfig", dict(hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads, intermediate_size=ffn, vocab_size=vocabulary,
+                                     max_position_embeddings=4096, tie_word_embeddings=tied), target=target)
+
+
+SHAPES = {
+    "gpt-neo-2.7b": Shape("GPTNeoConfig", dict(hidden_size=2560, num_layers=32, num_heads=20, attention_types=[[["global", "local"], 16]], max_position_embeddings=2048), "float16"),
+    "1b": llama(2048, 16, 32, 8, 8192, 128256, True, 0.75),
+    "8b": llama(4096, 32, 32, 8, 14336, 128256, False, 0.85),
+    "tiny": llama(64, 2, 4, 2, 128, 512, False, 0.0),
+}
+
+
+def tokenizer(vocabulary):
+    """Every token is a word of its own, so that each comes in an event of its own."""
+    import tokenizers
+    import transformers
+    from tokenizers import decoders, models, pre_tokenizers
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = ["<|end|>", *letters, *(f"\u0120w{i}" for i in range(vocabulary - 1 - len(letters)))]
+    whole = tokenizers.Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
+    whole.pre_tokenizer, whole.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=whole, eos_token="<|end|>", bos_token="<|end|>", unk_token="<|end|>", pad_token="<|end|>")
+
+
+def checkpoint(name):
+    """Folder of the shape's checkpoint, made once, on the GPU where there is one."""
+    import torch
+    import transformers
+    transformers.utils.logging.disable_progress_bar()
+    shape = SHAPES[name]
+    folder = CACHE / f"bench-gpu-{name}-{hashlib.sha256(repr(shape).encode() + inspect.getsource(checkpoint).encode() + inspect.getsource(tokenizer).encode()).hexdigest()[:12]}"
+    if folder.exists():
+        return folder
+    partial = pathlib.Path(tempfile.mkdtemp(dir=CACHE, prefix=".partial-"))
+    config = getattr(transformers, shape.config)(bos_token_id=0, eos_token_id=0, pad_token_id=0, **shape.settings)
+    torch.manual_seed(7)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, shape.dtype))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.dim() > 1:
+                    parameter.normal_(0, 1.5 / parameter.shape[1] ** 0.5)
+        with torch.no_grad():    # no answer has bytes or the end token
+            model.get_output_embeddings().weight[:257] = 0
+    model.save_pretrained(partial)
+    tokenizer(config.vocab_size).save_pretrained(partial)
+    partial.rename(folder)
+    return folder
+
+
+def limits(device, dtype):
+    """Bytes per second of a copy (read and written) and operations per second of a product of matrices on this device."""
+    import torch
+    size, side = (1 << 30, 8192) if device == "cuda" else (1 << 24, 512)
+    a, m = torch.empty(size, dtype=torch.uint8, device=device), torch.randn(side, side, dtype=dtype, device=device)
+    b = torch.empty_like(a)
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+
+    def best(run):
+        times = []
+        for _ in range(10):
+            wait()
+            begin = time.perf_counter()
+            run()
+            wait()
+            times.append(time.perf_counter() - begin)
+        return min(times)
+    return 2 * size / best(lambda: b.copy_(a)), 2 * side ** 3 / best(lambda: m @ m)
+
+
+def prompts(batch, length, vocabulary):
+    return [[1 + (31 * row + 7 * i) % (vocabulary - 1) for i in range(length)] for row in range(batch)]
+
+
+class Ours:
+    """The worker as it is served; each sequence is a request of its own."""
+    name = "ParallelModel"
+
+    def __init__(self, worker, folder, device, most, longest):
+        ports = []
+        for _ in range(2):
+            with socket.socket() as sock:
+                sock.bind(("127.0.0.1", 0))
+                ports.append(sock.getsockname()[1])
+        self.port, self.log = ports[0], tempfile.TemporaryFile("w+")
+        command = [worker, "serve", "--model", folder, "--device", device, "--host", "127.0.0.1", "--port", ports[0], "--ops-port", ports[1], "--max-concurrency", most,
+                   "--max-sequence-length", longest, "--drain-seconds", 0]
+        self.process = subprocess.Popen([str(part) for part in command], stdout=self.log, stderr=self.log)
+        end = time.monotonic() + 600
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.log.seek(0)
+                raise RuntimeError(f"the worker does not serve:\n{self.log.read()[-3000:]}")
+            time.sleep(0.2)
+
+    def _answers(self):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        return False
+
+    def _one(self, prompt, tokens, times):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1200)
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True, "return_token_ids": True}))
+        reply = connection.getresponse()
+        if reply.status != 200:
+            raise RuntimeError(f"{self.name}: {reply.read(2000)}")
+        while line := reply.readline():
+            if line.startswith(b"data: {"):
+                now = time.monotonic()
+                times += [now for choice in json.loads(line[6:])["choices"] for _ in choice.get("token_ids", [])]    # tokens that wait for each other come together
+
+    def run(self, rows, tokens):
+        """Seconds until the last sequence has its first token, and tokens per second while all of them go on."""
+        times, begin = [[] for _ in rows], time.monotonic()
+        threads = [threading.Thread(target=self._one, args=(row, tokens, own)) for row, own in zip(rows, times)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if any(len(own) != tokens for own in times):
+            raise RuntimeError(f"{self.name}: {[len(own) for own in times]} tokens, {tokens} each were asked for")
+        first, last = max(own[0] for own in times), min(own[-1] for own in times)
+        during = sum(first < at <= last for own in times for at in own)
+        return first - begin, during / (last - first) if last > first else len(rows) * tokens / (last - begin)    # tiny shapes answer at once
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(60)
+
+
+class HuggingFace:
+    """generate() on all rows at once; `compiled`: with a static cache, whose forward transformers compiles itself."""
+
+    def __init__(self, folder, device, compiled):
+        import torch
+        import transformers
+        self.name, self.torch, self.device = "HF static + compile" if compiled else "HF eager", torch, device
+        self.options = {"cache_implementation": "static"} if compiled else {}
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto").to(device).eval()
+        if compiled:
+            self.model.forward = torch.compile(self.model.forward, mode="reduce-overhead" if device == "cuda" else "default", fullgraph=device == "cuda")
+
+    def _seconds(self, rows, tokens):
+        torch = self.torch
+        ids = torch.tensor(rows, device=self.device)
+        wait = torch.cuda.synchronize if self.device == "cuda" else lambda: None
+        wait()
+        begin = time.monotonic()
+        with torch.inference_mode():
+            self.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0, **self.options)
+        wait()
+        return time.monotonic() - begin
+
+    def run(self, rows, tokens):
+        first, whole = self._seconds(rows, 1), self._seconds(rows, tokens)
+        return first, len(rows) * (tokens - 1) / max(whole - first, 1e-9)
+
+    def close(self):
+        del self.model
+        gc.collect()
+        if self.device == "cuda":
+            self.torch._dynamo.reset()
+            self.torch.cuda.empty_cache()
+
+
+def kv_bytes(config, element):
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return 2 * config.num_hidden_layers * heads * (config.hidden_size // config.num_attention_heads) * element
+
+
+def measure(name, arguments):
+    import torch
+    import transformers
+    folder, shape = checkpoint(name), SHAPES[name]
+    config = transformers.AutoConfig.from_pretrained(folder)
+    bandwidth, peak = limits(arguments.device, getattr(torch, shape.dtype))
+    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    looked_up = 0 if config.tie_word_embeddings else 2 * config.vocab_size * config.hidden_size    # of the table of tokens only the rows of a step are read
+    read, longest = weights - looked_up, max(arguments.prompt + arguments.tokens, arguments.prefill + 2)
+    print(f"\n{name}, {shape.dtype}: {weights / 1e9:.2f} GB of weights, {bandwidth / 1e9:.0f} GB/s by a copy, {peak / 1e12:.1f} Tflop/s by a product"
+          f"{f', target {shape.target} for one stream' if shape.target else ''}\n{'':22}{'batch':>6}{'tok/s':>10}{'of the bandwidth':>18}{'prompt ms':>11}{'of the peak':>13}", flush=True)
+    makers = {"ours": lambda: Ours(arguments.worker, folder, arguments.device, max(arguments.batches), longest), "eager": lambda: HuggingFace(folder, arguments.device, False),
+              "compiled": lambda: HuggingFace(folder, arguments.device, True)}
+    for which in arguments.engines:
+        with contextlib.closing(makers[which]()) as engine:
+            for batch in arguments.batches:
+                rows = prompts(batch, arguments.prompt, config.vocab_size)
+                engine.run(rows, arguments.tokens)    # warm: libraries, graphs, compiled code
+                rate = max(engine.run(rows, arguments.tokens)[1] for _ in range(arguments.rounds))
+                cached = batch * (arguments.prompt + arguments.tokens / 2) * kv_bytes(config, 2)
+                prompt, share = "", ""
+                if batch == 1:
+                    long = prompts(1, arguments.prefill, config.vocab_size)
+                    engine.run(long, 2)
+                    seconds = min(engine.run([[2, *long[0][1:]]] if turn % 2 else [[3, *long[0][1:]]], 2)[0] for turn in range(arguments.rounds))    # no prefix that is kept
+                    prompt, share = f"{1000 * seconds:.1f}", f"{2 * (read / 2) * arguments.prefill / seconds / peak:.2f}"
+                print(f"{engine.name:22}{batch:>6}{rate:>10.1f}{rate / batch * (read + cached) / bandwidth:>18.2f}{prompt:>11}{share:>13}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worker", required=True)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--shapes", type=lambda text: text.split(","), default=["gpt-neo-2.7b", "1b", "8b"], help="of " + ", ".join(SHAPES))
+    parser.add_argument("--engines", type=lambda text: text.split(","), default=["ours", "eager", "compiled"])
+    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 64])
+    parser.add_argument("--prompt", type=int, default=128, help="tokens before those that are timed")
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--prefill", type=int, default=1024, help="tokens of the prompt that is timed")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    import torch
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("bench/gpu: NoDevice: torch sees no GPU here; run it where there is one, or try the script itself by --device cpu --shapes tiny")
+    if not pathlib.Path(arguments.worker).exists():
+        sys.exit(f"bench/gpu: {arguments.worker} is not built; `cmake --preset cuda && cmake --build --preset cuda --target parallelmodel-worker`")
+    for name in arguments.shapes:
+        measure(name, arguments)
+
+
+if __name__ == "__main__":
+    main()
