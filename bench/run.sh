@@ -1,9 +1,9 @@
 #!/bin/bash
-# Every number of the README: runs each script of this folder in turn.
+# Every number of the README: runs each script of this folder in turn, but for scale.sh, which takes half an hour.
 set -euo pipefail
 cd "$(dirname "$0")"
 for script in *.sh; do
-  case $script in run.sh|common.sh|peers.sh|gpu.sh) continue ;; esac   # gpu.sh is for machines with one, and preset cuda
+  case $script in run.sh|common.sh|peers.sh|gpu.sh|scale.sh) continue ;; esac   # gpu.sh is for machines with one, and preset cuda; scale.sh for whole clusters of pretended nodes
   echo "== bench/$script"
   (cd .. && "bench/$script" "${PM_BUILD:-build/release}")
 done

@@ -33,7 +33,7 @@ const std::vector<Flag>& table() {
        [](Flags& f, const std::string& v) { f.worker_cuda_image = v; }},
       {"--metrics-port", "PORT", "/metrics for Prometheus (default 8080)", [](Flags& f, const std::string& v) { f.metrics_port = number("--metrics-port", v, 1, 65535); }},
       {"--probe-port", "PORT", "/healthz and /readyz for the kubelet (default 8081)", [](Flags& f, const std::string& v) { f.probe_port = number("--probe-port", v, 1, 65535); }},
-      {"--workers", "N", "ParallelModels worked on at once (default 4)", [](Flags& f, const std::string& v) { f.workers = number("--workers", v, 1, 64); }},
+      {"--workers", "N", "ParallelModels worked on at once (default 16)", [](Flags& f, const std::string& v) { f.workers = number("--workers", v, 1, 64); }},
       {"--qps", "N", "requests per second to the API server on the long run, 0: no limit of our own (default 500)", [](Flags& f, const std::string& v) { f.qps = number("--qps", v, 0, 100000); }},
       {"--burst", "N", "requests at once after a pause (default 1000)", [](Flags& f, const std::string& v) { f.burst = number("--burst", v, 1, 100000); }},
       {"--leader-elect", "", "work only while holding a Lease, so that several replicas may run", [](Flags& f, const std::string&) { f.leader_elect = true; }},

@@ -16,7 +16,7 @@ struct Flags {
   std::string ns;                    ///< "": all namespaces
   std::string worker_image, worker_cuda_image;
   int metrics_port = 8080, probe_port = 8081;
-  int workers = 4;
+  int workers = 16;                  ///< mostly they wait for the API server
   int qps = 500, burst = 1000;       ///< requests per second to the API server, and at once; qps 0: no limit
   bool read_nodes = true;
   bool leader_elect = false;

@@ -13,7 +13,7 @@ namespace pm::k8s {
 /// server's or a proxy's idle timeout seldom meets a request.
 class ConnectionPool {
  public:
-  ConnectionPool(const ClusterConfig& config, const Clock& clock, Deadlines deadlines = {}, size_t keep = 4)
+  ConnectionPool(const ClusterConfig& config, const Clock& clock, Deadlines deadlines = {}, size_t keep = 32)
       : config_(config), clock_(clock), deadlines_(deadlines), keep_(keep) {}
 
   /// An idle connection, or a new one. Throws ConfigError.

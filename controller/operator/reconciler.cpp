@@ -17,6 +17,12 @@ k8s::WatchOptions children(const k8s::Resource& resource, const std::string& ns,
   return {.resource = resource, .ns = ns, .label_selector = label::name, .store = {.prune = std::move(prune)}};
 }
 
+/// The status of Services and budgets changes with their pods, and nobody here reads it.
+void prune_status(Json& object) {
+  k8s::prune_common(object);
+  if (object.is_object()) object.erase("status");
+}
+
 /// What nobody here reads of a node is most of it: images, node info, conditions but Ready.
 void prune_node(Json& node) {
   k8s::prune_common(node);
@@ -44,7 +50,7 @@ Reconciler::Reconciler(k8s::Controller& controller, StatusProbe& probe, k8s::Eve
     : controller_(controller), recorder_(events), clock_(clock), options_(std::move(options)),
       occurrences_(prometheus::BuildCounter().Name("parallelmodel_operator_events_total").Help("What happened to ParallelModels, by reason: GroupRestarted, PlanChosen, ...").Register(registry)),
       models_(controller.primary()), pods_(controller.owns(children(k8s::Pods, options_.ns, prune_pod))), config_maps_(controller.owns(children(k8s::ConfigMaps, options_.ns))),
-      services_(controller.owns(children(k8s::Services, options_.ns))), budgets_(controller.owns(children(k8s::PodDisruptionBudgets, options_.ns))),
+      services_(controller.owns(children(k8s::Services, options_.ns, prune_status))), budgets_(controller.owns(children(k8s::PodDisruptionBudgets, options_.ns, prune_status))),
       asker_(probe, clock, [&controller](const k8s::Key& model) { controller.enqueue(model); }) {
   if (!options_.read_nodes) return;
   k8s::WatchOptions nodes{.resource = k8s::Nodes};

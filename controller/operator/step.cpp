@@ -290,13 +290,15 @@ class Pass {
     return std::nullopt;
   }
 
-  /// A pod whose containers are not made for long waits for a volume, and only its Events say which.
+  /// A pod whose containers are not made for long waits for a volume, and only its Events say which. One pod speaks for all: they mount the same, and an API server walks
+  /// over every Event of the namespace to find those of a pod.
   std::optional<Request> ask_for_events(const std::vector<PodState>& pods) {
+    const bool asked = std::any_of(pods.begin(), pods.end(), [&](const PodState& pod) { return state_.notes.pod_events.contains(pod.name); });
     for (const PodState& pod : pods) {
       if (!pod.creating_since || pod.deleting) continue;
       const bool patient = *pod.creating_since + volume_patience > view_.now;
       wake(patient ? *pod.creating_since + volume_patience : view_.now + volume_again);
-      if (!patient && !state_.notes.pod_events.contains(pod.name)) return events_of_pod({owner_.key.ns, pod.name});
+      if (!patient && !asked) return events_of_pod({owner_.key.ns, pod.name});
     }
     return std::nullopt;
   }

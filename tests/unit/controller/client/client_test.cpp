@@ -7,6 +7,7 @@
 #include <atomic>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "test_server.h"
@@ -153,6 +154,28 @@ TEST_F(ClientTest, ConcurrentRequestsDoNotWaitForEachOther) {
   both.send({Verb::Get, Pods, "n", "b"});
   other.join();
   EXPECT_EQ(most, 2);
+}
+
+TEST_F(ClientTest, ManyThreadsGoOnOverTheSameConnections) {
+  constexpr int threads = 6, rounds = 3;
+  std::atomic<int> inside{0};
+  std::set<int> ports;
+  TestServer slow([&](const Seen& request) {   // answers when all threads of a round are there
+    {
+      const std::lock_guard lock(mutex);
+      ports.insert(request.client_port);
+    }
+    const int round = inside++ / threads;
+    while (inside < (round + 1) * threads) std::this_thread::sleep_for(1ms);
+    return Answer{};
+  }, issue(authority, "api", {"IP:127.0.0.1"}));
+  config.port = slow.port();
+  Client many(config, clock, registry);
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<std::jthread> senders;
+    for (int i = 0; i < threads; ++i) senders.emplace_back([&] { many.send({Verb::Get, Pods, "n", "a"}); });
+  }
+  EXPECT_EQ(ports.size(), static_cast<size_t>(threads)) << "a handshake for each request is most of its price";
 }
 
 TEST_F(ClientTest, AWatchDeliversEventsAsTheyComeAndEndsCleanly) {

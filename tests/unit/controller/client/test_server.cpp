@@ -43,7 +43,7 @@ std::string client_name(const SSL* ssl) {
 }
 
 Seen seen_of(const httplib::Request& request) {
-  Seen seen{request.method, request.target, request.body, {}, client_name(request.ssl)};
+  Seen seen{request.method, request.target, request.body, {}, client_name(request.ssl), request.remote_port};
   for (const auto& [name, value] : request.headers) {
     std::string low = name;
     for (char& c : low) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

@@ -15,6 +15,7 @@ struct Seen {
   std::string method, target, body;
   std::map<std::string, std::string> headers;   ///< names in lower case
   std::string client_name;                      ///< CN of the client's certificate
+  int client_port = 0;                          ///< tells connections apart
 };
 
 struct Answer {

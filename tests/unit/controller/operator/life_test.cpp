@@ -382,6 +382,20 @@ TEST_F(Life, AVolumeThatDoesNotComeIsNamedByWhatEventsSay) {
   EXPECT_TRUE(cluster.is_true("Ready"));
 }
 
+TEST_F(Life, OfManyPodsThatWaitForAVolumeOneIsAskedAbout) {
+  start();
+  cluster.mount_failure = "MountVolume.SetUp failed for volume models: no such share";
+  cluster.edit([](Json& model) { model["spec"]["replicas"] = 9; });
+  ASSERT_TRUE(brain.settle());
+  cluster.log.clear();
+  cluster.advance(std::chrono::seconds(20));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(cluster.reason("Scheduled"), "VolumeNotMounted");
+  const auto lists = std::count_if(cluster.log.begin(), cluster.log.end(), [](const std::string& line) { return line.starts_with("List"); });
+  EXPECT_GE(lists, 1);
+  EXPECT_LE(lists, 4) << "one in each pass, not one for each of eight pods";
+}
+
 TEST_F(Life, AForeignServiceOfOurNameIsAConflictAndIsLeftAlone) {
   cluster.put("services", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}, {"spec", {{"ports", Json::array()}}}});
   const Json theirs = *cluster.find("services", "m");
