@@ -48,6 +48,11 @@ int device_count() {
 
 thread_local c10::DeviceIndex current = 0;
 
+at::Tensor kept(at::Tensor tensor) {
+  if (recording) recording->kept.push_back(tensor);
+  return tensor;
+}
+
 /// Addresses that fault when they are touched, and beside them the memory that they stand for.
 class Memory final : public c10::DeviceAllocator {
  public:
@@ -211,13 +216,13 @@ struct Hooks final : at::PrivateUse1HooksInterface {
 at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
                  std::optional<at::MemoryFormat> format) {
   const c10::DeviceGuard here(device.value_or(at::Device(type, current)));
-  return at::detail::empty_generic(size, &Memory::instance(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype), format);
+  return kept(at::detail::empty_generic(size, &Memory::instance(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype), format));
 }
 
 at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device> device,
                          std::optional<bool>) {
   const c10::DeviceGuard here(device.value_or(at::Device(type, current)));
-  return at::detail::empty_strided_generic(size, stride, &Memory::instance(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
+  return kept(at::detail::empty_strided_generic(size, stride, &Memory::instance(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype)));
 }
 
 thread_local bool inside = false;   // of an operation, whose own copies are its own matter

@@ -15,7 +15,10 @@ void catch_up(at::Device);
 void* host_address(const void*);
 
 /// What is done on the device while launches are recorded, to be done again on the same memory. As on a GPU nothing may be read on the host, nor copied to or from it.
-struct Recording { std::vector<std::function<void()>> steps; };
+struct Recording {
+  std::vector<std::function<void()>> steps;
+  std::vector<at::Tensor> kept;   ///< all that was allocated meanwhile stays, as in a graph's pool
+};
 extern thread_local Recording* recording;
 
 }  // namespace pm::pretend

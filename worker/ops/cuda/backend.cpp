@@ -56,7 +56,8 @@ at::Tensor Kernels::norm(const at::Tensor& given, const at::Tensor& residual, bo
   at::Tensor y = at::empty_like(x);
   const int64_t width = x.size(-1);
   if (x.numel() == 0) return y;
-  cuda::norm({.rms = rms, .x = address(x), .x_stride = width, .residual = address(residual), .sum = residual.defined() ? address(x) : nullptr, .y = address(y), .type = Element::F32, .gain = address(gain), .bias = address(bias),
+  cuda::norm({.rms = rms, .x = address(x), .x_stride = width, .residual = address(residual), .sum = residual.defined() ? address(x) : nullptr, .y = address(y), .type = Element::F32,
+              .gain = address(gain), .bias = address(bias),
               .parameters = gain.defined() ? element(gain) : bias.defined() ? element(bias) : Element::F32, .eps = static_cast<float>(eps), .centre = static_cast<float>(centre),
               .rows = x.numel() / width, .width = width}, stream(x));
   return y;
