@@ -1,4 +1,6 @@
 // The scheduler's thread, queue and passes.
+#include <gmock/gmock.h>
+
 #include "planner/memory.h"
 #include "tests/unit/worker/engine/summing_executor.h"
 
