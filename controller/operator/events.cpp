@@ -62,7 +62,9 @@ void tell_group(const Json& before, const Json& after, const Json& failure, std:
   const std::string name = "group " + std::to_string(integer_at(after, "/index").value_or(0));
   const int64_t from = integer_at(before, "/incarnation").value_or(0), to = integer_at(after, "/incarnation").value_or(0);
   if (to > from && before.is_object()) {
-    if (integer_at(after, "/waits").value_or(0) > integer_at(before, "/waits").value_or(0)) {
+    if (k8s::string_at(after, "/reason") == "ScalingDown") {
+      out.push_back({false, "GroupScaledDown", "Scale", name + " is more than spec.replicas asks for: its pods finish their requests and end"});
+    } else if (integer_at(after, "/waits").value_or(0) > integer_at(before, "/waits").value_or(0)) {
       out.push_back({true, "GroupWaiting", "GiveBack", name + ": not all of its pods found a node, so that all were given back; the next try is at " + k8s::string_at(after, "/waitUntil")});
     } else if (integer_at(before, "/former") && !integer_at(after, "/former") && k8s::string_at(before, "/podHash") == k8s::string_at(after, "/podHash")) {
       out.push_back({true, "GroupReplacedInPlace", "Replace", name + " is replaced in place and does not serve meanwhile: there was no room for its next incarnation beside it"});

@@ -26,6 +26,7 @@ class Governor {
     for (auto& [index, group] : groups_) judge_.judge(group);
     for (auto& [index, group] : groups_) restart(group);
     for (auto& [index, group] : groups_) give_back(group);
+    for (auto& [index, group] : groups_) retire(group);
     roll();
     for (auto& [index, group] : groups_) judge_.describe(group);
     for (auto& [index, group] : groups_) act(group);
@@ -149,6 +150,23 @@ class Governor {
     record.wait_until = std::chrono::floor<seconds>(now_) + seconds(static_cast<int64_t>(std::ceil(wait * (0.5 + chance(record)))));
   }
 
+  /// Beyond replicas: written before its pods are deleted, so that a group that is wanted again while they end has lost nothing.
+  void retire(Group& group) {
+    GroupRecord& record = group.record;
+    if (wanted_index(record.index) || (group.now.empty() && group.former.empty())) return;
+    record.incarnation += group.now.empty() ? 0 : 1;
+    record.created = record.ready = false;
+    record.former = 0;
+    record.surge_since.reset();
+    record.load_seconds.reset();
+    record.nodes.clear();
+    record.ranks.clear();
+    for (auto* pods : {&group.now, &group.former}) {
+      group.before.insert(group.before.end(), pods->begin(), pods->end());
+      pods->clear();
+    }
+  }
+
   /// In [0, 1), another one for each group and try, and the same after a crash.
   double chance(const GroupRecord& record) const {
     const std::string text = hash_of({in_.wanted->inputs.owner.uid, record.index, record.incarnation});
@@ -201,10 +219,8 @@ class Governor {
   void act(Group& group) {
     const GroupRecord& record = group.record;
     if (!wanted_index(record.index)) {
-      for (const auto* pods : {&group.now, &group.former, &group.before}) {
-        for (const PodState* pod : *pods) {
-          if (!pod->deleting) out_.actions.push_back(remove(k8s::Pods, *pod->object));
-        }
+      for (const PodState* pod : group.before) {
+        if (!pod->deleting) out_.actions.push_back(remove(k8s::Pods, *pod->object));
       }
       return;
     }
@@ -239,7 +255,7 @@ class Governor {
 
   void finish() {
     for (auto& [index, group] : groups_) {
-      const bool forget = !wanted_index(index) && group.now.empty() && group.former.empty() && group.before.empty();
+      const bool forget = !wanted_index(index) && group.before.empty();
       if (!forget) out_.records.push_back(std::move(group.record));
     }
     const auto matters = [](const GroupRecord& a, const GroupRecord& b) {

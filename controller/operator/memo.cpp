@@ -4,8 +4,10 @@
 
 namespace pm::op {
 
-std::shared_ptr<const Spec> Memo::spec(const Json& model) {
-  return specs_.get(at(model, "/spec"), [&] { return spec_of(model); });
+bool Memo::SpecKey::operator==(const SpecKey& other) const { return model == other.model || at(*model, "/spec") == at(*other.model, "/spec"); }
+
+std::shared_ptr<const Spec> Memo::spec(const k8s::ObjectPtr& model) {
+  return specs_.get({model}, [&] { return spec_of(*model); });
 }
 
 std::shared_ptr<const Memo::Hashes> Memo::hashes(const std::shared_ptr<const Spec>& spec, const Owner& owner, const std::string& policy_copy) {
@@ -26,6 +28,14 @@ std::shared_ptr<const Memo::Pods> Memo::pods(const std::shared_ptr<const Spec>& 
     std::string hash = pod_hash_of({owner, *spec, *plan, layout, settings});
     return Pods{std::move(layout), std::move(hash)};
   });
+}
+
+std::shared_ptr<const std::vector<Json>> Memo::children(const std::shared_ptr<const Spec>& spec, const Owner& owner, int nodes) {
+  return children_.get({spec, owner.key, owner.uid, nodes}, [&] { return std::vector<Json>{ranks_service(owner), http_service(owner, *spec), disruption_budget(owner, *spec, nodes)}; });
+}
+
+std::shared_ptr<const Json> Memo::inspect_pod(const std::shared_ptr<const Spec>& spec, const Owner& owner, const Settings& settings, const std::optional<Policy>& policy) {
+  return inspect_pods_.get({spec, owner.key, owner.uid, owner.restarted_at, owner.generation, settings, to_text(policy)}, [&] { return op::inspect_pod(owner, *spec, settings, policy); });
 }
 
 }  // namespace pm::op

@@ -41,15 +41,23 @@ class Memo {
   struct Pods { Layout layout; std::string hash; };
 
   /// spec_of(model). Throws as it does.
-  std::shared_ptr<const Spec> spec(const Json& model);
+  std::shared_ptr<const Spec> spec(const k8s::ObjectPtr& model);
   /// source_hash() and inputs_hash(); `spec` is what spec() gave for this owner.
   std::shared_ptr<const Hashes> hashes(const std::shared_ptr<const Spec>& spec, const Owner&, const std::string& policy_copy);
   /// stored_plan(config_map). Throws as it does.
   std::shared_ptr<const StoredPlan> plan(const k8s::ObjectPtr& config_map);
   /// layout_of() and pod_hash_of(); `spec` and `plan` are what this memo gave.
   std::shared_ptr<const Pods> pods(const std::shared_ptr<const Spec>& spec, const Owner&, const std::shared_ptr<const StoredPlan>& plan, const Settings&);
+  /// ranks_service(), http_service() and disruption_budget().
+  std::shared_ptr<const std::vector<Json>> children(const std::shared_ptr<const Spec>& spec, const Owner&, int nodes_per_group);
+  /// inspect_pod().
+  std::shared_ptr<const Json> inspect_pod(const std::shared_ptr<const Spec>& spec, const Owner&, const Settings&, const std::optional<Policy>&);
 
  private:
+  struct SpecKey {
+    k8s::ObjectPtr model;
+    bool operator==(const SpecKey&) const;
+  };
   struct HashesKey {
     std::shared_ptr<const Spec> spec;
     std::string restarted_at, copy;
@@ -67,11 +75,29 @@ class Memo {
     Settings settings;
     bool operator==(const PodsKey&) const = default;
   };
+  struct ChildrenKey {
+    std::shared_ptr<const Spec> spec;
+    k8s::Key model;
+    std::string uid;
+    int nodes;
+    bool operator==(const ChildrenKey&) const = default;
+  };
+  struct InspectKey {
+    std::shared_ptr<const Spec> spec;
+    k8s::Key model;
+    std::string uid, restarted_at;
+    int64_t generation;
+    Settings settings;
+    std::string policy;
+    bool operator==(const InspectKey&) const = default;
+  };
 
-  Recent<Json, Spec> specs_;
+  Recent<SpecKey, Spec> specs_;
   Recent<HashesKey, Hashes> hashes_;
   Recent<PlanKey, StoredPlan> plans_;
   Recent<PodsKey, Pods> pods_;
+  Recent<ChildrenKey, std::vector<Json>> children_;
+  Recent<InspectKey, Json> inspect_pods_;
 };
 
 }  // namespace pm::op

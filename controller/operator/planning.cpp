@@ -86,7 +86,8 @@ class Planner {
   /// Facts of this checkpoint from an earlier plan or the inspect pod; without them, out_ says what happens instead.
   std::optional<Facts> known_facts() {
     if (const auto map = with_annotation(maps_, annotation::source, hashes_->source)) return stored_facts(*map);
-    const std::string wanted = k8s::label_of(inspect_pod(owner_, spec_, settings_, policy_), label::pod_hash), generation = std::to_string(owner_.generation);
+    const auto made = memo_.inspect_pod(read_, owner_, settings_, policy_);
+    const std::string wanted = k8s::label_of(*made, label::pod_hash), generation = std::to_string(owner_.generation);
     for (const auto& pod : snapshot_.pods) {
       if (!has_role(*pod, "inspect")) continue;
       const PodState state = pod_state(pod, snapshot_);
@@ -102,7 +103,7 @@ class Planner {
       return report(*pod, inspection);
     }
     if (spec_.source.hub && !spec_.source.hub->own_claim && !known_claim()) return std::nullopt;
-    return act(create(inspect_pod(owner_, spec_, settings_, policy_)));
+    return act(create(*made));
   }
 
   /// Before a network is asked: the claim that somebody else has to make is there.

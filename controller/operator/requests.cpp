@@ -15,6 +15,8 @@ const k8s::Resource& resource_of(const Json& object) {
   throw std::logic_error("no builder makes a " + kind);
 }
 
+std::string id_of(const Json& object) { return k8s::string_at(object, "/kind") + "/" + k8s::key_of(object).name; }
+
 namespace {
 Request about(Verb verb, const k8s::Resource& resource, const Json& object) {
   const k8s::Key key = k8s::key_of(object);

@@ -10,6 +10,9 @@ namespace pm::op {
 /// The Resource of an object that a builder made, by its kind. Throws std::logic_error for a kind that no builder makes.
 const k8s::Resource& resource_of(const Json& object);
 
+/// "Kind/name".
+std::string id_of(const Json& object);
+
 k8s::Request create(const Json& object);
 k8s::Request get(const k8s::Request& same_object);
 /// The object of the name, from the API server and not from a store.

@@ -29,4 +29,14 @@ struct Snapshot {
   k8s::WallTime now;
 };
 
+/// The children of a kind in a (const or mutable) snapshot.
+template <class View>
+auto* objects_of(View& view, const k8s::Resource& resource) {
+  if (resource == k8s::Pods) return &view.pods;
+  if (resource == k8s::ConfigMaps) return &view.config_maps;
+  if (resource == k8s::Services) return &view.services;
+  if (resource == k8s::PodDisruptionBudgets) return &view.budgets;
+  return static_cast<decltype(&view.pods)>(nullptr);
+}
+
 }  // namespace pm::op

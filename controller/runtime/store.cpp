@@ -139,8 +139,12 @@ void StoreWriter::begin_list() { list_.clear(); }
 
 void StoreWriter::list_item(Json object) {
   prune(object);
-  Key key = key_of(object);
-  list_[std::move(key)] = std::make_shared<const Json>(std::move(object));
+  list_pruned(std::make_shared<const Json>(std::move(object)));
+}
+
+void StoreWriter::list_pruned(ObjectPtr object) {
+  Key key = key_of(*object);
+  list_[std::move(key)] = std::move(object);
 }
 
 std::vector<Change> StoreWriter::finish_list(const std::string& version) {
@@ -172,8 +176,11 @@ std::vector<Change> StoreWriter::finish_list(const std::string& version) {
 
 Change StoreWriter::apply(Json object) {
   prune(object);
-  const Key key = key_of(object);
-  const auto after = std::make_shared<const Json>(std::move(object));
+  return apply_pruned(std::make_shared<const Json>(std::move(object)));
+}
+
+Change StoreWriter::apply_pruned(ObjectPtr after) {
+  const Key key = key_of(*after);
   std::unique_lock lock(state_->mutex);
   ObjectPtr& slot = state_->objects[key];
   const ObjectPtr before = slot;

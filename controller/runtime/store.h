@@ -65,6 +65,9 @@ class StoreWriter {
   /// One event of a watch. An object older than the stored one is ignored (empty Change).
   Change apply(Json object);
   Change remove(const Json& object);
+  /// list_item() and apply() of an object that is pruned already, without a copy of it.
+  void list_pruned(ObjectPtr object);
+  Change apply_pruned(ObjectPtr object);
   /// A bookmark: contents are current as of this version.
   void advance(const std::string& version);
 

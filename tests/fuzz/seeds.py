@@ -111,13 +111,28 @@ def requests():
     yield bytes([1, 32 | 9]) + struct.pack("<Q", len(header)) + header + struct.pack("<qq", 1, 2)
 
 
-WORDS = {"request": ['{"', '":', '[[', ']]', "null", "true", "-1", "1e308", '"prompt"', '"inputs"', '"input"', '"parameters"', '"messages"', '"role"', '"content"', '"stream"', '"documents"', '"text_pair"',
+WORDS = {"hub": ['"sha":', '"siblings":', '"rfilename":', '"blobId":', '"lfs":', '"sha256":', '"weight_map":', "../", "\\u0000", "https://", "http://", "//", "[::1]", "%2e", ":99999", "@"],
+         "request": ['{"', '":', '[[', ']]', "null", "true", "-1", "1e308", '"prompt"', '"inputs"', '"input"', '"parameters"', '"messages"', '"role"', '"content"', '"stream"', '"documents"', '"text_pair"',
                      '"max_tokens"', '"top_k"', '"n"', '"logprobs"', '"stop"', "[MASK]", '"tokens"', '"truncate"', '"model"', '"tiny"', '"input_ids"', '"num_beams"', '"num_return_sequences"', "\\ud800"],
          "expression": ["??", "**", "//", "==", "!=", "<=", ">=", "starts(", "split(", "last(", "expand(", "true", "false", "null", "and", "or", "not", "hidden", "types", "list", "map", "big", "small"],
          "policy": ["when: ", "extends: ", "model_type: ", "stacks:", "like: ", "prefix: ", "refuse:", "ignore: ", "rename: ", "fused: ", "&a ", "*a", "<<: ", "{l}", "- ", "? "],
          "pickle": ["ccollections\nOrderedDict\n", "ctorch._utils\n_rebuild_tensor_v2\n", "ctorch._utils\n_rebuild_parameter\n", "ctorch\nFloatStorage\n", "ctorch\nHalfStorage\n"],
          "torch_file": ["PK\x01\x02", "PK\x03\x04", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "data.pkl", "byteorder"],
          "header": ["\"dtype\":", "\"shape\":", "\"data_offsets\":", "\"__metadata__\":", "\"F32\"", "\"BOOL\"", "\"F6_E2M3\"", "\"C64\""]}
+
+
+def hub_answers():
+    """A listing, an index and a Location, between NULs (tests/fuzz/hub.cpp)."""
+    def file(name, size=10, **more):
+        return {"rfilename": name, "size": size, "blobId": "b" * 40, **more}
+    lfs = {"lfs": {"sha256": "a" * 64, "size": 2000, "pointerSize": 134}}
+    one = {"sha": "c" * 40, "siblings": [file("config.json"), file("tokenizer.json"), file("model.safetensors", **lfs)]}
+    many = {"sha": "d" * 40, "siblings": [file("config.json"), file("modules.json"), file("1_Pooling/config.json"), file("additional_chat_templates/a.jinja"), file("model.safetensors.index.json"),
+                                          file("model-1.safetensors", **lfs), file("model-2.safetensors", **lfs)]}
+    old = {"sha": "e" * 40, "siblings": [file("pytorch_model.bin", **lfs), file("../x"), file("a//b"), file("onnx/model.onnx")]}
+    index = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})
+    for listing, place in [(one, "https://cdn.example.com/x?y=1&z=%20"), (many, "/other/place"), (old, "//elsewhere:8443/p"), ({"sha": "f" * 40, "siblings": []}, "http://[2001:db8::1]:80/")]:
+        yield "\0".join([json.dumps(listing), index, place]).encode()
 
 
 def escaped(word):
@@ -128,7 +143,7 @@ if __name__ == "__main__":
     out = pathlib.Path(sys.argv[1])
     if not (out.parent / "worlds/made").exists():
         write_worlds(out.parent / "worlds")
-    for target, made in [("header", headers), ("torch_file", archives), ("pickle", pickles), ("policy", policies), ("expression", expressions), ("request", requests)]:
+    for target, made in [("header", headers), ("torch_file", archives), ("pickle", pickles), ("policy", policies), ("expression", expressions), ("request", requests), ("hub", hub_answers)]:
         (out / target).mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(made()):
             (out / target / f"seed-{number:04}").write_bytes(content)

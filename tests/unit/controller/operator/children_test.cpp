@@ -4,7 +4,7 @@
 
 #include "controller/operator/names.h"
 #include "controller/operator/text.h"
-#include "replica.h"
+#include "world.h"
 
 namespace pm::op::test {
 namespace {
@@ -116,16 +116,16 @@ TEST(Fence, ANodeIsLookedAtBeforeAPodIsMadeInPlaceOfOneThatNobodySawEnd) {
     cluster.add_node("node-b", 8);
     cluster.devices = 0;
     cluster.apply(model_named("m"));
-    ASSERT_TRUE(world.settle());
+    ASSERT_EQ(world.settle(), World::End::Rest);
     ASSERT_EQ(k8s::string_at(*cluster.find("pods", "m-0-0-1"), "/spec/nodeName"), "node-b");
     cluster.devices = 8;
     cluster.drain_seconds = 2;
     cluster.set_node_ready("node-b", false);
-    ASSERT_TRUE(world.settle());
+    ASSERT_EQ(world.settle(), World::End::Rest);
     if (back) cluster.set_node_ready("node-b", true);
     cluster.delete_pod("m-0-0-1");
     cluster.log.clear();
-    EXPECT_TRUE(world.settle());
+    EXPECT_EQ(world.settle(), World::End::Rest);
     EXPECT_THAT(cluster.log, Contains("Get nodes node-b"));
     EXPECT_THAT(cluster.violations, IsEmpty()) << (back ? "the node is back" : "the node is dead");
     EXPECT_EQ(cluster.reason("Ready"), "Serving");

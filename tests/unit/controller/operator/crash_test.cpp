@@ -5,6 +5,7 @@
 #include <functional>
 #include <iostream>
 
+#include "fake_operator.h"
 #include "scenarios.h"
 
 namespace pm::op::test {

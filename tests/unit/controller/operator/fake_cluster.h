@@ -15,11 +15,17 @@
 namespace pm::op::test {
 
 using k8s::Json;
+class Numbers;
 
 class FakeCluster final : public k8s::Api {
  public:
-  using Objects = std::map<std::pair<std::string, k8s::Key>, k8s::ObjectPtr>;   ///< (plural, key) -> object
-  /// What a watch tells; `object` is the last state for a deletion, with the version of the deletion. Pods are pruned as the operator's store does.
+  /// An object, and what a store of the operator keeps of it; the latter null for what no watch of it selects.
+  struct Stored {
+    k8s::ObjectPtr object, kept;
+    mutable uint32_t number = 0;        ///< of numbers(); 0: not asked for yet
+  };
+  using Objects = std::map<std::pair<std::string, k8s::Key>, Stored>;   ///< by (plural, key)
+  /// What a watch tells; `object` is the last state for a deletion, with the version of the deletion. Pruned as the operator's stores do.
   struct Event { bool removed = false; k8s::ObjectPtr object; };
 
   FakeCluster();
@@ -50,7 +56,7 @@ class FakeCluster final : public k8s::Api {
   Snapshot stale_snapshot(size_t behind) const;
   /// All that happened to a collection and passes the selector of its watch, in order.
   const std::vector<Event>& events(const std::string& plural) const;
-  /// What a list of the same answers now, and without a selector.
+  /// What a list of the same answers now, pruned; and without a selector, whole.
   std::vector<k8s::ObjectPtr> watched(const std::string& plural) const;
   std::vector<k8s::ObjectPtr> list(const std::string& plural) const;
   std::vector<Json> all(const std::string& plural) const;
@@ -67,8 +73,8 @@ class FakeCluster final : public k8s::Api {
   int64_t version() const { return version_; }
   k8s::WallTime now() const { return now_; }
 
-  /// Everything that the future depends on: times and the model's uid too, versions and other uids only by name. Equal clusters go on equally.
-  Json state() const;
+  /// All objects by their numbers, in order.
+  std::vector<uint32_t> numbers(Numbers&) const;
   /// Everything that should not depend on how the operator got there: no uids, versions, times.
   Json digest() const;
   /// The same without what tells how often a group was made: for runs in which somebody interfered.
@@ -80,6 +86,7 @@ class FakeCluster final : public k8s::Api {
   int requests = 0;
   std::vector<std::string> log;                                       ///< "Create pods m-0-0-1", ...
   // Behaviour.
+  bool logs = true;
   bool remembers = false;                                             ///< for stale_snapshot(); costs more than all the rest
   Json facts;                                                         ///< what inspect pods say
   std::function<std::optional<Json>(const std::string&)> judge;       ///< and what they say against a user's policy
@@ -121,7 +128,6 @@ class FakeCluster final : public k8s::Api {
   bool may_be_ready(const Json& pod) const { return workers_ready && k8s::string_at(pod, "/spec/containers/0/image") != broken_image; }
 
   Objects objects_;
-  std::map<std::string, k8s::ObjectPtr> pruned_;                      ///< pods by name, as a store keeps them
   std::map<std::string, std::vector<Event>> events_;                  ///< by plural
   std::map<std::string, int> more_nodes_;                             ///< beside node-a, with their devices
   std::set<std::string> dead_nodes_;
@@ -136,31 +142,5 @@ Json model_named(const std::string& name, int devices = 2, int replicas = 1);
 /// Facts of a small GPT-2.
 Json small_facts();
 Settings settings();
-
-/// How the process of the operator dies.
-enum class Fault { None, BeforeRequest, AfterRequest, AnswerLost, AnswerLostUndone };
-
-/// The operator: passes against the cluster, with at most one fault at the n-th request of its life, or one after every request.
-class Operator {
- public:
-  explicit Operator(FakeCluster& cluster) : cluster_(cluster) {}
-  Fault fault = Fault::None;
-  int at = -1;                          ///< index of the faulty request
-  bool one_request_lives = false;       ///< dies after each request that changes something
-  size_t stale = 0;                     ///< every other pass sees the past
-  std::vector<Event> events;
-  std::optional<std::chrono::milliseconds> requeue;
-  int requests = 0;
-
-  /// One pass. True when it ended by itself and without error.
-  bool pass();
-  /// Passes and seconds of the cluster until nothing changes for `quiet` seconds in a row; false when that takes more than `limit` seconds.
-  bool settle(int limit = 400, int quiet = 3);
-
- private:
-  bool run(const Snapshot&);
-  FakeCluster& cluster_;
-  int passes_ = 0;
-};
 
 }  // namespace pm::op::test

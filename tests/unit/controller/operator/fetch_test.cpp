@@ -6,7 +6,7 @@
 #include "controller/operator/fetching.h"
 #include "controller/operator/names.h"
 #include "controller/operator/text.h"
-#include "fake_cluster.h"
+#include "fake_operator.h"
 
 namespace pm::op::test {
 namespace {

@@ -27,7 +27,7 @@ struct MemoTest : testing::Test {
   /// What the memo says now, checked against what is worked out anew.
   std::pair<std::string, std::string> now() {
     const Owner owner = owner_of(model);
-    const auto spec = memo.spec(model);
+    const auto spec = memo.spec(std::make_shared<const Json>(model));
     const auto plan = memo.plan(map);
     const auto pods = memo.pods(spec, owner, plan, settings);
     const auto hashes = memo.hashes(spec, owner, "");
@@ -38,16 +38,21 @@ struct MemoTest : testing::Test {
     EXPECT_EQ(hashes->inputs, inputs_hash(fresh, owner, ""));
     EXPECT_EQ(hashes->source, source_hash(fresh, owner, ""));
     EXPECT_EQ(memo.hashes(spec, owner, "copy")->inputs, inputs_hash(fresh, owner, "copy"));
+    const Policy policy{"copy", "p.yaml"};
+    EXPECT_EQ(*memo.children(spec, owner, 2), (std::vector<Json>{ranks_service(owner), http_service(owner, fresh), disruption_budget(owner, fresh, 2)}));
+    EXPECT_NE(memo.children(spec, owner, 3)->back(), memo.children(spec, owner, 1)->back());
+    EXPECT_EQ(*memo.inspect_pod(spec, owner, settings, std::nullopt), inspect_pod(owner, fresh, settings, std::nullopt));
+    EXPECT_EQ(*memo.inspect_pod(spec, owner, settings, policy), inspect_pod(owner, fresh, settings, policy));
     return {pods->hash, hashes->inputs};
   }
 };
 
 TEST_F(MemoTest, RemembersWhatHasNotChangedAlsoInANewObject) {
-  const auto spec = memo.spec(model);
+  const auto spec = memo.spec(std::make_shared<const Json>(model));
   const auto plan = memo.plan(map);
   model["metadata"]["resourceVersion"] = "2";
   model["status"]["readyReplicas"] = 1;
-  EXPECT_EQ(memo.spec(model), spec);
+  EXPECT_EQ(memo.spec(std::make_shared<const Json>(model)), spec);
   EXPECT_EQ(memo.plan(std::make_shared<const Json>(*map)), plan);
   EXPECT_EQ(memo.pods(spec, owner_of(model), plan, settings), memo.pods(spec, owner_of(model), plan, settings));
 }
@@ -57,6 +62,7 @@ TEST_F(MemoTest, EveryInputThatChangesIsSeen) {
       [](MemoTest& t) { t.model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}}); },
       [](MemoTest& t) { t.model["metadata"]["annotations"]["parallelmodel.dev/restarted-at"] = "now"; },
       [](MemoTest& t) { t.model["metadata"]["name"] = "other"; },
+      [](MemoTest& t) { t.model["spec"]["service"]["port"] = 81, t.model["spec"]["resources"]["memory"] = "6Gi"; },
       [](MemoTest& t) { t.map = t.plan_map(8); },
       [](MemoTest& t) {
         Json other = *t.map;   // the same name and another image
@@ -83,7 +89,7 @@ TEST_F(MemoTest, ManyDifferentSpecsAreAllReadRight) {
   for (int round = 0; round < 2; ++round) {
     for (int replicas = 1; replicas <= 12; ++replicas) {
       model["spec"]["replicas"] = replicas;
-      EXPECT_EQ(memo.spec(model)->replicas, replicas);
+      EXPECT_EQ(memo.spec(std::make_shared<const Json>(model))->replicas, replicas);
       now();
     }
   }
@@ -91,7 +97,7 @@ TEST_F(MemoTest, ManyDifferentSpecsAreAllReadRight) {
 
 TEST_F(MemoTest, WhatCannotBeReadIsRefusedEachTime) {
   model["spec"]["devices"]["count"] = 0;
-  for (int i = 0; i < 2; ++i) EXPECT_THROW((void)memo.spec(model), std::invalid_argument);
+  for (int i = 0; i < 2; ++i) EXPECT_THROW((void)memo.spec(std::make_shared<const Json>(model)), std::invalid_argument);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "controller/operator/names.h"
 #include "controller/operator/text.h"
-#include "fake_cluster.h"
+#include "fake_operator.h"
 
 namespace pm::op::test {
 namespace {

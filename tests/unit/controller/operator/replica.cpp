@@ -1,5 +1,7 @@
 #include "replica.h"
 
+#include <algorithm>
+
 #include "controller/operator/names.h"
 #include "controller/operator/text.h"
 
@@ -14,36 +16,49 @@ const k8s::Resource& resource_of(const std::string& plural) {
   throw std::logic_error("no watch of " + plural);
 }
 
-bool asks_for_policy(const FakeCluster& cluster) {
-  const Json* model = cluster.find("parallelmodels", cluster.model_name);
-  return model && op::at(*model, "/spec/model/policyRef").is_object();
-}
-
 }  // namespace
 
-Replica::Replica(FakeCluster& cluster, bool listed) : cluster_(cluster), own_(cluster), key_{"ns", cluster.model_name} {
-  for (const std::string plural : collections) {
-    k8s::StoreOptions options;
-    if (plural == "pods") options.prune = nullptr;   // its events are pruned already
-    streams_.emplace(plural, Stream{k8s::StoreWriter(options), 0});
-    if (plural == "nodes") continue;
-    own_.add({resource_of(plural), "", plural == "parallelmodels" ? std::vector<k8s::LabelTerm>{} : k8s::parse_selector(label::name),
-              streams_.at(plural).writer.reader(), [this](const Json&) { return std::vector<k8s::Key>{key_}; }});
-  }
+Replica::Replica(FakeCluster& cluster, bool listed, std::shared_ptr<Memo> memo) : cluster_(cluster), own_(cluster), key_{"ns", cluster.model_name}, memo_(std::move(memo)) {
+  follow();
   for (const char* plural : collections) {
     if (listed) list(plural);
   }
 }
 
-Replica::Replica(FakeCluster& cluster, std::optional<k8s::WallTime> wake) : Replica(cluster) {
-  wanted_ = false;
-  wake_ = wake;
+Replica::Replica(const Replica& other, FakeCluster& cluster)
+    : requests(other.requests), cluster_(cluster), own_(cluster), key_(other.key_), wanted_(other.wanted_), wake_(other.wake_), memo_(std::make_shared<Memo>(*other.memo_)),
+      state_(other.state_), seen_(other.seen_), sent_(other.sent_) {
+  if (state_) state_->memo = memo_;
+  follow();
+  for (auto& [plural, stream] : streams_) {
+    const Stream& theirs = other.streams_.at(plural);
+    stream.writer.begin_list();
+    for (auto& object : theirs.writer.reader().list()) stream.writer.list_pruned(std::move(object));
+    stream.writer.finish_list(theirs.writer.reader().version());
+    stream.next = theirs.next;
+  }
+}
+
+void Replica::follow() {
+  for (const std::string plural : collections) {
+    streams_.emplace(plural, Stream{k8s::StoreWriter(), 0});
+    if (plural == "nodes") continue;
+    own_.add({resource_of(plural), "", plural == "parallelmodels" ? std::vector<k8s::LabelTerm>{} : k8s::parse_selector(label::name),
+              streams_.at(plural).writer.reader(), [this](const Json&) { return std::vector<k8s::Key>{key_}; }});
+  }
+}
+
+bool Replica::knows_all() {
+  if (state_ || sent_ || !own_.visible(key_)) return false;
+  return std::all_of(streams_.begin(), streams_.end(), [&](const auto& one) {
+    return one.second.next == cluster_.events(one.first).size() && one.second.writer.reader().list() == cluster_.watched(one.first);
+  });
 }
 
 void Replica::list(const std::string& plural) {
   Stream& stream = streams_.at(plural);
   stream.writer.begin_list();
-  for (const auto& object : cluster_.watched(plural)) stream.writer.list_item(*object);
+  for (auto& object : cluster_.watched(plural)) stream.writer.list_pruned(std::move(object));
   stream.writer.finish_list(std::to_string(cluster_.version()));
   stream.next = cluster_.events(plural).size();
   wanted_ = true;
@@ -55,7 +70,7 @@ bool Replica::deliver(const std::string& plural, int times) {
   Stream& stream = streams_.at(plural);
   if (stream.next == cluster_.events(plural).size()) return false;
   const FakeCluster::Event& event = cluster_.events(plural)[stream.next++];
-  for (int i = 0; i < times; ++i) event.removed ? stream.writer.remove(*event.object) : stream.writer.apply(*event.object);
+  for (int i = 0; i < times; ++i) event.removed ? stream.writer.remove(*event.object) : stream.writer.apply_pruned(event.object);
   wanted_ = true;
   return true;
 }
@@ -117,104 +132,6 @@ void Replica::finish(Fault fault) {
   if (auto* done = std::get_if<Done>(&next)) return end(std::move(*done));
   Call& call = std::get<Call>(next);
   state_ = std::move(call.state), sent_ = std::move(call.request);
-}
-
-/// True when the event that comes next is the one that trouble waits for, and has been dealt with.
-bool World::event_trouble(const std::string& plural) {
-  if (trouble_.plural != plural || heard[plural] != trouble_.at || !replica_->behind(plural)) return false;
-  switch (trouble_.kind) {
-    case Trouble::Kind::Hold: holds_ = true; break;
-    case Trouble::Kind::Cut: met_ = true, replica_->list(plural); break;   // all events until now are lost
-    case Trouble::Kind::Repeat: met_ = true, replica_->deliver(plural, 2), ++heard[plural]; break;
-    default: return false;
-  }
-  return true;
-}
-
-void World::deliver() {
-  const size_t lag = trouble_.kind == Trouble::Kind::Lag && !flush_ ? trouble_.at : 0;
-  for (const std::string plural : collections) {
-    while (replica_->behind(plural) > lag) {
-      if (!met_ && event_trouble(plural)) break;
-      replica_->deliver(plural);
-      ++heard[plural];
-    }
-  }
-  if (second_) second_->catch_up();
-}
-
-/// One request of a life, or what happens instead of it.
-void World::one(Replica& replica) {
-  if (!replica.prepare()) return;
-  const bool now = !met_ && static_cast<size_t>(requests) == trouble_.at;
-  ++requests;
-  if (!now) return replica.finish();
-  if (trouble_.kind == Trouble::Kind::Crash) {
-    met_ = true;
-    if (trouble_.fault == Fault::AnswerLost || trouble_.fault == Fault::AnswerLostUndone) return replica.finish(trouble_.fault);
-    if (trouble_.fault == Fault::AfterRequest) cluster.send(replica.request());
-    replica_ = std::make_unique<Replica>(cluster);
-  } else if (trouble_.kind == Trouble::Kind::LateLanding) {
-    // Its successor has listed one collection when the last request of the dead one lands.
-    met_ = true;
-    const k8s::Request late = replica.request();
-    replica_ = std::make_unique<Replica>(cluster, false);
-    replica_->list(trouble_.plural);
-    cluster.send(late);
-    for (const std::string plural : collections) {
-      if (plural != trouble_.plural) replica_->list(plural);
-    }
-  } else if (trouble_.kind == Trouble::Kind::Second) {
-    // It stands still in the middle of a pass, another one takes over until all is quiet, and then it goes on.
-    met_ = true;
-    second_ = std::move(replica_);
-    replica_ = std::make_unique<Replica>(cluster);
-    settle();
-    while (second_->between()) second_->finish();
-    second_.reset();
-  } else if (trouble_.kind == Trouble::Kind::User) {
-    met_ = true;
-    trouble_.act(cluster);
-    replica.finish();
-  } else {
-    replica.finish();
-  }
-}
-
-void World::resume(const Rest& rest) {
-  cluster = rest.cluster;
-  replica_ = std::make_unique<Replica>(cluster, rest.wake);
-  requests = rest.requests, heard = rest.heard;
-}
-
-void World::work() {
-  for (int passes = 0; passes < 200 && replica_->wants(); ++passes) {
-    one(*replica_);
-    deliver();
-  }
-}
-
-bool World::settle(int limit) {
-  for (int second = 0, still = 0, silent = 0; second < limit; ++second) {
-    const int64_t before = cluster.version();
-    deliver();
-    work();
-    cluster.tick();
-    silent = cluster.version() == before ? silent + 1 : 0;
-    still = silent && !cluster.waits() ? still + 1 : 0;
-    if (!silent) flush_ = false;
-    const int quiet = asks_for_policy(cluster) ? 12 : 3;   // a user's ConfigMap is looked at every ten seconds
-    if (holds_ && silent >= 3) {
-      holds_ = false, met_ = true, still = 0;   // what was held comes at last
-    } else if (trouble_.kind == Trouble::Kind::Lag && silent >= 3 && !flush_) {
-      flush_ = true, still = 0;
-    } else if (still < quiet) {
-      continue;
-    } else {
-      return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace pm::op::test

@@ -9,7 +9,8 @@
 
 #include "controller/runtime/own_writes.h"
 #include "controller/runtime/store.h"
-#include "fake_cluster.h"
+#include "controller/operator/memo.h"
+#include "fake_operator.h"
 
 namespace pm::op::test {
 
@@ -17,11 +18,17 @@ inline const char* const collections[] = {"parallelmodels", "pods", "configmaps"
 
 class Replica {
  public:
-  /// Lists every collection, unless `listed` is false: then list() does, one by one.
-  explicit Replica(FakeCluster& cluster, bool listed = true);
-  /// One that knows all and waits for this time.
-  Replica(FakeCluster& cluster, std::optional<k8s::WallTime> wake);
+  /// Lists every collection, unless `listed` is false: then list() does, one by one. `memo`: what it remembers of other processes' passes.
+  explicit Replica(FakeCluster& cluster, bool listed = true, std::shared_ptr<Memo> memo = std::make_shared<Memo>());
+  /// The same process at the same point, in a copy of its cluster. Its own writes must be visible to it.
+  Replica(const Replica& other, FakeCluster& cluster);
+  Replica(const Replica&) = delete;
+
   std::optional<k8s::WallTime> wake() const { return wake_; }
+  bool wanted() const { return wanted_; }
+  const Memo& memo() const { return *memo_; }
+  /// Between two passes, and its stores hold what is in the cluster.
+  bool knows_all();
 
   /// The answer to the list with which a watch begins, or begins again after its events were lost.
   void list(const std::string& plural);
@@ -49,6 +56,7 @@ class Replica {
   };
   Snapshot look() const;
   void end(Done);
+  void follow();
 
   FakeCluster& cluster_;
   k8s::OwnWrites own_;
@@ -56,56 +64,10 @@ class Replica {
   const k8s::Key key_;
   bool wanted_ = true;
   std::optional<k8s::WallTime> wake_;
-  std::shared_ptr<Memo> memo_ = std::make_shared<Memo>();
+  std::shared_ptr<Memo> memo_;
   std::optional<State> state_;          ///< of a running pass
   Snapshot seen_;
   std::optional<k8s::Request> sent_;
-};
-
-/// What goes wrong, once.
-struct Trouble {
-  enum class Kind { None, Hold, Cut, Repeat, Lag, Crash, LateLanding, Second, User };
-  Kind kind = Kind::None;
-  std::string plural;                   ///< of Hold, Cut, Repeat, LateLanding
-  size_t at = 0;                        ///< number of the event (Hold, Cut, Repeat), of the request (the others), or events behind (Lag)
-  Fault fault = Fault::None;            ///< of Crash
-  std::function<void(FakeCluster&)> act;   ///< of User
-};
-
-/// A cluster, an operator in it, time, and one trouble.
-class World {
- public:
-  explicit World(Trouble trouble = {}) : trouble_(std::move(trouble)) { replica_ = std::make_unique<Replica>(cluster); }
-  FakeCluster cluster;
-  /// A world in which nothing is going on.
-  struct Rest {
-    FakeCluster cluster;
-    std::optional<k8s::WallTime> wake;
-    int requests = 0;
-    std::map<std::string, size_t> heard;
-    Json state;
-  };
-  Rest rest() const { return {cluster, replica_->wake(), requests, heard, state()}; }
-  void resume(const Rest&);
-  /// What its future depends on, when it is at rest.
-  Json state() const { return {cluster.state(), replica_->wake() ? k8s::format_time(*replica_->wake()) : ""}; }
-  /// Until nothing has happened for three seconds and nobody waits for anything; false when that takes more than `limit` seconds.
-  bool settle(int limit = 600);
-  /// The trouble has happened.
-  bool met() const { return met_; }
-  int requests = 0;                     ///< of the operator, all lives together
-  std::map<std::string, size_t> heard;  ///< events delivered, by collection
-
- private:
-  void deliver();
-  void work();
-  void one(Replica&);
-  bool troubled(Trouble::Kind kind) const { return trouble_.kind == kind && !met_; }
-  bool event_trouble(const std::string& plural);
-
-  Trouble trouble_;
-  bool met_ = false, holds_ = false, flush_ = false;
-  std::unique_ptr<Replica> replica_, second_;
 };
 
 }  // namespace pm::op::test

@@ -6,7 +6,7 @@
 #include "controller/operator/group.h"
 #include "controller/operator/names.h"
 #include "controller/operator/text.h"
-#include "fake_cluster.h"
+#include "fake_operator.h"
 
 namespace pm::op::test {
 namespace {
@@ -200,6 +200,28 @@ TEST_F(Update, AnOldGroupThatDiesDuringItsUpdateIsNotMadeAgain) {
   cluster.workers_ready = true;
   ASSERT_TRUE(brain.settle());
   EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+}
+
+TEST_F(Update, AGroupThatIsWantedAgainWhileItsPodsDrainHasLostNothing) {
+  cluster.drain_seconds = 20;
+  start(2);
+  const auto scale = [&](int replicas) {
+    cluster.edit([&](Json& model) { model["spec"]["replicas"] = replicas; });
+    ASSERT_TRUE(brain.pass());
+    cluster.tick();
+  };
+  scale(1);
+  EXPECT_EQ(serving(), (std::map<std::string, int>{{"0", 1}}));
+  EXPECT_EQ(group(1)["reason"], "ScalingDown");
+  EXPECT_FALSE(group(1)["ready"].get<bool>());
+  scale(2);
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_EQ(cluster.model()["status"]["readyReplicas"], 2);
+  EXPECT_EQ(group(1)["restarts"], 0);
+  EXPECT_EQ(group(1)["incarnation"], 2) << "a name of its own beside the pods that drain";
+  EXPECT_FALSE(cluster.model()["status"].contains("lastFailure"));
+  EXPECT_FALSE(told("GroupRestarted"));
 }
 
 TEST_F(Update, AnUnhealthyGroupIsReplacedAtOnceAndInPlace) {

@@ -1,0 +1,206 @@
+#include "controller/operator/absorber.h"
+
+#include <algorithm>
+
+#include "controller/core/status_error.h"
+#include "controller/operator/requests.h"
+#include "controller/operator/text.h"
+
+namespace pm::op {
+
+namespace {
+
+using k8s::Failure;
+using k8s::Request;
+using k8s::Verb;
+
+void put(Snapshot& view, const k8s::Resource& resource, Json object) {
+  auto* objects = objects_of(view, resource);
+  if (!objects) return;
+  const k8s::Key key = k8s::key_of(object);
+  std::erase_if(*objects, [&](const auto& present) { return k8s::key_of(*present) == key; });
+  objects->push_back(std::make_shared<const Json>(std::move(object)));
+}
+
+class Absorber {
+ public:
+  Absorber(State& state) : state_(state), view_(*state.view), sent_(*state.sent) {}
+
+  std::optional<Done> absorb(const k8s::Response& response) {
+    if (sent_.verb == Verb::Get && state_.asks_policy) return policy(response);
+    if (sent_.verb == Verb::Get && state_.asks_claim) return claim(response);
+    if (sent_.resource == k8s::Nodes) return node(response);
+    if (k8s::failed(response)) return failure(k8s::error_of(response));
+    const Json& object = k8s::object_of(response);
+    if (sent_.verb == Verb::Get && sent_.resource != k8s::PersistentVolumeClaims) return found(object);
+    if (sent_.resource == k8s::PersistentVolumeClaims) state_.notes.claim = claim_of(response);
+    else if (sent_.verb == Verb::Create) created(object);
+    else if (sent_.verb == Verb::List) note_events(object);
+    else if (sent_.verb == Verb::MergePatch || sent_.verb == Verb::Apply) patched(object);
+    else if (sent_.verb == Verb::Delete) deleted();
+    return std::nullopt;
+  }
+
+  /// A question that the answer raised, to be asked at once.
+  std::optional<Request> follow_up;
+
+ private:
+  /// The user's ConfigMap. That it is not there, or not for us, is an answer too; anything else is asked again.
+  std::optional<Done> policy(const k8s::Response& response) {
+    const auto* error = std::get_if<k8s::ApiError>(&response);
+    if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
+    state_.asks_policy = false;
+    state_.notes.policy = policy_of(owner_of(*view_.model), *spec_of(*view_.model).policy_ref, response);
+    return std::nullopt;
+  }
+
+  std::optional<Done> claim(const k8s::Response& response) {
+    const auto* error = std::get_if<k8s::ApiError>(&response);
+    if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
+    state_.asks_claim = false;
+    state_.notes.claim = claim_of(response);
+    return std::nullopt;
+  }
+
+  /// A node as it is now. May we not read it, then what the watch told stands.
+  std::optional<Done> node(const k8s::Response& response) {
+    const auto* error = std::get_if<k8s::ApiError>(&response);
+    if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
+    state_.notes.nodes_read.insert(sent_.name);
+    if (!view_.nodes || (error && error->failure == Failure::Forbidden)) return std::nullopt;
+    std::erase_if(*view_.nodes, [&](const auto& node) { return k8s::key_of(*node).name == sent_.name; });
+    if (!error) view_.nodes->push_back(std::make_shared<const Json>(k8s::object_of(response)));
+    return std::nullopt;
+  }
+
+  void created(const Json& object) {
+    if (sent_.resource == PodMonitors) state_.notes.live[id_of(object)] = object;
+    put(view_, sent_.resource, object);
+  }
+
+  /// Without the Prometheus operator its path is not served; then nothing is called by the name that was asked for.
+  std::optional<Done> no_monitor(const k8s::ApiError& error) {
+    state_.notes.monitor_read = true;
+    const bool absent = error.failure == Failure::NotFound, object = error.message.find("\"" + sent_.name + "\" not found") != std::string::npos;
+    if (absent && object) {
+      forget();
+    } else {
+      state_.notes.no_monitor = absent ? "the cluster has no PodMonitor: the Prometheus operator is not installed"
+                                : error.failure == Failure::Forbidden ? "the controller has no right to PodMonitors: install the chart with podMonitors.enabled=true"
+                                                                      : clip(k8s::to_string(error), 300);
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Done> failure(const k8s::ApiError& error) {
+    if (sent_.verb == Verb::Create && error.failure == Failure::AlreadyExists) {
+      follow_up = get(sent_);
+      return std::nullopt;
+    }
+    if (sent_.resource == PodMonitors && !k8s::transient(error) && error.failure != Failure::Conflict) return no_monitor(error);
+    const bool looks = sent_.verb == Verb::Get && objects_of(view_, sent_.resource);
+    if ((sent_.verb == Verb::Delete || looks) && error.failure == Failure::NotFound) {
+      forget();
+      return std::nullopt;
+    }
+    if (sent_.verb == Verb::MergePatch && sent_.resource == ParallelModels) {
+      if (error.failure == Failure::NotFound) {   // deleted meanwhile
+        state_.memo->gone = k8s::uid_of(*view_.model);
+        return Done{};
+      }
+      if (error.failure == Failure::Invalid && state_.notes.lean < 2) {
+        ++state_.notes.lean;
+        return std::nullopt;
+      }
+    }
+    if (sent_.verb == Verb::List) {   // Events are a courtesy
+      state_.notes.pod_events[pod_of_events()] = {};
+      return std::nullopt;
+    }
+    const bool refused = error.failure == Failure::Forbidden || error.failure == Failure::Invalid;
+    if (sent_.verb == Verb::Create && sent_.resource == k8s::Pods && refused) {
+      const bool quota = error.message.find("exceeded quota") != std::string::npos;
+      state_.notes.refused = Wait{quota ? "QuotaExceeded" : "Unschedulable", "the API server refuses pod " + sent_.name + ": " + clip(error.message, 700)};
+      return std::nullopt;
+    }
+    return Done{.error = sent_.resource.kind + " " + sent_.name + ": " + k8s::to_string(error)};
+  }
+
+  /// The object whose name was taken: ours after all (a stale snapshot, or an answer that was lost), a dead namesake's, or foreign.
+  std::optional<Done> found(const Json& object) {
+    const auto controller = k8s::controller_of(object);
+    if (controller && controller->uid == k8s::uid_of(*view_.model)) {
+      state_.notes.live[id_of(object)] = object;
+      if (sent_.resource == PodMonitors) state_.notes.monitor_read = true;
+      put(view_, sent_.resource, object);
+      return std::nullopt;
+    }
+    if (controller && controller->kind == ParallelModels.kind && controller->name == k8s::key_of(*view_.model).name) {
+      return Done{.error = sent_.resource.kind + " " + sent_.name + " of a deleted ParallelModel of this name is not collected yet"};
+    }
+    state_.notes.conflict = sent_.resource.kind + " " + sent_.name + " exists and is not ours" +
+                            (controller ? " but of " + controller->kind + " " + controller->name : "") + "; delete it, or give the ParallelModel another name";
+    return std::nullopt;
+  }
+
+  void patched(const Json& object) {
+    if (sent_.resource != ParallelModels) {
+      state_.notes.live[id_of(object)] = object;
+      if (sent_.verb == Verb::Apply) state_.notes.mended.insert(id_of(object));
+      return put(view_, sent_.resource, object);
+    }
+    const auto told = events_of(at(*view_.model, "/status"), at(object, "/status"));
+    state_.events.insert(state_.events.end(), told.begin(), told.end());
+    view_.model = std::make_shared<const Json>(object);
+  }
+
+  /// A pod lives on until its kubelet confirms; other objects are gone.
+  void deleted() {
+    if (sent_.resource != k8s::Pods) return forget();
+    for (auto& pod : view_.pods) {
+      if (k8s::key_of(*pod).name != sent_.name) continue;
+      Json marked = *pod;
+      marked["metadata"]["deletionTimestamp"] = k8s::format_time(view_.now);
+      pod = std::make_shared<const Json>(std::move(marked));
+    }
+  }
+
+  void forget() {
+    state_.notes.live.erase(sent_.resource.kind + "/" + sent_.name);
+    if (auto* objects = objects_of(view_, sent_.resource)) {
+      std::erase_if(*objects, [&](const auto& object) { return k8s::key_of(*object).name == sent_.name; });
+    }
+  }
+
+  std::string pod_of_events() const {
+    const std::string& selector = sent_.query.at("fieldSelector");
+    return selector.substr(selector.rfind('=') + 1);
+  }
+
+  void note_events(const Json& list) {
+    Wait& wait = state_.notes.pod_events[pod_of_events()];
+    const Json& items = at(list, "/items");
+    if (!items.is_array()) return;
+    for (const Json& event : items) {
+      const std::string reason = k8s::string_at(event, "/reason");
+      const std::string note = clip(k8s::string_at(event, "/note"), 700);
+      if (note.empty()) continue;
+      if (reason == "FailedMount" || reason == "FailedAttachVolume") wait = {"VolumeNotMounted", note};
+      else if (reason == "FailedCreatePodSandBox" && wait.reason.empty()) wait = {"Starting", "the kubelet cannot make its sandbox: " + note};
+    }
+  }
+
+  State& state_;
+  Snapshot& view_;
+  const Request& sent_;
+};
+
+}  // namespace
+
+Absorbed absorb(State& state, const k8s::Response& response) {
+  Absorber absorber(state);
+  auto end = absorber.absorb(response);
+  return {std::move(end), std::move(absorber.follow_up)};
+}
+
+}  // namespace pm::op

@@ -1,0 +1,93 @@
+#include "fake_cluster.h"
+
+#include <algorithm>
+
+#include "controller/operator/names.h"
+#include "controller/operator/text.h"
+#include "fake_pods.h"
+#include "numbers.h"
+
+namespace pm::op::test {
+
+using k8s::Key;
+
+namespace {
+
+void strip_status(Json& status) {
+  status.erase("containerStatuses");
+  for (const char* list : {"conditions", "groups"}) {
+    if (!status.contains(list)) continue;
+    for (Json& entry : status[list]) {
+      for (const char* key : {"lastTransitionTime", "restartTimes", "loadSeconds"}) entry.erase(key);
+    }
+  }
+  if (status.contains("lastFailure")) status["lastFailure"].erase("time");
+}
+
+}  // namespace
+
+Snapshot FakeCluster::snapshot_of(const Objects& objects) const {
+  Snapshot out{.now = now_};
+  out.probes = probes;
+  out.nodes.emplace();
+  if (const auto model = objects.find({"parallelmodels", Key{"ns", model_name}}); model != objects.end()) out.model = model->second.object;
+  for (const auto& [where, stored] : objects) {
+    const auto& object = stored.object;
+    if (where.first == "nodes") out.nodes->push_back(object);
+    const auto owner = k8s::controller_of(*object);
+    if (!out.model || !owner || owner->uid != k8s::uid_of(*out.model)) continue;
+    if (where.first == "pods") out.pods.push_back(stored.kept ? stored.kept : object);
+    if (where.first == "configmaps") out.config_maps.push_back(object);
+    if (where.first == "services") out.services.push_back(object);
+    if (where.first == "poddisruptionbudgets") out.budgets.push_back(object);
+  }
+  return out;
+}
+
+Snapshot FakeCluster::stale_snapshot(size_t behind) const {
+  return snapshot_of(history_[history_.size() - 1 - std::min(behind, history_.size() - 1)]);
+}
+
+std::vector<uint32_t> FakeCluster::numbers(Numbers& numbers) const {
+  std::vector<uint32_t> out;
+  out.reserve(objects_.size());
+  for (const auto& [where, stored] : objects_) {
+    if (!stored.number) stored.number = numbers.of(where.first, stored.object);
+    out.push_back(stored.number);
+  }
+  return out;
+}
+
+Json FakeCluster::digest() const {
+  Json out = Json::array();
+  for (const auto& [where, stored] : objects_) {
+    Json plain = *stored.object;
+    Json& metadata = plain["metadata"];
+    for (const char* key : {"uid", "resourceVersion", "creationTimestamp", "managedFields"}) metadata.erase(key);
+    if (metadata.contains("ownerReferences")) metadata["ownerReferences"][0].erase("uid");
+    if (plain.contains("status")) strip_status(plain["status"]);
+    out.push_back({where.first, plain});
+  }
+  return out;
+}
+
+Json FakeCluster::shape() const {
+  Json out = Json::object();
+  for (const auto& [where, stored] : objects_) {
+    const auto& [plural, key] = where;
+    const auto& object = stored.object;
+    if (plural == "pods") out["pods"].push_back({k8s::label_of(*object, label::role), k8s::label_of(*object, label::group), k8s::label_of(*object, label::node_rank), k8s::label_of(*object, label::pod_hash), ended(*object)});
+    else if (plural == "services") out[plural][key.name] = op::at(*object, "/spec/ports/0/port");   // defaults of the server differ after a patch
+    else if (plural != "parallelmodels") out[plural][key.name] = {op::at(*object, "/spec"), op::at(*object, "/data")};
+  }
+  if (out.contains("pods")) std::sort(out["pods"].begin(), out["pods"].end());
+  const Json* model = find("parallelmodels", model_name);
+  const Json& status = model ? op::at(*model, "/status") : op::at(Json(), "/none");
+  const Json generation = model ? op::at(*model, "/metadata/generation") : Json();   // begins anew with a new object
+  out["status"]["observes"] = op::at(status, "/observedGeneration") == generation;
+  for (const char* key : {"replicas", "readyReplicas", "updatedReplicas", "plan", "endpoint"}) out["status"][key] = op::at(status, std::string("/") + key);
+  for (const Json& condition : op::at(status, "/conditions")) out["status"]["conditions"][k8s::string_at(condition, "/type")] = {condition["status"], condition["reason"], condition["observedGeneration"] == generation};
+  return out;
+}
+
+}  // namespace pm::op::test
