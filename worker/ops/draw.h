@@ -1,9 +1,10 @@
 // The choice of tokens where the scores are, on devices that have a sampler of their own: one small copy brings the tokens, not the scores, to the host.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <vector>
+
+namespace at { class Tensor; }                          // the choices themselves are no matter of torch's
+namespace c10 { enum class DeviceType : int8_t; }
 
 namespace pm::ops {
 
@@ -35,7 +36,7 @@ struct Draws {
 inline constexpr int64_t draw_vocabulary = int64_t{1} << 19;
 
 /// Whether tensors on this kind of device can be drawn from.
-bool draws(at::DeviceType);
+bool draws(c10::DeviceType);
 /// scores [rows, vocabulary] fp32, which are overwritten -> ids [choices] int64, on the same device. Throws std::logic_error where draws() is false.
 at::Tensor draw(at::Tensor scores, const Draws&);
 

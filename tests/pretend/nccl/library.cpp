@@ -177,7 +177,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->end();
   comm->joining.join();
   while (comm->under_way != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  comm->self.reset();
+  const std::shared_ptr<ncclComm> last = std::move(comm->self);
   return ncclSuccess;
 }
 
