@@ -215,7 +215,7 @@ TEST_F(Update, AGroupThatIsWantedAgainWhileItsPodsDrainHasLostNothing) {
   EXPECT_EQ(group(1)["reason"], "ScalingDown");
   EXPECT_FALSE(group(1)["ready"].get<bool>());
   scale(2);
-  ASSERT_TRUE(brain.settle());
+  ASSERT_TRUE(brain.settle(400, 25)) << "longer than they drain";
   EXPECT_TRUE(cluster.is_true("Ready"));
   EXPECT_EQ(cluster.model()["status"]["readyReplicas"], 2);
   EXPECT_EQ(group(1)["restarts"], 0);
