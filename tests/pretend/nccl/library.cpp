@@ -70,7 +70,7 @@ struct ncclComm {
   std::atomic<ncclResult_t> state{ncclInProgress};
   std::atomic<int> queued{0}, under_way{0};
   std::thread joining;
-  std::shared_ptr<ncclComm> self{this};  ///< until it is destroyed; what is still in a stream holds it, too
+  std::shared_ptr<ncclComm> self;         ///< until it is destroyed; what is still in a stream holds it, too
 };
 
 namespace {
@@ -140,7 +140,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
   if (config->blocking != 0 || ranks > most_ranks) return ncclInvalidArgument;
-  ncclComm_t comm = *out = new ncclComm(id.internal, rank, ranks);
+  const auto made = std::make_shared<ncclComm>(id.internal, rank, ranks);
+  ncclComm_t comm = *out = made.get();
+  comm->self = made;
   comm->joining = std::thread([comm, device = device_now()] {
     Shared& shared = comm->shared();
     shared.here[comm->rank] = device;
