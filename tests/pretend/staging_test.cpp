@@ -133,6 +133,7 @@ struct FetchingOnADevice : testing::Test {
         const at::Device own(at::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(r % 2));
         const c10::DeviceGuard here(own);
         parallel::KeptRank rank(resolved, plan, worlds[static_cast<size_t>(r)], own);
+        rank.loader.loaded();
         for (int step = 0; step < 12; ++step) {
           const bool all = (r + step) % 2 == 0;   // else nothing: it takes part in what others need
           rank.fetcher.begin({all ? rank.all() : 0});

@@ -76,18 +76,20 @@ void Streams::go_to(const Place& place) {
   const c10::InferenceMode nothing_is_learned;   // whose tensors may be written here alone
   std::unique_lock lock(mutex_);
   Queue& queue = queues_[place.stream];
-  if (queue.done < place.number) {
-    lock.unlock();
-    const std::lock_guard turn(queue.turn);
-    for (lock.lock(); queue.done < place.number; lock.lock()) {
-      const std::function<void()> work = std::move(queue.work.front());
-      queue.work.pop_front();
-      lock.unlock();
-      work();
-      lock.lock();
-      ++queue.done;
-      lock.unlock();
+  while (queue.done < place.number) {
+    if (queue.busy) {                            // another thread does what comes next
+      changed_.wait(lock);
+      continue;
     }
+    const std::function<void()> work = std::move(queue.work.front());
+    queue.work.pop_front();
+    queue.busy = true;
+    lock.unlock();
+    work();
+    lock.lock();
+    queue.busy = false;
+    ++queue.done;
+    changed_.notify_all();
   }
   lock.unlock();
   place.mark.wait();

@@ -4,6 +4,7 @@
 #pragma once
 #include <c10/core/Stream.h>
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -45,12 +46,13 @@ class Streams {
  private:
   using Key = std::pair<c10::DeviceIndex, c10::StreamId>;
   struct Place { Key stream; int64_t number = 0; Mark mark; };
-  struct Queue { std::recursive_mutex turn; std::deque<std::function<void()>> work; int64_t given = 0, done = 0; };   ///< of the default stream: waits alone
+  struct Queue { std::deque<std::function<void()>> work; int64_t given = 0, done = 0; bool busy = false; };   ///< of the default stream: waits alone
   static Key key_of(c10::Stream stream) { return {stream.device_index(), stream.id()}; }
   Place end_of(Key);
   void push(Key, std::function<void()> work);
   void go_to(const Place&);
   mutable std::mutex mutex_;                ///< of what follows; never held while work is done
+  std::condition_variable changed_;
   std::map<Key, Queue> queues_;
   std::map<Key, c10::Stream> handles_;
   c10::StreamId streams_ = 0;
