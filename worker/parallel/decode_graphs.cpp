@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "worker/base/log.h"
 #include "worker/ops/packed.h"
+#include "worker/base/log.h"
 
 namespace pm::parallel {
 
