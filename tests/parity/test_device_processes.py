@@ -33,14 +33,13 @@ LAYOUTS = ["tensor=2", "pipeline=2", "data=2"]
 
 
 @pytest.fixture
-def serve(tmp_path, monkeypatch):
+def serve(tmp_path):
     """serve(case name, sizes): a server on devices, one per rank."""
     with contextlib.ExitStack() as stack:
         def start(name, sizes, *options, **environment):
-            for key, value in {"PM_PRETEND_DEVICES": str(ranks_of(sizes)), **environment}.items():
-                monkeypatch.setenv(key, value)
             folder = shutil.copytree(fixtures.checkpoint(BY_NAME[name]), tmp_path / "model")
-            return stack.enter_context(contextlib.closing(Server(folder, ranks_of(sizes), sizes, options=("--device", "pretend", *options), binary=PRETEND)))
+            return stack.enter_context(contextlib.closing(Server(folder, ranks_of(sizes), sizes, options=("--device", "pretend", *options), binary=PRETEND,
+                                                               **{"PM_PRETEND_DEVICES": str(ranks_of(sizes)), **environment})))
         yield start
 
 

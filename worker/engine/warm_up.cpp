@@ -25,9 +25,9 @@ int64_t blocks_of(int64_t tokens) { return (tokens + block_tokens - 1) / block_t
 
 bool reads_source(const policy::Model& model) { return models::Model::generator(model).layers[0].cross.has_value(); }
 
-/// The least of all ranks' numbers. Ranks exchange tensors of their devices.
-int64_t least_of_all(int64_t mine, comm::Communicator& world, at::Device device) {
-  at::Tensor number = at::full({1}, mine, at::kLong).to(device);
+/// The least of all ranks' numbers, which go as tensors of the processor: no communicator of devices is made for them.
+int64_t least_of_all(int64_t mine, comm::Communicator& world) {
+  at::Tensor number = at::full({1}, mine, at::kLong);
   if (world.rank() > 0) {
     world.send(number, 0);
     world.recv(number, 0);
@@ -43,8 +43,8 @@ int64_t least_of_all(int64_t mine, comm::Communicator& world, at::Device device)
 }
 
 /// Also a barrier: what ranks that share a device measure after it is measured when all of them have come so far.
-void wait_for_all(comm::Communicator& world, at::Device device) {
-  if (world.size() > 1) least_of_all(0, world, device);
+void wait_for_all(comm::Communicator& world) {
+  if (world.size() > 1) least_of_all(0, world);
 }
 
 /// Makes `wanted` blocks, or as many fewer as it takes for the allocator to have no more than `most` of the device: it rounds up what each layer's are in.
@@ -119,14 +119,14 @@ Warmed warm_up(Rank& rank, const GroupModel& group, comm::Communicator& world, i
   const int64_t activations = most.peak_allocated - before.allocated, spare = std::max<int64_t>(0, most.peak_reserved - most.peak_allocated);
   executor.make_blocks(0);
   ops::release_unused(device);
-  wait_for_all(world, device);
+  wait_for_all(world);
   const ops::DeviceMemory now = ops::device_memory(device);
   const Memory& predicted = group.plan->ranks.at(static_cast<size_t>(world.rank())).predicted;
   const int64_t allowed = std::min(now.reserved + now.free / ranks_of_device, group.plan->device_memory - predicted.runtime - predicted.communicator);
   const int64_t left = std::max<int64_t>(0, allowed - now.allocated - activations - spare);
   const auto blocks_in = [&](int64_t bytes) { return a_block > 0 ? std::min(group.most_blocks, std::max<int64_t>(0, bytes) / a_block) : group.most_blocks; };
   const int64_t wanted = world.size() == 1 ? blocks_in(left) : std::max(blocks_in(left - answer_bytes), std::min(group.kv_blocks, blocks_in(left)));
-  const int64_t mine = made_blocks(executor, wanted, a_block, allowed - activations - spare), blocks = least_of_all(mine, world, device);
+  const int64_t mine = made_blocks(executor, wanted, a_block, allowed - activations - spare), blocks = least_of_all(mine, world);
   LOG(INFO) << "rank " << world.rank() << ": of " << allowed << " bytes of " << device << " weights hold " << executor.weight_bytes() << ", the largest step " << activations << " and " << spare
             << " of spare memory; " << left << " are left for " << mine << " KV blocks, all ranks have room for " << blocks;
   if (const int64_t one = blocks_per_sequence(group.model->facts, group.plan->sequence_length); blocks < one) {
