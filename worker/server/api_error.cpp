@@ -68,6 +68,7 @@ std::span<const ErrorCode> error_codes() {
       {"no_mask", "the text has no mask token"},
       {"no_mask_token", "the tokenizer has no mask token"},
       {"no_tokenizer", "the model has no tokenizer; send token ids"},
+      {"out_of_memory", "the device has no memory for so many inputs at once"},
       {"not_found", "no such path"},
       {"not_served", "not served by this model"},
       {"queue_full", "as many requests wait as may"},
