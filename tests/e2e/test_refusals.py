@@ -98,14 +98,14 @@ def test_gpus_of_unknown_memory_are_named_before_a_pod_is_made(world, name):
 
 
 def test_a_resource_that_no_node_offers_is_named(world, name):
-    world.apply(name, devices={"type": "GPU", "memory": "1Gi", "resource": "nvidia.com/mig-1g.5gb"})
+    world.apply(name, devices={"type": "GPU", "memory": "8Gi", "resource": "nvidia.com/mig-1g.5gb"})
     scheduled = world.wait_condition(name, "Scheduled", "False", "InsufficientDevices")
     assert "needs 2 nvidia.com/mig-1g.5gb on one node, and no node that the spec admits offers it" in scheduled["message"], scheduled
 
 
 def test_a_worker_without_cuda_on_a_node_that_says_it_has_gpus_says_so(world, name):
     """The nearest to a GPU that a cluster without one comes: the pod is bound to fake ones, and the image is the one for CPUs."""
-    world.apply(name, devices={"type": "GPU", "memory": "1Gi"}, worker={"image": "localhost/parallelmodel-worker:test"}, failure={"maxRestarts": 1, "backoffBaseSeconds": 1})
+    world.apply(name, devices={"type": "GPU", "memory": "8Gi"}, worker={"image": "localhost/parallelmodel-worker:test"}, failure={"maxRestarts": 1, "backoffBaseSeconds": 1})
     world.cluster.wait_for(lambda: world.pm(name)["status"].get("lastFailure", {}).get("reason") == "NoDevice", 90, "lastFailure is NoDevice")
     assert "--device cuda: this worker was built without it" in world.pm(name)["status"]["lastFailure"]["message"]
     world.wait_condition(name, "Stalled", "True", "RestartBudgetExhausted", timeout=90)
