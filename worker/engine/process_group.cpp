@@ -36,7 +36,7 @@ std::unique_ptr<Rank> load(const GroupModel& group, const comm::Place& place, co
   limit_to_plan(*group.plan, place.rank, device, 1);
   auto rank = with_memory_errors(device, "while rank " + std::to_string(place.rank) + " was loaded", nullptr, [&] {
     return std::make_unique<Rank>(parallel::make_executor({group.checkpoint, group.model, group.plan, measured ? 0 : group.kv_blocks, membership.communicator(),
-                                                           [&](int64_t bytes) { status.load_bytes = bytes; }, device}));
+                                                           [&](int64_t bytes) { status.load_bytes = bytes; }, device, group.graphs}));
   });
   status.measured[3] = segment_share(place);
   show_loaded(rank->executor(), status);
