@@ -45,9 +45,13 @@ class Api:
 
     def request(self, method: str, path: str, body=None, content: str = "application/json") -> dict:
         for attempt in range(8):
-            reply = self.session.request(method, self.server + path, data=None if body is None else json.dumps(body), headers={"Content-Type": content}, timeout=120)
-            if reply.status_code not in (429, 500, 503, 504):
-                break
+            try:
+                reply = self.session.request(method, self.server + path, data=None if body is None else json.dumps(body), headers={"Content-Type": content}, timeout=120)
+                if reply.status_code not in (429, 500, 503, 504):
+                    break
+            except requests.ConnectionError:        # a server with too much to do hangs up; nothing is asked here that may not be asked twice, but to create
+                if method == "POST" or attempt == 7:
+                    raise
             time.sleep(0.2 * 2 ** attempt)
         if not reply.ok:
             raise RuntimeError(f"{method} {path}: {reply.status_code} {reply.text[:300]}")
@@ -127,7 +131,14 @@ class Trial:
             self.note(**{f"{what} (n)": len(found), f"{what} P50 ms": percentile(found, 0.5), f"{what} P99 ms": percentile(found, 0.99)})
 
     def rest(self, when: str) -> None:
-        time.sleep(10)
+        """After what trails: Events, which are sent one after the other and have no haste."""
+        begin, silent = time.monotonic(), 0
+        while silent < 2:
+            assert time.monotonic() - begin < 600, f"{self.peer.name} does not come to rest"
+            mark = self.audit.mark()
+            time.sleep(5)
+            silent = 0 if any(entry["user"]["username"] == self.peer.user and entry["verb"] in WRITES and entry["objectRef"]["resource"] != "leases" for entry in self.audit.since(mark)) else silent + 1
+        self.note(**{f"last write {when}, s at most": time.monotonic() - begin - 10})
         mark = self.audit.mark()
         time.sleep(self.options.rest)
         self.requests(mark, f"{self.options.rest} s of rest {when}")

@@ -24,7 +24,7 @@ Json cache_claim(const Owner&, const Spec&, const Facts&, int nodes_per_group);
 struct StoredPlan {
   std::string name;                     ///< of the ConfigMap
   std::string hash;                     ///< of facts and plan
-  std::string image;                    ///< of the worker, fixed when the plan was made
+  std::string image;                    ///< of workers whose spec names none, fixed when the plan was made
   std::optional<Policy> policy;         ///< the user's own that it was made with
   std::string task, architecture;       ///< of the facts
   std::string revision;                 ///< of the facts: a commit on the hub, or ""

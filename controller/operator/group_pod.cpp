@@ -85,6 +85,14 @@ Json render(const PodInputs& in, int group, int node_rank, int64_t incarnation) 
   return pod;
 }
 
+/// A node for each pod of a group, where there are as many: devices.perNode says how much of a node a group wants. A wish only, so that nothing waits for it.
+Json apart(const Json& labels) {
+  Json own = Json::object();
+  for (const std::string& name : {label::name, label::group, label::incarnation}) own[name] = labels.at(name);
+  return {{"preferredDuringSchedulingIgnoredDuringExecution",
+           Json::array({{{"weight", 100}, {"podAffinityTerm", {{"topologyKey", "kubernetes.io/hostname"}, {"labelSelector", {{"matchLabels", std::move(own)}}}}}}})}};
+}
+
 }  // namespace
 
 std::string pod_hash_of(const PodInputs& in) {
@@ -100,6 +108,7 @@ std::string pod_hash_of(const PodInputs& in) {
 Json group_pod(const PodInputs& in, int group, int node_rank, int64_t incarnation, const std::string& pod_hash) {
   Json pod = render(in, group, node_rank, incarnation);
   pod["metadata"]["labels"][label::pod_hash] = pod_hash;
+  if (in.layout.nodes() > 1) pod["spec"]["affinity"]["podAntiAffinity"] = apart(pod["metadata"]["labels"]);     // not in the hash: no group that runs is moved for it
   return pod;
 }
 

@@ -150,7 +150,7 @@ class Planner {
       return;
     }
     if (!can_share(layout_of(spec_, *decision.plan).nodes())) return;
-    store(plan_config_map(owner_, spec_, facts, *decision.plan, group_image_of(spec_, settings_), policy_));
+    store(plan_config_map(owner_, spec_, facts, *decision.plan, default_group_image(spec_, settings_), policy_));
   }
 
   /// A group over several nodes mounts its checkpoint on each of them.

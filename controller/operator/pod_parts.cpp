@@ -32,9 +32,8 @@ void schedule(Json& pod, const Spec& spec) {
 
 std::string image_of(const Spec& spec, const Settings& settings) { return spec.worker.image.empty() ? settings.worker_image : spec.worker.image; }
 
-std::string group_image_of(const Spec& spec, const Settings& settings) {
-  const bool cuda = spec.worker.image.empty() && spec.devices.kind == DeviceKind::GPU && !settings.worker_cuda_image.empty();
-  return cuda ? settings.worker_cuda_image : image_of(spec, settings);
+std::string default_group_image(const Spec& spec, const Settings& settings) {
+  return spec.devices.kind == DeviceKind::GPU && !settings.worker_cuda_image.empty() ? settings.worker_cuda_image : settings.worker_image;
 }
 
 std::string model_folder(const Spec& spec, const std::string& commit) {

@@ -14,8 +14,9 @@ void mount(Json& pod, Json volume, const std::string& path, bool read_only);
 std::string model_folder(const Spec&, const std::string& commit);
 /// The Secret with the hub's token as a file; "" and no mount without one.
 std::string mount_token(Json& pod, const Spec&);
-/// The image that a spec asks for, else the operator's own: of pods that take no device, and of a group's.
+/// The image that a spec asks for, else the operator's own: of pods that take no device.
 std::string image_of(const Spec&, const Settings&);
-std::string group_image_of(const Spec&, const Settings&);
+/// The operator's own image for a group, whatever the spec asks for: a plan keeps it, so that a newer operator moves no group that names none.
+std::string default_group_image(const Spec&, const Settings&);
 
 }  // namespace pm::op

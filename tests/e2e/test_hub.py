@@ -38,7 +38,7 @@ def cache(world, name, tmp_path_factory):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub", "namespace": MODELS}, "data": {"token": base64.b64encode(TOKEN.encode()).decode()}}
     world.cluster.apply([secret, {
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{name}-cache"},
-        "spec": {"capacity": {"storage": "1Ti"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": str(folder)}, "storageClassName": "", "persistentVolumeReclaimPolicy": "Retain",
+        "spec": {"capacity": {"storage": "1Ti"}, "accessModes": ["ReadWriteOnce", "ReadWriteMany"], "hostPath": {"path": str(folder)}, "storageClassName": "", "persistentVolumeReclaimPolicy": "Retain",
                  "claimRef": {"namespace": MODELS, "name": f"{name}-cache"}}}])
     yield folder
     world.delete(name)
@@ -85,6 +85,17 @@ def test_a_private_model_is_planned_fetched_and_served(world, oracle, hub, cache
     world.apply(name, **spec(hub))
     world.wait_ready(name)
     assert hub.sent("cdn", "model.safetensors") <= 1 << 20, "the claim outlived its model"
+    assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
+
+
+def test_a_group_over_two_nodes_downloads_once_to_a_claim_that_both_mount(world, oracle, hub, cache, name):
+    hub.requests.clear()
+    world.apply(name, count=2, devices={"perNode": 1}, **spec(hub))
+    [group] = world.wait_ready(name, timeout=150)["status"]["groups"]
+    assert world.cluster.get("persistentvolumeclaim", f"{name}-cache", MODELS)["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert len(world.pods(name)) == 2 and len(set(group["nodes"])) == 2, group
+    weights = (CHECKPOINT / "model.safetensors").stat().st_size
+    assert weights <= hub.sent("cdn", "model.safetensors") <= weights + (1 << 20), "once, but for the headers"
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
 

@@ -104,6 +104,8 @@ TEST(Builders, AGroupOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
     EXPECT_EQ(pod["spec"]["subdomain"], "m-ranks");
     EXPECT_EQ(pod["spec"]["hostname"], pod["metadata"]["name"]);
     EXPECT_EQ(annotation_of(pod, annotation::nodes), "2");
+    EXPECT_EQ(pod["spec"]["affinity"]["podAntiAffinity"], Json::parse(R"({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": {
+        "topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"parallelmodel.dev/name": "m", "parallelmodel.dev/group": "0", "parallelmodel.dev/incarnation": "4"}}}}]})"));
     EXPECT_EQ(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1") << "half a core for each of the two ranks of the fuller pod";
   }
   EXPECT_EQ(value(first, "--node-rank"), "0");
@@ -150,13 +152,14 @@ TEST(Builders, GroupsOnGpusRunTheCudaImageAndWhatTakesNoDeviceTheOther) {
   Settings both = settings();
   both.worker_cuda_image = "parallelmodel-worker-cuda:1";
   const Spec gpus = spec_of(model_on_gpus(2)), cpus = spec_of(owned_model());
-  EXPECT_EQ(group_image_of(gpus, both), "parallelmodel-worker-cuda:1");
-  EXPECT_EQ(group_image_of(gpus, settings()), "parallelmodel-worker:1") << "where there is one image for all";
-  EXPECT_EQ(group_image_of(cpus, both), "parallelmodel-worker:1");
+  EXPECT_EQ(default_group_image(gpus, both), "parallelmodel-worker-cuda:1");
+  EXPECT_EQ(default_group_image(gpus, settings()), "parallelmodel-worker:1") << "where there is one image for all";
+  EXPECT_EQ(default_group_image(cpus, both), "parallelmodel-worker:1");
   EXPECT_EQ(inspect_pod(owner_of(model_on_gpus(2)), gpus, both, std::nullopt)["spec"]["containers"][0]["image"], "parallelmodel-worker:1");
   Json own = model_on_gpus(2);
   own["spec"]["worker"]["image"] = "mine:2";
-  EXPECT_EQ(group_image_of(spec_of(own), both), "mine:2");
+  EXPECT_EQ(default_group_image(spec_of(own), both), "parallelmodel-worker-cuda:1") << "what a plan keeps for the day when the spec names none any more";
+  EXPECT_EQ(Made(own).pod()["spec"]["containers"][0]["image"], "mine:2");
 }
 
 TEST(Builders, TheInspectPodTakesNoDevice) {

@@ -189,6 +189,18 @@ TEST_F(Update, ANewSpecThatNeverStartsBlocksAndTheOldOneServesOn) {
   EXPECT_FALSE(cluster.is_true("Stalled"));
 }
 
+TEST_F(Update, AnImageThatIsNoLongerNamedGivesWayToTheOperatorsOwn) {
+  Json model = model_named("m");
+  model["spec"]["worker"]["image"] = "mine:2";
+  cluster.apply(model);
+  ASSERT_TRUE(brain.settle());
+  const auto image = [&] { return cluster.with_role("pods", "worker").at(0)["spec"]["containers"][0]["image"]; };
+  EXPECT_EQ(image(), "mine:2");
+  cluster.edit([](Json& edited) { edited["spec"]["worker"].erase("image"); });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(image(), "parallelmodel-worker:1") << "the plan is the same, and kept no image that somebody once asked for";
+}
+
 TEST_F(Update, AnOldGroupThatDiesDuringItsUpdateIsNotMadeAgain) {
   start();
   cluster.workers_ready = false;
