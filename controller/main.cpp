@@ -25,9 +25,11 @@ namespace {
 using namespace pm;
 
 constexpr int most_arenas = 4;             // of malloc: each keeps what it once held, and the default is eight per processor of the node
+constexpr int large_block = 256 << 10;     // given back at once when freed: without a number of ours malloc takes the largest that it has met, as a page of a list
+constexpr timespec trim_period{20, 0};     // what is free within arenas goes back to the system
 constexpr std::chrono::seconds grace{3};   // for requests in flight after a signal; then they are cut, to be gone within five seconds
 
-/// Of every thread made later: they are read with sigwait, so no code runs in a handler.
+/// Of every thread made later: they are read with sigtimedwait, so no code runs in a handler.
 sigset_t block_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -152,8 +154,11 @@ int run(const Flags& flags) {
   std::jthread loop([&] {
     if (leadership.await(stop.get_token())) controller.run([&](const k8s::Key& key) { return reconciler.reconcile(key); }, stop.get_token(), flags.workers);
   });
-  int signal = 0;
-  sigwait(&signals, &signal);
+  int signal = -1;
+  while (signal < 0) {
+    signal = sigtimedwait(&signals, nullptr, &trim_period);
+    if (signal < 0) malloc_trim(0);
+  }
   LOG(INFO) << "signal " << signal << ": stopping";
   watchdog = abort_after(grace, client);
   stop.request_stop();
@@ -175,6 +180,7 @@ Flags flags_of(int count, char** arguments) {
 int main(int count, char** arguments) {
   signal(SIGPIPE, SIG_IGN);   // writing to a closed TLS connection must be an error, not the end
   mallopt(M_ARENA_MAX, most_arenas);
+  mallopt(M_MMAP_THRESHOLD, large_block);
   try {
     const Flags flags = flags_of(count, arguments);
     if (flags.help) return std::cout << usage(), 0;

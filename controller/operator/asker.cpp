@@ -1,5 +1,6 @@
 #include "controller/operator/asker.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "controller/client/http_get.h"
@@ -11,7 +12,6 @@ namespace {
 
 constexpr std::chrono::milliseconds timeout{1000}, pause{1900}, patience{50};
 constexpr size_t most_status_bytes = 64 << 10;
-constexpr std::chrono::minutes answer_life{2};
 
 }  // namespace
 
@@ -23,7 +23,7 @@ std::optional<k8s::Json> HttpStatusProbe::ask(const std::string& pod_ip) {
   return json.is_object() ? std::optional<k8s::Json>(std::move(json)) : std::nullopt;
 }
 
-Asker::Asker(StatusProbe& probe, const k8s::Clock& clock, News news, int threads) : probe_(probe), clock_(clock), news_(std::move(news)), forgotten_(clock.now()) {
+Asker::Asker(StatusProbe& probe, const k8s::Clock& clock, News news, int threads) : probe_(probe), clock_(clock), news_(std::move(news)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this](std::stop_token stop) { work(stop); });
 }
 
@@ -35,10 +35,9 @@ std::optional<k8s::Json> Asker::latest(const k8s::Json& pod, bool ready, const k
   const std::string uid = k8s::uid_of(pod);
   const auto now = clock_.now();
   std::unique_lock lock(mutex_);
-  forget(now);
-  const auto [found, first] = answers_.try_emplace(uid);
+  const auto [found, first] = answers_[model].try_emplace(uid);
   Answer& answer = found->second;
-  answer.wanted = now;
+  answer.unwanted = false;
   const bool turned = ready && !answer.ready;
   if (turned) answer.json.reset(), answer.ready = true;
   if (answer.pending) answer.again |= turned;
@@ -56,11 +55,22 @@ void Asker::put(Answer& answer, Question question) {
   changed_.notify_one();
 }
 
-/// Of pods that no pass has looked at for long.
-void Asker::forget(k8s::Clock::Steady now) {
-  if (now - forgotten_ < answer_life) return;
-  forgotten_ = now;
-  std::erase_if(answers_, [&](const auto& entry) { return !entry.second.pending && entry.second.wanted + answer_life < now; });
+void Asker::forget_others(const k8s::Key& model, const std::vector<k8s::ObjectPtr>& pods) {
+  const std::lock_guard lock(mutex_);
+  const auto known = answers_.find(model);
+  if (known == answers_.end()) return;
+  for (auto entry = known->second.begin(); entry != known->second.end();) {
+    Answer& answer = entry->second;
+    answer.unwanted = std::none_of(pods.begin(), pods.end(), [&](const auto& pod) { return k8s::uid_of(*pod) == entry->first; });
+    entry = answer.unwanted && !answer.pending ? known->second.erase(entry) : std::next(entry);
+  }
+  if (known->second.empty()) answers_.erase(known);
+}
+
+void Asker::drop(const Question& question) {
+  Answers& answers = answers_[question.model];
+  answers.erase(question.uid);
+  if (answers.empty()) answers_.erase(question.model);
 }
 
 void Asker::work(std::stop_token stop) {
@@ -69,12 +79,16 @@ void Asker::work(std::stop_token stop) {
     if (stop.stop_requested()) return;
     const Question question = std::move(questions_.front());
     questions_.pop_front();
-    answers_[question.uid].asked = clock_.now();
+    answers_[question.model][question.uid].asked = clock_.now();
     lock.unlock();
     auto json = probe_.ask(question.ip);
     lock.lock();
-    Answer& answer = answers_[question.uid];
+    Answer& answer = answers_[question.model][question.uid];   // there: a pending answer is not forgotten
     answer.pending = false;
+    if (answer.unwanted) {
+      drop(question);
+      continue;
+    }
     if (std::exchange(answer.again, false)) {   // what it said is of before it was ready
       put(answer, question);
       continue;

@@ -46,28 +46,32 @@ class Asker {
   /// What the pod said last; nothing while it has not answered yet, or if its last answer was none. `ready`: its Ready condition; when that turns true, an older answer does
   /// not count any more, for it is the moment at which bytes become final, and the new one is waited for, 50 ms at most.
   std::optional<k8s::Json> latest(const k8s::Json& pod, bool ready, const k8s::Key& model);
+  /// The model asks for nothing but these pods any more: what others of it said is forgotten.
+  void forget_others(const k8s::Key& model, const std::vector<k8s::ObjectPtr>& pods);
 
  private:
   struct Answer {
-    k8s::Clock::Steady asked, wanted;       ///< `wanted`: a pass looked at it
+    k8s::Clock::Steady asked;
     bool pending = false, ready = false;    ///< asked and not answered; asked since it is ready
+    bool unwanted = false;                  ///< to be forgotten when it is answered
     bool again = false, awaited = false;    ///< it became ready meanwhile; a pass waits for the answer
     std::optional<k8s::Json> json;
   };
   struct Question { std::string uid, ip; k8s::Key model; };
 
+  using Answers = std::map<std::string, Answer>;   ///< by pod uid
+
   void put(Answer&, Question);
   void work(std::stop_token stop);
-  void forget(k8s::Clock::Steady now);
+  void drop(const Question&);
 
   StatusProbe& probe_;
   const k8s::Clock& clock_;
   const News news_;
   std::mutex mutex_;
   std::condition_variable_any changed_, answered_;
-  std::map<std::string, Answer> answers_;   ///< by pod uid
+  std::map<k8s::Key, Answers> answers_;     ///< by model; of pods that its last pass asked for
   std::deque<Question> questions_;
-  k8s::Clock::Steady forgotten_;
   std::vector<std::jthread> threads_;       // last: they use the rest
 };
 

@@ -1,25 +1,42 @@
 #include "controller/operator/memo.h"
 
+#include "controller/operator/hash.h"
 #include "controller/operator/text.h"
 
 namespace pm::op {
 
-bool Memo::SpecKey::operator==(const SpecKey& other) const { return model == other.model || at(*model, "/spec") == at(*other.model, "/spec"); }
+namespace {
+
+/// By the object's identity, not by its address: a later object may get the same one.
+bool is(const std::weak_ptr<const Json>& known, const k8s::ObjectPtr& object) { return !known.owner_before(object) && !object.owner_before(known); }
+
+/// Of the name and of all data, each with its length.
+std::string digest_of_map(const Json& config_map) {
+  std::string text = k8s::key_of(config_map).name;
+  const auto add = [&](const std::string& part) { text.append("\n").append(std::to_string(part.size())).append(" ").append(part); };
+  const Json& data = at(config_map, "/data");
+  if (!data.is_object()) return digest_of(text);
+  for (const auto& [key, value] : data.items()) add(key), add(value.is_string() ? value.get_ref<const std::string&>() : value.dump());
+  return digest_of(text);
+}
+
+}  // namespace
 
 std::shared_ptr<const Spec> Memo::spec(const k8s::ObjectPtr& model) {
-  return specs_.get({model}, [&] { return spec_of(*model); });
+  const Json& spec = at(*model, "/spec");
+  return specs_.find([&](const SpecKey& known) { return is(known.model, model) || known.spec.unpack() == spec; }, [&] { return SpecKey{model, k8s::Packed(spec)}; },
+                     [&] { return spec_of(*model); });
 }
 
 std::shared_ptr<const Memo::Hashes> Memo::hashes(const std::shared_ptr<const Spec>& spec, const Owner& owner, const std::string& policy_copy) {
   return hashes_.get({spec, owner.restarted_at, policy_copy}, [&] { return Hashes{source_hash(*spec, owner, policy_copy), inputs_hash(*spec, owner, policy_copy)}; });
 }
 
-bool Memo::PlanKey::operator==(const PlanKey& other) const {
-  return map == other.map || (k8s::key_of(*map) == k8s::key_of(*other.map) && at(*map, "/data") == at(*other.map, "/data"));
-}
-
 std::shared_ptr<const StoredPlan> Memo::plan(const k8s::ObjectPtr& config_map) {
-  return plans_.get({config_map}, [&] { return stored_plan(*config_map); });
+  std::string digest;
+  const auto look = [&]() -> const std::string& { return digest.empty() ? digest = digest_of_map(*config_map) : digest; };
+  return plans_.find([&](const PlanKey& known) { return is(known.map, config_map) || known.digest == look(); }, [&] { return PlanKey{config_map, look()}; },
+                     [&] { return stored_plan(*config_map); });
 }
 
 std::shared_ptr<const Memo::Pods> Memo::pods(const std::shared_ptr<const Spec>& spec, const Owner& owner, const std::shared_ptr<const StoredPlan>& plan, const Settings& settings) {
@@ -30,12 +47,18 @@ std::shared_ptr<const Memo::Pods> Memo::pods(const std::shared_ptr<const Spec>& 
   });
 }
 
-std::shared_ptr<const std::vector<Json>> Memo::children(const std::shared_ptr<const Spec>& spec, const Owner& owner, int nodes) {
-  return children_.get({spec, owner.key, owner.uid, nodes}, [&] { return std::vector<Json>{ranks_service(owner), http_service(owner, *spec), disruption_budget(owner, *spec, nodes)}; });
+std::vector<Json> Memo::children(const std::shared_ptr<const Spec>& spec, const Owner& owner, int nodes) {
+  const auto made = children_.get({spec, owner.key, owner.uid, nodes}, [&] { return k8s::Packed(Json::array({ranks_service(owner), http_service(owner, *spec), disruption_budget(owner, *spec, nodes)})); });
+  Json all = made->unpack();
+  return std::move(all.get_ref<Json::array_t&>());
 }
 
 std::shared_ptr<const Json> Memo::inspect_pod(const std::shared_ptr<const Spec>& spec, const Owner& owner, const Settings& settings, const std::optional<Policy>& policy) {
   return inspect_pods_.get({spec, owner.key, owner.uid, owner.restarted_at, owner.generation, settings, to_text(policy)}, [&] { return op::inspect_pod(owner, *spec, settings, policy); });
+}
+
+void Memo::forget_unused() {
+  specs_.forget_unused(), hashes_.forget_unused(), plans_.forget_unused(), pods_.forget_unused(), children_.forget_unused(), inspect_pods_.forget_unused();
 }
 
 }  // namespace pm::op

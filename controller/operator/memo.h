@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "controller/core/packed.h"
 #include "controller/operator/desired.h"
 
 namespace pm::op {
@@ -15,19 +16,35 @@ class Recent {
  public:
   template <class Make>
   std::shared_ptr<const Value> get(const Key& key, Make make) {
+    return find([&](const Key& known) { return known == key; }, [&] { return key; }, make);
+  }
+  /// The same for keys that cost something to make: `is` compares a known key with what there is now.
+  template <class Is, class MakeKey, class Make>
+  std::shared_ptr<const Value> find(Is is, MakeKey make_key, Make make) {
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-      if (!(entry->first == key)) continue;
+      if (!is(entry->key)) continue;
       entries_.splice(entries_.begin(), entries_, entry);
-      return entries_.front().second;
+      entries_.front().used = true;
+      return entries_.front().value;
     }
-    entries_.emplace_front(key, std::make_shared<const Value>(make()));
+    auto value = std::make_shared<const Value>(make());
+    entries_.push_front({make_key(), std::move(value), true});
     if (entries_.size() > most) entries_.pop_back();
-    return entries_.front().second;
+    return entries_.front().value;
+  }
+  /// What nobody asked for since the last time.
+  void forget_unused() {
+    entries_.remove_if([](Entry& entry) { return !std::exchange(entry.used, false); });
   }
 
  private:
+  struct Entry {
+    Key key;
+    std::shared_ptr<const Value> value;
+    bool used;
+  };
   static constexpr size_t most = 4;     ///< an edit and its way back, with a policy that changes meanwhile
-  std::list<std::pair<Key, std::shared_ptr<const Value>>> entries_;
+  std::list<Entry> entries_;
 };
 
 /// Of one ParallelModel, for one pass at a time. Inputs are compared as values, not by version: whatever changes is worked out anew, and but for `gone` no
@@ -49,14 +66,17 @@ class Memo {
   /// layout_of() and pod_hash_of(); `spec` and `plan` are what this memo gave.
   std::shared_ptr<const Pods> pods(const std::shared_ptr<const Spec>& spec, const Owner&, const std::shared_ptr<const StoredPlan>& plan, const Settings&);
   /// ranks_service(), http_service() and disruption_budget().
-  std::shared_ptr<const std::vector<Json>> children(const std::shared_ptr<const Spec>& spec, const Owner&, int nodes_per_group);
+  std::vector<Json> children(const std::shared_ptr<const Spec>& spec, const Owner&, int nodes_per_group);
   /// inspect_pod().
   std::shared_ptr<const Json> inspect_pod(const std::shared_ptr<const Spec>& spec, const Owner&, const Settings&, const std::optional<Policy>&);
+  /// At the end of a pass: all that this pass had no use for. A thousand ParallelModels at rest remember little.
+  void forget_unused();
 
  private:
+  /// The object itself, as long as it is there, is the same without a look; else its contents are compared. No key holds an object: stores make them anew.
   struct SpecKey {
-    k8s::ObjectPtr model;
-    bool operator==(const SpecKey&) const;
+    std::weak_ptr<const Json> model;
+    k8s::Packed spec;
   };
   struct HashesKey {
     std::shared_ptr<const Spec> spec;
@@ -64,8 +84,8 @@ class Memo {
     bool operator==(const HashesKey&) const = default;
   };
   struct PlanKey {
-    k8s::ObjectPtr map;
-    bool operator==(const PlanKey&) const;
+    std::weak_ptr<const Json> map;
+    std::string digest;                 ///< SHA-256 of name and data
   };
   struct PodsKey {
     std::shared_ptr<const Spec> spec;
@@ -96,7 +116,7 @@ class Memo {
   Recent<HashesKey, Hashes> hashes_;
   Recent<PlanKey, StoredPlan> plans_;
   Recent<PodsKey, Pods> pods_;
-  Recent<ChildrenKey, std::vector<Json>> children_;
+  Recent<ChildrenKey, k8s::Packed> children_;
   Recent<InspectKey, Json> inspect_pods_;
 };
 

@@ -105,8 +105,11 @@ void keep_conditions(const Json& pod, Json& kept) {
 void prune_pod(Json& pod) {
   Json kept = Json::object();
   for (const char* field : {"/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion", "/metadata/deletionTimestamp",
-                            "/metadata/ownerReferences", "/spec/nodeName", "/status/phase", "/status/reason", "/status/message", "/status/podIP"}) {
+                            "/spec/nodeName", "/status/phase", "/status/reason", "/status/message", "/status/podIP"}) {
     keep(pod, kept, field);
+  }
+  if (const auto owner = k8s::controller_of(pod)) {
+    kept["metadata"]["ownerReferences"] = Json::array({{{"apiVersion", owner->api_version}, {"kind", owner->kind}, {"name", owner->name}, {"uid", owner->uid}, {"controller", true}}});
   }
   const auto ours = [](const std::string& key) { return key.rfind("parallelmodel.dev/", 0) == 0; };
   for (const char* map : {"labels", "annotations"}) {

@@ -138,7 +138,7 @@ class Controller::Impl {
       queue_.sample();
       if (std::chrono::steady_clock::now() - last < Resync) continue;
       last = std::chrono::steady_clock::now();
-      for (const ObjectPtr& object : primary_store_.list()) queue_.add(key_of(*object));
+      for (const Key& key : primary_store_.keys()) queue_.add(key);
     }
   }
 

@@ -14,7 +14,7 @@ constexpr size_t MaxSeries = 4096, MaxNote = 1024, MaxWord = 128;
 
 bool power_of_two(int n) { return (n & (n - 1)) == 0; }
 
-std::string identity(const Occurrence& o) { return Json{o.regarding, o.type, o.reason, o.action, o.note}.dump(-1, ' ', false, Json::error_handler_t::replace); }
+size_t identity(const Occurrence& o) { return std::hash<std::string>{}(Json{o.regarding, o.type, o.reason, o.action, o.note}.dump(-1, ' ', false, Json::error_handler_t::replace)); }
 
 }  // namespace
 
@@ -32,7 +32,7 @@ std::string cut(const std::string& text, size_t bytes) {
 
 std::optional<Request> EventSeries::observe(const Occurrence& occurrence, Clock::Wall now) {
   expire(now);
-  const std::string id = identity(occurrence);
+  const size_t id = identity(occurrence);
   const auto found = known_.find(id);
   if (found == known_.end()) {
     if (known_.size() >= MaxSeries) known_.clear();   // events are best effort; memory is not

@@ -35,7 +35,7 @@ class EventSeries {
   void expire(Clock::Wall now);
 
   const std::string controller_, instance_;
-  std::map<std::string, Series> known_;     ///< by all that makes occurrences the same
+  std::map<size_t, Series> known_;          ///< by the hash of all that makes occurrences the same
   unsigned serial_ = 0;
 };
 

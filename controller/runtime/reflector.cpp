@@ -11,6 +11,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr const char* PageSize = "100";   // client-go takes 500: a page is held as a tree until it is stored, some 60 KiB an object before it is pruned
+
 void sleep(milliseconds duration, std::stop_token stop) {
   std::mutex mutex;
   std::condition_variable_any wake;
@@ -45,7 +47,7 @@ Request Reflector::request() const {
 
 void Reflector::list(const ListPage& page) {
   Request wanted = request();
-  if (page.paged) wanted.query.emplace("limit", "500");
+  if (page.paged) wanted.query.emplace("limit", PageSize);
   if (!page.token.empty()) wanted.query.emplace("continue", page.token);
   context_.metrics.lists.Increment();
   Response response = context_.api.send(wanted);
@@ -96,7 +98,7 @@ void Reflector::apply(std::vector<Effect>&& effects) {
       case Effect::Kind::Advance: writer_.advance(effect.version); break;
       case Effect::Kind::FinishList: {
         const bool first = !store().synced();
-        for (const Change& change : writer_.finish_list(effect.version)) tell(change);
+        writer_.finish_list(effect.version, [this](const Change& change) { tell(change); });
         if (first) synced_();
         break;
       }

@@ -1,33 +1,37 @@
 #include "controller/runtime/store.h"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <set>
 #include <shared_mutex>
 #include <stdexcept>
+#include <utility>
 
 #include "controller/core/log.h"
+#include "controller/core/packed.h"
 
 namespace pm::k8s {
 namespace {
 
-/// Index value -> keys.
-using Index = std::map<std::string, std::set<Key>>;
+struct ByKey {
+  bool operator()(const Key* a, const Key* b) const { return *a < *b; }
+};
+/// Value -> keys of the objects that have it, which belong to the map of objects.
+using Index = std::map<std::string, std::set<const Key*, ByKey>>;
 
 std::string owner_uid(const Json& object) {
   const auto owner = controller_of(object);
   return owner ? owner->uid : "";
 }
 
-void put(Index& index, const std::string& value, const Key& key) {
-  if (!value.empty()) index[value].insert(key);
+void add(Index& index, const std::string& value, const Key& key) {
+  if (!value.empty()) index[value].insert(&key);
 }
 
 void drop(Index& index, const std::string& value, const Key& key) {
   const auto found = index.find(value);
   if (found == index.end()) return;
-  found->second.erase(key);
+  found->second.erase(&key);
   if (found->second.empty()) index.erase(found);
 }
 
@@ -40,35 +44,78 @@ bool older(const std::string& a, const std::string& b) {
 
 namespace detail {
 
+/// An object as a store keeps it: whole, or packed.
+class Held {
+ public:
+  Held() = default;
+  explicit Held(ObjectPtr whole) : whole_(std::move(whole)) {}
+  explicit Held(Packed packed) : packed_(std::move(packed)) {}
+  ObjectPtr object() const { return whole_ ? whole_ : std::make_shared<const Json>(packed_.unpack()); }
+  bool surely_same(const Held& other) const { return whole_ == other.whole_ && packed_.same_bytes(other.packed_); }
+
+ private:
+  ObjectPtr whole_;
+  Packed packed_;
+};
+
 struct StoreState {
   mutable std::shared_mutex mutex;
-  std::map<Key, ObjectPtr> objects;
+  std::map<Key, Held> objects;
   Index by_owner;
-  std::map<std::string, Index> by_label;    ///< label name -> index; the names are fixed at construction
+  std::map<std::string, std::pair<IndexValue, Index>> indexes;   ///< by name; the names are fixed at construction
   std::string version;
   bool synced = false;
 
-  void index(const Key& key, const Json& object) {
-    put(by_owner, owner_uid(object), key);
-    for (auto& [name, values] : by_label) put(values, label_of(object, name), key);
+  /// `before`: the object that it replaces, or null.
+  void put(const Key& key, Held held, const Json& after, const ObjectPtr& before) {
+    const auto place = objects.try_emplace(key).first;
+    if (before) unindex(place->first, *before);
+    place->second = std::move(held);
+    add(by_owner, owner_uid(after), place->first);
+    for (auto& [name, index] : indexes) add(index.second, index.first(after), place->first);
   }
   void unindex(const Key& key, const Json& object) {
     drop(by_owner, owner_uid(object), key);
-    for (auto& [name, values] : by_label) drop(values, label_of(object, name), key);
+    for (auto& [name, index] : indexes) drop(index.second, index.first(object), key);
+  }
+  ObjectPtr find(const Key& key) const {
+    const auto found = objects.find(key);
+    return found == objects.end() ? nullptr : found->second.object();
   }
   void advance(const std::string& to) {
     if (!to.empty() && !older(to, version)) version = to;
   }
-  std::vector<ObjectPtr> at(const Index& index, const std::string& value) const {
-    std::vector<ObjectPtr> found;
+  const Index& index(const std::string& name) const {
+    const auto found = indexes.find(name);
+    if (found == indexes.end()) throw std::logic_error("the store has no index " + name + ": name it in StoreOptions::indexes");
+    return found->second.second;
+  }
+  std::vector<Held> at(const Index& index, const std::string& value) const {
+    std::vector<Held> found;
     const auto keys = index.find(value);
     if (keys == index.end()) return found;
-    for (const Key& key : keys->second) found.push_back(objects.at(key));
+    for (const Key* key : keys->second) found.push_back(objects.at(*key));
     return found;
   }
 };
 
 }  // namespace detail
+
+namespace {
+
+/// After the lock: readers hold up nobody while they unpack.
+std::vector<ObjectPtr> objects_of(const std::vector<detail::Held>& held) {
+  std::vector<ObjectPtr> out;
+  out.reserve(held.size());
+  for (const detail::Held& one : held) out.push_back(one.object());
+  return out;
+}
+
+}  // namespace
+
+IndexValue by_label(std::string name) {
+  return [name = std::move(name)](const Json& object) { return label_of(object, name); };
+}
 
 void prune_common(Json& object) {
   if (!object.is_object() || !object.contains("metadata") || !object["metadata"].is_object()) return;
@@ -79,29 +126,56 @@ void prune_common(Json& object) {
 }
 
 ObjectPtr Store::get(const Key& key) const {
-  std::shared_lock lock(state_->mutex);
-  const auto found = state_->objects.find(key);
-  return found == state_->objects.end() ? nullptr : found->second;
+  detail::Held held;
+  {
+    std::shared_lock lock(state_->mutex);
+    const auto found = state_->objects.find(key);
+    if (found == state_->objects.end()) return nullptr;
+    held = found->second;
+  }
+  return held.object();
 }
 
 std::vector<ObjectPtr> Store::list() const {
-  std::shared_lock lock(state_->mutex);
-  std::vector<ObjectPtr> all;
-  all.reserve(state_->objects.size());
-  for (const auto& [key, object] : state_->objects) all.push_back(object);
-  return all;
+  std::vector<detail::Held> all;
+  {
+    std::shared_lock lock(state_->mutex);
+    all.reserve(state_->objects.size());
+    for (const auto& [key, held] : state_->objects) all.push_back(held);
+  }
+  return objects_of(all);
 }
 
 std::vector<ObjectPtr> Store::owned_by(const std::string& uid) const {
   std::shared_lock lock(state_->mutex);
-  return state_->at(state_->by_owner, uid);
+  const std::vector<detail::Held> found = state_->at(state_->by_owner, uid);
+  lock.unlock();
+  return objects_of(found);
 }
 
-std::vector<ObjectPtr> Store::with_label(const std::string& name, const std::string& value) const {
+std::vector<ObjectPtr> Store::with(const std::string& index, const std::string& value) const {
   std::shared_lock lock(state_->mutex);
-  const auto index = state_->by_label.find(name);
-  if (index == state_->by_label.end()) throw std::logic_error("the store has no index for label " + name + ": name it in StoreOptions::label_indexes");
-  return state_->at(index->second, value);
+  const std::vector<detail::Held> found = state_->at(state_->index(index), value);
+  lock.unlock();
+  return objects_of(found);
+}
+
+std::vector<Key> Store::keys_with(const std::string& index, const std::string& value) const {
+  std::shared_lock lock(state_->mutex);
+  std::vector<Key> out;
+  const Index& values = state_->index(index);
+  const auto keys = values.find(value);
+  if (keys == values.end()) return out;
+  for (const Key* key : keys->second) out.push_back(*key);
+  return out;
+}
+
+std::vector<Key> Store::keys() const {
+  std::shared_lock lock(state_->mutex);
+  std::vector<Key> all;
+  all.reserve(state_->objects.size());
+  for (const auto& [key, held] : state_->objects) all.push_back(key);
+  return all;
 }
 
 size_t Store::size() const {
@@ -119,8 +193,12 @@ std::string Store::version() const {
   return state_->version;
 }
 
-StoreWriter::StoreWriter(StoreOptions options) : state_(std::make_shared<detail::StoreState>()), options_(std::move(options)) {
-  for (const auto& name : options_.label_indexes) state_->by_label[name];
+StoreWriter::StoreWriter(StoreOptions options) : options_(std::move(options)), state_(fresh()) {}
+
+std::shared_ptr<detail::StoreState> StoreWriter::fresh() const {
+  auto state = std::make_shared<detail::StoreState>();
+  for (const auto& [name, value] : options_.indexes) state->indexes[name].first = value;
+  return state;
 }
 
 /// A prune that stumbles over an odd object costs memory, not the process.
@@ -135,73 +213,75 @@ void StoreWriter::prune(Json& object) const {
   }
 }
 
-void StoreWriter::begin_list() { list_.clear(); }
+void StoreWriter::begin_list() { next_ = fresh(); }
+
+detail::StoreState& StoreWriter::collected() {
+  if (!next_) begin_list();
+  return *next_;
+}
 
 void StoreWriter::list_item(Json object) {
   prune(object);
-  list_pruned(std::make_shared<const Json>(std::move(object)));
+  if (!options_.packed) return list_pruned(std::make_shared<const Json>(std::move(object)));
+  const Key key = key_of(object);
+  collected().put(key, detail::Held(Packed(object)), object, collected().find(key));
 }
 
 void StoreWriter::list_pruned(ObjectPtr object) {
-  Key key = key_of(*object);
-  list_[std::move(key)] = std::move(object);
+  const Key key = key_of(*object);
+  collected().put(key, detail::Held(object), *object, collected().find(key));
 }
 
-std::vector<Change> StoreWriter::finish_list(const std::string& version) {
-  std::vector<Change> changes;
-  detail::StoreState next;   // indexed before the lock, so that readers wait only for the swap
-  for (const auto& [name, values] : state_->by_label) next.by_label[name];
-  next.objects = std::move(list_);
-  list_.clear();
-  for (const auto& [key, object] : next.objects) next.index(key, *object);
-  for (const auto& [key, object] : next.objects) {   // only this thread writes: it may read without the lock
-    const auto present = state_->objects.find(key);
-    if (present == state_->objects.end()) {
-      changes.push_back({nullptr, object});
-    } else if (version_of(*present->second) != version_of(*object) || uid_of(*present->second) != uid_of(*object)) {
-      changes.push_back({present->second, object});
-    }
+void StoreWriter::finish_list(const std::string& version, const std::function<void(const Change&)>& changed) {
+  collected();
+  const auto old = std::exchange(next_, nullptr);   // indexed before the lock, so that readers wait only for the swap
+  {
+    std::unique_lock lock(state_->mutex);
+    state_->objects.swap(old->objects);
+    state_->by_owner.swap(old->by_owner);
+    state_->indexes.swap(old->indexes);
+    state_->version = version;
+    state_->synced = true;
   }
-  for (const auto& [key, object] : state_->objects) {
-    if (!next.objects.contains(key)) changes.push_back({object, nullptr});
+  for (const auto& [key, held] : state_->objects) {   // only this thread writes: it may read without the lock
+    const auto former = old->objects.find(key);
+    if (former != old->objects.end() && former->second.surely_same(held)) continue;
+    const ObjectPtr before = former == old->objects.end() ? nullptr : former->second.object(), after = held.object();
+    if (!before || version_of(*before) != version_of(*after) || uid_of(*before) != uid_of(*after)) changed({before, after});
   }
-  std::unique_lock lock(state_->mutex);
-  state_->objects.swap(next.objects);
-  state_->by_owner.swap(next.by_owner);
-  state_->by_label.swap(next.by_label);
-  state_->version = version;
-  state_->synced = true;
-  return changes;
+  for (const auto& [key, held] : old->objects) {
+    if (!state_->objects.contains(key)) changed({held.object(), nullptr});
+  }
 }
 
 Change StoreWriter::apply(Json object) {
   prune(object);
-  return apply_pruned(std::make_shared<const Json>(std::move(object)));
+  auto after = std::make_shared<const Json>(std::move(object));
+  return put(options_.packed ? detail::Held(Packed(*after)) : detail::Held(after), after);
 }
 
-Change StoreWriter::apply_pruned(ObjectPtr after) {
+Change StoreWriter::apply_pruned(ObjectPtr object) { return put(detail::Held(object), object); }
+
+Change StoreWriter::put(detail::Held held, ObjectPtr after) {
   const Key key = key_of(*after);
-  std::unique_lock lock(state_->mutex);
-  ObjectPtr& slot = state_->objects[key];
-  const ObjectPtr before = slot;
+  const ObjectPtr before = state_->find(key);   // only this thread writes
   if (before && older(version_of(*after), version_of(*before))) return {};
-  if (before) state_->unindex(key, *before);
-  slot = after;
-  state_->index(key, *after);
+  std::unique_lock lock(state_->mutex);
+  state_->put(key, std::move(held), *after, before);
   state_->advance(version_of(*after));
-  return {before, after};
+  return {before, std::move(after)};
 }
 
 Change StoreWriter::remove(const Json& object) {
   const Key key = key_of(object);
+  const ObjectPtr before = state_->find(key);
+  if (before && older(version_of(object), version_of(*before))) return {};
   std::unique_lock lock(state_->mutex);
-  const auto found = state_->objects.find(key);
-  if (found != state_->objects.end() && older(version_of(object), version_of(*found->second))) return {};
   state_->advance(version_of(object));
-  if (found == state_->objects.end()) return {};
-  const ObjectPtr before = found->second;
-  state_->unindex(key, *before);
-  state_->objects.erase(found);
+  if (!before) return {};
+  const auto place = state_->objects.find(key);
+  state_->unindex(place->first, *before);
+  state_->objects.erase(place);
   return {before, nullptr};
 }
 

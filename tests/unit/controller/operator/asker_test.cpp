@@ -131,6 +131,32 @@ TEST_F(Asking, AReadinessDuringAQuestionIsAskedAboutAgain) {
   EXPECT_EQ(latest("a", true), Json({{"bytes", 2}}));
 }
 
+TEST_F(Asking, WhatNobodyAsksForAnyMoreIsForgotten) {
+  pods.say("a", {{"bytes", 1}});
+  settle("a", 1);
+  const k8s::Key model{"ns", "model-of-a"};
+  asker.forget_others(model, {std::make_shared<const Json>(pod("a"))});
+  EXPECT_EQ(latest("a"), Json({{"bytes", 1}}));
+  asker.forget_others({"ns", "another"}, {});
+  EXPECT_EQ(latest("a"), Json({{"bytes", 1}}));
+  asker.forget_others(model, {std::make_shared<const Json>(pod("b"))});
+  EXPECT_FALSE(latest("a")) << "asked anew";
+  EXPECT_TRUE(eventually([&] { return pods.times("a") == 2; }));
+}
+
+TEST_F(Asking, AnAnswerThatNobodyWaitsForIsNoNews) {
+  pods.silent = {"a"};
+  pods.say("a", {{"bytes", 1}});
+  pods.say("b", {{"bytes", 1}});
+  EXPECT_FALSE(latest("a"));
+  ASSERT_TRUE(eventually([&] { return pods.times("a") == 1; }));
+  asker.forget_others({"ns", "model-of-a"}, {});
+  pods.end();
+  latest("b");
+  ASSERT_TRUE(eventually([&] { return news == 1; }));
+  EXPECT_EQ(told, "model-of-b");
+}
+
 TEST_F(Asking, AnAnswerThatEndsIsNews) {
   pods.say("a", {{"bytes", 1}});
   settle("a", 1);

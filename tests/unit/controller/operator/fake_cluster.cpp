@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "controller/core/conditions.h"
+#include "controller/operator/kept.h"
 #include "controller/operator/names.h"
 #include "controller/operator/text.h"
-#include "controller/runtime/store.h"
 #include "tests/unit/planner/models.h"
 
 namespace pm::op::test {
@@ -19,12 +19,17 @@ bool selected(const std::string& plural, const Json& object) {
   return plural == "parallelmodels" || plural == "nodes" || !k8s::label_of(object, label::name).empty();
 }
 
-/// As the operator's stores do: what is read must survive it.
+/// As the operator's stores do: what is read must survive it. Of models here, nothing would be taken away.
 k8s::ObjectPtr pruned(const std::string& plural, const k8s::ObjectPtr& object) {
-  const bool pod = plural == "pods";
-  if (!pod && !(*object)["metadata"].contains("managedFields")) return object;
+  static const std::map<std::string, k8s::Prune> prunes = [] {
+    std::map<std::string, k8s::Prune> out;
+    for (const k8s::Resource* one : {&k8s::Pods, &k8s::ConfigMaps, &k8s::Services, &k8s::PodDisruptionBudgets, &k8s::Nodes}) out[one->plural] = kept_of(*one).prune;
+    return out;
+  }();
+  const auto prune = prunes.find(plural);
+  if (prune == prunes.end()) return object;
   Json out = *object;
-  pod ? prune_pod(out) : k8s::prune_common(out);
+  prune->second(out);
   return std::make_shared<const Json>(std::move(out));
 }
 

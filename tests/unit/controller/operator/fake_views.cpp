@@ -30,13 +30,13 @@ Snapshot FakeCluster::snapshot_of(const Objects& objects) const {
   Snapshot out{.now = now_};
   out.probes = probes;
   out.nodes.emplace();
-  if (const auto model = objects.find({"parallelmodels", Key{"ns", model_name}}); model != objects.end()) out.model = model->second.object;
+  if (const auto model = objects.find({"parallelmodels", Key{"ns", model_name}}); model != objects.end()) out.model = model->second.kept;
   for (const auto& [where, stored] : objects) {
-    const auto& object = stored.object;
+    const auto& object = stored.kept ? stored.kept : stored.object;
     if (where.first == "nodes") out.nodes->push_back(object);
     const auto owner = k8s::controller_of(*object);
     if (!out.model || !owner || owner->uid != k8s::uid_of(*out.model)) continue;
-    if (where.first == "pods") out.pods.push_back(stored.kept ? stored.kept : object);
+    if (where.first == "pods") out.pods.push_back(object);
     if (where.first == "configmaps") out.config_maps.push_back(object);
     if (where.first == "services") out.services.push_back(object);
     if (where.first == "poddisruptionbudgets") out.budgets.push_back(object);

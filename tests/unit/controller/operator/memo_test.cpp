@@ -39,8 +39,8 @@ struct MemoTest : testing::Test {
     EXPECT_EQ(hashes->source, source_hash(fresh, owner, ""));
     EXPECT_EQ(memo.hashes(spec, owner, "copy")->inputs, inputs_hash(fresh, owner, "copy"));
     const Policy policy{"copy", "p.yaml"};
-    EXPECT_EQ(*memo.children(spec, owner, 2), (std::vector<Json>{ranks_service(owner), http_service(owner, fresh), disruption_budget(owner, fresh, 2)}));
-    EXPECT_NE(memo.children(spec, owner, 3)->back(), memo.children(spec, owner, 1)->back());
+    EXPECT_EQ(memo.children(spec, owner, 2), (std::vector<Json>{ranks_service(owner), http_service(owner, fresh), disruption_budget(owner, fresh, 2)}));
+    EXPECT_NE(memo.children(spec, owner, 3).back(), memo.children(spec, owner, 1).back());
     EXPECT_EQ(*memo.inspect_pod(spec, owner, settings, std::nullopt), inspect_pod(owner, fresh, settings, std::nullopt));
     EXPECT_EQ(*memo.inspect_pod(spec, owner, settings, policy), inspect_pod(owner, fresh, settings, policy));
     return {pods->hash, hashes->inputs};
@@ -55,6 +55,22 @@ TEST_F(MemoTest, RemembersWhatHasNotChangedAlsoInANewObject) {
   EXPECT_EQ(memo.spec(std::make_shared<const Json>(model)), spec);
   EXPECT_EQ(memo.plan(std::make_shared<const Json>(*map)), plan);
   EXPECT_EQ(memo.pods(spec, owner_of(model), plan, settings), memo.pods(spec, owner_of(model), plan, settings));
+}
+
+TEST_F(MemoTest, ForgetsWhatAPassHadNoUseForAndHoldsNoObject) {
+  const auto object = std::make_shared<const Json>(model);
+  const auto spec = memo.spec(object);
+  const auto plan = memo.plan(map);
+  const std::weak_ptr<const Json> pod = memo.inspect_pod(spec, owner_of(model), settings, std::nullopt);
+  EXPECT_EQ(object.use_count(), 1);
+  EXPECT_EQ(map.use_count(), 1);
+  memo.forget_unused();
+  EXPECT_FALSE(pod.expired()) << "it was asked for in this pass";
+  EXPECT_EQ(memo.spec(object), spec);
+  memo.forget_unused();
+  EXPECT_TRUE(pod.expired());
+  EXPECT_EQ(memo.spec(object), spec);
+  EXPECT_NE(memo.plan(map), plan);
 }
 
 TEST_F(MemoTest, EveryInputThatChangesIsSeen) {

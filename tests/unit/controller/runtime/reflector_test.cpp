@@ -65,7 +65,7 @@ TEST_F(ReflectorTest, ListsLargeCollectionsInPages) {
   start();
   until([&] { return syncs == 1; });
   EXPECT_EQ(reflector.store().size(), 1200u);
-  EXPECT_EQ(cluster.count(Verb::List, Pods), 3u);
+  EXPECT_EQ(cluster.count(Verb::List, Pods), 12u);
 }
 
 TEST_F(ReflectorTest, CompactionBetweenPagesStillGivesAWholeList) {

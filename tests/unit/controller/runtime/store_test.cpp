@@ -23,30 +23,36 @@ std::vector<std::string> names(const std::vector<ObjectPtr>& objects) {
 }
 using Names = std::vector<std::string>;
 
-struct StoreTest : testing::Test {
-  StoreWriter writer{{.label_indexes = {"group"}}};
+struct StoreTest : testing::TestWithParam<bool> {
+  StoreWriter writer{{.indexes = {{"group", by_label("group")}}, .packed = GetParam()}};
   Store store = writer.reader();
   std::vector<Change> relist(const std::vector<Json>& objects, const std::string& version) {
     writer.begin_list();
     for (const Json& one : objects) writer.list_item(one);
-    return writer.finish_list(version);
+    std::vector<Change> changes;
+    writer.finish_list(version, [&](const Change& change) { changes.push_back(change); });
+    return changes;
   }
 };
 
 }  // namespace
 
-TEST_F(StoreTest, IsEmptyAndUnsyncedUntilTheWholeListIsIn) {
+INSTANTIATE_TEST_SUITE_P(Kept, StoreTest, testing::Bool(), [](const auto& info) { return info.param ? "Packed" : "Whole"; });
+
+TEST_P(StoreTest, IsEmptyAndUnsyncedUntilTheWholeListIsIn) {
   writer.begin_list();
   writer.list_item(object("a", "1"));
   EXPECT_FALSE(store.synced());
   EXPECT_EQ(store.get({"n", "a"}), nullptr);
-  EXPECT_EQ(writer.finish_list("5").size(), 1u);
+  int changes = 0;
+  writer.finish_list("5", [&](const Change&) { ++changes; });
+  EXPECT_EQ(changes, 1);
   EXPECT_TRUE(store.synced());
   EXPECT_EQ(store.version(), "5");
   EXPECT_EQ(store.size(), 1u);
 }
 
-TEST_F(StoreTest, ARelistReportsExactlyWhatDiffers) {
+TEST_P(StoreTest, ARelistReportsExactlyWhatDiffers) {
   relist({object("kept", "1"), object("changed", "2"), object("gone", "3")}, "5");
   const auto changes = relist({object("kept", "1"), object("changed", "7"), object("new", "8")}, "9");
   ASSERT_EQ(changes.size(), 3u);
@@ -58,7 +64,7 @@ TEST_F(StoreTest, ARelistReportsExactlyWhatDiffers) {
   EXPECT_EQ(names(store.list()), (Names{"changed", "kept", "new"}));
 }
 
-TEST_F(StoreTest, AnAbandonedListLeavesNoTrace) {
+TEST_P(StoreTest, AnAbandonedListLeavesNoTrace) {
   relist({object("a", "1")}, "5");
   writer.begin_list();
   writer.list_item(object("b", "2"));
@@ -66,20 +72,36 @@ TEST_F(StoreTest, AnAbandonedListLeavesNoTrace) {
   EXPECT_EQ(names(store.list()), Names{"a"});
 }
 
-TEST_F(StoreTest, IndexesFollowEveryChange) {
+TEST_P(StoreTest, IndexesFollowEveryChange) {
   relist({object("a", "1", "o1", "x"), object("b", "2", "o1", "y")}, "5");
   EXPECT_EQ(names(store.owned_by("o1")), (Names{"a", "b"}));
   writer.apply(object("a", "6", "o2", "y"));
   EXPECT_EQ(names(store.owned_by("o1")), Names{"b"});
-  EXPECT_EQ(names(store.with_label("group", "y")), (Names{"a", "b"}));
-  EXPECT_TRUE(store.with_label("group", "x").empty());
+  EXPECT_EQ(names(store.with("group", "y")), (Names{"a", "b"}));
+  EXPECT_TRUE(store.with("group", "x").empty());
   writer.remove(object("b", "7", "o1", "y"));
   EXPECT_TRUE(store.owned_by("o1").empty());
-  EXPECT_EQ(names(store.with_label("group", "y")), Names{"a"});
-  EXPECT_THROW(store.with_label("other", "y"), std::logic_error);
+  EXPECT_EQ(names(store.with("group", "y")), Names{"a"});
+  EXPECT_THROW(store.with("other", "y"), std::logic_error);
 }
 
-TEST_F(StoreTest, OlderEventsDoNotTravelBack) {
+TEST_P(StoreTest, KeysAreToldWithoutALookAtTheObjects) {
+  relist({object("b", "1", "o1", "x"), object("a", "2", "o1", "x"), object("c", "3")}, "5");
+  EXPECT_EQ(store.keys(), (std::vector<Key>{{"n", "a"}, {"n", "b"}, {"n", "c"}}));
+  EXPECT_EQ(store.keys_with("group", "x"), (std::vector<Key>{{"n", "a"}, {"n", "b"}}));
+  EXPECT_TRUE(store.keys_with("group", "y").empty());
+  EXPECT_THROW((void)store.keys_with("other", "y"), std::logic_error);
+}
+
+TEST_P(StoreTest, AnObjectThatIsListedTwiceIsIndexedAsItWasLast) {   // recreated between two pages
+  relist({object("a", "1", "o1", "x"), object("a", "2", "o2", "y")}, "5");
+  EXPECT_EQ(store.size(), 1u);
+  EXPECT_TRUE(store.owned_by("o1").empty());
+  EXPECT_EQ(names(store.with("group", "y")), Names{"a"});
+  EXPECT_TRUE(store.with("group", "x").empty());
+}
+
+TEST_P(StoreTest, OlderEventsDoNotTravelBack) {
   relist({object("a", "5")}, "5");
   EXPECT_EQ(writer.apply(object("a", "4")).after, nullptr);
   EXPECT_EQ(writer.remove(object("a", "4")).before, nullptr);
@@ -92,14 +114,14 @@ TEST_F(StoreTest, OlderEventsDoNotTravelBack) {
   EXPECT_EQ(store.version(), "20");
 }
 
-TEST_F(StoreTest, RemovingTheUnknownChangesNothing) {
+TEST_P(StoreTest, RemovingTheUnknownChangesNothing) {
   relist({}, "5");
   const Change change = writer.remove(object("a", "6"));
   EXPECT_FALSE(change.before || change.after);
   EXPECT_EQ(store.version(), "6");
 }
 
-TEST_F(StoreTest, PrunesBeforeItStores) {
+TEST_P(StoreTest, PrunesBeforeItStores) {
   Json fat = object("a", "1");
   fat["metadata"]["managedFields"] = Json::array({1, 2});
   fat["metadata"]["annotations"] = {{"kubectl.kubernetes.io/last-applied-configuration", "{}"}, {"kept", "1"}};
@@ -120,7 +142,7 @@ TEST(StorePrune, APruneThatThrowsLeavesTheObjectWhole) {
   EXPECT_EQ(*writer.reader().get({"n", "a"}), odd);
 }
 
-TEST_F(StoreTest, ReadersSeeWholeListsOnly) {
+TEST_P(StoreTest, ReadersSeeWholeListsOnly) {
   // Each list holds 50 objects of one version; a reader must never see two versions at once, nor a different number.
   const auto whole = [](const std::string& version) {
     std::vector<Json> objects;

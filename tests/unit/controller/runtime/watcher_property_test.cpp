@@ -58,7 +58,7 @@ struct World {
       switch (effect.kind) {
         case Effect::Kind::BeginList: writer.begin_list(); break;
         case Effect::Kind::Item: writer.list_item(std::move(effect.object)); break;
-        case Effect::Kind::FinishList: for (const Change& change : writer.finish_list(effect.version)) hear(change); break;
+        case Effect::Kind::FinishList: writer.finish_list(effect.version, [this](const Change& change) { hear(change); }); break;
         case Effect::Kind::Apply: hear(writer.apply(std::move(effect.object))); break;
         case Effect::Kind::Remove: hear(writer.remove(effect.object)); break;
         case Effect::Kind::Advance: writer.advance(effect.version); break;

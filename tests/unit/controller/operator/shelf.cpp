@@ -1,0 +1,104 @@
+#include "shelf.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "fake_operator.h"
+#include "served.h"
+
+namespace pm::op::test {
+
+using k8s::Json;
+
+namespace {
+
+const char* const collections[] = {"parallelmodels", "pods", "configmaps", "services", "poddisruptionbudgets"};
+const char* const present = "2026-01-01T01:00:00Z";
+
+std::string name_of(int model) {
+  const std::string digits = std::to_string(model);
+  return "g" + std::string(4 - std::min<size_t>(4, digits.size()), '0') + digits;
+}
+
+size_t number_at(const k8s::Request& request, const char* name, size_t otherwise) {
+  const auto found = request.query.find(name);
+  return found == request.query.end() || found->second.empty() ? otherwise : std::stoul(found->second);
+}
+
+/// What a worker says of a rank that holds its bytes.
+Json answer() {
+  const Json measured{{"weights", 1 << 20}, {"kv", 1 << 20}, {"activations", 1 << 16}, {"communicator", 0}, {"runtime", 1 << 20}};
+  return {{"state", "Ready"}, {"incarnation", 1}, {"ranks", Json::array({{{"rank", 0}, {"state", "Ready"}, {"loadBytes", 1 << 20}, {"loadTotal", 1 << 20}, {"loadSeconds", 1.5}, {"measured", measured}}})}};
+}
+
+}  // namespace
+
+k8s::Response Shelf::send(const k8s::Request& request) {
+  if (request.verb != k8s::Verb::List || request.resource == k8s::Events) {
+    ++others;
+    return k8s::ApiError{k8s::Failure::Permanent, 405, "MethodNotAllowed", "nothing is taken here", 0};
+  }
+  const auto& all = texts_.at(request.resource.plural);
+  const size_t begin = number_at(request, "continue", 0), end = std::min(all.size(), begin + number_at(request, "limit", all.size()));
+  std::string page = R"({"metadata":{"resourceVersion":"1000000","continue":")" + (end < all.size() ? std::to_string(end) : "") + R"("},"items":[)";
+  for (size_t i = begin; i < end; ++i) page += (i == begin ? "" : ",") + all[i];
+  page += "]}";
+  for (size_t before = longest_page; page.size() > before && !longest_page.compare_exchange_weak(before, page.size());) {}
+  return Json::parse(page);
+}
+
+std::optional<k8s::ApiError> Shelf::watch(const k8s::Request&, const std::function<bool(k8s::WatchEvent&&)>&, std::stop_token stop) {
+  std::mutex mutex;
+  std::condition_variable_any never;
+  std::unique_lock lock(mutex);
+  never.wait(lock, stop, [] { return false; });
+  return std::nullopt;
+}
+
+void fill(Shelf& shelf, const Rest& rest) {
+  for (int model = 0; model < rest.models; ++model) {
+    FakeCluster cluster;
+    cluster.logs = false;
+    cluster.model_name = name_of(model);
+    for (int group = 0; group < rest.groups; ++group) cluster.probes[group_pod_name(cluster.model_name, group, 0, 1)] = answer();
+    Json wanted = model_named(cluster.model_name, 1, rest.groups);
+    wanted["spec"]["devices"].erase("resource");
+    cluster.apply(wanted);
+    if (!Operator(cluster).settle()) throw std::logic_error(cluster.model_name + " does not come to rest");
+    for (const char* plural : collections) {
+      for (const Json& object : cluster.all(plural)) shelf.put(plural, served(plural, object, model));
+    }
+  }
+  for (int node = 0; node < rest.nodes; ++node) shelf.put("nodes", served_node(node == 0 ? "node-a" : "node-" + std::to_string(node)));
+}
+
+k8s::Clock::Wall Resident::StillClock::wall() const { return *k8s::parse_time(present); }
+
+Resident::Resident(Shelf& shelf)
+    : controller_("parallelmodel", parallel_models(""), {shelf, shelf, clock_, registry_}), events_(shelf, clock_, "parallelmodel.dev/controller", "test"),
+      reconciler_(controller_, silence_, events_, clock_, registry_, {.settings = settings()}) {}
+
+void Resident::settle(int models, int workers) {
+  std::mutex mutex;
+  std::condition_variable_any done;
+  std::set<std::string> passed;
+  std::stop_source stop;
+  std::jthread loop([&] {
+    controller_.run([&](const k8s::Key& key) {
+      const k8s::Result result = reconciler_.reconcile(key);
+      const std::lock_guard lock(mutex);
+      passed.insert(key.name);
+      done.notify_all();
+      return result;
+    }, stop.get_token(), workers);
+  });
+  std::unique_lock lock(mutex);
+  done.wait(lock, [&] { return static_cast<int>(passed.size()) == models; });
+  stop.request_stop();
+}
+
+k8s::Result Resident::pass(int model) { return reconciler_.reconcile({"ns", name_of(model)}); }
+
+}  // namespace pm::op::test
