@@ -57,6 +57,7 @@ class Campaign:
         self.world, self.ns, self.plane = world, world.ns, world.plane
         self.counts, self.reasons = collections.Counter(), collections.Counter()
         self.last, self.writes, self.reads, self._lock, self._number = {}, collections.Counter(), collections.Counter(), threading.Lock(), 0
+        self.written = collections.defaultdict(list)        # of each model, in order
         world.proxy.fault = self._note
         self.generator = Generator(SPEC, KNOWN, {".devices.type"}, self.accepts)
         api = self.api = Api(self.plane)
@@ -85,6 +86,7 @@ class Campaign:
             (self.writes if call.mutates else self.reads)[owner] += 1
             if call.mutates:
                 self.last[owner] = call.time
+                self.written[owner].append(str(call))
 
     def name(self) -> str:
         with self._lock:
@@ -188,7 +190,8 @@ class Campaign:
         api.delete("parallelmodels", self.ns, name)
         api.wait_until(lambda: not any(self.children(api, plural, name) for plural in CHILDREN), 30, f"the end of all children of {name}")
         self._make(api, name, b)
-        new, new_good = self._look(api, name)
+        model = self.rest(api, name)
+        new, new_good = self.digest(api, name, model), self.serves(model)
         self.counts["pairs"] += 1
         if good:        # what cannot serve leaves the groups of the last good spec, by intention
             self.counts["A -> B -> A"] += 1
@@ -198,7 +201,7 @@ class Campaign:
             assert not differences(second, new), f"A -> B is not B: {differences(second, new)}"
         writes, reads = self.writes[name], self.reads[name]
         time.sleep(AT_REST)
-        assert self.writes[name] == writes, "it writes at rest"
+        assert self.writes[name] == writes, f"it writes at rest: {self.written[name][writes:]}, after {self.written[name][max(0, writes - 20):writes]}; status before: {json.dumps(model['status']['conditions'])}"
         assert self.reads[name] - reads <= 2, "it reads at rest, again and again"
 
 
@@ -235,7 +238,7 @@ def test_an_edit_and_its_undoing_leave_what_was_there_and_an_edited_model_equals
             collect(BESIDE - 1)
         one()
         collect(0)
-    assert not failures, "\n".join(map(str, failures))
+    assert not failures, f"after {campaign.counts['pairs']} pairs:\n" + "\n".join(map(str, failures))
     print(f"\nseed {SEED}, {time.monotonic() - begin:.0f} s: {dict(campaign.counts)}; {sum(campaign.writes.values())} writes; not serving: {dict(campaign.reasons)}")
     assert campaign.world.lives == 1 and campaign.world.program.poll() is None
     assert campaign.counts["A -> B -> A"] > campaign.counts["pairs"] / 4 and campaign.counts["A -> B and B"] > campaign.counts["pairs"] / 4, "too few specs can serve to show anything"
