@@ -14,6 +14,8 @@ using k8s::Failure;
 using k8s::Request;
 using k8s::Verb;
 
+constexpr std::chrono::seconds failure_patience{10};
+
 void put(Snapshot& view, const k8s::Resource& resource, Json object) {
   auto* objects = objects_of(view, resource);
   if (!objects) return;
@@ -74,6 +76,7 @@ class Absorber {
   }
 
   void created(const Json& object) {
+    if (sent_.resource == k8s::Pods) state_.memo->pods_fail_since.reset();
     if (sent_.resource == PodMonitors) state_.notes.live[id_of(object)] = object;
     put(view_, sent_.resource, object);
   }
@@ -117,13 +120,23 @@ class Absorber {
       state_.notes.pod_events[pod_of_events()] = {};
       return std::nullopt;
     }
-    const bool refused = error.failure == Failure::Forbidden || error.failure == Failure::Invalid;
-    if (sent_.verb == Verb::Create && sent_.resource == k8s::Pods && refused) {
+    if (sent_.verb == Verb::Create && sent_.resource == k8s::Pods) {
+      const bool refused = error.failure == Failure::Forbidden || error.failure == Failure::Invalid;
       const bool quota = error.message.find("exceeded quota") != std::string::npos;
-      state_.notes.refused = Wait{quota ? "QuotaExceeded" : "Unschedulable", "the API server refuses pod " + sent_.name + ": " + clip(error.message, 700)};
-      return std::nullopt;
+      if (refused || fails_for_long(error)) {
+        state_.notes.refused = Wait{quota ? "QuotaExceeded" : "Unschedulable", std::string("the API server ") + (refused ? "refuses" : "fails to make") + " pod " + sent_.name + ": " + clip(error.message, 700)};
+        return std::nullopt;
+      }
     }
     return Done{.error = sent_.resource.kind + " " + sent_.name + ": " + k8s::to_string(error)};
+  }
+
+  /// 500 is what an admission plugin or a webhook that fails looks like. That may be over in a moment, or be there until somebody is told of it.
+  bool fails_for_long(const k8s::ApiError& error) {
+    if (error.code != 500) return false;
+    auto& since = state_.memo->pods_fail_since;
+    if (!since) since = view_.now;
+    return view_.now - *since >= failure_patience;
   }
 
   /// The object whose name was taken: ours after all (a stale snapshot, or an answer that was lost), a dead namesake's, or foreign.

@@ -7,6 +7,7 @@
 
 #include "controller/core/packed.h"
 #include "controller/operator/desired.h"
+#include "controller/operator/snapshot.h"
 
 namespace pm::op {
 
@@ -47,12 +48,14 @@ class Recent {
   std::list<Entry> entries_;
 };
 
-/// Of one ParallelModel, for one pass at a time. Inputs are compared as values, not by version: whatever changes is worked out anew, and but for `gone` no
-/// answer of a pass depends on what is remembered.
+/// Of one ParallelModel, for one pass at a time. Inputs are compared as values, not by version: whatever changes is worked out anew, and but for the first two
+/// members no answer of a pass depends on what is remembered.
 class Memo {
  public:
   /// uid of a ParallelModel that the API server said is not there any more, although a store may show it for long: nothing is made for it.
   std::string gone;
+  /// When the API server first answered 500 to the creation of a pod, of all times since it made one.
+  std::optional<k8s::WallTime> pods_fail_since;
 
   struct Hashes { std::string source, inputs; };
   struct Pods { Layout layout; std::string hash; };

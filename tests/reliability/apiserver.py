@@ -165,11 +165,13 @@ class Api:
     def patch(self, plural: str, ns: str, name: str, body: dict, sub: str = "") -> dict:
         return self.request("PATCH", self.path(plural, ns, name, sub), body, MERGE)
 
-    def delete(self, plural: str, ns: str, name: str, grace: int | None = None) -> None:
+    def delete(self, plural: str, ns: str, name: str, grace: int | None = None, uid: str | None = None) -> None:
+        """With a uid: that object, never a later one of its name."""
+        options = ({} if grace is None else {"gracePeriodSeconds": grace}) | ({} if uid is None else {"preconditions": {"uid": uid}})
         try:
-            self.request("DELETE", self.path(plural, ns, name), None if grace is None else {"gracePeriodSeconds": grace})
+            self.request("DELETE", self.path(plural, ns, name), options or None)
         except ApiError as error:
-            if error.code != 404:
+            if error.code != 404 and not (uid and error.code == 409):
                 raise
 
     def exists(self, path: str) -> bool:

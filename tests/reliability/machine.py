@@ -55,7 +55,7 @@ class Machine:
     def _run(self, api: Api, pod: dict) -> None:
         ns, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         if "deletionTimestamp" in pod["metadata"]:
-            return api.delete("pods", ns, name, grace=0)
+            return api.delete("pods", ns, name, 0, pod["metadata"]["uid"])
         if not pod["spec"].get("nodeName"):
             return api.request("POST", api.path("pods", ns, name, "binding"), {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": "node-a"}})
         if pod.get("status", {}).get("containerStatuses"):
@@ -109,5 +109,5 @@ class Machine:
                 for plural in CHILDREN:
                     for child in api.request("GET", f"{api.path(plural, gone['namespace'])}?labelSelector={LABEL}name={gone['name']}")["items"]:
                         if any(owner["uid"] == gone["uid"] for owner in child["metadata"].get("ownerReferences", [])):
-                            api.delete(plural, gone["namespace"], child["metadata"]["name"], 0 if plural == "pods" else None)
+                            api.delete(plural, gone["namespace"], child["metadata"]["name"], 0 if plural == "pods" else None, child["metadata"]["uid"])
             time.sleep(0.2 if time.monotonic() < end - 8 else 1)

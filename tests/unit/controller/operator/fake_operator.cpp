@@ -12,7 +12,7 @@ bool Operator::pass() {
 
 bool Operator::run(const Snapshot& snapshot) {
   requeue.reset();
-  auto next = step(State{}, snapshot, std::nullopt, settings());
+  auto next = step(State{.memo = memo}, snapshot, std::nullopt, settings());
   while (auto* call = std::get_if<Call>(&next)) {
     const bool now = requests++ == at;
     const Fault how = now ? fault : Fault::None;

@@ -21,6 +21,7 @@ class Operator {
   size_t stale = 0;                     ///< every other pass sees the past
   std::vector<Event> events;
   std::optional<std::chrono::milliseconds> requeue;
+  std::shared_ptr<Memo> memo;           ///< null: a process that remembers nothing from pass to pass
   int requests = 0;
 
   /// One pass. True when it ended by itself and without error.

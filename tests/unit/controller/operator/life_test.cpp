@@ -455,6 +455,35 @@ TEST_F(Life, AQuotaIsReportedAndTriedAgain) {
   EXPECT_TRUE(cluster.is_true("Ready"));
 }
 
+TEST_F(Life, APodThatTheServerFailsToMakeForLongIsTold) {
+  brain.memo = std::make_shared<Memo>();
+  const auto broken = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (request.verb != k8s::Verb::Create || request.resource != k8s::Pods) return std::nullopt;
+    return k8s::ApiError{k8s::Failure::Transient, 500, "InternalError", "failed calling webhook \"pods.example.com\"", 0};
+  };
+  cluster.refuse = broken;
+  cluster.apply(model_named("m"));
+  for (int second = 0; second < 9; ++second) {
+    EXPECT_FALSE(brain.pass()) << "tried again soon, and nobody is told: it may be over in a moment";
+    cluster.tick();
+  }
+  EXPECT_FALSE(cluster.condition("Scheduled"));
+  for (int second = 0; second < 3; ++second) brain.pass(), cluster.tick();
+  EXPECT_EQ(cluster.reason("Scheduled"), "Unschedulable");
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Scheduled"), "/message"), HasSubstr("fails to make pod m-inspect-1: failed calling webhook"));
+  EXPECT_EQ(brain.requeue, std::chrono::seconds(30));
+  const int writes = cluster.writes;
+  EXPECT_TRUE(brain.pass());
+  EXPECT_EQ(cluster.writes, writes);
+  cluster.refuse = nullptr;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  cluster.refuse = broken;
+  cluster.end_worker("m-0-0-1", 5, words("RankLost"));
+  brain.pass();
+  EXPECT_NE(cluster.reason("Scheduled"), "Unschedulable") << "the earlier trouble is over, this one has begun just now";
+}
+
 TEST_F(Life, AStatusThatTheServerRefusesIsWrittenAgainWithoutItsLongParts) {
   cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
     if (request.subresource != "status" || request.body.dump().find("\"ranks\":[") == std::string::npos) return std::nullopt;
