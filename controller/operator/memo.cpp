@@ -33,10 +33,11 @@ std::shared_ptr<const Memo::Hashes> Memo::hashes(const std::shared_ptr<const Spe
 }
 
 std::shared_ptr<const StoredPlan> Memo::plan(const k8s::ObjectPtr& config_map) {
+  const std::string uid = bool_at(*config_map, "/immutable") ? k8s::uid_of(*config_map) : "";
   std::string digest;
   const auto look = [&]() -> const std::string& { return digest.empty() ? digest = digest_of_map(*config_map) : digest; };
-  return plans_.find([&](const PlanKey& known) { return is(known.map, config_map) || known.digest == look(); }, [&] { return PlanKey{config_map, look()}; },
-                     [&] { return stored_plan(*config_map); });
+  return plans_.find([&](const PlanKey& known) { return is(known.map, config_map) || (!uid.empty() && known.uid == uid) || known.digest == look(); },
+                     [&] { return PlanKey{config_map, uid, look()}; }, [&] { return stored_plan(*config_map); });
 }
 
 std::shared_ptr<const Memo::Pods> Memo::pods(const std::shared_ptr<const Spec>& spec, const Owner& owner, const std::shared_ptr<const StoredPlan>& plan, const Settings& settings) {
@@ -47,10 +48,14 @@ std::shared_ptr<const Memo::Pods> Memo::pods(const std::shared_ptr<const Spec>& 
   });
 }
 
-std::vector<Json> Memo::children(const std::shared_ptr<const Spec>& spec, const Owner& owner, int nodes) {
+std::shared_ptr<const std::vector<Json>> Memo::children(const std::shared_ptr<const Spec>& spec, const Owner& owner, int nodes) {
   const auto made = children_.get({spec, owner.key, owner.uid, nodes}, [&] { return k8s::Packed(Json::array({ranks_service(owner), http_service(owner, *spec), disruption_budget(owner, *spec, nodes)})); });
-  Json all = made->unpack();
-  return std::move(all.get_ref<Json::array_t&>());
+  if (made != unpacked_) {
+    Json all = made->unpack();
+    child_trees_ = std::make_shared<const std::vector<Json>>(std::move(all.get_ref<Json::array_t&>()));
+    unpacked_ = made;
+  }
+  return child_trees_;
 }
 
 std::shared_ptr<const Json> Memo::inspect_pod(const std::shared_ptr<const Spec>& spec, const Owner& owner, const Settings& settings, const std::optional<Policy>& policy) {
@@ -59,6 +64,7 @@ std::shared_ptr<const Json> Memo::inspect_pod(const std::shared_ptr<const Spec>&
 
 void Memo::forget_unused() {
   specs_.forget_unused(), hashes_.forget_unused(), plans_.forget_unused(), pods_.forget_unused(), children_.forget_unused(), inspect_pods_.forget_unused();
+  unpacked_.reset(), child_trees_.reset();
 }
 
 }  // namespace pm::op

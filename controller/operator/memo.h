@@ -69,7 +69,7 @@ class Memo {
   /// layout_of() and pod_hash_of(); `spec` and `plan` are what this memo gave.
   std::shared_ptr<const Pods> pods(const std::shared_ptr<const Spec>& spec, const Owner&, const std::shared_ptr<const StoredPlan>& plan, const Settings&);
   /// ranks_service(), http_service() and disruption_budget().
-  std::vector<Json> children(const std::shared_ptr<const Spec>& spec, const Owner&, int nodes_per_group);
+  std::shared_ptr<const std::vector<Json>> children(const std::shared_ptr<const Spec>& spec, const Owner&, int nodes_per_group);
   /// inspect_pod().
   std::shared_ptr<const Json> inspect_pod(const std::shared_ptr<const Spec>& spec, const Owner&, const Settings&, const std::optional<Policy>&);
   /// At the end of a pass: all that this pass had no use for. A thousand ParallelModels at rest remember little.
@@ -88,6 +88,7 @@ class Memo {
   };
   struct PlanKey {
     std::weak_ptr<const Json> map;
+    std::string uid;                    ///< of an immutable one, whose data no other version has; else ""
     std::string digest;                 ///< SHA-256 of name and data
   };
   struct PodsKey {
@@ -120,6 +121,8 @@ class Memo {
   Recent<PlanKey, StoredPlan> plans_;
   Recent<PodsKey, Pods> pods_;
   Recent<ChildrenKey, k8s::Packed> children_;
+  std::shared_ptr<const k8s::Packed> unpacked_;              ///< what of children_ stands in child_trees_, until forget_unused()
+  std::shared_ptr<const std::vector<Json>> child_trees_;
   Recent<InspectKey, Json> inspect_pods_;
 };
 

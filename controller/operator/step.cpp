@@ -84,7 +84,7 @@ class Pass {
   std::optional<Request> child() {
     if (state_.notes.conflict) return std::nullopt;
     const auto children = state_.memo->children(read_, owner_, pods_->layout.nodes());
-    for (const Json& wanted : children) {
+    for (const Json& wanted : *children) {
       const auto& present = *objects_of(view_, resource_of(wanted));
       const auto same = std::find_if(present.begin(), present.end(), [&](const auto& object) { return k8s::key_of(*object) == k8s::key_of(wanted); });
       if (same == present.end()) return create(wanted);

@@ -39,8 +39,8 @@ struct MemoTest : testing::Test {
     EXPECT_EQ(hashes->source, source_hash(fresh, owner, ""));
     EXPECT_EQ(memo.hashes(spec, owner, "copy")->inputs, inputs_hash(fresh, owner, "copy"));
     const Policy policy{"copy", "p.yaml"};
-    EXPECT_EQ(memo.children(spec, owner, 2), (std::vector<Json>{ranks_service(owner), http_service(owner, fresh), disruption_budget(owner, fresh, 2)}));
-    EXPECT_NE(memo.children(spec, owner, 3).back(), memo.children(spec, owner, 1).back());
+    EXPECT_EQ(*memo.children(spec, owner, 2), (std::vector<Json>{ranks_service(owner), http_service(owner, fresh), disruption_budget(owner, fresh, 2)}));
+    EXPECT_NE(memo.children(spec, owner, 3)->back(), memo.children(spec, owner, 1)->back());
     EXPECT_EQ(*memo.inspect_pod(spec, owner, settings, std::nullopt), inspect_pod(owner, fresh, settings, std::nullopt));
     EXPECT_EQ(*memo.inspect_pod(spec, owner, settings, policy), inspect_pod(owner, fresh, settings, policy));
     return {pods->hash, hashes->inputs};
@@ -71,6 +71,19 @@ TEST_F(MemoTest, ForgetsWhatAPassHadNoUseForAndHoldsNoObject) {
   EXPECT_TRUE(pod.expired());
   EXPECT_EQ(memo.spec(object), spec);
   EXPECT_NE(memo.plan(map), plan);
+}
+
+TEST_F(MemoTest, AnImmutableMapIsKnownByItsUidAndAnyOtherByWhatItHolds) {
+  const auto with_uid = [&](const char* uid, bool immutable, const char* image) {
+    Json out = *map;
+    out["metadata"]["uid"] = uid, out["immutable"] = immutable, out["data"]["image"] = image;
+    return memo.plan(std::make_shared<const Json>(std::move(out)))->image;
+  };
+  EXPECT_EQ(with_uid("1", true, "a"), "a");
+  EXPECT_EQ(with_uid("2", true, "b"), "b");
+  EXPECT_EQ(with_uid("1", true, "a"), "a");
+  EXPECT_EQ(with_uid("3", false, "a"), "a");
+  EXPECT_EQ(with_uid("3", false, "c"), "c");
 }
 
 TEST_F(MemoTest, EveryInputThatChangesIsSeen) {
