@@ -7,6 +7,7 @@ Each mutation of mutations.txt is made in a copy of its file; the copy is compil
 builds change. Needs a finished build of the tests (ninja). A mutation that no test notices, and that mutations.txt does not call equivalent with a reason, fails the run.
 """
 import argparse
+import concurrent.futures
 import json
 import pathlib
 import re
@@ -76,6 +77,7 @@ def main():
     args.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path)
     args.add_argument("--only", default="", help="a regular expression for \"file: words\"")
     args.add_argument("--again", action="store_true", help="also those that were noticed before")
+    args.add_argument("--jobs", default=2, type=int)
     args.add_argument("--seconds", default=240, type=int, help="how long a test program may take")
     args = args.parse_args()
     build = args.build.resolve()
@@ -83,18 +85,22 @@ def main():
     folder.mkdir(exist_ok=True)
     results = folder / "results.json"
     known = json.loads(results.read_text()) if results.exists() else {}
+    chosen = [(number, one) for number, one in enumerate(mutations()) if re.search(args.only, one["file"] + ": " + one["what"])]
+    for _, one in chosen: broken(one)   # its place is there
+
+    def noticed_by(entry):
+        number, one = entry
+        return known.get(one["what"]) if known.get(one["what"]) and not args.again else play(one, build, folder / str(number), args.seconds)
+
     wrong = 0
-    for number, one in enumerate(mutations()):
-        if not re.search(args.only, one["file"] + ": " + one["what"]): continue
-        broken(one)   # its place is there
-        if args.again or not known.get(one["what"]):
-            known[one["what"]] = play(one, build, folder / str(number), args.seconds)
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for (_, one), noticed in zip(chosen, pool.map(noticed_by, chosen)):
+            known[one["what"]] = noticed
             results.write_text(json.dumps(known, indent=1))
-        noticed = known[one["what"]]
-        missed = not noticed or noticed == ["does not compile"]
-        wrong += missed and not one["equivalent"]
-        says = f"{len(noticed)}: " + ", ".join(noticed[:6]) if not missed else "equivalent: " + one["equivalent"] if one["equivalent"] else "NOBODY" if not noticed else noticed[0].upper()
-        print(f"{one['file'].rsplit('/', 1)[1]:18} {one['what']:90} {says}", flush=True)
+            missed = not noticed or noticed == ["does not compile"]
+            wrong += missed and not one["equivalent"]
+            says = f"{len(noticed)}: " + ", ".join(noticed[:6]) if not missed else "equivalent: " + one["equivalent"] if one["equivalent"] else "NOBODY" if not noticed else noticed[0].upper()
+            print(f"{one['file'].rsplit('/', 1)[1]:18} {one['what']:90} {says}", flush=True)
     print(f"{wrong} not noticed")
     return 1 if wrong else 0
 
