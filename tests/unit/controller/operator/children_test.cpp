@@ -113,6 +113,7 @@ TEST(Fence, ANodeIsLookedAtBeforeAPodIsMadeInPlaceOfOneThatNobodySawEnd) {
   for (const bool back : {true, false}) {
     World world(back ? Trouble{.kind = Trouble::Kind::Hold, .plural = "nodes", .at = 2} : Trouble{});   // the third event of nodes comes late
     FakeCluster& cluster = world.cluster;
+    cluster.logs = true;
     cluster.add_node("node-b", 8);
     cluster.devices = 0;
     cluster.apply(model_named("m"));

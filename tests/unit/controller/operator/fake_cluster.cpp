@@ -58,7 +58,7 @@ const Json& FakeCluster::store(const std::string& plural, Json object) {
   place = {std::make_shared<const Json>(std::move(object)), nullptr};
   if (selected(plural, *place.object)) {
     place.kept = pruned(plural, place.object);
-    events_[plural].push_back({false, place.kept});
+    told_[plural].events.push_back({false, place.kept});
   }
   remember();
   return *place.object;
@@ -70,16 +70,34 @@ void FakeCluster::drop(const std::string& plural, const Key& key) {
   if (place->second.kept) {
     Json last = *place->second.kept;
     last["metadata"]["resourceVersion"] = std::to_string(version_);
-    events_[plural].push_back({true, std::make_shared<const Json>(std::move(last))});
+    told_[plural].events.push_back({true, std::make_shared<const Json>(std::move(last))});
   }
   objects_.erase(place);
   remember();
 }
 
-const std::vector<FakeCluster::Event>& FakeCluster::events(const std::string& plural) const {
-  static const std::vector<Event> none;
-  const auto found = events_.find(plural);
-  return found == events_.end() ? none : found->second;
+size_t FakeCluster::happened(const std::string& plural) const {
+  const auto found = told_.find(plural);
+  return found == told_.end() ? 0 : found->second.forgotten + found->second.events.size();
+}
+
+const FakeCluster::Event& FakeCluster::event(const std::string& plural, size_t n) const {
+  const Told& told = told_.at(plural);
+  return told.events.at(n - told.forgotten);
+}
+
+void FakeCluster::forget(const std::string& plural, size_t n) {
+  const auto found = told_.find(plural);
+  if (found == told_.end() || n <= found->second.forgotten) return;
+  auto& [forgotten, events] = found->second;
+  events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(n - forgotten));
+  forgotten = n;
+}
+
+/// Not which object of all it is, but which of its name: so that worlds that differ in what was made before give the same ones.
+std::string FakeCluster::new_uid(const std::string& plural, const std::string& name) {
+  const std::string id = plural + "/" + name;
+  return "uid-" + id + "-" + std::to_string(++made_[id]);
 }
 
 std::vector<k8s::ObjectPtr> FakeCluster::watched(const std::string& plural) const {
@@ -97,7 +115,7 @@ std::vector<k8s::ObjectPtr> FakeCluster::list(const std::string& plural) const {
 }
 
 void FakeCluster::put(const char* plural, Json object, bool anew) {
-  if (anew) object["metadata"]["uid"] = "uid-" + std::to_string(++uids_);
+  if (anew) object["metadata"]["uid"] = new_uid(plural, k8s::key_of(object).name);
   store(plural, std::move(object));
 }
 

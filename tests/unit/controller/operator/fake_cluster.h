@@ -23,6 +23,7 @@ class FakeCluster final : public k8s::Api {
   struct Stored {
     k8s::ObjectPtr object, kept;
     mutable uint32_t number = 0;        ///< of numbers(); 0: not asked for yet
+    mutable std::shared_ptr<const std::vector<int64_t>> times = nullptr;   ///< the same; null: none
   };
   using Objects = std::map<std::pair<std::string, k8s::Key>, Stored>;   ///< by (plural, key)
   /// What a watch tells; `object` is the last state for a deletion, with the version of the deletion. Pruned as the operator's stores do.
@@ -54,8 +55,11 @@ class FakeCluster final : public k8s::Api {
   Snapshot snapshot() const { return snapshot_of(objects_); }
   /// As of `behind` writes ago (by anybody): a consistent cut of the past.
   Snapshot stale_snapshot(size_t behind) const;
-  /// All that happened to a collection and passes the selector of its watch, in order.
-  const std::vector<Event>& events(const std::string& plural) const;
+  /// What happened to a collection and passes the selector of its watch: how much, and the n-th.
+  size_t happened(const std::string& plural) const;
+  const Event& event(const std::string& plural, size_t n) const;
+  /// Everybody has heard of what was before the n-th.
+  void forget(const std::string& plural, size_t n);
   /// What a list of the same answers now, pruned; and without a selector, whole.
   std::vector<k8s::ObjectPtr> watched(const std::string& plural) const;
   std::vector<k8s::ObjectPtr> list(const std::string& plural) const;
@@ -73,13 +77,15 @@ class FakeCluster final : public k8s::Api {
   int64_t version() const { return version_; }
   k8s::WallTime now() const { return now_; }
 
-  /// All objects by their numbers, in order.
-  std::vector<uint32_t> numbers(Numbers&) const;
+  /// All objects by their numbers, in order, and how many seconds ago the times are that they tell.
+  std::vector<uint32_t> numbers(Numbers&, std::vector<int64_t>& ages) const;
+  /// The other cluster holds the same versions of the same objects, at the same time.
+  bool same_versions(const FakeCluster&) const;
   /// Everything that should not depend on how the operator got there: no uids, versions, times.
   Json digest() const;
   /// The same without what tells how often a group was made: for runs in which somebody interfered.
   Json shape() const;
-  /// Broken promises so far: two live incarnations of a group, a pod before its incarnation was written, an object made twice.
+  /// Broken promises so far: two live incarnations of a group, a pod before its incarnation was written, an object made twice, a group taken down that serves as it should.
   std::vector<std::string> violations;
 
   int writes = 0;                                                     ///< requests by the operator that changed something
@@ -105,6 +111,7 @@ class FakeCluster final : public k8s::Api {
   int devices = 8;                                                    ///< of node-a
   int drain_seconds = 0;                                              ///< how long a deleted pod lives on
   std::function<std::optional<k8s::ApiError>(const k8s::Request&)> refuse;
+  Json taken;                                                         ///< status.groups before somebody took the status away: they were written
   std::function<void(Json&)> undoes;                                  ///< an admission webhook, of what is applied
   std::string model_name = "m";
 
@@ -119,6 +126,8 @@ class FakeCluster final : public k8s::Api {
   void drop(const std::string& plural, const k8s::Key& key);
   void remember();
   void check_pod(const Json& pod);
+  void check_deletion(const Json& pod);
+  std::string new_uid(const std::string& plural, const std::string& name);
   void collect();
   void run_pod(Json& pod);
   void bind(Json& pod);
@@ -128,12 +137,16 @@ class FakeCluster final : public k8s::Api {
   bool may_be_ready(const Json& pod) const { return workers_ready && k8s::string_at(pod, "/spec/containers/0/image") != broken_image; }
 
   Objects objects_;
-  std::map<std::string, std::vector<Event>> events_;                  ///< by plural
+  struct Told {
+    size_t forgotten = 0;
+    std::vector<Event> events;
+  };
+  std::map<std::string, Told> told_;                                  ///< by plural
   std::map<std::string, int> more_nodes_;                             ///< beside node-a, with their devices
   std::set<std::string> dead_nodes_;
   std::vector<Objects> history_;
   int64_t version_ = 100;
-  int uids_ = 0;
+  std::map<std::string, int> made_;                                   ///< "plural/name" -> how often
   k8s::WallTime now_;
 };
 

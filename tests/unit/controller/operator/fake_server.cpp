@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "controller/operator/names.h"
 #include "controller/operator/text.h"
@@ -73,7 +74,7 @@ Response FakeCluster::create(const Request& request) {
   const Key key = k8s::key_of(request.body);
   if (objects_.contains({request.resource.plural, key})) return error(Failure::AlreadyExists, 409, "already exists");
   Json object = request.body;
-  object["metadata"]["uid"] = "uid-" + std::to_string(++uids_);
+  object["metadata"]["uid"] = new_uid(request.resource.plural, key.name);
   object["metadata"]["creationTimestamp"] = k8s::format_time(now_);
   if (request.resource == k8s::Pods) {
     check_pod(object);
@@ -141,6 +142,7 @@ Response FakeCluster::erase(const Request& request) {
   const auto place = objects_.find({request.resource.plural, Key{request.ns, request.name}});
   if (place == objects_.end()) return error(Failure::NotFound, 404, "not found");
   if (k8s::string_at(request.body, "/preconditions/uid") != k8s::uid_of(*place->second.object)) return error(Failure::Conflict, 409, "uid mismatch");
+  if (request.resource == k8s::Pods) check_deletion(*place->second.object);
   const bool lives_on = request.resource == k8s::Pods && running(*place->second.object) && integer_at(request.body, "/gracePeriodSeconds") != 0;
   if (lives_on) {
     Json pod = *place->second.object;
@@ -161,10 +163,13 @@ void FakeCluster::check_pod(const Json& pod) {
   if (group.empty() || (model && owner && owner->uid != k8s::uid_of(*model))) return;   // of a deleted namesake: collected at once
   bool written = false;
   std::string former;   // lives on beside its successor
-  for (const Json& record : model ? op::at(*model, "/status/groups") : Json::array()) {
-    if (std::to_string(record["index"].get<int>()) != group || std::to_string(record["incarnation"].get<int>()) != incarnation) continue;
-    written = true;
-    if (record.contains("former")) former = record["former"].dump();
+  const Json& written_now = model ? op::at(*model, "/status/groups") : taken;
+  for (const Json* records : {&std::as_const(taken), &written_now}) {
+    for (const Json& record : *records) {
+      if (std::to_string(record["index"].get<int>()) != group || std::to_string(record["incarnation"].get<int>()) != incarnation) continue;
+      written = true;
+      if (record.contains("former")) former = record["former"].dump();
+    }
   }
   if (model && !written) violations.push_back(name + " is made before its incarnation is written");
   for (const auto& other : list("pods")) {
@@ -173,6 +178,24 @@ void FakeCluster::check_pod(const Json& pod) {
     if (theirs == incarnation && k8s::label_of(*other, label::node_rank) == k8s::label_of(pod, label::node_rank)) violations.push_back(name + " is made twice");
     if (theirs != incarnation && theirs != former) violations.push_back(name + " is made while " + k8s::key_of(*other).name + " lives");
   }
+}
+
+/// A group that serves, made of what status calls the plan, and that is wanted: nothing is gained by its end.
+void FakeCluster::check_deletion(const Json& pod) {
+  const std::string group = k8s::label_of(pod, label::group), incarnation = k8s::label_of(pod, label::incarnation), hash = k8s::label_of(pod, label::pod_hash);
+  const Json* model = find("parallelmodels", model_name);
+  const auto owner = k8s::controller_of(pod);
+  if (group.empty() || !model || !owner || owner->uid != k8s::uid_of(*model)) return;
+  if (number_of(group).value_or(0) >= (*model)["spec"]["replicas"].get<int>() || k8s::string_at(*model, "/status/plan/podHash") != hash) return;
+  int64_t serving = 0;
+  for (const auto& other : list("pods")) {
+    if (k8s::label_of(*other, label::group) != group) continue;
+    const std::string theirs = k8s::label_of(*other, label::incarnation);
+    if (number_of(theirs) > number_of(incarnation)) return;
+    const bool serves = running(*other) && !ended(*other) && !k8s::being_deleted(*other) && !dead(*other) && k8s::condition_is_true(op::at(*other, "/status/conditions"), "Ready");
+    if (theirs == incarnation && serves) ++serving;
+  }
+  if (number_of(annotation_of(pod, annotation::nodes)) == serving) violations.push_back(k8s::key_of(pod).name + " is deleted while its group serves as it should");
 }
 
 }  // namespace pm::op::test

@@ -48,14 +48,28 @@ Snapshot FakeCluster::stale_snapshot(size_t behind) const {
   return snapshot_of(history_[history_.size() - 1 - std::min(behind, history_.size() - 1)]);
 }
 
-std::vector<uint32_t> FakeCluster::numbers(Numbers& numbers) const {
+std::vector<uint32_t> FakeCluster::numbers(Numbers& numbers, std::vector<int64_t>& ages) const {
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(now_.time_since_epoch()).count();
   std::vector<uint32_t> out;
   out.reserve(objects_.size());
   for (const auto& [where, stored] : objects_) {
-    if (!stored.number) stored.number = numbers.of(where.first, stored.object);
+    if (!stored.number) {
+      std::vector<int64_t> times;
+      stored.number = numbers.of(where.first, stored.object, times);
+      if (!times.empty()) stored.times = std::make_shared<const std::vector<int64_t>>(std::move(times));
+    }
     out.push_back(stored.number);
+    if (!stored.times) continue;
+    for (int64_t time : *stored.times) ages.push_back(now - time);
   }
   return out;
+}
+
+bool FakeCluster::same_versions(const FakeCluster& other) const {
+  return now_ == other.now_ && version_ == other.version_ && made_ == other.made_ &&
+         std::equal(objects_.begin(), objects_.end(), other.objects_.begin(), other.objects_.end(), [](const auto& a, const auto& b) {
+           return a.first == b.first && (a.second.object == b.second.object || k8s::version_of(*a.second.object) == k8s::version_of(*b.second.object));
+         });
 }
 
 Json FakeCluster::digest() const {

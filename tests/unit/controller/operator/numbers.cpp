@@ -1,60 +1,107 @@
 #include "numbers.h"
 
+#include <algorithm>
+
+#include "controller/operator/names.h"
+#include "controller/operator/text.h"
+#include "fake_pods.h"
+
 namespace pm::op::test {
 
 namespace {
 
-bool names(const std::string& plural, const std::string& key) { return key == "resourceVersion" || (key == "uid" && plural != "parallelmodels"); }
+/// Length of what k8s::format_time() writes.
+constexpr size_t time_size = 20;
 
-/// Calls `visit(key, value)` for the members that count, those of metadata one by one.
+/// Where the next time in a text begins; npos: none.
+size_t find_time(std::string_view text, size_t from) {
+  for (size_t t = text.find('T', from + 10); t != text.npos && t + 9 < text.size(); t = text.find('T', t + 1)) {
+    if (text[t + 9] == 'Z' && text[t - 3] == '-' && text[t - 6] == '-' && text[t + 3] == ':' && text[t + 6] == ':') return t - 10;
+  }
+  return text.npos;
+}
+
+/// Calls `visit` for each piece of the text between times.
 template <class Visit>
-void members(const std::string& plural, const Json& object, Visit visit) {
-  for (const auto& [key, value] : object.items()) {
-    if (key != "metadata") {
-      visit(key, value);
-      continue;
-    }
-    for (const auto& [field, inner] : value.items()) {
-      if (!names(plural, field)) visit(field, inner);
-    }
+void pieces(std::string_view text, Visit visit, std::vector<int64_t>* times = nullptr) {
+  size_t from = 0;
+  for (size_t at = find_time(text, 0); at != text.npos; at = find_time(text, from)) {
+    visit(text.substr(from, at - from));
+    from = at + time_size;
+    const auto time = k8s::parse_time(std::string(text.substr(at, time_size)));
+    if (times) times->push_back(time ? std::chrono::duration_cast<std::chrono::seconds>(time->time_since_epoch()).count() : 0);
   }
+  visit(text.substr(from));
 }
 
-size_t hash_of(const std::string& plural, const Json& object) {
-  size_t out = std::hash<std::string>{}(plural);
-  members(plural, object, [&](const std::string& key, const Json& value) { out = (out * 1099511628211u) ^ std::hash<std::string>{}(key) ^ (std::hash<Json>{}(value) * 31); });
-  return out;
-}
-
-bool same_metadata(const std::string& plural, const Json& a, const Json& b) {
-  size_t of_a = 0, of_b = 0;
-  for (const auto& [key, value] : b.items()) of_b += names(plural, key) ? 0 : 1;
-  for (const auto& [key, value] : a.items()) {
-    if (names(plural, key)) continue;
-    ++of_a;
-    const auto other = b.find(key);
-    if (other == b.end() || *other != value) return false;
-  }
-  return of_a == of_b;
-}
-
-bool same(const std::string& plural, const Json& a, const Json& b) {
+bool same_text(const std::string& a, const std::string& b) {
   if (a.size() != b.size()) return false;
-  for (const auto& [key, value] : a.items()) {
-    const auto other = b.find(key);
-    if (other == b.end() || !(key == "metadata" ? same_metadata(plural, value, *other) : value == *other)) return false;
-  }
-  return true;
+  if (a == b) return true;
+  std::string parts_of_a, parts_of_b;
+  pieces(a, [&](std::string_view part) { parts_of_a.append(part).push_back('\0'); });
+  pieces(b, [&](std::string_view part) { parts_of_b.append(part).push_back('\0'); });
+  return parts_of_a == parts_of_b;
 }
+
+/// What of an object does not count.
+class Reading {
+ public:
+  Reading(const std::string& plural, const Json& object)
+      : model_(plural == "parallelmodels"), settled_(plural == "pods" && running(object) && !k8s::being_deleted(object) && annotation_of(object, annotation::nodes) == "1" &&
+                                                     k8s::condition_is_true(op::at(object, "/status/conditions"), "Ready")) {}
+  bool operator==(const Reading&) const = default;
+
+  size_t hash(const Json& value, const std::string& in, std::vector<int64_t>& times) const {
+    size_t out = value.is_number() ? 7 : static_cast<size_t>(value.type());   // 1 is 1u
+    const auto mix = [&](size_t more) { out = (out ^ more) * 1099511628211u; };
+    if (value.is_object()) {
+      for (auto member = value.begin(); member != value.end(); ++member) {
+        mix(std::hash<std::string>{}(member.key()));
+        if (!ignored(in, member.key())) mix(hash(*member, member.key(), times));
+      }
+    } else if (value.is_array()) {
+      for (const Json& one : value) mix(hash(one, in, times));
+    } else if (value.is_string()) {
+      pieces(value.get_ref<const std::string&>(), [&](std::string_view part) { mix(std::hash<std::string_view>{}(part)); }, &times);
+    } else if (value.is_number()) {
+      mix(std::hash<double>{}(value.get<double>()));
+    } else if (value.is_boolean()) {
+      mix(value.get<bool>() ? 1 : 2);
+    }
+    return out;
+  }
+
+  bool same(const Json& a, const Json& b, const std::string& in) const {
+    if (a.is_string() && b.is_string()) return same_text(a.get_ref<const std::string&>(), b.get_ref<const std::string&>());
+    if (a.is_array() && b.is_array()) return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const Json& left, const Json& right) { return same(left, right, in); });
+    if (!a.is_object() || !b.is_object()) return a == b;
+    if (a.size() != b.size()) return false;
+    for (auto left = a.begin(), right = b.begin(); left != a.end(); ++left, ++right) {
+      if (left.key() != right.key() || (!ignored(in, left.key()) && !same(*left, *right, left.key()))) return false;
+    }
+    return true;
+  }
+
+ private:
+  /// A member of what is called `in`.
+  bool ignored(const std::string& in, const std::string& key) const {
+    if (in == "metadata") return key == "resourceVersion" || key == "creationTimestamp" || (key == "uid" && !model_);
+    if (model_) return key == "lastTransitionTime" || key == "loadSeconds" || (in == "lastFailure" && key == "time");
+    return settled_ && (key == "lastTransitionTime" || key == "startedAt");
+  }
+
+  bool model_, settled_;
+};
 
 }  // namespace
 
-uint32_t Numbers::of(const std::string& plural, const k8s::ObjectPtr& object) {
-  const size_t hash = hash_of(plural, *object);
+uint32_t Numbers::of(const std::string& plural, const k8s::ObjectPtr& object, std::vector<int64_t>& times) {
+  const Reading reading(plural, *object);
+  const size_t hash = reading.hash(*object, plural, times);
   const auto [begin, end] = by_hash_.equal_range(hash);
   for (auto one = begin; one != end; ++one) {
     const One& known = ones_[one->second - 1];
-    if (known.object == object || (known.plural == plural && same(plural, *known.object, *object))) return one->second;
+    if (known.object == object || (known.plural == plural && Reading(plural, *known.object) == reading && reading.same(*known.object, *object, plural))) return one->second;
   }
   ones_.push_back({plural, object});
   by_hash_.emplace(hash, static_cast<uint32_t>(ones_.size()));

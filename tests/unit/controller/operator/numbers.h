@@ -9,11 +9,13 @@
 
 namespace pm::op::test {
 
-/// Not compared are resourceVersions, and uids but the ParallelModel's own: those name objects, and nothing follows from which name one has.
+/// Not compared are resourceVersions, and uids but the ParallelModel's own: those name objects, and nothing follows from which name one has. Times are compared by how long ago they
+/// are, which is not the number's business but of who asks for it; those that nobody reads (when an object was made, when a condition of a ParallelModel changed, when the pods of a
+/// group on one node came to be ready) not at all, nor how many seconds a group loaded.
 class Numbers {
  public:
-  /// From 1 on.
-  uint32_t of(const std::string& plural, const k8s::ObjectPtr&);
+  /// From 1 on. Appends the times that count, in seconds since the epoch: as many for each object of a number.
+  uint32_t of(const std::string& plural, const k8s::ObjectPtr&, std::vector<int64_t>& times);
 
  private:
   struct One {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace pm::op::test {
 
 namespace {
@@ -37,20 +40,29 @@ class Player final : public World::Watcher {
   }
 
   bool leave(World& world) override {
-    if (extent_ == Extent::Whole || !world.over() || world.place().passes > 50 || !world.replica().knows_all()) return false;
-    Moment moment{part_, world.cluster.now(), world.place().still, world.place().silent, world.cluster.version() != world.place().before, world.replica().wanted(), world.replica().wake(),
-                  world.replica().memo().gone, world.cluster.numbers(book_.numbers)};
-    const auto found = recording_ ? book_.futures.end() : book_.futures.find(moment);
-    if (found == book_.futures.end()) {
-      passed_.push_back({std::move(moment), world.place().second, world.cluster.violations.size()});
+    if (extent_ == Extent::Whole || !world.over() || !sees(world)) return false;
+    Moment moment = moment_of(world);
+    const Future* future = recording_ ? nullptr : known(moment);
+    if (!future) {
+      if (recording_) book_.calm_moments.emplace(moment, world.cluster);
+      passed_.push_back({std::move(moment), world.place().second, world.cluster.violations.size(), std::exchange(world.most_behind, 0)});
       return false;
     }
-    const Future& future = found->second;
-    if (world.place().second + future.seconds > World::most_seconds) return false;
-    out_.ending = future.ending, broken_after_ = future.broken;
+    if (world.place().second + future->seconds > World::most_seconds) return false;
+    out_.ending = future->ending, broken_after_ = future->broken;
+    world.most_behind = std::max(world.most_behind, future->most_behind);
     rest_seconds_.resize(part_, 0);
-    rest_seconds_.push_back(world.place().second + future.seconds);
+    rest_seconds_.push_back(world.place().second + future->seconds);
     judge(world);
+    return true;
+  }
+
+  /// At one of the calm story's moments, to the version: the other process holds on to versions of it.
+  bool skip(World& world) override {
+    if (extent_ == Extent::Whole || !sees(world)) return false;
+    const auto found = book_.calm_moments.find(moment_of(world));
+    if (found == book_.calm_moments.end() || !found->second.same_versions(world.cluster)) return false;
+    world.rest_as(*book_.rests.at(part_));
     return true;
   }
 
@@ -59,7 +71,27 @@ class Player final : public World::Watcher {
     Moment moment;
     int second;
     size_t broken;
+    size_t most_behind;                 ///< since the one before
   };
+
+  /// The stores hold what is in the cluster, and nothing is about to be given up.
+  static bool sees(World& world) { return world.place().passes <= 50 && world.replica().knows_all(); }
+
+  Moment moment_of(World& world) const {
+    const Replica& replica = world.replica();
+    Moment out{part_, world.place().still, world.place().silent, world.cluster.version() != world.place().before, world.flushes(), replica.wanted(), std::nullopt, replica.memo().gone, {}, {}};
+    if (!out.wanted && replica.wake()) out.wake = *replica.wake() - world.cluster.now();
+    out.objects = world.cluster.numbers(book_.numbers, out.ages);
+    return out;
+  }
+
+  const Future* known(const Moment& moment) const {
+    const auto [begin, end] = book_.futures.equal_range(moment);
+    const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second.holds_for(lag()); });
+    return found == end ? nullptr : &found->second;
+  }
+
+  size_t lag() const { return trouble_.kind == Trouble::Kind::Lag ? trouble_.at : 0; }
 
   /// From the last bookmark on to the end of its part, where the story is needed again.
   void branch() {
@@ -81,7 +113,7 @@ class Player final : public World::Watcher {
     if (testing::Test::HasFailure()) return;
     const size_t part = part_++;
     if (branch_ && part < first_part_) {
-      world_->cluster = book_.rests.at(part);
+      world_->cluster = book_.rests.at(part)->cluster;
       return;
     }
     if (branch_ && part == first_part_) return world_->become(*branch_);
@@ -94,7 +126,7 @@ class Player final : public World::Watcher {
     ASSERT_TRUE(end == World::End::Rest) << "did not converge";
     rest_seconds_.push_back(world_->place().second);
     if (recording_) {
-      book_.rests.push_back(world_->cluster);
+      book_.rests.push_back(std::make_unique<World>(*world_, Trouble{}));
       World copy(*world_, Trouble{});
       EXPECT_EQ(needless(copy), 0) << "a needless write after part " << part;
     }
@@ -126,9 +158,11 @@ class Player final : public World::Watcher {
 
   /// What this case has shown of the moments that it passed.
   void learn() {
-    for (Passed& one : passed_) {
-      const int seconds = rest_seconds_.at(one.moment.part) - one.second;
-      book_.futures.emplace(std::move(one.moment), Future{out_.ending, seconds, broken_ - one.broken});
+    size_t most = lag() ? world_->most_behind : SIZE_MAX;
+    for (auto one = passed_.rbegin(); one != passed_.rend(); ++one) {
+      const int seconds = rest_seconds_.at(one->moment.part) - one->second;
+      if (!known(one->moment)) book_.futures.emplace(std::move(one->moment), Future{out_.ending, seconds, broken_ - one->broken, lag(), most});
+      most = std::max(most, one->most_behind);
     }
   }
 
@@ -148,10 +182,11 @@ class Player final : public World::Watcher {
 }  // namespace
 
 size_t HashOfMoment::operator()(const Moment& moment) const {
-  size_t out = moment.part * 31 + static_cast<size_t>(moment.now.time_since_epoch().count());
+  size_t out = moment.part * 31 + static_cast<size_t>(moment.wake.value_or(k8s::WallTime::duration(-1)).count());
   const auto mix = [&](size_t value) { out = (out ^ value) * 1099511628211u; };
   mix(static_cast<size_t>(moment.silent) << 8 | static_cast<size_t>(moment.changed) << 1 | static_cast<size_t>(moment.wanted));
   for (uint32_t number : moment.objects) mix(number);
+  for (int64_t age : moment.ages) mix(static_cast<size_t>(age));
   return out;
 }
 

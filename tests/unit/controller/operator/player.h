@@ -18,16 +18,18 @@ struct Ending {
   int needless = 0;                     ///< writes after all had come to rest
 };
 
-/// Everything that the future of a world depends on when its trouble is over and the operator is between two passes, whose stores hold what is in the cluster.
+/// Everything that the future of a world depends on when its trouble is over and the operator is between two passes, whose stores hold what is in the cluster. Not what time it is: times
+/// count by how long ago they are.
 struct Moment {
   size_t part = 0;                      ///< of the story: rests that there were
-  k8s::WallTime now;
   int still = 0, silent = 0;
   bool changed = false;                 ///< something, in this second
+  bool flushes = false;                 ///< of World
   bool wanted = false;                  ///< a pass is due
-  std::optional<k8s::WallTime> wake;
+  std::optional<k8s::WallTime::duration> wake;   ///< from now; nothing when a pass is due, which forgets it
   std::string gone;                     ///< of Memo
   std::vector<uint32_t> objects;        ///< by Numbers
+  std::vector<int64_t> ages;            ///< of the times in them, in seconds
   bool operator==(const Moment&) const = default;
 };
 
@@ -40,6 +42,10 @@ struct Future {
   std::shared_ptr<const Ending> ending;
   int seconds = 0;                      ///< to the next rest
   size_t broken = 0;                    ///< promises
+  size_t lag = 0, most_behind = 0;      ///< of a world that lags so far: events of a collection that waited at once, at most. If they were never more than `lag`, a longer one changes nothing
+
+  /// For a world that lags so far.
+  bool holds_for(size_t events) const { return lag == events || (most_behind <= lag && most_behind <= events); }
 };
 
 /// A story without trouble, and all that is known of it.
@@ -63,8 +69,9 @@ class Book {
   size_t requests = 0;
   std::map<std::string, size_t> events;
   std::vector<std::unique_ptr<Bookmark>> bookmarks;
-  std::vector<FakeCluster> rests;       ///< after each part
-  std::unordered_map<Moment, Future, HashOfMoment> futures;
+  std::vector<std::unique_ptr<World>> rests;    ///< after each part
+  std::unordered_map<Moment, FakeCluster, HashOfMoment> calm_moments;
+  std::unordered_multimap<Moment, Future, HashOfMoment> futures;
   Numbers numbers;
 };
 

@@ -27,7 +27,7 @@ Replica::Replica(FakeCluster& cluster, bool listed, std::shared_ptr<Memo> memo) 
 
 Replica::Replica(const Replica& other, FakeCluster& cluster)
     : requests(other.requests), cluster_(cluster), own_(cluster), key_(other.key_), wanted_(other.wanted_), wake_(other.wake_), memo_(std::make_shared<Memo>(*other.memo_)),
-      state_(other.state_), seen_(other.seen_), sent_(other.sent_) {
+      state_(other.state_), seen_(other.seen_) {
   if (state_) state_->memo = memo_;
   follow();
   for (auto& [plural, stream] : streams_) {
@@ -40,18 +40,19 @@ Replica::Replica(const Replica& other, FakeCluster& cluster)
 }
 
 void Replica::follow() {
+  static const std::vector<k8s::LabelTerm> ours = k8s::parse_selector(label::name);
   for (const std::string plural : collections) {
     streams_.emplace(plural, Stream{k8s::StoreWriter(), 0});
     if (plural == "nodes") continue;
-    own_.add({resource_of(plural), "", plural == "parallelmodels" ? std::vector<k8s::LabelTerm>{} : k8s::parse_selector(label::name),
+    own_.add({resource_of(plural), "", plural == "parallelmodels" ? std::vector<k8s::LabelTerm>{} : ours,
               streams_.at(plural).writer.reader(), [this](const Json&) { return std::vector<k8s::Key>{key_}; }});
   }
 }
 
 bool Replica::knows_all() {
-  if (state_ || sent_ || !own_.visible(key_)) return false;
+  if (state_ || !own_.visible(key_)) return false;
   return std::all_of(streams_.begin(), streams_.end(), [&](const auto& one) {
-    return one.second.next == cluster_.events(one.first).size() && one.second.writer.reader().list() == cluster_.watched(one.first);
+    return one.second.next == cluster_.happened(one.first) && one.second.writer.reader().list() == cluster_.watched(one.first);
   });
 }
 
@@ -60,25 +61,19 @@ void Replica::list(const std::string& plural) {
   stream.writer.begin_list();
   for (auto& object : cluster_.watched(plural)) stream.writer.list_pruned(std::move(object));
   stream.writer.finish_list(std::to_string(cluster_.version()));
-  stream.next = cluster_.events(plural).size();
+  stream.next = cluster_.happened(plural);
   wanted_ = true;
 }
 
-size_t Replica::behind(const std::string& plural) const { return cluster_.events(plural).size() - streams_.at(plural).next; }
+size_t Replica::behind(const std::string& plural) const { return cluster_.happened(plural) - streams_.at(plural).next; }
 
 bool Replica::deliver(const std::string& plural, int times) {
   Stream& stream = streams_.at(plural);
-  if (stream.next == cluster_.events(plural).size()) return false;
-  const FakeCluster::Event& event = cluster_.events(plural)[stream.next++];
+  if (stream.next == cluster_.happened(plural)) return false;
+  const FakeCluster::Event& event = cluster_.event(plural, stream.next++);
   for (int i = 0; i < times; ++i) event.removed ? stream.writer.remove(*event.object) : stream.writer.apply_pruned(event.object);
   wanted_ = true;
   return true;
-}
-
-void Replica::catch_up() {
-  for (const char* plural : collections) {
-    while (deliver(plural)) {}
-  }
 }
 
 bool Replica::wants() {
@@ -102,13 +97,13 @@ Snapshot Replica::look() const {
 }
 
 void Replica::end(Done done) {
-  state_.reset(), sent_.reset();
+  state_.reset();
   if (done.error) wanted_ = true;   // the queue tries again
   wake_ = done.requeue_after ? std::optional(cluster_.now() + *done.requeue_after) : std::nullopt;
 }
 
 bool Replica::prepare() {
-  if (sent_) return true;
+  if (state_) return true;
   wanted_ = false;
   wake_.reset();
   seen_ = look();
@@ -118,20 +113,18 @@ bool Replica::prepare() {
     end(std::move(*done));
     return false;
   }
-  Call& call = std::get<Call>(next);
-  state_ = std::move(call.state), sent_ = std::move(call.request);
+  state_ = std::move(std::get<Call>(next).state);
   return true;
 }
 
 void Replica::finish(Fault fault) {
   ++requests;
   const k8s::ApiError silence{k8s::Failure::Transient, 0, "NoAnswer", "connection reset", 0};
-  k8s::Response response = fault == Fault::AnswerLostUndone ? k8s::Response(silence) : own_.send(*sent_);
+  k8s::Response response = fault == Fault::AnswerLostUndone ? k8s::Response(silence) : own_.send(request());
   if (fault == Fault::AnswerLost) response = silence;
   auto next = step(std::move(*state_), seen_, response, settings());
   if (auto* done = std::get_if<Done>(&next)) return end(std::move(*done));
-  Call& call = std::get<Call>(next);
-  state_ = std::move(call.state), sent_ = std::move(call.request);
+  state_ = std::move(std::get<Call>(next).state);
 }
 
 }  // namespace pm::op::test

@@ -34,9 +34,8 @@ class Replica {
   void list(const std::string& plural);
   /// The next event of a watch; `times` as often as that. False when there is none.
   bool deliver(const std::string& plural, int times = 1);
-  /// All events that have happened, of all collections.
-  void catch_up();
-  /// Events that a collection has still to hear of.
+  /// Events of a collection that it has heard of, and those that it has still to hear of.
+  size_t heard(const std::string& plural) const { return streams_.at(plural).next; }
   size_t behind(const std::string& plural) const;
 
   /// Something is to be done now: a pass runs, or an event or a time asks for one and own writes are visible.
@@ -45,14 +44,14 @@ class Replica {
   bool prepare();
   /// Sends the request that prepare() left and takes in its answer.
   void finish(Fault fault = Fault::None);
-  bool between() const { return sent_.has_value(); }
-  const k8s::Request& request() const { return *sent_; }
+  bool between() const { return state_.has_value(); }
+  const k8s::Request& request() const { return *state_->sent; }
   int requests = 0;
 
  private:
   struct Stream {
     k8s::StoreWriter writer;
-    size_t next = 0;                    ///< index into the cluster's events of the collection
+    size_t next = 0;                    ///< number of the cluster's event
   };
   Snapshot look() const;
   void end(Done);
@@ -65,9 +64,8 @@ class Replica {
   bool wanted_ = true;
   std::optional<k8s::WallTime> wake_;
   std::shared_ptr<Memo> memo_;
-  std::optional<State> state_;          ///< of a running pass
+  std::optional<State> state_;          ///< of a running pass, with the request that it is to send
   Snapshot seen_;
-  std::optional<k8s::Request> sent_;
 };
 
 }  // namespace pm::op::test

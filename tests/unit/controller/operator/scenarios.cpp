@@ -33,12 +33,12 @@ void two_nodes(FakeCluster& cluster, int devices = 4) {
 
 const std::vector<Scenario>& scenarios() {
   static const std::vector<Scenario> all{
-      {"create", [](FakeCluster& c, const Settle& settle) { apply(c, settle, 2); }},
-      {"failures and back-off", [](FakeCluster& c, const Settle& settle) {
+      {.name = "create", .play = [](FakeCluster& c, const Settle& settle) { apply(c, settle, 2); }},
+      {.name = "failures and back-off", .play = [](FakeCluster& c, const Settle& settle) {
          apply(c, settle);
          for (int i = 0; i < 3; ++i) fail(c, 0), settle();
-       }, false, true},
-      {"budget spent, then restarted by hand", [](FakeCluster& c, const Settle& settle) {
+       }, .counts = true},
+      {.name = "budget spent, then restarted by hand", .play = [](FakeCluster& c, const Settle& settle) {
          apply(c, settle);
          c.edit([](Json& model) { model["spec"]["failure"]["maxRestarts"] = 1; });
          settle();
@@ -47,20 +47,20 @@ const std::vector<Scenario>& scenarios() {
          EXPECT_EQ(c.reason("Stalled"), "RestartBudgetExhausted");
          c.edit([](Json& model) { model["metadata"]["annotations"][annotation::restarted_at] = "1"; });
          settle();
-       }, false, true},
-      {"scale 1 -> 2 -> 1", [](FakeCluster& c, const Settle& settle) {
+       }, .counts = true},
+      {.name = "scale 1 -> 2 -> 1", .play = [](FakeCluster& c, const Settle& settle) {
          apply(c, settle);
          for (int replicas : {2, 1}) {
            c.edit([&](Json& model) { model["spec"]["replicas"] = replicas; });
            settle();
          }
        }},
-      {"edit of the pods", [](FakeCluster& c, const Settle& settle) {
+      {.name = "edit of the pods", .play = [](FakeCluster& c, const Settle& settle) {
          apply(c, settle, 2);
          c.edit([](Json& model) { model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}}); });
          settle();
        }},
-      {"edit of the plan, and of the Service", [](FakeCluster& c, const Settle& settle) {
+      {.name = "edit of the plan, and of the Service", .play = [](FakeCluster& c, const Settle& settle) {
          apply(c, settle);
          c.edit([](Json& model) {
            model["spec"]["devices"]["count"] = 4;
@@ -68,12 +68,12 @@ const std::vector<Scenario>& scenarios() {
          });
          settle();
        }},
-      {"edit that changes the wishes and not the plan", [](FakeCluster& c, const Settle& settle) {
+      {.name = "edit that changes the wishes and not the plan", .play = [](FakeCluster& c, const Settle& settle) {
          apply(c, settle);
          c.edit([](Json& model) { model["spec"]["resources"]["memory"] = "4096Mi"; });
          settle();
        }},
-      {"refused, then mended", [](FakeCluster& c, const Settle& settle) {
+      {.name = "refused, then mended", .play = [](FakeCluster& c, const Settle& settle) {
          auto model = model_named("m");
          model["spec"]["resources"]["memory"] = "64Mi";
          c.apply(model);
@@ -82,15 +82,15 @@ const std::vector<Scenario>& scenarios() {
          c.edit([](Json& model) { model["spec"]["resources"]["memory"] = "2Gi"; });
          settle();
        }},
-      {"name conflict, then mended", [](FakeCluster& c, const Settle& settle) {
+      {.name = "name conflict, then mended", .play = [](FakeCluster& c, const Settle& settle) {
          c.put("services", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}, {"spec", Json::object()}});
          apply(c, settle);
          EXPECT_EQ(c.reason("Stalled"), "NameConflict");
          c.send({.verb = k8s::Verb::Delete, .resource = k8s::Services, .ns = "ns", .name = "m",
                  .body = {{"preconditions", {{"uid", c.find("services", "m")->at("metadata").at("uid")}}}}});
          settle();
-       }, true},
-      {"a user's policy: missing, there, changed, gone, and no longer named", [](FakeCluster& c, const Settle& settle) {
+       }, .learns = true},
+      {.name = "a user's policy: missing, there, changed, gone, and no longer named", .play = [](FakeCluster& c, const Settle& settle) {
          auto model = model_named("m");
          model["spec"]["model"]["policyRef"] = {{"name", "mine"}};
          c.apply(model);
@@ -102,8 +102,8 @@ const std::vector<Scenario>& scenarios() {
          EXPECT_TRUE(c.is_true("Ready"));
          c.edit([](Json& m) { m["spec"]["model"].erase("policyRef"); });
          settle();
-       }, true, true},
-      {"a model on the hub, another revision of it, and the hub gone for a while", [](FakeCluster& c, const Settle& settle) {
+       }, .learns = true, .counts = true},
+      {.name = "a model on the hub, another revision of it, and the hub gone for a while", .play = [](FakeCluster& c, const Settle& settle) {
          c.facts["revision"] = std::string(40, 'a');
          auto model = model_named("m");
          model["spec"]["model"] = {{"source", "hf://org/name"}, {"cache", {{"retain", false}}}};
@@ -121,8 +121,8 @@ const std::vector<Scenario>& scenarios() {
          c.advance(std::chrono::seconds(60));
          settle();
          EXPECT_EQ(c.model()["status"]["plan"]["revision"], std::string(40, 'c'));
-       }, true, true},
-      {"a surge, an edit in the middle of it, and the way back", [](FakeCluster& c, const Settle& settle) {
+       }, .learns = true, .counts = true},
+      {.name = "a surge, an edit in the middle of it, and the way back", .play = [](FakeCluster& c, const Settle& settle) {
          c.drain_seconds = 3;
          apply(c, settle, 2);
          for (const char* value : {"1", "2"}) {
@@ -132,13 +132,13 @@ const std::vector<Scenario>& scenarios() {
          c.edit([](Json& model) { model["spec"]["worker"].erase("env"); });
          settle();
        }},
-      {"an update without room", [](FakeCluster& c, const Settle& settle) {
+      {.name = "an update without room", .play = [](FakeCluster& c, const Settle& settle) {
          c.devices = 4;
          apply(c, settle, 2);
          c.edit([](Json& model) { model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}}); });
          settle();
        }},
-      {"an update that never starts, and its repair", [](FakeCluster& c, const Settle& settle) {
+      {.name = "an update that never starts, and its repair", .play = [](FakeCluster& c, const Settle& settle) {
          apply(c, settle, 2);
          c.broken_image = "broken";
          c.edit([](Json& model) {
@@ -150,8 +150,8 @@ const std::vector<Scenario>& scenarios() {
          EXPECT_EQ(c.model()["status"]["readyReplicas"], 2);
          c.edit([](Json& model) { model["spec"]["worker"]["image"] = "good"; });
          settle();
-       }, false, true},
-      {"groups over two nodes, one lost", [](FakeCluster& c, const Settle& settle) {
+       }, .counts = true},
+      {.name = "groups over two nodes, one lost", .play = [](FakeCluster& c, const Settle& settle) {
          c.devices = 1;
          two_nodes(c);
          settle();
@@ -164,8 +164,8 @@ const std::vector<Scenario>& scenarios() {
          EXPECT_EQ(c.reason("Ready"), "Serving");
          c.set_node_ready("node-b", true);
          settle();
-       }, true},
-      {"half of a group finds room, and is given back", [](FakeCluster& c, const Settle& settle) {
+       }, .learns = true},
+      {.name = "half of a group finds room, and is given back", .play = [](FakeCluster& c, const Settle& settle) {
          c.devices = 1;
          two_nodes(c, 0);
          settle();
@@ -174,8 +174,79 @@ const std::vector<Scenario>& scenarios() {
          EXPECT_EQ(c.model()["status"]["groups"][0]["waits"], 1);
          c.add_node("node-b", 1);
          settle();
-       }, true, true},
-      {"delete and create again", [](FakeCluster& c, const Settle& settle) {
+       }, .learns = true, .counts = true},
+      {.name = "an update of a group over two nodes, and a rank of it that ends", .play = [](FakeCluster& c, const Settle& settle) {
+         c.devices = 1;
+         two_nodes(c);
+         settle();
+         c.edit([](Json& model) { model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}}); });
+         settle();
+         fail(c, 0), settle();
+         EXPECT_TRUE(c.is_true("Ready"));
+       }, .learns = true},
+      {.name = "an update in place, and an old group that dies in it", .play = [](FakeCluster& c, const Settle& settle) {
+         Json model = model_named("m", 2, 3);
+         model["spec"]["update"] = {{"maxSurge", 0}, {"maxUnavailable", 1}};
+         c.apply(model);
+         settle();
+         c.edit([](Json& m) { m["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}}); });
+         fail(c, 2);
+         settle();
+       }},
+      {.name = "scaled to nothing in the middle of an update, and back", .play = [](FakeCluster& c, const Settle& settle) {
+         c.drain_seconds = 3;
+         apply(c, settle, 2);
+         c.edit([](Json& model) { model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}}); });
+         c.edit([](Json& model) { model["spec"]["replicas"] = 0; });
+         settle();
+         EXPECT_EQ(c.reason("Ready"), "ScaledToZero");
+         c.edit([](Json& model) { model["spec"]["replicas"] = 2; });
+         settle();
+       }},
+      {.name = "a download whose pod is deleted, whose node is lost, and that ends", .play = [](FakeCluster& c, const Settle& settle) {
+         c.add_node("node-b", 8);
+         c.facts["revision"] = std::string(40, 'a');
+         c.fetches_end = false;
+         auto model = model_named("m");
+         model["spec"]["model"] = {{"source", "hf://org/name"}};
+         c.apply(model);
+         settle();
+         EXPECT_EQ(c.reason("Ready"), "Fetching");
+         c.delete_pod("m-fetch");
+         settle();
+         c.set_node_ready("node-a", false);
+         c.delete_pod("m-fetch");
+         settle();
+         c.fetches_end = true;
+         settle();
+         EXPECT_TRUE(c.is_true("Ready"));
+         c.set_node_ready("node-a", true);
+         settle();
+       }, .learns = true},
+      {.name = "a quota that refuses pods for a while", .play = [](FakeCluster& c, const Settle& settle) {
+         apply(c, settle);
+         c.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+           if (request.verb != k8s::Verb::Create || request.resource != k8s::Pods) return std::nullopt;
+           return k8s::ApiError{k8s::Failure::Forbidden, 403, "Forbidden", "pods \"p\" is forbidden: exceeded quota: devices", 0};
+         };
+         c.edit([](Json& model) { model["spec"]["replicas"] = 2; });
+         settle();
+         EXPECT_EQ(c.reason("Scheduled"), "QuotaExceeded");
+         c.refuse = nullptr;
+         c.advance(std::chrono::seconds(30));
+         settle();
+         EXPECT_EQ(c.model()["status"]["readyReplicas"], 2);
+       }, .learns = true, .counts = true},
+      {.name = "a PodMonitor, asked for and not any more", .play = [](FakeCluster& c, const Settle& settle) {
+         c.serves_monitors = true;
+         apply(c, settle);
+         for (const bool wanted : {true, false}) {
+           c.edit([&](Json& model) { model["spec"]["metrics"]["podMonitor"] = wanted; });
+           settle();
+           EXPECT_EQ(c.all("podmonitors").size(), wanted ? 1u : 0u);
+         }
+       }, .learns = true, .unwatched = true},
+      {.name = "delete and create again", .play = [](FakeCluster& c, const Settle& settle) {
          apply(c, settle);
          c.remove_model();
          settle();

@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "controller/operator/names.h"
+#include "controller/operator/text.h"
 #include "player.h"
 
 namespace pm::op::test {
@@ -34,7 +35,11 @@ class Rate {
     const double seconds = std::max(1e-9, processor_time() - begin_);
     std::cout << what_ << ": " << cases << " cases, " << met_before << " of them to a moment that was met before, " << requests << " requests, " << seconds << " s, "
               << static_cast<int>(static_cast<double>(cases) / seconds) << " cases/s\n";
+    all_cases += cases, all_seconds += seconds;
+    std::cout << "so far: " << all_cases << " cases, " << all_seconds << " s, " << static_cast<int>(static_cast<double>(all_cases) / all_seconds) << " cases/s\n";
   }
+  static inline size_t all_cases = 0;
+  static inline double all_seconds = 0;
   size_t cases = 0, met_before = 0, requests = 0;
 
  private:
@@ -142,6 +147,11 @@ const std::vector<Interference>& interferences() {
          if (c.find("parallelmodels", "m")) c.edit([](Json& model) { model["metadata"]["annotations"]["note"] = "seen"; });
        }},
       {"lets two seconds pass", [](FakeCluster& c) { c.tick(), c.tick(); }},
+      {"takes the status away", [](FakeCluster& c) {
+         if (!c.find("parallelmodels", "m")) return;
+         c.taken = at(c.model(), "/status/groups");
+         c.edit([](Json& model) { model.erase("status"); });
+       }, true},
       {"deletes every worker pod", [](FakeCluster& c) {
          for (const Json& pod : c.with_role("pods", "worker")) {
            if (!k8s::being_deleted(pod)) c.delete_pod(k8s::key_of(pod).name);
@@ -162,6 +172,16 @@ void interference(const Book& book, const Take& take) {
   for (const Interference& one : interferences()) {
     if (one.costs_a_restart && book.scenario.counts) continue;
     for (size_t at = 0; at < book.requests; ++at) take({{.kind = Kind::User, .at = at, .act = one.act}, std::string("somebody ") + one.what + " at request", true});
+  }
+}
+
+/// What all others are compared with, and begin with copies of.
+TEST(Trouble, NothingGoesWrong) {
+  Rate rate("undisturbed");
+  for (const Scenario& scenario : scenarios()) {
+    ++rate.cases;
+    rate.requests += Book::of(scenario).requests;
+    EXPECT_TRUE(Book::of(scenario).calm) << scenario.name;
   }
 }
 

@@ -26,6 +26,13 @@ void World::become(const World& other) {
   met_ = other.met_;
 }
 
+void World::rest_as(const World& other) {
+  auto violations = std::move(cluster.violations);
+  cluster = other.cluster;
+  cluster.violations = std::move(violations);
+  replica_ = std::make_unique<Replica>(*other.replica_, cluster);
+}
+
 /// True when the event that comes next is the one that trouble waits for, and has been dealt with.
 bool World::event_trouble(const std::string& plural) {
   if (!trouble_.by_event() || trouble_.plural != plural || heard[plural] != trouble_.at || !replica_->behind(plural)) return false;
@@ -40,13 +47,14 @@ bool World::event_trouble(const std::string& plural) {
 void World::deliver() {
   const size_t lag = trouble_.kind == Trouble::Kind::Lag && !flush_ ? trouble_.at : 0;
   for (const std::string plural : collections) {
+    if (lag) most_behind = std::max(most_behind, replica_->behind(plural));
     while (replica_->behind(plural) > lag) {
       if (!met_ && event_trouble(plural)) break;
       replica_->deliver(plural);
       ++heard[plural];
     }
+    cluster.forget(plural, replica_->heard(plural));   // one that stands still decides from what it saw before
   }
-  if (second_) second_->catch_up();
 }
 
 /// Another process takes over.
@@ -113,6 +121,7 @@ World::End World::settle(int limit) {
 
 World::End World::go_on(int limit) {
   const auto leaves = [&] { return watcher && !second_ && watcher->leave(*this); };
+  const auto skips = [&] { return watcher && second_ && watcher->skip(*this); };
   while (place_.second < limit) {
     if (!place_.works) {
       if (watcher) watcher->moment(*this);
@@ -120,11 +129,14 @@ World::End World::go_on(int limit) {
       deliver();
       place_.works = true, place_.passes = 0;
       if (leaves()) return End::Left;
+      if (skips()) return End::Rest;
     }
     for (; place_.passes < most_passes && replica_->wants(); ++place_.passes) {
       one(*replica_);
       deliver();
-      if (!replica_->between() && leaves()) return End::Left;
+      if (replica_->between()) continue;
+      if (leaves()) return End::Left;
+      if (skips()) return End::Rest;
     }
     place_.works = false;
     cluster.tick();

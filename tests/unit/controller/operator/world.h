@@ -39,15 +39,22 @@ class World {
     virtual void moment(const World&) {}
     /// Between two passes. True: enough is known, settle() ends.
     virtual bool leave(World&) { return false; }
+    /// Between two passes of the one that took over while the first stands still. True: the world has been made what it will be at rest.
+    virtual bool skip(World&) { return false; }
   };
 
   /// `thrifty`: a process that follows a dead one remembers what that one had worked out.
-  explicit World(Trouble trouble = {}, bool thrifty = false) : trouble_(std::move(trouble)), thrifty_(thrifty) { replica_ = std::make_unique<Replica>(cluster); }
+  explicit World(Trouble trouble = {}, bool thrifty = false) : trouble_(std::move(trouble)), thrifty_(thrifty) {
+    cluster.logs = false;
+    replica_ = std::make_unique<Replica>(cluster);
+  }
   /// A copy of a world without trouble, at one of its moments, in which this goes wrong.
   World(const World& calm, Trouble trouble);
   World(const World&) = delete;
   /// Becomes a copy of the other, which keeps its own trouble.
   void become(const World& other);
+  /// The cluster and the one process become those of a world at rest.
+  void rest_as(const World& other);
 
   FakeCluster cluster;
   Watcher* watcher = nullptr;
@@ -59,12 +66,15 @@ class World {
 
   const Place& place() const { return place_; }
   Replica& replica() { return *replica_; }
-  /// The trouble is over: what comes depends on the cluster and the one process alone.
-  bool over() const { return trouble_.kind != Trouble::Kind::Lag && (met_ || trouble_.kind == Trouble::Kind::None) && !holds_ && !second_; }
+  /// The trouble is over: what comes depends on the cluster and the one process alone. Or on how far it is behind, which never ends.
+  bool over() const { return (met_ || trouble_.kind == Trouble::Kind::None || trouble_.kind == Trouble::Kind::Lag) && !holds_ && !second_; }
+  /// It lags, and hears everything until something happens.
+  bool flushes() const { return flush_; }
   /// It has begun.
   bool met() const { return met_; }
   int requests = 0;                     ///< of the operator, all lives together
   std::map<std::string, size_t> heard;  ///< events delivered, by collection
+  size_t most_behind = 0;               ///< events of a collection that were to be heard of, at most, while it lagged
 
  private:
   void deliver();
