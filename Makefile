@@ -31,11 +31,12 @@ demo: image               ## a model cut over two ranks, asked over HTTP through
 unit: build test-deps     ## GoogleTest through ctest, and the rules of the house
 	@ctest --preset $(preset)
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/structure
-cuda:                     ## the GPU's kernels by nvcc, and their tests where there is a GPU; anywhere they run in `make unit`, emulated
+cuda: test-deps           ## the GPU's kernels by nvcc, and all tests that want a GPU where there is one; PM_GPU_REHEARSE=1 pytest tests/gpu rehearses them
 	@tools/deps.sh cuda
 	@cmake --preset cuda > $(PM_CACHE)/configure-cuda.log || { cat $(PM_CACHE)/configure-cuda.log; exit 1; }
 	@cmake --build --preset cuda
 	@ctest --preset cuda --verbose
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu
 fuzz: test-deps           ## ten minutes for each reader of strangers' files
 	@tests/fuzz/run.sh 0 600
 parity: build test-deps   ## against Hugging Face
