@@ -4,7 +4,7 @@ export PM_CACHE ?= $(HOME)/.cache/parallelmodel
 preset ?= release
 build := build/$(preset)
 
-.PHONY: deps test-deps build demo test unit cuda fuzz parity hub stress reliability manifests e2e bench image clean help
+.PHONY: deps test-deps build demo test unit cuda rehearsal fuzz parity hub stress reliability manifests e2e bench image clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
 
@@ -31,11 +31,14 @@ demo: image               ## a model cut over two ranks, asked over HTTP through
 unit: build test-deps     ## GoogleTest through ctest, and the rules of the house
 	@ctest --preset $(preset)
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/structure
-cuda:                     ## the GPU's kernels by nvcc, and their tests where there is a GPU; anywhere they run in `make unit`, emulated
+cuda: test-deps           ## the GPU's kernels by nvcc, and all tests that want a GPU, skipped by name without one
 	@tools/deps.sh cuda
 	@cmake --preset cuda > $(PM_CACHE)/configure-cuda.log || { cat $(PM_CACHE)/configure-cuda.log; exit 1; }
 	@cmake --build --preset cuda
 	@ctest --preset cuda --verbose
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu
+rehearsal: build test-deps ## the tests that want a GPU on a pretended one; PM_GPU_REHEARSE=short for the first case of each
+	@PM_GPU_REHEARSE=$${PM_GPU_REHEARSE:-1} $(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu
 fuzz: test-deps           ## ten minutes for each reader of strangers' files
 	@tests/fuzz/run.sh 0 600
 parity: build test-deps   ## against Hugging Face

@@ -21,9 +21,8 @@ MODELS = {
 }
 
 
-def write_sparse(folder, name):
-    """The checkpoint that transformers would save in fp16, its data a hole: reads as zeros and takes no room."""
-    kind, config = MODELS[name]
+def write(folder, kind, config, values=None):
+    """The checkpoint that transformers would save in fp16. Its data are what `values(name, shape)` gives of each tensor, or a hole, which reads as zeros and takes no room."""
     with torch.device("meta"):
         model = getattr(transformers, kind)(config)
     tied = set(getattr(model, "all_tied_weights_keys", None) or {})
@@ -36,6 +35,8 @@ def write_sparse(folder, name):
     text = json.dumps(header).encode()
     with open(folder / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
+        for key, tensor in header.items() if values else ():
+            values(key, tensor["shape"]).tofile(file)
         file.truncate(8 + len(text) + offset)
     config.architectures, config.dtype = [kind], torch.float16
     config.save_pretrained(folder)
@@ -45,11 +46,11 @@ def said(command):
     return [json.loads(line) for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()]
 
 
-def rows(worker, counts, most, every_rank, names=tuple(MODELS), device="cpu"):
+def rows(worker, counts, most, every_rank, names=None, device="cpu", models=MODELS):
     """A row per model, count and rank. Nothing that needs more than `most` bytes is loaded: its row has what the plan says only."""
-    for name in names:
+    for name in names or models:
         with tempfile.TemporaryDirectory() as folder:
-            write_sparse(pathlib.Path(folder), name)
+            write(pathlib.Path(folder), *models[name])
             for n in counts:
                 arguments = [worker, "bench", "load", "--model", folder, "--ranks", str(n), "--device", device]
                 plans = said(arguments + ["--dry-run"])

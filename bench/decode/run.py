@@ -6,12 +6,10 @@ others use, the first says what it can do. The read is taken in stretches of as 
 prompt in it, is the least of all rounds; with one thread it is the figure that others disturb least."""
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import pathlib
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -21,6 +19,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
 import checkpoints
+import served
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
 MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary=32000, tied=True)    # 341 M parameters
@@ -83,52 +82,17 @@ class Read(Child):
         return [], self.ask(str(tokens))["times"]
 
 
-class Ours:
+class Ours(served.Server):
     """The worker as it is served, asked over HTTP; a token's time is when its event has arrived."""
 
     def __init__(self, name, worker, folder, precision, ranks, threads, log):
-        self.name, self.port = name, self._free_port()
-        self.log = open(log / f"{name.replace(' ', '-')}.log", "w+")
-        command = [worker, "serve", "--model", folder, "--ranks", ranks, "--strategy", "Tensor", "--precision", precision, "--host", "127.0.0.1", "--port", self.port, "--ops-port", self._free_port(), "--drain-seconds", 0]
-        self.process = subprocess.Popen([str(part) for part in command], env={**os.environ, "OMP_NUM_THREADS": str(threads)}, stdout=self.log, stderr=self.log)
-        end = time.monotonic() + 120
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.log.seek(0)
-                raise RuntimeError(f"{name} does not serve:\n{self.log.read()[-3000:]}")
-            time.sleep(0.1)
-
-    @staticmethod
-    def _free_port():
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            return sock.getsockname()[1]
-
-    def _answers(self):
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        return False
+        super().__init__(name, served.worker(worker, folder, "--ranks", ranks, "--strategy", "Tensor", "--precision", precision), log / f"{name.replace(' ', '-')}.log", OMP_NUM_THREADS=str(threads))
 
     def run(self, prompt, tokens):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        connection.request("POST", "/v1/completions", json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True, "return_token_ids": True}))
-        reply, events, times = connection.getresponse(), [], []
-        if reply.status != 200:
-            raise RuntimeError(f"{self.name}: {reply.read(2000)}")
-        while line := reply.readline():
-            if line.startswith(b"data: {"):
-                times.append(time.monotonic())
-                events.append(line)
-        ids = [id for event in events for choice in json.loads(event[6:])["choices"] for id in choice.get("token_ids", [])]
-        if len(times) != tokens:
-            raise RuntimeError(f"{self.name}: {len(times)} events for {tokens} tokens")
-        return ids, times
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait(30)
+        events = served.completion(self.port, prompt, tokens)
+        if len(events) != tokens:
+            raise RuntimeError(f"{self.name}: {len(events)} events for {tokens} tokens")
+        return [id for _, ids in events for id in ids], [at for at, _ in events]
 
 
 def rates(times, window):

@@ -9,19 +9,17 @@ import contextlib
 import dataclasses
 import gc
 import hashlib
-import http.client
 import inspect
-import json
 import os
 import pathlib
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import served
+
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
 
 
@@ -108,62 +106,29 @@ def prompts(batch, length, vocabulary):
     return [[1 + (31 * row + 7 * i) % (vocabulary - 1) for i in range(length)] for row in range(batch)]
 
 
-class Ours:
+class Ours(served.Server):
     """The worker as it is served; each sequence is a request of its own."""
-    name = "ParallelModel"
 
-    def __init__(self, worker, folder, device, most, longest):
-        ports = []
-        for _ in range(2):
-            with socket.socket() as sock:
-                sock.bind(("127.0.0.1", 0))
-                ports.append(sock.getsockname()[1])
-        self.port, self.log = ports[0], tempfile.TemporaryFile("w+")
-        command = [worker, "serve", "--model", folder, "--device", device, "--host", "127.0.0.1", "--port", ports[0], "--ops-port", ports[1], "--max-concurrency", most,
-                   "--max-sequence-length", longest, "--drain-seconds", 0]
-        self.process = subprocess.Popen([str(part) for part in command], stdout=self.log, stderr=self.log)
-        end = time.monotonic() + 600
-        while not self._answers():
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.log.seek(0)
-                raise RuntimeError(f"the worker does not serve:\n{self.log.read()[-3000:]}")
-            time.sleep(0.2)
-
-    def _answers(self):
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        return False
-
-    def _one(self, prompt, tokens, times):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1200)
-        connection.request("POST", "/v1/completions", json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True, "return_token_ids": True}))
-        reply = connection.getresponse()
-        if reply.status != 200:
-            raise RuntimeError(f"{self.name}: {reply.read(2000)}")
-        while line := reply.readline():
-            if line.startswith(b"data: {"):
-                now = time.monotonic()
-                times += [now for choice in json.loads(line[6:])["choices"] for _ in choice.get("token_ids", [])]    # tokens that wait for each other come together
+    def __init__(self, worker, folder, device, most, longest, logs):
+        super().__init__("ParallelModel", served.worker(worker, folder, "--device", device, "--max-concurrency", most, "--max-sequence-length", longest), logs / "worker.log", patience=600)
 
     def run(self, rows, tokens):
         """Seconds until the last sequence has its first token, and tokens per second while all of them go on."""
-        times, begin = [[] for _ in rows], time.monotonic()
-        threads = [threading.Thread(target=self._one, args=(row, tokens, own)) for row, own in zip(rows, times)]
+        times, begin = [None] * len(rows), time.monotonic()
+
+        def ask(i):
+            times[i] = [at for at, ids in served.completion(self.port, rows[i], tokens) for _ in ids]
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(rows))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        if any(len(own) != tokens for own in times):
-            raise RuntimeError(f"{self.name}: {[len(own) for own in times]} tokens, {tokens} each were asked for")
+        if any(own is None or len(own) != tokens for own in times):
+            raise RuntimeError(f"{self.name}: {[own and len(own) for own in times]} tokens, {tokens} each were asked for")
         first, last = max(own[0] for own in times), min(own[-1] for own in times)
         during = sum(first < at <= last for own in times for at in own)
         return first - begin, during / (last - first) if last > first else len(rows) * tokens / (last - begin)    # tiny shapes answer at once
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait(60)
 
 
 class HuggingFace:
@@ -206,7 +171,7 @@ def kv_bytes(config, element):
     return 2 * config.num_hidden_layers * heads * (config.hidden_size // config.num_attention_heads) * element
 
 
-def measure(name, arguments):
+def measure(name, arguments, logs):
     import torch
     import transformers
     folder, shape = checkpoint(name), SHAPES[name]
@@ -217,7 +182,7 @@ def measure(name, arguments):
     read, longest = weights - looked_up, max(arguments.prompt + arguments.tokens, arguments.prefill + 2)
     print(f"\n{name}, {shape.dtype}: {weights / 1e9:.2f} GB of weights, {bandwidth / 1e9:.0f} GB/s by a copy, {peak / 1e12:.1f} Tflop/s by a product"
           f"{f', target {shape.target} for one stream' if shape.target else ''}\n{'':22}{'batch':>6}{'tok/s':>10}{'of the bandwidth':>18}{'prompt ms':>11}{'of the peak':>13}", flush=True)
-    makers = {"ours": lambda: Ours(arguments.worker, folder, arguments.device, max(arguments.batches), longest), "eager": lambda: HuggingFace(folder, arguments.device, False),
+    makers = {"ours": lambda: Ours(arguments.worker, folder, arguments.device, max(arguments.batches), longest, logs), "eager": lambda: HuggingFace(folder, arguments.device, False),
               "compiled": lambda: HuggingFace(folder, arguments.device, True)}
     for which in arguments.engines:
         with contextlib.closing(makers[which]()) as engine:
@@ -252,8 +217,9 @@ def main():
         sys.exit("bench/gpu: NoDevice: torch sees no GPU here; run it where there is one, or try the script itself by --device cpu --shapes tiny")
     if not pathlib.Path(arguments.worker).exists():
         sys.exit(f"bench/gpu: {arguments.worker} is not built; `cmake --preset cuda && cmake --build --preset cuda --target parallelmodel-worker`")
-    for name in arguments.shapes:
-        measure(name, arguments)
+    with tempfile.TemporaryDirectory() as logs:
+        for name in arguments.shapes:
+            measure(name, arguments, pathlib.Path(logs))
 
 
 if __name__ == "__main__":

@@ -2,63 +2,31 @@
 bench/serving.sh runs it."""
 import argparse
 import contextlib
-import http.client
 import os
 import pathlib
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 
 import load
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
 import checkpoints
+import served
+
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
-class Engine:
+class Engine(served.Server):
     """A server process. It rests while others are measured."""
 
     def __init__(self, name, command, threads, folder, path="/health"):
-        self.name, self.port = name, free_port()
-        self.log = open(folder / f"{name.replace(' ', '-')}.log", "w+")
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
-        self.process = subprocess.Popen([str(part).replace("PORT", str(self.port)) for part in command], env=environment, stdout=self.log, stderr=self.log)
-        end = time.monotonic() + 120
-        while not self._answers(path):
-            if self.process.poll() is not None or time.monotonic() > end:
-                self.log.seek(0)
-                raise RuntimeError(f"{name} does not serve:\n{self.log.read()[-3000:]}")
-            time.sleep(0.2)
-
-    def _answers(self, path):
-        with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
-            connection.request("GET", path)
-            return connection.getresponse().status == 200
-        return False
-
-    def close(self):
-        self.process.terminate()
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        super().__init__(name, command, folder / f"{name.replace(' ', '-')}.log", path, OMP_NUM_THREADS=str(threads), OMP_WAIT_POLICY="PASSIVE", TOKENIZERS_PARALLELISM="false")
 
 
 def ours(worker, folder, ranks, threads, out, **more):
-    command = [worker, "serve", "--model", folder, "--ranks", ranks, "--strategy", "Tensor", "--host", "127.0.0.1", "--port", "PORT", "--ops-port", free_port(), "--drain-seconds", 0]
-    return Engine(f"ParallelModel n={ranks}", command, max(1, threads // ranks), out, **more)
+    return Engine(f"ParallelModel n={ranks}", served.worker(worker, folder, "--ranks", ranks, "--strategy", "Tensor"), max(1, threads // ranks), out, **more)
 
 
 def compare(engines, path, bodies_of, clients, each, rounds, show):

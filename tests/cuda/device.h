@@ -15,7 +15,7 @@ namespace pm::cuda_test {
 
 using ops::cuda::Element;
 
-/// Why no kernel can run here; empty: one can.
+/// Why no kernel can run here; empty: one can. Throws std::runtime_error where there is a GPU that cannot be used.
 std::string why_no_device();
 /// Memory for so many bytes, no more, filled with 0xFF: floats that nobody writes are not numbers.
 void* allocate(size_t bytes);

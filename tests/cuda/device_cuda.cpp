@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "tests/cuda/device.h"
+#include "tests/cuda/present.h"
 
 namespace pm::cuda_test {
 
@@ -14,10 +15,11 @@ void check(cudaError_t error, const char* what) {
 }  // namespace
 
 std::string why_no_device() {
+  if (!gpu_present()) return "no GPU here: no device node of one";
   int devices = 0;
-  const cudaError_t error = cudaGetDeviceCount(&devices);
-  if (error == cudaSuccess && devices > 0) return {};
-  return std::string("no GPU here: ") + (error == cudaSuccess ? "the driver lists none" : cudaGetErrorString(error));
+  check(cudaGetDeviceCount(&devices), "there is a GPU, and cudaGetDeviceCount");
+  if (devices == 0) throw std::runtime_error("there is a GPU, and the driver lists none");
+  return {};
 }
 void* allocate(size_t bytes) {
   void* memory = nullptr;

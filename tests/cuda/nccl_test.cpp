@@ -13,6 +13,7 @@
 #include <iostream>
 #include <thread>
 
+#include "tests/cuda/present.h"
 #include "worker/base/error.h"
 #include "worker/comm/devices.h"
 #include "worker/comm/shm_file.h"
@@ -113,7 +114,8 @@ struct Ranks {
 class Nccl : public testing::Test {
  protected:
   void SetUp() override {
-    if (gpus() == 0) GTEST_SKIP() << "no GPU here";
+    if (!cuda_test::gpu_present()) GTEST_SKIP() << "no GPU here: no device node of one";
+    ASSERT_GT(gpus(), 0) << "there is a GPU, and the driver shows none to this process";
   }
 };
 

@@ -52,8 +52,8 @@ def sixteen_bit(ours, theirs16, theirs32, names, places=everywhere):
             raise Difference(f"{name} is off by {off:.3g} from fp32, Hugging Face's own 16-bit run by {allowed / 1.5:.3g}")
 
 
-def greedy(generate, prompt, oracle):
-    """Tokens are equal until the oracle's two best are nearly tied; from there our side is given the oracle's token and goes on.
+def greedy(generate, prompt, oracle, near_tie=NEAR_TIE):
+    """Tokens are equal until the oracle's two best are nearly tied (`near_tie`: standard deviations); from there our side is given the oracle's token and goes on.
     `generate(prompt, count)` answers the whole sequence. Returns how many near-ties were stepped over."""
     sequence, gaps = oracle["sequence"], oracle["gaps"]
     given, ties = len(prompt), 0
@@ -65,7 +65,7 @@ def greedy(generate, prompt, oracle):
             raise Difference(f"the answer does not begin with its prompt: {ours[:given]} for {sequence[:given]}")
         at = next((i for i in range(given, min(len(ours), len(sequence))) if ours[i] != sequence[i]), min(len(ours), len(sequence)))
         gap = gaps[at - len(prompt)] if at < len(sequence) else numpy.inf
-        if gap >= NEAR_TIE:
+        if gap >= near_tie:
             found = ours[at] if at < len(ours) else "the end"
             raise Difference(f"token {at - len(prompt)} is {found}, the oracle's is {sequence[at] if at < len(sequence) else 'the end'} and leads by {gap:.3g} standard deviations")
         given, ties = at + 1, ties + 1

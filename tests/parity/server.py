@@ -16,16 +16,16 @@ def free_port():
 
 
 class Server:
-    """`parallelmodel-worker serve` on a folder."""
+    """`parallelmodel-worker serve` on a folder, healthy within `patience` seconds."""
 
-    def __init__(self, folder, ranks=2, sizes="", strategy="", options=(), binary=None, **environment):
+    def __init__(self, folder, ranks=2, sizes="", strategy="", options=(), binary=None, patience=60, **environment):
         worker.require_binary()
         self.port, self.folder = free_port(), folder
         self.log = open(folder.with_suffix(".log"), "w+")
         self.process = subprocess.Popen([binary or worker.BINARY, "serve", "--model", folder, "--ranks", str(ranks), "--sizes", sizes or f"tensor={ranks}", "--host", "127.0.0.1", "--port", str(self.port),
                                          "--ops-port", str(free_port()), "--drain-seconds", "0", *(("--strategy", strategy) if strategy else ()), *map(str, options)], stdout=self.log, stderr=self.log,
                                         env={**worker.ENVIRONMENT, **environment})
-        end = time.monotonic() + 60
+        end = time.monotonic() + patience
         while True:
             with contextlib.suppress(requests.ConnectionError):
                 if self.get("/health").status_code == 200:

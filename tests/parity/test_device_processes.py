@@ -1,13 +1,12 @@
 """Ranks that are processes with a device each, as `serve` starts them, say what transformers says, and a lost rank ends the group in time.
 
-The devices are pretended ones (tests/pretend). Ranks exchange tensors by the communicator that serves GPUs with NCCL (worker/comm/nccl), over a library that stands for NCCL: its
+The devices are pretended ones here (tests/pretend), and GPUs in tests/gpu. Ranks exchange tensors by the communicator that serves GPUs with NCCL (worker/comm/nccl), over a library that stands for NCCL: its
 operations wait in the device's stream, so that a rank finds out only when it wants a result that another does not come.
 """
 import contextlib
 import os
 import pathlib
 import re
-import shutil
 import signal
 import threading
 import time
@@ -22,25 +21,12 @@ import oracle
 import worker
 from cases import BY_NAME
 from nodes import Nodes
-from server import Server
 from test_forward import places
 from test_generate import COUNT, judge, rows_of
 from test_nodes import forward
 from test_strategies import ranks_of
 
-PRETEND = worker.TOOLS / "pretend_worker"
 LAYOUTS = ["tensor=2", "pipeline=2", "data=2"]
-
-
-@pytest.fixture
-def serve(tmp_path):
-    """serve(case name, sizes): a server on devices, one per rank."""
-    with contextlib.ExitStack() as stack:
-        def start(name, sizes, *options, **environment):
-            folder = shutil.copytree(fixtures.checkpoint(BY_NAME[name]), tmp_path / "model")
-            return stack.enter_context(contextlib.closing(Server(folder, ranks_of(sizes), sizes, options=("--device", "pretend", *options), binary=PRETEND,
-                                                               **{"PM_PRETEND_DEVICES": str(ranks_of(sizes)), **environment})))
-        yield start
 
 
 def tokens(server, row, **body):
@@ -49,8 +35,8 @@ def tokens(server, row, **body):
     return reply.json()["choices"][0]["token_ids"]
 
 
-def follows(asked, name, server, sizes):
-    """Greedy tokens of every prompt, all asked at once, are those of transformers."""
+def follows(device, name, server, sizes):
+    """Greedy tokens of every prompt, all asked at once, are those of transformers; what follows a near-tie says `device`."""
     case = BY_NAME[name]
     rows, answers = rows_of(case), {}
     threads = [threading.Thread(target=lambda i=i, row=row: answers.update({i: tokens(server, row, temperature=0)})) for i, row in enumerate(rows)]
@@ -59,43 +45,51 @@ def follows(asked, name, server, sizes):
     for thread in threads:
         thread.join()
     for i, row in enumerate(rows):
-        judge(asked, case, server.folder, ranks_of(sizes), row, [*row, *answers[i]], sizes=sizes)
+        judge(device, case, server.folder, ranks_of(sizes), row, [*row, *answers[i]], sizes=sizes)
 
 
-@pytest.mark.parametrize("sizes", [*LAYOUTS, "tensor=2,pipeline=2", "tensor=3"])
-def test_ranks_with_a_device_each_say_what_transformers_says(asked, serve, sizes):
+@pytest.mark.parametrize("sizes", ["tensor=1", *LAYOUTS, "tensor=2,pipeline=2", "tensor=3"])
+def test_ranks_with_a_device_each_say_what_transformers_says(device, serve_on_devices, sizes):
     name = "GPT2LMHeadModel-all"
-    server = serve(name, sizes)
-    follows(asked, name, server, sizes)
+    server = serve_on_devices(name, sizes)
+    follows(device, name, server, sizes)
     case = BY_NAME[name]
     given = inputs.make(case, inputs.kinds(case)[0])
     compare.tensors(forward(server.port, given), oracle.forward(case, given), places(case, given))
 
 
+@pytest.mark.parametrize("sizes", ["tensor=1", "tensor=2", "pipeline=2"])
+@pytest.mark.parametrize("name", ["BertForMaskedLM-all", "ViTForImageClassification-all", "CLIPModel-all"])
+def test_models_that_keep_no_keys_are_served_on_devices(serve_on_devices, name, sizes):
+    case = BY_NAME[name]
+    given = inputs.make(case, inputs.kinds(case)[0])
+    compare.tensors(forward(serve_on_devices(name, sizes).port, given), oracle.forward(case, given), places(case, given))
+
+
 @pytest.mark.parametrize("name, sizes", [("LlamaForCausalLM-all", "tensor=2"), ("LlamaForCausalLM-all", "pipeline=2")])
-def test_with_the_cuda_kernels_too(asked, serve, name, sizes):
+def test_with_the_cuda_kernels_too(serve_on_devices, name, sizes):
     """Under their emulation, in place of ATen's operations."""
     row = rows_of(BY_NAME[name])[0]
-    with_kernels = tokens(serve(name, sizes, PM_PRETEND_KERNELS="1"), row, temperature=0, max_tokens=6)
+    with_kernels = tokens(serve_on_devices(name, sizes, kernels=True), row, temperature=0, max_tokens=6)
     assert [*row, *with_kernels] == oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][:len(row) + 6]
 
 
 class OnDevices(Nodes):
     """Nodes that are hosts of their own to NCCL, each with devices 0, 1, ..."""
 
-    def __init__(self, folder, counts, sizes):
+    def __init__(self, hardware, folder, counts, sizes):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(worker, "BINARY", PRETEND)
-            super().__init__(folder, counts, sizes, options=("--device", "pretend"))
+            patch.setattr(worker, "BINARY", hardware.binary)
+            super().__init__(folder, counts, sizes, options=("--device", hardware.name))
 
     def enter(self, node):
         return ["env", f"NCCL_HOSTID=node{node}"]
 
 
 @pytest.mark.parametrize("counts, sizes", [([1, 1], "tensor=2"), ([1, 1], "pipeline=2"), ([2, 2], "tensor=2,pipeline=2")])
-def test_devices_of_several_nodes_say_what_transformers_says(counts, sizes):
+def test_devices_of_several_nodes_say_what_transformers_says(hardware, counts, sizes):
     case = BY_NAME["GPT2LMHeadModel-all"]
-    nodes = OnDevices(fixtures.checkpoint(case), counts, sizes)
+    nodes = OnDevices(hardware, fixtures.checkpoint(case), counts, sizes)
     try:
         given = inputs.make(case, inputs.kinds(case)[0])
         compare.tensors(forward(nodes.port, given), oracle.forward(case, given), places(case, given))
@@ -118,8 +112,8 @@ def reason(server):
 @pytest.mark.parametrize("sizes", ["tensor=2", "pipeline=2"])
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("how, name, words", [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")], ids=["killed", "frozen"])
-def test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for(serve, sizes, lost, how, name, words):
-    server = serve("GPT2LMHeadModel-all", sizes)
+def test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for(serve_on_devices, sizes, lost, how, name, words):
+    server = serve_on_devices("GPT2LMHeadModel-all", sizes)
     body = {"prompt": rows_of(BY_NAME["GPT2LMHeadModel-all"])[0], "max_tokens": 40, "ignore_eos": True, "temperature": 0}
     right, replies = server.ask("/v1/completions", body)["choices"][0]["text"], []
 

@@ -1,11 +1,11 @@
 """On a device of its own memory the model says what it says on the processor.
 
-`pretend_worker` is the worker with a device whose addresses fault when the host touches them and whose operations refuse tensors of several devices
-(tests/pretend). What is right there moves every tensor to where it belongs, as a GPU wants it; two pretended devices show that ranks keep to their own.
+The device is a pretended one here; tests/gpu has most of these tests of a GPU. `pretend_worker` is the worker with a device whose addresses fault when the host touches them and whose
+operations refuse tensors of several devices (tests/pretend). What is right there moves every tensor to where it belongs, as a GPU wants it; two pretended devices show that ranks keep to their own.
 """
 import contextlib
+import functools
 import json
-import subprocess
 
 import numpy
 import pytest
@@ -17,52 +17,34 @@ import fixtures
 import inputs
 import oracle
 import worker
-from conftest import Asked
-from server import Server
+from on_devices import PRETENDED
 from test_forward import places
 from test_generate import COUNT, judge, rows_of
-from test_load import load
 from test_strategies import ranks_of
 
-PRETEND = worker.TOOLS / "pretend_worker"
 # of each topology and each input and head of its own: the first case of every model class that is not just another head on the same stack
 CLASSES = ["GPT2LMHeadModel", "LlamaForCausalLM", "FalconForCausalLM", "BloomForCausalLM", "GPTNeoForCausalLM", "T5ForConditionalGeneration", "BartForConditionalGeneration", "BertForMaskedLM",
            "AlbertForMaskedLM", "TapasForQuestionAnswering", "LayoutLMForTokenClassification", "XLMForQuestionAnswering", "VisualBertForRegionToPhraseAlignment", "CLIPModel",
            "ViTForImageClassification", "DeiTForImageClassificationWithTeacher", "MBartForConditionalGeneration", "DPRQuestionEncoder"]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES]
-LAYOUTS = ["tensor=1", "tensor=2", "pipeline=2", "data=2"]
-
-
-@pytest.fixture(scope="module")
-def pretended(tmp_path_factory):
-    batch = worker.Batch(PRETEND, "--device", "pretend")
-    with contextlib.closing(batch):
-        yield Asked(batch, tmp_path_factory.mktemp("tensors"))
-
-
-@pytest.fixture(scope="module")
-def emulated(tmp_path_factory):
-    """As pretended, with the CUDA kernels in place of ATen's operations, under their emulation (tests/cuda)."""
-    batch = worker.Batch(PRETEND, "--device", "pretend", PM_PRETEND_KERNELS="1")
-    with contextlib.closing(batch):
-        yield Asked(batch, tmp_path_factory.mktemp("tensors"))
+LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_hidden_states_and_outputs_equal_those_of_transformers(pretended, case, layout):
+def test_hidden_states_and_outputs_equal_those_of_transformers(device, case, layout):
     for kind in inputs.kinds(case):
         given = inputs.make(case, kind)
-        compare.tensors(pretended.forward(fixtures.checkpoint(case), ranks_of(layout), given, sizes=layout), oracle.forward(case, given), places(case, given))
+        compare.tensors(device.forward(fixtures.checkpoint(case), ranks_of(layout), given, sizes=layout), oracle.forward(case, given), places(case, given))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("case", [case for case in CASES if case.generates], ids=lambda case: case.name)
-def test_greedy_tokens_equal_those_of_transformers(pretended, asked, case, layout):
+def test_greedy_tokens_equal_those_of_transformers(device, case, layout):
     folder, rows = fixtures.checkpoint(case), rows_of(case)
-    together = pretended.generate(folder, ranks_of(layout), rows, max_new_tokens=COUNT, do_sample=False, sizes=layout)
+    together = device.generate(folder, ranks_of(layout), rows, max_new_tokens=COUNT, do_sample=False, sizes=layout)
     for row, answer in zip(rows, together, strict=True):
-        judge(asked, case, folder, ranks_of(layout), row, answer, sizes=layout)
+        judge(device, case, folder, ranks_of(layout), row, answer, sizes=layout)
 
 
 # between them: both norms, gated and plain activations, rotary angles, ALiBi, T5's buckets, windows, heads that share keys, a cross-attention
@@ -70,31 +52,31 @@ KERNELS = [case for case in CASES if case.model_class in ("GPT2LMHeadModel", "Ll
 
 
 @pytest.mark.parametrize("case", KERNELS, ids=lambda case: case.name)
-def test_the_cuda_kernels_say_what_transformers_says(emulated, case):
+def test_the_cuda_kernels_say_what_transformers_says(kernels, case):
     given = inputs.make(case, inputs.kinds(case)[0])
     expected = {name: values for name, values in oracle.forward(case, given).items() if "attentions" not in name}
-    compare.tensors(emulated.forward(fixtures.checkpoint(case), 1, given, attentions=False), expected, places(case, given))
+    compare.tensors(kernels.forward(fixtures.checkpoint(case), 1, given, attentions=False), expected, places(case, given))
 
 
 @pytest.mark.parametrize("case, ranks", [(case, 1) for case in KERNELS] + [(KERNELS[1], 2)], ids=lambda value: getattr(value, "name", value))
-def test_the_cuda_kernels_decode_what_the_processor_decodes(emulated, asked, case, ranks):
+def test_the_cuda_kernels_decode_what_the_processor_decodes(kernels, asked, case, ranks):
     folder, rows = fixtures.checkpoint(case), rows_of(case)[:3]
-    assert emulated.generate(folder, ranks, rows, max_new_tokens=6) == asked.generate(folder, ranks, rows, max_new_tokens=6)
+    assert kernels.generate(folder, ranks, rows, max_new_tokens=6) == asked.generate(folder, ranks, rows, max_new_tokens=6)
 
 
 @pytest.mark.parametrize("precision", ["BF16", "F16"])
-def test_the_cuda_kernels_decode_in_16_bits_what_the_processor_decodes(emulated, asked, precision):
+def test_the_cuda_kernels_decode_in_16_bits_what_the_processor_decodes(kernels, asked, precision):
     """Queries of prompts are rounded to the cache's type for tensor cores, so that tokens may part where two are nearly as likely; not within so few."""
     folder, rows = fixtures.checkpoint(KERNELS[1]), rows_of(KERNELS[1])[:3]
-    assert emulated.generate(folder, 1, rows, max_new_tokens=2, precision=precision) == asked.generate(folder, 1, rows, max_new_tokens=2, precision=precision)
+    assert kernels.generate(folder, 1, rows, max_new_tokens=2, precision=precision) == asked.generate(folder, 1, rows, max_new_tokens=2, precision=precision)
 
 
 @pytest.mark.parametrize("precision", ["BF16", "F16"])
-def test_drawn_tokens_and_beams_are_those_of_the_processor(pretended, asked, precision):
+def test_drawn_tokens_and_beams_are_those_of_the_processor(device, asked, precision):
     case = next(case for case in CASES if case.name.startswith("LlamaForCausalLM"))
     folder, rows = fixtures.checkpoint(case), rows_of(case)
     for options in ({"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"num_beams": 3}):
-        assert pretended.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options) == asked.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options)
+        assert device.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options) == asked.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options)
 
 
 DRAWN = [{"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"do_sample": True, "seed": 8, "temperature": 0.8, "top_k": 12, "top_p": 0.9, "min_p": 0.01},
@@ -104,31 +86,26 @@ DRAWN = [{"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"do_sample"
 
 @pytest.mark.parametrize("layout", ["tensor=1", "tensor=2", "pipeline=2"])
 @pytest.mark.parametrize("options", DRAWN, ids=lambda options: "-".join(options))
-def test_the_devices_sampler_draws_what_the_processors_does(emulated, asked, options, layout):
+def test_the_devices_sampler_draws_what_the_processors_does(kernels, asked, options, layout):
     folder, rows = fixtures.checkpoint(KERNELS[1]), rows_of(KERNELS[1])[:2]
-    assert emulated.generate(folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options) == asked.generate(folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options)
+    assert kernels.generate(folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options) == asked.generate(folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options)
 
 
 @pytest.mark.parametrize("case", [KERNELS[0], KERNELS[1], KERNELS[4]], ids=lambda case: case.name)
-def test_the_cuda_kernels_decode_int8_as_the_processor_does(emulated, asked, case):
+def test_the_cuda_kernels_decode_int8_as_the_processor_does(kernels, asked, case):
     folder, rows = fixtures.checkpoint(case), rows_of(case)[:3]
-    assert emulated.generate(folder, 1, rows, max_new_tokens=4, precision="I8") == asked.generate(folder, 1, rows, max_new_tokens=4, precision="I8")
+    assert kernels.generate(folder, 1, rows, max_new_tokens=4, precision="I8") == asked.generate(folder, 1, rows, max_new_tokens=4, precision="I8")
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
-    """As emulated, and decoding steps are recorded once for each size of batch and then played again on the same memory."""
-    batch = worker.Batch(PRETEND, "--device", "pretend", PM_PRETEND_KERNELS="1", PM_PRETEND_GRAPHS="1")
-    with contextlib.closing(batch):
-        yield Asked(batch, tmp_path_factory.mktemp("tensors"))
+def decoded(asked, case, **options):
+    """Three sequences, then two and one as they end; then others in the places of these, with other blocks."""
+    folder, rows = fixtures.checkpoint(case), rows_of(case)
+    return [asked.generate(folder, 1, some, max_new_tokens=7, **options, **more) for some, more in ((rows[:3], {}), (rows[2:4], {"do_sample": True, "seed": 3}), (rows[4:5], {}))]
 
 
 @pytest.mark.parametrize("case", KERNELS[:4], ids=lambda case: case.name)
 def test_recorded_steps_decode_what_the_processor_decodes(recorded, asked, case):
-    """Three sequences, then two and one as they end; then others in the places of these, with other blocks."""
-    folder, rows = fixtures.checkpoint(case), rows_of(case)
-    for some, options in ((rows[:3], {}), (rows[2:4], {"do_sample": True, "seed": 3}), (rows[4:5], {})):
-        assert recorded.generate(folder, 1, some, max_new_tokens=7, **options) == asked.generate(folder, 1, some, max_new_tokens=7, **options)
+    assert decoded(recorded, case) == decoded(asked, case)
 
 
 @pytest.mark.parametrize("layout", ["tensor=2", "pipeline=2", "data=2"])
@@ -138,9 +115,9 @@ def test_steps_that_cannot_be_recorded_are_not(recorded, asked, layout):
 
 
 @pytest.mark.parametrize("layout", ["tensor=2", "pipeline=2"])
-def test_int8_weights_are_on_the_device(pretended, asked, layout):
+def test_int8_weights_are_on_the_device(device, asked, layout):
     folder, rows = fixtures.checkpoint(CASES[0]), rows_of(CASES[0])
-    assert pretended.generate(folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout) == asked.generate(folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout)
+    assert device.generate(folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout) == asked.generate(folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout)
 
 
 # weights that come together in each pass: from all ranks, from the host's pinned memory, from files; copies of the device's second stream come as late as they can
@@ -153,20 +130,20 @@ def gathered(strategy, to, ranks):
 
 @pytest.mark.parametrize("strategy, to, ranks", GATHERED)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_gathered_weights_say_what_transformers_says(pretended, asked, case, strategy, to, ranks):
+def test_gathered_weights_say_what_transformers_says(device, case, strategy, to, ranks):
     given, layout = inputs.make(case, inputs.kinds(case)[0]), gathered(strategy, to, ranks)
-    compare.tensors(pretended.forward(fixtures.checkpoint(case), ranks, given, **layout), oracle.forward(case, given), places(case, given))
+    compare.tensors(device.forward(fixtures.checkpoint(case), ranks, given, **layout), oracle.forward(case, given), places(case, given))
     if case.generates:
         folder, rows = fixtures.checkpoint(case), rows_of(case)
-        together = pretended.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False, **layout)
-        assert together == asked.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False, strategy=strategy, offload_to="", sizes=f"data={ranks}")
+        together = device.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False, **layout)
+        for row, answer in zip(rows, together, strict=True):
+            judge(device, case, folder, ranks, row, answer, **layout)
 
 
 def test_a_device_has_room_for_what_is_offloaded_to_the_host_where_the_whole_does_not_fit(tmp_path):
     """The host keeps the weights: of 26 MiB a device of 1100 MiB, whose runtime is counted as 1024, holds two buffers of a layer."""
     folder = wide(tmp_path / "model")
-    options = ["--model", folder, "--device", "pretend", "--input-ids", "5,6,7,8", "--max-new-tokens", "4", "--max-concurrency", "1", "--json"]
-    run = lambda *more, **environment: subprocess.run([PRETEND, "generate", *options, *more], capture_output=True, text=True, timeout=120, env={**worker.ENVIRONMENT, **environment})
+    run = functools.partial(PRETENDED.run, "generate", "--model", folder, "--input-ids", "5,6,7,8", "--max-new-tokens", "4", "--max-concurrency", "1", "--json")
     whole = run()
     assert whole.returncode == 0, whole.stderr
     small = {"PM_PRETEND_MEMORY": "1066", "PM_PRETEND_OTHERS": "0"}
@@ -181,8 +158,7 @@ def test_a_device_has_room_for_what_is_offloaded_to_the_host_where_the_whole_doe
 def test_a_device_without_memory_for_the_weights_says_what_holds_it(tmp_path):
     """A plan that counts with more than there is, as when another program came between."""
     folder = wide(tmp_path / "model")
-    run = subprocess.run([PRETEND, "generate", "--model", folder, "--device", "pretend", "--device-memory", "4Gi", "--input-ids", "5,6", "--max-concurrency", "1"], capture_output=True, text=True,
-                         timeout=120, env={**worker.ENVIRONMENT, "PM_PRETEND_MEMORY": "260", "PM_PRETEND_OTHERS": "240"})
+    run = PRETENDED.run("generate", "--model", folder, "--device-memory", "4Gi", "--input-ids", "5,6", "--max-concurrency", "1", PM_PRETEND_MEMORY="260", PM_PRETEND_OTHERS="240")
     assert run.returncode == 4, run.stderr
     for words in ("OOMKilled: pretend:0 has no memory for ", "while rank 0 was loaded", "240.0 MiB are held by contexts", "are in this process's tensors", "--strategy Offload"):
         assert words in run.stderr, (words, run.stderr)
@@ -212,7 +188,7 @@ MIB = 1 << 20
 
 def test_a_server_makes_as_many_kv_blocks_as_its_largest_step_leaves_room_for(tmp_path):
     folder = wide(tmp_path / "model")
-    with contextlib.closing(Server(folder, 1, options=["--device", "pretend", "--max-concurrency", "64"], binary=PRETEND, PM_PRETEND_MEMORY="1124", PM_PRETEND_OTHERS="16")) as server:
+    with contextlib.closing(PRETENDED.server(folder, "tensor=1", "--max-concurrency", "64", PM_PRETEND_MEMORY="1124", PM_PRETEND_OTHERS="16")) as server:
         answer = server.ask("/generate", {"input_ids": list(range(3, 203)), "max_new_tokens": 8, "return_token_ids": True})
         assert len(answer["sequence"]) == 208
         rank, plan, metrics = server.get("/memory").json()["ranks"][0], server.get("/plan").json(), server.get("/metrics").text
@@ -234,7 +210,8 @@ def test_a_server_makes_as_many_kv_blocks_as_its_largest_step_leaves_room_for(tm
 @pytest.mark.parametrize("ranks, most", [(2, 2540), (8, 690)])
 def test_a_full_size_model_is_loaded_to_a_device_with_little_beside_it_there_and_on_the_host(ranks, most):
     """GPT-Neo-2.7B in fp16, from a sparse file."""
-    row = next(load.rows(str(PRETEND), [ranks], 1 << 40, every_rank=False, names=["GPT-Neo-2.7B"], device="pretend"))
+    from test_load import load    # transformers
+    row = next(load.rows(str(PRETENDED.binary), [ranks], 1 << 40, every_rank=False, names=["GPT-Neo-2.7B"], device="pretend"))
     print("\nMiB:", {name: round(value / MIB, 1) for name, value in row.items() if isinstance(value, int) and value > MIB})
     assert row["planned"] <= row["weights"] <= row["planned"] + MIB and row["weights"] <= most * MIB
     assert row["peak"] <= row["weights"] + 64 * MIB
@@ -243,7 +220,7 @@ def test_a_full_size_model_is_loaded_to_a_device_with_little_beside_it_there_and
 
 def test_a_pass_that_is_too_large_for_the_device_ends_alone(tmp_path):
     folder = wide(tmp_path / "model")
-    with contextlib.closing(Server(folder, 1, options=["--device", "pretend", "--max-concurrency", "64"], binary=PRETEND, PM_PRETEND_MEMORY="1124", PM_PRETEND_OTHERS="16")) as server:
+    with contextlib.closing(PRETENDED.server(folder, "tensor=1", "--max-concurrency", "64", PM_PRETEND_MEMORY="1124", PM_PRETEND_OTHERS="16")) as server:
         rows = [[3] * 250 for _ in range(4)]    # the KV blocks leave room for a step, not for what it hands out beside
         error = server.refused("/forward", {"inputs": {"input_ids": rows}, "hidden_states": True, "attentions": True}, 413)
         assert error["code"] == "out_of_memory" and "KV blocks" in error["message"], error
@@ -251,10 +228,11 @@ def test_a_pass_that_is_too_large_for_the_device_ends_alone(tmp_path):
         assert server.process.poll() is None
 
 
-def test_more_ranks_as_processes_than_devices_are_refused_before_anything_is_loaded():
-    command = [PRETEND, "serve", "--model", fixtures.checkpoint(CASES[0]), "--device", "pretend", "--ranks", "3", "--port", "0"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert run.returncode == 2 and "InsufficientDevices" in run.stderr and "3 ranks as processes need a device each, and this host shows 2" in run.stderr, run.stderr
+def test_more_ranks_as_processes_than_devices_are_refused_before_anything_is_loaded(hardware):
+    ranks = hardware.devices + 1
+    run = hardware.run("serve", "--model", fixtures.checkpoint(CASES[0]), "--ranks", ranks, "--strategy", "Data", "--port", "0")
+    words = f"{ranks} ranks as processes need a device each, and this host shows {hardware.devices}"
+    assert run.returncode == 2 and "InsufficientDevices" in run.stderr and words in run.stderr, run.stderr
 
 
 def test_a_device_that_the_worker_was_not_built_with_is_refused():

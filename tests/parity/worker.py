@@ -6,6 +6,7 @@ import pathlib
 import queue
 import subprocess
 import threading
+import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("PM_WORKER", REPOSITORY / "build/bin/parallelmodel-worker"))
@@ -71,6 +72,13 @@ class Batch:
         answer = self.ask(job, timeout)
         assert answer["ok"], f"{job}: {answer.get('error')}"
         return answer
+
+    def says(self, words, patience=0):
+        """Whether its log has the words in its last lines; those written before an answer may come a moment after it."""
+        end = time.monotonic() + patience
+        while not (found := any(words in line for line in list(self.log))) and time.monotonic() < end:
+            time.sleep(0.05)
+        return found
 
     def close(self):
         self.process.stdin.close()

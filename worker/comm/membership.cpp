@@ -17,9 +17,9 @@ std::optional<Address> address_on(StatusBoard& board, const Place& place, int ra
   return Address{place.here(rank) ? "127.0.0.1" : std::string(status.address, strnlen(status.address, sizeof status.address)), port};
 }
 
-/// `host`, or what joins the ranks' devices beside it.
+/// `host`, or what joins the ranks' devices beside it; a group of one rank, too, has tensors there that it gathers of itself.
 std::shared_ptr<Communicator> on_devices(const Place& place, std::shared_ptr<Communicator> host) {
-  if (place.device.is_cpu() || place.size == 1) return host;
+  if (place.device.is_cpu()) return host;
   return over_devices({.host = std::move(host), .segment = Segment::open(place.segment, place.size), .device = place.device, .deadline = place.deadline});
 }
 

@@ -74,6 +74,7 @@ at::Tensor DecodeGraphs::run(const models::StepRows& rows, const std::function<a
     const at::Tensor plain = step(here.rows);
     try {
       here.graph = record_(device_, [&] { here.hidden = step(here.rows); });
+      LOG(INFO) << device_ << " recorded the launches of a step for up to " << places << " sequences";
     } catch (const c10::OutOfMemoryError&) {
       LOG(WARNING) << device_ << " has no memory for the recorded launches of " << places << " sequences: from here on steps are launched kernel by kernel";
       full_ = true;

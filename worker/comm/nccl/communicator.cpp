@@ -54,12 +54,8 @@ class Nccl final : public Communicator {
   void all_reduce(at::Tensor& tensor, Op op) override {
     require_float(tensor);
     if (tensor.is_cpu()) return host_->all_reduce(tensor, op);
-    require_device("all_reduce", tensor);
-    const Counts::Call call(counts_, Operation::AllReduce, tensor.nbytes());
-    agree(Operation::AllReduce, tensor.nbytes());
-    if (size_ == 1 || tensor.numel() == 0) return;
-    void* data = tensor.mutable_data_ptr();
-    run(Operation::AllReduce, tensor.nbytes(), all(), [&](ncclComm_t comm) {
+    collective(Operation::AllReduce, tensor, static_cast<int64_t>(tensor.nbytes()), [&](ncclComm_t comm) {
+      void* data = tensor.mutable_data_ptr();
       return ncclAllReduce(data, data, static_cast<size_t>(tensor.numel()), ncclFloat32, op == Op::Sum ? ncclSum : ncclMax, comm, stream());
     });
   }
@@ -75,90 +71,64 @@ class Nccl final : public Communicator {
     if (part.is_cpu()) return host_->all_gatherv(part, rows, all);
     const GatherShape shape("all_gatherv", part, rows, rank_, size_);
     shape.require_result("all_gatherv", part, all);
-    require_device("all_gatherv", part);
-    const Counts::Call call(counts_, Operation::AllGatherv, shape.total_bytes());
-    agree(Operation::AllGatherv, shape.total_bytes());
-    if (shape.total_bytes() == 0) return;
-    const auto* mine = static_cast<const char*>(part.const_data_ptr());
-    auto* out = static_cast<char*>(all.mutable_data_ptr());
-    if (size_ == 1) return keep_own(part, shape, all);
     const bool even = std::all_of(rows.begin(), rows.end(), [&](int64_t count) { return count == rows[0]; });
-    run(Operation::AllGatherv, shape.total_bytes(), this->all(), [&](ncclComm_t comm) {
+    collective(Operation::AllGatherv, part, shape.total_bytes(), [&](ncclComm_t comm) {
+      const auto* mine = static_cast<const char*>(part.const_data_ptr());
+      auto* out = static_cast<char*>(all.mutable_data_ptr());
       if (even) return ncclAllGather(mine, out, static_cast<size_t>(shape.bytes(rank_)), ncclInt8, comm, stream());
       return together([&](auto&& add) {
         for (int root = 0; root < size_; ++root)
           if (shape.bytes(root) != 0) add(ncclBroadcast(mine, out + shape.offset(root), static_cast<size_t>(shape.bytes(root)), ncclInt8, root, comm, stream()));
       });
     });
+    if (size_ == 1) keep_own(part, shape, all);
   }
 
   at::Tensor gatherv(const at::Tensor& part, std::span<const int64_t> rows, int root) override {
     if (part.is_cpu()) return host_->gatherv(part, rows, root);
     const GatherShape shape("gatherv", part, rows, rank_, size_);
-    require_device("gatherv", part);
-    const Counts::Call call(counts_, Operation::Gatherv, shape.total_bytes());
-    agree(Operation::Gatherv, shape.total_bytes());
     at::Tensor result = rank_ == root ? shape.make_result(part) : at::Tensor();
-    if (shape.total_bytes() == 0) return result;
-    if (rank_ == root) keep_own(part, shape, result);
-    if (size_ == 1) return result;
-    const void* mine = part.const_data_ptr();
-    auto* out = rank_ == root ? static_cast<char*>(result.mutable_data_ptr()) : nullptr;
-    run(Operation::Gatherv, shape.total_bytes(), all(), [&](ncclComm_t comm) {
+    collective(Operation::Gatherv, part, shape.total_bytes(), [&](ncclComm_t comm) {
+      const void* mine = part.const_data_ptr();
+      auto* out = rank_ == root ? static_cast<char*>(result.mutable_data_ptr()) : nullptr;
       return together([&](auto&& add) {
         if (rank_ != root && shape.bytes(rank_) != 0) add(ncclSend(mine, static_cast<size_t>(shape.bytes(rank_)), ncclInt8, root, comm, stream()));
         for (int peer = 0; rank_ == root && peer < size_; ++peer)
           if (peer != root && shape.bytes(peer) != 0) add(ncclRecv(out + shape.offset(peer), static_cast<size_t>(shape.bytes(peer)), ncclInt8, peer, comm, stream()));
       });
     });
+    if (rank_ == root) keep_own(part, shape, result);
     return result;
   }
 
   void broadcast(at::Tensor& tensor, int root) override {
     require_contiguous("broadcast", tensor);
     if (tensor.is_cpu()) return host_->broadcast(tensor, root);
-    require_device("broadcast", tensor);
-    const Counts::Call call(counts_, Operation::Broadcast, tensor.nbytes());
-    agree(Operation::Broadcast, tensor.nbytes());
-    if (size_ == 1 || tensor.numel() == 0) return;
-    void* data = tensor.mutable_data_ptr();
-    run(Operation::Broadcast, tensor.nbytes(), all(),
-        [&](ncclComm_t comm) { return ncclBroadcast(data, data, tensor.nbytes(), ncclInt8, root, comm, stream()); });
+    collective(Operation::Broadcast, tensor, static_cast<int64_t>(tensor.nbytes()), [&](ncclComm_t comm) {
+      void* data = tensor.mutable_data_ptr();
+      return ncclBroadcast(data, data, tensor.nbytes(), ncclInt8, root, comm, stream());
+    });
   }
 
   void send(const at::Tensor& tensor, int to) override {
     require_contiguous("send", tensor);
     if (tensor.is_cpu()) return host_->send(tensor, to);
-    require_device("send", tensor);
-    require_peer("send", to, rank_, size_);
-    const Counts::Call call(counts_, Operation::Send, tensor.nbytes());
-    Link& link = pair(to);
-    int64_t bytes = static_cast<int64_t>(tensor.nbytes());
-    host_->send(at::from_blob(&bytes, {1}, at::TensorOptions(at::kLong)), to);
-    if (bytes == 0) return;
-    const void* data = tensor.const_data_ptr();
-    run(Operation::Send, bytes, link, [&](ncclComm_t comm) { return ncclSend(data, static_cast<size_t>(bytes), ncclInt8, rank_ < to ? 1 : 0, comm, stream()); });
+    hand_over(Operation::Send, tensor, to, [&](int64_t bytes) { host_->send(at::from_blob(&bytes, {1}, at::TensorOptions(at::kLong)), to); },
+              [&](ncclComm_t comm, int peer) { return ncclSend(tensor.const_data_ptr(), tensor.nbytes(), ncclInt8, peer, comm, stream()); });
   }
 
   void recv(at::Tensor& tensor, int from) override {
     require_contiguous("recv", tensor);
     if (tensor.is_cpu()) return host_->recv(tensor, from);
-    require_device("recv", tensor);
-    require_peer("recv", from, rank_, size_);
-    const Counts::Call call(counts_, Operation::Recv, tensor.nbytes());
-    Link& link = pair(from);
-    int64_t bytes = 0;
-    at::Tensor word = at::from_blob(&bytes, {1}, at::TensorOptions(at::kLong));
-    host_->recv(word, from);
-    if (bytes != static_cast<int64_t>(tensor.nbytes())) {
-      const std::string what = "recv on rank " + std::to_string(first_ + rank_) + ": expected " + std::to_string(tensor.nbytes()) + " bytes, rank " + std::to_string(first_ + from) + " sent " +
-                               std::to_string(bytes);
+    hand_over(Operation::Recv, tensor, from, [&](int64_t expected) {
+      int64_t bytes = 0;
+      at::Tensor word = at::from_blob(&bytes, {1}, at::TensorOptions(at::kLong));
+      host_->recv(word, from);
+      if (bytes == expected) return;
+      const std::string what = "recv on rank " + std::to_string(first_ + rank_) + ": expected " + std::to_string(expected) + " bytes, rank " + std::to_string(first_ + from) + " sent " + std::to_string(bytes);
       abort(what);   // what was sent would wait for ever
       throw std::logic_error(what);
-    }
-    if (bytes == 0) return;
-    void* data = tensor.mutable_data_ptr();
-    run(Operation::Recv, bytes, link, [&](ncclComm_t comm) { return ncclRecv(data, static_cast<size_t>(bytes), ncclInt8, rank_ < from ? 1 : 0, comm, stream()); });
+    }, [&](ncclComm_t comm, int peer) { return ncclRecv(tensor.mutable_data_ptr(), tensor.nbytes(), ncclInt8, peer, comm, stream()); });
   }
 
   void barrier() override { host_->barrier(); }
@@ -211,6 +181,27 @@ class Nccl final : public Communicator {
       abort(what);
       throw std::logic_error(what);
     }
+  }
+
+  /// An exchange of all ranks, of tensors on the device: it is counted, no other rank calls another, and unless there is nothing to exchange `calls(communicator)` puts it into the stream.
+  template <class Calls>
+  void collective(Operation op, const at::Tensor& tensor, int64_t bytes, Calls&& calls) {
+    require_device(name(op), tensor);
+    const Counts::Call call(counts_, op, bytes);
+    agree(op, bytes);
+    if (size_ > 1 && bytes > 0) run(op, bytes, all(), calls);
+  }
+
+  /// One side of an exchange with `peer`. `tell(bytes)`: the hosts' part, sees that both mean as many. `calls(communicator, the peer's number there)`.
+  template <class Tell, class Calls>
+  void hand_over(Operation op, const at::Tensor& tensor, int peer, Tell&& tell, Calls&& calls) {
+    require_device(name(op), tensor);
+    require_peer(name(op), peer, rank_, size_);
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    const Counts::Call call(counts_, op, bytes);
+    Link& link = pair(peer);
+    tell(bytes);
+    if (bytes > 0) run(op, bytes, link, [&](ncclComm_t comm) { return calls(comm, rank_ < peer ? 1 : 0); });
   }
 
   template <class Calls>

@@ -1,4 +1,5 @@
 // Puts the kernels to work on CUDA tensors, in programs that this file is linked into (preset cuda).
+#include <ATen/Context.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -46,6 +47,7 @@ class CapturedGraph final : public Graph {
                                 .stream = [](at::Device device) -> Stream { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); },
                                 .processors = &processors, .matrix_units = true});
   use_backend(at::DeviceType::CUDA, kernels);
+  at::globalContext().setAllowTF32CuBLAS(false);   // fp32 is fp32, also where TORCH_ALLOW_TF32_CUBLAS_OVERRIDE asks for TF32
   use_recorder(at::DeviceType::CUDA, [](at::Device device, const std::function<void()>& body) -> std::unique_ptr<Graph> { return std::make_unique<CapturedGraph>(device, body); });
   return true;
 }();

@@ -1,0 +1,17 @@
+// What linking the kernels in (worker/ops/cuda/register.cpp) settles for all of torch's own operations.
+#include <ATen/Context.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace pm::ops::cuda {
+namespace {
+
+TEST(Settings, ProductsOfFp32HaveNoTf32InThemWhateverTheEnvironmentAsksFor) {
+  ASSERT_STREQ(std::getenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"), "1") << "ctest sets it, as some images do";
+  EXPECT_FALSE(at::globalContext().allowTF32CuBLAS());
+  EXPECT_EQ(at::globalContext().float32MatmulPrecision(), at::Float32MatmulPrecision::HIGHEST);
+}
+
+}  // namespace
+}  // namespace pm::ops::cuda

@@ -1,0 +1,25 @@
+"""On a GPU precision I8 says what transformers says of the same weights after quantising. The rule, the models and the tests are those of tests/parity/test_int8.py."""
+import pytest
+
+from test_devices import test_int8_weights_are_on_the_device, test_the_cuda_kernels_decode_int8_as_the_processor_does  # noqa: F401
+from test_int8 import CASES
+from test_int8 import test_greedy_tokens_are_those_of_transformers_with_the_quantised_weights as greedy_tokens_are_those_of_transformers
+from test_int8 import test_quantising_changes_scores_by_little as quantising_changes_scores_by_little
+from test_int8 import test_states_and_scores_are_those_of_transformers_with_the_quantised_weights as states_and_scores_are_those_of_transformers
+
+
+@pytest.mark.parametrize("layout", ["tensor=1", "tensor=2", "tensor=3", "pipeline=2"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_states_and_scores_are_those_of_transformers_with_the_quantised_weights(device, case, layout):
+    states_and_scores_are_those_of_transformers(device, case, layout)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_quantising_changes_scores_by_little(device, case):
+    quantising_changes_scores_by_little(device, case)
+
+
+@pytest.mark.parametrize("layout", ["tensor=1", "tensor=3", "data=2"])
+@pytest.mark.parametrize("case", [case for case in CASES if case.generates], ids=lambda case: case.name)
+def test_greedy_tokens_are_those_of_transformers_with_the_quantised_weights(device, case, layout):
+    greedy_tokens_are_those_of_transformers(device, case, layout)
