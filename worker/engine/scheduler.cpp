@@ -205,7 +205,7 @@ bool Scheduler::launch_pass() {
     Ended ended;
     {
       std::lock_guard lock(mutex_);
-      passes_.fail(flights_.back().parts, error.reason + ": " + error.what(), ended);
+      passes_.refuse(flights_.back().parts, error.what(), ended);
       flights_.pop_back();
     }
     send(ended);
