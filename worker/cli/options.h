@@ -33,7 +33,7 @@ struct Setup {
   policy::Model model;
   Plan plan;
   bool graphs = true;
-  engine::GroupModel group(int64_t kv_blocks) const { return {&checkpoint, &model, &plan, kv_blocks, device, graphs}; }
+  engine::GroupModel group(int64_t kv_blocks) const { return {.checkpoint = &checkpoint, .model = &model, .plan = &plan, .kv_blocks = kv_blocks, .device = device, .graphs = graphs}; }
 };
 
 /// Opens, resolves and plans. `plan_file`: a plan made before (by the controller) is obeyed, not made again.
