@@ -225,6 +225,7 @@ void Scheduler::start(Flight flight) {
   {
     std::lock_guard lock(mutex_);
     flight.message.step = ++steps_;
+    flight.message.bucket = bucket_of(flight.message, lane_.executor());
     flights_.push_back(std::move(flight));
     started = &flights_.back();
   }
