@@ -7,9 +7,9 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "worker/base/log.h"
 #include "worker/ops/device_memory.h"
 #include "worker/ops/packed.h"
+#include "worker/base/log.h"
 
 namespace pm::parallel {
 
