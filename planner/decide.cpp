@@ -59,7 +59,7 @@ class Decider {
       if (explainer.fewest > 0 && explainer.fewest < hardware_.devices) explainer.usable = usable(explainer.fewest);
       for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) try_gathered(strategy, candidates);
       choice = choose(candidates, wishes_.objective);
-    } else if (!allowed.fixed && hardware_.devices > 1 && demand_.precision != DType::I8) {
+    } else if (!allowed.fixed && hardware_.devices > 1) {
       for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) candidates.push_back(not_needed(strategy));
     }
     if (!choice) return {{}, explainer.does_not_fit(candidates)};
@@ -95,9 +95,6 @@ class Decider {
   /// Sizes and places that Sharded and Offload do not have.
   std::optional<Refusal> refuse_gathered() const {
     const std::string name(name_of(*wishes_.strategy)), n = number(hardware_.devices);
-    if (demand_.precision == DType::I8) {
-      return Refusal{"UnsupportedPrecision", "strategy " + name + " does not bring int8 weights together; use Tensor, Pipeline or Data with I8, or F16 or BF16 with " + name, {}};
-    }
     if (wishes_.tensor.value_or(1) > 1 || wishes_.pipeline.value_or(1) > 1) {
       return Refusal{"InvalidSizes", "strategy " + name + " is not combined with tensor or pipeline; give data=" + n + " alone, or leave the sizes out", {}};
     }
@@ -135,7 +132,6 @@ class Decider {
   /// A layer at a time; where that does not fit in tiles as well.
   void try_gathered(Strategy strategy, std::vector<Candidate>& candidates) const {
     if (strategy == Strategy::Sharded && hardware_.devices == 1 && wishes_.strategy != Strategy::Sharded) return;
-    if (demand_.precision == DType::I8) return;
     for (const Unit unit : {Unit::Layer, Unit::Tile}) {
       candidates.push_back(attempt_gathered(strategy, unit));
       if (candidates.back().fits) return;

@@ -149,6 +149,7 @@ std::string describe(const Plan& plan) {
     const bool device = plan.gathering->from == Residency::Device;
     out << (device ? "each rank keeps 1/" + number(plan.data) + " of every layer and table" : std::string(plan.gathering->from == Residency::File ? "layers and tables stay in the checkpoint's files" : "layers and tables stay in the host's memory"))
         << "; what a layer needs comes together in two buffers of " << bytes(plan.gathering->buffer) << "\n";
+    if (plan.gathering->host > 0) out << "each rank pins at most " << bytes(plan.gathering->host) << " of the host's memory\n";
   }
   if (plan.pipeline > 1) out << plan.micro_batches << (plan.kv_blocks > 0 ? " groups of sequences in flight\n" : " micro-batches a pass\n");
 

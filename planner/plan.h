@@ -92,8 +92,9 @@ struct UsedFigure {
   Figure figure;
 };
 
-/// How Sharded and Offload bring weights together (planner/spread.h): into one of two buffers of so many bytes.
-struct Gathering { Residency from = Residency::Device; int64_t buffer = 0; };
+/// How Sharded and Offload bring weights together (planner/spread.h): into one of two buffers of so many bytes. `host`: bytes of the host's memory that a rank pins for what it keeps of
+/// the weights (Residency::HostMemory), those of the rank with the most; plans of before they were counted have 0.
+struct Gathering { Residency from = Residency::Device; int64_t buffer = 0, host = 0; };
 
 struct Plan {
   Strategy strategy = Strategy::Tensor;

@@ -184,6 +184,7 @@ json to_json(const Plan& plan) {
            {"ranks", ranks}, {"reason", plan.reason}, {"message", plan.message}, {"estimate", estimate_json(plan.estimate)}, {"hardware", figures},
            {"rejected", rejected}};
   if (plan.gathering) out["gathering"] = {{"from", name_of(plan.gathering->from)}, {"bufferBytes", plan.gathering->buffer}};
+  if (plan.gathering && plan.gathering->host > 0) out["gathering"]["hostBytes"] = plan.gathering->host;
   return out;
 }
 
@@ -201,7 +202,7 @@ void read_gathering(const Reader& reader, Plan& plan) {
   if (!from || (*from == Residency::Device) != (plan.strategy == Strategy::Sharded)) {
     Reader::fail(gathering.path("from"), "\"" + gathering.text("from", 16) + "\"", plan.strategy == Strategy::Sharded ? "Device" : "HostMemory or File");
   }
-  plan.gathering = Gathering{*from, gathering.integer("bufferBytes", 1, most)};
+  plan.gathering = Gathering{*from, gathering.integer("bufferBytes", 1, most), gathering.integer("hostBytes", 0, most, 0)};
   if (plan.tensor != 1 || plan.pipeline != 1) Reader::fail(reader.path("sizes"), "tensor or pipeline above 1", "data alone, beside strategy " + std::string(name_of(plan.strategy)));
 }
 

@@ -36,12 +36,13 @@ Spread spread(const Facts& facts, DType precision) {
   }
   std::map<Place, Run> runs;
   for (const Part& part : facts.parts) {
-    const int64_t element = size_of(part.keep ? part.dtype : compute_type(facts, precision)), bytes = held_bytes(facts, part, part.units, precision);
+    const int64_t bytes = held_bytes(facts, part, part.units, precision);
     const bool beside = !part.also.empty() && with_own.contains({part.stack, part.first});
     if (is_table(part)) {
       const bool scored = part.stack.empty() || std::any_of(part.also.begin(), part.also.end(), [](const Use& use) { return use.stack.empty(); });
-      out.tables.push_back({part.stack, part.units, part.elements_per_unit * element, scored && part.axis == Axis::Vocab});
-      out.widest_row = std::max(out.widest_row, part.elements_per_unit * element);
+      const int64_t row = held_bytes(facts, part, 1, precision);
+      out.tables.push_back({part.stack, part.units, row, scored && part.axis == Axis::Vocab});
+      out.widest_row = std::max(out.widest_row, row);
     } else if (!in_layers(part) || beside) {
       out.whole += bytes * part.count;
     } else {

@@ -31,7 +31,7 @@ Layout layout_of(const Spec& spec, const Plan& plan) {
   if (spec.memory) {
     memory = *spec.memory;
   } else if (spec.devices.kind == DeviceKind::GPU) {
-    memory = each * 4 * gib + 2 * gib;
+    memory = each * (4 * gib + (plan.gathering ? round_up(plan.gathering->host, mib) : 0)) + 2 * gib;
   } else {
     std::vector<int64_t> pods(layout.ranks.size(), 0);
     for (const RankPlan& rank : plan.ranks) pods[layout.node_of(rank.rank)] += rank.predicted.total();

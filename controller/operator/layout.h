@@ -25,7 +25,8 @@ struct Layout {
 /// - shm: the plan's, rounded up to MiB; of a group of several ranks on GPUs 128 MiB per rank more, for what NCCL keeps there where GPUs cannot reach each other's memory (a
 ///   bound by its buffers of 4 MiB per channel, not measured);
 /// - memory on CPU: the sum of the predicted bytes of the fullest pod's ranks + 128 MiB per rank (load staging and slack) + 256 MiB (launcher
-///   and page tables); on GPU: 4 GiB per rank (CUDA's host side, pinned staging) + 2 GiB. Shared memory is added in every case;
+///   and page tables); on GPU: 4 GiB per rank (CUDA's host side, pinned staging), what a rank pins of the
+///   weights (Offload to HostMemory), + 2 GiB. Shared memory is added in every case;
 /// - cpu: a request of half a core per rank, no limit.
 Layout layout_of(const Spec&, const Plan&);
 

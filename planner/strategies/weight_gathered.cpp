@@ -45,6 +45,7 @@ Gathered gathered(const Facts& facts, int n, Unit unit, Residency from, double s
   Layout& layout = out.layout;
   for (int rank = 0; rank < n; ++rank) layout.weights.push_back(weights.whole + (from == Residency::Device ? weights.kept(rank, n) : 0) + 2 * buffer);
   layout.gathering = Gathering{from, buffer};
+  for (int rank = 0; rank < n && from == Residency::HostMemory; ++rank) layout.gathering->host = std::max(layout.gathering->host, weights.kept(rank, n));
   layout.ranks[0].weights = *std::max_element(layout.weights.begin(), layout.weights.end());
   layout.ranks[0].communicator = (segment_bytes(n) + n - 1) / n;
   const Traffic moved = traffic(facts, weights, unit, buffer);
@@ -61,6 +62,9 @@ Gathered gathered(const Facts& facts, int n, Unit unit, Residency from, double s
   layout.sizes.data = n;
   return out;
 }
+
+/// Files have weights as they are stored, whatever they are held in: bytes of those over bytes of these.
+double stored_bytes(const Facts& facts, DType precision) { return static_cast<double>(spread(facts, facts.dtype).kept(0, 1)) / static_cast<double>(std::max<int64_t>(1, spread(facts, precision).kept(0, 1))); }
 
 /// All but a rank's own part crosses the links.
 double spread_seconds(int n, const Demand& demand) { return (n - 1.0) / n / bandwidth(demand, n).value; }
@@ -89,7 +93,7 @@ Gathered sharded(const Facts& facts, int n, Unit unit, const Demand& demand) {
 Gathered offloaded(const Facts& facts, int n, Unit unit, Residency from, const Demand& demand) {
   const bool file = from == Residency::File;
   const int stores = (n + demand.devices_of_a_node - 1) / demand.devices_of_a_node;
-  const double read = file ? 1.0 / stores / demand.figures.file_bandwidth.value : 1.0 / n / demand.figures.host_bandwidth.value;
+  const double read = file ? stored_bytes(facts, demand.precision) / stores / demand.figures.file_bandwidth.value : 1.0 / n / demand.figures.host_bandwidth.value;
   return gathered(facts, n, unit, from, read + spread_seconds(n, demand), demand, file ? "all weights are read from files in each pass" : "all weights come from the host's memory in each pass");
 }
 

@@ -27,6 +27,7 @@ from test_nodes import forward
 from test_strategies import ranks_of
 
 LAYOUTS = ["tensor=2", "pipeline=2", "data=2"]
+RECORDED = {"kernels": True, "PM_PRETEND_GRAPHS": "1"}   # the CUDA kernels, of a pretended device under their emulation, and steps that are recorded
 
 
 def tokens(server, row, **body):
@@ -74,16 +75,102 @@ def test_with_the_cuda_kernels_too(serve_on_devices, name, sizes):
     assert [*row, *with_kernels] == oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][:len(row) + 6]
 
 
+def graphs(server):
+    """Of each rank: sizes of batches that are recorded, steps that were run as such, their bytes; None where nothing is recorded."""
+    return [rank.get("graphs") for rank in server.get("/memory").json()["ranks"]]
+
+
+def come_and_go(server, row):
+    """Greedy tokens of one prompt, asked for by sequences that begin and end at different times."""
+    answers, lengths = {}, [3, 16, 5, 7, 2]
+
+    def ask(i):
+        time.sleep(0.05 * i)
+        answers[i] = tokens(server, row, temperature=0, max_tokens=lengths[i])
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(lengths))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [answers[i] for i in range(len(lengths))], lengths
+
+
+@pytest.mark.parametrize("name, sizes", [("GPT2LMHeadModel-all", "tensor=2"), ("GPT2LMHeadModel-all", "tensor=3"), ("LlamaForCausalLM-all", "tensor=2"), ("FalconForCausalLM-7b", "tensor=2"),
+                                         ("LlamaForCausalLM-all", "tensor=2,data=2")])
+def test_steps_of_a_tensor_group_are_recorded(serve_on_devices, name, sizes):
+    """Each rank records the same sizes of batches when it starts, and every later step of single tokens is one of these played again, whoever comes and goes."""
+    server = serve_on_devices(name, sizes, "--max-concurrency", "4" if "data" not in sizes else "8", **RECORDED)
+    before = graphs(server)
+    assert [rank["recorded"] for rank in before] == [3] * ranks_of(sizes), "4, 2 and 1"
+    assert all(rank["bytes"] > 0 for rank in before)
+    row = rows_of(BY_NAME[name])[0]
+    wanted = oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][len(row):]
+    found, lengths = come_and_go(server, row)
+    assert found == [wanted[:length] for length in lengths]
+    lane = ranks_of(sizes) // (2 if "data" in sizes else 1)
+    for _ in range(100):   # a rank that sees no results says a little later what it has done
+        after = graphs(server)
+        if all(len({rank["replayed"] for rank in after[first:first + lane]}) == 1 for first in range(0, len(after), lane)):
+            break
+        time.sleep(0.05)
+    played = [now["replayed"] - then["replayed"] for now, then in zip(after, before)]
+    print("\nsteps played again by each rank:", played, "MiB held:", [round(rank["bytes"] / 2 ** 20, 2) for rank in after])
+    assert [rank["recorded"] for rank in after] == [rank["recorded"] for rank in before]
+    for first in range(0, len(played), lane):
+        assert len(set(played[first:first + lane])) == 1 and (played[first] >= 8 or lane < len(played)), "all ranks of a group play the same steps"
+
+
+def test_launches_are_not_recorded_unless_asked_for(serve_on_devices):
+    server = serve_on_devices("LlamaForCausalLM-all", "tensor=2", "--max-concurrency", "4", "--no-graphs", **RECORDED)
+    assert graphs(server) == [None, None]
+
+
+@pytest.mark.parametrize("full", [0, 1])
+def test_one_rank_that_cannot_record_makes_all_launch_kernel_by_kernel(serve_on_devices, full):
+    server = serve_on_devices("LlamaForCausalLM-all", "tensor=2", "--max-concurrency", "4", PM_PRETEND_NO_GRAPHS_ON=str(full), **RECORDED)
+    row = rows_of(BY_NAME["LlamaForCausalLM-all"])[0]
+    wanted = oracle.greedy(BY_NAME["LlamaForCausalLM-all"], row, COUNT)["sequence"][len(row):]
+    found, lengths = come_and_go(server, row)
+    assert found == [wanted[:length] for length in lengths]
+    assert graphs(server) == [None, None]
+    server.log.flush()
+    assert pathlib.Path(server.log.name).read_text().count("a rank of the group cannot record the launches of 4 sequences") == 4, "each rank, before it has its KV blocks and after"
+
+
 class OnDevices(Nodes):
     """Nodes that are hosts of their own to NCCL, each with devices 0, 1, ..."""
 
-    def __init__(self, hardware, folder, counts, sizes):
+    def __init__(self, hardware, folder, counts, sizes, options=(), **environment):
+        self.environment = [f"{name}={value}" for name, value in environment.items()]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(worker, "BINARY", hardware.binary)
-            super().__init__(folder, counts, sizes, options=("--device", hardware.name))
+            super().__init__(folder, counts, sizes, options=("--device", hardware.name, *options))
 
     def enter(self, node):
-        return ["env", f"NCCL_HOSTID=node{node}"]
+        return ["env", f"NCCL_HOSTID=node{node}", *self.environment]
+
+
+@pytest.mark.parametrize("wishes", [[[], []], [[], ["--no-graphs"]], [["--no-graphs"], []]], ids=["both", "node 0 alone", "node 1 alone"])
+def test_ranks_of_several_nodes_agree_on_what_is_recorded(hardware, wishes):
+    """Over the connections of the host: no rank waits for one that does not record."""
+    case = BY_NAME["LlamaForCausalLM-all"]
+
+    class Different(OnDevices):
+        def enter(self, node):
+            self.options = ["--device", hardware.name, "--max-concurrency", "4", *wishes[node]]
+            return super().enter(node)
+
+    nodes = Different(hardware, fixtures.checkpoint(case), [1, 1], "tensor=2", **hardware.environment(1, kernels=True, graphs=True))
+    try:
+        row = rows_of(case)[0]
+        reply = requests.post(f"http://127.0.0.1:{nodes.port}/generate", json={"input_ids": row, "max_new_tokens": 6}, timeout=60).json()
+        assert reply["sequence"] == oracle.greedy(case, row, COUNT)["sequence"][:len(row) + 6]
+        recorded = [nodes.status(node)["ranks"][node].get("graphs", {}).get("recorded", 0) for node in (0, 1)]
+        assert recorded[0] == recorded[1] and (recorded[0] > 0) == (not any(wishes))
+    finally:
+        codes = nodes.close()
+    assert codes == [0, 0], nodes.log()[-4000:]
 
 
 @pytest.mark.parametrize("counts, sizes", [([1, 1], "tensor=2"), ([1, 1], "pipeline=2"), ([2, 2], "tensor=2,pipeline=2")])
@@ -113,7 +200,19 @@ def reason(server):
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("how, name, words", [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")], ids=["killed", "frozen"])
 def test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for(serve_on_devices, sizes, lost, how, name, words):
-    server = serve_on_devices("GPT2LMHeadModel-all", sizes)
+    lose_a_rank(serve_on_devices("GPT2LMHeadModel-all", sizes), lost, how, name, words)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("how, name, words", [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")], ids=["killed", "frozen"])
+def test_a_rank_lost_among_recorded_steps_ends_the_group_in_time(serve_on_devices, lost, how, name, words):
+    """Graphs hold operations of NCCL, whose abort waits until they are gone."""
+    server = serve_on_devices("GPT2LMHeadModel-all", "tensor=2", "--max-concurrency", "4", **RECORDED)
+    assert [rank["recorded"] for rank in graphs(server)] == [3, 3]
+    lose_a_rank(server, lost, how, name, words)
+
+
+def lose_a_rank(server, lost, how, name, words):
     body = {"prompt": rows_of(BY_NAME["GPT2LMHeadModel-all"])[0], "max_tokens": 40, "ignore_eos": True, "temperature": 0}
     right, replies = server.ask("/v1/completions", body)["choices"][0]["text"], []
 

@@ -140,6 +140,13 @@ def test_gathered_weights_say_what_transformers_says(device, case, strategy, to,
             judge(device, case, folder, ranks, row, answer, **layout)
 
 
+@pytest.mark.parametrize("strategy, to, ranks", GATHERED)
+@pytest.mark.parametrize("case", CASES[:2], ids=lambda case: case.name)
+def test_gathered_int8_is_what_it_is_on_the_processor(device, asked, case, strategy, to, ranks):
+    folder, rows, layout = fixtures.checkpoint(case), rows_of(case), gathered(strategy, to, ranks)
+    assert device.generate(folder, ranks, rows, max_new_tokens=COUNT, precision="I8", **layout) == asked.generate(folder, 1, rows, max_new_tokens=COUNT, precision="I8")
+
+
 def test_a_device_has_room_for_what_is_offloaded_to_the_host_where_the_whole_does_not_fit(tmp_path):
     """The host keeps the weights: of 26 MiB a device of 1100 MiB, whose runtime is counted as 1024, holds two buffers of a layer."""
     folder = wide(tmp_path / "model")

@@ -82,6 +82,22 @@ def test_states_and_scores_are_those_of_transformers_with_the_quantised_weights(
         compare.tensors(ours, before, places(case, given))
 
 
+# weights that come together in each pass, rows with their scales behind them: from all ranks, and from files
+GATHERED = [("Sharded", 1), ("Sharded", 2), ("Sharded", 3), ("Offload", 1), ("Offload", 2)]
+
+
+@pytest.mark.parametrize("strategy, ranks", GATHERED)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gathered_weights_are_the_quantised_ones(asked, case, strategy, ranks):
+    given, layout = inputs.make(case, inputs.kinds(case)[0]), {"strategy": strategy, "sizes": f"data={ranks}", "precision": "I8"}
+    compare.tensors(asked.forward(fixtures.checkpoint(case), ranks, given, **layout), oracle.forward(quantised_case(case), given), places(case, given))
+    if case.generates:
+        folder, rows = fixtures.checkpoint(case), rows_of(case)[:2]
+        together = asked.generate(folder, ranks, rows, max_new_tokens=24, do_sample=False, **layout)
+        for row, answer in zip(rows, together, strict=True):
+            judge(asked, quantised_case(case), folder, ranks, row, answer, **layout)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_quantising_changes_scores_by_little(asked, case):
     """The Kullback-Leibler divergence from fp32 is below 0.005 on average, nine of ten best tokens agree, and no score is off by more than a fifth of the largest: bounds
@@ -110,11 +126,27 @@ def test_what_a_rank_holds_is_what_the_plan_says(tmp_path):
     case = CASES[1]
     planned = json.loads(worker.run("plan", "--model", fixtures.checkpoint(case), "--devices", 1, "--device-memory", "8Gi", "--precision", "I8", "--json").stdout)
     assert planned["precision"] == "I8"
-    scaled = sum(w.size + 2 * w.shape[0] * -(-w.shape[1] // (MODELS[case.model_class][1] if re.search(OUT, name) else 32)) if w.ndim == 2 and re.search(f"{LAYER}|{SCORES}", name) else 4 * w.size
-                 for name, w in load_file(fixtures.checkpoint(case) / "model.safetensors").items())
-    assert planned["ranks"][0]["predicted"]["weights"] == scaled
+    assert planned["ranks"][0]["predicted"]["weights"] == sum(bytes_of(case, name, w) for name, w in load_file(fixtures.checkpoint(case) / "model.safetensors").items())
 
 
-def test_strategies_that_gather_weights_are_refused_by_name(asked):
-    answer = asked.batch.ask({"model": str(fixtures.checkpoint(CASES[0])), "ranks": 2, "strategy": "Sharded", "precision": "I8", "generate": {"input_ids": [[1, 2]], "max_new_tokens": 1}})
-    assert answer["reason"] == "UnsupportedPrecision" and "Sharded does not bring int8 weights together" in answer["error"], answer
+def bytes_of(case, name, w):
+    """As int8 with its scales where it is quantised, else fp32."""
+    group = MODELS[case.model_class][1] if re.search(OUT, name) else 32
+    return w.size + 2 * w.shape[0] * -(-w.shape[1] // group) if w.ndim == 2 and re.search(f"{LAYER}|{SCORES}", name) else 4 * w.size
+
+
+@pytest.mark.parametrize("strategy, ranks", GATHERED)
+def test_what_ranks_keep_of_gathered_weights_is_what_the_plan_says(strategy, ranks):
+    """Two buffers of the largest layer; what no axis cuts with each rank; all else once over all ranks, or in files."""
+    case = CASES[1]
+    planned = json.loads(worker.run("plan", "--model", fixtures.checkpoint(case), "--devices", ranks, "--device-memory", "8Gi", "--precision", "I8", "--strategy", strategy, "--json").stdout)
+    weights = load_file(fixtures.checkpoint(case) / "model.safetensors")
+    layers = {}
+    for name, w in weights.items():
+        if w.ndim == 2 and (layer := re.search(r"layers\.(\d+)\.", name)):
+            layers[layer[1]] = layers.get(layer[1], 0) + bytes_of(case, name, w)
+    norms = sum(4 * w.size for w in weights.values() if w.ndim == 1)
+    spread = sum(bytes_of(case, name, w) for name, w in weights.items() if w.ndim == 2)
+    buffer = planned["gathering"]["bufferBytes"]
+    assert buffer == max(layers.values())
+    assert sum(rank["predicted"]["weights"] for rank in planned["ranks"]) == ranks * (norms + 2 * buffer) + (spread if strategy == "Sharded" else 0)

@@ -66,7 +66,7 @@ class Memory final : public c10::DeviceAllocator {
     const size_t size = (bytes + 4095) / 4096 * 4096;
     std::lock_guard lock(mutex_);
     Use& use = uses_[device.index()];
-    const int64_t left = std::min(use.limit, total() - others()) - use.bytes.current;
+    const int64_t left = std::min(use.limit, total() - others() - use.beside) - use.bytes.current;
     TORCH_CHECK_WITH(OutOfMemoryError, static_cast<int64_t>(size) <= left, "pretend out of memory. Tried to allocate ", static_cast<double>(size) / (1 << 20), " MiB, ", left, " bytes are left");
     size_t offset = used_;
     if (auto& free = free_[size]; !free.empty()) {
@@ -104,7 +104,11 @@ class Memory final : public c10::DeviceAllocator {
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     std::lock_guard lock(mutex_);
-    return {static_cast<size_t>(total() - others() - uses_[device].bytes.current), static_cast<size_t>(total())};
+    return {static_cast<size_t>(total() - others() - uses_[device].beside - uses_[device].bytes.current), static_cast<size_t>(total())};
+  }
+  void take_beside(c10::DeviceIndex device, int64_t bytes) {
+    std::lock_guard lock(mutex_);
+    uses_[device].beside += bytes;
   }
   void limit(c10::DeviceIndex device, int64_t bytes) {
     std::lock_guard lock(mutex_);
@@ -113,7 +117,7 @@ class Memory final : public c10::DeviceAllocator {
 
  private:
   struct Block { size_t size = 0; c10::DeviceIndex device = 0; };
-  struct Use { c10::CachingAllocator::Stat bytes; int64_t limit = std::numeric_limits<int64_t>::max(); };
+  struct Use { c10::CachingAllocator::Stat bytes; int64_t limit = std::numeric_limits<int64_t>::max(), beside = 0; };
   Memory() : device_(map(PROT_NONE)), host_(map(PROT_READ | PROT_WRITE)) {}
   static int64_t total() { return figure("PM_PRETEND_MEMORY", 16384) << 20; }
   static int64_t others() { return figure("PM_PRETEND_OTHERS", 256) << 20; }
@@ -329,6 +333,8 @@ thread_local Recording* recording = nullptr;
 void catch_up(at::Device device) {
   if (device.type() == type) Streams::instance().finish(Streams::instance().current(device));
 }
+
+void take_beside(int device, int64_t bytes) { Memory::instance().take_beside(static_cast<c10::DeviceIndex>(device), bytes); }
 
 void* host_address(const void* address) { return Memory::instance().host(address); }
 

@@ -14,6 +14,9 @@ void catch_up(at::Device);
 /// The memory behind an address of a pretended device; other addresses as they are.
 void* host_address(const void*);
 
+/// As a library does that takes memory of a device beside the allocator; negative: gives it back.
+void take_beside(int device, int64_t bytes);
+
 /// What is done on the device while launches are recorded, to be done again on the same memory. As on a GPU nothing may be read on the host, nor copied to or from it.
 struct Recording {
   std::vector<std::function<void()>> steps;

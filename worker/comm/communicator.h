@@ -22,6 +22,8 @@ class Communicator {
   virtual int size() const = 0;
   /// Whether its operations can be recorded with the launches around them (ops/graph.h).
   virtual bool recordable() const { return false; }
+  /// Recorded operations of the group have been queued again, all at once: to be watched as one. `what`: of static storage.
+  virtual void repeated(const char* /*what*/) {}
 
   /// Reduces fp32 `tensor` in place, summing in rank order 0, 1, ... so that every rank gets the same bits. NCCL has an order of its own, with the same bits on every rank too.
   virtual void all_reduce(at::Tensor& tensor, Op op = Op::Sum) = 0;
@@ -45,6 +47,9 @@ class Communicator {
   virtual std::shared_ptr<Communicator> split(int first, int count) = 0;
   /// Ends every present and future wait of all ranks with `reason`. Thread- and signal-handler-free; may be called from any thread, repeatedly.
   virtual void abort(const std::string& reason) = 0;
+
+  /// Bytes of the device that a library took beside the allocator for this rank's communicators when they were joined, as far as that shows in what the device has free. From any thread.
+  virtual int64_t device_bytes() const { return 0; }
 
   /// Calls and bytes per operation since start, for metrics.
   struct Count { std::string op; int64_t calls = 0, bytes = 0; double seconds = 0; };

@@ -21,7 +21,8 @@ struct alignas(64) RankStatus {
   std::atomic<int64_t> steps{0};             ///< engine steps this rank has done
   std::atomic<int64_t> open_requests{0};     ///< rank 0 only
   std::array<std::atomic<int64_t>, 5> measured{};   ///< bytes: weights, kv, activations, communicator, runtime
-  std::array<std::atomic<int64_t>, 4> device{};     ///< bytes of the rank's device: total, free, reserved and allocated by this rank; all 0 on the processor
+  std::array<std::atomic<int64_t>, 5> device{};     ///< bytes of the rank's device: total, free, reserved and allocated by this rank, taken by its communicators; all 0 on the processor
+  std::array<std::atomic<int64_t>, 3> graphs{};     ///< recorded sizes of batches, steps that were run as such, bytes that they hold; all 0 where nothing is recorded
   std::atomic<int64_t> load_seconds_milli{0};
   std::atomic<int32_t> port{0};              ///< where the rank listens for ranks of other nodes; of a rank of another node written after `address`
   char address[60] = {};                     ///< of the node of a rank of another node

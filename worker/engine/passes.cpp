@@ -98,15 +98,15 @@ void Passes::drop_cancelled(Ended& ended) {
   std::erase_if(queue_, [](const auto& pass) { return pass->cancelled; });
 }
 
-void Passes::fail(Pass& pass, const std::string& reason, Ended& ended) {
+void Passes::fail(Pass& pass, const std::string& reason, Ended& ended, bool too_large) {
   if (!pass.on_done) return;
   ++failed_;
-  end(pass, {{}, Finish::Failed, reason}, ended);
+  end(pass, {{}, Finish::Failed, reason, too_large}, ended);
 }
 
-void Passes::fail(const std::vector<PassPart>& parts, const std::string& reason, Ended& ended) {
+void Passes::refuse(const std::vector<PassPart>& parts, const std::string& reason, Ended& ended) {
   for (const PassPart& part : parts) {
-    fail(*part.pass, reason, ended);
+    fail(*part.pass, reason, ended, /*too_large=*/true);
     std::erase(queue_, part.pass);
   }
 }

@@ -47,8 +47,8 @@ class Passes {
   void cancel(const std::string& id);
   void cancel_all();
   void drop_cancelled(Ended&);
-  /// Ends the passes of these parts and what waits of them.
-  void fail(const std::vector<PassPart>&, const std::string& reason, Ended&);
+  /// Ends the passes of these parts and what waits of them, for which the device has no memory.
+  void refuse(const std::vector<PassPart>&, const std::string& reason, Ended&);
   /// Ends all that is open, also what runs in `under_way`.
   void fail_all(const std::string& reason, const std::vector<PassPart>& under_way, Ended&);
   int64_t finished() const { return finished_; }
@@ -58,7 +58,7 @@ class Passes {
   bool alone(const ForwardRequest&) const;
   int64_t rows_of_next(const Pass&) const;
   void end(Pass&, ForwardResult, Ended&);
-  void fail(Pass&, const std::string& reason, Ended&);
+  void fail(Pass&, const std::string& reason, Ended&, bool too_large = false);
   const int64_t step_tokens_;
   const bool split_;
   const int64_t parts_;

@@ -50,6 +50,7 @@ std::unique_ptr<Rank> load(const GroupModel& group, const comm::Place& place, co
     const Warmed warmed = warm_up(*rank, group, *membership.communicator(), sharing(group.device, here, place.count));
     kv_blocks = warmed.blocks;
     status.measured[2] = warmed.activations;
+    status.graphs[2] = warmed.graphs;
     show_loaded(rank->executor(), status);
   }
   return rank;

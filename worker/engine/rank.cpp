@@ -5,6 +5,8 @@
 #include <ATen/Parallel.h>
 #include <c10/core/DeviceGuard.h>
 
+#include <algorithm>
+
 #include "worker/engine/device.h"
 
 namespace pm::engine {
@@ -21,6 +23,7 @@ int64_t place_of(const std::vector<int32_t>& blocks, int64_t at) {
 parallel::Coming coming(const StepMessage& message) {
   parallel::Coming coming;
   coming.tokens = !message.entries.empty();
+  coming.bucket = message.bucket;
   for (const StepEntry& entry : message.entries) {
     coming.source = coming.source || !entry.source.empty();
     coming.best = coming.best || entry.want == Want::Best;
@@ -34,6 +37,11 @@ parallel::Coming coming(const StepMessage& message) {
 }
 
 }  // namespace
+
+int32_t bucket_of(const StepMessage& message, const parallel::Executor& executor) {
+  const bool single = std::all_of(message.entries.begin(), message.entries.end(), [](const StepEntry& entry) { return entry.tokens.size() == 1 && entry.source.empty(); });
+  return single && !message.entries.empty() ? static_cast<int32_t>(executor.bucket(static_cast<int64_t>(message.entries.size()))) : 0;
+}
 
 /// Applies the message's table changes, then lays the entries' tokens after each other.
 models::StepRows Rank::assemble(const StepMessage& message) {

@@ -14,6 +14,9 @@
 
 namespace pm::engine {
 
+/// For StepMessage::bucket: what rank 0's executor says of the message's entries, if they are one token each of sequences that have begun or begin with one.
+int32_t bucket_of(const StepMessage&, const parallel::Executor&);
+
 class Rank {
  public:
   /// `threads`: of the loops of a step, on whatever thread it runs; 0: as they are.

@@ -105,6 +105,7 @@ struct ForwardResult {
   Arrays outputs;
   Finish finish = Finish::Stop;
   std::string reason;              ///< Failed: RankLost, ...
+  bool too_large = false;          ///< Failed: the device has no memory for this pass, and the engine goes on
 };
 
 struct Statistics {

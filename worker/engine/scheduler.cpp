@@ -205,7 +205,7 @@ bool Scheduler::launch_pass() {
     Ended ended;
     {
       std::lock_guard lock(mutex_);
-      passes_.fail(flights_.back().parts, error.reason + ": " + error.what(), ended);
+      passes_.refuse(flights_.back().parts, error.what(), ended);
       flights_.pop_back();
     }
     send(ended);
@@ -225,6 +225,7 @@ void Scheduler::start(Flight flight) {
   {
     std::lock_guard lock(mutex_);
     flight.message.step = ++steps_;
+    flight.message.bucket = bucket_of(flight.message, lane_.executor());
     flights_.push_back(std::move(flight));
     started = &flights_.back();
   }

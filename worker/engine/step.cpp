@@ -29,7 +29,7 @@ void visit_entry(Visit& visit, Entry& e) {
 
 template <typename Visit, typename Message>
 void visit_head(Visit& visit, Message& m) {
-  visit(m.step), visit(m.stop), visit(m.freed), visit(m.copies);
+  visit(m.step), visit(m.stop), visit(m.freed), visit(m.copies), visit(m.bucket);
 }
 
 template <typename Visit, typename Job>

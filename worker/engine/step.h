@@ -55,6 +55,7 @@ struct StepMessage {
   std::vector<int32_t> freed;         ///< slots whose tables are dropped before the step
   std::vector<int32_t> copies;        ///< pairs of blocks: keys and values of the first are copied to the second before the step
   std::vector<StepEntry> entries;
+  int32_t bucket = 0;                 ///< how the entries' tokens go: as recorded launches for so many places, which are recorded when they come first; 0: kernel by kernel
   std::optional<ForwardJob> forward;  ///< run after the entries
   bool operator==(const StepMessage&) const = default;
 };

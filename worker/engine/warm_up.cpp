@@ -10,6 +10,7 @@
 #include "planner/strategies/layout.h"
 #include "worker/engine/device.h"
 #include "worker/ops/device_memory.h"
+#include "worker/parallel/decode_graphs.h"
 #include "worker/base/log.h"
 
 namespace pm::engine {
@@ -45,6 +46,25 @@ int64_t least_of_all(int64_t mine, comm::Communicator& world) {
 /// Also a barrier: what ranks that share a device measure after it is measured when all of them have come so far.
 void wait_for_all(comm::Communicator& world) {
   if (world.size() > 1) least_of_all(0, world);
+}
+
+/// Runs steps of one token each, the largest batch first, so that all ranks record them in one order and a smaller one finds the memory of a larger.
+void record_steps(Rank& rank, comm::Communicator& world, int64_t most) {
+  int64_t last = 0;
+  for (int64_t sequences = most; sequences > 0; --sequences) {
+    if (parallel::DecodeGraphs::places_for(sequences) == last) continue;
+    last = parallel::DecodeGraphs::places_for(sequences);
+    const int64_t mine = rank.executor().bucket(sequences), places = world.size() > 1 ? least_of_all(mine, world) : mine;
+    if (places == 0) return;   // for one rank at least
+    StepMessage message, after;
+    message.bucket = static_cast<int32_t>(places);
+    for (int32_t slot = 0; slot < sequences; ++slot) {
+      message.entries.push_back({.slot = slot, .anew = true, .tokens = {0}, .blocks = {0}, .want = Want::Best});
+      after.freed.push_back(slot);
+    }
+    rank.run(message);
+    rank.run(after);
+  }
 }
 
 /// Makes `wanted` blocks, or as many fewer as it takes for the allocator to have no more than `most` of the device: it rounds up what each layer's are in.
@@ -117,28 +137,38 @@ Warmed warm_up(Rank& rank, const GroupModel& group, comm::Communicator& world, i
   run(after);
   const ops::DeviceMemory most = ops::device_memory(device);
   const int64_t activations = most.peak_allocated - before.allocated, spare = std::max<int64_t>(0, most.peak_reserved - most.peak_allocated);
+  const int64_t batch = std::min<int64_t>(parallel::DecodeGraphs::most_places, (group.plan->concurrency + std::max(1, group.plan->data) - 1) / std::max(1, group.plan->data));
+  ops::release_unused(device);
+  const ops::DeviceMemory plain = ops::device_memory(device);
+  record_steps(rank, world, batch);
+  const auto held_more = [&](const ops::DeviceMemory& now) {   // in the allocator, whose memory for graphs serves nothing else, and beside it where nobody else is there
+    return std::max<int64_t>(0, std::max(now.allocated - plain.allocated, now.reserved - plain.reserved)) + (ranks_of_device == 1 ? std::max<int64_t>(0, now.others() - plain.others()) : 0);
+  };
+  ops::release_unused(device);
+  const int64_t graphs = executor.graphs().recorded > 0 ? held_more(ops::device_memory(device)) : 0;
   executor.make_blocks(0);
   ops::release_unused(device);
   wait_for_all(world);
   const ops::DeviceMemory now = ops::device_memory(device);
   const Memory& predicted = group.plan->ranks.at(static_cast<size_t>(world.rank())).predicted;
   const int64_t allowed = std::min(now.reserved + now.free / ranks_of_device, group.plan->device_memory - predicted.runtime - predicted.communicator);
-  const int64_t left = std::max<int64_t>(0, allowed - now.allocated - activations - spare);
+  const int64_t left = std::max<int64_t>(0, allowed - now.allocated - activations - spare - graphs);
   const auto blocks_in = [&](int64_t bytes) { return a_block > 0 ? std::min(group.most_blocks, std::max<int64_t>(0, bytes) / a_block) : group.most_blocks; };
   const int64_t wanted = world.size() == 1 ? blocks_in(left) : std::max(blocks_in(left - answer_bytes), std::min(group.kv_blocks, blocks_in(left)));
-  const int64_t mine = made_blocks(executor, wanted, a_block, allowed - activations - spare), blocks = least_of_all(mine, world);
+  const int64_t mine = made_blocks(executor, wanted, a_block, allowed - activations - spare - graphs), blocks = least_of_all(mine, world);
   LOG(INFO) << "rank " << world.rank() << ": of " << allowed << " bytes of " << device << " weights hold " << executor.weight_bytes() << ", the largest step " << activations << " and " << spare
-            << " of spare memory; " << left << " are left for " << mine << " KV blocks, all ranks have room for " << blocks;
+            << " of spare memory, recorded steps " << graphs << "; " << left << " are left for " << mine << " KV blocks, all ranks have room for " << blocks;
   if (const int64_t one = blocks_per_sequence(group.model->facts, group.plan->sequence_length); blocks < one) {
     refuse_for_memory(device, "for " + std::to_string(one) + " KV blocks of " + std::to_string(a_block) + " bytes, which one sequence of " + std::to_string(group.plan->sequence_length) +
-                                  " tokens takes: " + std::to_string(left) + " bytes are left beside weights and the largest step's " + std::to_string(activations + spare), &executor, {});
+                                  " tokens takes: " + std::to_string(left) + " bytes are left beside weights and the largest step's and recorded ones' " + std::to_string(activations + spare + graphs), &executor, {});
   }
   if (blocks < mine) {
     executor.make_blocks(0);
     ops::release_unused(device);
     with_memory_errors(device, "for KV blocks", &executor, [&] { executor.make_blocks(blocks); });
   }
-  return {blocks, activations};
+  record_steps(rank, world, batch);
+  return {blocks, activations, executor.graphs().recorded > 0 ? graphs : 0};
 }
 
 }  // namespace pm::engine

@@ -11,10 +11,11 @@ StepMessage largest_step(const policy::Model&, const Plan&, int64_t blocks, int6
 struct Warmed {
   int64_t blocks = 0;        ///< the rank has now
   int64_t activations = 0;   ///< bytes that the largest step took beside weights and KV blocks
+  int64_t graphs = 0;        ///< bytes that recorded steps hold
 };
 
-/// Runs the largest step and makes the rank's KV blocks of what is left then of its device, or of what the plan lets it have of it: the peak of that step stays free, as does what the allocator
-/// lost between blocks of memory. All ranks of `world` call it at once and end with the same number, at most group.most_blocks. `ranks_of_device`: processes
+/// Runs the largest step, records a step for each size of batch where launches can be recorded, and makes the rank's KV blocks of what is left then of its device, or of what the plan lets it have of it: the peak of that step stays free, as do what the allocator
+/// lost between blocks of memory and what recorded steps held; these are then recorded anew over the blocks, in the same order. All ranks of `world` call it at once and end with the same number, at most group.most_blocks. `ranks_of_device`: processes
 /// that share the device. Throws Error{DoesNotFit, "OOMKilled"} with the numbers when not even one sequence has room.
 Warmed warm_up(Rank&, const GroupModel& group, comm::Communicator& world, int ranks_of_device);
 

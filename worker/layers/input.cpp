@@ -13,10 +13,9 @@ Table::Table(const policy::Param& table, Loader& loader) : table_(loader.weight(
 
 at::Tensor Table::partial(const at::Tensor& rows) const {
   if (whole_) return table_.look_up(rows).to(at::kFloat);
-  const at::Tensor where = at::logical_and(rows >= rows_.begin, rows < rows_.end).nonzero().squeeze(1);
-  at::Tensor x = at::zeros({rows.size(0), table_.size(1)}, rows.options().dtype(at::kFloat));
-  if (where.numel() > 0) x.index_copy_(0, where, table_.look_up(at::index_select(rows, 0, where) - rows_.begin).to(at::kFloat));
-  return x;
+  if (rows_.size() == 0) return at::zeros({rows.size(0), table_.size(1)}, rows.options().dtype(at::kFloat));
+  const at::Tensor own = at::logical_and(rows >= rows_.begin, rows < rows_.end).unsqueeze(1);   // others' rows are looked up too, and dropped: how many there are would be for the host to know
+  return table_.look_up((rows - rows_.begin).clamp(0, rows_.size() - 1)).to(at::kFloat).masked_fill(at::logical_not(own), 0);
 }
 
 namespace {

@@ -26,6 +26,10 @@ int64_t stored_columns(const Param& param) {
   return std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
 }
 
+[[noreturn]] void refuse_to_quantise(const Param& param) {
+  throw Error(ErrorKind::Model, "ModelUnreadable", "tensor " + param.tensor->name + " has infinities or NaNs, which int8 cannot hold; take precision F32, F16 or BF16");
+}
+
 }  // namespace
 
 at::ScalarType scalar_type(DType type) {
@@ -74,7 +78,7 @@ at::Tensor Loader::load_rows(std::span<const Param* const> params) {
 Weight Loader::weight(std::span<const Param* const> params, Access access) {
   std::optional<Weight> kept = keeper_ ? keeper_->keep(params, access) : std::nullopt;
   if (kept) return *kept;
-  return precision_ == DType::I8 && params[0]->matrix && !params[0]->keep ? int8_rows(params) : Weight(load_rows(params));
+  return as_int8(*params[0]) ? int8_rows(params) : Weight(load_rows(params));
 }
 
 Weight Loader::weight(const Param& param, Access access) {
@@ -157,6 +161,22 @@ void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor t
   }
 }
 
+void Loader::read_int8(std::span<const Param* const> params, Range rows, std::byte* out) {
+  const int64_t in = shape(params)[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group, block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
+  std::vector<int8_t> numbers(static_cast<size_t>(in));
+  std::vector<uint16_t> scales(static_cast<size_t>(groups));
+  for (int64_t first = rows.begin; first < rows.end && in > 0; first += block) {
+    const Range some{first, std::min(rows.end, first + block)};
+    const at::Tensor tile = at::empty({some.size(), in}, at::kFloat);
+    read(params, some, tile);
+    for (int64_t row = 0; row < some.size(); ++row) {
+      if (!ops::quantise(tile.const_data_ptr<float>() + row * in, 1, in, group, numbers.data(), scales.data())) refuse_to_quantise(*params[0]);
+      out = std::copy_n(reinterpret_cast<const std::byte*>(numbers.data()), in, out);
+      out = std::copy_n(reinterpret_cast<const std::byte*>(scales.data()), groups * scale_bytes, out);
+    }
+  }
+}
+
 void Loader::put(const at::Tensor& target, at::ScalarType stored, const ops::Staging::Read& read) {
   if (target.is_cpu()) return read({static_cast<std::byte*>(target.mutable_data_ptr()), target.nbytes()});
   if (!to_device_) to_device_ = std::make_unique<ops::Staging>(device_);
@@ -188,7 +208,7 @@ Weight Loader::int8_rows(std::span<const Param* const> params) {
       const at::Tensor tile = at::empty({some.size(), in}, at::kFloat), numbers = at::empty({some.size(), in}, at::kChar), scales = at::empty({some.size(), groups}, at::kBFloat16);
       fill(*param, here, tile);
       if (!ops::quantise(tile.const_data_ptr<float>(), some.size(), in, group, numbers.mutable_data_ptr<int8_t>(), static_cast<uint16_t*>(scales.mutable_data_ptr()))) {
-        throw Error(ErrorKind::Model, "ModelUnreadable", "tensor " + param->tensor->name + " has infinities or NaNs, which int8 cannot hold; take precision F32, F16 or BF16");
+        refuse_to_quantise(*param);
       }
       made.numbers.narrow(0, row + first, some.size()).copy_(numbers);
       made.scales.narrow(0, row + first, some.size()).copy_(scales);

@@ -48,6 +48,10 @@ class Loader {
 
   /// Reads rows (elements of vectors) of what load_rows() would give into `target`, of as many rows. Of parameters that no rank cuts: a rank alone.
   void read(std::span<const policy::Param* const>, Range rows, at::Tensor target);
+  /// Likewise the rows of a matrix as int8, the scales of each behind its numbers (ops::int8_row_bytes).
+  void read_int8(std::span<const policy::Param* const>, Range rows, std::byte* out);
+  /// Whether these parameters are held as int8.
+  bool as_int8(const policy::Param& first) const { return precision_ == DType::I8 && first.matrix && !first.keep; }
   /// Memory that counts as weights.
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType type) { return arena_.allocate(shape, type); }
   /// Brings bytes to a tensor of the device, as ops::Staging::put; on the processor `read` writes to it directly, which has to be row-major and of type `stored`.

@@ -12,9 +12,9 @@ at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias) const {
   if (!gatherer_) return ops::linear(x, held_, bias);
   const int64_t out = shape_[0];
   at::Tensor y;
-  gatherer_->tiles(number_, [&](int64_t first, const at::Tensor& rows) {
+  gatherer_->tiles(number_, [&](int64_t first, const Weight& rows) {
     const int64_t count = rows.size(0);
-    const at::Tensor part = ops::linear(x, rows, bias.defined() ? bias.narrow(0, first, count) : bias);
+    const at::Tensor part = rows.linear(x, bias.defined() ? bias.narrow(0, first, count) : bias);
     if (count == out) {
       y = part;
       return;
@@ -31,11 +31,12 @@ at::Tensor Weight::look_up(const at::Tensor& ids) const {
 }
 
 at::Tensor Weight::value() const {
-  if (!gatherer_) return held_;
+  if (!gatherer_) return scales_.defined() ? ops::dequantised({held_, scales_, group_}) : held_;
   at::Tensor copy;
-  gatherer_->tiles(number_, [&](int64_t first, const at::Tensor& rows) {
-    if (!copy.defined()) copy = at::empty(shape_, rows.options());
-    copy.narrow(0, first, rows.size(0)).copy_(rows);
+  gatherer_->tiles(number_, [&](int64_t first, const Weight& rows) {
+    const at::Tensor part = rows.value();
+    if (!copy.defined()) copy = at::empty(shape_, part.options());
+    copy.narrow(0, first, part.size(0)).copy_(part);
   });
   return copy;
 }

@@ -12,13 +12,15 @@
 
 namespace pm::layers {
 
+class Weight;
+
 /// Brings weights together that no rank holds whole (worker/parallel/units.h). Throws as Communicator and Checkpoint do.
 class Gatherer {
  public:
   virtual ~Gatherer() = default;
   /// Calls `use` with rows of the matrix (elements of a vector), tile by tile from the first on; a tile is there until `use` returns.
-  virtual void tiles(int weight, const std::function<void(int64_t first, const at::Tensor& rows)>& use) = 0;
-  /// Rows of a table: ids [count] int64 -> [count, width] in the type in which it is held.
+  virtual void tiles(int weight, const std::function<void(int64_t first, const Weight& rows)>& use) = 0;
+  /// Rows of a table: ids [count] int64 -> [count, width] in the type in which it is held; of int8 fp32.
   virtual at::Tensor look_up(int weight, const at::Tensor& ids) = 0;
 };
 
@@ -39,7 +41,7 @@ class Weight {
   at::Tensor linear(const at::Tensor& x, const at::Tensor& bias = {}) const;
   /// Rows of the table, in the type in which it is held; of int8 fp32.
   at::Tensor look_up(const at::Tensor& ids) const;
-  /// A tensor that stays: the one that is there, or a copy. For vectors and small tables.
+  /// A tensor that stays: the one that is there, or a copy, of int8 fp32. For vectors and small tables.
   at::Tensor value() const;
 
  private:

@@ -23,9 +23,13 @@ using Tokens = at::Tensor;
 struct Coming {
   bool tokens = false, source = false;   ///< step(), and with an encoder's rows
   bool best = false, scores = false;     ///< greedy(), logits()
+  int64_t bucket = 0;                    ///< as bucket() of rank 0 said
   std::span<const Arrays> inputs;        ///< forward(); empty: not asked
   models::Wanted wanted;
 };
+
+/// Steps as recorded launches (decode_graphs.h), since the rank has its KV blocks.
+struct GraphCounts { int64_t recorded = 0, replayed = 0; };   ///< buckets, steps
 
 /// One rank's part of a strategy. All ranks of a lane call the same functions with the same batches, in the same order; a stage of a pipeline may be ahead
 /// of those after it. Results come out on tensor rank 0 of the last stage and are empty or undefined elsewhere.
@@ -43,6 +47,10 @@ class Executor {
   virtual void copy_blocks(std::span<const int32_t> pairs) = 0;
   /// One generating step: hidden states after the last layer [tokens, hidden] fp32, on all ranks of the last stage.
   virtual at::Tensor step(models::StepRows&) = 0;
+  /// Rank 0 says how a step of one token each of so many sequences goes, and its message tells all ranks: as the recorded launches for so many places, or, 0, kernel by kernel.
+  virtual int64_t bucket(int64_t /*sequences*/) const { return 0; }
+  /// From any thread.
+  virtual GraphCounts graphs() const { return {}; }
   virtual bool generates() const = 0;
   /// Whether this is the last stage: greedy() and logits() are called there only.
   virtual bool last() const { return true; }

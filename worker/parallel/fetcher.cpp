@@ -95,17 +95,15 @@ void Fetcher::go(const Stop& stop, at::Tensor ids) {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void Fetcher::tiles(int number, const std::function<void(int64_t first, const at::Tensor& rows)>& use) {
+void Fetcher::tiles(int number, const std::function<void(int64_t first, const layers::Weight& rows)>& use) {
   const Kept& weight = units_.weight(number);
   for (const int unit : weight.units) {
     go({false, unit});
     const KeptUnit& where = units_.unit(unit);
     const int64_t begin = std::max(where.begin, weight.offset), end = std::min(where.end, weight.offset + weight.bytes);
-    std::vector<int64_t> shape = weight.shape;
-    shape[0] = (end - begin) / weight.row_bytes;
     const Buffer& buffer = buffers_[buffer_of_[static_cast<size_t>(here_)]];
     buffer.came.wait(device_);
-    use((begin - weight.offset) / weight.row_bytes, buffer.bytes.narrow(0, begin - where.begin, end - begin).view(weight.type).view(shape));
+    use((begin - weight.offset) / weight.row_bytes, units_.rows_of(number, buffer.bytes.narrow(0, begin - where.begin, end - begin)));
   }
 }
 
@@ -235,15 +233,15 @@ void Fetcher::fetch(const Stop& stop, Buffer& buffer) {
 at::Tensor Fetcher::looked_up(const Stop& stop, const at::Tensor& ids) {
   if (!units_.in_files()) return exchanged(stop.number, ids);
   const Kept& table = units_.weight(stop.number);
-  at::Tensor rows = at::empty({ids.size(0), table.shape[1]}, at::TensorOptions(table.type));
+  const at::Tensor rows = at::empty({ids.size(0), table.row_bytes}, at::kByte);
   const std::vector<int64_t> wanted = values_of(ids);
   for (size_t i = 0; i < wanted.size();) {   // rows that follow each other, as positions do, are one read
     size_t end = i + 1;
     while (end < wanted.size() && wanted[end] == wanted[end - 1] + 1) ++end;
-    loader_.read(table.params, {wanted[i], wanted[end - 1] + 1}, rows.narrow(0, static_cast<int64_t>(i), static_cast<int64_t>(end - i)));
+    units_.read_rows(loader_, stop.number, {wanted[i], wanted[end - 1] + 1}, static_cast<std::byte*>(rows.mutable_data_ptr()) + static_cast<int64_t>(i) * table.row_bytes);
     i = end;
   }
-  return rows.to(device_);
+  return units_.rows_of(stop.number, rows.to(device_)).value();
 }
 
 /// What every rank gives, after each other. Ranks exchange tensors of their devices.
@@ -273,7 +271,7 @@ at::Tensor Fetcher::exchanged(int number, const at::Tensor& ids) {
   std::vector<int64_t> wanted, begins;
   for (const int64_t count : found) begins.push_back(std::exchange(first, first + count));
   for (int64_t i = before; i < before + ids.size(0); ++i) wanted.push_back(begins[owner[static_cast<size_t>(i)]] + place[static_cast<size_t>(i)]);
-  return at::index_select(rows, 0, at::tensor(wanted, at::kLong).to(device_));
+  return units_.rows_of(number, at::index_select(rows, 0, at::tensor(wanted, at::kLong).to(device_))).value();
 }
 
 }  // namespace pm::parallel

@@ -26,7 +26,7 @@ class Fetcher final : public layers::Gatherer {
   void begin(std::vector<Places> passes);
   /// Ends it: returns when all stops have been made. Throws what befell the thread.
   void finish();
-  void tiles(int weight, const std::function<void(int64_t first, const at::Tensor& rows)>& use) override;
+  void tiles(int weight, const std::function<void(int64_t first, const layers::Weight& rows)>& use) override;
   at::Tensor look_up(int weight, const at::Tensor& ids) override;
 
  private:

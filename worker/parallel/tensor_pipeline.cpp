@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "worker/base/error.h"
 #include "worker/parallel/decode_graphs.h"
@@ -34,13 +35,18 @@ class TensorPipeline final : public Executor {
         loader_(*shard.checkpoint, cuts_, place_.tensor, shard.plan->precision, shard.progress, shard.device),
         model_(policy_, place_.layers, loader_),
         longest_(shard.plan->sequence_length),
-        graphs_wanted_(shard.graphs && previous_ < 0 && next_ < 0 && (tensor_->size() == 1 || tensor_->recordable())) {
+        graphs_wanted_(shard.graphs),
+        recordable_(previous_ < 0 && next_ < 0 && !shard.device.is_cpu() && (tensor_->size() == 1 || tensor_->recordable())) {
     loader_.loaded();
     check_weights(shard, cuts_.weight_bytes(facts_, place_.tensor), loader_.resident_bytes());
     if (shard.kv_blocks > 0 && generates()) make_blocks(shard.kv_blocks);
   }
 
   void check(const Arrays& inputs) const override { models::inputs_of(policy_, inputs); }
+
+  void begin(const Coming& coming) override { bucket_ = coming.bucket; }
+  int64_t bucket(int64_t sequences) const override { return graphs_ && graphs_wanted_ && generates_alone() ? graphs_->places(sequences) : 0; }
+  GraphCounts graphs() const override { return {recorded_, replayed_}; }
 
   std::vector<Arrays> forward(std::span<const Arrays> requests, const models::Wanted& wanted) override {
     std::vector<models::Inputs> inputs;
@@ -57,7 +63,7 @@ class TensorPipeline final : public Executor {
 
   at::Tensor step(models::StepRows& rows) override {
     if (!with_blocks_) throw Error(ErrorKind::Request, "InvalidRequest", policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
-    if (graphs_ && graphs_->fits(rows)) return graphs_->run(rows, [&](models::StepRows& fixed) {
+    if (graphs_ && bucket_ > 0) return graphs_->run(rows, bucket_, [&](models::StepRows& fixed) {
       models::Handover handed;
       model_.step(fixed, &*cache_, handed, *tensor_);
       return handed.at(models::Model::generator(policy_).name);
@@ -113,10 +119,12 @@ class TensorPipeline final : public Executor {
     for (const auto& [stack, range] : place_.layers) {
       if (with_blocks_ && stack == generating.name && range.size() > 0) cache_.emplace(generating, range, loader_, blocks, cuts_.compute_type());
     }
-    if (cache_ && graphs_wanted_) graphs_.emplace(device(), longest_);
+    recorded_ = replayed_ = 0;
+    if (cache_ && recordable_) graphs_.emplace(device(), longest_, graphs_wanted_, *tensor_, recorded_, replayed_);
   }
 
  private:
+  bool generates_alone() const { return !models::Model::generator(policy_).layers.at(0).cross; }   // without an encoder
   models::Handover taken_over() { return previous_ < 0 ? models::Handover{} : receive(*world_, previous_, device()); }
   void hand_on(const models::Handover& handed) {
     if (next_ >= 0) send(handed, *world_, next_);
@@ -132,7 +140,9 @@ class TensorPipeline final : public Executor {
   layers::Loader loader_;
   models::Model model_;
   const int64_t longest_;              ///< tokens of the longest sequence
-  const bool graphs_wanted_;
+  const bool graphs_wanted_, recordable_;
+  int64_t bucket_ = 0;                 ///< of the step under way
+  std::atomic<int64_t> recorded_{0}, replayed_{0};
   std::optional<layers::KvCache> cache_;
   bool with_blocks_ = false;
   std::optional<DecodeGraphs> graphs_;

@@ -33,7 +33,7 @@ std::string storage_of(std::span<const Param* const> params) {
 }  // namespace
 
 Units::Units(const policy::Model& model, const Plan& plan, int rank)
-    : gathering_(plan.gathering.value()), precision_(plan.precision), rank_(rank), ranks_(static_cast<int>(plan.ranks.size())), stacks_(model.stacks.size()), uses_(stacks_ + 1) {
+    : gathering_(plan.gathering.value()), compute_(compute_type(model.facts, plan.precision)), int8_(plan.precision == DType::I8), rank_(rank), ranks_(static_cast<int>(plan.ranks.size())), stacks_(model.stacks.size()), uses_(stacks_ + 1) {
   for (size_t i = 0; i < stacks_; ++i) stack_numbers_[model.stacks[i].name] = i;
   const std::vector<const Param*> params = model.params();
   for (const Param* param : params) owners_[param->path] = param;
@@ -67,7 +67,9 @@ std::optional<layers::Weight> Units::keep(std::span<const Param* const> params, 
     Kept& weight = weights_.emplace_back();
     weight.params.assign(params.begin(), params.end());
     weight.run = run_of(first, storage);
-    weight.type = layers::scalar_type(params[0]->keep ? params[0]->dtype : precision_);
+    const bool numbers = int8_ && params[0]->matrix && !params[0]->keep;
+    weight.type = numbers ? at::kChar : layers::scalar_type(params[0]->keep ? params[0]->dtype : compute_);
+    if (numbers) weight.group = policy::scale_group(*params[0]);
     weight.shape = params[0]->shape;
     for (const Param* param : params.subspan(1)) weight.shape[0] += param->shape[0];
     runs_[weight.run].weights.push_back(known->second);
@@ -115,14 +117,30 @@ at::Tensor Units::part_in_memory(layers::Loader& loader, size_t run, int64_t beg
 at::Tensor Units::kept_rows(int number) const {
   const Kept& table = weight(number);
   const KeptRun& run = runs_[table.run];
-  return run.kept.view(table.type).view({run.part.size(), table.shape[1]});
+  return run.kept.view({run.part.size(), table.row_bytes});
+}
+
+layers::Weight Units::rows_of(int number, const at::Tensor& bytes) const {
+  const Kept& weight = this->weight(number);
+  std::vector<int64_t> shape = weight.shape;
+  shape[0] = bytes.numel() / weight.row_bytes;
+  if (weight.group > 0) return layers::Weight(ops::int8_rows(bytes.view({shape[0], weight.row_bytes}), shape[1], weight.group));
+  return layers::Weight(bytes.view({-1}).view(weight.type).view(shape));
+}
+
+void Units::read_rows(layers::Loader& loader, int number, Range rows, std::byte* out) const {
+  const Kept& weight = this->weight(number);
+  if (weight.group > 0) return loader.read_int8(weight.params, rows, out);
+  std::vector<int64_t> shape = weight.shape;
+  shape[0] = rows.size();
+  loader.read(weight.params, rows, at::from_blob(out, shape, at::TensorOptions(weight.type)));
 }
 
 /// Where each weight lies in its run.
 void Units::lay_out() {
   for (Kept& weight : weights_) {
     const auto element = static_cast<int64_t>(c10::elementSize(weight.type));
-    weight.row_bytes = std::accumulate(weight.shape.begin() + 1, weight.shape.end(), element, std::multiplies<>());
+    weight.row_bytes = weight.group > 0 ? ops::int8_row_bytes(weight.shape[1], weight.group) : std::accumulate(weight.shape.begin() + 1, weight.shape.end(), element, std::multiplies<>());
     weight.bytes = weight.shape[0] * weight.row_bytes;
   }
   for (KeptRun& run : runs_) {
@@ -189,25 +207,23 @@ Range Units::part_of(int number, int rank) const {
 }
 
 void Units::read(layers::Loader& loader, size_t run, int64_t begin, int64_t end, std::byte* out) const {
-  at::Tensor row;   // of which only a part is wanted
+  std::vector<std::byte> row;   // of which only a part is wanted
   for (const int number : runs_[run].weights) {
     const Kept& weight = this->weight(number);
     int64_t at = std::max(begin, weight.offset) - weight.offset;
     const int64_t last = std::min(end, weight.offset + weight.bytes) - weight.offset;
     while (at < last) {
       const int64_t first = at / weight.row_bytes, inside = at % weight.row_bytes, rows = inside > 0 ? 0 : (last - at) / weight.row_bytes;
-      std::vector<int64_t> shape = weight.shape;
-      shape[0] = std::max<int64_t>(1, rows);
       std::byte* to = out + weight.offset + at - begin;
       if (rows > 0) {
-        loader.read(weight.params, {first, first + rows}, at::from_blob(to, shape, at::TensorOptions(weight.type)));
+        read_rows(loader, number, {first, first + rows}, to);
         at += rows * weight.row_bytes;
         continue;
       }
-      row = at::empty(shape, at::TensorOptions(weight.type));
-      loader.read(weight.params, {first, first + 1}, row);
+      row.resize(static_cast<size_t>(weight.row_bytes));
+      read_rows(loader, number, {first, first + 1}, row.data());
       const int64_t bytes = std::min(last - at, weight.row_bytes - inside);
-      std::memcpy(to, static_cast<const std::byte*>(row.const_data_ptr()) + inside, static_cast<size_t>(bytes));
+      std::memcpy(to, row.data() + inside, static_cast<size_t>(bytes));
       at += bytes;
     }
   }

@@ -15,7 +15,8 @@ namespace pm::parallel {
 struct Kept {
   std::vector<const policy::Param*> params;
   std::vector<int64_t> shape;
-  at::ScalarType type = at::kFloat;
+  at::ScalarType type = at::kFloat;  ///< kChar: int8, each row with its scales behind its numbers
+  int64_t group = 0;               ///< of int8: inputs that share a scale
   int64_t row_bytes = 0, bytes = 0;
   size_t run = 0;
   int64_t offset = 0;              ///< in the run
@@ -63,8 +64,12 @@ class Units final : public layers::Keeper {
   const KeptRun& run(size_t number) const { return runs_[number]; }
   const KeptUnit& unit(int number) const { return units_[static_cast<size_t>(number)]; }
   bool in_files() const { return gathering_.from == Residency::File; }
-  /// The part of a table that this rank keeps: [rows, width].
+  /// The part of a table that this rank keeps: bytes [rows, row_bytes].
   at::Tensor kept_rows(int weight) const;
+  /// What bytes of whole rows of a weight are, uint8 of any shape: the same memory.
+  layers::Weight rows_of(int weight, const at::Tensor& bytes) const;
+  /// Reads rows of a weight from the checkpoint, as they lie in its run.
+  void read_rows(layers::Loader&, int weight, Range rows, std::byte* out) const;
   /// Bytes of the unit that rank r has ready: what it keeps, or its part of what is to be read. From the unit's begin.
   Range part_of(int unit, int rank) const;
   /// Reads bytes [begin, end) of a run from the checkpoint, as layers want them.
@@ -81,7 +86,8 @@ class Units final : public layers::Keeper {
   at::Tensor part_in_memory(layers::Loader&, size_t run, int64_t begin, int64_t end) const;
 
   const Gathering gathering_;
-  const DType precision_;
+  const DType compute_;                                      ///< what is no int8 matrix is held in
+  const bool int8_;
   const int rank_, ranks_;
   layers::Gatherer* gatherer_ = nullptr;
   size_t stacks_;

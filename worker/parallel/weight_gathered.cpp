@@ -19,8 +19,7 @@ class WeightGathered final : public Executor {
         loader_(*shard.checkpoint, cuts_, 0, shard.plan->precision, shard.progress, shard.device),
         units_(policy_, *shard.plan, world_->rank()),
         fetcher_(units_, loader_, shard.plan->gathering->buffer, world_),
-        model_(policy_, all_layers(policy_.facts), kept_apart()),
-        precision_(shard.plan->precision) {
+        model_(policy_, all_layers(policy_.facts), kept_apart()) {
     units_.load(loader_);
     loader_.loaded();
     check_weights(shard, shard.plan->ranks.at(static_cast<size_t>(world_->rank())).predicted.weights, loader_.resident_bytes());
@@ -72,7 +71,7 @@ class WeightGathered final : public Executor {
   void make_blocks(int64_t blocks) override {
     cache_.reset();
     const policy::Stack& generating = models::Model::generator(policy_);
-    if (blocks > 0) cache_.emplace(generating, Range{0, static_cast<int64_t>(generating.layers.size())}, loader_, blocks, precision_);
+    if (blocks > 0) cache_.emplace(generating, Range{0, static_cast<int64_t>(generating.layers.size())}, loader_, blocks, cuts_.compute_type());
   }
 
  private:
@@ -112,7 +111,6 @@ class WeightGathered final : public Executor {
   Units units_;
   Fetcher fetcher_;
   models::Model model_;
-  const DType precision_;
   std::optional<layers::KvCache> cache_;
   std::vector<models::Inputs> inputs_;   ///< of the step under way
 };

@@ -54,7 +54,12 @@ double heartbeat_age(const RankStatus& rank, SteadyTime now) {
 
 nlohmann::json device_json(const comm::RankStatus& rank) {
   if (rank.device[0] == 0) return {};
-  return {{"total", rank.device[0].load()}, {"free", rank.device[1].load()}, {"reserved", rank.device[2].load()}, {"allocated", rank.device[3].load()}};
+  return {{"total", rank.device[0].load()}, {"free", rank.device[1].load()}, {"reserved", rank.device[2].load()}, {"allocated", rank.device[3].load()}, {"communicator", rank.device[4].load()}};
+}
+
+nlohmann::json graphs_json(const comm::RankStatus& rank) {
+  if (rank.graphs[0] == 0) return {};
+  return {{"recorded", rank.graphs[0].load()}, {"replayed", rank.graphs[1].load()}, {"bytes", rank.graphs[2].load()}};
 }
 
 nlohmann::json memory_report(const Plan& plan, comm::StatusBoard* board) {
@@ -64,6 +69,7 @@ nlohmann::json memory_report(const Plan& plan, comm::StatusBoard* board) {
     if (board && rank.rank < board->size()) {
       entry["measured"] = memory_json(measured(board->rank(rank.rank)));
       if (const auto device = device_json(board->rank(rank.rank)); !device.is_null()) entry["device"] = device;
+      if (const auto graphs = graphs_json(board->rank(rank.rank)); !graphs.is_null()) entry["graphs"] = graphs;
     }
     ranks.push_back(std::move(entry));
   }
@@ -87,7 +93,7 @@ std::string memory_table(const Plan& plan, comm::StatusBoard* board) {
     add(rank.rank, "measured", measured(held));
     if (held.device[0] == 0) continue;
     const auto mib = [&](size_t figure) { return static_cast<double>(held.device[figure]) / (1 << 20); };
-    std::snprintf(line, sizeof line, "%-5d device: %.1f MiB, %.1f free; %.1f reserved by this rank, of that %.1f in tensors\n", rank.rank, mib(0), mib(1), mib(2), mib(3));
+    std::snprintf(line, sizeof line, "%-5d device: %.1f MiB, %.1f free; %.1f reserved by this rank, of that %.1f in tensors; %.1f in communicators\n", rank.rank, mib(0), mib(1), mib(2), mib(3), mib(4));
     table += line;
   }
   return table;
@@ -125,6 +131,7 @@ nlohmann::json status_report(const Plan& plan, comm::StatusBoard& board, int64_t
                             {"steps", rank.steps.load()}, {"heartbeatAgeSeconds", nullptr}, {"measured", memory_json(measured(rank))}};
     if (age >= 0) entry["heartbeatAgeSeconds"] = age;
     if (const auto device = device_json(rank); !device.is_null()) entry["device"] = device;
+    if (const auto graphs = graphs_json(rank); !graphs.is_null()) entry["graphs"] = graphs;
     for (const auto& planned : plan.ranks)
       if (planned.rank == r) entry["predicted"] = memory_json(planned.predicted);
     if (state_of(rank) == RankState::Failed) {

@@ -16,8 +16,10 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 nlohmann::json memory_json(const Memory&);
 /// A rank's own figures off the board.
 Memory measured(const comm::RankStatus&);
-/// {"total", "free", "reserved", "allocated"} of the rank's device, in bytes; null for ranks on the processor.
+/// {"total", "free", "reserved", "allocated", "communicator"} of the rank's device, in bytes; null for ranks on the processor.
 nlohmann::json device_json(const comm::RankStatus&);
+/// {"recorded", "replayed", "bytes"}: sizes of batches whose steps are recorded, steps that were run as such, what that holds of the device's memory; null where nothing is recorded.
+nlohmann::json graphs_json(const comm::RankStatus&);
 /// Starting, Loading, Ready, Draining or Failed.
 std::string_view name_of(comm::RankState);
 comm::RankState state_of(const comm::RankStatus&);

@@ -154,7 +154,7 @@ std::string collective_metrics(const std::vector<Collective>& all) {
 
 std::string rank_metrics(const Plan& plan, comm::StatusBoard* board, SteadyTime now) {
   auto memory = gauge("parallelmodel_rank_memory_bytes", "Bytes that a rank holds, by kind; predicted by the plan or measured");
-  auto device = gauge("parallelmodel_rank_device_memory_bytes", "Memory of a rank's device: total and free, whoever uses it; reserved and allocated by the rank");
+  auto device = gauge("parallelmodel_rank_device_memory_bytes", "Memory of a rank's device: total and free, whoever uses it; reserved and allocated by the rank; taken by its communicators");
   auto loaded = gauge("parallelmodel_rank_load_bytes", "Bytes of weights that a rank has read");
   auto total = gauge("parallelmodel_rank_load_total_bytes", "Bytes of weights that a rank has to read");
   auto seconds = gauge("parallelmodel_rank_load_seconds", "Time that a rank took to load");
@@ -166,7 +166,7 @@ std::string rank_metrics(const Plan& plan, comm::StatusBoard* board, SteadyTime 
     const auto& rank = board->rank(r);
     const std::string label = std::to_string(r);
     add_memory(memory, r, "measured", measured(rank));
-    const char* kinds[] = {"total", "free", "reserved", "allocated"};
+    const char* kinds[] = {"total", "free", "reserved", "allocated", "communicator"};
     for (size_t kind = 0; rank.device[0] != 0 && kind < std::size(kinds); ++kind) device.add(static_cast<double>(rank.device[kind]), {{"rank", label}, {"kind", kinds[kind]}});
     loaded.add(static_cast<double>(rank.load_bytes), {{"rank", label}});
     total.add(static_cast<double>(rank.load_total), {{"rank", label}});

@@ -78,8 +78,8 @@ class Flight {
     }
     for (auto& [i, result] : taken) {
       open_.erase(i);
-      if (result.finish == engine::Finish::Failed && result.reason.starts_with("OOMKilled: ")) {
-        throw ApiError(413, "out_of_memory", "the inputs are too many for the device's memory: " + result.reason.substr(11) + " Send fewer or shorter ones at once.");
+      if (result.finish == engine::Finish::Failed && result.too_large) {
+        throw ApiError(413, "out_of_memory", "the inputs are too many for the device's memory: " + result.reason + " Send fewer or shorter ones at once.");
       }
       if (result.finish == engine::Finish::Failed) throw unavailable("rank_lost", "the pass was lost (" + result.reason + "); the group restarts", 5);
       if (result.finish == engine::Finish::Cancelled) throw unavailable("draining", "the server is shutting down; send the request again");

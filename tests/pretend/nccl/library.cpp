@@ -29,6 +29,7 @@ namespace {
 using namespace pm::comm;
 
 constexpr int most_ranks = 4;
+constexpr int64_t device_bytes = 6 << 20;   // that a communicator takes
 constexpr size_t ring_bytes = 64 << 10, piece = 16 << 10;
 
 struct Shared {
@@ -66,20 +67,40 @@ struct ncclComm {
   ShmFile file;
   const std::string name;
   const int rank, size;
+  int device = 0;
   AbortNote ended;                       ///< of this rank alone
   std::atomic<ncclResult_t> state{ncclInProgress};
   std::atomic<int> queued{0}, under_way{0};
   std::thread joining;
+  std::shared_ptr<int> graphs = std::make_shared<int>();   ///< held by recorded operations
   std::shared_ptr<ncclComm> self;         ///< until it is destroyed; what is still in a stream holds it, too
 };
 
 namespace {
 
 thread_local int depth = 0;
-thread_local std::vector<std::pair<cudaStream_t, std::function<void()>>> group;
+struct Work { ncclComm_t comm; cudaStream_t stream; std::function<void()> run; };
+thread_local std::vector<Work> group;
+
+void start(const std::vector<Work>& all) {
+  for (const Work& one : all) ++one.comm->queued;
+  pm::pretend::Streams::instance().put(*reinterpret_cast<c10::Stream*>(all.front().stream), [all] {
+    for (const Work& one : all) one.run();
+  });
+}
+
+/// What is recorded is only noted, whatever others do; when it is played again it has come before what was recorded after it begins.
+void start_or_record(const std::vector<Work>& all) {
+  if (!pm::pretend::recording) return start(all);
+  std::vector<std::shared_ptr<int>> held;
+  for (const Work& one : all) held.push_back(one.comm->graphs);
+  pm::pretend::recording->steps.push_back([all, held] {
+    start(all);
+    pm::pretend::Streams::instance().finish(*reinterpret_cast<c10::Stream*>(all.front().stream));
+  });
+}
 
 void put(ncclComm_t comm, cudaStream_t stream, std::function<void()> work) {
-  ++comm->queued;
   auto guarded = [comm = comm->self, work = std::move(work)] {
     ++comm->under_way;
     try {
@@ -89,8 +110,9 @@ void put(ncclComm_t comm, cudaStream_t stream, std::function<void()> work) {
     --comm->queued;
     --comm->under_way;
   };
-  if (depth > 0) group.emplace_back(stream, std::move(guarded));
-  else pm::pretend::Streams::instance().put(*reinterpret_cast<c10::Stream*>(stream), std::move(guarded));
+  Work one{comm, stream, std::move(guarded)};
+  if (depth > 0) group.push_back(std::move(one));
+  else start_or_record({std::move(one)});
 }
 
 ncclResult_t usable(ncclComm_t comm) {
@@ -143,6 +165,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id,
   const auto made = std::make_shared<ncclComm>(id.internal, rank, ranks);
   ncclComm_t comm = *out = made.get();
   comm->self = made;
+  comm->device = c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index();
+  pm::pretend::take_beside(comm->device, device_bytes);
   comm->joining = std::thread([comm, device = device_now()] {
     Shared& shared = comm->shared();
     shared.here[comm->rank] = device;
@@ -178,7 +202,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->end();
   comm->joining.join();
-  while (comm->under_way != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  while (comm->under_way != 0 || comm->graphs.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));   // as NCCL waits for graphs that hold its operations
+  pm::pretend::take_beside(comm->device, -device_bytes);
   const std::shared_ptr<ncclComm> last = std::move(comm->self);
   return ncclSuccess;
 }
@@ -194,9 +219,7 @@ ncclResult_t ncclGroupEnd() {
   if (--depth > 0 || group.empty()) return ncclSuccess;
   auto all = std::move(group);
   group.clear();
-  pm::pretend::Streams::instance().put(*reinterpret_cast<c10::Stream*>(all.front().first), [all] {
-    for (const auto& [stream, work] : all) work();
-  });
+  start_or_record(all);
   return ncclSuccess;
 }
 

@@ -159,6 +159,34 @@ TEST(Decide, SpreadsWeightsWhenAskedTo) {
   EXPECT_THAT(offloaded.message, HasSubstr("weights come together in two buffers of 27.0 MiB: all weights are read from files in each pass"));
 }
 
+TEST(Decide, SpreadsInt8WithItsScales) {
+  const Facts facts = test::decoder({});
+  const Spread weights = spread(facts, DType::I8);
+  int64_t quantised = 0, scales = 0, other = 0;   // of all layers and tables
+  for (const Part& part : facts.parts) {
+    const Quantised& q = part.quantised;
+    quantised += part.count * part.units * q.elements;
+    scales += part.count * (part.units * q.scales + (part.units + 31) / 32 * q.block_scales);
+    other += part.count * part.units * (part.elements_per_unit - q.elements) * size_of(facts.dtype);
+  }
+  EXPECT_EQ(weights.whole + weights.kept(0, 1), quantised + 2 * scales + other);
+  const Plan sharded = planned(decide(facts, cpu(3, 4 * gibi), {.strategy = Strategy::Sharded, .precision = DType::I8}));
+  EXPECT_EQ(sharded.gathering->buffer, weights.largest_run());
+  for (const RankPlan& rank : sharded.ranks) EXPECT_EQ(rank.predicted.weights, weights.whole + weights.kept(rank.rank, 3) + 2 * weights.largest_run());
+  const Plan whole = planned(decide(facts, cpu(3, 4 * gibi), {.strategy = Strategy::Sharded}));
+  EXPECT_LT(sharded.gathering->buffer, whole.gathering->buffer / 3);
+}
+
+TEST(Decide, CountsWhatStaysInTheHostsMemory) {
+  const Facts facts = test::decoder({});
+  const Hardware gpus{.kind = DeviceKind::GPU, .devices = 3, .device_memory = 4 * gibi};
+  const Plan plan = planned(decide(facts, gpus, {.strategy = Strategy::Offload, .offload_to = Residency::HostMemory}));
+  const Spread weights = spread(facts, plan.precision);
+  EXPECT_EQ(plan.gathering->host, std::max({weights.kept(0, 3), weights.kept(1, 3), weights.kept(2, 3)}));
+  EXPECT_EQ(plan_from_json(to_json(plan)).gathering->host, plan.gathering->host);
+  EXPECT_EQ(planned(decide(facts, gpus, {.strategy = Strategy::Offload})).gathering->host, 0);
+}
+
 TEST(Decide, TilesLayersWhereBuffersOfALayerDoNotFit) {
   const Facts facts = test::wide();
   const Wishes asked{.strategy = Strategy::Offload, .max_sequence_length = 16};

@@ -2,8 +2,11 @@
 #include "worker/comm/nccl/communicator.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <stdexcept>
 
@@ -23,12 +26,22 @@ std::string describe(uint64_t call) {
   return std::string(name(static_cast<Operation>(call >> op_shift))) + " of " + std::to_string(call >> bytes_shift & bytes_mask) + " bytes";
 }
 
+/// Of the device, what is not in this process's allocator: contexts, libraries, other programs.
+int64_t beside_allocator(at::Device device) {
+  const c10::DeviceGuard here(device);
+  c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device.type());
+  const auto [free, total] = allocator.getMemoryInfo(device.index());
+  constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<int64_t>(total - free) - allocator.getDeviceStats(device.index()).reserved_bytes[all].current;
+}
+
 /// What all communicators of a rank share.
 struct World {
   DeviceGroup group;
   Streams streams;
   Watch watch;
   uint64_t calls = 0;                ///< collectives begun
+  std::atomic<int64_t> device_bytes{0};         ///< that links took
   std::map<int, std::unique_ptr<Link>> pairs;   ///< by the other's number; hand-overs of any communicator of the rank
   World(const DeviceGroup& of, const Streams& streams) : group(of), streams(streams), watch(of.segment, of.device, streams, of.host->rank(), of.deadline) {}
   ~World() {
@@ -50,6 +63,8 @@ class Nccl final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
+  bool recordable() const override { return true; }
+  void repeated(const char* what) override { world_->watch.began(what, 0); }
 
   void all_reduce(at::Tensor& tensor, Op op) override {
     require_float(tensor);
@@ -146,6 +161,8 @@ class Nccl final : public Communicator {
     world_->watch.abort(reason);
   }
 
+  int64_t device_bytes() const override { return world_->device_bytes; }
+
   std::vector<Count> counts() const override {
     std::vector<Count> all = counts_.read(), host = host_->counts();
     for (size_t i = 0; i < all.size(); ++i) all[i].calls += host[i].calls, all[i].bytes += host[i].bytes, all[i].seconds += host[i].seconds;
@@ -222,6 +239,13 @@ class Nccl final : public Communicator {
     return worst == ncclSuccess ? end : worst;
   }
 
+  void join(std::unique_ptr<Link>& link, const ncclUniqueId& id, const Link::Who& who) {
+    const int64_t before = beside_allocator(world_->group.device);
+    link = std::make_unique<Link>(id, who, world_->group.device, world_->watch.segment(), world_->group.deadline);
+    world_->device_bytes += std::max<int64_t>(0, beside_allocator(world_->group.device) - before);
+    world_->watch.add(*link);
+  }
+
   /// The link of all ranks of this group, which join at their first collective.
   Link& all() {
     if (all_) return *all_;
@@ -234,8 +258,7 @@ class Nccl final : public Communicator {
       host_->recv(bytes, 0);
     }
     const std::string with = "ranks " + std::to_string(first_) + " to " + std::to_string(first_ + size_ - 1);
-    all_ = std::make_unique<Link>(id, Link::Who{rank_, size_, first_ + rank_, with}, world_->group.device, world_->watch.segment(), world_->group.deadline);
-    world_->watch.add(*all_);
+    join(all_, id, {rank_, size_, first_ + rank_, with});
     return *all_;
   }
 
@@ -251,9 +274,7 @@ class Nccl final : public Communicator {
     } else {
       host_->recv(bytes, peer);
     }
-    link = std::make_unique<Link>(id, Link::Who{rank_ < peer ? 0 : 1, 2, first_ + rank_, "rank " + std::to_string(first_ + peer)}, world_->group.device, world_->watch.segment(),
-                                  world_->group.deadline);
-    world_->watch.add(*link);
+    join(link, id, {rank_ < peer ? 0 : 1, 2, first_ + rank_, "rank " + std::to_string(first_ + peer)});
     return *link;
   }
 

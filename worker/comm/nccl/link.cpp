@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "worker/base/error.h"
 #include "worker/comm/abort_note.h"
@@ -129,9 +130,9 @@ void Link::abort() {
     LOG(ERROR) << name() << " does not return from a call of NCCL, so that it cannot be aborted";
     return;
   }
-  if (comm_ == nullptr) return;
-  ncclCommAbort(comm_);
-  comm_ = nullptr;
+  const ncclComm_t comm = std::exchange(comm_, nullptr);
+  lock.unlock();   // NCCL returns when graphs that hold its operations are gone, which whoever is to drop them may first have to hear here
+  if (comm != nullptr) ncclCommAbort(comm);
 }
 
 }  // namespace pm::comm::nccl

@@ -34,7 +34,8 @@ void Watch::add(Link& link) {
 }
 
 void Watch::remove(Link& link) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  woken_.wait(lock, [&] { return !aborting_; });
   std::erase(links_, &link);
 }
 
@@ -64,17 +65,23 @@ void Watch::abort(const std::string& reason) {
 }
 
 /// With the lock. True when there is nothing left to look after.
-bool Watch::look() {
+bool Watch::look(std::unique_lock<std::mutex>& lock) {
   if (segment_->note().aborted()) {
+    const std::vector<Link*> links = links_;
+    aborting_ = true;
+    lock.unlock();                  // the rank's own thread goes on, and gives up what an abort may wait for
     std::vector<std::thread> all;   // at once: what one communicator frees may wait for all of the device, and so for what another has there
-    for (Link* link : links_) all.emplace_back([link] { link->abort(); });
+    for (Link* link : links) all.emplace_back([link] { link->abort(); });
     for (std::thread& one : all) one.join();
+    lock.lock();
+    aborting_ = false;
+    woken_.notify_all();
     return true;
   }
   drop_done();
   if (!started_.empty() && Clock::now() - oldest_since_ > deadline_) {
     const Started& oldest = started_.front();
-    segment_->abort(std::string(oldest.op) + " of " + std::to_string(oldest.bytes) + " bytes on rank " + std::to_string(rank_) + " waited " + std::to_string(deadline_.count()) +
+    segment_->abort(std::string(oldest.op) + (oldest.bytes > 0 ? " of " + std::to_string(oldest.bytes) + " bytes" : "") + " on rank " + std::to_string(rank_) + " waited " + std::to_string(deadline_.count()) +
                     " ms for other ranks on " + device_.str());
     return false;
   }
@@ -92,7 +99,7 @@ void Watch::run() {
   while (!leaving_) {
     bool over = false;
     try {
-      over = look();
+      over = look(lock);
     } catch (const std::exception& error) {   // a device that has failed says so of every event
       segment_->abort("rank " + std::to_string(rank_) + " on " + device_.str() + ": " + error.what());
       continue;

@@ -29,7 +29,7 @@ class Watch {
   Segment& segment() { return *segment_; }
   void add(Link&);
   void remove(Link&);
-  /// The rank has put an operation into the current stream. In a stream that is captured nothing is noted: what a graph repeats is watched as a step, by the launcher.
+  /// The rank has put an operation into the current stream. In a stream that is captured nothing is noted, for nothing runs yet: what a graph repeats is noted as one, of 0 bytes.
   void began(const char* op, int64_t bytes);
   /// Links are aborted within 20 ms.
   void abort(const std::string& reason);
@@ -42,7 +42,7 @@ class Watch {
     int64_t bytes;
   };
   void run();
-  bool look();
+  bool look(std::unique_lock<std::mutex>&);
   void drop_done();
 
   const std::shared_ptr<Segment> segment_;
@@ -56,6 +56,7 @@ class Watch {
   std::deque<Started> started_;            ///< in the order of the stream
   std::vector<c10::Event> free_;           ///< events of operations that are done
   Clock::time_point oldest_since_{};
+  bool aborting_ = false;                  ///< links are aborted, without the lock
   bool leaving_ = false;
   std::thread thread_;
 };

@@ -30,20 +30,19 @@ struct Scaled {
   static constexpr int64_t bytes = 1;
   const int8_t* w;
   const BF16* scales;
-  int64_t in, group, groups;
-  Scaled(const Gemv& g, int64_t o) : w(static_cast<const int8_t*>(g.w) + o * g.in), scales(nullptr), in(g.in), group(Group ? Group : g.group), groups((g.in + group - 1) / group) {
-    scales = reinterpret_cast<const BF16*>(g.scales) + o * groups;
-  }
-  float scale(int64_t i, int64_t k) const { return PM_ISA::one(scales[i * groups + k / (Group ? Group : group)]); }
+  int64_t stride, scale_stride, group;
+  Scaled(const Gemv& g, int64_t o)
+      : w(static_cast<const int8_t*>(g.w) + o * g.w_stride), scales(reinterpret_cast<const BF16*>(g.scales) + o * g.scale_stride), stride(g.w_stride), scale_stride(g.scale_stride), group(Group ? Group : g.group) {}
+  float scale(int64_t i, int64_t k) const { return PM_ISA::one(scales[i * scale_stride + k / (Group ? Group : group)]); }
   Floats at(int64_t i, int64_t k) const {
-    const Floats weights = load(w + i * in + k);
+    const Floats weights = load(w + i * stride + k);
     if (Group != 0 || group % PM_LANES == 0) return weights * scale(i, k);
     Floats own;
     for (int lane = 0; lane < PM_LANES; ++lane) own[lane] = scale(i, k + lane);
     return weights * own;
   }
-  float one(int64_t i, int64_t k) const { return PM_ISA::one(w[i * in + k]) * scale(i, k); }
-  const void* ahead(int64_t i, int64_t k) const { return w + i * in + k; }
+  float one(int64_t i, int64_t k) const { return PM_ISA::one(w[i * stride + k]) * scale(i, k); }
+  const void* ahead(int64_t i, int64_t k) const { return w + i * stride + k; }
 };
 
 template <int Outputs, int Rows, typename Weights>

@@ -22,6 +22,7 @@ struct Gemv {
   int64_t rows = 0, in = 0, out = 0, first = 0, last = 0;
   const uint16_t* scales = nullptr;   ///< I8: bf16 [out, ceil(in / group)], by which the weights of `group` inputs are multiplied
   int64_t group = 0;
+  int64_t w_stride = 0, scale_stride = 0;   ///< I8: elements from row to row
 };
 
 /// Keys from .. to - 1 of one sequence, seen by `heads` query heads that share a kv head: with score = scale q k + bias, for each head the

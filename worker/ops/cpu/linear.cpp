@@ -79,7 +79,7 @@ at::Tensor Cpu::linear(const at::Tensor& x, const at::Tensor& weight, const at::
 at::Tensor Cpu::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias) const {
   if (x.size(0) < 1 || x.size(0) > most_rows(at::kChar) || (bias.defined() && !is_element(bias.scalar_type()))) return Backend::int8_linear(x, w, bias);
   const Gemv whole{.type = Element::I8, .w = w.numbers.const_data_ptr(), .in = w.numbers.size(1), .out = w.numbers.size(0),
-                   .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()), .group = w.group};
+                   .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()), .group = w.group, .w_stride = w.numbers.stride(0), .scale_stride = w.scales.stride(0)};
   return few_rows(x, whole, bias, whole.in);
 }
 

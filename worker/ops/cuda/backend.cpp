@@ -40,7 +40,7 @@ at::Tensor Kernels::linear(const at::Tensor& given, const at::Tensor& weight, co
 
 at::Tensor Kernels::int8_linear(const at::Tensor& given, const Int8Matrix& w, const at::Tensor& given_bias) const {
   const int64_t out = w.numbers.size(0), in = w.numbers.size(1);
-  const bool known = (w.group % 16 == 0 || w.group >= in) && (!given_bias.defined() || is_element(given_bias.scalar_type()));
+  const bool known = w.numbers.is_contiguous() && w.scales.is_contiguous() && (w.group % 16 == 0 || w.group >= in) && (!given_bias.defined() || is_element(given_bias.scalar_type()));
   if (!known || given.size(0) > few_rows || given.numel() == 0) return Backend::int8_linear(given, w, given_bias);
   const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
   at::Tensor y = at::empty({x.size(0), out}, x.options());

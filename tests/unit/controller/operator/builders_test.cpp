@@ -140,6 +140,18 @@ TEST(Builders, APodWithGpusAsksForOnePerRankAndForNoPrivilege) {
   EXPECT_EQ(Made(model_on_gpus(1)).layout.shm, Made(model_on_gpus(1)).stored.plan.shm_bytes) << "one rank has nobody to talk to";
 }
 
+TEST(Builders, WeightsThatStayInTheHostsMemoryAreInWhatAPodAsksFor) {
+  const Made made(model_on_gpus(3), 2);
+  const auto memory = [&](Residency from, int64_t host) {
+    Plan plan = made.stored.plan;
+    plan.gathering = Gathering{from, 1 << 20, host};
+    return layout_of(made.spec, plan).memory;
+  };
+  EXPECT_EQ(memory(Residency::HostMemory, 5 << 20) - made.layout.memory, 2 * (5 << 20)) << "of each rank of the fuller pod";
+  EXPECT_EQ(memory(Residency::HostMemory, (5 << 20) + 1) - made.layout.memory, 2 * (6 << 20)) << "in whole MiB";
+  EXPECT_EQ(memory(Residency::File, 0), made.layout.memory);
+}
+
 TEST(Builders, AResourceOfAnotherNameIsAskedForInItsPlace) {
   Json model = model_on_gpus(2);
   model["spec"]["devices"]["resource"] = "nvidia.com/mig-3g.40gb";

@@ -13,6 +13,7 @@ namespace {
 StepMessage example() {
   StepMessage message;
   message.step = 1'000'000'007;
+  message.bucket = 24;
   message.freed = {3, 4};
   message.copies = {5, 6, 7, 8};
   message.entries.push_back({7, true, 32, {5, 6}, {1, 2, 3}, {11, 12}, {4}, 2, Want::Scores});

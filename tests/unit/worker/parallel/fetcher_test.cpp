@@ -15,8 +15,15 @@ int64_t gathers(comm::Communicator& world) {
 
 struct Fetching : testing::Test {
   const policy::Resolved resolved{policy::tiny_gpt2()};
-  const std::vector<at::Tensor> products = products_of(resolved);
-  const at::Tensor table = table_of(resolved);
+  std::vector<at::Tensor> products = products_of(resolved);
+  at::Tensor table = table_of(resolved);
+  DType precision = DType::F32;
+  void hold_as_int8() {
+    make_finite(resolved);
+    precision = DType::I8;
+    products = products_of(resolved, precision);
+    table = table_of(resolved, precision);
+  }
 
   /// Uses what `layers` says of the products, in order.
   void use(KeptRank& rank, bool look_up, const std::vector<size_t>& which, bool scores) const {
@@ -32,7 +39,7 @@ struct Fetching : testing::Test {
 
   void go(Strategy strategy, int n, int64_t buffer) const {
     const auto worlds = comm::in_process(n, 20s);
-    const Plan plan = plan_of(resolved.model, strategy, n, buffer);
+    const Plan plan = plan_of(resolved.model, strategy, n, buffer, precision);
     std::vector<std::thread> threads;
     for (int r = 0; r < n; ++r) {
       threads.emplace_back([&, r] {
@@ -64,6 +71,17 @@ TEST_F(Fetching, TilesToo) {
   }
 }
 
+TEST_F(Fetching, Int8RowsWithTheirScalesToo) {
+  hold_as_int8();
+  ASSERT_FALSE(same(products[0], products_of(resolved)[0]));
+  for (const int n : {1, 2, 3}) {
+    for (const int64_t buffer : {0, 500}) {
+      go(Strategy::Sharded, n, buffer);
+      go(Strategy::Offload, n, buffer);
+    }
+  }
+}
+
 TEST_F(Fetching, TheNextUnitComesWhileOneIsInUseAndNoneAfterIt) {
   const auto worlds = comm::in_process(2, 20s);
   const Plan plan = plan_of(resolved.model, Strategy::Sharded, 2);
@@ -75,7 +93,7 @@ TEST_F(Fetching, TheNextUnitComesWhileOneIsInUseAndNoneAfterIt) {
   KeptRank rank(resolved, plan, worlds[0]);
   rank.fetcher.begin({rank.units.of_stack(0)});
   const int64_t before = 1 + 2 * 3;   // what all pass through; two look-ups that nobody asks for are three exchanges each
-  rank.fetcher.tiles(3, [&](int64_t, const at::Tensor&) {
+  rank.fetcher.tiles(3, [&](int64_t, const layers::Weight&) {
     for (int i = 0; i < 200 && gathers(*worlds[0]) < before + 2; ++i) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(gathers(*worlds[0]), before + 2);
     std::this_thread::sleep_for(30ms);

@@ -3,16 +3,30 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/unit/worker/policy/resolved.h"
 #include "worker/parallel/fetcher.h"
 
 namespace pm::parallel {
 
-inline Plan plan_of(const policy::Model& model, Strategy strategy, int ranks, int64_t buffer = 0) {
+inline Plan plan_of(const policy::Model& model, Strategy strategy, int ranks, int64_t buffer = 0, DType precision = DType::F32) {
   const Hardware hardware{.devices = ranks, .device_memory = int64_t{64} << 30};
-  Plan plan = decide(model.facts, hardware, {.strategy = strategy}).plan.value();
+  Plan plan = decide(model.facts, hardware, {.strategy = strategy, .precision = precision}).plan.value();
   if (buffer > 0) plan.gathering->buffer = buffer;
   return plan;
+}
+
+/// Numbers in place of the checkpoint's random bytes, of which some are none.
+inline void make_finite(const policy::Resolved& resolved) {
+  std::fstream file(resolved.folder.path / "model.safetensors", std::ios::binary | std::ios::in | std::ios::out);
+  uint64_t header = 0;
+  file.read(reinterpret_cast<char*>(&header), sizeof header);
+  file.seekg(0, std::ios::end);
+  const auto begin = static_cast<int64_t>(sizeof header + header), bytes = static_cast<int64_t>(file.tellg()) - begin;
+  const at::Tensor numbers = at::randn({bytes / 4});
+  file.seekp(begin);
+  file.write(static_cast<const char*>(numbers.const_data_ptr()), bytes / 4 * 4);
 }
 
 /// One rank of a group.
@@ -46,22 +60,22 @@ struct KeptRank {
 };
 
 /// The same matrices, held.
-inline std::vector<at::Tensor> products_of(const policy::Resolved& resolved) {
-  const Cuts cuts = deal(resolved.model.facts, 1, DType::F32);
-  layers::Loader loader(*resolved.checkpoint, cuts, 0, DType::F32);
+inline std::vector<at::Tensor> products_of(const policy::Resolved& resolved, DType precision = DType::F32) {
+  const Cuts cuts = deal(resolved.model.facts, 1, precision);
+  layers::Loader loader(*resolved.checkpoint, cuts, 0, precision);
   std::vector<at::Tensor> out;
   for (const policy::Layer& layer : resolved.model.stacks[0].layers) {
     const policy::Attention& attention = layer.attention;
     const policy::Param* matrices[] = {&attention.query.weight, &attention.key.weight, &attention.value.weight};
-    out.push_back(loader.load_rows(matrices));
-    for (const policy::Param* one : {&attention.out.weight, &layer.mlp.up.weight, &layer.mlp.down.weight}) out.push_back(loader.load(*one));
+    out.push_back(loader.weight(matrices).value());
+    for (const policy::Param* one : {&attention.out.weight, &layer.mlp.up.weight, &layer.mlp.down.weight}) out.push_back(loader.weight(*one).value());
   }
   return out;
 }
 
-inline at::Tensor table_of(const policy::Resolved& resolved) {
-  const Cuts cuts = deal(resolved.model.facts, 1, DType::F32);
-  return layers::Loader(*resolved.checkpoint, cuts, 0, DType::F32).load(*resolved.model.stacks[0].input.token);
+inline at::Tensor table_of(const policy::Resolved& resolved, DType precision = DType::F32) {
+  const Cuts cuts = deal(resolved.model.facts, 1, precision);
+  return layers::Loader(*resolved.checkpoint, cuts, 0, precision).weight(*resolved.model.stacks[0].input.token).value();
 }
 
 /// Bit by bit: random bytes are not always numbers.

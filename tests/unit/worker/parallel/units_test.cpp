@@ -3,6 +3,7 @@
 
 #include "tests/unit/worker/parallel/kept.h"
 #include "planner/spread.h"
+#include "worker/ops/linear.h"
 
 namespace pm::parallel {
 namespace {
@@ -53,6 +54,45 @@ TEST_F(KeptWeights, AnyStretchOfARunIsReadAlike) {
     if (i == 100) rank->loader.go_on_past_cache();
     rank->units.read(rank->loader, number, begin, end, part.data());
     EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin)) << begin << ".." << end;
+  }
+}
+
+TEST_F(KeptWeights, AnyStretchOfInt8RowsIsReadAlike) {
+  make_finite(resolved);
+  const Plan plan = plan_of(resolved.model, Strategy::Offload, 1, 0, DType::I8);
+  KeptRank rank(resolved, plan, comm::in_process(1, std::chrono::seconds(20))[0]);
+  const size_t number = rank.units.weight(2).run;
+  const Kept& matrix = rank.units.weight(3);   // q, k and v after their bias
+  EXPECT_EQ(matrix.row_bytes, 20 + 2) << "20 inputs share a scale";
+  std::vector<std::byte> whole(static_cast<size_t>(rank.units.run(number).bytes));
+  rank.units.read(rank.loader, number, 0, static_cast<int64_t>(whole.size()), whole.data());
+  for (int64_t begin = 0; begin < static_cast<int64_t>(whole.size()); begin += 37) {
+    const int64_t end = std::min<int64_t>(begin + 53, static_cast<int64_t>(whole.size()));
+    std::vector<std::byte> part(static_cast<size_t>(end - begin));
+    rank.units.read(rank.loader, number, begin, end, part.data());
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin)) << begin << ".." << end;
+  }
+}
+
+TEST(Int8Rows, AreTheSameNumbersWhereverTheyLie) {
+  for (const int64_t in : {7, 20, 64}) {   // with 7 no bf16 lies at the end of a row
+    const at::Tensor bytes = at::empty({5, ops::int8_row_bytes(in, 32)}, at::kByte), w = at::randn({5, in});
+    std::vector<int8_t> numbers(static_cast<size_t>(5 * in));
+    std::vector<uint16_t> scales(static_cast<size_t>(5 * ((in + 31) / 32)));
+    ASSERT_TRUE(ops::quantise(w.const_data_ptr<float>(), 5, in, 32, numbers.data(), scales.data()));
+    const int64_t groups = (in + 31) / 32;
+    for (int64_t row = 0; row < 5; ++row) {
+      auto* to = bytes.mutable_data_ptr<uint8_t>() + row * bytes.size(1);
+      std::memcpy(to, numbers.data() + row * in, static_cast<size_t>(in));
+      std::memcpy(to + in, scales.data() + row * groups, static_cast<size_t>(2 * groups));
+    }
+    const ops::Int8Matrix apart = ops::int8_rows(bytes, in, 32);
+    const ops::Int8Matrix together{apart.numbers.contiguous(), apart.scales.contiguous(), 32};
+    EXPECT_LT((ops::dequantised(apart) - w).abs().max().item<float>(), 0.05);
+    for (const int64_t rows : {1, 2, 5, 40}) {
+      const at::Tensor x = at::randn({rows, in});
+      EXPECT_TRUE(same(ops::linear(x, apart, {}), ops::linear(x, together, {}))) << in << " inputs, " << rows << " rows";
+    }
   }
 }
 
