@@ -1,5 +1,6 @@
 """The controller alone on a real etcd and kube-apiserver: GROUPS ParallelModels of one group are created, RATE a second; a thread binds, runs and removes pods as a scheduler
-and kubelets would. Tells how long it takes, what the controller used, how soon it wrote after an event, and what it writes at rest. bench/reconcile.sh runs it."""
+and kubelets would. Tells how long it takes, what the controller used, how soon it wrote after an event, and what it writes at rest; with --replicas also what it takes to
+scale each to as many groups. bench/reconcile.sh runs it."""
 from __future__ import annotations
 
 import argparse
@@ -72,9 +73,21 @@ def measure(plane: ControlPlane, pid: int, port: int, options) -> dict:
            "reconciles per CPU second": reconciles(port) / used, "RSS MiB": memory_of(pid)[0], "writes": sum(e["user"]["username"] == OPERATOR and e["verb"] in WRITES for e in entries)}
     for what, found in delays(entries, Peer, owners).items():
         out[what] = {"n": len(found), "P50 ms": round(percentile(found, 0.5), 1), "P99 ms": round(percentile(found, 0.99), 1)}
-    time.sleep(5)
+    if options.replicas > 1:
+        begin, cpu, grown = time.monotonic(), cpu_of(pid), options.groups * options.replicas
+        for i in range(options.groups):
+            api.patch("parallelmodels", NS, f"g{i:04d}", {"spec": {"replicas": options.replicas}})
+        api.wait_until(lambda: sum(item.get("status", {}).get("readyReplicas", 0) for item in api.request("GET", path)["items"]) == grown, 1800, f"{grown} groups are ready", interval=5)
+        out |= {f"seconds until {grown} groups are ready": time.monotonic() - begin, "CPU seconds for that": cpu_of(pid) - cpu, "RSS MiB, and at most": memory_of(pid)}
+    while True:     # Events trail
+        mark = audit.mark()
+        time.sleep(5)
+        if not any(e["user"]["username"] == OPERATOR and e["verb"] in WRITES for e in audit.since(mark)):
+            break
     mark = audit.mark()
     time.sleep(options.rest)
+    if options.replicas > 1:
+        out["RSS MiB at rest"] = memory_of(pid)[0]
     out[f"writes in {options.rest} s of rest"] = sum(e["user"]["username"] == OPERATOR and e["verb"] in WRITES for e in audit.since(mark))
     return out
 
@@ -85,6 +98,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--rate", type=float, default=75)
     parser.add_argument("--rest", type=int, default=15)
+    parser.add_argument("--replicas", type=int, default=1, help="groups of each ParallelModel in a second part; 1: no second part")
     options = parser.parse_args()
     programs, folder = Path(options.build) / "bin", Path(tempfile.mkdtemp(prefix="reconcile"))
     facts = subprocess.run([programs / "parallelmodel-worker", "inspect", "--model", ROOT / "examples" / "tiny-stories", "--json"], capture_output=True, text=True, check=True).stdout

@@ -171,12 +171,12 @@ def test_a_device_without_memory_for_the_weights_says_what_holds_it(tmp_path):
         assert words in run.stderr, (words, run.stderr)
 
 
-def wide(folder):
-    """A Llama of 26 MiB, four layers of 6 MiB."""
+def wide(folder, vocabulary=512):
+    """A Llama of four layers of 6 MiB, 26 MiB in all with the smallest vocabulary."""
     random, tensors = numpy.random.default_rng(3), {"model.norm.weight": numpy.ones(256, numpy.float32)}
     matrix = lambda out, width: random.standard_normal((out, width), dtype=numpy.float32) * (2 / width**0.5)
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
-        tensors[name] = matrix(512, 256)
+        tensors[name] = matrix(vocabulary, 256)
     for layer in range(4):
         at = f"model.layers.{layer}."
         tensors |= {f"{at}self_attn.{name}_proj.weight": matrix(256, 256) for name in "qkvo"}
@@ -186,7 +186,7 @@ def wide(folder):
     save_file(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 1792, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8,
-        "vocab_size": 512, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False, "torch_dtype": "float32"}))
+        "vocab_size": vocabulary, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False, "torch_dtype": "float32"}))
     return folder
 
 
@@ -212,6 +212,19 @@ def test_a_server_makes_as_many_kv_blocks_as_its_largest_step_leaves_room_for(tm
     for kind, bytes in device.items():
         assert f'parallelmodel_rank_device_memory_bytes{{rank="0",kind="{kind}"}}' in metrics
     assert f'parallelmodel_kv_cache_blocks {measured["kv"] // block}' in metrics
+
+
+@pytest.mark.parametrize("sizes", ["tensor=1", "tensor=2"])
+def test_scores_of_a_whole_pass_leave_the_device_in_pieces(device, asked, tmp_path, sizes):
+    """Of 40,000 tokens and 250 positions they take 38 MiB; no more than 16 of them are there at once."""
+    folder, given = wide(tmp_path / "model", 40_000), {"input_ids": numpy.arange(3, 253)[None]}
+    outputs = device.forward(folder, ranks_of(sizes), given, sizes=sizes)
+    assert outputs["logits"].shape == (1, 250, 40_000)
+    compare.tensors(outputs, asked.forward(folder, ranks_of(sizes), given, sizes=sizes))
+    with contextlib.closing(PRETENDED.server(folder, sizes, "--max-concurrency", "4")) as server:
+        measured = [rank["measured"]["activations"] for rank in server.get("/memory").json()["ranks"]]
+    print("\nMiB of the largest step, each rank:", [round(bytes / MIB, 1) for bytes in measured])
+    assert 0 < measured[0] < 250 * 40_000 * 4
 
 
 @pytest.mark.parametrize("ranks, most", [(2, 2540), (8, 690)])

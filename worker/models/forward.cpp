@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "worker/models/features.h"
 #include "worker/models/model.h"
@@ -332,6 +333,20 @@ std::vector<Arrays> Model::forward(std::span<const Inputs> requests, const Wante
   return outputs;
 }
 
+/// Those of a vocabulary leave a device in pieces: together they would be far more than all else that a pass holds there, and they are handed out on the processor.
+static at::Tensor scores_of(const Head& runs, const at::Tensor& states, comm::Communicator& comm) {
+  constexpr int64_t most = int64_t{1} << 22;   // of a piece
+  if (!runs.logits() || states.device().is_cpu()) return runs.scores(states, comm);
+  const auto& columns = runs.logits()->columns();
+  const int64_t rows = states.size(0), piece = std::max<int64_t>(1, most / std::accumulate(columns.begin(), columns.end(), int64_t{1}));
+  std::vector<at::Tensor> pieces;
+  for (int64_t row = 0; row < rows; row += piece) {
+    const at::Tensor scores = runs.scores(states.narrow(0, row, std::min(piece, rows - row)), comm);
+    if (scores.defined()) pieces.push_back(scores.cpu());
+  }
+  return pieces.empty() ? at::Tensor() : at::cat(pieces);
+}
+
 /// The states of all requests go through a head together, as its matrix comes by once.
 void Model::run_head(const policy::Head& head, const Head& runs, std::vector<Pass>& passes) {
   std::vector<at::Tensor> all;
@@ -348,7 +363,7 @@ void Model::run_head(const policy::Head& head, const Head& runs, std::vector<Pas
     all.push_back(pass.states_for(head));
   }
   if (with.empty()) return;
-  const at::Tensor scores = runs.scores(all.size() == 1 ? all[0] : at::cat(all), with[0]->comm);
+  const at::Tensor scores = scores_of(runs, all.size() == 1 ? all[0] : at::cat(all), with[0]->comm);
   int64_t row = 0;
   for (size_t i = 0; i < with.size(); ++i) {
     const int64_t rows = all[i].size(0);

@@ -268,7 +268,7 @@ int64_t Feed::rows_of_batch() const { return places.size(0); }
 
 at::Tensor Feed::padded(const at::Tensor& values) const {
   at::Tensor out = at::zeros({rows * length, values.size(1)}, values.options());
-  out.index_copy_(0, places, values);
+  out.index_copy_(0, places.to(values.device()), values);
   return out.reshape({rows, length, values.size(1)});
 }
 
