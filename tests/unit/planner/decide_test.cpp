@@ -160,7 +160,7 @@ TEST(Decide, SpreadsWeightsWhenAskedTo) {
 }
 
 TEST(Decide, SpreadsInt8WithItsScales) {
-  const Facts facts = test::decoder({});
+  const Facts facts = test::with_matrices(test::decoder({}));
   const Spread weights = spread(facts, DType::I8);
   int64_t quantised = 0, scales = 0, other = 0;   // of all layers and tables
   for (const Part& part : facts.parts) {
@@ -215,8 +215,6 @@ TEST(Decide, RefusesDevicesOfUnknownMemoryAndPrecisionsThatAreNotServed) {
   EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, 0), {})).reason, "DeviceMemoryUnknown");
   EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::U8})).reason, "UnsupportedPrecision");
   EXPECT_THAT(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::I8})).message, HasSubstr("the facts of this model name none"));
-  const Decision gathered = decide(test::with_matrices(test::decoder({})), cpu(2, gibi), {.strategy = Strategy::Sharded, .precision = DType::I8});
-  EXPECT_THAT(refused(gathered).message, HasSubstr("Sharded does not bring int8 weights together"));
 }
 
 TEST(Decide, CountsInt8WithItsScalesAndKeepsKeysAndValuesInTheCheckpointsType) {

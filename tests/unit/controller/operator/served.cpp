@@ -11,21 +11,20 @@ namespace {
 
 const char* const moment = "2026-01-01T00:00:07Z";
 
-std::string uuid(long of, int number) {
+std::string uuid(const std::string& of, int number) {
   char text[48];
-  std::snprintf(text, sizeof text, "7f3c9a52-%04x-4b7e-9d1a-%012lx", static_cast<unsigned>(number) & 0xffff, of);
+  std::snprintf(text, sizeof text, "7f3c9a52-%04x-4b7e-9d1a-%012zx", static_cast<unsigned>(number) & 0xffff, std::hash<std::string>()(of) & 0xffffffffffff);
   return text;
 }
 
-/// "uid-17" wherever it stands.
+/// "uid-pods/m-0-0-1-1" wherever it stands.
 std::string with_uuids(const std::string& text, int number) {
   std::string out;
   const std::string mark = "\"uid-";
   size_t at = 0;
   for (size_t found = text.find(mark); found != std::string::npos; found = text.find(mark, at)) {
-    size_t end = found + mark.size();
-    while (std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
-    out.append(text, at, found - at).append("\"").append(uuid(std::stol(text.substr(found + mark.size())), number));
+    const size_t begin = found + mark.size(), end = text.find('"', begin);
+    out.append(text, at, found - at).append("\"").append(uuid(text.substr(begin, end - begin), number));
     at = end;
   }
   return out.append(text, at);

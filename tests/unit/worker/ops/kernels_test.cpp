@@ -68,7 +68,7 @@ TEST_P(OfIsa, Int8ProductsAreThoseOfFp64ForEverySizeAndGroup) {
       at::Tensor got = at::full({rows, out}, NAN);
       for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 6}, {6, out}}) {
         GetParam()->gemv({Element::I8, numbers.const_data_ptr(), x.const_data_ptr<float>(), got.mutable_data_ptr<float>(), rows, in, out, first, last,
-                          static_cast<const uint16_t*>(scales.const_data_ptr()), group});
+                          static_cast<const uint16_t*>(scales.const_data_ptr()), group, in, groups});
       }
       ASSERT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(), 1e-4 * static_cast<double>(in + 8)) << in << " in groups of " << group << ", " << rows << " rows";
     }
