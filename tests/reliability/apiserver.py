@@ -90,6 +90,9 @@ class ControlPlane:
         self.api.request("POST", f"{rbac}/clusterrolebindings", {**name, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "stories-elect"},
                                                                  "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": OPERATOR}]})
 
+    def runs(self) -> bool:
+        return bool(self._programs) and all(program.poll() is None for program in self._programs)
+
     def audit(self) -> list[dict]:
         """What the operator asked so far, oldest first."""
         lines = (self.folder / "audit.log").read_text().splitlines(keepends=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 
 import requests
 
@@ -38,9 +39,27 @@ class Machine:
         for follow in (self._pods, self._models):
             threading.Thread(target=follow, daemon=True).start()
 
+    def _watch(self, path: str) -> Iterator[dict]:
+        """Events of a collection, without end: an API server hangs up on whoever is too slow for it. Objects that went while nobody looked come as DELETED."""
+        known = {}
+        while self._plane.runs():
+            with contextlib.suppress(requests.RequestException):
+                present = {item["metadata"]["uid"] for item in Api(self._plane).request("GET", path)["items"]}
+                for uid in known.keys() - present:
+                    yield {"type": "DELETED", "object": known.pop(uid)}
+                for event in Api(self._plane).watch(path):
+                    uid = event["object"]["metadata"]["uid"]
+                    if event["type"] == "DELETED":
+                        known.pop(uid, None)
+                    else:
+                        event["type"] = "MODIFIED" if uid in known else "ADDED"
+                        known[uid] = event["object"]
+                    yield event
+            time.sleep(0.2)
+
     def _pods(self) -> None:
         api = Api(self._plane)
-        for event in Api(self._plane).watch("/api/v1/pods"):
+        for event in self._watch("/api/v1/pods"):
             pod = event["object"]
             if event["type"] == "DELETED" or not label(pod, "name"):
                 continue
@@ -96,7 +115,7 @@ class Machine:
                 self.violations.append(f"{ns}: {name} was made while {other['metadata']['name']} lives")
 
     def _models(self) -> None:
-        for event in Api(self._plane).watch("/apis/parallelmodel.dev/v1alpha1/parallelmodels"):
+        for event in self._watch("/apis/parallelmodel.dev/v1alpha1/parallelmodels"):
             if event["type"] != "DELETED":
                 continue
             threading.Thread(target=self._collect, args=(event["object"]["metadata"],), daemon=True).start()
