@@ -111,7 +111,7 @@ class FakeCluster final : public k8s::Api {
   int devices = 8;                                                    ///< of node-a
   int drain_seconds = 0;                                              ///< how long a deleted pod lives on
   std::function<std::optional<k8s::ApiError>(const k8s::Request&)> refuse;
-  Json taken;                                                         ///< status.groups before somebody took the status away: they were written
+  Json taken;                                                         ///< status.groups when somebody took the status away, until it is written again: they were written
   std::function<void(Json&)> undoes;                                  ///< an admission webhook, of what is applied
   std::string model_name = "m";
 
