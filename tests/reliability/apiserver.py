@@ -1,8 +1,10 @@
 """A real etcd and a real kube-apiserver on loopback, without controllers or nodes, and a thin hand on them. The operator has the rights that the chart gives it."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import socket
 import ssl
 import subprocess
@@ -26,9 +28,12 @@ GROUPS = {"pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1", "pe
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below those that the system gives to connections: it may be taken some seconds later only."""
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            port = random.SystemRandom().randint(20000, 32000)
+            probe.bind(("0.0.0.0", port))
+            return port
 
 
 class ApiError(Exception):
