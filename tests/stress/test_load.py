@@ -46,7 +46,13 @@ def test_every_reply_is_right_and_nothing_grows(serve, expected_of, kind, sizes,
     tally = load.end()
 
     assert tally.faultless() and len(tally.right) == len(asks), "some request was never asked"
-    after = settled(server)
+    settled(server)
+
+    def let_go():
+        """no process has files open that it had not before"""
+        return all(now.files <= b.files + 1 for now, b in zip(server.held(), before))
+    until(let_go, 20)      # a client's end is seen when its connection's thread comes to look
+    after = server.held()
     preempted = server.metrics()["parallelmodel_num_preemptions_total"]
     print(f"\n{kind}: {sum(tally.right.values())} right replies, {preempted:.0f} preempted; resident MiB",
           [f"{w.resident / MIB:.1f} -> {l.resident / MIB:.1f}" for w, l in zip(warm, late)], "threads", [h.threads for h in after],
