@@ -63,13 +63,21 @@ class Machine:
             pod = event["object"]
             if event["type"] == "DELETED" or not label(pod, "name"):
                 continue
+            if event["type"] == "ADDED":
+                self._patiently(self._check, api, pod)
+            self._patiently(self._run, api, pod)
+
+    def _patiently(self, what, api: Api, pod: dict) -> None:
+        """Asks again where the API server hung up."""
+        while self._plane.runs():
             try:
-                if event["type"] == "ADDED":
-                    self._check(api, pod)
-                self._run(api, pod)
+                return what(api, pod)
             except ApiError as error:
                 if error.code not in (404, 409):     # gone or changed meanwhile: there is another event for that
                     self.violations.append(f"machine: {error}")
+                return None
+            except requests.ConnectionError:
+                time.sleep(0.2)
 
     def _run(self, api: Api, pod: dict) -> None:
         ns, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
