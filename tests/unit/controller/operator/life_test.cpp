@@ -1,11 +1,7 @@
 // A ParallelModel from apply to delete, against the model of a cluster.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "controller/core/conditions.h"
 #include "controller/operator/names.h"
-#include "controller/operator/text.h"
-#include "fake_operator.h"
+#include "life.h"
 
 namespace pm::op::test {
 namespace {
@@ -13,23 +9,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-class Life : public testing::Test {
- protected:
-  ~Life() override { EXPECT_THAT(cluster.violations, IsEmpty()); }
-  void start(int replicas = 1, int devices = 2) {
-    cluster.apply(model_named("m", devices, replicas));
-    ASSERT_TRUE(brain.settle());
-  }
-  Json group(int index) const { return at(cluster.model(), "/status/groups/" + std::to_string(index)); }
-  bool told(const std::string& reason) const {
-    return std::any_of(brain.events.begin(), brain.events.end(), [&](const Event& event) { return event.reason == reason; });
-  }
-  Json words(const char* reason, const char* message = "why") const { return {{"rank", 1}, {"reason", reason}, {"exitCode", 5}, {"message", message}}; }
-
-  FakeCluster cluster;
-  Operator brain{cluster};
-};
 
 TEST_F(Life, AnAppliedModelIsInspectedPlannedAndServes) {
   start();
@@ -292,136 +271,6 @@ TEST_F(Life, APlaceThatIsNotOffloadedToIsRefusedByNameWithWhatToUseInstead) {
   EXPECT_EQ(cluster.model()["status"]["plan"]["reason"], "UserFixed");
 }
 
-TEST_F(Life, AModelThatDoesNotFitGetsNumbersAndNoPod) {
-  auto model = model_named("m");
-  model["spec"]["resources"]["memory"] = "64Mi";
-  cluster.apply(model);
-  ASSERT_TRUE(brain.settle());
-  EXPECT_EQ(cluster.reason("Planned"), "DoesNotFit");
-  EXPECT_EQ(cluster.reason("Ready"), "DoesNotFit");
-  EXPECT_TRUE(cluster.is_true("Stalled"));
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), HasSubstr("32.0 MiB per device"));
-  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-inspect-1")) << "the home of the facts";
-  EXPECT_EQ(cluster.find("services", "m"), nullptr);
-  cluster.edit([](Json& model) { model["spec"]["resources"]["memory"] = "4Gi"; });
-  ASSERT_TRUE(brain.settle());
-  EXPECT_TRUE(cluster.is_true("Ready"));
-}
-
-TEST_F(Life, AnEditThatDoesNotFitLeavesTheLastGoodPlanServing) {
-  start();
-  cluster.edit([](Json& model) { model["spec"]["resources"]["memory"] = "64Mi"; });
-  ASSERT_TRUE(brain.settle());
-  EXPECT_EQ(cluster.reason("Planned"), "DoesNotFit");
-  EXPECT_TRUE(cluster.is_true("Ready"));
-  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1"));
-  cluster.end_worker("m-0-0-1", 5, words("RankLost"));
-  ASSERT_TRUE(brain.settle());
-  EXPECT_FALSE(cluster.is_true("Ready"));
-}
-
-TEST_F(Life, AnUnreadableCheckpointIsNamedAndTriedAgainLater) {
-  cluster.inspect_failure = Json{{"reason", "ModelUnreadable"}, {"message", "model.safetensors: tensor h.0.attn ends after the file"}};
-  start();
-  EXPECT_EQ(cluster.reason("Planned"), "ModelUnreadable");
-  EXPECT_TRUE(cluster.is_true("Stalled"));
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Ready"), "/message"), HasSubstr("h.0.attn"));
-  ASSERT_TRUE(brain.requeue.has_value());
-  cluster.inspect_failure.reset();
-  cluster.advance(std::chrono::minutes(6));
-  ASSERT_TRUE(brain.settle());
-  EXPECT_TRUE(cluster.is_true("Ready"));
-}
-
-TEST_F(Life, HostileFactsAreRefusedWithoutHarm) {
-  for (const Json& words : {Json("[[[["), Json::array(), Json{{"model_type", 7}}, Json("\xF0\x9F\x98\x80 {"), Json(std::string(4096, '{')),
-                            Json{{"reason", std::string(3000, 'x')}, {"message", 5}}}) {
-    FakeCluster other;
-    other.facts = words;
-    Operator mind{other};
-    other.apply(model_named("m"));
-    ASSERT_TRUE(mind.settle());
-    EXPECT_EQ(other.reason("Planned"), "InspectFailed") << words.dump();
-  }
-}
-
-TEST_F(Life, AMissingClaimIsNamedAndWaitedFor) {
-  cluster.claim_exists = false;
-  start();
-  EXPECT_EQ(cluster.reason("Planned"), "ClaimNotFound");
-  EXPECT_FALSE(cluster.is_true("Stalled"));
-  cluster.claim_exists = true;
-  ASSERT_TRUE(brain.settle());
-  EXPECT_TRUE(cluster.is_true("Ready"));
-}
-
-TEST_F(Life, TooFewDevicesAreCounted) {
-  cluster.devices = 1;
-  start();
-  EXPECT_TRUE(cluster.is_true("Planned")) << "missing nodes are no reason against a plan";
-  EXPECT_EQ(cluster.reason("Scheduled"), "InsufficientDevices");
-  EXPECT_EQ(cluster.reason("Ready"), "InsufficientDevices");
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Scheduled"), "/message"), HasSubstr("needs 2 nvidia.com/gpu on one node, free"));
-  cluster.devices = 2;
-  ASSERT_TRUE(brain.settle());
-  EXPECT_TRUE(cluster.is_true("Ready"));
-}
-
-TEST_F(Life, AVolumeThatDoesNotComeIsNamedByWhatEventsSay) {
-  cluster.mount_failure = "MountVolume.SetUp failed for volume models: no such share";
-  start();
-  EXPECT_EQ(cluster.reason("Scheduled"), "Inspecting") << "for a while that is normal";
-  EXPECT_THAT(cluster.log, testing::Not(testing::Contains(HasSubstr("List"))));
-  cluster.advance(std::chrono::seconds(20));
-  ASSERT_TRUE(brain.settle());
-  EXPECT_EQ(cluster.reason("Scheduled"), "VolumeNotMounted");
-  EXPECT_EQ(cluster.reason("Ready"), "VolumeNotMounted");
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Ready"), "/message"), HasSubstr("no such share"));
-  cluster.mount_failure.clear();
-  ASSERT_TRUE(brain.settle());
-  EXPECT_TRUE(cluster.is_true("Ready"));
-}
-
-TEST_F(Life, OfManyPodsThatWaitForAVolumeOneIsAskedAbout) {
-  start();
-  cluster.mount_failure = "MountVolume.SetUp failed for volume models: no such share";
-  cluster.edit([](Json& model) { model["spec"]["replicas"] = 9; });
-  ASSERT_TRUE(brain.settle());
-  cluster.log.clear();
-  cluster.advance(std::chrono::seconds(20));
-  ASSERT_TRUE(brain.settle());
-  EXPECT_EQ(cluster.reason("Scheduled"), "VolumeNotMounted");
-  const auto lists = std::count_if(cluster.log.begin(), cluster.log.end(), [](const std::string& line) { return line.starts_with("List"); });
-  EXPECT_GE(lists, 1);
-  EXPECT_LE(lists, 4) << "one in each pass, not one for each of eight pods";
-}
-
-TEST_F(Life, AForeignServiceOfOurNameIsAConflictAndIsLeftAlone) {
-  cluster.put("services", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}, {"spec", {{"ports", Json::array()}}}});
-  const Json theirs = *cluster.find("services", "m");
-  start();
-  EXPECT_EQ(cluster.reason("Stalled"), "NameConflict");
-  EXPECT_EQ(cluster.reason("Ready"), "NameConflict");
-  EXPECT_EQ(*cluster.find("services", "m"), theirs);
-  EXPECT_EQ(cluster.find("pods", "m-0-0-1"), nullptr);
-  ASSERT_TRUE(brain.requeue.has_value());
-  cluster.send({.verb = k8s::Verb::Delete, .resource = k8s::Services, .ns = "ns", .name = "m", .body = {{"preconditions", {{"uid", k8s::uid_of(theirs)}}}}});
-  ASSERT_TRUE(brain.settle());
-  EXPECT_TRUE(cluster.is_true("Ready"));
-}
-
-TEST_F(Life, ANamesakeThatWasJustDeletedIsWaitedForAndNoConflict) {
-  start();
-  cluster.remove_model();
-  cluster.apply(model_named("m"));
-  cluster.collects = false;
-  EXPECT_FALSE(brain.settle(10)) << "tried again until the collector is done";
-  EXPECT_NE(cluster.reason("Stalled"), "NameConflict");
-  cluster.collects = true;
-  ASSERT_TRUE(brain.settle());
-  EXPECT_TRUE(cluster.is_true("Ready"));
-}
-
 TEST_F(Life, DeletionDuringInspectionLeavesNothing) {
   cluster.apply(model_named("m"));
   EXPECT_TRUE(brain.pass());
@@ -439,58 +288,6 @@ TEST_F(Life, AModelThatIsBeingDeletedIsLeftToTheCollector) {
   const int before = cluster.requests;
   EXPECT_TRUE(brain.pass());
   EXPECT_EQ(cluster.requests, before);
-}
-
-TEST_F(Life, AQuotaIsReportedAndTriedAgain) {
-  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
-    if (request.verb != k8s::Verb::Create || request.name.rfind("m-0", 0) != 0) return std::nullopt;
-    return k8s::ApiError{k8s::Failure::Forbidden, 403, "Forbidden", "pods \"m-0-0-1\" is forbidden: exceeded quota: q", 0};
-  };
-  start();
-  EXPECT_EQ(cluster.reason("Scheduled"), "QuotaExceeded");
-  EXPECT_EQ(cluster.reason("Ready"), "QuotaExceeded");
-  ASSERT_TRUE(brain.requeue.has_value());
-  cluster.refuse = nullptr;
-  ASSERT_TRUE(brain.settle());
-  EXPECT_TRUE(cluster.is_true("Ready"));
-}
-
-TEST_F(Life, APodThatTheServerFailsToMakeForLongIsTold) {
-  brain.memo = std::make_shared<Memo>();
-  const auto broken = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
-    if (request.verb != k8s::Verb::Create || request.resource != k8s::Pods) return std::nullopt;
-    return k8s::ApiError{k8s::Failure::Transient, 500, "InternalError", "failed calling webhook \"pods.example.com\"", 0};
-  };
-  cluster.refuse = broken;
-  cluster.apply(model_named("m"));
-  for (int second = 0; second < 9; ++second) {
-    EXPECT_FALSE(brain.pass()) << "tried again soon, and nobody is told: it may be over in a moment";
-    cluster.tick();
-  }
-  EXPECT_FALSE(cluster.condition("Scheduled"));
-  for (int second = 0; second < 3; ++second) brain.pass(), cluster.tick();
-  EXPECT_EQ(cluster.reason("Scheduled"), "Unschedulable");
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Scheduled"), "/message"), HasSubstr("fails to make pod m-inspect-1: failed calling webhook"));
-  EXPECT_EQ(brain.requeue, std::chrono::seconds(30));
-  const int writes = cluster.writes;
-  EXPECT_TRUE(brain.pass());
-  EXPECT_EQ(cluster.writes, writes);
-  cluster.refuse = nullptr;
-  ASSERT_TRUE(brain.settle());
-  EXPECT_TRUE(cluster.is_true("Ready"));
-  cluster.refuse = broken;
-  cluster.end_worker("m-0-0-1", 5, words("RankLost"));
-  brain.pass();
-  EXPECT_NE(cluster.reason("Scheduled"), "Unschedulable") << "the earlier trouble is over, this one has begun just now";
-}
-
-TEST_F(Life, AStatusThatTheServerRefusesIsWrittenAgainWithoutItsLongParts) {
-  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
-    if (request.subresource != "status" || request.body.dump().find("\"ranks\":[") == std::string::npos) return std::nullopt;
-    return k8s::ApiError{k8s::Failure::Invalid, 422, "Invalid", "status.groups[0].ranks: Too many", 0};
-  };
-  start();
-  EXPECT_TRUE(cluster.is_true("Ready"));
 }
 
 TEST_F(Life, ALostStatusIsAdoptedFromThePods) {
