@@ -203,11 +203,12 @@ def test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for(serve_
     lose_a_rank(serve_on_devices("GPT2LMHeadModel-all", sizes), lost, how, name, words)
 
 
+@pytest.mark.parametrize("sizes", ["tensor=2"])
 @pytest.mark.parametrize("lost", [0, 1])
 @pytest.mark.parametrize("how, name, words", [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")], ids=["killed", "frozen"])
-def test_a_rank_lost_among_recorded_steps_ends_the_group_in_time(serve_on_devices, lost, how, name, words):
+def test_a_rank_lost_among_recorded_steps_ends_the_group_in_time(serve_on_devices, sizes, lost, how, name, words):
     """Graphs hold operations of NCCL, whose abort waits until they are gone."""
-    server = serve_on_devices("GPT2LMHeadModel-all", "tensor=2", "--max-concurrency", "4", **RECORDED)
+    server = serve_on_devices("GPT2LMHeadModel-all", sizes, "--max-concurrency", "4", **RECORDED)
     assert [rank["recorded"] for rank in graphs(server)] == [3, 3]
     lose_a_rank(server, lost, how, name, words)
 
