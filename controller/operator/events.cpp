@@ -61,6 +61,10 @@ void tell_conditions(const Json& before, const Json& after, std::vector<Event>& 
 void tell_group(const Json& before, const Json& after, const Json& failure, std::vector<Event>& out) {
   const std::string name = "group " + std::to_string(integer_at(after, "/index").value_or(0));
   const int64_t from = integer_at(before, "/incarnation").value_or(0), to = integer_at(after, "/incarnation").value_or(0);
+  if (to < from) {
+    out.push_back({false, "GroupRestored", "Replace", name + " stays incarnation " + std::to_string(to) + ", which serves: the update was taken back before incarnation " + std::to_string(from) + " did"});
+    return;
+  }
   if (to > from && before.is_object()) {
     if (k8s::string_at(after, "/reason") == "ScalingDown") {
       out.push_back({false, "GroupScaledDown", "Scale", name + " is more than spec.replicas asks for: its pods finish their requests and end"});

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "controller/core/conditions.h"
 #include "controller/operator/fetching.h"
 #include "controller/operator/hash.h"
 #include "controller/operator/requests.h"
@@ -65,12 +67,12 @@ class Governor {
   /// A status that was lost or is older than the pods must not lead to a second incarnation beside a living one.
   void adopt(int index, const PodState& newest) {
     Group& group = groups_[index];
-    if (group.known && group.record.incarnation >= newest.incarnation) return;
+    if (group.known && group.record.last() >= newest.incarnation) return;
     group.record.index = index;
     group.record.incarnation = std::max<int64_t>(1, newest.incarnation);
     group.record.pod_hash = newest.hash;
     group.record.created = true;
-    group.record.former = 0;
+    group.record.former = group.record.given_up = 0;
     group.record.surge_since.reset();
     group.record.load_seconds.reset();
     group.record.ranks.clear();
@@ -79,7 +81,8 @@ class Governor {
   /// The present pods are through; those of a former incarnation that serves stay.
   void next_incarnation(Group& group, const std::string& reason) {
     GroupRecord& record = group.record;
-    record.incarnation += 1;
+    record.incarnation = record.last() + 1;
+    record.given_up = 0;
     record.created = false;
     record.ready = group.former_serves();
     record.load_seconds.reset();
@@ -99,6 +102,30 @@ class Governor {
     group.former = std::move(group.now);
     group.now.clear();
     next_incarnation(group, "Updating");
+  }
+
+  /// What served before this update is what is wanted again.
+  bool former_is_wanted(const Group& group) const {
+    return group.former_serves() && std::all_of(group.former.begin(), group.former.end(), [&](const PodState* pod) { return pod->hash == in_.wanted->hash; });
+  }
+
+  /// The update is taken back: the incarnation that serves is the present one again, and its successor's pods go.
+  void return_to_former(Group& group) {
+    GroupRecord& record = group.record;
+    record.given_up = record.last();
+    record.incarnation = std::exchange(record.former, 0);
+    record.created = true;
+    record.surge_since.reset();
+    record.load_seconds.reset();
+    record.nodes.clear();
+    record.ranks.clear();
+    record.reason = "Updating";
+    record.pod_hash = in_.wanted->hash;
+    group.current = true;
+    group.before.insert(group.before.end(), group.now.begin(), group.now.end());
+    group.now = std::exchange(group.former, {});
+    group.nodes = in_.wanted->inputs.layout.nodes();
+    judge_.judge(group);
   }
 
   void replace_in_place(Group& group) {
@@ -154,7 +181,7 @@ class Governor {
   void retire(Group& group) {
     GroupRecord& record = group.record;
     if (wanted_index(record.index) || (group.now.empty() && group.former.empty())) return;
-    record.incarnation += group.now.empty() ? 0 : 1;
+    if (!group.now.empty()) record.incarnation = record.last() + 1, record.given_up = 0;
     record.created = record.ready = false;
     record.former = 0;
     record.surge_since.reset();
@@ -197,7 +224,8 @@ class Governor {
       group.record.waits = 0, group.record.wait_until.reset();
       if (group.record.former) {   // changed again while it was being updated
         group.record.restart_times.clear();
-        next_incarnation(group, "Updating");
+        if (former_is_wanted(group)) return_to_former(group), --surging;
+        else next_incarnation(group, "Updating");
         continue;
       }
       const bool serves = group.record.ready, beside = serves && in_.spec.update.max_surge > 0;
@@ -296,12 +324,15 @@ std::vector<k8s::ObjectPtr> pods_to_probe(const Snapshot& snapshot) {
   std::vector<k8s::ObjectPtr> out;
   if (!snapshot.model) return out;
   const auto records = group_records(*snapshot.model);
+  const Json* reconciling = k8s::find_condition(at(*snapshot.model, "/status/conditions"), "Reconciling");
+  const auto settled = reconciling ? k8s::parse_time(k8s::string_at(*reconciling, "/lastTransitionTime")) : std::nullopt;
   for (const PodState& pod : worker_pods(snapshot)) {
     if (pod.node_rank != 0 || !pod.running_since || pod.exit || pod.deleting || k8s::string_at(*pod.object, "/status/podIP").empty()) continue;
     const auto own = std::find_if(records.begin(), records.end(), [&](const GroupRecord& record) { return record.index == pod.group; });
     if (own == records.end() || own->incarnation != pod.incarnation) continue;
+    const auto since = own->given_up ? std::max(pod.ready_since, settled) : pod.ready_since;   // what an update taken back left serving is asked anew
     const bool unknown = own->ranks.empty() || std::any_of(own->ranks.begin(), own->ranks.end(), [](const RankRecord& rank) { return !rank.measured; });
-    const bool fresh = !pod.ready_since || *pod.ready_since + seconds(60) > snapshot.now;   // a worker that never says is not asked for ever
+    const bool fresh = !since || *since + seconds(60) > snapshot.now;   // a worker that never says is not asked for ever
     if ((!pod.ready && !own->load_seconds) || (pod.ready && unknown && fresh)) out.push_back(pod.object);
   }
   for (const auto& pod : snapshot.pods) {

@@ -1,5 +1,6 @@
 // The life of groups: what the status remembers of each, and what follows for it from its pods. Pure.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -26,6 +27,7 @@ struct GroupRecord {
   bool created = false;                 ///< all pods of this incarnation were made; one that is missing now was lost
   std::string pod_hash;
   int64_t former = 0;                   ///< incarnation of the former spec that serves until this one does; 0: none
+  int64_t given_up = 0;                 ///< a later incarnation, of an update that was taken back before it served; 0: none
   std::optional<k8s::WallTime> surge_since;       ///< with `former`: when this incarnation was wanted
   int64_t waits = 0;                    ///< how often in a row its pods were given back because not all found a node
   std::optional<k8s::WallTime> wait_until;        ///< no pods before, after they were given back
@@ -38,6 +40,9 @@ struct GroupRecord {
   std::optional<double> load_seconds;   ///< set when it first serves
   std::vector<std::string> nodes;
   std::vector<RankRecord> ranks;
+
+  /// The highest incarnation that ever had pods.
+  int64_t last() const { return std::max(incarnation, given_up); }
 };
 Json to_json(const GroupRecord&);
 /// Reads status.groups; what cannot be read is left out, and groups are then adopted from their pods.
@@ -89,6 +94,7 @@ inline const std::string BudgetExhausted = "RestartBudgetExhausted";
 /// - Another hash: a group that does not serve is replaced at once. One that serves goes on while its next incarnation starts beside it, maxSurge of
 ///   them at a time; where that finds no room within surgeTimeoutSeconds the group is replaced in place, maxUnavailable at a time. Nothing that
 ///   serves is touched once a new group has spent its budget.
+/// - An update that is taken back before its group serves: what served all along is the present incarnation again, at once, and nothing starts.
 /// - A group of several pods of which some have a node and others have none after scheduleTimeoutSeconds is given back whole, and tried again after
 ///   a wait of base x 2^n up to max, stretched or shortened by up to a half so that two such groups do not meet again.
 /// - Groups beyond replicas are deleted with their own grace, and forgotten when their pods are gone.

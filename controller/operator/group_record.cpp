@@ -40,6 +40,7 @@ std::optional<GroupRecord> record_of(const Json& value) {
   record.created = bool_at(value, "/created");
   record.pod_hash = k8s::string_at(value, "/podHash");
   record.former = std::clamp<int64_t>(integer_at(value, "/former").value_or(0), 0, record.incarnation - 1);
+  if (const int64_t later = integer_at(value, "/givenUp").value_or(0); later > record.incarnation) record.given_up = later;
   record.surge_since = k8s::parse_time(k8s::string_at(value, "/surgeSince"));
   record.waits = std::clamp<int64_t>(integer_at(value, "/waits").value_or(0), 0, 1 << 20);
   record.wait_until = k8s::parse_time(k8s::string_at(value, "/waitUntil"));
@@ -72,6 +73,7 @@ Json to_json(const GroupRecord& record) {
   if (!times.empty()) out["restartTimes"] = std::move(times);
   if (!ranks.empty()) out["ranks"] = std::move(ranks);
   if (record.former) out["former"] = record.former;
+  if (record.given_up) out["givenUp"] = record.given_up;
   if (record.surge_since) out["surgeSince"] = k8s::format_time(*record.surge_since);
   if (record.waits) out["waits"] = record.waits;
   if (record.wait_until) out["waitUntil"] = k8s::format_time(*record.wait_until);

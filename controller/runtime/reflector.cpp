@@ -11,8 +11,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* PageSize = "100";   // client-go takes 500: a page is held as a tree until it is stored, some 60 KiB an object before it is pruned
-
 void sleep(milliseconds duration, std::stop_token stop) {
   std::mutex mutex;
   std::condition_variable_any wake;
@@ -47,7 +45,7 @@ Request Reflector::request() const {
 
 void Reflector::list(const ListPage& page) {
   Request wanted = request();
-  if (page.paged) wanted.query.emplace("limit", PageSize);
+  if (page.limit > 0) wanted.query.emplace("limit", std::to_string(page.limit));
   if (!page.token.empty()) wanted.query.emplace("continue", page.token);
   context_.metrics.lists.Increment();
   Response response = context_.api.send(wanted);

@@ -14,6 +14,7 @@ using Kind = Effect::Kind;
 
 constexpr int MinWatch = 300, MaxWatch = 600;         // seconds; spread, so that watches do not all end at once
 constexpr milliseconds VeryShort{1000};
+constexpr int LongPage = 1000;                        // objects: ten thousand pods are ten requests within the five minutes that a token lives
 
 bool is_list(const Json& list) {
   return list.is_object() && list.contains("items") && list["items"].is_array() && !version_of(list).empty();
@@ -32,7 +33,7 @@ bool keeps_version(const ApiError& error) {
 
 Step Watcher::next() {
   if (wait_) return *std::exchange(wait_, {});
-  if (state_ == State::Listing) return ListPage{token_, paged_};
+  if (state_ == State::Listing) return ListPage{token_, limit_};
   saw_event_ = false;
   return StartWatch{version_, MinWatch + static_cast<int>(uniform_() * (MaxWatch - MinWatch))};
 }
@@ -52,11 +53,12 @@ std::vector<Effect> Watcher::listed(Response response) {
   }
   const ApiError& error = error_of(response);
   if (error.failure == Failure::Gone && !token_.empty()) {
+    const int longer = limit_ < LongPage ? LongPage : 0;
     relist();
-    paged_ = false;
+    limit_ = longer;
     return {};
   }
-  if (!transient(error)) relist();
+  if (!transient(error) || limit_ == 0) relist();
   pause(error.retry_after);
   return {};
 }
@@ -69,7 +71,7 @@ std::vector<Effect> Watcher::page(Json&& list) {
   if (!token_.empty()) return effects;
   version_ = version_of(list);
   state_ = State::Watching;
-  paged_ = true;
+  limit_ = ListPage{}.limit;
   effects.push_back({Kind::FinishList, {}, version_});
   return effects;
 }

@@ -14,7 +14,7 @@ namespace pm::k8s {
 /// The next thing to do.
 struct ListPage {
   std::string token;              ///< "continue" of the page before; "": the first page
-  bool paged = true;              ///< false: everything in one answer
+  int limit = 100;                ///< objects; 0: everything in one answer. client-go takes 500: a page is held as a tree until it is stored, some 60 KiB an object before it is pruned
   bool operator==(const ListPage&) const = default;
 };
 struct StartWatch {
@@ -44,7 +44,8 @@ class Watcher {
   Watcher(const Clock& clock, Uniform uniform) : clock_(clock), uniform_(uniform), backoff_(std::move(uniform)) {}
 
   Step next();
-  /// The answer to ListPage. A continue token that expired starts a whole list in one piece, which cannot expire.
+  /// The answer to ListPage. A continue token that expired starts the list anew, first in longer pages, then in one piece, which cannot expire; where that
+  /// fails, as when it is longer than the client takes, in pages again.
   std::vector<Effect> listed(Response);
   /// One event of a watch, in order. Nothing for an event without a name or a version, which no API server sends.
   std::vector<Effect> event(WatchEvent&&);
@@ -57,14 +58,14 @@ class Watcher {
  private:
   enum class State { Listing, Watching };
   std::vector<Effect> page(Json&& list);
-  void relist() { state_ = State::Listing, token_.clear(), paged_ = true; }
+  void relist() { state_ = State::Listing, token_.clear(), limit_ = ListPage{}.limit; }
   void pause(double least_seconds = 0);
 
   const Clock& clock_;
   Uniform uniform_;
   WatchBackoff backoff_;
   State state_ = State::Listing;
-  bool paged_ = true;
+  int limit_ = ListPage{}.limit;
   bool saw_event_ = false;
   std::string token_, version_;
   std::optional<Wait> wait_;

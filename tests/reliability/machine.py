@@ -112,9 +112,9 @@ class Machine:
         ns, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         model = api.get("parallelmodels", ns, label(pod, "name"))
         records = [r for r in (model or {}).get("status", {}).get("groups", []) if str(r["index"]) == group]
-        if model and not any(r["incarnation"] >= int(incarnation) for r in records):
+        if model and not any(max(r["incarnation"], r.get("givenUp", 0)) >= int(incarnation) for r in records):
             self.violations.append(f"{ns}: {name} was made before its incarnation was written")
-        formers = {str(r.get("former", 0)) for r in records}
+        formers = {str(r["incarnation"] if r.get("givenUp", 0) >= int(incarnation) else r.get("former", 0)) for r in records}   # an update may have been taken back meanwhile
         for other in api.list("pods", ns):
             theirs = label(other, "incarnation")
             same = label(other, "group") == group and label(other, "name") == label(pod, "name")

@@ -151,7 +151,7 @@ class Campaign:
                 out[f"{plural}/{meta['name']}"] = {"spec": spec, "data": item.get("data"), "labels": meta.get("labels"), "annotations": meta.get("annotations") or {}}
         status = json.loads(json.dumps(model["status"]))
         for entry in [status, *status["conditions"], *status["groups"]]:
-            for key in ("lastTransitionTime", "observedGeneration", "restartTimes", "loadSeconds", "incarnation"):
+            for key in ("lastTransitionTime", "observedGeneration", "restartTimes", "loadSeconds", "incarnation", "givenUp"):
                 entry.pop(key, None)
         return json.loads(re.sub(rf"\b{name}-(\d+)-(\d+)-\d+\b", r"\1-\2", json.dumps({"children": out, "status": status}, sort_keys=True)))
 

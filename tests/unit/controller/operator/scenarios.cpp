@@ -151,6 +151,24 @@ const std::vector<Scenario>& scenarios() {
          c.edit([](Json& model) { model["spec"]["worker"]["image"] = "good"; });
          settle();
        }, .counts = true},
+      {.name = "an update that never starts is taken back, and what served all along fails", .play = [](FakeCluster& c, const Settle& settle) {
+         c.drain_seconds = 3;
+         apply(c, settle, 2);
+         c.broken_image = "broken";
+         c.edit([](Json& model) {
+           model["spec"]["worker"]["image"] = "broken";
+           model["spec"]["failure"] = {{"maxRestarts", 1}, {"startSeconds", 20}};
+         });
+         settle();
+         EXPECT_EQ(c.reason("Stalled"), "RolloutBlocked");
+         c.edit([](Json& model) {
+           model["spec"]["worker"].erase("image");
+           model["spec"].erase("failure");
+         });
+         settle();
+         EXPECT_TRUE(c.is_true("Ready"));
+         fail(c, 0), settle();
+       }, .counts = true},
       {.name = "groups over two nodes, one lost", .play = [](FakeCluster& c, const Settle& settle) {
          c.devices = 1;
          two_nodes(c);

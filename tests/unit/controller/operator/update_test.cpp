@@ -30,6 +30,12 @@ class Update : public testing::Test {
       model["spec"]["update"] = update;
     });
   }
+  void take_back() {
+    cluster.edit([](Json& model) {
+      model["spec"]["worker"].erase("env");
+      model["spec"].erase("update");
+    });
+  }
   /// Pods that a Service would send requests to, by group.
   std::map<std::string, int> serving() const {
     std::map<std::string, int> out;
@@ -199,6 +205,88 @@ TEST_F(Update, AnImageThatIsNoLongerNamedGivesWayToTheOperatorsOwn) {
   cluster.edit([](Json& edited) { edited["spec"]["worker"].erase("image"); });
   ASSERT_TRUE(brain.settle());
   EXPECT_EQ(image(), "parallelmodel-worker:1") << "the plan is the same, and kept no image that somebody once asked for";
+}
+
+TEST_F(Update, AnUpdateThatIsTakenBackLeavesWhatServes) {
+  cluster.drain_seconds = 5;
+  start();
+  cluster.workers_ready = false;   // of new pods
+  edit();
+  for (int i = 0; i < 5; ++i) second();
+  ASSERT_EQ(group()["former"], 1);
+  EXPECT_EQ(group()["incarnation"], 2);
+  take_back();
+  ASSERT_TRUE(brain.pass());
+  EXPECT_EQ(group()["incarnation"], 1);
+  EXPECT_FALSE(group().contains("former"));
+  EXPECT_EQ(group()["nodes"], Json({"node-a"}));
+  EXPECT_TRUE(group().contains("loadSeconds"));
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_EQ(serving()["0"], 1);
+  EXPECT_THAT(incarnations()["0"], ElementsAre("1"));
+  Operator successor{cluster};
+  ASSERT_TRUE(successor.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1")) << "nobody adopts what drains";
+  EXPECT_FALSE(cluster.is_true("Reconciling"));
+  EXPECT_EQ(group()["restarts"], 0);
+  EXPECT_TRUE(told("GroupRestored"));
+  EXPECT_EQ(std::count_if(brain.events.begin(), brain.events.end(), [](const Event& event) { return event.reason == "GroupReady"; }), 1);
+  cluster.workers_ready = true;
+  cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3")) << "a name that nobody had";
+  EXPECT_FALSE(group().contains("givenUp"));
+}
+
+TEST_F(Update, AnUpdateThatIsTakenBackAfterWhatServedWasLostStartsAnew) {
+  start();
+  cluster.workers_ready = false;
+  edit();
+  for (int i = 0; i < 5; ++i) second();
+  cluster.change_pod("m-0-0-1", [](Json& pod) { pod["status"]["conditions"][0]["status"] = "False"; });
+  take_back();
+  cluster.workers_ready = true;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3"));
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Update, ABlockedUpdateThatIsTakenBackEndsAtOnceAndOthersMaySurge) {
+  start(2);
+  cluster.broken_image = "broken";
+  cluster.edit([](Json& model) {
+    model["spec"]["worker"]["image"] = "broken";
+    model["spec"]["failure"]["maxRestarts"] = 0;
+  });
+  brain.settle(20);
+  cluster.end_worker("m-0-0-2", 2, "usage: no such flag");
+  ASSERT_TRUE(brain.settle());
+  ASSERT_EQ(cluster.reason("Stalled"), "RolloutBlocked");
+  cluster.edit([](Json& model) { model["spec"]["worker"].erase("image"); });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1", "m-1-0-1"));
+  EXPECT_FALSE(cluster.is_true("Stalled"));
+  edit();
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3", "m-1-0-2"));
+  EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 2);
+}
+
+TEST_F(Update, WhatAnUpdateTakenBackLeftServingIsAskedForItsBytesAnew) {
+  start();
+  cluster.advance(std::chrono::hours(1));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(pods_to_probe(cluster.snapshot()), IsEmpty());
+  cluster.workers_ready = false;
+  edit();
+  for (int i = 0; i < 5; ++i) second();
+  take_back();
+  ASSERT_TRUE(brain.pass());
+  const auto asked = pods_to_probe(cluster.snapshot());
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(k8s::key_of(*asked[0]).name, "m-0-0-1");
+  cluster.advance(std::chrono::hours(1));
+  EXPECT_THAT(pods_to_probe(cluster.snapshot()), IsEmpty()) << "a worker that never says is not asked for ever";
 }
 
 TEST_F(Update, AnOldGroupThatDiesDuringItsUpdateIsNotMadeAgain) {

@@ -76,7 +76,7 @@ struct World {
     } else if (chance(20)) {
       return error(410);
     }
-    const size_t end = page.paged ? std::min(snapshot.size(), begin + 2) : snapshot.size();
+    const size_t end = page.limit > 0 ? std::min(snapshot.size(), begin + static_cast<size_t>(page.limit > 100 ? 4 : 2)) : snapshot.size();
     Json items = Json::array();
     for (size_t i = begin; i < end; ++i) items.push_back(object(snapshot[i].first, snapshot[i].second));
     Json metadata = {{"resourceVersion", std::to_string(snapshot_version)}};

@@ -27,6 +27,13 @@ struct WatcherTest : testing::Test {
   }
   static ApiError error(int code, const char* reason = "") { return classify(code, Json{{"kind", "Status"}, {"reason", reason}}.dump()); }
 
+  void expire_until_one_piece() {
+    for (const int next : {1000, 0}) {
+      watcher.listed(list({pod("a", "3")}, "10", "t1"));
+      EXPECT_TRUE(watcher.listed(error(410, "Expired")).empty());
+      EXPECT_EQ(watcher.next(), Step(ListPage{"", next}));
+    }
+  }
   void reach_watching() {
     watcher.listed(list({}, "10"));
     ASSERT_EQ(watcher.next(), Step(StartWatch{"10", 300}));
@@ -49,14 +56,19 @@ TEST_F(WatcherTest, PagesAreOneList) {
   EXPECT_EQ(kinds(watcher.listed(list({pod("b", "4")}, "10"))), (std::vector{Kind::Item, Kind::FinishList}));
 }
 
-TEST_F(WatcherTest, AnExpiredTokenStartsOneListInOnePiece) {
-  watcher.listed(list({pod("a", "3")}, "10", "t1"));
-  EXPECT_TRUE(watcher.listed(error(410, "Expired")).empty());
-  EXPECT_EQ(watcher.next(), Step(ListPage{"", false}));
+TEST_F(WatcherTest, AnExpiredTokenStartsTheListInLongerPagesAndThenInOnePiece) {
+  expire_until_one_piece();
   EXPECT_EQ(kinds(watcher.listed(list({}, "12")))[0], Kind::BeginList);
   watcher.next();
   watcher.ended(error(410), 5s);
   EXPECT_EQ(watcher.next(), Step(ListPage{})) << "the next list is paged again";
+}
+
+TEST_F(WatcherTest, AListInOnePieceThatFailsIsAskedForInPagesAgain) {
+  expire_until_one_piece();
+  watcher.listed(no_answer("the answer is longer than 67108864 bytes"));
+  EXPECT_EQ(watcher.next(), Step(Wait{800ms}));
+  EXPECT_EQ(watcher.next(), Step(ListPage{}));
 }
 
 TEST_F(WatcherTest, AListThatFailsForNowGoesOnWithItsPageAfterAPause) {
