@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks the step machine on purpose, one place at a time, and says which test notices.
 
-    tests/unit/controller/operator/mutations.py [--build build/release] [--only REGEX] [--again]
+    tests/unit/controller/operator/mutations.py [--build build/release] [--only REGEX] [--again] [--every]
 
 Each mutation of mutations.txt is made in a copy of its file; the copy is compiled and linked into test programs of its own under <build>/mutations, so neither the tree nor its
 builds change. Needs a finished build of the tests (ninja). A mutation that no test notices, and that mutations.txt does not call equivalent with a reason, fails the run.
@@ -48,7 +48,7 @@ def commands(build, target):
     return subprocess.run(["ninja", "-C", build, "-t", "commands", target], check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-def play(one, build, folder, limit):
+def play(one, build, folder, limit, every):
     folder.mkdir(parents=True, exist_ok=True)
     copy, made = folder / pathlib.Path(one["file"]).name, folder / "mutant.o"
     copy.write_text(broken(one))
@@ -63,12 +63,13 @@ def play(one, build, folder, limit):
         link = link.removeprefix(": && ").removesuffix(" && :").replace(f"-o tests/{program}", f"{made} -o {folder / program}", 1)   # in front of the library that has the right one
         subprocess.run(link, shell=True, cwd=build, check=True, capture_output=True)
         try:
-            ran = subprocess.run([folder / program, "--gtest_brief=1"], cwd=build, capture_output=True, text=True, timeout=limit, errors="replace")
+            ran = subprocess.run([folder / program, "--gtest_brief=1", *([] if every else ["--gtest_fail_fast=1"])], cwd=build, capture_output=True, text=True, timeout=limit, errors="replace")
             noticed += sorted(set(re.findall(r"^\[  FAILED  \] (\w+\.\w+)", ran.stdout, re.M)))
             if ran.returncode and not noticed: noticed.append(f"{program} ended with {ran.returncode}")
         except subprocess.TimeoutExpired as late:
             noticed += sorted(set(re.findall(r"^\[  FAILED  \] (\w+\.\w+)", (late.stdout or b"").decode(errors="replace"), re.M))) + [f"{program} does not end"]
         (folder / program).unlink()
+        if noticed and not every: break
     return noticed
 
 
@@ -77,6 +78,7 @@ def main():
     args.add_argument("--build", default=ROOT / "build/release", type=pathlib.Path)
     args.add_argument("--only", default="", help="a regular expression for \"file: words\"")
     args.add_argument("--again", action="store_true", help="also those that were noticed before")
+    args.add_argument("--every", action="store_true", help="all tests that notice, not the first of each program alone")
     args.add_argument("--jobs", default=2, type=int)
     args.add_argument("--seconds", default=240, type=int, help="how long a test program may take")
     args = args.parse_args()
@@ -90,7 +92,7 @@ def main():
 
     def noticed_by(entry):
         number, one = entry
-        return known.get(one["what"]) if known.get(one["what"]) and not args.again else play(one, build, folder / str(number), args.seconds)
+        return known.get(one["what"]) if known.get(one["what"]) and not args.again else play(one, build, folder / str(number), args.seconds, args.every)
 
     wrong = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:

@@ -324,6 +324,23 @@ TEST_F(Update, AGroupThatIsWantedAgainWhileItsPodsDrainHasLostNothing) {
   EXPECT_FALSE(told("GroupRestarted"));
 }
 
+TEST_F(Update, AGroupThatIsWantedAgainAfterTheOperatorDiedWhileScalingDownHasLostNothing) {
+  cluster.drain_seconds = 20;
+  start(2);
+  const auto scale = [&](int replicas) { cluster.edit([&](Json& model) { model["spec"]["replicas"] = replicas; }); };
+  scale(1);
+  Operator dies{cluster};
+  dies.fault = Fault::AfterRequest;
+  const auto drains = [&] { return k8s::being_deleted(*cluster.find("pods", "m-1-0-1")); };
+  for (dies.at = 0; dies.at < 20 && !drains(); dies.at = dies.requests) dies.pass();
+  ASSERT_TRUE(drains());
+  scale(2);
+  ASSERT_TRUE(brain.settle(400, 25));
+  EXPECT_EQ(group(1)["restarts"], 0) << "it was written before its pods were deleted";
+  EXPECT_EQ(group(1)["incarnation"], 2);
+  EXPECT_FALSE(cluster.model()["status"].contains("lastFailure"));
+}
+
 TEST_F(Update, AnUnhealthyGroupIsReplacedAtOnceAndInPlace) {
   start();
   cluster.workers_ready = false;
