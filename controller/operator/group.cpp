@@ -11,6 +11,7 @@
 #include "controller/operator/fetching.h"
 #include "controller/operator/hash.h"
 #include "controller/operator/requests.h"
+#include "controller/operator/text.h"
 
 namespace pm::op {
 
