@@ -30,11 +30,14 @@ class Update : public testing::Test {
       model["spec"]["update"] = update;
     });
   }
+  /// Its pods never get ready.
+  void edit_badly() {
+    cluster.broken_image = "broken";
+    cluster.edit([](Json& model) { model["spec"]["worker"]["image"] = "broken"; });
+    for (int i = 0; i < 5; ++i) second();
+  }
   void take_back() {
-    cluster.edit([](Json& model) {
-      model["spec"]["worker"].erase("env");
-      model["spec"].erase("update");
-    });
+    cluster.edit([](Json& model) { model["spec"]["worker"].erase("image"); });
   }
   /// Pods that a Service would send requests to, by group.
   std::map<std::string, int> serving() const {
@@ -210,9 +213,7 @@ TEST_F(Update, AnImageThatIsNoLongerNamedGivesWayToTheOperatorsOwn) {
 TEST_F(Update, AnUpdateThatIsTakenBackLeavesWhatServes) {
   cluster.drain_seconds = 5;
   start();
-  cluster.workers_ready = false;   // of new pods
-  edit();
-  for (int i = 0; i < 5; ++i) second();
+  edit_badly();
   ASSERT_EQ(group()["former"], 1);
   EXPECT_EQ(group()["incarnation"], 2);
   take_back();
@@ -231,7 +232,6 @@ TEST_F(Update, AnUpdateThatIsTakenBackLeavesWhatServes) {
   EXPECT_EQ(group()["restarts"], 0);
   EXPECT_TRUE(told("GroupRestored"));
   EXPECT_EQ(std::count_if(brain.events.begin(), brain.events.end(), [](const Event& event) { return event.reason == "GroupReady"; }), 1);
-  cluster.workers_ready = true;
   cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
   ASSERT_TRUE(brain.settle());
   EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3")) << "a name that nobody had";
@@ -240,11 +240,12 @@ TEST_F(Update, AnUpdateThatIsTakenBackLeavesWhatServes) {
 
 TEST_F(Update, AnUpdateThatIsTakenBackAfterWhatServedWasLostStartsAnew) {
   start();
-  cluster.workers_ready = false;
-  edit();
-  for (int i = 0; i < 5; ++i) second();
-  cluster.change_pod("m-0-0-1", [](Json& pod) { pod["status"]["conditions"][0]["status"] = "False"; });
+  edit_badly();
+  cluster.workers_ready = false;   // nor is the former one any more
+  second();
+  ASSERT_TRUE(serving().empty());
   take_back();
+  ASSERT_TRUE(brain.pass());
   cluster.workers_ready = true;
   ASSERT_TRUE(brain.settle());
   EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3"));
@@ -277,9 +278,7 @@ TEST_F(Update, WhatAnUpdateTakenBackLeftServingIsAskedForItsBytesAnew) {
   cluster.advance(std::chrono::hours(1));
   ASSERT_TRUE(brain.settle());
   EXPECT_THAT(pods_to_probe(cluster.snapshot()), IsEmpty());
-  cluster.workers_ready = false;
-  edit();
-  for (int i = 0; i < 5; ++i) second();
+  edit_badly();
   take_back();
   ASSERT_TRUE(brain.pass());
   const auto asked = pods_to_probe(cluster.snapshot());
@@ -330,9 +329,9 @@ TEST_F(Update, AGroupThatIsWantedAgainAfterTheOperatorDiedWhileScalingDownHasLos
   const auto scale = [&](int replicas) { cluster.edit([&](Json& model) { model["spec"]["replicas"] = replicas; }); };
   scale(1);
   Operator dies{cluster};
-  dies.fault = Fault::AfterRequest;
+  dies.one_request_lives = true;
   const auto drains = [&] { return k8s::being_deleted(*cluster.find("pods", "m-1-0-1")); };
-  for (dies.at = 0; dies.at < 20 && !drains(); dies.at = dies.requests) dies.pass();
+  for (int i = 0; i < 20 && !drains(); ++i) dies.pass();
   ASSERT_TRUE(drains());
   scale(2);
   ASSERT_TRUE(brain.settle(400, 25));
