@@ -83,7 +83,8 @@ void tell_group(const Json& before, const Json& after, const Json& failure, std:
   if (bool_at(after, "/created") && !(same && bool_at(before, "/created"))) {
     out.push_back({false, "GroupStarted", "Start", "all pods of " + name + ", incarnation " + std::to_string(to) + ", are made"});
   }
-  if (bool_at(after, "/ready") && !(same && bool_at(before, "/ready"))) out.push_back({false, "GroupReady", "Serve", name + " serves"});
+  const auto serves = [](const Json& group) { return bool_at(group, "/ready") && !integer_at(group, "/former"); };   // itself, not a former incarnation
+  if (serves(after) && !(same && serves(before))) out.push_back({false, "GroupReady", "Serve", name + " serves"});
 }
 
 }  // namespace

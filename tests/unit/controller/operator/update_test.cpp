@@ -89,6 +89,7 @@ TEST_F(Update, TheOldIncarnationServesUntilTheNewOneDoes) {
       EXPECT_THAT(message("Ready"), HasSubstr("incarnation 1 serves until incarnation 2 does"));
     }
   }
+  EXPECT_EQ(std::count_if(brain.events.begin(), brain.events.end(), [](const Event& event) { return event.reason == "GroupReady"; }), 2) << "of each once";
   EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
   EXPECT_FALSE(cluster.is_true("Reconciling"));
   EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 1);
@@ -226,7 +227,7 @@ TEST_F(Update, AnUpdateThatIsTakenBackLeavesWhatServes) {
   EXPECT_EQ(serving()["0"], 1);
   EXPECT_THAT(incarnations()["0"], ElementsAre("1"));
   Operator successor{cluster};
-  ASSERT_TRUE(successor.settle());
+  ASSERT_TRUE(successor.settle(400, 10)) << "longer than pods drain";
   EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1")) << "nobody adopts what drains";
   EXPECT_FALSE(cluster.is_true("Reconciling"));
   EXPECT_EQ(group()["restarts"], 0);
