@@ -1,6 +1,8 @@
 // What people are told of the step from one status to the next.
 #include <algorithm>
 #include <array>
+#include <map>
+#include <vector>
 
 #include "controller/core/conditions.h"
 #include "controller/core/object.h"
@@ -58,8 +60,26 @@ void tell_conditions(const Json& before, const Json& after, std::vector<Event>& 
   }
 }
 
-void tell_group(const Json& before, const Json& after, const Json& failure, std::vector<Event>& out) {
-  const std::string name = "group " + std::to_string(integer_at(after, "/index").value_or(0));
+/// Groups to which the same happened in one pass: one Event tells of all of them, or those of a thousand groups would be a third of all requests.
+struct Together {
+  std::map<int64_t, std::vector<int64_t>> started;    ///< by incarnation
+  std::vector<int64_t> ready;
+};
+
+/// "group 3"; "groups 0, 2 to 5"
+std::string named(const std::vector<int64_t>& ascending) {
+  std::string out = ascending.size() == 1 ? "group " : "groups ";
+  for (size_t begin = 0, end = 0; begin < ascending.size(); begin = end) {
+    while (end < ascending.size() && ascending[end] - ascending[begin] == static_cast<int64_t>(end - begin)) ++end;
+    out += (begin ? ", " : "") + std::to_string(ascending[begin]);
+    if (end - begin > 1) out += (end - begin > 2 ? " to " : ", ") + std::to_string(ascending[end - 1]);
+  }
+  return out;
+}
+
+void tell_group(const Json& before, const Json& after, const Json& failure, Together& together, std::vector<Event>& out) {
+  const int64_t index = integer_at(after, "/index").value_or(0);
+  const std::string name = "group " + std::to_string(index);
   const int64_t from = integer_at(before, "/incarnation").value_or(0), to = integer_at(after, "/incarnation").value_or(0);
   if (to < from) {
     out.push_back({false, "GroupRestored", "Replace", name + " stays incarnation " + std::to_string(to) + ", which serves: the update was taken back before incarnation " + std::to_string(from) + " did"});
@@ -80,11 +100,9 @@ void tell_group(const Json& before, const Json& after, const Json& failure, std:
     }
   }
   const bool same = to == from;
-  if (bool_at(after, "/created") && !(same && bool_at(before, "/created"))) {
-    out.push_back({false, "GroupStarted", "Start", "all pods of " + name + ", incarnation " + std::to_string(to) + ", are made"});
-  }
+  if (bool_at(after, "/created") && !(same && bool_at(before, "/created"))) together.started[to].push_back(index);
   const auto serves = [](const Json& group) { return bool_at(group, "/ready") && !integer_at(group, "/former"); };   // itself, not a former incarnation
-  if (serves(after) && !(same && serves(before))) out.push_back({false, "GroupReady", "Serve", name + " serves"});
+  if (serves(after) && !(same && serves(before))) together.ready.push_back(index);
 }
 
 }  // namespace
@@ -94,6 +112,7 @@ std::vector<Event> events_of(const Json& before, const Json& after) {
   tell_conditions(before, after, out);
   const Json& groups = at(after, "/groups");
   if (!groups.is_array()) return out;
+  Together together;
   for (const Json& group : groups) {
     const Json* old = &at(Json(), "/none");
     if (const Json& olds = at(before, "/groups"); olds.is_array()) {
@@ -101,8 +120,12 @@ std::vector<Event> events_of(const Json& before, const Json& after) {
         if (integer_at(candidate, "/index") == integer_at(group, "/index")) old = &candidate;
       }
     }
-    tell_group(*old, group, at(after, "/lastFailure"), out);
+    tell_group(*old, group, at(after, "/lastFailure"), together, out);
   }
+  for (const auto& [incarnation, groups_of_it] : together.started) {
+    out.push_back({false, "GroupStarted", "Start", clip("all pods of " + named(groups_of_it) + ", incarnation " + std::to_string(incarnation) + ", are made", 1000)});
+  }
+  if (!together.ready.empty()) out.push_back({false, "GroupReady", "Serve", clip(named(together.ready) + (together.ready.size() == 1 ? " serves" : " serve"), 1000)});
   return out;
 }
 

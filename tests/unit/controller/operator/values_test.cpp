@@ -9,6 +9,7 @@
 #include "controller/operator/json_patch.h"
 #include "controller/operator/layout.h"
 #include "controller/operator/progress.h"
+#include "controller/operator/status.h"
 #include "controller/operator/text.h"
 #include "fake_cluster.h"
 
@@ -260,6 +261,28 @@ TEST(Progress, HostileAnswersGiveNothingOrBoundedNumbers) {
   EXPECT_EQ(progress->loaded(), 0);
   EXPECT_LE(progress->total(), int64_t{1} << 51);
   EXPECT_LE(*progress->load_seconds, 1e6);
+}
+
+TEST(Events, OneTellsOfAllGroupsToWhichTheSameHappened) {
+  const auto status = [](const std::vector<int>& serving, int all) {
+    Json out{{"groups", Json::array()}};
+    for (int i = 0; i < all; ++i) {
+      const bool serves = std::find(serving.begin(), serving.end(), i) != serving.end();
+      out["groups"].push_back({{"index", i}, {"incarnation", i == 7 ? 2 : 1}, {"created", true}, {"ready", serves}, {"podHash", "a"}});
+    }
+    return out;
+  };
+  const auto texts = [](const Json& before, const Json& after) {
+    std::vector<std::string> out;
+    for (const Event& event : events_of(before, after)) out.push_back(event.reason + ": " + event.note);
+    return out;
+  };
+  EXPECT_THAT(texts(Json(), status({}, 1)), testing::ElementsAre("GroupStarted: all pods of group 0, incarnation 1, are made"));
+  EXPECT_THAT(texts(Json(), status({}, 8)), testing::ElementsAre("GroupStarted: all pods of groups 0 to 6, incarnation 1, are made", "GroupStarted: all pods of group 7, incarnation 2, are made"));
+  EXPECT_THAT(texts(status({}, 8), status({3}, 8)), testing::ElementsAre("GroupReady: group 3 serves"));
+  EXPECT_THAT(texts(status({3}, 8), status({0, 2, 3, 4, 6, 7}, 8)), testing::ElementsAre("GroupReady: groups 0, 2, 4, 6, 7 serve"));
+  EXPECT_THAT(texts(status({}, 8), status({0, 2, 3, 4, 6, 7}, 8)), testing::ElementsAre("GroupReady: groups 0, 2 to 4, 6, 7 serve"));
+  EXPECT_THAT(texts(status({3}, 8), status({3}, 8)), testing::IsEmpty());
 }
 
 }  // namespace
