@@ -117,7 +117,7 @@ class Absorber {
       }
     }
     if (sent_.verb == Verb::List) {   // Events are a courtesy
-      state_.notes.pod_events[pod_of_events()] = {};
+      heard().when = view_.now;
       return std::nullopt;
     }
     if (sent_.verb == Verb::Create && sent_.resource == k8s::Pods) {
@@ -190,8 +190,19 @@ class Absorber {
     return selector.substr(selector.rfind('=') + 1);
   }
 
+  /// Of the pod that was asked for; what was heard of pods that are gone is forgotten.
+  Heard& heard() {
+    auto& all = state_.memo->heard;
+    std::erase_if(all, [&](const auto& known) { return std::none_of(view_.pods.begin(), view_.pods.end(), [&](const auto& pod) { return k8s::uid_of(*pod) == known.first; }); });
+    const std::string name = pod_of_events();
+    const auto pod = std::find_if(view_.pods.begin(), view_.pods.end(), [&](const auto& one) { return k8s::key_of(*one).name == name; });
+    return all[pod == view_.pods.end() ? name : k8s::uid_of(**pod)];
+  }
+
   void note_events(const Json& list) {
-    Wait& wait = state_.notes.pod_events[pod_of_events()];
+    Heard& told = heard();
+    told = {.when = view_.now};
+    Wait& wait = told.wait;
     const Json& items = at(list, "/items");
     if (!items.is_array()) return;
     for (const Json& event : items) {

@@ -1,12 +1,14 @@
 // What follows from a spec and a stored plan, worked out once: reading, rendering and hashing them is most of a pass.
 #pragma once
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "controller/core/packed.h"
 #include "controller/operator/desired.h"
+#include "controller/operator/pod_state.h"
 #include "controller/operator/snapshot.h"
 
 namespace pm::op {
@@ -48,7 +50,7 @@ class Recent {
   std::list<Entry> entries_;
 };
 
-/// Of one ParallelModel, for one pass at a time. Inputs are compared as values, not by version: whatever changes is worked out anew, and but for the first two
+/// Of one ParallelModel, for one pass at a time. Inputs are compared as values, not by version: whatever changes is worked out anew, and but for the first three
 /// members no answer of a pass depends on what is remembered.
 class Memo {
  public:
@@ -56,6 +58,8 @@ class Memo {
   std::string gone;
   /// When the API server first answered 500 to the creation of a pod, of all times since it made one.
   std::optional<k8s::WallTime> pods_fail_since;
+  /// uid of a pod whose containers are not made -> what Events last said of it.
+  std::map<std::string, Heard> heard;
 
   struct Hashes { std::string source, inputs; };
   struct Pods { Layout layout; std::string hash; };

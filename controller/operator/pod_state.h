@@ -20,6 +20,12 @@ struct Exit {
 /// Why a pod does not run yet, in words of the condition table.
 struct Wait { std::string reason, message; };
 
+/// What Events said of a pod.
+struct Heard {
+  Wait wait;                            ///< an empty reason when they do not say why its containers are not made
+  k8s::WallTime when{};
+};
+
 struct PodState {
   k8s::ObjectPtr object;
   std::string name, node, hash;

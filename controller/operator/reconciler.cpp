@@ -32,7 +32,7 @@ Reconciler::Reconciler(k8s::Controller& controller, StatusProbe& probe, k8s::Eve
       occurrences_(prometheus::BuildCounter().Name("parallelmodel_operator_events_total").Help("What happened to ParallelModels, by reason: GroupRestarted, PlanChosen, ...").Register(registry)),
       models_(controller.primary()), pods_(controller.owns(children(k8s::Pods, options_.ns))), config_maps_(controller.owns(children(k8s::ConfigMaps, options_.ns))),
       services_(controller.owns(children(k8s::Services, options_.ns))), budgets_(controller.owns(children(k8s::PodDisruptionBudgets, options_.ns))),
-      asker_(probe, clock, [&controller](const k8s::Key& model) { controller.enqueue(model); }) {
+      events_of_pods_(clock), asker_(probe, clock, [&controller](const k8s::Key& model) { controller.enqueue(model); }) {
   if (!options_.read_nodes) return;
   nodes_ = controller.watches({.resource = k8s::Nodes, .store = kept_of(k8s::Nodes)}, [this](const Json& node) { return concerned_by(node); });
 }
@@ -68,6 +68,7 @@ Snapshot Reconciler::snapshot(const k8s::Key& key) {
   const bool counts = !at(*out.model, "/spec/devices/resource").is_null() || k8s::string_at(*out.model, "/spec/devices/type") != "CPU";
   if (counts && waits_for_node(out.pods)) out.devices_used = devices_used();   // a walk over all pods with devices, for the words "free 2 of 4" alone
   ask_pods(out);
+  out.may_list_events = events_of_pods_.free();
   return out;
 }
 
@@ -110,7 +111,8 @@ k8s::Result Reconciler::reconcile(const k8s::Key& key) {
   }
   auto next = step(State{.memo = memo}, before, std::nullopt, options_.settings);
   while (auto* call = std::get_if<Call>(&next)) {
-    const k8s::Response response = controller_.api().send(call->request);
+    const auto send = [&] { return controller_.api().send(call->request); };
+    const k8s::Response response = call->request.resource == k8s::Events ? events_of_pods_.spend(send) : send();
     next = step(std::move(call->state), before, response, options_.settings);
   }
   memo->forget_unused();

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "controller/core/clock.h"
+#include "controller/operator/allowance.h"
 #include "controller/operator/asker.h"
 #include "controller/operator/step.h"
 #include "controller/runtime/controller.h"
@@ -55,6 +56,7 @@ class Reconciler {
   std::optional<k8s::Store> nodes_;
   std::mutex mutex_;
   std::map<k8s::Key, std::shared_ptr<Memo>> memos_;   ///< of every ParallelModel that is there
+  Allowance events_of_pods_;            ///< each list of one pod's Events has the API server read all Events of its namespace
   Asker asker_;
 };
 

@@ -26,6 +26,7 @@ struct Snapshot {
   /// node -> extended resource -> how much of it pods of all ParallelModels hold there
   std::map<std::string, std::map<std::string, int64_t>> devices_used;
   std::map<std::string, k8s::Json> probes;                            ///< pod name -> what its ops port answered to /status just now
+  bool may_list_events = true;            ///< false: somebody else's were listed a short time ago
   k8s::WallTime now;
 };
 

@@ -109,15 +109,15 @@ Json status_of(const StatusInputs& in) {
   return status;
 }
 
-void refine_waits(std::vector<PodState>& pods, const Spec& spec, const Snapshot& snapshot, const Notes& notes, int devices_per_pod) {
+void refine_waits(std::vector<PodState>& pods, const Spec& spec, const Snapshot& snapshot, const std::map<std::string, Heard>& heard, int devices_per_pod) {
   for (PodState& pod : pods) {
     if (!pod.wait) continue;
     const std::string& resource = spec.devices.resource;
     if (pod.wait->reason == "Unschedulable" && !resource.empty() && pod.wait->message.find("Insufficient " + resource) != std::string::npos) {
       pod.wait = Wait{"InsufficientDevices", "needs " + std::to_string(devices_per_pod) + " " + resource + " on one node, " + free_devices(spec, snapshot) + "; the scheduler says: " + pod.wait->message};
     }
-    const auto event = notes.pod_events.find(pod.name);
-    if (pod.creating_since && event != notes.pod_events.end() && !event->second.reason.empty()) pod.wait = event->second;
+    const auto told = heard.find(k8s::uid_of(*pod.object));
+    if (pod.creating_since && told != heard.end() && !told->second.wait.reason.empty()) pod.wait = told->second.wait;
   }
 }
 

@@ -17,7 +17,6 @@ struct Notes {
   std::optional<Claim> claim;                     ///< of the checkpoint
   std::optional<std::string> conflict;            ///< an object of one of our names is not ours
   std::optional<Wait> refused;                    ///< the API server took no pod: quota, Pod Security, a bad value
-  std::map<std::string, Wait> pod_events;         ///< pod -> why its containers are not made, an empty reason when Events do not say
   std::map<std::string, Json> live;               ///< "Kind/name" -> what the API server itself holds under one of our names
   bool monitor_read = false;                      ///< live["PodMonitor/NAME"] is as the API server has it: there or not
   std::string no_monitor;                         ///< why the PodMonitor that is asked for cannot be made
@@ -41,8 +40,8 @@ struct StatusInputs {
 /// lastTransitionTime of a condition moves only with its status.
 Json status_of(const StatusInputs&);
 
-/// Gives pods the words of the condition table that need more than the pod: InsufficientDevices (needs N, free M), VolumeNotMounted.
-void refine_waits(std::vector<PodState>& pods, const Spec&, const Snapshot&, const Notes&, int devices_per_pod);
+/// Gives pods the words of the condition table that need more than the pod: InsufficientDevices (needs N, free M), VolumeNotMounted. `heard`: of Memo.
+void refine_waits(std::vector<PodState>& pods, const Spec&, const Snapshot&, const std::map<std::string, Heard>& heard, int devices_per_pod);
 
 /// Something that people should see in `kubectl describe`.
 struct Event {

@@ -18,7 +18,7 @@ using std::chrono::seconds;
 
 /// A pass makes a few requests per group; more means that it chases its own tail, and then a fresh snapshot is better.
 constexpr int most_requests = 2000;
-constexpr seconds conflict_again{30}, refused_again{30}, policy_again{10}, volume_patience{20}, volume_again{30}, probe_again{2}, monitor_again{300};
+constexpr seconds conflict_again{30}, refused_again{30}, policy_again{10}, volume_patience{20}, volume_again{30}, volume_crowded{10}, probe_again{2}, monitor_again{300};
 
 /// Decides what a pass does next, from the view alone.
 class Pass {
@@ -47,7 +47,7 @@ class Pass {
       if (auto request = child()) return request;
     }
     auto pods = worker_pods(view_);
-    refine_waits(pods, spec(), view_, state_.notes, wanted_ ? pods_->layout.ranks.front() : spec().devices.count);
+    refine_waits(pods, spec(), view_, state_.memo->heard, wanted_ ? pods_->layout.ranks.front() : spec().devices.count);
     if (auto request = ask_for_events(pods)) return request;
     if (auto request = look_at_inspection()) return request;
     return groups(std::move(pods));
@@ -99,13 +99,23 @@ class Pass {
   /// A pod whose containers are not made for long waits for a volume, and only its Events say which. One pod speaks for all: they mount the same, and an API server walks
   /// over every Event of the namespace to find those of a pod.
   std::optional<Request> ask_for_events(const std::vector<PodState>& pods) {
-    const bool asked = std::any_of(pods.begin(), pods.end(), [&](const PodState& pod) { return state_.notes.pod_events.contains(pod.name); });
+    const PodState* next = nullptr;
+    k8s::WallTime last{}, longest_ago{};
     for (const PodState& pod : pods) {
       if (!pod.creating_since || pod.deleting) continue;
-      const bool patient = *pod.creating_since + volume_patience > view_.now;
-      wake(patient ? *pod.creating_since + volume_patience : view_.now + volume_again);
-      if (!patient && !asked) return events_of_pod({owner_.key.ns, pod.name});
+      if (const k8s::WallTime end = *pod.creating_since + volume_patience; view_.now < end) {
+        wake(end);
+        continue;
+      }
+      const auto known = state_.memo->heard.find(k8s::uid_of(*pod.object));
+      const k8s::WallTime when = known == state_.memo->heard.end() ? k8s::WallTime{} : known->second.when;
+      last = std::max(last, when);
+      if (!next || when < longest_ago) next = &pod, longest_ago = when;
     }
+    if (!next) return std::nullopt;
+    const k8s::WallTime due = last + volume_again;
+    if (due <= view_.now && view_.may_list_events) return events_of_pod({owner_.key.ns, next->name});
+    wake(due <= view_.now ? view_.now + volume_crowded : due);
     return std::nullopt;
   }
 
@@ -117,7 +127,7 @@ class Pass {
       if (k8s::label_of(*pod, label::role) == (planning_.fetch ? "fetch" : "inspect")) pods.push_back(pod_state(pod, view_));
     }
     if (auto request = ask_for_events(pods)) return request;
-    refine_waits(pods, spec(), view_, state_.notes, 0);
+    refine_waits(pods, spec(), view_, state_.memo->heard, 0);
     for (const PodState& pod : pods) {
       if (!pod.wait || pod.wait->reason != "VolumeNotMounted") continue;
       if (planning_.fetch) planning_.fetch = Wait{pod.wait->reason, "pod " + pod.name + " waits: " + pod.wait->message};

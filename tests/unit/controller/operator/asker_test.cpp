@@ -4,6 +4,7 @@
 #include <atomic>
 #include <set>
 
+#include "controller/operator/allowance.h"
 #include "controller/operator/asker.h"
 
 namespace pm::op {
@@ -165,6 +166,25 @@ TEST_F(Asking, AnAnswerThatEndsIsNews) {
   latest("a");
   ASSERT_TRUE(eventually([&] { return news == 2; }));
   EXPECT_FALSE(latest("a"));
+}
+
+TEST(Allowance, IsATwentiethOfTheTimeForOneAtOnce) {
+  StillClock clock;
+  Allowance allowance(clock, 200ms);
+  EXPECT_TRUE(allowance.free());
+  EXPECT_EQ(allowance.spend([&] {
+    EXPECT_FALSE(allowance.free()) << "somebody is at it";
+    clock.milliseconds += 100;
+    return 7;
+  }), 7);
+  clock.milliseconds += 1899;
+  EXPECT_FALSE(allowance.free());
+  clock.milliseconds += 1;
+  EXPECT_TRUE(allowance.free());
+  allowance.spend([] { return 0; });
+  EXPECT_FALSE(allowance.free()) << "what takes no time is not done without end";
+  clock.milliseconds += 200;
+  EXPECT_TRUE(allowance.free());
 }
 
 }  // namespace

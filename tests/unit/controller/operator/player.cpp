@@ -79,6 +79,7 @@ class Player final : public World::Watcher {
 
   Moment moment_of(World& world) const {
     const Replica& replica = world.replica();
+    EXPECT_TRUE(replica.memo().heard.empty()) << "moments do not hold what Events said: no story has pods whose volumes do not come";
     Moment out{part_, world.place().still, world.place().silent, world.cluster.version() != world.place().before, world.flushes(), replica.wanted(), std::nullopt, replica.memo().gone, {}, {}};
     if (!out.wanted && replica.wake()) out.wake = *replica.wake() - world.cluster.now();
     out.objects = world.cluster.numbers(book_.numbers, out.ages);

@@ -114,6 +114,45 @@ TEST_F(Life, OfManyPodsThatWaitForAVolumeOneIsAskedAbout) {
   EXPECT_LE(lists, 4) << "one in each pass, not one for each of eight pods";
 }
 
+TEST_F(Life, WhatEventsSaidOfAVolumeCountsForHalfAMinute) {
+  brain.memo = std::make_shared<Memo>();
+  cluster.mount_failure = "MountVolume.SetUp failed for volume models: no such share";
+  start();
+  cluster.advance(std::chrono::seconds(20));
+  ASSERT_TRUE(brain.settle());
+  const auto lists = [&] { return std::count_if(cluster.log.begin(), cluster.log.end(), [](const std::string& line) { return line.starts_with("List"); }); };
+  ASSERT_EQ(lists(), 1);
+  const int writes = cluster.writes;
+  for (int second = 0; second < 20; ++second) brain.pass(), cluster.tick();
+  EXPECT_EQ(lists(), 1) << "passes for other reasons do not ask again";
+  EXPECT_EQ(cluster.writes, writes);
+  EXPECT_EQ(cluster.reason("Scheduled"), "VolumeNotMounted") << "nor do they forget";
+  cluster.mount_failure = "another reason";
+  cluster.advance(std::chrono::seconds(11));
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(lists(), 2);
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Ready"), "/message"), HasSubstr("another reason"));
+  cluster.mount_failure.clear();
+  ASSERT_TRUE(brain.settle());
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Life, EventsAreNotListedWhileOthersAre) {
+  cluster.mount_failure = "MountVolume.SetUp failed for volume models: no such share";
+  start();
+  cluster.advance(std::chrono::seconds(20));
+  for (const bool may : {false, true}) {
+    Snapshot seen = cluster.snapshot();
+    seen.may_list_events = may;
+    const auto next = step(State{}, seen, std::nullopt, settings());
+    const auto* call = std::get_if<Call>(&next);
+    EXPECT_EQ(call && call->request.resource == k8s::Events, may);
+    if (may) continue;
+    ASSERT_TRUE(std::holds_alternative<Done>(next));
+    EXPECT_LE(*std::get<Done>(next).requeue_after, std::chrono::seconds(10)) << "it asks when it may";
+  }
+}
+
 TEST_F(Life, AForeignServiceOfOurNameIsAConflictAndIsLeftAlone) {
   cluster.put("services", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}, {"spec", {{"ports", Json::array()}}}});
   const Json theirs = *cluster.find("services", "m");

@@ -60,7 +60,7 @@ void World::deliver() {
 /// Another process takes over.
 void World::succeed(bool listed) {
   auto memo = thrifty_ ? std::make_shared<Memo>(replica_->memo()) : std::make_shared<Memo>();
-  memo->gone.clear();
+  memo->gone.clear(), memo->heard.clear();
   replica_ = std::make_unique<Replica>(cluster, listed, std::move(memo));
 }
 
@@ -97,7 +97,7 @@ void World::trouble(Replica& replica) {
       met_ = true;
       second_ = std::move(replica_);
       auto memo = thrifty_ ? std::make_shared<Memo>(second_->memo()) : std::make_shared<Memo>();
-      memo->gone.clear();
+      memo->gone.clear(), memo->heard.clear();
       replica_ = std::make_unique<Replica>(cluster, true, std::move(memo));
       const Place outer = place_;
       settle();
