@@ -272,6 +272,8 @@ TEST_F(Fetch, AFetchPodOnANodeThatIsGoneIsMadeAgainElsewhere) {
   go(8);
   ASSERT_EQ(k8s::string_at(*cluster.find("pods", "m-fetch"), "/spec/nodeName"), "node-a");
   cluster.set_node_ready("node-a", false);
+  go(4);
+  EXPECT_EQ(k8s::string_at(*cluster.find("pods", "m-fetch"), "/spec/nodeName"), "node-a") << "a node that is not ready may be ready again: nobody gave the pod up yet";
   cluster.delete_pod("m-fetch");   // as the eviction of a node's pods does: nobody is left to confirm it
   go(4);
   EXPECT_EQ(k8s::string_at(*cluster.find("pods", "m-fetch"), "/spec/nodeName"), "node-b");
