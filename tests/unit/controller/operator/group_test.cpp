@@ -139,6 +139,14 @@ TEST_F(TwoNodes, PodsThatTheKubeletRefusedOrEvictedAreLosses) {
   EXPECT_EQ(judge({pod(0), refused}).failure->exit.reason, "NodeLost");
 }
 
+TEST_F(TwoNodes, HalfAGroupIsLookedAtWhenItIsToBeGivenBack) {
+  Json unbound = pod(1, 1, false), bound = pod(0, 1, false);
+  unbound["spec"].erase("nodeName");
+  unbound["status"] = {{"phase", "Pending"}};
+  bound["status"]["conditions"].push_back({{"type", "PodScheduled"}, {"status", "True"}, {"lastTransitionTime", "2026-01-01T00:59:00Z"}});
+  EXPECT_EQ(*judge({bound, unbound}).wake, *k8s::parse_time("2026-01-01T00:59:00Z") + spec.scheduling.timeout);
+}
+
 TEST_F(TwoNodes, TheStartIsCountedFromTheLastPod) {
   Json late = pod(1, 1, false);
   late["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] = "2026-01-01T00:59:30Z";

@@ -114,6 +114,24 @@ TEST_F(Life, OfManyPodsThatWaitForAVolumeOneIsAskedAbout) {
   EXPECT_LE(lists, 4) << "one in each pass, not one for each of eight pods";
 }
 
+TEST_F(Life, WhatWasReadOfOneCheckpointIsNotTakenForAnother) {
+  Json model = model_named("m");
+  model["spec"]["resources"]["memory"] = "64Mi";
+  cluster.apply(model);
+  ASSERT_TRUE(brain.settle());
+  ASSERT_EQ(cluster.reason("Planned"), "DoesNotFit");
+  const auto inspections = [&] {
+    return std::count_if(cluster.log.begin(), cluster.log.end(), [](const std::string& line) { return line.starts_with("Create pods m-inspect"); });
+  };
+  EXPECT_EQ(inspections(), 1);
+  cluster.edit([](Json& edited) { edited["spec"]["resources"]["memory"] = "65Mi"; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(inspections(), 1) << "the same checkpoint";
+  cluster.edit([](Json& edited) { edited["spec"]["model"]["source"] = "pvc://models/another"; });
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(inspections(), 2);
+}
+
 TEST_F(Life, WhatEventsSaidOfAVolumeCountsForHalfAMinute) {
   brain.memo = std::make_shared<Memo>();
   cluster.mount_failure = "MountVolume.SetUp failed for volume models: no such share";

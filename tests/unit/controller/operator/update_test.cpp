@@ -341,6 +341,32 @@ TEST_F(Update, AGroupThatIsWantedAgainAfterTheOperatorDiedWhileScalingDownHasLos
   EXPECT_FALSE(cluster.model()["status"].contains("lastFailure"));
 }
 
+TEST_F(Update, ThePlanOfWhatServesStaysUntilItsPodsAreGone) {
+  start();
+  const std::string plan = cluster.with_role("configmaps", "plan").at(0)["metadata"]["name"];
+  cluster.workers_start = false;
+  cluster.edit([](Json& model) { model["spec"]["devices"]["count"] = 4; });
+  for (int i = 0; i < 8; ++i) {
+    second();
+    EXPECT_TRUE(cluster.find("configmaps", plan)) << "second " << i;
+  }
+  ASSERT_EQ(cluster.with_role("configmaps", "plan").size(), 2u);
+  cluster.workers_start = true;
+  ASSERT_TRUE(brain.settle());
+  EXPECT_FALSE(cluster.find("configmaps", plan));
+}
+
+TEST_F(Update, APodThatWentWhileNobodyLookedIsAFailureOfItsGroup) {
+  start();
+  cluster.delete_pod("m-0-0-1");
+  for (int i = 0; i < 5; ++i) cluster.tick();
+  ASSERT_THAT(cluster.with_role("pods", "worker"), IsEmpty());
+  ASSERT_TRUE(brain.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+  EXPECT_EQ(group()["restarts"], 1);
+  EXPECT_EQ(cluster.model()["status"]["lastFailure"]["reason"], "RankLost");
+}
+
 TEST_F(Update, AnUnhealthyGroupIsReplacedAtOnceAndInPlace) {
   start();
   cluster.workers_ready = false;
