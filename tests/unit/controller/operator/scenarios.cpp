@@ -20,6 +20,18 @@ void fail(FakeCluster& cluster, int group) {
   FAIL() << "group " << group << " has no pod";
 }
 
+/// Two groups that serve, and an update of them whose pods never get ready.
+void apply_and_block(FakeCluster& cluster, const Settle& settle) {
+  apply(cluster, settle, 2);
+  cluster.broken_image = "broken";
+  cluster.edit([](Json& model) {
+    model["spec"]["worker"]["image"] = "broken";
+    model["spec"]["failure"] = {{"maxRestarts", 1}, {"startSeconds", 20}};
+  });
+  settle();
+  EXPECT_EQ(cluster.reason("Stalled"), "RolloutBlocked");
+}
+
 /// A ParallelModel whose groups have one rank on each of two nodes; `devices` of node-b, 0: there is no node-b.
 void two_nodes(FakeCluster& cluster, int devices = 4) {
   if (devices) cluster.add_node("node-b", devices);
@@ -139,28 +151,14 @@ const std::vector<Scenario>& scenarios() {
          settle();
        }},
       {.name = "an update that never starts, and its repair", .play = [](FakeCluster& c, const Settle& settle) {
-         apply(c, settle, 2);
-         c.broken_image = "broken";
-         c.edit([](Json& model) {
-           model["spec"]["worker"]["image"] = "broken";
-           model["spec"]["failure"] = {{"maxRestarts", 1}, {"startSeconds", 20}};
-         });
-         settle();
-         EXPECT_EQ(c.reason("Stalled"), "RolloutBlocked");
+         apply_and_block(c, settle);
          EXPECT_EQ(c.model()["status"]["readyReplicas"], 2);
          c.edit([](Json& model) { model["spec"]["worker"]["image"] = "good"; });
          settle();
        }, .counts = true},
       {.name = "an update that never starts is taken back, and what served all along fails", .play = [](FakeCluster& c, const Settle& settle) {
          c.drain_seconds = 3;
-         apply(c, settle, 2);
-         c.broken_image = "broken";
-         c.edit([](Json& model) {
-           model["spec"]["worker"]["image"] = "broken";
-           model["spec"]["failure"] = {{"maxRestarts", 1}, {"startSeconds", 20}};
-         });
-         settle();
-         EXPECT_EQ(c.reason("Stalled"), "RolloutBlocked");
+         apply_and_block(c, settle);
          c.edit([](Json& model) {
            model["spec"]["worker"].erase("image");
            model["spec"].erase("failure");

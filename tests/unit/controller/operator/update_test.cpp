@@ -30,6 +30,18 @@ class Update : public testing::Test {
       model["spec"]["update"] = update;
     });
   }
+  /// Replicas that serve, and an update whose first pod ends.
+  void start_and_block(int replicas) {
+    start(replicas);
+    cluster.broken_image = "broken";
+    cluster.edit([](Json& model) {
+      model["spec"]["worker"]["image"] = "broken";
+      model["spec"]["failure"]["maxRestarts"] = 0;
+    });
+    brain.settle(20);   // it waits for the new group
+    cluster.end_worker("m-0-0-2", 2, "usage: no such flag");
+    ASSERT_TRUE(brain.settle());
+  }
   /// Its pods never get ready.
   void edit_badly() {
     cluster.broken_image = "broken";
@@ -176,15 +188,7 @@ TEST_F(Update, AQuotaThatLeavesNoRoomForPodsCountsAsNoRoom) {
 }
 
 TEST_F(Update, ANewSpecThatNeverStartsBlocksAndTheOldOneServesOn) {
-  start(3);
-  cluster.broken_image = "broken";
-  cluster.edit([](Json& model) {
-    model["spec"]["worker"]["image"] = "broken";
-    model["spec"]["failure"]["maxRestarts"] = 0;
-  });
-  brain.settle(20);   // it waits for the new group
-  cluster.end_worker("m-0-0-2", 2, "usage: no such flag");
-  ASSERT_TRUE(brain.settle());
+  start_and_block(3);
   EXPECT_EQ(cluster.reason("Stalled"), "RolloutBlocked");
   EXPECT_EQ(cluster.model()["status"]["readyReplicas"], 3) << "also the group that was tried";
   EXPECT_THAT(cluster.model()["status"]["lastFailure"]["message"], HasSubstr("usage"));
@@ -254,15 +258,7 @@ TEST_F(Update, AnUpdateThatIsTakenBackAfterWhatServedWasLostStartsAnew) {
 }
 
 TEST_F(Update, ABlockedUpdateThatIsTakenBackEndsAtOnceAndOthersMaySurge) {
-  start(2);
-  cluster.broken_image = "broken";
-  cluster.edit([](Json& model) {
-    model["spec"]["worker"]["image"] = "broken";
-    model["spec"]["failure"]["maxRestarts"] = 0;
-  });
-  brain.settle(20);
-  cluster.end_worker("m-0-0-2", 2, "usage: no such flag");
-  ASSERT_TRUE(brain.settle());
+  start_and_block(2);
   ASSERT_EQ(cluster.reason("Stalled"), "RolloutBlocked");
   cluster.edit([](Json& model) { model["spec"]["worker"].erase("image"); });
   ASSERT_TRUE(brain.settle());
