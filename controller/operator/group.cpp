@@ -225,7 +225,7 @@ class Governor {
       group.record.waits = 0, group.record.wait_until.reset();
       if (group.record.former) {   // changed again while it was being updated
         group.record.restart_times.clear();
-        if (former_is_wanted(group)) return_to_former(group), --surging;
+        if (former_is_wanted(group)) return_to_former(group);   // its place for a surge is free from the next pass on
         else next_incarnation(group, "Updating");
         continue;
       }
