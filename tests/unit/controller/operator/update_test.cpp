@@ -137,6 +137,8 @@ TEST_F(Update, WithoutRoomTheGapIsAnnouncedAndThenHappens) {
   for (int i = 0; i < 5; ++i) second();
   EXPECT_TRUE(cluster.is_true("Ready"));
   EXPECT_EQ(cluster.reason("Scheduled"), "InsufficientDevices");
+  ASSERT_TRUE(brain.requeue);
+  EXPECT_LE(*brain.requeue, std::chrono::seconds(30)) << "it looks again when the time for a surge is over";
   EXPECT_THAT(message("Ready"), AllOf(HasSubstr("incarnation 1 serves until incarnation 2 does"), HasSubstr("replaced in place from 2026-01-01T00:00"), HasSubstr("does not serve meanwhile")));
   int gap = -1;
   for (int i = 5; i < 60; ++i) {
@@ -213,6 +215,37 @@ TEST_F(Update, AnImageThatIsNoLongerNamedGivesWayToTheOperatorsOwn) {
   cluster.edit([](Json& edited) { edited["spec"]["worker"].erase("image"); });
   ASSERT_TRUE(brain.settle());
   EXPECT_EQ(image(), "parallelmodel-worker:1") << "the plan is the same, and kept no image that somebody once asked for";
+}
+
+TEST_F(Update, RoomThatComesAtTheLastMomentIsTakenWhenTheOldPodsAreGone) {
+  cluster.drain_seconds = 5;
+  start();
+  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (request.verb != k8s::Verb::Create || request.resource != k8s::Pods) return std::nullopt;
+    return k8s::ApiError{k8s::Failure::Forbidden, 403, "Forbidden", "exceeded quota: one pod", 0};
+  };
+  edit();
+  for (int i = 0; i < 5; ++i) second();
+  cluster.advance(std::chrono::seconds(40));
+  cluster.refuse = nullptr;
+  ASSERT_TRUE(brain.settle(400, 10));   // violations say it if a pod was made beside the old one
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3"));
+}
+
+TEST_F(Update, PodsThatAreReplacedHaveTheirOwnGraceAndLostOnesFiveSeconds) {
+  std::map<std::string, Json> graces;
+  cluster.refuse = [&](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (request.verb == k8s::Verb::Delete && request.resource == k8s::Pods) graces[request.name] = at(request.body, "/gracePeriodSeconds");
+    return std::nullopt;
+  };
+  start();
+  edit();
+  ASSERT_TRUE(brain.settle());
+  ASSERT_TRUE(graces.contains("m-0-0-1"));
+  EXPECT_TRUE(graces["m-0-0-1"].is_null()) << "it may finish its requests";
+  cluster.end_worker("m-0-0-2", 5, {{"reason", "RankLost"}});
+  ASSERT_TRUE(brain.settle());
+  EXPECT_EQ(graces["m-0-0-2"], 5);
 }
 
 TEST_F(Update, AnUpdateThatIsTakenBackLeavesWhatServes) {
