@@ -139,6 +139,13 @@ TEST_F(TwoNodes, PodsThatTheKubeletRefusedOrEvictedAreLosses) {
   EXPECT_EQ(judge({pod(0), refused}).failure->exit.reason, "NodeLost");
 }
 
+TEST_F(TwoNodes, WhatSurvivesOfAGroupThatIsGivenUpGoesToo) {
+  spec.failure.max_restarts = 0;
+  const Groups groups = judge({ended(pod(0), 5, {{"reason", "RankLost"}}), pod(1)});
+  EXPECT_TRUE(groups.exhausted);
+  EXPECT_THAT(words(groups), ElementsAre("-m-0-1-1 5"));
+}
+
 TEST_F(TwoNodes, HalfAGroupIsLookedAtWhenItIsToBeGivenBack) {
   Json unbound = pod(1, 1, false), bound = pod(0, 1, false);
   unbound["spec"].erase("nodeName");

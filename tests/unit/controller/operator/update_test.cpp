@@ -248,6 +248,17 @@ TEST_F(Update, PodsThatAreReplacedHaveTheirOwnGraceAndLostOnesFiveSeconds) {
   EXPECT_EQ(graces["m-0-0-2"], 5);
 }
 
+TEST_F(Update, AnEditForgetsTheRestartsOfTheFormerSpec) {
+  start();
+  cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
+  ASSERT_TRUE(brain.settle());
+  ASSERT_EQ(group()["restartTimes"].size(), 1u);
+  edit();
+  ASSERT_TRUE(brain.settle());
+  EXPECT_FALSE(group().contains("restartTimes"));
+  EXPECT_EQ(group()["restarts"], 1) << "the count is of its whole life";
+}
+
 TEST_F(Update, AnUpdateThatIsTakenBackLeavesWhatServes) {
   cluster.drain_seconds = 5;
   start();
