@@ -80,7 +80,7 @@ def main():
     args.add_argument("--again", action="store_true", help="also those that were noticed before")
     args.add_argument("--every", action="store_true", help="all tests that notice, not the first of each program alone")
     args.add_argument("--jobs", default=2, type=int)
-    args.add_argument("--seconds", default=240, type=int, help="how long a test program may take")
+    args.add_argument("--seconds", default=90, type=int, help="how long a test program may take")
     args = args.parse_args()
     build = args.build.resolve()
     folder = build / "mutations"
