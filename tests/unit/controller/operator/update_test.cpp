@@ -248,6 +248,23 @@ TEST_F(Update, PodsThatAreReplacedHaveTheirOwnGraceAndLostOnesFiveSeconds) {
   EXPECT_EQ(graces["m-0-0-2"], 5);
 }
 
+TEST_F(Update, WithoutRoomTheUpdateWaitsForAFormerPodThatGoesAnyway) {
+  cluster.devices = 2;
+  cluster.drain_seconds = 60;
+  start();
+  edit();
+  for (int i = 0; i < 5; ++i) second();
+  ASSERT_EQ(group()["former"], 1);
+  cluster.delete_pod("m-0-0-1");
+  second();
+  EXPECT_FALSE(group().contains("former"));
+  cluster.advance(std::chrono::seconds(31));
+  second();
+  EXPECT_EQ(group()["incarnation"], 2) << "its room comes: nothing is replaced for want of it";
+  ASSERT_TRUE(brain.settle(400, 70));
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
+}
+
 TEST_F(Update, AnEditForgetsTheRestartsOfTheFormerSpec) {
   start();
   cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
