@@ -93,6 +93,35 @@ TEST_F(Children, ASomebodyWhoUndoesItAtOnceIsNotFoughtInTheSamePass) {
   EXPECT_LT(cluster.requests - before, 60);
 }
 
+TEST_F(Children, ABudgetThatSomebodyUndoesAtOnceIsMendedOnceInAPass) {
+  start();
+  cluster.edit([](Json& model) { model["spec"]["replicas"] = 2; });
+  cluster.undoes = [](Json& object) {
+    if (at(object, "/spec").contains("minAvailable")) object["spec"]["minAvailable"] = 7;
+  };
+  const int before = cluster.requests;
+  for (int i = 0; i < 10; ++i) brain.pass();
+  EXPECT_LT(cluster.requests - before, 60);
+}
+
+TEST_F(Children, AStatusOfWhichTheServerDropsAFieldIsWrittenOnceInAPass) {
+  cluster.undoes = [](Json& object) {
+    if (at(object, "/status").contains("plan")) object["status"]["plan"].erase("reason");
+  };
+  start();
+  const int before = cluster.requests;
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(brain.pass());
+  EXPECT_LT(cluster.requests - before, 60);
+}
+
+TEST_F(Children, AForeignPodOfTheNameOfTheInspectPodIsToldOfAndLeftAlone) {
+  cluster.put("pods", {{"metadata", {{"name", "m-inspect-1"}, {"namespace", "ns"}}}, {"spec", Json::object()}});
+  cluster.apply(model_named("m"));
+  EXPECT_TRUE(brain.pass());
+  EXPECT_EQ(cluster.reason("Stalled"), "NameConflict");
+  EXPECT_LT(cluster.requests, 30);
+}
+
 TEST_F(Children, AServiceThatWasExchangedIsNotTouchedButAConflict) {
   start();
   bool exchanged = false;

@@ -112,7 +112,7 @@ class FakeCluster final : public k8s::Api {
   int drain_seconds = 0;                                              ///< how long a deleted pod lives on
   std::function<std::optional<k8s::ApiError>(const k8s::Request&)> refuse;
   Json taken;                                                         ///< status.groups when somebody took the status away, until it is written again: they were written
-  std::function<void(Json&)> undoes;                                  ///< an admission webhook, of what is applied
+  std::function<void(Json&)> undoes;                                  ///< an admission webhook, of what is applied or patched; or a schema that drops a field
   std::string model_name = "m";
 
  private:

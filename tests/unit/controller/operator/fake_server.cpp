@@ -101,6 +101,7 @@ Response FakeCluster::patch(const Request& request, const Json& object) {
   }
   Json next = object;
   next.merge_patch(body);
+  if (undoes) undoes(next);
   if (next == object) return object;
   return store(request.resource.plural, std::move(next));
 }
