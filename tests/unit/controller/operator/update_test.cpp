@@ -265,6 +265,28 @@ TEST_F(Update, WithoutRoomTheUpdateWaitsForAFormerPodThatGoesAnyway) {
   EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2"));
 }
 
+TEST_F(Update, WhatIsGoneWhenItIsDeletedOrLookedAtIsNoError) {
+  start(2);
+  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (request.verb != k8s::Verb::Delete) return std::nullopt;
+    return k8s::ApiError{k8s::Failure::NotFound, 404, "NotFound", request.name + " not found", 0};
+  };
+  cluster.edit([](Json& model) { model["spec"]["replicas"] = 1; });
+  EXPECT_TRUE(brain.pass());
+  cluster.refuse = nullptr;
+  ASSERT_TRUE(brain.settle());
+  bool gone = false;
+  cluster.refuse = [&](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (gone || request.verb != k8s::Verb::Get || request.name != "m") return std::nullopt;
+    gone = true;
+    cluster.send({.verb = k8s::Verb::Delete, .resource = k8s::Services, .ns = "ns", .name = "m", .body = {{"preconditions", {{"uid", k8s::uid_of(*cluster.find("services", "m"))}}}}});
+    return std::nullopt;
+  };
+  cluster.edit([](Json& model) { model["spec"]["service"]["port"] = 80; });
+  EXPECT_TRUE(brain.pass());
+  EXPECT_TRUE(gone);
+}
+
 TEST_F(Update, AnEditForgetsTheRestartsOfTheFormerSpec) {
   start();
   cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
@@ -411,6 +433,7 @@ TEST_F(Update, ThePlanOfWhatServesStaysUntilItsPodsAreGone) {
   cluster.workers_start = true;
   ASSERT_TRUE(brain.settle());
   EXPECT_FALSE(cluster.find("configmaps", plan));
+  EXPECT_EQ(std::count(cluster.log.begin(), cluster.log.end(), "Delete configmaps " + plan), 1);
 }
 
 TEST_F(Update, APodThatWentWhileNobodyLookedIsAFailureOfItsGroup) {
