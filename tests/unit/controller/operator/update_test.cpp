@@ -1,12 +1,6 @@
 // Updates beside what serves, groups over several nodes, and what is said meanwhile.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include "controller/core/conditions.h"
-#include "controller/operator/group.h"
-#include "controller/operator/names.h"
-#include "controller/operator/text.h"
-#include "fake_operator.h"
+#include "update.h"
 
 namespace pm::op::test {
 namespace {
@@ -16,76 +10,6 @@ using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-class Update : public testing::Test {
- protected:
-  ~Update() override { EXPECT_THAT(cluster.violations, IsEmpty()); }
-  void start(int replicas = 1) {
-    cluster.apply(model_named("m", 2, replicas));
-    ASSERT_TRUE(brain.settle());
-  }
-  void edit(const Json& update = Json::object()) {
-    cluster.edit([&](Json& model) {
-      model["spec"]["worker"]["env"] = Json::array({{{"name", "A"}, {"value", "1"}}});
-      model["spec"]["update"] = update;
-    });
-  }
-  /// Replicas that serve, and an update whose first pod ends.
-  void start_and_block(int replicas) {
-    start(replicas);
-    cluster.broken_image = "broken";
-    cluster.edit([](Json& model) {
-      model["spec"]["worker"]["image"] = "broken";
-      model["spec"]["failure"]["maxRestarts"] = 0;
-    });
-    brain.settle(20);   // it waits for the new group
-    cluster.end_worker("m-0-0-2", 2, "usage: no such flag");
-    ASSERT_TRUE(brain.settle());
-  }
-  /// Its pods never get ready.
-  void edit_badly() {
-    cluster.broken_image = "broken";
-    cluster.edit([](Json& model) { model["spec"]["worker"]["image"] = "broken"; });
-    for (int i = 0; i < 5; ++i) second();
-  }
-  void take_back() {
-    cluster.edit([](Json& model) { model["spec"]["worker"].erase("image"); });
-  }
-  /// Pods that a Service would send requests to, by group.
-  std::map<std::string, int> serving() const {
-    std::map<std::string, int> out;
-    for (const Json& pod : cluster.with_role("pods", "worker")) {
-      if (k8s::condition_is_true(at(pod, "/status/conditions"), "Ready") && !k8s::being_deleted(pod)) ++out[k8s::label_of(pod, label::group)];
-    }
-    return out;
-  }
-  /// Incarnations that are neither ended nor being deleted, by group.
-  std::map<std::string, std::set<std::string>> incarnations() const {
-    std::map<std::string, std::set<std::string>> out;
-    for (const Json& pod : cluster.with_role("pods", "worker")) {
-      if (!k8s::being_deleted(pod)) out[k8s::label_of(pod, label::group)].insert(k8s::label_of(pod, label::incarnation));
-    }
-    return out;
-  }
-  std::string message(const char* type) const { return k8s::string_at(*cluster.condition(type), "/message"); }
-  Json group(int index = 0) const { return at(cluster.model(), "/status/groups/" + std::to_string(index)); }
-  bool told(const std::string& reason) const {
-    return std::any_of(brain.events.begin(), brain.events.end(), [&](const Event& event) { return event.reason == reason; });
-  }
-  /// Half of a group of two nodes finds room.
-  void start_half() {
-    cluster.devices = 1;
-    cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}}, {"spec", {{"accessModes", {"ReadWriteMany"}}}}});
-    Json model = model_named("m");
-    model["spec"]["devices"]["perNode"] = 1;
-    cluster.apply(model);
-    ASSERT_TRUE(brain.settle());
-  }
-  void second() { brain.pass(), cluster.tick(); }
-
-  FakeCluster cluster;
-  Operator brain{cluster};
-};
 
 TEST_F(Update, TheOldIncarnationServesUntilTheNewOneDoes) {
   cluster.drain_seconds = 5;
@@ -296,76 +220,6 @@ TEST_F(Update, AnEditForgetsTheRestartsOfTheFormerSpec) {
   ASSERT_TRUE(brain.settle());
   EXPECT_FALSE(group().contains("restartTimes"));
   EXPECT_EQ(group()["restarts"], 1) << "the count is of its whole life";
-}
-
-TEST_F(Update, AnUpdateThatIsTakenBackLeavesWhatServes) {
-  cluster.drain_seconds = 5;
-  start();
-  edit_badly();
-  ASSERT_EQ(group()["former"], 1);
-  EXPECT_EQ(group()["incarnation"], 2);
-  take_back();
-  ASSERT_TRUE(brain.pass());
-  EXPECT_EQ(group()["incarnation"], 1);
-  EXPECT_FALSE(group().contains("former"));
-  EXPECT_EQ(group()["nodes"], Json({"node-a"}));
-  EXPECT_TRUE(group().contains("loadSeconds"));
-  EXPECT_TRUE(cluster.is_true("Ready"));
-  EXPECT_EQ(serving()["0"], 1);
-  EXPECT_THAT(incarnations()["0"], ElementsAre("1"));
-  Operator successor{cluster};
-  ASSERT_TRUE(successor.settle(400, 10)) << "longer than pods drain";
-  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1")) << "nobody adopts what drains";
-  EXPECT_FALSE(cluster.is_true("Reconciling"));
-  EXPECT_EQ(group()["restarts"], 0);
-  EXPECT_TRUE(told("GroupRestored"));
-  EXPECT_EQ(std::count_if(brain.events.begin(), brain.events.end(), [](const Event& event) { return event.reason == "GroupReady"; }), 1);
-  cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
-  ASSERT_TRUE(brain.settle());
-  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3")) << "a name that nobody had";
-  EXPECT_FALSE(group().contains("givenUp"));
-}
-
-TEST_F(Update, AnUpdateThatIsTakenBackAfterWhatServedWasLostStartsAnew) {
-  start();
-  edit_badly();
-  cluster.workers_ready = false;   // nor is the former one any more
-  second();
-  ASSERT_TRUE(serving().empty());
-  take_back();
-  ASSERT_TRUE(brain.pass());
-  cluster.workers_ready = true;
-  ASSERT_TRUE(brain.settle());
-  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3"));
-  EXPECT_TRUE(cluster.is_true("Ready"));
-}
-
-TEST_F(Update, ABlockedUpdateThatIsTakenBackEndsAtOnceAndOthersMaySurge) {
-  start_and_block(2);
-  ASSERT_EQ(cluster.reason("Stalled"), "RolloutBlocked");
-  cluster.edit([](Json& model) { model["spec"]["worker"].erase("image"); });
-  ASSERT_TRUE(brain.settle());
-  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1", "m-1-0-1"));
-  EXPECT_FALSE(cluster.is_true("Stalled"));
-  edit();
-  ASSERT_TRUE(brain.settle());
-  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3", "m-1-0-2"));
-  EXPECT_EQ(cluster.model()["status"]["updatedReplicas"], 2);
-}
-
-TEST_F(Update, WhatAnUpdateTakenBackLeftServingIsAskedForItsBytesAnew) {
-  start();
-  cluster.advance(std::chrono::hours(1));
-  ASSERT_TRUE(brain.settle());
-  EXPECT_THAT(pods_to_probe(cluster.snapshot()), IsEmpty());
-  edit_badly();
-  take_back();
-  ASSERT_TRUE(brain.pass());
-  const auto asked = pods_to_probe(cluster.snapshot());
-  ASSERT_EQ(asked.size(), 1u);
-  EXPECT_EQ(k8s::key_of(*asked[0]).name, "m-0-0-1");
-  cluster.advance(std::chrono::hours(1));
-  EXPECT_THAT(pods_to_probe(cluster.snapshot()), IsEmpty()) << "a worker that never says is not asked for ever";
 }
 
 TEST_F(Update, AnOldGroupThatDiesDuringItsUpdateIsNotMadeAgain) {
