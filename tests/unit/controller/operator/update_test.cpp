@@ -1,5 +1,4 @@
 // Updates beside what serves, groups over several nodes, and what is said meanwhile.
-
 #include "update.h"
 
 namespace pm::op::test {
