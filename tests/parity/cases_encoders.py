@@ -4,7 +4,8 @@ ranks, the others, whose arithmetic differs in a head, on two.
 LIGHT = (2,)
 # as in cases.py
 SEEDS = {"RobertaForCausalLM-causal": 758, "XLMRobertaForCausalLM-causal": 1141, "CamembertForCausalLM-causal": 961, "ElectraForCausalLM-causal": 744,
-         "MegatronBertForCausalLM-causal": 1344, "RoFormerForCausalLM-causal": 887}
+         "MegatronBertForCausalLM-causal": 1344, "RoFormerForCausalLM-causal": 887,
+         "ElectraForMaskedLM-all": 8736, "RoFormerModel-turned-values": 1883}
 MODEL_TYPES = ("roberta", "xlm-roberta", "camembert", "electra", "distilbert", "megatron-bert", "dpr", "deit", "roformer", "layoutlm", "tapas", "xlm", "flaubert",
                "retribert", "visual_bert")
 _BERT = {"hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 3, "intermediate_size": 37, "vocab_size": 101, "max_position_embeddings": 80,

@@ -75,6 +75,8 @@ def refill(model, seed):
                 value = 2 * normal / math.sqrt(fan_in)
             if path.rpartition(".")[2] == unscaled:
                 value = value / parameter.shape[0] ** 0.25    # about the fourth root of heads x head_dim: scores of a few units
+            if path.endswith("c_attn") and not getattr(model.config, "scale_attn_weights", True):    # queries, keys and values in one
+                value[..., :model.config.n_embd] /= model.config.n_embd ** 0.25
             if after and path.endswith(("out_proj", "fc2", "c_proj")):
                 value = value / 4
             parameter.data.copy_(value)

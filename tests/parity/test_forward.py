@@ -50,6 +50,17 @@ def test_the_oracle_says_the_same_by_the_attention_that_is_its_default(case):
     compare.tensors(oracle.forward(case, given), default, places(case, given), tolerance=1e-5)
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.model_type != "fsmt"], ids=lambda case: case.name)    # its masks are fp32 whatever its weights
+def test_the_oracle_itself_rounds_by_no_more_than_half_of_what_is_allowed(case):
+    """Where softmaxes are so sharp that its fp32 is far from its doubles, ours would pass on one machine and fail on the next: choose another seed."""
+    for kind in inputs.kinds(case):
+        given = inputs.make(case, kind)
+        doubles = {name: array for name, array in oracle.forward(case, given, dtype="float64").items()
+                   if numpy.isfinite(array).all()}    # OPT hides by the least double there is, and adds to it
+        assert doubles
+        compare.tensors(oracle.forward(case, given), doubles, places(case, given), doubles, tolerance=compare.FP32 / 2)
+
+
 # what is given and what is made up is settled before any rank computes: two numbers of ranks prove it
 ALL = [pytest.param(case, ranks, kind, id=f"{case.name}-n{ranks}-{kind}") for case in CASES for ranks in case.ranks for kind in inputs.kinds(case)
        if ranks in (1, 3) or len(case.ranks) == 1 or kind not in ("bare", "given")]
