@@ -41,6 +41,19 @@ def cpu_of(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+CLUSTER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+
+
+def cpu_of_cluster() -> dict[str, float]:
+    """CPU seconds so far of the programs that every controller has work done by."""
+    out = dict.fromkeys(CLUSTER, 0.0)
+    for folder in Path("/proc").iterdir():
+        program = os.path.basename(command_of(folder)) if folder.name.isdigit() else ""
+        if program in out:
+            out[program] += cpu_of(int(folder.name))
+    return out
+
+
 class Audit:
     """Entries of the log since a moment."""
 

@@ -9,6 +9,7 @@ same cluster. Nodes and pods are KWOK's; etcd, kube-apiserver, kube-controller-m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path += [str(ROOT / "tests" / "cluster"), str(Path(__file__).parent)]
 from cluster import Cluster, _checked, _run, extra, image                         # noqa: E402
 from kwok import NS, claim, node, stages                                              # noqa: E402
-from measures import WRITES, Audit, cpu_of, delays, memory_of, percentile, processes_of     # noqa: E402
+from measures import WRITES, Audit, cpu_of, cpu_of_cluster, delays, memory_of, percentile, processes_of     # noqa: E402
 from peers import LeaderWorkerSets, ParallelModels                            # noqa: E402
 
 urllib3.disable_warnings()
@@ -105,6 +106,13 @@ class Trial:
         text = requests.get(self.metrics, timeout=10).text
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith("controller_runtime_reconcile_total"))
 
+    @contextlib.contextmanager
+    def cluster_at_work(self, what: str):
+        """Notes the CPU seconds of etcd and of Kubernetes' own processes."""
+        before = cpu_of_cluster()
+        yield
+        self.note(**{f"{what}: CPU seconds of {program}": seconds - before[program] for program, seconds in cpu_of_cluster().items()})
+
     def note(self, **figures) -> None:
         self.figures.update(figures)
         print(f"{self.peer.name}: " + ", ".join(f"{key.replace('_', ' ')} {value:.1f}" if isinstance(value, float) else f"{key.replace('_', ' ')} {value}" for key, value in figures.items()), flush=True)
@@ -166,8 +174,6 @@ class Trial:
         self.note(**{"group again after a pod's loss, median s": statistics.median(took), "most s": max(took)})
 
     def grow(self) -> None:
-        if self.options.replicas < 2:
-            return
         mark, begin, cpu = self.audit.mark(), time.monotonic(), cpu_of(self.pid)
         for i in range(self.options.groups):
             self.api.request("PATCH", f"{self.peer.path}/g{i:04d}", {"spec": {"replicas": self.options.replicas}}, "application/merge-patch+json")
@@ -186,11 +192,13 @@ class Trial:
 
     def run(self) -> dict:
         self.warm_up()
-        self.create()
+        with self.cluster_at_work("create"):
+            self.create()
         self.rest("after create")
         self.lose()
-        self.grow()
         if self.options.replicas > 1:
+            with self.cluster_at_work("grow"):
+                self.grow()
             self.rest("after grow")
         return self.figures
 

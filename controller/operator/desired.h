@@ -1,5 +1,6 @@
 // The children of a ParallelModel as they should be: pure builders, one file per kind. Deterministic names, controller reference, no finalizer.
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,10 +51,11 @@ Json group_pod(const PodInputs&, int group, int node_rank, int64_t incarnation, 
 std::string pod_hash_of(const PodInputs&);
 
 Json http_service(const Owner&, const Spec&);
-/// Headless, publishes pods that are not ready: ranks find each other by it before they can serve.
+/// For groups over several nodes. Headless, publishes pods that are not ready: ranks find each other by it before they can serve.
 Json ranks_service(const Owner&);
-/// One evicted pod takes its group, and the next eviction waits: minAvailable = replicas x nodes - max(1, maxUnavailable), at least 0.
-Json disruption_budget(const Owner&, const Spec&, int nodes_per_group);
+/// One evicted pod takes its group, and the next eviction waits: minAvailable = replicas x nodes - max(1, maxUnavailable). Nothing where that protects no pod: Kubernetes
+/// walks over the pods of each budget whenever one of them changes.
+std::optional<Json> disruption_budget(const Owner&, const Spec&, int nodes_per_group);
 
 /// The ops port of every pod, for Prometheus.
 Json pod_monitor(const Owner&);

@@ -49,7 +49,12 @@ std::shared_ptr<const Memo::Pods> Memo::pods(const std::shared_ptr<const Spec>& 
 }
 
 std::shared_ptr<const std::vector<Json>> Memo::children(const std::shared_ptr<const Spec>& spec, const Owner& owner, int nodes) {
-  const auto made = children_.get({spec, owner.key, owner.uid, nodes}, [&] { return k8s::Packed(Json::array({ranks_service(owner), http_service(owner, *spec), disruption_budget(owner, *spec, nodes)})); });
+  const auto made = children_.get({spec, owner.key, owner.uid, nodes}, [&] {
+    Json all = Json::array({http_service(owner, *spec)});
+    if (nodes > 1) all.push_back(ranks_service(owner));
+    if (auto budget = disruption_budget(owner, *spec, nodes)) all.push_back(std::move(*budget));
+    return k8s::Packed(all);
+  });
   if (made != unpacked_) {
     Json all = made->unpack();
     child_trees_ = std::make_shared<const std::vector<Json>>(std::move(all.get_ref<Json::array_t&>()));

@@ -72,7 +72,7 @@ class Memo {
   std::shared_ptr<const StoredPlan> plan(const k8s::ObjectPtr& config_map);
   /// layout_of() and pod_hash_of(); `spec` and `plan` are what this memo gave.
   std::shared_ptr<const Pods> pods(const std::shared_ptr<const Spec>& spec, const Owner&, const std::shared_ptr<const StoredPlan>& plan, const Settings&);
-  /// ranks_service(), http_service() and disruption_budget().
+  /// All Services and the disruption budget that there should be.
   std::shared_ptr<const std::vector<Json>> children(const std::shared_ptr<const Spec>& spec, const Owner&, int nodes_per_group);
   /// inspect_pod().
   std::shared_ptr<const Json> inspect_pod(const std::shared_ptr<const Spec>& spec, const Owner&, const Settings&, const std::optional<Policy>&);

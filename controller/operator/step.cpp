@@ -80,7 +80,7 @@ class Pass {
 
   void wake(k8s::WallTime when) { wake_ = wake_ ? std::min(*wake_, when) : when; }
 
-  /// Services and the disruption budget: made when missing, mended when our fields differ.
+  /// Services and the disruption budget: made when missing, mended when our fields differ, removed when not wanted any more.
   std::optional<Request> child() {
     if (state_.notes.conflict) return std::nullopt;
     const auto children = state_.memo->children(read_, owner_, pods_->layout.nodes());
@@ -93,7 +93,30 @@ class Pass {
       if (live == state_.notes.live.end()) return get(wanted);   // a store may be behind, and keeps no managedFields
       if (auto request = mended(wanted, live->second)) return request;
     }
-    return std::nullopt;
+    return needless(*children);
+  }
+
+  /// A budget that would protect nothing, and the Service of the ranks once the last group over several nodes is gone: Kubernetes' own controllers look at each of them
+  /// whenever a pod changes.
+  std::optional<Request> needless(const std::vector<Json>& wanted) const {
+    const auto removal = [&](const k8s::Resource& resource, const std::string& name) -> std::optional<Request> {
+      if (std::any_of(wanted.begin(), wanted.end(), [&](const Json& child) { return id_of(child) == resource.kind + "/" + name; })) return std::nullopt;
+      for (const auto& present : *objects_of(view_, resource)) {
+        if (k8s::key_of(*present).name == name && !k8s::being_deleted(*present)) return remove(resource, *present);
+      }
+      return std::nullopt;
+    };
+    if (!spans_nodes()) {
+      if (auto request = removal(k8s::Services, ranks_service_name(owner_.key.name))) return request;
+    }
+    return removal(k8s::PodDisruptionBudgets, owner_.key.name);
+  }
+
+  /// Whether ranks of a group may still look for each other by the names of their pods.
+  bool spans_nodes() const {
+    return std::any_of(view_.pods.begin(), view_.pods.end(), [](const auto& pod) {
+      return k8s::label_of(*pod, label::role) == "worker" && number_of(annotation_of(*pod, annotation::nodes)).value_or(1) > 1;
+    });
   }
 
   /// A pod whose containers are not made for long waits for a volume, and only its Events say which. One pod speaks for all: they mount the same, and an API server walks

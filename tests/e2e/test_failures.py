@@ -111,4 +111,4 @@ def test_a_controller_killed_in_the_middle_of_a_start_converges(world, name, mom
     pod = world.pod(name)
     assert pod["metadata"]["labels"]["parallelmodel.dev/incarnation"] == str(group["incarnation"])
     kinds = sorted(child.split("/")[0].split(".")[0] for child in world.children(name))
-    assert kinds == ["configmap", "pod", "poddisruptionbudget", "service", "service"], world.children(name)
+    assert kinds == ["configmap", "pod", "service"], world.children(name)

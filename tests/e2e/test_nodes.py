@@ -1,10 +1,11 @@
 """Groups over two pods: they meet over the pod network, answer as one node does, end and come back as one, and leave nothing."""
 import os
 import signal
+import threading
 import time
 
 from test_failures import seconds_until_unready, wait_healed
-from world import MODELS, processes
+from world import MODELS, fetch, processes
 
 PROMPT = "Once upon a time"
 
@@ -50,3 +51,30 @@ def test_a_group_over_two_pods_answers_heals_and_leaves(world, name, oracle):
     world.cluster.kubectl("delete", "pm", name, "-n", MODELS, "--wait=false")
     world.cluster.wait_for(lambda: not any(processes(uid) for uid in uids(last)), 30, "no process is left", interval=0.1)
     assert time.monotonic() - begin <= 12, "10 s from SIGTERM, and the garbage collector's two"
+
+
+def test_a_group_that_moves_to_one_node_answers_all_along_and_leaves_no_service_of_names(world, name, oracle):
+    world.apply(name, count=2, devices={"perNode": 1})
+    world.wait_ready(name, timeout=150)
+    extra = {f"service/{name}-ranks", f"poddisruptionbudget.policy/{name}"}
+    assert extra <= set(world.children(name)), world.children(name)
+    world.wait_answer(name, PROMPT)
+    url, until = world.url(name) + "/v1/completions", threading.Event()
+
+    def ask() -> list[tuple[int, str]]:
+        bad = []
+        while not until.is_set():
+            reply = fetch("POST", url, json={"model": name, "prompt": PROMPT, "max_tokens": 4, "temperature": 0}, timeout=60)
+            if reply.status_code != 200:
+                bad.append((reply.status_code, reply.text))
+        return bad
+    asked = world.inside.start(ask)
+    try:
+        world.apply(name, count=2)
+        world.wait_ready(name, timeout=150)
+        world.cluster.wait_for(lambda: not extra & set(world.children(name)), 60, "the Service of the ranks and the budget are gone")
+    finally:
+        until.set()
+    assert not asked.result(60)
+    assert len(world.pods(name)) == 1
+    assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)

@@ -25,10 +25,13 @@ class Errands:
         self.api.create("poddisruptionbudgets", self.ns, {"metadata": {"name": NAMES[1]}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}})
         self.api.create("pods", self.ns, {"metadata": {"name": f"{NAMES[2]}-inspect-1"}, "spec": {"containers": [{"name": "a", "image": "a"}]}})
         for name in NAMES:
-            self.api.create("parallelmodels", self.ns, model(name))
+            self.api.create("parallelmodels", self.ns, model(name, replicas=2))
         self.api.create("configmaps", self.ns, {"metadata": {"name": "policy"}, "data": {"mine.yaml": "model_type: mine\n"}})
         self.api.create("parallelmodels", self.ns, model("policy", model={"source": "pvc://models/stories", "policyRef": {"name": "policy"}}))
-        self.api.create("parallelmodels", self.ns, model("m", replicas=2))
+        self.api.create("parallelmodels", self.ns, model("m", replicas=3))
+        self.api.create("persistentvolumeclaims", self.ns, {"metadata": {"name": "shared"}, "spec": {
+            "accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "1Gi"}}}})
+        self.api.create("parallelmodels", self.ns, model("nodes", model={"source": "pvc://shared/stories"}, devices={"count": 2, "type": "CPU", "perNode": 1}))
 
     def condition(self, name: str, kind: str) -> dict:
         status = self.api.get("parallelmodels", self.ns, name).get("status", {})
@@ -44,22 +47,31 @@ class Errands:
         """Waits for what was begun, and does the rest."""
         for name in NAMES:
             self.reason(name, "Stalled", "NameConflict")
-        self.world.rest("the start", readyReplicas=2)
+        self.world.rest("the start", readyReplicas=3)
         self.world.edit({"service": {"port": 9000}, "update": {"maxUnavailable": 2}})      # a Service and a budget are mended
-        self.world.rest("another port", readyReplicas=2)
+        self.world.rest("another port", readyReplicas=3)
         self.world.edit({"devices": {"memory": "1023Mi"}})                                  # another plan
-        self.world.rest("another plan", readyReplicas=2, updatedReplicas=2)
+        self.world.rest("another plan", readyReplicas=3, updatedReplicas=3)
         again = {"metadata": {"annotations": {"parallelmodel.dev/restarted-at": "now"}}}    # looks at the checkpoint again and finds the same plan
         incarnation = self.world.model()["status"]["groups"][-1]["incarnation"]
         self.api.patch("parallelmodels", self.ns, "m", again)
         self.api.wait_until(lambda: self.world.model()["status"]["groups"][-1]["incarnation"] > incarnation, 40, "the restart by hand")
-        self.world.rest("a restart by hand", readyReplicas=2, updatedReplicas=2)
+        self.world.rest("a restart by hand", readyReplicas=3, updatedReplicas=3)
         for _ in range(2):                                                                 # an Event that is repeated
             [*_, group] = self.world.model()["status"]["groups"]
             Machine.end(self.api, self.ns, f"m-{group['index']}-0-{group['incarnation']}", 5, json.dumps({"rank": 1, "reason": "RankLost", "exitCode": 5, "message": "killed"}))
             self.api.wait_until(lambda: self.world.model()["status"]["groups"][-1]["incarnation"] > group["incarnation"], 40, "the restart")
-            self.world.rest("a restart", readyReplicas=2)
+            self.world.rest("a restart", readyReplicas=3)
+        self._needless()
         self._mount()
+
+    def _needless(self) -> None:
+        """A group that has moved to one node asks for no names of ranks, and one pod alone for no budget."""
+        self.reason("nodes", "Ready", "Serving")
+        children = [self.api.path("services", self.ns, "nodes-ranks"), self.api.path("poddisruptionbudgets", self.ns, "nodes")]
+        assert all(self.api.exists(path) for path in children), children
+        self.api.patch("parallelmodels", self.ns, "nodes", {"spec": {"devices": {"perNode": 2}}})
+        self.api.wait_until(lambda: not any(self.api.exists(path) for path in children), 40, f"{children} are gone")
 
     def _mount(self) -> None:
         """A kubelet says of the stuck pod what it lacks; the operator asks for that after 20 s."""

@@ -9,12 +9,16 @@ MONITOR = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefin
                                   "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}}}]}}
 
 
+OVER_NODES = {"model": {"source": "pvc://shared/stories"}, "devices": {"count": 2, "type": "CPU", "perNode": 1}}
+
+
 def start(world, ns: str, **spec):
     story = world(ns)
+    story.api.create("persistentvolumeclaims", story.ns, {"metadata": {"name": "shared"}, "spec": {"accessModes": ["ReadOnlyMany"], "resources": {"requests": {"storage": "1Gi"}}}})
     story.api.create("parallelmodels", story.ns, {
         "apiVersion": "parallelmodel.dev/v1alpha1", "kind": "ParallelModel", "metadata": {"name": NAME},
         "spec": {"model": {"source": "pvc://models/stories"}, "devices": {"count": 2, "type": "CPU"}, "resources": {"memory": "1Gi", "cpu": 1}, **spec}})
-    story.rest("the start", readyReplicas=1)
+    story.rest("the start", readyReplicas=spec.get("replicas", 1))
     return story
 
 
@@ -40,12 +44,32 @@ def test_a_port_that_changes_replaces_ours_and_leaves_those_of_others(world):
 
 
 def test_fields_of_ours_that_somebody_changes_come_back(world):
-    story = start(world, "mended")
+    story = start(world, "mended", replicas=2, **OVER_NODES)
     for plural, name, change in (("services", NAME, {"spec": {"selector": {"parallelmodel.dev/node-rank": "7"}}}), ("services", f"{NAME}-ranks", {"spec": {"publishNotReadyAddresses": False}}),
                                  ("poddisruptionbudgets", NAME, {"spec": {"minAvailable": 9}}), ("services", NAME, {"metadata": {"labels": {"parallelmodel.dev/role": None}}})):
         before = story.api.get(plural, story.ns, name)
         story.api.patch(plural, story.ns, name, change)
         story.api.wait_until(lambda: (now := story.api.get(plural, story.ns, name))["spec"] == before["spec"] and now["metadata"]["labels"] == before["metadata"]["labels"], 20, f"{plural}/{name} is mended")
+    story.quiet(1)
+
+
+def test_children_that_somebody_deletes_come_back_and_no_pod_notices(world):
+    story = start(world, "deleted", replicas=2, **OVER_NODES)
+    pods = sorted(pod["metadata"]["uid"] for pod in story.api.list("pods", story.ns))
+    for plural, name in (("services", NAME), ("services", f"{NAME}-ranks"), ("poddisruptionbudgets", NAME)):
+        before = story.api.get(plural, story.ns, name)
+        story.api.delete(plural, story.ns, name)
+        story.api.wait_until(lambda: (now := story.api.get(plural, story.ns, name)) and now["metadata"]["uid"] != before["metadata"]["uid"], 20, f"{plural}/{name} is back")
+    story.quiet(1)
+    assert sorted(pod["metadata"]["uid"] for pod in story.api.list("pods", story.ns)) == pods
+
+
+def test_what_groups_over_nodes_ask_for_goes_when_they_are_on_one(world):
+    story = start(world, "moved", **OVER_NODES)
+    assert {item["metadata"]["name"] for item in story.api.list("services", story.ns)} == {NAME, f"{NAME}-ranks"} and story.api.list("poddisruptionbudgets", story.ns)
+    story.edit({"devices": {"perNode": 2}})
+    story.rest("one node", readyReplicas=1, updatedReplicas=1)
+    story.api.wait_until(lambda: [item["metadata"]["name"] for item in story.api.list("services", story.ns)] == [NAME] and not story.api.list("poddisruptionbudgets", story.ns), 20, "they go")
     story.quiet(1)
 
 

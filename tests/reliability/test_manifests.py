@@ -33,15 +33,16 @@ def rendered() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def made(errands) -> list[dict]:
-    """The children of a ParallelModel of two groups, as they were sent: without what the API server adds."""
-    errands.world.rest("the start", readyReplicas=2)
+    """The children of a ParallelModel of three groups and of one over two nodes, as they were sent: without what the API server adds."""
+    errands.world.rest("the start", readyReplicas=3)
+    errands.reason("nodes", "Ready", "Serving")
     out = []
     for plural in CHILDREN:
-        for item in errands.api.request("GET", errands.api.path(plural, errands.ns) + "?labelSelector=parallelmodel.dev/name=m")["items"]:
+        for item in errands.api.request("GET", errands.api.path(plural, errands.ns) + "?labelSelector=parallelmodel.dev/name+in+(m,nodes)")["items"]:
             version, kind = KINDS[plural]
             meta = {key: item["metadata"][key] for key in ("name", "namespace", "labels", "annotations", "ownerReferences") if key in item["metadata"]}
             out.append({"apiVersion": version, "kind": kind, "metadata": meta, **{key: item[key] for key in ("spec", "data", "immutable") if key in item}})
-    assert {one["kind"] for one in out} == {"Pod", "Service", "ConfigMap", "PodDisruptionBudget"}
+    assert {one["kind"] for one in out} == {"Pod", "Service", "ConfigMap", "PodDisruptionBudget"} and any(one["metadata"]["name"] == "nodes-ranks" for one in out)
     return out
 
 

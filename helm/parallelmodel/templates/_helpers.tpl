@@ -49,10 +49,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [create, get]              # the cache of a model on the hub; access modes for groups of several pods
 - apiGroups: [""]
   resources: [services]
-  verbs: [create, get, list, watch, patch]
+  verbs: [create, get, list, watch, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [create, get, list, watch, patch]
+  verbs: [create, get, list, watch, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, list, patch]      # list: of one pod whose volume does not mount

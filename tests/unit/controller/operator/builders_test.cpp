@@ -114,7 +114,7 @@ TEST(Builders, AGroupOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
   EXPECT_EQ(second["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "1");
   EXPECT_EQ(first["spec"]["containers"][0]["ports"].size(), 2u);
   EXPECT_EQ(second["spec"]["containers"][0]["ports"].size(), 1u) << "only node-rank 0 serves HTTP";
-  EXPECT_EQ(disruption_budget(made.owner, spec_of(owned_model(3, 2)), 2)["spec"]["minAvailable"], 3);
+  EXPECT_EQ(disruption_budget(made.owner, spec_of(owned_model(3, 2)), 2).value()["spec"]["minAvailable"], 3);
 }
 
 Json model_on_gpus(int devices) {
@@ -363,7 +363,7 @@ TEST(Builders, MemoryIsWhatThePlanNeedsWhenNobodySays) {
 
 TEST(Builders, ServicesAndBudgetSelectWorkersOnly) {
   const Made made(owned_model(2, 3));
-  const Json http = http_service(made.owner, made.spec), ranks = ranks_service(made.owner), budget = disruption_budget(made.owner, made.spec, 1);
+  const Json http = http_service(made.owner, made.spec), ranks = ranks_service(made.owner), budget = disruption_budget(made.owner, made.spec, 1).value();
   EXPECT_EQ(http["spec"]["selector"], Json({{"parallelmodel.dev/name", "m"}, {"parallelmodel.dev/role", "worker"}, {"parallelmodel.dev/node-rank", "0"}}));
   EXPECT_EQ(http["spec"]["ports"], Json::array({{{"name", "http"}, {"port", 8000}, {"targetPort", "http"}}}));
   EXPECT_EQ(ranks["metadata"]["name"], "m-ranks");
@@ -372,6 +372,21 @@ TEST(Builders, ServicesAndBudgetSelectWorkersOnly) {
   EXPECT_EQ(budget["spec"]["minAvailable"], 2);
   EXPECT_EQ(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
   EXPECT_EQ(budget["spec"]["selector"]["matchLabels"]["parallelmodel.dev/role"], "worker");
+}
+
+TEST(Builders, ABudgetThatProtectsNothingIsNone) {
+  const Made made(owned_model(2, 1));
+  const auto budget = [&](int replicas, int unavailable, int nodes) {
+    Json model = owned_model(2, replicas);
+    model["spec"]["update"]["maxUnavailable"] = unavailable;
+    return disruption_budget(made.owner, spec_of(model), nodes);
+  };
+  EXPECT_FALSE(budget(0, 1, 1));
+  EXPECT_FALSE(budget(1, 1, 1));
+  EXPECT_FALSE(budget(1, 0, 1)) << "a drain must be able to go on";
+  EXPECT_FALSE(budget(3, 3, 1));
+  EXPECT_EQ(budget(3, 2, 1).value()["spec"]["minAvailable"], 1);
+  EXPECT_EQ(budget(1, 1, 2).value()["spec"]["minAvailable"], 1);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "controller/operator/names.h"
 #include "controller/operator/text.h"
 #include "world.h"
@@ -18,9 +20,14 @@ using testing::Not;
 class Children : public testing::Test {
  protected:
   ~Children() override { EXPECT_THAT(cluster.violations, IsEmpty()); }
-  void start() {
-    cluster.apply(model_named("m"));
+  void start(int replicas = 1) {
+    cluster.apply(model_named("m", 2, replicas));
     settle();
+  }
+  /// With a claim that pods of both nodes may mount.
+  void add_second_node() {
+    cluster.add_node("node-b", 8);
+    cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}}, {"spec", {{"accessModes", {"ReadOnlyMany"}}}}});
   }
   void settle() { ASSERT_TRUE(brain.settle()); }
   void edit(const char* pointer, const Json& value) {
@@ -73,11 +80,11 @@ TEST_F(Children, WhatOthersAddedToAServiceStays) {
 }
 
 TEST_F(Children, OurFieldsAreMendedWhenSomebodyChangesThem) {
-  start();
+  start(2);
   change("services", "m", [](Json& service) { service["spec"]["ports"][0]["targetPort"] = 1; });
   EXPECT_EQ(ports()[0]["targetPort"], "http");
   change("poddisruptionbudgets", "m", [](Json& budget) { budget["spec"]["minAvailable"] = 7; });
-  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec").at("minAvailable"), 0);
+  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec").at("minAvailable"), 1);
   change("services", "m", [](Json& service) { service["metadata"]["labels"].erase(label::role); });
   EXPECT_EQ(k8s::label_of(*cluster.find("services", "m"), label::role), "service");
 }
@@ -94,14 +101,66 @@ TEST_F(Children, ASomebodyWhoUndoesItAtOnceIsNotFoughtInTheSamePass) {
 }
 
 TEST_F(Children, ABudgetThatSomebodyUndoesAtOnceIsMendedOnceInAPass) {
-  start();
-  cluster.edit([](Json& model) { model["spec"]["replicas"] = 2; });
+  start(2);
+  cluster.edit([](Json& model) { model["spec"]["replicas"] = 3; });
   cluster.undoes = [](Json& object) {
     if (at(object, "/spec").contains("minAvailable")) object["spec"]["minAvailable"] = 7;
   };
   const int before = cluster.requests;
   for (int i = 0; i < 10; ++i) brain.pass();
   EXPECT_LT(cluster.requests - before, 60);
+}
+
+TEST_F(Children, ABudgetComesWithTheSecondGroupAndGoesWithIt) {
+  start();
+  EXPECT_THAT(cluster.all("poddisruptionbudgets"), IsEmpty());
+  edit("/spec/replicas", 2);
+  ASSERT_TRUE(cluster.find("poddisruptionbudgets", "m"));
+  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec").at("minAvailable"), 1);
+  const size_t begin = cluster.log.size();
+  edit("/spec/replicas", 1);
+  EXPECT_THAT(cluster.all("poddisruptionbudgets"), IsEmpty());
+  const auto log = log_since(begin);
+  EXPECT_EQ(std::count(log.begin(), log.end(), "Delete poddisruptionbudgets m"), 1);
+  const int writes = cluster.writes;
+  settle();
+  EXPECT_EQ(cluster.writes, writes);
+}
+
+/// Ranks of a group over two nodes find each other by it until the last pod of the group is gone.
+TEST_F(Children, TheServiceOfTheRanksStaysUntilTheLastGroupThatAsksItIsGone) {
+  add_second_node();
+  cluster.drain_seconds = 3;
+  Json model = model_named("m");
+  model["spec"]["devices"]["perNode"] = 1;
+  cluster.apply(model);
+  settle();
+  ASSERT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1", "m-0-1-1"));
+  ASSERT_TRUE(cluster.find("services", "m-ranks") && cluster.find("poddisruptionbudgets", "m"));
+  int removed = 0;
+  cluster.refuse = [&](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (request.verb != k8s::Verb::Delete || request.resource != k8s::Services) return std::nullopt;
+    ++removed;
+    EXPECT_EQ(request.name, "m-ranks");
+    EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2")) << "what is left asks for no name";
+    return std::nullopt;
+  };
+  edit("/spec/devices/perNode", 2);
+  EXPECT_EQ(removed, 1);
+  EXPECT_FALSE(cluster.find("services", "m-ranks"));
+  EXPECT_THAT(cluster.all("poddisruptionbudgets"), IsEmpty());
+  EXPECT_EQ(ports().size(), 1u);
+}
+
+TEST_F(Children, ASomebodyElsesServiceOfTheRanksNameIsInTheWayOfGroupsOverNodesOnly) {
+  cluster.put("services", {{"metadata", {{"name", "m-ranks"}, {"namespace", "ns"}}}, {"spec", Json::object()}});
+  start();
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_TRUE(cluster.find("services", "m-ranks")) << "it is not ours to remove";
+  add_second_node();
+  edit("/spec/devices/perNode", 1);
+  EXPECT_EQ(cluster.reason("Stalled"), "NameConflict");
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Stalled"), "/message"), HasSubstr("m-ranks"));
 }
 
 TEST_F(Children, AStatusOfWhichTheServerDropsAFieldIsWrittenOnceInAPass) {

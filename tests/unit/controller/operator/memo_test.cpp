@@ -39,8 +39,9 @@ struct MemoTest : testing::Test {
     EXPECT_EQ(hashes->source, source_hash(fresh, owner, ""));
     EXPECT_EQ(memo.hashes(spec, owner, "copy")->inputs, inputs_hash(fresh, owner, "copy"));
     const Policy policy{"copy", "p.yaml"};
-    EXPECT_EQ(*memo.children(spec, owner, 2), (std::vector<Json>{ranks_service(owner), http_service(owner, fresh), disruption_budget(owner, fresh, 2)}));
-    EXPECT_NE(memo.children(spec, owner, 3)->back(), memo.children(spec, owner, 1)->back());
+    EXPECT_EQ(*memo.children(spec, owner, 2), (std::vector<Json>{http_service(owner, fresh), ranks_service(owner), disruption_budget(owner, fresh, 2).value()}));
+    EXPECT_NE(memo.children(spec, owner, 3)->back(), memo.children(spec, owner, 2)->back());
+    EXPECT_EQ(memo.children(spec, owner, 1)->front(), http_service(owner, fresh));
     EXPECT_EQ(*memo.inspect_pod(spec, owner, settings, std::nullopt), inspect_pod(owner, fresh, settings, std::nullopt));
     EXPECT_EQ(*memo.inspect_pod(spec, owner, settings, policy), inspect_pod(owner, fresh, settings, policy));
     return {pods->hash, hashes->inputs};

@@ -200,6 +200,17 @@ const std::vector<Scenario>& scenarios() {
          fail(c, 0), settle();
          EXPECT_TRUE(c.is_true("Ready"));
        }, .learns = true},
+      {.name = "groups over two nodes, then on one, and over two again", .play = [](FakeCluster& c, const Settle& settle) {
+         c.drain_seconds = 3;
+         two_nodes(c);
+         settle();
+         for (const int per_node : {2, 1}) {
+           c.edit([&](Json& model) { model["spec"]["devices"]["perNode"] = per_node; });
+           settle();
+           EXPECT_TRUE(c.is_true("Ready"));
+           EXPECT_EQ(c.find("services", "m-ranks") != nullptr, per_node == 1);
+         }
+       }, .learns = true},
       {.name = "an update in place, and an old group that dies in it", .play = [](FakeCluster& c, const Settle& settle) {
          Json model = model_named("m", 2, 3);
          model["spec"]["update"] = {{"maxSurge", 0}, {"maxUnavailable", 1}};
