@@ -40,7 +40,9 @@ k8s::Response Shelf::send(const k8s::Request& request) {
     ++others;
     return k8s::ApiError{k8s::Failure::Permanent, 405, "MethodNotAllowed", "nothing is taken here", 0};
   }
-  const auto& all = texts_.at(request.resource.plural);
+  const auto known = texts_.find(request.resource.plural);   // asked by several threads: nothing is added
+  static const std::vector<std::string> none;
+  const auto& all = known == texts_.end() ? none : known->second;
   const size_t begin = number_at(request, "continue", 0), end = std::min(all.size(), begin + number_at(request, "limit", all.size()));
   std::string page = R"({"metadata":{"resourceVersion":"1000000","continue":")" + (end < all.size() ? std::to_string(end) : "") + R"("},"items":[)";
   for (size_t i = begin; i < end; ++i) page += (i == begin ? "" : ",") + all[i];
