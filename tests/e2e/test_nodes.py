@@ -1,11 +1,11 @@
 """Groups over two pods: they meet over the pod network, answer as one node does, end and come back as one, and leave nothing."""
 import os
 import signal
-import threading
 import time
 
 from test_failures import seconds_until_unready, wait_healed
-from world import MODELS, fetch, processes
+from test_life import Load
+from world import MODELS, processes
 
 PROMPT = "Once upon a time"
 
@@ -54,27 +54,16 @@ def test_a_group_over_two_pods_answers_heals_and_leaves(world, name, oracle):
 
 
 def test_a_group_that_moves_to_one_node_answers_all_along_and_leaves_no_service_of_names(world, name, oracle):
-    world.apply(name, count=2, devices={"perNode": 1})
+    update = {"drainSeconds": 20}
+    world.apply(name, count=2, devices={"perNode": 1}, update=update)
     world.wait_ready(name, timeout=150)
     extra = {f"service/{name}-ranks", f"poddisruptionbudget.policy/{name}"}
     assert extra <= set(world.children(name)), world.children(name)
-    world.wait_answer(name, PROMPT)
-    url, until = world.url(name) + "/v1/completions", threading.Event()
-
-    def ask() -> list[tuple[int, str]]:
-        bad = []
-        while not until.is_set():
-            reply = fetch("POST", url, json={"model": name, "prompt": PROMPT, "max_tokens": 4, "temperature": 0}, timeout=60)
-            if reply.status_code != 200:
-                bad.append((reply.status_code, reply.text))
-        return bad
-    asked = world.inside.start(ask)
-    try:
-        world.apply(name, count=2)
-        world.wait_ready(name, timeout=150)
-        world.cluster.wait_for(lambda: not extra & set(world.children(name)), 60, "the Service of the ranks and the budget are gone")
-    finally:
-        until.set()
-    assert not asked.result(60)
+    load = Load(world, name, clients=2)
+    load.until(30)
+    world.apply(name, count=2, update=update)
+    world.cluster.wait_for(lambda: not extra & set(world.children(name)), 120, "the Service of the ranks and the budget are gone")
+    load.until(load.answers + 30)
+    load.stop()
     assert len(world.pods(name)) == 1
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
