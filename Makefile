@@ -42,7 +42,7 @@ rehearsal: build test-deps ## the tests that want a GPU on a pretended one; PM_G
 fuzz: test-deps           ## ten minutes for each reader of strangers' files
 	@tests/fuzz/run.sh 0 600
 parity: build test-deps   ## against Hugging Face
-	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/parity
+	@$(PM_CACHE)/venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests/parity
 hub: build test-deps      ## downloads from a local hub that fails on purpose
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/hub
 stress: build test-deps   ## 64 clients, leavers, lost ranks; PM_STRESS_SECONDS=120 for the thorough run

@@ -6,12 +6,14 @@ _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 
 # as in cases.py; or answers would be nearly tied
 SEEDS = {"OPTForCausalLM-norms-after-narrow": 1343, "OpenAIGPTLMHeadModel-all": 7012, "OpenAIGPTLMHeadModel-silu": 4015, "CTRLLMHeadModel-all": 51437,
-         "BertGenerationDecoder-all": 38543, "MBartForConditionalGeneration-all": 34534, "MBartForCausalLM-all": 1538, "BlenderbotForConditionalGeneration-all": 5057,
+         "BertGenerationDecoder-all": 38543, "MBartForConditionalGeneration-all": 2535, "MBartForCausalLM-all": 1538, "BlenderbotForConditionalGeneration-all": 5057,
          "BlenderbotSmallForConditionalGeneration-all": 20639, "BlenderbotSmallForCausalLM-all": 15641, "MarianMTModel-all": 2632,
          "PegasusForCausalLM-all": 19763, "M2M100ForConditionalGeneration-all": 23508, "FSMTForConditionalGeneration-all": 49442,
-         "T5ForConditionalGeneration-ul2": 53170, "MT5ForConditionalGeneration-all": 7278,
-         "MT5Model-all": 279, "MT5EncoderModel-all": 21280, "MT5ForSequenceClassification-all": 53281, "MT5ForTokenClassification-all": 9282,
-         "MT5ForQuestionAnswering-all": 66283, "MT5ForConditionalGeneration-untied": 15284, "Qwen2ForTokenClassification-all": 1496}
+         "T5ForConditionalGeneration-ul2": 289172, "MT5ForConditionalGeneration-all": 32279,
+         "MT5Model-all": 32279, "MT5EncoderModel-all": 21280, "MT5ForSequenceClassification-all": 955283, "MT5ForTokenClassification-all": 9282,
+         "MT5ForQuestionAnswering-all": 239283, "MT5ForConditionalGeneration-untied": 242284, "Qwen2ForTokenClassification-all": 1496,
+         "MBartForSequenceClassification-all": 4536, "MistralForCausalLM-all": 3764, "MistralForSequenceClassification-all": 1766,
+         "MistralForTokenClassification-all": 1767, "MistralModel-all": 1765, "Phi3Model-all": 2373}
 
 
 def decoders(family):

@@ -4,8 +4,11 @@ ranks, the others, whose arithmetic differs in a head, on two.
 LIGHT = (2,)
 # as in cases.py
 SEEDS = {"RobertaForCausalLM-causal": 758, "XLMRobertaForCausalLM-causal": 1141, "CamembertForCausalLM-causal": 961, "ElectraForCausalLM-causal": 744,
-         "MegatronBertForCausalLM-causal": 1344, "RoFormerForCausalLM-causal": 887,
-         "ElectraForMaskedLM-all": 8736, "RoFormerModel-turned-values": 1883}
+         "MegatronBertForCausalLM-causal": 1344, "RoFormerForCausalLM-causal": 38887,
+         "ElectraForMaskedLM-all": 10738, "RoFormerModel-turned-values": 1884,
+         "CamembertForMaskedLM-all": 2944, "FlaubertForQuestionAnswering-search": 1859, "LayoutLMForMaskedLM-all": 1887, "LayoutLMForSequenceClassification-light": 1889,
+         "RoFormerForMaskedLM-all": 11876, "RoFormerForMultipleChoice-light": 5879, "RoFormerForQuestionAnswering-light": 7881,
+         "RoFormerForSequenceClassification-light": 3878, "RobertaForMultipleChoice-light": 1754, "XLMForMultipleChoice-light": 1341}
 MODEL_TYPES = ("roberta", "xlm-roberta", "camembert", "electra", "distilbert", "megatron-bert", "dpr", "deit", "roformer", "layoutlm", "tapas", "xlm", "flaubert",
                "retribert", "visual_bert")
 _BERT = {"hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 3, "intermediate_size": 37, "vocab_size": 101, "max_position_embeddings": 80,

@@ -56,19 +56,27 @@ def flat(outputs, prefix=""):
     return found
 
 
-def forward(case, inputs, dtype="float32", attention="eager"):
-    """What transformers answers to named arrays: every tensor of its output, fp32. `dtype`: of the oracle's arithmetic."""
+def _moved(parameters, draw):
+    """Every parameter, up or down by an ulp of fp32, the same on every machine."""
+    import torch
+    generator = torch.Generator().manual_seed(draw)
+    return {name: value * (1 + 2.0**-23 * (2 * torch.randint(0, 2, value.shape, generator=generator) - 1)) for name, value in parameters}
+
+
+def forward(case, inputs, dtype="float32", attention="eager", draw=None):
+    """What transformers answers to named arrays: every tensor of its output, fp32. `dtype`: of the oracle's arithmetic. `draw`: with parameters that are moved by an ulp."""
     digest = hashlib.sha256(b"".join(name.encode() + array.tobytes() + str(array.shape).encode() for name, array in sorted(inputs.items()))).hexdigest()
 
     def make(folder):
         import torch
         given = {name: torch.from_numpy(array) for name, array in inputs.items()}
         given = {name: tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor for name, tensor in given.items()}
+        asked, options = model(case, dtype, attention), {"use_cache": False} if case.generates or case.decodes else {}
         with torch.no_grad():
-            whole = flat(model(case, dtype, attention)(**given, output_hidden_states=True, output_attentions=attention == "eager",
-                                                       **({"use_cache": False} if case.generates or case.decodes else {})))
+            parameters = {} if draw is None else _moved(asked.named_parameters(), draw)
+            whole = flat(torch.func.functional_call(asked, parameters, (), {**given, **options, "output_hidden_states": True, "output_attentions": attention == "eager"}))
         save_file({name: tensor.float().contiguous().numpy() for name, tensor in whole.items()}, folder / "outputs.safetensors")
-    return load_file(fixtures.cached("forward", case, [digest, dtype, attention, inspect.getsource(_without_second_alibi)], make) / "outputs.safetensors")
+    return load_file(fixtures.cached("forward", case, [digest, dtype, attention, draw, inspect.getsource(_moved), inspect.getsource(_without_second_alibi)], make) / "outputs.safetensors")
 
 
 def _positions(case, ids):

@@ -51,14 +51,15 @@ def test_the_oracle_says_the_same_by_the_attention_that_is_its_default(case):
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.model_type != "fsmt"], ids=lambda case: case.name)    # its masks are fp32 whatever its weights
-def test_the_oracle_itself_rounds_by_no_more_than_half_of_what_is_allowed(case):
-    """Where softmaxes are so sharp that its fp32 is far from its doubles, ours would pass on one machine and fail on the next: choose another seed."""
+def test_an_ulp_of_every_parameter_moves_no_answer_by_more_than_six_tenths_of_what_is_allowed(case):
+    """Where softmaxes are so sharp that answers follow the last bit, ours would pass on one machine and fail on the next: choose another seed. In doubles, so that this
+    itself is the same everywhere; over all cases ours and the oracle's fp32 were apart by 0.7 of it in the median, and by as much as it where it is large."""
     for kind in inputs.kinds(case):
         given = inputs.make(case, kind)
-        doubles = {name: array for name, array in oracle.forward(case, given, dtype="float64").items()
-                   if numpy.isfinite(array).all()}    # OPT hides by the least double there is, and adds to it
-        assert doubles
-        compare.tensors(oracle.forward(case, given), doubles, places(case, given), doubles, tolerance=compare.FP32 / 2)
+        still = {name: array for name, array in oracle.forward(case, given, dtype="float64").items() if numpy.isfinite(array).all()}   # OPT hides by the least double there is, and adds to it
+        assert still
+        for draw in range(2):
+            compare.tensors(oracle.forward(case, given, dtype="float64", draw=draw), still, places(case, given), still, tolerance=0.6 * compare.FP32)
 
 
 # what is given and what is made up is settled before any rank computes: two numbers of ranks prove it
