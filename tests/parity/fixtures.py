@@ -74,7 +74,7 @@ def refill(model, seed):
                 fan_in = parameter.shape[0] if isinstance(module, Conv1D) else math.prod(parameter.shape[1:])
                 value = 2 * normal / math.sqrt(fan_in)
             if path.rpartition(".")[2] == unscaled:
-                value = value / parameter.shape[0] ** 0.25    # about the fourth root of heads x head_dim: scores of a few units
+                value = value / parameter.shape[0] ** 0.4    # of heads x head_dim: scores of a few units
             if path.endswith("c_attn") and not getattr(model.config, "scale_attn_weights", True):    # queries, keys and values in one
                 value[..., :model.config.n_embd] /= model.config.n_embd ** 0.25
             if after and path.endswith(("out_proj", "fc2", "c_proj")):
