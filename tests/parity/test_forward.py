@@ -53,7 +53,7 @@ def test_the_oracle_says_the_same_by_the_attention_that_is_its_default(case):
 @pytest.mark.parametrize("case", [case for case in CASES if case.model_type != "fsmt"], ids=lambda case: case.name)    # its masks are fp32 whatever its weights
 def test_an_ulp_of_every_parameter_moves_no_answer_by_more_than_six_tenths_of_what_is_allowed(case):
     """Where softmaxes are so sharp that answers follow the last bit, ours would pass on one machine and fail on the next: choose another seed. In doubles, so that this
-    itself is the same everywhere; over all cases ours and the oracle's fp32 were apart by 0.7 of it in the median, and by as much as it where it is large."""
+    itself is the same everywhere. Ours and the oracle's fp32 are apart by 0.7 of the largest such move in the median, by 1.7 of it at most."""
     for kind in inputs.kinds(case):
         given = inputs.make(case, kind)
         still = {name: array for name, array in oracle.forward(case, given, dtype="float64").items() if numpy.isfinite(array).all()}   # OPT hides by the least double there is, and adds to it
