@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Worker and controller images, and the worker with CUDA, one target each:
 #   docker build --target worker -t REGISTRY/parallelmodel-worker .      docker build --target controller -t REGISTRY/parallelmodel-controller .
 #   docker build --target worker-cuda -t REGISTRY/parallelmodel-worker-cuda .

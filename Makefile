@@ -1,51 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
 # A thin front: every target is one command that also works alone. `make demo` and `make test` install what they need, once.
 SHELL := /bin/bash
 export PM_CACHE ?= $(HOME)/.cache/parallelmodel
 preset ?= release
 build := build/$(preset)
 
-.PHONY: deps test-deps build demo test unit cuda rehearsal fuzz parity hub stress reliability manifests e2e bench image clean help
+.PHONY: deps test-deps lint-deps build build-tests cluster image demo test test-one unit lint fmt cuda rehearsal fuzz parity hub \
+  stress reliability manifests e2e bench bench-op run-controller clean help
 help:
-	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
 
 deps:                     ## install compilers, libraries and LibTorch
 	@tools/deps.sh build
 test-deps:                ## also what the tests need: transformers, pytest, Prometheus
 	@tools/deps.sh test
+lint-deps:                ## formatters and linters, pinned in tools/lint.txt
+	@tools/deps.sh lint
 
 build: deps               ## the worker and the controller, in build/bin
-	@cmake --preset $(preset) > $(PM_CACHE)/configure.log || { cat $(PM_CACHE)/configure.log; exit 1; }
-	@cmake --build --preset $(preset)
-	@ln -sfn $(preset)/bin build/bin
+	@tools/build.sh $(preset) parallelmodel-worker parallelmodel-controller
+build-tests: deps         ## the programs, their unit tests and the fake device
+	@tools/build.sh $(preset) all
 
 cluster:                  ## a real Kubernetes for one host, built once
 	@tests/cluster/build.sh
 	@tests/cluster/extras/build.sh kubescore
-image: build cluster      ## both images as archives, without a builder
+image: deps               ## both images as archives, without a builder; Kubernetes is built beside the programs
+	@$(MAKE) -s cluster > $(PM_CACHE)/cluster-build.log 2>&1 & cluster=$$!; $(MAKE) -s build && wait $$cluster || \
+	  { tail -30 $(PM_CACHE)/cluster-build.log; exit 1; }
 	@tests/cluster/image.sh worker $(build) $(build)/worker.tar
 	@tests/cluster/image.sh controller $(build) $(build)/controller.tar
 
-demo: image               ## a model cut over two ranks, asked over HTTP through a Kubernetes Service
+demo: image               ## a model that is sharded over two ranks, served through a Kubernetes Service
 	@tests/cluster/demo.sh $(build)
 
-unit: build test-deps     ## GoogleTest through ctest, and the rules of the house
+unit: build-tests test-deps ## GoogleTest through ctest
 	@ctest --preset $(preset)
-	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/structure
+lint: lint-deps test-deps ## formats, linters, and the rules of tests/structure
+	@tools/lint.sh
+fmt: lint-deps            ## format C++, Python and Rust in place
+	@tools/lint.sh --fix
+test-one: build-tests test-deps ## one test: T=Scheduler.*, a GoogleTest filter, or T=tests/parity/test_forward.py, arguments of pytest
+	@tools/test-one.sh $(build) $(T)
+run-controller: build     ## the controller outside the cluster, against the kubeconfig at hand
+	@build/bin/parallelmodel-controller $(ARGS)
 cuda: test-deps           ## the GPU's kernels by nvcc, and all tests that want a GPU, skipped by name without one
 	@tools/deps.sh cuda
 	@cmake --preset cuda > $(PM_CACHE)/configure-cuda.log || { cat $(PM_CACHE)/configure-cuda.log; exit 1; }
 	@cmake --build --preset cuda
 	@ctest --preset cuda --verbose
-	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu
-rehearsal: build test-deps ## the tests that want a GPU on a pretended one; PM_GPU_REHEARSE=short for the first case of each
-	@PM_GPU_REHEARSE=$${PM_GPU_REHEARSE:-1} $(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu
-fuzz: test-deps           ## ten minutes for each reader of strangers' files
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu/worker
+rehearsal: build-tests test-deps ## the tests that want a GPU on the fake device; PM_GPU_REHEARSE=short for the first case of each
+	@PM_GPU_REHEARSE=$${PM_GPU_REHEARSE:-1} $(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu/worker
+fuzz: test-deps           ## ten minutes for each parser of untrusted input
 	@tests/fuzz/run.sh 0 600
-parity: build test-deps   ## against Hugging Face
+parity: build-tests test-deps   ## against Hugging Face
 	@$(PM_CACHE)/venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile tests/parity
 hub: build test-deps      ## downloads from a local hub that fails on purpose
-	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/hub
-stress: build test-deps   ## 64 clients, leavers, lost ranks; PM_STRESS_SECONDS=120 for the thorough run
+	@$(PM_CACHE)/venv/bin/python -m pytest -q -n 2 tests/hub
+stress: build-tests test-deps   ## 64 clients, leavers, lost ranks; PM_STRESS_SECONDS=120 for the thorough run
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/stress
 reliability: build cluster test-deps ## the controller against a real API server that kills, errs and lags; KUBERNETES=oldest takes that of the oldest release
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability
@@ -55,7 +68,11 @@ e2e: image test-deps      ## on a real Kubernetes
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/e2e
 test:                     ## everything, with the time of each stage
 	@tools/test.sh
-bench: build test-deps    ## every number of the README
+bench: build-tests test-deps    ## every number of the README
 	@bench/run.sh
+bench-op: deps            ## check and time every operation on every device: ARGS="--op linear --json"; preset=cuda for GPUs
+	@[ $(preset) != cuda ] || tools/deps.sh cuda
+	@tools/build.sh $(preset) bench_ops
+	@bench/ops.sh $(build) $(ARGS)
 clean:                    ## what was built here; $(PM_CACHE) stays
 	@rm -rf build

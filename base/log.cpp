@@ -1,11 +1,11 @@
-// See log.h.
-#include "worker/base/log.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "base/log.h"
 
-namespace pm {
+namespace pm::base {
 
 void start_logging(const char* program) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(program);
 }
 
-}  // namespace pm
+}  // namespace pm::base

@@ -1,8 +1,10 @@
-"""One random Llama-shaped checkpoint in the three forms that the engines read: Hugging Face's, CTranslate2's, GGUF.
+# SPDX-License-Identifier: Apache-2.0
+"""Writes one random Llama-shaped checkpoint in the three formats of the engines: Hugging Face, CTranslate2, GGUF.
 
-All sums are fp32. Output rows of the end token and of bytes are zero, so that greedy answers never end early and every token is a word of its
-own in the streams; prompts are made of bytes.
+All weights are fp32. Output rows of the end token and of bytes are zero, so that greedy answers never end early and
+every token is one word in the streams; prompts consist of bytes.
 """
+
 import dataclasses
 import hashlib
 import json
@@ -17,7 +19,7 @@ import torch
 import transformers
 from tokenizers import decoders, models, pre_tokenizers
 
-END, MERGE = "<|end|>", ("\u0100", "\u0101")    # bytes 0 and 1: llama.cpp wants a merge, no prompt has this one
+END, MERGE = "<|end|>", ("\u0100", "\u0101")  # bytes 0 and 1: llama.cpp wants a merge, no prompt has this one
 transformers.utils.logging.disable_progress_bar()
 
 
@@ -31,7 +33,7 @@ class Shape:
     vocabulary: int = 8192
     positions: int = 2048
     tied: bool = False
-    dtype: str = "float32"    # or bfloat16, which CTranslate2 does not compute in on CPUs: it gets no copy then
+    dtype: str = "float32"  # or bfloat16, which CTranslate2 does not compute in on CPUs: it gets no copy then
 
 
 def tokenizer(shape):
@@ -39,20 +41,34 @@ def tokenizer(shape):
     words = [END, *letters, "".join(MERGE)] + [f"\u0120w{i}" for i in range(shape.vocabulary - 2 - len(letters))]
     whole = tokenizers.Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, [MERGE]))
     whole.pre_tokenizer, whole.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=whole, eos_token=END, bos_token=END, unk_token=END, pad_token=END), 2 + len(letters)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=whole, eos_token=END, bos_token=END, unk_token=END, pad_token=END
+    ), 2 + len(letters)
 
 
 def hugging_face(shape, folder):
     torch.manual_seed(7)
-    config = transformers.LlamaConfig(vocab_size=shape.vocabulary, hidden_size=shape.hidden, num_hidden_layers=shape.layers, num_attention_heads=shape.heads,
-                                      num_key_value_heads=shape.kv_heads, intermediate_size=shape.ffn, max_position_embeddings=shape.positions,
-                                      tie_word_embeddings=shape.tied, bos_token_id=0, eos_token_id=0, pad_token_id=0)
+    config = transformers.LlamaConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        intermediate_size=shape.ffn,
+        max_position_embeddings=shape.positions,
+        tie_word_embeddings=shape.tied,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
     model = transformers.LlamaForCausalLM(config).eval()
     words, first = tokenizer(shape)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
-                parameter.normal_(0, 1.5 / parameter.shape[1] ** 0.5 if "embed" not in name else 0.1 if shape.tied else 1)
+                parameter.normal_(
+                    0, 1.5 / parameter.shape[1] ** 0.5 if "embed" not in name else 0.1 if shape.tied else 1
+                )
         model.lm_head.weight[:first] = 0
     model.to(getattr(torch, shape.dtype)).save_pretrained(folder)
     words.save_pretrained(folder)
@@ -60,17 +76,25 @@ def hugging_face(shape, folder):
 
 
 def ctranslate2(source, folder):
-    converter = [str(sys.executable).rsplit("/", 1)[0] + "/ct2-transformers-converter", "--model", source, "--output_dir", folder, "--quantization", "float32"]
+    converter = [
+        str(sys.executable).rsplit("/", 1)[0] + "/ct2-transformers-converter",
+        "--model",
+        source,
+        "--output_dir",
+        folder,
+        "--quantization",
+        "float32",
+    ]
     subprocess.run(converter, check=True, capture_output=True)
 
 
 def for_pairs(weight, heads):
-    """llama.cpp turns neighbours, transformers halves: the rows in its order."""
+    """Returns the rows in llama.cpp's order: it rotates neighbouring pairs, transformers rotates halves (NeoX)."""
     return weight.reshape(heads, 2, weight.shape[0] // heads // 2, weight.shape[1]).swapaxes(1, 2).reshape(weight.shape)
 
 
 def gguf_file(shape, model, folder, path, quantised=False):
-    """`quantised`: matrices in q8_0, int8 with a scale of 16 bits for each 32."""
+    """Writes a GGUF file. `quantised` stores matrices in q8_0: int8 with a 16-bit scale for each 32 values."""
     config, writer = model.config, gguf.GGUFWriter(path, "llama")
     writer.add_context_length(shape.positions)
     writer.add_embedding_length(shape.hidden)
@@ -83,7 +107,13 @@ def gguf_file(shape, model, folder, path, quantised=False):
     writer.add_rope_dimension_count(shape.hidden // shape.heads)
     writer.add_vocab_size(shape.vocabulary)
     wide = shape.dtype == "float32"
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0 if quantised else gguf.LlamaFileType.ALL_F32 if wide else gguf.LlamaFileType.MOSTLY_BF16)
+    writer.add_file_type(
+        gguf.LlamaFileType.MOSTLY_Q8_0
+        if quantised
+        else gguf.LlamaFileType.ALL_F32
+        if wide
+        else gguf.LlamaFileType.MOSTLY_BF16
+    )
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
@@ -93,8 +123,17 @@ def gguf_file(shape, model, folder, path, quantised=False):
     writer.add_bos_token_id(0)
     writer.add_eos_token_id(0)
     writer.add_add_bos_token(False)
-    names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate",
-             "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
+    names = {
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+    }
     for name, tensor in model.state_dict().items():
         if shape.tied and name == "lm_head.weight":
             continue
@@ -118,7 +157,7 @@ def gguf_file(shape, model, folder, path, quantised=False):
 
 
 def make(cache, shape=Shape()):
-    """{"huggingface", "ctranslate2", "gguf", "gguf_q8"}: paths. Made once for what this file says and the shape."""
+    """Returns the paths of {"huggingface", "ctranslate2", "gguf", "gguf_q8"}, made once for this source and shape."""
     written = pathlib.Path(__file__).read_bytes() + repr(shape).encode()
     root = cache / f"bench-llama-{hashlib.sha256(written).hexdigest()[:12]}"
     if not root.exists():

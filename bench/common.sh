@@ -1,4 +1,8 @@
-# Sourced by the scripts beside it: the repository as working folder, the first argument as $build, the rest left in "$@", and what they share.
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# The scripts of this folder source it. It changes to the repository, sets $build to the first argument, leaves the
+# other arguments in "$@", and defines what these scripts share.
+# shellcheck disable=SC2034  # The sourcing scripts read the variables.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=${1:-build/release}

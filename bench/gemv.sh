@@ -1,5 +1,8 @@
 #!/bin/bash
-# Products of few rows beside ATen's and beside a plain read of the weights, in one run: bench/gemv.sh [BUILD_FOLDER=build/release] [ROUNDS] [THREADS]
+# SPDX-License-Identifier: Apache-2.0
+# Measures products of few rows against ATen's and against a plain read of the weights, in one run.
+# Usage: bench/gemv.sh [BUILD_FOLDER=build/release] [ROUNDS] [THREADS]
+# shellcheck source=bench/common.sh
 . "$(dirname "$0")/common.sh"
 built bench_gemv
 exec "$build/bin/bench_gemv" "$@"

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Bytes of full-size models, one rank at a time, from sparse files: held, planned, ideal, and the peak of loading. `bench/load.sh`
-runs it."""
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the bytes of full-size models, one rank at a time, from sparse files: resident, planned, ideal, and the
+peak of loading. `bench/load.sh` runs it.
+"""
+
 import argparse
 import json
 import pathlib
@@ -13,16 +16,29 @@ import transformers
 
 MIB = 1 << 20
 MODELS = {
-    "GPT-Neo-2.7B": ("GPTNeoForCausalLM", transformers.GPTNeoConfig(hidden_size=2560, num_layers=32, num_heads=20, attention_types=[[["global", "local"], 16]])),
+    "GPT-Neo-2.7B": (
+        "GPTNeoForCausalLM",
+        transformers.GPTNeoConfig(
+            hidden_size=2560, num_layers=32, num_heads=20, attention_types=[[["global", "local"], 16]]
+        ),
+    ),
     "GPT-J-6B": ("GPTJForCausalLM", transformers.GPTJConfig()),
-    "T5-3B": ("T5ForConditionalGeneration", transformers.T5Config(d_model=1024, d_kv=128, d_ff=16384, num_heads=32, num_layers=24, vocab_size=32128)),
+    "T5-3B": (
+        "T5ForConditionalGeneration",
+        transformers.T5Config(d_model=1024, d_kv=128, d_ff=16384, num_heads=32, num_layers=24, vocab_size=32128),
+    ),
     "LLaMA-7B": ("LlamaForCausalLM", transformers.LlamaConfig()),
-    "Falcon-7B": ("FalconForCausalLM", transformers.FalconConfig(hidden_size=4544, num_hidden_layers=32, num_attention_heads=71)),
+    "Falcon-7B": (
+        "FalconForCausalLM",
+        transformers.FalconConfig(hidden_size=4544, num_hidden_layers=32, num_attention_heads=71),
+    ),
 }
 
 
 def write(folder, kind, config, values=None):
-    """The checkpoint that transformers would save in fp16. Its data are what `values(name, shape)` gives of each tensor, or a hole, which reads as zeros and takes no room."""
+    """Writes the checkpoint that transformers would save in fp16. Each tensor has the data of `values(name, shape)`,
+    or is a hole of the sparse file, which reads as zeros.
+    """
     with torch.device("meta"):
         model = getattr(transformers, kind)(config)
     tied = set(getattr(model, "all_tied_weights_keys", None) or {})
@@ -30,7 +46,11 @@ def write(folder, kind, config, values=None):
     for key, tensor in model.state_dict().items():
         if key in tied:
             continue
-        header[key] = {"dtype": "F16", "shape": list(tensor.shape), "data_offsets": [offset, offset + 2 * tensor.numel()]}
+        header[key] = {
+            "dtype": "F16",
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, offset + 2 * tensor.numel()],
+        }
         offset += 2 * tensor.numel()
     text = json.dumps(header).encode()
     with open(folder / "model.safetensors", "wb") as file:
@@ -43,11 +63,16 @@ def write(folder, kind, config, values=None):
 
 
 def said(command):
-    return [json.loads(line) for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()]
+    return [
+        json.loads(line)
+        for line in subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    ]
 
 
 def rows(worker, counts, most, every_rank, names=None, device="cpu", models=MODELS):
-    """A row per model, count and rank. Nothing that needs more than `most` bytes is loaded: its row has what the plan says only."""
+    """Returns a row per model, rank count and rank. A rank that needs more than `most` bytes is not loaded: its row
+    has only planned values.
+    """
     for name in names or models:
         with tempfile.TemporaryDirectory() as folder:
             write(pathlib.Path(folder), *models[name])
@@ -69,16 +94,27 @@ def main():
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if not options.json:
-        print(f"{'model, fp16':14}{'ranks':>6}{'rank':>5}{'planned':>12}{'held':>12}{'of ideal':>10}{'peak - held':>13}{'load':>9}")
-    for row in rows(options.worker, options.ranks, options.most_gib * (1 << 30), options.every_rank, device=options.device):
+        print(
+            f"{'model, fp16':14}{'ranks':>6}{'rank':>5}{'planned':>12}{'held':>12}"
+            f"{'of ideal':>10}{'peak - held':>13}{'load':>9}"
+        )
+    for row in rows(
+        options.worker, options.ranks, options.most_gib * (1 << 30), options.every_rank, device=options.device
+    ):
         if options.json:
             print(json.dumps(row), flush=True)
             continue
         ideal = row["planned"] * row["ranks"] / row["whole"]
         loaded = "weights" in row
-        held, over = (f"{row['weights'] / MIB:,.1f}", f"{(row['peak'] - row['weights']) / MIB:.1f}") if loaded else ("-", "-")
+        held, over = (
+            (f"{row['weights'] / MIB:,.1f}", f"{(row['peak'] - row['weights']) / MIB:.1f}") if loaded else ("-", "-")
+        )
         seconds = f"{row['seconds']:.2f} s" if loaded else "-"
-        print(f"{row['model']:14}{row['ranks']:6}{row['rank']:5}{row['planned'] / MIB:12,.1f}{held:>12}{ideal:10.4f}{over:>13}{seconds:>9}", flush=True)
+        print(
+            f"{row['model']:14}{row['ranks']:6}{row['rank']:5}{row['planned'] / MIB:12,.1f}"
+            f"{held:>12}{ideal:10.4f}{over:>13}{seconds:>9}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 #!/bin/bash
-# Cost of HTTP and the engine per token with a model that costs nothing: bench/overhead.sh [BUILD_FOLDER=build/release] [TOKENS_OF_A_REPLY]
+# SPDX-License-Identifier: Apache-2.0
+# Measures the overhead of HTTP and the engine per token, with a model that computes nothing.
+# Usage: bench/overhead.sh [BUILD_FOLDER=build/release] [TOKENS_OF_A_REPLY]
+# shellcheck source=bench/common.sh
 . "$(dirname "$0")/common.sh"
 built bench_overhead
 log=$(mktemp)

@@ -1,4 +1,7 @@
 #!/bin/bash
-# The controller alone with a thousand ParallelModels, on a real API server: bench/reconcile.sh [BUILD_FOLDER=build/release] [options of scale/alone.py]
+# SPDX-License-Identifier: Apache-2.0
+# Measures the controller alone with a thousand ParallelModels, on a real API server.
+# Usage: bench/reconcile.sh [BUILD_FOLDER=build/release] [options of scale/alone.py]
+# shellcheck source=bench/common.sh
 . "$(dirname "$0")/common.sh"
 exec "$tests_python" bench/scale/alone.py --build "$build" "$@"

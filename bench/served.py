@@ -1,4 +1,6 @@
-"""Servers that benchmarks measure: a process on a free port, awaited until it answers."""
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the servers that benchmarks measure: a process on a free port that is awaited until it answers."""
+
 import contextlib
 import http.client
 import json
@@ -15,11 +17,18 @@ def free_port():
 
 
 class Server:
-    """Where `command` says PORT it means `port`. `log`: path of a file. Once `path` is answered the server rests while others are measured."""
+    """A server process. `command` contains PORT for the port; `log` is the path of its log. After `path` answers,
+    the server is stopped while others are measured.
+    """
 
     def __init__(self, name, command, log, path="/health", patience=120, **environment):
         self.name, self.port, self.log = name, free_port(), open(log, "w+")
-        self.process = subprocess.Popen([str(self.port if part == "PORT" else part) for part in command], env={**os.environ, **environment}, stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen(
+            [str(self.port if part == "PORT" else part) for part in command],
+            env={**os.environ, **environment},
+            stdout=self.log,
+            stderr=self.log,
+        )
         end = time.monotonic() + patience
         while not self._answers(path):
             if self.process.poll() is not None or time.monotonic() > end:
@@ -43,18 +52,50 @@ class Server:
 
 
 def worker(binary, folder, *options):
-    """The command that serves a model."""
-    return [binary, "serve", "--model", folder, "--host", "127.0.0.1", "--port", "PORT", "--ops-port", free_port(), "--drain-seconds", 0, *options]
+    """Returns the command that serves a model."""
+    return [
+        binary,
+        "serve",
+        "--model",
+        folder,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "PORT",
+        "--admin-port",
+        free_port(),
+        "--drain-seconds",
+        0,
+        *options,
+    ]
 
 
 def completion(port, prompt, tokens):
-    """Greedy tokens for a prompt of ids: [(time.monotonic() when they came, ids)] of each event. Those that wait for each other come together."""
+    """Requests greedy tokens for a prompt of ids and returns [(monotonic time of arrival, ids)] of each event.
+    Concurrent requests are batched.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1200)
-    connection.request("POST", "/v1/completions", json.dumps({"prompt": prompt, "max_tokens": tokens, "temperature": 0, "stream": True, "ignore_eos": True, "return_token_ids": True}))
+    connection.request(
+        "POST",
+        "/v1/completions",
+        json.dumps(
+            {
+                "prompt": prompt,
+                "max_tokens": tokens,
+                "temperature": 0,
+                "stream": True,
+                "ignore_eos": True,
+                "return_token_ids": True,
+            }
+        ),
+    )
     reply, events = connection.getresponse(), []
     if reply.status != 200:
         raise RuntimeError(f"POST /v1/completions: {reply.status} {reply.read(2000)}")
     while line := reply.readline():
         if line.startswith(b"data: {"):
-            events.append((time.monotonic(), line))    # read once all have come
-    return [(at, [id for choice in json.loads(line[6:])["choices"] for id in choice.get("token_ids", [])]) for at, line in events]
+            events.append((time.monotonic(), line))  # read once all have come
+    return [
+        (at, [id for choice in json.loads(line[6:])["choices"] for id in choice.get("token_ids", [])])
+        for at, line in events
+    ]

@@ -1,4 +1,6 @@
-# nvcc out of PyPI wheels (tools/cuda.txt), or any by -DCMAKE_CUDA_COMPILER=...; made for CMake 3.25, whose own search does not know the wheels' folders.
+# SPDX-License-Identifier: Apache-2.0
+# nvcc out of PyPI wheels (tools/cuda.txt), or any by -DCMAKE_CUDA_COMPILER=...; made for CMake 3.25, whose own
+# search does not know the wheels' folders.
 #   CUDA_ROOT                   .../site-packages/nvidia/cu13
 #   CMAKE_CUDA_ARCHITECTURES    machine code for each named generation, PTX of the last for those to come
 set(CUDA_ROOT "${NVIDIA_ROOT}/cu13" CACHE PATH "folder with bin/nvcc, include and lib")
@@ -18,7 +20,7 @@ if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)   # CMake 3.25 does not kno
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
 endif()
-# what ptxas says of registers and spills lies beside each object, for tests/cuda/resources.py
+# what ptxas says of registers and spills lies beside each object, for tests/gpu/kernels/resources.py
 set(CMAKE_CUDA_COMPILER_LAUNCHER "${CMAKE_SOURCE_DIR}/cmake/ptxas.sh;${CMAKE_CXX_COMPILER_LAUNCHER}")
 
 add_library(cudart SHARED IMPORTED GLOBAL)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # LibTorch straight out of a PyPI torch wheel, or any LibTorch by -DTORCH_ROOT=...; own imported targets, so that
 # neither find_package(Torch) nor a CUDA toolkit is needed. Links torch_cpu and c10, never libtorch (which needs CUDA).
 #   TORCH_ROOT   .../site-packages/torch
@@ -34,7 +35,8 @@ if(EXISTS "${NVIDIA_ROOT}/cu13/lib")
   target_link_options(libtorch_cpu INTERFACE "LINKER:-rpath-link,${NVIDIA_ROOT}/cu13/lib")
 endif()
 add_library(LibTorch::cpu ALIAS libtorch_cpu)
-if(PM_CUDA)   # what torch_cuda itself needs (cuBLAS, cuDNN, ...) is looked up when a program starts, not when it is linked
+# What torch_cuda itself needs (cuBLAS, cuDNN, ...) is looked up when a program starts, not when it is linked.
+if(PM_CUDA)
   _torch_library(c10_cuda)
   _torch_library(torch_cuda)
   add_library(libtorch_cuda INTERFACE)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The tokenizers crate behind a C ABI, as one static library (worker/tokenizer/ffi).
 find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)
 set(_crate ${CMAKE_SOURCE_DIR}/worker/tokenizer/ffi)

@@ -1,5 +1,7 @@
 #!/bin/bash
-# ptxas.sh COMPILER...: runs the compiler; what it says (ptxas -v: registers, spills) goes to OBJECT.ptxas, and to the terminal only when it fails or warns.
+# SPDX-License-Identifier: Apache-2.0
+# Runs the compiler: ptxas.sh COMPILER... Its output (ptxas -v: registers, spills) goes to OBJECT.ptxas, and to the
+# terminal only when it fails or warns.
 set -uo pipefail
 object=$(for ((i = 1; i < $#; i++)); do [ "${!i}" = -o ] && j=$((i + 1)) && echo "${!j}"; done | tail -1)
 said=${object:-/tmp/nvcc}.ptxas

@@ -1,4 +1,5 @@
-// The command line of the controller.
+// SPDX-License-Identifier: Apache-2.0
+// Declares the command line of the controller.
 #pragma once
 #include <optional>
 #include <stdexcept>
@@ -13,22 +14,22 @@ struct UsageError : std::runtime_error {
 
 struct Flags {
   std::string kubeconfig;
-  std::string ns;                    ///< "": all namespaces
+  std::string ns;  ///< "": all namespaces
   std::string worker_image, worker_cuda_image;
   int metrics_port = 8080, probe_port = 8081;
-  int workers = 16;                  ///< mostly they wait for the API server
-  int qps = 500, burst = 1000;       ///< requests per second to the API server, and at once; qps 0: no limit
+  int workers = 16;             ///< they mostly wait for the API server
+  int qps = 500, burst = 1000;  ///< requests per second to the API server, and burst; qps 0: no limit
   bool read_nodes = true;
   bool leader_elect = false;
-  std::string lease_ns;              ///< "": that of the kubeconfig or of the pod
+  std::string lease_ns;  ///< "": that of the kubeconfig or of the pod
   std::string lease = "parallelmodel-controller";
   bool worker_read_only_root = true;
   bool help = false, version = false;
 };
 
-/// "--name value", "--name=value", "--name" of a switch. Throws UsageError that names the argument.
+/// Parses "--name value", "--name=value", and "--name" of a switch. Throws UsageError that names the argument.
 Flags parse_flags(const std::vector<std::string>& arguments);
-/// What --help prints.
+/// Returns the text of --help.
 std::string usage();
 
 }  // namespace pm

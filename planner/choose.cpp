@@ -1,4 +1,4 @@
-// See choose.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/choose.h"
 
 #include <tuple>
@@ -10,16 +10,21 @@ namespace {
 /// Smaller is better, compared from left to right.
 std::tuple<double, double, int64_t> score(Objective objective, const Estimate& e) {
   switch (objective) {
-    case Objective::Latency: return {e.token_seconds, -e.tokens_per_second, e.bytes};
-    case Objective::Throughput: return {-e.tokens_per_second, e.token_seconds, e.bytes};
-    case Objective::Memory: return {static_cast<double>(e.bytes), e.token_seconds, e.bytes};
+    case Objective::Latency:
+      return {e.token_seconds, -e.tokens_per_second, e.bytes};
+    case Objective::Throughput:
+      return {-e.tokens_per_second, e.token_seconds, e.bytes};
+    case Objective::Memory:
+      return {static_cast<double>(e.bytes), e.token_seconds, e.bytes};
   }
   return {};
 }
 
 }  // namespace
 
-bool better(Objective objective, const Estimate& a, const Estimate& b) { return score(objective, a) < score(objective, b); }
+bool better(Objective objective, const Estimate& a, const Estimate& b) {
+  return score(objective, a) < score(objective, b);
+}
 
 std::optional<Choice> choose(const std::vector<Candidate>& candidates, Objective objective) {
   std::optional<size_t> smallest, best, fastest;

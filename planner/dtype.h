@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Element types of checkpoints and plans, with their sizes and the names that safetensors gives them.
 #pragma once
 #include <cstdint>
@@ -11,10 +12,20 @@ enum class DType : uint8_t { F32, F16, BF16, F64, I8, U8, Bool, I16, I32, I64 };
 /// Bytes of one element.
 constexpr int64_t size_of(DType type) {
   switch (type) {
-    case DType::F64: case DType::I64: return 8;
-    case DType::F32: case DType::I32: return 4;
-    case DType::F16: case DType::BF16: case DType::I16: return 2;
-    case DType::I8: case DType::U8: case DType::Bool: return 1;
+    case DType::F64:
+    case DType::I64:
+      return 8;
+    case DType::F32:
+    case DType::I32:
+      return 4;
+    case DType::F16:
+    case DType::BF16:
+    case DType::I16:
+      return 2;
+    case DType::I8:
+    case DType::U8:
+    case DType::Bool:
+      return 1;
   }
   return 0;
 }
@@ -22,23 +33,34 @@ constexpr int64_t size_of(DType type) {
 /// The name in a safetensors header, which is also the spelling of spec.precision: F32, BF16, BOOL, ...
 constexpr std::string_view name_of(DType type) {
   switch (type) {
-    case DType::F32: return "F32";
-    case DType::F16: return "F16";
-    case DType::BF16: return "BF16";
-    case DType::F64: return "F64";
-    case DType::I8: return "I8";
-    case DType::U8: return "U8";
-    case DType::Bool: return "BOOL";
-    case DType::I16: return "I16";
-    case DType::I32: return "I32";
-    case DType::I64: return "I64";
+    case DType::F32:
+      return "F32";
+    case DType::F16:
+      return "F16";
+    case DType::BF16:
+      return "BF16";
+    case DType::F64:
+      return "F64";
+    case DType::I8:
+      return "I8";
+    case DType::U8:
+      return "U8";
+    case DType::Bool:
+      return "BOOL";
+    case DType::I16:
+      return "I16";
+    case DType::I32:
+      return "I32";
+    case DType::I64:
+      return "I64";
   }
   return "?";
 }
 
 /// The inverse of name_of; nothing for a name that we do not serve (F8_E4M3, U16, ...).
 constexpr std::optional<DType> dtype_of(std::string_view name) {
-  for (DType type : {DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8, DType::U8, DType::Bool, DType::I16, DType::I32, DType::I64})
+  for (DType type : {DType::F32, DType::F16, DType::BF16, DType::F64, DType::I8, DType::U8, DType::Bool, DType::I16,
+                     DType::I32, DType::I64})
     if (name_of(type) == name) return type;
   return std::nullopt;
 }

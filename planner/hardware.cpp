@@ -1,9 +1,8 @@
-// See hardware.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/hardware.h"
 
 #include <array>
-
-#include "planner/words.h"
+#include <cstdio>
 
 namespace pm {
 
@@ -11,7 +10,8 @@ namespace {
 
 constexpr double giga = 1e9, tera = 1e12, counted = 0.95 * giga;
 
-// NVLink of the second, third and fourth generation carries 150, 300 and 450 GB/s in one direction; PCIe x16 of 3.0, 4.0 and 5.0 carries 16, 32 and 64.
+// NVLink of the second, third and fourth generation carries 150, 300 and 450 GB/s in one direction; PCIe x16
+// of 3.0, 4.0 and 5.0 carries 16, 32 and 64.
 constexpr std::array<Product, 15> products{{
     {"Tesla-V100-SXM2-16GB", 16 * counted, 900 * giga, 125 * tera, 150 * giga, true},
     {"Tesla-V100-SXM2-32GB", 32 * counted, 900 * giga, 125 * tera, 150 * giga, true},
@@ -30,9 +30,9 @@ constexpr std::array<Product, 15> products{{
     {"NVIDIA-H200", 141 * counted, 4800 * giga, 989 * tera, 450 * giga, true},
 }};
 
-Figure known(const Figure& given, double table, double otherwise) {
+HardwareValue known(const HardwareValue& given, double table, double otherwise) {
   if (given.value > 0) return given;
-  return table > 0 ? Figure{table, "product table"} : Figure{otherwise, "assumed"};
+  return table > 0 ? HardwareValue{table, "product table"} : HardwareValue{otherwise, "assumed"};
 }
 
 std::string decimal(double value, const char* unit) {
@@ -50,43 +50,46 @@ const Product* product_of(std::string_view label) {
   return nullptr;
 }
 
-Figures figures_of(const Hardware& hardware) {
+HardwareValues hardware_values(const Hardware& hardware) {
   const bool gpu = hardware.kind == DeviceKind::GPU;
   const Product* product = gpu ? product_of(hardware.product) : nullptr;
-  Figures out;
-  out.memory_bandwidth = known(hardware.memory_bandwidth, product ? product->bandwidth : 0, gpu ? 500 * giga : 10 * giga);
+  HardwareValues out;
+  out.memory_bandwidth =
+      known(hardware.memory_bandwidth, product ? product->bandwidth : 0, gpu ? 500 * giga : 10 * giga);
   out.flops = known(hardware.flops, product ? product->flops : 0, gpu ? 60 * tera : 0.1 * tera);
   out.link_bandwidth = known(hardware.link_bandwidth, product ? product->link : 0, gpu ? 12 * giga : 5 * giga);
   out.link_latency = known(hardware.link_latency, 0, product && product->switched ? 10e-6 : gpu ? 30e-6 : 20e-6);
   out.node_bandwidth = known(hardware.node_bandwidth, 0, 1.25 * giga);
   out.node_latency = known(hardware.node_latency, 0, 100e-6);
   out.host_bandwidth = {12 * giga, "assumed"};
-  out.file_bandwidth = {0.6 * giga, "assumed"};   // what Offload reads of a disk that gives 1.1 GB/s: bench/gathered.sh
+  out.file_bandwidth = {0.6 * giga, "assumed"};  // what Offload reads of a disk that gives 1.1 GB/s: bench/sharded.sh
   out.host_memory = hardware.host_memory;
   return out;
 }
 
 Hardware with_memory(Hardware hardware) {
-  const Product* product = hardware.kind == DeviceKind::GPU && hardware.device_memory <= 0 ? product_of(hardware.product) : nullptr;
+  const Product* product =
+      hardware.kind == DeviceKind::GPU && hardware.device_memory <= 0 ? product_of(hardware.product) : nullptr;
   if (!product) return hardware;
   hardware.device_memory = static_cast<int64_t>(product->memory);
   hardware.memory_source = "product table";
   return hardware;
 }
 
-std::vector<UsedFigure> listed(const Figures& f) {
-  std::vector<UsedFigure> out{{"memory bandwidth", "bytes/s", f.memory_bandwidth}, {"16-bit operations", "flop/s", f.flops},
-                              {"link bandwidth", "bytes/s", f.link_bandwidth}, {"link latency", "s", f.link_latency},
-                              {"node bandwidth", "bytes/s", f.node_bandwidth}, {"node latency", "s", f.node_latency},
-                              {"host bandwidth", "bytes/s", f.host_bandwidth}, {"file bandwidth", "bytes/s", f.file_bandwidth}};
+std::vector<UsedHardwareValue> listed(const HardwareValues& f) {
+  std::vector<UsedHardwareValue> out{
+      {"memory bandwidth", "bytes/s", f.memory_bandwidth}, {"16-bit operations", "flop/s", f.flops},
+      {"link bandwidth", "bytes/s", f.link_bandwidth},     {"link latency", "s", f.link_latency},
+      {"node bandwidth", "bytes/s", f.node_bandwidth},     {"node latency", "s", f.node_latency},
+      {"host bandwidth", "bytes/s", f.host_bandwidth},     {"file bandwidth", "bytes/s", f.file_bandwidth}};
   if (f.host_memory.value > 0) out.push_back({"host memory", "bytes", f.host_memory});
   return out;
 }
 
-std::string assumed(const Figures& f, bool links, bool nodes, bool files) {
+std::string assumed(const HardwareValues& f, bool links, bool nodes, bool files) {
   std::string text;
-  const auto add = [&](bool used, const Figure& figure, const std::string& words) {
-    if (used && figure.source == "assumed") text += (text.empty() ? "" : ", ") + words;
+  const auto add = [&](bool used, const HardwareValue& value, const std::string& words) {
+    if (used && value.source == "assumed") text += (text.empty() ? "" : ", ") + words;
   };
   add(true, f.memory_bandwidth, "memory " + decimal(f.memory_bandwidth.value / giga, "GB/s"));
   add(true, f.flops, decimal(f.flops.value / tera, "Tflop/s"));

@@ -1,4 +1,6 @@
-// Which sizes of the axes a group of devices may have: what the user fixed, and what the model and the nodes allow.
+// SPDX-License-Identifier: Apache-2.0
+// Enumerates the sizes of the parallelism axes that the user, the model and the nodes allow for the devices of a
+// replica.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,30 +10,36 @@
 
 namespace pm {
 
-/// "Tensor x 4", "Tensor x 2, Pipeline x 2": axes of size 1 are left out, unless all are.
+/// Returns "Tensor x 4" or "Tensor x 2, Pipeline x 2": axes of size 1 are left out, unless all sizes are 1.
 std::string name_of(const Sizes&);
-/// The axis of the largest size; of equal ones Tensor before Pipeline before Data.
+/// Returns the axis of the largest size; among equal sizes Tensor comes before Pipeline before Data.
 Strategy main_axis(const Sizes&);
 
-/// All sizes whose product is the devices and that agree with the wishes, Tensor first, or a refusal InvalidSizes with the numbers.
-/// A strategy without sizes of its own takes all devices that other sizes leave it.
+/// All sizes whose product is the number of devices and that meet the constraints, Tensor first, or a refusal
+/// InvalidSizes with the numbers. A strategy without sizes of its own takes all devices that other sizes leave.
 struct Choices {
   std::vector<Sizes> sizes;
   std::optional<Refusal> refusal;
-  bool fixed = false;            ///< by the user's strategy or sizes
+  bool fixed = false;  ///< by the user's strategy or sizes
 };
-Choices choices(const Hardware&, const Wishes&);
+Choices choices(const Hardware&, const PlanConstraints&);
 
-/// Ranks of one node of the group: the devices over as few nodes as hold them, as equally as whole ranks allow; the last node may hold fewer.
+/// Returns the ranks of one node: the devices are split over as few nodes as hold them, as equally as whole ranks
+/// allow. The last node may hold fewer.
 int devices_of_a_node(const Hardware&);
 
-/// Why the model or the nodes do not allow the sizes: reason TooFewHeads, TooFewLayers or SpansNodes. Nothing when they do. `across`: a tensor group may span nodes.
-std::optional<Rejected> impossible(const Facts&, const Hardware&, const Sizes&, bool across = false);
+/// Returns why the model or the nodes do not allow the sizes (TooFewHeads, TooFewLayers or SpansNodes), or nothing when
+/// they do. `across` allows a tensor-parallel group to span nodes.
+std::optional<Rejected> impossible(const ModelMetadata&, const Hardware&, const Sizes&, bool across = false);
 
-/// The fewest heads of any stack, which is the most ranks of a tensor group (1 for models without attention), and the words for it.
-struct HeadLimit { int64_t heads = 1; std::string which; };
-HeadLimit head_limit(const Facts&);
-/// Layers of all stacks.
-int64_t layer_count(const Facts&);
+/// The fewest heads of any stack, which is the largest tensor-parallel size (1 for models without attention), and the
+/// phrase for messages.
+struct HeadLimit {
+  int64_t heads = 1;
+  std::string which;
+};
+HeadLimit head_limit(const ModelMetadata&);
+/// Returns the number of layers of all stacks.
+int64_t layer_count(const ModelMetadata&);
 
 }  // namespace pm

@@ -1,4 +1,4 @@
-// See memory.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "planner/memory.h"
 
 #include <algorithm>
@@ -8,52 +8,58 @@ namespace pm {
 namespace {
 constexpr int64_t kibi = 1024, mebi = kibi * kibi;
 
-/// Columns of the widest FFN of the stack that `rank` holds.
-int64_t ffn_columns(const Cuts& cuts, const StackFacts& stack, int rank) {
+/// Returns the columns of the widest FFN of the stack that `rank` holds.
+int64_t ffn_columns(const Partition& partition, const StackMetadata& stack, int rank) {
   int64_t widest = 0;
-  for (const Cuts::Row& row : cuts.rows()) {
-    if (row.axis == Axis::Ffn && row.stack == stack.name) widest = std::max(widest, row.ranges[static_cast<size_t>(rank)].size());
+  for (const Partition::Row& row : partition.rows()) {
+    if (row.axis == Axis::Ffn && row.stack == stack.name)
+      widest = std::max(widest, row.ranges[static_cast<size_t>(rank)].size());
   }
   return widest;
 }
 
-/// An encoder's sequence is never split, nor is the source of a cross-attention, and scores of a pass are those of all its tokens.
-int64_t tokens_of_a_step(const Facts& facts, int64_t sequence_length) {
-  const bool whole = std::any_of(facts.stacks.begin(), facts.stacks.end(), [&](const StackFacts& s) { return facts.task != "generate" || !s.causal || s.cross; });
+/// Returns the tokens of one step. An encoder's sequence and the source of a cross-attention are never split, and a
+/// forward pass without generation scores all its tokens.
+int64_t tokens_of_a_step(const ModelMetadata& metadata, int64_t sequence_length) {
+  const bool whole = std::any_of(metadata.stacks.begin(), metadata.stacks.end(), [&](const StackMetadata& s) {
+    return metadata.task != "generate" || !s.causal || s.cross;
+  });
   return whole ? std::max(step_tokens, sequence_length) : step_tokens;
 }
 
 }  // namespace
 
-int64_t hop_bytes(const Facts& facts, int pipeline, int64_t sequence_length) {
+int64_t hop_bytes(const ModelMetadata& metadata, int pipeline, int64_t sequence_length) {
   if (pipeline <= 1) return 0;
   int64_t widest = 0;
   bool cross = false;
-  for (const StackFacts& stack : facts.stacks) {
+  for (const StackMetadata& stack : metadata.stacks) {
     widest = std::max(widest, stack.hidden);
     cross = cross || stack.cross;
   }
-  return float_bytes * tokens_of_a_step(facts, sequence_length) * widest * (cross ? 3 : 2);
+  return float_bytes * tokens_of_a_step(metadata, sequence_length) * widest * (cross ? 3 : 2);
 }
 
-int64_t activation_bytes(const Facts& facts, const Cuts& cuts, int rank, int64_t sequence_length, int64_t max_concurrency) {
+int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partition, int rank, int64_t sequence_length,
+                         int64_t max_concurrency) {
   int64_t stacks = 0, vocabulary = 0;
-  const bool generates = facts.task == "generate";
-  const int64_t tokens = tokens_of_a_step(facts, sequence_length);
+  const bool generates = metadata.task == "generate";
+  const int64_t tokens = tokens_of_a_step(metadata, sequence_length);
   const int64_t sampling = generates ? std::min(max_concurrency, step_tokens) : tokens;
-  for (const StackFacts& stack : facts.stacks) {
+  for (const StackMetadata& stack : metadata.stacks) {
     const bool attends = stack.heads > 0;
-    const int64_t heads = attends ? cuts.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
-    const int64_t kv = attends ? cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
+    const int64_t heads = attends ? partition.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
+    const int64_t kv = attends ? partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
     const int64_t length = sequence_length, queries = std::min(tokens, length);
     const int64_t scored = 2 * heads * queries * length + 4 * kv * stack.head_dim * length + queries * length;
-    const int64_t exchanged = stack.kv_heads < cuts.ranks() ? tokens * stack.head_dim * (2 * stack.kv_heads + 6 * kv) : 0;
+    const int64_t exchanged =
+        stack.kv_heads < partition.ranks() ? tokens * stack.head_dim * (2 * stack.kv_heads + 6 * kv) : 0;
     const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + std::max(scored, exchanged);
-    const int64_t mlp = 3 * tokens * ffn_columns(cuts, stack, rank);
-    stacks = std::max(stacks, 5 * tokens * stack.hidden + std::max(attention, mlp));   // stacks run one after the other
+    const int64_t mlp = 3 * tokens * ffn_columns(partition, stack, rank);
+    stacks = std::max(stacks, 5 * tokens * stack.hidden + std::max(attention, mlp));  // stacks run one after the other
     vocabulary = std::max(vocabulary, stack.vocab);
   }
-  const bool scores = generates || facts.task == "fill-mask";
+  const bool scores = generates || metadata.task == "fill-mask";
   return float_bytes * (stacks + (scores ? 2 * sampling * vocabulary : 0));
 }
 
@@ -65,12 +71,13 @@ int64_t segment_bytes(int ranks) {
   return (bytes + mebi - 1) / mebi * mebi;
 }
 
-int64_t kv_bytes_per_token(const Facts& facts, const Cuts& cuts, int rank, DType dtype) {
+int64_t kv_bytes_per_token(const ModelMetadata& metadata, const Partition& partition, int rank, DType dtype) {
   int64_t bytes = 0;
-  if (facts.task != "generate") return 0;   // one pass over given tokens keeps nothing
-  for (const StackFacts& stack : facts.stacks) {
+  if (metadata.task != "generate") return 0;  // a forward pass without decoding caches nothing
+  for (const StackMetadata& stack : metadata.stacks) {
     if (!stack.causal || stack.heads <= 0) continue;
-    bytes += 2 * stack.layers * cuts.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim * size_of(compute_type(facts, dtype));
+    bytes += 2 * stack.layers * partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() * stack.head_dim *
+             size_of(compute_type(metadata, dtype));
   }
   return bytes;
 }

@@ -1,6 +1,8 @@
-// See cuts.h. Heads are dealt first because they are the coarsest; FFN columns next; vocabulary rows, the finest, last, so that each
-// step repays the unevenness of the steps before. Integer arithmetic only: planner, loader and tests must agree on every machine.
-#include "planner/cuts.h"
+// SPDX-License-Identifier: Apache-2.0
+// Partitions heads first because they are the coarsest units, then FFN columns, and vocabulary rows last, so that each
+// step balances the unevenness of the steps before. Arithmetic is in integers only: planner, loader and tests must
+// agree on every machine.
+#include "planner/partition.h"
 
 #include <algorithm>
 #include <map>
@@ -16,7 +18,7 @@ using Wide = __int128;
 
 std::string text(int64_t number) { return std::to_string(number); }
 
-/// `units` in n contiguous ranges whose sizes differ by at most one; the first ranks get the larger ones.
+/// Splits `units` into n contiguous ranges whose sizes differ by at most one; the first ranks get the larger ones.
 std::vector<Range> even(int64_t units, int n) {
   std::vector<Range> ranges;
   for (int64_t rank = 0, begin = 0; rank < n; ++rank) {
@@ -27,29 +29,32 @@ std::vector<Range> even(int64_t units, int n) {
   return ranges;
 }
 
-struct HeadCut { std::vector<Range> heads, kv; };
+struct HeadRanges {
+  std::vector<Range> heads, kv;
+};
 
-/// Whole kv groups while there are at least n; else each kv head goes to several ranks, which split its heads.
-HeadCut deal_heads(int64_t heads, int64_t kv_heads, int n) {
+/// Assigns whole kv groups while there are at least n. Otherwise each kv head goes to several ranks, which split its
+/// heads.
+HeadRanges partition_heads(int64_t heads, int64_t kv_heads, int n) {
   const int64_t group = heads / kv_heads;
-  HeadCut cut;
+  HeadRanges ranges;
   if (kv_heads >= n) {
-    cut.kv = even(kv_heads, n);
-    for (const Range& range : cut.kv) cut.heads.push_back({range.begin * group, range.end * group});
-    return cut;
+    ranges.kv = even(kv_heads, n);
+    for (const Range& range : ranges.kv) ranges.heads.push_back({range.begin * group, range.end * group});
+    return ranges;
   }
   const std::vector<Range> ranks_of_kv = even(n, static_cast<int>(kv_heads));
   for (int64_t kv = 0; kv < kv_heads; ++kv) {
     for (const Range& range : even(group, static_cast<int>(ranks_of_kv[static_cast<size_t>(kv)].size()))) {
-      cut.kv.push_back({kv, kv + 1});
-      cut.heads.push_back({kv * group + range.begin, kv * group + range.end});
+      ranges.kv.push_back({kv, kv + 1});
+      ranges.heads.push_back({kv * group + range.begin, kv * group + range.end});
     }
   }
-  return cut;
+  return ranges;
 }
 
-/// Rows of the kv heads `kv` of each rank: neighbours with the same heads share these rows out evenly.
-std::vector<Range> deal_kv_rows(const std::vector<Range>& kv, int64_t head_dim) {
+/// Returns the rows of the kv heads `kv` of each rank: neighbours with the same heads split these rows evenly.
+std::vector<Range> partition_kv_rows(const std::vector<Range>& kv, int64_t head_dim) {
   std::vector<Range> rows;
   while (rows.size() < kv.size()) {
     const Range heads = kv[rows.size()];
@@ -62,7 +67,7 @@ std::vector<Range> deal_kv_rows(const std::vector<Range>& kv, int64_t head_dim) 
   return rows;
 }
 
-/// Fills the ranks from the lowest up, as water would, until `amount` is used: the addition for each rank.
+/// Fills the emptiest ranks to a common level until `amount` is used, and returns the addition for each rank.
 std::vector<int64_t> level(const std::vector<int64_t>& held, int64_t amount) {
   std::vector<size_t> order(held.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -80,7 +85,8 @@ std::vector<int64_t> level(const std::vector<int64_t>& held, int64_t amount) {
   return added;
 }
 
-/// `units` in contiguous ranges proportional to `shares`, cut at multiples of `block`, at least one block each while there are enough.
+/// Splits `units` into contiguous ranges proportional to `shares`, at multiples of `block`, with at least one block
+/// each while there are enough.
 std::vector<Range> proportional(int64_t units, int64_t block, const std::vector<int64_t>& shares) {
   const auto n = static_cast<int64_t>(shares.size());
   const int64_t least = units >= n * block ? block : 0;
@@ -92,7 +98,7 @@ std::vector<Range> proportional(int64_t units, int64_t block, const std::vector<
     sum += shares[static_cast<size_t>(rank)];
     int64_t end = units;
     if (rank + 1 < n) {
-      // nearest multiple of block to units * sum / total; equal shares when nothing is to be repaid
+      // nearest multiple of block to units * sum / total; equal shares when there is nothing to balance
       const Wide numerator = total > 0 ? static_cast<Wide>(units) * sum : static_cast<Wide>(units) * (rank + 1);
       const Wide denominator = (total > 0 ? total : static_cast<Wide>(n)) * block;
       end = static_cast<int64_t>((2 * numerator + denominator) / (2 * denominator)) * block;
@@ -105,7 +111,8 @@ std::vector<Range> proportional(int64_t units, int64_t block, const std::vector<
   return ranges;
 }
 
-/// 32 columns, so that int8 groups stay whole; a smaller power of two when that would leave fewer than four blocks for each rank, and there are no groups.
+/// Returns 32 columns, so that int8 groups stay whole, or a smaller power of two when there are no groups and 32 would
+/// leave fewer than four blocks for each rank.
 int64_t ffn_block(int64_t columns, int n, DType precision) {
   int64_t block = int8_group;
   while (precision != DType::I8 && block > 1 && columns / block < 4 * static_cast<int64_t>(n)) block /= 2;
@@ -113,86 +120,100 @@ int64_t ffn_block(int64_t columns, int n, DType precision) {
 }
 
 using Key = std::tuple<std::string, Axis, int64_t>;
-Key key_of(const std::string& stack, Axis axis, int64_t units) { return {axis == Axis::Vocab ? std::string() : stack, axis, units}; }
+Key key_of(const std::string& stack, Axis axis, int64_t units) {
+  return {axis == Axis::Vocab ? std::string() : stack, axis, units};
+}
 
-/// What a unit weighs when bytes are levelled.
-int64_t bytes_per_unit(const Facts& facts, const Part& part, DType planned) { return held_bytes(facts, part, int8_group, planned) / int8_group * part.count; }
+/// Returns the bytes of one unit of the part, over all its layers.
+int64_t bytes_per_unit(const ModelMetadata& metadata, const Part& part, DType planned) {
+  return held_bytes(metadata, part, int8_group, planned) / int8_group * part.count;
+}
 
-/// Deals row after row and keeps account of what each rank holds.
-class Dealer {
+/// Partitions row after row and counts the bytes that each rank holds.
+class Partitioner {
  public:
-  Dealer(const Facts& facts, int n, DType dtype) : facts_(facts), n_(n), dtype_(dtype), held_(static_cast<size_t>(n), 0) {
-    for (const Part& part : facts.parts) weight_[key_of(part.stack, part.axis, part.units)] += bytes_per_unit(facts, part, dtype);
+  Partitioner(const ModelMetadata& metadata, int n, DType dtype)
+      : metadata_(metadata), n_(n), dtype_(dtype), held_(static_cast<size_t>(n), 0) {
+    for (const Part& part : metadata.parts)
+      weight_[key_of(part.stack, part.axis, part.units)] += bytes_per_unit(metadata, part, dtype);
   }
 
-  std::vector<Cuts::Row> deal() {
-    for (const StackFacts& stack : facts_.stacks) deal_stack(stack);
-    for (const Part& part : facts_.parts) deal_other_heads(part);
+  std::vector<Partition::Row> run() {
+    for (const StackMetadata& stack : metadata_.stacks) partition_stack(stack);
+    for (const Part& part : metadata_.parts) partition_other_heads(part);
     std::vector<Key> columns, vocabularies;
-    for (const Part& part : facts_.parts) {
+    for (const Part& part : metadata_.parts) {
       const Key key = key_of(part.stack, part.axis, part.units);
       std::vector<Key>* list = part.axis == Axis::Ffn ? &columns : part.axis == Axis::Vocab ? &vocabularies : nullptr;
       if (list && std::find(list->begin(), list->end(), key) == list->end()) list->push_back(key);
     }
     columns.insert(columns.end(), vocabularies.begin(), vocabularies.end());
-    for (size_t i = 0; i < columns.size(); ++i) deal_repaying(columns, i);
+    for (size_t i = 0; i < columns.size(); ++i) partition_balanced(columns, i);
     return std::move(rows_);
   }
 
  private:
   bool done(const Key& key) const {
-    return std::any_of(rows_.begin(), rows_.end(), [&](const Cuts::Row& row) { return key_of(row.stack, row.axis, row.units) == key; });
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [&](const Partition::Row& row) { return key_of(row.stack, row.axis, row.units) == key; });
   }
 
   void add(const Key& key, std::vector<Range> ranges) {
     if (done(key)) return;
     const auto weight = weight_.find(key);
-    for (size_t rank = 0; rank < held_.size(); ++rank) held_[rank] += weight == weight_.end() ? 0 : ranges[rank].size() * weight->second;
+    for (size_t rank = 0; rank < held_.size(); ++rank)
+      held_[rank] += weight == weight_.end() ? 0 : ranges[rank].size() * weight->second;
     rows_.push_back({std::get<0>(key), std::get<1>(key), std::get<2>(key), std::move(ranges)});
   }
 
-  void deal_stack(const StackFacts& stack) {
+  void partition_stack(const StackMetadata& stack) {
     if (stack.heads <= 0) return;
     if (stack.kv_heads <= 0 || stack.heads % stack.kv_heads != 0) {
-      throw std::invalid_argument("stack \"" + stack.name + "\" has " + text(stack.heads) + " heads and " + text(stack.kv_heads) +
-                                  " kv heads; expected a multiple");
+      throw std::invalid_argument("stack \"" + stack.name + "\" has " + text(stack.heads) + " heads and " +
+                                  text(stack.kv_heads) + " kv heads; expected a multiple");
     }
     if (stack.heads < n_) {
-      throw std::invalid_argument("stack \"" + stack.name + "\" has " + text(stack.heads) + " heads, too few for " + text(n_) + " ranks; use at most " +
-                                  text(stack.heads) + " ranks");
+      throw std::invalid_argument("stack \"" + stack.name + "\" has " + text(stack.heads) + " heads, too few for " +
+                                  text(n_) + " ranks; use at most " + text(stack.heads) + " ranks");
     }
     add_heads(stack, stack.heads, stack.kv_heads);
   }
 
-  void add_heads(const StackFacts& stack, int64_t heads, int64_t kv_heads) {
-    HeadCut cut = deal_heads(heads, kv_heads, n_);
-    add({stack.name, Axis::Heads, heads}, std::move(cut.heads));
-    add({stack.name, Axis::Kv, kv_heads}, cut.kv);
-    if (stack.head_dim > 0) add({stack.name, Axis::KvRows, kv_heads * stack.head_dim}, deal_kv_rows(cut.kv, stack.head_dim));
+  void add_heads(const StackMetadata& stack, int64_t heads, int64_t kv_heads) {
+    HeadRanges ranges = partition_heads(heads, kv_heads, n_);
+    add({stack.name, Axis::Heads, heads}, std::move(ranges.heads));
+    add({stack.name, Axis::Kv, kv_heads}, ranges.kv);
+    if (stack.head_dim > 0)
+      add({stack.name, Axis::KvRows, kv_heads * stack.head_dim}, partition_kv_rows(ranges.kv, stack.head_dim));
   }
 
-  /// Layers whose head count differs from the stack's, with the stack's group and head size; rows of position tables; groups of convolutions.
-  void deal_other_heads(const Part& part) {
+  /// Partitions layers whose head count differs from the stack's, by the stack's group and head size, rows of position
+  /// tables, and groups of convolutions.
+  void partition_other_heads(const Part& part) {
     const Key key = key_of(part.stack, part.axis, part.units);
     if (part.axis == Axis::Groups || part.axis == Axis::Positions) add(key, even(part.units, n_));
     if ((part.axis != Axis::Heads && part.axis != Axis::Kv && part.axis != Axis::KvRows) || done(key)) return;
-    const auto stack = std::find_if(facts_.stacks.begin(), facts_.stacks.end(), [&](const StackFacts& s) { return s.name == part.stack; });
-    if (stack == facts_.stacks.end() || stack->heads <= 0) throw std::invalid_argument("facts have no stack \"" + part.stack + "\" with heads");
+    const auto stack = std::find_if(metadata_.stacks.begin(), metadata_.stacks.end(),
+                                    [&](const StackMetadata& s) { return s.name == part.stack; });
+    if (stack == metadata_.stacks.end() || stack->heads <= 0)
+      throw std::invalid_argument("the model metadata has no stack \"" + part.stack + "\" with heads");
     if (part.axis == Axis::KvRows && (stack->head_dim <= 0 || part.units % stack->head_dim != 0)) {
       throw std::invalid_argument("stack \"" + part.stack + "\" has key and value projections of " + text(part.units) +
                                   " rows; expected a multiple of its head size " + text(stack->head_dim));
     }
     const int64_t group = stack->heads / stack->kv_heads;
-    const int64_t heads = part.axis == Axis::Heads ? part.units : part.axis == Axis::Kv ? part.units * group : part.units / stack->head_dim * group;
+    const int64_t heads = part.axis == Axis::Heads ? part.units
+                          : part.axis == Axis::Kv  ? part.units * group
+                                                   : part.units / stack->head_dim * group;
     if (heads % group != 0 || heads < n_) {
-      throw std::invalid_argument("stack \"" + part.stack + "\" has layers of " + text(heads) + " heads; expected a multiple of " + text(group) +
-                                  ", at least " + text(n_));
+      throw std::invalid_argument("stack \"" + part.stack + "\" has layers of " + text(heads) +
+                                  " heads; expected a multiple of " + text(group) + ", at least " + text(n_));
     }
     add_heads(*stack, heads, heads / group);
   }
 
-  /// Row i of `keys` takes its part, by bytes, of what all rows from i on have to repay.
-  void deal_repaying(const std::vector<Key>& keys, size_t i) {
+  /// Row i of `keys` takes its part, by bytes, of the imbalance that all rows from i on have to level.
+  void partition_balanced(const std::vector<Key>& keys, size_t i) {
     int64_t left = 0;
     for (size_t j = i; j < keys.size(); ++j) left += weight_.at(keys[j]) * std::get<2>(keys[j]);
     const int64_t units = std::get<2>(keys[i]);
@@ -200,45 +221,48 @@ class Dealer {
     add(keys[i], proportional(units, block, level(held_, left)));
   }
 
-  const Facts& facts_;
+  const ModelMetadata& metadata_;
   const int n_;
   const DType dtype_;
-  std::vector<int64_t> held_;              ///< bytes of what is cut, per rank; what all hold whole does not matter here
-  std::map<Key, int64_t> weight_;          ///< bytes of one unit, over all layers
-  std::vector<Cuts::Row> rows_;
+  std::vector<int64_t> held_;      ///< partitioned bytes per rank; replicated weights do not matter here
+  std::map<Key, int64_t> weight_;  ///< bytes of one unit, over all layers
+  std::vector<Partition::Row> rows_;
 };
 
 }  // namespace
 
-Range Cuts::range(const std::string& stack, Axis axis, int64_t units, int rank) const {
-  if (rank < 0 || rank >= ranks_) throw std::out_of_range("rank " + text(rank) + " of a cut over " + text(ranks_) + " ranks");
+Range Partition::range(const std::string& stack, Axis axis, int64_t units, int rank) const {
+  if (rank < 0 || rank >= ranks_)
+    throw std::out_of_range("rank " + text(rank) + " of a cut over " + text(ranks_) + " ranks");
   if (axis == Axis::None) return {0, units};
   const Key key = key_of(stack, axis, units);
   for (const Row& row : rows_) {
     if (key_of(row.stack, row.axis, row.units) == key) return row.ranges[static_cast<size_t>(rank)];
   }
-  throw std::out_of_range("no cut for " + text(units) + " " + std::string(name_of(axis)) + " of stack \"" + stack + "\"; the facts do not have them");
+  throw std::out_of_range("no cut for " + text(units) + " " + std::string(name_of(axis)) + " of stack \"" + stack +
+                          "\"; the model metadata does not name them");
 }
 
-int64_t Cuts::weight_bytes(const Facts& facts, int rank, std::vector<int64_t>* per_part) const {
+int64_t Partition::weight_bytes(const ModelMetadata& metadata, int rank, std::vector<int64_t>* per_part) const {
   int64_t total = 0;
   if (per_part) per_part->clear();
-  for (const Part& part : facts.parts) {
-    const int64_t bytes = held_bytes(facts, part, range(part.stack, part.axis, part.units, rank).size(), dtype_) * part.count;
+  for (const Part& part : metadata.parts) {
+    const int64_t bytes =
+        held_bytes(metadata, part, range(part.stack, part.axis, part.units, rank).size(), dtype_) * part.count;
     if (per_part) per_part->push_back(bytes);
     total += bytes;
   }
   return total;
 }
 
-Cuts deal(const Facts& facts, int n, DType dtype) {
+Partition make_partition(const ModelMetadata& metadata, int n, DType dtype) {
   if (n < 1) throw std::invalid_argument("cannot cut over " + text(n) + " ranks; at least 1 is needed");
-  Cuts cuts;
-  cuts.ranks_ = n;
-  cuts.dtype_ = dtype;
-  cuts.compute_ = compute_type(facts, dtype);
-  cuts.rows_ = Dealer(facts, n, dtype).deal();
-  return cuts;
+  Partition partition;
+  partition.ranks_ = n;
+  partition.dtype_ = dtype;
+  partition.compute_ = compute_type(metadata, dtype);
+  partition.rows_ = Partitioner(metadata, n, dtype).run();
+  return partition;
 }
 
 }  // namespace pm

@@ -1,5 +1,6 @@
-// See stages.h. Bytes of a run never shrink when it grows, so that filling each stage up to a limit finds the fewest stages for this limit;
-// the least limit that needs at most p stages is found by bisection.
+// SPDX-License-Identifier: Apache-2.0
+// Finds pipeline stages by bisection. The bytes of a stage never shrink when it grows, so filling each stage up to a
+// limit gives the fewest stages for this limit. Bisection finds the smallest limit that needs at most p stages.
 #include "planner/stages.h"
 
 #include <algorithm>
@@ -11,29 +12,32 @@ namespace {
 
 std::string text(int64_t number) { return std::to_string(number); }
 
-/// The places of a part among all layers, counted through all stacks: `count` layers from `first` on, each `every`.
-struct Run { size_t first = 0, count = 1, every = 1; };
+/// The positions of a part among the layers of all stacks: layers first, first + every, ... (`count` of them).
+struct Run {
+  size_t first = 0, count = 1, every = 1;
+};
 
-/// What each layer costs: bytes of its own, and storages that it shares with other layers.
+/// The cost of each layer: bytes of its own, and storages that it shares with other layers.
 class Costs {
  public:
-  Costs(const Facts& facts, int tensor, DType dtype) : facts_(facts) {
-    for (const StackFacts& stack : facts.stacks) {
-      if (stack.layers < 1) throw std::invalid_argument("stack \"" + stack.name + "\" has no layers; stages are cut between layers");
+  Costs(const ModelMetadata& metadata, int tensor, DType dtype) : metadata_(metadata) {
+    for (const StackMetadata& stack : metadata.stacks) {
+      if (stack.layers < 1)
+        throw std::invalid_argument("stack \"" + stack.name + "\" has no layers; stages are cut between layers");
       offsets_.push_back(layers_);
       layers_ += static_cast<size_t>(stack.layers);
     }
     own_.resize(layers_, 0);
     shared_.resize(layers_);
-    for (const Part& part : facts.parts) {
+    for (const Part& part : metadata.parts) {
       const int64_t units = part.axis == Axis::None ? part.units : (part.units + tensor - 1) / tensor;
-      add(part, held_bytes(facts, part, units, dtype));
+      add(part, held_bytes(metadata, part, units, dtype));
     }
   }
 
   size_t layers() const { return layers_; }
   int64_t own(size_t layer) const { return own_[layer]; }
-  /// Bytes that the layer reads: also what layers before it read already.
+  /// Returns the bytes that the layer reads, including storage that earlier layers read as well.
   int64_t work(size_t layer) const {
     int64_t sum = own_[layer];
     for (const size_t id : shared_[layer]) sum += storages_[id];
@@ -47,14 +51,16 @@ class Costs {
   Run run(const Use& use) const {
     if (use.stack.empty()) return {layers_ - 1};
     for (size_t i = 0; i < offsets_.size(); ++i) {
-      if (facts_.stacks[i].name != use.stack) continue;
-      const auto layers = static_cast<size_t>(facts_.stacks[i].layers);
+      if (metadata_.stacks[i].name != use.stack) continue;
+      const auto layers = static_cast<size_t>(metadata_.stacks[i].layers);
       if (use.first < 0) return {offsets_[i] + (use.first == stack_output ? layers - 1 : 0)};
-      const Run run{offsets_[i] + static_cast<size_t>(use.first), static_cast<size_t>(use.count), static_cast<size_t>(use.every)};
+      const Run run{offsets_[i] + static_cast<size_t>(use.first), static_cast<size_t>(use.count),
+                    static_cast<size_t>(use.every)};
       if (run.first + (run.count - 1) * run.every >= offsets_[i] + layers) break;
       return run;
     }
-    throw std::invalid_argument("facts have a part in layer " + text(use.first) + " of \"" + use.stack + "\", which is not there");
+    throw std::invalid_argument("the model metadata has a part in layer " + text(use.first) + " of \"" + use.stack +
+                                "\", which is not there");
   }
 
   void add(const Part& part, int64_t bytes) {
@@ -74,15 +80,15 @@ class Costs {
     storages_.push_back(bytes);
   }
 
-  const Facts& facts_;
+  const ModelMetadata& metadata_;
   size_t layers_ = 0;
-  std::vector<size_t> offsets_;                ///< of each stack's first layer
+  std::vector<size_t> offsets_;  ///< of each stack's first layer
   std::vector<int64_t> own_;
-  std::vector<std::vector<size_t>> shared_;    ///< per layer: its storages
-  std::vector<int64_t> storages_;              ///< bytes
+  std::vector<std::vector<size_t>> shared_;  ///< per layer: its storages
+  std::vector<int64_t> storages_;            ///< bytes
 };
 
-/// A run of layers that grows at its end and shrinks at its begin, and its bytes.
+/// A contiguous window of layers that grows at its end and shrinks at its begin, with its bytes.
 class Window {
  public:
   explicit Window(const Costs& costs) : costs_(costs), uses_(costs.storages(), 0) {}
@@ -106,7 +112,8 @@ class Window {
   int64_t bytes_ = 0;
 };
 
-/// For each layer, where a stage that begins there has to end under `limit` bytes; its own index when the layer alone is larger.
+/// Returns, for each layer, the end of the longest stage that begins there within `limit` bytes, or its own index when
+/// the layer alone exceeds the limit.
 std::vector<size_t> reaches(const Costs& costs, int64_t limit) {
   std::vector<size_t> reach(costs.layers());
   Window window(costs);
@@ -125,15 +132,19 @@ std::vector<size_t> reaches(const Costs& costs, int64_t limit) {
   return reach;
 }
 
-/// The fewest stages that the layers from each on need; more than there are layers where one is too large.
+/// Returns the fewest stages that the layers from each index on need, or more than the number of layers where one layer
+/// is too large.
 std::vector<size_t> needs(const std::vector<size_t>& reach) {
   std::vector<size_t> need(reach.size() + 1, 0);
-  for (size_t i = reach.size(); i-- > 0;) need[i] = reach[i] == i ? reach.size() + 1 : std::min(need[reach[i]] + 1, reach.size() + 1);
+  for (size_t i = reach.size(); i-- > 0;)
+    need[i] = reach[i] == i ? reach.size() + 1 : std::min(need[reach[i]] + 1, reach.size() + 1);
   return need;
 }
 
-/// The end of a stage that begins at `begin` with `left` stages to come, itself included: within the limit, enough for the others, and with the work nearest to their mean.
-size_t end_of(const Costs& costs, size_t begin, size_t left, const std::vector<size_t>& reach, const std::vector<size_t>& need) {
+/// Returns the end of the stage that begins at `begin` when `left` stages remain, itself included. The stage is within
+/// the limit, leaves enough layers to the others, and has the work nearest to their mean.
+size_t end_of(const Costs& costs, size_t begin, size_t left, const std::vector<size_t>& reach,
+              const std::vector<size_t>& need) {
   if (left == 1) return costs.layers();
   int64_t all = 0, here = 0, distance = -1;
   for (size_t layer = begin; layer < costs.layers(); ++layer) all += costs.work(layer);
@@ -147,45 +158,54 @@ size_t end_of(const Costs& costs, size_t begin, size_t left, const std::vector<s
   return best;
 }
 
-Layers layers_between(const Facts& facts, size_t begin, size_t end) {
+Layers layers_between(const ModelMetadata& metadata, size_t begin, size_t end) {
   Layers out;
   auto offset = int64_t{0};
-  for (const StackFacts& stack : facts.stacks) {
-    const auto clip = [&](size_t layer) { return std::clamp<int64_t>(static_cast<int64_t>(layer) - offset, 0, stack.layers); };
+  for (const StackMetadata& stack : metadata.stacks) {
+    const auto clip = [&](size_t layer) {
+      return std::clamp<int64_t>(static_cast<int64_t>(layer) - offset, 0, stack.layers);
+    };
     out.push_back({stack.name, {clip(begin), clip(end)}});
     offset += stack.layers;
   }
   return out;
 }
 
-/// One stage among the facts' stacks.
+/// The layers of one stage, checked against the stacks of the metadata.
 class Held {
  public:
-  Held(const Facts& facts, const Layers& layers) : facts_(facts), layers_(layers) {
-    bool good = layers.size() == facts.stacks.size();
+  Held(const ModelMetadata& metadata, const Layers& layers) : metadata_(metadata), layers_(layers) {
+    bool good = layers.size() == metadata.stacks.size();
     for (size_t i = 0; good && i < layers.size(); ++i) {
       const Range range = layers[i].second;
-      good = layers[i].first == facts.stacks[i].name && range.begin >= 0 && range.begin <= range.end && range.end <= facts.stacks[i].layers;
+      good = layers[i].first == metadata.stacks[i].name && range.begin >= 0 && range.begin <= range.end &&
+             range.end <= metadata.stacks[i].layers;
     }
-    if (!good) throw std::invalid_argument("the layers of a stage are not those of " + facts.architecture + "; expected a range of each of its " + text(static_cast<int64_t>(facts.stacks.size())) + " stacks");
+    if (!good)
+      throw std::invalid_argument("the layers of a stage are not those of " + metadata.architecture +
+                                  "; expected a range of each of its " +
+                                  text(static_cast<int64_t>(metadata.stacks.size())) + " stacks");
   }
 
   bool all() const {
-    for (size_t i = 0; i < layers_.size(); ++i) if (layers_[i].second != Range{0, facts_.stacks[i].layers}) return false;
+    for (size_t i = 0; i < layers_.size(); ++i)
+      if (layers_[i].second != Range{0, metadata_.stacks[i].layers}) return false;
     return true;
   }
-  bool first() const { return facts_.stacks.empty() || input(0); }
-  bool last() const { return facts_.stacks.empty() || output(facts_.stacks.size() - 1); }
+  bool first() const { return metadata_.stacks.empty() || input(0); }
+  bool last() const { return metadata_.stacks.empty() || output(metadata_.stacks.size() - 1); }
   int layers(size_t stack) const { return static_cast<int>(layers_[stack].second.size()); }
 
-  /// The places of `use` that are here, none or one run.
+  /// Returns the positions of `use` that this stage holds, if there are any.
   std::optional<Use> clip(const Use& use) const {
     if (use.stack.empty()) return last() ? std::optional(use) : std::nullopt;
     for (size_t i = 0; i < layers_.size(); ++i) {
       if (layers_[i].first != use.stack) continue;
       if (use.first < 0) return (use.first == stack_output ? output(i) : input(i)) ? std::optional(use) : std::nullopt;
       const Range range = layers_[i].second;
-      const auto steps = [&](int64_t layer) { return layer <= use.first ? 0 : std::min<int64_t>((layer - use.first + use.every - 1) / use.every, use.count); };
+      const auto steps = [&](int64_t layer) {
+        return layer <= use.first ? 0 : std::min<int64_t>((layer - use.first + use.every - 1) / use.every, use.count);
+      };
       const int64_t from = steps(range.begin), to = steps(range.end);
       if (from >= to) return std::nullopt;
       Use out{use.stack, static_cast<int>(use.first + from * use.every), static_cast<int>(to - from), use.every};
@@ -197,12 +217,14 @@ class Held {
 
  private:
   bool input(size_t stack) const { return layers_[stack].second.begin == 0 && layers_[stack].second.end > 0; }
-  bool output(size_t stack) const { return layers_[stack].second.size() > 0 && layers_[stack].second.end == facts_.stacks[stack].layers; }
-  const Facts& facts_;
+  bool output(size_t stack) const {
+    return layers_[stack].second.size() > 0 && layers_[stack].second.end == metadata_.stacks[stack].layers;
+  }
+  const ModelMetadata& metadata_;
   const Layers& layers_;
 };
 
-/// The part as far as the stage holds it.
+/// Returns the part clipped to the stage, or nothing when the stage holds none of it.
 std::optional<Part> clipped(const Part& part, const Held& held) {
   std::vector<Use> here;
   if (auto home = held.clip({part.stack, part.first, part.count})) here.push_back(*home);
@@ -216,61 +238,65 @@ std::optional<Part> clipped(const Part& part, const Held& held) {
   out.also.assign(here.begin() + 1, here.end());
   if (part.also.empty()) {
     out.count = here[0].count;
-  } else if (here[0].count > 1) {   // of several layers the first is the owner
-    out.also.insert(out.also.begin(), {here[0].stack, here[0].first + here[0].every, here[0].count - 1, here[0].count > 2 ? here[0].every : 1});
+  } else if (here[0].count > 1) {  // the first of several layers is the owner
+    out.also.insert(out.also.begin(), {here[0].stack, here[0].first + here[0].every, here[0].count - 1,
+                                       here[0].count > 2 ? here[0].every : 1});
   }
   return out;
 }
 
 }  // namespace
 
-Layers all_layers(const Facts& facts) {
+Layers all_layers(const ModelMetadata& metadata) {
   Layers out;
-  for (const StackFacts& stack : facts.stacks) out.push_back({stack.name, {0, stack.layers}});
+  for (const StackMetadata& stack : metadata.stacks) out.push_back({stack.name, {0, stack.layers}});
   return out;
 }
 
-std::vector<Layers> stages(const Facts& facts, int p, int tensor, DType dtype) {
+std::vector<Layers> stages(const ModelMetadata& metadata, int p, int tensor, DType dtype) {
   if (p < 1) throw std::invalid_argument("cannot cut layers into " + text(p) + " stages; at least 1 is needed");
-  if (p == 1) return {all_layers(facts)};
-  const Costs costs(facts, std::max(tensor, 1), dtype);
+  if (p == 1) return {all_layers(metadata)};
+  const Costs costs(metadata, std::max(tensor, 1), dtype);
   const auto count = static_cast<size_t>(p);
   if (count > costs.layers()) {
-    throw std::invalid_argument(facts.architecture + " has " + text(static_cast<int64_t>(costs.layers())) + " layers, too few for " + text(p) +
-                                " stages; use at most " + text(static_cast<int64_t>(costs.layers())));
+    throw std::invalid_argument(metadata.architecture + " has " + text(static_cast<int64_t>(costs.layers())) +
+                                " layers, too few for " + text(p) + " stages; use at most " +
+                                text(static_cast<int64_t>(costs.layers())));
   }
   Window all(costs);
   for (size_t layer = 0; layer < costs.layers(); ++layer) all.push(layer);
   int64_t low = 0, high = all.bytes();
   while (low < high) {
     const int64_t limit = low + (high - low) / 2;
-    if (needs(reaches(costs, limit))[0] <= count) high = limit;
-    else low = limit + 1;
+    if (needs(reaches(costs, limit))[0] <= count)
+      high = limit;
+    else
+      low = limit + 1;
   }
   const std::vector<size_t> reach = reaches(costs, high), need = needs(reach);
   std::vector<Layers> out;
   for (size_t begin = 0; out.size() < count;) {
     const size_t end = end_of(costs, begin, count - out.size(), reach, need);
-    out.push_back(layers_between(facts, begin, end));
+    out.push_back(layers_between(metadata, begin, end));
     begin = end;
   }
   return out;
 }
 
-Facts facts_of_stage(const Facts& facts, const Layers& layers) {
-  const Held held(facts, layers);
-  if (held.all()) return facts;
-  Facts out = facts;
+ModelMetadata stage_metadata(const ModelMetadata& metadata, const Layers& layers) {
+  const Held held(metadata, layers);
+  if (held.all()) return metadata;
+  ModelMetadata out = metadata;
   out.stacks.clear();
   out.parts.clear();
   out.parameters = out.checkpoint_bytes = 0;
-  for (size_t i = 0; i < facts.stacks.size(); ++i) {
+  for (size_t i = 0; i < metadata.stacks.size(); ++i) {
     if (held.layers(i) == 0) continue;
-    StackFacts& stack = out.stacks.emplace_back(facts.stacks[i]);
+    StackMetadata& stack = out.stacks.emplace_back(metadata.stacks[i]);
     stack.layers = held.layers(i);
     if (!held.first() && !held.last()) stack.vocab = 0;
   }
-  for (const Part& part : facts.parts) {
+  for (const Part& part : metadata.parts) {
     auto here = clipped(part, held);
     if (!here) continue;
     const int64_t elements = here->units * here->elements_per_unit * here->count;

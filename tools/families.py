@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Writes docs/families.md from policies/ and from what parity covers (tests/parity/cases.py). Without an argument it prints; FILE writes."""
+# SPDX-License-Identifier: Apache-2.0
+"""Writes docs/reference/families.md from policies/ and from the cases of the parity tests (tests/parity/cases.py).
+Without an argument it prints; FILE writes.
+"""
+
 import pathlib
 import sys
 
@@ -9,15 +13,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/parity"))
 sys.dont_write_bytecode = True
 
-import cases  # noqa: E402
-import known_decoders  # noqa: E402
-import known_encoders  # noqa: E402
+import cases
+import known_checkpoints_decoders
+import known_checkpoints_encoders
 
 HEAD = """# Model families
-Made by tools/families.py from [policies/](../policies) and the table of tests/parity; do not edit. A family is what config.json calls
-`model_type`; other models that are saved under these types are served as well. Each class is compared with transformers on tiny refilled
-checkpoints: every layer's hidden states and attentions, every output, and for classes that generate the tokens. *Configurations* counts them,
-*ranks* says over how many ranks each was cut. A family that is not here needs a [policy of its own](policies.md).
+Made by tools/families.py from [policies/](../../policies) and the cases of tests/parity; do not edit.
+A family is what config.json calls `model_type`. Other models that are saved under these types are served as well.
+A family that is not here needs a [policy of its own](policies.md).
+
+Each class is compared with transformers on randomly initialised checkpoints of small configurations. The comparison
+covers the hidden states and attentions of every layer, every output, and generated tokens. *Configurations* counts the
+checkpoints; *ranks* says over how many ranks each was sharded.
 """
 
 
@@ -31,7 +38,11 @@ def merged(base, over):
 
 def policy(name):
     found = yaml.safe_load((ROOT / f"policies/{name}.yaml").read_text())
-    return merged(policy(found["extends"]), {key: value for key, value in found.items() if key != "extends"}) if "extends" in found else found
+    return (
+        merged(policy(found["extends"]), {key: value for key, value in found.items() if key != "extends"})
+        if "extends" in found
+        else found
+    )
 
 
 def policies():
@@ -45,7 +56,10 @@ def listed(value):
 def about(name):
     """The comment at the beginning of the policy."""
     lines = (ROOT / f"policies/{name}.yaml").read_text().splitlines()
-    comment = [line.removeprefix("#").strip() for line in lines[:next(i for i, line in enumerate(lines) if not line.startswith("#"))]]
+    comment = [
+        line.removeprefix("#").strip()
+        for line in lines[: next(i for i, line in enumerate(lines) if not line.startswith("#"))]
+    ]
     return " ".join(comment)
 
 
@@ -56,40 +70,71 @@ def section(name, found):
             covered.setdefault(case.model_class, []).append(case)
     rows, refused = [], []
     for kind, row in found["architectures"].items():
-        if "as" in row:
-            refused.append(f"- {kind} is an old name of {row['as']}")
+        if "alias_of" in row:
+            refused.append(f"- {kind} is an old name of {row['alias_of']}")
             continue
         if isinstance(row.get("refuse"), str):
             refused.append(f"- {kind} is refused: {row['refuse']}")
             continue
-        refused += [f"- {kind} is refused where `{condition}`: {sentence}" for condition, sentence in (row.get("refuse") or {}).items()]
-        ranks = ", ".join(map(str, sorted({n for case in covered[kind] for n in case.ranks}))) if kind in covered else "not tested"
+        refused += [
+            f"- {kind} is refused where `{condition}`: {sentence}"
+            for condition, sentence in (row.get("refuse") or {}).items()
+        ]
+        ranks = (
+            ", ".join(map(str, sorted({n for case in covered[kind] for n in case.ranks})))
+            if kind in covered
+            else "not tested"
+        )
         rows.append(f"| {kind} | {row['task']} | {len(covered.get(kind, []))} | {ranks} |")
-    refused += [f"- refused where `{condition}`: {sentence}" for condition, sentence in (found.get("refuse") or {}).items()]
+    refused += [
+        f"- refused where `{condition}`: {sentence}" for condition, sentence in (found.get("refuse") or {}).items()
+    ]
     types = ", ".join(f"`{kind}`" for kind in listed(found["model_type"]))
-    lines = [f"## {name}", about(name), f"\n{types} · {found['topology']} · [policy](../policies/{name}.yaml)\n", "| class | task | configurations | ranks |",
-             "|---|---|---|---|", *rows]
+    lines = [
+        f"## {name}",
+        about(name),
+        f"\n{types} · {found['kind']} · [policy](../../policies/{name}.yaml)\n",
+        "| class | task | configurations | ranks |",
+        "|---|---|---|---|",
+        *rows,
+    ]
     return "\n".join(lines + ([""] + refused if refused else [])) + "\n"
 
 
 KNOWN = """## Well-known checkpoints
-What users call these models, and the family by which each is read. Weights of the largest rank in MiB (2^20 bytes) over n ranks, in the type that
-is stored: counted from config.json by tests/parity/test_known_*.py, without the weights. *Tokenizer*: from what tokens are made; "ids only": requests
-have to give token ids.
+Names that users know, and the family by which each checkpoint is read. The last columns have the MiB (2^20 bytes) of
+weights of the largest rank, in the stored type. tests/parity/test_known_checkpoints_*.py count them from config.json,
+without the weights. *Tokenizer* names the files that it is made from; with "none", requests carry token ids.
 
-| name | checkpoint | family | task | type | tokenizer | n tested | n = 1 | n = 2 | n = 4 |
+| name | checkpoint | family | task | type | tokenizer | ranks tested | MiB, 1 rank | MiB, 2 ranks | MiB, 4 ranks |
 |---|---|---|---|---|---|---|---|---|---|
 """
 
 
 def known():
     found, rows = policies(), []
-    encoders = [(name, checkpoint, kind, model_class, None, None, "F32", tokens, sizes) for name, kind, checkpoint, model_class, _, _, tokens, sizes in known_encoders.KNOWN]
-    for name, checkpoint, kind, model_class, _, _, stored, tokenizer, counts in [*encoders, *known_decoders.KNOWN]:
+    encoders = [
+        (name, checkpoint, kind, model_class, None, None, "F32", tokens, sizes)
+        for name, kind, checkpoint, model_class, _, _, tokens, sizes in known_checkpoints_encoders.KNOWN
+    ]
+    for name, checkpoint, kind, model_class, _, _, stored, tokenizer, counts in [
+        *encoders,
+        *known_checkpoints_decoders.KNOWN,
+    ]:
         family = next(stem for stem, policy in found.items() if kind in listed(policy["model_type"]))
-        ranks = sorted({n for case in cases.CASES if (case.model_type, case.model_class) == (kind, model_class) for n in case.ranks})
-        rows.append(f"| {name} | {checkpoint} | [{family}](#{family}) | {found[family]['architectures'][model_class]['task']} | {stored} | {tokenizer} | "
-                    f"{', '.join(map(str, ranks))} | " + " | ".join(f"{count / 2 ** 20:.1f}" for count in counts) + " |")
+        ranks = sorted(
+            {
+                n
+                for case in cases.CASES
+                if (case.model_type, case.model_class) == (kind, model_class)
+                for n in case.ranks
+            }
+        )
+        rows.append(
+            f"| {name} | {checkpoint} | [{family}](#{family}) | "
+            f"{found[family]['architectures'][model_class]['task']} | {stored} | {tokenizer} | "
+            f"{', '.join(map(str, ranks))} | " + " | ".join(f"{count / 2**20:.1f}" for count in counts) + " |"
+        )
     return KNOWN + "\n".join(rows) + "\n"
 
 

@@ -1,7 +1,8 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # All tests, stage by stage, each timed; the first failure ends the run. Stages build what they need.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 log=$(mktemp)
 stage() { # name command...
   local begin=$SECONDS name=$1; shift
@@ -13,7 +14,8 @@ stage() { # name command...
 nice make -s cluster > "${PM_CACHE:=$HOME/.cache/parallelmodel}/cluster-build.log" 2>&1 & cluster=$!
 cluster_built() { wait $cluster || { tail -30 "$PM_CACHE/cluster-build.log"; return 1; }; }
 stage deps make -s test-deps
-stage build make -s build
+stage lint make -s lint
+stage build make -s build-tests
 stage unit make -s unit
 stage cuda make -s cuda
 stage fuzz tests/fuzz/run.sh

@@ -1,18 +1,20 @@
-// parallelmodel-worker: one binary, a verb each.
+// SPDX-License-Identifier: Apache-2.0
+// The entry point of parallelmodel-worker, one binary with a subcommand for each use.
 #include <csignal>
 #include <iostream>
 
 #include "worker/base/error.h"
-#include "worker/cli/hub.h"
+#include "worker/cli/hub_options.h"
 #include "worker/cli/options.h"
 #include "worker/ops/arena.h"
-#include "worker/base/log.h"
+
+#include "base/log.h"
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  pm::start_logging(argv[0]);
+  pm::base::start_logging(argv[0]);
   pm::ops::count_allocations();
-  CLI::App app("Serves Hugging Face transformers cut over several devices");
+  CLI::App app("Serves Hugging Face transformers models sharded over several devices");
   app.set_version_flag("--version", PM_VERSION);
   app.require_subcommand(1);
   pm::cli::Program program{argc, argv};
@@ -33,7 +35,7 @@ int main(int argc, char** argv) {
     std::cerr << error.reason << ": " << error.what() << "\n";
     return pm::exit_code(error.kind);
   } catch (const std::exception& error) {
-    std::cerr << "InternalError: " << error.what() << "\n";
-    return 1;
+    std::cerr << pm::Reason::InternalError << ": " << error.what() << "\n";
+    return pm::exit_code(pm::ErrorKind::Internal);
   }
 }

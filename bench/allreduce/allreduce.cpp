@@ -1,4 +1,6 @@
-// Latency of all_reduce for two ranks on one host: our shared memory, our TCP between nodes, which are two on this host, and Gloo over loopback, in turns within one run.
+// SPDX-License-Identifier: Apache-2.0
+// Measures the latency of all_reduce for two ranks on one host: shared memory, TCP between two nodes on this host, and
+// Gloo over loopback, in turns within one run.
 //   bench_allreduce [RANKS=2] [ROUNDS=10] [PORT=29517]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -16,15 +18,16 @@
 
 #include "bench/allreduce/gloo.h"
 #include "worker/comm/communicator.h"
-#include "worker/comm/cpus.h"
-#include "worker/comm/membership.h"
-#include "worker/comm/shm_file.h"
+#include "worker/comm/membership/membership.h"
+#include "worker/comm/shared_memory/shm_file.h"
+#include "worker/comm/wait/cpus.h"
 
 namespace {
 
 using AllReduce = std::function<void(at::Tensor&)>;
 
-/// Microseconds of each of `calls` calls, after as many that are not counted: ranks that slept in sockets before wake on one processor, and it takes the kernel some milliseconds to part them.
+/// Returns the microseconds of each of `calls` calls, after as many warm-up calls: ranks that slept in sockets wake on
+/// one CPU, and the kernel takes some milliseconds to separate them.
 void measure(const AllReduce& all_reduce, int64_t bytes, int calls, std::vector<double>& microseconds) {
   at::Tensor tensor = at::zeros({bytes / 4});
   for (int i = 0; i < calls; ++i) all_reduce(tensor);
@@ -49,13 +52,22 @@ int rank_main(const std::string& segment, int rank, int size, int rounds, unsign
   at::set_num_threads(1);
   const auto shared = pm::comm::shared_memory(segment, rank, size, std::chrono::seconds(60));
   const AllReduce ours = [&](at::Tensor& tensor) { shared->all_reduce(tensor); };
-  pm::comm::Membership membership({.segment = segment_of_node(segment, rank), .rank = rank, .size = size, .first = rank, .count = 1, .deadline = std::chrono::seconds(60)},
-                                  pm::comm::StatusBoard::open(segment, size));
-  membership.meet();
+  pm::comm::Membership membership({.segment = segment_of_node(segment, rank),
+                                   .rank = rank,
+                                   .size = size,
+                                   .first = rank,
+                                   .count = 1,
+                                   .deadline = std::chrono::seconds(60)},
+                                  pm::comm::StatusTable::open(segment, size));
+  membership.connect_all();
   const AllReduce nodes = [&](at::Tensor& tensor) { membership.communicator()->all_reduce(tensor); };
   const AllReduce gloo = gloo_all_reduce(rank, size, port);
-  if (rank == 0) std::printf("%d ranks, %d CPUs; microseconds\n%-10s %26s %26s %26s %15s\n%-10s %8s %8s %8s %8s %8s %8s %8s %8s %8s %7s %7s\n", size, pm::comm::available_cpus(), "",
-                             "shared memory", "TCP, a node each", "Gloo", "Gloo / ours", "bytes", "min", "median", "p90", "min", "median", "p90", "min", "median", "p90", "memory", "TCP");
+  if (rank == 0)
+    std::printf(
+        "%d ranks, %d CPUs; microseconds\n%-10s %26s %26s %26s %15s\n%-10s %8s %8s %8s %8s %8s %8s %8s %8s %8s %7s "
+        "%7s\n",
+        size, pm::comm::available_cpus(), "", "shared memory", "TCP, a node each", "Gloo", "Gloo / ours", "bytes",
+        "min", "median", "p90", "min", "median", "p90", "min", "median", "p90", "memory", "TCP");
   for (const int64_t bytes : {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20}) {
     const int calls = bytes > 1 << 20 ? 20 : 200;
     std::vector<double> our_times, node_times, gloo_times;
@@ -66,8 +78,9 @@ int rank_main(const std::string& segment, int rank, int size, int rounds, unsign
     }
     const Summary a(our_times), t(node_times), b(gloo_times);
     if (rank == 0)
-      std::printf("%-10ld %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %7.1f %7.1f\n", static_cast<long>(bytes), a.least, a.median, a.p90, t.least, t.median, t.p90, b.least, b.median, b.p90,
-                  b.median / a.median, b.median / t.median);
+      std::printf("%-10ld %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %7.1f %7.1f\n",
+                  static_cast<long>(bytes), a.least, a.median, a.p90, t.least, t.median, t.p90, b.least, b.median,
+                  b.p90, b.median / a.median, b.median / t.median);
   }
   shared->barrier();
   return 0;
@@ -78,14 +91,16 @@ int rank_main(const std::string& segment, int rank, int size, int rounds, unsign
 int main(int argc, char** argv) {
   const int size = argc > 1 ? std::atoi(argv[1]) : 2, rounds = argc > 2 ? std::atoi(argv[2]) : 10;
   const auto port = static_cast<unsigned short>(argc > 3 ? std::atoi(argv[3]) : 29517);
-  if (size < 2 || rounds < 1) return std::fprintf(stderr, "usage: bench_allreduce [RANKS >= 2] [ROUNDS >= 1] [PORT]\n"), 2;
+  if (size < 2 || rounds < 1)
+    return std::fprintf(stderr, "usage: bench_allreduce [RANKS >= 2] [ROUNDS >= 1] [PORT]\n"), 2;
   const std::string segment = "parallelmodel-bench-" + std::to_string(getpid());
   pm::comm::create_segment(segment, size, 4 << 20);
-  const auto board = pm::comm::StatusBoard::create(segment, size);   // where ranks of other nodes are, which launchers tell otherwise
-  board->token()[0] = board->token()[1] = 1;
+  const auto status_table = pm::comm::StatusTable::create(
+      segment, size);  // addresses of ranks on other nodes, which launchers exchange otherwise
+  status_table->token()[0] = status_table->token()[1] = 1;
   for (int rank = 0; rank < size; ++rank) {
     pm::comm::create_segment(segment_of_node(segment, rank), size, 8192);
-    std::strcpy(board->rank(rank).address, "127.0.0.1");
+    std::strcpy(status_table->rank(rank).address, "127.0.0.1");
   }
   std::fflush(stdout);
   for (int rank = 0; rank < size; ++rank)

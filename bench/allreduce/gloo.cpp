@@ -1,4 +1,5 @@
-// See gloo.h. Kept apart because these headers take long to compile.
+// SPDX-License-Identifier: Apache-2.0
+// Implements the Gloo all_reduce in a file of its own because its headers take long to compile.
 #include "bench/allreduce/gloo.h"
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -17,7 +18,8 @@ std::function<void(at::Tensor&)> gloo_all_reduce(int rank, int size, unsigned sh
   const auto gloo = c10d::ProcessGroupGloo::Options::create();
   gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
   gloo->timeout = std::chrono::seconds(60);
-  const auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("bench", store), rank, size, gloo);
+  const auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("bench", store),
+                                                                 rank, size, gloo);
   return [group](at::Tensor& tensor) {
     std::vector<at::Tensor> tensors{tensor};
     group->allreduce(tensors)->wait();

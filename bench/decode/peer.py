@@ -1,5 +1,9 @@
-"""Another engine that decodes one stream: `peer.py hf|ct2|llama FOLDER THREADS [COMPUTE_TYPE]`, the last of ct2. For each line of input, {"prompt": ids, "tokens": n}, it prints
-the ids of a greedy answer and when each came, in seconds of the monotonic clock."""
+# SPDX-License-Identifier: Apache-2.0
+"""Decodes one stream with another engine: `peer.py hf|ct2|llama FOLDER THREADS [COMPUTE_TYPE]` (the type is for
+ct2). For each line of input, {"prompt": ids, "tokens": n}, it prints the ids of a greedy answer and the time of
+each, in seconds of the monotonic clock.
+"""
+
 import json
 import sys
 import time
@@ -9,6 +13,7 @@ import torch
 
 def hf(folder, threads):
     import transformers
+
     torch.set_num_threads(threads)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto").eval()
 
@@ -25,14 +30,22 @@ def hf(folder, threads):
     def run(prompt, tokens):
         times = Times()
         with torch.inference_mode():
-            ids = model.generate(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long), max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False,
-                                 streamer=times)
-        return ids[0, len(prompt):].tolist(), times.times[1:]    # the first is the prompt
+            ids = model.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+                max_new_tokens=tokens,
+                min_new_tokens=tokens,
+                do_sample=False,
+                streamer=times,
+            )
+        return ids[0, len(prompt) :].tolist(), times.times[1:]  # the first is the prompt
+
     return run
 
 
 def ct2(folder, threads, compute_type="float32"):
     import ctranslate2
+
     generator = ctranslate2.Generator(folder, device="cpu", compute_type=compute_type, intra_threads=threads)
     with open(f"{folder}/vocabulary.json") as file:
         vocabulary = json.load(file)
@@ -43,14 +56,24 @@ def ct2(folder, threads, compute_type="float32"):
         def step(result):
             ids.append(result.token_id)
             times.append(time.monotonic())
-        generator.generate_batch([[vocabulary[id] for id in prompt]], max_length=tokens, sampling_topk=1, end_token=[], include_prompt_in_result=False, callback=step)
+
+        generator.generate_batch(
+            [[vocabulary[id] for id in prompt]],
+            max_length=tokens,
+            sampling_topk=1,
+            end_token=[],
+            include_prompt_in_result=False,
+            callback=step,
+        )
         return ids, times
+
     return run
 
 
 def llama(path, threads):
     import llama_cpp
     import numpy
+
     model = llama_cpp.Llama(path, n_ctx=2048, n_threads=threads, n_threads_batch=threads, verbose=False)
 
     def run(prompt, tokens):
@@ -63,6 +86,7 @@ def llama(path, threads):
             times.append(time.monotonic())
             model.eval([ids[-1]])
         return ids, times
+
     return run
 
 

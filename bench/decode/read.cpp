@@ -1,6 +1,8 @@
-// The ceiling of decoding on this machine: threads that read a model's matrices one after another, row by row in the order in which a product
-// takes them, and do nothing but add them up. `bench_read THREADS BYTES OUTxIN...` (BYTES of one element) allocates the matrices; for each line
-// of input, a number of passes, it prints the times at which passes began and ended, in seconds of the monotonic clock, as a JSON array.
+// SPDX-License-Identifier: Apache-2.0
+// Measures the upper bound of decoding on this machine: threads read a model's matrices one after another, row by row
+// in the order of a product, and only add them up. `bench_read THREADS BYTES OUTxIN...` (BYTES of
+// one element) allocates the matrices; for each line of input, a number of reads of all matrices, it prints the times
+// at which each read began and ended, in seconds of the monotonic clock, as a JSON array.
 #include <sys/mman.h>
 
 #include <atomic>
@@ -17,13 +19,16 @@
 
 namespace {
 
-struct Matrix { size_t first, rows, row_bytes; };
+struct Matrix {
+  size_t first, rows, row_bytes;
+};
 
-constexpr size_t distance = 3072;   // bytes fetched ahead: what our products do, and faster than none or any other that was tried
+constexpr size_t distance = 3072;  // prefetch distance of the worker's products, the fastest that was measured
 
-/// The sum of `bytes` from `data` on, a multiple of 64.
+/// Returns the sum of `bytes` bytes from `data` on, a multiple of 64.
 uint64_t read(const char* data, size_t bytes) {
-  using Words = uint64_t __attribute__((vector_size(16), aligned(1), may_alias));   // what every x86-64 and ARM has in a register
+  using Words = uint64_t
+      __attribute__((vector_size(16), aligned(1), may_alias));  // the register size of every x86-64 and ARM CPU
   Words sums[4] = {};
   for (size_t i = 0; i < bytes; i += 64) {
     __builtin_prefetch(data + i + distance, 0, 2);
@@ -47,14 +52,16 @@ int main(int argc, char** argv) {
   for (int i = 3; i < argc; ++i) {
     const std::string shape = argv[i];
     const size_t cross = shape.find('x');
-    matrices.push_back({total, std::stoul(shape.substr(0, cross)), std::stoul(shape.substr(cross + 1)) * element / 64 * 64});
+    matrices.push_back(
+        {total, std::stoul(shape.substr(0, cross)), std::stoul(shape.substr(cross + 1)) * element / 64 * 64});
     total += matrices.back().rows * matrices.back().row_bytes;
   }
-  void* pages = mmap(nullptr, total + distance, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* pages =
+      mmap(nullptr, total + distance, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pages == MAP_FAILED) return std::perror("mmap"), 1;
   madvise(pages, total, MADV_HUGEPAGE);
   auto* data = static_cast<char*>(pages);
-  for (size_t i = 0; i < total; i += 4096) data[i] = 1;   // pages of their own
+  for (size_t i = 0; i < total; i += 4096) data[i] = 1;  // touches every page
   std::atomic<uint64_t> sink{0};
   const auto part = [&](size_t thread) {
     uint64_t sum = 0;
@@ -64,7 +71,9 @@ int main(int argc, char** argv) {
     }
     sink += sum;
   };
-  const auto now = [] { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); };
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
   for (int passes = 0; std::cin >> passes;) {
     std::vector<double> times{now()};
     for (int pass = 0; pass < passes; ++pass) {

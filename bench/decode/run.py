@@ -1,9 +1,13 @@
-"""Decoding of one stream beside other engines and a read of as many bytes, in one run: the same random weights, the same prompt, greedy, engines
-in turn. bench/decode.sh runs it.
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the decoding of one stream with other engines and a plain read of as many bytes, in one run: the same
+random weights, the same prompt, greedy, engines in turn. bench/decode.sh runs it.
 
-An engine's figure is its fastest stretch of --window tokens in a row out of all rounds, and the median of all such stretches: on a machine that
-others use, the first says what it can do. The read is taken in stretches of as many passes. Processor time per token, of all threads and with the
-prompt in it, is the least of all rounds; with one thread it is the figure that others disturb least."""
+The result of an engine is its fastest stretch of --window consecutive tokens over all rounds, and the median of all
+stretches: on a shared machine the first is what the engine can reach. The read is measured in stretches of as many
+repetitions. CPU time per token, of all threads and including the prompt, is the minimum over rounds; with one thread
+it is the value that other load disturbs least.
+"""
+
 import argparse
 import contextlib
 import json
@@ -14,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
@@ -22,35 +25,51 @@ import checkpoints
 import served
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
-MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary=32000, tied=True)    # 341 M parameters
-PRECISIONS = {"F32": ("float32", 4), "BF16": ("bfloat16", 2), "I8": ("float32", 17 / 16)}    # what is stored, bytes of a weight as it is read: of int8 with a scale for each 32
+MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary=32000, tied=True)  # 341 M parameters
+PRECISIONS = {
+    "F32": ("float32", 4),
+    "BF16": ("bfloat16", 2),
+    "I8": ("float32", 17 / 16),
+}  # what is stored, bytes of a weight as it is read: of int8 with a scale for each 32
 
 
 def matrices(shape):
-    """What one token reads, as OUTxIN."""
+    """Returns the matrices that one token reads, as OUTxIN."""
     kv = shape.hidden // shape.heads * shape.kv_heads
-    layer = [f"{shape.hidden + 2 * kv}x{shape.hidden}", f"{shape.hidden}x{shape.hidden}", f"{2 * shape.ffn}x{shape.hidden}", f"{shape.hidden}x{shape.ffn}"]
+    layer = [
+        f"{shape.hidden + 2 * kv}x{shape.hidden}",
+        f"{shape.hidden}x{shape.hidden}",
+        f"{2 * shape.ffn}x{shape.hidden}",
+        f"{shape.hidden}x{shape.ffn}",
+    ]
     return layer * shape.layers + [f"{shape.vocabulary}x{shape.hidden}"]
 
 
-def processor_seconds(pid):
-    """Of a process and its children."""
+def cpu_seconds(pid):
+    """Returns the CPU seconds of a process and its children."""
     try:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
         children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except FileNotFoundError:
         return 0
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") + sum(map(processor_seconds, children))
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
 
 
 class Child:
-    """A process that answers each line with a line; it rests while others are measured."""
+    """A process that answers each line with a line; it is stopped while others are measured."""
 
     def __init__(self, name, command, threads, log, ready=True):
         self.name = name
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
         self.log = open(log / f"{name.replace(' ', '-')}.log", "w+")
-        self.process = subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.process = subprocess.Popen(
+            [str(part) for part in command],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
         if ready:
             self._line()
 
@@ -83,10 +102,15 @@ class Read(Child):
 
 
 class Ours(served.Server):
-    """The worker as it is served, asked over HTTP; a token's time is when its event has arrived."""
+    """The worker as served over HTTP; the time of a token is the arrival of its event."""
 
     def __init__(self, name, worker, folder, precision, ranks, threads, log):
-        super().__init__(name, served.worker(worker, folder, "--ranks", ranks, "--strategy", "Tensor", "--precision", precision), log / f"{name.replace(' ', '-')}.log", OMP_NUM_THREADS=str(threads))
+        super().__init__(
+            name,
+            served.worker(worker, folder, "--ranks", ranks, "--strategy", "Tensor", "--precision", precision),
+            log / f"{name.replace(' ', '-')}.log",
+            OMP_NUM_THREADS=str(threads),
+        )
 
     def run(self, prompt, tokens):
         events = served.completion(self.port, prompt, tokens)
@@ -96,41 +120,53 @@ class Ours(served.Server):
 
 
 def rates(times, window):
-    """Tokens per second of each stretch of `window` tokens."""
+    """Returns the tokens per second of each stretch of `window` tokens."""
     return [window / (times[i + window] - times[i]) for i in range(len(times) - window)]
 
 
 def measure(engines, arguments, prompt):
-    """Of each engine by name: all rates, the ids, the least processor time per token."""
-    found, ids, processor = {engine.name: [] for engine in engines}, {}, {}
+    """Returns, for each engine by name, all rates, the ids, and the minimum CPU time per token."""
+    found, ids, cpu_time = {engine.name: [] for engine in engines}, {}, {}
     for engine in engines:
-        ids[engine.name], _ = engine.run(prompt, arguments.tokens)    # warm
+        ids[engine.name], _ = engine.run(prompt, arguments.tokens)  # warm
     for turn in range(arguments.rounds):
         for engine in engines if turn % 2 == 0 else engines[::-1]:
-            before = processor_seconds(engine.process.pid)
+            before = cpu_seconds(engine.process.pid)
             _, times = engine.run(prompt, arguments.tokens)
-            spent = (processor_seconds(engine.process.pid) - before) / arguments.tokens
-            processor[engine.name] = min(spent, processor.get(engine.name, spent))
+            spent = (cpu_seconds(engine.process.pid) - before) / arguments.tokens
+            cpu_time[engine.name] = min(spent, cpu_time.get(engine.name, spent))
             found[engine.name] += rates(times, arguments.window)
-    return found, ids, processor
+    return found, ids, cpu_time
 
 
 def engines_of(arguments, precision, threads, paths, shape, log, stack):
     def add(engine):
         return stack.enter_context(contextlib.closing(engine))
+
     python, peer, wanted, int8 = sys.executable, HERE / "peer.py", arguments.engines.split(","), precision == "I8"
     bytes_of = PRECISIONS[precision][1]
     rows = [f"{out}x{int(int(into) * bytes_of)}" for out, into in (matrix.split("x") for matrix in matrices(shape))]
     yield add(Read("read", [arguments.read, threads, 1, *rows], threads, log, ready=False))
     yield add(Ours("ParallelModel", arguments.worker, paths["huggingface"], precision, 1, threads, log))
     if threads > 1:
-        yield add(Ours(f"ParallelModel n={threads}", arguments.worker, paths["huggingface"], precision, threads, 1, log))
+        yield add(
+            Ours(f"ParallelModel n={threads}", arguments.worker, paths["huggingface"], precision, threads, 1, log)
+        )
     if "hf" in wanted and not int8:
         yield add(Peer("Hugging Face", [python, peer, "hf", paths["huggingface"], threads], threads, log))
     if "ct2" in wanted and precision != "BF16":
-        yield add(Peer("CTranslate2", [python, peer, "ct2", paths["ctranslate2"], threads, "int8" if int8 else "float32"], threads, log))
+        yield add(
+            Peer(
+                "CTranslate2",
+                [python, peer, "ct2", paths["ctranslate2"], threads, "int8" if int8 else "float32"],
+                threads,
+                log,
+            )
+        )
     if "llama" in wanted:
-        yield add(Peer("llama.cpp", [python, peer, "llama", paths["gguf_q8" if int8 else "gguf"], threads], threads, log))
+        yield add(
+            Peer("llama.cpp", [python, peer, "llama", paths["gguf_q8" if int8 else "gguf"], threads], threads, log)
+        )
 
 
 def same(ids, other):
@@ -145,15 +181,27 @@ def compare(arguments, precision, threads, log):
     prompt = [1000 + 37 * i % 20000 for i in range(arguments.prompt)]
     with contextlib.ExitStack() as stack:
         engines = list(engines_of(arguments, precision, threads, paths, shape, log, stack))
-        found, ids, processor = measure(engines, arguments, prompt)
+        found, ids, cpu_time = measure(engines, arguments, prompt)
     best = {name: max(values) for name, values in found.items()}
     rivals = [best[name] for name in ("llama.cpp", "CTranslate2") if name in best]
-    print(f"\n{precision}, {threads} thread{'s' * (threads > 1)}: {weights / 1e6:.0f} MB of weights a token\n"
-          f"{'':20} {'tok/s best':>10} {'median':>7} {'GB/s':>6} {'of the read':>12} {'of the best peer':>17} {'CPU ms/tok':>11} {'same tokens':>12}")
+    print(
+        f"\n{precision}, {threads} thread{'s' * (threads > 1)}: {weights / 1e6:.0f} MB of weights a token\n"
+        f"{'':20} {'tok/s best':>10} {'median':>7} {'GB/s':>6} {'of the read':>12} {'of the best peer':>17} "
+        f"{'CPU ms/tok':>11} {'same tokens':>12}"
+    )
     for name, values in found.items():
         rival = f"{best[name] / max(rivals):17.2f}" if rivals and name.startswith("Par") else f"{'':17}"
-        agree = "" if name in ("read", "ParallelModel") else f"{same(ids[name], ids['ParallelModel'])} of {arguments.tokens}"
-        print(f"{name:20} {best[name]:10.1f} {statistics.median(values):7.1f} {best[name] * weights / 1e9:6.1f} {best[name] / best['read']:12.2f} {rival} {1000 * processor[name]:11.1f} {agree:>12}", flush=True)
+        agree = (
+            ""
+            if name in ("read", "ParallelModel")
+            else f"{same(ids[name], ids['ParallelModel'])} of {arguments.tokens}"
+        )
+        print(
+            f"{name:20} {best[name]:10.1f} {statistics.median(values):7.1f} "
+            f"{best[name] * weights / 1e9:6.1f} {best[name] / best['read']:12.2f} {rival} "
+            f"{1000 * cpu_time[name]:11.1f} {agree:>12}",
+            flush=True,
+        )
 
 
 def main():
@@ -166,9 +214,11 @@ def main():
     parser.add_argument("--prompt", type=int, default=8, help="tokens")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--window", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=12, help="of each engine in turn; few of them miss the machine's best moments")
+    parser.add_argument(
+        "--rounds", type=int, default=12, help="of each engine in turn; few of them miss the machine's best moments"
+    )
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))    # so that the engines are closed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the engines are closed
     with tempfile.TemporaryDirectory() as folder:
         for precision in arguments.precisions.split(","):
             for threads in arguments.threads:

@@ -1,9 +1,14 @@
-"""Tokens per second on a GPU for three shapes with random weights: ours as it is served, Hugging Face eager, and Hugging Face with a static cache and torch.compile,
-one after the other in one run on the same checkpoint. bench/gpu.sh runs it.
+# SPDX-License-Identifier: Apache-2.0
+"""Measures tokens per second on a GPU for three shapes with random weights: the worker as served, Hugging Face
+eager, and Hugging Face with a static cache and torch.compile, in turn in one run on the same checkpoint.
+bench/gpu.sh runs it.
 
-Decoding is judged by what it has to read: (bytes of the weights + keys and values of all sequences, half way) / the bandwidth that a copy on the same device reaches,
-measured in the same run. A prompt is judged by 2 x parameters x tokens / the rate of a large product of matrices in the same type. `--device cpu --shapes tiny`
-tries the script itself where there is no GPU; its figures mean nothing."""
+Decoding is compared with the bytes that it has to read: (weights + keys and values of all sequences, half way) / the
+bandwidth of a copy on the same device in the same run. Prefill is compared with 2 x parameters x tokens / the rate
+of a large matrix product in the same dtype. `--device cpu --shapes tiny` only tries the script without a GPU; its
+results mean nothing.
+"""
+
 import argparse
 import contextlib
 import dataclasses
@@ -25,19 +30,41 @@ CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/pa
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    config: str                 # of transformers
+    config: str  # of transformers
     settings: dict
     dtype: str = "bfloat16"
-    target: float = 0.0         # of the bandwidth, one stream
+    target: float = 0.0  # of the bandwidth, one stream
 
 
 def llama(hidden, layers, heads, kv_heads, ffn, vocabulary, tied, target):
-    return Shape("LlamaConfig", dict(hidden_size=hidden, num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads, intermediate_size=ffn, vocab_size=vocabulary,
-                                     max_position_embeddings=4096, tie_word_embeddings=tied), target=target)
+    return Shape(
+        "LlamaConfig",
+        dict(
+            hidden_size=hidden,
+            num_hidden_layers=layers,
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            intermediate_size=ffn,
+            vocab_size=vocabulary,
+            max_position_embeddings=4096,
+            tie_word_embeddings=tied,
+        ),
+        target=target,
+    )
 
 
 SHAPES = {
-    "gpt-neo-2.7b": Shape("GPTNeoConfig", dict(hidden_size=2560, num_layers=32, num_heads=20, attention_types=[[["global", "local"], 16]], max_position_embeddings=2048), "float16"),
+    "gpt-neo-2.7b": Shape(
+        "GPTNeoConfig",
+        dict(
+            hidden_size=2560,
+            num_layers=32,
+            num_heads=20,
+            attention_types=[[["global", "local"], 16]],
+            max_position_embeddings=2048,
+        ),
+        "float16",
+    ),
     "1b": llama(2048, 16, 32, 8, 8192, 128256, True, 0.75),
     "8b": llama(4096, 32, 32, 8, 14336, 128256, False, 0.85),
     "tiny": llama(64, 2, 4, 2, 128, 512, False, 0.0),
@@ -45,24 +72,29 @@ SHAPES = {
 
 
 def tokenizer(vocabulary):
-    """Every token is a word of its own, so that each comes in an event of its own."""
+    """Returns a tokenizer in which every token is one word, so that each token has its own event."""
     import tokenizers
     import transformers
     from tokenizers import decoders, models, pre_tokenizers
+
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = ["<|end|>", *letters, *(f"\u0120w{i}" for i in range(vocabulary - 1 - len(letters)))]
     whole = tokenizers.Tokenizer(models.BPE({word: i for i, word in enumerate(words)}, []))
     whole.pre_tokenizer, whole.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=whole, eos_token="<|end|>", bos_token="<|end|>", unk_token="<|end|>", pad_token="<|end|>")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=whole, eos_token="<|end|>", bos_token="<|end|>", unk_token="<|end|>", pad_token="<|end|>"
+    )
 
 
 def checkpoint(name):
-    """Folder of the shape's checkpoint, made once, on the GPU where there is one."""
+    """Returns the folder of the shape's checkpoint, made once, on the GPU where there is one."""
     import torch
     import transformers
+
     transformers.utils.logging.disable_progress_bar()
     shape = SHAPES[name]
-    folder = CACHE / f"bench-gpu-{name}-{hashlib.sha256(repr(shape).encode() + inspect.getsource(checkpoint).encode() + inspect.getsource(tokenizer).encode()).hexdigest()[:12]}"
+    source = repr(shape) + inspect.getsource(checkpoint) + inspect.getsource(tokenizer)
+    folder = CACHE / f"bench-gpu-{name}-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
     if folder.exists():
         return folder
     partial = pathlib.Path(tempfile.mkdtemp(dir=CACHE, prefix=".partial-"))
@@ -74,7 +106,7 @@ def checkpoint(name):
             for parameter in model.parameters():
                 if parameter.dim() > 1:
                     parameter.normal_(0, 1.5 / parameter.shape[1] ** 0.5)
-        with torch.no_grad():    # no answer has bytes or the end token
+        with torch.no_grad():  # no answer has bytes or the end token
             model.get_output_embeddings().weight[:257] = 0
     model.save_pretrained(partial)
     tokenizer(config.vocab_size).save_pretrained(partial)
@@ -83,8 +115,11 @@ def checkpoint(name):
 
 
 def limits(device, dtype):
-    """Bytes per second of a copy (read and written) and operations per second of a product of matrices on this device."""
+    """Returns the bytes per second of a copy (read and written) and the operations per second of a matrix product on
+    this device.
+    """
     import torch
+
     size, side = (1 << 30, 8192) if device == "cuda" else (1 << 24, 512)
     a, m = torch.empty(size, dtype=torch.uint8, device=device), torch.randn(side, side, dtype=dtype, device=device)
     b = torch.empty_like(a)
@@ -99,7 +134,8 @@ def limits(device, dtype):
             wait()
             times.append(time.perf_counter() - begin)
         return min(times)
-    return 2 * size / best(lambda: b.copy_(a)), 2 * side ** 3 / best(lambda: m @ m)
+
+    return 2 * size / best(lambda: b.copy_(a)), 2 * side**3 / best(lambda: m @ m)
 
 
 def prompts(batch, length, vocabulary):
@@ -107,13 +143,22 @@ def prompts(batch, length, vocabulary):
 
 
 class Ours(served.Server):
-    """The worker as it is served; each sequence is a request of its own."""
+    """The worker as served; each sequence is a request of its own."""
 
     def __init__(self, worker, folder, device, most, longest, logs):
-        super().__init__("ParallelModel", served.worker(worker, folder, "--device", device, "--max-concurrency", most, "--max-sequence-length", longest), logs / "worker.log", patience=600)
+        super().__init__(
+            "ParallelModel",
+            served.worker(
+                worker, folder, "--device", device, "--max-concurrency", most, "--max-sequence-length", longest
+            ),
+            logs / "worker.log",
+            patience=600,
+        )
 
     def run(self, rows, tokens):
-        """Seconds until the last sequence has its first token, and tokens per second while all of them go on."""
+        """Returns the seconds until the last sequence has its first token, and the tokens per second while all
+        sequences decode.
+        """
         times, begin = [None] * len(rows), time.monotonic()
 
         def ask(i):
@@ -125,23 +170,32 @@ class Ours(served.Server):
         for thread in threads:
             thread.join()
         if any(own is None or len(own) != tokens for own in times):
-            raise RuntimeError(f"{self.name}: {[own and len(own) for own in times]} tokens, {tokens} each were asked for")
+            raise RuntimeError(
+                f"{self.name}: {[own and len(own) for own in times]} tokens, {tokens} each were asked for"
+            )
         first, last = max(own[0] for own in times), min(own[-1] for own in times)
         during = sum(first < at <= last for own in times for at in own)
-        return first - begin, during / (last - first) if last > first else len(rows) * tokens / (last - begin)    # tiny shapes answer at once
+        return first - begin, during / (last - first) if last > first else len(rows) * tokens / (
+            last - begin
+        )  # tiny shapes answer at once
 
 
 class HuggingFace:
-    """generate() on all rows at once; `compiled`: with a static cache, whose forward transformers compiles itself."""
+    """Runs generate() on all rows at once; `compiled` uses a static cache, whose forward transformers compiles."""
 
     def __init__(self, folder, device, compiled):
         import torch
         import transformers
+
         self.name, self.torch, self.device = "HF static + compile" if compiled else "HF eager", torch, device
         self.options = {"cache_implementation": "static"} if compiled else {}
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto").to(device).eval()
         if compiled:
-            self.model.forward = torch.compile(self.model.forward, mode="reduce-overhead" if device == "cuda" else "default", fullgraph=device == "cuda")
+            self.model.forward = torch.compile(
+                self.model.forward,
+                mode="reduce-overhead" if device == "cuda" else "default",
+                fullgraph=device == "cuda",
+            )
 
     def _seconds(self, rows, tokens):
         torch = self.torch
@@ -150,7 +204,15 @@ class HuggingFace:
         wait()
         begin = time.monotonic()
         with torch.inference_mode():
-            self.model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, pad_token_id=0, **self.options)
+            self.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=tokens,
+                min_new_tokens=tokens,
+                do_sample=False,
+                pad_token_id=0,
+                **self.options,
+            )
         wait()
         return time.monotonic() - begin
 
@@ -174,37 +236,63 @@ def kv_bytes(config, element):
 def measure(name, arguments, logs):
     import torch
     import transformers
+
     folder, shape = checkpoint(name), SHAPES[name]
     config = transformers.AutoConfig.from_pretrained(folder)
     bandwidth, peak = limits(arguments.device, getattr(torch, shape.dtype))
     weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    looked_up = 0 if config.tie_word_embeddings else 2 * config.vocab_size * config.hidden_size    # of the table of tokens only the rows of a step are read
+    looked_up = (
+        0 if config.tie_word_embeddings else 2 * config.vocab_size * config.hidden_size
+    )  # of the token embedding only the rows of a step are read
     read, longest = weights - looked_up, max(arguments.prompt + arguments.tokens, arguments.prefill + 2)
-    print(f"\n{name}, {shape.dtype}: {weights / 1e9:.2f} GB of weights, {bandwidth / 1e9:.0f} GB/s by a copy, {peak / 1e12:.1f} Tflop/s by a product"
-          f"{f', target {shape.target} for one stream' if shape.target else ''}\n{'':22}{'batch':>6}{'tok/s':>10}{'of the bandwidth':>18}{'prompt ms':>11}{'of the peak':>13}", flush=True)
-    makers = {"ours": lambda: Ours(arguments.worker, folder, arguments.device, max(arguments.batches), longest, logs), "eager": lambda: HuggingFace(folder, arguments.device, False),
-              "compiled": lambda: HuggingFace(folder, arguments.device, True)}
+    print(
+        f"\n{name}, {shape.dtype}: {weights / 1e9:.2f} GB of weights, {bandwidth / 1e9:.0f} GB/s by a copy, "
+        f"{peak / 1e12:.1f} Tflop/s by a product"
+        f"{f', target {shape.target} for one stream' if shape.target else ''}\n"
+        f"{'':22}{'batch':>6}{'tok/s':>10}{'of the bandwidth':>18}{'prompt ms':>11}{'of the peak':>13}",
+        flush=True,
+    )
+    makers = {
+        "ours": lambda: Ours(arguments.worker, folder, arguments.device, max(arguments.batches), longest, logs),
+        "eager": lambda: HuggingFace(folder, arguments.device, False),
+        "compiled": lambda: HuggingFace(folder, arguments.device, True),
+    }
     for which in arguments.engines:
         with contextlib.closing(makers[which]()) as engine:
             for batch in arguments.batches:
                 rows = prompts(batch, arguments.prompt, config.vocab_size)
-                engine.run(rows, arguments.tokens)    # warm: libraries, graphs, compiled code
+                engine.run(rows, arguments.tokens)  # warm: libraries, graphs, compiled code
                 rate = max(engine.run(rows, arguments.tokens)[1] for _ in range(arguments.rounds))
                 cached = batch * (arguments.prompt + arguments.tokens / 2) * kv_bytes(config, 2)
                 prompt, share = "", ""
                 if batch == 1:
                     long = prompts(1, arguments.prefill, config.vocab_size)
                     engine.run(long, 2)
-                    seconds = min(engine.run([[2, *long[0][1:]]] if turn % 2 else [[3, *long[0][1:]]], 2)[0] for turn in range(arguments.rounds))    # no prefix that is kept
-                    prompt, share = f"{1000 * seconds:.1f}", f"{2 * (read / 2) * arguments.prefill / seconds / peak:.2f}"
-                print(f"{engine.name:22}{batch:>6}{rate:>10.1f}{rate / batch * (read + cached) / bandwidth:>18.2f}{prompt:>11}{share:>13}", flush=True)
+                    seconds = min(
+                        engine.run([[2, *long[0][1:]]] if turn % 2 else [[3, *long[0][1:]]], 2)[0]
+                        for turn in range(arguments.rounds)
+                    )  # no prefix that is kept
+                    prompt, share = (
+                        f"{1000 * seconds:.1f}",
+                        f"{2 * (read / 2) * arguments.prefill / seconds / peak:.2f}",
+                    )
+                print(
+                    f"{engine.name:22}{batch:>6}{rate:>10.1f}{rate / batch * (read + cached) / bandwidth:>18.2f}"
+                    f"{prompt:>11}{share:>13}",
+                    flush=True,
+                )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worker", required=True)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--shapes", type=lambda text: text.split(","), default=["gpt-neo-2.7b", "1b", "8b"], help="of " + ", ".join(SHAPES))
+    parser.add_argument(
+        "--shapes",
+        type=lambda text: text.split(","),
+        default=["gpt-neo-2.7b", "1b", "8b"],
+        help="of " + ", ".join(SHAPES),
+    )
     parser.add_argument("--engines", type=lambda text: text.split(","), default=["ours", "eager", "compiled"])
     parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 64])
     parser.add_argument("--prompt", type=int, default=128, help="tokens before those that are timed")
@@ -213,10 +301,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     import torch
+
     if arguments.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("bench/gpu: NoDevice: torch sees no GPU here; run it where there is one, or try the script itself by --device cpu --shapes tiny")
+        sys.exit(
+            "bench/gpu: NoDevice: torch sees no GPU here; run it where there is one, or try the script "
+            "itself by --device cpu --shapes tiny"
+        )
     if not pathlib.Path(arguments.worker).exists():
-        sys.exit(f"bench/gpu: {arguments.worker} is not built; `cmake --preset cuda && cmake --build --preset cuda --target parallelmodel-worker`")
+        sys.exit(
+            f"bench/gpu: {arguments.worker} is not built; `cmake --preset cuda && cmake --build --preset "
+            f"cuda --target parallelmodel-worker`"
+        )
     with tempfile.TemporaryDirectory() as logs:
         for name in arguments.shapes:
             measure(name, arguments, pathlib.Path(logs))

@@ -1,4 +1,4 @@
-// See client.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "bench/overhead/client.h"
 
 #include <arpa/inet.h>
@@ -9,12 +9,13 @@
 #include <chrono>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace pm::bench {
 namespace {
 
-/// One connection; keeps the end of what it read, where the figures are.
+/// One connection; it retains the end of the reply, which contains the token counts.
 class Connection {
  public:
   explicit Connection(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -32,9 +33,10 @@ class Connection {
 
   int socket() const { return socket_; }
   void send(const std::string& request) {
-    if (::send(socket_, request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size())) throw std::runtime_error("a request could not be sent");
+    if (::send(socket_, request.data(), request.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(request.size()))
+      throw std::runtime_error("a request could not be sent");
   }
-  /// Reads what is there; true at the reply's end.
+  /// Reads available bytes; returns true at the end of the reply.
   bool read() {
     static thread_local std::vector<char> buffer(1 << 16);
     const ssize_t count = ::recv(socket_, buffer.data(), buffer.size(), 0);
@@ -51,9 +53,12 @@ class Connection {
 };
 
 std::string request_of(const Asked& asked) {
-  const std::string body = R"({"prompt": [1, 2, 3, 4, 5, 6, 7, 8], "temperature": 0, "ignore_eos": true, "max_tokens": )" + std::to_string(asked.tokens) +
-                           (asked.stream ? R"(, "stream": true, "stream_options": {"include_usage": true}})" : "}");
-  return "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: " +
+  const std::string body =
+      R"({"prompt": [1, 2, 3, 4, 5, 6, 7, 8], "temperature": 0, "ignore_eos": true, "max_tokens": )" +
+      std::to_string(asked.tokens) +
+      (asked.stream ? R"(, "stream": true, "stream_options": {"include_usage": true}})" : "}");
+  return "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nConnection: close\r\nContent-Type: "
+         "application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
@@ -73,13 +78,14 @@ double ask(const Asked& asked) {
     if (::poll(open.data(), open.size(), 60'000) <= 0) throw std::runtime_error("nothing came for a minute");
     for (size_t i = 0; i < open.size(); ++i) {
       if (open[i].revents == 0 || !connections[i].read()) continue;
-      open[i].fd = -1;   // poll skips it
+      open[i].fd = -1;  // poll skips it
       --left;
     }
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (const auto& connection : connections)
-    if (connection.end().find(whole) == std::string::npos) throw std::runtime_error("a reply without " + whole + "; its end is: " + connection.end());
+    if (connection.end().find(whole) == std::string::npos)
+      throw std::runtime_error("a reply without " + whole + "; its end is: " + connection.end());
   return seconds;
 }
 

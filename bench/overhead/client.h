@@ -1,4 +1,5 @@
-// The other end of the wire: clients that ask at the same time and read as fast as they can, all in one thread.
+// SPDX-License-Identifier: Apache-2.0
+// Load generator: concurrent clients that read as fast as they can, all in one thread.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +11,8 @@ struct Asked {
   bool stream = true;
 };
 
-/// Seconds from the first request to the last reply's end. Throws std::runtime_error unless every reply is whole and has all its tokens.
+/// Returns the seconds from the first request to the end of the last reply. Throws std::runtime_error unless every
+/// reply is whole and has all its tokens.
 double ask(const Asked&);
 
 }  // namespace pm::bench

@@ -1,4 +1,5 @@
-// A model that computes nothing: every step is over at once, every token is the next number.
+// SPDX-License-Identifier: Apache-2.0
+// An executor that computes nothing: every step ends at once and every token is the next number.
 #pragma once
 #include <memory>
 
@@ -6,7 +7,7 @@
 
 namespace pm::bench {
 
-/// Ids go round from 1 to vocabulary - 1.
+/// Makes an executor whose ids cycle from 1 to vocabulary - 1.
 std::unique_ptr<parallel::Executor> null_executor(int64_t vocabulary);
 
 }  // namespace pm::bench

@@ -1,4 +1,6 @@
-"""What the figures are made of: processes of this machine, and the audit log."""
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the measurements: resources of processes on this machine, and the audit log."""
+
 from __future__ import annotations
 
 import collections
@@ -31,7 +33,7 @@ def command_of(process: Path) -> str:
 
 
 def memory_of(pid: int) -> tuple[float, float]:
-    """RSS now and at most, MiB."""
+    """Returns current and maximum RSS in MiB."""
     text = Path(f"/proc/{pid}/status").read_text()
     return tuple(int(re.search(rf"{key}:\s+(\d+)", text)[1]) / 1024 for key in ("VmRSS", "VmHWM"))
 
@@ -45,7 +47,7 @@ CLUSTER = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 
 
 def cpu_of_cluster() -> dict[str, float]:
-    """CPU seconds so far of the programs that every controller has work done by."""
+    """Returns the CPU seconds of the control plane programs that every controller uses."""
     out = dict.fromkeys(CLUSTER, 0.0)
     for folder in Path("/proc").iterdir():
         program = os.path.basename(command_of(folder)) if folder.name.isdigit() else ""
@@ -55,7 +57,7 @@ def cpu_of_cluster() -> dict[str, float]:
 
 
 class Audit:
-    """Entries of the log since a moment."""
+    """Entries of the audit log since a moment."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -70,8 +72,9 @@ class Audit:
 
 
 def delays(entries: list[dict], peer, owners: dict[str, str]) -> dict[str, list[float]]:
-    """Milliseconds from an event to the next write for the same object: from its creation to the first child, and from a pod's readiness to its status.
-    `owners` tells the object of a pod."""
+    """Returns the milliseconds from an event to the next write for the same object: from its creation to the first
+    child, and from a pod's readiness to its status. `owners` maps a pod to its object.
+    """
     created, ready, first, told = {}, collections.defaultdict(list), {}, collections.defaultdict(list)
     for entry in entries:
         about, user = entry.get("objectRef", {}), entry["user"]["username"]
@@ -79,7 +82,13 @@ def delays(entries: list[dict], peer, owners: dict[str, str]) -> dict[str, list[
         received, done = seconds_of(entry["requestReceivedTimestamp"]), seconds_of(entry["stageTimestamp"])
         if resource == peer.resource and entry["verb"] == "create":
             created[name] = done
-        elif resource == "pods" and about.get("subresource") == "status" and user == "admin" and entry["verb"] == "patch" and name in owners:
+        elif (
+            resource == "pods"
+            and about.get("subresource") == "status"
+            and user == "admin"
+            and entry["verb"] == "patch"
+            and name in owners
+        ):
             ready[owners[name]].append(done)
         elif user == peer.user and entry["verb"] in WRITES:
             if resource == peer.resource and about.get("subresource") == "status":
@@ -95,4 +104,9 @@ def delays(entries: list[dict], peer, owners: dict[str, str]) -> dict[str, list[
             later = [t for t in told[owner] if t >= moment - 0.001]
             if later:
                 answers.append(max(0.0, min(later) - moment) * 1000)
-    return {"creation to first child": [max(0.0, first[name] - moment) * 1000 for name, moment in created.items() if name in first], "readiness to status": answers}
+    return {
+        "creation to first child": [
+            max(0.0, first[name] - moment) * 1000 for name, moment in created.items() if name in first
+        ],
+        "readiness to status": answers,
+    }

@@ -1,8 +1,10 @@
-"""Other engines behind FastAPI, with OpenAI's routes: `peer.py hf|ct2|embed FOLDER PORT THREADS`.
+# SPDX-License-Identifier: Apache-2.0
+"""Serves other engines behind FastAPI with OpenAI's routes: `peer.py hf|ct2|embed FOLDER PORT THREADS`.
 
-Requests that wait are taken as one batch as soon as the engine is free, the best that can be done around engines that know no continuous
-batching; each row ends at its own max_tokens and its tokens are streamed as they come.
+Waiting requests are taken as one batch as soon as the engine is free (dynamic batching), because these engines have
+no continuous batching. Each row ends at its own max_tokens, and its tokens are streamed.
 """
+
 import asyncio
 import json
 import queue
@@ -30,7 +32,7 @@ class Inputs(BaseModel):
 
 
 class Waiting:
-    """A request on its way: tokens are put from the engine's thread and read in the server's loop."""
+    """A pending request: the engine's thread puts tokens, the server's loop reads them."""
 
     def __init__(self, body, ids):
         self.body, self.ids, self.given = body, ids, 0
@@ -40,7 +42,7 @@ class Waiting:
         self.loop.call_soon_threadsafe(self.out.put_nowait, item)
 
     def token(self, token):
-        """True when it was the last one."""
+        """Returns true for the last token."""
         if self.given < self.body.max_tokens:
             self.given += 1
             self.put(token)
@@ -64,15 +66,20 @@ class Batcher:
 
 def hf(folder):
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), AutoTokenizer.from_pretrained(folder, padding_side="left")
+
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(),
+        AutoTokenizer.from_pretrained(folder, padding_side="left"),
+    )
 
     def run(batch):
         class Rows:
-            """A streamer, and a criterion that ends rows one by one."""
+            """A streamer and a stopping criterion that ends rows one by one."""
+
             first = True
 
             def put(self, ids):
-                if self.first:    # the prompts
+                if self.first:  # the prompts
                     self.first = False
                     return
                 for waiting, token in zip(batch, ids.tolist()):
@@ -83,24 +90,44 @@ def hf(folder):
 
             def __call__(self, ids, scores, **_):
                 return torch.tensor([waiting.given + 1 >= waiting.body.max_tokens for waiting in batch])
+
         rows = Rows()
         inputs = tokenizer.pad({"input_ids": [waiting.ids for waiting in batch]}, return_tensors="pt")
         with torch.inference_mode():
-            model.generate(**inputs, do_sample=False, max_new_tokens=max(w.body.max_tokens for w in batch), streamer=rows, stopping_criteria=[rows], eos_token_id=None)
+            model.generate(
+                **inputs,
+                do_sample=False,
+                max_new_tokens=max(w.body.max_tokens for w in batch),
+                streamer=rows,
+                stopping_criteria=[rows],
+                eos_token_id=None,
+            )
         for waiting in batch:
             while not waiting.token(0):
                 raise RuntimeError("a row ended early")
+
     return tokenizer, run
 
 
 def ct2(folder, source, threads):
     import ctranslate2
     from transformers import AutoTokenizer
-    generator, tokenizer = ctranslate2.Generator(folder, device="cpu", compute_type="float32", intra_threads=threads), AutoTokenizer.from_pretrained(source)
+
+    generator, tokenizer = (
+        ctranslate2.Generator(folder, device="cpu", compute_type="float32", intra_threads=threads),
+        AutoTokenizer.from_pretrained(source),
+    )
 
     def run(batch):
-        generator.generate_batch([tokenizer.convert_ids_to_tokens(w.ids) for w in batch], max_length=max(w.body.max_tokens for w in batch), sampling_topk=1, end_token=[],
-                                 include_prompt_in_result=False, callback=lambda step: batch[step.batch_id].token(step.token_id))
+        generator.generate_batch(
+            [tokenizer.convert_ids_to_tokens(w.ids) for w in batch],
+            max_length=max(w.body.max_tokens for w in batch),
+            sampling_topk=1,
+            end_token=[],
+            include_prompt_in_result=False,
+            callback=lambda step: batch[step.batch_id].token(step.token_id),
+        )
+
     return tokenizer, run
 
 
@@ -114,23 +141,29 @@ def completions(app, tokenizer, run):
 
         async def events():
             while (token := await waiting.out.get()) is not None:
-                yield f"data: {json.dumps({'object': 'text_completion', 'choices': [{'index': 0, 'text': tokenizer.decode([token])}]})}\n\n"
+                choice = {"index": 0, "text": tokenizer.decode([token])}
+                yield f"data: {json.dumps({'object': 'text_completion', 'choices': [choice]})}\n\n"
             yield "data: [DONE]\n\n"
+
         return StreamingResponse(events(), media_type="text/event-stream")
 
 
 def embeddings(app, folder):
-    """As sentence-transformers: mean of the tokens' states, normalised."""
+    """Computes embeddings as sentence-transformers does: mean of the tokens' hidden states, normalised."""
     from transformers import AutoModel, AutoTokenizer
+
     model, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 
     def run(batch):
-        inputs = tokenizer([waiting.ids for waiting in batch], padding=True, truncation=True, max_length=256, return_tensors="pt")
+        inputs = tokenizer(
+            [waiting.ids for waiting in batch], padding=True, truncation=True, max_length=256, return_tensors="pt"
+        )
         with torch.inference_mode():
             states, mask = model(**inputs).last_hidden_state, inputs["attention_mask"].unsqueeze(-1)
             vectors = torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1))
         for waiting, vector in zip(batch, vectors.tolist()):
             waiting.put(vector)
+
     batcher = Batcher(run)
 
     @app.post("/v1/embeddings")
@@ -138,7 +171,12 @@ def embeddings(app, folder):
         waiting = [Waiting(body, text) for text in ([body.input] if isinstance(body.input, str) else body.input)]
         for one in waiting:
             batcher.waiting.put(one)
-        return {"object": "list", "data": [{"object": "embedding", "index": i, "embedding": await one.out.get()} for i, one in enumerate(waiting)]}
+        return {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": i, "embedding": await one.out.get()} for i, one in enumerate(waiting)
+            ],
+        }
 
 
 def main(kind, folder, port, threads, source=None):

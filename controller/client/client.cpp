@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/client.h"
 
 #include "controller/client/retry.h"
-#include "controller/core/log.h"
 #include "controller/core/status_error.h"
+
+#include "base/log.h"
 
 namespace pm::k8s {
 namespace {
@@ -11,10 +13,16 @@ using std::chrono::milliseconds;
 
 const char* method_of(Verb verb) {
   switch (verb) {
-    case Verb::Get: case Verb::List: return "GET";
-    case Verb::Create: return "POST";
-    case Verb::Apply: case Verb::MergePatch: return "PATCH";
-    case Verb::Delete: break;
+    case Verb::Get:
+    case Verb::List:
+      return "GET";
+    case Verb::Create:
+      return "POST";
+    case Verb::Apply:
+    case Verb::MergePatch:
+      return "PATCH";
+    case Verb::Delete:
+      break;
   }
   return "DELETE";
 }
@@ -22,7 +30,7 @@ const char* method_of(Verb verb) {
 bool writes(Verb verb) { return verb != Verb::Get && verb != Verb::List; }
 
 const char* content_type_of(Verb verb) {
-  if (verb == Verb::Apply) return "application/apply-patch+yaml";   // JSON is YAML
+  if (verb == Verb::Apply) return "application/apply-patch+yaml";  // JSON is YAML
   return verb == Verb::MergePatch ? "application/merge-patch+json" : "application/json";
 }
 
@@ -31,10 +39,11 @@ std::string header(const HttpReply& reply, const char* name) {
   return found == reply.headers.end() ? "" : found->second;
 }
 
-/// Seconds; the date form of Retry-After is not used by API servers and counts as absent.
+/// Returns Retry-After in seconds. API servers do not use its date form, which counts as absent.
 double retry_after_of(const HttpReply& reply) {
   const std::string text = header(reply, "retry-after");
-  return !text.empty() && text.size() < 9 && text.find_first_not_of("0123456789") == std::string::npos ? std::stod(text) : 0;
+  return !text.empty() && text.size() < 9 && text.find_first_not_of("0123456789") == std::string::npos ? std::stod(text)
+                                                                                                       : 0;
 }
 
 Response response_of(const HttpReply& reply) {
@@ -45,7 +54,7 @@ Response response_of(const HttpReply& reply) {
   return object;
 }
 
-/// Sleeps; false when stopped before.
+/// Sleeps; returns false when it was stopped before.
 bool pause(milliseconds duration, std::stop_token stop) {
   std::mutex mutex;
   std::condition_variable_any wake;
@@ -54,10 +63,11 @@ bool pause(milliseconds duration, std::stop_token stop) {
   return !stop.stop_requested();
 }
 
-/// stop of the caller or of the client, whichever comes first.
+/// Combines the stop of the caller and of the client.
 class EitherStop {
  public:
-  EitherStop(std::stop_token a, std::stop_token b) : first_(std::move(a), Forward{source_}), second_(std::move(b), Forward{source_}) {}
+  EitherStop(std::stop_token a, std::stop_token b)
+      : first_(std::move(a), Forward{source_}), second_(std::move(b), Forward{source_}) {}
   std::stop_token token() const { return source_.get_token(); }
 
  private:
@@ -71,9 +81,17 @@ class EitherStop {
 
 }  // namespace
 
-Client::Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines, RateLimit limit)
-    : config_(std::move(config)), clock_(clock), metrics_(registry, host_and_port(config_)), token_(config_.token, clock), pool_(config_, clock, deadlines), limiter_(limit) {
-  if (config_.insecure) LOG(WARNING) << "insecure-skip-tls-verify is set: anybody between us and " << host_and_port(config_) << " can act as the API server";
+Client::Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines,
+               RateLimit limit)
+    : config_(std::move(config)),
+      clock_(clock),
+      metrics_(registry, host_and_port(config_)),
+      token_(config_.token, clock),
+      pool_(config_, clock, deadlines),
+      limiter_(limit) {
+  if (config_.insecure)
+    LOG(WARNING) << "insecure-skip-tls-verify is set: anybody between us and " << host_and_port(config_)
+                 << " can act as the API server";
 }
 
 HttpRequest Client::prepare(const Request& request) {
@@ -109,7 +127,8 @@ HttpReply Client::attempt(const HttpRequest& request) {
   metrics_.requested(request.method, reply.status, std::chrono::duration<double>(clock_.now() - begin).count());
   const std::string warning = header(reply, "warning"), audit = header(reply, "audit-id");
   if (!warning.empty()) LOG(WARNING) << request.method << " " << request.path << ": " << warning;
-  if (reply.status >= 400) VLOG(1) << request.method << " " << request.path << ": " << reply.status << ", audit-id " << audit;
+  if (reply.status >= 400)
+    VLOG(1) << request.method << " " << request.path << ": " << reply.status << ", audit-id " << audit;
   return reply;
 }
 
@@ -117,7 +136,8 @@ Response Client::send(const Request& request) {
   RetryState state;
   while (true) {
     if (!wait_for_token(request)) return no_answer("stopped");
-    if (writes(request.verb) && !may_write_()) return no_answer("this process may not write any more: it does not hold the lease");
+    if (writes(request.verb) && !may_write_())
+      return no_answer("this process may not write any more: it does not hold the lease");
     const HttpRequest http = prepare(request);
     Response response = response_of(attempt(http));
     ++state.attempts;
@@ -134,7 +154,8 @@ Response Client::send(const Request& request) {
   }
 }
 
-std::optional<ApiError> Client::watch(const Request& request, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) {
+std::optional<ApiError> Client::watch(const Request& request, const std::function<bool(WatchEvent&&)>& sink,
+                                      std::stop_token stop) {
   const EitherStop either(stop, abort_.get_token());
   const HttpRequest http = prepare(request);
   WatchDecoder decoder;
@@ -160,7 +181,8 @@ std::optional<ApiError> Client::watch(const Request& request, const std::functio
   return end_of_watch(reply, in_stream, decoder);
 }
 
-std::optional<ApiError> Client::end_of_watch(const HttpReply& reply, const std::optional<ApiError>& in_stream, const WatchDecoder& decoder) {
+std::optional<ApiError> Client::end_of_watch(const HttpReply& reply, const std::optional<ApiError>& in_stream,
+                                             const WatchDecoder& decoder) {
   if (in_stream) return in_stream;
   if (!decoder.error().empty()) return no_answer(decoder.error());
   if (!reply.status) return no_answer(reply.failure);

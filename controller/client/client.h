@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The client of an API server: credentials, retries, pooled connections, watches.
 #pragma once
 #include <condition_variable>
@@ -16,16 +17,19 @@ namespace pm::k8s {
 /// Thread-safe. Requests share a pool of connections; each watch has one of its own.
 class Client final : public Api, public WatchApi {
  public:
-  Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines = {}, RateLimit limit = {.qps = 0});
+  Client(ClusterConfig config, const Clock& clock, prometheus::Registry& registry, Deadlines deadlines = {},
+         RateLimit limit = {.qps = 0});
 
-  /// From now on a write is sent only while `may_write()`, which is asked at the last moment before each attempt: after the limiter's and the
-  /// server's pauses. Before the first request.
+  /// Sends a write only while `may_write()` is true. It is called immediately before each attempt, after the waits of
+  /// the rate limiter and of Retry-After. Call guard() before the first request.
   void guard(std::function<bool()> may_write) { may_write_ = std::move(may_write); }
 
-  /// Retries what may be retried (retry.h); every attempt takes a token of the limiter and has 30 s, or the deadlines of the constructor.
+  /// Retries as retry.h defines; every attempt takes a token of the rate limiter and has 30 s, or the deadlines
+  /// of the constructor.
   Response send(const Request&) override;
-  /// Ends with an error when nothing, not even a bookmark, came for 90 s: API servers send bookmarks each minute.
-  std::optional<ApiError> watch(const Request&, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) override;
+  /// Ends with an error when not even a bookmark arrived for 90 s: API servers send bookmarks each minute.
+  std::optional<ApiError> watch(const Request&, const std::function<bool(WatchEvent&&)>& sink,
+                                std::stop_token stop) override;
 
   /// Ends all requests in flight and refuses further ones; for the last seconds of a shutdown.
   void abort() { abort_.request_stop(); }

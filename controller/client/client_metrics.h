@@ -1,4 +1,5 @@
-// rest_client_* metrics, named as client-go's.
+// SPDX-License-Identifier: Apache-2.0
+// Records the rest_client_* metrics under the names of client-go.
 #pragma once
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
@@ -13,12 +14,12 @@ namespace pm::k8s {
 class ClientMetrics {
  public:
   ClientMetrics(prometheus::Registry&, std::string host);
-  /// One answered (code) or unanswered ("<error>") request.
+  /// Counts a request with its status code, or with "<error>" without a response.
   void requested(const std::string& method, int code, double seconds);
-  /// A watch ended. It lasts as long as it likes, so its duration says nothing.
+  /// Counts the end of a watch. Its duration is not recorded, because it is arbitrary.
   void watched(int code);
   void retried(const std::string& method, int code);
-  /// A request waited for its turn.
+  /// Records the time that a request waited for the rate limiter.
   void limited(const std::string& method, double seconds);
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/cluster_config.h"
 
 #include <algorithm>
@@ -43,7 +44,8 @@ std::optional<std::string> real_environment(const std::string& name) {
 void parse_server(const std::string& url, ClusterConfig& config) {
   const size_t scheme_end = url.find("://");
   const std::string scheme = url.substr(0, scheme_end == std::string::npos ? 0 : scheme_end);
-  if (scheme != "https" && scheme != "http") throw ConfigError("server \"" + url + "\" must begin with https:// or http://");
+  if (scheme != "https" && scheme != "http")
+    throw ConfigError("server \"" + url + "\" must begin with https:// or http://");
   config.tls = scheme == "https";
   const size_t begin = scheme_end + 3, path = std::min(url.find('/', begin), url.size());
   std::string authority = url.substr(begin, path - begin);
@@ -55,7 +57,8 @@ void parse_server(const std::string& url, ClusterConfig& config) {
     if (close == std::string::npos) throw ConfigError("server \"" + url + "\" lacks a closing bracket");
     config.host = authority.substr(1, close - 1);
     if (close + 1 < authority.size()) colon = close + 1;
-    if (colon != std::string::npos && authority[colon] != ':') throw ConfigError("server \"" + url + "\" has text behind its address");
+    if (colon != std::string::npos && authority[colon] != ':')
+      throw ConfigError("server \"" + url + "\" has text behind its address");
   } else {
     colon = authority.find(':');
     config.host = authority.substr(0, colon);

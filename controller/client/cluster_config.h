@@ -1,4 +1,5 @@
-// Where the API server is and who we are: from a kubeconfig or from the pod we run in.
+// SPDX-License-Identifier: Apache-2.0
+// Address and credentials of the API server, from a kubeconfig or from the service account of the pod.
 #pragma once
 #include <functional>
 #include <optional>
@@ -13,7 +14,7 @@ struct ConfigError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Bytes given in place or in a file that may be rotated while we run.
+/// Inline bytes, or a file that may be rotated at run time.
 struct Source {
   std::string data, file;
   bool empty() const { return data.empty() && file.empty(); }
@@ -22,16 +23,16 @@ struct Source {
 };
 
 struct ClusterConfig {
-  std::string host;                    ///< a name or an address, without brackets
+  std::string host;  ///< a name or an address, without brackets
   int port = 443;
-  std::string base_path;               ///< of the server URL, without a slash at the end
+  std::string base_path;  ///< of the server URL, without a slash at the end
   bool tls = true;
-  bool insecure = false;               ///< no verification of the server
-  Source ca;                           ///< PEM; empty: the system's authorities
-  Source client_cert, client_key;      ///< PEM; both or none
+  bool insecure = false;           ///< no verification of the server
+  Source ca;                       ///< PEM; empty: the system's authorities
+  Source client_cert, client_key;  ///< PEM; both or none
   Source token;
-  std::string tls_server_name;         ///< what the server's certificate must be for; empty: host
-  std::string ns;                      ///< of the context or the pod
+  std::string tls_server_name;  ///< what the server's certificate must be for; empty: host
+  std::string ns;               ///< of the context or the pod
 };
 
 /// Reads an environment variable; a parameter so that tests need not touch the real ones.
@@ -43,12 +44,15 @@ void parse_server(const std::string& url, ClusterConfig&);
 /// "[::1]:6443", "example:443"
 std::string host_and_port(const ClusterConfig&);
 
-/// Merges kubeconfig files as kubectl does (the first file that defines a name or the current context wins; files that do not exist are
-/// skipped), and takes `context` or the current context. Relative file names count from the kubeconfig's folder. Throws ConfigError for
-/// what is wrong and for what we do not do: exec and auth-provider plugins, passwords, proxies.
+/// Merges kubeconfig files as kubectl does (the first file that defines a name or the current context wins; files that
+/// do not exist are skipped), and takes `context` or the current context. Relative file names are relative to
+/// the folder of the kubeconfig. Throws ConfigError for invalid files and for unsupported features: exec and
+/// auth-provider plugins, passwords, proxies.
 ClusterConfig load_kubeconfig(const std::vector<std::string>& paths, const std::string& context = "");
-/// The service account of our pod: KUBERNETES_SERVICE_HOST and _PORT, and token, ca.crt, namespace in `folder`. Throws ConfigError.
-ClusterConfig in_cluster(const Environment&, const std::string& folder = "/var/run/secrets/kubernetes.io/serviceaccount");
+/// Reads the service account of the pod: KUBERNETES_SERVICE_HOST and _PORT, and token, ca.crt, namespace in `folder`.
+/// Throws ConfigError.
+ClusterConfig in_cluster(const Environment&,
+                         const std::string& folder = "/var/run/secrets/kubernetes.io/serviceaccount");
 /// `path` (of the flag) if given, else $KUBECONFIG, else the pod's, else ~/.kube/config.
 ClusterConfig find_config(const std::string& path, const Environment&);
 

@@ -1,18 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/connection_pool.h"
 
 #include <utility>
 
 namespace pm::k8s {
 namespace {
-constexpr std::chrono::seconds MaxIdle{60};
+constexpr std::chrono::seconds max_idle{60};
 }
 
 std::unique_ptr<Connection> ConnectionPool::take() {
-  std::vector<Idle> old;   // closed outside the lock
+  std::vector<Idle> old;  // closed outside the lock
   {
     std::lock_guard lock(mutex_);
     const auto now = clock_.now();
-    while (!idle_.empty() && now - idle_.front().since > MaxIdle) {
+    while (!idle_.empty() && now - idle_.front().since > max_idle) {
       old.push_back(std::move(idle_.front()));
       idle_.erase(idle_.begin());
     }

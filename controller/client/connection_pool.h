@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small pool of connections for requests other than watches.
 #pragma once
 #include <memory>
@@ -9,8 +10,8 @@
 
 namespace pm::k8s {
 
-/// Lends each caller a connection of its own. Thread-safe. At most `keep` idle connections stay open, none for longer than a minute, so that a
-/// server's or a proxy's idle timeout seldom meets a request.
+/// Lends each caller a connection of its own. Thread-safe. At most `keep` idle connections stay open, none for longer
+/// than a minute, so that a server's or a proxy's idle timeout seldom meets a request.
 class ConnectionPool {
  public:
   ConnectionPool(const ClusterConfig& config, const Clock& clock, Deadlines deadlines = {}, size_t keep = 32)
@@ -18,7 +19,7 @@ class ConnectionPool {
 
   /// An idle connection, or a new one. Throws ConfigError.
   std::unique_ptr<Connection> take();
-  /// Gives back a connection whose last request was answered. (One that failed is simply destroyed.)
+  /// Returns a connection whose last request succeeded to the pool. A failed connection is destroyed instead.
   void give(std::unique_ptr<Connection>);
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/http_get.h"
 
 #include <arpa/inet.h>
@@ -20,21 +21,24 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-/// A socket with one deadline for all that is done on it.
+/// A socket with one deadline for all its operations.
 class Socket {
  public:
   explicit Socket(Steady::time_point deadline) : deadline_(deadline) {}
-  ~Socket() { if (fd_ >= 0) close(fd_); }
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
 
-  /// "" or why not.
+  /// Returns "" or the error.
   std::string open(const std::string& host, int port) {
     addrinfo hints{};
     hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
-    if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return "'" + host + "' is not an IP address";
+    if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0)
+      return "'" + host + "' is not an IP address";
     const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, freeaddrinfo);
     fd_ = socket(address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd_ < 0) return error("socket");
@@ -52,14 +56,17 @@ class Socket {
     size_t sent = 0;
     while (sent < text.size()) {
       const ssize_t n = send(fd_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-      if (n > 0) sent += static_cast<size_t>(n);
-      else if (errno != EAGAIN && errno != EINTR) return error("send");
-      else if (!wait(POLLOUT)) return "send: timed out";
+      if (n > 0)
+        sent += static_cast<size_t>(n);
+      else if (errno != EAGAIN && errno != EINTR)
+        return error("send");
+      else if (!wait(POLLOUT))
+        return "send: timed out";
     }
     return {};
   }
 
-  /// Appends what comes; true at the end of the stream. `failure` says what went wrong.
+  /// Appends received bytes; returns true at the end of the stream. `failure` receives the error.
   bool receive(std::string& out, std::string& failure) {
     char buffer[8192];
     for (;;) {
@@ -70,9 +77,12 @@ class Socket {
       }
       if (n == 0) return true;
       if (errno == EINTR) continue;
-      if (errno != EAGAIN) failure = error("receive");
-      else if (wait(POLLIN)) continue;
-      else failure = "receive: timed out";
+      if (errno != EAGAIN)
+        failure = error("receive");
+      else if (wait(POLLIN))
+        continue;
+      else
+        failure = "receive: timed out";
       return true;
     }
   }
@@ -96,11 +106,12 @@ class Socket {
 };
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
-/// The value of a header in the lower-cased head, or "".
+/// Returns the value of a header in the lower-case head, or "".
 std::string header(const std::string& head, const std::string& name) {
   const size_t begin = head.find("\r\n" + name + ":");
   if (begin == std::string::npos) return {};
@@ -112,11 +123,13 @@ std::string header(const std::string& head, const std::string& name) {
 
 }  // namespace
 
-std::variant<PlainReply, std::string> http_get(const std::string& host, int port, const std::string& path, std::chrono::milliseconds timeout, size_t max_bytes) {
+std::variant<PlainReply, std::string> http_get(const std::string& host, int port, const std::string& path,
+                                               std::chrono::milliseconds timeout, size_t max_bytes) {
   Socket socket(Steady::now() + timeout);
   if (auto failure = socket.open(host, port); !failure.empty()) return failure;
   const std::string name = host.find(':') == std::string::npos ? host : "[" + host + "]";
-  const std::string request = "GET " + path + " HTTP/1.1\r\nHost: " + name + ":" + std::to_string(port) + "\r\nConnection: close\r\nAccept: application/json\r\n\r\n";
+  const std::string request = "GET " + path + " HTTP/1.1\r\nHost: " + name + ":" + std::to_string(port) +
+                              "\r\nConnection: close\r\nAccept: application/json\r\n\r\n";
   if (auto failure = socket.send_all(request); !failure.empty()) return failure;
 
   std::string text, failure;
@@ -130,17 +143,20 @@ std::variant<PlainReply, std::string> http_get(const std::string& host, int port
       const size_t end = text.find("\r\n\r\n");
       if (end == std::string::npos) continue;
       const std::string head = lower(text.substr(0, end + 2));
-      const auto [rest, bad] = std::from_chars(head.data() + std::min<size_t>(9, head.size()), head.data() + head.size(), reply.status);
+      const auto [rest, bad] =
+          std::from_chars(head.data() + std::min<size_t>(9, head.size()), head.data() + head.size(), reply.status);
       if (head.rfind("http/1.", 0) != 0 || bad != std::errc() || rest == head.data()) return "the answer is not HTTP";
       if (!header(head, "transfer-encoding").empty()) return "the answer is chunked";
       if (const std::string given = header(head, "content-length"); !given.empty()) {
-        if (std::from_chars(given.data(), given.data() + given.size(), length).ec != std::errc()) return "the answer is not HTTP";
+        if (std::from_chars(given.data(), given.data() + given.size(), length).ec != std::errc())
+          return "the answer is not HTTP";
       }
       body = end + 4;
     }
     if (length != std::string::npos && text.size() - body >= length) break;
   }
-  if (body == std::string::npos || (length != std::string::npos && text.size() - body < length)) return "the answer was cut";
+  if (body == std::string::npos || (length != std::string::npos && text.size() - body < length))
+    return "the answer was cut";
   reply.body = text.substr(body, length == std::string::npos ? std::string::npos : length);
   return reply;
 }

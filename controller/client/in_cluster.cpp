@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/cluster_config.h"
 
 #include <fstream>
@@ -14,7 +15,7 @@ ClusterConfig in_cluster(const Environment& environment, const std::string& fold
   parse_server(std::string("https://").append(v6 ? "[" + *host + "]" : *host).append(":").append(*port), config);
   config.ca.file = folder + "/ca.crt";
   config.token.file = folder + "/token";
-  config.ca.read();        // both must be there now: a missing mount shows at the start
+  config.ca.read();  // reads both now, so that a missing mount is an error at the start
   if (config.token.read().empty()) throw ConfigError(config.token.file + " is empty");
   std::ifstream ns(folder + "/namespace");
   std::getline(ns, config.ns);

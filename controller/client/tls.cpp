@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/tls.h"
 
 #include <arpa/inet.h>
@@ -17,9 +18,12 @@ struct Free {
   void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
   void operator()(X509_STORE* p) const { X509_STORE_free(p); }
 };
-template <class T> using Owned = std::unique_ptr<T, Free>;
+template <class T>
+using Owned = std::unique_ptr<T, Free>;
 
-Owned<BIO> bio_of(const std::string& pem) { return Owned<BIO>(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()))); }
+Owned<BIO> bio_of(const std::string& pem) {
+  return Owned<BIO>(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+}
 
 std::string openssl_error() {
   char text[256] = "unknown";
@@ -33,7 +37,8 @@ bool is_address(const std::string& host) {
   return inet_pton(AF_INET, host.c_str(), bytes) == 1 || inet_pton(AF_INET6, host.c_str(), bytes) == 1;
 }
 
-/// A private store, so that no certificate of the system is trusted beside those given. Every one given is an anchor, as in Go.
+/// Creates a private store, so that no certificate of the system is trusted in addition. Every given certificate is a
+/// trust anchor, as in Go.
 void trust(SSL_CTX* context, const std::string& pem) {
   Owned<X509_STORE> store(X509_STORE_new());
   const auto bio = bio_of(pem);
@@ -42,7 +47,7 @@ void trust(SSL_CTX* context, const std::string& pem) {
     X509_STORE_add_cert(store.get(), certificate.get());
     ++count;
   }
-  ERR_clear_error();   // the end of the PEM is an error to OpenSSL
+  ERR_clear_error();  // the end of the PEM is an error to OpenSSL
   if (!count) throw ConfigError("certificate-authority holds no PEM certificate");
   X509_STORE_set_flags(store.get(), X509_V_FLAG_PARTIAL_CHAIN);
   SSL_CTX_set_cert_store(context, store.release());
@@ -51,19 +56,25 @@ void trust(SSL_CTX* context, const std::string& pem) {
 void present(SSL_CTX* context, const std::string& cert, const std::string& key) {
   const auto cert_bio = bio_of(cert), key_bio = bio_of(key);
   const Owned<X509> leaf(PEM_read_bio_X509(cert_bio.get(), nullptr, nullptr, nullptr));
-  if (!leaf || SSL_CTX_use_certificate(context, leaf.get()) != 1) throw ConfigError("client-certificate cannot be used: " + openssl_error());
-  while (Owned<X509> next{PEM_read_bio_X509(cert_bio.get(), nullptr, nullptr, nullptr)}) SSL_CTX_add1_chain_cert(context, next.get());
+  if (!leaf || SSL_CTX_use_certificate(context, leaf.get()) != 1)
+    throw ConfigError("client-certificate cannot be used: " + openssl_error());
+  while (Owned<X509> next{PEM_read_bio_X509(cert_bio.get(), nullptr, nullptr, nullptr)})
+    SSL_CTX_add1_chain_cert(context, next.get());
   ERR_clear_error();
   const Owned<EVP_PKEY> private_key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr));
-  if (!private_key || SSL_CTX_use_PrivateKey(context, private_key.get()) != 1) throw ConfigError("client-key cannot be used: " + openssl_error());
+  if (!private_key || SSL_CTX_use_PrivateKey(context, private_key.get()) != 1)
+    throw ConfigError("client-key cannot be used: " + openssl_error());
   if (SSL_CTX_check_private_key(context) != 1) throw ConfigError("client-key does not belong to client-certificate");
 }
 
 void expect_peer(SSL_CTX* context, const std::string& peer) {
   X509_VERIFY_PARAM* parameters = SSL_CTX_get0_param(context);
-  X509_VERIFY_PARAM_set_hostflags(parameters, X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-  const int done = is_address(peer) ? X509_VERIFY_PARAM_set1_ip_asc(parameters, peer.c_str()) : X509_VERIFY_PARAM_set1_host(parameters, peer.c_str(), peer.size());
-  if (peer.empty() || done != 1) throw ConfigError("\"" + peer + "\" is no name or address that a certificate can hold");
+  X509_VERIFY_PARAM_set_hostflags(parameters,
+                                  X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+  const int done = is_address(peer) ? X509_VERIFY_PARAM_set1_ip_asc(parameters, peer.c_str())
+                                    : X509_VERIFY_PARAM_set1_host(parameters, peer.c_str(), peer.size());
+  if (peer.empty() || done != 1)
+    throw ConfigError("\"" + peer + "\" is no name or address that a certificate can hold");
 }
 
 int note_failure(int accepted, X509_STORE_CTX* chain) {
@@ -79,9 +90,9 @@ int note_failure(int accepted, X509_STORE_CTX* chain) {
 void configure_tls(SSL_CTX* context, const TlsOptions& options, std::string* failure) {
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   SSL_CTX_set_app_data(context, failure);
-  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);   // 34 KB that an idle connection would keep
-  // Close without the exchange of close_notify: the library would wait up to a second for a silent peer at each of our connections. HTTP says
-  // itself where a message ends.
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);  // frees 34 KB of an idle connection
+  // Close without the exchange of close_notify: the library would wait up to a second for a silent peer at each of our
+  // connections. HTTP says itself where a message ends.
   SSL_CTX_set_quiet_shutdown(context, 1);
   if (!options.cert.empty()) present(context, options.cert, options.key);
   if (options.insecure) {

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/token.h"
 
-#include "controller/core/log.h"
+#include "base/log.h"
 
 namespace pm::k8s {
 namespace {
 
-constexpr std::chrono::seconds MaxAge{60};
+constexpr std::chrono::seconds max_age{60};
 
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
@@ -18,7 +19,7 @@ std::string Token::get() {
   if (source_.file.empty()) return source_.data;
   std::lock_guard lock(mutex_);
   const auto now = clock_.now();
-  if (read_at_ && now - *read_at_ < MaxAge) return value_;
+  if (read_at_ && now - *read_at_ < max_age) return value_;
   try {
     const std::string fresh = trimmed(source_.read());
     if (!fresh.empty()) value_ = fresh;

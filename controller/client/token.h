@@ -1,4 +1,5 @@
-// The bearer token, kept fresh: kubelets rotate the file that a pod sees.
+// SPDX-License-Identifier: Apache-2.0
+// Provides the bearer token and reads its file again regularly, because kubelets rotate it.
 #pragma once
 #include <mutex>
 #include <optional>
@@ -13,7 +14,8 @@ namespace pm::k8s {
 class Token {
  public:
   Token(Source source, const Clock& clock) : source_(std::move(source)), clock_(clock) {}
-  /// "" when there is none. A file is read again when the last reading is older than 60 s; while it cannot be read the old token stays.
+  /// "" when there is none. A file is read again when the last reading is older than 60 s; while it cannot be read the
+  /// old token stays.
   std::string get();
   /// After a 401: the next get() reads the file whatever its age.
   void expire();

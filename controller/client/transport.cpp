@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/transport.h"
 
 #include <httplib.h>
@@ -21,11 +22,13 @@ std::string lower(std::string text) {
 void set_options(socket_t socket) {
   const int yes = 1, unacknowledged_ms = 30'000;
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);   // a dead peer shows while we write
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms,
+             sizeof unacknowledged_ms);  // detects a dead peer during writes
 }
 
-template <class Client> void configure(Client& client, const Deadlines& deadlines) {
-  client.set_url_encode(false);          // paths come encoded, and by rules of our own
+template <class Client>
+void configure(Client& client, const Deadlines& deadlines) {
+  client.set_url_encode(false);  // paths are already encoded
   client.set_tcp_nodelay(true);
   client.set_keep_alive(true);
   client.set_connection_timeout(deadlines.connect);
@@ -34,7 +37,8 @@ template <class Client> void configure(Client& client, const Deadlines& deadline
   client.set_socket_options(set_options);
 }
 
-/// The library sends the host that it connects to as SNI. When the certificate is for another name, connect by that name to this address.
+/// The library sends the host that it connects to as SNI. When the certificate is for another name, connect by that
+/// name to this address.
 std::string address_of(const std::string& host) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
@@ -59,14 +63,19 @@ class Connection::Impl {
     auto client = std::make_unique<httplib::SSLClient>(address.empty() ? config.host : peer, config.port);
     if (!address.empty()) client->set_hostname_addr_map({{peer, address}});
     configure(*client, deadlines);
-    client->enable_server_certificate_verification(false);   // the library's; ours is in the context, inside the handshake
-    configure_tls(client->ssl_context(), {config.ca.read(), config.client_cert.read(), config.client_key.read(), peer, config.insecure}, &tls_failure_);
+    client->enable_server_certificate_verification(
+        false);  // disables the verification of the library; configure_tls verifies inside the handshake
+    configure_tls(client->ssl_context(),
+                  {config.ca.read(), config.client_cert.read(), config.client_key.read(), peer, config.insecure},
+                  &tls_failure_);
     client_ = std::move(client);
   }
 
-  HttpReply exchange(const HttpRequest& wanted, std::stop_token stop, const std::function<bool(std::string_view)>* receive) {
+  HttpReply exchange(const HttpRequest& wanted, std::stop_token stop,
+                     const std::function<bool(std::string_view)>* receive) {
     HttpReply reply;
-    const auto deadline = deadlines_.total.count() ? std::chrono::steady_clock::now() + deadlines_.total : std::chrono::steady_clock::time_point::max();
+    const auto deadline = deadlines_.total.count() ? std::chrono::steady_clock::now() + deadlines_.total
+                                                   : std::chrono::steady_clock::time_point::max();
     auto request = prepare(wanted);
     bool enough = false;
     request.response_handler = [&](const httplib::Response& head) {
@@ -91,7 +100,7 @@ class Connection::Impl {
     too_long_ = false;
     const httplib::Result result = run(request, stop);
     if (!result && !enough) fail(reply, result.error(), stop, std::chrono::steady_clock::now() > deadline);
-    if (result) reply.status = result->status;   // a 204 has no body, so no handler saw it
+    if (result) reply.status = result->status;  // a 204 has no body, so no handler saw it
     return reply;
   }
 
@@ -107,8 +116,9 @@ class Connection::Impl {
     return request;
   }
 
-  /// stop() of the library only reaches a request that is in flight, and waits while one connects: so a thread of its own repeats it until
-  /// the request has ended, and whoever requests the stop of many connections waits for none of them.
+  /// stop() of the library only reaches a request that is in flight, and waits while one connects: so a thread of its
+  /// own repeats it until the request has ended, and whoever requests the stop of many connections waits for none of
+  /// them.
   httplib::Result run(httplib::Request& request, std::stop_token stop) {
     std::atomic<bool> running{true};
     std::jthread stopper;
@@ -147,31 +157,35 @@ class Connection::Impl {
   const std::string host_;
   const Deadlines deadlines_;
   bool too_long_ = false;
-  std::string tls_failure_;                       // outlives client_, whose context points here
+  std::string tls_failure_;  // outlives client_, whose context points here
   std::unique_ptr<httplib::ClientImpl> client_;
 };
 
-Connection::Connection(const ClusterConfig& config, Deadlines deadlines) : impl_(std::make_unique<Impl>(config, deadlines)) {}
+Connection::Connection(const ClusterConfig& config, Deadlines deadlines)
+    : impl_(std::make_unique<Impl>(config, deadlines)) {}
 Connection::~Connection() = default;
 
-HttpReply Connection::send(const HttpRequest& request, std::stop_token stop) { return impl_->exchange(request, stop, nullptr); }
+HttpReply Connection::send(const HttpRequest& request, std::stop_token stop) {
+  return impl_->exchange(request, stop, nullptr);
+}
 
-HttpReply Connection::stream(const HttpRequest& request, std::stop_token stop, const std::function<bool(std::string_view)>& receive) {
+HttpReply Connection::stream(const HttpRequest& request, std::stop_token stop,
+                             const std::function<bool(std::string_view)>& receive) {
   return impl_->exchange(request, stop, &receive);
 }
 
 class HttpServer::Impl {
  public:
   Impl(const std::string& address, int port, std::map<std::string, std::function<Answer()>> routes) {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(2); };   // the library takes ownership
+    server_.new_task_queue = [] { return new httplib::ThreadPool(2); };  // the library takes ownership
     server_.set_payload_max_length(1024);
-    server_.set_socket_options([](socket_t socket) {   // the library would share the port with others of its kind
+    server_.set_socket_options([](socket_t socket) {  // the library would share the port with others of its kind
       const int yes = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
     server_.set_read_timeout(5);
     server_.set_write_timeout(5);
-    server_.set_keep_alive_max_count(1);    // a kept connection would hold one of the two threads
+    server_.set_keep_alive_max_count(1);  // a persistent connection would occupy one of the two threads
     for (auto& [path, answer] : routes) {
       server_.Get(path, [answer = std::move(answer)](const httplib::Request&, httplib::Response& response) {
         const Answer made = answer();
@@ -180,7 +194,8 @@ class HttpServer::Impl {
       });
     }
     port_ = port ? (server_.bind_to_port(address, port) ? port : -1) : server_.bind_to_any_port(address);
-    if (port_ <= 0) throw ConfigError("cannot listen on " + address + ":" + std::to_string(port) + ": is the port taken?");
+    if (port_ <= 0)
+      throw ConfigError("cannot listen on " + address + ":" + std::to_string(port) + ": is the port taken?");
     thread_ = std::jthread([this] { server_.listen_after_bind(); });
     server_.wait_until_ready();
   }

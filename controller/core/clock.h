@@ -1,4 +1,5 @@
-// Time as a parameter: whoever waits or stamps takes a Clock, and tests give one that stands still.
+// SPDX-License-Identifier: Apache-2.0
+// Injects time: code that waits or takes time stamps uses a Clock, and tests pass a fake clock.
 #pragma once
 #include <chrono>
 
@@ -10,8 +11,8 @@ class Clock {
   using Steady = std::chrono::steady_clock::time_point;
   using Wall = std::chrono::system_clock::time_point;
   virtual ~Clock() = default;
-  virtual Steady now() const = 0;   ///< for durations and deadlines
-  virtual Wall wall() const = 0;    ///< for stamps that people and other programs read
+  virtual Steady now() const = 0;  ///< for durations and deadlines
+  virtual Wall wall() const = 0;   ///< for stamps that people and other programs read
 };
 
 class RealClock final : public Clock {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/conditions.h"
 
 #include "controller/core/time.h"
@@ -6,7 +7,7 @@ namespace pm::k8s {
 
 namespace {
 
-/// The field is this text.
+/// Returns whether the field is a string with this value.
 bool is(const Json& object, const char* field, const std::string& text) {
   if (!object.is_object()) return false;
   const auto found = object.find(field);
@@ -17,11 +18,15 @@ bool is(const Json& object, const char* field, const std::string& text) {
 
 bool set_condition(Json& conditions, const Condition& wanted, std::chrono::system_clock::time_point now) {
   if (!conditions.is_array()) conditions = Json::array();
-  Json next = {{"type", wanted.type}, {"status", wanted.status ? "True" : "False"}, {"reason", wanted.reason}, {"message", wanted.message},
+  Json next = {{"type", wanted.type},
+               {"status", wanted.status ? "True" : "False"},
+               {"reason", wanted.reason},
+               {"message", wanted.message},
                {"observedGeneration", wanted.observed_generation}};
   for (Json& present : conditions) {
     if (!is(present, "type", wanted.type)) continue;
-    const bool same_status = is(present, "status", wanted.status ? "True" : "False") && present.contains("lastTransitionTime");
+    const bool same_status =
+        is(present, "status", wanted.status ? "True" : "False") && present.contains("lastTransitionTime");
     next["lastTransitionTime"] = same_status ? present["lastTransitionTime"] : Json(format_time(now));
     if (present == next) return false;
     present = std::move(next);

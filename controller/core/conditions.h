@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The list of conditions in a status, as metav1.Condition describes it.
 #pragma once
 #include <chrono>
@@ -9,13 +10,13 @@ namespace pm::k8s {
 
 struct Condition {
   std::string type;
-  bool status = false;               ///< "True" or "False"
+  bool status = false;  ///< "True" or "False"
   std::string reason, message;
   long observed_generation = 0;
 };
 
-/// Sets one condition in a list (an array; null becomes one), keeping the order of types. lastTransitionTime moves to `now` only when the
-/// status changes. Returns true when anything but nothing changed.
+/// Sets one condition in a list (an array; null becomes one), keeping the order of types. lastTransitionTime moves to
+/// `now` only when the status changes. Returns true when the list changed.
 bool set_condition(Json& conditions, const Condition&, std::chrono::system_clock::time_point now);
 /// The condition of a type, or null.
 const Json* find_condition(const Json& conditions, const std::string& type);

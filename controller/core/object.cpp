@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/object.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ std::string meta(const Json& object, const char* name) {
 
 bool is_true(const Json* value) { return value && value->is_boolean() && value->get<bool>(); }
 
-/// RFC 6901: "~1" is "/", "~0" is "~".
+/// Unescapes a part of a JSON pointer as RFC 6901 defines: "~1" is "/", "~0" is "~".
 std::string unescaped(std::string_view part) {
   std::string out;
   for (size_t i = 0; i < part.size(); ++i) {
@@ -56,8 +57,10 @@ const Json* find_at(const Json& object, std::string_view pointer) {
   for (size_t begin = 1; at && begin <= pointer.size();) {
     const size_t end = std::min(pointer.find('/', begin), pointer.size());
     const std::string_view part = pointer.substr(begin, end - begin);
-    if (at->is_array()) at = element(*at, part);
-    else at = part.find('~') == std::string_view::npos ? member(*at, part) : member(*at, unescaped(part));
+    if (at->is_array())
+      at = element(*at, part);
+    else
+      at = part.find('~') == std::string_view::npos ? member(*at, part) : member(*at, unescaped(part));
     begin = end + 1;
   }
   return at;
@@ -82,15 +85,22 @@ std::optional<OwnerReference> controller_of(const Json& object) {
   if (!owners || !owners->is_array()) return {};
   for (const Json& owner : *owners) {
     if (!is_true(member(owner, "controller"))) continue;
-    return OwnerReference{text(member(owner, "apiVersion")), text(member(owner, "kind")), text(member(owner, "name")), text(member(owner, "uid"))};
+    return OwnerReference{text(member(owner, "apiVersion")), text(member(owner, "kind")), text(member(owner, "name")),
+                          text(member(owner, "uid"))};
   }
   return {};
 }
 
 Json owner_reference(const Resource& resource, const Json& owner) {
   const std::string name = key_of(owner).name, uid = uid_of(owner);
-  if (name.empty() || uid.empty()) throw std::invalid_argument("an owner must have a name and a uid: found \"" + name + "\" and \"" + uid + "\"");
-  return {{"apiVersion", api_version_of(resource)}, {"kind", resource.kind}, {"name", name}, {"uid", uid}, {"controller", true}, {"blockOwnerDeletion", true}};
+  if (name.empty() || uid.empty())
+    throw std::invalid_argument("an owner must have a name and a uid: found \"" + name + "\" and \"" + uid + "\"");
+  return {{"apiVersion", api_version_of(resource)},
+          {"kind", resource.kind},
+          {"name", name},
+          {"uid", uid},
+          {"controller", true},
+          {"blockOwnerDeletion", true}};
 }
 
 std::optional<int> compare_versions(const std::string& a, const std::string& b) {

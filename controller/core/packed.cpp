@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/packed.h"
 
 #include <algorithm>
@@ -11,19 +12,20 @@
 namespace pm::k8s {
 namespace {
 
-/// The first byte of a value is its kind and a number below 31; 31: the number follows, seven bits a byte, the lowest first.
+/// The first byte of a value is its kind and a number below 31; 31: the number follows, seven bits a byte, the lowest
+/// first.
 enum class Kind : uint8_t { Simple, Unsigned, Signed, Negative, Text, Word, Array, Object };
 enum Simple : uint8_t { Null, False, True, Double };
 constexpr uint64_t much = 31;
 
-/// Strings that many values share. Only grows, up to a bound; what has a number can be read without a lock.
+/// The table of strings that many values share. It only grows, up to a bound; numbered strings are read without a lock.
 class Words {
  public:
   static constexpr size_t most = 4096, longest = 64;
 
-  std::mutex mutex;                       ///< of number()
+  std::mutex mutex;  ///< guards number()
 
-  /// Of a word, or -1. `name`: of a member.
+  /// Returns the number of a word, or -1. `name` says that the word is the name of a member.
   int number(const std::string& text, bool name) {
     if (text.size() < 2 || text.size() > longest) return -1;
     const auto found = numbers_.find(text);
@@ -36,11 +38,11 @@ class Words {
   const std::string& at(uint64_t number) const { return all_[number]; }
 
  private:
-  /// A number, a time or a uid.
+  /// Returns whether the text contains digits, as numbers, times and uids do.
   static bool changing(const std::string& text) {
     return std::any_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   }
-  /// It came before, as far as is remembered.
+  /// Returns whether the word was seen before, as far as it is remembered.
   bool again(const std::string& text) {
     const size_t hash = std::hash<std::string>{}(text);
     size_t& last = seen_[hash % seen_.size()];
@@ -49,7 +51,7 @@ class Words {
     return before;
   }
 
-  std::array<std::string, most> all_;     // never moves
+  std::array<std::string, most> all_;  // never moves
   size_t count_ = 0;
   std::unordered_map<std::string_view, int> numbers_;
   std::array<size_t, 1024> seen_{};
@@ -64,12 +66,16 @@ class Writer {
  public:
   void write(const Json& value) {
     switch (value.type()) {
-      case Json::value_t::null: return head(Kind::Simple, Null);
-      case Json::value_t::boolean: return head(Kind::Simple, value.get<bool>() ? True : False);
-      case Json::value_t::number_unsigned: return head(Kind::Unsigned, value.get<uint64_t>());
+      case Json::value_t::null:
+        return head(Kind::Simple, Null);
+      case Json::value_t::boolean:
+        return head(Kind::Simple, value.get<bool>() ? True : False);
+      case Json::value_t::number_unsigned:
+        return head(Kind::Unsigned, value.get<uint64_t>());
       case Json::value_t::number_integer: {
         const auto number = value.get<int64_t>();
-        return number < 0 ? head(Kind::Negative, ~static_cast<uint64_t>(number)) : head(Kind::Signed, static_cast<uint64_t>(number));
+        return number < 0 ? head(Kind::Negative, ~static_cast<uint64_t>(number))
+                          : head(Kind::Signed, static_cast<uint64_t>(number));
       }
       case Json::value_t::number_float: {
         const double number = value.get<double>();
@@ -77,7 +83,8 @@ class Writer {
         bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
         return;
       }
-      case Json::value_t::string: return text(value.get_ref<const std::string&>(), false);
+      case Json::value_t::string:
+        return text(value.get_ref<const std::string&>(), false);
       case Json::value_t::array:
         head(Kind::Array, value.size());
         for (const Json& one : value) write(one);
@@ -86,7 +93,8 @@ class Writer {
         head(Kind::Object, value.size());
         for (const auto& [name, member] : value.get_ref<const Json::object_t&>()) text(name, true), write(member);
         return;
-      default: throw std::invalid_argument("a " + std::string(value.type_name()) + " value is no JSON");
+      default:
+        throw std::invalid_argument("a " + std::string(value.type_name()) + " value is no JSON");
     }
   }
 
@@ -114,21 +122,28 @@ class Reader {
   Json read() {
     const auto [kind, number] = head();
     switch (kind) {
-      case Kind::Simple: return simple(number);
-      case Kind::Unsigned: return number;
-      case Kind::Signed: return static_cast<int64_t>(number);
-      case Kind::Negative: return static_cast<int64_t>(~number);
-      case Kind::Text: case Kind::Word: return Json(text(kind, number));
+      case Kind::Simple:
+        return simple(number);
+      case Kind::Unsigned:
+        return number;
+      case Kind::Signed:
+        return static_cast<int64_t>(number);
+      case Kind::Negative:
+        return static_cast<int64_t>(~number);
+      case Kind::Text:
+      case Kind::Word:
+        return Json(text(kind, number));
       case Kind::Array: {
         Json::array_t array;
         array.reserve(number);
         for (uint64_t i = 0; i < number; ++i) array.push_back(read());
         return Json(std::move(array));
       }
-      case Kind::Object: break;
+      case Kind::Object:
+        break;
     }
     Json::object_t object;
-    for (uint64_t i = 0; i < number; ++i) {   // in the order of the map
+    for (uint64_t i = 0; i < number; ++i) {  // in the order of the map
       const auto [name, length] = head();
       const auto member = object.emplace_hint(object.end(), text(name, length), nullptr);
       member->second = read();
@@ -175,7 +190,9 @@ Packed::Packed(const Json& value) {
     const std::lock_guard lock(words().mutex);
     writer.write(value);
   }
-  if (writer.bytes.size() > UINT32_MAX) throw std::invalid_argument("a value of " + std::to_string(writer.bytes.size()) + " bytes is too large to be packed");
+  if (writer.bytes.size() > UINT32_MAX)
+    throw std::invalid_argument("a value of " + std::to_string(writer.bytes.size()) +
+                                " bytes is too large to be packed");
   const auto bytes = std::make_shared<char[]>(writer.bytes.size());
   std::memcpy(bytes.get(), writer.bytes.data(), writer.bytes.size());
   bytes_ = bytes;

@@ -1,4 +1,6 @@
-// JSON in little memory: a tenth of what the tree of a Json takes, for what is kept long and looked at now and then.
+// SPDX-License-Identifier: Apache-2.0
+// A compact serialization of JSON for objects that are stored long and read rarely. It takes a tenth of the memory of
+// Json.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -7,16 +9,18 @@
 
 namespace pm::k8s {
 
-/// An immutable value; copies share its bytes. Names of members, and words that values have in common ("True", kinds, reasons), are written once for the whole process: the
-/// first 4,096 of at most 64 bytes that come a second time, of values those without digits. Reading takes no lock.
+/// An immutable value; copies share its bytes. Names of members, and words that values have in common ("True", kinds,
+/// reasons), are written once for the whole process: the first 4,096 of at most 64 bytes that come a second time, of
+/// values those without digits. Reading takes no lock.
 class Packed {
  public:
-  Packed() = default;                     ///< null
+  Packed() = default;  ///< null
   /// Throws std::invalid_argument for binary values, which no JSON text holds.
   explicit Packed(const Json&);
-  /// Equal to what was packed, types of numbers included.
+  /// Returns a value equal to the packed one, including the types of numbers.
   Json unpack() const;
-  /// The same bytes: then the values are equal. Equal values may have different bytes, for words are learnt.
+  /// Returns whether the bytes are equal, which implies equal values. Equal values may have different bytes, because
+  /// the table of words grows over time.
   bool same_bytes(const Packed&) const;
   size_t size() const { return size_; }
 

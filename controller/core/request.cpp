@@ -1,34 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/request.h"
 
 #include <stdexcept>
 
+#include "base/percent.h"
+
 namespace pm::k8s {
 namespace {
 
-bool unreserved(unsigned char c) {
-  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_' || c == '~';
-}
-
-/// RFC 3986: everything but unreserved characters. Stricter than servers ask for, and never ambiguous.
-std::string encode(const std::string& text) {
-  static const char hex[] = "0123456789ABCDEF";
-  std::string out;
-  for (unsigned char c : text) {
-    if (unreserved(c)) {
-      out += static_cast<char>(c);
-    } else {
-      out += {'%', hex[c >> 4], hex[c & 15]};
-    }
-  }
-  return out;
-}
-
-/// A path segment. The API server allows neither of the refused names, and a proxy may rewrite a path that holds them.
+/// Encodes a path segment. The API server allows none of the rejected names, and a proxy may rewrite a path with them.
 std::string segment(const std::string& text, const char* what) {
-  if (text.empty() || text == "." || text == ".." || text.find('/') != std::string::npos || text.find('%') != std::string::npos) {
+  if (text.empty() || text == "." || text == ".." || text.find('/') != std::string::npos ||
+      text.find('%') != std::string::npos) {
     throw std::invalid_argument(std::string(what) + " \"" + text + "\" cannot be part of a path");
   }
-  return std::string("/").append(encode(text));
+  return std::string("/").append(base::percent_encode(text));
 }
 
 bool names_object(Verb verb) { return verb != Verb::List && verb != Verb::Create; }
@@ -59,7 +45,7 @@ std::string path_of(const Request& request) {
   if (!request.subresource.empty()) path += segment(request.subresource, "subresource");
   char separator = '?';
   for (const auto& [name, value] : query_of(request)) {
-    path.append(1, separator).append(encode(name)).append("=").append(encode(value));
+    path.append(1, separator).append(base::percent_encode(name)).append("=").append(base::percent_encode(value));
     separator = '&';
   }
   return path;

@@ -1,4 +1,5 @@
-// A request to the API server as a value: built by pure code, sent by controller/client, compared by tests.
+// SPDX-License-Identifier: Apache-2.0
+// Defines a request to the API server as a value that pure code builds, controller/client sends and tests compare.
 #pragma once
 #include <map>
 #include <optional>
@@ -9,9 +10,9 @@
 
 namespace pm::k8s {
 
-/// A kind of object and where the API server keeps it.
+/// A kind of object and its path in the API.
 struct Resource {
-  std::string group;        ///< "" for core
+  std::string group;  ///< "" for core
   std::string version;
   std::string plural;
   std::string kind;
@@ -19,14 +20,14 @@ struct Resource {
   bool operator==(const Resource&) const = default;
 };
 
-inline const Resource Pods{"", "v1", "pods", "Pod"};
-inline const Resource Services{"", "v1", "services", "Service"};
-inline const Resource ConfigMaps{"", "v1", "configmaps", "ConfigMap"};
-inline const Resource PersistentVolumeClaims{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
-inline const Resource Nodes{"", "v1", "nodes", "Node", false};
-inline const Resource PodDisruptionBudgets{"policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"};
-inline const Resource Leases{"coordination.k8s.io", "v1", "leases", "Lease"};
-inline const Resource Events{"events.k8s.io", "v1", "events", "Event"};
+inline const Resource pods_resource{"", "v1", "pods", "Pod"};
+inline const Resource services_resource{"", "v1", "services", "Service"};
+inline const Resource config_maps_resource{"", "v1", "configmaps", "ConfigMap"};
+inline const Resource persistent_volume_claims_resource{"", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"};
+inline const Resource nodes_resource{"", "v1", "nodes", "Node", false};
+inline const Resource pod_disruption_budgets_resource{"policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"};
+inline const Resource leases_resource{"coordination.k8s.io", "v1", "leases", "Lease"};
+inline const Resource events_resource{"events.k8s.io", "v1", "events", "Event"};
 
 enum class Verb { Get, List, Create, Apply, MergePatch, Delete };
 
@@ -35,22 +36,34 @@ struct Request {
   Verb verb = Verb::Get;
   Resource resource;
   std::string ns, name;
-  std::string subresource;                  ///< "status" or ""
+  std::string subresource;  ///< "status" or ""
   Json body;
   std::string field_manager = "parallelmodel-controller";
-  bool force = false;                       ///< Apply only
-  std::map<std::string, std::string> query; ///< further parameters: labelSelector, fieldSelector, limit, continue, watch, ...
+  bool force = false;  ///< Apply only
+  std::map<std::string, std::string>
+      query;  ///< further parameters: labelSelector, fieldSelector, limit, continue, watch, ...
   bool operator==(const Request&) const = default;
 };
 
-/// Classes of failure that callers treat differently (reference/controller.md 3.2).
-enum class Failure { NotFound, AlreadyExists, Conflict, Gone, TooManyRequests, Invalid, Unauthorized, Forbidden, Transient, Permanent };
+/// Classes of failures that callers treat differently.
+enum class Failure {
+  NotFound,
+  AlreadyExists,
+  Conflict,
+  Gone,
+  TooManyRequests,
+  Invalid,
+  Unauthorized,
+  Forbidden,
+  Transient,
+  Permanent
+};
 
 struct ApiError {
   Failure failure = Failure::Transient;
-  int code = 0;                             ///< HTTP; 0: no answer (the write may have happened)
-  std::string reason, message;              ///< of the Status object
-  double retry_after = 0;                   ///< seconds; 0: not given
+  int code = 0;                 ///< HTTP; 0: no answer (the write may have happened)
+  std::string reason, message;  ///< from the Status object
+  double retry_after = 0;       ///< seconds; 0: not given
   bool operator==(const ApiError&) const = default;
 };
 

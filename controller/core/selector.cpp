@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/selector.h"
 
 #include <algorithm>
@@ -21,7 +22,8 @@ LabelTerm parse_term(const std::string& text) {
   if (term[0] == '!') return {term.substr(1), LabelTerm::Op::NotExists, ""};
   const size_t equals = term.find('=');
   if (equals == std::string::npos) return {term, LabelTerm::Op::Exists, ""};
-  if (equals > 0 && term[equals - 1] == '!') return {term.substr(0, equals - 1), LabelTerm::Op::NotEquals, term.substr(equals + 1)};
+  if (equals > 0 && term[equals - 1] == '!')
+    return {term.substr(0, equals - 1), LabelTerm::Op::NotEquals, term.substr(equals + 1)};
   const size_t value = term.compare(equals, 2, "==") == 0 ? equals + 2 : equals + 1;
   return {term.substr(0, equals), LabelTerm::Op::Equals, term.substr(value)};
 }
@@ -53,10 +55,18 @@ bool matches(const std::vector<LabelTerm>& terms, const Json& object) {
     const bool there = found != labels.end();
     const bool equal = there && *found == term.value;
     switch (term.op) {
-      case LabelTerm::Op::Equals: if (!equal) return false; break;
-      case LabelTerm::Op::NotEquals: if (equal) return false; break;
-      case LabelTerm::Op::Exists: if (!there) return false; break;
-      case LabelTerm::Op::NotExists: if (there) return false; break;
+      case LabelTerm::Op::Equals:
+        if (!equal) return false;
+        break;
+      case LabelTerm::Op::NotEquals:
+        if (equal) return false;
+        break;
+      case LabelTerm::Op::Exists:
+        if (!there) return false;
+        break;
+      case LabelTerm::Op::NotExists:
+        if (there) return false;
+        break;
     }
   }
   return true;

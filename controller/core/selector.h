@@ -1,4 +1,5 @@
-// Label selectors of the two simple kinds that a watch needs: "name=value" and "name".
+// SPDX-License-Identifier: Apache-2.0
+// Parses and evaluates equality-based and existence label selectors.
 #pragma once
 #include <map>
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/status_error.h"
 
 #include <algorithm>
@@ -22,36 +23,63 @@ double details_retry(const Json& status) {
   return seconds.is_number() ? std::max(0.0, seconds.get<double>()) : 0;
 }
 
-/// A server-side apply with an unknown field answers 500, although it can never succeed.
-bool unknown_field(const std::string& message) { return message.find("field not declared in schema") != std::string::npos; }
+/// Recognizes a server-side apply with an unknown field: the server returns 500, although a retry can never succeed.
+bool unknown_field(const std::string& message) {
+  return message.find("field not declared in schema") != std::string::npos;
+}
 
 Failure failure_of(int code, const std::string& reason, const std::string& message) {
   switch (code) {
-    case 400: case 405: case 406: case 413: case 415: case 422: return Failure::Invalid;
-    case 401: return Failure::Unauthorized;
-    case 403: return Failure::Forbidden;
-    case 404: return Failure::NotFound;
-    case 408: return Failure::Transient;
-    case 409: return reason == "AlreadyExists" ? Failure::AlreadyExists : Failure::Conflict;
-    case 410: return Failure::Gone;
-    case 429: return Failure::TooManyRequests;
-    case 500: return unknown_field(message) ? Failure::Invalid : Failure::Transient;
-    default: return code >= 500 ? Failure::Transient : Failure::Permanent;
+    case 400:
+    case 405:
+    case 406:
+    case 413:
+    case 415:
+    case 422:
+      return Failure::Invalid;
+    case 401:
+      return Failure::Unauthorized;
+    case 403:
+      return Failure::Forbidden;
+    case 404:
+      return Failure::NotFound;
+    case 408:
+      return Failure::Transient;
+    case 409:
+      return reason == "AlreadyExists" ? Failure::AlreadyExists : Failure::Conflict;
+    case 410:
+      return Failure::Gone;
+    case 429:
+      return Failure::TooManyRequests;
+    case 500:
+      return unknown_field(message) ? Failure::Invalid : Failure::Transient;
+    default:
+      return code >= 500 ? Failure::Transient : Failure::Permanent;
   }
 }
 
 const char* name_of(Failure failure) {
   switch (failure) {
-    case Failure::NotFound: return "NotFound";
-    case Failure::AlreadyExists: return "AlreadyExists";
-    case Failure::Conflict: return "Conflict";
-    case Failure::Gone: return "Gone";
-    case Failure::TooManyRequests: return "TooManyRequests";
-    case Failure::Invalid: return "Invalid";
-    case Failure::Unauthorized: return "Unauthorized";
-    case Failure::Forbidden: return "Forbidden";
-    case Failure::Transient: return "Transient";
-    case Failure::Permanent: break;
+    case Failure::NotFound:
+      return "NotFound";
+    case Failure::AlreadyExists:
+      return "AlreadyExists";
+    case Failure::Conflict:
+      return "Conflict";
+    case Failure::Gone:
+      return "Gone";
+    case Failure::TooManyRequests:
+      return "TooManyRequests";
+    case Failure::Invalid:
+      return "Invalid";
+    case Failure::Unauthorized:
+      return "Unauthorized";
+    case Failure::Forbidden:
+      return "Forbidden";
+    case Failure::Transient:
+      return "Transient";
+    case Failure::Permanent:
+      break;
   }
   return "Permanent";
 }
@@ -63,7 +91,7 @@ ApiError classify(int code, const std::string& body, double retry_after) {
   ApiError error;
   error.code = code;
   error.reason = text(status, "reason");
-  error.message = status.is_null() ? body.substr(0, 256) : text(status, "message");   // a proxy's page may be long
+  error.message = status.is_null() ? body.substr(0, 256) : text(status, "message");  // a proxy's page may be long
   error.retry_after = retry_after > 0 ? retry_after : details_retry(status);
   error.failure = failure_of(code, error.reason, error.message);
   return error;
@@ -76,13 +104,17 @@ ApiError classify_status(const Json& status) {
   error.reason = text(status, "reason");
   error.message = text(status, "message");
   error.retry_after = details_retry(status);
-  error.failure = error.reason == "Expired" || error.reason == "Gone" ? Failure::Gone : failure_of(error.code, error.reason, error.message);
+  error.failure = error.reason == "Expired" || error.reason == "Gone"
+                      ? Failure::Gone
+                      : failure_of(error.code, error.reason, error.message);
   return error;
 }
 
 ApiError no_answer(const std::string& message) { return {Failure::Transient, 0, "NoAnswer", message, 0}; }
 
-bool transient(const ApiError& error) { return error.failure == Failure::Transient || error.failure == Failure::TooManyRequests; }
+bool transient(const ApiError& error) {
+  return error.failure == Failure::Transient || error.failure == Failure::TooManyRequests;
+}
 
 std::string to_string(const ApiError& error) {
   const std::string reason = error.reason.empty() ? name_of(error.failure) : error.reason;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/time.h"
 
 #include <ctime>
@@ -12,7 +13,10 @@ using std::chrono::microseconds;
 std::string format(WallTime time, bool fraction) {
   const int64_t total = std::chrono::floor<microseconds>(time.time_since_epoch()).count();
   int64_t seconds = total / 1'000'000, micros = total % 1'000'000;
-  if (micros < 0) { micros += 1'000'000; --seconds; }
+  if (micros < 0) {
+    micros += 1'000'000;
+    --seconds;
+  }
   const std::time_t stamp = seconds;
   std::tm utc{};
   gmtime_r(&stamp, &utc);
@@ -22,7 +26,7 @@ std::string format(WallTime time, bool fraction) {
   return text;
 }
 
-/// A number of `count` digits, or -1.
+/// Reads a number of `count` digits; returns -1 if there is none.
 int digits(const std::string& text, size_t at, size_t count) {
   int value = 0;
   for (size_t i = at; i < at + count; ++i) {
@@ -36,11 +40,12 @@ int digits(const std::string& text, size_t at, size_t count) {
 int64_t fraction_at(const std::string& text, size_t& at) {
   if (at >= text.size() || text[at] != '.') return 0;
   int64_t micros = 0, unit = 100'000;
-  for (++at; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at, unit /= 10) micros += (text[at] - '0') * unit;
+  for (++at; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at, unit /= 10)
+    micros += (text[at] - '0') * unit;
   return micros;
 }
 
-/// Reads "Z" or "+01:30" to the end; seconds east of UTC.
+/// Reads "Z" or "+01:30" to the end; returns seconds east of UTC.
 std::optional<int64_t> offset_at(const std::string& text, size_t at) {
   if (text.substr(at) == "Z" || text.substr(at) == "z") return 0;
   int hours = 0, minutes = 0, used = 0;
@@ -55,7 +60,8 @@ std::string format_time(WallTime time) { return format(time, false); }
 std::string format_micro_time(WallTime time) { return format(time, true); }
 
 std::optional<WallTime> parse_time(const std::string& text) {
-  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':') return {};
+  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':')
+    return {};
   const int year = digits(text, 0, 4), month = digits(text, 5, 2), day = digits(text, 8, 2);
   const int hour = digits(text, 11, 2), minute = digits(text, 14, 2), second = digits(text, 17, 2);
   if (year < 0 || month < 1 || month > 12 || day < 1 || day > 31 || hour < 0 || minute < 0 || second < 0) return {};
@@ -64,7 +70,8 @@ std::optional<WallTime> parse_time(const std::string& text) {
   const auto offset = offset_at(text, at);
   if (!offset) return {};
   const std::chrono::sys_days date = std::chrono::year(year) / month / day;
-  const auto since = date.time_since_epoch() + std::chrono::hours(hour) + std::chrono::minutes(minute) + std::chrono::seconds(second - *offset) + microseconds(micros);
+  const auto since = date.time_since_epoch() + std::chrono::hours(hour) + std::chrono::minutes(minute) +
+                     std::chrono::seconds(second - *offset) + microseconds(micros);
   return WallTime(std::chrono::duration_cast<WallTime::duration>(since));
 }
 

@@ -1,4 +1,5 @@
-// Times as Kubernetes writes them.
+// SPDX-License-Identifier: Apache-2.0
+// Parses and formats times as Kubernetes does.
 #pragma once
 #include <chrono>
 #include <optional>

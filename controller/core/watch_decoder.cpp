@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/watch_decoder.h"
 
 #include <optional>
@@ -50,8 +51,8 @@ bool WatchDecoder::feed(std::string_view bytes, const std::function<bool(WatchEv
 bool WatchDecoder::take(std::string_view line, const std::function<bool(WatchEvent&&)>& sink) {
   if (blank(line)) return true;
   Json document = Json::parse(line.begin(), line.end(), nullptr, false);
-  const bool shaped = document.is_object() && document.contains("type") && document["type"].is_string() && document.contains("object") &&
-                      document["object"].is_object();
+  const bool shaped = document.is_object() && document.contains("type") && document["type"].is_string() &&
+                      document.contains("object") && document["object"].is_object();
   const auto type = shaped ? type_of(document["type"].get_ref<const std::string&>()) : std::nullopt;
   if (!type) {
     error_ = "not a watch event: " + std::string(line.substr(0, 128));

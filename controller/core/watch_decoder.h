@@ -1,4 +1,5 @@
-// Turns the bytes of a watch into events: one JSON document per line, lines cut anywhere by the transport.
+// SPDX-License-Identifier: Apache-2.0
+// Decodes the byte stream of a watch into events: one JSON document per line, in chunks of any size.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -9,22 +10,22 @@
 
 namespace pm::k8s {
 
-/// One line of a watch.
+/// One event of a watch.
 struct WatchEvent {
   enum class Type { Added, Modified, Deleted, Bookmark, Error };
   Type type = Type::Added;
-  Json object;              ///< of Bookmark: metadata only; of Error: a Status
+  Json object;  ///< metadata only for Bookmark, a Status for Error
   bool operator==(const WatchEvent&) const = default;
 };
 
-/// Frames and parses. Memory is bounded by max_line.
+/// Splits the stream into lines and parses them. Memory is bounded by max_line.
 class WatchDecoder {
  public:
   /// max_line in bytes; etcd limits an object to 1.5 MiB by default, and JSON may be several times that.
   explicit WatchDecoder(size_t max_line = size_t{16} << 20) : max_line_(max_line) {}
 
-  /// Feeds the next bytes; hands each complete event to `sink`. Returns false as soon as `sink` does, or when the stream cannot be
-  /// understood (then error() says why, and the decoder stays failed).
+  /// Feeds the next bytes; hands each complete event to `sink`. Returns false as soon as `sink` does, or when the
+  /// stream cannot be understood (then error() says why, and the decoder stays failed).
   bool feed(std::string_view bytes, const std::function<bool(WatchEvent&&)>& sink);
   const std::string& error() const { return error_; }
   /// True when bytes of an unfinished line are held: at the end of a stream this means that it was cut.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/controller.h"
 
 #include <condition_variable>
@@ -6,10 +7,11 @@
 #include <set>
 #include <thread>
 
-#include "controller/core/log.h"
 #include "controller/runtime/own_writes.h"
 #include "controller/runtime/reflector.h"
 #include "controller/runtime/work_queue.h"
+
+#include "base/log.h"
 
 namespace pm::k8s {
 namespace {
@@ -17,25 +19,30 @@ namespace {
 using std::chrono::milliseconds;
 using namespace std::chrono_literals;
 
-constexpr auto Resync = 10h;                // controller-runtime's SyncPeriod
-constexpr auto Sampling = 500ms;            // client-go's period for unfinished work
-constexpr auto StuckAfter = 5min;
-constexpr auto Unseen = 1s;                 // a key whose own writes are not visible yet; the event itself comes sooner
+constexpr auto resync_interval = 10h;      // controller-runtime's SyncPeriod
+constexpr auto sampling_interval = 500ms;  // client-go's period for unfinished work
+constexpr auto stuck_after = 5min;
+constexpr auto unseen_after =
+    1s;  // delay of a key whose own writes are not visible yet; the event usually comes sooner
 
-/// Of one thread.
+/// Returns a generator of random numbers for use by one thread.
 Uniform random_source() {
-  return [engine = std::mt19937_64(std::random_device{}())]() mutable { return std::uniform_real_distribution<double>(0, 1)(engine); };
+  return [engine = std::mt19937_64(std::random_device{}())]() mutable {
+    return std::uniform_real_distribution<double>(0, 1)(engine);
+  };
 }
 
 std::vector<Key> owner_key(const Resource& primary, const Json& object) {
   const auto owner = controller_of(object);
   if (!owner || owner->kind != primary.kind) return {};
-  const std::string group = owner->api_version.find('/') == std::string::npos ? "" : owner->api_version.substr(0, owner->api_version.find('/'));
+  const std::string group = owner->api_version.find('/') == std::string::npos
+                                ? ""
+                                : owner->api_version.substr(0, owner->api_version.find('/'));
   if (group != primary.group) return {};
   return {Key{primary.namespaced ? key_of(object).ns : "", owner->name}};
 }
 
-/// Nothing that the store keeps of the object is different: a heartbeat, or a field that nobody reads.
+/// Returns whether only fields changed that the store drops, such as a heartbeat.
 bool same_but_version(const Json& a, const Json& b) {
   if (a.size() != b.size()) return false;
   for (const auto& [field, value] : a.items()) {
@@ -56,8 +63,14 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 class Controller::Impl {
  public:
   Impl(std::string name, WatchOptions primary, ControllerContext context)
-      : name_(std::move(name)), context_(context), primary_(primary.resource), metrics_(context.registry, name_), queue_(metrics_), own_writes_(context.api),
-        primary_store_(watch(std::move(primary), [](const Json& object) { return std::vector<Key>{key_of(object)}; })) {}
+      : name_(std::move(name)),
+        context_(context),
+        primary_(primary.resource),
+        metrics_(context.registry, name_),
+        queue_(metrics_),
+        own_writes_(context.api),
+        primary_store_(watch(std::move(primary), [](const Json& object) { return std::vector<Key>{key_of(object)}; })) {
+  }
 
   Store watch(WatchOptions options, std::function<std::vector<Key>(const Json&)> map) {
     auto selector = parse_selector(options.label_selector);
@@ -88,7 +101,7 @@ class Controller::Impl {
     }
     return true;
   }
-  bool healthy() const { return queue_.longest_run() < StuckAfter; }
+  bool healthy() const { return queue_.longest_run() < stuck_after; }
 
   WorkQueue& queue() { return queue_; }
   OwnWrites& own_writes() { return own_writes_; }
@@ -102,7 +115,7 @@ class Controller::Impl {
     std::string plural;
   };
 
-  /// Both sides count: an object may have changed its owner.
+  /// Maps both versions of the object, because its owner may have changed.
   void enqueue(const Change& change, const std::function<std::vector<Key>(const Json&)>& map) {
     if (change.before && change.after && same_but_version(*change.before, *change.after)) return;
     std::set<Key> keys;
@@ -123,20 +136,21 @@ class Controller::Impl {
     while (!changed_.wait_for(lock, stop, 30s, [this] { return ready(); })) {
       if (stop.stop_requested()) return false;
       for (const auto& watched : watched_) {
-        if (!watched.reflector->store().synced()) LOG(WARNING) << name_ << ": still waiting for the first list of " << watched.plural;
+        if (!watched.reflector->store().synced())
+          LOG(WARNING) << name_ << ": still waiting for the first list of " << watched.plural;
       }
     }
     return !stop.stop_requested();
   }
 
-  /// Timed work of the controller itself, on the thread of run().
+  /// Runs periodic work of the controller on the thread of run().
   void tick(std::stop_token stop) {
     auto last = std::chrono::steady_clock::now();
     std::unique_lock lock(mutex_);
     while (!stop.stop_requested()) {
-      changed_.wait_for(lock, stop, Sampling, [] { return false; });
+      changed_.wait_for(lock, stop, sampling_interval, [] { return false; });
       queue_.sample();
-      if (std::chrono::steady_clock::now() - last < Resync) continue;
+      if (std::chrono::steady_clock::now() - last < resync_interval) continue;
       last = std::chrono::steady_clock::now();
       for (const Key& key : primary_store_.keys()) queue_.add(key);
     }
@@ -150,7 +164,7 @@ class Controller::Impl {
         metrics_.active_workers.Decrement();
       } else {
         VLOG(1) << name_ << ": " << to_string(*key) << " waits for its own writes to become visible";
-        queue_.add_after(*key, Unseen);
+        queue_.add_after(*key, unseen_after);
       }
       queue_.done(*key);
     }
@@ -186,7 +200,7 @@ class Controller::Impl {
     LOG(WARNING) << name_ << ": " << to_string(key) << ": " << *result.error << "; again in " << delay.count() << " ms";
   }
 
-  /// One bad object must not take the others down.
+  /// Contains exceptions, so that one bad object does not affect the others.
   Result guarded(const Key& key, const Reconcile& reconcile) {
     try {
       return reconcile(key);
@@ -208,7 +222,7 @@ class Controller::Impl {
   std::vector<Watched> watched_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  const Store primary_store_;      // last: its construction uses the rest
+  const Store primary_store_;  // last: its construction uses the rest
 };
 
 Controller::Controller(std::string name, WatchOptions primary, ControllerContext context)
@@ -217,9 +231,12 @@ Controller::~Controller() = default;
 
 Store Controller::primary() const { return impl_->primary_store(); }
 Store Controller::owns(WatchOptions options) {
-  return impl_->watch(std::move(options), [primary = impl_->primary()](const Json& object) { return owner_key(primary, object); });
+  return impl_->watch(std::move(options),
+                      [primary = impl_->primary()](const Json& object) { return owner_key(primary, object); });
 }
-Store Controller::watches(WatchOptions options, std::function<std::vector<Key>(const Json&)> map) { return impl_->watch(std::move(options), std::move(map)); }
+Store Controller::watches(WatchOptions options, std::function<std::vector<Key>(const Json&)> map) {
+  return impl_->watch(std::move(options), std::move(map));
+}
 Api& Controller::api() { return impl_->own_writes(); }
 void Controller::enqueue(const Key& key) { impl_->queue().add(key); }
 void Controller::run(Reconcile reconcile, std::stop_token stop, int workers) { impl_->run(reconcile, stop, workers); }

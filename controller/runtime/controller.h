@@ -1,4 +1,6 @@
-// Watches collections, maps their changes to keys of one primary resource, and calls `reconcile` for each key, never twice at once.
+// SPDX-License-Identifier: Apache-2.0
+// Watches collections, maps their changes to keys of one primary resource, and calls `reconcile` for each key, never
+// twice at once.
 #pragma once
 #include <prometheus/registry.h>
 
@@ -16,11 +18,11 @@
 
 namespace pm::k8s {
 
-/// What a reconcile wants next.
+/// The result of a reconcile.
 /// - Result{}: done until something changes.
-/// - requeue_after: look again then, even if nothing changes (an earlier change still comes first). Resets the back-off.
+/// - requeue_after: reconcile again after this time, or earlier after a change. Resets the back-off.
 /// - error: it failed; the key is tried again after a back-off of its own (5 ms x 2^n, at most 60 s).
-/// - error with terminal: it failed in a way that only a change can mend; not tried again by itself.
+/// - error with terminal: a retry cannot succeed; the key is reconciled again only after a change.
 /// An exception out of reconcile counts as a panic and is treated as an error.
 struct Result {
   std::optional<std::chrono::milliseconds> requeue_after;
@@ -28,18 +30,20 @@ struct Result {
   bool terminal = false;
 };
 
-/// Called on worker threads; two keys run at once, one key never does. The object may be gone from the stores: that is its deletion.
+/// Called on worker threads; two keys run at once, one key never does. The object may be gone from the stores: that is
+/// its deletion.
 using Reconcile = std::function<Result(const Key&)>;
 
 /// One watched collection.
 struct WatchOptions {
   Resource resource;
-  std::string ns;               ///< "": all namespaces (or the controller's own restriction)
-  std::string label_selector;   ///< "parallelmodel.dev/name": equality and existence terms, comma-separated; "": everything
+  std::string ns;  ///< "": all namespaces (or the controller's own restriction)
+  std::string
+      label_selector;  ///< "parallelmodel.dev/name": equality and existence terms, comma-separated; "": everything
   StoreOptions store;
 };
 
-/// What a controller needs from outside; all must outlive it.
+/// The dependencies of a controller; all must outlive it.
 struct ControllerContext {
   Api& api;
   WatchApi& watches;
@@ -54,23 +58,26 @@ class Controller {
   Controller(std::string name, WatchOptions primary, ControllerContext context);
   ~Controller();
 
-  /// The collection of primary objects; each of its changes queues the object's own key. In every collection a change of nothing that the store keeps, but for the
-  /// version, queues nothing.
+  /// The collection of primary objects; each of its changes queues the object's own key. In every collection a change
+  /// of only the resourceVersion and of fields that the store drops queues nothing.
   Store primary() const;
-  /// A collection of children; each change queues the key of the controlling owner when that is of the primary's kind and group.
+  /// A collection of children; each change queues the key of the controlling owner when that is of the primary's kind
+  /// and group.
   Store owns(WatchOptions);
-  /// Any other collection; `map` names the primary keys that a changed object concerns. It runs on the watch's thread: only read stores.
+  /// Any other collection; `map` names the primary keys that a changed object concerns. It runs on the watch's thread:
+  /// only read stores.
   Store watches(WatchOptions, std::function<std::vector<Key>(const Json&)> map);
 
-  /// The Api that reconcile must write through. It remembers the resourceVersion of each successful write to a watched collection; a
-  /// key is not reconciled again before its stores have caught up with what was written for it, so a reconcile always sees its own writes.
+  /// The Api that reconcile must write through. It remembers the resourceVersion of each successful write to a watched
+  /// collection; a key is not reconciled again before its stores have caught up with what was written for it, so a
+  /// reconcile always sees its own writes.
   Api& api();
 
   /// Queues a key now; for tests and timers.
   void enqueue(const Key&);
 
-  /// Starts all watches, waits until every store is synced, then reconciles on `workers` threads until `stop`. Blocks. After a stop,
-  /// running reconciles are finished, the rest of the queue is dropped.
+  /// Starts all watches, waits until every store is synced, then reconciles on `workers` threads until `stop`. Blocks.
+  /// After a stop, running reconciles are finished, the rest of the queue is dropped.
   void run(Reconcile reconcile, std::stop_token stop, int workers = 2);
 
   /// For /readyz: every store is synced.

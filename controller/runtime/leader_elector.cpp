@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/leader_elector.h"
 
 #include "controller/core/object.h"
 #include "controller/core/status_error.h"
 #include "controller/core/time.h"
-#include "controller/core/log.h"
+
+#include "base/log.h"
 
 namespace pm::k8s {
 namespace {
@@ -29,7 +31,8 @@ milliseconds LeaderElector::pause() const {
 }
 
 bool LeaderElector::attempt() {
-  const Response response = api_.send({.verb = Verb::Get, .resource = Leases, .ns = election_.ns, .name = election_.name});
+  const Response response =
+      api_.send({.verb = Verb::Get, .resource = leases_resource, .ns = election_.ns, .name = election_.name});
   if (failed(response)) {
     if (error_of(response).failure == Failure::NotFound) return create();
     LOG(WARNING) << "lease " << election_.name << ": " << to_string(error_of(response));
@@ -38,7 +41,7 @@ bool LeaderElector::attempt() {
   const Json& lease = object_of(response);
   if (spec_of(lease) != seen_) seen_ = spec_of(lease), seen_at_ = clock_.now();
   if (string_at(lease, "/spec/holderIdentity") != election_.identity && held_) {
-    until_ = 0;   // somebody took it: by hand, or after this process stood still
+    until_ = 0;  // another process took the Lease, or a user changed it
     return false;
   }
   return may_take(lease) && take(lease);
@@ -47,7 +50,8 @@ bool LeaderElector::attempt() {
 bool LeaderElector::may_take(const Json& lease) {
   const std::string holder = string_at(lease, "/spec/holderIdentity");
   if (holder.empty() || holder == election_.identity) return true;
-  const auto theirs = std::max<milliseconds>(election_.duration, milliseconds(number(spec_of(lease), "leaseDurationSeconds") * 1000));
+  const auto theirs =
+      std::max<milliseconds>(election_.duration, milliseconds(number(spec_of(lease), "leaseDurationSeconds") * 1000));
   return clock_.now() - seen_at_ >= theirs;
 }
 
@@ -63,22 +67,26 @@ Json LeaderElector::spec(const Json& old) const {
 
 bool LeaderElector::create() {
   const auto asked = clock_.now();
-  Request request{.verb = Verb::Create, .resource = Leases, .ns = election_.ns, .name = election_.name};
-  request.body = {{"apiVersion", "coordination.k8s.io/v1"}, {"kind", "Lease"}, {"metadata", {{"name", election_.name}, {"namespace", election_.ns}}}, {"spec", spec(Json::object())}};
+  Request request{.verb = Verb::Create, .resource = leases_resource, .ns = election_.ns, .name = election_.name};
+  request.body = {{"apiVersion", "coordination.k8s.io/v1"},
+                  {"kind", "Lease"},
+                  {"metadata", {{"name", election_.name}, {"namespace", election_.ns}}},
+                  {"spec", spec(Json::object())}};
   return won(api_.send(request), asked);
 }
 
 bool LeaderElector::take(const Json& lease) {
   const auto asked = clock_.now();
-  Request request{.verb = Verb::MergePatch, .resource = Leases, .ns = election_.ns, .name = election_.name};
+  Request request{.verb = Verb::MergePatch, .resource = leases_resource, .ns = election_.ns, .name = election_.name};
   request.body = {{"metadata", {{"resourceVersion", version_of(lease)}}}, {"spec", spec(spec_of(lease))}};
   return won(api_.send(request), asked);
 }
 
-/// The right to write counts from before the request: the Lease's own time began later.
+/// The permission to write counts from before the request, so it ends before the Lease expires for others.
 bool LeaderElector::won(const Response& response, Clock::Steady asked) {
   if (failed(response)) {
-    if (error_of(response).failure != Failure::Conflict && error_of(response).failure != Failure::AlreadyExists) LOG(WARNING) << "lease " << election_.name << ": " << to_string(error_of(response));
+    if (error_of(response).failure != Failure::Conflict && error_of(response).failure != Failure::AlreadyExists)
+      LOG(WARNING) << "lease " << election_.name << ": " << to_string(error_of(response));
     return holds();
   }
   seen_ = spec_of(object_of(response)), seen_at_ = clock_.now();
@@ -90,12 +98,13 @@ bool LeaderElector::won(const Response& response, Clock::Steady asked) {
 void LeaderElector::release() {
   if (!holds()) return;
   until_ = 0;
-  const Response now = api_.send({.verb = Verb::Get, .resource = Leases, .ns = election_.ns, .name = election_.name});
+  const Response now =
+      api_.send({.verb = Verb::Get, .resource = leases_resource, .ns = election_.ns, .name = election_.name});
   if (failed(now) || string_at(object_of(now), "/spec/holderIdentity") != election_.identity) return;
   Json empty = spec_of(object_of(now));
   empty["holderIdentity"] = "";
   empty["leaseDurationSeconds"] = 1;
-  Request request{.verb = Verb::MergePatch, .resource = Leases, .ns = election_.ns, .name = election_.name};
+  Request request{.verb = Verb::MergePatch, .resource = leases_resource, .ns = election_.ns, .name = election_.name};
   request.body = {{"metadata", {{"resourceVersion", version_of(object_of(now))}}}, {"spec", std::move(empty)}};
   api_.send(request);
 }

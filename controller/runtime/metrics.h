@@ -1,4 +1,5 @@
-// The metrics that users of controller-runtime have dashboards for, under the same names and labels.
+// SPDX-License-Identifier: Apache-2.0
+// Exports the metrics of controller-runtime under the same names and labels, so that its dashboards work.
 #pragma once
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
@@ -14,10 +15,10 @@ namespace pm::k8s {
 /// One per controller; the label `controller` (and `name` of the queue) is bound at construction. Thread-safe.
 /// Source of names: controller-runtime pkg/internal/controller/metrics and pkg/metrics.
 struct ControllerMetrics {
-  ControllerMetrics(prometheus::Registry&, const std::string& controller);
+  ControllerMetrics(prometheus::Registry &, const std::string &controller);
 
   enum class Outcome { Success, Requeue, RequeueAfter, Error };
-  void finished(Outcome, double seconds);   ///< controller_runtime_reconcile_total and _time_seconds
+  void finished(Outcome, double seconds);  ///< controller_runtime_reconcile_total and _time_seconds
 
   prometheus::Counter &errors, &terminal_errors, &panics;
   prometheus::Gauge &active_workers, &max_concurrent;
@@ -26,15 +27,15 @@ struct ControllerMetrics {
   prometheus::Histogram &queue_wait_seconds, &queue_work_seconds;
 
  private:
-  prometheus::Histogram& seconds_;
+  prometheus::Histogram &seconds_;
   prometheus::Counter *totals_[4];
 };
 
 /// One per watched resource: how often the collection was listed and watched, and how it went.
 struct WatchMetrics {
-  WatchMetrics(prometheus::Registry&, const std::string& controller, const std::string& resource);
+  WatchMetrics(prometheus::Registry &, const std::string &controller, const std::string &resource);
   prometheus::Counter &lists, &watches, &errors, &events;
-  prometheus::Gauge& objects;
+  prometheus::Gauge &objects;
 };
 
 }  // namespace pm::k8s

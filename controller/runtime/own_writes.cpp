@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/own_writes.h"
 
 namespace pm::k8s {
@@ -5,8 +6,10 @@ namespace {
 
 bool writes(Verb verb) { return verb != Verb::Get && verb != Verb::List; }
 
-/// Versions that cannot be compared count as reached: then only the guard is lost, never the progress.
-bool reached(const std::string& store, const std::string& wanted) { return compare_versions(store, wanted).value_or(0) >= 0; }
+/// Versions that cannot be compared count as reached: that disables the guard but never blocks progress.
+bool reached(const std::string& store, const std::string& wanted) {
+  return compare_versions(store, wanted).value_or(0) >= 0;
+}
 
 }  // namespace
 
@@ -18,10 +21,11 @@ Response OwnWrites::send(const Request& request) {
 
 void OwnWrites::remember(const Request& request, const Json& object) {
   const std::string version = version_of(object);
-  if (version.empty()) return;   // the Status of a finished deletion
+  if (version.empty()) return;  // the response is the Status of a completed deletion
   for (size_t i = 0; i < watched_.size(); ++i) {
     const Watched& watched = watched_[i];
-    const bool seen = watched.resource == request.resource && (watched.ns.empty() || watched.ns == request.ns) && matches(watched.selector, object);
+    const bool seen = watched.resource == request.resource && (watched.ns.empty() || watched.ns == request.ns) &&
+                      matches(watched.selector, object);
     if (!seen || reached(watched.store.version(), version)) continue;
     for (const Key& key : watched.keys(object)) {
       std::lock_guard lock(mutex_);
@@ -35,7 +39,8 @@ bool OwnWrites::visible(const Key& key) {
   std::lock_guard lock(mutex_);
   const auto found = pending_.find(key);
   if (found == pending_.end()) return true;
-  std::erase_if(found->second, [&](const auto& entry) { return reached(watched_[entry.first].store.version(), entry.second); });
+  std::erase_if(found->second,
+                [&](const auto& entry) { return reached(watched_[entry.first].store.version(), entry.second); });
   if (!found->second.empty()) return false;
   pending_.erase(found);
   return true;

@@ -1,4 +1,5 @@
-// Makes a reconcile see its own writes: remembers what was written for a key, and whether the stores show it yet.
+// SPDX-License-Identifier: Apache-2.0
+// Guarantees read-your-writes for a reconcile: it records the writes of a key and whether the stores reflect them.
 #pragma once
 #include <functional>
 #include <map>
@@ -11,8 +12,8 @@
 
 namespace pm::k8s {
 
-/// Without this a slow watch makes a controller create a child again, or count a rollout step twice. Idea: Kubernetes' own controllers since
-/// 1.36 (KEP-5647). Thread-safe.
+/// Without this, a slow watch makes a controller create a child twice or count a rollout step twice. Source: the
+/// controllers of Kubernetes since 1.36 (KEP-5647). Thread-safe.
 class OwnWrites final : public Api {
  public:
   /// A watched collection, and the primary keys that an object of it concerns.
@@ -38,7 +39,8 @@ class OwnWrites final : public Api {
   Api& inner_;
   std::vector<Watched> watched_;
   std::mutex mutex_;
-  std::map<Key, std::map<size_t, std::string>> pending_;   ///< key -> index in watched_ -> version that its store must reach
+  std::map<Key, std::map<size_t, std::string>>
+      pending_;  ///< key -> index in watched_ -> version that its store must reach
 };
 
 }  // namespace pm::k8s

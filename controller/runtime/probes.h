@@ -1,4 +1,5 @@
-// The HTTP endpoints that a kubelet and Prometheus ask: /healthz, /readyz, /metrics.
+// SPDX-License-Identifier: Apache-2.0
+// Serves the HTTP endpoints of the kubelet and Prometheus: /healthz, /readyz, /metrics.
 #pragma once
 #include <prometheus/registry.h>
 
@@ -9,11 +10,13 @@
 
 namespace pm::k8s {
 
-/// Serves from construction to destruction.
+/// Listens from construction to destruction.
 class Probes {
  public:
-  /// Ports may be 0 (a free one). `healthy` and `ready` are asked on the server's threads and must not block. Throws ConfigError.
-  Probes(const std::string& address, int probe_port, int metrics_port, prometheus::Registry& registry, std::function<bool()> healthy, std::function<bool()> ready);
+  /// Ports may be 0 (a free one). `healthy` and `ready` are asked on the server's threads and must not block. Throws
+  /// ConfigError.
+  Probes(const std::string& address, int probe_port, int metrics_port, prometheus::Registry& registry,
+         std::function<bool()> healthy, std::function<bool()> ready);
   int probe_port() const { return probes_.port(); }
   int metrics_port() const { return metrics_.port(); }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/queue_core.h"
 
 namespace pm::k8s {

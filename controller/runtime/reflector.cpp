@@ -1,10 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/reflector.h"
 
 #include <condition_variable>
 #include <mutex>
 
-#include "controller/core/log.h"
 #include "controller/core/status_error.h"
+
+#include "base/log.h"
 
 namespace pm::k8s {
 namespace {
@@ -20,9 +22,14 @@ void sleep(milliseconds duration, std::stop_token stop) {
 
 }  // namespace
 
-Reflector::Reflector(Collection collection, StoreOptions options, Context context, std::function<void(const Change&)> changed, std::function<void()> synced)
-    : collection_(std::move(collection)), context_(std::move(context)), writer_(std::move(options)), watcher_(context_.clock, context_.uniform),
-      changed_(std::move(changed)), synced_(std::move(synced)) {}
+Reflector::Reflector(Collection collection, StoreOptions options, Context context,
+                     std::function<void(const Change&)> changed, std::function<void()> synced)
+    : collection_(std::move(collection)),
+      context_(std::move(context)),
+      writer_(std::move(options)),
+      watcher_(context_.clock, context_.uniform),
+      changed_(std::move(changed)),
+      synced_(std::move(synced)) {}
 
 void Reflector::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
@@ -64,11 +71,14 @@ void Reflector::watch(const StartWatch& start, std::stop_token stop) {
   wanted.query.emplace("timeoutSeconds", std::to_string(start.timeout_seconds));
   context_.metrics.watches.Increment();
   const auto begin = context_.clock.now();
-  const auto error = context_.watches.watch(wanted, [this](WatchEvent&& event) {
-    context_.metrics.events.Increment();
-    apply(watcher_.event(std::move(event)));
-    return true;
-  }, stop);
+  const auto error = context_.watches.watch(
+      wanted,
+      [this](WatchEvent&& event) {
+        context_.metrics.events.Increment();
+        apply(watcher_.event(std::move(event)));
+        return true;
+      },
+      stop);
   if (stop.stop_requested()) return;
   if (error) {
     context_.metrics.errors.Increment();
@@ -77,7 +87,7 @@ void Reflector::watch(const StartWatch& start, std::stop_token stop) {
   watcher_.ended(error, std::chrono::duration_cast<milliseconds>(context_.clock.now() - begin));
 }
 
-/// Items of lists lack what an object of a watch has.
+/// Adds apiVersion and kind, which items of lists lack.
 Json Reflector::complete(Json&& object) const {
   if (object.is_object() && !object.contains("kind")) {
     object["kind"] = collection_.resource.kind;
@@ -89,11 +99,21 @@ Json Reflector::complete(Json&& object) const {
 void Reflector::apply(std::vector<Effect>&& effects) {
   for (Effect& effect : effects) {
     switch (effect.kind) {
-      case Effect::Kind::BeginList: writer_.begin_list(); break;
-      case Effect::Kind::Item: writer_.list_item(complete(std::move(effect.object))); break;
-      case Effect::Kind::Apply: tell(writer_.apply(std::move(effect.object))); break;
-      case Effect::Kind::Remove: tell(writer_.remove(effect.object)); break;
-      case Effect::Kind::Advance: writer_.advance(effect.version); break;
+      case Effect::Kind::BeginList:
+        writer_.begin_list();
+        break;
+      case Effect::Kind::Item:
+        writer_.list_item(complete(std::move(effect.object)));
+        break;
+      case Effect::Kind::Apply:
+        tell(writer_.apply(std::move(effect.object)));
+        break;
+      case Effect::Kind::Remove:
+        tell(writer_.remove(effect.object));
+        break;
+      case Effect::Kind::Advance:
+        writer_.advance(effect.version);
+        break;
       case Effect::Kind::FinishList: {
         const bool first = !store().synced();
         writer_.finish_list(effect.version, [this](const Change& change) { tell(change); });

@@ -1,4 +1,5 @@
-// Keeps a store equal to a collection: does what the Watcher says against the API, on one thread.
+// SPDX-License-Identifier: Apache-2.0
+// Keeps a store equal to a collection: performs the steps of the Watcher against the API on one thread.
 #pragma once
 #include <functional>
 #include <stop_token>
@@ -10,7 +11,7 @@
 
 namespace pm::k8s {
 
-/// The part of a collection that is watched.
+/// A collection to watch.
 struct Collection {
   Resource resource;
   std::string ns, label_selector;
@@ -25,8 +26,10 @@ class Reflector {
     WatchMetrics& metrics;
     Uniform uniform;
   };
-  /// `changed` hears of each Change after the store shows it, on the reflector's thread; `synced` once, after the first whole list.
-  Reflector(Collection, StoreOptions, Context, std::function<void(const Change&)> changed, std::function<void()> synced);
+  /// `changed` is called with each Change after the store reflects it, on the reflector's thread; `synced` once, after
+  /// the first whole list.
+  Reflector(Collection, StoreOptions, Context, std::function<void(const Change&)> changed,
+            std::function<void()> synced);
 
   Store store() const { return writer_.reader(); }
   /// Blocks until stop.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/store.h"
 
 #include <map>
@@ -7,8 +8,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "controller/core/log.h"
 #include "controller/core/packed.h"
+
+#include "base/log.h"
 
 namespace pm::k8s {
 namespace {
@@ -16,7 +18,7 @@ namespace {
 struct ByKey {
   bool operator()(const Key* a, const Key* b) const { return *a < *b; }
 };
-/// Value -> keys of the objects that have it, which belong to the map of objects.
+/// Maps a value to the keys of the objects that have it. The keys belong to the map of objects.
 using Index = std::map<std::string, std::set<const Key*, ByKey>>;
 
 std::string owner_uid(const Json& object) {
@@ -44,14 +46,16 @@ bool older(const std::string& a, const std::string& b) {
 
 namespace detail {
 
-/// An object as a store keeps it: whole, or packed.
-class Held {
+/// A stored object, either as Json or packed.
+class StoredObject {
  public:
-  Held() = default;
-  explicit Held(ObjectPtr whole) : whole_(std::move(whole)) {}
-  explicit Held(Packed packed) : packed_(std::move(packed)) {}
+  StoredObject() = default;
+  explicit StoredObject(ObjectPtr whole) : whole_(std::move(whole)) {}
+  explicit StoredObject(Packed packed) : packed_(std::move(packed)) {}
   ObjectPtr object() const { return whole_ ? whole_ : std::make_shared<const Json>(packed_.unpack()); }
-  bool surely_same(const Held& other) const { return whole_ == other.whole_ && packed_.same_bytes(other.packed_); }
+  bool surely_same(const StoredObject& other) const {
+    return whole_ == other.whole_ && packed_.same_bytes(other.packed_);
+  }
 
  private:
   ObjectPtr whole_;
@@ -60,14 +64,14 @@ class Held {
 
 struct StoreState {
   mutable std::shared_mutex mutex;
-  std::map<Key, Held> objects;
+  std::map<Key, StoredObject> objects;
   Index by_owner;
-  std::map<std::string, std::pair<IndexValue, Index>> indexes;   ///< by name; the names are fixed at construction
+  std::map<std::string, std::pair<IndexValue, Index>> indexes;  ///< by name; the names are fixed at construction
   std::string version;
   bool synced = false;
 
   /// `before`: the object that it replaces, or null.
-  void put(const Key& key, Held held, const Json& after, const ObjectPtr& before) {
+  void put(const Key& key, StoredObject held, const Json& after, const ObjectPtr& before) {
     const auto place = objects.try_emplace(key).first;
     if (before) unindex(place->first, *before);
     place->second = std::move(held);
@@ -87,11 +91,12 @@ struct StoreState {
   }
   const Index& index(const std::string& name) const {
     const auto found = indexes.find(name);
-    if (found == indexes.end()) throw std::logic_error("the store has no index " + name + ": name it in StoreOptions::indexes");
+    if (found == indexes.end())
+      throw std::logic_error("the store has no index " + name + ": name it in StoreOptions::indexes");
     return found->second.second;
   }
-  std::vector<Held> at(const Index& index, const std::string& value) const {
-    std::vector<Held> found;
+  std::vector<StoredObject> at(const Index& index, const std::string& value) const {
+    std::vector<StoredObject> found;
     const auto keys = index.find(value);
     if (keys == index.end()) return found;
     for (const Key* key : keys->second) found.push_back(objects.at(*key));
@@ -103,11 +108,11 @@ struct StoreState {
 
 namespace {
 
-/// After the lock: readers hold up nobody while they unpack.
-std::vector<ObjectPtr> objects_of(const std::vector<detail::Held>& held) {
+/// Unpacks outside the lock, so that readers do not block others.
+std::vector<ObjectPtr> objects_of(const std::vector<detail::StoredObject>& held) {
   std::vector<ObjectPtr> out;
   out.reserve(held.size());
-  for (const detail::Held& one : held) out.push_back(one.object());
+  for (const detail::StoredObject& one : held) out.push_back(one.object());
   return out;
 }
 
@@ -122,11 +127,12 @@ void prune_common(Json& object) {
   Json& metadata = object["metadata"];
   metadata.erase("managedFields");
   const auto annotations = metadata.find("annotations");
-  if (annotations != metadata.end() && annotations->is_object()) annotations->erase("kubectl.kubernetes.io/last-applied-configuration");
+  if (annotations != metadata.end() && annotations->is_object())
+    annotations->erase("kubectl.kubernetes.io/last-applied-configuration");
 }
 
 ObjectPtr Store::get(const Key& key) const {
-  detail::Held held;
+  detail::StoredObject held;
   {
     std::shared_lock lock(state_->mutex);
     const auto found = state_->objects.find(key);
@@ -137,7 +143,7 @@ ObjectPtr Store::get(const Key& key) const {
 }
 
 std::vector<ObjectPtr> Store::list() const {
-  std::vector<detail::Held> all;
+  std::vector<detail::StoredObject> all;
   {
     std::shared_lock lock(state_->mutex);
     all.reserve(state_->objects.size());
@@ -148,14 +154,14 @@ std::vector<ObjectPtr> Store::list() const {
 
 std::vector<ObjectPtr> Store::owned_by(const std::string& uid) const {
   std::shared_lock lock(state_->mutex);
-  const std::vector<detail::Held> found = state_->at(state_->by_owner, uid);
+  const std::vector<detail::StoredObject> found = state_->at(state_->by_owner, uid);
   lock.unlock();
   return objects_of(found);
 }
 
 std::vector<ObjectPtr> Store::with(const std::string& index, const std::string& value) const {
   std::shared_lock lock(state_->mutex);
-  const std::vector<detail::Held> found = state_->at(state_->index(index), value);
+  const std::vector<detail::StoredObject> found = state_->at(state_->index(index), value);
   lock.unlock();
   return objects_of(found);
 }
@@ -201,7 +207,7 @@ std::shared_ptr<detail::StoreState> StoreWriter::fresh() const {
   return state;
 }
 
-/// A prune that stumbles over an odd object costs memory, not the process.
+/// Contains exceptions of a prune function: the object is then stored unpruned.
 void StoreWriter::prune(Json& object) const {
   if (!options_.prune) return;
   Json whole = object;
@@ -224,17 +230,17 @@ void StoreWriter::list_item(Json object) {
   prune(object);
   if (!options_.packed) return list_pruned(std::make_shared<const Json>(std::move(object)));
   const Key key = key_of(object);
-  collected().put(key, detail::Held(Packed(object)), object, collected().find(key));
+  collected().put(key, detail::StoredObject(Packed(object)), object, collected().find(key));
 }
 
 void StoreWriter::list_pruned(ObjectPtr object) {
   const Key key = key_of(*object);
-  collected().put(key, detail::Held(object), *object, collected().find(key));
+  collected().put(key, detail::StoredObject(object), *object, collected().find(key));
 }
 
 void StoreWriter::finish_list(const std::string& version, const std::function<void(const Change&)>& changed) {
   collected();
-  const auto old = std::exchange(next_, nullptr);   // indexed before the lock, so that readers wait only for the swap
+  const auto old = std::exchange(next_, nullptr);  // indexed before the lock, so that readers wait only for the swap
   {
     std::unique_lock lock(state_->mutex);
     state_->objects.swap(old->objects);
@@ -243,11 +249,12 @@ void StoreWriter::finish_list(const std::string& version, const std::function<vo
     state_->version = version;
     state_->synced = true;
   }
-  for (const auto& [key, held] : state_->objects) {   // only this thread writes: it may read without the lock
+  for (const auto& [key, held] : state_->objects) {  // only this thread writes: it may read without the lock
     const auto former = old->objects.find(key);
     if (former != old->objects.end() && former->second.surely_same(held)) continue;
     const ObjectPtr before = former == old->objects.end() ? nullptr : former->second.object(), after = held.object();
-    if (!before || version_of(*before) != version_of(*after) || uid_of(*before) != uid_of(*after)) changed({before, after});
+    if (!before || version_of(*before) != version_of(*after) || uid_of(*before) != uid_of(*after))
+      changed({before, after});
   }
   for (const auto& [key, held] : old->objects) {
     if (!state_->objects.contains(key)) changed({held.object(), nullptr});
@@ -257,14 +264,14 @@ void StoreWriter::finish_list(const std::string& version, const std::function<vo
 Change StoreWriter::apply(Json object) {
   prune(object);
   auto after = std::make_shared<const Json>(std::move(object));
-  return put(options_.packed ? detail::Held(Packed(*after)) : detail::Held(after), after);
+  return put(options_.packed ? detail::StoredObject(Packed(*after)) : detail::StoredObject(after), after);
 }
 
-Change StoreWriter::apply_pruned(ObjectPtr object) { return put(detail::Held(object), object); }
+Change StoreWriter::apply_pruned(ObjectPtr object) { return put(detail::StoredObject(object), object); }
 
-Change StoreWriter::put(detail::Held held, ObjectPtr after) {
+Change StoreWriter::put(detail::StoredObject held, ObjectPtr after) {
   const Key key = key_of(*after);
-  const ObjectPtr before = state_->find(key);   // only this thread writes
+  const ObjectPtr before = state_->find(key);  // only this thread writes
   if (before && older(version_of(*after), version_of(*before))) return {};
   std::unique_lock lock(state_->mutex);
   state_->put(key, std::move(held), *after, before);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/watcher.h"
 
 #include <algorithm>
@@ -12,18 +13,21 @@ namespace {
 using std::chrono::milliseconds;
 using Kind = Effect::Kind;
 
-constexpr int MinWatch = 300, MaxWatch = 600;         // seconds; spread, so that watches do not all end at once
-constexpr milliseconds VeryShort{1000};
-constexpr int LongPage = 1000;                        // objects: ten thousand pods are ten requests within the five minutes that a token lives
+constexpr int min_watch = 300, max_watch = 600;  // seconds; spread, so that watches do not all end at once
+constexpr milliseconds very_short_watch{1000};
+constexpr int long_page_time =
+    1000;  // objects: ten thousand pods are ten requests within the five minutes that a token lives
 
 bool is_list(const Json& list) {
   return list.is_object() && list.contains("items") && list["items"].is_array() && !version_of(list).empty();
 }
 
-/// A version that the server has not reached, for example after its store was restored from a backup: waiting would never end.
+/// A version that the server has not reached, for example after its store was restored from a backup: waiting would
+/// never end.
 bool from_the_future(const ApiError& error) { return error.code == 504; }
 
-/// Answers after which the version that we hold may still be good: nobody there, overload, a restart, or credentials that will be renewed.
+/// Returns whether the stored version may still be valid after this error: an unavailable or overloaded server, a
+/// restart, or credentials that will be renewed.
 bool keeps_version(const ApiError& error) {
   if (from_the_future(error)) return false;
   return transient(error) || error.failure == Failure::Unauthorized || error.failure == Failure::Forbidden;
@@ -35,7 +39,7 @@ Step Watcher::next() {
   if (wait_) return *std::exchange(wait_, {});
   if (state_ == State::Listing) return ListPage{token_, limit_};
   saw_event_ = false;
-  return StartWatch{version_, MinWatch + static_cast<int>(uniform_() * (MaxWatch - MinWatch))};
+  return StartWatch{version_, min_watch + static_cast<int>(uniform_() * (max_watch - min_watch))};
 }
 
 void Watcher::pause(double least_seconds) {
@@ -53,7 +57,7 @@ std::vector<Effect> Watcher::listed(Response response) {
   }
   const ApiError& error = error_of(response);
   if (error.failure == Failure::Gone && !token_.empty()) {
-    const int longer = limit_ < LongPage ? LongPage : 0;
+    const int longer = limit_ < long_page_time ? long_page_time : 0;
     relist();
     limit_ = longer;
     return {};
@@ -88,7 +92,7 @@ std::vector<Effect> Watcher::event(WatchEvent&& event) {
 }
 
 void Watcher::ended(const std::optional<ApiError>& error, milliseconds lasted) {
-  const bool healthy = saw_event_ || lasted >= VeryShort;
+  const bool healthy = saw_event_ || lasted >= very_short_watch;
   if (error && !keeps_version(*error)) relist();
   if (!healthy || (error && error->code != 0 && error->failure != Failure::Gone)) pause(error ? error->retry_after : 0);
 }

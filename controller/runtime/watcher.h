@@ -1,5 +1,6 @@
-// What a watch of a collection does next, as a pure state machine: list in pages, then watch from where the list ended, and what to do when
-// either fails. All I/O is in reflector.h.
+// SPDX-License-Identifier: Apache-2.0
+// The state machine of list and watch: it lists in pages, watches from the version of the list and handles failures of
+// both. It is pure; all I/O is in reflector.h.
 #pragma once
 #include <chrono>
 #include <string>
@@ -7,19 +8,20 @@
 #include <vector>
 
 #include "controller/core/api.h"
-#include "controller/runtime/backoff.h"
+#include "controller/runtime/watch_backoff.h"
 
 namespace pm::k8s {
 
-/// The next thing to do.
+/// The next step: fetch a page of the list.
 struct ListPage {
-  std::string token;              ///< "continue" of the page before; "": the first page
-  int limit = 100;                ///< objects; 0: everything in one answer. client-go takes 500: a page is held as a tree until it is stored, some 60 KiB an object before it is pruned
+  std::string token;  ///< "continue" of the page before; "": the first page
+  int limit = 100;  ///< objects; 0: everything in one answer. client-go takes 500: a page is held as a tree until it is
+                    ///< stored, some 60 KiB an object before it is pruned
   bool operator==(const ListPage&) const = default;
 };
 struct StartWatch {
   std::string version;
-  int timeout_seconds = 0;        ///< the server ends the watch after this
+  int timeout_seconds = 0;  ///< the server ends the watch after this
   bool operator==(const StartWatch&) const = default;
 };
 struct Wait {
@@ -28,29 +30,32 @@ struct Wait {
 };
 using Step = std::variant<ListPage, StartWatch, Wait>;
 
-/// What to do to the store.
+/// A change to apply to the store.
 struct Effect {
   enum class Kind { BeginList, Item, FinishList, Apply, Remove, Advance };
   Kind kind;
-  Json object;                    ///< of Item, Apply, Remove
-  std::string version;            ///< of FinishList, Advance
+  Json object;          ///< for Item, Apply, Remove
+  std::string version;  ///< for FinishList, Advance
   bool operator==(const Effect&) const = default;
 };
 
 /// Not thread-safe; one thread asks next(), does it, and reports with listed(), or event()... and ended().
-/// Lists never name a resourceVersion: the answer is then as fresh as the store behind the API server, so a restart never travels back in time.
+/// Lists never name a resourceVersion: the answer is then as fresh as the store behind the API server, so a restart
+/// never travels back in time.
 class Watcher {
  public:
   Watcher(const Clock& clock, Uniform uniform) : clock_(clock), uniform_(uniform), backoff_(std::move(uniform)) {}
 
   Step next();
-  /// The answer to ListPage. A continue token that expired starts the list anew, first in longer pages, then in one piece, which cannot expire; where that
-  /// fails, as when it is longer than the client takes, in pages again.
+  /// The answer to ListPage. An expired continue token restarts the list, first with longer pages, then as a single
+  /// page, which cannot expire. If that fails, for example because it exceeds the limit of the client, the list is
+  /// paged again.
   std::vector<Effect> listed(Response);
   /// One event of a watch, in order. Nothing for an event without a name or a version, which no API server sends.
   std::vector<Effect> event(WatchEvent&&);
-  /// The watch ended after `lasted`. The version is kept wherever the server may still know it; Gone and answers that cannot heal lead
-  /// to a new list. A watch that ends within a second without an event is a failure even when it looks clean.
+  /// The watch ended after `lasted`. The version is kept wherever the server may still know it; Gone and answers that
+  /// cannot heal lead to a new list. A watch that ends within a second without an event is a failure even when it looks
+  /// clean.
   void ended(const std::optional<ApiError>&, std::chrono::milliseconds lasted);
 
   const std::string& version() const { return version_; }

@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/work_queue.h"
 
 #include <algorithm>
 
-#include "controller/runtime/backoff.h"
+#include "controller/runtime/watch_backoff.h"
 
 namespace pm::k8s {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds Base{5}, Cap{60'000};
+constexpr milliseconds base_delay{5}, max_delay{60'000};
 
 double seconds(std::chrono::steady_clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -24,12 +25,12 @@ void WorkQueue::add(const Key& key) {
 void WorkQueue::add_after(const Key& key, milliseconds delay) {
   std::lock_guard lock(mutex_);
   core_.add_at(key, Steady::now() + delay);
-  changed_.notify_one();   // a waiting worker may have to wake up earlier than it planned
+  changed_.notify_one();  // a waiting worker may have to wake up earlier than it planned
 }
 
 milliseconds WorkQueue::add_backed_off(const Key& key) {
   std::lock_guard lock(mutex_);
-  const milliseconds delay = exponential(Base, core_.fail(key), Cap);
+  const milliseconds delay = exponential_delay(base_delay, core_.fail(key), max_delay);
   core_.add_at(key, Steady::now() + delay);
   metrics_.queue_retries.Increment();
   changed_.notify_one();
@@ -89,7 +90,8 @@ void WorkQueue::sample() {
 milliseconds WorkQueue::longest_run() const {
   std::lock_guard lock(mutex_);
   milliseconds longest{0};
-  for (const auto& [key, since] : core_.running()) longest = std::max(longest, std::chrono::duration_cast<milliseconds>(Steady::now() - since));
+  for (const auto& [key, since] : core_.running())
+    longest = std::max(longest, std::chrono::duration_cast<milliseconds>(Steady::now() - since));
   return longest;
 }
 

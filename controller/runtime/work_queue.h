@@ -1,4 +1,5 @@
-// The queue between watches and workers: QueueCore behind a lock, with a real clock and metrics.
+// SPDX-License-Identifier: Apache-2.0
+// The thread-safe queue between watches and workers: QueueCore with a lock, a real clock and metrics.
 #pragma once
 #include <condition_variable>
 #include <mutex>
@@ -21,13 +22,13 @@ class WorkQueue {
   std::chrono::milliseconds add_backed_off(const Key&);
   void forget(const Key&);
 
-  /// Waits for a key; nothing after a stop. The key must be given back with done().
+  /// Waits for a key; returns nothing after a stop. The caller must call done() with the key.
   std::optional<Key> take(std::stop_token stop);
   void done(const Key&);
 
-  /// Sets the gauges of unfinished work; to be called now and then.
+  /// Sets the gauges of unfinished work; must be called periodically.
   void sample();
-  /// How long the longest run lasts already.
+  /// Returns the duration of the longest current run.
   std::chrono::milliseconds longest_run() const;
 
  private:

@@ -1,4 +1,5 @@
-// One layout of devices in numbers: what each executor's model (one file each) fills in, and what the decision compares.
+// SPDX-License-Identifier: Apache-2.0
+// Describes one layout of devices in numbers: the model of each strategy fills it in, and the decision compares it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,16 +10,16 @@
 
 namespace pm {
 
-/// What is asked of every layout alike.
+/// The requirements that every layout has to meet.
 struct Demand {
   DeviceKind kind = DeviceKind::CPU;
   DType precision = DType::F32;
   int64_t device_memory = 0;
-  int64_t sequence_length = 0;   ///< tokens of the longest sequence
-  int64_t concurrency = 1;       ///< sequences at once, over all lanes
-  int devices_of_a_node = 1;     ///< rank r lies on node r / devices_of_a_node
+  int64_t sequence_length = 0;  ///< tokens of the longest sequence
+  int64_t concurrency = 1;      ///< concurrent sequences over all data-parallel ranks
+  int devices_of_a_node = 1;    ///< rank r is on node r / devices_of_a_node
   std::optional<int> micro_batches;
-  Figures figures;
+  HardwareValues hardware_values;
 };
 
 /// Sizes of the three axes; their product is the count of devices.
@@ -28,59 +29,71 @@ struct Sizes {
   bool operator==(const Sizes&) const = default;
 };
 
-struct Stage { Layers layers; Facts facts; Cuts cuts; };
+struct Stage {
+  Layers layers;
+  ModelMetadata metadata;
+  Partition partition;
+};
 
-/// Tensor x pipeline x data. The lanes are alike, so that one stands for all.
+/// Tensor x pipeline x data. Data-parallel ranks are alike, so the layout describes one of them.
 struct Layout {
   Sizes sizes;
   std::vector<Stage> stages;
-  std::vector<Memory> ranks;     ///< of a lane, [stage x tensor + t], with the KV cache of one sequence
-  size_t fullest = 0;            ///< of ranks
-  int64_t kv_blocks = 0;         ///< per rank; meaningful where the layout fits
-  int64_t concurrency = 1;       ///< sequences that all lanes hold, at most those of the demand
+  std::vector<Memory> ranks;  ///< of a data-parallel rank, [stage x tensor + t], with the KV cache of one sequence
+  size_t fullest = 0;         ///< of ranks
+  int64_t kv_blocks = 0;      ///< per rank; meaningful where the layout fits
+  int64_t concurrency = 1;    ///< sequences that all data-parallel ranks hold, at most those of the demand
   int micro_batches = 1;
-  std::optional<Gathering> gathering;    ///< Sharded and Offload: `ranks` has the fullest of all, their lanes being alike but for the weights
-  std::vector<int64_t> weights;          ///< of these, of every rank
+  std::optional<Gathering>
+      gathering;  ///< Sharded and Offload: `ranks` holds the fullest rank, since ranks differ only in their weights
+  std::vector<int64_t> weights;  ///< of these, of every rank
   Estimate estimate;             ///< of the demanded concurrency, held or not, so that more memory never changes it
   int64_t need() const { return ranks[fullest].total(); }
   const Stage& stage_of(size_t rank) const { return stages[rank / static_cast<size_t>(sizes.tensor)]; }
 };
 
-/// KV blocks of the longest sequence: of the answer and, with cross-attention, of a source as long as it.
-int64_t blocks_per_sequence(const Facts&, int64_t sequence_length);
-/// The stack takes part in a pass of which times are told: the next token of an answer runs through the stack that writes it, other passes through all.
-bool runs(const Facts&, const StackFacts&);
+/// Returns the KV blocks of the longest sequence: those of the answer and, with cross-attention, of a source of the
+/// same length.
+int64_t blocks_per_sequence(const ModelMetadata&, int64_t sequence_length);
+/// Returns true when the stack takes part in the timed forward pass: decoding one token runs the decoder only, other
+/// forward passes run all stacks.
+bool runs(const ModelMetadata&, const StackMetadata&);
 
-/// Seconds of one lane's stages for a pass of `tokens` tokens.
+/// Seconds of the stages of one data-parallel rank for a forward pass of `tokens` tokens.
 struct StageTimes {
-  double sum = 0;                ///< of all stages and the hops between them: what one pass waits
-  double slowest = 0;            ///< stage with its hop: what passes follow each other at
+  double sum = 0;      ///< of all stages and the transfers between them: the latency of one forward pass
+  double slowest = 0;  ///< the slowest stage with its transfer: the interval between forward passes
 };
 
-/// One lane of tensor x pipeline: bytes of every rank, with the KV cache of one sequence, for `lane_concurrency` sequences.
-/// Throws std::invalid_argument when heads or layers are too few for the sizes.
-Layout tensor_pipeline(const Facts&, const Sizes&, const Demand&, int64_t lane_concurrency);
-StageTimes stage_times(const Layout&, const Demand&, int lane, double tokens);
+/// Returns one data-parallel rank of tensor x pipeline: bytes of every rank, with the KV cache of one sequence, for
+/// `dp_rank_concurrency` sequences. Throws std::invalid_argument when heads or layers are too few for the sizes.
+Layout tensor_pipeline(const ModelMetadata&, const Sizes&, const Demand&, int64_t dp_rank_concurrency);
+StageTimes stage_times(const Layout&, const Demand&, int dp_rank, double tokens);
 
-/// Lanes: `sizes.data` copies of such a lane beside each other, each with its own sequences; the estimate of the whole.
-Layout lanes(const Facts&, const Sizes&, const Demand&);
+/// Returns `sizes.data` data-parallel copies of such a layout, each with its own sequences, with the estimate of the
+/// whole.
+Layout data_parallel(const ModelMetadata&, const Sizes&, const Demand&);
 
-/// KV blocks that the fullest rank has room for, at least one sequence, at most those of the lane's sequences; 0 without a cache. Sets concurrency of a lane.
-void fill_cache(const Facts&, const Demand&, int64_t lane_concurrency, Layout&);
+/// Sets the KV blocks that fit on the fullest rank, for at least one sequence and at most those of the data-parallel
+/// rank's sequences (0 without a cache), and the concurrency of a data-parallel rank.
+void fill_cache(const ModelMetadata&, const Demand&, int64_t dp_rank_concurrency, Layout&);
 
-/// Weight-gathered: n lanes, each of which keeps 1/n of every run of weights (Sharded) or none (Offload), and brings a layer together before it is used.
-struct Gathered {
-  Layout layout;                 ///< weights are what a rank keeps and two buffers
-  std::string bound;             ///< what bounds the time
+/// Fully sharded: n data-parallel ranks, each of which holds 1/n of every flat parameter (Sharded) or none (Offload),
+/// and all-gathers a layer before it is used.
+struct FullyShardedLayout {
+  Layout layout;      ///< weights are the shards of a rank and two gather buffers
+  std::string bound;  ///< what bounds the time
 };
-/// How large a buffer is: a layer, or a tile of its matrices, which needs less memory and more exchanges (memory-centric tiling; Rajbhandari et al. 2021).
+/// The size of a gather buffer: a layer, or a tile of its matrices, which needs less memory and more all-gathers
+/// (memory-centric tiling; Rajbhandari et al. 2021).
 enum class Unit : uint8_t { Layer, Tile };
-Gathered sharded(const Facts&, int n, Unit, const Demand&);
+FullyShardedLayout sharded(const ModelMetadata&, int n, Unit, const Demand&);
 /// `from`: HostMemory or File.
-Gathered offloaded(const Facts&, int n, Unit, Residency from, const Demand&);
-/// Bytes of one of the two buffers: the largest run of a layer, or a sixteenth of it; at least the widest row.
-int64_t buffer_bytes(const Facts&, Unit, DType);
-/// Bytes of the largest layer in `dtype`.
-int64_t largest_layer(const Facts&, DType dtype);
+FullyShardedLayout offloaded(const ModelMetadata&, int n, Unit, Residency from, const Demand&);
+/// Returns the bytes of one of the two gather buffers: the largest flat parameter, or a sixteenth of it, and at least
+/// the widest row.
+int64_t buffer_bytes(const ModelMetadata&, Unit, DType);
+/// Returns the bytes of the largest layer in `dtype`.
+int64_t largest_layer(const ModelMetadata&, DType dtype);
 
 }  // namespace pm

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds what the test cluster consists of, once per machine and version of these sources, and prints its folder.
 #   build.sh            build what is missing (cold about 13 minutes on 2 cores, 7 GB of Go caches; afterwards at once)
 #   build.sh --where    print the folder only
@@ -13,14 +14,18 @@ if [ "${1:-}" = --where ]; then echo "$cache"; exit 0; fi
 
 stage() { # name command...: one line with its seconds; what the command says is only shown when it fails
   local name=$1 begin=$SECONDS; shift
-  "$@" > "$cache/log/$name" 2>&1 || { tail -n 30 "$cache/log/$name" >&2; echo "cluster build: $name failed; all of it in $cache/log/$name" >&2; exit 1; }
+  if ! "$@" > "$cache/log/$name" 2>&1; then
+    tail -n 30 "$cache/log/$name" >&2
+    echo "cluster build: $name failed; all of it in $cache/log/$name" >&2
+    exit 1
+  fi
   printf 'cluster build: %-12s %4d s\n' "$name" $((SECONDS - begin)) >&2
 }
 
 packages() {
   local missing=() pair
-  for pair in containerd=containerd ctr=containerd runc=runc iptables=iptables nft=nftables conntrack=conntrack ip=iproute2 pgrep=procps \
-      openssl=openssl python3=python3 gcc=gcc strip=binutils unshare=util-linux; do
+  for pair in containerd=containerd ctr=containerd runc=runc iptables=iptables nft=nftables conntrack=conntrack \
+      ip=iproute2 pgrep=procps openssl=openssl python3=python3 gcc=gcc strip=binutils unshare=util-linux; do
     command -v "${pair%=*}" > /dev/null || missing+=("${pair#*=}")
   done
   [ -x /usr/lib/cni/ptp ] || [ -x /opt/cni/bin/ptp ] || missing+=(containernetworking-plugins)
@@ -68,13 +73,15 @@ links() {
 pause_image() {
   mkdir -p "$cache/pause"
   gcc -static -Os -s -Wall -Wextra -Werror -o "$cache/pause/pause" "$here/pause.c"
-  python3 "$here/oci.py" localhost/pause:test "$cache/images/pause.tar" --layer "$cache/pause" --entrypoint '["/pause"]' --user 65535
+  python3 "$here/oci.py" localhost/pause:test "$cache/images/pause.tar" \
+    --layer "$cache/pause" --entrypoint '["/pause"]' --user 65535
 }
 
 mkdir -p "$cache"/{bin,images,log}
 exec 9> "$cache/lock"
 flock 9                       # two clones may want the same build at once
-packages > "$cache/log/packages" 2>&1 || { tail -n 30 "$cache/log/packages" >&2; exit 1; }      # even with a cache: it may come from another machine
+# The packages are checked even when the programs are there: the cache may come from another machine.
+packages > "$cache/log/packages" 2>&1 || { tail -n 30 "$cache/log/packages" >&2; exit 1; }
 [ ! -e "$cache/complete" ] || { echo "$cache"; exit 0; }
 go=$("$here/parts/find-go.sh")
 [ -x "$cache/bin/testcluster" ] || stage kubernetes program testcluster . "$(component_flags)"

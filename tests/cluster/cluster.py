@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The test cluster for pytest: a thin, typed hand on cluster.sh. Standard library and PyYAML only.
 
     with Cluster.up("e2e", nodes=2, fake_gpus=4, images=[worker, controller]) as cluster:
@@ -7,6 +8,7 @@
 With PM_CLUSTER=NAME in the environment a cluster of that name is used instead, started when it is not running and left
 running afterwards, so that a test can be repeated within seconds. Its nodes and fake devices are then what they are.
 """
+
 from __future__ import annotations
 
 import json
@@ -37,11 +39,19 @@ class TimedOut(ClusterError):
     """What was waited for did not happen in time."""
 
 
-def _run(command: Sequence[str], input: str | None = None, env: dict[str, str] | None = None,
-         timeout: float = 900) -> subprocess.CompletedProcess[str]:
+def _run(
+    command: Sequence[str], input: str | None = None, env: dict[str, str] | None = None, timeout: float = 900
+) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, input=input or "", text=True, capture_output=True, timeout=timeout, check=False,
-                              env={**os.environ, **(env or {})})
+        return subprocess.run(
+            command,
+            input=input or "",
+            text=True,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+            env={**os.environ, **(env or {})},
+        )
     except subprocess.TimeoutExpired as error:
         raise TimedOut(f"{' '.join(map(str, command))} did not end in {timeout:g} s") from error
 
@@ -91,10 +101,19 @@ class Cluster:
         self.folder = Path(done.stdout.split(maxsplit=1)[1].strip())
 
     @classmethod
-    def up(cls, name: str, nodes: int = 1, fake_gpus: int | Sequence[int] = 0, images: Iterable[str | Path] = (), *,
-           audit: bool = False, fast_failure: bool = False, environment: dict[str, str] | None = None) -> Cluster:
-        """Start a cluster, or take the one that PM_CLUSTER names and load the images into it. A cluster that a killed run of tests left
-        behind under this name is taken down first; one that another process uses is an error.
+    def up(
+        cls,
+        name: str,
+        nodes: int = 1,
+        fake_gpus: int | Sequence[int] = 0,
+        images: Iterable[str | Path] = (),
+        *,
+        audit: bool = False,
+        fast_failure: bool = False,
+        environment: dict[str, str] | None = None,
+    ) -> Cluster:
+        """Starts a cluster, or takes the one that PM_CLUSTER names and loads the images into it. A cluster that a
+        killed test run left behind under this name is removed first; one that another process uses is an error.
 
         fake_gpus: nvidia.com/gpu devices per node, one count for all or a list, node0 first.
         fast_failure: a dead node counts as dead after 8 s and its pods go after 13 s (Kubernetes: 50 s and 5 min).
@@ -108,8 +127,15 @@ class Cluster:
             cluster.load(*archives)
             return cluster
         gpus = str(fake_gpus) if isinstance(fake_gpus, int) else ",".join(map(str, fake_gpus))
-        settings = {"NODES": str(nodes), "FAKE_GPUS": gpus, "IMAGES": " ".join(archives), "AUDIT": str(int(audit)),
-                    "FAST_FAILURE": str(int(fast_failure)), "OWNER": "" if kept else str(os.getpid()), **(environment or {})}
+        settings = {
+            "NODES": str(nodes),
+            "FAKE_GPUS": gpus,
+            "IMAGES": " ".join(archives),
+            "AUDIT": str(int(audit)),
+            "FAST_FAILURE": str(int(fast_failure)),
+            "OWNER": "" if kept else str(os.getpid()),
+            **(environment or {}),
+        }
         build()
         _checked(_run([SCRIPT, "up", name], env=settings))
         return cls(name, keep=bool(kept))
@@ -117,7 +143,9 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.down()
 
     def down(self) -> None:
@@ -180,7 +208,9 @@ class Cluster:
             return False
         return True
 
-    def wait_for(self, predicate: Callable[[], Result], timeout: float, what: str = "", interval: float = 0.2) -> Result:
+    def wait_for(
+        self, predicate: Callable[[], Result], timeout: float, what: str = "", interval: float = 0.2
+    ) -> Result:
         """Ask `predicate` until its answer is true and return the answer; TimedOut after `timeout` seconds.
 
         An api server error counts as "not yet"; the last answer or error is part of the TimedOut message.
@@ -198,7 +228,8 @@ class Cluster:
             time.sleep(interval)
 
     def kill(self, place: str, part: str) -> None:
-        """SIGKILL a component: kill("control", "apiserver"), kill("node0", "kubelet"); kill("node1", "node") = power failure."""
+        """Sends SIGKILL to a component: kill("control", "apiserver"), kill("node0", "kubelet"); kill("node1", "node")
+        simulates a power failure."""
         _checked(_run([SCRIPT, "kill", self.name, place, part]))
 
     def start(self, place: str, part: str) -> None:
@@ -213,7 +244,7 @@ class Cluster:
         """Every request the api server answered (started with audit=True), oldest first."""
         file = self.folder / "log" / "audit.log"
         lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]      # the last one may be half written
+        return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half written
 
     def _place(self, place: str) -> Path:
         return self.folder if place == "control" else self.folder / place

@@ -1,13 +1,16 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # A real Kubernetes, control plane and nodes, inside namespaces of its own; nothing on the machine is changed.
 #   cluster.sh up NAME                  start; return when every node is Ready. Environment, kept for the later verbs:
-#                                       NODES=1  FAKE_GPUS=0 (one count, or 4,0,... per node)  IMAGES="a.tar b.tar"  AUDIT=0|1
+#                                       NODES=1  FAKE_GPUS=0 (one count, or 4,0,... per node)  IMAGES="a.tar b.tar"
+#                                       AUDIT=0|1
 #                                       FAST_FAILURE=0|1 (a dead node counts as dead after 8 s, its pods go after 13 s)
 #                                       APISERVER_FLAGS  KCM_FLAGS  SCHEDULER_FLAGS  LEASE=40  PROXY_MODE=nftables
-#                                       OWNER=PID (once that process is gone, the next `up` takes the cluster down first)
+#                                       OWNER=PID (once that process is gone, the next `up` takes the cluster down
+#                                       first)
 #   cluster.sh load NAME ARCHIVE...     import images into every running node
-#   cluster.sh exec NAME CMD...         run CMD in the control plane's network with the cluster's DNS, KUBECONFIG and PATH set;
-#                                       files and processes of the machine
+#   cluster.sh exec NAME CMD...         run CMD in the control plane's network with the cluster's DNS, KUBECONFIG and
+#                                       PATH set; files and processes of the machine
 #   cluster.sh shell NAME PLACE CMD...  run CMD in all namespaces of PLACE: control, node0, node1, ...
 #   cluster.sh kill NAME PLACE PART     SIGKILL a component: control {etcd,apiserver,kcm,scheduler,dns,proxy},
 #                                       nodeN {containerd,kubelet,proxy,fake-gpu}; nodeN node = power failure
@@ -18,17 +21,22 @@
 set -eu
 self=$(readlink -f "$0")
 here=$(dirname "$self")
+# Each part is also checked on its own.
+# shellcheck disable=SC1090
 for part in cache places pki cgroups config control node; do . "$here/parts/$part.sh"; done
-control=10.99.0.1                       # the control plane; node N is 10.99.0.(10+N), its pods 10.88.N.0/24, services 10.96.0.0/16
+# This is the control plane's address. Node N has 10.99.0.(10+N), its pods have 10.88.N.0/24, services 10.96.0.0/16.
+# shellcheck disable=SC2034  # The parts read it.
+control=10.99.0.1
 sock=/run/containerd/containerd.sock
 settings="NODES FAKE_GPUS IMAGES AUDIT LEASE APISERVER_FLAGS KCM_FLAGS SCHEDULER_FLAGS PROXY_MODE cache bin"
 
-usage() { sed -n '2,17s/^# \{0,1\}//p' "$self" >&2; exit 2; }
+usage() { sed -n '2,19s/^# \{0,1\}//p' "$self" >&2; exit 2; }
 
 choose_settings() { # from the environment, written down for every later verb
   local variable
   if [ "${FAST_FAILURE:-0}" != 0 ]; then
-    APISERVER_FLAGS="--default-not-ready-toleration-seconds=5 --default-unreachable-toleration-seconds=5 ${APISERVER_FLAGS:-}"
+    APISERVER_FLAGS="--default-unreachable-toleration-seconds=5 ${APISERVER_FLAGS:-}"
+    APISERVER_FLAGS="--default-not-ready-toleration-seconds=5 $APISERVER_FLAGS"
     KCM_FLAGS="--node-monitor-grace-period=8s --node-monitor-period=1s ${KCM_FLAGS:-}"
     LEASE=${LEASE:-4}
   fi
@@ -36,7 +44,8 @@ choose_settings() { # from the environment, written down for every later verb
   APISERVER_FLAGS=${APISERVER_FLAGS:-} KCM_FLAGS=${KCM_FLAGS:-} SCHEDULER_FLAGS=${SCHEDULER_FLAGS:-}
   local archive found=""
   for archive in ${IMAGES:-}; do
-    found="$found $(readlink -e "$archive")" || { echo "IMAGES names a file that is not there: $archive" >&2; return 1; }
+    found="$found $(readlink -e "$archive")" || {
+      echo "IMAGES names a file that is not there: $archive" >&2; return 1; }
   done
   IMAGES=$found
   cache=${CLUSTER_CACHE:-$(cluster_cache)}
@@ -50,7 +59,8 @@ up() {
   local chosen; chosen=$(choose_settings)
   eval "$chosen"
   [ -e "$cache/complete" ] || "$here/build.sh" > /dev/null
-  [ ! -d "$dir" ] || [ -e "$dir/settings" ] || [ -z "$(ls -A "$dir")" ] || { echo "$dir holds something else than a cluster" >&2; return 1; }
+  [ ! -d "$dir" ] || [ -e "$dir/settings" ] || [ -z "$(ls -A "$dir")" ] || {
+    echo "$dir holds something else than a cluster" >&2; return 1; }
   rm -rf --one-file-system "$dir"
   mkdir -p "$dir"
   cd "$dir"
@@ -70,7 +80,8 @@ up() {
     if [ -e ready ] || ! alive; then break; fi
     sleep 0.2
   done
-  [ -e ready ] || { cat control.log >&2; echo "the cluster did not start; logs in $dir/log and $dir/node*/log" >&2; return 1; }
+  [ -e ready ] || {
+    cat control.log >&2; echo "the cluster did not start; logs in $dir/log and $dir/node*/log" >&2; return 1; }
   trap - EXIT INT TERM
   report "$begin"
 }
@@ -89,7 +100,9 @@ first_process() { # PID of unshare: writes down its child, which is PID 1 of the
 }
 
 report() { # begin: the stages and their seconds in one line
-  awk -v t="$1" -v b="$1" '{s = $1; $1 = ""; printf "%s%s %.1f", (NR > 1 ? "," : ""), $0, s - t; t = s} END {printf ": %.1f s\n", t - b}' "$dir/times" |
+  awk -v t="$1" -v b="$1" '
+    {s = $1; $1 = ""; printf "%s%s %.1f", (NR > 1 ? "," : ""), $0, s - t; t = s}
+    END {printf ": %.1f s\n", t - b}' "$dir/times" |
     sed "s/^/cluster $(basename "$dir") up,/" >&2
 }
 
@@ -110,7 +123,8 @@ load() { # archive...: into all running nodes at once
 load_node() { # node archive: only the layers that the node does not have; all of them should one vanish meanwhile
   local images="ctr -a $sock -n k8s.io"
   # shellcheck disable=SC2086
-  enter "$1" $images content ls --quiet | python3 "$here/oci.py" --without "$2" | enter "$1" $images images import - > /dev/null 2>&1 ||
+  enter "$1" $images content ls --quiet | python3 "$here/oci.py" --without "$2" |
+    enter "$1" $images images import - > /dev/null 2>&1 ||
     enter "$1" $images images import "$2" > /dev/null
 }
 
@@ -131,7 +145,7 @@ down() {
     for _ in $(seq 100); do [ -e "/proc/$pid" ] || break; sleep 0.1; done
   fi
   remove_cgroups
-  rm -rf --one-file-system "$dir"/{pid,owner,ready,api-up,etcd,home} "$dir"/node*/{containerd,kubelet,opt,imported}
+  rm -rf --one-file-system "${dir:?}"/{pid,owner,ready,api-up,etcd,home} "$dir"/node*/{containerd,kubelet,opt,imported}
 }
 
 [ $# -ge 2 ] || usage
@@ -139,7 +153,9 @@ verb=$1 name=$2
 shift 2
 [ "$(id -u)" = 0 ] || { echo "cluster.sh makes namespaces and cgroups: run it as root" >&2; exit 1; }
 case $name in */*) dir=$(readlink -m "$name") ;; *) dir=$(readlink -m "$PM_CACHE/run/$name") ;; esac
-group=pm-$(basename "$dir")-$(printf %s "$dir" | cksum | cut -d' ' -f1)     # its cgroups: no two folders share them
+# This names the cluster's cgroups; no two folders share them.
+# shellcheck disable=SC2034  # The parts read it.
+group=pm-$(basename "$dir")-$(printf %s "$dir" | cksum | cut -d' ' -f1)
 if [ "$verb" != up ] && [ -e "$dir/settings" ]; then . "$dir/settings"; fi
 
 case $verb in

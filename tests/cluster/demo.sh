@@ -1,14 +1,17 @@
 #!/bin/bash
-# What `make demo` shows once the images are built: a model cut over two ranks, served by a real Kubernetes, asked over HTTP.
+# SPDX-License-Identifier: Apache-2.0
+# Runs the demo of `make demo` once the images are built: a real Kubernetes serves a model that is sharded over two
+# ranks, and the script queries it over HTTP.
 #   demo.sh BUILD_DIR       needs BUILD_DIR/worker.tar and BUILD_DIR/controller.tar (make image)
-# The cluster "demo" is left running; a second call reuses it and loads images that have changed. With KUBECONFIG and PM_REGISTRY set
-# it only says what to do on that cluster.
+# The cluster "demo" is left running; a second call reuses it and loads images that have changed. With KUBECONFIG and
+# PM_REGISTRY set, it only prints the commands for that cluster.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 build=${1:?usage: tests/cluster/demo.sh BUILD_DIR (make demo does it)}
 cache=${PM_CACHE:-$HOME/.cache/parallelmodel}
 cluster=tests/cluster/cluster.sh
-name=demo system=parallelmodel-system models=models model=stories checkpoint=examples/tiny-stories manifest=examples/stories.yaml
+name=demo system=parallelmodel-system models=models model=stories
+checkpoint=examples/tiny-stories manifest=examples/stories.yaml
 question="Once upon a time"
 begin=$(date +%s.%N)
 
@@ -21,14 +24,18 @@ existing_cluster() { # registry: the commands, for a cluster that the user has
   cat <<END
 On a cluster of your own, with a registry that its nodes can pull from:
   docker build --target worker     -t $1/parallelmodel-worker:0.1.0 .      && docker push $1/parallelmodel-worker:0.1.0
-  docker build --target controller -t $1/parallelmodel-controller:0.1.0 .  && docker push $1/parallelmodel-controller:0.1.0
+  docker build --target controller -t $1/parallelmodel-controller:0.1.0 .  && \
+docker push $1/parallelmodel-controller:0.1.0
   helm upgrade --install parallelmodel helm/parallelmodel -n $system --create-namespace \\
     --set image.repository=$1/parallelmodel-controller --set worker.image.repository=$1/parallelmodel-worker
   kubectl create namespace $models
-  # a PersistentVolumeClaim "models" in that namespace that holds a Hugging Face folder "tiny-stories" ($checkpoint, or any GPT-2)
+  # a PersistentVolumeClaim "models" in that namespace that holds a Hugging Face folder "tiny-stories" \
+($checkpoint, or any GPT-2)
   kubectl apply -n $models -f $manifest
-  kubectl wait -n $models --for=condition=Ready --timeout=10m parallelmodel/$model && kubectl get parallelmodels -n $models -o wide
-  kubectl run ask -n $models --rm -i --restart=Never --image=curlimages/curl -- -s http://$model:8000/generate_text/Once%20upon%20a%20time
+  kubectl wait -n $models --for=condition=Ready --timeout=10m parallelmodel/$model && \
+kubectl get parallelmodels -n $models -o wide
+  kubectl run ask -n $models --rm -i --restart=Never --image=curlimages/curl \
+-- -s http://$model:8000/generate_text/Once%20upon%20a%20time
 END
 }
 
@@ -54,9 +61,12 @@ start_cluster() { # also tells in $worker_changed whether running pods have an o
 
 install_chart() {
   inside helm upgrade --install parallelmodel helm/parallelmodel -n $system --create-namespace --wait --timeout 120s \
-    --set image.repository=localhost/parallelmodel-controller,image.tag=test,worker.image.repository=localhost/parallelmodel-worker,worker.image.tag=test \
-    --set-string podAnnotations.image-digest="${digests[controller]}" > "$cache/demo/helm.log" 2>&1 || { cat "$cache/demo/helm.log" >&2; exit 1; }
-  inside kubectl wait --for=condition=Established crd/parallelmodels.parallelmodel.dev --timeout=60s > "$cache/demo/wait.log"
+    --set image.repository=localhost/parallelmodel-controller,image.tag=test \
+    --set worker.image.repository=localhost/parallelmodel-worker,worker.image.tag=test \
+    --set-string podAnnotations.image-digest="${digests[controller]}" > "$cache/demo/helm.log" 2>&1 || {
+      cat "$cache/demo/helm.log" >&2; exit 1; }
+  inside kubectl wait --for=condition=Established crd/parallelmodels.parallelmodel.dev --timeout=60s \
+    > "$cache/demo/wait.log"
   grep -E '^(STATUS|REVISION):' "$cache/demo/helm.log"
 }
 
@@ -85,11 +95,14 @@ END
 }
 
 wait_until_ready() { # a line for each change of what the ParallelModel waits for
-  local state last="" start; start=$(date +%s.%N)
+  local state last="" start ready; start=$(date +%s.%N)
+  ready='{range .status.conditions[?(@.type=="Ready")]}{.status} {.observedGeneration} {.reason}: {.message}{end}'
   for _ in $(seq 600); do
-    state=$(inside kubectl get pm $model -n $models -o jsonpath='{range .status.conditions[?(@.type=="Ready")]}{.status} {.observedGeneration} {.reason}: {.message}{end} of {.metadata.generation}')
+    state=$(inside kubectl get pm $model -n $models -o jsonpath="$ready of {.metadata.generation}")
     if [ "$state" != "$last" ]; then
-      case $state in " of "*) ;; *) printf '%6s s  %s\n' "$(since "$start")" "$(sed -E 's/^[A-Za-z]+ [0-9]* //; s/ of [0-9]+$//' <<< "$state")" ;; esac
+      case $state in " of "*) ;; *)
+        printf '%6s s  %s\n' "$(since "$start")" "$(sed -E 's/^[A-Za-z]+ [0-9]* //; s/ of [0-9]+$//' <<< "$state")" ;;
+      esac
       last=$state
     fi
     [[ $state =~ ^True\ ([0-9]+)\ .*\ of\ ([0-9]+)$ ]] && [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ] && return
@@ -106,7 +119,8 @@ wait_until_ready() { # a line for each change of what the ParallelModel waits fo
 mkdir -p "$cache/demo"
 declare -A digests
 for what in worker controller; do
-  [ -e "$build/$what.tar" ] || { echo "no $build/$what.tar: run \`make image\` first (\`make demo\` does)" >&2; exit 1; }
+  [ -e "$build/$what.tar" ] || {
+    echo "no $build/$what.tar: run \`make image\` first (\`make demo\` does)" >&2; exit 1; }
   digests[$what]=$(digest "$build/$what.tar")
 done
 
@@ -116,7 +130,8 @@ say "2. The operator"
 install_chart
 say "3. The model: $manifest"
 provide_model
-if [ -n "$worker_changed" ]; then inside kubectl delete pm $model -n $models --ignore-not-found; fi     # its image has the same name as before
+# The new image has the same name as the old one, so only a new ParallelModel runs it.
+if [ -n "$worker_changed" ]; then inside kubectl delete pm $model -n $models --ignore-not-found; fi
 show kubectl apply -n $models -f $manifest
 wait_until_ready
 show kubectl get pm -n $models -o wide
@@ -127,19 +142,25 @@ inside curl -fsS $url/plan | python3 tests/cluster/draw_plan.py
 
 say "5. A question over HTTP, through the Service"
 printf '$ curl %s/v1/completions -d %s\n' $url "'{\"prompt\": \"$question\", \"max_tokens\": 160, \"temperature\": 0}'"
-answer=$(inside curl -fsS -H 'Content-Type: application/json' -d "{\"prompt\": \"$question\", \"max_tokens\": 160, \"temperature\": 0}" $url/v1/completions)
-python3 -c 'import json, sys, textwrap; print(textwrap.fill(sys.argv[2] + json.loads(sys.argv[1])["choices"][0]["text"], 110, initial_indent="  ", subsequent_indent="  "))' "$answer" "$question"
+answer=$(inside curl -fsS -H 'Content-Type: application/json' \
+  -d "{\"prompt\": \"$question\", \"max_tokens\": 160, \"temperature\": 0}" $url/v1/completions)
+python3 -c 'import json, sys, textwrap
+text = sys.argv[2] + json.loads(sys.argv[1])["choices"][0]["text"]
+print(textwrap.fill(text, 110, initial_indent="  ", subsequent_indent="  "))' "$answer" "$question"
 
 say "6. Bytes of each rank, predicted and measured"
 show curl -fsS "$url/memory?format=text"
 
 say "7. Some of the metrics"
-inside curl -fsS $url/metrics | grep -E '^parallelmodel_(plan_info|generation_tokens_total|time_to_first_token_seconds_(sum|count)|inter_token_latency_seconds_(sum|count)|kv_cache_usage_perc|num_requests_running)' | sed 's/^/  /'
+metrics='plan_info|generation_tokens_total|time_to_first_token_seconds_(sum|count)'
+metrics="$metrics|inter_token_latency_seconds_(sum|count)|kv_cache_usage_perc|num_requests_running"
+inside curl -fsS $url/metrics | grep -E "^parallelmodel_($metrics)" | sed 's/^/  /'
 
 say "How to go on"
 cat <<END
   $cluster exec $name kubectl get pm -n $models -w                    (exec runs any command in the cluster's network)
-  $cluster exec $name curl -N $url/v1/completions -H 'Content-Type: application/json' -d '{"prompt": "One day", "max_tokens": 80, "stream": true}'
+  $cluster exec $name curl -N $url/v1/completions -H 'Content-Type: application/json' \
+-d '{"prompt": "One day", "max_tokens": 80, "stream": true}'
   $cluster exec $name kubectl scale pm $model -n $models --replicas=2
   $cluster exec $name kubectl explain parallelmodel.spec
 Clean up:

@@ -1,18 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws a plan (JSON of GET /plan on the input) as one box per rank."""
+
 import json
 import sys
 
 plan = json.load(sys.stdin)
 ranks = plan["ranks"]
 sizes = " x ".join(f"{axis} {size}" for axis, size in plan["sizes"].items() if size > 1) or "one rank"
-print(f"  {plan['strategy']} ({sizes}), {plan['precision']}, sequences of {plan['sequenceLength']} tokens, {plan['concurrency']} at once")
+print(
+    f"  {plan['strategy']} ({sizes}), {plan['precision']}, "
+    f"sequences of {plan['sequenceLength']} tokens, {plan['concurrency']} at once"
+)
 print(f"  {plan['reason']}: {plan['message']}")
 
 
 def box(rank: dict) -> list[str]:
     """What one rank holds, a line per cut."""
     lines = [f"rank {rank['rank']}"]
-    lines += [f"{stack} layers {begin}-{end - 1}" for stack, (begin, end) in ((one["stack"], one["range"]) for one in rank["layers"]) if end > begin]
+    lines += [
+        f"{stack} layers {begin}-{end - 1}"
+        for stack, (begin, end) in ((one["stack"], one["range"]) for one in rank["layers"])
+        if end > begin
+    ]
     for row in rank["rows"]:
         begin, end = row["range"]
         lines.append(f"{row['stack']} {row['axis']} {begin}-{end - 1} of {row['units']}".strip())

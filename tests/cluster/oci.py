@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Write an OCI image archive that `ctr images import` takes, with no registry and no builder.
 
 oci.py NAME OUT.tar --layer DIR_OR_TAR ... [--entrypoint JSON] [--env K=V ...] [--user U] [--workdir D]
@@ -7,6 +8,7 @@ digest; a tar is taken as is, and its digest is read from TAR.sha256 beside it w
 oci.py --pack DIR OUT.tar only writes such a layer and its digest.
 oci.py --without ARCHIVE.tar copies an archive to the output less the blobs whose digests (sha256:...) are on the input.
 """
+
 import argparse
 import hashlib
 import io
@@ -66,8 +68,10 @@ def digest(path):
 
 
 def write_image(a):
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(a.out))) as tmp, \
-            tarfile.open(a.out, "w", format=tarfile.PAX_FORMAT) as tar:
+    with (
+        tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(a.out))) as tmp,
+        tarfile.open(a.out, "w", format=tarfile.PAX_FORMAT) as tar,
+    ):
         tar.copybufsize = 1 << 20
 
         def put(name, data):
@@ -89,15 +93,29 @@ def write_image(a):
                 sha = pack(source, path)
             sha = sha or digest(path)
             tar.add(path, "blobs/sha256/" + sha)
-            layers.append({"mediaType": INDEX + "layer.v1.tar", "digest": "sha256:" + sha, "size": os.path.getsize(path)})
-        config = {"Entrypoint": json.loads(a.entrypoint) or None, "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"] + a.env,
-                  "User": a.user, "WorkingDir": a.workdir}
+            layers.append(
+                {"mediaType": INDEX + "layer.v1.tar", "digest": "sha256:" + sha, "size": os.path.getsize(path)}
+            )
+        config = {
+            "Entrypoint": json.loads(a.entrypoint) or None,
+            "Env": ["PATH=/usr/local/bin:/usr/bin:/bin"] + a.env,
+            "User": a.user,
+            "WorkingDir": a.workdir,
+        }
         machine = platform.machine()
-        image = blob({"architecture": MACHINES.get(machine, machine), "os": "linux",
-                      "config": {k: v for k, v in config.items() if v},
-                      "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]}}, "config.v1+json")
-        manifest = blob({"schemaVersion": 2, "mediaType": INDEX + "manifest.v1+json", "config": image, "layers": layers},
-                        "manifest.v1+json")
+        image = blob(
+            {
+                "architecture": MACHINES.get(machine, machine),
+                "os": "linux",
+                "config": {k: v for k, v in config.items() if v},
+                "rootfs": {"type": "layers", "diff_ids": [layer["digest"] for layer in layers]},
+            },
+            "config.v1+json",
+        )
+        manifest = blob(
+            {"schemaVersion": 2, "mediaType": INDEX + "manifest.v1+json", "config": image, "layers": layers},
+            "manifest.v1+json",
+        )
         manifest["annotations"] = {"io.containerd.image.name": a.name}
         put("index.json", json.dumps({"schemaVersion": 2, "manifests": [manifest]}).encode())
         put("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')

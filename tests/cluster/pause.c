@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The process that holds a pod's namespaces: waits for a signal and reaps the pod's orphans.
 #include <signal.h>
 #include <sys/wait.h>

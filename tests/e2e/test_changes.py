@@ -1,4 +1,7 @@
-"""Changes of a running ParallelModel: a new spec replaces the group, a scale does not touch what runs, a delete leaves nothing."""
+# SPDX-License-Identifier: Apache-2.0
+"""Tests changes of a running ParallelModel: a new spec replaces the replica, scaling does not restart running replicas,
+a deletion leaves nothing."""
+
 from world import MODELS
 
 PROMPT = "The little dog"
@@ -9,25 +12,30 @@ def uid(pod: dict) -> str:
 
 
 def replaced(world, name: str, old: dict) -> bool:
-    """Only a younger pod than `old` is left, and it serves."""
+    """Returns whether only a newer pod than `old` exists, and it serves."""
     pods = world.pods(name)
-    [group] = world.pm(name)["status"]["groups"]
-    return len(pods) == 1 and uid(pods[0]) != uid(old) and group["ready"] and str(group["incarnation"]) == pods[0]["metadata"]["labels"]["parallelmodel.dev/incarnation"]
+    [replica] = world.pm(name)["status"]["replicaStatuses"]
+    return (
+        len(pods) == 1
+        and uid(pods[0]) != uid(old)
+        and replica["ready"]
+        and str(replica["replicaGeneration"]) == pods[0]["metadata"]["labels"]["parallelmodel.dev/replica-generation"]
+    )
 
 
-def test_an_edit_replaces_the_group_and_a_restart_annotation_does_too(world, name, oracle):
+def test_an_edit_replaces_the_replica_and_a_restart_annotation_does_too(world, name, oracle):
     world.apply(name)
     world.wait_ready(name)
     first = world.pod(name)
     world.apply(name, serving={"maxSequenceLength": 64})
-    world.cluster.wait_for(lambda: replaced(world, name, first), 120, "the group is replaced")
+    world.cluster.wait_for(lambda: replaced(world, name, first), 120, "the replica is replaced")
     world.wait_ready(name)
     world.wait_plan(name, lambda plan: plan["sequenceLength"] == 64, "of 64 tokens")
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
     second = world.pod(name)
     world.cluster.kubectl("annotate", "pm", name, "-n", MODELS, "parallelmodel.dev/restarted-at=now")
-    world.cluster.wait_for(lambda: replaced(world, name, second), 120, "the annotation restarts the group")
+    world.cluster.wait_for(lambda: replaced(world, name, second), 120, "the annotation restarts the replica")
     world.wait_ready(name)
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
@@ -37,13 +45,13 @@ def test_another_precision_changes_the_bytes(world, name):
     world.wait_ready(name)
     first, weights = world.pod(name), world.get(world.url(name) + "/plan").json()["ranks"][0]["predicted"]["weights"]
     world.apply(name, precision="BF16")
-    world.cluster.wait_for(lambda: replaced(world, name, first), 120, "the group is replaced")
+    world.cluster.wait_for(lambda: replaced(world, name, first), 120, "the replica is replaced")
     world.wait_ready(name)
     world.wait_plan(name, lambda plan: plan["ranks"][0]["predicted"]["weights"] * 2 == weights, "of half the bytes")
     assert world.wait_answer(name, PROMPT)
 
 
-def test_an_edit_that_cannot_be_planned_leaves_the_last_good_group_serving(world, name, oracle):
+def test_an_edit_that_cannot_be_planned_leaves_the_last_good_replica_serving(world, name, oracle):
     world.apply(name)
     world.wait_ready(name)
     pod = world.pod(name)
@@ -53,22 +61,24 @@ def test_an_edit_that_cannot_be_planned_leaves_the_last_good_group_serving(world
     assert world.complete(name, PROMPT) == oracle.greedy(PROMPT)
 
 
-def test_scaling_to_two_and_back_does_not_touch_the_first_group(world, name, oracle):
+def test_scaling_to_two_and_back_does_not_touch_the_first_replica(world, name, oracle):
     world.apply(name)
     world.wait_ready(name)
     first = world.pod(name)
     world.cluster.kubectl("scale", "pm", name, "-n", MODELS, "--replicas=2")
-    world.cluster.wait_for(lambda: world.pm(name)["status"].get("readyReplicas") == 2, 120, "two groups serve")
-    assert sorted(pod["metadata"]["labels"]["parallelmodel.dev/group"] for pod in world.pods(name)) == ["0", "1"]
+    world.cluster.wait_for(lambda: world.pm(name)["status"].get("readyReplicas") == 2, 120, "two replicas serve")
+    assert sorted(pod["metadata"]["labels"]["parallelmodel.dev/replica"] for pod in world.pods(name)) == ["0", "1"]
     assert uid(first) in [uid(pod) for pod in world.pods(name)]
     assert {world.wait_answer(name, PROMPT) for _ in range(6)} == {oracle.greedy(PROMPT)}
     world.cluster.kubectl("scale", "pm", name, "-n", MODELS, "--replicas=1")
-    world.cluster.wait_for(lambda: len(world.pods(name)) == 1 and world.pm(name)["status"]["replicas"] == 1, 120, "one group is left")
+    world.cluster.wait_for(
+        lambda: len(world.pods(name)) == 1 and world.pm(name)["status"]["replicas"] == 1, 120, "one replica is left"
+    )
     assert uid(world.pod(name)) == uid(first)
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
 
-def test_scaling_to_zero_is_said_and_undone(world, name):
+def test_scaling_to_zero_is_reported_and_reverted(world, name):
     world.apply(name)
     world.wait_ready(name)
     world.cluster.kubectl("scale", "pm", name, "-n", MODELS, "--replicas=0")
@@ -80,7 +90,12 @@ def test_scaling_to_zero_is_said_and_undone(world, name):
 
 def test_a_delete_during_inspect_leaves_nothing(world, name):
     world.apply(name)
-    world.cluster.wait_for(lambda: any(f"{name}-inspect" in child for child in world.children(name)), 30, "the inspect pod is there", interval=0.01)
+    world.cluster.wait_for(
+        lambda: any(f"{name}-inspect" in child for child in world.children(name)),
+        30,
+        "the inspect pod is there",
+        interval=0.01,
+    )
     world.cluster.kubectl("delete", "pm", name, "-n", MODELS)
     world.wait_gone(name, timeout=60)
 

@@ -1,4 +1,6 @@
-"""The definition of the API and the chart, as users and tools read them."""
+# SPDX-License-Identifier: Apache-2.0
+"""The CustomResourceDefinition and the chart, as users and tools read them."""
+
 import pytest
 import yaml
 from conftest import CHART, ROOT
@@ -13,7 +15,7 @@ def schema() -> dict:
 
 
 def fields(node: dict, path: str = ""):
-    """(path, schema) of every field below `node`, items of lists and values of maps included."""
+    """Yields (path, schema) of every field below `node`, including items of lists and values of maps."""
     for name, child in node.get("properties", {}).items():
         yield f"{path}.{name}", child
         yield from fields(child, f"{path}.{name}")
@@ -22,8 +24,10 @@ def fields(node: dict, path: str = ""):
             yield from fields(inner, path + "[]")
 
 
-def test_every_field_says_what_it_means():
-    silent = [path for path, field in fields(schema()) if not field.get("description") and not path.startswith(".metadata")]
+def test_every_field_has_a_description():
+    silent = [
+        path for path, field in fields(schema()) if not field.get("description") and not path.startswith(".metadata")
+    ]
     assert not silent
 
 
@@ -40,8 +44,14 @@ def test_kubectl_explain_shows_it(world):
 
 def test_every_list_map_and_string_of_the_spec_is_bounded():
     bounds = {"array": "maxItems", "object": "maxProperties", "string": "maxLength"}
-    unbounded = [path for path, field in fields(schema()["properties"]["spec"], ".spec")
-                 if field.get("type") in bounds and bounds[field["type"]] not in field and "enum" not in field and "properties" not in field]
+    unbounded = [
+        path
+        for path, field in fields(schema()["properties"]["spec"], ".spec")
+        if field.get("type") in bounds
+        and bounds[field["type"]] not in field
+        and "enum" not in field
+        and "properties" not in field
+    ]
     assert not unbounded
 
 
@@ -58,23 +68,41 @@ def test_the_chart_is_clean_and_carries_that_crd(world):
     assert crd["spec"] == yaml.safe_load(CRD.read_text())["spec"]
 
 
-@pytest.mark.parametrize("values", ["watchNamespace=models", "nodes.read=false,rbac.aggregate=false", "crds.install=false,serviceAccount.create=false,serviceAccount.name=mine",
-                                    "image.digest=sha256:" + 64 * "0", "dashboard.create=true", "podLabels.a=b,podAnnotations.c=d,nodeSelector.e=f,priorityClassName=high,extraArgs[0]=--verbose"])
-def test_the_charts_switches_render_what_the_api_server_accepts(world, values):
+@pytest.mark.parametrize(
+    "values",
+    [
+        "watchNamespace=models",
+        "nodes.read=false,rbac.aggregate=false",
+        "crds.install=false,serviceAccount.create=false,serviceAccount.name=mine",
+        "image.digest=sha256:" + 64 * "0",
+        "dashboard.create=true",
+        "podLabels.a=b,podAnnotations.c=d,nodeSelector.e=f,priorityClassName=high,extraArgs[0]=--verbose",
+    ],
+)
+def test_the_api_server_accepts_the_chart_with_every_option(world, values):
     rendered = world.cluster.helm("template", "other", str(CHART), "--no-hooks", "-n", MODELS, "--set", values)
-    said = world.cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-n", MODELS, "-f", "-", input=rendered)
+    said = world.cluster.kubectl(
+        "apply", "--dry-run=server", "--validate=strict", "-n", MODELS, "-f", "-", input=rendered
+    )
     assert "deployment.apps/other-parallelmodel created" in said
 
 
-def test_the_chart_refuses_a_value_that_it_does_not_know(world):
+def test_the_chart_rejects_an_unknown_value(world):
     with pytest.raises(Exception, match="copies"):
         world.cluster.helm("template", "other", str(CHART), "--set", "copies=3")
 
 
-def test_the_controller_has_no_right_that_it_should_not_have(world):
+def test_the_controller_has_no_excessive_permission(world):
     me = "--as=system:serviceaccount:parallelmodel-system:parallelmodel"
-    for right in (["get", "secrets"], ["list", "secrets"], ["create", "pods", "--subresource=exec"], ["update", "parallelmodels"], ["delete", "parallelmodels"],
-                  ["create", "roles"], ["*", "*"]):
+    for right in (
+        ["get", "secrets"],
+        ["list", "secrets"],
+        ["create", "pods", "--subresource=exec"],
+        ["update", "parallelmodels"],
+        ["delete", "parallelmodels"],
+        ["create", "roles"],
+        ["*", "*"],
+    ):
         assert world.cluster.kubectl("auth", "can-i", *right, "-n", MODELS, me, check=False).strip() == "no", right
 
 

@@ -1,10 +1,12 @@
-"""A private model on a hub: planned from its headers, fetched to a claim with the progress in status, served, and found again by its namesake."""
+# SPDX-License-Identifier: Apache-2.0
+"""Tests a private model on a hub: it is planned from its headers, downloaded to a PVC with the progress in status,
+served, and reused by a new object of the same name."""
+
 import base64
 import os
 import shutil
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 from conftest import CHECKPOINT, ROOT
@@ -12,16 +14,16 @@ from world import MODELS
 
 sys.path.append(str(ROOT / "tests" / "hub"))
 
-from server import Hub, Trouble          # noqa: E402
+from server import Fault, Hub  # noqa: E402
 
 TOKEN = "hf_onlyforthehub"
 PROMPT = "Once upon a time"
-ADDRESS = "10.99.0.1"                    # of the control plane: pods reach it
+ADDRESS = "10.99.0.1"  # of the control plane: pods reach it
 
 
 @pytest.fixture(scope="module")
 def hub(world):
-    """Listens in the cluster's network, where tests have threads."""
+    """Listens in the network of the cluster."""
     server = world.inside(Hub, ADDRESS)
     server.add("org/stories", CHECKPOINT, token=TOKEN)
     yield server
@@ -30,16 +32,35 @@ def hub(world):
 
 @pytest.fixture
 def cache(world, name, tmp_path_factory):
-    """A volume that only the claim NAME-cache gets, writable as a fresh one is to its group; and the Secret with the token."""
+    """A volume that only the PVC NAME-cache binds, with group write permission, and the Secret with the token."""
     folder = tmp_path_factory.mktemp("cache")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)
     folder.chmod(0o777)
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub", "namespace": MODELS}, "data": {"token": base64.b64encode(TOKEN.encode()).decode()}}
-    world.cluster.apply([secret, {
-        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{name}-cache"},
-        "spec": {"capacity": {"storage": "1Ti"}, "accessModes": ["ReadWriteOnce", "ReadWriteMany"], "hostPath": {"path": str(folder)}, "storageClassName": "", "persistentVolumeReclaimPolicy": "Retain",
-                 "claimRef": {"namespace": MODELS, "name": f"{name}-cache"}}}])
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "hub", "namespace": MODELS},
+        "data": {"token": base64.b64encode(TOKEN.encode()).decode()},
+    }
+    world.cluster.apply(
+        [
+            secret,
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": f"{name}-cache"},
+                "spec": {
+                    "capacity": {"storage": "1Ti"},
+                    "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+                    "hostPath": {"path": str(folder)},
+                    "storageClassName": "",
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "claimRef": {"namespace": MODELS, "name": f"{name}-cache"},
+                },
+            },
+        ]
+    )
     yield folder
     world.delete(name)
     world.cluster.kubectl("delete", "pvc", f"{name}-cache", "-n", MODELS, "--ignore-not-found", "--wait=true")
@@ -49,7 +70,11 @@ def cache(world, name, tmp_path_factory):
 
 
 def spec(hub: Hub, **model: object) -> dict:
-    return {"source": "hf://org/stories", "model": {"tokenSecretRef": {"name": "hub"}, **model}, "worker": {"env": [{"name": "HF_ENDPOINT", "value": hub.url}]}}
+    return {
+        "source": "hf://org/stories",
+        "model": {"tokenSecretRef": {"name": "hub"}, **model},
+        "worker": {"env": [{"name": "HF_ENDPOINT", "value": hub.url}]},
+    }
 
 
 def test_a_private_model_is_planned_fetched_and_served(world, oracle, hub, cache, name):
@@ -62,11 +87,14 @@ def test_a_private_model_is_planned_fetched_and_served(world, oracle, hub, cache
         if condition.get("reason") == "Fetching" and " of " in condition["message"]:
             said.add(condition["message"])
         return len(said) >= 2
+
     world.cluster.wait_for(planned_with_bytes, 90, "bytes in status")
     status = world.pm(name)["status"]
     commit = hub.models["org/stories"].commit
-    assert status["plan"]["revision"] == commit and world.condition(name, "Planned")["status"] == "True", "the plan is there before the bytes"
-    assert not world.pods(name), "and no group yet"
+    assert status["plan"]["revision"] == commit and world.condition(name, "Planned")["status"] == "True", (
+        "the plan is there before the bytes"
+    )
+    assert not world.pods(name), "and no replica yet"
     assert world.condition(name, "Ready")["reason"] == "Fetching"
     hub.bytes_per_second = 0
     world.wait_ready(name)
@@ -88,26 +116,28 @@ def test_a_private_model_is_planned_fetched_and_served(world, oracle, hub, cache
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
 
-def test_a_group_over_two_nodes_downloads_once_to_a_claim_that_both_mount(world, oracle, hub, cache, name):
+def test_a_replica_over_two_nodes_downloads_once_to_a_shared_pvc(world, oracle, hub, cache, name):
     hub.requests.clear()
     world.apply(name, count=2, devices={"perNode": 1}, **spec(hub))
-    [group] = world.wait_ready(name, timeout=150)["status"]["groups"]
-    assert world.cluster.get("persistentvolumeclaim", f"{name}-cache", MODELS)["spec"]["accessModes"] == ["ReadWriteMany"]
-    assert len(world.pods(name)) == 2 and len(set(group["nodes"])) == 2, group
+    [replica] = world.wait_ready(name, timeout=150)["status"]["replicaStatuses"]
+    assert world.cluster.get("persistentvolumeclaim", f"{name}-cache", MODELS)["spec"]["accessModes"] == [
+        "ReadWriteMany"
+    ]
+    assert len(world.pods(name)) == 2 and len(set(replica["nodes"])) == 2, replica
     weights = (CHECKPOINT / "model.safetensors").stat().st_size
     assert weights <= hub.sent("cdn", "model.safetensors") <= weights + (1 << 20), "once, but for the headers"
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
 
-def test_a_hub_that_fails_is_named_and_waited_for(world, oracle, hub, cache, name):
-    hub.troubles.append(Trouble("model.safetensors", cut_after=200_000, times=3))       # too short for what inspection reads
-    hub.troubles.append(Trouble("/resolve/", host="hub", status=503, times=3))
+def test_a_failing_hub_is_reported_and_retried(world, oracle, hub, cache, name):
+    hub.faults.append(Fault("model.safetensors", cut_after=200_000, times=3))  # too short for what inspection reads
+    hub.faults.append(Fault("/resolve/", host="hub", status=503, times=3))
     world.apply(name, **spec(hub))
     world.wait_ready(name)
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
 
-def test_a_fetch_that_is_killed_goes_on_where_it_was(world, oracle, hub, cache, name):
+def test_a_killed_fetch_pod_resumes_the_download(world, oracle, hub, cache, name):
     hub.requests.clear()
     hub.bytes_per_second = 5e5
     world.apply(name, **spec(hub))
@@ -115,7 +145,11 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(world, oracle, hub, cache, 
     world.cluster.wait_for(lambda: hub.sent("cdn", "model.safetensors") > weights // 3, 120, "a third is there")
     pod = world.cluster.get("pod", f"{name}-fetch", MODELS)
     os.kill(world.process(pod, "fetch", "--model"), signal.SIGKILL)
-    world.cluster.wait_for(lambda: "it goes on at" in world.condition(name, "ModelLoaded").get("message", ""), 30, "the end of the fetch is told")
+    world.cluster.wait_for(
+        lambda: "it goes on at" in world.condition(name, "ModelLoaded").get("message", ""),
+        30,
+        "the end of the fetch is told",
+    )
     assert world.condition(name, "ModelLoaded")["reason"] == "Fetching", "and no fault of anybody's"
     hub.bytes_per_second = 0
     world.wait_ready(name)
@@ -123,9 +157,15 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(world, oracle, hub, cache, 
     assert hub.sent("cdn", "model.safetensors") <= weights + (2 << 20), "the first third was not sent again"
 
 
-@pytest.mark.parametrize("change, reason, words", [
-    ({"tokenSecretRef": None}, "AuthFailed", "tokenSecretRef"), ({"revision": "v9"}, "RevisionNotFound", "v9"), ({"cache": {"claimName": "nowhere"}}, "ClaimNotFound", "nowhere")])
-def test_what_the_hub_refuses_is_said_in_planned(world, hub, cache, name, change, reason, words):
+@pytest.mark.parametrize(
+    "change, reason, words",
+    [
+        ({"tokenSecretRef": None}, "AuthFailed", "tokenSecretRef"),
+        ({"revision": "v9"}, "RevisionNotFound", "v9"),
+        ({"cache": {"claimName": "nowhere"}}, "ClaimNotFound", "nowhere"),
+    ],
+)
+def test_a_rejection_by_the_hub_is_reported_in_planned(world, hub, cache, name, change, reason, words):
     wanted = spec(hub)
     wanted["model"] = {key: value for key, value in (wanted["model"] | change).items() if value is not None}
     world.apply(name, **wanted)

@@ -1,4 +1,6 @@
-"""The life of groups among other things that happen to a cluster: load, nodes that go, no room, names at the limit, deletes at bad moments."""
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas under load, node failures, missing capacity, names of maximum length and deletions at any time."""
+
 import threading
 import time
 
@@ -9,26 +11,34 @@ from test_failures import wait_healed
 from world import MODELS, SYSTEM, fetch
 
 PROMPT = "Once upon a time"
-LONGEST = 40        # characters of a name
+LONGEST = 40  # characters of a name
 
 
 class Load:
-    """Clients that ask for a few tokens, one request after the other, each on a connection of its own."""
+    """Clients that send one short request after the other, each on a new connection."""
 
     def __init__(self, world, name: str, clients: int = 4) -> None:
         self.answers, self.failures, self._stop = 0, [], threading.Event()
-        url, body = world.url(name) + "/v1/completions", {"model": name, "prompt": PROMPT, "max_tokens": 4, "temperature": 0}
+        url, body = (
+            world.url(name) + "/v1/completions",
+            {"model": name, "prompt": PROMPT, "max_tokens": 4, "temperature": 0},
+        )
 
         def ask() -> None:
             while not self._stop.is_set():
                 try:
                     answer = fetch("POST", url, json=body, timeout=60)
-                    said = "" if answer.status_code == 200 and answer.json()["choices"] else f"{answer.status_code}: {answer.text[:200]}"
-                except OSError as error:                                # requests' exceptions are OSErrors
+                    said = (
+                        ""
+                        if answer.status_code == 200 and answer.json()["choices"]
+                        else f"{answer.status_code}: {answer.text[:200]}"
+                    )
+                except OSError as error:  # requests' exceptions are OSErrors
                     said = f"{type(error).__name__}: {error}"
                 self.answers += 1
                 if said:
                     self.failures.append(said)
+
         self._clients = [world.inside.start(ask) for _ in range(clients)]
 
     def until(self, answers: int, timeout: float = 120) -> None:
@@ -38,7 +48,7 @@ class Load:
             time.sleep(0.1)
 
     def stop(self) -> int:
-        """Ends it; fails unless every request was answered. -> how many there were."""
+        """Stops the clients, fails unless every request succeeded, and returns the number of requests."""
         self._stop.set()
         for client in self._clients:
             client.result(60)
@@ -48,7 +58,14 @@ class Load:
 
 def scale(world, name: str, replicas: int) -> None:
     world.cluster.kubectl("scale", "pm", name, "-n", MODELS, f"--replicas={replicas}")
-    world.cluster.wait_for(lambda: (s := world.pm(name)["status"]).get("readyReplicas") == replicas == s["replicas"] and len(world.pods(name)) == replicas, 120, f"{replicas} groups serve")
+    world.cluster.wait_for(
+        lambda: (
+            (s := world.pm(name)["status"]).get("readyReplicas") == replicas == s["replicas"]
+            and len(world.pods(name)) == replicas
+        ),
+        120,
+        f"{replicas} replicas serve",
+    )
 
 
 def test_scaling_from_one_to_three_and_back_under_load_fails_none_of_a_thousand_requests(world, name):
@@ -64,8 +81,13 @@ def test_scaling_from_one_to_three_and_back_under_load_fails_none_of_a_thousand_
 
 
 def test_a_rollout_without_a_spare_device_says_so_and_replaces_in_place(world, name, oracle):
-    """One group has all four devices: the group beside it finds no room, is given up after the timeout, and the gap is announced before it happens."""
-    spec = {"count": 4, "devices": {"resource": "nvidia.com/gpu", "memory": "1Gi"}, "update": {"drainSeconds": 1, "surgeTimeoutSeconds": 4}}
+    """One replica has all four devices: the surge replica cannot be scheduled and is abandoned after the timeout, and
+    the outage is announced before it happens."""
+    spec = {
+        "count": 4,
+        "devices": {"resource": "nvidia.com/gpu", "memory": "1Gi"},
+        "update": {"drainSeconds": 1, "surgeTimeoutSeconds": 4},
+    }
     world.apply(name, **spec)
     world.wait_ready(name)
     old, said = world.pod(name), set()
@@ -74,44 +96,79 @@ def test_a_rollout_without_a_spare_device_says_so_and_replaces_in_place(world, n
     def replaced() -> bool:
         said.add(world.condition(name, "Ready").get("message", ""))
         pods = world.pods(name)
-        return len(pods) == 1 and uid(pods[0]) != uid(old) and world.condition(name, "Ready").get("status") == "True" and world.pm(name)["status"].get("updatedReplicas") == 1
-    world.cluster.wait_for(replaced, 90, "the group is replaced in place")
+        return (
+            len(pods) == 1
+            and uid(pods[0]) != uid(old)
+            and world.condition(name, "Ready").get("status") == "True"
+            and world.pm(name)["status"].get("updatedReplicas") == 1
+        )
+
+    world.cluster.wait_for(replaced, 90, "the replica is replaced in place")
     assert any("in place" in message or "no room" in message for message in said), said
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
 
-def test_a_drained_node_costs_no_request_when_there_is_another_group(world, name):
-    """The budget lets one group go at a time; its successor starts on another node."""
+def test_a_drained_node_costs_no_request_when_there_is_another_replica(world, name):
+    """The PodDisruptionBudget allows one eviction at a time; the successor starts on another node."""
     nodes = [node["metadata"]["name"] for node in world.cluster.list("nodes")]
     world.apply(name, replicas=2, update={"drainSeconds": 20})
-    world.cluster.wait_for(lambda: world.pm(name).get("status", {}).get("readyReplicas") == 2, 120, "two groups serve")
+    world.cluster.wait_for(
+        lambda: world.pm(name).get("status", {}).get("readyReplicas") == 2, 120, "two replicas serve"
+    )
     node = world.pods(name)[0]["spec"]["nodeName"]
     load = Load(world, name, clients=2)
     load.until(50)
     try:
-        world.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s", f"--pod-selector=parallelmodel.dev/name={name}", timeout=150)
-        world.cluster.wait_for(lambda: len(pods := world.pods(name)) == 2 and all(pod["spec"].get("nodeName") not in ("", None, node) for pod in pods), 90, f"both groups left {node} for {nodes}")
-        world.cluster.wait_for(lambda: world.pm(name)["status"].get("readyReplicas") == 2, 90, "two groups serve again")
+        world.cluster.kubectl(
+            "drain",
+            node,
+            "--ignore-daemonsets",
+            "--delete-emptydir-data",
+            "--timeout=120s",
+            f"--pod-selector=parallelmodel.dev/name={name}",
+            timeout=150,
+        )
+        world.cluster.wait_for(
+            lambda: (
+                len(pods := world.pods(name)) == 2
+                and all(pod["spec"].get("nodeName") not in ("", None, node) for pod in pods)
+            ),
+            90,
+            f"both replicas left {node} for {nodes}",
+        )
+        world.cluster.wait_for(
+            lambda: world.pm(name)["status"].get("readyReplicas") == 2, 90, "two replicas serve again"
+        )
         load.until(load.answers + 50)
     finally:
         world.cluster.kubectl("uncordon", node)
     load.stop()
 
 
-def test_a_node_without_power_costs_its_group_and_no_more(world, name, oracle):
-    """Nobody answers for the pods of a node that is gone: they count as fenced, and the next incarnation starts on another node."""
+def test_a_node_without_power_costs_its_replica_and_no_more(world, name, oracle):
+    """Pods of a node that is powered off count as fenced, and the next generation starts on another node."""
     nodes = [node["metadata"]["name"] for node in world.cluster.list("nodes")]
-    controllers = {pod["spec"]["nodeName"] for pod in world.cluster.list("pods", SYSTEM, "app.kubernetes.io/component=controller")}
+    controllers = {
+        pod["spec"]["nodeName"] for pod in world.cluster.list("pods", SYSTEM, "app.kubernetes.io/component=controller")
+    }
     victim = next((node for node in nodes if node not in controllers), nodes[-1])
-    prefer = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {"matchExpressions": [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": [victim]}]}}]}
+    prefer = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "weight": 100,
+                "preference": {
+                    "matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [victim]}]
+                },
+            }
+        ]
+    }
     world.apply(name, scheduling={"nodeAffinity": prefer})
-    [before] = world.wait_ready(name)["status"]["groups"]
+    [before] = world.wait_ready(name)["status"]["replicaStatuses"]
     assert before["nodes"] == [victim], before
     world.cluster.kill(victim, "node")
     begin = time.monotonic()
     try:
-        after = wait_healed(world, name, before["incarnation"], timeout=90)
+        after = wait_healed(world, name, before["replicaGeneration"], timeout=90)
         print(f"\nserved again {time.monotonic() - begin:.0f} s after the power failure of {victim}")
         assert victim not in after["nodes"], after
         assert world.pm(name)["status"]["lastFailure"]["reason"] == "NodeLost", world.pm(name)["status"]["lastFailure"]
@@ -138,20 +195,42 @@ def test_the_longest_name_serves(world, oracle):
 
 
 BROKEN = {"worker": {"extraArgs": ["--no-such-option"]}, "count": 1}
-STATES = {      # name -> (spec, is it there?)
-    "refused": ({"devices": {"memory": "1Mi"}}, lambda world, name: world.condition(name, "Planned").get("reason") == "DoesNotFit"),
-    "unreadable": ({"source": "pvc://models/truncated"}, lambda world, name: world.condition(name, "Planned").get("reason") == "ModelUnreadable"),
-    "homeless": ({"devices": {"memory": "1Gi"}, "scheduling": {"nodeSelector": {"no": "node"}}}, lambda world, name: world.condition(name, "Scheduled").get("status") == "False" and world.children(name)),
-    "imageless": ({"count": 1, "worker": {"image": "localhost/nobody:1", "imagePullPolicy": "Never"}}, lambda world, name: world.condition(name, "Ready").get("reason") == "ImagePullFailed"),
+STATES = {  # name -> (spec, is it there?)
+    "refused": (
+        {"devices": {"memory": "1Mi"}},
+        lambda world, name: world.condition(name, "Planned").get("reason") == "DoesNotFit",
+    ),
+    "unreadable": (
+        {"source": "pvc://models/truncated"},
+        lambda world, name: world.condition(name, "Planned").get("reason") == "ModelUnreadable",
+    ),
+    "homeless": (
+        {"devices": {"memory": "1Gi"}, "scheduling": {"nodeSelector": {"no": "node"}}},
+        lambda world, name: world.condition(name, "Scheduled").get("status") == "False" and world.children(name),
+    ),
+    "imageless": (
+        {"count": 1, "worker": {"image": "localhost/nobody:1", "imagePullPolicy": "Never"}},
+        lambda world, name: world.condition(name, "Ready").get("reason") == "ImagePullFailed",
+    ),
     "starting": ({"count": 1}, lambda world, name: world.pods(name)),
-    "waiting": ({**BROKEN, "failure": {"maxRestarts": 9, "backoffBaseSeconds": 300}}, lambda world, name: world.condition(name, "Ready").get("reason") == "BackingOff"),
-    "stalled": ({**BROKEN, "failure": {"maxRestarts": 0}}, lambda world, name: world.condition(name, "Stalled").get("reason") == "RestartBudgetExhausted"),
-    "scaled-to-zero": ({"count": 1, "replicas": 0}, lambda world, name: world.condition(name, "Ready").get("reason") == "ScaledToZero"),
+    "waiting": (
+        {**BROKEN, "failure": {"maxRestarts": 9, "backoffBaseSeconds": 300}},
+        lambda world, name: world.condition(name, "Ready").get("reason") == "BackingOff",
+    ),
+    "stalled": (
+        {**BROKEN, "failure": {"maxRestarts": 0}},
+        lambda world, name: world.condition(name, "Stalled").get("reason") == "RestartBudgetExhausted",
+    ),
+    "scaled-to-zero": (
+        {"count": 1, "replicas": 0},
+        lambda world, name: world.condition(name, "Ready").get("reason") == "ScaledToZero",
+    ),
 }
 
 
 def test_a_delete_in_every_state_leaves_nothing(world, stories):
-    """All at once; one is deleted as soon as it has come to its state. The surge is the state of a model that serves while its successor cannot start."""
+    """Runs all states concurrently and deletes each model as soon as it is in its state. In the surge state a model
+    serves while its successor cannot start."""
     world.apply("state-of-surge", count=1)
     for state, (spec, _) in STATES.items():
         world.apply(f"state-of-{state}", **spec)
@@ -160,7 +239,9 @@ def test_a_delete_in_every_state_leaves_nothing(world, stories):
     states = {**STATES, "surge": (None, lambda world, name: len(world.pods(name)) == 2)}
     end, waiting = time.monotonic() + 120, dict(states)
     while waiting:
-        assert time.monotonic() < end, f"not reached: { {state: world.pm(f'state-of-{state}').get('status', {}).get('conditions') for state in waiting} }"
+        assert time.monotonic() < end, "not reached: " + str(
+            {state: world.pm(f"state-of-{state}").get("status", {}).get("conditions") for state in waiting}
+        )
         for state, (_, there) in list(waiting.items()):
             if there(world, f"state-of-{state}"):
                 world.cluster.kubectl("delete", "pm", f"state-of-{state}", "-n", MODELS, "--wait=false")

@@ -1,4 +1,7 @@
-"""What cannot work is refused at the earliest place, in words that say what to do; nothing else suffers."""
+# SPDX-License-Identifier: Apache-2.0
+"""Invalid specs are rejected as early as possible, with a message that says what to do; other models are not
+affected."""
+
 import pytest
 from cluster import ClusterError
 from world import MODELS
@@ -9,30 +12,37 @@ def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic_and_without_a_
     planned = world.wait_condition(name, "Planned", "False", "DoesNotFit")
     assert any(letter.isdigit() for letter in planned["message"]) and "iB" in planned["message"], planned
     assert world.condition(name, "Ready")["reason"] == "DoesNotFit"
-    assert not world.cluster.list("pods", MODELS, f"parallelmodel.dev/name={name},parallelmodel.dev/group")
+    assert not world.cluster.list("pods", MODELS, f"parallelmodel.dev/name={name},parallelmodel.dev/replica")
     world.apply(name, devices={"memory": "2Gi"})
     world.wait_ready(name)
 
 
-@pytest.mark.parametrize("change, says", [
-    ({"name": "llama-3.1-8b"}, "llama-3-1-8b"),
-    ({"name": "7b-chat"}, "7b-chat"),
-    ({"count": 0}, "spec.devices.count"),
-    ({"source": "s3://bucket/gpt2"}, "hf://ORG/NAME"),
-    ({"source": "hf://org/name@v1"}, "model.revision"),
-    ({"model": {"revision": "v1"}}, "they need a source hf://ORG/NAME"),
-    ({"source": "hf://org/name", "model": {"revision": "../x"}}, "model.revision must be"),
-    ({"source": "hf://org/name", "model": {"cache": {"claimName": "mine", "size": "1Gi"}}}, "model.cache.claimName is a claim of yours"),
-    ({"source": "hf://org/name", "model": {"cache": {"size": "much"}}}, "quantity"),
-    ({"source": "pvc://models/../secrets"}, "path elements"),
-    ({"model": {"policyRef": {"name": "Not A Name"}}}, "model.policyRef.name must be"),
-    ({"model": {"policyRef": {"name": "mine", "key": "a/b"}}}, "model.policyRef.key must be"),
-    ({"model": {"policyRef": {"key": "a"}}}, "spec.model.policyRef.name"),
-    ({"precision": "FP8"}, "spec.precision"),
-    ({"devices": {"memory": "much"}}, "quantity"),
-    ({"devices": {"type": "TPU"}}, "devices.type"),
-    ({"replicas": -1}, "spec.replicas"),
-], ids=lambda value: next(iter(value.items()))[0] if isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        ({"name": "llama-3.1-8b"}, "llama-3-1-8b"),
+        ({"name": "7b-chat"}, "7b-chat"),
+        ({"count": 0}, "spec.devices.count"),
+        ({"source": "s3://bucket/gpt2"}, "hf://ORG/NAME"),
+        ({"source": "hf://org/name@v1"}, "model.revision"),
+        ({"model": {"revision": "v1"}}, "set model.source to hf://ORG/NAME"),
+        ({"source": "hf://org/name", "model": {"revision": "../x"}}, "model.revision must be"),
+        (
+            {"source": "hf://org/name", "model": {"cache": {"claimName": "mine", "size": "1Gi"}}},
+            "model.cache.claimName names an existing PersistentVolumeClaim",
+        ),
+        ({"source": "hf://org/name", "model": {"cache": {"size": "much"}}}, "quantity"),
+        ({"source": "pvc://models/../secrets"}, "path elements"),
+        ({"model": {"policyRef": {"name": "Not A Name"}}}, "model.policyRef.name must be"),
+        ({"model": {"policyRef": {"name": "mine", "key": "a/b"}}}, "model.policyRef.key must be"),
+        ({"model": {"policyRef": {"key": "a"}}}, "spec.model.policyRef.name"),
+        ({"precision": "FP8"}, "spec.precision"),
+        ({"devices": {"memory": "much"}}, "quantity"),
+        ({"devices": {"type": "TPU"}}, "devices.type"),
+        ({"replicas": -1}, "spec.replicas"),
+    ],
+    ids=lambda value: next(iter(value.items()))[0] if isinstance(value, dict) else "",
+)
 def test_a_bad_manifest_is_refused_by_the_api_server(world, change, says):
     change = {"name": "bad", **change}
     with pytest.raises(ClusterError) as refused:
@@ -46,12 +56,14 @@ def test_an_unknown_field_is_refused_by_strict_validation(world):
         world.cluster.apply(world.manifest("bad", devises={"count": 2}), "--validate=strict")
 
 
-@pytest.mark.parametrize("folder, names", [("truncated", "model.safetensors"), ("misshapen", "transformer.h.0.ln_1.bias")])
+@pytest.mark.parametrize(
+    "folder, names", [("truncated", "model.safetensors"), ("misshapen", "transformer.h.0.ln_1.bias")]
+)
 def test_a_corrupt_checkpoint_is_named(world, name, folder, names):
     world.apply(name, source=f"pvc://models/{folder}")
     planned = world.wait_condition(name, "Planned", "False", "ModelUnreadable")
     assert names in planned["message"], planned
-    world.apply(name)                                                   # the intact one
+    world.apply(name)  # the intact one
     world.wait_ready(name)
 
 
@@ -61,15 +73,19 @@ def test_a_folder_without_a_model_is_named(world, name):
     assert "nowhere" in planned["message"] or "config.json" in planned["message"], planned
 
 
-def test_a_missing_claim_is_named(world, name):
+def test_a_missing_pvc_is_named(world, name):
     world.apply(name, source="pvc://nothing/stories")
     planned = world.wait_condition(name, "Planned", "False", "ClaimNotFound")
     assert "nothing" in planned["message"], planned
 
 
 def test_a_foreign_service_of_the_same_name_is_left_alone(world, name):
-    foreign = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": MODELS, "labels": {"owner": "somebody"}},
-               "spec": {"selector": {"app": "somebody"}, "ports": [{"port": 80}]}}
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": MODELS, "labels": {"owner": "somebody"}},
+        "spec": {"selector": {"app": "somebody"}, "ports": [{"port": 80}]},
+    }
     world.cluster.apply(foreign)
     before = world.cluster.get("service", name, MODELS)
     world.apply(name)
@@ -81,7 +97,7 @@ def test_a_foreign_service_of_the_same_name_is_left_alone(world, name):
     assert world.condition(name, "Stalled")["status"] == "False"
 
 
-def test_too_few_devices_are_counted_and_the_service_next_door_goes_on(world, name, stories, oracle):
+def test_too_few_devices_are_counted_and_other_models_keep_serving(world, name, stories, oracle):
     world.apply(name, count=6, devices={"resource": "nvidia.com/gpu", "memory": "1Gi"})
     scheduled = world.wait_condition(name, "Scheduled", "False", "InsufficientDevices")
     assert "needs 6" in scheduled["message"] and "free 4" in scheduled["message"], scheduled
@@ -100,13 +116,24 @@ def test_gpus_of_unknown_memory_are_named_before_a_pod_is_made(world, name):
 def test_a_resource_that_no_node_offers_is_named(world, name):
     world.apply(name, devices={"type": "GPU", "memory": "8Gi", "resource": "nvidia.com/mig-1g.5gb"})
     scheduled = world.wait_condition(name, "Scheduled", "False", "InsufficientDevices")
-    assert "needs 2 nvidia.com/mig-1g.5gb on one node, and no node that the spec admits offers it" in scheduled["message"], scheduled
+    assert (
+        "needs 2 nvidia.com/mig-1g.5gb on one node, and no node that the spec admits offers it" in scheduled["message"]
+    ), scheduled
 
 
 def test_a_worker_without_cuda_on_a_node_that_says_it_has_gpus_says_so(world, name):
-    """The nearest to a GPU that a cluster without one comes: the pod is bound to fake ones, and the image is the one for CPUs."""
-    world.apply(name, devices={"type": "GPU", "memory": "8Gi"}, worker={"image": "localhost/parallelmodel-worker:test"}, failure={"maxRestarts": 1, "backoffBaseSeconds": 1})
-    world.cluster.wait_for(lambda: world.pm(name)["status"].get("lastFailure", {}).get("reason") == "NoDevice", 90, "lastFailure is NoDevice")
+    """A cluster without GPUs: the pod is bound to fake GPUs and runs the CPU image."""
+    world.apply(
+        name,
+        devices={"type": "GPU", "memory": "8Gi"},
+        worker={"image": "localhost/parallelmodel-worker:test"},
+        failure={"maxRestarts": 1, "backoffBaseSeconds": 1},
+    )
+    world.cluster.wait_for(
+        lambda: world.pm(name)["status"].get("lastFailure", {}).get("reason") == "NoDevice",
+        90,
+        "lastFailure is NoDevice",
+    )
     assert "--device cuda: this worker was built without it" in world.pm(name)["status"]["lastFailure"]["message"]
     world.wait_condition(name, "Stalled", "True", "RestartBudgetExhausted", timeout=90)
     world.apply(name)

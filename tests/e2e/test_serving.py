@@ -1,4 +1,6 @@
-"""A ParallelModel that is applied answers over HTTP as Hugging Face does, and shows what it is made of."""
+# SPDX-License-Identifier: Apache-2.0
+"""A ParallelModel serves the answers of Hugging Face over HTTP and reports its plan and memory."""
+
 import subprocess
 from pathlib import Path
 
@@ -24,12 +26,19 @@ def test_the_answer_through_the_service_is_hugging_faces_greedy_answer(world, st
 
 
 def test_the_service_has_a_name_in_the_clusters_dns(world, stories, oracle):
-    answer = world.cluster.exec("curl", "-sS", "--max-time", "30", f"http://{stories}.{MODELS}:8000/generate_text/Once%20upon%20a%20time")
-    assert '"inputs"' in answer and '"outputs"' in answer and oracle.greedy("Once upon a time", 8).strip()[:12] in answer
+    answer = world.cluster.exec(
+        "curl", "-sS", "--max-time", "30", f"http://{stories}.{MODELS}:8000/generate_text/Once%20upon%20a%20time"
+    )
+    assert (
+        '"inputs"' in answer and '"outputs"' in answer and oracle.greedy("Once upon a time", 8).strip()[:12] in answer
+    )
 
 
 def test_several_requests_at_once_get_their_own_answers(world, stories, oracle):
-    waiting = {prompt: [world.inside.start(world.complete_at, world.url(stories), stories, prompt, 12) for _ in range(4)] for prompt in PROMPTS}
+    waiting = {
+        prompt: [world.inside.start(world.complete_at, world.url(stories), stories, prompt, 12) for _ in range(4)]
+        for prompt in PROMPTS
+    }
     for prompt, futures in waiting.items():
         assert {future.result(60) for future in futures} == {oracle.greedy(prompt, 12)}
 
@@ -42,16 +51,22 @@ def test_every_rank_holds_what_the_plan_says_within_one_mib(world, stories):
     for planned, held in zip(plan["ranks"], memory["ranks"]):
         assert planned["predicted"]["weights"] > 0
         assert held["measured"]["weights"] == planned["predicted"]["weights"], "weights are exact"
-        assert abs(held["measured"]["kv"] - planned["predicted"]["kv"]) <= MIB, "the cache is as large as planned, not only as small"
+        assert abs(held["measured"]["kv"] - planned["predicted"]["kv"]) <= MIB, (
+            "the cache is as large as planned, not only as small"
+        )
         for kind in ("kv", "activations", "communicator"):
             assert held["measured"][kind] <= planned["predicted"][kind] + MIB, kind
-    [group] = world.pm(stories)["status"]["groups"]
-    for planned, seen in zip(plan["ranks"], group["ranks"]):
+    [replica] = world.pm(stories)["status"]["replicaStatuses"]
+    for planned, seen in zip(plan["ranks"], replica["ranks"]):
         assert seen["node"] == "node0"
         assert seen["predicted"] == {kind: value for kind, value in planned["predicted"].items() if kind != "total"}
         assert seen["measuredAtLoad"]["weights"] == planned["predicted"]["weights"]
-    metrics = parse_metrics(world.get(world.ops(pod, "/metrics")).text)
-    measured = {(labels["rank"], labels["kind"]): value for labels, value in metrics["parallelmodel_rank_memory_bytes"] if labels["source"] == "measured"}
+    metrics = parse_metrics(world.get(world.admin(pod, "/metrics")).text)
+    measured = {
+        (labels["rank"], labels["kind"]): value
+        for labels, value in metrics["parallelmodel_rank_memory_bytes"]
+        if labels["source"] == "measured"
+    }
     for rank, planned in enumerate(plan["ranks"]):
         assert measured[str(rank), "weights"] == planned["predicted"]["weights"]
 
@@ -67,13 +82,16 @@ def test_the_routes_beside_the_api_answer(world, stories):
     assert answer["inputs"] == "The little dog" and answer["outputs"]
     pod = world.pod(stories)
     for path in ("/live", "/ready", "/status", "/metrics"):
-        assert world.get(world.ops(pod, path)).status_code == 200, path
+        assert world.get(world.admin(pod, path)).status_code == 200, path
 
 
-def test_bad_requests_are_told_what_is_wrong_and_nothing_else_suffers(world, stories, oracle):
+def test_bad_requests_get_an_explanation_and_others_are_not_affected(world, stories, oracle):
     url = world.url(stories) + "/v1/completions"
-    for body, word in (({"model": stories, "prompt": "x", "max_tokens": -1}, "max_tokens"), ({"model": stories}, "prompt"),
-                       ({"model": stories, "prompt": "x", "temperature": "hot"}, "temperature")):
+    for body, word in (
+        ({"model": stories, "prompt": "x", "max_tokens": -1}, "max_tokens"),
+        ({"model": stories}, "prompt"),
+        ({"model": stories, "prompt": "x", "temperature": "hot"}, "temperature"),
+    ):
         answer = world.post(url, body)
         assert answer.status_code == 400 and word in answer.json()["error"]["message"], answer.text
     assert world.complete(stories, PROMPTS[0], 8) == oracle.greedy(PROMPTS[0], 8)
@@ -82,20 +100,24 @@ def test_bad_requests_are_told_what_is_wrong_and_nothing_else_suffers(world, sto
 def test_the_openai_client_talks_to_it(world, stories, oracle):
     def talk(url: str) -> tuple[str, list[str]]:
         import openai
+
         client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
         answer = client.completions.create(model=stories, prompt=PROMPTS[1], max_tokens=16, temperature=0)
         assert answer.usage.completion_tokens <= 16 and answer.choices[0].finish_reason in ("length", "stop")
         return answer.choices[0].text, [model.id for model in client.models.list()]
+
     text, models = world.inside(talk, world.url(stories))
     assert text == oracle.greedy(PROMPTS[1], 16) and models == [stories]
 
 
-def test_an_openai_client_is_told_of_an_unknown_model(world, stories):
+def test_an_openai_client_gets_an_error_for_an_unknown_model(world, stories):
     def talk(url: str) -> None:
         import openai
+
         client = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
         with pytest.raises(openai.NotFoundError, match="nobody"):
             client.completions.create(model="nobody", prompt="x")
+
     world.inside(talk, world.url(stories))
 
 
@@ -103,8 +125,15 @@ def test_the_pod_is_restricted_and_runs_one_process_per_rank(world, stories):
     pod = world.pod(stories)
     assert world.process(pod, "--rank", "0") != world.process(pod, "--rank", "1")
     launcher = min(processes(pod["metadata"]["uid"], "/usr/bin/parallelmodel-worker"))
-    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{launcher}/status").read_text().splitlines() if ":\t" in line)
-    assert int(status["CapEff"], 16) == 0 and status["NoNewPrivs"] == "1" and status["Seccomp"] == "2" and status["Uid"].split()[0] == "65532"
+    status = dict(
+        line.split(":\t", 1) for line in Path(f"/proc/{launcher}/status").read_text().splitlines() if ":\t" in line
+    )
+    assert (
+        int(status["CapEff"], 16) == 0
+        and status["NoNewPrivs"] == "1"
+        and status["Seccomp"] == "2"
+        and status["Uid"].split()[0] == "65532"
+    )
     assert not pod["spec"].get("automountServiceAccountToken", True)
 
 
@@ -114,21 +143,41 @@ def test_type_cpu_takes_fake_gpus_when_the_resource_says_so(world, name):
     pod = world.pod(name)
     assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "2"
     environment = Path(f"/proc/{world.process(pod, '--rank', '1')}/environ").read_text().split("\0")
-    [devices] = [value.removeprefix("FAKE_VISIBLE_DEVICES=") for value in environment if value.startswith("FAKE_VISIBLE_DEVICES=")]
+    [devices] = [
+        value.removeprefix("FAKE_VISIBLE_DEVICES=")
+        for value in environment
+        if value.startswith("FAKE_VISIBLE_DEVICES=")
+    ]
     assert devices.count("fake-") == 2
 
 
 @pytest.fixture
 def prometheus(world, stories, tmp_path):
-    """Debian's Prometheus on the cluster's loopback, scraping the ranks' ops port, the API port and the controller."""
+    """Runs Debian's Prometheus on the cluster's loopback; it scrapes the ranks' admin port, the API port and the
+    controller."""
     pod = world.pod(stories)
-    targets = {"worker": f"{pod['status']['podIP']}:8001", "api": f"{pod['status']['podIP']}:8000", "controller": f"{world.controller_address()}:8080"}
-    jobs = "".join(f"- {{job_name: {job}, static_configs: [{{targets: ['{address}']}}]}}\n" for job, address in targets.items())
-    (tmp_path / "prometheus.yml").write_text(f"global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{jobs}")
+    targets = {
+        "worker": f"{pod['status']['podIP']}:8001",
+        "api": f"{pod['status']['podIP']}:8000",
+        "controller": f"{world.controller_address()}:8080",
+    }
+    jobs = "".join(
+        f"- {{job_name: {job}, static_configs: [{{targets: ['{address}']}}]}}\n" for job, address in targets.items()
+    )
+    (tmp_path / "prometheus.yml").write_text(
+        f"global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{jobs}"
+    )
     log = open(tmp_path / "log", "w")
     process = subprocess.Popen(
-        world.cluster.command("prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data", "--web.listen-address=127.0.0.1:9099"),
-        stdout=log, stderr=log)
+        world.cluster.command(
+            "prometheus",
+            f"--config.file={tmp_path}/prometheus.yml",
+            f"--storage.tsdb.path={tmp_path}/data",
+            "--web.listen-address=127.0.0.1:9099",
+        ),
+        stdout=log,
+        stderr=log,
+    )
 
     def query(expression: str) -> list[dict]:
         return world.get("http://127.0.0.1:9099/api/v1/query", params={"query": expression}).json()["data"]["result"]
@@ -140,6 +189,7 @@ def prometheus(world, stories, tmp_path):
             if process.poll() is not None:
                 raise AssertionError((tmp_path / "log").read_text()) from error
             return False
+
     world.cluster.wait_for(answers, 60, "Prometheus has scraped worker, api and controller")
     yield query
     process.terminate()
@@ -148,10 +198,17 @@ def prometheus(world, stories, tmp_path):
 
 
 SERIES = [
-    'parallelmodel_rank_memory_bytes{job="worker"}', 'parallelmodel_plan_info{job="worker"}', 'parallelmodel_num_requests_running{job="api"}',
-    'parallelmodel_generation_tokens_total{job="api"}', 'parallelmodel_time_to_first_token_seconds_count{job="api"}',
-    'controller_runtime_reconcile_total{job="controller",result="success"}', 'controller_runtime_reconcile_time_seconds_count{job="controller"}',
-    'workqueue_adds_total{job="controller"}', 'workqueue_depth{job="controller"}', 'rest_client_requests_total{job="controller"}']
+    'parallelmodel_rank_memory_bytes{job="worker"}',
+    'parallelmodel_plan_info{job="worker"}',
+    'parallelmodel_num_requests_running{job="api"}',
+    'parallelmodel_generation_tokens_total{job="api"}',
+    'parallelmodel_time_to_first_token_seconds_count{job="api"}',
+    'controller_runtime_reconcile_total{job="controller",result="success"}',
+    'controller_runtime_reconcile_time_seconds_count{job="controller"}',
+    'workqueue_adds_total{job="controller"}',
+    'workqueue_depth{job="controller"}',
+    'rest_client_requests_total{job="controller"}',
+]
 
 
 def test_a_real_prometheus_scrapes_worker_and_controller(world, stories, prometheus):

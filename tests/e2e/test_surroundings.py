@@ -1,4 +1,6 @@
-"""What happens around a ParallelModel: children that somebody deletes, a chart that goes and comes, pods that cannot start."""
+# SPDX-License-Identifier: Apache-2.0
+"""Events around a ParallelModel: deleted children, reinstallation of the chart, pods that cannot start."""
+
 import time
 
 import pytest
@@ -13,7 +15,7 @@ def uids(world, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["service", "configmap"])
-def test_a_deleted_child_is_made_again_and_no_pod_notices(world, stories, oracle, kind):
+def test_a_deleted_child_is_recreated_and_no_pod_restarts(world, stories, oracle, kind):
     world.wait_ready(stories)
     pods = uids(world, stories)
     children = [child for child in world.children(stories) if child.startswith(kind)]
@@ -21,7 +23,9 @@ def test_a_deleted_child_is_made_again_and_no_pod_notices(world, stories, oracle
     for child in children:
         before = world.cluster.get(*child.split("/"), MODELS)["metadata"]["uid"]
         world.cluster.kubectl("delete", child, "-n", MODELS)
-        world.cluster.wait_for(lambda: world.cluster.get(*child.split("/"), MODELS)["metadata"]["uid"] != before, 30, f"{child} is back")
+        world.cluster.wait_for(
+            lambda: world.cluster.get(*child.split("/"), MODELS)["metadata"]["uid"] != before, 30, f"{child} is back"
+        )
     assert uids(world, stories) == pods
     assert world.wait_answer(stories, PROMPT) == oracle.greedy(PROMPT)
 
@@ -31,7 +35,9 @@ def test_a_service_edit_is_applied_in_place(world, name, oracle):
     world.wait_ready(name)
     pods = uids(world, name)
     world.apply(name, service={"port": 9000, "type": "NodePort"}, replicas=1)
-    world.cluster.wait_for(lambda: world.cluster.get("service", name, MODELS)["spec"]["ports"][0]["port"] == 9000, 30, "the port changes")
+    world.cluster.wait_for(
+        lambda: world.cluster.get("service", name, MODELS)["spec"]["ports"][0]["port"] == 9000, 30, "the port changes"
+    )
     assert world.cluster.get("service", name, MODELS)["spec"]["type"] == "NodePort"
     world.wait_ready(name)
     assert world.pm(name)["status"]["endpoint"].endswith(":9000") and uids(world, name) == pods
@@ -46,7 +52,9 @@ def test_a_chart_that_is_removed_and_installed_again_disturbs_nothing(world, sto
         assert world.complete(stories, PROMPT) == oracle.greedy(PROMPT)
         assert world.pm(stories)["spec"], "the definition and its objects stay"
     finally:
-        world.cluster.helm("install", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES)
+        world.cluster.helm(
+            "install", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES
+        )
     time.sleep(3)
     world.wait_ready(stories)
     assert uids(world, stories) == pods
@@ -54,11 +62,11 @@ def test_a_chart_that_is_removed_and_installed_again_disturbs_nothing(world, sto
 
 def test_helm_test_serves_a_model_and_leaves_nothing(world):
     said = world.cluster.helm("test", "parallelmodel", "-n", SYSTEM, "--logs", "--timeout", "150s")
-    assert "served:" in said and "nothing is left" in said, said
+    assert "served:" in said and "no pods are left" in said, said
     assert not world.cluster.exists("pm", "parallelmodel-test", MODELS)
 
 
-def test_a_controller_with_another_default_image_rolls_nothing(world, stories):
+def test_another_default_image_of_the_controller_starts_no_update(world, stories):
     world.wait_ready(stories)
     pods = uids(world, stories)
     values = [value.replace("worker.image.tag=test", "worker.image.tag=other") for value in CHART_VALUES]
@@ -67,26 +75,42 @@ def test_a_controller_with_another_default_image_rolls_nothing(world, stories):
         time.sleep(5)
         assert uids(world, stories) == pods
     finally:
-        world.cluster.helm("upgrade", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES)
+        world.cluster.helm(
+            "upgrade", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES
+        )
 
 
 def test_an_image_that_cannot_be_pulled_is_named(world, name):
     world.apply(name, worker={"image": "localhost/nobody:1", "imagePullPolicy": "Never"})
-    world.cluster.wait_for(lambda: "localhost/nobody:1" in world.condition(name, "Ready").get("message", ""), 60, "the image is named")
+    world.cluster.wait_for(
+        lambda: "localhost/nobody:1" in world.condition(name, "Ready").get("message", ""), 60, "the image is named"
+    )
     world.apply(name)
     world.wait_ready(name)
 
 
-def test_a_pod_that_outgrows_its_memory_is_said_to_be_oom_killed(world, name):
-    world.apply(name, devices={"memory": "1Gi"}, resources={"cpu": "500m", "memory": "60Mi"}, failure={"maxRestarts": 1, "backoffBaseSeconds": 1})
-    world.cluster.wait_for(lambda: world.pm(name)["status"].get("lastFailure", {}).get("reason") == "OOMKilled", 90, "lastFailure is OOMKilled")
+def test_a_pod_that_exceeds_its_memory_limit_is_reported_as_oom_killed(world, name):
+    world.apply(
+        name,
+        devices={"memory": "1Gi"},
+        resources={"cpu": "500m", "memory": "60Mi"},
+        failure={"maxRestarts": 1, "backoffBaseSeconds": 1},
+    )
+    world.cluster.wait_for(
+        lambda: world.pm(name)["status"].get("lastFailure", {}).get("reason") == "OOMKilled",
+        90,
+        "lastFailure is OOMKilled",
+    )
     world.wait_condition(name, "Stalled", "True", "RestartBudgetExhausted", timeout=90)
 
 
-def test_a_worker_that_cannot_start_spends_its_budget_and_says_why(world, name):
+def test_a_worker_that_cannot_start_exhausts_its_restarts_and_reports_why(world, name):
     world.apply(name, worker={"extraArgs": ["--no-such-option"]}, failure={"maxRestarts": 1, "backoffBaseSeconds": 1})
     stalled = world.wait_condition(name, "Stalled", "True", "RestartBudgetExhausted", timeout=90)
-    assert "--no-such-option" in str(world.pm(name)["status"]["lastFailure"]), (stalled, world.pm(name)["status"]["lastFailure"])
+    assert "--no-such-option" in str(world.pm(name)["status"]["lastFailure"]), (
+        stalled,
+        world.pm(name)["status"]["lastFailure"],
+    )
     world.apply(name)
     world.wait_ready(name)
 

@@ -1,8 +1,11 @@
-"""What the end-to-end tests stand on: a cluster with the chart installed, models in a volume, and short words for what tests do.
+# SPDX-License-Identifier: Apache-2.0
+"""Provides the helpers of the end-to-end tests: a cluster with the chart installed, models in a volume, and short
+functions for common steps.
 
-Test processes belong to the machine, so ranks are found and signalled by their own PIDs; only the network is the cluster's, entered by
-the threads of `Inside`.
+Test processes belong to the machine, so ranks are found and signalled by their own PIDs; only the network is the
+cluster's, entered by the threads of `Inside`.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -18,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import requests
-
 from cluster import Cluster, NotFound
 
 SYSTEM = "parallelmodel-system"
@@ -56,12 +58,13 @@ def fetch(method: str, url: str, timeout: float = 60, **keywords: Any) -> reques
     return requests.request(method, url, timeout=timeout, **keywords)
 
 
-SAMPLE = re.compile(r'^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)')
+SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 def parse_metrics(text: str) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Prometheus text -> name -> [(labels, value)]. That the text is well-formed is proven by a real Prometheus in test_serving.py."""
+    """Parses Prometheus text into name -> [(labels, value)]. A real Prometheus in test_serving.py proves that the text
+    is well-formed."""
     series: dict[str, list[tuple[dict[str, str], float]]] = {}
     for line in text.splitlines():
         if found := SAMPLE.match(line):
@@ -80,7 +83,7 @@ def processes(pod_uid: str, *words: str) -> list[int]:
             if pod_uid in (folder / "cgroup").read_text() and wanted in (folder / "cmdline").read_text():
                 found.append(int(folder.name))
         except OSError:
-            continue                                                    # it has just ended
+            continue  # it has just ended
     return sorted(found)
 
 
@@ -91,13 +94,25 @@ class World:
         self.cluster = cluster
         self.inside = Inside(cluster)
 
-    # --- ParallelModels -------------------------------------------------------------------------------------------------------
+    # --- ParallelModels -----------------------------------------------------------------------------------------------
     def manifest(self, name: str, source: str = "pvc://models/stories", count: int = 2, **spec: Any) -> dict[str, Any]:
-        """A small ParallelModel on CPU, cut by tensor parallelism, that stops quickly; `spec` adds fields and replaces whole ones, `devices` and `model` update theirs."""
+        """Returns the manifest of a small ParallelModel on CPU with tensor parallelism that stops quickly; `spec` adds
+        fields and replaces whole ones, `devices` and `model` update theirs."""
         devices = {"count": count, "type": "CPU", **spec.pop("devices", {})}
         model = {"source": source, **spec.pop("model", {})}
-        return {"apiVersion": "parallelmodel.dev/v1alpha1", "kind": "ParallelModel", "metadata": {"name": name, "namespace": MODELS},
-                "spec": {"model": model, "devices": devices, "parallelism": {"strategy": "Tensor"}, "resources": {"cpu": "500m", "memory": "1Gi"}, "update": {"drainSeconds": 1}, **spec}}
+        return {
+            "apiVersion": "parallelmodel.dev/v1alpha1",
+            "kind": "ParallelModel",
+            "metadata": {"name": name, "namespace": MODELS},
+            "spec": {
+                "model": model,
+                "devices": devices,
+                "parallelism": {"strategy": "Tensor"},
+                "resources": {"cpu": "500m", "memory": "1Gi"},
+                "update": {"drainSeconds": 1},
+                **spec,
+            },
+        }
 
     def apply(self, name: str, **spec: Any) -> None:
         self.cluster.apply(self.manifest(name, **spec))
@@ -106,17 +121,20 @@ class World:
         return self.cluster.get("parallelmodel", name, MODELS)
 
     def condition(self, name: str, kind: str) -> dict[str, Any]:
-        """A condition that speaks of the present spec; {} while there is none."""
+        """Returns a condition of the current spec, or {} without one."""
         pm = self.pm(name)
         for condition in pm.get("status", {}).get("conditions", []):
             if condition["type"] == kind and condition.get("observedGeneration", 0) == pm["metadata"]["generation"]:
                 return condition
         return {}
 
-    def wait_condition(self, name: str, kind: str, status: str, reason: str = "", timeout: float = 90) -> dict[str, Any]:
+    def wait_condition(
+        self, name: str, kind: str, status: str, reason: str = "", timeout: float = 90
+    ) -> dict[str, Any]:
         def there() -> dict[str, Any] | None:
             condition = self.condition(name, kind)
             return condition if condition.get("status") == status and reason in ("", condition["reason"]) else None
+
         try:
             return self.cluster.wait_for(there, timeout, f"{name}: {kind}={status} {reason}")
         except Exception as error:
@@ -136,29 +154,40 @@ class World:
 
     def children(self, name: str) -> list[str]:
         """kind/name of everything with the label of this ParallelModel."""
-        out = self.cluster.kubectl("get", "pods,services,configmaps,poddisruptionbudgets", "-n", MODELS, "-l", f"{NAME_LABEL}={name}", "-o", "name")
+        out = self.cluster.kubectl(
+            "get",
+            "pods,services,configmaps,poddisruptionbudgets",
+            "-n",
+            MODELS,
+            "-l",
+            f"{NAME_LABEL}={name}",
+            "-o",
+            "name",
+        )
         return out.split()
 
-    # --- pods and processes ---------------------------------------------------------------------------------------------------
+    # --- pods and processes -------------------------------------------------------------------------------------------
     def pods(self, name: str) -> list[dict[str, Any]]:
-        """Group pods that are not being deleted."""
-        pods = self.cluster.list("pods", MODELS, f"{NAME_LABEL}={name},parallelmodel.dev/group")
+        """Returns the replica pods that are not being deleted."""
+        pods = self.cluster.list("pods", MODELS, f"{NAME_LABEL}={name},parallelmodel.dev/replica")
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def pod(self, name: str) -> dict[str, Any]:
-        """The one group pod."""
+        """Returns the only replica pod."""
         pods = self.pods(name)
         assert len(pods) == 1, f"expected one pod of {name}, found {[pod['metadata']['name'] for pod in pods]}"
         return pods[0]
 
     def rank(self, name: str, rank: int) -> int:
-        """PID on this machine of a rank of the one group pod."""
+        """Returns the PID, on this machine, of a rank of the only replica pod."""
         return self.process(self.pod(name), "--rank", str(rank))
 
     @staticmethod
     def process(pod: dict[str, Any], *words: str) -> int:
         found = processes(pod["metadata"]["uid"], *words)
-        assert len(found) == 1, f"expected one process {' '.join(words)} in pod {pod['metadata']['name']}, found {found}"
+        assert len(found) == 1, (
+            f"expected one process {' '.join(words)} in pod {pod['metadata']['name']}, found {found}"
+        )
         return found[0]
 
     def kill_controller(self) -> None:
@@ -171,24 +200,29 @@ class World:
         pods = self.cluster.list("pods", SYSTEM, "app.kubernetes.io/component=controller")
         return pods[0]["status"]["podIP"]
 
-    # --- HTTP -----------------------------------------------------------------------------------------------------------------
+    # --- HTTP ---------------------------------------------------------------------------------------------------------
     def url(self, name: str) -> str:
-        """Of the Service, by its ClusterIP: test threads have the cluster's network, not its DNS."""
+        """Returns the URL of the Service by its ClusterIP: test threads use the network of the cluster, not its DNS."""
         service = self.cluster.get("service", name, MODELS)["spec"]
         return f"http://{service['clusterIP']}:{service['ports'][0]['port']}"
 
-    def ops(self, pod: dict[str, Any], path: str) -> str:
+    def admin(self, pod: dict[str, Any], path: str) -> str:
         return f"http://{pod['status']['podIP']}:8001{path}"
 
-    def wait_plan(self, name: str, holds: Callable[[dict[str, Any]], bool], what: str, timeout: float = 30) -> dict[str, Any]:
-        """The plan that the Service tells, once `holds` of it: for a moment after a change the Service still leads to the former group, or to nobody."""
-        def told() -> dict[str, Any] | None:
+    def wait_plan(
+        self, name: str, holds: Callable[[dict[str, Any]], bool], what: str, timeout: float = 30
+    ) -> dict[str, Any]:
+        """Returns the plan that the Service reports, once `holds` is true of it: after a change the Service may still
+        lead to the previous replica, or to none."""
+
+        def matching() -> dict[str, Any] | None:
             try:
                 answer = self.get(self.url(name) + "/plan").json()
             except requests.RequestException:
                 return None
             return answer if holds(answer) else None
-        return self.cluster.wait_for(told, timeout, f"the Service tells a plan {what}")
+
+        return self.cluster.wait_for(matching, timeout, f"the Service reports a plan {what}")
 
     def get(self, url: str, **keywords: Any) -> requests.Response:
         return self.inside(fetch, "GET", url, **keywords)
@@ -219,18 +253,26 @@ class World:
                     raise
             time.sleep(0.2)
 
-    # --- audit ----------------------------------------------------------------------------------------------------------------
+    # --- audit --------------------------------------------------------------------------------------------------------
     def controller_requests(self, *verbs: str) -> list[dict[str, Any]]:
-        """What the controller asked of the API server, oldest first; with verbs only those."""
-        return [entry for entry in self.cluster.audit() if entry["user"]["username"] == CONTROLLER_USER
-                and (not verbs or entry["verb"] in verbs)]
+        """Returns the requests of the controller, oldest first; with `verbs` only those."""
+        return [
+            entry
+            for entry in self.cluster.audit()
+            if entry["user"]["username"] == CONTROLLER_USER and (not verbs or entry["verb"] in verbs)
+        ]
 
-    # --- what to read when a test has failed ------------------------------------------------------------------------------------
+    # --- what to read when a test has failed --------------------------------------------------------------------------
     def report(self) -> str:
         def say(*command: str) -> str:
             return f"$ kubectl {' '.join(command)}\n" + self.cluster.kubectl(*command, check=False)[-12000:]
-        parts = [say("get", "pm", "-A", "-o", "wide"), say("get", "pods", "-A", "-o", "wide"), say("describe", "pm", "-n", MODELS),
-                 say("get", "events", "-n", MODELS, "--sort-by=.metadata.creationTimestamp")]
+
+        parts = [
+            say("get", "pm", "-A", "-o", "wide"),
+            say("get", "pods", "-A", "-o", "wide"),
+            say("describe", "pm", "-n", MODELS),
+            say("get", "events", "-n", MODELS, "--sort-by=.metadata.creationTimestamp"),
+        ]
         for pod in self.cluster.kubectl("get", "pods", "-n", MODELS, "-o", "name", check=False).split():
             parts += [say("describe", "-n", MODELS, pod)[-4000:], say("logs", "-n", MODELS, pod, "--tail=60")]
         parts.append(say("logs", "-n", SYSTEM, "deployment/parallelmodel", "--tail=150"))
@@ -239,11 +281,12 @@ class World:
 
 
 class Oracle:
-    """Hugging Face's own answers from a checkpoint folder."""
+    """Reference answers of Hugging Face transformers for a checkpoint folder."""
 
     def __init__(self, folder: Path) -> None:
         import torch
         import transformers
+
         torch.set_num_threads(1)
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
@@ -252,7 +295,10 @@ class Oracle:
     def greedy(self, prompt: str, tokens: int = 16) -> str:
         """The text that greedy search appends to the prompt."""
         import torch
+
         inputs = self.tokenizer(prompt, return_tensors="pt")
         with torch.no_grad():
             ids = self.model.generate(**inputs, max_new_tokens=tokens, do_sample=False, pad_token_id=0)[0]
-        return self.tokenizer.decode(ids[inputs["input_ids"].shape[1]:], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return self.tokenizer.decode(
+            ids[inputs["input_ids"].shape[1] :], skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )

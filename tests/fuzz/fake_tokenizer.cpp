@@ -1,4 +1,6 @@
-// Stands for the tokenizers crate in the fuzzers: every byte is a token, as a byte-level tokenizer without merges would have it.
+// SPDX-License-Identifier: Apache-2.0
+// Stands for the tokenizers crate in the fuzzers: every byte is a token, as a byte-level tokenizer without merges would
+// have it.
 #include <nlohmann/json.hpp>
 
 #include "worker/base/error.h"
@@ -8,11 +10,11 @@
 namespace pm {
 namespace {
 
-constexpr int32_t kBytes = 256, kClass = 256, kSeparator = 257, kMask = 258, kCount = 259;
+constexpr int32_t byte_tokens = 256, class_id = 256, separator_id = 257, mask_id = 258, vocabulary_size = 259;
 
 bool utf8(std::string_view text) {
   try {
-    (void)nlohmann::json(std::string(text)).dump();   // strict
+    (void)nlohmann::json(std::string(text)).dump();  // strict
     return true;
   } catch (const nlohmann::json::exception&) {
     return false;
@@ -20,10 +22,11 @@ bool utf8(std::string_view text) {
 }
 
 void append(std::vector<Token>& tokens, std::string_view text, int32_t sequence) {
-  if (!utf8(text)) throw Error(ErrorKind::Request, "InvalidRequest", "the text is not UTF-8");
+  if (!utf8(text)) throw Error(Reason::InvalidRequest, "the text is not UTF-8");
   for (size_t i = 0; i < text.size(); ++i) {
     const bool mask = text.substr(i).starts_with("[MASK]");
-    tokens.push_back({mask ? kMask : static_cast<uint8_t>(text[i]), sequence, sequence, static_cast<int32_t>(i / 5), i, i + (mask ? 6 : 1)});
+    tokens.push_back({mask ? mask_id : static_cast<uint8_t>(text[i]), sequence, sequence, static_cast<int32_t>(i / 5),
+                      i, i + (mask ? 6 : 1)});
     if (mask) i += 5;
   }
 }
@@ -32,52 +35,59 @@ void append(std::vector<Token>& tokens, std::string_view text, int32_t sequence)
 
 std::optional<Tokenizer> Tokenizer::find(const std::filesystem::path&, std::string*) {
   Tokenizer made(nullptr);
-  made.special_ = {.bos = kClass, .eos = kSeparator, .unk = 0, .sep = kSeparator, .pad = 0, .cls = kClass, .mask = kMask};
+  made.special_ = {
+      .bos = class_id, .eos = separator_id, .unk = 0, .sep = separator_id, .pad = 0, .cls = class_id, .mask = mask_id};
   return made;
 }
 
-std::vector<Token> Tokenizer::tokens(std::string_view text, bool special) const {
+std::vector<Token> Tokenizer::encode_with_offsets(std::string_view text, bool special) const {
   std::vector<Token> all;
-  if (special) all.push_back({.id = kClass});
+  if (special) all.push_back({.id = class_id});
   append(all, text, 0);
-  if (special) all.push_back({.id = kSeparator});
+  if (special) all.push_back({.id = separator_id});
   return all;
 }
 
-std::vector<Token> Tokenizer::pair(std::string_view first, std::string_view second, bool) const {
-  auto all = tokens(first);
+std::vector<Token> Tokenizer::encode_pair(std::string_view first, std::string_view second, bool) const {
+  auto all = encode_with_offsets(first);
   append(all, second, 1);
-  all.push_back({.id = kSeparator, .type = 1});
+  all.push_back({.id = separator_id, .type = 1});
   return all;
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool special) const {
   std::vector<int32_t> ids;
-  for (const Token& token : tokens(text, special)) ids.push_back(token.id);
+  for (const Token& token : encode_with_offsets(text, special)) ids.push_back(token.id);
   return ids;
 }
 
-std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
   if (token.size() == 1) return static_cast<uint8_t>(token[0]);
-  return token == "[MASK]" ? std::optional(kMask) : std::nullopt;
+  return token == "[MASK]" ? std::optional(mask_id) : std::nullopt;
 }
 
-std::string Tokenizer::spelling(int32_t id) const { return id >= 0 && id < kBytes ? std::string(1, static_cast<char>(id)) : id == kMask ? "[MASK]" : ""; }
+std::string Tokenizer::id_to_token(int32_t id) const {
+  return id >= 0 && id < byte_tokens ? std::string(1, static_cast<char>(id)) : id == mask_id ? "[MASK]" : "";
+}
 
 std::string Tokenizer::piece(int32_t id) const { return decode({&id, 1}, false); }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool) const {
   std::string text;
-  for (int32_t id : ids) text += id >= 0 && id < 128 ? std::string(1, static_cast<char>(id)) : id < kBytes && id >= 0 ? "\xEF\xBF\xBD" : "";
+  for (int32_t id : ids)
+    text += id >= 0 && id < 128           ? std::string(1, static_cast<char>(id))
+            : id < byte_tokens && id >= 0 ? "\xEF\xBF\xBD"
+                                          : "";
   return text;
 }
 
-size_t Tokenizer::vocab_size() const { return kCount; }
+size_t Tokenizer::vocab_size() const { return vocabulary_size; }
 
 std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path&) { return ChatTemplate(nullptr); }
 
 std::string ChatTemplate::render(std::string_view conversation) const {
-  if (conversation.find("refuse") != conversation.npos) throw Error(ErrorKind::Request, "InvalidRequest", "the template refuses these messages");
+  if (conversation.find("refuse") != conversation.npos)
+    throw Error(Reason::InvalidRequest, "the template refuses these messages");
   return std::string(conversation.substr(0, 40));
 }
 

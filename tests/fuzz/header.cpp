@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole safetensors file: the length, the header, the table.
 #include "tests/fuzz/input.h"
 #include "tests/unit/worker/checkpoint/archive.h"

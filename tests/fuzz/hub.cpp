@@ -1,5 +1,6 @@
-// What a hub answers: a listing, then after the first NUL an index, then a Location. Files of an accepted listing lead to places inside of the cache alone, an index to files of
-// the listing, a Location never from TLS to none.
+// SPDX-License-Identifier: Apache-2.0
+// What a hub answers: a listing, then after the first NUL an index, then a Location. Files of an accepted listing lead
+// to places inside of the cache alone, an index to files of the listing, a Location never from TLS to none.
 #include <filesystem>
 
 #include "tests/fuzz/input.h"
@@ -31,10 +32,13 @@ void hold_listing(const hub::Listing& listing, const std::string& index) {
   for (const hub::File& file : listing.files) {
     hold(file.size >= 0 && listing.find(file.path) == &file, "a file twice, or without size");
     const std::filesystem::path snapshot = cache.snapshot(listing.commit);
-    hold(inside(snapshot / file.path, snapshot) && (snapshot / file.path).lexically_normal() != snapshot, "\"" + file.path + "\" leads out of the snapshot");
-    for (const auto& path : {cache.blob(file), cache.part(file)}) hold(inside(path, "/cache/models--org--name/blobs") && path.filename().native().size() >= 40, "a blob elsewhere");
+    hold(inside(snapshot / file.path, snapshot) && (snapshot / file.path).lexically_normal() != snapshot,
+         "\"" + file.path + "\" leads out of the snapshot");
+    for (const auto& path : {cache.blob(file), cache.part(file)})
+      hold(inside(path, "/cache/models--org--name/blobs") && path.filename().native().size() >= 40, "a blob elsewhere");
   }
-  for (const hub::File& file : hub::small_files(listing)) hold(file.size <= int64_t{128} << 20 && listing.find(file.path), "a small file that is not small");
+  for (const hub::File& file : hub::small_files(listing))
+    hold(file.size <= int64_t{128} << 20 && listing.find(file.path), "a small file that is not small");
   const hub::WeightFiles weights = hub::weight_files(listing, "org/name");
   hold(weights.index.has_value() == weights.files.empty(), "weights in two forms, or in none");
   if (!weights.index) return;
@@ -54,10 +58,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto there = hub::redirect_from(here, location);
     if (!there) continue;
     hold(there->tls || !here.tls, "a redirect gives up TLS");
-    hold(!there->host.empty() && there->port > 0 && there->port < 65536 && there->target.starts_with('/'), "a place that is none");
-    hold(there->text().find_first_of(std::string_view("\r\n\0 ", 4)) == std::string::npos, "a place that would break a request");
+    hold(!there->host.empty() && there->port > 0 && there->port < 65536 && there->target.starts_with('/'),
+         "a place that is none");
+    hold(there->text().find_first_of(std::string_view("\r\n\0 ", 4)) == std::string::npos,
+         "a place that would break a request");
     const auto again = hub::parse_url(there->text());
-    hold(again && again->origin() == there->origin() && again->target == there->target, "\"" + there->text() + "\" reads otherwise");
+    hold(again && again->origin() == there->origin() && again->target == there->target,
+         "\"" + there->text() + "\" reads otherwise");
   }
   try {
     hold_listing(hub::listing_of(listing, "https://hub.example.com"), index);

@@ -1,11 +1,13 @@
-// A user's policy file: read, checked, and laid on a small checkpoint of the model type that it is for (PM_FUZZ_WORLDS, by seeds.py).
+// SPDX-License-Identifier: Apache-2.0
+// A user's policy file: read, checked, and laid on a small checkpoint of the model type that it is for (PM_FUZZ_WORLDS,
+// by seeds.py).
 #include <optional>
 
 #include "tests/fuzz/input.h"
 #include "tests/unit/worker/checkpoint/folder.h"
 #include "worker/policy/document.h"
-#include "worker/policy/model.h"
 #include "worker/policy/report.h"
+#include "worker/policy/resolve.h"
 
 namespace {
 

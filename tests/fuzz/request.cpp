@@ -1,13 +1,23 @@
-// Requests to every route that runs the model, over a model of each task that answers at once: what is wrong with a request is an error with a
-// status below 500, and every reply is JSON. The input's first two bytes choose the model and the route, the rest is the body.
+// SPDX-License-Identifier: Apache-2.0
+// Requests to every route that runs the model, over a model of each task that answers at once: what is wrong with a
+// request is an error with a status below 500, and every reply is JSON. The input's first two bytes choose the model
+// and the route, the rest is the body.
 #include <nlohmann/json.hpp>
 
 #include "tests/fuzz/input.h"
-#include "worker/server/api_error.h"
-#include "worker/server/chat.h"
-#include "worker/server/completions.h"
-#include "worker/server/generate.h"
-#include "worker/server/routes.h"
+#include "worker/server/generation/chat.h"
+#include "worker/server/generation/completions.h"
+#include "worker/server/generation/generate.h"
+#include "worker/server/generation/generation_defaults.h"
+#include "worker/server/http/api_error.h"
+#include "worker/server/tasks/classify.h"
+#include "worker/server/tasks/embeddings.h"
+#include "worker/server/tasks/fill_mask.h"
+#include "worker/server/tasks/forward_tensors.h"
+#include "worker/server/tasks/question_answering.h"
+#include "worker/server/tasks/rerank.h"
+#include "worker/server/tasks/similarity.h"
+#include "worker/server/tasks/tokenize.h"
 
 namespace {
 
@@ -15,22 +25,24 @@ using namespace pm;
 using namespace pm::server;
 using nlohmann::json;
 
-constexpr int64_t kVocabulary = 259, kWindow = 64, kLabels = 3;
+constexpr int64_t vocabulary_size = 259, window_size = 64, label_names = 3;
 
 /// Gives each request a token for each byte of its prompt, and each pass outputs of the right shapes.
 class InstantEngine final : public engine::Engine {
  public:
   void submit(engine::Request request, std::function<void(const engine::Event&)> on_event) override {
-    fuzz::hold(!request.id.empty() && !request.prompt.empty() && request.max_new_tokens > 0, "a request without id, prompt or room");
+    fuzz::hold(!request.id.empty() && !request.prompt.empty() && request.max_new_tokens > 0,
+               "a request without id, prompt or room");
     for (int32_t id : request.prompt)
-      if (id >= kVocabulary) throw Error(ErrorKind::Request, "InvalidRequest", "an id outside of the vocabulary");
+      if (id >= vocabulary_size) throw Error(Reason::InvalidRequest, "an id outside of the vocabulary");
     for (int64_t s = 0; s < request.search.num_return_sequences; ++s) {
       const int64_t count = std::min<int64_t>(request.max_new_tokens, 5);
       for (int64_t i = 0; i < count; ++i) {
         engine::Event event;
         event.sequence = s;
         event.tokens = {{.id = static_cast<int32_t>(request.prompt[static_cast<size_t>(i) % request.prompt.size()])}};
-        for (int64_t k = 0; k < std::min<int64_t>(request.logprobs, 3); ++k) event.tokens[0].best.emplace_back(static_cast<int32_t>(k), -1.F);
+        for (int64_t k = 0; k < std::min<int64_t>(request.logprobs, 3); ++k)
+          event.tokens[0].top_logprobs.emplace_back(static_cast<int32_t>(k), -1.F);
         if (s == 0 && i == 0) event.queued_seconds = 0;
         if (i + 1 == count) event.finish = engine::Finish::Length;
         on_event(event);
@@ -41,18 +53,21 @@ class InstantEngine final : public engine::Engine {
     engine::ForwardResult result;
     const auto ids = request.inputs.find("input_ids");
     const std::vector<int64_t> shape = ids == request.inputs.end() ? std::vector<int64_t>{1, 1} : ids->second.shape;
-    if (shape.size() < 2 || shape.size() > 3) throw Error(ErrorKind::Request, "InvalidRequest", "input_ids has another number of dimensions");
+    if (shape.size() < 2 || shape.size() > 3)
+      throw Error(Reason::InvalidRequest, "input_ids has another number of dimensions");
     if (request.outputs.empty()) request.outputs = {"logits"};
     for (const auto& name : request.outputs) {
-      if (name != "logits" && name != "last_hidden_state" && name != "pooler_output" && name != "prediction_logits" && name != "start_logits" && name != "end_logits") continue;
-      std::vector<int64_t> wanted{shape[0], shape.size() == 3 ? shape[1] : kLabels};
-      if (name == "last_hidden_state" || (name == "logits" && per_token)) wanted = {shape[0], shape[1], kLabels};
-      if (name == "prediction_logits") wanted = {shape[0], shape[1], kVocabulary};
+      if (name != "logits" && name != "last_hidden_state" && name != "pooler_output" && name != "prediction_logits" &&
+          name != "start_logits" && name != "end_logits")
+        continue;
+      std::vector<int64_t> wanted{shape[0], shape.size() == 3 ? shape[1] : label_names};
+      if (name == "last_hidden_state" || (name == "logits" && per_token)) wanted = {shape[0], shape[1], label_names};
+      if (name == "prediction_logits") wanted = {shape[0], shape[1], vocabulary_size};
       if (name == "start_logits" || name == "end_logits") wanted = {shape[0], shape[1]};
       if (name == "logits" && one_label) wanted = {shape[0], 1};
       int64_t size = 1;
       for (int64_t n : wanted) size *= n;
-      if (size > 1 << 22) throw Error(ErrorKind::Request, "InvalidRequest", "too much for a fuzzer");
+      if (size > 1 << 22) throw Error(Reason::InvalidRequest, "too much for a fuzzer");
       std::vector<float> values(static_cast<size_t>(size));
       for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 7) - 3;
       result.outputs[name] = {wanted, std::move(values)};
@@ -67,27 +82,42 @@ class InstantEngine final : public engine::Engine {
   bool per_token = false, one_label = false;
 };
 
-Abilities model_of(size_t kind) {
-  static const char* const kTasks[] = {"generate", "classify", "classify-tokens", "multiple-choice", "question-answering", "fill-mask", "embed", "next-sentence"};
-  Abilities can;
-  can.task = kTasks[kind % std::size(kTasks)];
+Capabilities model_of(size_t kind) {
+  using policy::Task;
+  static constexpr Task tasks[] = {Task::Generate,          Task::Classify, Task::ClassifyTokens, Task::MultipleChoice,
+                                   Task::QuestionAnswering, Task::FillMask, Task::Embed,          Task::NextSentence};
+  Capabilities can;
+  can.task = tasks[kind % std::size(tasks)];
   can.architecture = "Tiny";
-  can.positions = kWindow;
-  can.labels.assign(kind >= std::size(kTasks) ? 1 : kLabels, "B-X");
+  can.positions = window_size;
+  can.labels.assign(kind >= std::size(tasks) ? 1 : label_names, "B-X");
   can.scores = can.hidden_states = can.attentions = 4;
   can.vocabulary_scores = "prediction_logits";
   can.states = "last_hidden_state";
   can.pooler = "pooler_output";
   can.text = {"last_hidden_state", Pooling::Mean};
-  if (can.task == "next-sentence") can.next_sentence = "logits";
+  if (can.task == policy::Task::NextSentence) can.next_sentence = "logits";
   return can;
 }
 
-struct Route { const char* path; http::Response (*handler)(const Serving&, const Call&); };
+struct Route {
+  const char* path;
+  http::Response (*handler)(const ServerContext&, const RoutedRequest&);
+};
 
-const Route kRoutes[] = {{"/v1/completions", create_completion}, {"/v1/chat/completions", create_chat_completion}, {"/generate", generate}, {"/v1/embeddings", create_embeddings},
-                         {"/classify", classify}, {"/fill-mask", fill_mask}, {"/question-answering", question_answering}, {"/similarity", similarity}, {"/rerank", rerank},
-                         {"/forward", forward_tensors}, {"/tokenize", tokenize}, {"/detokenize", detokenize}, {"/generate_text/*", generate_text}};
+const Route route_table[] = {{"/v1/completions", create_completion},
+                             {"/v1/chat/completions", create_chat_completion},
+                             {"/generate", generate},
+                             {"/v1/embeddings", create_embeddings},
+                             {"/classify", classify},
+                             {"/fill-mask", fill_mask},
+                             {"/question-answering", question_answering},
+                             {"/similarity", similarity},
+                             {"/rerank", rerank},
+                             {"/forward", forward_tensors},
+                             {"/tokenize", tokenize},
+                             {"/detokenize", detokenize},
+                             {"/generate_text/*", generate_text}};
 
 class Collected final : public http::Stream {
  public:
@@ -110,14 +140,26 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto chat_template = ChatTemplate::find({});
   static RequestMetrics metrics;
   InstantEngine engine;
-  const Abilities can = model_of(data[0] & 15U);
-  engine.per_token = can.task == "classify-tokens";
-  engine.one_label = can.labels.size() == 1 && can.task == "classify";
-  const Route& route = kRoutes[(data[1] & 31U) % std::size(kRoutes)];
+  const Capabilities can = model_of(data[0] & 15U);
+  engine.per_token = can.task == policy::Task::ClassifyTokens;
+  engine.one_label = can.labels.size() == 1 && can.task == policy::Task::Classify;
+  const Route& route = route_table[(data[1] & 31U) % std::size(route_table)];
   const GenerationDefaults defaults;
   std::atomic<bool> stopping{false};
-  const Serving serving{engine, (data[0] & 16U) != 0 ? nullptr : &*tokenizer, metrics, "tiny", kWindow, {}, defaults, [] { return uint64_t{1}; }, [] { return int64_t{1}; }, stopping,
-                        [] { return std::shared_ptr<void>(); }, can, [] { return std::shared_ptr<void>(); }, chat_template};
+  const ServerContext context{engine,
+                              (data[0] & 16U) != 0 ? nullptr : &*tokenizer,
+                              metrics,
+                              "tiny",
+                              window_size,
+                              {},
+                              defaults,
+                              [] { return uint64_t{1}; },
+                              [] { return int64_t{1}; },
+                              stopping,
+                              [] { return std::shared_ptr<void>(); },
+                              can,
+                              [] { return std::shared_ptr<void>(); },
+                              chat_template};
   http::Request request;
   request.id = "req-1";
   request.method = "POST";
@@ -127,14 +169,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if ((data[1] & 64U) != 0) request.headers["content-type"] = "image/png";
   if ((data[1] & 128U) != 0) request.query = request.body.substr(0, 60);
   request.client_gone = [] { return false; };
-  auto access = std::make_shared<Access>();
+  auto access = std::make_shared<AccessLogEntry>();
   access->route = route.path;
   try {
-    const http::Response response = route.handler(serving, {request, request.body, access});
+    const http::Response response = route.handler(context, {request, request.body, access});
     fuzz::hold(response.status < 500, "status " + std::to_string(response.status));
     Collected collected;
-    if (response.stream) response.stream(collected);
-    else fuzz::hold(response.content_type != "application/json" || json::accept(response.body), std::string(route.path) + " answers what is no JSON: " + response.body.substr(0, 200));
+    if (response.stream)
+      response.stream(collected);
+    else
+      fuzz::hold(response.content_type != "application/json" || json::accept(response.body),
+                 std::string(route.path) + " answers what is no JSON: " + response.body.substr(0, 200));
   } catch (const std::exception& exception) {
     const ApiError error = as_api_error(exception);
     fuzz::hold(error.status < 500, std::string(route.path) + " fails: " + exception.what());

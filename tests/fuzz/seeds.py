@@ -1,5 +1,9 @@
-"""Writes the seed corpora: seeds.py FOLDER. Small sound inputs of every target, so that the fuzzers begin where the readers accept. And
-FOLDER/../worlds, once: a tiny checkpoint per model type, which policies are laid on."""
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the seed corpora: seeds.py FOLDER. They are small valid inputs of every target, so that the fuzzers begin
+with accepted inputs. It also writes FOLDER/../worlds once: a tiny checkpoint per model type, to which policies are
+applied.
+"""
+
 import io
 import json
 import pathlib
@@ -11,31 +15,73 @@ import zipfile
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-HEADERS = [{}, {"__metadata__": {"format": "pt"}}, {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}},
-           {"a": {"dtype": "F16", "shape": [], "data_offsets": [0, 2]}, "b": {"dtype": "U8", "shape": [0], "data_offsets": [2, 2]}},
-           {"x.y": {"dtype": "BF16", "shape": [1, 1, 4], "data_offsets": [0, 8]}, "z": {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [8, 11]}},
-           {"é\"\\": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}, "f4": {"dtype": "F4", "shape": [4], "data_offsets": [8, 10]}}]
+HEADERS = [
+    {},
+    {"__metadata__": {"format": "pt"}},
+    {"a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}},
+    {
+        "a": {"dtype": "F16", "shape": [], "data_offsets": [0, 2]},
+        "b": {"dtype": "U8", "shape": [0], "data_offsets": [2, 2]},
+    },
+    {
+        "x.y": {"dtype": "BF16", "shape": [1, 1, 4], "data_offsets": [0, 8]},
+        "z": {"dtype": "F8_E4M3", "shape": [3], "data_offsets": [8, 11]},
+    },
+    {
+        'é"\\': {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]},
+        "f4": {"dtype": "F4", "shape": [4], "data_offsets": [8, 10]},
+    },
+]
 
 
 # model type -> (class, what is smaller than transformers has it)
-WORLDS = {"gpt2": ("GPT2LMHeadModel", dict(n_embd=8, n_head=2, n_layer=2, vocab_size=11, n_positions=8)), "bert": ("BertForMaskedLM", {}), "albert": ("AlbertForMaskedLM", dict(embedding_size=6)),
-          "mpnet": ("MPNetForMaskedLM", {}), "gpt_neo": ("GPTNeoForCausalLM", dict(num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]])),
-          "gptj": ("GPTJForCausalLM", dict(n_embd=8, n_head=2, n_layer=2, rotary_dim=2)), "llama": ("LlamaForCausalLM", dict(num_key_value_heads=1)),
-          "falcon": ("FalconForCausalLM", {}), "bloom": ("BloomForCausalLM", dict(n_layer=2, n_head=2)), "vit": ("ViTForImageClassification", dict(image_size=4, patch_size=2)),
-          "t5": ("T5ForConditionalGeneration", dict(d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2)),
-          "bart": ("BartForConditionalGeneration", dict(d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=12, decoder_ffn_dim=12))}
-SMALL = dict(hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12, vocab_size=11, max_position_embeddings=8)
+WORLDS = {
+    "gpt2": ("GPT2LMHeadModel", dict(n_embd=8, n_head=2, n_layer=2, vocab_size=11, n_positions=8)),
+    "bert": ("BertForMaskedLM", {}),
+    "albert": ("AlbertForMaskedLM", dict(embedding_size=6)),
+    "mpnet": ("MPNetForMaskedLM", {}),
+    "gpt_neo": ("GPTNeoForCausalLM", dict(num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]])),
+    "gptj": ("GPTJForCausalLM", dict(n_embd=8, n_head=2, n_layer=2, rotary_dim=2)),
+    "llama": ("LlamaForCausalLM", dict(num_key_value_heads=1)),
+    "falcon": ("FalconForCausalLM", {}),
+    "bloom": ("BloomForCausalLM", dict(n_layer=2, n_head=2)),
+    "vit": ("ViTForImageClassification", dict(image_size=4, patch_size=2)),
+    "t5": ("T5ForConditionalGeneration", dict(d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2)),
+    "bart": (
+        "BartForConditionalGeneration",
+        dict(
+            d_model=8,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=12,
+            decoder_ffn_dim=12,
+        ),
+    ),
+}
+SMALL = dict(
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    vocab_size=11,
+    max_position_embeddings=8,
+)
 
 
 def write_worlds(folder):
     import transformers
+
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     for model_type, (name, sizes) in WORLDS.items():
         kind = getattr(transformers, name)
         kind(kind.config_class(**{**SMALL, **sizes})).save_pretrained(folder / model_type)
     tower = {**SMALL, "projection_dim": 4}
-    clip = transformers.CLIPConfig(text_config=tower, vision_config={**tower, "image_size": 4, "patch_size": 2}, projection_dim=4)
+    clip = transformers.CLIPConfig(
+        text_config=tower, vision_config={**tower, "image_size": 4, "patch_size": 2}, projection_dim=4
+    )
     transformers.CLIPModel(clip).save_pretrained(folder / "clip")
     (folder / "made").write_text("")
 
@@ -53,8 +99,13 @@ def archives():
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.fill_(0.5)
-    states = [{}, {"a": base, "t": base.t(), "c": base[:, 1:3]}, {"h": torch.ones(2).half(), "p": torch.nn.Parameter(torch.ones(3)), "i": torch.arange(3)},
-              module.state_dict(), {"z": torch.ones(1, dtype=torch.complex64), "e": torch.empty(0, 3), "s": torch.tensor(True)}]
+    states = [
+        {},
+        {"a": base, "t": base.t(), "c": base[:, 1:3]},
+        {"h": torch.ones(2).half(), "p": torch.nn.Parameter(torch.ones(3)), "i": torch.arange(3)},
+        module.state_dict(),
+        {"z": torch.ones(1, dtype=torch.complex64), "e": torch.empty(0, 3), "s": torch.tensor(True)},
+    ]
     for state in states:
         for protocol in (2, 4):
             file = io.BytesIO()
@@ -72,14 +123,33 @@ def policies():
     for path in sorted((ROOT / "policies").glob("*.yaml")):
         text = path.read_bytes()
         yield text
-        name = path.stem.encode()    # short ones, which a change is more likely to turn into something new
+        name = path.stem.encode()  # short ones, which a change is more likely to turn into something new
         yield b"model_type: " + name + b"\nextends: " + name + b"\n"
-        yield b"model_type: " + name + b"\nextends: " + name + b"\nlet: {eps: \"1e-5\", layers: \"layers ?? 2\", heads: 3}\nignore: [\"h.{l}.x\"]\nrename: {a: b}\nrefuse: {\"l == 1\": no}\n"
+        yield (
+            b"model_type: "
+            + name
+            + b"\nextends: "
+            + name
+            + b'\nlet: {eps: "1e-5", layers: "layers ?? 2", heads: 3}\nignore: ["h.{l}.x"]\nrename: {a: '
+            b'b}\nrefuse: {"l == 1": no}\n'
+        )
 
 
 def expressions():
-    texts = {"n_inner ?? 4*hidden", "hidden // 12 % 7 ** 2", "-big - small", "types[0][1]", "expand(types)[l]", "map.a.b == 2 and not tied", "last(split(act, '-'))",
-             "starts(act, 'gated-') ? 'a' : list[3][0]", "(hidden / 3) ** -0.5", "none ?? missing ?? false", "1e308 * 10", "l >= 3 or l != 2"}
+    texts = {
+        "n_inner ?? 4*hidden",
+        "hidden // 12 % 7 ** 2",
+        "-big - small",
+        "types[0][1]",
+        "expand(types)[l]",
+        "map.a.b == 2 and not tied",
+        "last(split(act, '-'))",
+        "starts(act, 'gated-') ? 'a' : list[3][0]",
+        "(hidden / 3) ** -0.5",
+        "none ?? missing ?? false",
+        "1e308 * 10",
+        "l >= 3 or l != 2",
+    }
     for path in sorted((ROOT / "policies").glob("*.yaml")):
         texts |= {text for text in re.findall(r'"([^"\n]+)"', path.read_text()) if len(text) < 200}
     yield from (text.encode() for text in sorted(texts))
@@ -87,21 +157,92 @@ def expressions():
 
 def requests():
     """Two bytes that choose model and route (tests/fuzz/request.cpp), then a body."""
-    text, generation = "the cat", {"max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "top_k": 4, "seed": 1, "stop": ["x", "y"], "presence_penalty": 1, "frequency_penalty": -1, "logit_bias": {"5": 2}}
-    hugging = {"max_new_tokens": 3, "num_beams": 2, "no_repeat_ngram_size": 2, "do_sample": True, "repetition_penalty": 1.2, "bad_words": ["x"], "length_penalty": 0.5, "early_stopping": "never"}
-    bodies = {0: [{"prompt": text, **generation}, {"prompt": [[1, 2], [3]], "stream": True, "stream_options": {"include_usage": True}}, {"prompt": ["a", "b"], "n": 2, "logprobs": 2, "echo": True}],
-              1: [{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": text}]}], **generation}, {"messages": [{"role": "user", "content": text}], "stream": True,
-                                                                                                                                                "logprobs": True, "top_logprobs": 2}],
-              2: [{"inputs": text, "parameters": hugging}, {"inputs": text, **hugging, "stream": True}],
-              3: [{"input": text, "dimensions": 2, "pooling": "max"}, {"input": [[1, 2], [3]], "encoding_format": "base64"}, {"input": [text, {"text": "a"}], "normalize": False}],
-              4: [{"inputs": text, "top_k": 1}, {"inputs": [text, ["a", "b"], {"text": "a", "text_pair": "b"}], "function_to_apply": "sigmoid"}, {"inputs": text, "aggregation_strategy": "simple", "ignore_labels": []},
-                  {"prompt": "a", "choices": ["b", "c"]}, {"inputs": {"prompt": "a", "choices": ["b", "c"]}}],
-              5: [{"inputs": "a [MASK] b [MASK]", "top_k": 2, "targets": ["c", "dd"]}], 6: [{"question": "who?", "context": "Anna was here " * 9, "top_k": 3, "doc_stride": 4, "max_seq_len": 40},
-                                                                                         {"inputs": {"question": "q", "context": "c"}, "handle_impossible_answer": True}],
-              7: [{"source": "a", "sentences": ["b", "c"]}, {"inputs": {"source_sentence": "a", "sentences": ["b"]}}], 8: [{"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True}],
-              9: [{"inputs": {"input_ids": [[1, 2], [3, 4]], "attention_mask": [[1, 1], [1, 0]]}, "hidden_states": True, "outputs": ["logits"]}],
-              10: [{"prompt": text, "add_special_tokens": False, "return_token_strs": True}], 11: [{"tokens": [1, 2, 300]}], 12: []}
-    models = {0: [0], 1: [0], 2: [0], 3: [0, 6], 4: [1, 2, 3, 7, 9], 5: [5], 6: [4], 7: [6, 0], 8: [9, 6], 9: [1, 4], 10: [0], 11: [0], 12: [0]}
+    text, generation = (
+        "the cat",
+        {
+            "max_tokens": 3,
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "top_k": 4,
+            "seed": 1,
+            "stop": ["x", "y"],
+            "presence_penalty": 1,
+            "frequency_penalty": -1,
+            "logit_bias": {"5": 2},
+        },
+    )
+    hugging = {
+        "max_new_tokens": 3,
+        "num_beams": 2,
+        "no_repeat_ngram_size": 2,
+        "do_sample": True,
+        "repetition_penalty": 1.2,
+        "bad_words": ["x"],
+        "length_penalty": 0.5,
+        "early_stopping": "never",
+    }
+    bodies = {
+        0: [
+            {"prompt": text, **generation},
+            {"prompt": [[1, 2], [3]], "stream": True, "stream_options": {"include_usage": True}},
+            {"prompt": ["a", "b"], "n": 2, "logprobs": 2, "echo": True},
+        ],
+        1: [
+            {
+                "messages": [
+                    {"role": "system", "content": "s"},
+                    {"role": "user", "content": [{"type": "text", "text": text}]},
+                ],
+                **generation,
+            },
+            {"messages": [{"role": "user", "content": text}], "stream": True, "logprobs": True, "top_logprobs": 2},
+        ],
+        2: [{"inputs": text, "parameters": hugging}, {"inputs": text, **hugging, "stream": True}],
+        3: [
+            {"input": text, "dimensions": 2, "pooling": "max"},
+            {"input": [[1, 2], [3]], "encoding_format": "base64"},
+            {"input": [text, {"text": "a"}], "normalize": False},
+        ],
+        4: [
+            {"inputs": text, "top_k": 1},
+            {"inputs": [text, ["a", "b"], {"text": "a", "text_pair": "b"}], "function_to_apply": "sigmoid"},
+            {"inputs": text, "aggregation_strategy": "simple", "ignore_labels": []},
+            {"prompt": "a", "choices": ["b", "c"]},
+            {"inputs": {"prompt": "a", "choices": ["b", "c"]}},
+        ],
+        5: [{"inputs": "a [MASK] b [MASK]", "top_k": 2, "targets": ["c", "dd"]}],
+        6: [
+            {"question": "who?", "context": "Anna was here " * 9, "top_k": 3, "doc_stride": 4, "max_seq_len": 40},
+            {"inputs": {"question": "q", "context": "c"}, "handle_impossible_answer": True},
+        ],
+        7: [{"source": "a", "sentences": ["b", "c"]}, {"inputs": {"source_sentence": "a", "sentences": ["b"]}}],
+        8: [{"query": "a", "documents": ["b", {"text": "c"}], "top_n": 1, "return_documents": True}],
+        9: [
+            {
+                "inputs": {"input_ids": [[1, 2], [3, 4]], "attention_mask": [[1, 1], [1, 0]]},
+                "hidden_states": True,
+                "outputs": ["logits"],
+            }
+        ],
+        10: [{"prompt": text, "add_special_tokens": False, "return_token_strs": True}],
+        11: [{"tokens": [1, 2, 300]}],
+        12: [],
+    }
+    models = {
+        0: [0],
+        1: [0],
+        2: [0],
+        3: [0, 6],
+        4: [1, 2, 3, 7, 9],
+        5: [5],
+        6: [4],
+        7: [6, 0],
+        8: [9, 6],
+        9: [1, 4],
+        10: [0],
+        11: [0],
+        12: [0],
+    }
     for route, kinds in models.items():
         for kind in kinds:
             yield from (bytes([kind, route]) + json.dumps(body).encode() for body in bodies[route])
@@ -111,27 +252,145 @@ def requests():
     yield bytes([1, 32 | 9]) + struct.pack("<Q", len(header)) + header + struct.pack("<qq", 1, 2)
 
 
-WORDS = {"hub": ['"sha":', '"siblings":', '"rfilename":', '"blobId":', '"lfs":', '"sha256":', '"weight_map":', "../", "\\u0000", "https://", "http://", "//", "[::1]", "%2e", ":99999", "@"],
-         "request": ['{"', '":', '[[', ']]', "null", "true", "-1", "1e308", '"prompt"', '"inputs"', '"input"', '"parameters"', '"messages"', '"role"', '"content"', '"stream"', '"documents"', '"text_pair"',
-                     '"max_tokens"', '"top_k"', '"n"', '"logprobs"', '"stop"', "[MASK]", '"tokens"', '"truncate"', '"model"', '"tiny"', '"input_ids"', '"num_beams"', '"num_return_sequences"', "\\ud800"],
-         "expression": ["??", "**", "//", "==", "!=", "<=", ">=", "starts(", "split(", "last(", "expand(", "true", "false", "null", "and", "or", "not", "hidden", "types", "list", "map", "big", "small"],
-         "policy": ["when: ", "extends: ", "model_type: ", "stacks:", "like: ", "prefix: ", "refuse:", "ignore: ", "rename: ", "fused: ", "&a ", "*a", "<<: ", "{l}", "- ", "? "],
-         "pickle": ["ccollections\nOrderedDict\n", "ctorch._utils\n_rebuild_tensor_v2\n", "ctorch._utils\n_rebuild_parameter\n", "ctorch\nFloatStorage\n", "ctorch\nHalfStorage\n"],
-         "torch_file": ["PK\x01\x02", "PK\x03\x04", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "data.pkl", "byteorder"],
-         "header": ["\"dtype\":", "\"shape\":", "\"data_offsets\":", "\"__metadata__\":", "\"F32\"", "\"BOOL\"", "\"F6_E2M3\"", "\"C64\""]}
+WORDS = {
+    "hub": [
+        '"sha":',
+        '"siblings":',
+        '"rfilename":',
+        '"blobId":',
+        '"lfs":',
+        '"sha256":',
+        '"weight_map":',
+        "../",
+        "\\u0000",
+        "https://",
+        "http://",
+        "//",
+        "[::1]",
+        "%2e",
+        ":99999",
+        "@",
+    ],
+    "request": [
+        '{"',
+        '":',
+        "[[",
+        "]]",
+        "null",
+        "true",
+        "-1",
+        "1e308",
+        '"prompt"',
+        '"inputs"',
+        '"input"',
+        '"parameters"',
+        '"messages"',
+        '"role"',
+        '"content"',
+        '"stream"',
+        '"documents"',
+        '"text_pair"',
+        '"max_tokens"',
+        '"top_k"',
+        '"n"',
+        '"logprobs"',
+        '"stop"',
+        "[MASK]",
+        '"tokens"',
+        '"truncate"',
+        '"model"',
+        '"tiny"',
+        '"input_ids"',
+        '"num_beams"',
+        '"num_return_sequences"',
+        "\\ud800",
+    ],
+    "expression": [
+        "??",
+        "**",
+        "//",
+        "==",
+        "!=",
+        "<=",
+        ">=",
+        "starts(",
+        "split(",
+        "last(",
+        "expand(",
+        "true",
+        "false",
+        "null",
+        "and",
+        "or",
+        "not",
+        "hidden",
+        "types",
+        "list",
+        "map",
+        "big",
+        "small",
+    ],
+    "policy": [
+        "when: ",
+        "extends: ",
+        "model_type: ",
+        "stacks:",
+        "like: ",
+        "prefix: ",
+        "refuse:",
+        "ignore: ",
+        "rename: ",
+        "fused: ",
+        "&a ",
+        "*a",
+        "<<: ",
+        "{l}",
+        "- ",
+        "? ",
+    ],
+    "pickle": [
+        "ccollections\nOrderedDict\n",
+        "ctorch._utils\n_rebuild_tensor_v2\n",
+        "ctorch._utils\n_rebuild_parameter\n",
+        "ctorch\nFloatStorage\n",
+        "ctorch\nHalfStorage\n",
+    ],
+    "torch_file": ["PK\x01\x02", "PK\x03\x04", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "data.pkl", "byteorder"],
+    "header": ['"dtype":', '"shape":', '"data_offsets":', '"__metadata__":', '"F32"', '"BOOL"', '"F6_E2M3"', '"C64"'],
+}
 
 
 def hub_answers():
     """A listing, an index and a Location, between NULs (tests/fuzz/hub.cpp)."""
+
     def file(name, size=10, **more):
         return {"rfilename": name, "size": size, "blobId": "b" * 40, **more}
+
     lfs = {"lfs": {"sha256": "a" * 64, "size": 2000, "pointerSize": 134}}
     one = {"sha": "c" * 40, "siblings": [file("config.json"), file("tokenizer.json"), file("model.safetensors", **lfs)]}
-    many = {"sha": "d" * 40, "siblings": [file("config.json"), file("modules.json"), file("1_Pooling/config.json"), file("additional_chat_templates/a.jinja"), file("model.safetensors.index.json"),
-                                          file("model-1.safetensors", **lfs), file("model-2.safetensors", **lfs)]}
-    old = {"sha": "e" * 40, "siblings": [file("pytorch_model.bin", **lfs), file("../x"), file("a//b"), file("onnx/model.onnx")]}
+    many = {
+        "sha": "d" * 40,
+        "siblings": [
+            file("config.json"),
+            file("modules.json"),
+            file("1_Pooling/config.json"),
+            file("additional_chat_templates/a.jinja"),
+            file("model.safetensors.index.json"),
+            file("model-1.safetensors", **lfs),
+            file("model-2.safetensors", **lfs),
+        ],
+    }
+    old = {
+        "sha": "e" * 40,
+        "siblings": [file("pytorch_model.bin", **lfs), file("../x"), file("a//b"), file("onnx/model.onnx")],
+    }
     index = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})
-    for listing, place in [(one, "https://cdn.example.com/x?y=1&z=%20"), (many, "/other/place"), (old, "//elsewhere:8443/p"), ({"sha": "f" * 40, "siblings": []}, "http://[2001:db8::1]:80/")]:
+    for listing, place in [
+        (one, "https://cdn.example.com/x?y=1&z=%20"),
+        (many, "/other/place"),
+        (old, "//elsewhere:8443/p"),
+        ({"sha": "f" * 40, "siblings": []}, "http://[2001:db8::1]:80/"),
+    ]:
         yield "\0".join([json.dumps(listing), index, place]).encode()
 
 
@@ -143,7 +402,15 @@ if __name__ == "__main__":
     out = pathlib.Path(sys.argv[1])
     if not (out.parent / "worlds/made").exists():
         write_worlds(out.parent / "worlds")
-    for target, made in [("header", headers), ("torch_file", archives), ("pickle", pickles), ("policy", policies), ("expression", expressions), ("request", requests), ("hub", hub_answers)]:
+    for target, made in [
+        ("header", headers),
+        ("torch_file", archives),
+        ("pickle", pickles),
+        ("policy", policies),
+        ("expression", expressions),
+        ("request", requests),
+        ("hub", hub_answers),
+    ]:
         (out / target).mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(made()):
             (out / target / f"seed-{number:04}").write_bytes(content)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A whole .bin file: the zip directory, the pickle, the table.
 #include "worker/checkpoint/torch_file.h"
 

@@ -1,4 +1,8 @@
-"""Processes of the worker against a local hub. PM_WORKER names the worker's binary (default build/release/bin/parallelmodel-worker)."""
+# SPDX-License-Identifier: Apache-2.0
+"""Runs processes of the worker against a local hub. PM_WORKER names the worker's binary (default
+build/release/bin/parallelmodel-worker).
+"""
+
 import json
 import os
 import subprocess
@@ -10,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
-from server import Hub          # noqa: E402
+from server import Hub
 
 WORKER = Path(os.environ.get("PM_WORKER", ROOT / "build" / "release" / "bin" / "parallelmodel-worker"))
 EXAMPLE = Path(os.environ.get("PM_CHECKPOINT", ROOT / "examples" / "tiny-stories"))
@@ -24,7 +28,7 @@ def hub():
 
 
 class Worker:
-    """Verbs of the worker that ask a hub."""
+    """Subcommands of the worker that use a hub."""
 
     def __init__(self, hub: Hub, folder: Path) -> None:
         self.hub, self.folder, self.cache = hub, folder, folder / "cache"
@@ -32,25 +36,42 @@ class Worker:
         self.token.write_text(TOKEN + "\n")
         self.environment: dict[str, str] = {}
 
-    def command(self, verb: str, *arguments: object) -> list[str]:
-        return [str(WORKER), verb, *map(str, arguments)]
+    def command(self, subcommand: str, *arguments: object) -> list[str]:
+        return [str(WORKER), subcommand, *map(str, arguments)]
 
     def env(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower() and not name.startswith("HF_")}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if "proxy" not in name.lower() and not name.startswith("HF_")
+        }
         return kept | {"HF_ENDPOINT": self.hub.url, "TMPDIR": str(self.folder)} | self.environment
 
-    def start(self, verb: str, *arguments: object) -> subprocess.Popen:
-        return subprocess.Popen(self.command(verb, *arguments), env=self.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def start(self, subcommand: str, *arguments: object) -> subprocess.Popen:
+        return subprocess.Popen(
+            self.command(subcommand, *arguments),
+            env=self.env(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
-    def run(self, verb: str, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess:
-        return subprocess.run(self.command(verb, *arguments), env=self.env(), capture_output=True, text=True, timeout=timeout, check=False)
+    def run(self, subcommand: str, *arguments: object, timeout: float = 120) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            self.command(subcommand, *arguments),
+            env=self.env(),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
 
     def fetch_arguments(self, model: str, *more: object) -> list[object]:
-        patience = [] if "--patience" in more else ["--patience", 5]
-        return ["--model", model, "--cache", self.cache, "--json", *patience, *more]
+        stall_timeout = [] if "--stall-timeout" in more else ["--stall-timeout", 5]
+        return ["--model", model, "--cache", self.cache, "--json", *stall_timeout, *more]
 
     def fetch(self, model: str, *more: object, timeout: float = 120) -> dict:
-        """What `fetch` says; {"reason", "message"} when it fails."""
+        """Returns the output of `fetch`, or {"reason", "message"} when it fails."""
         message = self.folder / "termination"
         message.unlink(missing_ok=True)
         done = self.run("fetch", *self.fetch_arguments(model, "--termination-message", message, *more), timeout=timeout)

@@ -1,15 +1,17 @@
-"""The worker's `inspect` of hf://: the facts of the local checkpoint, before any weights come."""
+# SPDX-License-Identifier: Apache-2.0
+"""The worker's `inspect` of hf:// returns the metadata of the local checkpoint, without downloading weights."""
+
 import json
 import shutil
 
 import pytest
 from conftest import EXAMPLE, TOKEN
-from server import Trouble
+from server import Fault
 
 MIB = 1 << 20
 
 
-def facts_of(worker, model, *more):
+def metadata_of(worker, model, *more):
     done = worker.run("inspect", "--model", model, "--json", *more)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -17,19 +19,33 @@ def facts_of(worker, model, *more):
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    """Llama with weights in one file, in several, and as .bin; GPT-2 with a head that repeats the embedding, and one that does not. A few MiB each."""
+    """Llama with weights in one file, in several, and as .bin; GPT-2 with a head tied to the embedding, and with an
+    untied one. Each has a few MiB.
+    """
     import torch
     import transformers
     from safetensors.torch import load_file, save_file
+
     folder = tmp_path_factory.mktemp("checkpoints")
     torch.manual_seed(0)
-    llama = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=2000, hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2))
+    llama = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            vocab_size=2000,
+            hidden_size=256,
+            intermediate_size=512,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+        )
+    )
     llama.save_pretrained(folder / "one")
     llama.save_pretrained(folder / "several", max_shard_size="2MB")
     shutil.copytree(folder / "one", folder / "bin")
     (folder / "bin" / "model.safetensors").unlink()
     torch.save(llama.state_dict(), folder / "bin" / "pytorch_model.bin")
-    gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=4000, n_embd=128, n_layer=2, n_head=2, n_positions=64))
+    gpt2 = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=4000, n_embd=128, n_layer=2, n_head=2, n_positions=64)
+    )
     for name, change in (("repeated", 0.0), ("untied", 1.0)):
         gpt2.save_pretrained(folder / name)
         tensors = load_file(folder / name / "model.safetensors")
@@ -39,13 +55,15 @@ def checkpoints(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name, most", [("one", 0.10), ("several", 0.35), ("bin", 0.35), ("repeated", 1.2), ("untied", 1.2)])
-def test_facts_from_the_hub_are_those_of_the_folder(hub, worker, checkpoints, name, most):
+@pytest.mark.parametrize(
+    "name, most", [("one", 0.10), ("several", 0.35), ("bin", 0.35), ("repeated", 1.2), ("untied", 1.2)]
+)
+def test_metadata_from_the_hub_is_those_of_the_folder(hub, worker, checkpoints, name, most):
     folder = checkpoints / name
     model = hub.add("org/name", folder)
-    facts = facts_of(worker, "hf://org/name")
-    assert facts.pop("revision") == model.commit
-    assert facts == facts_of(worker, folder)
+    metadata = metadata_of(worker, "hf://org/name")
+    assert metadata.pop("revision") == model.commit
+    assert metadata == metadata_of(worker, folder)
     weights = sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".safetensors", ".bin"))
     print(f"{name}: {hub.sent()} of {weights} bytes of weights in {len(hub.requests)} requests")
     assert hub.sent() <= weights * most + MIB
@@ -64,18 +82,36 @@ def test_a_plan_needs_no_weights_either_and_what_runs_a_model_says_how_to_get_th
 
 def test_trouble_on_the_way_is_overcome_and_refusals_are_told_apart(hub, worker):
     hub.add("org/name", EXAMPLE, token=TOKEN)
-    hub.troubles += [Trouble("/api/", host="hub", status=502), Trouble("model.safetensors", cut_after=100), Trouble("model.safetensors", status=503)]
-    assert facts_of(worker, "hf://org/name", "--token-file", worker.token)["model_type"] == "gpt2"
+    hub.faults += [
+        Fault("/api/", host="hub", status=502),
+        Fault("model.safetensors", cut_after=100),
+        Fault("model.safetensors", status=503),
+    ]
+    assert metadata_of(worker, "hf://org/name", "--token-file", worker.token)["model_type"] == "gpt2"
     message = worker.folder / "termination"
-    for model, token, reason in (("hf://org/name", (), "AuthFailed"), ("hf://org/name@v2", ("--token-file", worker.token), "RevisionNotFound")):
+    for model, token, reason in (
+        ("hf://org/name", (), "AuthFailed"),
+        ("hf://org/name@v2", ("--token-file", worker.token), "RevisionNotFound"),
+    ):
         done = worker.run("inspect", "--model", model, "--termination-message", message, *token)
         assert done.returncode == 3 and json.loads(message.read_text())["reason"] == reason
-    assert TOKEN not in message.read_text() and not [request for request in hub.requests if request.host == "cdn" and "authorization" in request.headers]
+    assert TOKEN not in message.read_text() and not [
+        request for request in hub.requests if request.host == "cdn" and "authorization" in request.headers
+    ]
 
 
-@pytest.mark.parametrize("files, words", [
-    ({"config.json": b"{}", "model.gguf": b"x"}, "llama.cpp's GGUF"), ({"config.json": b"{"}, "hf://org/name/config.json is not JSON"),
-    ({"config.json": b'{"model_type": "gpt2"}', "model.safetensors": b"\xff" * 100}, "org/name/model.safetensors: says that its header has"), ({"README.md": b""}, "config.json is not there")])
+@pytest.mark.parametrize(
+    "files, words",
+    [
+        ({"config.json": b"{}", "model.gguf": b"x"}, "llama.cpp's GGUF"),
+        ({"config.json": b"{"}, "hf://org/name/config.json is not JSON"),
+        (
+            {"config.json": b'{"model_type": "gpt2"}', "model.safetensors": b"\xff" * 100},
+            "org/name/model.safetensors: says that its header has",
+        ),
+        ({"README.md": b""}, "config.json does not exist"),
+    ],
+)
 def test_what_is_no_checkpoint_is_refused_as_in_a_folder(hub, worker, files, words):
     hub.add("org/name", files)
     done = worker.run("inspect", "--model", "hf://org/name")

@@ -1,4 +1,6 @@
-"""The local hub is one: huggingface_hub's own client, which knows nothing of these tests, downloads from it."""
+# SPDX-License-Identifier: Apache-2.0
+"""The local hub behaves like the real one: huggingface_hub's own client downloads from it."""
+
 import os
 import subprocess
 import sys
@@ -23,8 +25,21 @@ except (GatedRepoError, RevisionNotFoundError, RepositoryNotFoundError) as error
 
 def download(hub, cache, revision="main", token=""):
     environment = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
-    environment |= {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HOME": str(cache / "home")}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, revision, str(cache), token], env=environment, capture_output=True, text=True, timeout=120, check=False)
+    environment |= {
+        "HF_ENDPOINT": hub.url,
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HOME": str(cache / "home"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, revision, str(cache), token],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.strip()
 
@@ -39,8 +54,14 @@ def test_huggingface_hubs_client_downloads_a_snapshot(hub, tmp_path):
     assert large and all("authorization" not in request.headers for request in large)
 
 
-@pytest.mark.parametrize("how, revision, token, error", [
-    ({}, "v9", "", "RevisionNotFoundError"), ({"token": TOKEN}, "main", "", "RepositoryNotFoundError"), ({"gated": True}, "main", TOKEN, "GatedRepoError")])
+@pytest.mark.parametrize(
+    "how, revision, token, error",
+    [
+        ({}, "v9", "", "RevisionNotFoundError"),
+        ({"token": TOKEN}, "main", "", "RepositoryNotFoundError"),
+        ({"gated": True}, "main", TOKEN, "GatedRepoError"),
+    ],
+)
 def test_huggingface_hubs_client_understands_the_refusals(hub, tmp_path, how, revision, token, error):
     hub.add("org/name", {"config.json": b"{}"}, **how)
     assert download(hub, tmp_path, revision, token) == error

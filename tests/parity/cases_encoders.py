@@ -1,18 +1,57 @@
-"""Rows of parity for encoders that are BERT's, RoBERTa's, ViT's or XLM's relatives; collected by cases.py. Of each family one class on every number of
-ranks, the others, whose arithmetic differs in a head, on two.
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of parity for encoders related to BERT, RoBERTa, ViT or XLM; cases.py collects them. One class of each family
+runs on every number of ranks; the others, which differ in a head, run on two.
 """
+
 LIGHT = (2,)
 # as in cases.py
-SEEDS = {"RobertaForCausalLM-causal": 758, "XLMRobertaForCausalLM-causal": 1141, "CamembertForCausalLM-causal": 961, "ElectraForCausalLM-causal": 744,
-         "MegatronBertForCausalLM-causal": 1344, "RoFormerForCausalLM-causal": 38887,
-         "ElectraForMaskedLM-all": 10738, "RoFormerModel-turned-values": 1884,
-         "CamembertForMaskedLM-all": 2944, "FlaubertForQuestionAnswering-search": 1859, "LayoutLMForMaskedLM-all": 1887, "LayoutLMForSequenceClassification-light": 1889,
-         "RoFormerForMaskedLM-all": 11876, "RoFormerForMultipleChoice-light": 5879, "RoFormerForQuestionAnswering-light": 7881,
-         "RoFormerForSequenceClassification-light": 3878, "RobertaForMultipleChoice-light": 1754, "XLMForMultipleChoice-light": 1341}
-MODEL_TYPES = ("roberta", "xlm-roberta", "camembert", "electra", "distilbert", "megatron-bert", "dpr", "deit", "roformer", "layoutlm", "tapas", "xlm", "flaubert",
-               "retribert", "visual_bert")
-_BERT = {"hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 3, "intermediate_size": 37, "vocab_size": 101, "max_position_embeddings": 80,
-         "type_vocab_size": 3, "layer_norm_eps": 1e-3}
+SEEDS = {
+    "RobertaForCausalLM-causal": 758,
+    "XLMRobertaForCausalLM-causal": 1141,
+    "CamembertForCausalLM-causal": 961,
+    "ElectraForCausalLM-causal": 744,
+    "MegatronBertForCausalLM-causal": 1344,
+    "RoFormerForCausalLM-causal": 38887,
+    "ElectraForMaskedLM-all": 10738,
+    "RoFormerModel-turned-values": 1884,
+    "CamembertForMaskedLM-all": 2944,
+    "FlaubertForQuestionAnswering-search": 1859,
+    "LayoutLMForMaskedLM-all": 1887,
+    "LayoutLMForSequenceClassification-light": 1889,
+    "RoFormerForMaskedLM-all": 11876,
+    "RoFormerForMultipleChoice-light": 5879,
+    "RoFormerForQuestionAnswering-light": 7881,
+    "RoFormerForSequenceClassification-light": 3878,
+    "RobertaForMultipleChoice-light": 1754,
+    "XLMForMultipleChoice-light": 1341,
+}
+MODEL_TYPES = (
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "electra",
+    "distilbert",
+    "megatron-bert",
+    "dpr",
+    "deit",
+    "roformer",
+    "layoutlm",
+    "tapas",
+    "xlm",
+    "flaubert",
+    "retribert",
+    "visual_bert",
+)
+_BERT = {
+    "hidden_size": 30,
+    "num_attention_heads": 5,
+    "num_hidden_layers": 3,
+    "intermediate_size": 37,
+    "vocab_size": 101,
+    "max_position_embeddings": 80,
+    "type_vocab_size": 3,
+    "layer_norm_eps": 1e-3,
+}
 _IDS = {"pad_token_id": 3, "bos_token_id": 4, "eos_token_id": 100}
 _TYPES = ("token_type_ids", "position_ids")
 
@@ -23,114 +62,299 @@ def cases(family):
     xlm_roberta = family("xlm-roberta", "encoder", "XLMRobertaConfig", _TYPES, **_BERT, **_IDS)
     camembert = family("camembert", "encoder", "CamembertConfig", _TYPES, **_BERT, **_IDS)
     electra = family("electra", "encoder", "ElectraConfig", _TYPES, embedding_size=13, **_BERT, **_IDS)
-    distilbert = family("distilbert", "encoder", "DistilBertConfig", ("position_ids",), dim=30, n_heads=5, n_layers=3, hidden_dim=37, vocab_size=101,
-                        max_position_embeddings=80, pad_token_id=3)
+    distilbert = family(
+        "distilbert",
+        "encoder",
+        "DistilBertConfig",
+        ("position_ids",),
+        dim=30,
+        n_heads=5,
+        n_layers=3,
+        hidden_dim=37,
+        vocab_size=101,
+        max_position_embeddings=80,
+        pad_token_id=3,
+    )
     megatron = family("megatron-bert", "encoder", "MegatronBertConfig", _TYPES, **_BERT, **_IDS)
     dpr = family("dpr", "encoder", "DPRConfig", ("token_type_ids",), **_BERT, pad_token_id=3)
-    deit = family("deit", "vision", "DeiTConfig", hidden_size=30, num_attention_heads=5, num_hidden_layers=3, intermediate_size=37, image_size=16, patch_size=4,
-                  layer_norm_eps=1e-3)
-    roformer = family("roformer", "encoder", "RoFormerConfig", ("token_type_ids",), **{**_BERT, "hidden_size": 40}, embedding_size=14, **_IDS)
-    layoutlm = family("layoutlm", "encoder", "LayoutLMConfig", (*_TYPES, "bbox"), max_2d_position_embeddings=60, **_BERT, pad_token_id=3)
-    tapas = family("tapas", "encoder", "TapasConfig", ("position_ids", "cells"), type_vocab_sizes=[3, 5, 6, 2, 7, 4, 3], max_num_rows=3, max_num_columns=3,
-                   temperature=0.7, num_aggregation_labels=4, **{**_TAPAS, "max_position_embeddings": 9}, pad_token_id=3)
+    deit = family(
+        "deit",
+        "vision",
+        "DeiTConfig",
+        hidden_size=30,
+        num_attention_heads=5,
+        num_hidden_layers=3,
+        intermediate_size=37,
+        image_size=16,
+        patch_size=4,
+        layer_norm_eps=1e-3,
+    )
+    roformer = family(
+        "roformer",
+        "encoder",
+        "RoFormerConfig",
+        ("token_type_ids",),
+        **{**_BERT, "hidden_size": 40},
+        embedding_size=14,
+        **_IDS,
+    )
+    layoutlm = family(
+        "layoutlm",
+        "encoder",
+        "LayoutLMConfig",
+        (*_TYPES, "bbox"),
+        max_2d_position_embeddings=60,
+        **_BERT,
+        pad_token_id=3,
+    )
+    tapas = family(
+        "tapas",
+        "encoder",
+        "TapasConfig",
+        ("position_ids", "cells"),
+        type_vocab_sizes=[3, 5, 6, 2, 7, 4, 3],
+        max_num_rows=3,
+        max_num_columns=3,
+        temperature=0.7,
+        num_aggregation_labels=4,
+        **{**_TAPAS, "max_position_embeddings": 9},
+        pad_token_id=3,
+    )
     xlm = family("xlm", "encoder", "XLMConfig", ("position_ids", "langs"), **_XLM)
     flaubert = family("flaubert", "encoder", "FlaubertConfig", ("position_ids",), **{**_XLM, "n_langs": 1})
     retribert = family("retribert", "encoder", "RetriBertConfig", _TYPES, projection_dim=9, **_BERT, pad_token_id=3)
-    visual_bert = family("visual_bert", "encoder", "VisualBertConfig", (*_TYPES, "features"), visual_embedding_dim=11, **_BERT, **_IDS)
+    visual_bert = family(
+        "visual_bert", "encoder", "VisualBertConfig", (*_TYPES, "features"), visual_embedding_dim=11, **_BERT, **_IDS
+    )
     decoder = {"is_decoder": True, "num_hidden_layers": 2}
     return (
         # BORT, BERT of characters as for Japanese, HerBERT: checkpoints of BERT's type
-        *bert("narrow-mlp", "BertModel", ranks=LIGHT, hidden_size=32, num_attention_heads=4, intermediate_size=24, num_hidden_layers=2),
-        *bert("few-tokens", "BertForTokenClassification", ranks=LIGHT, vocab_size=40, eos_token_id=39, num_hidden_layers=2),
+        *bert(
+            "narrow-mlp",
+            "BertModel",
+            ranks=LIGHT,
+            hidden_size=32,
+            num_attention_heads=4,
+            intermediate_size=24,
+            num_hidden_layers=2,
+        ),
+        *bert(
+            "few-tokens", "BertForTokenClassification", ranks=LIGHT, vocab_size=40, eos_token_id=39, num_hidden_layers=2
+        ),
         *bert("one-type", "BertForMaskedLM", ranks=LIGHT, type_vocab_size=1, num_hidden_layers=2),
-
         *roberta("all", "RobertaForMaskedLM RobertaModel"),
-        *roberta("light", "RobertaForSequenceClassification RobertaForMultipleChoice RobertaForTokenClassification RobertaForQuestionAnswering", ranks=LIGHT,
-                 num_hidden_layers=2),
+        *roberta(
+            "light",
+            "RobertaForSequenceClassification RobertaForMultipleChoice RobertaForTokenClassification "
+            "RobertaForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+        ),
         *roberta("causal", "RobertaForCausalLM", **decoder),
-        *roberta("seven-heads-untied", "RobertaForMaskedLM", ranks=LIGHT, hidden_size=35, num_attention_heads=7, num_hidden_layers=1, hidden_act="relu",
-                 tie_word_embeddings=False, pad_token_id=1),
+        *roberta(
+            "seven-heads-untied",
+            "RobertaForMaskedLM",
+            ranks=LIGHT,
+            hidden_size=35,
+            num_attention_heads=7,
+            num_hidden_layers=1,
+            hidden_act="relu",
+            tie_word_embeddings=False,
+            pad_token_id=1,
+        ),
         *xlm_roberta("all", "XLMRobertaForMaskedLM"),
-        *xlm_roberta("light", "XLMRobertaModel XLMRobertaForSequenceClassification XLMRobertaForMultipleChoice XLMRobertaForTokenClassification "
-                     "XLMRobertaForQuestionAnswering", ranks=LIGHT, num_hidden_layers=1),
+        *xlm_roberta(
+            "light",
+            "XLMRobertaModel XLMRobertaForSequenceClassification XLMRobertaForMultipleChoice "
+            "XLMRobertaForTokenClassification "
+            "XLMRobertaForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=1,
+        ),
         *xlm_roberta("causal", "XLMRobertaForCausalLM", ranks=LIGHT, **decoder),
         *camembert("all", "CamembertForMaskedLM"),
-        *camembert("light", "CamembertModel CamembertForSequenceClassification CamembertForMultipleChoice CamembertForTokenClassification "
-                   "CamembertForQuestionAnswering", ranks=LIGHT, num_hidden_layers=1),
+        *camembert(
+            "light",
+            "CamembertModel CamembertForSequenceClassification CamembertForMultipleChoice "
+            "CamembertForTokenClassification "
+            "CamembertForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=1,
+        ),
         *camembert("causal", "CamembertForCausalLM", ranks=LIGHT, **decoder),
-
         *electra("all", "ElectraForMaskedLM"),
-        *electra("light", "ElectraModel ElectraForPreTraining ElectraForSequenceClassification ElectraForMultipleChoice ElectraForTokenClassification "
-                 "ElectraForQuestionAnswering", ranks=LIGHT, num_hidden_layers=2),
+        *electra(
+            "light",
+            "ElectraModel ElectraForPreTraining ElectraForSequenceClassification ElectraForMultipleChoice "
+            "ElectraForTokenClassification "
+            "ElectraForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+        ),
         *electra("causal", "ElectraForCausalLM", ranks=LIGHT, **decoder),
-        *electra("one-size", "ElectraForPreTraining", ranks=LIGHT, embedding_size=30, num_hidden_layers=1, hidden_act="relu"),
+        *electra(
+            "one-size", "ElectraForPreTraining", ranks=LIGHT, embedding_size=30, num_hidden_layers=1, hidden_act="relu"
+        ),
         *distilbert("all", "DistilBertForMaskedLM"),
-        *distilbert("light", "DistilBertModel DistilBertForSequenceClassification DistilBertForMultipleChoice DistilBertForTokenClassification "
-                    "DistilBertForQuestionAnswering", ranks=LIGHT, n_layers=2),
-        *distilbert("relu-sines", "DistilBertForMaskedLM", ranks=LIGHT, n_layers=1, activation="relu", sinusoidal_pos_embds=True),
+        *distilbert(
+            "light",
+            "DistilBertModel DistilBertForSequenceClassification DistilBertForMultipleChoice "
+            "DistilBertForTokenClassification "
+            "DistilBertForQuestionAnswering",
+            ranks=LIGHT,
+            n_layers=2,
+        ),
+        *distilbert(
+            "relu-sines", "DistilBertForMaskedLM", ranks=LIGHT, n_layers=1, activation="relu", sinusoidal_pos_embds=True
+        ),
         *megatron("all", "MegatronBertForPreTraining"),
-        *megatron("light", "MegatronBertModel MegatronBertForMaskedLM MegatronBertForNextSentencePrediction MegatronBertForSequenceClassification "
-                  "MegatronBertForMultipleChoice MegatronBertForTokenClassification MegatronBertForQuestionAnswering", ranks=LIGHT, num_hidden_layers=2),
+        *megatron(
+            "light",
+            "MegatronBertModel MegatronBertForMaskedLM MegatronBertForNextSentencePrediction "
+            "MegatronBertForSequenceClassification "
+            "MegatronBertForMultipleChoice MegatronBertForTokenClassification MegatronBertForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+        ),
         *megatron("causal", "MegatronBertForCausalLM", ranks=LIGHT, **decoder),
-
         *dpr("all", "DPRQuestionEncoder", projection_dim=9),
         *dpr("light", "DPRContextEncoder", ranks=LIGHT),
         *dpr("reader", "DPRReader", takes=(), ranks=LIGHT),
         *retribert("all", "RetriBertModel"),
         *deit("all", "DeiTForImageClassificationWithTeacher"),
         *deit("light", "DeiTModel DeiTForImageClassification", ranks=LIGHT, num_hidden_layers=2),
-
         *roformer("all", "RoFormerForMaskedLM"),
-        *roformer("light", "RoFormerModel RoFormerForSequenceClassification RoFormerForMultipleChoice RoFormerForTokenClassification RoFormerForQuestionAnswering",
-                  ranks=LIGHT, num_hidden_layers=2),
+        *roformer(
+            "light",
+            "RoFormerModel RoFormerForSequenceClassification RoFormerForMultipleChoice "
+            "RoFormerForTokenClassification RoFormerForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+        ),
         *roformer("causal", "RoFormerForCausalLM", **decoder),
         *roformer("turned-values", "RoFormerModel", rotary_value=True, embedding_size=40),
-
         *layoutlm("all", "LayoutLMForMaskedLM"),
-        *layoutlm("light", "LayoutLMModel LayoutLMForSequenceClassification LayoutLMForTokenClassification LayoutLMForQuestionAnswering", ranks=LIGHT,
-                  num_hidden_layers=2),
-
+        *layoutlm(
+            "light",
+            "LayoutLMModel LayoutLMForSequenceClassification LayoutLMForTokenClassification "
+            "LayoutLMForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+        ),
         *tapas("all", "TapasForQuestionAnswering"),
         *tapas("light", "TapasModel TapasForMaskedLM TapasForSequenceClassification", ranks=LIGHT, num_hidden_layers=2),
-        *tapas("one-count", "TapasForQuestionAnswering", ranks=LIGHT, num_hidden_layers=1, num_aggregation_labels=0, reset_position_index_per_cell=False,
-               max_position_embeddings=80, allow_empty_column_selection=True),
-
+        *tapas(
+            "one-count",
+            "TapasForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=1,
+            num_aggregation_labels=0,
+            reset_position_index_per_cell=False,
+            max_position_embeddings=80,
+            allow_empty_column_selection=True,
+        ),
         *visual_bert("all", "VisualBertForPreTraining"),
         *visual_bert("regions", "VisualBertForRegionToPhraseAlignment"),
-        *visual_bert("light", "VisualBertModel VisualBertForMultipleChoice VisualBertForVisualReasoning", ranks=LIGHT, num_hidden_layers=2),
-        *visual_bert("seven-answers", "VisualBertForQuestionAnswering", ranks=LIGHT, lengths=(5, 2, 16, 17, 33), num_hidden_layers=2, num_labels=7),
-
+        *visual_bert(
+            "light",
+            "VisualBertModel VisualBertForMultipleChoice VisualBertForVisualReasoning",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+        ),
+        *visual_bert(
+            "seven-answers",
+            "VisualBertForQuestionAnswering",
+            ranks=LIGHT,
+            lengths=(5, 2, 16, 17, 33),
+            num_hidden_layers=2,
+            num_labels=7,
+        ),
         *xlm("all", "XLMWithLMHeadModel"),
-        *xlm("search", "XLMForQuestionAnswering", takes=("position_ids", "langs", "spans"), lengths=_SPANS, start_n_top=3, end_n_top=2),
-        *xlm("light", "XLMModel XLMForSequenceClassification XLMForMultipleChoice XLMForTokenClassification XLMForQuestionAnsweringSimple", ranks=LIGHT, n_layers=2),
-        *xlm("causal-relu-one-language", "XLMWithLMHeadModel", ranks=LIGHT, lengths=(17, 17), n_layers=1, causal=True, gelu_activation=False, n_langs=1,
-             takes=("position_ids",)),    # its causal mask forgets the padding
+        *xlm(
+            "search",
+            "XLMForQuestionAnswering",
+            takes=("position_ids", "langs", "spans"),
+            lengths=_SPANS,
+            start_n_top=3,
+            end_n_top=2,
+        ),
+        *xlm(
+            "light",
+            "XLMModel XLMForSequenceClassification XLMForMultipleChoice XLMForTokenClassification "
+            "XLMForQuestionAnsweringSimple",
+            ranks=LIGHT,
+            n_layers=2,
+        ),
+        *xlm(
+            "causal-relu-one-language",
+            "XLMWithLMHeadModel",
+            ranks=LIGHT,
+            lengths=(17, 17),
+            n_layers=1,
+            causal=True,
+            gelu_activation=False,
+            n_langs=1,
+            takes=("position_ids",),
+        ),  # its causal mask forgets the padding
         *flaubert("all", "FlaubertModel"),
-        *flaubert("light", "FlaubertWithLMHeadModel FlaubertForSequenceClassification FlaubertForMultipleChoice FlaubertForTokenClassification "
-                  "FlaubertForQuestionAnsweringSimple", ranks=LIGHT, n_layers=2),
-        *flaubert("search", "FlaubertForQuestionAnswering", takes=("position_ids", "spans"), ranks=LIGHT, lengths=_SPANS, n_layers=2, start_n_top=2, end_n_top=4),
+        *flaubert(
+            "light",
+            "FlaubertWithLMHeadModel FlaubertForSequenceClassification FlaubertForMultipleChoice "
+            "FlaubertForTokenClassification "
+            "FlaubertForQuestionAnsweringSimple",
+            ranks=LIGHT,
+            n_layers=2,
+        ),
+        *flaubert(
+            "search",
+            "FlaubertForQuestionAnswering",
+            takes=("position_ids", "spans"),
+            ranks=LIGHT,
+            lengths=_SPANS,
+            n_layers=2,
+            start_n_top=2,
+            end_n_top=4,
+        ),
         *flaubert("norms-before", "FlaubertWithLMHeadModel", ranks=LIGHT, pre_norm=True, n_layers=2),
     )
 
 
-_SPANS = (6, 9, 16, 17, 33)    # of texts with as many places as are asked for
+_SPANS = (6, 9, 16, 17, 33)  # of texts with as many places as are asked for
 _TAPAS = {key: value for key, value in _BERT.items() if key != "type_vocab_size"}
-_XLM = {"emb_dim": 30, "n_heads": 5, "n_layers": 3, "vocab_size": 101, "max_position_embeddings": 80, "n_langs": 4, "layer_norm_eps": 1e-3, "pad_token_id": 3,
-        "bos_token_id": 4, "eos_token_id": 100}
+_XLM = {
+    "emb_dim": 30,
+    "n_heads": 5,
+    "n_layers": 3,
+    "vocab_size": 101,
+    "max_position_embeddings": 80,
+    "n_langs": 4,
+    "layer_norm_eps": 1e-3,
+    "pad_token_id": 3,
+    "bos_token_id": 4,
+    "eos_token_id": 100,
+}
 
 
 def stack(case):
-    return "vision" if case.topology == "vision" else "encoder"
+    return "vision" if case.kind == "vision" else "encoder"
 
 
 def blocks(base):
     """transformers' layers in the order in which they run."""
     import torch
-    if hasattr(base, "attentions"):    # XLM: lists of attentions, of norms, ...
+
+    if hasattr(base, "attentions"):  # XLM: lists of attentions, of norms, ...
         parts = zip(base.attentions, base.layer_norm1, base.ffns, base.layer_norm2, strict=True)
         return [torch.nn.ModuleDict(dict(zip(("attention", "norm1", "ffn", "norm2"), row))) for row in parts]
     while True:
-        inner = next((getattr(base, name) for name in ("bert_query", "encoder", "bert_model", "transformer") if hasattr(base, name)), None)
+        inner = next(
+            (
+                getattr(base, name)
+                for name in ("bert_query", "encoder", "bert_model", "transformer")
+                if hasattr(base, name)
+            ),
+            None,
+        )
         if inner is None:
             return list(base.layer if hasattr(base, "layer") else base.layers)
         base = inner

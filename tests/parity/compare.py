@@ -1,21 +1,25 @@
-"""When two answers are the same. The rules are those of the project, not of a test: they are never loosened for one."""
+# SPDX-License-Identifier: Apache-2.0
+"""Rules of comparison between the worker and the oracle. They hold for all tests and are never loosened for one."""
+
 import numpy
 
-FP32 = 2e-5          # of the largest value of the tensor; the noise of a split is ten times smaller
-NEAR_TIE = 1e-4      # of the logits' standard deviation: below, the order of the two best tokens is noise
+FP32 = 2e-5  # of the largest value of the tensor; the noise of a split is ten times smaller
+NEAR_TIE = 1e-4  # of the logits' standard deviation: below, the order of the two best tokens is noise
 
 
 class Difference(AssertionError):
-    """What differs, where and by how much."""
+    """Reports a difference with its position and size."""
 
 
 def everywhere(_):
     """The places that count when all do."""
-    return None
+    return
 
 
 def _kept(name, array, places):
-    """The places that count: rows and positions of [rows, length, ..], queries of attentions [rows, heads, queries, keys]."""
+    """Selects the compared positions: rows and positions of [rows, length, ..], queries of attentions [rows, heads,
+    queries, keys].
+    """
     mask = places(name)
     if mask is None:
         return array
@@ -24,8 +28,10 @@ def _kept(name, array, places):
 
 
 def tensors(ours, theirs, places=everywhere, names=None, tolerance=FP32):
-    """Every tensor of the oracle (or those named) is there, with its shape, finite, and within `tolerance` x its largest value.
-    `places(name)`: mask [rows, length] of what counts, None for all. Returns the worst ratio found."""
+    """Asserts that every tensor of the oracle (or those named) exists with its shape, is finite, and within
+    `tolerance` x its largest value. `places(name)` returns the mask [rows, length] of compared positions, None for
+    all. Returns the worst ratio.
+    """
     worst = 0.0
     for name in names or sorted(theirs):
         if name not in ours:
@@ -38,23 +44,32 @@ def tensors(ours, theirs, places=everywhere, names=None, tolerance=FP32):
         largest, off = numpy.abs(b).max(), numpy.abs(a - b)
         if not off.max() <= tolerance * largest:
             place = tuple(map(int, numpy.unravel_index(off.argmax(), off.shape)))
-            raise Difference(f"{name} is off by {off.max():.3g} at {place} (ours {a[place]:.6g}, oracle {b[place]:.6g}); allowed {tolerance:g} x {largest:.3g}")
+            raise Difference(
+                f"{name} is off by {off.max():.3g} at {place} (ours {a[place]:.6g}, oracle {b[place]:.6g}); "
+                f"allowed {tolerance:g} x {largest:.3g}"
+            )
         worst = max(worst, off.max() / largest)
     return worst
 
 
 def sixteen_bit(ours, theirs16, theirs32, names, places=everywhere):
-    """The error against the fp32 oracle is at most 1.5 times that of Hugging Face's own 16-bit run."""
+    """Asserts that the error against the fp32 oracle is at most 1.5 times that of Hugging Face's own 16-bit run."""
     for name in names:
-        a, b16, b32 = (_kept(name, array, places).astype(numpy.float64) for array in (ours[name], theirs16[name], theirs32[name]))
+        a, b16, b32 = (
+            _kept(name, array, places).astype(numpy.float64) for array in (ours[name], theirs16[name], theirs32[name])
+        )
         off, allowed = numpy.abs(a - b32).max(), 1.5 * numpy.abs(b16 - b32).max()
         if not off <= allowed:
-            raise Difference(f"{name} is off by {off:.3g} from fp32, Hugging Face's own 16-bit run by {allowed / 1.5:.3g}")
+            raise Difference(
+                f"{name} is off by {off:.3g} from fp32, Hugging Face's own 16-bit run by {allowed / 1.5:.3g}"
+            )
 
 
 def greedy(generate, prompt, oracle, near_tie=NEAR_TIE):
-    """Tokens are equal until the oracle's two best are nearly tied (`near_tie`: standard deviations); from there our side is given the oracle's token and goes on.
-    `generate(prompt, count)` answers the whole sequence. Returns how many near-ties were stepped over."""
+    """Asserts that tokens are equal until the oracle's two best are nearly tied (`near_tie`, in standard
+    deviations). After a near-tie the worker continues from the oracle's token. `generate(prompt, count)` returns the
+    whole sequence. Returns the number of near-ties.
+    """
     sequence, gaps = oracle["sequence"], oracle["gaps"]
     given, ties = len(prompt), 0
     while given < len(sequence):
@@ -63,10 +78,17 @@ def greedy(generate, prompt, oracle, near_tie=NEAR_TIE):
             return ties
         if ours[:given] != sequence[:given]:
             raise Difference(f"the answer does not begin with its prompt: {ours[:given]} for {sequence[:given]}")
-        at = next((i for i in range(given, min(len(ours), len(sequence))) if ours[i] != sequence[i]), min(len(ours), len(sequence)))
+        at = next(
+            (i for i in range(given, min(len(ours), len(sequence))) if ours[i] != sequence[i]),
+            min(len(ours), len(sequence)),
+        )
         gap = gaps[at - len(prompt)] if at < len(sequence) else numpy.inf
         if gap >= near_tie:
             found = ours[at] if at < len(ours) else "the end"
-            raise Difference(f"token {at - len(prompt)} is {found}, the oracle's is {sequence[at] if at < len(sequence) else 'the end'} and leads by {gap:.3g} standard deviations")
+            raise Difference(
+                f"token {at - len(prompt)} is {found}, the oracle's is "
+                f"{sequence[at] if at < len(sequence) else 'the end'} and leads by {gap:.3g} standard "
+                f"deviations"
+            )
         given, ties = at + 1, ties + 1
     return ties

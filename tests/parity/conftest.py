@@ -1,23 +1,27 @@
-"""What parity tests share: one worker for all, the devices that tests run it on, a folder for tensors, the time of the whole."""
+# SPDX-License-Identifier: Apache-2.0
+"""Shared fixtures of the parity tests: one worker for all, the devices that it runs on, a folder for tensors, the
+total time.
+"""
+
 import time
 
 import pytest
+from device_fixtures import FAKE_DEVICE, captured, device, kernels, serve_on_devices  # noqa: F401
+from worker_runner import WorkerRunner
 
 import worker
-from asked import Asked
-from on_devices import PRETENDED, device, kernels, recorded, serve_on_devices  # noqa: F401
 
 
 @pytest.fixture(scope="session")
-def asked(tmp_path_factory):
+def runner(tmp_path_factory):
     batch = worker.Batch()
-    yield Asked(batch, tmp_path_factory.mktemp("tensors"))
+    yield WorkerRunner(batch, tmp_path_factory.mktemp("tensors"))
     batch.close()
 
 
 @pytest.fixture(scope="session")
 def hardware():
-    return PRETENDED
+    return FAKE_DEVICE
 
 
 def pytest_sessionstart(session):

@@ -1,10 +1,13 @@
-"""Tiny checkpoints whose every parameter matters, cached by everything that determines them.
+# SPDX-License-Identifier: Apache-2.0
+"""Tiny checkpoints in which every parameter matters, cached by everything that determines them.
 
-Hugging Face's own initialisation proves nothing: biases are zero, norms are one, attention is nearly uniform. So all parameters are drawn
-again, from a printed seed: embeddings 0.1 N, matrices 2 N / sqrt(fan_in), biases 0.2 N, norm gains 1 + 0.2 N. Where a family does not scale
-its scores, its queries are drawn smaller by as much, or else every softmax would be saturated; and what BART and its kin add to their states is drawn smaller,
-for their norms come after the sums: the last token would drown, and greedy answers be one token again and again.
+Hugging Face's own initialisation proves nothing: biases are zero, norms are one, attention is nearly uniform. So all
+parameters are random, from a printed seed: embeddings 0.1 N, matrices 2 N / sqrt(fan_in), biases 0.2 N, norm weights
+1 + 0.2 N. Where a family does not scale its scores, its queries are smaller by as much, so that no softmax
+saturates. What BART and related models add to their states is smaller as well, because their norms come after the
+sums: otherwise the last token would drown, and greedy answers would repeat one token.
 """
+
 import functools
 import hashlib
 import importlib.metadata
@@ -26,11 +29,22 @@ def _versions():
 
 def _made_by(case):
     """What determines a checkpoint: not its name nor what is done with it."""
-    return [case.folder, case.digest, case.model_class, case.config_class, case.config, case.seed, case.dtype, inspect.getsource(refill), inspect.getsource(build)]
+    return [
+        case.folder,
+        case.digest,
+        case.model_class,
+        case.config_class,
+        case.config,
+        case.seed,
+        case.dtype,
+        inspect.getsource(refill),
+        inspect.getsource(build),
+    ]
 
 
 def cached(kind, case, extra, make):
-    """The folder with what `make(folder)` writes for this case; made once for equal checkpoints, inputs, versions and sources of `make`."""
+    """The folder with what `make(folder)` writes for this case; made once for equal checkpoints, inputs, versions and
+    sources of `make`."""
     key = json.dumps([kind, _made_by(case), extra, _versions(), inspect.getsource(make)], sort_keys=True)
     folder = CACHE / f"{kind}-{case.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if not folder.exists():
@@ -40,7 +54,7 @@ def cached(kind, case, extra, make):
             make(partial)
             partial.rename(folder)
         except OSError:
-            if not folder.exists():    # else another run made the same
+            if not folder.exists():  # else another run made the same
                 raise
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -48,35 +62,48 @@ def cached(kind, case, extra, make):
 
 
 def refill(model, seed):
-    """Draws every parameter again, by what it is; and the buffers that are saved with them (BART's final_logits_bias)."""
+    """Draws every parameter again, by what it is; and the buffers that are saved with them (BART's
+    final_logits_bias)."""
     import torch
     from transformers.pytorch_utils import Conv1D
+
     generator = torch.Generator().manual_seed(seed)
     unscaled = {"t5": "q", "mt5": "q", "gpt_neo": "q_proj"}.get(model.config.model_type)
-    after = model.config.model_type in ("bart", "marian", "blenderbot-small", "fsmt", "openai-gpt") or not getattr(model.config, "do_layer_norm_before", True)
+    after = model.config.model_type in ("bart", "marian", "blenderbot-small", "fsmt", "openai-gpt") or not getattr(
+        model.config, "do_layer_norm_before", True
+    )
     saved = set(model.state_dict())
     seen = set()
     for path, module in model.named_modules():
-        if "Sinusoidal" in type(module).__name__:    # a formula, saved with the rest
+        if "Sinusoidal" in type(module).__name__:  # a formula, saved with the rest
             continue
         for name, parameter in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
-            if "Sinusoidal" in type(module).__name__ or id(parameter) in seen or f"{path}.{name}".lstrip(".") not in saved or not parameter.is_floating_point():    # tied, or not saved
+            if (
+                "Sinusoidal" in type(module).__name__
+                or id(parameter) in seen
+                or f"{path}.{name}".lstrip(".") not in saved
+                or not parameter.is_floating_point()
+            ):  # tied, or not saved
                 continue
             seen.add(id(parameter))
             normal = torch.randn(parameter.shape, generator=generator)
             if isinstance(module, torch.nn.Embedding):
-                value = (0.3 if model.config.model_type in ("marian", "fsmt", "pegasus") else 0.1) * normal    # beside sinusoids more
+                value = (
+                    0.3 if model.config.model_type in ("marian", "fsmt", "pegasus") else 0.1
+                ) * normal  # beside sinusoids more
             elif "Norm" in type(module).__name__ and name == "weight":
-                value = (0 if "Gemma2" in type(module).__name__ else 1) + 0.2 * normal    # Gemma adds the 1 itself
+                value = (0 if "Gemma2" in type(module).__name__ else 1) + 0.2 * normal  # Gemma adds the 1 itself
             elif parameter.dim() < 2 or name == "final_logits_bias":
                 value = 0.2 * normal
             else:
                 fan_in = parameter.shape[0] if isinstance(module, Conv1D) else math.prod(parameter.shape[1:])
                 value = 2 * normal / math.sqrt(fan_in)
             if path.rpartition(".")[2] == unscaled:
-                value = value / parameter.shape[0] ** 0.4    # of heads x head_dim: scores of a few units
-            if path.endswith("c_attn") and not getattr(model.config, "scale_attn_weights", True):    # queries, keys and values in one
-                value[..., :model.config.n_embd] /= model.config.n_embd ** 0.25
+                value = value / parameter.shape[0] ** 0.4  # of heads x head_dim: scores of a few units
+            if path.endswith("c_attn") and not getattr(
+                model.config, "scale_attn_weights", True
+            ):  # queries, keys and values in one
+                value[..., : model.config.n_embd] /= model.config.n_embd**0.25
             if after and path.endswith(("out_proj", "fc2", "c_proj")):
                 value = value / 4
             parameter.data.copy_(value)
@@ -84,32 +111,41 @@ def refill(model, seed):
 
 def library(name):
     """A class of transformers, or one that it had."""
-    import retired
+    import removed_classes
     import transformers
-    return getattr(retired, name, None) or getattr(transformers, name)
+
+    return getattr(removed_classes, name, None) or getattr(transformers, name)
 
 
 def build(case):
     """The model with all parameters drawn again, and nothing in its generation config but the special ids."""
     import torch
     import transformers
+
     config = library(case.config_class)(**case.settings)
-    torch.manual_seed(case.seed)    # for what refill does not reach: nothing, but then it would be seen
+    torch.manual_seed(case.seed)  # for what refill does not reach: nothing, but then it would be seen
     model = library(case.model_class)(config)
     if not case.text.get("tie_word_embeddings", True) and case.model_type in ("t5", "mt5"):
-        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())    # transformers ties it whatever the config says
+        model.lm_head.weight = torch.nn.Parameter(
+            model.lm_head.weight.detach().clone()
+        )  # transformers ties it whatever the config says
     refill(model, case.seed)
     if case.generates:
         ids = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-        model.generation_config = transformers.GenerationConfig(**{name: case.settings[name] for name in ids if name in case.settings})
+        model.generation_config = transformers.GenerationConfig(
+            **{name: case.settings[name] for name in ids if name in case.settings}
+        )
     return model.to(getattr(torch, case.dtype))
 
 
 def checkpoint(case):
     """Folder of the case's checkpoint in Hugging Face format."""
+
     def make(folder):
         import transformers
+
         transformers.utils.logging.disable_progress_bar()
         build(case).save_pretrained(folder)
         print(f"{case.name}: refilled with seed {case.seed}")
+
     return pathlib.Path(case.folder) if case.folder else cached("checkpoint", case, None, make)

@@ -1,9 +1,11 @@
-"""What models are given: batches padded on either side, bare ids, given positions and types, images."""
+# SPDX-License-Identifier: Apache-2.0
+"""Model inputs: batches padded on either side, bare ids, explicit positions and types, images."""
+
 import numpy
 
 
 def prompts(case, lengths, seed=0):
-    """Rows of random ids of the given lengths, without the special ids that mean something to a head."""
+    """Returns rows of random ids of the given lengths, without special ids that have a meaning for a head."""
     random = numpy.random.default_rng(case.seed * 1000 + seed)
     text = case.text
     special = {text.get(name) for name in ("pad_token_id", "eos_token_id")}
@@ -15,15 +17,15 @@ def prompts(case, lengths, seed=0):
 def ended(case, row):
     """The row with the end token that some heads look for; CLIP takes the first of two."""
     end = case.text.get("eos_token_id")
-    if case.topology == "encoder-decoder" and "Classification" in case.model_class:
+    if case.kind == "encoder-decoder" and "Classification" in case.model_class:
         row[-1] = end
-    if case.topology == "dual" and end != 2:
+    if case.kind == "dual" and end != 2:
         row[-1] = row[-(len(row) + 2) // 3] = end
     return row
 
 
 def padded(rows, side, pad=3):
-    """The rows as one batch with its mask."""
+    """Returns the rows as one padded batch with its mask."""
     width = max(map(len, rows))
     ids, mask = numpy.full((len(rows), width), pad, numpy.int64), numpy.zeros((len(rows), width), numpy.int64)
     for i, row in enumerate(rows):
@@ -33,11 +35,17 @@ def padded(rows, side, pad=3):
 
 
 def kinds(case):
-    """right, left: padded there, with masks and types. bare: ids and nothing else. given: positions and types that nobody would guess."""
+    """right, left: padded there, with masks and types. bare: ids and nothing else. given: positions and types that
+    nobody would guess."""
     if case.reads == ("images",):
         return ["images"]
-    given = case.takes and case.model_class != "DistilBertForMultipleChoice"    # which does not put given positions' choices below each other
-    bare = case.model_class not in ("VisualBertForQuestionAnswering", "VisualBertForRegionToPhraseAlignment")    # which read the masks
+    given = (
+        case.takes and case.model_class != "DistilBertForMultipleChoice"
+    )  # which does not put given positions' choices below each other
+    bare = case.model_class not in (
+        "VisualBertForQuestionAnswering",
+        "VisualBertForRegionToPhraseAlignment",
+    )  # which read the masks
     return ["right", "left"] + (["bare"] if bare else []) + (["given"] if given else [])
 
 
@@ -45,34 +53,56 @@ def _drawn(case, kind, shape):
     """Types and positions, where the class takes them and this kind gives them."""
     random, found = numpy.random.default_rng(case.seed + 7), {}
     if "bbox" in case.takes and kind != "bare":
-        corners = numpy.sort(random.integers(0, case.settings["max_2d_position_embeddings"], (*shape, 2, 2)), -1)    # left and right, upper and lower
+        corners = numpy.sort(
+            random.integers(0, case.settings["max_2d_position_embeddings"], (*shape, 2, 2)), -1
+        )  # left and right, upper and lower
         found["bbox"] = corners.swapaxes(-1, -2).reshape(*shape, 4)
     if "langs" in case.takes and kind == "given":
         found["langs"] = random.integers(0, case.settings["n_langs"], shape)
     if "cells" in case.takes and kind != "bare":
-        found["token_type_ids"] = numpy.stack([random.integers(0, min(size, 4), shape) for size in case.settings["type_vocab_sizes"]], -1)
+        found["token_type_ids"] = numpy.stack(
+            [random.integers(0, min(size, 4), shape) for size in case.settings["type_vocab_sizes"]], -1
+        )
     if "token_type_ids" in case.takes and kind != "bare":
         found["token_type_ids"] = random.integers(0, case.settings["type_vocab_size"], shape)
     if "position_ids" in case.takes and kind == "given":
         rows = next(case.text[name] for name in ("n_positions", "max_position_embeddings") if name in case.text)
         found["position_ids"] = random.integers(0, rows, shape)
-        if case.model_type in ("llama", "gptj", "falcon", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gpt_neox", "codegen"):
-            found["position_ids"].sort(-1)    # as rotary positions are: far beyond the text, with gaps
+        if case.model_type in (
+            "llama",
+            "gptj",
+            "falcon",
+            "mistral",
+            "qwen2",
+            "qwen3",
+            "phi3",
+            "gemma2",
+            "gpt_neox",
+            "codegen",
+        ):
+            found["position_ids"].sort(-1)  # as rotary positions are: far beyond the text, with gaps
     return found
 
 
 def _features(case, kind, mask):
-    """Vectors of an image: masked and typed, bare, or also placed where the words are that speak of them; and tokens to compare with them."""
+    """Vectors of an image: masked and typed, bare, or also placed where the words are that speak of them; and tokens to
+    compare with them."""
     if "features" not in case.takes or kind == "bare":
         return {}
-    random, shape, masked = numpy.random.default_rng(case.seed + 3), (len(mask), 6), case.model_class.endswith("Alignment")
-    found = {"visual_embeds": random.standard_normal((*shape, case.settings["visual_embedding_dim"])).astype(numpy.float32)}
+    random, shape, masked = (
+        numpy.random.default_rng(case.seed + 3),
+        (len(mask), 6),
+        case.model_class.endswith("Alignment"),
+    )
+    found = {
+        "visual_embeds": random.standard_normal((*shape, case.settings["visual_embedding_dim"])).astype(numpy.float32)
+    }
     if kind != "left" or masked:
         found["visual_attention_mask"] = (random.random(shape) < 0.7).astype(numpy.int64)
         found["visual_attention_mask"][:, 2] = 1
     if kind != "left":
         found["visual_token_type_ids"] = random.integers(0, case.settings["type_vocab_size"], shape)
-    if kind == "given" and case.reads != ("choices",):    # which does not put the alignments of choices below each other
+    if kind == "given" and case.reads != ("choices",):  # which does not put the alignments of choices below each other
         found["image_text_alignment"] = random.integers(-1, mask.shape[1], (shape[0], shape[1] + 1, 3))
         found["image_text_alignment"][:, 1] = -1
     if masked:
@@ -91,13 +121,18 @@ def _spans(case, kind, mask):
 
 
 def _decoder(case, kind, pad):
-    """What the decoder is given. Sequence heads read the end token's place in the shifted input, so that nothing else can be given."""
-    shifts = "SequenceClassification" in case.model_class or (kind == "bare" and (case.model_type in ("bart", "mbart", "fsmt") or "QuestionAnswering" in case.model_class))
+    """What the decoder is given. Sequence heads read the end token's place in the shifted input, so that nothing else
+    can be given."""
+    shifts = "SequenceClassification" in case.model_class or (
+        kind == "bare" and (case.model_type in ("bart", "mbart", "fsmt") or "QuestionAnswering" in case.model_class)
+    )
     if not case.decodes or shifts:
         return {}
-    lengths = [7, 7] if kind == "bare" else [9, 18, 2, 16, 1][:len(case.lengths)]
+    lengths = [7, 7] if kind == "bare" else [9, 18, 2, 16, 1][: len(case.lengths)]
     batch = padded(prompts(case, lengths, seed=9), "right" if kind == "bare" else kind, pad)
-    return {"decoder_input_ids": batch["input_ids"]} | ({} if kind == "bare" else {"decoder_attention_mask": batch["attention_mask"]})
+    return {"decoder_input_ids": batch["input_ids"]} | (
+        {} if kind == "bare" else {"decoder_attention_mask": batch["attention_mask"]}
+    )
 
 
 def pixels(case, images):
@@ -108,7 +143,7 @@ def pixels(case, images):
 
 
 def make(case, kind):
-    """Named arrays: ids and masks int64, pixels float32."""
+    """Returns named arrays: ids and masks int64, pixels float32."""
     if kind == "images":
         return {"pixel_values": pixels(case, 3)}
     pad = case.text["pad_token_id"]
@@ -117,11 +152,13 @@ def make(case, kind):
         lengths = [5, 1, 17, 9, 33, 2] if kind in ("right", "left") else [11] * 6
     batch = padded(prompts(case, lengths), kind if kind in ("right", "left") else "right", pad)
     if kind == "bare":
-        del batch["attention_mask"]    # 'given' keeps it: without one, transformers takes jumps of position_ids for packed sequences
+        del batch[
+            "attention_mask"
+        ]  # 'given' keeps it: without one, transformers takes jumps of position_ids for packed sequences
     batch |= _drawn(case, kind, batch["input_ids"].shape)
     batch |= _features(case, kind, batch.get("attention_mask")) | _spans(case, kind, batch.get("attention_mask"))
     if "cells" in case.takes and kind != "bare":
-        batch["token_type_ids"] *= batch["attention_mask"][..., None]    # as TAPAS's tokenizer fills up
+        batch["token_type_ids"] *= batch["attention_mask"][..., None]  # as TAPAS's tokenizer fills up
     if case.reads == ("choices",):
         batch = {name: array.reshape(2, 3, *array.shape[1:]) for name, array in batch.items()}
     batch |= _decoder(case, kind, pad)
@@ -131,13 +168,21 @@ def make(case, kind):
 
 
 def rows_that_count(case, name, inputs):
-    """The mask ([rows, length], or [rows] for what is one per row) of the places of an output that mean something, or None: all of them."""
-    if "input_ids" not in inputs or name.startswith(("vision_model_output.", "logits_per_")) or (name.endswith("_embeds") and case.topology == "dual"):
+    """The mask ([rows, length], or [rows] for what is one per row) of the places of an output that mean something, or
+    None: all of them."""
+    if (
+        "input_ids" not in inputs
+        or name.startswith(("vision_model_output.", "logits_per_"))
+        or (name.endswith("_embeds") and case.kind == "dual")
+    ):
         return None
-    if name.endswith(("pooler_output", "seq_relationship_logits", "sop_logits", "relevance_logits", "logits_aggregation", "_embeds")) or (name == "logits" and case.one_per_row):
-        # an encoder's pooler reads the first column (RoFormer's choices the last): of a padded row the padding, and nobody wants to know that
+    if name.endswith(
+        ("pooler_output", "seq_relationship_logits", "sop_logits", "relevance_logits", "logits_aggregation", "_embeds")
+    ) or (name == "logits" and case.one_per_row):
+        # an encoder's pooler reads the first column (RoFormer's choices the last): of a padded row the padding, and
+        # nobody wants to know that
         column = -1 if case.model_class == "RoFormerForMultipleChoice" else 0
-        return inputs["attention_mask"][..., column] if case.topology == "encoder" and "attention_mask" in inputs else None
+        return inputs["attention_mask"][..., column] if case.kind == "encoder" and "attention_mask" in inputs else None
     if case.model_class == "TapasForQuestionAnswering" and name == "logits" and "token_type_ids" in inputs:
         # what lies outside of the table is never chosen, and its mean is over the padding too
         return inputs["attention_mask"] * (inputs["token_type_ids"][..., 1] > 0)
@@ -146,8 +191,11 @@ def rows_that_count(case, name, inputs):
     if "visual_embeds" in inputs:
         vectors = inputs.get("visual_attention_mask", numpy.ones(inputs["visual_embeds"].shape[:-1], numpy.int64))
         mask = numpy.concatenate([inputs["attention_mask"], vectors], -1)
-        if "region_to_phrase_position" in inputs and name == "logits":    # of a token with a vector
-            return numpy.take_along_axis(mask, inputs["region_to_phrase_position"].clip(0), 1)[..., None] * vectors[:, None]
+        if "region_to_phrase_position" in inputs and name == "logits":  # of a token with a vector
+            return (
+                numpy.take_along_axis(mask, inputs["region_to_phrase_position"].clip(0), 1)[..., None]
+                * vectors[:, None]
+            )
         return mask.reshape(-1, mask.shape[-1])
     mask = inputs.get("attention_mask" if not case.decodes or name.startswith("encoder_") else "decoder_attention_mask")
     return None if mask is None else mask.reshape(-1, mask.shape[-1])

@@ -1,24 +1,27 @@
-"""A group over several nodes on this machine: one launcher for each, connected over loopback."""
+# SPDX-License-Identifier: Apache-2.0
+"""A replica over several nodes on this machine: one launcher per node, connected over loopback."""
+
 import contextlib
-import json
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 import requests
+from server import free_port
 
 import worker
-from server import free_port
 
 
 class Nodes:
-    """`parallelmodel-worker serve` once for each node, all with the same plan. `counts`: ranks of each node, as they are dealt."""
+    """Runs `parallelmodel-worker serve` once per node, all with the same plan. `counts` are the ranks of each node
+    in the partition.
+    """
 
-    host = "127.0.0.1"    # where node 0 is for the others
+    host = "127.0.0.1"  # where node 0 is for the others
 
     def enter(self, node):
-        """The command that runs another in the node's network."""
+        """Returns the command that runs another in the node's network."""
         return []
 
     def __init__(self, folder, counts, sizes="", strategy="", options=(), wait=True):
@@ -30,26 +33,53 @@ class Nodes:
         assert made.returncode == 0, made.stderr
         self.plan = self.scratch / "plan.json"
         self.plan.write_text(made.stdout)
-        self.ops = [free_port() for _ in counts]
+        self.admin_ports = [free_port() for _ in counts]
         self.options, self.logs = [str(option) for option in options], []
         self.processes = [self.start(node) for node in range(len(counts))] if wait else []
         if wait:
             self.wait_ready()
 
-    def start(self, node, incarnation=1, nodes=None):
+    def start(self, node, replica_generation=1, nodes=None):
         log = open(self.scratch / f"node{node}-{len(self.logs)}.log", "w+")
         self.logs.append(log)
-        return subprocess.Popen([*self.enter(node), worker.BINARY, "serve", "--model", self.folder, "--plan", self.plan, "--nodes", str(nodes or len(self.counts)), "--node-rank", str(node), "--rendezvous",
-                                 f"{self.host}:{self.rendezvous}", "--incarnation", str(incarnation), "--host", "127.0.0.1", "--port", str(self.port), "--ops-port", str(self.ops[node]),
-                                 "--drain-seconds", "0", *self.options], stdout=log, stderr=log)
+        return subprocess.Popen(
+            [
+                *self.enter(node),
+                worker.BINARY,
+                "serve",
+                "--model",
+                self.folder,
+                "--plan",
+                self.plan,
+                "--nodes",
+                str(nodes or len(self.counts)),
+                "--node-rank",
+                str(node),
+                "--rendezvous",
+                f"{self.host}:{self.rendezvous}",
+                "--replica-generation",
+                str(replica_generation),
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self.port),
+                "--admin-port",
+                str(self.admin_ports[node]),
+                "--drain-seconds",
+                "0",
+                *self.options,
+            ],
+            stdout=log,
+            stderr=log,
+        )
 
     def ready(self, node):
         with contextlib.suppress(requests.RequestException):
-            return requests.get(f"http://127.0.0.1:{self.ops[node]}/ready", timeout=2).status_code == 200
+            return requests.get(f"http://127.0.0.1:{self.admin_ports[node]}/ready", timeout=2).status_code == 200
         return False
 
     def status(self, node):
-        return requests.get(f"http://127.0.0.1:{self.ops[node]}/status", timeout=5).json()
+        return requests.get(f"http://127.0.0.1:{self.admin_ports[node]}/status", timeout=5).json()
 
     def log(self):
         return "\n".join(Path(log.name).read_text(errors="replace") for log in self.logs)
@@ -64,7 +94,7 @@ class Nodes:
             time.sleep(0.05)
 
     def close(self):
-        """Exit codes; the launchers are told in the order of a rollout: all at once."""
+        """Stops all launchers at once, as a rollout does, and returns their exit codes."""
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()

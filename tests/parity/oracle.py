@@ -1,34 +1,44 @@
-"""What transformers answers, cached by everything that determines it."""
+# SPDX-License-Identifier: Apache-2.0
+"""Outputs of transformers, cached by everything that determines them."""
+
 import functools
 import hashlib
 import inspect
 import json
 
-from safetensors.numpy import load_file, save_file
-
 import fixtures
+from safetensors.numpy import load_file, save_file
 
 
 @functools.lru_cache(4)
 def model(case, dtype="float32", attention="eager"):
-    """transformers' model of the case's checkpoint; every parameter has to come from there. Attentions are shown by "eager" only."""
+    """transformers' model of the case's checkpoint; every parameter has to come from there. Attentions are shown by
+    "eager" only."""
     import torch
     import transformers
+
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
-    torch.set_num_threads(1)    # models this small only lose by more, above all beside other work
+    torch.set_num_threads(1)  # models this small only lose by more, above all beside other work
     loaded, report = fixtures.library(case.model_class).from_pretrained(
-        fixtures.checkpoint(case), dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True)
+        fixtures.checkpoint(case), dtype=getattr(torch, dtype), attn_implementation=attention, output_loading_info=True
+    )
     assert not any(report.values()), f"{case.name}: transformers does not load what it saved: {report}"
     if case.model_type == "falcon" and case.settings.get("alibi") and attention == "eager":
-        # eager Falcon adds its ALiBi twice, for the mask has it already; its default attention, by which it is judged here too, adds it once
+        # eager Falcon adds its ALiBi twice, for the mask has it already; its default attention, by which it is judged
+        # here too, adds it once
         for block in loaded.get_decoder().h if hasattr(loaded, "get_decoder") else loaded.h:
             block.self_attention.register_forward_pre_hook(_without_second_alibi, with_kwargs=True)
     if case.settings.get("pre_norm") and case.model_type == "flaubert":
-        # its layers with norms before the blocks ask a cache for layer i and the attention for what it was not told to give: neither works
-        (getattr(loaded, "transformer", loaded)).register_forward_pre_hook(lambda _, positional, named: (positional, {**named, "cache": _NoCache()}), with_kwargs=True)
+        # its layers with norms before the blocks ask a cache for layer i and the attention for what it was not told to
+        # give: neither works
+        (getattr(loaded, "transformer", loaded)).register_forward_pre_hook(
+            lambda _, positional, named: (positional, {**named, "cache": _NoCache()}), with_kwargs=True
+        )
         for block in getattr(loaded, "transformer", loaded).attentions:
-            block.register_forward_pre_hook(lambda _, positional, named: (positional, {**named, "output_attentions": True}), with_kwargs=True)
+            block.register_forward_pre_hook(
+                lambda _, positional, named: (positional, {**named, "output_attentions": True}), with_kwargs=True
+            )
     return loaded.eval()
 
 
@@ -47,6 +57,7 @@ def _without_second_alibi(_, positional, named):
 def flat(outputs, prefix=""):
     """Every tensor of a ModelOutput under its name: hidden_states.0, text_model_output.pooler_output, ..."""
     import torch
+
     found = {}
     for name, value in outputs.items() if hasattr(outputs, "items") else enumerate(outputs):
         if isinstance(value, torch.Tensor):
@@ -59,54 +70,122 @@ def flat(outputs, prefix=""):
 def _moved(parameters, draw):
     """Every parameter, up or down by an ulp of fp32, the same on every machine."""
     import torch
+
     generator = torch.Generator().manual_seed(draw)
-    return {name: value * (1 + 2.0**-23 * (2 * torch.randint(0, 2, value.shape, generator=generator) - 1)) for name, value in parameters}
+    return {
+        name: value * (1 + 2.0**-23 * (2 * torch.randint(0, 2, value.shape, generator=generator) - 1))
+        for name, value in parameters
+    }
 
 
 def forward(case, inputs, dtype="float32", attention="eager", draw=None):
-    """What transformers answers to named arrays: every tensor of its output, fp32. `dtype`: of the oracle's arithmetic. `draw`: with parameters that are moved by an ulp."""
-    digest = hashlib.sha256(b"".join(name.encode() + array.tobytes() + str(array.shape).encode() for name, array in sorted(inputs.items()))).hexdigest()
+    """What transformers answers to named arrays: every tensor of its output, fp32. `dtype`: of the oracle's arithmetic.
+    `draw`: with parameters that are moved by an ulp."""
+    digest = hashlib.sha256(
+        b"".join(name.encode() + array.tobytes() + str(array.shape).encode() for name, array in sorted(inputs.items()))
+    ).hexdigest()
 
     def make(folder):
         import torch
+
         given = {name: torch.from_numpy(array) for name, array in inputs.items()}
-        given = {name: tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor for name, tensor in given.items()}
+        given = {
+            name: tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
+            for name, tensor in given.items()
+        }
         asked, options = model(case, dtype, attention), {"use_cache": False} if case.generates or case.decodes else {}
         with torch.no_grad():
             parameters = {} if draw is None else _moved(asked.named_parameters(), draw)
-            whole = flat(torch.func.functional_call(asked, parameters, (), {**given, **options, "output_hidden_states": True, "output_attentions": attention == "eager"}))
-        save_file({name: tensor.float().contiguous().numpy() for name, tensor in whole.items()}, folder / "outputs.safetensors")
-    return load_file(fixtures.cached("forward", case, [digest, dtype, attention, draw, inspect.getsource(_moved), inspect.getsource(_without_second_alibi)], make) / "outputs.safetensors")
+            whole = flat(
+                torch.func.functional_call(
+                    asked,
+                    parameters,
+                    (),
+                    {**given, **options, "output_hidden_states": True, "output_attentions": attention == "eager"},
+                )
+            )
+        save_file(
+            {name: tensor.float().contiguous().numpy() for name, tensor in whole.items()},
+            folder / "outputs.safetensors",
+        )
+
+    return load_file(
+        fixtures.cached(
+            "forward",
+            case,
+            [digest, dtype, attention, draw, inspect.getsource(_moved), inspect.getsource(_without_second_alibi)],
+            make,
+        )
+        / "outputs.safetensors"
+    )
 
 
 def _positions(case, ids):
-    """RoBERTa's positions begin after the padding's, and its forward knows that; left to itself transformers' generate counts them from 0."""
+    """RoBERTa's positions begin after the padding's, and its forward knows that; left to itself transformers' generate
+    counts them from 0."""
     import torch
+
     begins = case.model_type in ("roberta", "xlm-roberta", "camembert")
-    return {"position_ids": torch.arange(ids.shape[1]).unsqueeze(0) + case.settings["pad_token_id"] + 1} if begins else {}
+    return (
+        {"position_ids": torch.arange(ids.shape[1]).unsqueeze(0) + case.settings["pad_token_id"] + 1} if begins else {}
+    )
 
 
 def greedy(case, prompt, max_new_tokens, **options):
-    """transformers.generate for one unpadded prompt: the whole sequence (of an encoder-decoder: the decoder's), and per new token the gap between
-    the two best scores, after the options' processors, in units of the logits' standard deviation."""
+    """transformers.generate for one unpadded prompt: the whole sequence (of an encoder-decoder: the decoder's), and per
+    new token the gap between the two best scores, after the options' processors, in units of the logits' standard
+    deviation."""
+
     def make(folder):
         import torch
+
         ids = torch.tensor([prompt])
-        # the cache that transformers makes for an encoder-decoder has as many layers as its encoder, whatever the decoder's;
-        # FSMT generates without a causal mask when there is none
-        result = model(case).generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False, output_logits=True, output_scores=True,
-                                      return_dict_in_generate=True, pad_token_id=0, use_cache=case.topology != "encoder-decoder" or case.model_type == "fsmt", **options, **_positions(case, ids))
+        # the cache that transformers makes for an encoder-decoder has as many layers as its encoder, whatever the
+        # decoder's; FSMT generates without a causal mask when there is none
+        result = model(case).generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            output_logits=True,
+            output_scores=True,
+            return_dict_in_generate=True,
+            pad_token_id=0,
+            use_cache=case.kind != "encoder-decoder" or case.model_type == "fsmt",
+            **options,
+            **_positions(case, ids),
+        )
         best = [step[0].topk(2).values for step in result.scores]
         gaps = [((two[0] - two[1]) / step[0].std()).item() for two, step in zip(best, result.logits)]
         (folder / "greedy.json").write_text(json.dumps({"sequence": result.sequences[0].tolist(), "gaps": gaps}))
-    return json.loads((fixtures.cached("greedy", case, [prompt, max_new_tokens, options, inspect.getsource(_without_second_alibi), inspect.getsource(_positions)], make) / "greedy.json").read_text())
+
+    return json.loads(
+        (
+            fixtures.cached(
+                "greedy",
+                case,
+                [
+                    prompt,
+                    max_new_tokens,
+                    options,
+                    inspect.getsource(_without_second_alibi),
+                    inspect.getsource(_positions),
+                ],
+                make,
+            )
+            / "greedy.json"
+        ).read_text()
+    )
 
 
 def beams(case, prompt, max_new_tokens, **options):
-    """transformers.generate with beams for one prompt: the sequences without their padding, their scores, and the smallest distance between two
-    neighbouring candidates at any step, in units of the standard deviation of the scores that they come from."""
+    """transformers.generate with beams for one prompt: the sequences without their padding, their scores, and the
+    smallest distance between two neighbouring candidates at any step, in units of the standard deviation of the scores
+    that they come from."""
+
     def make(folder):
         import torch
+
         ids = torch.tensor([prompt])
         gaps = []
         loaded = model(case)
@@ -120,14 +199,34 @@ def beams(case, prompt, max_new_tokens, **options):
             if len(best) > 1:
                 gaps.append(((best[:-1] - best[1:]).min() / scores.std()).item())
             return usual(self, accumulated_log_probs, *positional, **named)
+
         try:
             type(loaded)._get_top_k_continuations = noted
-            result = loaded.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False, output_scores=True, return_dict_in_generate=True,
-                                     pad_token_id=0, use_cache=case.topology != "encoder-decoder" or case.model_type == "fsmt", **options)
+            result = loaded.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=max_new_tokens,
+                do_sample=False,
+                output_scores=True,
+                return_dict_in_generate=True,
+                pad_token_id=0,
+                use_cache=case.kind != "encoder-decoder" or case.model_type == "fsmt",
+                **options,
+            )
         finally:
             type(loaded)._get_top_k_continuations = usual
-        lengths = (result.beam_indices >= 0).sum(1).tolist()    # of the answers
-        start = 1 if case.topology == "encoder-decoder" else len(prompt)
-        (folder / "beams.json").write_text(json.dumps({"sequences": [row[:start + length] for row, length in zip(result.sequences.tolist(), lengths)],
-                                                       "scores": result.sequences_scores.tolist(), "gap": min(gaps)}))
-    return json.loads((fixtures.cached("beams", case, [prompt, max_new_tokens, options], make) / "beams.json").read_text())
+        lengths = (result.beam_indices >= 0).sum(1).tolist()  # of the answers
+        start = 1 if case.kind == "encoder-decoder" else len(prompt)
+        (folder / "beams.json").write_text(
+            json.dumps(
+                {
+                    "sequences": [row[: start + length] for row, length in zip(result.sequences.tolist(), lengths)],
+                    "scores": result.sequences_scores.tolist(),
+                    "gap": min(gaps),
+                }
+            )
+        )
+
+    return json.loads(
+        (fixtures.cached("beams", case, [prompt, max_new_tokens, options], make) / "beams.json").read_text()
+    )

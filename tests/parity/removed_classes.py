@@ -1,4 +1,8 @@
-"""Classes that transformers had and removed, made of what it still has, so that it can build, save and load them as the others."""
+# SPDX-License-Identifier: Apache-2.0
+"""Classes that newer versions of transformers removed, rebuilt from the remaining ones so that tests can build, save
+and load them.
+"""
+
 import dataclasses
 
 import torch
@@ -23,7 +27,9 @@ class RetriBertOutput(ModelOutput):
 
 
 class RetriBertModel(transformers.PreTrainedModel):
-    """What embed_questions and embed_answers of the original give for the same ids, side by side; its own forward gave a loss."""
+    """What embed_questions and embed_answers of the original give for the same ids, side by side; its own forward gave
+    a loss."""
+
     config_class = RetriBertConfig
     base_model_prefix = "retribert"
     _supports_sdpa = True
@@ -37,5 +43,11 @@ class RetriBertModel(transformers.PreTrainedModel):
 
     def forward(self, **inputs):
         found = self.bert_query(**inputs)
-        return RetriBertOutput(found.last_hidden_state, found.pooler_output, self.project_query(found.pooler_output), self.project_doc(found.pooler_output),
-                               found.hidden_states, found.attentions)
+        return RetriBertOutput(
+            found.last_hidden_state,
+            found.pooler_output,
+            self.project_query(found.pooler_output),
+            self.project_doc(found.pooler_output),
+            found.hidden_states,
+            found.attentions,
+        )

@@ -1,18 +1,19 @@
-"""What the worker resolves a checkpoint to, asked of tests' own tool; shared by the tests of policies."""
+# SPDX-License-Identifier: Apache-2.0
+"""Policies resolved by the worker for a checkpoint, read from a tool of the tests; shared by the tests of policies."""
+
 import functools
-import importlib.util
 import json
 import subprocess
 import sys
 
-import torch
-
 import cases
 import oracle
+import torch
+
 import worker
 
 sys.path.insert(0, str(worker.REPOSITORY / "tools"))
-import families  # noqa: E402
+import families
 
 TOOLS = worker.TOOLS
 POLICIES = families.policies()
@@ -22,23 +23,34 @@ OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.val
 
 
 def unused(case):
-    """Tensors that transformers saves and never computes with: a second bias or table of an untied head, cross-attention without an encoder."""
-    if case.model_type == "roformer":    # a formula
+    """Returns tensors that transformers saves and never uses: a second bias or table of an untied head,
+    cross-attention without an encoder.
+    """
+    if case.model_type == "roformer":  # a formula
         return lambda name: name.endswith("encoder.embed_positions.weight")
-    if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM", "RobertaForMaskedLM")) and not case.settings.get("tie_word_embeddings", True):
+    if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM", "RobertaForMaskedLM")) and not case.settings.get(
+        "tie_word_embeddings", True
+    ):
         return lambda name: name in ("cls.predictions.bias", "lm_head.bias")
-    if case.model_class == "VisualBertForRegionToPhraseAlignment":    # heads of its training, and values of an attention whose scores alone are asked for
+    if (
+        case.model_class == "VisualBertForRegionToPhraseAlignment"
+    ):  # heads of its training, and values of an attention whose scores alone are asked for
         return lambda name: name.startswith(("cls.", "attention.value."))
-    if case.model_type in ("marian", "pegasus", "fsmt"):    # tables that are computed
+    if case.model_type in ("marian", "pegasus", "fsmt"):  # tables that are computed
         untied = not case.settings.get("tie_word_embeddings", True)
-        return lambda name: (name.endswith("embed_positions.weight") or (case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name) or
-                             (untied and name == "model.shared.weight"))
+        return lambda name: (
+            name.endswith("embed_positions.weight")
+            or (case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name)
+            or (untied and name == "model.shared.weight")
+        )
     if case.model_type in ("bart", "blenderbot-small") and not case.settings.get("tie_word_embeddings", True):
         return lambda name: name == "model.shared.weight"
-    return lambda name: case.topology == "encoder-decoder" and case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name
+    return lambda name: (
+        case.kind == "encoder-decoder" and case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name
+    )
 
 
-loaded = functools.cache(oracle.model)    # tiny, and asked for by test after test
+loaded = functools.cache(oracle.model)  # tiny, and asked for by test after test
 
 
 def dump(folder, *more):
@@ -56,7 +68,7 @@ def elements(shape):
     return torch.Size(shape).numel()
 
 
-def part_bytes(facts):
-    """Bytes of the rows of facts, whose keys are short and absent where they hold the usual value."""
+def part_bytes(metadata):
+    """Returns the bytes of the rows of the metadata, whose keys are short and absent for default values."""
     size = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8}
-    return sum(p.get("u", 1) * p["e"] * p.get("n", 1) * size[p.get("t", facts["dtype"])] for p in facts["parts"])
+    return sum(p.get("u", 1) * p["e"] * p.get("n", 1) * size[p.get("t", metadata["dtype"])] for p in metadata["parts"])

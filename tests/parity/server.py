@@ -1,4 +1,6 @@
-"""`parallelmodel-worker serve` as a process, and what it answers over HTTP."""
+# SPDX-License-Identifier: Apache-2.0
+"""Runs `parallelmodel-worker serve` as a process and sends HTTP requests to it."""
+
 import contextlib
 import socket
 import subprocess
@@ -22,9 +24,31 @@ class Server:
         worker.require_binary()
         self.port, self.folder = free_port(), folder
         self.log = open(folder.with_suffix(".log"), "w+")
-        self.process = subprocess.Popen([binary or worker.BINARY, "serve", "--model", folder, "--ranks", str(ranks), "--sizes", sizes or f"tensor={ranks}", "--host", "127.0.0.1", "--port", str(self.port),
-                                         "--ops-port", str(free_port()), "--drain-seconds", "0", *(("--strategy", strategy) if strategy else ()), *map(str, options)], stdout=self.log, stderr=self.log,
-                                        env={**worker.ENVIRONMENT, **environment})
+        self.process = subprocess.Popen(
+            [
+                binary or worker.BINARY,
+                "serve",
+                "--model",
+                folder,
+                "--ranks",
+                str(ranks),
+                "--sizes",
+                sizes or f"tensor={ranks}",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self.port),
+                "--admin-port",
+                str(free_port()),
+                "--drain-seconds",
+                "0",
+                *(("--strategy", strategy) if strategy else ()),
+                *map(str, options),
+            ],
+            stdout=self.log,
+            stderr=self.log,
+            env={**worker.ENVIRONMENT, **environment},
+        )
         end = time.monotonic() + patience
         while True:
             with contextlib.suppress(requests.ConnectionError):

@@ -1,5 +1,9 @@
-"""Conversations rendered by the template of a folder are what transformers' apply_chat_template makes of them. The templates have the shapes of
-well-known models' (Llama 3, ChatML, Mistral, Gemma, tool use, reasoning): what of Jinja these need has to work."""
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations rendered with a chat template equal those of transformers' apply_chat_template. The templates have
+the shapes of well-known models (Llama 3, ChatML, Mistral, Gemma, tool use, reasoning) and use the same features of
+Jinja.
+"""
+
 import json
 import subprocess
 
@@ -9,9 +13,11 @@ import transformers
 
 import worker
 
-LLAMA3 = """{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>
+LLAMA3 = """{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' \
++ message['role'] + '<|end_header_id|>
 
-'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}
+'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif \
+%}{{ content }}{% endfor %}
 {%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>
 
 ' }}{% endif %}"""
@@ -64,7 +70,8 @@ LLAMA31 = """{{- bos_token }}
 {%- endif %}
 {%- for message in messages %}
     {%- if not (message.role == 'ipython' or message.role == 'tool' or 'tool_calls' in message) %}
-        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' }}
+        {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + \
+'<|eot_id|>' }}
     {%- elif 'tool_calls' in message %}
         {%- if not message.tool_calls|length == 1 %}
             {{- raise_exception("This model only supports single tool-calls at once!") }}
@@ -91,7 +98,8 @@ LLAMA31 = """{{- bos_token }}
 {%- endif %}
 """
 
-CHATML = """{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+CHATML = """{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + \
+'<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 
 # default system text, tools as JSON lines, results of tools joined in one turn by looking at the neighbours
 QWEN = """{%- if tools %}
@@ -115,7 +123,8 @@ QWEN = """{%- if tools %}
     {%- endif %}
 {%- endif %}
 {%- for message in messages %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" \
+and not message.tool_calls) %}
         {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
     {%- elif message.role == "assistant" %}
         {{- '<|im_start|>' + message.role }}
@@ -154,7 +163,8 @@ QWEN = """{%- if tools %}
 REASONING = """{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}
 {%- for message in messages[::-1] %}
     {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+    {%- if ns.multi_step_tool and message.role == "user" and message.content is string and \
+not(message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
         {%- set ns.multi_step_tool = false %}
         {%- set ns.last_query_index = index %}
     {%- endif %}
@@ -171,12 +181,14 @@ REASONING = """{%- set ns = namespace(multi_step_tool=true, last_query_index=mes
             {%- set reasoning_content = message.reasoning_content %}
         {%- else %}
             {%- if '</think>' in content %}
-                {%- set reasoning_content = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
+                {%- set reasoning_content = \
+content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
                 {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
             {%- endif %}
         {%- endif %}
         {%- if loop.index0 > ns.last_query_index and (loop.last or (not loop.last and reasoning_content)) %}
-            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+            {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n') + '\\n</think>\\n\\n' \
++ content.lstrip('\\n') }}
         {%- else %}
             {{- '<|im_start|>' + message.role + '\\n' + content }}
         {%- endif %}
@@ -205,9 +217,11 @@ MISTRAL = """{%- if messages[0]["role"] == "system" %}
 {%- set ns = namespace() %}
 {%- set ns.index = 0 %}
 {%- for message in loop_messages %}
-    {%- if not (message.role == "tool" or message.role == "tool_results" or (message.tool_calls is defined and message.tool_calls is not none)) %}
+    {%- if not (message.role == "tool" or message.role == "tool_results" or (message.tool_calls is defined and \
+message.tool_calls is not none)) %}
         {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
-            {{- raise_exception("After the optional system message, conversation roles must alternate user/assistant/user/assistant/...") }}
+            {{- raise_exception("After the optional system message, conversation roles must alternate \
+user/assistant/user/assistant/...") }}
         {%- endif %}
         {%- set ns.index = ns.index + 1 %}
     {%- endif %}
@@ -270,12 +284,18 @@ MISTRAL = """{%- if messages[0]["role"] == "system" %}
         {{- '[TOOL_RESULTS] {"content": ' + content|string + ", " }}
         {{- '"call_id": "' + message.tool_call_id + '"}[/TOOL_RESULTS]' }}
     {%- else %}
-        {{- raise_exception("Only user and assistant roles are supported, with the exception of an initial optional system message!") }}
+        {{- raise_exception("Only user and assistant roles are supported, with the exception of an initial optional \
+system message!") }}
     {%- endif %}
 {%- endfor %}
 """
 
-GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if (message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}{{ '<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}{{'<start_of_turn>model\\n'}}{% endif %}"""
+GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% \
+endif %}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ \
+raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if \
+(message['role'] == 'assistant') %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}{{ \
+'<start_of_turn>' + role + '\\n' + message['content'] | trim + '<end_of_turn>\\n' }}{% endfor %}{% if \
+add_generation_prompt %}{{'<start_of_turn>model\\n'}}{% endif %}"""
 
 # a system text folded into the first turn; content as text or as parts
 GEMMA3 = """{{ bos_token }}
@@ -327,7 +347,14 @@ GEMMA3 = """{{ bos_token }}
 {%- endif -%}
 """
 
-LLAMA2 = """{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}{% for message in loop_messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if loop.index0 == 0 and system_message != false %}{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"""
+LLAMA2 = """{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = \
+messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}{% for \
+message in loop_messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ \
+raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if loop.index0 \
+== 0 and system_message != false %}{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + \
+message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}{{ \
+bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ ' '  + \
+content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}"""
 
 ZEPHYR = """{% for message in messages %}
 {% if message['role'] == 'user' %}
@@ -349,12 +376,15 @@ ZEPHYR = """{% for message in messages %}
 MACROS = """{%- macro param_type(spec) -%}
     {%- if spec.type == "array" -%}{{ param_type(spec['items']) + "[]" }}
     {%- elif spec.enum is defined -%}{{ spec.enum | map("tojson") | join(" | ") }}
-    {%- elif spec.type == "object" -%}Record<{% for k, v in spec.properties.items() %}{{ k }}: {{ param_type(v) }}{% if not loop.last %}, {% endif %}{% endfor %}>
+    {%- elif spec.type == "object" -%}Record<{% for k, v in spec.properties.items() %}{{ k }}: {{ param_type(v) }}{% \
+if not loop.last %}, {% endif %}{% endfor %}>
     {%- else -%}{{ spec.type | default("any", true) | upper }}
     {%- endif -%}
 {%- endmacro -%}
 {%- for tool in tools or [] %}
-namespace {{ tool.function.name | replace("get_", "") | capitalize }}({% for name, spec in tool.function.parameters.properties | dictsort %}{{ name ~ ": " ~ param_type(spec) }}{{ ", " if not loop.last }}{% endfor %})
+namespace {{ tool.function.name | replace("get_", "") | capitalize }}({% for name, spec in \
+tool.function.parameters.properties | dictsort %}{{ name ~ ": " ~ param_type(spec) }}{{ ", " if not loop.last }}{% \
+endfor %})
 {%- endfor %}
 {%- for message in messages %}
     {%- if message.role == "developer" %}{% continue %}{% endif %}
@@ -362,37 +392,100 @@ namespace {{ tool.function.name | replace("get_", "") | capitalize }}({% for nam
     {%- if message.role == "assistant" %}
 {% generation %}{{ message.content.title() }}{% endgeneration %}
     {%- else %}
-[{{ loop.index }}/{{ loop.length }}] {{ message.role | title }}: {{ message.content.replace("a", "4", 1).upper() if loop.first else message.content | indent(2) }}
+[{{ loop.index }}/{{ loop.length }}] {{ message.role | title }}: {{ message.content.replace("a", "4", 1).upper() if \
+loop.first else message.content | indent(2) }}
     {%- endif %}
 {%- endfor %}
-{{ messages | map(attribute="role") | unique | join(",") }} {{ messages | rejectattr("role", "equalto", "user") | list | length }} {{ messages[-1] }} {{ [1.0, 2, true, none, "it's"] }} {{ (messages | first).content[:3] }} {{ "%s-%d" | format("n", 3) }} {{ dict(a=1)["a"] }} {{ 7 // 2 }} {{ 2 ** 5 }} {{ -7 % 3 }} {{ 1 / 2 }} {{ "x" * 3 }} {{ "a" in "abc" }} {{ undefined_thing }}"""
+{{ messages | map(attribute="role") | unique | join(",") }} {{ messages | rejectattr("role", "equalto", "user") | list \
+| length }} {{ messages[-1] }} {{ [1.0, 2, true, none, "it's"] }} {{ (messages | first).content[:3] }} {{ "%s-%d" | \
+format("n", 3) }} {{ dict(a=1)["a"] }} {{ 7 // 2 }} {{ 2 ** 5 }} {{ -7 % 3 }} {{ 1 / 2 }} {{ "x" * 3 }} {{ "a" in \
+"abc" }} {{ undefined_thing }}"""
 
-TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "The weather of a place, \"now\" – in °C",
-                                           "parameters": {"type": "object", "properties": {"place": {"type": "string"}, "unit": {"type": "string", "enum": ["c", "f"]},
-                                                                                           "days": {"type": "array", "items": {"type": "integer"}}}, "required": ["place"]}}},
-         {"type": "function", "function": {"name": "zeta", "parameters": {"type": "object", "properties": {}}}}]
-SYSTEM, USER, USER2 = ({"role": "system", "content": "Be <brief> & kind.\n"}, {"role": "user", "content": "  What's \"new\"?\nÄ 日本 😀  "}, {"role": "user", "content": "And then?"})
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "get_weather",
+            "description": 'The weather of a place, "now" – in °C',
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "place": {"type": "string"},
+                    "unit": {"type": "string", "enum": ["c", "f"]},
+                    "days": {"type": "array", "items": {"type": "integer"}},
+                },
+                "required": ["place"],
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "zeta", "parameters": {"type": "object", "properties": {}}}},
+]
+SYSTEM, USER, USER2 = (
+    {"role": "system", "content": "Be <brief> & kind.\n"},
+    {"role": "user", "content": '  What\'s "new"?\nÄ 日本 😀  '},
+    {"role": "user", "content": "And then?"},
+)
 ASSISTANT = {"role": "assistant", "content": " Nothing much.\n\n"}
-CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "abcdef123", "type": "function", "function": {"name": "get_weather", "arguments": {"place": "Bär", "days": [1, 2]}}}]}
-RESULT = {"role": "tool", "tool_call_id": "abcdef123", "name": "get_weather", "content": "{\"t\": 21.5}"}
+CALL = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [
+        {
+            "id": "abcdef123",
+            "type": "function",
+            "function": {"name": "get_weather", "arguments": {"place": "Bär", "days": [1, 2]}},
+        }
+    ],
+}
+RESULT = {"role": "tool", "tool_call_id": "abcdef123", "name": "get_weather", "content": '{"t": 21.5}'}
 THOUGHT = {"role": "assistant", "reasoning_content": "\nhm\n", "content": "Yes."}
 TAGGED = {"role": "assistant", "content": "<think>\nso\n</think>\n\nNo."}
 PARTS = {"role": "user", "content": [{"type": "text", "text": " first "}, {"type": "text", "text": "second"}]}
 
-CONVERSATIONS = [dict(messages=messages, **more) for messages in ([USER], [SYSTEM, USER], [USER, ASSISTANT, USER2], [SYSTEM, USER, ASSISTANT, USER2], [USER, THOUGHT, USER2, THOUGHT],
-                                                                 [USER, TAGGED, USER2], [PARTS, ASSISTANT, USER2], [{"role": "developer", "content": "d"}, USER, {"role": "stop", "content": ""}])
-                 for more in ({"add_generation_prompt": True}, {})]
-CONVERSATIONS += [dict(messages=messages, tools=TOOLS, add_generation_prompt=True) for messages in ([USER], [SYSTEM, USER], [USER, CALL, RESULT], [USER, CALL, RESULT, RESULT, ASSISTANT, USER2])]
-CONVERSATIONS += [dict(messages=[USER, ASSISTANT], continue_final_message=True), dict(messages=[USER, {"role": "assistant", "content": "It is"}], continue_final_message=True),
-                  dict(messages=[USER], add_generation_prompt=True, kwargs={"enable_thinking": False, "date_string": "1 Jan 2000"})]
+CONVERSATIONS = [
+    dict(messages=messages, **more)
+    for messages in (
+        [USER],
+        [SYSTEM, USER],
+        [USER, ASSISTANT, USER2],
+        [SYSTEM, USER, ASSISTANT, USER2],
+        [USER, THOUGHT, USER2, THOUGHT],
+        [USER, TAGGED, USER2],
+        [PARTS, ASSISTANT, USER2],
+        [{"role": "developer", "content": "d"}, USER, {"role": "stop", "content": ""}],
+    )
+    for more in ({"add_generation_prompt": True}, {})
+]
+CONVERSATIONS += [
+    dict(messages=messages, tools=TOOLS, add_generation_prompt=True)
+    for messages in ([USER], [SYSTEM, USER], [USER, CALL, RESULT], [USER, CALL, RESULT, RESULT, ASSISTANT, USER2])
+]
+CONVERSATIONS += [
+    dict(messages=[USER, ASSISTANT], continue_final_message=True),
+    dict(messages=[USER, {"role": "assistant", "content": "It is"}], continue_final_message=True),
+    dict(messages=[USER], add_generation_prompt=True, kwargs={"enable_thinking": False, "date_string": "1 Jan 2000"}),
+]
 
-TEMPLATES = {"llama3": LLAMA3, "llama31": LLAMA31, "chatml": CHATML, "qwen": QWEN, "reasoning": REASONING, "mistral": MISTRAL, "gemma": GEMMA, "gemma3": GEMMA3, "llama2": LLAMA2,
-             "zephyr": ZEPHYR, "macros": MACROS}
+TEMPLATES = {
+    "llama3": LLAMA3,
+    "llama31": LLAMA31,
+    "chatml": CHATML,
+    "qwen": QWEN,
+    "reasoning": REASONING,
+    "mistral": MISTRAL,
+    "gemma": GEMMA,
+    "gemma3": GEMMA3,
+    "llama2": LLAMA2,
+    "zephyr": ZEPHYR,
+    "macros": MACROS,
+}
 
 
 def tokenizer(template):
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<s>": 0, "</s>": 1, "<unk>": 2}, unk_token="<unk>"))
-    made = transformers.PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    made = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
     made.chat_template = template
     return made
 
@@ -400,16 +493,24 @@ def tokenizer(template):
 def theirs(oracle, conversation):
     """The text, or None where transformers refuses, and with which words."""
     import jinja2
+
     more = conversation.get("kwargs", {})
     try:
-        return oracle.apply_chat_template(conversation["messages"], tools=conversation.get("tools"), tokenize=False, add_generation_prompt=conversation.get("add_generation_prompt", False),
-                                          continue_final_message=conversation.get("continue_final_message", False), **more), ""
+        return oracle.apply_chat_template(
+            conversation["messages"],
+            tools=conversation.get("tools"),
+            tokenize=False,
+            add_generation_prompt=conversation.get("add_generation_prompt", False),
+            continue_final_message=conversation.get("continue_final_message", False),
+            **more,
+        ), ""
     except (jinja2.exceptions.TemplateError, TypeError, ValueError) as error:
         return None, str(error)
 
 
 def ours(folder, conversations):
     import time
+
     asked = folder / "asked.json"
     asked.write_text(json.dumps([{"now": int(time.time()), **c} for c in conversations]))
     done = subprocess.run([worker.TOOLS / "chat_dump", folder, asked], capture_output=True, text=True, timeout=60)
@@ -426,7 +527,7 @@ def test_conversations_are_rendered_as_transformers_renders_them(tmp_path, name)
         wanted, words = theirs(oracle, conversation)
         if wanted is None:
             assert "refused" in answer, (conversation, answer, words)
-            if "must alternate" in words or "supported" in words or "single tool" in words:    # raise_exception's
+            if "must alternate" in words or "supported" in words or "single tool" in words:  # raise_exception's
                 assert answer["refused"].endswith(words)
         else:
             assert answer.get("text") == wanted, conversation
@@ -438,7 +539,9 @@ def test_a_template_of_the_config_and_one_of_a_file_are_the_same(tmp_path):
     oracle = tokenizer(QWEN)
     oracle.save_pretrained(tmp_path / "file")
     oracle.save_pretrained(tmp_path / "config", save_jinja_files=False)
-    assert (tmp_path / "file/chat_template.jinja").exists() and "chat_template" in json.loads((tmp_path / "config/tokenizer_config.json").read_text())
+    assert (tmp_path / "file/chat_template.jinja").exists() and "chat_template" in json.loads(
+        (tmp_path / "config/tokenizer_config.json").read_text()
+    )
     answers = [ours(tmp_path / place, CONVERSATIONS) for place in ("file", "config")]
     assert answers[0] == answers[1]
 

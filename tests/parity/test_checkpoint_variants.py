@@ -1,16 +1,19 @@
-"""Checkpoints as they are found: keys of older configs, missing keys, missing or further prefixes, old spellings, other types, heads that are
-saved twice, several files. Each resolves to the same model as the one that transformers saves today."""
+# SPDX-License-Identifier: Apache-2.0
+"""Variants of checkpoints as they are published: keys of older configs, missing keys, missing or additional
+prefixes, old spellings, other dtypes, heads that are saved twice, several files. Each resolves to the same model as
+the one that transformers saves today.
+"""
+
 import json
 import struct
 
+import fixtures
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
-
-import fixtures
 from cases import CASES
 from resolution import BY_NAME, OF_FAMILIES, POLICIES, elements, loaded, resolved
+from safetensors.torch import load_file, save_file
 
 transformers.logging.set_verbosity_error()
 ids = {"ids": lambda case: case.name}
@@ -28,12 +31,20 @@ def rewritten(case, folder, config=None, tensors=None):
 
 def said_alike(one, other):
     """Whether two resolutions describe the same model, whatever its tensors are called."""
+
     def plain(value):
         if isinstance(value, list):
             return [plain(item) for item in value]
-        return {key: plain(item) for key, item in value.items() if key not in ("gain", "rope_theta")} if isinstance(value, dict) else value
+        return (
+            {key: plain(item) for key, item in value.items() if key not in ("weight", "rope_theta")}
+            if isinstance(value, dict)
+            else value
+        )
 
-    one, other = ({key: plain(said[key]) for key in ("facts", "stacks", "heads", "topology", "eos", "decoder_start")} for said in (one, other))
+    one, other = (
+        {key: plain(said[key]) for key in ("metadata", "stacks", "heads", "kind", "eos", "decoder_start")}
+        for said in (one, other)
+    )
     assert one == other
     return True
 
@@ -54,11 +65,18 @@ def rope_of_old(settings):
 
 OLD_KEYS = {
     "GPT2LMHeadModel-all": renamed_keys(n_positions="n_ctx", dtype="torch_dtype"),
-    "BloomForCausalLM-all": renamed_keys(hidden_size="n_embed", n_head="num_attention_heads", n_layer="num_hidden_layers"),
-    "FalconForCausalLM-40b": renamed_keys(num_attention_heads="n_head", num_hidden_layers="n_layer", num_kv_heads="n_head_kv", hidden_size="n_embed"),
+    "BloomForCausalLM-all": renamed_keys(
+        hidden_size="n_embed", n_head="num_attention_heads", n_layer="num_hidden_layers"
+    ),
+    "FalconForCausalLM-40b": renamed_keys(
+        num_attention_heads="n_head", num_hidden_layers="n_layer", num_kv_heads="n_head_kv", hidden_size="n_embed"
+    ),
     "LlamaForCausalLM-all": rope_of_old,
     "LlamaForCausalLM-llama3-rope": rope_of_old,
-    "T5ForConditionalGeneration-gated-untied": lambda s: {k: v for k, v in s.items() if k not in ("scale_decoder_outputs", "is_gated_act", "dense_act_fn")} | {"tie_word_embeddings": False},
+    "T5ForConditionalGeneration-gated-untied": lambda s: (
+        {k: v for k, v in s.items() if k not in ("scale_decoder_outputs", "is_gated_act", "dense_act_fn")}
+        | {"tie_word_embeddings": False}
+    ),
     "GPTNeoForCausalLM-all": lambda s: {k: v for k, v in s.items() if k != "attention_layers"},
     "T5ForConditionalGeneration-all": lambda s: s | {"architectures": ["T5WithLMHeadModel"]},
     "LlamaForCausalLM-one-kv-head-tied": lambda s: s | {"architectures": ["LLaMAForCausalLM"]},
@@ -81,14 +99,24 @@ def test_missing_keys_have_the_defaults_of_transformers(tmp_path, case):
     nested = ("text_config", "vision_config")
 
     def without(settings):
-        kept = {key: value for key, value in settings.items() if key in (*nested, "model_type", "architectures") or usual.get(key, KeyError) != value}
+        kept = {
+            key: value
+            for key, value in settings.items()
+            if key in (*nested, "model_type", "architectures") or usual.get(key, KeyError) != value
+        }
         for part in nested:
             if part in kept:
-                kept[part] = {key: value for key, value in kept[part].items() if key == "model_type" or usual[part].get(key, KeyError) != value}
+                kept[part] = {
+                    key: value
+                    for key, value in kept[part].items()
+                    if key == "model_type" or usual[part].get(key, KeyError) != value
+                }
         return kept
 
     said = resolved(rewritten(case, tmp_path, without))
-    assert len(json.loads((tmp_path / "config.json").read_text())) < len(json.loads((fixtures.checkpoint(case) / "config.json").read_text()))
+    assert len(json.loads((tmp_path / "config.json").read_text())) < len(
+        json.loads((fixtures.checkpoint(case) / "config.json").read_text())
+    )
     assert said_alike(said, resolved(fixtures.checkpoint(case)))
 
 
@@ -104,16 +132,28 @@ def sparse(folder, shapes):
         file.truncate(8 + len(text) + offset)
 
 
-OF_TYPES = {kind: policy for policy in POLICIES.values() for kind in ([policy["model_type"]] if isinstance(policy["model_type"], str) else policy["model_type"])}
-TYPES = [kind for kind in OF_TYPES if kind != "retribert"]    # transformers had it
+OF_TYPES = {
+    kind: policy
+    for policy in POLICIES.values()
+    for kind in ([policy["model_type"]] if isinstance(policy["model_type"], str) else policy["model_type"])
+}
+TYPES = [kind for kind in OF_TYPES if kind != "retribert"]  # transformers had it
 
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_type):
     """Of an empty config.json every size is the class's default."""
-    names = {"clip": "CLIPModel", "clip_text_model": "CLIPTextModel", "clip_vision_model": "CLIPVisionModel", "dpr": "DPRQuestionEncoder",
-             "bert-generation": "BertGenerationEncoder", "fsmt": "FSMTForConditionalGeneration"}
-    name = names.get(model_type) or next(name for name in OF_TYPES[model_type]["architectures"] if name.endswith("Model") and "Head" not in name)
+    names = {
+        "clip": "CLIPModel",
+        "clip_text_model": "CLIPTextModel",
+        "clip_vision_model": "CLIPVisionModel",
+        "dpr": "DPRQuestionEncoder",
+        "bert-generation": "BertGenerationEncoder",
+        "fsmt": "FSMTForConditionalGeneration",
+    }
+    name = names.get(model_type) or next(
+        name for name in OF_TYPES[model_type]["architectures"] if name.endswith("Model") and "Head" not in name
+    )
     with torch.device("meta"):
         model = getattr(transformers, name)(transformers.AutoConfig.for_model(model_type))
     seen, shapes = set(), {}
@@ -123,33 +163,70 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
         seen.add(id(value))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, "architectures": [name]}))
     sparse(tmp_path, shapes)
-    sinusoids = ("embed_positions.weight",) if model_type in ("roformer", "marian", "pegasus", "fsmt") else ()    # are computed
-    alike = ("decoder.embed_tokens.weight", "decoder.output_projection.weight") if model_type == "fsmt" else ()    # equal bytes are one tensor: here all are 0
+    sinusoids = (
+        ("embed_positions.weight",) if model_type in ("roformer", "marian", "pegasus", "fsmt") else ()
+    )  # are computed
+    alike = (
+        ("decoder.embed_tokens.weight", "decoder.output_projection.weight") if model_type == "fsmt" else ()
+    )  # equal bytes are one tensor: here all are 0
     read = {key: shape for key, shape in shapes.items() if not key.endswith(sinusoids + alike)}
-    assert resolved(tmp_path)["facts"]["parameters"] == sum(map(elements, read.values()))
-    assert len(json.dumps(resolved(tmp_path)["facts"], separators=(",", ":"))) <= 4096
+    assert resolved(tmp_path)["metadata"]["parameters"] == sum(map(elements, read.values()))
+    assert len(json.dumps(resolved(tmp_path)["metadata"], separators=(",", ":"))) <= 4096
 
 
-OLD_SPELLINGS = [next(case for case in CASES if case.model_class == name) for name in ("BertForPreTraining", "AlbertForPreTraining", "MPNetForMaskedLM")]
+OLD_SPELLINGS = [
+    next(case for case in CASES if case.model_class == name)
+    for name in ("BertForPreTraining", "AlbertForPreTraining", "MPNetForMaskedLM")
+]
 
 
 @pytest.mark.parametrize("case", OLD_SPELLINGS, **ids)
 def test_gamma_and_beta_are_weight_and_bias_of_norms(tmp_path, case):
     def old(stored):
-        return {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor for name, tensor in stored.items()}
+        return {
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+            for name, tensor in stored.items()
+        }
+
     assert any("gamma" in name for name in old(load_file(fixtures.checkpoint(case) / "model.safetensors")))
     assert said_alike(resolved(rewritten(case, tmp_path, tensors=old)), resolved(fixtures.checkpoint(case)))
 
 
-PREFIXES = ("bert.", "albert.", "mpnet.", "roberta.", "electra.", "distilbert.", "deit.", "roformer.", "layoutlm.", "tapas.", "visual_bert.", "gpt_neox.", "transformer.", "model.", "vit.")
+PREFIXES = (
+    "bert.",
+    "albert.",
+    "mpnet.",
+    "roberta.",
+    "electra.",
+    "distilbert.",
+    "deit.",
+    "roformer.",
+    "layoutlm.",
+    "tapas.",
+    "visual_bert.",
+    "gpt_neox.",
+    "transformer.",
+    "model.",
+    "vit.",
+)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name.endswith(("-all", "-7b")) and case.topology != "dual" and case.model_type not in ("dpr", "retribert")], **ids)
+@pytest.mark.parametrize(
+    "case",
+    [
+        case
+        for case in CASES
+        if case.name.endswith(("-all", "-7b")) and case.kind != "dual" and case.model_type not in ("dpr", "retribert")
+    ],
+    **ids,
+)
 def test_the_prefix_of_the_base_model_may_be_missing_or_there(tmp_path, case):
     names = load_file(fixtures.checkpoint(case) / "model.safetensors")
     prefix = next((p for p in PREFIXES if any(name.startswith(p) for name in names)), None)
     if prefix is None:
-        family = {"t5": "", "mt5": "", "bart": "model."}.get(case.model_type, getattr(transformers, case.model_class).base_model_prefix + ".")
+        family = {"t5": "", "mt5": "", "bart": "model."}.get(
+            case.model_type, getattr(transformers, case.model_class).base_model_prefix + "."
+        )
         change = lambda stored: {family + name: tensor for name, tensor in stored.items()}
     else:
         change = lambda stored: {name.removeprefix(prefix): tensor for name, tensor in stored.items()}
@@ -159,12 +236,21 @@ def test_the_prefix_of_the_base_model_may_be_missing_or_there(tmp_path, case):
 @pytest.mark.parametrize("type_", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("case", OF_FAMILIES, **ids)
 def test_sixteen_bit_checkpoints_are_half_as_large(tmp_path, case, type_):
-    said = resolved(rewritten(case, tmp_path, tensors=lambda stored: {name: tensor.to(type_) for name, tensor in stored.items()}))
+    said = resolved(
+        rewritten(case, tmp_path, tensors=lambda stored: {name: tensor.to(type_) for name, tensor in stored.items()})
+    )
     before = resolved(fixtures.checkpoint(case))
-    assert said["facts"]["bytes"] * 2 == before["facts"]["bytes"] and said["facts"]["parameters"] == before["facts"]["parameters"]
-    assert said["facts"]["dtype"] == {torch.float16: "F16", torch.bfloat16: "BF16"}[type_]
+    assert (
+        said["metadata"]["bytes"] * 2 == before["metadata"]["bytes"]
+        and said["metadata"]["parameters"] == before["metadata"]["parameters"]
+    )
+    assert said["metadata"]["dtype"] == {torch.float16: "F16", torch.bfloat16: "BF16"}[type_]
     kept = {p["path"] for p in said["params"] if p["keep"]}
-    assert kept == ({p["path"] for p in said["params"] if p["role"] == "down weight"} if case.model_type in ("t5", "mt5") and type_ == torch.float16 else set())
+    assert kept == (
+        {p["path"] for p in said["params"] if p["role"] == "down weight"}
+        if case.model_type in ("t5", "mt5") and type_ == torch.float16
+        else set()
+    )
 
 
 def test_half_precision_t5_keeps_its_down_projections_in_fp32(tmp_path):
@@ -176,17 +262,30 @@ def test_half_precision_t5_keeps_its_down_projections_in_fp32(tmp_path):
 
 
 @pytest.mark.parametrize("equal", [True, False])
-@pytest.mark.parametrize("name, table", [("GPT2LMHeadModel-all", "transformer.wte.weight"), ("LlamaForCausalLM-one-kv-head-tied", "model.embed_tokens.weight"),
-                                         ("BartForConditionalGeneration-all", "model.shared.weight"), ("BloomForCausalLM-all", "transformer.word_embeddings.weight")])
+@pytest.mark.parametrize(
+    "name, table",
+    [
+        ("GPT2LMHeadModel-all", "transformer.wte.weight"),
+        ("LlamaForCausalLM-one-kv-head-tied", "model.embed_tokens.weight"),
+        ("BartForConditionalGeneration-all", "model.shared.weight"),
+        ("BloomForCausalLM-all", "transformer.word_embeddings.weight"),
+    ],
+)
 def test_a_head_that_is_saved_too_is_shared_by_its_bytes(tmp_path, name, table, equal):
     case = BY_NAME[name]
-    rewritten(case, tmp_path, tensors=lambda stored: stored | {"lm_head.weight": stored[table].clone() if equal else stored[table] + 1})
+    rewritten(
+        case,
+        tmp_path,
+        tensors=lambda stored: stored | {"lm_head.weight": stored[table].clone() if equal else stored[table] + 1},
+    )
     said = resolved(tmp_path)
     head = next(p for p in said["params"] if p["path"] == "heads.lm.logits.weight")
     assert bool(head["shares"]) == equal
     model = getattr(transformers, case.model_class).from_pretrained(tmp_path)
     assert torch.equal(model.lm_head.weight, model.get_input_embeddings().weight) == equal
-    assert said["facts"]["parameters"] == sum({p.data_ptr(): p.numel() for p in model.state_dict().values()}.values())
+    assert said["metadata"]["parameters"] == sum(
+        {p.data_ptr(): p.numel() for p in model.state_dict().values()}.values()
+    )
 
 
 @pytest.mark.parametrize("case", OF_FAMILIES, **ids)

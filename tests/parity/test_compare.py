@@ -1,8 +1,9 @@
-"""The rules of comparison themselves."""
-import numpy
-import pytest
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the comparison rules themselves."""
 
 import compare
+import numpy
+import pytest
 
 
 class TestCompare:

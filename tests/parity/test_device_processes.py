@@ -1,8 +1,12 @@
-"""Ranks that are processes with a device each, as `serve` starts them, say what transformers says, and a lost rank ends the group in time.
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks in processes with a device each, as `serve` starts them, give the results of transformers, and a lost rank
+ends the replica in time.
 
-The devices are pretended ones here (tests/pretend), and GPUs in tests/gpu. Ranks exchange tensors by the communicator that serves GPUs with NCCL (worker/comm/nccl), over a library that stands for NCCL: its
-operations wait in the device's stream, so that a rank finds out only when it wants a result that another does not come.
+The devices are fake ones here (tests/gpu/fake_device), and GPUs in tests/gpu. Ranks exchange tensors by the
+communicator that serves GPUs with NCCL (worker/comm/nccl), over a fake NCCL library: its operations wait in the
+device's stream, so that a rank notices a lost rank only when it needs a result.
 """
+
 import contextlib
 import os
 import pathlib
@@ -11,42 +15,52 @@ import signal
 import threading
 import time
 
-import pytest
-import requests
-
 import compare
 import fixtures
 import inputs
 import oracle
-import worker
+import pytest
+import requests
 from cases import BY_NAME
 from nodes import Nodes
 from test_forward import places
-from test_generate import COUNT, judge, rows_of
+from test_generate import COUNT, check_answer, rows_of
 from test_nodes import forward
 from test_strategies import ranks_of
 
+import worker
+
 LAYOUTS = ["tensor=2", "pipeline=2", "data=2"]
-RECORDED = {"kernels": True, "PM_PRETEND_GRAPHS": "1"}   # the CUDA kernels, of a pretended device under their emulation, and steps that are recorded
+CAPTURED = {
+    "kernels": True,
+    "PM_FAKE_GRAPHS": "1",
+}  # CUDA kernels (emulated on the fake device) and CUDA graphs
 
 
 def tokens(server, row, **body):
-    reply = server.post("/v1/completions", {"prompt": row, "return_token_ids": True, "ignore_eos": True, "max_tokens": COUNT, **body})
+    reply = server.post(
+        "/v1/completions", {"prompt": row, "return_token_ids": True, "ignore_eos": True, "max_tokens": COUNT, **body}
+    )
     assert reply.status_code == 200, reply.text
     return reply.json()["choices"][0]["token_ids"]
 
 
 def follows(device, name, server, sizes):
-    """Greedy tokens of every prompt, all asked at once, are those of transformers; what follows a near-tie says `device`."""
+    """Asserts that greedy tokens of concurrent prompts equal those of transformers; after a near-tie `device`
+    continues.
+    """
     case = BY_NAME[name]
     rows, answers = rows_of(case), {}
-    threads = [threading.Thread(target=lambda i=i, row=row: answers.update({i: tokens(server, row, temperature=0)})) for i, row in enumerate(rows)]
+    threads = [
+        threading.Thread(target=lambda i=i, row=row: answers.update({i: tokens(server, row, temperature=0)}))
+        for i, row in enumerate(rows)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for i, row in enumerate(rows):
-        judge(device, case, server.folder, ranks_of(sizes), row, [*row, *answers[i]], sizes=sizes)
+        check_answer(device, case, server.folder, ranks_of(sizes), row, [*row, *answers[i]], sizes=sizes)
 
 
 @pytest.mark.parametrize("sizes", ["tensor=1", *LAYOUTS, "tensor=2,pipeline=2", "tensor=3"])
@@ -64,24 +78,28 @@ def test_ranks_with_a_device_each_say_what_transformers_says(device, serve_on_de
 def test_models_that_keep_no_keys_are_served_on_devices(serve_on_devices, name, sizes):
     case = BY_NAME[name]
     given = inputs.make(case, inputs.kinds(case)[0])
-    compare.tensors(forward(serve_on_devices(name, sizes).port, given), oracle.forward(case, given), places(case, given))
+    compare.tensors(
+        forward(serve_on_devices(name, sizes).port, given), oracle.forward(case, given), places(case, given)
+    )
 
 
 @pytest.mark.parametrize("name, sizes", [("LlamaForCausalLM-all", "tensor=2"), ("LlamaForCausalLM-all", "pipeline=2")])
 def test_with_the_cuda_kernels_too(serve_on_devices, name, sizes):
-    """Under their emulation, in place of ATen's operations."""
+    """Uses the emulated CUDA kernels instead of ATen's operations."""
     row = rows_of(BY_NAME[name])[0]
     with_kernels = tokens(serve_on_devices(name, sizes, kernels=True), row, temperature=0, max_tokens=6)
-    assert [*row, *with_kernels] == oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][:len(row) + 6]
+    assert [*row, *with_kernels] == oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][: len(row) + 6]
 
 
 def graphs(server):
-    """Of each rank: sizes of batches that are recorded, steps that were run as such, their bytes; None where nothing is recorded."""
+    """Returns for each rank the batch sizes of captured CUDA graphs, the replayed steps, and their bytes; None
+    without graphs.
+    """
     return [rank.get("graphs") for rank in server.get("/memory").json()["ranks"]]
 
 
 def come_and_go(server, row):
-    """Greedy tokens of one prompt, asked for by sequences that begin and end at different times."""
+    """Returns greedy tokens of one prompt in sequences that begin and end at different times."""
     answers, lengths = {}, [3, 16, 5, 7, 2]
 
     def ask(i):
@@ -96,46 +114,68 @@ def come_and_go(server, row):
     return [answers[i] for i in range(len(lengths))], lengths
 
 
-@pytest.mark.parametrize("name, sizes", [("GPT2LMHeadModel-all", "tensor=2"), ("GPT2LMHeadModel-all", "tensor=3"), ("LlamaForCausalLM-all", "tensor=2"), ("FalconForCausalLM-7b", "tensor=2"),
-                                         ("LlamaForCausalLM-all", "tensor=2,data=2")])
-def test_steps_of_a_tensor_group_are_recorded(serve_on_devices, name, sizes):
-    """Each rank records the same sizes of batches when it starts, and every later step of single tokens is one of these played again, whoever comes and goes."""
-    server = serve_on_devices(name, sizes, "--max-concurrency", "4" if "data" not in sizes else "8", **RECORDED)
+@pytest.mark.parametrize(
+    "name, sizes",
+    [
+        ("GPT2LMHeadModel-all", "tensor=2"),
+        ("GPT2LMHeadModel-all", "tensor=3"),
+        ("LlamaForCausalLM-all", "tensor=2"),
+        ("FalconForCausalLM-7b", "tensor=2"),
+        ("LlamaForCausalLM-all", "tensor=2,data=2"),
+    ],
+)
+def test_decode_steps_of_a_tensor_parallel_group_are_captured_as_cuda_graphs(serve_on_devices, name, sizes):
+    """Each rank captures CUDA graphs of the same batch sizes at start, and every later decode step replays one of
+    them, whatever sequences begin and end.
+    """
+    server = serve_on_devices(name, sizes, "--max-concurrency", "4" if "data" not in sizes else "8", **CAPTURED)
     before = graphs(server)
-    assert [rank["recorded"] for rank in before] == [3] * ranks_of(sizes), "4, 2 and 1"
+    assert [rank["captured"] for rank in before] == [3] * ranks_of(sizes), "4, 2 and 1"
     assert all(rank["bytes"] > 0 for rank in before)
     row = rows_of(BY_NAME[name])[0]
-    wanted = oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][len(row):]
+    wanted = oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][len(row) :]
     found, lengths = come_and_go(server, row)
     assert found == [wanted[:length] for length in lengths]
-    lane = ranks_of(sizes) // (2 if "data" in sizes else 1)
-    for _ in range(100):   # a rank that sees no results says a little later what it has done
+    dp_rank_size = ranks_of(sizes) // (2 if "data" in sizes else 1)
+    for _ in range(100):  # a rank that sees no results says a little later what it has done
         after = graphs(server)
-        if all(len({rank["replayed"] for rank in after[first:first + lane]}) == 1 for first in range(0, len(after), lane)):
+        if all(
+            len({rank["replayed"] for rank in after[first : first + dp_rank_size]}) == 1
+            for first in range(0, len(after), dp_rank_size)
+        ):
             break
         time.sleep(0.05)
     played = [now["replayed"] - then["replayed"] for now, then in zip(after, before)]
-    print("\nsteps played again by each rank:", played, "MiB held:", [round(rank["bytes"] / 2 ** 20, 2) for rank in after])
-    assert [rank["recorded"] for rank in after] == [rank["recorded"] for rank in before]
-    for first in range(0, len(played), lane):
-        assert len(set(played[first:first + lane])) == 1 and (played[first] >= 8 or lane < len(played)), "all ranks of a group play the same steps"
+    print("\nsteps replayed by each rank:", played, "MiB held:", [round(rank["bytes"] / 2**20, 2) for rank in after])
+    assert [rank["captured"] for rank in after] == [rank["captured"] for rank in before]
+    for first in range(0, len(played), dp_rank_size):
+        assert len(set(played[first : first + dp_rank_size])) == 1 and (
+            played[first] >= 8 or dp_rank_size < len(played)
+        ), "all ranks of a group play the same steps"
 
 
 def test_launches_are_not_recorded_unless_asked_for(serve_on_devices):
-    server = serve_on_devices("LlamaForCausalLM-all", "tensor=2", "--max-concurrency", "4", "--no-graphs", **RECORDED)
+    server = serve_on_devices("LlamaForCausalLM-all", "tensor=2", "--max-concurrency", "4", "--no-graphs", **CAPTURED)
     assert graphs(server) == [None, None]
 
 
 @pytest.mark.parametrize("full", [0, 1])
 def test_one_rank_that_cannot_record_makes_all_launch_kernel_by_kernel(serve_on_devices, full):
-    server = serve_on_devices("LlamaForCausalLM-all", "tensor=2", "--max-concurrency", "4", PM_PRETEND_NO_GRAPHS_ON=str(full), **RECORDED)
+    server = serve_on_devices(
+        "LlamaForCausalLM-all", "tensor=2", "--max-concurrency", "4", PM_FAKE_NO_GRAPHS_ON=str(full), **CAPTURED
+    )
     row = rows_of(BY_NAME["LlamaForCausalLM-all"])[0]
-    wanted = oracle.greedy(BY_NAME["LlamaForCausalLM-all"], row, COUNT)["sequence"][len(row):]
+    wanted = oracle.greedy(BY_NAME["LlamaForCausalLM-all"], row, COUNT)["sequence"][len(row) :]
     found, lengths = come_and_go(server, row)
     assert found == [wanted[:length] for length in lengths]
     assert graphs(server) == [None, None]
     server.log.flush()
-    assert pathlib.Path(server.log.name).read_text().count("a rank of the group cannot record the launches of 4 sequences") == 4, "each rank, before it has its KV blocks and after"
+    assert (
+        pathlib.Path(server.log.name)
+        .read_text()
+        .count("a rank of the group cannot capture the CUDA graph of 4 sequences")
+        == 4
+    ), "each rank, before it has its KV blocks and after"
 
 
 class OnDevices(Nodes):
@@ -151,36 +191,48 @@ class OnDevices(Nodes):
         return ["env", f"NCCL_HOSTID=node{node}", *self.environment]
 
 
-@pytest.mark.parametrize("wishes", [[[], []], [[], ["--no-graphs"]], [["--no-graphs"], []]], ids=["both", "node 0 alone", "node 1 alone"])
-def test_ranks_of_several_nodes_agree_on_what_is_recorded(hardware, wishes):
-    """Over the connections of the host: no rank waits for one that does not record."""
+@pytest.mark.parametrize(
+    "options_of_nodes",
+    [[[], []], [[], ["--no-graphs"]], [["--no-graphs"], []]],
+    ids=["both", "node 0 alone", "node 1 alone"],
+)
+def test_ranks_of_several_nodes_agree_on_cuda_graph_capture(hardware, options_of_nodes):
+    """The agreement uses the host's connections: no rank waits for one that captures no graph."""
     case = BY_NAME["LlamaForCausalLM-all"]
 
     class Different(OnDevices):
         def enter(self, node):
-            self.options = ["--device", hardware.name, "--max-concurrency", "4", *wishes[node]]
+            self.options = ["--device", hardware.name, "--max-concurrency", "4", *options_of_nodes[node]]
             return super().enter(node)
 
-    nodes = Different(hardware, fixtures.checkpoint(case), [1, 1], "tensor=2", **hardware.environment(1, kernels=True, graphs=True))
+    nodes = Different(
+        hardware, fixtures.checkpoint(case), [1, 1], "tensor=2", **hardware.environment(1, kernels=True, graphs=True)
+    )
     try:
         row = rows_of(case)[0]
-        reply = requests.post(f"http://127.0.0.1:{nodes.port}/generate", json={"input_ids": row, "max_new_tokens": 6}, timeout=60).json()
-        assert reply["sequence"] == oracle.greedy(case, row, COUNT)["sequence"][:len(row) + 6]
-        recorded = [nodes.status(node)["ranks"][node].get("graphs", {}).get("recorded", 0) for node in (0, 1)]
-        assert recorded[0] == recorded[1] and (recorded[0] > 0) == (not any(wishes))
+        reply = requests.post(
+            f"http://127.0.0.1:{nodes.port}/generate", json={"input_ids": row, "max_new_tokens": 6}, timeout=60
+        ).json()
+        assert reply["sequence"] == oracle.greedy(case, row, COUNT)["sequence"][: len(row) + 6]
+        captured = [nodes.status(node)["ranks"][node].get("graphs", {}).get("captured", 0) for node in (0, 1)]
+        assert captured[0] == captured[1] and (captured[0] > 0) == (not any(options_of_nodes))
     finally:
         codes = nodes.close()
     assert codes == [0, 0], nodes.log()[-4000:]
 
 
-@pytest.mark.parametrize("counts, sizes", [([1, 1], "tensor=2"), ([1, 1], "pipeline=2"), ([2, 2], "tensor=2,pipeline=2")])
+@pytest.mark.parametrize(
+    "counts, sizes", [([1, 1], "tensor=2"), ([1, 1], "pipeline=2"), ([2, 2], "tensor=2,pipeline=2")]
+)
 def test_devices_of_several_nodes_say_what_transformers_says(hardware, counts, sizes):
     case = BY_NAME["GPT2LMHeadModel-all"]
     nodes = OnDevices(hardware, fixtures.checkpoint(case), counts, sizes)
     try:
         given = inputs.make(case, inputs.kinds(case)[0])
         compare.tensors(forward(nodes.port, given), oracle.forward(case, given), places(case, given))
-        assert nodes.log().count("NCCL joined rank") == {"tensor=2": 2, "pipeline=2": 2, "tensor=2,pipeline=2": 8}[sizes], "every collective group and every pair of stages once, by each of its ranks"
+        assert (
+            nodes.log().count("NCCL joined rank") == {"tensor=2": 2, "pipeline=2": 2, "tensor=2,pipeline=2": 8}[sizes]
+        ), "every collective group and every pair of stages once, by each of its ranks"
     finally:
         codes = nodes.close()
     assert codes == [0] * len(counts), nodes.log()[-4000:]
@@ -198,27 +250,42 @@ def reason(server):
 
 @pytest.mark.parametrize("sizes", ["tensor=2", "pipeline=2"])
 @pytest.mark.parametrize("lost", [0, 1])
-@pytest.mark.parametrize("how, name, words", [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")], ids=["killed", "frozen"])
-def test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for(serve_on_devices, sizes, lost, how, name, words):
+@pytest.mark.parametrize(
+    "how, name, words",
+    [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")],
+    ids=["killed", "frozen"],
+)
+def test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for(
+    serve_on_devices, sizes, lost, how, name, words
+):
     lose_a_rank(serve_on_devices("GPT2LMHeadModel-all", sizes), lost, how, name, words)
 
 
 @pytest.mark.parametrize("sizes", ["tensor=2"])
 @pytest.mark.parametrize("lost", [0, 1])
-@pytest.mark.parametrize("how, name, words", [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")], ids=["killed", "frozen"])
-def test_a_rank_lost_among_recorded_steps_ends_the_group_in_time(serve_on_devices, sizes, lost, how, name, words):
-    """Graphs hold operations of NCCL, whose abort waits until they are gone."""
-    server = serve_on_devices("GPT2LMHeadModel-all", sizes, "--max-concurrency", "4", **RECORDED)
-    assert [rank["recorded"] for rank in graphs(server)] == [3, 3]
+@pytest.mark.parametrize(
+    "how, name, words",
+    [(signal.SIGKILL, "RankLost", "rank {} died of signal 9"), (signal.SIGSTOP, "RankHung", "rank {} is frozen")],
+    ids=["killed", "frozen"],
+)
+def test_a_rank_lost_during_graph_replay_ends_the_replica_in_time(serve_on_devices, sizes, lost, how, name, words):
+    """Graphs hold operations of NCCL, whose abort waits until the graphs are destroyed."""
+    server = serve_on_devices("GPT2LMHeadModel-all", sizes, "--max-concurrency", "4", **CAPTURED)
+    assert [rank["captured"] for rank in graphs(server)] == [3, 3]
     lose_a_rank(server, lost, how, name, words)
 
 
 def lose_a_rank(server, lost, how, name, words):
-    body = {"prompt": rows_of(BY_NAME["GPT2LMHeadModel-all"])[0], "max_tokens": 40, "ignore_eos": True, "temperature": 0}
+    body = {
+        "prompt": rows_of(BY_NAME["GPT2LMHeadModel-all"])[0],
+        "max_tokens": 40,
+        "ignore_eos": True,
+        "temperature": 0,
+    }
     right, replies = server.ask("/v1/completions", body)["choices"][0]["text"], []
 
     def ask():
-        with contextlib.suppress(requests.RequestException):   # rank 0's own end closes connections
+        with contextlib.suppress(requests.RequestException):  # rank 0's own end closes connections
             while True:
                 replies.append(server.post("/v1/completions", body))
 
@@ -243,4 +310,8 @@ def lose_a_rank(server, lost, how, name, words):
     assert texts <= {right}, "no reply is made of what an aborted device left behind"
     assert {reply.status_code for reply in replies} <= {200, 503}
     assert lost == 0 or 503 in {reply.status_code for reply in replies}, "requests that were open are told"
-    assert not [path for path in pathlib.Path("/dev/shm").iterdir() if path.name.startswith(f"parallelmodel-{server.process.pid}-")]
+    assert not [
+        path
+        for path in pathlib.Path("/dev/shm").iterdir()
+        if path.name.startswith(f"parallelmodel-{server.process.pid}-")
+    ]

@@ -1,31 +1,53 @@
-"""On a device of its own memory the model says what it says on the processor.
+# SPDX-License-Identifier: Apache-2.0
+"""On a device with memory of its own a model gives the same results as on the CPU.
 
-The device is a pretended one here; tests/gpu has most of these tests of a GPU. `pretend_worker` is the worker with a device whose addresses fault when the host touches them and whose
-operations refuse tensors of several devices (tests/pretend). What is right there moves every tensor to where it belongs, as a GPU wants it; two pretended devices show that ranks keep to their own.
+The device is a fake one here; tests/gpu has most of these tests for a GPU. `fake_device_worker` is the worker with a
+device whose addresses fault when the host touches them and whose operations refuse tensors of several devices
+(tests/gpu/fake_device). A test that passes there moves every tensor to the right device, as a GPU requires; two fake
+devices show that ranks use only their own.
 """
+
 import contextlib
 import functools
 import json
-
-import numpy
-import pytest
-from safetensors.numpy import save_file
 
 import cases
 import compare
 import fixtures
 import inputs
+import numpy
 import oracle
-import worker
-from on_devices import PRETENDED
+import pytest
+from device_fixtures import FAKE_DEVICE
+from safetensors.numpy import save_file
 from test_forward import places
-from test_generate import COUNT, judge, rows_of
+from test_generate import COUNT, check_answer, rows_of
 from test_strategies import ranks_of
 
-# of each topology and each input and head of its own: the first case of every model class that is not just another head on the same stack
-CLASSES = ["GPT2LMHeadModel", "LlamaForCausalLM", "FalconForCausalLM", "BloomForCausalLM", "GPTNeoForCausalLM", "T5ForConditionalGeneration", "BartForConditionalGeneration", "BertForMaskedLM",
-           "AlbertForMaskedLM", "TapasForQuestionAnswering", "LayoutLMForTokenClassification", "XLMForQuestionAnswering", "VisualBertForRegionToPhraseAlignment", "CLIPModel",
-           "ViTForImageClassification", "DeiTForImageClassificationWithTeacher", "MBartForConditionalGeneration", "DPRQuestionEncoder"]
+import worker
+
+# one case of each kind of model, input and head of its own: the first case of every model class that is not just
+# another head on the same stack
+CLASSES = [
+    "GPT2LMHeadModel",
+    "LlamaForCausalLM",
+    "FalconForCausalLM",
+    "BloomForCausalLM",
+    "GPTNeoForCausalLM",
+    "T5ForConditionalGeneration",
+    "BartForConditionalGeneration",
+    "BertForMaskedLM",
+    "AlbertForMaskedLM",
+    "TapasForQuestionAnswering",
+    "LayoutLMForTokenClassification",
+    "XLMForQuestionAnswering",
+    "VisualBertForRegionToPhraseAlignment",
+    "CLIPModel",
+    "ViTForImageClassification",
+    "DeiTForImageClassificationWithTeacher",
+    "MBartForConditionalGeneration",
+    "DPRQuestionEncoder",
+]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES]
 LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]
 
@@ -35,7 +57,11 @@ LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]
 def test_hidden_states_and_outputs_equal_those_of_transformers(device, case, layout):
     for kind in inputs.kinds(case):
         given = inputs.make(case, kind)
-        compare.tensors(device.forward(fixtures.checkpoint(case), ranks_of(layout), given, sizes=layout), oracle.forward(case, given), places(case, given))
+        compare.tensors(
+            device.forward(fixtures.checkpoint(case), ranks_of(layout), given, sizes=layout),
+            oracle.forward(case, given),
+            places(case, given),
+        )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -44,84 +70,133 @@ def test_greedy_tokens_equal_those_of_transformers(device, case, layout):
     folder, rows = fixtures.checkpoint(case), rows_of(case)
     together = device.generate(folder, ranks_of(layout), rows, max_new_tokens=COUNT, do_sample=False, sizes=layout)
     for row, answer in zip(rows, together, strict=True):
-        judge(device, case, folder, ranks_of(layout), row, answer, sizes=layout)
+        check_answer(device, case, folder, ranks_of(layout), row, answer, sizes=layout)
 
 
-# between them: both norms, gated and plain activations, rotary angles, ALiBi, T5's buckets, windows, heads that share keys, a cross-attention
-KERNELS = [case for case in CASES if case.model_class in ("GPT2LMHeadModel", "LlamaForCausalLM", "BloomForCausalLM", "GPTNeoForCausalLM", "T5ForConditionalGeneration")]
+# between them: both norms, gated and plain activations, rotary angles, ALiBi, T5's buckets, windows, heads that share
+# keys, a cross-attention
+KERNELS = [
+    case
+    for case in CASES
+    if case.model_class
+    in ("GPT2LMHeadModel", "LlamaForCausalLM", "BloomForCausalLM", "GPTNeoForCausalLM", "T5ForConditionalGeneration")
+]
 
 
 @pytest.mark.parametrize("case", KERNELS, ids=lambda case: case.name)
 def test_the_cuda_kernels_say_what_transformers_says(kernels, case):
     given = inputs.make(case, inputs.kinds(case)[0])
     expected = {name: values for name, values in oracle.forward(case, given).items() if "attentions" not in name}
-    compare.tensors(kernels.forward(fixtures.checkpoint(case), 1, given, attentions=False), expected, places(case, given))
+    compare.tensors(
+        kernels.forward(fixtures.checkpoint(case), 1, given, attentions=False), expected, places(case, given)
+    )
 
 
-@pytest.mark.parametrize("case, ranks", [(case, 1) for case in KERNELS] + [(KERNELS[1], 2)], ids=lambda value: getattr(value, "name", value))
-def test_the_cuda_kernels_decode_what_the_processor_decodes(kernels, asked, case, ranks):
+@pytest.mark.parametrize(
+    "case, ranks", [(case, 1) for case in KERNELS] + [(KERNELS[1], 2)], ids=lambda value: getattr(value, "name", value)
+)
+def test_the_cuda_kernels_decode_what_the_cpu_decodes(kernels, runner, case, ranks):
     folder, rows = fixtures.checkpoint(case), rows_of(case)[:3]
-    assert kernels.generate(folder, ranks, rows, max_new_tokens=6) == asked.generate(folder, ranks, rows, max_new_tokens=6)
+    assert kernels.generate(folder, ranks, rows, max_new_tokens=6) == runner.generate(
+        folder, ranks, rows, max_new_tokens=6
+    )
 
 
 @pytest.mark.parametrize("precision", ["BF16", "F16"])
-def test_the_cuda_kernels_decode_in_16_bits_what_the_processor_decodes(kernels, asked, precision):
-    """Queries of prompts are rounded to the cache's type for tensor cores, so that tokens may part where two are nearly as likely; not within so few."""
+def test_the_cuda_kernels_decode_in_16_bits_what_the_cpu_decodes(kernels, runner, precision):
+    """Queries of prompts are rounded to the cache's dtype for tensor cores, so tokens may differ after a near-tie,
+    but not within the first few.
+    """
     folder, rows = fixtures.checkpoint(KERNELS[1]), rows_of(KERNELS[1])[:3]
-    assert kernels.generate(folder, 1, rows, max_new_tokens=2, precision=precision) == asked.generate(folder, 1, rows, max_new_tokens=2, precision=precision)
+    assert kernels.generate(folder, 1, rows, max_new_tokens=2, precision=precision) == runner.generate(
+        folder, 1, rows, max_new_tokens=2, precision=precision
+    )
 
 
 @pytest.mark.parametrize("precision", ["BF16", "F16"])
-def test_drawn_tokens_and_beams_are_those_of_the_processor(device, asked, precision):
+def test_sampled_tokens_and_beams_are_those_of_the_cpu(device, runner, precision):
     case = next(case for case in CASES if case.name.startswith("LlamaForCausalLM"))
     folder, rows = fixtures.checkpoint(case), rows_of(case)
     for options in ({"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"num_beams": 3}):
-        assert device.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options) == asked.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options)
+        assert device.generate(
+            folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options
+        ) == runner.generate(folder, 1, rows, max_new_tokens=COUNT, precision=precision, **options)
 
 
-DRAWN = [{"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"do_sample": True, "seed": 8, "temperature": 0.8, "top_k": 12, "top_p": 0.9, "min_p": 0.01},
-         {"do_sample": True, "seed": 9, "repetition_penalty": 1.3, "no_repeat_ngram_size": 2, "min_new_tokens": 4, "bad_words_ids": [[5], [7, 9]]}, {"repetition_penalty": 1.5},
-         {"do_sample": True, "seed": 10, "typical_p": 0.7}]
+DRAWN = [
+    {"do_sample": True, "seed": 7, "num_return_sequences": 3},
+    {"do_sample": True, "seed": 8, "temperature": 0.8, "top_k": 12, "top_p": 0.9, "min_p": 0.01},
+    {
+        "do_sample": True,
+        "seed": 9,
+        "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 2,
+        "min_new_tokens": 4,
+        "bad_words_ids": [[5], [7, 9]],
+    },
+    {"repetition_penalty": 1.5},
+    {"do_sample": True, "seed": 10, "typical_p": 0.7},
+]
 
 
 @pytest.mark.parametrize("layout", ["tensor=1", "tensor=2", "pipeline=2"])
 @pytest.mark.parametrize("options", DRAWN, ids=lambda options: "-".join(options))
-def test_the_devices_sampler_draws_what_the_processors_does(kernels, asked, options, layout):
+def test_the_devices_sampler_draws_what_the_processors_does(kernels, runner, options, layout):
     folder, rows = fixtures.checkpoint(KERNELS[1]), rows_of(KERNELS[1])[:2]
-    assert kernels.generate(folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options) == asked.generate(folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options)
+    assert kernels.generate(
+        folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options
+    ) == runner.generate(folder, ranks_of(layout), rows, max_new_tokens=5, sizes=layout, **options)
 
 
 @pytest.mark.parametrize("case", [KERNELS[0], KERNELS[1], KERNELS[4]], ids=lambda case: case.name)
-def test_the_cuda_kernels_decode_int8_as_the_processor_does(kernels, asked, case):
+def test_the_cuda_kernels_decode_int8_as_the_processor_does(kernels, runner, case):
     folder, rows = fixtures.checkpoint(case), rows_of(case)[:3]
-    assert kernels.generate(folder, 1, rows, max_new_tokens=4, precision="I8") == asked.generate(folder, 1, rows, max_new_tokens=4, precision="I8")
+    assert kernels.generate(folder, 1, rows, max_new_tokens=4, precision="I8") == runner.generate(
+        folder, 1, rows, max_new_tokens=4, precision="I8"
+    )
 
 
-def decoded(asked, case, **options):
+def decoded(runner, case, **options):
     """Three sequences, then two and one as they end; then others in the places of these, with other blocks."""
     folder, rows = fixtures.checkpoint(case), rows_of(case)
-    return [asked.generate(folder, 1, some, max_new_tokens=7, **options, **more) for some, more in ((rows[:3], {}), (rows[2:4], {"do_sample": True, "seed": 3}), (rows[4:5], {}))]
+    return [
+        runner.generate(folder, 1, some, max_new_tokens=7, **options, **more)
+        for some, more in ((rows[:3], {}), (rows[2:4], {"do_sample": True, "seed": 3}), (rows[4:5], {}))
+    ]
 
 
 @pytest.mark.parametrize("case", KERNELS[:4], ids=lambda case: case.name)
-def test_recorded_steps_decode_what_the_processor_decodes(recorded, asked, case):
-    assert decoded(recorded, case) == decoded(asked, case)
+def test_replayed_cuda_graphs_decode_what_the_cpu_decodes(captured, runner, case):
+    assert decoded(captured, case) == decoded(runner, case)
 
 
 @pytest.mark.parametrize("layout", ["tensor=2", "pipeline=2", "data=2"])
-def test_steps_that_cannot_be_recorded_are_not(recorded, asked, layout):
+def test_steps_that_cannot_be_captured_are_not(captured, runner, layout):
     folder, rows = fixtures.checkpoint(KERNELS[1]), rows_of(KERNELS[1])[:2]
-    assert recorded.generate(folder, 2, rows, max_new_tokens=4, sizes=layout) == asked.generate(folder, 2, rows, max_new_tokens=4, sizes=layout)
+    assert captured.generate(folder, 2, rows, max_new_tokens=4, sizes=layout) == runner.generate(
+        folder, 2, rows, max_new_tokens=4, sizes=layout
+    )
 
 
 @pytest.mark.parametrize("layout", ["tensor=2", "pipeline=2"])
-def test_int8_weights_are_on_the_device(device, asked, layout):
+def test_int8_weights_are_on_the_device(device, runner, layout):
     folder, rows = fixtures.checkpoint(CASES[0]), rows_of(CASES[0])
-    assert device.generate(folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout) == asked.generate(folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout)
+    assert device.generate(folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout) == runner.generate(
+        folder, 2, rows, max_new_tokens=COUNT, precision="I8", sizes=layout
+    )
 
 
-# weights that come together in each pass: from all ranks, from the host's pinned memory, from files; copies of the device's second stream come as late as they can
-GATHERED = [("Sharded", "", 1), ("Sharded", "", 2), ("Sharded", "", 3), ("Offload", "HostMemory", 1), ("Offload", "HostMemory", 3), ("Offload", "File", 1), ("Offload", "File", 2)]
+# fully sharded weights, gathered in each forward pass: from all ranks, from the host's pinned memory, from files;
+# copies of the device's second stream come as late as they can
+GATHERED = [
+    ("Sharded", "", 1),
+    ("Sharded", "", 2),
+    ("Sharded", "", 3),
+    ("Offload", "HostMemory", 1),
+    ("Offload", "HostMemory", 3),
+    ("Offload", "File", 1),
+    ("Offload", "File", 2),
+]
 
 
 def gathered(strategy, to, ranks):
@@ -132,30 +207,54 @@ def gathered(strategy, to, ranks):
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_gathered_weights_say_what_transformers_says(device, case, strategy, to, ranks):
     given, layout = inputs.make(case, inputs.kinds(case)[0]), gathered(strategy, to, ranks)
-    compare.tensors(device.forward(fixtures.checkpoint(case), ranks, given, **layout), oracle.forward(case, given), places(case, given))
+    compare.tensors(
+        device.forward(fixtures.checkpoint(case), ranks, given, **layout),
+        oracle.forward(case, given),
+        places(case, given),
+    )
     if case.generates:
         folder, rows = fixtures.checkpoint(case), rows_of(case)
         together = device.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False, **layout)
         for row, answer in zip(rows, together, strict=True):
-            judge(device, case, folder, ranks, row, answer, **layout)
+            check_answer(device, case, folder, ranks, row, answer, **layout)
 
 
 @pytest.mark.parametrize("strategy, to, ranks", GATHERED)
 @pytest.mark.parametrize("case", CASES[:2], ids=lambda case: case.name)
-def test_gathered_int8_is_what_it_is_on_the_processor(device, asked, case, strategy, to, ranks):
+def test_gathered_int8_is_what_it_is_on_the_processor(device, runner, case, strategy, to, ranks):
     folder, rows, layout = fixtures.checkpoint(case), rows_of(case), gathered(strategy, to, ranks)
-    assert device.generate(folder, ranks, rows, max_new_tokens=COUNT, precision="I8", **layout) == asked.generate(folder, 1, rows, max_new_tokens=COUNT, precision="I8")
+    assert device.generate(folder, ranks, rows, max_new_tokens=COUNT, precision="I8", **layout) == runner.generate(
+        folder, 1, rows, max_new_tokens=COUNT, precision="I8"
+    )
 
 
 def test_a_device_has_room_for_what_is_offloaded_to_the_host_where_the_whole_does_not_fit(tmp_path):
-    """The host keeps the weights: of 26 MiB a device of 1100 MiB, whose runtime is counted as 1024, holds two buffers of a layer."""
+    """The host holds the 26 MiB of weights; a device of 1100 MiB, of which the runtime takes 1024, holds two gather
+    buffers of a layer.
+    """
     folder = wide(tmp_path / "model")
-    run = functools.partial(PRETENDED.run, "generate", "--model", folder, "--input-ids", "5,6,7,8", "--max-new-tokens", "4", "--max-concurrency", "1", "--json")
+    run = functools.partial(
+        FAKE_DEVICE.run,
+        "generate",
+        "--model",
+        folder,
+        "--input-ids",
+        "5,6,7,8",
+        "--max-new-tokens",
+        "4",
+        "--max-concurrency",
+        "1",
+        "--json",
+    )
     whole = run()
     assert whole.returncode == 0, whole.stderr
-    small = {"PM_PRETEND_MEMORY": "1066", "PM_PRETEND_OTHERS": "0"}
+    small = {"PM_FAKE_MEMORY": "1066", "PM_FAKE_OTHERS": "0"}
     refused = run("--strategy", "Tensor", **small)
-    assert refused.returncode == 4 and "DoesNotFit" in refused.stderr and "1.0 GiB per device (free of 1.04 GiB of pretend:0)" in refused.stderr, refused.stderr
+    assert (
+        refused.returncode == 4
+        and "DoesNotFit" in refused.stderr
+        and "1.0 GiB per device (free of 1.0 GiB of fake:0)" in refused.stderr
+    ), refused.stderr
     for to in ("HostMemory", "File"):
         offloaded = run("--strategy", "Offload", "--offload-to", to, **small)
         assert offloaded.returncode == 0, offloaded.stderr
@@ -165,9 +264,27 @@ def test_a_device_has_room_for_what_is_offloaded_to_the_host_where_the_whole_doe
 def test_a_device_without_memory_for_the_weights_says_what_holds_it(tmp_path):
     """A plan that counts with more than there is, as when another program came between."""
     folder = wide(tmp_path / "model")
-    run = PRETENDED.run("generate", "--model", folder, "--device-memory", "4Gi", "--input-ids", "5,6", "--max-concurrency", "1", PM_PRETEND_MEMORY="260", PM_PRETEND_OTHERS="240")
+    run = FAKE_DEVICE.run(
+        "generate",
+        "--model",
+        folder,
+        "--device-memory",
+        "4Gi",
+        "--input-ids",
+        "5,6",
+        "--max-concurrency",
+        "1",
+        PM_FAKE_MEMORY="260",
+        PM_FAKE_OTHERS="240",
+    )
     assert run.returncode == 4, run.stderr
-    for words in ("OOMKilled: pretend:0 has no memory for ", "while rank 0 was loaded", "240.0 MiB are held by contexts", "are in this process's tensors", "--strategy Offload"):
+    for words in (
+        "OOMKilled: fake:0 has no memory for ",
+        "while rank 0 was loaded",
+        "240.0 MiB are held by contexts",
+        "are in this process's tensors",
+        "--strategy Offload",
+    ):
         assert words in run.stderr, (words, run.stderr)
 
 
@@ -180,13 +297,36 @@ def wide(folder, vocabulary=512):
     for layer in range(4):
         at = f"model.layers.{layer}."
         tensors |= {f"{at}self_attn.{name}_proj.weight": matrix(256, 256) for name in "qkvo"}
-        tensors |= {f"{at}mlp.{name}_proj.weight": matrix(1792, 256) for name in ("gate", "up")} | {f"{at}mlp.down_proj.weight": matrix(256, 1792)}
-        tensors |= {f"{at}{name}.weight": numpy.ones(256, numpy.float32) for name in ("input_layernorm", "post_attention_layernorm")}
+        tensors |= {f"{at}mlp.{name}_proj.weight": matrix(1792, 256) for name in ("gate", "up")} | {
+            f"{at}mlp.down_proj.weight": matrix(256, 1792)
+        }
+        tensors |= {
+            f"{at}{name}.weight": numpy.ones(256, numpy.float32)
+            for name in ("input_layernorm", "post_attention_layernorm")
+        }
     folder.mkdir()
     save_file(tensors, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 1792, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8,
-        "vocab_size": vocabulary, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2, "tie_word_embeddings": False, "torch_dtype": "float32"}))
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "architectures": ["LlamaForCausalLM"],
+                "model_type": "llama",
+                "hidden_size": 256,
+                "intermediate_size": 1792,
+                "num_hidden_layers": 4,
+                "num_attention_heads": 8,
+                "num_key_value_heads": 8,
+                "vocab_size": vocabulary,
+                "max_position_embeddings": 256,
+                "rms_norm_eps": 1e-5,
+                "hidden_act": "silu",
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+                "tie_word_embeddings": False,
+                "torch_dtype": "float32",
+            }
+        )
+    )
     return folder
 
 
@@ -195,33 +335,57 @@ MIB = 1 << 20
 
 def test_a_server_makes_as_many_kv_blocks_as_its_largest_step_leaves_room_for(tmp_path):
     folder = wide(tmp_path / "model")
-    with contextlib.closing(PRETENDED.server(folder, "tensor=1", "--max-concurrency", "64", PM_PRETEND_MEMORY="1124", PM_PRETEND_OTHERS="16")) as server:
-        answer = server.ask("/generate", {"input_ids": list(range(3, 203)), "max_new_tokens": 8, "return_token_ids": True})
+    with contextlib.closing(
+        FAKE_DEVICE.server(folder, "tensor=1", "--max-concurrency", "64", PM_FAKE_MEMORY="1124", PM_FAKE_OTHERS="16")
+    ) as server:
+        answer = server.ask(
+            "/generate", {"input_ids": list(range(3, 203)), "max_new_tokens": 8, "return_token_ids": True}
+        )
         assert len(answer["sequence"]) == 208
-        rank, plan, metrics = server.get("/memory").json()["ranks"][0], server.get("/plan").json(), server.get("/metrics").text
+        rank, plan, metrics = (
+            server.get("/memory").json()["ranks"][0],
+            server.get("/plan").json(),
+            server.get("/metrics").text,
+        )
     device, measured, predicted = rank["device"], rank["measured"], rank["predicted"]
-    print("\nMiB:", {name: {kind: round(bytes / MIB, 1) for kind, bytes in figures.items()} for name, figures in rank.items() if isinstance(figures, dict)})
-    assert device["total"] == 1124 * MIB and device["free"] + device["allocated"] == 1108 * MIB, "the device's own figures"
-    assert plan["deviceMemory"] == 1108 * MIB and plan["memorySource"] == "free of 1.10 GiB of pretend:0"
+    print(
+        "\nMiB:",
+        {
+            name: {kind: round(bytes / MIB, 1) for kind, bytes in figures.items()}
+            for name, figures in rank.items()
+            if isinstance(figures, dict)
+        },
+    )
+    assert device["total"] == 1124 * MIB and device["free"] + device["allocated"] == 1108 * MIB, (
+        "the device's own figures"
+    )
+    assert plan["deviceMemory"] == 1108 * MIB and plan["memorySource"] == "free of 1.1 GiB of fake:0"
     assert 0 <= measured["weights"] - predicted["weights"] < MIB
     assert 0 < measured["activations"] < predicted["activations"], "the planner's formula is an upper bound"
     block = 2 * 4 * 16 * 256 * 4
     assert measured["kv"] > predicted["kv"], "the bound's slack is used"
-    left = 1108 * MIB - predicted["runtime"] - predicted["communicator"] - measured["weights"] - measured["kv"] - measured["activations"]
+    left = (
+        1108 * MIB
+        - predicted["runtime"]
+        - predicted["communicator"]
+        - measured["weights"]
+        - measured["kv"]
+        - measured["activations"]
+    )
     assert 0 <= left < block + MIB, "nothing is left over, and the largest step has room"
     for kind, bytes in device.items():
         assert f'parallelmodel_rank_device_memory_bytes{{rank="0",kind="{kind}"}}' in metrics
-    assert f'parallelmodel_kv_cache_blocks {measured["kv"] // block}' in metrics
+    assert f"parallelmodel_kv_cache_blocks {measured['kv'] // block}" in metrics
 
 
 @pytest.mark.parametrize("sizes", ["tensor=1", "tensor=2"])
-def test_scores_of_a_whole_pass_leave_the_device_in_pieces(device, asked, tmp_path, sizes):
-    """Of 40,000 tokens and 250 positions they take 38 MiB; no more than 16 of them are there at once."""
+def test_scores_of_a_whole_forward_pass_leave_the_device_in_pieces(device, runner, tmp_path, sizes):
+    """Scores of 40,000 tokens and 250 positions take 38 MiB; at most 16 MiB of them exist at once."""
     folder, given = wide(tmp_path / "model", 40_000), {"input_ids": numpy.arange(3, 253)[None]}
     outputs = device.forward(folder, ranks_of(sizes), given, sizes=sizes)
     assert outputs["logits"].shape == (1, 250, 40_000)
-    compare.tensors(outputs, asked.forward(folder, ranks_of(sizes), given, sizes=sizes))
-    with contextlib.closing(PRETENDED.server(folder, sizes, "--max-concurrency", "4")) as server:
+    compare.tensors(outputs, runner.forward(folder, ranks_of(sizes), given, sizes=sizes))
+    with contextlib.closing(FAKE_DEVICE.server(folder, sizes, "--max-concurrency", "4")) as server:
         measured = [rank["measured"]["activations"] for rank in server.get("/memory").json()["ranks"]]
     print("\nMiB of the largest step, each rank:", [round(bytes / MIB, 1) for bytes in measured])
     assert 0 < measured[0] < 250 * 40_000 * 4
@@ -230,28 +394,48 @@ def test_scores_of_a_whole_pass_leave_the_device_in_pieces(device, asked, tmp_pa
 @pytest.mark.parametrize("ranks, most", [(2, 2540), (8, 690)])
 def test_a_full_size_model_is_loaded_to_a_device_with_little_beside_it_there_and_on_the_host(ranks, most):
     """GPT-Neo-2.7B in fp16, from a sparse file."""
-    from test_load import load    # transformers
-    row = next(load.rows(str(PRETENDED.binary), [ranks], 1 << 40, every_rank=False, names=["GPT-Neo-2.7B"], device="pretend"))
-    print("\nMiB:", {name: round(value / MIB, 1) for name, value in row.items() if isinstance(value, int) and value > MIB})
+    from test_load import load  # transformers
+
+    row = next(
+        load.rows(str(FAKE_DEVICE.binary), [ranks], 1 << 40, every_rank=False, names=["GPT-Neo-2.7B"], device="fake")
+    )
+    print(
+        "\nMiB:", {name: round(value / MIB, 1) for name, value in row.items() if isinstance(value, int) and value > MIB}
+    )
     assert row["planned"] <= row["weights"] <= row["planned"] + MIB and row["weights"] <= most * MIB
     assert row["peak"] <= row["weights"] + 64 * MIB
-    assert row["hostPeak"] <= row["weights"] + 96 * MIB, "the pretended device's memory is the host's; the ring, code and headers"
+    assert row["hostPeak"] <= row["weights"] + 96 * MIB, (
+        "the fake device's memory is the host's; the ring, code and headers"
+    )
 
 
 def test_a_pass_that_is_too_large_for_the_device_ends_alone(tmp_path):
     folder = wide(tmp_path / "model")
-    with contextlib.closing(PRETENDED.server(folder, "tensor=1", "--max-concurrency", "64", PM_PRETEND_MEMORY="1124", PM_PRETEND_OTHERS="16")) as server:
-        rows = [[3] * 250 for _ in range(4)]    # the KV blocks leave room for a step, not for what it hands out beside
-        error = server.refused("/forward", {"inputs": {"input_ids": rows}, "hidden_states": True, "attentions": True}, 413)
+    with contextlib.closing(
+        FAKE_DEVICE.server(folder, "tensor=1", "--max-concurrency", "64", PM_FAKE_MEMORY="1124", PM_FAKE_OTHERS="16")
+    ) as server:
+        rows = [[3] * 250 for _ in range(4)]  # the KV blocks leave room for a step, not for what it hands out beside
+        error = server.refused(
+            "/forward", {"inputs": {"input_ids": rows}, "hidden_states": True, "attentions": True}, 413
+        )
         assert error["code"] == "out_of_memory" and "KV blocks" in error["message"], error
-        assert len(server.ask("/generate", {"input_ids": [5, 6, 7], "max_new_tokens": 4, "return_token_ids": True})["sequence"]) == 7
+        assert (
+            len(
+                server.ask("/generate", {"input_ids": [5, 6, 7], "max_new_tokens": 4, "return_token_ids": True})[
+                    "sequence"
+                ]
+            )
+            == 7
+        )
         assert server.process.poll() is None
 
 
 def test_more_ranks_as_processes_than_devices_are_refused_before_anything_is_loaded(hardware):
     ranks = hardware.devices + 1
-    run = hardware.run("serve", "--model", fixtures.checkpoint(CASES[0]), "--ranks", ranks, "--strategy", "Data", "--port", "0")
-    words = f"{ranks} ranks as processes need a device each, and this host shows {hardware.devices}"
+    run = hardware.run(
+        "serve", "--model", fixtures.checkpoint(CASES[0]), "--ranks", ranks, "--strategy", "Data", "--port", "0"
+    )
+    words = f"{ranks} ranks as processes need one device each, and this host has {hardware.devices}"
     assert run.returncode == 2 and "InsufficientDevices" in run.stderr and words in run.stderr, run.stderr
 
 

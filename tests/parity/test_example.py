@@ -1,26 +1,38 @@
-"""The example that everybody meets first tells the stories that transformers tells with it, in whole English sentences."""
+# SPDX-License-Identifier: Apache-2.0
+"""The trained example model tells the same stories as transformers, in whole English sentences."""
+
 import hashlib
 import random
 import re
 import sys
 
-import pytest
-from tokenizers import Tokenizer
-
 import compare
 import oracle
-import worker
+import pytest
 from cases import Case
+from tokenizers import Tokenizer
+
+import worker
 
 FOLDER = worker.REPOSITORY / "examples/tiny-stories"
-PROMPTS = ["Once upon a time", "Once upon a time, a brave owl", "There once was a shy", "Long ago, a clever boy named", "Anna was a kind girl."]
+PROMPTS = [
+    "Once upon a time",
+    "Once upon a time, a brave owl",
+    "There once was a shy",
+    "Long ago, a clever boy named",
+    "Anna was a kind girl.",
+]
 RANKS = [1, 2, 3, 5]
 NEW = 160
 
 
 @pytest.fixture(scope="module")
 def case():
-    digest = hashlib.sha256(b"".join((FOLDER / name).read_bytes() for name in ("model.safetensors", "config.json", "generation_config.json"))).hexdigest()
+    digest = hashlib.sha256(
+        b"".join(
+            (FOLDER / name).read_bytes() for name in ("model.safetensors", "config.json", "generation_config.json")
+        )
+    ).hexdigest()
     return Case("tiny-stories", "GPT2LMHeadModel", "GPT2Config", "{}", 0, folder=str(FOLDER), digest=digest)
 
 
@@ -30,18 +42,26 @@ def tokenizer():
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_greedy_stories_equal_transformers_to_the_end_token(asked, case, tokenizer, ranks):
+def test_greedy_stories_equal_transformers_to_the_end_token(runner, case, tokenizer, ranks):
     rows = [tokenizer.encode(prompt).ids for prompt in PROMPTS]
-    together = asked.generate(FOLDER, ranks, rows, max_new_tokens=NEW, do_sample=False)
+    together = runner.generate(FOLDER, ranks, rows, max_new_tokens=NEW, do_sample=False)
     for row, answer in zip(rows, together):
         first = [answer]
-        compare.greedy(lambda prompt, left: first.pop() if first else asked.generate(FOLDER, ranks, [prompt], max_new_tokens=left, do_sample=False)[0],
-                       row, oracle.greedy(case, row, NEW))
+        compare.greedy(
+            lambda prompt, left: (
+                first.pop()
+                if first
+                else runner.generate(FOLDER, ranks, [prompt], max_new_tokens=left, do_sample=False)[0]
+            ),
+            row,
+            oracle.greedy(case, row, NEW),
+        )
 
 
 def test_stories_are_whole_sentences_of_the_words_that_it_learned_and_end(case, tokenizer):
     sys.path.insert(0, str(FOLDER))
     import stories
+
     generator = random.Random(1)
     known = {word for _ in range(4000) for word in re.findall(r"[A-Za-z]+", stories.story(generator))}
     end = tokenizer.token_to_id("<|endoftext|>")
@@ -54,7 +74,19 @@ def test_stories_are_whole_sentences_of_the_words_that_it_learned_and_end(case, 
 
 
 def test_generate_prints_the_story(case, tokenizer):
-    done = worker.run("generate", "--model", FOLDER, "--ranks", 2, "--strategy", "Tensor", "--prompt", PROMPTS[0], "--max-new-tokens", NEW)
+    done = worker.run(
+        "generate",
+        "--model",
+        FOLDER,
+        "--ranks",
+        2,
+        "--strategy",
+        "Tensor",
+        "--prompt",
+        PROMPTS[0],
+        "--max-new-tokens",
+        NEW,
+    )
     assert done.returncode == 0, done.stderr
     sequence = oracle.greedy(case, tokenizer.encode(PROMPTS[0]).ids, NEW)["sequence"]
     assert done.stdout.strip() == tokenizer.decode(sequence).strip()

@@ -1,12 +1,14 @@
-"""docs/families.md says what policies and the parity table say."""
+# SPDX-License-Identifier: Apache-2.0
+"""docs/reference/families.md agrees with the policies and the parity cases."""
+
 import importlib.util
 import json
 import subprocess
 
-
 import cases
-import worker
 from resolution import TOOLS
+
+import worker
 
 spec = importlib.util.spec_from_file_location("families", worker.REPOSITORY / "tools/families.py")
 families = importlib.util.module_from_spec(spec)
@@ -14,7 +16,9 @@ spec.loader.exec_module(families)
 
 
 def test_the_page_is_the_one_that_policies_and_cases_make():
-    assert (worker.REPOSITORY / "docs/families.md").read_text() == families.page(), "run tools/families.py docs/families.md"
+    assert (worker.REPOSITORY / "docs/reference/families.md").read_text() == families.page(), (
+        "run tools/families.py docs/reference/families.md"
+    )
 
 
 def test_the_generator_reads_policies_as_the_worker_does():
@@ -23,9 +27,11 @@ def test_the_generator_reads_policies_as_the_worker_does():
     assert [family["name"] for family in said] == list(ours)
     for family in said:
         found = ours[family["name"]]
-        assert family["model_types"] == families.listed(found["model_type"]) and family["topology"] == found["topology"]
-        rows = {name: row for name, row in found["architectures"].items() if "as" not in row}
-        assert {one["name"]: one.get("task") or one["refused"] for one in family["classes"]} == {name: row.get("task") or row["refuse"] for name, row in rows.items()}
+        assert family["model_types"] == families.listed(found["model_type"]) and family["kind"] == found["kind"]
+        rows = {name: row for name, row in found["architectures"].items() if "alias_of" not in row}
+        assert {one["name"]: one.get("task") or one["refused"] for one in family["classes"]} == {
+            name: row.get("task") or row["refuse"] for name, row in rows.items()
+        }
 
 
 def test_families_prints_the_same():
@@ -36,7 +42,12 @@ def test_families_prints_the_same():
 
 
 def test_every_case_is_of_a_class_that_is_served():
-    served = {(kind, name) for found in families.policies().values() for kind in families.listed(found["model_type"])
-              for name, row in found["architectures"].items() if "as" not in row and not isinstance(row.get("refuse"), str)}
+    served = {
+        (kind, name)
+        for found in families.policies().values()
+        for kind in families.listed(found["model_type"])
+        for name, row in found["architectures"].items()
+        if "alias_of" not in row and not isinstance(row.get("refuse"), str)
+    }
     assert {(case.model_type, case.model_class) for case in cases.CASES} <= served
     assert {name for _, name in served} == {case.model_class for case in cases.CASES}

@@ -1,31 +1,43 @@
-"""One pass on 1, 2, 3 and 4 ranks says what transformers says: every layer's hidden states, every head's attention, every output of the class."""
-import functools
+# SPDX-License-Identifier: Apache-2.0
+"""One forward pass on 1, 2, 3 and 4 ranks equals transformers: every layer's hidden states, every head's attention,
+every output of the class.
+"""
 
-import numpy
-import pytest
+import functools
 
 import compare
 import fixtures
 import inputs
+import numpy
 import oracle
+import pytest
 from cases import BY_NAME, CASES
 
 
 def places(case, given):
-    """For compare: what counts of each output."""
+    """Returns the compared positions of each output."""
     return functools.partial(inputs.rows_that_count, case, inputs=given)
 
 
 def stacks(case):
-    """Prefix of the outputs and number of layers of each stack, by the configuration."""
+    """Returns the output prefix and number of layers of each stack, by the configuration."""
     settings = case.settings
-    count = next((settings[name] for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers") if name in settings), None)
-    if case.topology == "encoder-decoder" and case.model_class.endswith("ForCausalLM"):
+    count = next(
+        (
+            settings[name]
+            for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
+            if name in settings
+        ),
+        None,
+    )
+    if case.kind == "encoder-decoder" and case.model_class.endswith("ForCausalLM"):
         return {"": settings["decoder_layers"]}
     if case.decodes:
         return {"encoder_": count, "decoder_": settings.get("decoder_layers") or settings["num_decoder_layers"]}
     if case.model_class == "CLIPModel":
-        return {f"{tower}_model_output.": settings[f"{tower}_config"]["num_hidden_layers"] for tower in ("text", "vision")}
+        return {
+            f"{tower}_model_output.": settings[f"{tower}_config"]["num_hidden_layers"] for tower in ("text", "vision")
+        }
     if case.model_class == "CLIPForImageClassification":
         return {"": settings["vision_config"]["num_hidden_layers"]}
     return {"": count * settings.get("inner_group_num", 1) if case.model_type == "albert" else count}
@@ -36,7 +48,9 @@ def test_the_oracle_shows_every_layer_and_something_besides(case):
     names = set(oracle.forward(case, inputs.make(case, inputs.kinds(case)[0])))
     wanted = set()
     for prefix, layers in stacks(case).items():
-        wanted |= {f"{prefix}hidden_states.{i}" for i in range(layers + 1)} | {f"{prefix}attentions.{i}" for i in range(layers)}
+        wanted |= {f"{prefix}hidden_states.{i}" for i in range(layers + 1)} | {
+            f"{prefix}attentions.{i}" for i in range(layers)
+        }
         wanted |= {f"cross_attentions.{i}" for i in range(layers)} if prefix == "decoder_" else set()
     assert {name for name in names if "hidden_states." in name or "attentions." in name} == wanted
     assert names - wanted
@@ -50,35 +64,58 @@ def test_the_oracle_says_the_same_by_the_attention_that_is_its_default(case):
     compare.tensors(oracle.forward(case, given), default, places(case, given), tolerance=1e-5)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.model_type != "fsmt"], ids=lambda case: case.name)    # its masks are fp32 whatever its weights
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.model_type != "fsmt"], ids=lambda case: case.name
+)  # its masks are fp32 whatever its weights
 def test_an_ulp_of_every_parameter_moves_no_answer_by_more_than_six_tenths_of_what_is_allowed(case):
-    """Where softmaxes are so sharp that answers follow the last bit, ours would pass on one machine and fail on the next: choose another seed. In doubles, so that this
-    itself is the same everywhere. Ours and the oracle's fp32 are apart by 0.7 of the largest such move in the median, by 1.7 of it at most."""
+    """Where softmaxes are so sharp that answers follow the last bit, ours would pass on one machine and fail on the
+    next: choose another seed. In doubles, so that this itself is the same everywhere. Ours and the oracle's fp32 are
+    apart by 0.7 of the largest such move in the median, by 1.7 of it at most."""
     for kind in inputs.kinds(case):
         given = inputs.make(case, kind)
-        still = {name: array for name, array in oracle.forward(case, given, dtype="float64").items() if numpy.isfinite(array).all()}   # OPT hides by the least double there is, and adds to it
+        still = {
+            name: array
+            for name, array in oracle.forward(case, given, dtype="float64").items()
+            if numpy.isfinite(array).all()
+        }  # OPT hides by the least double there is, and adds to it
         assert still
         for draw in range(2):
-            compare.tensors(oracle.forward(case, given, dtype="float64", draw=draw), still, places(case, given), still, tolerance=0.6 * compare.FP32)
+            compare.tensors(
+                oracle.forward(case, given, dtype="float64", draw=draw),
+                still,
+                places(case, given),
+                still,
+                tolerance=0.6 * compare.FP32,
+            )
 
 
-# what is given and what is made up is settled before any rank computes: two numbers of ranks prove it
-ALL = [pytest.param(case, ranks, kind, id=f"{case.name}-n{ranks}-{kind}") for case in CASES for ranks in case.ranks for kind in inputs.kinds(case)
-       if ranks in (1, 3) or len(case.ranks) == 1 or kind not in ("bare", "given")]
+# given and default inputs are resolved before any rank computes: two numbers of ranks prove it
+ALL = [
+    pytest.param(case, ranks, kind, id=f"{case.name}-n{ranks}-{kind}")
+    for case in CASES
+    for ranks in case.ranks
+    for kind in inputs.kinds(case)
+    if ranks in (1, 3) or len(case.ranks) == 1 or kind not in ("bare", "given")
+]
 
 
 @pytest.mark.parametrize("case, ranks, kind", ALL)
-def test_all_outputs_equal_those_of_transformers(asked, case, ranks, kind):
+def test_all_outputs_equal_those_of_transformers(runner, case, ranks, kind):
     given = inputs.make(case, kind)
-    compare.tensors(asked.forward(fixtures.checkpoint(case), ranks, given), oracle.forward(case, given), places(case, given))
+    compare.tensors(
+        runner.forward(fixtures.checkpoint(case), ranks, given), oracle.forward(case, given), places(case, given)
+    )
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_scores_of_cells_of_the_chosen_column_equal_those_of_transformers(asked, ranks):
+def test_scores_of_cells_of_the_chosen_column_equal_those_of_transformers(runner, ranks):
     """Beside scores of 10,000 less for all other columns a difference in these would not be seen."""
     case = BY_NAME["TapasForQuestionAnswering-all"]
     given = inputs.make(case, "right")
-    ours, theirs = (answer["logits"] for answer in (asked.forward(fixtures.checkpoint(case), ranks, given), oracle.forward(case, given)))
+    ours, theirs = (
+        answer["logits"]
+        for answer in (runner.forward(fixtures.checkpoint(case), ranks, given), oracle.forward(case, given))
+    )
     kept = given["attention_mask"] * (given["token_type_ids"][..., 1] > 0) == 1
     chosen = kept & (theirs > -5000)
     assert 5 < chosen.sum() < kept.sum() and ((ours > -5000) == chosen)[kept].all()
@@ -86,10 +123,13 @@ def test_scores_of_cells_of_the_chosen_column_equal_those_of_transformers(asked,
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_tokens_have_the_lowest_score_with_vectors_that_the_mask_leaves_out(asked, ranks):
+def test_tokens_have_the_lowest_score_with_vectors_that_the_mask_leaves_out(runner, ranks):
     case = BY_NAME["VisualBertForRegionToPhraseAlignment-regions"]
     given = inputs.make(case, "right")
-    ours, theirs = (answer["logits"] for answer in (asked.forward(fixtures.checkpoint(case), ranks, given), oracle.forward(case, given)))
+    ours, theirs = (
+        answer["logits"]
+        for answer in (runner.forward(fixtures.checkpoint(case), ranks, given), oracle.forward(case, given))
+    )
     masked = numpy.broadcast_to(given["visual_attention_mask"][:, None] == 0, theirs.shape)
     assert masked.any() and (ours[masked] == theirs[masked]).all() and (ours[~masked] > -100).all()
 
@@ -98,5 +138,8 @@ def test_an_answer_is_searched_in_several_places():
     """Else equal places would say little."""
     case = BY_NAME["XLMForQuestionAnswering-search"]
     found = oracle.forward(case, inputs.make(case, "right"))
-    assert len(set(found["start_top_index"].flatten().tolist())) > 3 and len(set(found["end_top_index"].flatten().tolist())) > 3
+    assert (
+        len(set(found["start_top_index"].flatten().tolist())) > 3
+        and len(set(found["end_top_index"].flatten().tolist())) > 3
+    )
     assert found["start_top_log_probs"].max() < 0.999

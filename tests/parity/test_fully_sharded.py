@@ -1,27 +1,38 @@
-"""Weights that come together a layer at a time, from all ranks or from the checkpoint's files, say what weights say that are there."""
+# SPDX-License-Identifier: Apache-2.0
+"""Fully sharded weights (all-gathered per layer from all ranks, or read from the checkpoint's files) give the same
+results as resident weights.
+"""
+
 import contextlib
 import itertools
 import json
 import shutil
 
-import numpy
-import pytest
-from safetensors.numpy import load_file, save_file
-
 import compare
 import fixtures
 import inputs
+import numpy
 import oracle
-import worker
+import pytest
 from cases import BY_NAME
+from safetensors.numpy import load_file, save_file
 from server import Server
 from test_forward import places
-from test_generate import COUNT, judge, rows_of
+from test_generate import COUNT, check_answer, rows_of
 from test_strategies import FAMILIES
 
+import worker
+
 LAYOUTS = [("Sharded", 1), ("Sharded", 2), ("Sharded", 3), ("Sharded", 4), ("Offload", 1), ("Offload", 2)]
-PASSES = [pytest.param(BY_NAME[name], *layout, id=f"{name}-{layout[0]}-{layout[1]}") for name, layout in itertools.product(FAMILIES, LAYOUTS)]
-ANSWERS = [pytest.param(BY_NAME[name], *layout, id=f"{name}-{layout[0]}-{layout[1]}") for name, layout in itertools.product(FAMILIES, LAYOUTS) if BY_NAME[name].generates]
+PASSES = [
+    pytest.param(BY_NAME[name], *layout, id=f"{name}-{layout[0]}-{layout[1]}")
+    for name, layout in itertools.product(FAMILIES, LAYOUTS)
+]
+ANSWERS = [
+    pytest.param(BY_NAME[name], *layout, id=f"{name}-{layout[0]}-{layout[1]}")
+    for name, layout in itertools.product(FAMILIES, LAYOUTS)
+    if BY_NAME[name].generates
+]
 
 
 def layout_of(strategy, ranks):
@@ -29,51 +40,58 @@ def layout_of(strategy, ranks):
 
 
 @pytest.mark.parametrize("case, strategy, ranks", PASSES)
-def test_hidden_states_and_outputs_equal_those_of_transformers(asked, case, strategy, ranks):
+def test_hidden_states_and_outputs_equal_those_of_transformers(runner, case, strategy, ranks):
     given = inputs.make(case, inputs.kinds(case)[0])
-    found = asked.forward(fixtures.checkpoint(case), ranks, given, **layout_of(strategy, ranks))
+    found = runner.forward(fixtures.checkpoint(case), ranks, given, **layout_of(strategy, ranks))
     compare.tensors(found, oracle.forward(case, given), places(case, given))
 
 
 @pytest.mark.parametrize("case, strategy, ranks", ANSWERS)
-def test_greedy_tokens_of_prompts_side_by_side_equal_those_of_transformers(asked, case, strategy, ranks):
-    """Prompts go to different ranks; where there are more ranks than prompts some have no work at all."""
+def test_greedy_tokens_of_batched_prompts_equal_those_of_transformers(runner, case, strategy, ranks):
+    """Prompts go to different ranks; with more ranks than prompts some ranks are idle."""
     folder, rows, layout = fixtures.checkpoint(case), rows_of(case), layout_of(strategy, ranks)
-    together = asked.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False, **layout)
+    together = runner.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False, **layout)
     for row, answer in zip(rows, together, strict=True):
-        judge(asked, case, folder, ranks, row, answer, **layout)
+        check_answer(runner, case, folder, ranks, row, answer, **layout)
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "BartForConditionalGeneration-all"])
-@pytest.mark.parametrize("options", [{"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"num_beams": 3}], ids=["drawn", "beams"])
-def test_drawn_tokens_and_beams_do_not_depend_on_where_weights_are(asked, name, options):
+@pytest.mark.parametrize(
+    "options", [{"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"num_beams": 3}], ids=["drawn", "beams"]
+)
+def test_sampled_tokens_and_beams_do_not_depend_on_where_weights_are(runner, name, options):
     case = BY_NAME[name]
     folder, rows = fixtures.checkpoint(case), rows_of(case)
-    alone = asked.generate(folder, 1, rows, max_new_tokens=COUNT, **options)
+    alone = runner.generate(folder, 1, rows, max_new_tokens=COUNT, **options)
     for strategy, ranks in (("Sharded", 2), ("Sharded", 3), ("Offload", 1), ("Offload", 2)):
-        assert asked.generate(folder, ranks, rows, max_new_tokens=COUNT, **layout_of(strategy, ranks), **options) == alone, (strategy, ranks)
+        assert (
+            runner.generate(folder, ranks, rows, max_new_tokens=COUNT, **layout_of(strategy, ranks), **options) == alone
+        ), (strategy, ranks)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "T5ForConditionalGeneration-all"])
-def test_sixteen_bits_are_those_of_one_rank(asked, name, dtype):
-    """T5 keeps some matrices in 32 bits where others have 16: both lie in one run."""
+def test_sixteen_bits_are_those_of_one_rank(runner, name, dtype):
+    """T5 holds some matrices in 32 bits and others in 16: both are in one flat parameter."""
     import dataclasses
+
     case = dataclasses.replace(BY_NAME[name], name=f"{name}-{dtype}", dtype=dtype)
     given, folder = inputs.make(case, inputs.kinds(case)[0]), fixtures.checkpoint(case)
-    alone = asked.forward(folder, 1, given)
+    alone = runner.forward(folder, 1, given)
     for strategy, ranks in (("Sharded", 3), ("Offload", 2)):
-        found = asked.forward(folder, ranks, given, **layout_of(strategy, ranks))
+        found = runner.forward(folder, ranks, given, **layout_of(strategy, ranks))
         for output, values in alone.items():
             numpy.testing.assert_array_equal(found[output], values, err_msg=f"{strategy} {output}")
 
 
 def plan_of(folder, strategy, ranks):
-    return json.loads(worker.run("plan", "--model", folder, "--devices", ranks, "--strategy", strategy, "--json").stdout)
+    return json.loads(
+        worker.run("plan", "--model", folder, "--devices", ranks, "--strategy", strategy, "--json").stdout
+    )
 
 
 def in_tiles(plan, buffer):
-    """The plan with smaller buffers, as it would be made for less memory."""
+    """Returns the plan with smaller gather buffers, as it would be made for less memory."""
     saved = 2 * (plan["gathering"]["bufferBytes"] - buffer)
     plan["gathering"]["bufferBytes"] = buffer
     for rank in plan["ranks"]:
@@ -83,34 +101,59 @@ def in_tiles(plan, buffer):
 
 @pytest.mark.parametrize("strategy, ranks", [("Sharded", 2), ("Sharded", 3), ("Offload", 1), ("Offload", 2)])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_layers_that_exceed_a_buffer_come_in_matrices_and_rows(tmp_path, name, strategy, ranks):
-    """Memory-centric tiling; once with ranks as processes, over shared memory."""
+def test_layers_larger_than_a_buffer_are_gathered_in_tiles(tmp_path, name, strategy, ranks):
+    """Tests memory-centric tiling, once with ranks as processes over shared memory."""
     case = BY_NAME[name]
     given, folder = inputs.make(case, inputs.kinds(case)[0]), fixtures.checkpoint(case)
     save_file(given, tmp_path / "in.safetensors")
-    (tmp_path / "plan.json").write_text(json.dumps(in_tiles(plan_of(folder, strategy, ranks), 1600)))    # fewer bytes than most matrices of these models have
+    (tmp_path / "plan.json").write_text(
+        json.dumps(in_tiles(plan_of(folder, strategy, ranks), 1600))
+    )  # fewer bytes than most matrices of these models have
     processes = ["--processes"] if name.startswith(("T5", "GPT2")) and ranks > 1 else []
-    run = worker.run("forward", "--model", folder, "--plan", tmp_path / "plan.json", "--inputs", tmp_path / "in.safetensors", "--outputs", tmp_path / "out.safetensors",
-                     "--hidden-states", "--attentions", *processes)
+    run = worker.run(
+        "forward",
+        "--model",
+        folder,
+        "--plan",
+        tmp_path / "plan.json",
+        "--inputs",
+        tmp_path / "in.safetensors",
+        "--outputs",
+        tmp_path / "out.safetensors",
+        "--hidden-states",
+        "--attentions",
+        *processes,
+    )
     assert run.returncode == 0, run.stderr
     compare.tensors(load_file(tmp_path / "out.safetensors"), oracle.forward(case, given), places(case, given))
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "T5ForConditionalGeneration-all"])
 @pytest.mark.parametrize("strategy", ["Sharded", "Offload"])
-def test_answers_come_in_tiles_too_and_ranks_are_processes(tmp_path, asked, name, strategy):
+def test_answers_come_in_tiles_too_and_ranks_are_processes(tmp_path, runner, name, strategy):
     case = BY_NAME[name]
     folder, rows = tmp_path / "model", rows_of(case)
     shutil.copytree(fixtures.checkpoint(case), folder)
     (tmp_path / "plan.json").write_text(json.dumps(in_tiles(plan_of(folder, strategy, 2), 1600)))
-    alone = asked.generate(fixtures.checkpoint(case), 1, rows, max_new_tokens=COUNT, do_sample=False)
+    alone = runner.generate(fixtures.checkpoint(case), 1, rows, max_new_tokens=COUNT, do_sample=False)
     with contextlib.closing(Server(folder, 2, "data=2", strategy, ["--plan", tmp_path / "plan.json"])) as server:
         for row, answer in zip(rows, alone):
-            found = server.ask("/generate", {"input_ids": row, "max_new_tokens": COUNT, "do_sample": False, "return_token_ids": True})
+            found = server.ask(
+                "/generate", {"input_ids": row, "max_new_tokens": COUNT, "do_sample": False, "return_token_ids": True}
+            )
             assert found["sequence"] == answer
 
 
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "T5ForConditionalGeneration-all", "AlbertForMaskedLM-all", "ViTForImageClassification-all", "BertForMaskedLM-all"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GPT2LMHeadModel-all",
+        "T5ForConditionalGeneration-all",
+        "AlbertForMaskedLM-all",
+        "ViTForImageClassification-all",
+        "BertForMaskedLM-all",
+    ],
+)
 @pytest.mark.parametrize("strategy, ranks", [("Sharded", 2), ("Sharded", 3), ("Offload", 1), ("Offload", 2)])
 def test_ranks_hold_what_their_plan_says(tmp_path, name, strategy, ranks):
     shutil.copytree(fixtures.checkpoint(BY_NAME[name]), tmp_path / "model")
@@ -119,7 +162,11 @@ def test_ranks_hold_what_their_plan_says(tmp_path, name, strategy, ranks):
     assert len(plan["ranks"]) == len(memory["ranks"]) == ranks
     for planned, held in zip(plan["ranks"], memory["ranks"]):
         assert held["measured"]["kv"] == planned["predicted"]["kv"]
-        assert 0 <= held["measured"]["weights"] - planned["predicted"]["weights"] <= 64 * 60    # each tensor is aligned
-    facts = json.loads(worker.run("inspect", "--model", tmp_path / "model", "--json").stdout)
+        assert 0 <= held["measured"]["weights"] - planned["predicted"]["weights"] <= 64 * 60  # each tensor is aligned
+    metadata = json.loads(worker.run("inspect", "--model", tmp_path / "model", "--json").stdout)
     every = sum(rank["predicted"]["weights"] - 2 * plan["gathering"]["bufferBytes"] for rank in plan["ranks"])
-    assert every < (1.5 if strategy == "Sharded" else 0.3 * ranks) * facts["checkpoint_bytes" if "checkpoint_bytes" in facts else "bytes"], "ranks keep parts, not copies"
+    assert (
+        every
+        < (1.5 if strategy == "Sharded" else 0.3 * ranks)
+        * metadata["checkpoint_bytes" if "checkpoint_bytes" in metadata else "bytes"]
+    ), "ranks keep parts, not copies"

@@ -1,15 +1,19 @@
-"""Greedy tokens of prompts side by side are those that transformers gives each alone; drawn tokens depend on their seed alone."""
+# SPDX-License-Identifier: Apache-2.0
+"""Greedy tokens of batched prompts equal those of transformers for each prompt alone; sampled tokens depend on their
+seed alone.
+"""
+
 import json
 import shutil
-
-import pytest
 
 import compare
 import fixtures
 import inputs
 import oracle
-import worker
+import pytest
 from cases import BY_NAME, CASES, RANKS
+
+import worker
 
 COUNT = 24
 GENERATING = [case for case in CASES if case.generates]
@@ -19,12 +23,18 @@ def rows_of(case):
     return inputs.prompts(case, case.lengths, seed=2)
 
 
-def judge(asked, case, folder, ranks, row, answer=None, **options):
-    """Raises compare.Difference unless the answer to one prompt (asked for where it is not given) is the oracle's, up to near-ties."""
+def check_answer(runner, case, folder, ranks, row, answer=None, **options):
+    """Raises compare.Difference unless the answer to one prompt (generated where it is not given) equals the
+    oracle's, up to near-ties.
+    """
     wanted, given = oracle.greedy(case, row, COUNT), [answer] if answer else []
 
-    def generate(prompt, left):    # the given answer is judged first; only after a near-tie is the row asked again
-        return given.pop() if given else asked.generate(folder, ranks, [prompt], max_new_tokens=left, do_sample=False, **options)[0]
+    def generate(prompt, left):  # compares the given answer first and generates again only after a near-tie
+        return (
+            given.pop()
+            if given
+            else runner.generate(folder, ranks, [prompt], max_new_tokens=left, do_sample=False, **options)[0]
+        )
 
     if not case.decodes:
         return compare.greedy(generate, row, wanted)
@@ -36,13 +46,16 @@ def judge(asked, case, folder, ranks, row, answer=None, **options):
     return 0
 
 
-@pytest.mark.parametrize("case, ranks", [pytest.param(case, ranks, id=f"{case.name}-n{ranks}") for case in GENERATING for ranks in case.ranks])
-def test_greedy_tokens_of_prompts_side_by_side_equal_transformers_row_by_row(asked, case, ranks):
+@pytest.mark.parametrize(
+    "case, ranks",
+    [pytest.param(case, ranks, id=f"{case.name}-n{ranks}") for case in GENERATING for ranks in case.ranks],
+)
+def test_greedy_tokens_of_batched_prompts_equal_transformers_row_by_row(runner, case, ranks):
     folder, rows = fixtures.checkpoint(case), rows_of(case)
-    together = asked.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False)
+    together = runner.generate(folder, ranks, rows, max_new_tokens=COUNT, do_sample=False)
     assert len(together) == len(rows)
     for row, answer in zip(rows, together):
-        judge(asked, case, folder, ranks, row, answer)
+        check_answer(runner, case, folder, ranks, row, answer)
 
 
 @pytest.mark.parametrize("case", GENERATING, ids=lambda case: case.name)
@@ -53,31 +66,38 @@ def test_greedy_answers_differ_from_prompt_to_prompt(case):
     assert len({token for answer in answers for token in answer}) > 12
 
 
-OPTIONS = [{"repetition_penalty": 1.7}, {"repetition_penalty": 0.6}, {"no_repeat_ngram_size": 1}, {"no_repeat_ngram_size": 2},
-           {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 20}]
+OPTIONS = [
+    {"repetition_penalty": 1.7},
+    {"repetition_penalty": 0.6},
+    {"no_repeat_ngram_size": 1},
+    {"no_repeat_ngram_size": 2},
+    {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 20},
+]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"])
-def test_options_of_greedy_decoding_act_as_in_transformers_alone_and_beside_others(asked, name, ranks):
+def test_options_of_greedy_decoding_act_as_in_transformers_alone_and_beside_others(runner, name, ranks):
     """Every option on its own sequence of one busy batch; bad_words are the tokens that the plain answer is made of."""
     case = BY_NAME[name]
     folder, row = fixtures.checkpoint(case), inputs.prompts(case, [9], seed=11)[0]
     plain = oracle.greedy(case, row, COUNT)["sequence"]
-    words = [[plain[-COUNT]], plain[-COUNT + 1:-COUNT + 3], plain[-3:]]
+    words = [[plain[-COUNT]], plain[-COUNT + 1 : -COUNT + 3], plain[-3:]]
     changed = 0
     for options in [{}, *OPTIONS, {"bad_words_ids": words}]:
         wanted = oracle.greedy(case, row, COUNT, **options)
         assert min(wanted["gaps"]) > compare.NEAR_TIE, "choose another seed"
         changed += wanted["sequence"] != plain
-        answers = asked.generate(folder, ranks, [row, row[:3], row], max_new_tokens=COUNT, do_sample=False, **options)
+        answers = runner.generate(folder, ranks, [row, row[:3], row], max_new_tokens=COUNT, do_sample=False, **options)
         assert answers[0] == answers[2] == wanted["sequence"], options
-        assert asked.generate(folder, ranks, [row], max_new_tokens=COUNT, do_sample=False, **options) == [wanted["sequence"]], options
+        assert runner.generate(folder, ranks, [row], max_new_tokens=COUNT, do_sample=False, **options) == [
+            wanted["sequence"]
+        ], options
     assert changed >= 4, "most options change the answer, else equal tokens prove little"
 
 
 @pytest.mark.parametrize("name", ["BartForConditionalGeneration-all", "T5ForConditionalGeneration-all"])
-def test_forced_tokens_of_the_checkpoint_come_where_transformers_puts_them(asked, tmp_path, name):
+def test_forced_tokens_of_the_checkpoint_come_where_transformers_puts_them(runner, tmp_path, name):
     case = BY_NAME[name]
     forced = {"forced_bos_token_id": 17, "forced_eos_token_id": 23}
     shutil.copytree(fixtures.checkpoint(case), tmp_path, dirs_exist_ok=True)
@@ -87,33 +107,59 @@ def test_forced_tokens_of_the_checkpoint_come_where_transformers_puts_them(asked
     for count in (2, 8):
         wanted = oracle.greedy(case, row, count, **forced)["sequence"]
         assert wanted[1] == 17 and wanted[-1] == 23
-        assert asked.generate(tmp_path, 2, [row], max_new_tokens=count, do_sample=False) == [wanted]
+        assert runner.generate(tmp_path, 2, [row], max_new_tokens=count, do_sample=False) == [wanted]
 
 
-def test_an_id_outside_the_vocabulary_is_refused_before_it_is_looked_up(asked, tmp_path):
+def test_an_id_outside_the_vocabulary_is_refused_before_it_is_looked_up(runner, tmp_path):
     shutil.copytree(fixtures.checkpoint(BY_NAME["T5ForConditionalGeneration-all"]), tmp_path, dirs_exist_ok=True)
-    (tmp_path / "generation_config.json").write_text(json.dumps({"decoder_start_token_id": 10 ** 6}))
-    answer = asked.batch.ask({"model": str(tmp_path), "generate": {"input_ids": [[1, 2]]}})
+    (tmp_path / "generation_config.json").write_text(json.dumps({"decoder_start_token_id": 10**6}))
+    answer = runner.batch.ask({"model": str(tmp_path), "generate": {"input_ids": [[1, 2]]}})
     assert not answer["ok"] and "decoder_start_token_id is 1000000" in answer["error"], answer
 
 
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel-inverse-layer-scale", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"])
-def test_drawn_tokens_depend_on_the_seed_and_on_nothing_else(asked, name):
-    """The same seed draws the same tokens on any number of ranks, alone and beside others; another seed draws others."""
+@pytest.mark.parametrize(
+    "name", ["GPT2LMHeadModel-inverse-layer-scale", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"]
+)
+def test_sampled_tokens_depend_on_the_seed_and_on_nothing_else(runner, name):
+    """The same seed samples the same tokens on any number of ranks, alone and in a batch; another seed samples
+    others.
+    """
     case = BY_NAME[name]
     folder, rows = fixtures.checkpoint(case), inputs.prompts(case, [5, 17, 9], seed=5)
-    drawn = {"max_new_tokens": 16, "ignore_eos": True, "do_sample": True, "temperature": 0.9, "top_k": 50, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.1}
-    alone = [asked.generate(folder, 1, [row], seed=7, **drawn)[0] for row in rows]
+    drawn = {
+        "max_new_tokens": 16,
+        "ignore_eos": True,
+        "do_sample": True,
+        "temperature": 0.9,
+        "top_k": 50,
+        "top_p": 0.95,
+        "min_p": 0.01,
+        "repetition_penalty": 1.1,
+    }
+    alone = [runner.generate(folder, 1, [row], seed=7, **drawn)[0] for row in rows]
     for ranks in RANKS:
-        assert asked.generate(folder, ranks, rows, seed=7, **drawn) == alone
-    assert asked.generate(folder, 2, rows, seed=8, **drawn) != alone
+        assert runner.generate(folder, ranks, rows, seed=7, **drawn) == alone
+    assert runner.generate(folder, 2, rows, seed=8, **drawn) != alone
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "BartForConditionalGeneration-all"])
 def test_generate_prints_the_ids_that_transformers_returns(name):
     case = BY_NAME[name]
     row = inputs.prompts(case, [12], seed=3)[0]
-    done = worker.run("generate", "--model", fixtures.checkpoint(case), "--ranks", 2, "--strategy", "Tensor", "--input-ids", ",".join(map(str, row)), "--max-new-tokens", 10, "--json")
+    done = worker.run(
+        "generate",
+        "--model",
+        fixtures.checkpoint(case),
+        "--ranks",
+        2,
+        "--strategy",
+        "Tensor",
+        "--input-ids",
+        ",".join(map(str, row)),
+        "--max-new-tokens",
+        10,
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     wanted = oracle.greedy(case, row, 10)
     assert min(wanted["gaps"]) > compare.NEAR_TIE, "choose another seed"

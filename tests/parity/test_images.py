@@ -1,5 +1,8 @@
-"""Pictures become the same numbers here as with Pillow (12: Pillow 13 resamples rows first where that is cheaper) and transformers: every mode
-of PNG and JPEG, every filter, both processors."""
+# SPDX-License-Identifier: Apache-2.0
+"""Image preprocessing equals that of Pillow (12: Pillow 13 resamples rows first where that is cheaper) and
+transformers: every mode of PNG and JPEG, every filter, both image processors.
+"""
+
 import io
 import json
 import pathlib
@@ -23,12 +26,23 @@ class Dump:
 
     def __init__(self, folder):
         self.folder = folder
-        self.process = subprocess.Popen([TOOLS / "image_dump"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [TOOLS / "image_dump"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def ask(self, data, dtype=numpy.uint8, **job):
         file, out = self.folder / "in", self.folder / "out"
         file.write_bytes(data)
-        self.process.stdin.write(json.dumps({"file": str(file), "out": str(out), **{k: str(v) if isinstance(v, pathlib.Path) else v for k, v in job.items()}}) + "\n")
+        self.process.stdin.write(
+            json.dumps(
+                {
+                    "file": str(file),
+                    "out": str(out),
+                    **{k: str(v) if isinstance(v, pathlib.Path) else v for k, v in job.items()},
+                }
+            )
+            + "\n"
+        )
         self.process.stdin.flush()
         answer = json.loads(self.process.stdout.readline())
         assert "error" not in answer, answer
@@ -67,11 +81,18 @@ def loaded(data):
 
 def raw_png(width, height, depth, colour, rows, *chunks):
     """A PNG of a kind that Pillow does not write."""
+
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
     lines = b"".join(b"\0" + row for row in rows)
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)) +
-            b"".join(chunk(*c) for c in chunks) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b""))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+        + b"".join(chunk(*c) for c in chunks)
+        + chunk(b"IDAT", zlib.compress(lines))
+        + chunk(b"IEND", b"")
+    )
 
 
 def pngs():
@@ -88,12 +109,15 @@ def pngs():
     yield "palette with alphas", encoded(Image.fromarray(rgb).quantize(4), transparency=bytes([0, 99, 255, 3]))
     yield "gray with a transparent value", encoded(Image.fromarray(rgb[..., 0]), transparency=7)
     yield "rgb with a transparent colour", encoded(Image.fromarray(rgb), transparency=tuple(int(v) for v in rgb[0, 0]))
-    yield "gray of 16 bits", encoded(Image.fromarray((rgb[..., 0].astype(numpy.uint16) * 3)))
+    yield "gray of 16 bits", encoded(Image.fromarray(rgb[..., 0].astype(numpy.uint16) * 3))
     for depth in (2, 4):
         yield f"gray of {depth} bits", raw_png(16, 5, depth, 0, [random.bytes(16 * depth // 8) for _ in range(5)])
     for name, colour, channels in (("rgb", 2, 3), ("gray and alpha", 4, 2), ("rgba", 6, 4)):
         yield f"{name} of 16 bits", raw_png(9, 5, 16, colour, [random.bytes(9 * 2 * channels) for _ in range(5)])
-    yield "gamma is not applied", raw_png(9, 5, 8, 2, [random.bytes(27) for _ in range(5)], (b"gAMA", struct.pack(">I", 100000)))
+    yield (
+        "gamma is not applied",
+        raw_png(9, 5, 8, 2, [random.bytes(27) for _ in range(5)], (b"gAMA", struct.pack(">I", 100000))),
+    )
     exif = Image.Exif()
     exif[0x0112] = 6
     yield "turned", encoded(Image.fromarray(rgb), exif=exif)
@@ -108,8 +132,10 @@ def jpegs():
     smooth = Image.fromarray(picture(97, 61, smooth=True))
     for subsampling in (0, 1, 2):
         for progressive in (False, True):
-            yield f"4:{'4:4 2:2 2:0'.split()[subsampling]} {'progressive' if progressive else 'baseline'}", encoded(
-                smooth, "JPEG", quality=85, subsampling=subsampling, progressive=progressive)
+            yield (
+                f"4:{['4:4', '2:2', '2:0'][subsampling]} {'progressive' if progressive else 'baseline'}",
+                encoded(smooth, "JPEG", quality=85, subsampling=subsampling, progressive=progressive),
+            )
     yield "gray", encoded(smooth.convert("L"), "JPEG")
     yield "cmyk", encoded(smooth.convert("CMYK"), "JPEG", quality=95)
     yield "noise", encoded(Image.fromarray(picture(50, 40)), "JPEG")
@@ -148,13 +174,38 @@ def test_resized_is_what_pillow_resizes(dump, name, source):
 def processors():
     yield "clip", "CLIPImageProcessor", {}
     yield "clip to 30", "CLIPImageProcessor", dict(size={"shortest_edge": 30}, crop_size={"height": 30, "width": 30})
-    yield "clip with a crop larger than the image", "CLIPImageProcessor", dict(size={"shortest_edge": 21}, crop_size={"height": 30, "width": 35})
-    yield "clip with a smaller crop", "CLIPImageProcessor", dict(size={"shortest_edge": 41}, crop_size={"height": 30, "width": 26}, resample=1)
-    yield "clip without normalisation", "CLIPImageProcessor", dict(do_normalize=False, size={"shortest_edge": 30}, crop_size={"height": 30, "width": 30})
-    yield "clip without rescale", "CLIPImageProcessor", dict(do_rescale=False, size={"shortest_edge": 30}, crop_size={"height": 30, "width": 30})
+    yield (
+        "clip with a crop larger than the image",
+        "CLIPImageProcessor",
+        dict(size={"shortest_edge": 21}, crop_size={"height": 30, "width": 35}),
+    )
+    yield (
+        "clip with a smaller crop",
+        "CLIPImageProcessor",
+        dict(size={"shortest_edge": 41}, crop_size={"height": 30, "width": 26}, resample=1),
+    )
+    yield (
+        "clip without normalisation",
+        "CLIPImageProcessor",
+        dict(do_normalize=False, size={"shortest_edge": 30}, crop_size={"height": 30, "width": 30}),
+    )
+    yield (
+        "clip without rescale",
+        "CLIPImageProcessor",
+        dict(do_rescale=False, size={"shortest_edge": 30}, crop_size={"height": 30, "width": 30}),
+    )
     yield "vit", "ViTImageProcessor", {}
     yield "vit to 30 x 20", "ViTImageProcessor", dict(size={"height": 30, "width": 20}, resample=3)
-    yield "vit with own means", "ViTImageProcessor", dict(size={"height": 18, "width": 18}, image_mean=[0.1, 0.2, 0.3], image_std=[0.3, 0.2, 0.25], rescale_factor=1 / 127.5)
+    yield (
+        "vit with own means",
+        "ViTImageProcessor",
+        dict(
+            size={"height": 18, "width": 18},
+            image_mean=[0.1, 0.2, 0.3],
+            image_std=[0.3, 0.2, 0.25],
+            rescale_factor=1 / 127.5,
+        ),
+    )
     yield "vit without resize", "ViTImageProcessor", dict(do_resize=False)
     yield "deit", "DeiTImageProcessor", {}
 
@@ -162,6 +213,7 @@ def processors():
 @pytest.mark.parametrize("class_name,options", [pytest.param(c, o, id=name) for name, c, o in processors()])
 def test_pixel_values_are_those_of_transformers(dump, tmp_path, class_name, options):
     from transformers import AutoImageProcessor
+
     config = {"image_processor_type": class_name, **options}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     oracle = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
@@ -174,7 +226,13 @@ def test_pixel_values_are_those_of_transformers(dump, tmp_path, class_name, opti
 @pytest.mark.parametrize("class_name", ["CLIPImageProcessor", "ViTImageProcessor"])
 def test_what_save_pretrained_writes_is_read(dump, tmp_path, class_name):
     import transformers
-    getattr(transformers, class_name + "Pil")(size={"height": 12, "width": 14}, crop_size={"height": 10, "width": 10}).save_pretrained(tmp_path)
+
+    getattr(transformers, class_name + "Pil")(
+        size={"height": 12, "width": 14}, crop_size={"height": 10, "width": 10}
+    ).save_pretrained(tmp_path)
     oracle = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
     image = Image.fromarray(picture(33, 44))
-    numpy.testing.assert_array_equal(dump.ask(encoded(image), numpy.float32, folder=tmp_path), oracle(images=image, return_tensors="np")["pixel_values"])
+    numpy.testing.assert_array_equal(
+        dump.ask(encoded(image), numpy.float32, folder=tmp_path),
+        oracle(images=image, return_tensors="np")["pixel_values"],
+    )

@@ -1,17 +1,22 @@
-"""Bytes of well-known checkpoints in docs/families.md: their headers, made from the configuration alone, are read as any checkpoint's."""
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of well-known checkpoints in docs/reference/families.md: their headers, made from the configuration alone, are
+read as any checkpoint's."""
+
 import json
 import struct
 
+import cases
 import pytest
 import torch
 import transformers
-
-import cases
-from known_decoders import KNOWN
+from known_checkpoints_decoders import KNOWN
 from resolution import dump
 
 BYTES = {"F32": 4, "F16": 2, "BF16": 2}
-UNTIED = {"mt5", "t5"}    # of those here: their heads are tensors of their own, which transformers 5 only sees in the file
+UNTIED = {
+    "mt5",
+    "t5",
+}  # of those here: their heads are tensors of their own, which transformers 5 only sees in the file
 
 
 def headers(folder, row):
@@ -22,7 +27,11 @@ def headers(folder, row):
         model = getattr(transformers, model_class)(config)
     seen, header, end = set(), {}, 0
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if (id(tensor) in seen and not (model_type in UNTIED and name == "lm_head.weight")) or name.endswith("embed_positions.weight") and model_type in ("marian", "pegasus", "fsmt"):
+        if (
+            (id(tensor) in seen and not (model_type in UNTIED and name == "lm_head.weight"))
+            or name.endswith("embed_positions.weight")
+            and model_type in ("marian", "pegasus", "fsmt")
+        ):
             continue
         seen.add(id(tensor))
         begin, end = end, end + tensor.numel() * BYTES[stored]

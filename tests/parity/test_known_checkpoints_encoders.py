@@ -1,16 +1,18 @@
-"""docs/families.md's table of known names: the worker reads such a checkpoint, and the bytes of its ranks are those of the table. Checkpoints in full
-size, as sparse files: names and shapes as transformers makes them, values that take no room."""
+# SPDX-License-Identifier: Apache-2.0
+"""docs/reference/families.md's table of known names: the worker reads such a checkpoint, and the bytes of its ranks are
+those of the table. Checkpoints in full size, as sparse files: names and shapes as transformers makes them, values that
+take no room."""
+
 import json
 import subprocess
 
+import fixtures
+import known_checkpoints_encoders
 import pytest
 import torch
-
-import fixtures
-import known_encoders
 from resolution import TOOLS
 
-KNOWN = known_encoders.KNOWN
+KNOWN = known_checkpoints_encoders.KNOWN
 
 
 def sparse(folder, model_class, config):
@@ -19,7 +21,10 @@ def sparse(folder, model_class, config):
         model = fixtures.library(model_class)(config)
     header, end = {}, 0
     tied = set(model._tied_weights_keys or {})
-    kept = {id(tensor): (name, tensor) for name, tensor in sorted(model.named_parameters(remove_duplicate=False), key=lambda one: one[0] not in tied)}
+    kept = {
+        id(tensor): (name, tensor)
+        for name, tensor in sorted(model.named_parameters(remove_duplicate=False), key=lambda one: one[0] not in tied)
+    }
     for name, tensor in kept.values():
         size = 4 * tensor.numel()
         header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [end, end + size]}
@@ -33,13 +38,23 @@ def sparse(folder, model_class, config):
     return end
 
 
-@pytest.mark.parametrize("name, model_type, checkpoint, model_class, config_class, settings, tokenizer, ranks", KNOWN, ids=[row[0] for row in KNOWN])
-def test_the_bytes_of_ranks_are_those_of_the_table(tmp_path, name, model_type, checkpoint, model_class, config_class, settings, tokenizer, ranks):
+@pytest.mark.parametrize(
+    "name, model_type, checkpoint, model_class, config_class, settings, tokenizer, ranks",
+    KNOWN,
+    ids=[row[0] for row in KNOWN],
+)
+def test_the_bytes_of_ranks_are_those_of_the_table(
+    tmp_path, name, model_type, checkpoint, model_class, config_class, settings, tokenizer, ranks
+):
     config = fixtures.library(config_class)(**settings)
     assert config.model_type == model_type
     whole = sparse(tmp_path, model_class, config)
     done = subprocess.run([TOOLS / "resolve_dump", tmp_path, "--bytes"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == list(ranks)
-    unread = 4 * config.max_position_embeddings * config.hidden_size // config.num_attention_heads if model_type == "roformer" else 0    # its table of sines
+    unread = (
+        4 * config.max_position_embeddings * config.hidden_size // config.num_attention_heads
+        if model_type == "roformer"
+        else 0
+    )  # its table of sines
     assert ranks[0] == whole - unread and ranks[2] < ranks[1] < ranks[0]

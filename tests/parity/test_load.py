@@ -1,5 +1,8 @@
-"""Full-size models, loaded one rank at a time from sparse files: a rank holds what its plan says and little more while it loads."""
-import os
+# SPDX-License-Identifier: Apache-2.0
+"""Full-size models are loaded one rank at a time from sparse files: a rank holds the bytes of its plan and little
+more during loading.
+"""
+
 import pathlib
 import sys
 
@@ -8,7 +11,7 @@ import pytest
 import worker
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bench"))
-import load  # noqa: E402
+import load
 
 MIB = 1 << 20
 # MiB that a rank of GPT-Neo-2.7B in fp16 may hold
@@ -20,7 +23,9 @@ def shares(name, ranks, every_rank, most=3 * 1024 * MIB):
 
 
 def held(row):
-    """A rank that was loaded holds its plan, but for the 64 bytes to which each tensor is aligned, and stays within 64 MiB of it meanwhile."""
+    """A loaded rank holds the bytes of its plan, but for the 64-byte alignment of each tensor, and stays within 64
+    MiB of it during loading.
+    """
     assert row["planned"] <= row["weights"] <= row["planned"] + MIB, row
     assert row["peak"] <= row["weights"] + 64 * MIB, row
 
@@ -37,5 +42,11 @@ def test_ranks_of_full_size_models_hold_their_share(name):
     for row in rows:
         ratio = row["planned"] * row["ranks"] / row["whole"]
         assert ratio <= 1.01, (name, row["ranks"], row["rank"], ratio)
-    print("\n".join(f"{name} n={row['ranks']} rank {row['rank']}: {row['planned'] / MIB:,.1f} MiB" for row in rows if row["rank"] == 0))
+    print(
+        "\n".join(
+            f"{name} n={row['ranks']} rank {row['rank']}: {row['planned'] / MIB:,.1f} MiB"
+            for row in rows
+            if row["rank"] == 0
+        )
+    )
     held(shares(name, [8], every_rank=False)[0])

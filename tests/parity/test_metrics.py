@@ -1,19 +1,23 @@
-"""docs/metrics.md and the dashboard against what a real server shows."""
+# SPDX-License-Identifier: Apache-2.0
+"""docs/reference/metrics.md and the dashboard agree with the metrics of a real server."""
+
 import json
 import re
 
-from test_endpoints import byte_pairs, gpt2, serve    # noqa: F401  (serve is a fixture)
+from test_endpoints import byte_pairs, gpt2, serve  # noqa: F401  (serve is a fixture)
+
 import worker
 
-PAGE = worker.REPOSITORY / "docs/metrics.md"
+PAGE = worker.REPOSITORY / "docs/reference/metrics.md"
 DASHBOARD = worker.REPOSITORY / "helm/parallelmodel/dashboards/parallelmodel.json"
-ON_DEVICES = {"parallelmodel_rank_device_memory_bytes"}     # shown by test_devices: this server is on the processor
-OWN_LABELS = {"namespace", "pod"}      # that Prometheus adds
+ON_DEVICES = {"parallelmodel_rank_device_memory_bytes"}  # shown by test_devices: this server runs on the CPU
+OWN_LABELS = {"namespace", "pod"}  # that Prometheus adds
 
 
 def documented():
-    """name -> (type, labels) of the page's tables."""
-    rows = re.findall(r"^\| `(parallelmodel_\w+)` \| (\w+) \| ([^|]*)\|", PAGE.read_text(), re.MULTILINE)
+    """name -> (type, labels) of the page's tables about a server."""
+    text = PAGE.read_text().partition("\n## Download")[0]
+    rows = re.findall(r"^\| `(parallelmodel_\w+)` \| (\w+) \| ([^|]*)\|", text, re.MULTILINE)
     assert len(rows) == len({name for name, *_ in rows}) > 20
     return {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
 
@@ -28,23 +32,38 @@ def exposed(text):
     return {name: (kind, labels[name]) for name, kind in kinds.items() if name.startswith("parallelmodel_")}
 
 
-def test_the_page_lists_every_metric_that_a_server_shows_and_no_other(serve):    # noqa: F811
+def test_the_page_lists_every_metric_that_a_server_shows_and_no_other(serve):  # noqa: F811
     server, _ = serve("GPT2LMHeadModel", gpt2(), byte_pairs())
     server.ask("/v1/completions", {"prompt": "the cat sat", "max_tokens": 4})
     server.refused("/v1/completions", {"prompt": 5}, 400)
     text = server.get("/metrics").text
     assert exposed(text) == {name: metric for name, metric in documented().items() if name not in ON_DEVICES}
     samples = dict(re.findall(r"^(\w+) (\S+)$", text, re.MULTILINE))
-    for moved in ("time_to_first_token_seconds_count", "inter_token_latency_seconds_count", "e2e_request_latency_seconds_count", "request_queue_time_seconds_count",
-                  "request_prefill_time_seconds_count", "engine_step_seconds_count", "engine_prefill_step_seconds_count", "engine_step_gap_seconds_count",
-                  "engine_step_tokens_count", "generation_tokens_total", "prompt_tokens_total", "engine_steps_total"):
+    for moved in (
+        "time_to_first_token_seconds_count",
+        "inter_token_latency_seconds_count",
+        "e2e_request_latency_seconds_count",
+        "request_queue_time_seconds_count",
+        "request_prefill_time_seconds_count",
+        "engine_step_seconds_count",
+        "engine_prefill_step_seconds_count",
+        "engine_step_gap_seconds_count",
+        "engine_step_tokens_count",
+        "generation_tokens_total",
+        "prompt_tokens_total",
+        "engine_steps_total",
+    ):
         assert float(samples[f"parallelmodel_{moved}"]) > 0, moved
     assert float(re.search(r'parallelmodel_collective_bytes_total\{op="\w+"\} (\S+)', text)[1]) > 0, "two ranks talk"
 
 
 def test_every_expression_of_the_dashboard_names_metrics_and_labels_that_there_are():
     board, known = json.loads(DASHBOARD.read_text()), documented()
-    assert board["title"] and board["schemaVersion"] >= 36 and len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    assert (
+        board["title"]
+        and board["schemaVersion"] >= 36
+        and len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    )
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     expressions += [variable["query"] for variable in board["templating"]["list"] if variable["type"] == "query"]
     used = set()
@@ -55,6 +74,8 @@ def test_every_expression_of_the_dashboard_names_metrics_and_labels_that_there_a
             assert base in known, expression
             assert (name != base) == (known[base][0] == "histogram"), f"{name} of a {known[base][0]}"
             used.add(base)
-            labels = set(re.findall(r'(\w+)=~?"', expression)) | {word for group in re.findall(r"by \(([^)]*)\)", expression) for word in re.findall(r"\w+", group)}
+            labels = set(re.findall(r'(\w+)=~?"', expression)) | {
+                word for group in re.findall(r"by \(([^)]*)\)", expression) for word in re.findall(r"\w+", group)
+            }
             assert labels - OWN_LABELS - {"le"} <= known[base][1], expression
     assert len(used) > 15

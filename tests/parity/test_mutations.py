@@ -1,45 +1,84 @@
-"""The harness cannot be fooled: a model in which one thing is changed no longer equals the oracle of the unchanged one."""
+# SPDX-License-Identifier: Apache-2.0
+"""Mutation testing of the parity harness: a model with one change no longer equals the oracle of the original."""
+
 import json
 import shutil
-
-import numpy
-import pytest
-import yaml
-from safetensors.numpy import load_file, save_file
 
 import compare
 import fixtures
 import inputs
+import numpy
 import oracle
+import pytest
+import yaml
 from cases import BY_NAME
 from mutations import FILES, MUTATIONS, POLICIES, Model, policy_of
+from safetensors.numpy import load_file, save_file
 from test_forward import places
-from test_generate import judge, rows_of
+from test_generate import check_answer, rows_of
 
 RANKS = 2
 CASES = sorted({mutation.case.name for mutation in MUTATIONS})
 
-# what a policy says that is no option: which tensors there are and what they are called (one that is left over or missing is refused), and
-# sizes that the shapes of tensors prove
-NAMES = {"at", "from", "learned", "bias", "tie", "when", "optional", "prefix", "like", "let", "topology", "layers", "rows", "stack"}
-SIZES = {"hidden", "embedding", "ffn", "vocab", "positions", "patches.size", "patches.channels", "bucket_bias.layer", "bucket_bias.buckets"}
-STORED = {"keep"}    # the dtype that a tensor is held in: test_resolve.py
-REQUESTS = {"features.input", "features.mask", "features.align", "pairs.chosen"}    # what requests call their tensors: another name is refused
+# what a policy says that is no option: which tensors there are and what they are called (one that is left over or
+# missing is refused), and sizes that the shapes of tensors prove
+NAMES = {
+    "at",
+    "from",
+    "learned",
+    "bias",
+    "tie",
+    "when",
+    "optional",
+    "prefix",
+    "like",
+    "let",
+    "kind",
+    "layers",
+    "rows",
+    "stack",
+}
+SIZES = {
+    "hidden",
+    "embedding",
+    "ffn",
+    "vocab",
+    "positions",
+    "patches.size",
+    "patches.channels",
+    "relative_position_bias.layer",
+    "relative_position_bias.num_buckets",
+}
+STORED = {"keep_in_fp32"}  # the dtype that a tensor is held in: test_resolve.py
+REQUESTS = {
+    "features.input",
+    "features.mask",
+    "features.align",
+    "pairs.positions",
+}  # what requests call their tensors: another name is refused
 
 
 def final(names):
-    return sorted(name for name in names if "hidden_states." not in name and "attentions." not in name and not name.startswith("encoder_last"))
+    return sorted(
+        name
+        for name in names
+        if "hidden_states." not in name and "attentions." not in name and not name.startswith("encoder_last")
+    )
 
 
-def check(asked, case, folder, kind="", names=(), **options):
+def check(runner, case, folder, kind="", names=(), **options):
     given = inputs.make(case, kind or inputs.kinds(case)[0])
     theirs = oracle.forward(case, given)
-    return compare.tensors(asked.forward(folder, RANKS, given, **options), theirs, places(case, given), names=names or final(theirs))
+    return compare.tensors(
+        runner.forward(folder, RANKS, given, **options), theirs, places(case, given), names=names or final(theirs)
+    )
 
 
 def stored(case):
     folder = fixtures.checkpoint(case)
-    return Model(load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text()), policy_of(case))
+    return Model(
+        load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text()), policy_of(case)
+    )
 
 
 def write(folder, mutation):
@@ -54,30 +93,45 @@ def write(folder, mutation):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_unchanged_model_passes_also_by_a_policy_of_the_users(asked, tmp_path, name):
+def test_the_unchanged_model_passes_also_by_a_policy_of_the_users(runner, tmp_path, name):
     case = BY_NAME[name]
     (tmp_path / "policy.yaml").write_text(policy_of(case))
-    assert check(asked, case, fixtures.checkpoint(case), policy=str(tmp_path / "policy.yaml")) <= compare.FP32
+    assert check(runner, case, fixtures.checkpoint(case), policy=str(tmp_path / "policy.yaml")) <= compare.FP32
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
-def test_a_changed_model_fails(asked, tmp_path, mutation):
+def test_a_changed_model_fails(runner, tmp_path, mutation):
     folder, policy = write(tmp_path, mutation)
-    with pytest.raises(compare.Difference):    # a refusal is no difference
-        check(asked, mutation.case, folder, mutation.kind, mutation.names, policy=policy)
+    with pytest.raises(compare.Difference):  # a refusal is no difference
+        check(runner, mutation.case, folder, mutation.kind, mutation.names, policy=policy)
 
 
 # of those that generate, some that every word shows
-SPOKEN = [mutation for mutation in MUTATIONS if mutation.case.generates and "layer" not in mutation.option and mutation.what in (
-    "shifted by one", "attention dropped", "of the decoder dropped", "of others", "dropped", "two heads change places", "off", "interleaved")]
+SPOKEN = [
+    mutation
+    for mutation in MUTATIONS
+    if mutation.case.generates
+    and "layer" not in mutation.option
+    and mutation.what
+    in (
+        "shifted by one",
+        "attention dropped",
+        "of the decoder dropped",
+        "of others",
+        "dropped",
+        "two heads change places",
+        "off",
+        "interleaved",
+    )
+]
 
 
 @pytest.mark.parametrize("mutation", SPOKEN, ids=lambda mutation: mutation.id)
-def test_a_changed_model_says_other_tokens(asked, tmp_path, mutation):
+def test_a_changed_model_says_other_tokens(runner, tmp_path, mutation):
     folder, policy = write(tmp_path, mutation)
     with pytest.raises(compare.Difference):
         for row in rows_of(mutation.case):
-            judge(asked, mutation.case, folder, RANKS, row, policy=policy)
+            check_answer(runner, mutation.case, folder, RANKS, row, policy=policy)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.id)
@@ -87,7 +141,9 @@ def test_each_mutation_changes_the_model(mutation):
     mutation.change(model)
     same = [numpy.array_equal(model.tensors[name], tensor) for name, tensor in before.tensors.items()]
     assert not all(same) or model.config != before.config or model.policy != before.policy
-    assert set(model.tensors) == set(before.tensors) and all(model.tensors[name].shape == tensor.shape for name, tensor in before.tensors.items())
+    assert set(model.tensors) == set(before.tensors) and all(
+        model.tensors[name].shape == tensor.shape for name, tensor in before.tensors.items()
+    )
 
 
 def options_of(node, path=()):
@@ -97,7 +153,7 @@ def options_of(node, path=()):
         option = ".".join((*path, key)[-2:])
         if key in NAMES or option in SIZES | REQUESTS or key in SIZES | STORED or value is None:
             continue
-        if path:    # a stack's own keys are sections, and sizes
+        if path:  # a stack's own keys are sections, and sizes
             found.add(option)
         if isinstance(value, dict):
             found |= options_of(value, (*path, key))
@@ -116,14 +172,16 @@ def test_every_option_of_the_policies_has_a_mutation():
 
 
 def test_every_family_has_mutations():
-    assert {path.stem for path in POLICIES.glob("*.yaml")} <= {FILES[mutation.case.model_type] for mutation in MUTATIONS}
+    assert {path.stem for path in POLICIES.glob("*.yaml")} <= {
+        FILES[mutation.case.model_type] for mutation in MUTATIONS
+    }
 
 
-def test_changed_names_are_refused_rather_than_run(asked, tmp_path):
+def test_changed_names_are_refused_rather_than_run(runner, tmp_path):
     case = BY_NAME["GPT2LMHeadModel-all"]
     shutil.copytree(fixtures.checkpoint(case), tmp_path, dirs_exist_ok=True)
     tensors = load_file(tmp_path / "model.safetensors")
     tensors["transformer.h.1.mlp.c_fc.bios"] = tensors.pop("transformer.h.1.mlp.c_fc.bias")
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    answer = asked.batch.ask({"model": str(tmp_path), "ranks": 2, "generate": {"input_ids": [[1, 2]]}})
+    answer = runner.batch.ask({"model": str(tmp_path), "ranks": 2, "generate": {"input_ids": [[1, 2]]}})
     assert not answer["ok"] and "h.1.mlp.c_fc.bi" in answer["error"], answer

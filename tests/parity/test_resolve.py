@@ -1,21 +1,24 @@
-"""What policies say of a checkpoint against transformers: every tensor is read, bytes are exact, fused matrices come apart as its modules
-split them, options of layers are those of its modules, outputs have its names."""
+# SPDX-License-Identifier: Apache-2.0
+"""Policies against transformers: every tensor is read, bytes are exact, fused matrices are split as in its modules,
+options of layers equal those of its modules, and outputs have its names.
+"""
+
 import importlib
 import json
 import re
-
-import pytest
-import torch
-import transformers
-from safetensors.torch import load_file, save_file
 
 import cases_encoders
 import fixtures
 import inputs
 import oracle
-import worker
+import pytest
+import torch
+import transformers
 from cases import CASES
 from resolution import BY_NAME, OF_FAMILIES, POLICIES, dump, elements, loaded, part_bytes, resolved, unused
+from safetensors.torch import load_file, save_file
+
+import worker
 
 transformers.logging.set_verbosity_error()
 ids = {"ids": lambda case: case.name}
@@ -33,59 +36,85 @@ def test_every_tensor_is_read_and_bytes_are_exact(case):
     left = {name for name in stored if unused(case)(name)}
     assert set(said["not_loaded"]) == left
     assert taken == {name: tensor.numel() for name, tensor in stored.items() if name not in left}
-    assert said["facts"]["parameters"] == sum(taken.values())
-    assert said["facts"]["bytes"] == part_bytes(said["facts"]) == sum(tensor.nbytes for name, tensor in stored.items() if name not in left)
-    assert said["facts"]["architecture"] == case.model_class
-    assert len(json.dumps(said["facts"], separators=(",", ":"))) <= 4096
-    storages = {p.data_ptr(): p.numel() for name, p in loaded(case).state_dict().items() if name in stored or not name.endswith("embed_positions.weight")}
-    assert sum(storages.values()) == sum(tensor.numel() for tensor in stored.values())    # what transformers holds, it saves
+    assert said["metadata"]["parameters"] == sum(taken.values())
+    assert (
+        said["metadata"]["bytes"]
+        == part_bytes(said["metadata"])
+        == sum(tensor.nbytes for name, tensor in stored.items() if name not in left)
+    )
+    assert said["metadata"]["architecture"] == case.model_class
+    assert len(json.dumps(said["metadata"], separators=(",", ":"))) <= 4096
+    storages = {
+        p.data_ptr(): p.numel()
+        for name, p in loaded(case).state_dict().items()
+        if name in stored or not name.endswith("embed_positions.weight")
+    }
+    assert sum(storages.values()) == sum(
+        tensor.numel() for tensor in stored.values()
+    )  # what transformers holds, it saves
 
 
 def classes_of(family):
     """The classes of a family that transformers can load a checkpoint into."""
-    if family == "retribert":    # transformers had it
+    if family == "retribert":  # transformers had it
         return {"RetriBertModel"}
-    folder = family.replace("openai_gpt", "openai")    # a source file of the server is called so
+    folder = family.replace("openai_gpt", "openai")  # a source file of the server is called so
     module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
     found = {name: getattr(module, name) for name in module.__all__}
-    found = {name: kind for name, kind in found.items() if issubclass(kind, transformers.PreTrainedModel) and "__init__" in vars(kind) or "Generic" in str(kind.__mro__)}
+    found = {
+        name: kind
+        for name, kind in found.items()
+        if issubclass(kind, transformers.PreTrainedModel) and "__init__" in vars(kind) or "Generic" in str(kind.__mro__)
+    }
     return {name for name in found if not re.search("Pre[tT]rained", name)}
 
 
 @pytest.mark.parametrize("family", POLICIES)
 def test_every_class_of_transformers_is_served_and_tested_or_refused_by_name(family):
-    architectures = {name: row for name, row in POLICIES[family]["architectures"].items() if "as" not in row}
+    architectures = {name: row for name, row in POLICIES[family]["architectures"].items() if "alias_of" not in row}
     assert classes_of(family) == set(architectures)
     served = {name for name, row in architectures.items() if not isinstance(row.get("refuse"), str)}
     assert served == {case.model_class for case in CASES if case.model_class in architectures}
 
 
-@pytest.mark.parametrize("family, name", [(family, name) for family, policy in POLICIES.items() for name, row in policy["architectures"].items()
-                                          if isinstance(row.get("refuse"), str)])
+@pytest.mark.parametrize(
+    "family, name",
+    [
+        (family, name)
+        for family, policy in POLICIES.items()
+        for name, row in policy["architectures"].items()
+        if isinstance(row.get("refuse"), str)
+    ],
+)
 def test_classes_that_are_not_served_are_refused_with_a_sentence(tmp_path, family, name):
     types = POLICIES[family]["model_type"]
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": types if isinstance(types, str) else types[0], "architectures": [name]}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": types if isinstance(types, str) else types[0], "architectures": [name]})
+    )
     save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
     done = dump(tmp_path)
     assert done.returncode != 0
-    assert done.stderr.startswith(f"UnknownArchitecture: {name} is not served: ") and f"policies/{family}.yaml:" in done.stderr
+    assert (
+        done.stderr.startswith(f"UnknownArchitecture: {name} is not served: ")
+        and f"policies/{family}.yaml:" in done.stderr
+    )
 
 
 @pytest.mark.parametrize("case", OF_FAMILIES, **ids)
-def test_inspect_prints_the_same_facts(case):
+def test_inspect_prints_the_same_metadata(case):
     done = worker.run("inspect", "--model", fixtures.checkpoint(case), "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == resolved(fixtures.checkpoint(case))["facts"]
+    assert json.loads(done.stdout) == resolved(fixtures.checkpoint(case))["metadata"]
 
 
 def brought(param, stored):
     """The parameter put together from its pieces, [out, in] or [out]."""
     tensor = stored[param["tensor"]]
     matrix = tensor.reshape(1, -1) if tensor.dim() < 2 else tensor
-    parts = [matrix[row:row + rows, col:col + cols] for row, rows, col, cols in param["pieces"]]
+    parts = [matrix[row : row + rows, col : col + cols] for row, rows, col, cols in param["pieces"]]
     if tensor.dim() < 2:
         return torch.cat(parts, 1)[0]
-    return torch.cat(parts, 1).T if param["in_out"] else torch.cat(parts, 0)
+    return torch.cat(parts, 1).T if param["conv1d"] else torch.cat(parts, 0)
 
 
 def projections(case, layer):
@@ -94,7 +123,11 @@ def projections(case, layer):
     stored, said = load_file(folder / "model.safetensors"), resolved(folder)
     found = {}
     for name in ("query", "key", "value"):
-        found[name] = {p["path"].rsplit(".", 1)[1]: brought(p, stored) for p in said["params"] if p["path"].startswith(f"decoder.layers.{layer}.attn.{name}.")}
+        found[name] = {
+            p["path"].rsplit(".", 1)[1]: brought(p, stored)
+            for p in said["params"]
+            if p["path"].startswith(f"decoder.layers.{layer}.attn.{name}.")
+        }
     return found
 
 
@@ -109,12 +142,14 @@ def test_fused_projections_come_apart_as_transformers_attention_splits_them(case
             heads = block.attn.num_heads
             wanted = [part.reshape(1, 3, heads, -1) for part in block.attn.c_attn(x).split(width, 2)]
         elif case.model_type == "bloom":
-            wanted = [part.transpose(1, 2) for part in block.self_attention._reshape(block.self_attention.query_key_value(x))]
+            wanted = [
+                part.transpose(1, 2) for part in block.self_attention._reshape(block.self_attention.query_key_value(x))
+            ]
         else:
             wanted = block.self_attention._split_heads(block.self_attention.query_key_value(x))
     for theirs, ours in zip(wanted, projections(case, 0).values()):
         y = torch.nn.functional.linear(x, ours["weight"], ours.get("bias")).reshape(1, 3, -1, theirs.shape[3])
-        repeat = theirs.shape[2] // y.shape[2]   # transformers repeats the keys of Falcon's new decoder for its heads
+        repeat = theirs.shape[2] // y.shape[2]  # transformers repeats the keys of Falcon's new decoder for its heads
         assert torch.allclose(y.repeat_interleave(repeat, 2), theirs, atol=1e-4)
 
 
@@ -122,18 +157,25 @@ def blocks(case, model):
     """transformers' layers in the order in which they run, by the name of our stack."""
     base = model.base_model
     if case.model_type in cases_encoders.MODEL_TYPES:
-        return {"reader" if case.model_class == "DPRReader" else cases_encoders.stack(case): cases_encoders.blocks(base)}
+        return {
+            "reader" if case.model_class == "DPRReader" else cases_encoders.stack(case): cases_encoders.blocks(base)
+        }
     if case.model_type in ("bert", "mpnet", "bert-generation"):
         return {"encoder": list(base.encoder.layer)}
     if case.model_type == "albert":
         groups, config = base.encoder.albert_layer_groups, base.config
-        order = [int(l / (config.num_hidden_layers / config.num_hidden_groups)) for l in range(config.num_hidden_layers)]
+        order = [
+            int(l / (config.num_hidden_layers / config.num_hidden_groups)) for l in range(config.num_hidden_layers)
+        ]
         return {"encoder": [layer for group in order for layer in groups[group].albert_layers]}
-    if case.topology == "encoder-decoder":
+    if case.kind == "encoder-decoder":
         inner = getattr(base, "transformer", base)
-        return {name: list(getattr(stack, "block" if case.model_type in ("t5", "mt5") else "layers"))
-                for name in ("encoder", "decoder") if (stack := getattr(inner, name, None)) is not None}
-    if case.topology == "dual":
+        return {
+            name: list(getattr(stack, "block" if case.model_type in ("t5", "mt5") else "layers"))
+            for name in ("encoder", "decoder")
+            if (stack := getattr(inner, name, None)) is not None
+        }
+    if case.kind == "dual":
         towers = {"text": "CLIPTextModel", "vision": "CLIPVisionModel"}
         found = {name: [m for m in model.modules() if type(m).__name__ == kind] for name, kind in towers.items()}
         return {name: list(modules[0].encoder.layers) for name, modules in found.items() if modules}
@@ -156,16 +198,49 @@ def first_of(module, *names):
     raise AttributeError(f"{type(module).__name__} has none of {names}")
 
 
-ATTENTION = ("attention.self", "attention.attn", "attn.attention", "attn", "self_attn", "self_attention", "layer.0.SelfAttention", "multi_head_attention", "attention")
-FEED_FORWARD = ("intermediate.intermediate_act_fn", "activation", "mlp.act", "mlp.activation_fn", "mlp.act_fn", "mlp.gelu_impl", "layer.2.DenseReluDense.act",
-                "layer.1.DenseReluDense.act", "activation_fn", "mlp.activation_fn", "ffn.activation", "ffn.act", "ffn.1")
-OURS = {"gelu": torch.nn.functional.gelu, "gelu_new": lambda x: torch.nn.functional.gelu(x, approximate="tanh"), "relu": torch.relu,
-        "silu": torch.nn.functional.silu, "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x), "tanh": torch.tanh}
+ATTENTION = (
+    "attention.self",
+    "attention.attn",
+    "attn.attention",
+    "attn",
+    "self_attn",
+    "self_attention",
+    "layer.0.SelfAttention",
+    "multi_head_attention",
+    "attention",
+)
+FEED_FORWARD = (
+    "intermediate.intermediate_act_fn",
+    "activation",
+    "mlp.act",
+    "mlp.activation_fn",
+    "mlp.act_fn",
+    "mlp.gelu_impl",
+    "layer.2.DenseReluDense.act",
+    "layer.1.DenseReluDense.act",
+    "activation_fn",
+    "mlp.activation_fn",
+    "ffn.activation",
+    "ffn.act",
+    "ffn.1",
+)
+OURS = {
+    "gelu": torch.nn.functional.gelu,
+    "gelu_new": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "relu": torch.relu,
+    "silu": torch.nn.functional.silu,
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "tanh": torch.tanh,
+}
 
 
 def norms(case, block):
     unread = "encoder_attn" if case.model_class.endswith("ForCausalLM") else "."
-    return [module for path, module in block.named_modules() if "Norm" in type(module).__name__ and not path.startswith(unread)]
+    return [
+        module
+        for path, module in block.named_modules()
+        if "Norm" in type(module).__name__ and not path.startswith(unread)
+    ]
 
 
 @pytest.mark.parametrize("case", CASES, **ids)
@@ -183,32 +258,71 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
                 block = torch.nn.ModuleDict({"layer": block.layer})
             module = first_of(block, *ATTENTION) if case.model_type not in ("albert", "vit") else block.attention
             own = ("num_attention_heads", "num_heads", "n_heads", "n_head")
-            heads = first_of(module, *own) if any(hasattr(module, name) for name in own) else model.config.num_attention_heads
+            heads = (
+                first_of(module, *own)
+                if any(hasattr(module, name) for name in own)
+                else model.config.num_attention_heads
+            )
             assert attention["heads"] == heads
-            scale = next((getattr(module, key) for key in ("scaling", "scale", "inv_norm_factor") if isinstance(getattr(module, key, None), float)), None)
+            scale = next(
+                (
+                    getattr(module, key)
+                    for key in ("scaling", "scale", "inv_norm_factor")
+                    if isinstance(getattr(module, key, None), float)
+                ),
+                None,
+            )
             scale = {"t5": 1.0, "mt5": 1.0, "gpt_neo": 1.0}.get(case.model_type, scale)
             if case.model_type == "gpt2":
-                scale = (module.head_dim ** -0.5 if module.scale_attn_weights else 1) / (module.layer_idx + 1 if module.scale_attn_by_inverse_layer_idx else 1)
+                scale = (module.head_dim**-0.5 if module.scale_attn_weights else 1) / (
+                    module.layer_idx + 1 if module.scale_attn_by_inverse_layer_idx else 1
+                )
             if scale is not None:
                 assert attention["scale"] == pytest.approx(scale), name
             act = first_of(block, *FEED_FORWARD)
             assert torch.allclose(OURS[ours["activation"]](x), act(x), atol=1e-5), ours["activation"]
-            kinds = {("rms" if "RMS" in type(n).__name__ or "T5LayerNorm" in type(n).__name__ else "layer",
-                      getattr(n, "eps", None) or getattr(n, "variance_epsilon", None)) for n in norms(case, block)}
-            mine = [*(attention[f"{name}norm"] for name in ("", "post_", "query_", "key_")), ours["mlp_norm"], ours["mlp_post_norm"], ours.get("cross", {}).get("norm")]
-            assert {(n["kind"].removesuffix("_zero_centred"), n["eps"]) for n in mine if n} == kinds
+            kinds = {
+                (
+                    "rms" if "RMS" in type(n).__name__ or "T5LayerNorm" in type(n).__name__ else "layer",
+                    getattr(n, "eps", None) or getattr(n, "variance_epsilon", None),
+                )
+                for n in norms(case, block)
+            }
+            mine = [
+                *(attention[f"{name}norm"] for name in ("", "post_", "query_", "key_")),
+                ours["mlp_norm"],
+                ours["mlp_post_norm"],
+                ours.get("cross", {}).get("norm"),
+            ]
+            assert {(n["kind"].removeprefix("gemma_"), n["eps"]) for n in mine if n} == kinds
             assert sum(n is not None for n in mine) == len(norms(case, block))
-            assert (attention["mask"] == "causal") == (name in ("decoder", "text") or any(bool(model.config.to_dict().get(key)) for key in ("is_decoder", "causal")))
-    assert said["topology"] == topology(case)
+            assert (attention["mask"] == "causal") == (
+                name in ("decoder", "text")
+                or any(bool(model.config.to_dict().get(key)) for key in ("is_decoder", "causal"))
+            )
+    assert said["kind"] == kind_of(case)
 
 
-def topology(case):
-    """What kind of model a class is, by what it computes."""
-    if case.topology == "encoder-decoder" and case.model_class.endswith(("EncoderModel", "TokenClassification")) or case.model_class.startswith("CLIPText"):
+def kind_of(case):
+    """Returns the kind of model of a class, by its computation."""
+    if (
+        case.kind == "encoder-decoder"
+        and case.model_class.endswith(("EncoderModel", "TokenClassification"))
+        or case.model_class.startswith("CLIPText")
+    ):
         return "encoder"
-    if case.topology == "encoder-decoder" and case.model_class.endswith("ForCausalLM") or case.model_class == "BertGenerationDecoder" or (case.topology == "encoder" and case.generates):
+    if (
+        case.kind == "encoder-decoder"
+        and case.model_class.endswith("ForCausalLM")
+        or case.model_class == "BertGenerationDecoder"
+        or (case.kind == "encoder" and case.generates)
+    ):
         return "decoder"
-    return "vision" if case.model_class.startswith("CLIPVision") or case.model_class == "CLIPForImageClassification" else case.topology
+    return (
+        "vision"
+        if case.model_class.startswith("CLIPVision") or case.model_class == "CLIPForImageClassification"
+        else case.kind
+    )
 
 
 def configured(model_class, **settings):
@@ -223,7 +337,9 @@ def layers(name, stack="decoder"):
 def test_options_that_only_some_families_have():
     neo = loaded(BY_NAME["GPTNeoForCausalLM-all"])
     wanted = [neo.config.window_size if block.attn.attention_type == "local" else 0 for block in neo.transformer.h]
-    assert [layer["attention"]["window"] for layer in layers("GPTNeoForCausalLM-all")] == wanted and len(set(wanted)) == 2
+    assert [layer["attention"]["window"] for layer in layers("GPTNeoForCausalLM-all")] == wanted and len(
+        set(wanted)
+    ) == 2
 
     t5 = loaded(BY_NAME["T5ForConditionalGeneration-all"]).config
     buckets = [t5.relative_attention_num_buckets, t5.relative_attention_max_distance]
@@ -231,25 +347,44 @@ def test_options_that_only_some_families_have():
     assert layers("T5ForConditionalGeneration-all")[2]["attention"]["buckets"] == [*buckets, False]
     assert "buckets" not in layers("T5ForConditionalGeneration-all")[0]["cross"]
     said = resolved(fixtures.checkpoint(BY_NAME["T5ForConditionalGeneration-all"]))
-    shared = [p["shares"] for p in said["params"] if p["role"] == "bucket bias"]
-    assert shared == ["", "encoder.layers.0.attn.bucket_bias", "", *["decoder.layers.0.attn.bucket_bias"] * 2]
-    assert said["heads"]["lm"]["scale_input"] == pytest.approx(t5.d_model ** -0.5) and said["decoder_start"] == 0
+    shared = [p["shares"] for p in said["params"] if p["role"] == "relative position bias"]
+    assert shared == [
+        "",
+        "encoder.layers.0.attn.relative_position_bias",
+        "",
+        *["decoder.layers.0.attn.relative_position_bias"] * 2,
+    ]
+    assert said["heads"]["lm"]["scale_input"] == pytest.approx(t5.d_model**-0.5) and said["decoder_start"] == 0
     untied = resolved(fixtures.checkpoint(BY_NAME["T5ForConditionalGeneration-gated-untied"]))
     assert untied["heads"]["lm"]["scale_input"] == 1 and untied["stacks"]["decoder"]["layers"][0]["gated"]
 
-    for name, rotary in [("LlamaForCausalLM-one-kv-head-tied", {"style": "half", "dims": 10}), ("GPTJForCausalLM-all", {"style": "interleaved", "dims": 4}),
-                         ("LlamaForCausalLM-llama3-rope", {"style": "half", "dims": 12, "theta": 500.0})]:
+    for name, rotary in [
+        ("LlamaForCausalLM-one-kv-head-tied", {"style": "neox", "dims": 10}),
+        ("GPTJForCausalLM-all", {"style": "interleaved", "dims": 4}),
+        ("LlamaForCausalLM-llama3-rope", {"style": "neox", "dims": 12, "theta": 500.0}),
+    ]:
         assert rotary.items() <= layers(name)[0]["attention"]["rotary"].items(), name
     assert layers("LlamaForCausalLM-llama3-rope")[0]["attention"]["rotary"]["scaling"]["rope_type"] == "llama3"
     assert layers("LlamaForCausalLM-one-kv-head-tied")[0]["attention"]["kv_heads"] == 1
 
-    for name, order, alibi, two in [("FalconForCausalLM-7b", "parallel", False, False), ("FalconForCausalLM-rw", "pre", True, True),
-                                    ("FalconForCausalLM-40b", "parallel", False, True), ("FalconForCausalLM-11b-untied-bias", "parallel", False, False)]:
+    for name, order, alibi, two in [
+        ("FalconForCausalLM-7b", "parallel", False, False),
+        ("FalconForCausalLM-rw", "pre", True, True),
+        ("FalconForCausalLM-40b", "parallel", False, True),
+        ("FalconForCausalLM-11b-untied-bias", "parallel", False, False),
+    ]:
         layer = layers(name)[0]
-        assert (layer["order"], layer["attention"].get("alibi"), layer["mlp_norm"] is not None) == (order, {"scaled": True, "bf16": True} if alibi else None, two), name
+        assert (layer["order"], layer["attention"].get("alibi"), layer["mlp_norm"] is not None) == (
+            order,
+            {"scaled": True, "bf16": True} if alibi else None,
+            two,
+        ), name
         assert ("rotary" in layer["attention"]) != alibi
     assert layers("BloomForCausalLM-all")[0]["attention"]["alibi"] == {"scaled": False, "bf16": False}
-    assert [layers(f"BloomForCausalLM-{label}")[0]["residual_normed"] for label in ("all", "residual-after-norm")] == [False, True]
+    assert [layers(f"BloomForCausalLM-{label}")[0]["residual_normed"] for label in ("all", "residual-after-norm")] == [
+        False,
+        True,
+    ]
 
 
 def test_inputs_poolers_and_last_states_are_described_as_transformers_computes_them():
@@ -257,18 +392,27 @@ def test_inputs_poolers_and_last_states_are_described_as_transformers_computes_t
         return resolved(fixtures.checkpoint(BY_NAME[name]))["stacks"][which]
 
     mpnet = stack("MPNetModel-all", "encoder")
-    assert mpnet["input"]["kept"] and mpnet["input"]["offset"] == 2 and mpnet["positions"] == 78
+    assert mpnet["input"]["skip_padding"] and mpnet["input"]["offset"] == 2 and mpnet["positions"] == 78
     bart = resolved(fixtures.checkpoint(configured("BartModel", scale_embedding=True)))
     for which in ("encoder", "decoder"):
-        assert bart["stacks"][which]["input"]["offset"] == 2 and bart["stacks"][which]["input"]["scale"] == pytest.approx(30 ** 0.5)
+        assert bart["stacks"][which]["input"]["offset"] == 2 and bart["stacks"][which]["input"][
+            "scale"
+        ] == pytest.approx(30**0.5)
     assert bart["decoder_start"] == 2 and bart["eos"] == [2]
-    assert stack("BertModel-all", "encoder")["pooler"] == {"pool": "first", "norm": None, "dense": True, "activation": "tanh"}
-    assert "pooler" not in stack("BertForMaskedLM-all", "encoder") and stack("BertModel-all", "encoder")["input"]["tables"] == ["token_type_ids"]
+    assert stack("BertModel-all", "encoder")["pooler"] == {
+        "pool": "first",
+        "norm": None,
+        "dense": True,
+        "activation": "tanh",
+    }
+    assert "pooler" not in stack("BertForMaskedLM-all", "encoder") and stack("BertModel-all", "encoder")["input"][
+        "tables"
+    ] == ["token_type_ids"]
     clip = resolved(fixtures.checkpoint(BY_NAME["CLIPModel-end-by-its-id-gelu"]))
     assert clip["eos"] == [150] and clip["heads"]["similarity"]["between"] == ["text", "vision"]
     text, vision = (clip["stacks"][name] for name in ("text", "vision"))
     assert text["raw_states"] and vision["raw_states"] and text["output_norm"] and not vision["output_norm"]
-    assert text["pooler"]["pool"] == "eot" and vision["pooler"]["norm"]["gain"].endswith("post_layernorm.weight")
+    assert text["pooler"]["pool"] == "eot" and vision["pooler"]["norm"]["weight"].endswith("post_layernorm.weight")
     assert stack("ViTModel-all", "vision")["raw_states"] and stack("ViTModel-all", "vision")["pooler"]["dense"]
     assert not stack("GPT2Model-all", "decoder")["raw_states"]
 
@@ -290,4 +434,6 @@ def test_heads_put_out_what_transformers_puts_out(case):
 def test_albert_runs_its_groups_as_transformers_does(case):
     said, model = resolved(fixtures.checkpoint(case)), loaded(case)
     paths = {id(module): path for path, module in model.named_modules()}
-    assert [p["tensor"] for p in said["params"] if p["role"] == "up weight"] == [f"{paths[id(layer)]}.ffn.weight" for layer in blocks(case, model)["encoder"]]
+    assert [p["tensor"] for p in said["params"] if p["role"] == "up weight"] == [
+        f"{paths[id(layer)]}.ffn.weight" for layer in blocks(case, model)["encoder"]
+    ]

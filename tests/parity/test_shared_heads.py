@@ -1,22 +1,25 @@
-"""Kv heads that several query heads share, where transformers has no such class: its model has the same keys and values in every head of a
-group, ours holds them once. Fused and transposed storage, biases, cross-attention; and what a rank keeps of them."""
+# SPDX-License-Identifier: Apache-2.0
+"""Grouped-query attention for classes in which transformers has none: its model repeats keys and values for every
+head of a group, the worker holds them once. Covers fused and transposed storage, biases, cross-attention, and the KV
+cache of a rank.
+"""
+
 import contextlib
 import dataclasses
 import hashlib
 import shutil
 
-import numpy
-import pytest
-from safetensors.numpy import load_file, save_file
-
 import compare
 import fixtures
 import inputs
+import numpy
 import oracle
+import pytest
 from cases import BY_NAME, RANKS
+from safetensors.numpy import load_file, save_file
 from server import Server
 from test_forward import places
-from test_generate import judge, rows_of
+from test_generate import check_answer, rows_of
 
 
 def once(rows, heads, kv_heads):
@@ -27,14 +30,19 @@ def once(rows, heads, kv_heads):
 def again(rows, heads, kv_heads):
     """The inverse, for what has equal heads."""
     size = rows.shape[0] // kv_heads
-    return numpy.repeat(rows.reshape(kv_heads, 1, size, -1), heads // kv_heads, 1).reshape(heads * size, *rows.shape[1:])
+    return numpy.repeat(rows.reshape(kv_heads, 1, size, -1), heads // kv_heads, 1).reshape(
+        heads * size, *rows.shape[1:]
+    )
 
 
 def fused(tensor, heads, kv_heads):
     """GPT-2's c_attn, [in, out] or a bias: (ours, theirs)."""
     q, k, v = numpy.split(tensor.T, 3)
     kept = [once(part, heads, kv_heads) for part in (k, v)]
-    return tuple(numpy.ascontiguousarray(numpy.concatenate([q, *parts]).T) for parts in (kept, [again(part, heads, kv_heads) for part in kept]))
+    return tuple(
+        numpy.ascontiguousarray(numpy.concatenate([q, *parts]).T)
+        for parts in (kept, [again(part, heads, kv_heads) for part in kept])
+    )
 
 
 def apart(tensor, heads, kv_heads):
@@ -46,16 +54,33 @@ def apart(tensor, heads, kv_heads):
 SHARED = {
     "gpt2-one": ("GPT2LMHeadModel-all", {"": (5, 1)}, ("c_attn",), fused, "let: {kv_heads: 1}"),
     "gpt2-two-of-four": ("GPT2LMHeadModel-one-layer-wide", {"": (4, 2)}, ("c_attn",), fused, "let: {kv_heads: 2}"),
-    "t5-one": ("T5ForConditionalGeneration-all", {"": (5, 1)}, ("Attention.k", "Attention.v"), apart, "let: {kv_heads: 1}"),
-    "bart-one-and-two": ("BartForConditionalGeneration-all", {"encoder.": (5, 1), "decoder.": (6, 2)}, ("k_proj", "v_proj"), apart,
-                         "stacks: {encoder: {kv_heads: 1}, decoder: {kv_heads: 2}}"),
-    "bart-one-of-seven": ("BartForConditionalGeneration-seven-heads-untied", {"": (7, 1)}, ("k_proj", "v_proj"), apart, "let: {kv_heads: 1}"),
+    "t5-one": (
+        "T5ForConditionalGeneration-all",
+        {"": (5, 1)},
+        ("Attention.k", "Attention.v"),
+        apart,
+        "let: {kv_heads: 1}",
+    ),
+    "bart-one-and-two": (
+        "BartForConditionalGeneration-all",
+        {"encoder.": (5, 1), "decoder.": (6, 2)},
+        ("k_proj", "v_proj"),
+        apart,
+        "stacks: {encoder: {kv_heads: 1}, decoder: {kv_heads: 2}}",
+    ),
+    "bart-one-of-seven": (
+        "BartForConditionalGeneration-seven-heads-untied",
+        {"": (7, 1)},
+        ("k_proj", "v_proj"),
+        apart,
+        "let: {kv_heads: 1}",
+    ),
 }
 
 
 @dataclasses.dataclass
 class Pair:
-    case: object    # the oracle's
+    case: object  # the oracle's
     folder: object
     policy: str
 
@@ -75,24 +100,39 @@ def pair(request, tmp_path_factory):
         save_file(tensors, folder / side / "model.safetensors", {"format": "pt"})
     (folder / "policy.yaml").write_text(f"extends: {case.model_type}\n{policy}\n")
     digest = hashlib.sha256((folder / "theirs/model.safetensors").read_bytes()).hexdigest()
-    return Pair(dataclasses.replace(case, name=f"{case.name}-{request.param}", folder=str(folder / "theirs"), digest=digest), folder / "ours", str(folder / "policy.yaml"))
+    return Pair(
+        dataclasses.replace(case, name=f"{case.name}-{request.param}", folder=str(folder / "theirs"), digest=digest),
+        folder / "ours",
+        str(folder / "policy.yaml"),
+    )
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_states_attentions_and_logits_equal_those_of_equal_heads(asked, pair, ranks):
+def test_states_attentions_and_logits_equal_those_of_equal_heads(runner, pair, ranks):
     given = inputs.make(pair.case, "right")
-    compare.tensors(asked.forward(pair.folder, ranks, given, policy=pair.policy), oracle.forward(pair.case, given), places(pair.case, given))
+    compare.tensors(
+        runner.forward(pair.folder, ranks, given, policy=pair.policy),
+        oracle.forward(pair.case, given),
+        places(pair.case, given),
+    )
 
 
 @pytest.mark.parametrize("ranks", RANKS)
-def test_greedy_tokens_equal_those_of_equal_heads(asked, pair, ranks):
+def test_greedy_tokens_equal_those_of_equal_heads(runner, pair, ranks):
     rows = rows_of(pair.case)
-    for row, answer in zip(rows, asked.generate(pair.folder, ranks, rows, policy=pair.policy, max_new_tokens=24, do_sample=False)):
-        judge(asked, pair.case, pair.folder, ranks, row, answer, policy=pair.policy)
+    for row, answer in zip(
+        rows, runner.generate(pair.folder, ranks, rows, policy=pair.policy, max_new_tokens=24, do_sample=False)
+    ):
+        check_answer(runner, pair.case, pair.folder, ranks, row, answer, policy=pair.policy)
 
 
-@pytest.mark.parametrize("name, ranks, kv, rows", [("LlamaForCausalLM-one-kv-head-tied", 3, [[0, 1]] * 3, [4, 3, 3]),
-                                                   ("FalconForCausalLM-40b", 3, [[0, 1], [0, 1], [1, 2]], [3, 3, 6])])
+@pytest.mark.parametrize(
+    "name, ranks, kv, rows",
+    [
+        ("LlamaForCausalLM-one-kv-head-tied", 3, [[0, 1]] * 3, [4, 3, 3]),
+        ("FalconForCausalLM-40b", 3, [[0, 1], [0, 1], [1, 2]], [3, 3, 6]),
+    ],
+)
 def test_a_rank_caches_the_heads_that_it_attends_to_and_holds_its_part_of_their_rows(tmp_path, name, ranks, kv, rows):
     shutil.copytree(fixtures.checkpoint(BY_NAME[name]), tmp_path / "model")
     with contextlib.closing(Server(tmp_path / "model", ranks)) as server:
@@ -102,5 +142,9 @@ def test_a_rank_caches_the_heads_that_it_attends_to_and_holds_its_part_of_their_
     text = BY_NAME[name].settings
     size = text.get("head_dim", text["hidden_size"] // text["num_attention_heads"])
     for planned, held in zip(plan["ranks"], memory["ranks"]):
-        assert held["measured"]["kv"] == planned["predicted"]["kv"] == plan["kvBlocks"] * 16 * 2 * text["num_hidden_layers"] * size * 4
-        assert 0 <= held["measured"]["weights"] - planned["predicted"]["weights"] <= 64 * 60    # each tensor is aligned
+        assert (
+            held["measured"]["kv"]
+            == planned["predicted"]["kv"]
+            == plan["kvBlocks"] * 16 * 2 * text["num_hidden_layers"] * size * 4
+        )
+        assert 0 <= held["measured"]["weights"] - planned["predicted"]["weights"] <= 64 * 60  # each tensor is aligned

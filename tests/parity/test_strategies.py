@@ -1,26 +1,46 @@
-"""Every cut of the same model says what transformers says: stages of a pipeline, copies side by side, and these cut over tensor ranks."""
+# SPDX-License-Identifier: Apache-2.0
+"""Every parallel layout of a model gives the results of transformers: pipeline stages, data-parallel ranks, and
+their combinations with tensor parallelism.
+"""
+
 import contextlib
 import itertools
 import shutil
 
-import numpy
-import pytest
-from safetensors.numpy import load_file, save_file
-
 import compare
 import fixtures
 import inputs
+import numpy
 import oracle
-import worker
+import pytest
 from cases import BY_NAME
+from safetensors.numpy import load_file, save_file
 from server import Server
 from test_forward import places, stacks
-from test_generate import COUNT, judge, rows_of
+from test_generate import COUNT, check_answer, rows_of
+
+import worker
 
 # one model of each kind: tokens only, both norm orders, tied and shared layers, two stacks in a row, two towers, images
-FAMILIES = ["GPT2LMHeadModel-all", "LlamaForCausalLM-all", "BertForMaskedLM-all", "AlbertForMaskedLM-all", "T5ForConditionalGeneration-all",
-            "BartForConditionalGeneration-all", "CLIPModel-all", "ViTForImageClassification-all"]
-LAYOUTS = ["pipeline=2", "pipeline=3", "tensor=2,pipeline=2", "data=2", "tensor=2,data=2", "pipeline=2,data=2", "pipeline=4"]
+FAMILIES = [
+    "GPT2LMHeadModel-all",
+    "LlamaForCausalLM-all",
+    "BertForMaskedLM-all",
+    "AlbertForMaskedLM-all",
+    "T5ForConditionalGeneration-all",
+    "BartForConditionalGeneration-all",
+    "CLIPModel-all",
+    "ViTForImageClassification-all",
+]
+LAYOUTS = [
+    "pipeline=2",
+    "pipeline=3",
+    "tensor=2,pipeline=2",
+    "data=2",
+    "tensor=2,data=2",
+    "pipeline=2,data=2",
+    "pipeline=4",
+]
 
 
 def ranks_of(layout):
@@ -34,57 +54,86 @@ def need_stages(case, layout):
         pytest.skip(f"{case.name} has too few layers for {layout}")
 
 
-PASSES = [pytest.param(BY_NAME[name], layout, id=f"{name}-{layout}") for name, layout in itertools.product(FAMILIES, LAYOUTS)]
-ANSWERS = [pytest.param(BY_NAME[name], layout, id=f"{name}-{layout}") for name, layout in itertools.product(FAMILIES, LAYOUTS) if BY_NAME[name].generates]
+PASSES = [
+    pytest.param(BY_NAME[name], layout, id=f"{name}-{layout}") for name, layout in itertools.product(FAMILIES, LAYOUTS)
+]
+ANSWERS = [
+    pytest.param(BY_NAME[name], layout, id=f"{name}-{layout}")
+    for name, layout in itertools.product(FAMILIES, LAYOUTS)
+    if BY_NAME[name].generates
+]
 
 
 @pytest.mark.parametrize("case, layout", PASSES)
-def test_hidden_states_and_outputs_equal_those_of_transformers(asked, case, layout):
+def test_hidden_states_and_outputs_equal_those_of_transformers(runner, case, layout):
     need_stages(case, layout)
     given = inputs.make(case, inputs.kinds(case)[0])
-    found = asked.forward(fixtures.checkpoint(case), ranks_of(layout), given, sizes=layout)
+    found = runner.forward(fixtures.checkpoint(case), ranks_of(layout), given, sizes=layout)
     compare.tensors(found, oracle.forward(case, given), places(case, given))
 
 
 @pytest.mark.parametrize("case, layout", ANSWERS)
-def test_greedy_tokens_of_prompts_side_by_side_equal_those_of_transformers(asked, case, layout):
+def test_greedy_tokens_of_batched_prompts_equal_those_of_transformers(runner, case, layout):
     need_stages(case, layout)
     folder, rows = fixtures.checkpoint(case), rows_of(case)
-    together = asked.generate(folder, ranks_of(layout), rows, max_new_tokens=COUNT, do_sample=False, sizes=layout)
+    together = runner.generate(folder, ranks_of(layout), rows, max_new_tokens=COUNT, do_sample=False, sizes=layout)
     for row, answer in zip(rows, together, strict=True):
-        judge(asked, case, folder, ranks_of(layout), row, answer, sizes=layout)
+        check_answer(runner, case, folder, ranks_of(layout), row, answer, sizes=layout)
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "BartForConditionalGeneration-all"])
-@pytest.mark.parametrize("options", [{"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"num_beams": 3}], ids=["drawn", "beams"])
-def test_drawn_tokens_and_beams_do_not_depend_on_the_layout(asked, name, options):
+@pytest.mark.parametrize(
+    "options", [{"do_sample": True, "seed": 7, "num_return_sequences": 3}, {"num_beams": 3}], ids=["drawn", "beams"]
+)
+def test_sampled_tokens_and_beams_do_not_depend_on_the_layout(runner, name, options):
     case = BY_NAME[name]
     folder, rows = fixtures.checkpoint(case), rows_of(case)
-    alone = asked.generate(folder, 1, rows, max_new_tokens=COUNT, **options)
+    alone = runner.generate(folder, 1, rows, max_new_tokens=COUNT, **options)
     for layout in ("pipeline=2", "tensor=2,pipeline=2", "pipeline=2,data=2"):
-        assert asked.generate(folder, ranks_of(layout), rows, max_new_tokens=COUNT, sizes=layout, **options) == alone, layout
+        assert (
+            runner.generate(folder, ranks_of(layout), rows, max_new_tokens=COUNT, sizes=layout, **options) == alone
+        ), layout
 
 
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "T5ForConditionalGeneration-all"])
-def test_micro_batches_on_their_own_are_the_rows_of_the_whole(asked, name):
+def test_micro_batches_on_their_own_are_the_rows_of_the_whole(runner, name):
     case = BY_NAME[name]
     given = inputs.make(case, inputs.kinds(case)[0])
-    whole = asked.forward(fixtures.checkpoint(case), 2, given, sizes="pipeline=2")
-    parts = asked.forward(fixtures.checkpoint(case), 2, given, sizes="pipeline=2", by_micro_batch=True)
+    whole = runner.forward(fixtures.checkpoint(case), 2, given, sizes="pipeline=2")
+    parts = runner.forward(fixtures.checkpoint(case), 2, given, sizes="pipeline=2", by_micro_batch=True)
     assert len({part.split(".")[1] for part in parts}) > 1
     for output, values in whole.items():
-        pieces = [parts[f"micro_batches.{i}.{output}"] for i in range(sum(part.endswith("." + output) and part.count(".") == output.count(".") + 2 for part in parts))]
+        pieces = [
+            parts[f"micro_batches.{i}.{output}"]
+            for i in range(
+                sum(part.endswith("." + output) and part.count(".") == output.count(".") + 2 for part in parts)
+            )
+        ]
         numpy.testing.assert_allclose(numpy.concatenate(pieces), values, atol=1e-5)
 
 
-def test_ranks_as_processes_say_the_same(tmp_path):
-    """Shared memory, hand-overs and results between real processes."""
+def test_ranks_as_processes_give_the_same_results(tmp_path):
+    """Covers shared memory, point-to-point transfers and results between real processes."""
     case = BY_NAME["T5ForConditionalGeneration-all"]
     given = inputs.make(case, inputs.kinds(case)[0])
     save_file(given, tmp_path / "in.safetensors")
     for layout in ("tensor=2,pipeline=2", "pipeline=2,data=2"):
-        run = worker.run("forward", "--model", fixtures.checkpoint(case), "--ranks", ranks_of(layout), "--sizes", layout, "--processes", "--inputs",
-                         tmp_path / "in.safetensors", "--outputs", tmp_path / "out.safetensors", "--hidden-states", "--attentions")
+        run = worker.run(
+            "forward",
+            "--model",
+            fixtures.checkpoint(case),
+            "--ranks",
+            ranks_of(layout),
+            "--sizes",
+            layout,
+            "--processes",
+            "--inputs",
+            tmp_path / "in.safetensors",
+            "--outputs",
+            tmp_path / "out.safetensors",
+            "--hidden-states",
+            "--attentions",
+        )
         assert run.returncode == 0, run.stderr
         compare.tensors(load_file(tmp_path / "out.safetensors"), oracle.forward(case, given), places(case, given))
 
@@ -99,7 +148,7 @@ def test_ranks_hold_what_their_plan_says(tmp_path, name, layout):
     assert len(plan["ranks"]) == len(memory["ranks"]) == ranks_of(layout)
     for planned, held in zip(plan["ranks"], memory["ranks"]):
         assert held["measured"]["kv"] == planned["predicted"]["kv"]
-        assert 0 <= held["measured"]["weights"] - planned["predicted"]["weights"] <= 64 * 60    # each tensor is aligned
+        assert 0 <= held["measured"]["weights"] - planned["predicted"]["weights"] <= 64 * 60  # each tensor is aligned
     stages = {rank["stage"]: {one["stack"]: one["range"] for one in rank["layers"]} for rank in plan["ranks"]}
     for stack in stages[0]:
         ranges = [layers[stack] for _, layers in sorted(stages.items())]

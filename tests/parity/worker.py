@@ -1,4 +1,8 @@
-"""The program under test: one long-lived `parallelmodel-worker forward --batch`, and single runs of its verbs."""
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the program under test: one long-lived `parallelmodel-worker forward --batch`, and single runs of its
+subcommands.
+"""
+
 import collections
 import json
 import os
@@ -10,7 +14,9 @@ import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("PM_WORKER", REPOSITORY / "build/bin/parallelmodel-worker"))
-TOOLS = pathlib.Path(os.environ.get("PM_TEST_TOOLS", BINARY.parent.resolve().parent / "tests"))    # small programs that print what a reader understood
+TOOLS = pathlib.Path(
+    os.environ.get("PM_TEST_TOOLS", BINARY.parent.resolve().parent / "tests")
+)  # small programs that print what a reader understood
 
 # as the launcher gives it to ranks: without it, threads of OpenMP that wait burn the cores that others need
 ENVIRONMENT = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "200", **os.environ}
@@ -24,11 +30,15 @@ def require_binary():
 def run(*arguments, timeout=120):
     """One run of a verb to its end."""
     require_binary()
-    return subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT)
+    return subprocess.run(
+        [BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, env=ENVIRONMENT
+    )
 
 
 class Batch:
-    """Jobs to `forward --batch`, one JSON line each way. A model stays loaded while jobs name the same model and ranks."""
+    """Sends jobs to `forward --batch`, one JSON line each way. A model stays loaded while jobs name the same model
+    and ranks.
+    """
 
     def __init__(self, binary=BINARY, *options, **environment):
         require_binary()
@@ -36,10 +46,19 @@ class Batch:
         self._start()
 
     def _start(self):
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=self.environment)
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+        )
         self.answers, self.log = queue.Queue(), collections.deque(maxlen=40)
-        for target, arguments in ((self._read_answers, (self.process.stdout, self.answers)), (self.log.extend, (self.process.stderr,))):
+        for target, arguments in (
+            (self._read_answers, (self.process.stdout, self.answers)),
+            (self.log.extend, (self.process.stderr,)),
+        ):
             threading.Thread(target=target, args=arguments, daemon=True).start()
 
     @staticmethod
@@ -49,7 +68,9 @@ class Batch:
         answers.put(None)
 
     def ask(self, job, timeout=120):
-        """The answer to one job, whether it went well or not. Fails when the program ends or says nothing in time; the next job gets a new one."""
+        """Returns the answer to one job, successful or not. Fails when the program ends or does not answer in time;
+        the next job gets a new one.
+        """
         if self.process.poll() is not None:
             self._start()
         try:
@@ -74,7 +95,9 @@ class Batch:
         return answer
 
     def says(self, words, patience=0):
-        """Whether its log has the words in its last lines; those written before an answer may come a moment after it."""
+        """Returns whether the last lines of the log contain the words; lines written before an answer may arrive a
+        moment after it.
+        """
         end = time.monotonic() + patience
         while not (found := any(words in line for line in list(self.log))) and time.monotonic() < end:
             time.sleep(0.05)

@@ -1,5 +1,8 @@
-"""One etcd and one kube-apiserver for all tests of this folder. PM_BUILD names the folder of the binaries (default build/release), PM_WORKER another worker:
-it is asked once what the example checkpoint is like. KUBERNETES=oldest takes the API server of the oldest release that is supported."""
+# SPDX-License-Identifier: Apache-2.0
+"""Provides one etcd and one kube-apiserver for all tests of this folder. PM_BUILD names the folder of the binaries
+(default build/release), PM_WORKER another worker: it inspects the example checkpoint once. KUBERNETES=oldest uses the
+API server of the oldest supported release."""
+
 import json
 import os
 import subprocess
@@ -10,11 +13,11 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent))
 
-from apiserver import ROOT, ControlPlane                # noqa: E402
-from errands import Errands                            # noqa: E402
-from machine import Machine                             # noqa: E402
-from world import BUILD, World                          # noqa: E402
-from cluster import build, extra                        # noqa: E402
+from apiserver import ROOT, ControlPlane  # noqa: E402
+from cluster import build, extra  # noqa: E402
+from errands import Errands  # noqa: E402
+from machine import Machine  # noqa: E402
+from world import BUILD, World  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -29,13 +32,18 @@ def plane(tmp_path_factory):
 @pytest.fixture(scope="session")
 def machine(plane):
     worker = os.environ.get("PM_WORKER", BUILD / "bin" / "parallelmodel-worker")
-    facts = subprocess.run([worker, "inspect", "--model", ROOT / "examples" / "tiny-stories", "--json"], capture_output=True, text=True, check=True).stdout
-    return Machine(plane, json.dumps(json.loads(facts)))
+    metadata = subprocess.run(
+        [worker, "inspect", "--model", ROOT / "examples" / "tiny-stories", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return Machine(plane, json.dumps(json.loads(metadata)))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def errands(plane, machine, tmp_path_factory):
-    """Begun with the first test, for one of them takes long; see errands.py."""
+    """Starts with the first test, because one of the actions takes long (errands.py)."""
     errands = Errands(World(plane, "errands", tmp_path_factory.mktemp("errands")))
     yield errands
     errands.world.close()
@@ -43,12 +51,13 @@ def errands(plane, machine, tmp_path_factory):
 
 @pytest.fixture
 def world(plane, machine, tmp_path):
-    """world(ns) -> a World; ended, and looked after, at the test's end."""
+    """Returns world(ns), which creates a World; the fixture closes and checks it after the test."""
     worlds = []
 
     def make(ns: str) -> World:
         worlds.append(World(plane, ns, tmp_path))
         return worlds[-1]
+
     yield make
     for one in worlds:
         one.close()

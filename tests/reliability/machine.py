@@ -1,5 +1,7 @@
-"""What a cluster does beside the API server, as far as the operator sees it: a scheduler that binds, kubelets that run, end and remove pods, a collector of
-orphans. Judges each new pod by the promises about incarnations."""
+# SPDX-License-Identifier: Apache-2.0
+"""Simulates the scheduler, the kubelets and the garbage collector: binds, runs, terminates and deletes pods, and
+removes orphans. It checks each new pod against the rules on generations of replicas."""
+
 from __future__ import annotations
 
 import contextlib
@@ -8,7 +10,6 @@ import time
 from collections.abc import Iterator
 
 import requests
-
 from apiserver import Api, ApiError, ControlPlane
 
 CHILDREN = ("pods", "services", "configmaps", "poddisruptionbudgets")
@@ -28,19 +29,38 @@ def ended(pod: dict) -> bool:
 
 
 class Machine:
-    def __init__(self, plane: ControlPlane, facts: str) -> None:
-        self._plane, self._facts = plane, facts
+    def __init__(self, plane: ControlPlane, metadata: str) -> None:
+        self._plane, self._metadata = plane, metadata
         self.violations: list[str] = []
         api = Api(plane)
         api.request("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}})
-        api.request("PATCH", "/api/v1/nodes/node-a/status", {"status": {"allocatable": {"memory": "64Gi", "cpu": "64", "pods": "500"}, "capacity": {"memory": "64Gi", "cpu": "64"},
-                    "conditions": [{"type": "Ready", "status": "True", "reason": "x", "message": "", "lastHeartbeatTime": now(), "lastTransitionTime": now()}]}},
-                    "application/merge-patch+json")
+        api.request(
+            "PATCH",
+            "/api/v1/nodes/node-a/status",
+            {
+                "status": {
+                    "allocatable": {"memory": "64Gi", "cpu": "64", "pods": "500"},
+                    "capacity": {"memory": "64Gi", "cpu": "64"},
+                    "conditions": [
+                        {
+                            "type": "Ready",
+                            "status": "True",
+                            "reason": "x",
+                            "message": "",
+                            "lastHeartbeatTime": now(),
+                            "lastTransitionTime": now(),
+                        }
+                    ],
+                }
+            },
+            "application/merge-patch+json",
+        )
         for follow in (self._pods, self._models):
             threading.Thread(target=follow, daemon=True).start()
 
     def _watch(self, path: str) -> Iterator[dict]:
-        """Events of a collection, without end: an API server hangs up on whoever is too slow for it. Objects that went while nobody looked come as DELETED."""
+        """Yields events of a collection endlessly; an API server disconnects slow watchers. Objects that were deleted
+        while disconnected arrive as DELETED."""
         known = {}
         while self._plane.runs():
             with contextlib.suppress(requests.RequestException):
@@ -68,12 +88,12 @@ class Machine:
             self._patiently(self._run, api, pod)
 
     def _patiently(self, what, api: Api, pod: dict) -> None:
-        """Asks again where the API server hung up."""
+        """Retries when the API server closed the connection."""
         while self._plane.runs():
             try:
                 return what(api, pod)
             except ApiError as error:
-                if error.code not in (404, 409):     # gone or changed meanwhile: there is another event for that
+                if error.code not in (404, 409):  # deleted or changed in the meantime: another event follows
                     self.violations.append(f"machine: {error}")
                 return None
             except requests.ConnectionError:
@@ -84,42 +104,132 @@ class Machine:
         if "deletionTimestamp" in pod["metadata"]:
             return api.delete("pods", ns, name, 0, pod["metadata"]["uid"])
         if not pod["spec"].get("nodeName"):
-            return api.request("POST", api.path("pods", ns, name, "binding"), {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"kind": "Node", "name": "node-a"}})
+            return api.request(
+                "POST",
+                api.path("pods", ns, name, "binding"),
+                {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": {"name": name},
+                    "target": {"kind": "Node", "name": "node-a"},
+                },
+            )
         if pod.get("status", {}).get("containerStatuses"):
             return None
         if "tests.parallelmodel.dev/stuck" in pod["metadata"]["labels"]:
-            return api.patch("pods", ns, name, {"status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}],
-                             "containerStatuses": [{"name": "worker", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": {"waiting": {"reason": "ContainerCreating"}}}]}}, "status")
+            return api.patch(
+                "pods",
+                ns,
+                name,
+                {
+                    "status": {
+                        "phase": "Pending",
+                        "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}],
+                        "containerStatuses": [
+                            {
+                                "name": "worker",
+                                "image": "i",
+                                "imageID": "",
+                                "ready": False,
+                                "restartCount": 0,
+                                "state": {"waiting": {"reason": "ContainerCreating"}},
+                            }
+                        ],
+                    }
+                },
+                "status",
+            )
         if label(pod, "role") == "inspect":
-            return self.end(api, ns, name, 0, self._facts)
-        api.patch("pods", ns, name, {"status": {"phase": "Running", "conditions": [
-            {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}, {"type": "Ready", "status": "True", "lastTransitionTime": now()}],
-            "containerStatuses": [{"name": "worker", "image": "i", "imageID": "i", "ready": True, "restartCount": 0, "state": {"running": {"startedAt": now()}}}]}}, "status")
+            return self.end(api, ns, name, 0, self._metadata)
+        api.patch(
+            "pods",
+            ns,
+            name,
+            {
+                "status": {
+                    "phase": "Running",
+                    "conditions": [
+                        {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()},
+                        {"type": "Ready", "status": "True", "lastTransitionTime": now()},
+                    ],
+                    "containerStatuses": [
+                        {
+                            "name": "worker",
+                            "image": "i",
+                            "imageID": "i",
+                            "ready": True,
+                            "restartCount": 0,
+                            "state": {"running": {"startedAt": now()}},
+                        }
+                    ],
+                }
+            },
+            "status",
+        )
 
     @staticmethod
     def end(api: Api, ns: str, name: str, code: int, message: str) -> None:
-        """The worker of a pod exits with these last words."""
-        api.patch("pods", ns, name, {"status": {"phase": "Failed" if code else "Succeeded", "conditions": [
-            {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}, {"type": "Ready", "status": "False", "lastTransitionTime": now()}],
-            "containerStatuses": [{"name": "worker", "image": "i", "imageID": "i", "ready": False, "restartCount": 0,
-                                   "state": {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed", "message": message, "startedAt": now(), "finishedAt": now()}}}]}}, "status")
+        """Ends the worker of a pod with this termination message."""
+        api.patch(
+            "pods",
+            ns,
+            name,
+            {
+                "status": {
+                    "phase": "Failed" if code else "Succeeded",
+                    "conditions": [
+                        {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()},
+                        {"type": "Ready", "status": "False", "lastTransitionTime": now()},
+                    ],
+                    "containerStatuses": [
+                        {
+                            "name": "worker",
+                            "image": "i",
+                            "imageID": "i",
+                            "ready": False,
+                            "restartCount": 0,
+                            "state": {
+                                "terminated": {
+                                    "exitCode": code,
+                                    "reason": "Error" if code else "Completed",
+                                    "message": message,
+                                    "startedAt": now(),
+                                    "finishedAt": now(),
+                                }
+                            },
+                        }
+                    ],
+                }
+            },
+            "status",
+        )
 
     def _check(self, api: Api, pod: dict) -> None:
-        """At most one live incarnation of a group, two during a surge; none before it is written."""
-        group, incarnation = label(pod, "group"), label(pod, "incarnation")
-        if not group:
+        """Checks that a replica has at most one live generation (two during a surge) and that its generation is in the
+        status before the pod is created."""
+        replica, generation = label(pod, "replica"), label(pod, "replica-generation")
+        if not replica:
             return
         ns, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         model = api.get("parallelmodels", ns, label(pod, "name"))
-        records = [r for r in (model or {}).get("status", {}).get("groups", []) if str(r["index"]) == group]
-        if model and not any(max(r["incarnation"], r.get("givenUp", 0)) >= int(incarnation) for r in records):
-            self.violations.append(f"{ns}: {name} was made before its incarnation was written")
-        formers = {str(r["incarnation"] if r.get("givenUp", 0) >= int(incarnation) else r.get("former", 0)) for r in records}   # an update may have been taken back meanwhile
+        records = [r for r in (model or {}).get("status", {}).get("replicaStatuses", []) if str(r["index"]) == replica]
+        if model and not any(
+            max(r["replicaGeneration"], r.get("abandonedGeneration", 0)) >= int(generation) for r in records
+        ):
+            self.violations.append(f"{ns}: {name} was made before its generation was written")
+        formers = {
+            str(
+                r["replicaGeneration"]
+                if r.get("abandonedGeneration", 0) >= int(generation)
+                else r.get("previousGeneration", 0)
+            )
+            for r in records
+        }  # the update may have been reverted in the meantime
         for other in api.list("pods", ns):
-            theirs = label(other, "incarnation")
-            same = label(other, "group") == group and label(other, "name") == label(pod, "name")
+            theirs = label(other, "replica-generation")
+            same = label(other, "replica") == replica and label(other, "name") == label(pod, "name")
             lives = same and not ended(other) and "deletionTimestamp" not in other["metadata"]
-            if lives and int(theirs) < int(incarnation) and theirs not in formers:
+            if lives and int(theirs) < int(generation) and theirs not in formers:
                 self.violations.append(f"{ns}: {name} was made while {other['metadata']['name']} lives")
 
     def _models(self) -> None:
@@ -129,12 +239,21 @@ class Machine:
             threading.Thread(target=self._collect, args=(event["object"]["metadata"],), daemon=True).start()
 
     def _collect(self, gone: dict) -> None:
-        """Removes the children of a model that is gone, also those that a controller makes before it knows."""
+        """Removes the children of a deleted model, including those that a controller creates before it observes the
+        deletion."""
         api, end = Api(self._plane), time.monotonic() + 10
         while time.monotonic() < end:
-            with contextlib.suppress(requests.ConnectionError):    # the server is away, or has been ended
+            with contextlib.suppress(requests.ConnectionError):  # the server is unavailable or has been stopped
                 for plural in CHILDREN:
-                    for child in api.request("GET", f"{api.path(plural, gone['namespace'])}?labelSelector={LABEL}name={gone['name']}")["items"]:
+                    for child in api.request(
+                        "GET", f"{api.path(plural, gone['namespace'])}?labelSelector={LABEL}name={gone['name']}"
+                    )["items"]:
                         if any(owner["uid"] == gone["uid"] for owner in child["metadata"].get("ownerReferences", [])):
-                            api.delete(plural, gone["namespace"], child["metadata"]["name"], 0 if plural == "pods" else None, child["metadata"]["uid"])
+                            api.delete(
+                                plural,
+                                gone["namespace"],
+                                child["metadata"]["name"],
+                                0 if plural == "pods" else None,
+                                child["metadata"]["uid"],
+                            )
             time.sleep(0.2 if time.monotonic() < end - 8 else 1)

@@ -1,4 +1,7 @@
-"""A proxy between the controller and the API server that does to its requests and watches what networks and busy servers do."""
+# SPDX-License-Identifier: Apache-2.0
+"""Provides a fault-injecting proxy between the controller and the API server: it delays, loses and fails requests and
+watches."""
+
 from __future__ import annotations
 
 import http.client
@@ -23,12 +26,13 @@ class Call:
     name: str
     sub: str
     watch: bool
-    number: int = -1            # among the mutating calls
+    number: int = -1  # index among the mutating calls
     time: float = field(default_factory=time.monotonic)
 
     @property
     def mutates(self) -> bool:
-        """Changes what the operator works on: not an Event for people, not the Lease of the election."""
+        """Returns whether the call changes state that the operator works on. Events and the Lease of the leader
+        election do not count."""
         return self.method != "GET" and self.resource not in ("events", "leases")
 
     def __str__(self) -> str:
@@ -49,7 +53,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request, client_address) -> None:
-        if not isinstance(sys.exc_info()[1], (ConnectionError, ssl.SSLError)):    # a controller that was killed takes no answer
+        if not isinstance(sys.exc_info()[1], (ConnectionError, ssl.SSLError)):  # a killed controller reads no response
             super().handle_error(request, client_address)
 
 
@@ -58,7 +62,8 @@ class Proxy:
       ("kill", "before" | "forwarded" | "replied")   `killed()` is called at that moment
       ("lose", "request" | "answer")                 the connection is cut before or after the API server acts
       ("answer", code, reason, retry_after)          instead of the API server
-    `stream(call, n, line)` gives what is sent of the n-th event of a watch: a list of bytes, with floats between them for seconds of silence and None to cut."""
+    `stream(call, n, line)` returns what is sent for the n-th event of a watch: a list of bytes, with floats between
+    them for seconds of silence and None to cut."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane, self.calls, self.lock = plane, [], threading.Lock()
@@ -94,7 +99,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self.upstream = http.client.HTTPSConnection("127.0.0.1", self.proxy.plane.port, context=self.proxy.plane.context(), timeout=700)
+        self.upstream = http.client.HTTPSConnection(
+            "127.0.0.1", self.proxy.plane.port, context=self.proxy.plane.context(), timeout=700
+        )
 
     def finish(self) -> None:
         self.upstream.close()
@@ -126,7 +133,16 @@ class _Handler(BaseHTTPRequestHandler):
             if fault[0] == "kill":
                 self.proxy.killed()
             return self._cut()
-        self.upstream.request(self.command, self.path, body or None, {"Authorization": f"Bearer {OPERATOR_TOKEN}", "Content-Type": self.headers.get("Content-Type", "application/json"), "Accept": "application/json"})
+        self.upstream.request(
+            self.command,
+            self.path,
+            body or None,
+            {
+                "Authorization": f"Bearer {OPERATOR_TOKEN}",
+                "Content-Type": self.headers.get("Content-Type", "application/json"),
+                "Accept": "application/json",
+            },
+        )
         reply = self.upstream.getresponse()
         try:
             if call.watch and reply.status == 200:
@@ -141,20 +157,31 @@ class _Handler(BaseHTTPRequestHandler):
             if fault == ("kill", "replied"):
                 self.proxy.killed()
         except OSError:
-            self._cut()     # the controller is gone
+            self._cut()  # the controller disconnected
 
     do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _handle
 
     def _reply(self, status: int, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **(headers or {})}.items():
+        for name, value in {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(data)),
+            **(headers or {}),
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
         self.wfile.flush()
 
     def _answer(self, code: int, reason: str, retry_after: int = 0) -> None:
-        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code, "message": f"injected {reason}"}
+        status = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "reason": reason,
+            "code": code,
+            "message": f"injected {reason}",
+        }
         self._reply(code, json.dumps(status).encode(), {"Retry-After": str(retry_after)} if retry_after else None)
 
     def _stream(self, call: Call, reply: http.client.HTTPResponse) -> None:

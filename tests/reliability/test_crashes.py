@@ -1,5 +1,7 @@
-"""The controller is killed at every request that changes something, in three ways, and the end is the same as without. PM_RELIABILITY_STEP=1 takes every
-request; the default takes every third one."""
+# SPDX-License-Identifier: Apache-2.0
+"""The controller is killed at every mutating request, in three ways, and the final state is the same as without a
+crash. PM_RELIABILITY_STEP=1 tests every request; the default is every third one."""
+
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,12 +11,12 @@ from world import World, differences
 
 STEP = int(os.environ.get("PM_RELIABILITY_STEP", 3))
 WAYS = ("before", "forwarded", "replied")
-BESIDE = 3      # stories at once: most of their time is spent waiting
+CONCURRENT_SCENARIOS = 3  # concurrent scenarios: most of their time is spent waiting
 
 
 @pytest.fixture(scope="module")
 def calm(plane, machine, tmp_path_factory):
-    """What the story leaves without a fault, and how many requests it takes."""
+    """The final state of the scenario without a fault, and its number of requests."""
     world = World(plane, "calm", tmp_path_factory.mktemp("calm"))
     try:
         return world.play(), world.proxy.mutating
@@ -22,7 +24,7 @@ def calm(plane, machine, tmp_path_factory):
         world.close()
 
 
-def test_a_story_without_a_fault_writes_nothing_at_rest_and_the_same_each_time(world, calm):
+def test_a_run_without_faults_is_deterministic_and_writes_nothing_when_idle(world, calm):
     one = world("again")
     assert not differences(one.play(), calm[0])
     begin = time.monotonic()
@@ -32,18 +34,19 @@ def test_a_story_without_a_fault_writes_nothing_at_rest_and_the_same_each_time(w
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_killed_at_any_request_it_ends_the_same(world, calm, way):
+def test_a_crash_at_any_request_converges_to_the_same_state(world, calm, way):
     found, count = calm
 
     def one(number: int):
-        story = world(f"kill-{way}-{number}")
-        story.proxy.fault = lambda call: ("kill", way) if call.number == number else None
+        scenario = world(f"kill-{way}-{number}")
+        scenario.proxy.fault = lambda call: ("kill", way) if call.number == number else None
         try:
-            return number, story.play(), story.lives
+            return number, scenario.play(), scenario.lives
         finally:
-            story.close()
+            scenario.close()
+
     begin = time.monotonic()
-    with ThreadPoolExecutor(BESIDE) as pool:
+    with ThreadPoolExecutor(CONCURRENT_SCENARIOS) as pool:
         results = list(pool.map(one, range(0, count, STEP)))
     wrong = {number: differences(end, found) for number, end, _ in results if end != found}
     assert not wrong

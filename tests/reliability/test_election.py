@@ -1,4 +1,7 @@
-"""Two controllers on one story, each through a proxy of its own: the one that leads dies or stands still at a request, the other goes on, and the end is the same as without."""
+# SPDX-License-Identifier: Apache-2.0
+"""Tests leader election with two controllers on one scenario, each behind its own proxy: the leader is killed or
+stopped at a request, the other takes over, and the final state is the same."""
+
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,36 +10,44 @@ import pytest
 from world import World, differences
 
 LEASE = ("--leader-elect", "--lease-name", "election")
-MOMENTS = (1, 4, 9, 16)     # requests that change something, from the first status to the update
-TAKEOVER = 17               # seconds: 15 s of the Lease and a look every 1 to 1.5 s; beside it, what a loaded machine takes
+MOMENTS = (1, 4, 9, 16)  # indices of mutating requests, from the first status to the update
+TAKEOVER = 17  # seconds: 15 s of the Lease, a check every 1 to 1.5 s, and slack for a loaded machine
 
 
 class Rival(World):
-    """A controller of somebody else's story."""
+    """A second controller on the scenario of another World."""
 
-    def __init__(self, story: "Pair") -> None:
-        super().__init__(story.plane, story.ns.removeprefix("story-of-"), story.folder / "rival", arguments=story.arguments)
+    def __init__(self, scenario: "Pair") -> None:
+        super().__init__(
+            scenario.plane,
+            scenario.ns.removeprefix("scenario-of-"),
+            scenario.folder / "rival",
+            arguments=scenario.arguments,
+        )
 
 
 class Pair(World):
-    """The first controller leads; its rival starts when it does. `fall()` is what happens to the leader at the request `at`; it is not started again."""
+    """The first controller leads and the rival starts with it. `fall()` is the fault of the leader at the request `at`;
+    the leader is not restarted."""
 
     def __init__(self, plane, ns, folder, at: int | None, way: str = "before") -> None:
         self.fallen: float | None = None
         self.rival: Rival | None = None
-        super().__init__(plane, ns, folder, arguments=(*LEASE, "--lease-namespace", f"story-of-{ns}"))
+        super().__init__(plane, ns, folder, arguments=(*LEASE, "--lease-namespace", f"scenario-of-{ns}"))
         try:
             self.proxy.fault = lambda call: ("kill", way) if call.number == at and self.fallen is None else None
             self.api.wait_until(lambda: self.holder(), 30, "a leader")
             (folder / "rival").mkdir(exist_ok=True)
             self.rival = Rival(self)
-        except BaseException:       # nobody else knows of the controller that runs
+        except BaseException:  # stops the running controller, to which nothing else refers
             self.close()
             raise
 
     def holder(self) -> str:
         try:
-            return self.api.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/{self.ns}/leases/election")["spec"]["holderIdentity"]
+            return self.api.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/{self.ns}/leases/election")[
+                "spec"
+            ]["holderIdentity"]
         except Exception:
             return ""
 
@@ -48,7 +59,11 @@ class Pair(World):
         self.program.kill()
 
     def quiet(self, seconds: float) -> None:
-        self.api.wait_until(lambda: not any(proxy.writes_since(time.monotonic() - seconds) for proxy in (self.proxy, self.rival.proxy)), 40, "silence")
+        self.api.wait_until(
+            lambda: not any(proxy.writes_since(time.monotonic() - seconds) for proxy in (self.proxy, self.rival.proxy)),
+            40,
+            "silence",
+        )
 
     def close(self) -> None:
         self.program.send_signal(signal.SIGCONT)
@@ -68,27 +83,28 @@ class Stopped(Pair):
 
 @pytest.fixture(scope="module")
 def calm(plane, machine, tmp_path_factory):
-    """What the story leaves without a fault, with two controllers; the second writes nothing."""
-    story = Pair(plane, "calm-pair", tmp_path_factory.mktemp("calm-pair"), at=None)
+    """The final state of the scenario without a fault, with two controllers; the second writes nothing."""
+    scenario = Pair(plane, "calm-pair", tmp_path_factory.mktemp("calm-pair"), at=None)
     try:
-        end = story.play()
-        assert not story.rival.proxy.writes_since(0), "who does not lead writes nothing"
-        assert not [call for call in story.rival.proxy.calls if call.resource != "leases"], "nor does it watch"
+        end = scenario.play()
+        assert not scenario.rival.proxy.writes_since(0), "who does not lead writes nothing"
+        assert not [call for call in scenario.rival.proxy.calls if call.resource != "leases"], "nor does it watch"
         return end
     finally:
-        story.close()
+        scenario.close()
 
 
-def test_a_dead_leader_is_followed_and_the_end_is_the_same(plane, machine, calm, tmp_path_factory):
+def test_a_killed_leader_is_replaced_and_the_final_state_is_the_same(plane, machine, calm, tmp_path_factory):
     def one(at: int):
         way = ("before", "forwarded", "replied")[at % 3]
-        story = Pair(plane, f"dead-leader-{at}", tmp_path_factory.mktemp("dead"), at, way)
+        scenario = Pair(plane, f"dead-leader-{at}", tmp_path_factory.mktemp("dead"), at, way)
         try:
-            end = story.play()
-            first = min(call.time for call in story.rival.proxy.writes_since(0))
-            return at, differences(end, calm), first - story.fallen
+            end = scenario.play()
+            first = min(call.time for call in scenario.rival.proxy.writes_since(0))
+            return at, differences(end, calm), first - scenario.fallen
         finally:
-            story.close()
+            scenario.close()
+
     with ThreadPoolExecutor(len(MOMENTS)) as pool:
         results = list(pool.map(one, MOMENTS))
     print("took over after", ", ".join(f"{seconds:.1f} s" for _, _, seconds in results))
@@ -97,50 +113,67 @@ def test_a_dead_leader_is_followed_and_the_end_is_the_same(plane, machine, calm,
     assert not machine.violations, machine.violations
 
 
-def test_a_leader_that_stood_still_writes_nothing_when_it_goes_on(plane, machine, calm, tmp_path_factory):
+def test_a_leader_that_was_stopped_writes_nothing_after_it_continues(plane, machine, calm, tmp_path_factory):
     def one(case: tuple[int, bool]):
         at, early = case
-        story = Stopped(plane, f"stopped-leader-{at}-{early}".lower(), tmp_path_factory.mktemp("stopped"), at, "before" if at % 2 else "replied")
+        scenario = Stopped(
+            plane,
+            f"stopped-leader-{at}-{early}".lower(),
+            tmp_path_factory.mktemp("stopped"),
+            at,
+            "before" if at % 2 else "replied",
+        )
         try:
-            if early:       # it goes on while the other has just begun
-                pool.submit(lambda: (story.api.wait_until(lambda: story.fallen and story.rival.proxy.writes_since(0), 60, "the takeover"), setattr(story, "went_on", story.go_on())))
-            end = story.play()
+            if early:  # it continues when the other has just started
+                pool.submit(
+                    lambda: (
+                        scenario.api.wait_until(
+                            lambda: scenario.fallen and scenario.rival.proxy.writes_since(0), 60, "the takeover"
+                        ),
+                        setattr(scenario, "went_on", scenario.go_on()),
+                    )
+                )
+            end = scenario.play()
             if not early:
-                story.went_on = story.go_on()
-            code = story.program.wait(20)
-            late = [str(call) for call in story.proxy.calls if call.time >= story.went_on and call.method != "GET"]
+                scenario.went_on = scenario.go_on()
+            code = scenario.program.wait(20)
+            late = [
+                str(call) for call in scenario.proxy.calls if call.time >= scenario.went_on and call.method != "GET"
+            ]
             return case, differences(end, calm), late, code
         finally:
-            story.close()
+            scenario.close()
+
     cases = [(at, early) for at in MOMENTS[:3] for early in (True, False)]
     with ThreadPoolExecutor(2 * len(cases)) as pool:
         results = list(pool.map(one, cases))
     assert not {case: wrong for case, wrong, _, _ in results if wrong}
-    # between the last look at the lease and the bytes there is a moment in which a process can be stopped: one request, and the end is the same all the same
+    # A process can be stopped between its last check of the Lease and the write: one request may follow, and the final
+    # state is still the same.
     assert not {case: late for case, _, late, _ in results if len(late) > 1}, "it wrote after it had lost the lease"
     assert {code for _, _, _, code in results} == {1}, "who lost the lease ends"
     assert not machine.violations, machine.violations
 
 
-def test_a_leader_whose_lease_is_taken_by_hand_ends(plane, machine, tmp_path):
-    story = Pair(plane, "stolen-lease", tmp_path, at=None)
+def test_a_leader_whose_lease_is_taken_exits(plane, machine, tmp_path):
+    scenario = Pair(plane, "stolen-lease", tmp_path, at=None)
     try:
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{story.ns}/leases/election"
-        story.api.request("PATCH", path, {"spec": {"holderIdentity": "thief"}}, "application/merge-patch+json")
-        assert story.program.wait(10) == 1
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{scenario.ns}/leases/election"
+        scenario.api.request("PATCH", path, {"spec": {"holderIdentity": "thief"}}, "application/merge-patch+json")
+        assert scenario.program.wait(10) == 1
     finally:
-        story.close()
+        scenario.close()
 
 
-def test_a_leader_that_is_stopped_gives_the_lease_to_the_other_at_once(plane, machine, tmp_path):
-    story = Pair(plane, "handed-over", tmp_path, at=None)
+def test_a_terminated_leader_releases_the_lease_at_once(plane, machine, tmp_path):
+    scenario = Pair(plane, "handed-over", tmp_path, at=None)
     try:
-        before = story.holder()
+        before = scenario.holder()
         begin = time.monotonic()
-        story.program.terminate()
-        story.api.wait_until(lambda: story.holder() not in ("", before), 30, "the other leads")
+        scenario.program.terminate()
+        scenario.api.wait_until(lambda: scenario.holder() not in ("", before), 30, "the other leads")
         took = time.monotonic() - begin
         print(f"handed over in {took:.1f} s")
-        assert story.program.wait(10) == 0 and took < 10, took      # 3 s is the aim; a loaded machine may take longer
+        assert scenario.program.wait(10) == 0 and took < 10, took  # the target is 3 s; a loaded machine may take longer
     finally:
-        story.close()
+        scenario.close()

@@ -1,5 +1,8 @@
-"""Networks and busy servers: answers that are lost, storms of errors, watches that are late, cut, doubled, frozen or expired. Each is done to a story of its
-own, all of them at once, for most of their time is spent waiting; the end is that of an undisturbed one."""
+# SPDX-License-Identifier: Apache-2.0
+"""Tests faults of networks and busy servers: lost responses, error storms, watches that are delayed, cut, duplicated,
+frozen or expired. Each fault has its own scenario. All scenarios run concurrently, because most of their time is spent
+waiting. The final state equals that of a run without faults."""
+
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,34 +10,47 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from world import World, differences
 
-GONE = b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410,"message":"too old resource version"}}\n'
-AWAY = 3        # seconds
+GONE = (
+    b'{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure",'
+    b'"reason":"Expired","code":410,"message":"too old resource version"}}\n'
+)
+AWAY = 3  # seconds
 
 
 def storm(code: int, reason: str, retry_after: int = 0):
-    """A quarter of all requests but watches is answered with this error."""
+    """Answers a quarter of all requests except watches with this error."""
+
     def set_up(proxy):
         chance = random.Random(7)
-        proxy.fault = lambda call: ("answer", code, reason, retry_after) if not call.watch and call.resource != "events" and chance.random() < 0.25 else None
+        proxy.fault = lambda call: (
+            ("answer", code, reason, retry_after)
+            if not call.watch and call.resource != "events" and chance.random() < 0.25
+            else None
+        )
+
     return set_up
 
 
 def loss(what: str):
-    """A quarter of the writes is lost on its way, or its answer is."""
+    """Loses a quarter of the writes, or their responses."""
+
     def set_up(proxy):
         chance = random.Random(8)
         proxy.fault = lambda call: ("lose", what) if call.mutates and chance.random() < 0.25 else None
+
     return set_up
 
 
 def watches(stream):
     def set_up(proxy):
         proxy.stream = stream
+
     return set_up
 
 
 def frozen(plural: str):
-    """One collection is silent for seconds, again and again, while the others go on: nothing may be made twice."""
+    """Freezes the watch of one collection repeatedly for seconds while the others continue: nothing may be created
+    twice."""
     return watches(lambda call, n, line: [1.5, line] if call.resource == plural and n % 4 == 1 else [line])
 
 
@@ -53,7 +69,7 @@ FAULTS = {
     "lost-requests": loss("request"),
     "lost-answers": loss("answer"),
     "late-events": watches(lambda call, n, line: [random.random() * 0.4, line]),
-    "cut-events": watches(lambda call, n, line: [line] if n < 2 else [line[:len(line) // 2], None]),
+    "cut-events": watches(lambda call, n, line: [line] if n < 2 else [line[: len(line) // 2], None]),
     "doubled-events": watches(lambda call, n, line: [line, line]),
     "expired-versions": watches(lambda call, n, line: [line] if n < 3 else [GONE, None]),
     "frozen-pods": frozen("pods"),
@@ -63,28 +79,29 @@ FAULTS = {
 
 
 @pytest.fixture(scope="module")
-def stories(plane, machine, tmp_path_factory):
-    """fault -> what its story left, the proxy, and when it began."""
+def scenarios(plane, machine, tmp_path_factory):
+    """Maps each fault to the final state of its scenario, the proxy and the start time."""
     folder = tmp_path_factory.mktemp("stories")
 
     def tell(name: str):
         begin = time.monotonic()
-        story = World(plane, name, folder, FAULTS[name])
+        scenario = World(plane, name, folder, FAULTS[name])
         try:
-            return story.play(), story.proxy, begin
+            return scenario.play(), scenario.proxy, begin
         finally:
-            story.close()
+            scenario.close()
+
     with ThreadPoolExecutor(8) as pool:
         yield {name: pool.submit(tell, name) for name in FAULTS}
 
 
 @pytest.mark.parametrize("fault", [name for name in FAULTS if name != "nothing"])
-def test_the_end_is_that_of_an_undisturbed_story(stories, machine, fault):
-    assert not differences(stories[fault].result()[0], stories["nothing"].result()[0])
+def test_the_final_state_equals_that_of_a_run_without_faults(scenarios, machine, fault):
+    assert not differences(scenarios[fault].result()[0], scenarios["nothing"].result()[0])
     assert not machine.violations
 
 
-def test_a_server_that_is_away_is_not_overrun(stories):
-    _, proxy, begin = stories["server-away"].result()
+def test_an_unavailable_server_is_not_overloaded(scenarios):
+    _, proxy, begin = scenarios["server-away"].result()
     early = [call for call in proxy.calls if call.time < begin + AWAY and call.resource != "events"]
     assert len(early) < 60, f"{len(early)} requests in {AWAY} s of an outage"

@@ -1,4 +1,6 @@
-"""Clients of every kind: those that wait for their replies and compare them, those that leave, those that read slowly."""
+# SPDX-License-Identifier: Apache-2.0
+"""Load generators: clients that compare their replies, clients that disconnect, and clients that read slowly."""
+
 import collections
 import dataclasses
 import http.client
@@ -9,7 +11,7 @@ import struct
 import threading
 import time
 
-FORGETTABLE = {"id", "created", "request_id"}    # of a reply: differ from one asking to the next
+FORGETTABLE = {"id", "created", "request_id"}  # of a reply: differ from one asking to the next
 CLIENTS = 64
 
 
@@ -17,7 +19,7 @@ CLIENTS = 64
 class Ask:
     name: str
     path: str
-    body: dict = None    # None: GET
+    body: dict = None  # None: GET
 
     @property
     def streams(self):
@@ -30,22 +32,25 @@ class Ask:
         """The request as bytes."""
         payload = self.payload()
         method = "POST" if self.body is not None else "GET"
-        return f"{method} {self.path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len(payload)}\r\n{more}\r\n".encode() + payload
+        return (
+            f"{method} {self.path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len(payload)}\r\n{more}\r\n".encode()
+            + payload
+        )
 
 
 @dataclasses.dataclass
 class Reply:
     status: int
     headers: dict
-    value: object    # of JSON; of a stream put together as if it had not been one
-    error: dict = None    # of an error object, or of an event of one in a stream
+    value: object  # of JSON; of a stream put together as if it had not been one
+    error: dict = None  # of an error object, or of an event of one in a stream
 
 
 def events_of(lines, done):
     """The JSON of each server-sent event; EOFError unless [DONE] ends them, where the route ends its streams so."""
     for line in lines:
         line = line.strip()
-        if not line or line.startswith(b":"):    # a comment keeps a connection awake
+        if not line or line.startswith(b":"):  # a comment keeps a connection awake
             continue
         assert line.startswith(b"data:"), line
         if line[5:].strip() == b"[DONE]":
@@ -59,13 +64,13 @@ def forget(value):
     if not isinstance(value, dict):
         return value
     kept = {key: item for key, item in value.items() if key not in FORGETTABLE}
-    if "usage" in kept:    # what was found in kept blocks depends on what was asked before
+    if "usage" in kept:  # what was found in kept blocks depends on what was asked before
         kept["usage"] = {key: item for key, item in kept["usage"].items() if key != "prompt_tokens_details"}
     return kept
 
 
 def joined(events):
-    """The reply that OpenAI's events tell piece by piece, in the form of one that is not streamed; or the error that ended it."""
+    """Returns the reply of OpenAI's events in the form of one that is not streamed, or the error that ended it."""
     whole, choices = {}, collections.defaultdict(dict)
     for event in events:
         if "error" in event:
@@ -83,7 +88,9 @@ def joined(events):
 
 
 def generated(events):
-    """What the events of /generate tell, by choice; or the error that ended it. EOFError when a choice has no last event."""
+    """Returns the events of /generate by choice, or the error that ended them. Raises EOFError when a choice has no
+    last event.
+    """
     choices = collections.defaultdict(list)
     for event in events:
         if "error" in event:
@@ -136,7 +143,7 @@ def ask_alone(port, ask):
 
 
 def same(a, b):
-    """Equal, but for the last bits of floating-point numbers, which differ with what else is in the batch."""
+    """Equal, except for the last bits of floating-point numbers, which depend on the batch."""
     if isinstance(a, float) and isinstance(b, float):
         return abs(a - b) <= 2e-5 * max(1, abs(a))
     if isinstance(a, dict) and isinstance(b, dict):
@@ -147,7 +154,9 @@ def same(a, b):
 
 
 class Tally:
-    """What happened to the requests of a load. `wrong`: replies that differ; `lost`: no reply, by when it was asked; `refused`: with an error, by status."""
+    """Results of the requests of a load. `wrong`: replies that differ; `lost`: requests without reply, by the time
+    of sending; `refused`: error replies, by status.
+    """
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -157,7 +166,9 @@ class Tally:
     def add(self, ask, reply, expected, seconds):
         request_id = reply.headers.get("x-request-id")
         with self.lock:
-            assert request_id and request_id not in self.ids, f"{ask.name}: x-request-id {request_id} is missing or given twice"
+            assert request_id and request_id not in self.ids, (
+                f"{ask.name}: x-request-id {request_id} is missing or given twice"
+            )
             self.ids.add(request_id)
             if reply.error or reply.status != 200:
                 self.refused[reply.status] += 1
@@ -173,25 +184,33 @@ class Tally:
             self.lost.append((begin, ask.name, f"{type(error).__name__}: {error}"))
 
     def lost_before_refusals(self):
-        """Requests without a reply that were sent before the first one was refused. Later ones may find that nobody is there any more."""
+        """Returns requests without reply that were sent before the first refusal. Later ones may find no server."""
         first = min((when for when, *_ in self.errors), default=float("inf"))
         return [entry for entry in self.lost if entry[0] < first]
 
     def faultless(self):
-        assert not self.wrong, f"{len(self.wrong)} wrong replies: {collections.Counter(name for name, *_ in self.wrong)}, e.g. {self.wrong[0]}"
+        assert not self.wrong, (
+            f"{len(self.wrong)} wrong replies: {collections.Counter(name for name, *_ in self.wrong)}, e.g. "
+            f"{self.wrong[0]}"
+        )
         assert not self.lost, f"{len(self.lost)} lost, e.g. {self.lost[0]}"
         assert not self.refused, f"refused: {dict(self.refused)}, e.g. {self.errors[0]}"
         return True
 
 
 class Load:
-    """`clients` threads that ask at random until told to stop, each reply compared with the one that was given to a lonely client."""
+    """`clients` threads that send random requests until stopped and compare each reply with the reply to a single
+    client.
+    """
 
     def __init__(self, port, asks, expected, clients=CLIENTS, seed=0, after_loss="go on"):
         self.port, self.asks, self.expected, self.tally = port, asks, expected, Tally()
         self.after_loss, self.stop = after_loss, threading.Event()
         self.failures = []
-        self.threads = [threading.Thread(target=self._client, args=(random.Random(seed * 1000 + i), i % 2 == 0), daemon=True) for i in range(clients)]
+        self.threads = [
+            threading.Thread(target=self._client, args=(random.Random(seed * 1000 + i), i % 2 == 0), daemon=True)
+            for i in range(clients)
+        ]
         for thread in self.threads:
             thread.start()
 
@@ -212,18 +231,18 @@ class Load:
                     continue
                 self.tally.add(ask, reply, self.expected[ask.name], time.monotonic() - begin)
                 if reply.error:
-                    self.stop.wait(0.05)    # as a client should
+                    self.stop.wait(0.05)  # as a client should
                 if not keeps_connection or reply.headers.get("connection") == "close":
                     connection.close()
                     connection = None
             if connection:
                 connection.close()
-        except BaseException as error:    # an assertion in a thread would be lost
+        except BaseException as error:  # an assertion in a thread would be lost
             self.failures.append(error)
             raise
 
     def end(self, timeout=60):
-        """Lets every client have its last reply."""
+        """Waits for the last reply of every client."""
         self.stop.set()
         end = time.monotonic() + timeout
         for thread in self.threads:
@@ -246,19 +265,28 @@ def open_socket(port, timeout=30):
 
 
 class Leavers:
-    """Clients that leave: before the request, in the middle of its head or body, while it is served, in the middle of its stream; politely or not."""
+    """Clients that disconnect: before the request, in its head or body, during processing, or in the stream; with
+    FIN or RST.
+    """
 
     def __init__(self, port, asks, clients=48, seed=0):
         self.port, self.asks, self.stop, self.left = port, asks, threading.Event(), collections.Counter()
         self.failures = []
-        self.threads = [threading.Thread(target=self._client, args=(random.Random(seed * 1000 + i),), daemon=True) for i in range(clients)]
+        self.threads = [
+            threading.Thread(target=self._client, args=(random.Random(seed * 1000 + i),), daemon=True)
+            for i in range(clients)
+        ]
         for thread in self.threads:
             thread.start()
 
     def _client(self, rng):
         try:
             while not self.stop.is_set():
-                self._leave(rng, rng.choice(self.asks), rng.choice(["silent", "head", "body", "served", "streaming", "done sending"]))
+                self._leave(
+                    rng,
+                    rng.choice(self.asks),
+                    rng.choice(["silent", "head", "body", "served", "streaming", "done sending"]),
+                )
         except BaseException as error:
             self.failures.append(error)
             raise
@@ -269,9 +297,9 @@ class Leavers:
         head = raw.index(b"\r\n\r\n") + 4
         try:
             if when == "head":
-                sock.sendall(raw[:rng.randrange(1, head)])
+                sock.sendall(raw[: rng.randrange(1, head)])
             elif when == "body":
-                sock.sendall(raw[:rng.randrange(head, len(raw))] if len(raw) > head else raw[:head - 1])
+                sock.sendall(raw[: rng.randrange(head, len(raw))] if len(raw) > head else raw[: head - 1])
             elif when in ("served", "streaming", "done sending"):
                 sock.sendall(raw)
                 if when == "done sending":
@@ -281,7 +309,7 @@ class Leavers:
                         sock.recv(rng.randrange(1, 400))
             time.sleep(rng.random() * 0.03)
             (reset if rng.random() < 0.5 else socket.socket.close)(sock)
-        except OSError:    # the server may close first, for instance on half a request
+        except OSError:  # the server may close first, for instance on half a request
             sock.close()
         self.left[when] += 1
 

@@ -1,4 +1,8 @@
-"""A real server under observation: `parallelmodel-worker serve` with its ranks in processes, what they hold, what they log, how they end."""
+# SPDX-License-Identifier: Apache-2.0
+"""A real server under observation: `parallelmodel-worker serve` with its ranks in processes, their resources, logs
+and exits.
+"""
+
 import contextlib
 import dataclasses
 import http.client
@@ -13,7 +17,7 @@ import time
 
 import worker
 
-FAILURE_LINE = re.compile(r"^[EF]\d+ ", re.M)    # glog's severity letter and date
+FAILURE_LINE = re.compile(r"^[EF]\d+ ", re.MULTILINE)  # glog's severity letter and date
 
 
 def free_port():
@@ -34,15 +38,16 @@ def until(true, seconds, every=0.02):
 
 @dataclasses.dataclass
 class Held:
-    """What one process holds."""
-    resident: int    # bytes
+    """Resources of one process."""
+
+    resident: int  # bytes
     files: int
     threads: int
 
 
 def held_by(pid):
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    number = lambda key: int(re.search(rf"^{key}:\s+(\d+)", status, re.M)[1])
+    number = lambda key: int(re.search(rf"^{key}:\s+(\d+)", status, re.MULTILINE)[1])
     return Held(number("VmRSS") * 1024, len(os.listdir(f"/proc/{pid}/fd")), number("Threads"))
 
 
@@ -54,14 +59,29 @@ def running(pid):
 
 
 class Server:
-    """Starts, and waits until it is ready unless told otherwise. `options` go to `serve` as they are; `kv_blocks` changes the plan."""
+    """Starts, and waits until it is ready unless told otherwise. `options` go to `serve` as they are; `kv_blocks`
+    changes the plan."""
 
-    def __init__(self, folder, *options, ranks=2, sizes="tensor=2", strategy=None, kv_blocks=None, wait=True, drain_seconds=0):
+    def __init__(
+        self, folder, *options, ranks=2, sizes="tensor=2", strategy=None, kv_blocks=None, wait=True, drain_seconds=0
+    ):
         worker.require_binary()
-        self.folder, self.port, self.ops_port = folder, free_port(), free_port()
+        self.folder, self.port, self.admin_port = folder, free_port(), free_port()
         self.log_path = folder.parent / f"{folder.name}-{self.port}.log"
-        arguments = ["--model", folder, "--ranks", ranks, "--host", "127.0.0.1", "--port", self.port, "--ops-port", self.ops_port,
-                     "--drain-seconds", drain_seconds]
+        arguments = [
+            "--model",
+            folder,
+            "--ranks",
+            ranks,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            self.port,
+            "--admin-port",
+            self.admin_port,
+            "--drain-seconds",
+            drain_seconds,
+        ]
         layout = ["--sizes", sizes, *(("--strategy", strategy) if strategy else ())]
         arguments += [*layout, *options]
         if kv_blocks:
@@ -99,7 +119,7 @@ class Server:
     # asking
 
     def get(self, path, port=None, timeout=20):
-        """(status, body), or (None, b"") where nobody answers."""
+        """Returns (status, body), or (None, b"") without a reply."""
         connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=timeout)
         try:
             connection.request("GET", path)
@@ -111,21 +131,24 @@ class Server:
             connection.close()
 
     def ready(self):
-        return self.get("/ready", self.ops_port, timeout=2)[0] == 200
+        return self.get("/ready", self.admin_port, timeout=2)[0] == 200
 
     def metrics(self):
         """Sums over labels, by name."""
         status, text = self.get("/metrics")
         assert status == 200, text
         sums = {}
-        for name, value in re.findall(r"^(\w+)(?:\{.*\})? (\S+)$", text.decode(), re.M):
+        for name, value in re.findall(r"^(\w+)(?:\{.*\})? (\S+)$", text.decode(), re.MULTILINE):
             sums[name] = sums.get(name, 0) + float(value)
         return sums
 
     def busy(self):
         """(running, waiting, share of KV blocks in use)"""
         metrics = self.metrics()
-        return tuple(metrics[f"parallelmodel_{name}"] for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"))
+        return tuple(
+            metrics[f"parallelmodel_{name}"]
+            for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+        )
 
     def idle(self):
         """nothing runs or waits, no KV block is in use"""
@@ -143,13 +166,17 @@ class Server:
         return [line for line in self.log().splitlines() if FAILURE_LINE.match(line)]
 
     def reason(self):
-        """Why the group ended, as the launcher says."""
+        """Returns why the replica ended, as the launcher reports it."""
         found = re.findall(r"the group ends: (\w+): (.*)", self.log())
         return found[-1] if found else None
 
     def left_behind(self):
         """Processes and files in shared memory that outlive the launcher."""
-        files = [path.name for path in pathlib.Path("/dev/shm").iterdir() if path.name.startswith(f"parallelmodel-{self.process.pid}-")]
+        files = [
+            path.name
+            for path in pathlib.Path("/dev/shm").iterdir()
+            if path.name.startswith(f"parallelmodel-{self.process.pid}-")
+        ]
         return [pid for pid in self.everyone if running(pid)] + files
 
     # ending

@@ -1,14 +1,23 @@
-"""Clients that leave at any moment: those who stay notice nothing, and what the others held comes back at once."""
+# SPDX-License-Identifier: Apache-2.0
+"""Clients disconnect at any moment: other clients are not affected, and the resources of the disconnected ones are
+released at once.
+"""
+
 import json
 import time
 
 import pytest
-
-from clients import Ask, Leavers, Load, exchange, connect, open_socket, reset
+from clients import Ask, Leavers, Load, connect, exchange, open_socket, reset
 from conftest import SECONDS
 from serving import until
 
-LONG = {"prompt": [5, 6, 7], "max_tokens": 3900, "ignore_eos": True, "temperature": 0, "return_token_ids": True}    # seconds of work
+LONG = {
+    "prompt": [5, 6, 7],
+    "max_tokens": 3900,
+    "ignore_eos": True,
+    "temperature": 0,
+    "return_token_ids": True,
+}  # seconds of work
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder", "encoder-decoder"])
@@ -23,8 +32,13 @@ def test_those_who_stay_get_their_replies_while_others_leave(serve, expected_of,
     assert tally.faultless() and sum(tally.right.values()) > 16
     assert len(left) == 6 and min(left.values()) > 5, left
     took = until(server.idle, 10)
-    print(f"\n{kind}: {sum(tally.right.values())} right replies beside {sum(left.values())} that left; idle {took:.2f} s after the last")
-    until(lambda: all(now.files <= then.files + 1 for now, then in zip(server.held(), quiet)), 15)    # half requests are given up after their timeout
+    print(
+        f"\n{kind}: {sum(tally.right.values())} right replies beside {sum(left.values())} that left; idle "
+        f"{took:.2f} s after the last"
+    )
+    until(
+        lambda: all(now.files <= then.files + 1 for now, then in zip(server.held(), quiet)), 15
+    )  # half requests are given up after their timeout
     assert server.complaints() == []
 
 
@@ -32,7 +46,7 @@ def test_those_who_stay_get_their_replies_while_others_leave(serve, expected_of,
 @pytest.mark.parametrize("close", [reset, lambda sock: sock.close()], ids=["reset", "closed"])
 def test_a_slot_is_free_at_once_when_its_client_leaves(serve, stream, close):
     server = serve("long", "--max-concurrency", 8)
-    sockets = [open_socket(server.port) for _ in range(12)]    # all slots, and four who wait
+    sockets = [open_socket(server.port) for _ in range(12)]  # all slots, and four who wait
     for sock in sockets:
         sock.sendall(Ask("long", "/v1/completions", {**LONG, "stream": stream}).raw())
     until(lambda: server.busy()[:2] == (8, 4), 10)
@@ -46,9 +60,14 @@ def test_a_slot_is_free_at_once_when_its_client_leaves(serve, stream, close):
     waited = time.monotonic() - begin
     assert reply.status == 200 and len(reply.value["choices"][0]["token_ids"]) == 1
     idle = until(server.idle, 5) + waited
-    print(f"\nthe next client waited {waited * 1000:.0f} ms, all was given back after {idle * 1000:.0f} ms")
-    assert waited < 1 and idle < 2, (waited, idle)    # a step takes milliseconds; a client that is not written to is looked at every 100 ms
-    assert server.metrics()["parallelmodel_generation_tokens_total"] < 12 * LONG["max_tokens"], "they were served to the end"
+    print(f"\nthe next client waited {waited * 1000:.0f} ms, all resources were released after {idle * 1000:.0f} ms")
+    assert waited < 1 and idle < 2, (
+        waited,
+        idle,
+    )  # a step takes milliseconds; a client that is not written to is looked at every 100 ms
+    assert server.metrics()["parallelmodel_generation_tokens_total"] < 12 * LONG["max_tokens"], (
+        "they were served to the end"
+    )
 
 
 def test_half_a_request_holds_nothing_but_its_connection(serve):

@@ -1,18 +1,23 @@
-"""More than the server takes: a full queue, a model that loads, a server that drains, clients that read slowly."""
-import json
+# SPDX-License-Identifier: Apache-2.0
+"""Overload: a full queue, a model that loads, a server that drains, clients that read slowly."""
+
 import signal
 import socket
 import statistics
 import threading
 import time
 
-from clients import Ask, Load, ask_alone, connect, events_of, exchange, open_socket
+from clients import Ask, Load, ask_alone, connect, exchange, open_socket
 from conftest import SECONDS
 from serving import held_by, until
 
 MIB = 1 << 20
 LONG = {"prompt": [5, 6, 7], "max_tokens": 3900, "ignore_eos": True, "temperature": 0, "stream": True}
-SHORT = Ask("short", "/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 4, "ignore_eos": True, "temperature": 0, "return_token_ids": True})
+SHORT = Ask(
+    "short",
+    "/v1/completions",
+    {"prompt": [5, 6, 7], "max_tokens": 4, "ignore_eos": True, "temperature": 0, "return_token_ids": True},
+)
 
 
 def test_a_full_queue_says_when_to_come_back_and_nothing_else_suffers(serve):
@@ -30,6 +35,7 @@ def test_a_full_queue_says_when_to_come_back_and_nothing_else_suffers(serve):
         connection.close()
         with lock:
             replies.append(reply)
+
     threads = [threading.Thread(target=ask) for _ in range(32)]
     for thread in threads:
         thread.start()
@@ -62,6 +68,7 @@ def test_while_it_loads_nobody_is_left_hanging(serve):
             return reply.status == 200
         except OSError:
             return False
+
     until(serving, 60, every=0)
     assert not server.ready() or server.get("/health")[0] == 200
     until(server.ready, 2)
@@ -78,13 +85,18 @@ def test_sigterm_under_load_answers_all_it_accepted(serve, expected_of):
     time.sleep(2)
     connection = connect(server.port)
     reply = exchange(connection, asks[0])
-    assert reply.status == 200 and reply.headers["connection"] == "close", "requests are taken for 5 s more, connections are not kept"
+    assert reply.status == 200 and reply.headers["connection"] == "close", (
+        "requests are taken for 5 s more, connections are not kept"
+    )
     until(lambda: load.tally.refused or load.failures, 6)
     refused_after = time.monotonic() - begin
     tally = load.end()
     assert server.wait(30) == 0 and server.left_behind() == []
     took = time.monotonic() - begin
-    print(f"\nunready after {unready:.2f} s, first 503 after {refused_after:.2f} s, ended after {took:.2f} s, {sum(tally.right.values())} right, {dict(tally.refused)}")
+    print(
+        f"\nunready after {unready:.2f} s, first 503 after {refused_after:.2f} s, ended after {took:.2f} s, "
+        f"{sum(tally.right.values())} right, {dict(tally.refused)}"
+    )
     assert not tally.wrong and refused_after > 4
     assert set(tally.refused) == {503} and all(error["code"] == "draining" for *_, error in tally.errors)
     assert not tally.lost_before_refusals(), f"accepted and not answered: {tally.lost_before_refusals()[:3]}"
@@ -92,7 +104,7 @@ def test_sigterm_under_load_answers_all_it_accepted(serve, expected_of):
 
 def test_the_end_of_the_drain_answers_what_still_runs_with_503(serve):
     server = serve("long", drain_seconds=2)
-    slow = {**LONG, "stream": False, "max_tokens": 3900, "prompt": [[5, 6, 7]] * 16}    # tens of seconds of work
+    slow = {**LONG, "stream": False, "max_tokens": 3900, "prompt": [[5, 6, 7]] * 16}  # tens of seconds of work
     replies, errors = [], []
 
     def ask(body):
@@ -100,6 +112,7 @@ def test_the_end_of_the_drain_answers_what_still_runs_with_503(serve):
             replies.append(exchange(connect(server.port), Ask("slow", "/v1/completions", body)))
         except Exception as error:
             errors.append(error)
+
     threads = [threading.Thread(target=ask, args=({**slow, "stream": stream},)) for stream in (False, True)]
     for thread in threads:
         thread.start()
@@ -113,7 +126,9 @@ def test_the_end_of_the_drain_answers_what_still_runs_with_503(serve):
 
 
 def test_slow_readers_stall_nobody_and_hold_bounded_memory(serve):
-    """Sixteen clients read a byte a second from streams of seconds; others ask as fast with them as without."""
+    """Sixteen clients read a byte a second from streams of seconds; requests of others are as fast with them as
+    without.
+    """
     server = serve("long", "--max-concurrency", 32)
     expected = {SHORT.name: ask_alone(server.port, SHORT)}
 
@@ -123,6 +138,7 @@ def test_slow_readers_stall_nobody_and_hold_bounded_memory(serve):
         tally = load.end()
         assert tally.faultless()
         return statistics.median(tally.seconds)
+
     run = lambda sock: sock.sendall(Ask("long", "/v1/completions", {**LONG, "max_tokens": 1500}).raw())
     fast = Readers(server.port, run, pause=0)
     beside_fast = median_of_others()
@@ -135,7 +151,10 @@ def test_slow_readers_stall_nobody_and_hold_bounded_memory(serve):
     grown = held_by(server.ranks[0]).resident - memory
     slow.end()
     until(server.idle, 15)
-    print(f"\nmedian beside 16 fast readers {beside_fast * 1000:.1f} ms, beside 16 slow ones {beside_slow * 1000:.1f} ms; rank 0 grew by {grown / MIB:.1f} MiB")
+    print(
+        f"\nmedian beside 16 fast readers {beside_fast * 1000:.1f} ms, beside 16 slow ones "
+        f"{beside_slow * 1000:.1f} ms; rank 0 grew by {grown / MIB:.1f} MiB"
+    )
     assert beside_slow < 3 * beside_fast
     assert grown < 16 * MIB
     assert server.complaints() == []

@@ -1,4 +1,5 @@
-// A dense tensor without torch: what the server, the engine's queue and the step message call a named tensor.
+// SPDX-License-Identifier: Apache-2.0
+// A dense host tensor without torch. The server, the engine's queue and the step message pass named tensors in it.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -8,14 +9,14 @@
 
 namespace pm {
 
-/// Row-major. Its values are as many as the product of `shape`.
+/// A row-major tensor with as many values as the product of `shape`.
 struct Array {
   std::vector<int64_t> shape;
   std::variant<std::vector<int64_t>, std::vector<float>> values;
   bool operator==(const Array&) const = default;
 };
 
-/// By Hugging Face's name: input_ids, attention_mask, logits, hidden_states.0, ...
+/// Tensors by Hugging Face's names: input_ids, attention_mask, logits, hidden_states.0, ...
 using Arrays = std::map<std::string, Array>;
 
 }  // namespace pm

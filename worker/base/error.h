@@ -1,29 +1,20 @@
-// The errors of the worker. Each says what was found, what was expected and what to do; `kind` becomes an exit code or an HTTP status.
+// SPDX-License-Identifier: Apache-2.0
+// The exception type of the worker. A message says what was found, what was expected and what to do; the kind of its
+// reason becomes an exit code or an HTTP status.
 #pragma once
 #include <stdexcept>
 #include <string>
 
+#include "contract/reasons.h"
+
 namespace pm {
 
-enum class ErrorKind {
-  Usage,         ///< wrong flags: exit 2
-  Model,         ///< checkpoint, config or policy refused: exit 3
-  DoesNotFit,    ///< exit 4
-  RankLost,      ///< a rank died, froze or the communicator was aborted: exit 5
-  Interrupted,   ///< exit 6
-  Request,       ///< a bad request: HTTP 400
-};
-
-/// `reason` is a CamelCase word of OPERATOR.md's condition table (ModelUnreadable, UnknownArchitecture, UnsupportedPolicy, DoesNotFit, RankLost, ...).
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, std::string reason, const std::string& message)
-      : std::runtime_error(message), kind(kind), reason(std::move(reason)) {}
+  Error(Reason reason, const std::string& message)
+      : std::runtime_error(message), kind(info_of(reason).kind), reason(reason) {}
   ErrorKind kind;
-  std::string reason;
+  Reason reason;
 };
-
-/// Exit code of DESIGN 4.7.
-int exit_code(ErrorKind);
 
 }  // namespace pm

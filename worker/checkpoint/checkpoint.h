@@ -1,5 +1,6 @@
-// A checkpoint folder in Hugging Face form: config.json and the weights, one or several files of
-// safetensors or of PyTorch (.bin). Opening reads headers only.
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint folder in Hugging Face format: config.json and the weights, one or several files of safetensors or of
+// PyTorch (.bin). Opening reads headers only.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +13,7 @@
 #include <vector>
 
 #include "planner/dtype.h"
-#include "worker/checkpoint/bytes.h"
+#include "worker/checkpoint/random_access_file.h"
 
 namespace pm::checkpoint {
 
@@ -20,66 +21,72 @@ struct TensorInfo {
   std::string name;
   DType dtype = DType::F32;
   std::vector<int64_t> shape;
-  int file = 0;              ///< index into files()
-  int64_t offset = 0;        ///< of the first byte in that file
-  int64_t bytes = 0;         ///< element size x product of the shape
-  /// Of a tensor that does not lie row-major in its file (.bin only): steps of each dimension in elements. Empty: row-major.
+  int file = 0;        ///< index into files()
+  int64_t offset = 0;  ///< of the first byte in that file
+  int64_t bytes = 0;   ///< element size x product of the shape
+  /// Strides in elements of a tensor that is not row-major in its file (.bin only). Empty: row-major.
   std::vector<int64_t> strides;
 };
 
-/// One strip of a strided read: `rows` rows of `row_bytes` each, the first at `offset` in the row-major tensor, `stride` bytes apart.
+/// One strip of a strided read: `rows` rows of `row_bytes` each. The first is at `offset` in the row-major tensor, and
+/// the rows are `stride` bytes apart.
 struct Strip {
   int64_t offset = 0, rows = 1, row_bytes = 0, stride = 0;
 };
 
-/// Immutable after open(); read() may be called from several threads.
+/// An open checkpoint, immutable after open(); read() may be called from several threads.
 class Checkpoint {
  public:
-  /// Reads config.json and the table of every file: model.safetensors, else model.safetensors.index.json, else pytorch_model.bin, else
-  /// pytorch_model.bin.index.json (Hugging Face's order). Quantized weights and other formats are refused by name. Throws Error{Model, "ModelUnreadable"} that names file, tensor or key, what was
-  /// found and what was expected (strict: safetensors' own rules, see reference/controller.md 5.4).
+  /// Reads config.json and the tensor table of every file: model.safetensors, else model.safetensors.index.json, else
+  /// pytorch_model.bin, else pytorch_model.bin.index.json (Hugging Face's order). Quantized weights and other formats
+  /// are refused with a message that names them. Throws Error{ModelUnreadable} that names file, tensor or key,
+  /// what was found and what was expected; the rules for headers are those of the safetensors library.
   static Checkpoint open(const std::filesystem::path& folder);
-  /// Gives the bytes of a file of weights by its name; may throw Error{Model}.
-  using Remote = std::function<Bytes(const std::string& file)>;
-  /// As open, for weights that are not in the folder, which has an empty file for each: for looking at them where they are, without a copy. Nothing but read() and equal() reaches them;
-  /// from how many threads is up to what `remote` gives.
+  /// Opens a file of weights by its name; may throw Error{Model}.
+  using Remote = std::function<RandomAccessFile(const std::string& file)>;
+  /// Opens a checkpoint whose weights are not in the folder, which has an empty file for each: they are inspected
+  /// remotely, without a copy. Only read() and equal() read them; the file that `remote` returns decides from how many
+  /// threads.
   static Checkpoint open(const std::filesystem::path& folder, const Remote& remote);
 
   const nlohmann::json& config() const { return config_; }
   const std::filesystem::path& folder() const { return folder_; }
   const std::map<std::string, TensorInfo, std::less<>>& tensors() const { return tensors_; }
   const TensorInfo* find(std::string_view name) const;
-  /// Tensors whose element type we do not serve (name -> F8_E4M3, U16, ...): not in tensors(), an error only where one is needed.
-  const std::map<std::string, std::string, std::less<>>& unserved() const { return unserved_; }
+  /// Returns the tensors whose element type is not supported (name -> F8_E4M3, U16, ...). They are not in tensors();
+  /// they are an error only where the model needs one.
+  const std::map<std::string, std::string, std::less<>>& unsupported() const { return unsupported_; }
   const std::vector<std::filesystem::path>& files() const { return files_; }
 
-  /// Reads strips of a tensor back to back into `out` with positional reads. Never maps, and reads no more than what is asked plus
-  /// at most one page per row, staged in blocks of at most 4 MiB (a tensor with strides: up to all of its file's span). Throws Error{Model} with file and errno text on a short read.
+  /// Reads strips of a tensor back to back into `out` with positional reads, never by mmap. It reads no more than
+  /// requested plus at most one page per row, in blocks of at most 4 MiB; for a tensor with strides up to its whole
+  /// span in the file. Throws Error{Model} with file and errno text on a short read.
   void read(const TensorInfo&, std::span<const Strip>, std::span<std::byte> out) const;
-  /// True when two tensors have the same type, shape and bytes.
+  /// Returns whether two tensors have the same type, shape and bytes.
   bool equal(const TensorInfo&, const TensorInfo&) const;
 
  private:
   std::filesystem::path folder_;
   nlohmann::json config_;
   std::vector<std::filesystem::path> files_;
-  std::vector<Bytes> bytes_;             ///< of each file
+  std::vector<RandomAccessFile> bytes_;  ///< one for each of files()
   std::map<std::string, TensorInfo, std::less<>> tensors_;
-  std::map<std::string, std::string, std::less<>> unserved_;
+  std::map<std::string, std::string, std::less<>> unsupported_;
 };
 
-/// What one file's table describes.
+/// The tensor table of one file.
 struct Header {
-  std::map<std::string, TensorInfo, std::less<>> tensors;         ///< offsets count from the start of the file
-  std::map<std::string, std::string, std::less<>> unserved;       ///< name -> element type that we do not serve
+  std::map<std::string, TensorInfo, std::less<>> tensors;       ///< offsets count from the start of the file
+  std::map<std::string, std::string, std::less<>> unsupported;  ///< name -> unsupported element type
 };
 
-/// The table of a safetensors file: the length, its limits, then parse_header. Throws Error{Model, "ModelUnreadable"}.
-Header read_safetensors(const Bytes& file);
+/// Reads the header of a safetensors file: its length, the limits, then parse_header. Throws Error{ModelUnreadable}.
+Header read_safetensors(const RandomAccessFile& file);
 
-/// Parses one safetensors header (the bytes after the 8-byte length); `file_size` is the whole file's, `file` its name in errors.
-/// Rules of safetensors' tensor.rs: a JSON object; spans sorted by begin lie back to back from 0 to the end of the file; bytes ==
-/// element size x product of the shape; `__metadata__` maps strings to strings; no key twice. Throws Error{Model, "ModelUnreadable"}.
+/// Parses one safetensors header (the bytes after the 8-byte length); `file_size` is the size of the whole file, `file`
+/// its name in errors. Rules of safetensors' tensor.rs: the header is a JSON object; spans sorted by begin are
+/// contiguous from 0 to the end of the file; bytes == element size x product of the shape; `__metadata__` maps strings
+/// to strings; no key occurs twice. Throws Error{ModelUnreadable}.
 Header parse_header(std::string_view json, int64_t file_size, const std::string& file);
 
 }  // namespace pm::checkpoint

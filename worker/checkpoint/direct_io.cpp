@@ -1,5 +1,6 @@
-// See direct.h.
-#include "worker/checkpoint/direct.h"
+// SPDX-License-Identifier: Apache-2.0
+// Reads weights with O_DIRECT.
+#include "worker/checkpoint/direct_io.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -17,10 +18,10 @@ namespace pm::checkpoint {
 
 namespace {
 
-constexpr int64_t alignment = 4096;             ///< of positions, lengths and memory: what every file system and disk takes
-constexpr int64_t close_on_disk = 64 << 10;     ///< a gap of some pages costs less than another trip to the disk
+constexpr int64_t alignment = 4096;  ///< of positions, lengths and memory; every file system and disk accepts it
+constexpr int64_t max_gap_on_disk = 64 << 10;  ///< reading a gap of some pages costs less than another disk access
 
-/// Memory that O_DIRECT reads into.
+/// An aligned buffer for O_DIRECT.
 class Block {
  public:
   static constexpr int64_t size = int64_t{4} << 20;
@@ -42,7 +43,8 @@ DirectFiles::DirectFiles(const Checkpoint& checkpoint) : checkpoint_(checkpoint)
   Block block;
   for (const std::filesystem::path& path : checkpoint.files()) {
     const int opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);
-    const bool reads = opened >= 0 && ::pread(opened, block.data(), alignment, 0) >= 0;   // some file systems open, but do not read
+    const bool reads = opened >= 0 && ::pread(opened, block.data(), alignment, 0) >=
+                                          0;  // some file systems accept the flag, but fail to read
     if (!reads) refusal_ = path.string() + ": " + std::strerror(errno);
     if (!reads && opened >= 0) ::close(opened);
     descriptors_.push_back(!reads ? nullptr : std::shared_ptr<const int>(new int(opened), [](const int* held) {
@@ -56,15 +58,19 @@ void DirectFiles::read(const TensorInfo& tensor, std::span<const Strip> strips, 
   const auto& descriptor = descriptors_.at(static_cast<size_t>(tensor.file));
   if (!descriptor || !tensor.strides.empty()) return checkpoint_.read(tensor, strips, out);
   thread_local Block block;
-  read_strips(tensor, strips, out, close_on_disk, [&](int64_t offset, std::span<std::byte> part) {
+  read_strips(tensor, strips, out, max_gap_on_disk, [&](int64_t offset, std::span<std::byte> part) {
     while (!part.empty()) {
-      const int64_t before = offset % alignment, needed = (before + static_cast<int64_t>(part.size()) + alignment - 1) / alignment * alignment;
-      const ssize_t got = ::pread(*descriptor, block.data(), static_cast<size_t>(std::min(needed, Block::size)), offset - before);
+      const int64_t before = offset % alignment,
+                    needed = (before + static_cast<int64_t>(part.size()) + alignment - 1) / alignment * alignment;
+      const ssize_t got =
+          ::pread(*descriptor, block.data(), static_cast<size_t>(std::min(needed, Block::size)), offset - before);
       if (got < 0 && errno == EINTR) continue;
       if (got <= before) {
-        throw Error(ErrorKind::Model, "ModelUnreadable",
-                    checkpoint_.files()[static_cast<size_t>(tensor.file)].string() + ": tensor \"" + tensor.name + "\": " + std::to_string(part.size()) + " bytes at " + std::to_string(offset) +
-                        " cannot be read: " + (got < 0 ? std::strerror(errno) : "the file has become shorter than its header says"));
+        throw Error(Reason::ModelUnreadable,
+                    checkpoint_.files()[static_cast<size_t>(tensor.file)].string() + ": tensor \"" + tensor.name +
+                        "\": " + std::to_string(part.size()) + " bytes at " + std::to_string(offset) +
+                        " cannot be read: " +
+                        (got < 0 ? std::strerror(errno) : "the file has become shorter than its header says"));
       }
       const size_t count = std::min(part.size(), static_cast<size_t>(got - before));
       std::memcpy(part.data(), block.data() + before, count);

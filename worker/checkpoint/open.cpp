@@ -1,4 +1,6 @@
-// Opening a checkpoint folder: config.json, the weights' file or the index of several, and the table of each.
+// SPDX-License-Identifier: Apache-2.0
+// Opens a checkpoint folder: config.json, the file of weights or the index of several, and the tensor table of each
+// file.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,10 +12,10 @@
 #include <sstream>
 
 #include "worker/base/error.h"
-#include "worker/checkpoint/bytes.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/checkpoint/foreign.h"
+#include "worker/checkpoint/random_access_file.h"
 #include "worker/checkpoint/torch_file.h"
+#include "worker/checkpoint/unsupported_format.h"
 
 namespace pm::checkpoint {
 
@@ -21,16 +23,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t largest_header = 100'000'000;
-constexpr uintmax_t largest_json = 256 << 20;
+constexpr int64_t max_header_bytes = 100'000'000;
+constexpr uintmax_t max_json_bytes = 256 << 20;
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::Model, "ModelUnreadable", message); }
+[[noreturn]] void refuse(const std::string& message) { throw Error(Reason::ModelUnreadable, message); }
 
-/// A JSON file that has to be an object, without a key twice in one object.
+/// Reads a JSON file that must be an object without duplicate keys.
 nlohmann::json read_json(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) refuse(path.string() + " is not there or is not a file");
-  if (fs::file_size(path, error) > largest_json) refuse(path.string() + " is larger than 256 MiB");
+  if (!fs::is_regular_file(path, error)) refuse(path.string() + " does not exist or is not a regular file");
+  if (fs::file_size(path, error) > max_json_bytes) refuse(path.string() + " is larger than 256 MiB");
   std::ifstream file(path, std::ios::binary);
   std::stringstream text;
   text << file.rdbuf();
@@ -56,16 +58,16 @@ nlohmann::json read_json(const fs::path& path) {
   }
 }
 
-/// A file of the folder by positions, open for as long as this is kept.
-Bytes open_file(const fs::path& path) {
-  // O_NONBLOCK: a FIFO in the folder must not block us; regular files do not care
+/// Opens a file for positional reads; it stays open as long as the result exists.
+RandomAccessFile open_file(const fs::path& path) {
+  // With O_NONBLOCK a FIFO in the folder does not block; regular files ignore the flag.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) refuse(path.string() + " cannot be opened: " + std::strerror(errno));
   const std::shared_ptr<const int> held(new int(descriptor), [](const int* opened) {
     ::close(*opened);
     delete opened;
   });
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor, &status) != 0) refuse(path.string() + " cannot be read: " + std::strerror(errno));
   if (!S_ISREG(status.st_mode)) refuse(path.string() + " is not a regular file");
   return {.name = path.string(), .size = status.st_size, .read = [held, path](int64_t offset, std::span<char> out) {
@@ -73,7 +75,8 @@ Bytes open_file(const fs::path& path) {
               const ssize_t got = ::pread(*held, out.data(), out.size(), offset);
               if (got < 0 && errno == EINTR) continue;
               if (got <= 0) {
-                refuse(path.string() + ": " + std::to_string(out.size()) + " bytes at " + std::to_string(offset) + " cannot be read: " +
+                refuse(path.string() + ": " + std::to_string(out.size()) + " bytes at " + std::to_string(offset) +
+                       " cannot be read: " +
                        (got < 0 ? std::strerror(errno) : "the file has become shorter than its header says"));
               }
               out = out.subspan(static_cast<size_t>(got));
@@ -82,17 +85,19 @@ Bytes open_file(const fs::path& path) {
           }};
 }
 
-/// file -> the tensors that the index says it has.
+/// Returns, for each file of the index, the tensors that it has.
 std::map<std::string, std::set<std::string>> read_index(const fs::path& path) {
   const nlohmann::json index = read_json(path);
-  if (!index.contains("weight_map") || !index["weight_map"].is_object()) refuse(path.string() + " has no object \"weight_map\"");
+  if (!index.contains("weight_map") || !index["weight_map"].is_object())
+    refuse(path.string() + " has no object \"weight_map\"");
   std::map<std::string, std::set<std::string>> files;
   for (const auto& [name, file] : index["weight_map"].items()) {
     if (!file.is_string()) refuse(path.string() + ": weight_map[\"" + name + "\"] is not a string");
     const std::string text = file.get<std::string>();
-    if (text.empty() || text == "." || text == ".." || text.find('/') != std::string::npos || text.find('\\') != std::string::npos ||
-        text.find('\0') != std::string::npos) {
-      refuse(path.string() + ": weight_map[\"" + name + "\"] is \"" + text + "\", expected the name of a file in the same folder");
+    if (text.empty() || text == "." || text == ".." || text.find('/') != std::string::npos ||
+        text.find('\\') != std::string::npos || text.find('\0') != std::string::npos) {
+      refuse(path.string() + ": weight_map[\"" + name + "\"] is \"" + text +
+             "\", expected the name of a file in the same folder");
     }
     files[text].insert(name);
   }
@@ -100,14 +105,14 @@ std::map<std::string, std::set<std::string>> read_index(const fs::path& path) {
   return files;
 }
 
-/// The weights of a folder: the files with the names that an index gives each, or one file without index.
+/// The weight files of a folder, with the tensor names that an index lists for each; or one file without index.
 struct Weights {
-  std::string index;                                     ///< empty: one file that stands alone
-  bool torch = false;                                    ///< PyTorch's .bin
+  std::string index;   ///< empty: one file without index
+  bool torch = false;  ///< PyTorch's .bin
   std::map<std::string, std::set<std::string>> files;
 };
 
-Weights weights_of(const fs::path& folder) {
+Weights find_weights(const fs::path& folder) {
   std::error_code error;
   for (const bool torch : {false, true}) {
     const std::string file = torch ? "pytorch_model.bin" : "model.safetensors", index = file + ".index.json";
@@ -116,12 +121,13 @@ Weights weights_of(const fs::path& folder) {
     Weights weights{.index = index, .torch = torch, .files = read_index(folder / index)};
     for (const auto& [shard, names] : weights.files) {
       if (fs::exists(folder / shard, error)) continue;
-      refuse((folder / index).string() + " says that \"" + *names.begin() + "\" and " + std::to_string(names.size() - 1) + " more are in " + shard +
-             ", which is not in the folder: copy all " + std::to_string(weights.files.size()) + " files of the checkpoint");
+      refuse((folder / index).string() + " says that \"" + *names.begin() + "\" and " +
+             std::to_string(names.size() - 1) + " more are in " + shard + ", which is not in the folder: copy all " +
+             std::to_string(weights.files.size()) + " files of the checkpoint");
     }
     return weights;
   }
-  refuse_other_formats(folder);
+  refuse_missing_weights(folder);
 }
 
 }  // namespace
@@ -132,21 +138,24 @@ std::string printable(std::string text) {
   return text;
 }
 
-void refuse(const Bytes& file, const std::string& what) { refuse(file.name + ": " + printable(what)); }
+void refuse(const RandomAccessFile& file, const std::string& what) { refuse(file.name + ": " + printable(what)); }
 
 std::string how_to_convert() {
-  return "save the model once with safetensors: AutoModel.from_pretrained(folder).save_pretrained(folder), with the architecture's class";
+  return "save the model once with safetensors: AutoModel.from_pretrained(folder).save_pretrained(folder), with the "
+         "architecture's class";
 }
 
-Header read_safetensors(const Bytes& file) {
+Header read_safetensors(const RandomAccessFile& file) {
   if (file.size < 8) refuse(file, "has " + std::to_string(file.size) + " bytes, too few for a safetensors header");
   char length[8];
   file.read(0, length);
   uint64_t bytes = 0;
   for (int i = 7; i >= 0; --i) bytes = bytes << 8 | static_cast<unsigned char>(length[i]);
-  if (bytes > static_cast<uint64_t>(largest_header)) refuse(file, "says that its header has " + std::to_string(bytes) + " bytes, at most 100000000 are allowed");
+  if (bytes > static_cast<uint64_t>(max_header_bytes))
+    refuse(file, "says that its header has " + std::to_string(bytes) + " bytes, at most 100000000 are allowed");
   if (static_cast<int64_t>(bytes) > file.size - 8) {
-    refuse(file, "says that its header has " + std::to_string(bytes) + " bytes, but only " + std::to_string(file.size - 8) + " follow");
+    refuse(file, "says that its header has " + std::to_string(bytes) + " bytes, but only " +
+                     std::to_string(file.size - 8) + " follow");
   }
   std::string json(bytes, '\0');
   file.read(8, {json.data(), json.size()});
@@ -159,28 +168,30 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
 
 Checkpoint Checkpoint::open(const fs::path& folder, const Remote& remote) {
   std::error_code error;
-  if (!fs::is_directory(folder, error)) refuse("the model folder " + folder.string() + " is not there or is not a folder");
+  if (!fs::is_directory(folder, error))
+    refuse("the model folder " + folder.string() + " does not exist or is not a folder");
   Checkpoint checkpoint;
   checkpoint.folder_ = folder;
-  // a GGUF file or an adapter comes without config.json, and that is not what is wrong with it
-  if (!fs::exists(folder / "config.json", error)) refuse_foreign(folder);
+  // A GGUF file or an adapter has no config.json; its format is the better message.
+  if (!fs::exists(folder / "config.json", error)) refuse_unsupported_format(folder);
   checkpoint.config_ = read_json(folder / "config.json");
-  const Weights weights = weights_of(folder);
+  const Weights weights = find_weights(folder);
   for (const auto& [file, names] : weights.files) {
-    const Bytes& bytes = checkpoint.bytes_.emplace_back(remote(file));
+    const RandomAccessFile& bytes = checkpoint.bytes_.emplace_back(remote(file));
     checkpoint.files_.push_back(folder / file);
     Header header = weights.torch ? read_torch_file(bytes) : read_safetensors(bytes);
     for (const std::string& name : names) {
-      if (header.tensors.contains(name) || header.unserved.contains(name)) continue;
-      refuse((folder / weights.index).string() + " says that \"" + name + "\" is in " + file + ", which does not have it");
+      if (header.tensors.contains(name) || header.unsupported.contains(name)) continue;
+      refuse((folder / weights.index).string() + " says that \"" + name + "\" is in " + file +
+             ", which does not have it");
     }
     for (auto& [name, info] : header.tensors) {
       if (!weights.index.empty() && !names.contains(name)) continue;
       info.file = static_cast<int>(checkpoint.files_.size()) - 1;
       checkpoint.tensors_[name] = std::move(info);
     }
-    for (auto& [name, type] : header.unserved) {
-      if (weights.index.empty() || names.contains(name)) checkpoint.unserved_[name] = type;
+    for (auto& [name, type] : header.unsupported) {
+      if (weights.index.empty() || names.contains(name)) checkpoint.unsupported_[name] = type;
     }
   }
   refuse_quantized(checkpoint);

@@ -1,4 +1,5 @@
-// Reading a tensor that lies in its file in another order than row-major (a transposed matrix or a slice in a .bin file).
+// SPDX-License-Identifier: Apache-2.0
+// Reads tensors that are not row-major in their file (a transposed matrix or a slice in a .bin file).
 #pragma once
 #include <functional>
 #include <span>
@@ -7,12 +8,12 @@
 
 namespace pm::checkpoint {
 
-/// Reads `bytes` at `offset` of the tensor's file.
+/// Fills `out` from `offset` of the tensor's file.
 using ReadAt = std::function<void(int64_t offset, std::span<std::byte> out)>;
 
-/// As Checkpoint::read for a tensor with strides: `strips` address the tensor as if it were row-major. Elements are visited in the order in
-/// which they lie in the file and scattered into `out`, through one window of at most 4 MiB. Strips begin and end at whole elements,
-/// else std::invalid_argument.
+/// Implements Checkpoint::read for a tensor with strides: `strips` address the tensor as if it were row-major. Elements
+/// are visited in file order and scattered into `out`, through a window of at most 4 MiB. Strips begin and end at whole
+/// elements, else std::invalid_argument.
 void read_strided(const TensorInfo&, std::span<const Strip> strips, std::span<std::byte> out, const ReadAt& read);
 
 }  // namespace pm::checkpoint

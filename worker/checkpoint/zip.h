@@ -1,10 +1,11 @@
-// The records of an uncompressed zip archive, as PyTorch writes them: name -> place in the file. Nothing is unpacked.
+// SPDX-License-Identifier: Apache-2.0
+// Reads the directory of an uncompressed zip archive, as PyTorch writes it: name -> offset in the file.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "worker/checkpoint/bytes.h"
+#include "worker/checkpoint/random_access_file.h"
 
 namespace pm::checkpoint {
 
@@ -14,9 +15,10 @@ struct ZipRecord {
   int64_t offset = 0, bytes = 0;
 };
 
-/// Reads the central directory (zip and zip64) in its order. Strict: one disk, no comment, no compression, no encryption, every record
-/// inside the file, none over another, none twice, the local header's name equal to the directory's. Throws Error{Model, "ModelUnreadable"}.
-/// Format: PKWARE's APPNOTE 6.3.10, sections 4.3.7, 4.3.12, 4.3.14 - 4.3.16, 4.5.3.
-std::vector<ZipRecord> read_zip(const Bytes& file);
+/// Returns the records of the central directory (zip and zip64) in its order. It is strict: one disk, no comment, no
+/// compression, no encryption; every record lies inside the file, none overlap, no name occurs twice, and the name in
+/// the local header equals the directory's. Throws Error{ModelUnreadable}. Format: PKWARE's APPNOTE 6.3.10,
+/// sections 4.3.7, 4.3.12, 4.3.14 - 4.3.16, 4.5.3.
+std::vector<ZipRecord> read_zip(const RandomAccessFile& file);
 
 }  // namespace pm::checkpoint

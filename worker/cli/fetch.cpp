@@ -1,18 +1,24 @@
-// The verb fetch: brings a model from the hub to a volume and tells how far it is.
+// SPDX-License-Identifier: Apache-2.0
+// The subcommand fetch: it downloads a model from the hub to a volume and serves its progress.
+#include <unistd.h>
 #include <csignal>
 #include <fstream>
 #include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
+#include "base/byte_size.h"
+#include "base/signals.h"
+#include "contract/termination.h"
+#include "contract/worker_arguments.h"
 #include "worker/base/error.h"
-#include "worker/cli/hub.h"
+#include "worker/cli/hub_options.h"
 #include "worker/cli/options.h"
 #include "worker/hub/fetch.h"
-#include "worker/server/http.h"
-#include "worker/server/router.h"
-#include "worker/base/log.h"
+#include "worker/server/http/http.h"
+#include "worker/server/http/router.h"
+
+#include "base/log.h"
 
 namespace pm::cli {
 
@@ -20,18 +26,27 @@ namespace {
 
 using nlohmann::json;
 
-struct FetchVerb {
+struct FetchCommand {
   HubOptions hub;
   std::string model, cache, termination_message, host = "0.0.0.0";
-  int connections = 4, patience = 600, ops_port = 0, lease = 30;
+  int connections = 4, stall_timeout = 600, admin_port = 0, lease = 30;
   bool json = false;
 };
 
 json status_json(const hub::Repository& repository, const hub::Progress::View& view) {
-  json out{{"state", view.state}, {"model", repository.id}, {"revision", repository.revision}, {"commit", view.commit}, {"fetchedBytes", view.fetched}, {"totalBytes", view.total},
-           {"receivedBytes", view.received}, {"files", view.files}, {"filesDone", view.files_done}, {"retries", view.retries}, {"refetched", view.refetched}};
+  json out{{"state", view.state},
+           {"model", repository.id},
+           {"revision", repository.revision},
+           {"commit", view.commit},
+           {"fetchedBytes", view.fetched},
+           {"totalBytes", view.total},
+           {"receivedBytes", view.received},
+           {"files", view.files},
+           {"filesDone", view.files_done},
+           {"retries", view.retries},
+           {"refetched", view.refetched}};
   if (!view.waits_for.empty()) out["waitsFor"] = view.waits_for;
-  if (!view.trouble.reason.empty()) out["trouble"] = {{"reason", view.trouble.reason}, {"message", view.trouble.message.substr(0, 1024)}};
+  if (view.error) out["lastError"] = {{"reason", view.error->reason}, {"message", view.error->message.substr(0, 1024)}};
   return out;
 }
 
@@ -39,31 +54,39 @@ std::string metrics_text(const hub::Progress::View& view) {
   std::string out;
   const auto add = [&](const char* name, const char* type, const char* help, int64_t value) {
     const std::string whole = std::string("parallelmodel_fetch_") + name;
-    out += "# HELP " + whole + " " + help + "\n# TYPE " + whole + " " + type + "\n" + whole + " " + std::to_string(value) + "\n";
+    out += "# HELP " + whole + " " + help + "\n# TYPE " + whole + " " + type + "\n" + whole + " " +
+           std::to_string(value) + "\n";
   };
-  add("present_bytes", "gauge", "Bytes of the needed files that are on the volume.", view.fetched);
-  add("needed_bytes", "gauge", "Bytes of the needed files.", view.total);
-  add("received_bytes_total", "counter", "Bytes that came over the network.", view.received);
-  add("retries_total", "counter", "Requests that were made again after the hub failed or broke off.", view.retries);
-  add("refetched_files_total", "counter", "Files that were fetched anew because their checksum was wrong.", view.refetched);
+  add("present_bytes", "gauge", "Bytes of the required files that are on the volume.", view.fetched);
+  add("needed_bytes", "gauge", "Bytes of the required files.", view.total);
+  add("received_bytes_total", "counter", "Bytes received over the network.", view.received);
+  add("retries_total", "counter", "Requests retried after an error of the hub or a lost connection.", view.retries);
+  add("refetched_files_total", "counter", "Files downloaded again because of a wrong checksum.", view.refetched);
   return out;
 }
 
-/// /status /metrics /live /ready of a download, for as long as it runs.
-class FetchOps {
+/// Serves /status, /metrics, /live and /ready while a download runs.
+class FetchAdminServer {
  public:
-  FetchOps(const FetchVerb& verb, const hub::Repository& repository, const hub::Progress& progress)
-      : http_({.host = verb.host, .port = verb.ops_port, .connections = 8, .waiting_connections = 8, .id_prefix = "ops"}, std::to_string(::getpid()), [this](const server::http::Request& request) {
-          return router_.route(request, std::make_shared<server::Access>());
-        }) {
+  FetchAdminServer(const FetchCommand& command, const hub::Repository& repository, const hub::Progress& progress)
+      : http_({.host = command.host,
+               .port = command.admin_port,
+               .connections = 8,
+               .waiting_connections = 8,
+               .id_prefix = "admin"},
+              std::to_string(::getpid()), [this](const server::http::Request& request) {
+                return router_.route(request, std::make_shared<server::AccessLogEntry>());
+              }) {
     const auto body = [](const json& value) {
       server::http::Response response;
       response.body = value.dump(-1, ' ', false, json::error_handler_t::replace);
       return response;
     };
-    router_.add("GET", "/status", [&, body](const server::Call&) { return body(status_json(repository, progress.view())); });
-    for (const char* path : {"/live", "/ready"}) router_.add("GET", path, [body](const server::Call&) { return body({{"fetching", true}}); });
-    router_.add("GET", "/metrics", [&](const server::Call&) {
+    router_.add("GET", "/status",
+                [&, body](const server::RoutedRequest&) { return body(status_json(repository, progress.view())); });
+    for (const char* path : {"/live", "/ready"})
+      router_.add("GET", path, [body](const server::RoutedRequest&) { return body({{"fetching", true}}); });
+    router_.add("GET", "/metrics", [&](const server::RoutedRequest&) {
       server::http::Response response;
       response.content_type = "text/plain; version=0.0.4; charset=utf-8";
       response.body = metrics_text(progress.view());
@@ -74,52 +97,63 @@ class FetchOps {
 
  private:
   server::Router router_;
-  server::http::Server http_;           ///< last: its threads use the router
+  server::http::Server http_;  ///< last: its threads use the router
 };
 
-/// Also as PID 1, which the kernel spares signals without a handler: a thread of its own waits for SIGTERM and SIGINT, and says every ten seconds how far it is.
+/// Starts a thread that waits for SIGTERM and SIGINT, and logs the progress every ten seconds. A handler is needed
+/// because the kernel does not deliver signals without a handler to PID 1.
 std::jthread watch(std::stop_source& stop, const hub::Progress& progress) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  const sigset_t set = base::block_signals({SIGTERM, SIGINT});
   return std::jthread([set, &stop, &progress](std::stop_token ended) {
-    int64_t told = -1;
+    int64_t logged = -1;
     for (int moment = 1; !ended.stop_requested(); ++moment) {
       const timespec time{0, 100'000'000};
       if (sigtimedwait(&set, nullptr, &time) > 0) stop.request_stop();
       if (moment % 100 != 0) continue;
       const auto view = progress.view();
-      if (view.fetched == told) continue;
-      told = view.fetched;
-      LOG(INFO) << view.state << ": " << hub::size_text(view.fetched) << " of " << hub::size_text(view.total) << ", " << view.files_done << " of " << view.files << " files";
+      if (view.fetched == logged) continue;
+      logged = view.fetched;
+      LOG(INFO) << view.state << ": " << base::format_bytes(view.fetched) << " of " << base::format_bytes(view.total)
+                << ", " << view.files_done << " of " << view.files << " files";
     }
   });
 }
 
-int run(const FetchVerb& verb) {
-  const auto tell = [&](const json& message) {
-    if (!verb.termination_message.empty()) std::ofstream(verb.termination_message) << message.dump(-1, ' ', false, json::error_handler_t::replace);
+int run(const FetchCommand& command) {
+  const auto write_termination_message = [&](const std::string& message) {
+    if (!command.termination_message.empty()) std::ofstream(command.termination_message) << message;
   };
   hub::Progress progress;
   std::stop_source stop;
   const std::jthread watcher = watch(stop, progress);
   try {
-    const hub::Repository repository = hub::repository_of(verb.model, verb.hub.revision);
-    hub::FetchOptions options{.access = verb.hub.access(), .cache = verb.cache, .connections = verb.connections, .patience = std::chrono::seconds(verb.patience)};
-    options.lock.lease = std::chrono::seconds(verb.lease);
+    const hub::Repository repository = hub::repository_of(command.model, command.hub.revision);
+    hub::FetchOptions options{.access = command.hub.access(),
+                              .cache = command.cache,
+                              .connections = command.connections,
+                              .stall_timeout = std::chrono::seconds(command.stall_timeout)};
+    options.lock.lease = std::chrono::seconds(command.lease);
     options.lock.beat = options.lock.lease / 6;
-    std::optional<FetchOps> ops;
-    if (verb.ops_port > 0) ops.emplace(verb, repository, progress);
+    std::optional<FetchAdminServer> admin_server;
+    if (command.admin_port > 0) admin_server.emplace(command, repository, progress);
     const hub::Fetched fetched = hub::fetch(repository, options, progress, stop.get_token());
-    tell({{"revision", fetched.commit}, {"bytes", fetched.bytes}, {"files", fetched.files}});
-    if (verb.json) std::cout << json{{"revision", fetched.commit}, {"folder", fetched.snapshot.string()}, {"bytes", fetched.bytes}, {"files", fetched.files},
-                                     {"receivedBytes", progress.view().received}, {"retries", progress.view().retries}, {"refetched", progress.view().refetched}}.dump() << "\n";
-    else std::cout << fetched.snapshot.string() << "\n";
+    write_termination_message(
+        json{{"revision", fetched.commit}, {"bytes", fetched.bytes}, {"files", fetched.files}}.dump());
+    if (command.json)
+      std::cout << json{{"revision", fetched.commit},
+                        {"folder", fetched.snapshot.string()},
+                        {"bytes", fetched.bytes},
+                        {"files", fetched.files},
+                        {"receivedBytes", progress.view().received},
+                        {"retries", progress.view().retries},
+                        {"refetched", progress.view().refetched}}
+                       .dump()
+                << "\n";
+    else
+      std::cout << fetched.snapshot.string() << "\n";
     return 0;
   } catch (const Error& error) {
-    tell({{"reason", error.reason}, {"message", std::string(error.what()).substr(0, 2048)}});
+    write_termination_message(to_text({.reason = name_of(error.reason), .message = error.what()}, max_refusal_bytes));
     throw;
   }
 }
@@ -127,19 +161,37 @@ int run(const FetchVerb& verb) {
 }  // namespace
 
 void add_fetch(CLI::App& app, Program& program) {
-  auto* verb = app.add_subcommand("fetch", "Downloads what a worker needs of a model on the hub to a volume, and prints the folder of the checkpoint");
-  auto options = std::make_shared<FetchVerb>();
-  verb->add_option("--model", options->model, "hf://ORG/NAME or hf://ORG/NAME@REVISION")->required();
-  options->hub.add_to(*verb);
-  verb->add_option("--cache", options->cache, "Folder on the volume, laid out as huggingface_hub's cache; one download at a time writes to it")->required();
-  verb->add_option("--connections", options->connections, "Files that are fetched at once")->capture_default_str()->check(CLI::Range(1, 64));
-  verb->add_option("--patience", options->patience, "Seconds without a byte, with retries all the while, after which it is given up")->capture_default_str()->check(CLI::Range(0, 86400));
-  verb->add_option("--lease", options->lease, "Seconds after which another download that shows no life is taken for dead")->capture_default_str()->check(CLI::Range(1, 3600));
-  verb->add_option("--host", options->host, "Address to listen on")->capture_default_str();
-  verb->add_option("--ops-port", options->ops_port, "Port of /status and /metrics; absent: none")->check(CLI::Range(0, 65535));
-  verb->add_option("--termination-message", options->termination_message, "Also write the outcome as JSON to this file");
-  verb->add_flag("--json", options->json, "The outcome as JSON");
-  verb->callback([options, &program] { program.code = run(*options); });
+  auto* command = app.add_subcommand(
+      subcommand::fetch,
+      "Downloads the files that a worker needs from the hub to a volume, and prints the checkpoint folder");
+  auto options = std::make_shared<FetchCommand>();
+  command->add_option(flag::model.name, options->model, "hf://ORG/NAME or hf://ORG/NAME@REVISION")->required();
+  options->hub.add_to(*command);
+  command
+      ->add_option(
+          flag::cache.name, options->cache,
+          "Cache folder on the volume, in the layout of huggingface_hub; only one download at a time writes to it")
+      ->required();
+  command->add_option("--connections", options->connections, "Files to download concurrently")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--stall-timeout", options->stall_timeout,
+                   "Seconds without a received byte, retries included, after which the download fails")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 86400));
+  command
+      ->add_option("--lease", options->lease,
+                   "Seconds without a heartbeat after which another download's lock is taken over")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 3600));
+  command->add_option("--host", options->host, "Address to listen on")->capture_default_str();
+  command->add_option(flag::admin_port.name, options->admin_port, "Port of /status and /metrics (default: none)")
+      ->check(CLI::Range(0, 65535));
+  command->add_option(flag::termination_message.name, options->termination_message,
+                      "Also write the outcome as JSON to this file");
+  command->add_flag("--json", options->json, "Print the outcome as JSON");
+  command->callback([options, &program] { program.code = run(*options); });
 }
 
 }  // namespace pm::cli

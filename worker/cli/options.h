@@ -1,4 +1,6 @@
-// What the verbs share: the model, how it is cut, and the plan that follows. Verbs are declared with CLI11, so that each has --help.
+// SPDX-License-Identifier: Apache-2.0
+// The options that subcommands share: the model, its parallelism and the plan made from them. CLI11 parses them and
+// writes --help.
 #pragma once
 #include <CLI/CLI.hpp>
 
@@ -7,47 +9,61 @@
 
 #include "planner/plan.h"
 #include "worker/checkpoint/checkpoint.h"
-#include "worker/engine/group.h"
-#include "worker/policy/model.h"
+#include "worker/engine/ranks/rank_group.h"
+#include "worker/policy/spec/model.h"
 
 namespace pm::cli {
 
-/// --model --ranks --device --strategy --sizes --offload-to --objective --micro-batches --precision --policy: the same for every verb that runs the model.
+/// The options that every subcommand which runs a model has: --model, --ranks, --device, --strategy, --sizes,
+/// --offload-to, --objective, --micro-batches, --precision, --policy and the limits of the plan.
 struct ModelOptions {
   std::string model;
   std::string policy;
   int ranks = 1;
   std::string device = "cpu";
   std::string strategy, sizes, precision, objective, offload_to;
-  int micro_batches = 0;           ///< 0: planned
+  int micro_batches = 0;  ///< 0: the planner chooses
   bool no_graphs = false;
   int64_t max_sequence_length = 0, max_concurrency = 64;
-  std::string device_memory;       ///< empty: what the devices have free; of the processor this host's memory, shared by the ranks
-  void add_to(CLI::App& verb);
+  std::string device_memory;  ///< empty: the free memory of the devices, or an equal share of the host's memory on CPU
+  void add_to(CLI::App& subcommand);
 };
 
-/// A checkpoint with its policy resolved and a plan made or read.
+/// An opened checkpoint with its resolved policy and its plan.
 struct Setup {
   at::DeviceType device = at::kCPU;
   checkpoint::Checkpoint checkpoint;
   policy::Model model;
   Plan plan;
   bool graphs = true;
-  engine::GroupModel group(int64_t kv_blocks) const { return {.checkpoint = &checkpoint, .model = &model, .plan = &plan, .kv_blocks = kv_blocks, .device = device, .graphs = graphs}; }
+  engine::RankGroupConfig group(int64_t kv_blocks) const {
+    return {.checkpoint = &checkpoint,
+            .model = &model,
+            .plan = &plan,
+            .kv_blocks = kv_blocks,
+            .device = device,
+            .graphs = graphs};
+  }
 };
 
-/// Opens, resolves and plans. `plan_file`: a plan made before (by the controller) is obeyed, not made again.
+/// Opens the checkpoint, resolves its policy and plans. A `plan_file`, which the controller writes, is used instead of
+/// a new plan.
 /// Throws Error{Usage, Model, DoesNotFit}.
 Setup prepare(const ModelOptions&, const std::string& plan_file = {});
-Hardware hardware_of(const ModelOptions&);
-Wishes wishes_of(const ModelOptions&);
+/// Returns the devices that the options describe, with their memory.
+Hardware detect_hardware(const ModelOptions&);
+PlanConstraints plan_constraints(const ModelOptions&);
 
-/// "80Gi", "512M", "123" -> bytes. Throws Error{Usage}.
-int64_t bytes_of(const std::string& quantity);
+/// Parses a Kubernetes quantity of bytes: "80Gi", "512M", "123". Throws Error{Usage}.
+int64_t parse_bytes(const std::string& quantity);
 
-/// The program's arguments, which ranks as processes are started with again, and its exit code.
-struct Program { int argc; char** argv; int code = 0; };
-// Each verb declares itself.
+/// The arguments of this process, with which the launcher starts the rank processes again, and its exit code.
+struct Program {
+  int argc;
+  char** argv;
+  int code = 0;
+};
+// Each function adds one subcommand to the program.
 void add_inspect(CLI::App&, Program&);
 void add_plan(CLI::App&, Program&);
 void add_families(CLI::App&, Program&);

@@ -1,39 +1,43 @@
-// Runs a verb on ranks that are processes: the first call of the program becomes the launcher, which starts it again once per rank.
+// SPDX-License-Identifier: Apache-2.0
+// Runs a subcommand on ranks that are processes. The first process becomes the launcher, which starts the program again
+// once per rank.
 #pragma once
 #include <functional>
 #include <string>
 
 #include "worker/cli/options.h"
-#include "worker/comm/status.h"
-#include "worker/engine/group.h"
+#include "worker/comm/membership/status_table.h"
+#include "worker/engine/ranks/rank_group.h"
 #include "worker/launch/launcher.h"
 
 namespace pm::cli {
 
-/// How this process takes part. The launcher gives its children --segment, --rank and --plan beside its own arguments.
+/// The role of this process. The launcher adds --segment, --rank and --group-plan to the arguments of its children.
 struct ProcessOptions {
-  std::string segment;               ///< empty: this process becomes the launcher
+  std::string segment;  ///< shared memory segment of the ranks; empty: this process becomes the launcher
   int rank = 0;
-  std::string plan;                  ///< the user's plan file
-  std::string group_plan;            ///< the launcher's, which all ranks of the group share
+  std::string plan;        ///< the user's plan file
+  std::string group_plan;  ///< the launcher's plan file, which all ranks on this node share
   int hang_timeout_seconds = 60;
-  launch::Nodes nodes;               ///< that share the ranks of the plan
-  /// Where this process is, as one of `size` ranks.
-  comm::Place place(int size) const;
+  launch::Nodes nodes;  ///< the nodes that share the ranks of the plan
+  /// Returns the placement of this process among `size` ranks.
+  comm::RankPlacement placement(int size) const;
   const std::string& plan_file() const { return group_plan.empty() ? plan : group_plan; }
   bool is_rank() const { return !segment.empty(); }
-  void add_to(CLI::App& verb);
+  void add_to(CLI::App& subcommand);
 };
 
-/// What the launcher process needs beside the ranks.
+/// The settings of the launcher process itself.
 struct LauncherOptions {
   int drain_seconds = 60;
-  std::function<void(comm::StatusBoard&)> start_ops, stop_ops;
+  std::function<void(comm::StatusTable&)> start_admin_server, stop_admin_server;
 };
 
-/// Starts one child per rank that the plan has on this node and returns the group's exit code.
+/// Starts one child process for each rank that the plan places on this node, and returns the replica's exit code.
 int launch_ranks(const Program&, const ProcessOptions&, const Setup&, LauncherOptions);
-/// The life of one rank: loads; rank 0 then runs `leader`, the others follow it. Errors go to the status board; returns the exit code.
-int run_rank(const ProcessOptions&, const engine::GroupModel&, const std::function<int(engine::Group&)>& leader);
+/// Runs one rank: it loads its shard, then rank 0 runs `leader` and the others follow it. Errors are written to the
+/// status table. Returns the exit code.
+int run_rank(const ProcessOptions&, const engine::RankGroupConfig&,
+             const std::function<int(engine::RankGroup&)>& leader);
 
 }  // namespace pm::cli

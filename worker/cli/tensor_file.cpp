@@ -1,4 +1,4 @@
-// See tensor_file.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/cli/tensor_file.h"
 
 #include <ATen/ATen.h>
@@ -10,7 +10,7 @@
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/layers/loader.h"
-#include "worker/models/inputs.h"
+#include "worker/models/requests/arrays.h"
 
 namespace pm::cli {
 
@@ -18,10 +18,11 @@ Arrays read_tensors(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   uint64_t header_bytes = 0;
   if (!in.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes)) {
-    throw Error(ErrorKind::Request, "InputUnreadable", "cannot read " + path.string() + " as a safetensors file");
+    throw Error(Reason::InputUnreadable, "cannot read " + path.string() + " as a safetensors file");
   }
   const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
-  if (header_bytes > static_cast<uint64_t>(size)) throw Error(ErrorKind::Request, "InputUnreadable", path.string() + ": the header is longer than the file");
+  if (header_bytes > static_cast<uint64_t>(size))
+    throw Error(Reason::InputUnreadable, path.string() + ": the header is longer than the file");
   std::string header(header_bytes, '\0');
   in.read(header.data(), static_cast<std::streamsize>(header_bytes));
   Arrays result;
@@ -31,7 +32,7 @@ Arrays read_tensors(const std::filesystem::path& path) {
     in.read(static_cast<char*>(tensor.mutable_data_ptr()), static_cast<std::streamsize>(info.bytes));
     result[name] = models::array_of(tensor);
   }
-  if (!in) throw Error(ErrorKind::Request, "InputUnreadable", path.string() + " is cut short");
+  if (!in) throw Error(Reason::InputUnreadable, path.string() + " is truncated");
   return result;
 }
 
@@ -41,7 +42,9 @@ void write_tensors(const std::filesystem::path& path, const Arrays& tensors) {
   for (const auto& [name, array] : tensors) {
     const at::Tensor tensor = models::tensor_of(array);
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
-    header[name] = {{"dtype", tensor.scalar_type() == at::kFloat ? "F32" : "I64"}, {"shape", array.shape}, {"data_offsets", {offset, offset + bytes}}};
+    header[name] = {{"dtype", tensor.scalar_type() == at::kFloat ? "F32" : "I64"},
+                    {"shape", array.shape},
+                    {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();
@@ -50,12 +53,13 @@ void write_tensors(const std::filesystem::path& path, const Arrays& tensors) {
   {
     std::ofstream out(partial, std::ios::binary);
     const auto length = static_cast<uint64_t>(text.size());
-    out.write(reinterpret_cast<const char*>(&length), sizeof length).write(text.data(), static_cast<std::streamsize>(text.size()));
+    out.write(reinterpret_cast<const char*>(&length), sizeof length)
+        .write(text.data(), static_cast<std::streamsize>(text.size()));
     for (const auto& [name, tensor] : tensors) {
       const at::Tensor whole = models::tensor_of(tensor);
       out.write(static_cast<const char*>(whole.const_data_ptr()), static_cast<std::streamsize>(whole.nbytes()));
     }
-    if (!out.flush()) throw Error(ErrorKind::Request, "OutputUnwritable", "cannot write " + partial);
+    if (!out.flush()) throw Error(Reason::OutputUnwritable, "cannot write " + partial);
   }
   std::filesystem::rename(partial, path);
 }

@@ -1,4 +1,6 @@
-// The control channels: rank 0 sends step messages to every follower in order, a lane's last stage sends results back; not a collective, no deadline while idle.
+// SPDX-License-Identifier: Apache-2.0
+// Declares the control channels: rank 0 sends step messages to every follower in order, and the last stage of each
+// data-parallel rank sends results back. A channel is not a collective and has no deadline while it is idle.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -10,24 +12,28 @@
 
 namespace pm::comm {
 
-/// From rank 0 to a follower, or from there back to rank 0.
-enum class Way { Out, Back };
+/// The direction of a channel: from rank 0 (the leader) to a follower, or back.
+enum class Direction { ToFollower, ToLeader };
 
-/// Bytes from one rank to one other, FIFO, any length. Blocking send when the ring is full (deadline), blocking receive without one.
+/// Carries messages of any length from one rank to one other, in FIFO order. send() blocks while the ring is full, up
+/// to the deadline; receive() blocks without one.
 class Channel {
  public:
   virtual ~Channel() = default;
-  /// The sender's side: writes one message. Throws Error{RankLost} when the other does not drain the ring within the deadline or is aborted.
+  /// Sends one message. Throws Error{RankLost} when the receiver does not drain the ring within the deadline or when
+  /// the group is aborted.
   virtual void send(std::span<const uint8_t> message) = 0;
-  /// The receiver's side: the next message; nothing when `timeout` passed. Throws Error{RankLost} when aborted.
+  /// Returns the next message, or nothing when `timeout` passed. Throws Error{RankLost} when the group is aborted.
   virtual std::optional<std::vector<uint8_t>> receive(std::chrono::milliseconds timeout) = 0;
-  /// Ends every wait on both sides.
+  /// Ends every wait on both sides with `reason`.
   virtual void abort(const std::string& reason) = 0;
 };
 
-/// A channel between threads of one process.
+/// Makes a channel between threads of one process.
 std::shared_ptr<Channel> in_process_channel(std::chrono::milliseconds deadline);
-/// The channel between rank 0 and `follower` inside the shared-memory segment of the group (see create_segment).
-std::shared_ptr<Channel> shared_memory_channel(const std::string& segment, int follower, std::chrono::milliseconds deadline, Way way = Way::Out);
+/// Opens the channel between rank 0 and `follower` inside the shared-memory segment of the group (create_segment()).
+std::shared_ptr<Channel> shared_memory_channel(const std::string& segment, int follower,
+                                               std::chrono::milliseconds deadline,
+                                               Direction direction = Direction::ToFollower);
 
 }  // namespace pm::comm

@@ -1,4 +1,4 @@
-// See address.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/hub/address.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view scheme = "hf://";
 constexpr const char* public_hub = "https://huggingface.co";
 
-[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::Usage, "Usage", message); }
+[[noreturn]] void refuse(const std::string& message) { throw Error(Reason::Usage, message); }
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -25,18 +25,25 @@ std::string lower(std::string_view text) {
 }
 
 bool one_of(char c, std::string_view more) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || more.find(c) != std::string_view::npos;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         more.find(c) != std::string_view::npos;
 }
 
-/// The hub's rule for the parts of an id: 1 to 96 of letters, digits and -._, no '.' or '-' at the ends, no "--" and no "..".
+/// Returns true when a part of an id follows the hub's rule: 1 to 96 of letters, digits and -._, no '.' or '-' at the
+/// ends, no "--" and no
+/// "..".
 bool good_part(std::string_view part) {
-  if (part.empty() || part.size() > 96 || !std::all_of(part.begin(), part.end(), [](char c) { return one_of(c, "-._"); })) return false;
-  return std::string_view("-.").find(part.front()) == std::string_view::npos && std::string_view("-.").find(part.back()) == std::string_view::npos &&
+  if (part.empty() || part.size() > 96 ||
+      !std::all_of(part.begin(), part.end(), [](char c) { return one_of(c, "-._"); }))
+    return false;
+  return std::string_view("-.").find(part.front()) == std::string_view::npos &&
+         std::string_view("-.").find(part.back()) == std::string_view::npos &&
          part.find("--") == std::string_view::npos && part.find("..") == std::string_view::npos;
 }
 
 std::optional<int> port_of(std::string_view text) {
-  if (text.empty() || text.size() > 5 || text.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  if (text.empty() || text.size() > 5 || text.find_first_not_of("0123456789") != std::string_view::npos)
+    return std::nullopt;
   const int port = std::atoi(std::string(text).c_str());
   return port >= 1 && port <= 65535 ? std::optional(port) : std::nullopt;
 }
@@ -54,7 +61,9 @@ bool read_authority(std::string_view authority, Url& url) {
     const size_t colon = std::min(authority.find(':'), authority.size());
     url.host = lower(authority.substr(0, colon));
     authority.remove_prefix(colon);
-    if (url.host.empty() || url.host.size() > 253 || !std::all_of(url.host.begin(), url.host.end(), [](char c) { return one_of(c, "-._"); })) return false;
+    if (url.host.empty() || url.host.size() > 253 ||
+        !std::all_of(url.host.begin(), url.host.end(), [](char c) { return one_of(c, "-._"); }))
+      return false;
   }
   if (authority.empty()) return true;
   const auto port = authority.starts_with(':') ? port_of(authority.substr(1)) : std::nullopt;
@@ -66,9 +75,13 @@ bool read_authority(std::string_view authority, Url& url) {
 bool in_range(const std::string& range, const std::string& host) {
   const size_t slash = range.find('/');
   in_addr network, address;
-  if (slash == std::string::npos || inet_pton(AF_INET, range.substr(0, slash).c_str(), &network) != 1 || inet_pton(AF_INET, host.c_str(), &address) != 1) return false;
+  if (slash == std::string::npos || inet_pton(AF_INET, range.substr(0, slash).c_str(), &network) != 1 ||
+      inet_pton(AF_INET, host.c_str(), &address) != 1)
+    return false;
   const std::string bits = range.substr(slash + 1);
-  if (bits.empty() || bits.size() > 2 || bits.find_first_not_of("0123456789") != std::string::npos || std::stoi(bits) > 32) return false;
+  if (bits.empty() || bits.size() > 2 || bits.find_first_not_of("0123456789") != std::string::npos ||
+      std::stoi(bits) > 32)
+    return false;
   const uint32_t mask = bits == "0" ? 0 : ~uint32_t{0} << (32 - std::stoi(bits));
   return (ntohl(network.s_addr) & mask) == (ntohl(address.s_addr) & mask);
 }
@@ -79,7 +92,7 @@ bool named(std::string entry, const Url& url) {
   if (entry == "*") return true;
   if (in_range(entry, url.host)) return true;
   const size_t colon = entry.rfind(':');
-  if (colon != std::string::npos && entry.find(':') == colon) {   // one colon: a port; more: an IPv6 address
+  if (colon != std::string::npos && entry.find(':') == colon) {  // one colon: a port; more: an IPv6 address
     if (entry.substr(colon + 1) != std::to_string(url.port)) return false;
     entry.resize(colon);
   }
@@ -95,8 +108,10 @@ std::string either(const Environment& environment, const std::string& lower_name
 std::string decoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size()) out += static_cast<char>(std::strtol(std::string(text.substr(i + 1, 2)).c_str(), nullptr, 16)), i += 2;
-    else out += text[i];
+    if (text[i] == '%' && i + 2 < text.size())
+      out += static_cast<char>(std::strtol(std::string(text.substr(i + 1, 2)).c_str(), nullptr, 16)), i += 2;
+    else
+      out += text[i];
   }
   return out;
 }
@@ -112,15 +127,21 @@ Repository repository_of(const std::string& text, const std::string& revision) {
   if (const size_t at = rest.find('@'); at != std::string_view::npos) {
     out.revision = rest.substr(at + 1);
     rest = rest.substr(0, at);
-    if (!revision.empty() && revision != out.revision) refuse("\"" + text + "\" names the revision " + out.revision + ", --revision says " + revision + "; give one of them");
+    if (!revision.empty() && revision != out.revision)
+      refuse("\"" + text + "\" names the revision " + out.revision + ", --revision says " + revision +
+             "; give one of them");
   }
   if (!revision.empty()) out.revision = revision;
   const size_t slash = rest.find('/');
-  const bool good = slash == std::string_view::npos ? good_part(rest) : good_part(rest.substr(0, slash)) && good_part(rest.substr(slash + 1));
-  if (!good) refuse("\"" + text + "\" is no name of a model; write hf://ORG/NAME, for example hf://openai-community/gpt2");
+  const bool good = slash == std::string_view::npos
+                        ? good_part(rest)
+                        : good_part(rest.substr(0, slash)) && good_part(rest.substr(slash + 1));
+  if (!good)
+    refuse("\"" + text + "\" is no name of a model; write hf://ORG/NAME, for example hf://openai-community/gpt2");
   out.id = rest;
   const bool clean = std::all_of(out.revision.begin(), out.revision.end(), [](char c) { return one_of(c, "-._/"); });
-  if (out.revision.empty() || out.revision.size() > 128 || !clean || ("/" + out.revision + "/").find("/../") != std::string::npos) {
+  if (out.revision.empty() || out.revision.size() > 128 || !clean ||
+      ("/" + out.revision + "/").find("/../") != std::string::npos) {
     refuse("\"" + out.revision + "\" is no revision: a branch, tag or commit of letters, digits and -._/");
   }
   return out;
@@ -136,7 +157,8 @@ std::optional<Url> parse_url(std::string_view text) {
   const std::string head = lower(text.substr(0, 8));
   url.tls = head == "https://";
   if (!url.tls && !head.starts_with("http://")) return std::nullopt;
-  if (std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f; })) return std::nullopt;
+  if (std::any_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7f; }))
+    return std::nullopt;
   text.remove_prefix(url.tls ? 8 : 7);
   url.port = url.tls ? 443 : 80;
   const size_t end = std::min(text.find_first_of("/?#"), text.size());
@@ -148,24 +170,19 @@ std::optional<Url> parse_url(std::string_view text) {
 
 std::optional<Url> redirect_from(const Url& here, const std::string& location) {
   std::optional<Url> there;
-  if (location.starts_with("//")) there = parse_url((here.tls ? "https:" : "http:") + location);
-  else if (location.starts_with('/')) there = parse_url(here.origin() + location);
-  else there = parse_url(location);
+  if (location.starts_with("//"))
+    there = parse_url((here.tls ? "https:" : "http:") + location);
+  else if (location.starts_with('/'))
+    there = parse_url(here.origin() + location);
+  else
+    there = parse_url(location);
   if (there && here.tls && !there->tls) return std::nullopt;
   return there;
 }
 
-std::string encode(std::string_view text, bool slashes) {
-  constexpr char digits[] = "0123456789ABCDEF";
-  std::string out;
-  for (const char c : text) {
-    if (one_of(c, "-._~") || (slashes && c == '/')) out += c;
-    else out += {'%', digits[static_cast<unsigned char>(c) >> 4], digits[c & 15]};
-  }
-  return out;
+bool is_commit(std::string_view text) {
+  return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
-
-bool is_commit(std::string_view text) { return text.size() == 40 && text.find_first_not_of("0123456789abcdef") == std::string_view::npos; }
 
 std::optional<std::string> real_environment(const std::string& name) {
   const char* value = std::getenv(name.c_str());
@@ -176,13 +193,15 @@ Url endpoint_of(const Environment& environment) {
   std::string text = environment("HF_ENDPOINT").value_or("");
   if (text.empty()) text = public_hub;
   auto url = parse_url(text);
-  if (!url || url->target.find('?') != std::string::npos) refuse("HF_ENDPOINT is no URL of a hub; write for example https://hub.example.com");
+  if (!url || url->target.find('?') != std::string::npos)
+    refuse("HF_ENDPOINT is no URL of a hub; write for example https://hub.example.com");
   while (url->target.ends_with('/')) url->target.pop_back();
   return *url;
 }
 
 std::optional<Proxy> proxy_for(const Url& url, const Environment& environment) {
-  const std::string text = url.tls ? either(environment, "https_proxy", "HTTPS_PROXY") : either(environment, "http_proxy", "HTTP_PROXY");
+  const std::string text =
+      url.tls ? either(environment, "https_proxy", "HTTPS_PROXY") : either(environment, "http_proxy", "HTTP_PROXY");
   if (text.empty()) return std::nullopt;
   std::string exceptions = either(environment, "no_proxy", "NO_PROXY") + ",";
   for (size_t comma; (comma = exceptions.find(',')) != std::string::npos; exceptions.erase(0, comma + 1)) {
@@ -198,7 +217,9 @@ std::optional<Proxy> proxy_for(const Url& url, const Environment& environment) {
     rest = "http://" + rest.substr(at + 1);
   }
   const auto place = parse_url(rest);
-  if (!place || place->tls) refuse(std::string("the proxy of ") + (url.tls ? "HTTPS_PROXY" : "HTTP_PROXY") + " is not served: write http://HOST:PORT");
+  if (!place || place->tls)
+    refuse(std::string("the proxy of ") + (url.tls ? "HTTPS_PROXY" : "HTTP_PROXY") +
+           " is not served: write http://HOST:PORT");
   proxy.host = place->host;
   proxy.port = place->port;
   return proxy;

@@ -1,4 +1,4 @@
-// See cache.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/hub/cache.h"
 
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/byte_size.h"
 #include "worker/base/error.h"
 
 namespace pm::hub {
@@ -35,27 +36,20 @@ void make(const fs::path& folder) {
 
 void refuse_write(const fs::path& path, int error) {
   if (error == ENOSPC || error == EDQUOT) {
-    throw Error(ErrorKind::Model, "InsufficientStorage", path.string() + " cannot be written: " + std::strerror(error) + ", " + size_text(std::max<int64_t>(0, free_bytes(path.parent_path()))) +
-                                                             " free; give the volume more room (spec.model.cache.size)");
+    throw Error(Reason::InsufficientStorage,
+                path.string() + " cannot be written: " + std::strerror(error) + ", " +
+                    base::format_bytes(std::max<int64_t>(0, free_bytes(path.parent_path()))) +
+                    " free; give the volume more room (spec.model.cache.size)");
   }
-  throw Error(ErrorKind::Model, "VolumeNotWritable", path.string() + " cannot be written: " + std::strerror(error) + "; the volume must be writable by user " +
-                                                         std::to_string(::geteuid()) + " or group " + std::to_string(::getegid()));
+  throw Error(Reason::VolumeNotWritable, path.string() + " cannot be written: " + std::strerror(error) +
+                                             "; the volume must be writable by user " + std::to_string(::geteuid()) +
+                                             " or group " + std::to_string(::getegid()));
 }
 
 int64_t free_bytes(const fs::path& folder) {
-  struct statvfs status {};
+  struct statvfs status{};
   if (::statvfs(folder.c_str(), &status) != 0) return -1;
   return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
-}
-
-std::string size_text(int64_t bytes) {
-  static constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit < 4) value /= 1024, ++unit;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return text;
 }
 
 std::string Cache::folder_name(const std::string& id) {
@@ -64,7 +58,9 @@ std::string Cache::folder_name(const std::string& id) {
   return out;
 }
 
-bool Cache::has(const File& file, const std::string& commit) const { return size_of(blob(file)) == file.size || size_of(snapshot(commit) / file.path) == file.size; }
+bool Cache::has(const File& file, const std::string& commit) const {
+  return size_of(blob(file)) == file.size || size_of(snapshot(commit) / file.path) == file.size;
+}
 
 int64_t Cache::present(const File& file, const std::string& commit) const {
   return has(file, commit) ? file.size : std::clamp<int64_t>(size_of(part(file)), 0, file.size);
@@ -88,7 +84,8 @@ void Cache::link(const File& file, const std::string& commit) const {
     if (::rename(fresh.c_str(), place.c_str()) != 0) refuse_write(place, errno);
     return;
   }
-  const bool without_links = errno == EPERM || errno == ENOTSUP || errno == ENOSYS || errno == EINVAL || errno == EACCES;   // some CIFS and FUSE volumes
+  const bool without_links = errno == EPERM || errno == ENOTSUP || errno == ENOSYS || errno == EINVAL ||
+                             errno == EACCES;  // some CIFS and FUSE volumes
   if (!without_links) refuse_write(place, errno);
   if (::rename(blob(file).c_str(), place.c_str()) != 0) refuse_write(place, errno);
 }

@@ -1,5 +1,7 @@
-// The folder of downloaded models on a volume, laid out as huggingface_hub's cache, so that either finds what the other has downloaded:
-// models--ORG--NAME/blobs/CHECKSUM, snapshots/COMMIT/PATH -> ../../blobs/CHECKSUM, refs/REVISION.
+// SPDX-License-Identifier: Apache-2.0
+// Manages the folder of downloaded models on a volume. Its layout is that of huggingface_hub's cache, so that either
+// finds what the other has downloaded: models--ORG--NAME/blobs/CHECKSUM, snapshots/COMMIT/PATH -> ../../blobs/CHECKSUM,
+// refs/REVISION.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -17,31 +19,29 @@ class Cache {
   const std::filesystem::path& root() const { return root_; }
   std::filesystem::path snapshot(const std::string& commit) const { return folder_ / "snapshots" / commit; }
   std::filesystem::path blob(const File& file) const { return folder_ / "blobs" / file.name(); }
-  /// What has come of a file so far.
+  /// Returns the path of a partial download.
   std::filesystem::path part(const File& file) const { return folder_ / "blobs" / (file.name() + ".part"); }
 
-  /// The file is there whole: as a blob, or in the snapshot itself on volumes without symbolic links. Bytes get their name only once their checksum is right, so that the size is
-  /// all that is looked at.
+  /// Returns true when the file is complete: as a blob, or in the snapshot itself on volumes without symbolic links.
+  /// Files get their final name only after their checksum is verified, so only the size is checked.
   bool has(const File&, const std::string& commit) const;
-  /// Bytes of a file that are there, whole or in part.
+  /// Returns the bytes of a file that are present, complete or partial.
   int64_t present(const File&, const std::string& commit) const;
 
-  /// Makes the folders. Throws Error{Model, "VolumeNotWritable" | "InsufficientStorage"}.
+  /// Makes the folders. Throws Error{VolumeNotWritable | InsufficientStorage}.
   void prepare(const std::string& commit) const;
-  /// Gives a whole file its path in the snapshot.
+  /// Links a complete file into the snapshot.
   void link(const File&, const std::string& commit) const;
-  /// Notes what a branch or tag meant.
+  /// Records the commit of a branch or tag.
   void note(const std::string& revision, const std::string& commit) const;
 
  private:
   std::filesystem::path root_, folder_;
 };
 
-/// Throws Error{Model, "InsufficientStorage" | "VolumeNotWritable"} for what errno says of a file.
+/// Throws Error{InsufficientStorage | VolumeNotWritable} for the errno of a failed write.
 [[noreturn]] void refuse_write(const std::filesystem::path&, int error);
-/// Bytes that the volume of a folder takes.
+/// Returns the free bytes on the volume of a folder.
 int64_t free_bytes(const std::filesystem::path& folder);
-/// "1.5 GiB"
-std::string size_text(int64_t bytes);
 
 }  // namespace pm::hub

@@ -1,4 +1,5 @@
-// One file from the hub to its place in the cache.
+// SPDX-License-Identifier: Apache-2.0
+// Downloads one file from the hub into the cache.
 #pragma once
 #include <string>
 
@@ -9,8 +10,9 @@ namespace pm::hub {
 
 class Progress;
 
-/// Goes on after what part() holds, verifies the whole, syncs it and moves it to blob(). Bytes whose checksum is wrong are dropped and fetched once more; wrong again:
-/// Error{Model, "ChecksumMismatch"}. Other errors as of fetch().
+/// Resumes the partial file part(), verifies the complete file, syncs it and moves it to blob(). A file with a wrong
+/// checksum is deleted and downloaded once more; the second time throws Error{ChecksumMismatch}. Other errors
+/// are those of fetch().
 void download(Client&, const Cache&, const std::string& id, const std::string& commit, const File&, Progress&);
 
 }  // namespace pm::hub

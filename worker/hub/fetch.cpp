@@ -1,4 +1,4 @@
-// See fetch.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/hub/fetch.h"
 
 #include <algorithm>
@@ -8,9 +8,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/byte_size.h"
 #include "worker/base/error.h"
 #include "worker/hub/download.h"
-#include "worker/base/log.h"
+
+#include "base/log.h"
 
 namespace pm::hub {
 
@@ -32,7 +34,11 @@ std::string read_whole(const std::filesystem::path& path) {
 class Fetch {
  public:
   Fetch(const Repository& repository, const FetchOptions& options, Progress& progress, std::stop_token stop)
-      : repository_(repository), options_(options), progress_(progress), stop_(std::move(stop)), cache_(options.cache, repository.id) {}
+      : repository_(repository),
+        options_(options),
+        progress_(progress),
+        stop_(std::move(stop)),
+        cache_(options.cache, repository.id) {}
 
   Fetched run() {
     Client client = this->client(stop_);
@@ -44,7 +50,8 @@ class Fetch {
     cache_.prepare(listing_.commit);
 
     std::unique_ptr<VolumeLock> lock;
-    if (!complete(small_) || (weights.index && !complete(indexed(*weights.index))) || !complete(weights.files)) lock = take_lock();
+    if (!complete(small_) || (weights.index && !complete(indexed(*weights.index))) || !complete(weights.files))
+      lock = take_lock();
     bring(small_);
     large_ = weights.index ? indexed(*weights.index) : weights.files;
     check_room();
@@ -52,41 +59,46 @@ class Fetch {
     for (const auto* files : {&small_, &large_})
       for (const File& file : *files) cache_.link(file, listing_.commit);
     cache_.note(repository_.revision, listing_.commit);
-    progress_.update([](auto& view) { view.state = "Done", view.waits_for.clear(), view.trouble = {}; });
-    return {listing_.commit, cache_.snapshot(listing_.commit), bytes_of(small_) + bytes_of(large_), static_cast<int>(small_.size() + large_.size())};
+    progress_.update([](auto& view) { view.state = "Done", view.waits_for.clear(), view.error.reset(); });
+    return {listing_.commit, cache_.snapshot(listing_.commit), bytes_of(small_) + bytes_of(large_),
+            static_cast<int>(small_.size() + large_.size())};
   }
 
  private:
   Client client(std::stop_token stop) {
-    return Client(options_.access, options_.patience, std::move(stop), [this](const Trouble& trouble, std::chrono::milliseconds pause) {
-      LOG(WARNING) << trouble.reason << ": " << trouble.message << "; the next try is in " << pause.count() << " ms";
-      progress_.update([&](auto& view) { ++view.retries, view.trouble = trouble; });
-    });
+    return Client(options_.access, options_.stall_timeout, std::move(stop),
+                  [this](const FetchError& error, std::chrono::milliseconds pause) {
+                    LOG(WARNING) << error.reason << ": " << error.message << "; retrying in " << pause.count() << " ms";
+                    progress_.update([&](auto& view) { ++view.retries, view.error = error; });
+                  });
   }
 
   bool complete(const std::vector<File>& files) const {
     return std::all_of(files.begin(), files.end(), [&](const File& file) { return cache_.has(file, listing_.commit); });
   }
 
-  /// The files that an index on the volume names.
+  /// Returns the files that an index on the volume names.
   std::vector<File> indexed(const File& index) const {
     const auto blob = cache_.blob(index), place = cache_.snapshot(listing_.commit) / index.path;
     return indexed_files(listing_, index, read_whole(std::filesystem::exists(blob) ? blob : place));
   }
 
   std::unique_ptr<VolumeLock> take_lock() {
-    auto lock = std::make_unique<VolumeLock>(cache_.root() / ".parallelmodel-fetch", repository_.id + "@" + listing_.commit, options_.lock, stop_, [this](const std::string& holder) {
-      progress_.update([&](auto& view) {
-        if (view.waits_for != holder) LOG(INFO) << "waiting for the download of " << holder;
-        view.state = "Waiting", view.waits_for = holder;
-        count(view);
-      });
-    });
+    auto lock =
+        std::make_unique<VolumeLock>(cache_.root() / ".parallelmodel-fetch", repository_.id + "@" + listing_.commit,
+                                     options_.lock, stop_, [this](const std::string& holder) {
+                                       progress_.update([&](auto& view) {
+                                         if (view.waits_for != holder)
+                                           LOG(INFO) << "waiting for the download of " << holder;
+                                         view.state = "Waiting", view.waits_for = holder;
+                                         count(view);
+                                       });
+                                     });
     progress_.update([](auto& view) { view.waits_for.clear(); });
     return lock;
   }
 
-  /// What is on the volume.
+  /// Counts the bytes that are on the volume.
   void count(Progress::View& view) const {
     view.fetched = view.total = 0, view.files = view.files_done = 0;
     for (const auto* files : {&small_, &large_})
@@ -101,14 +113,18 @@ class Fetch {
     for (const File& file : large_) needed += file.size - cache_.present(file, listing_.commit);
     const int64_t free = free_bytes(cache_.root());
     if (free < 0 || needed <= free) return;
-    throw Error(ErrorKind::Model, "InsufficientStorage", "the weights of " + repository_.id + " need " + size_text(needed) + " more on " + cache_.root().string() + ", " + size_text(free) +
-                                                             " are free; give the volume more room (spec.model.cache.size)");
+    throw Error(Reason::InsufficientStorage, "the weights of " + repository_.id + " need " +
+                                                 base::format_bytes(needed) + " more on " + cache_.root().string() +
+                                                 ", " + base::format_bytes(free) +
+                                                 " are free; give the volume more room (spec.model.cache.size)");
   }
 
-  /// Downloads what is missing, several files at once. The first failure ends all.
+  /// Downloads missing files concurrently. The first failure ends all downloads.
   void bring(std::vector<File> files) {
     std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.name() < b.name(); });
-    files.erase(std::unique(files.begin(), files.end(), [](const File& a, const File& b) { return a.name() == b.name(); }), files.end());   // equal bytes at two paths
+    files.erase(
+        std::unique(files.begin(), files.end(), [](const File& a, const File& b) { return a.name() == b.name(); }),
+        files.end());  // files with equal contents at two paths
     progress_.update([this](auto& view) { view.state = "Fetching", count(view); });
     std::atomic<size_t> next{0};
     std::mutex mutex;
@@ -119,17 +135,19 @@ class Fetch {
       Client client = this->client(end.get_token());
       try {
         for (size_t i; (i = next++) < files.size();) {
-          if (!cache_.has(files[i], listing_.commit)) download(client, cache_, repository_.id, listing_.commit, files[i], progress_);
+          if (!cache_.has(files[i], listing_.commit))
+            download(client, cache_, repository_.id, listing_.commit, files[i], progress_);
         }
       } catch (...) {
         const std::lock_guard lock(mutex);
-        if (!failure) failure = std::current_exception();   // what the others end with is its echo
+        if (!failure) failure = std::current_exception();  // the failures of other threads follow from it
         end.request_stop();
       }
     };
     {
       std::vector<std::jthread> threads;
-      for (int i = std::min<int>(options_.connections, static_cast<int>(files.size())); i > 0; --i) threads.emplace_back(work);
+      for (int i = std::min<int>(options_.connections, static_cast<int>(files.size())); i > 0; --i)
+        threads.emplace_back(work);
     }
     if (failure) std::rethrow_exception(failure);
     progress_.update([this](auto& view) { count(view); });
@@ -160,7 +178,7 @@ void Progress::received(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   view_.fetched += bytes;
   view_.received += bytes;
-  view_.trouble = {};
+  view_.error = {};
 }
 
 Fetched fetch(const Repository& repository, const FetchOptions& options, Progress& progress, std::stop_token stop) {

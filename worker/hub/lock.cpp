@@ -1,4 +1,4 @@
-// See lock.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/hub/lock.h"
 
 #include <fcntl.h>
@@ -12,7 +12,8 @@
 #include <sstream>
 
 #include "worker/base/error.h"
-#include "worker/base/log.h"
+
+#include "base/log.h"
 
 namespace pm::hub {
 
@@ -22,7 +23,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// In a pod the host's name is the pod's: one that is made again under its name, with the same process id, is the successor of a dead one.
+/// Returns HOST:PID. In a pod the host name is the pod's name: a recreated pod of the same name and process id is the
+/// successor of a dead one.
 std::string own_name() {
   char host[256] = "localhost";
   ::gethostname(host, sizeof host - 1);
@@ -36,7 +38,7 @@ std::string random_word() {
   return out.str();
 }
 
-/// Opened anew each time: only then does an NFS client ask the server.
+/// Reads the lock file, which is reopened each time: only then does an NFS client ask the server.
 std::optional<std::string> read_file(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return std::nullopt;
@@ -49,7 +51,8 @@ std::optional<std::string> read_file(const fs::path& path) {
 bool write_file(const fs::path& path, const std::string& text, int flags) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0664);
   if (descriptor < 0) return false;
-  const bool good = ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) && ::fsync(descriptor) == 0;
+  const bool good = ::pwrite(descriptor, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) &&
+                    ::fsync(descriptor) == 0;
   const int problem = errno;
   ::close(descriptor);
   errno = problem;
@@ -57,8 +60,10 @@ bool write_file(const fs::path& path, const std::string& text, int flags) {
 }
 
 /// "nonce owner beats what"
-struct Held { std::string nonce, owner, what; };
-Held held_of(const std::string& text) {
+struct Held {
+  std::string nonce, owner, what;
+};
+Held parse_held(const std::string& text) {
   std::istringstream in(text);
   Held out;
   std::string beats;
@@ -88,15 +93,20 @@ std::string VolumeLock::contents(long beats) const {
   return out.str();
 }
 
-VolumeLock::VolumeLock(fs::path file, const std::string& what, LockOptions options, std::stop_token stop, const std::function<void(const std::string&)>& waiting)
-    : file_(std::move(file)), owner_(options.owner.empty() ? own_name() : options.owner), nonce_(random_word()), what_(what) {
+VolumeLock::VolumeLock(fs::path file, const std::string& what, LockOptions options, std::stop_token stop,
+                       const std::function<void(const std::string&)>& waiting)
+    : file_(std::move(file)),
+      owner_(options.owner.empty() ? own_name() : options.owner),
+      nonce_(random_word()),
+      what_(what) {
   std::string seen;
   for (auto since = Clock::now(); !take(); pause(stop, options.look)) {
-    if (stop.stop_requested()) throw Error(ErrorKind::Interrupted, "Interrupted", "stopped while another download held " + file_.string());
+    if (stop.stop_requested())
+      throw Error(Reason::Interrupted, "stopped while another download held " + file_.string());
     const auto present = read_file(file_);
     if (!present) continue;
     if (*present != seen) seen = *present, since = Clock::now();
-    const Held held = held_of(*present);
+    const Held held = parse_held(*present);
     if (held.owner == owner_ || Clock::now() - since >= options.lease) {
       break_lock(*present);
       continue;
@@ -112,22 +122,28 @@ bool VolumeLock::take() {
   const bool full = errno == ENOSPC || errno == EDQUOT;
   const std::string why = std::strerror(errno);
   if (full && ours()) ::unlink(file_.c_str());
-  throw Error(ErrorKind::Model, full ? "InsufficientStorage" : "VolumeNotWritable", file_.string() + " cannot be made: " + why +
-                                    (full ? "; give the volume more room" : "; the volume must be writable by user " + std::to_string(::geteuid()) + " or group " + std::to_string(::getegid())));
+  throw Error(full ? Reason::InsufficientStorage : Reason::VolumeNotWritable,
+              file_.string() + " cannot be made: " + why +
+                  (full ? "; give the volume more room"
+                        : "; the volume must be writable by user " + std::to_string(::geteuid()) + " or group " +
+                              std::to_string(::getegid())));
 }
 
 bool VolumeLock::ours() const {
   const auto present = read_file(file_);
-  return present && held_of(*present).nonce == nonce_;
+  return present && parse_held(*present).nonce == nonce_;
 }
 
-/// Moves the dead holder's file aside. When it was no longer the one that stood still, it goes back, unless somebody has made another meanwhile.
+/// Moves the dead holder's file aside. When the file has changed meanwhile, it is moved back, unless another lock has
+/// been created.
 void VolumeLock::break_lock(const std::string& judged) {
   const fs::path aside = file_.string() + "." + nonce_;
   if (::rename(file_.c_str(), aside.c_str()) != 0) return;
-  LOG(WARNING) << "taking over " << file_.string() << " from " << held_of(judged).owner << ", which has ended or is cut off";
+  LOG(WARNING) << "taking over " << file_.string() << " from " << parse_held(judged).owner
+               << ", which has ended or is cut off";
   const auto moved = read_file(aside);
-  if (moved && held_of(*moved).nonce != held_of(judged).nonce && ::link(aside.c_str(), file_.c_str()) != 0) LOG(WARNING) << "two downloads may run at once below " << file_.parent_path().string();
+  if (moved && parse_held(*moved).nonce != parse_held(judged).nonce && ::link(aside.c_str(), file_.c_str()) != 0)
+    LOG(WARNING) << "two downloads may run at once below " << file_.parent_path().string();
   ::unlink(aside.c_str());
 }
 
@@ -136,7 +152,8 @@ void VolumeLock::beat(std::stop_token end, std::chrono::milliseconds every) {
     pause(end, every);
     if (end.stop_requested()) return;
     if (!ours()) {
-      LOG(WARNING) << file_.string() << " was taken over: two downloads run at once, which costs traffic and nothing else";
+      LOG(WARNING) << file_.string()
+                   << " was taken over: two downloads run at once, which costs traffic and nothing else";
       return;
     }
     write_file(file_, contents(beats), 0);

@@ -1,11 +1,14 @@
-// One download per volume: a lock that lives on the volume itself, also one that several nodes mount, and that outlives no dead holder for long.
+// SPDX-License-Identifier: Apache-2.0
+// Locks a volume for one download at a time. The lock is a file on the volume itself, which several nodes may mount,
+// and expires when its holder dies.
 //
-// A file made with O_EXCL, which NFS and FUSE volumes do on the server; flock() and fcntl() locks are left alone because many of them keep those to one node, or never
-// free them. The holder changes the file every few seconds. Who waits reads it again and again and takes it over when it has stood still for a
-// lease by the waiter's own clock, so that clocks of nodes are not compared.
+// The lock is a file created with O_EXCL, which NFS and FUSE volumes perform on the server. flock() and fcntl() locks
+// are not used because many such volumes keep them to one node, or never free them. The holder changes the file every
+// few seconds. A waiter polls it and takes it over when it has not changed for a lease by the waiter's own clock, so
+// that clocks of nodes are not compared.
 //
-// Nothing depends on it but the traffic: bytes are named by their checksum and only move to that name when it is right, so two writers of one
-// file write the same bytes to the same places, as long as the hub serves the right ones.
+// The lock only saves traffic and is not needed for correctness: files are named by their checksum and get that name
+// after verification, so two writers of one file write the same bytes.
 #pragma once
 #include <chrono>
 #include <filesystem>
@@ -18,18 +21,20 @@
 namespace pm::hub {
 
 struct LockOptions {
-  std::chrono::milliseconds lease{30'000};      ///< standing still for so long means that the holder is dead
-  std::chrono::milliseconds beat{5'000};        ///< how often the holder shows that it lives
-  std::chrono::milliseconds look{1'000};        ///< how often one who waits looks
-  std::string owner;                            ///< "": HOST:PID. One that finds its own name takes the lock over at once
+  std::chrono::milliseconds lease{30'000};  ///< a holder without heartbeat for this long is dead
+  std::chrono::milliseconds beat{5'000};    ///< heartbeat interval of the holder
+  std::chrono::milliseconds look{1'000};    ///< poll interval of waiters
+  std::string owner;  ///< "": HOST:PID. An owner that finds its own name takes the lock over at once
 };
 
 class VolumeLock {
  public:
-  /// Waits until the lock is ours; `waiting` is told each time who has it. `what` tells people what is done under it. Throws Error{Interrupted}, and Error{Model,
-  /// "InsufficientStorage" | "VolumeNotWritable"} when the file cannot be made.
-  VolumeLock(std::filesystem::path file, const std::string& what, LockOptions options, std::stop_token stop, const std::function<void(const std::string& holder)>& waiting);
-  /// Gives it back, if it is still ours.
+  /// Waits until this process holds the lock; `waiting` is called with the holder at each poll. `what` describes the
+  /// work under the lock. Throws Error{Interrupted}, and Error{InsufficientStorage | VolumeNotWritable} when
+  /// the file cannot be created.
+  VolumeLock(std::filesystem::path file, const std::string& what, LockOptions options, std::stop_token stop,
+             const std::function<void(const std::string& holder)>& waiting);
+  /// Releases the lock, if this process still holds it.
   ~VolumeLock();
   VolumeLock(const VolumeLock&) = delete;
   VolumeLock& operator=(const VolumeLock&) = delete;

@@ -1,17 +1,22 @@
-// JPEG by libjpeg-turbo. See image.h.
+// SPDX-License-Identifier: Apache-2.0
+// Decodes JPEG with libjpeg-turbo.
 #include <csetjmp>
-#include <cstdio>   // jpeglib.h needs it before
+#include <cstdio>  // jpeglib.h uses FILE and size_t without including them
+
+// clang-format off: jerror.h completes jpeglib.h
 #include <jpeglib.h>
 #include <jerror.h>
+// clang-format on
 
 #include "worker/image/refusal.h"
 
 namespace pm::image {
 namespace {
 
-/// libjpeg reports errors by longjmp, so what it writes to lives here, outside the functions that it jumps over.
+/// A libjpeg decoder. libjpeg reports errors by longjmp, so that its output lives here, outside of the functions that
+/// it jumps over.
 struct Reader {
-  explicit Reader(std::string_view file, int most_scans) : most_scans(most_scans) {
+  explicit Reader(std::string_view file, int max_scans) : max_scans(max_scans) {
     info.err = jpeg_std_error(&errors);
     errors.error_exit = on_error;
     errors.emit_message = on_message;
@@ -29,14 +34,14 @@ struct Reader {
     common->err->format_message(common, self.message);
     longjmp(self.place, 1);
   }
-  /// A file that ends too early is an error, as for Pillow; other warnings are no reason to refuse it.
+  /// Treats a file that ends too early as an error, as Pillow does; other warnings are ignored.
   static void on_message(j_common_ptr common, int level) {
     if (level < 0 && common->err->msg_code == JWRN_JPEG_EOF) on_error(common);
   }
   static void on_progress(j_common_ptr common) {
     auto& self = of(common);
-    if (self.info.input_scan_number <= self.most_scans) return;
-    std::snprintf(self.message, sizeof self.message, "more than %d scans", self.most_scans);
+    if (self.info.input_scan_number <= self.max_scans) return;
+    std::snprintf(self.message, sizeof self.message, "more than %d scans", self.max_scans);
     longjmp(self.place, 1);
   }
   bool create(std::string_view file) {
@@ -68,7 +73,7 @@ struct Reader {
     return true;
   }
 
-  const int most_scans;
+  const int max_scans;
   jpeg_decompress_struct info{};
   jpeg_error_mgr errors{};
   jpeg_progress_mgr progress{};
@@ -77,13 +82,13 @@ struct Reader {
   bool inks = false;
 };
 
-/// Adobe's inverted CMYK (255: no ink) to RGB, with Pillow's rounding of a product of bytes.
+/// Converts Adobe's inverted CMYK (255: no ink) to RGB, with Pillow's rounding of a product of bytes.
 std::vector<uint8_t> from_inks(const std::vector<uint8_t>& cmyk) {
   std::vector<uint8_t> rgb(cmyk.size() / 4 * 3);
   for (size_t i = 0; i < cmyk.size() / 4; ++i) {
     const int light = cmyk[4 * i + 3];
     for (size_t c = 0; c < 3; ++c) {
-      const int product = (255 - cmyk[4 * i + c]) * light + 128;   // Pillow: light - ink * light / 255, rounded
+      const int product = (255 - cmyk[4 * i + c]) * light + 128;  // Pillow: light - ink * light / 255, rounded
       rgb[3 * i + c] = static_cast<uint8_t>(light - (((product >> 8) + product) >> 8));
     }
   }

@@ -1,4 +1,5 @@
-// See image.h.
+// SPDX-License-Identifier: Apache-2.0
+// Decodes an image by the format of its first bytes.
 #include "worker/image/refusal.h"
 
 namespace pm::image {
@@ -6,9 +7,12 @@ namespace pm::image {
 Image open(std::string_view file, const Limits& limits) {
   using namespace std::string_view_literals;
   Image image;
-  if (file.starts_with("\x89PNG\r\n\x1a\n"sv)) image = decode_png(file, limits);
-  else if (file.starts_with("\xff\xd8\xff"sv)) image = decode_jpeg(file, limits);
-  else throw refused("it is neither PNG nor JPEG; convert it to one of these");
+  if (file.starts_with("\x89PNG\r\n\x1a\n"sv))
+    image = decode_png(file, limits);
+  else if (file.starts_with("\xff\xd8\xff"sv))
+    image = decode_jpeg(file, limits);
+  else
+    throw refused("it is neither PNG nor JPEG; convert it to one of these");
   return upright(std::move(image), orientation(file));
 }
 

@@ -1,4 +1,5 @@
-// EXIF orientation. See image.h.
+// SPDX-License-Identifier: Apache-2.0
+// Reads the EXIF orientation and rotates images upright.
 #include <optional>
 
 #include "worker/image/image.h"
@@ -8,7 +9,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// An unsigned number of `n` bytes at `at`; 0 past the end.
+/// Reads an unsigned number of `n` bytes at `at`; 0 past the end.
 uint32_t number(std::string_view data, size_t at, size_t n, bool big) {
   if (at > data.size() || n > data.size() - at) return 0;
   uint32_t value = 0;
@@ -16,7 +17,7 @@ uint32_t number(std::string_view data, size_t at, size_t n, bool big) {
   return value;
 }
 
-/// Tag 274 of the first directory of a TIFF structure.
+/// Returns tag 274 of the first directory of a TIFF structure.
 int from_tiff(std::string_view tiff) {
   const bool big = tiff.starts_with("MM\0*"sv);
   if (!big && !tiff.starts_with("II*\0"sv)) return 1;
@@ -31,15 +32,15 @@ int from_tiff(std::string_view tiff) {
   return 1;
 }
 
-/// The TIFF structure in the first APP1 that holds EXIF.
+/// Returns the TIFF structure in the first APP1 that holds EXIF.
 std::string_view exif_of_jpeg(std::string_view file) {
   for (size_t at = 2; at + 4 <= file.size() && file[at] == '\xff';) {
     const auto marker = static_cast<uint8_t>(file[at + 1]);
-    if (marker == 0xff) {   // fill byte
+    if (marker == 0xff) {  // fill byte
       ++at;
       continue;
     }
-    if (marker == 0xda || marker == 0xd9) break;   // the picture itself
+    if (marker == 0xda || marker == 0xd9) break;  // the picture itself
     const size_t length = number(file, at + 2, 2, true);
     if (length < 2 || length > file.size() - at - 2) break;
     const auto data = file.substr(at + 4, length - 2);
@@ -61,19 +62,24 @@ std::string_view exif_of_png(std::string_view file) {
 
 }  // namespace
 
-int orientation(std::string_view file) { return from_tiff(file.starts_with("\xff\xd8"sv) ? exif_of_jpeg(file) : exif_of_png(file)); }
+int orientation(std::string_view file) {
+  return from_tiff(file.starts_with("\xff\xd8"sv) ? exif_of_jpeg(file) : exif_of_png(file));
+}
 
 Image upright(Image image, int orientation) {
   if (orientation <= 1 || orientation > 8) return image;
-  const bool turned = orientation >= 5;   // rows become columns
-  Image out{turned ? image.height : image.width, turned ? image.width : image.height, std::vector<uint8_t>(image.rgb.size())};
+  const bool turned = orientation >= 5;  // rows become columns
+  Image out{turned ? image.height : image.width, turned ? image.width : image.height,
+            std::vector<uint8_t>(image.rgb.size())};
   const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
   const bool from_below = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
   for (int64_t y = 0; y < out.height; ++y) {
     for (int64_t x = 0; x < out.width; ++x) {
-      const int64_t u = turned ? y : x, v = turned ? x : y;   // where the pixel is stored, before mirroring
+      const int64_t u = turned ? y : x, v = turned ? x : y;  // where the pixel is stored, before mirroring
       const int64_t column = from_right ? image.width - 1 - u : u, row = from_below ? image.height - 1 - v : v;
-      for (int64_t c = 0; c < 3; ++c) out.rgb[static_cast<size_t>((y * out.width + x) * 3 + c)] = image.rgb[static_cast<size_t>((row * image.width + column) * 3 + c)];
+      for (int64_t c = 0; c < 3; ++c)
+        out.rgb[static_cast<size_t>((y * out.width + x) * 3 + c)] =
+            image.rgb[static_cast<size_t>((row * image.width + column) * 3 + c)];
     }
   }
   return out;

@@ -1,14 +1,16 @@
-// PNG by libpng. See image.h.
+// SPDX-License-Identifier: Apache-2.0
+// Decodes PNG with libpng.
+#include <png.h>
 #include <csetjmp>
 #include <cstring>
-#include <png.h>
 
 #include "worker/image/refusal.h"
 
 namespace pm::image {
 namespace {
 
-/// libpng reports errors by longjmp, so what it writes to lives here, outside the functions that it jumps over.
+/// A libpng decoder. libpng reports errors by longjmp, so that its output lives here, outside of the functions that it
+/// jumps over.
 struct Reader {
   explicit Reader(std::string_view file) : file(file) {
     png = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, [](png_structp, png_const_charp) {});
@@ -37,7 +39,7 @@ struct Reader {
     std::memcpy(to, self->file.data() + self->at, n);
     self->at += n;
   }
-  /// The header and how pixels are to be given out. False when libpng gave up.
+  /// Reads the header and sets the output format. Returns false when libpng failed.
   bool head() {
     if (setjmp(png_jmpbuf(png))) return false;
     png_read_info(png, info);
@@ -46,10 +48,12 @@ struct Reader {
     const int depth = png_get_bit_depth(png, info);
     const int colour = png_get_color_type(png, info);
     wide_gray = depth == 16 && colour == PNG_COLOR_TYPE_GRAY;
-    if (colour == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
-    else if (colour == PNG_COLOR_TYPE_GRAY && depth < 8) png_set_expand_gray_1_2_4_to_8(png);
+    if (colour == PNG_COLOR_TYPE_PALETTE)
+      png_set_palette_to_rgb(png);
+    else if (colour == PNG_COLOR_TYPE_GRAY && depth < 8)
+      png_set_expand_gray_1_2_4_to_8(png);
     if (depth == 16 && !wide_gray) png_set_strip_16(png);
-    // a palette with transparency is expanded to RGBA, whatever its colour type says
+    // A palette with transparency is expanded to RGBA, whatever its colour type says.
     if ((colour & PNG_COLOR_MASK_ALPHA) || png_get_valid(png, info, PNG_INFO_tRNS)) png_set_strip_alpha(png);
     if (colour == PNG_COLOR_TYPE_GRAY_ALPHA || (colour == PNG_COLOR_TYPE_GRAY && !wide_gray)) png_set_gray_to_rgb(png);
     png_set_interlace_handling(png);
@@ -79,8 +83,10 @@ Image decode_png(std::string_view file, const Limits& limits) {
   Reader reader(file);
   if (!reader.head()) throw refused(std::string("PNG: ") + reader.message);
   check_size(reader.width, reader.height, limits, "the PNG");
-  const auto height = static_cast<size_t>(reader.height), row = static_cast<size_t>(reader.width) * (reader.wide_gray ? 2 : 3);
-  if (reader.row_bytes != row) throw refused("PNG: rows of " + std::to_string(reader.row_bytes) + " bytes instead of " + std::to_string(row));
+  const auto height = static_cast<size_t>(reader.height),
+             row = static_cast<size_t>(reader.width) * (reader.wide_gray ? 2 : 3);
+  if (reader.row_bytes != row)
+    throw refused("PNG: rows of " + std::to_string(reader.row_bytes) + " bytes instead of " + std::to_string(row));
   std::vector<uint8_t> bytes(height * row);
   std::vector<png_bytep> rows(height);
   for (size_t y = 0; y < height; ++y) rows[y] = bytes.data() + y * row;
@@ -91,7 +97,8 @@ Image decode_png(std::string_view file, const Limits& limits) {
     return image;
   }
   image.rgb.resize(bytes.size() / 2 * 3);
-  for (size_t i = 0; i < bytes.size() / 2; ++i) {   // big endian; what is above a byte is clipped, as Pillow's I;16 to RGB does
+  for (size_t i = 0; i < bytes.size() / 2;
+       ++i) {  // big endian; values above 255 are clipped, as Pillow's I;16 to RGB does
     const uint8_t gray = bytes[2 * i] ? 255 : bytes[2 * i + 1];
     std::fill_n(image.rgb.data() + 3 * i, 3, gray);
   }

@@ -1,4 +1,5 @@
-// See processor.h.
+// SPDX-License-Identifier: Apache-2.0
+// Parses preprocessor_config.json and preprocesses images.
 #include "worker/image/processor.h"
 
 #include <algorithm>
@@ -13,9 +14,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kLargestSide = 16384;
+constexpr int64_t max_side = 16384;
 
-Error unreadable(const std::string& file, const std::string& what) { return Error(ErrorKind::Model, "ModelUnreadable", file + ": " + what); }
+Error unreadable(const std::string& file, const std::string& what) {
+  return Error(Reason::ModelUnreadable, file + ": " + what);
+}
 
 Processor clip() {
   Processor p;
@@ -35,7 +38,7 @@ Processor deit() {
   return p;
 }
 
-/// What the class does where the file is silent.
+/// Returns the defaults of the class for keys that the file lacks.
 Processor defaults_of(const std::string& file, const json& config) {
   std::string name;
   for (const char* key : {"image_processor_type", "feature_extractor_type"})
@@ -47,11 +50,12 @@ Processor defaults_of(const std::string& file, const json& config) {
   if (name == "CLIP") return clip();
   if (name == "DeiT") return deit();
   if (name == "ViT") return {};
-  throw unreadable(file, "the image processor " + (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
+  throw unreadable(file, "the image processor " +
+                             (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
                              "; served are CLIPImageProcessor, ViTImageProcessor and DeiTImageProcessor");
 }
 
-/// Fields of one file, with errors that name them.
+/// Reads the fields of one file; errors name them.
 struct Reader {
   const std::string& file;
   const json& config;
@@ -63,12 +67,14 @@ struct Reader {
   void flag(const char* key, bool& into) const {
     const auto* value = find(key);
     if (!value) return;
-    if (!value->is_boolean()) throw unreadable(file, std::string(key) + " is " + value->dump() + " instead of true or false");
+    if (!value->is_boolean())
+      throw unreadable(file, std::string(key) + " is " + value->dump() + " instead of true or false");
     into = *value;
   }
   int64_t side(const json& value, const std::string& key) const {
-    if (!value.is_number_integer() || value < 1 || value > kLargestSide)
-      throw unreadable(file, key + " is " + value.dump() + " instead of a number of pixels from 1 to " + std::to_string(kLargestSide));
+    if (!value.is_number_integer() || value < 1 || value > max_side)
+      throw unreadable(
+          file, key + " is " + value.dump() + " instead of a number of pixels from 1 to " + std::to_string(max_side));
     return value;
   }
   void three(const char* key, std::array<double, 3>& into) const {
@@ -86,9 +92,11 @@ struct Reader {
   void size(Processor& p, bool edge) const {
     const auto* value = find("size");
     if (!value) return;
-    if (value->is_number()) {   // the older spelling: CLIP means the shorter side, the others a square
-      if (edge) p.shortest_edge = side(*value, "size");
-      else p.height = p.width = side(*value, "size");
+    if (value->is_number()) {  // the older spelling: CLIP means the shorter side, the others a square
+      if (edge)
+        p.shortest_edge = side(*value, "size");
+      else
+        p.height = p.width = side(*value, "size");
       return;
     }
     if (value->is_object() && value->size() == 1 && value->contains("shortest_edge")) {
@@ -98,7 +106,8 @@ struct Reader {
       p.height = side((*value)["height"], "size.height");
       p.width = side((*value)["width"], "size.width");
     } else {
-      throw unreadable(file, "size is " + value->dump() + "; served are {\"shortest_edge\"} and {\"height\", \"width\"}");
+      throw unreadable(file,
+                       "size is " + value->dump() + "; served are {\"shortest_edge\"} and {\"height\", \"width\"}");
     }
   }
   void crop(Processor& p) const {
@@ -128,7 +137,8 @@ Processor from_json(const std::string& file, const json& config) {
   read.size(p, p.shortest_edge > 0);
   read.crop(p);
   if (const auto* value = read.find("resample")) {
-    if (!value->is_number_integer() || *value < 0 || *value > 5) throw unreadable(file, "resample is " + value->dump() + " instead of a number from 0 to 5");
+    if (!value->is_number_integer() || *value < 0 || *value > 5)
+      throw unreadable(file, "resample is " + value->dump() + " instead of a number from 0 to 5");
     p.resample = static_cast<Filter>(value->get<int>());
   }
   if (const auto* value = read.find("rescale_factor")) {
@@ -149,19 +159,23 @@ std::optional<Processor> Processor::read(const std::filesystem::path& folder) {
     std::ifstream in(path, std::ios::binary);
     if (!in) return nullptr;
     json config = json::parse(in, nullptr, false);
-    if (!config.is_object()) throw unreadable(path.string(), "is no JSON object");
+    if (!config.is_object()) throw unreadable(path.string(), "is not a JSON object");
     return config;
   };
   const auto file = folder / "preprocessor_config.json", whole = folder / "processor_config.json";
   if (const json config = parsed(file); !config.is_null()) return from_json(file.string(), config);
   const json config = parsed(whole);
-  if (config.is_null() || !config.contains("image_processor") || !config["image_processor"].is_object()) return std::nullopt;
+  if (config.is_null() || !config.contains("image_processor") || !config["image_processor"].is_object())
+    return std::nullopt;
   return from_json(whole.string(), config["image_processor"]);
 }
 
 Image center_crop(const Image& image, int64_t width, int64_t height) {
-  // floor((have - want) / 2), also below zero: transformers pads with ceil((want - have) / 2) before the image and then cuts from 0
-  const auto place = [](int64_t have, int64_t want) { return have >= want ? (have - want) / 2 : -((want - have + 1) / 2); };
+  // floor((have - want) / 2), also below zero: transformers pads with ceil((want - have) / 2) before the image and then
+  // crops from 0.
+  const auto place = [](int64_t have, int64_t want) {
+    return have >= want ? (have - want) / 2 : -((want - have + 1) / 2);
+  };
   Image out{width, height, std::vector<uint8_t>(static_cast<size_t>(width * height * 3))};
   const int64_t left = place(image.width, width), top = place(image.height, height);
   for (int64_t y = 0; y < height; ++y) {
@@ -169,19 +183,20 @@ Image center_crop(const Image& image, int64_t width, int64_t height) {
     if (from < 0 || from >= image.height) continue;
     const int64_t begin = std::max<int64_t>(0, -left), end = std::min(width, image.width - left);
     if (begin >= end) continue;
-    std::copy_n(image.rgb.data() + (from * image.width + begin + left) * 3, (end - begin) * 3, out.rgb.data() + (y * width + begin) * 3);
+    std::copy_n(image.rgb.data() + (from * image.width + begin + left) * 3, (end - begin) * 3,
+                out.rgb.data() + (y * width + begin) * 3);
   }
   return out;
 }
 
-Image Processor::framed(const Image& image, const Limits& limits) const {
+Image Processor::resize_and_crop(const Image& image, const Limits& limits) const {
   Image framed = image;
   if (do_resize) {
     int64_t to_width = width, to_height = height;
     if (shortest_edge > 0) {
       const bool upright = image.width <= image.height;
       const int64_t small = upright ? image.width : image.height, large = upright ? image.height : image.width;
-      const int64_t longer = shortest_edge * large / small;   // int(edge * long / short)
+      const int64_t longer = shortest_edge * large / small;  // int(edge * long / short)
       to_width = upright ? shortest_edge : longer;
       to_height = upright ? longer : shortest_edge;
     }
@@ -192,14 +207,15 @@ Image Processor::framed(const Image& image, const Limits& limits) const {
 }
 
 Array Processor::operator()(const Image& image, const Limits& limits) const {
-  const Image pixels = framed(image, limits);
+  const Image pixels = resize_and_crop(image, limits);
   std::vector<float> values(pixels.rgb.size());
   const size_t plane = values.size() / 3;
   for (size_t c = 0; c < 3; ++c) {
-    // numpy's steps: uint8 to float64, times the factor, to float32; mean and deviation in float32
+    // These are numpy's steps: uint8 to float64, times the factor, to float32; mean and standard deviation in float32.
     std::array<float, 256> table;
     for (size_t byte = 0; byte < 256; ++byte) {
-      float value = do_rescale ? static_cast<float>(static_cast<double>(byte) * rescale_factor) : static_cast<float>(byte);
+      float value =
+          do_rescale ? static_cast<float>(static_cast<double>(byte) * rescale_factor) : static_cast<float>(byte);
       if (do_normalize) value = (value - static_cast<float>(mean[c])) / static_cast<float>(std[c]);
       table[byte] = value;
     }

@@ -1,4 +1,5 @@
-// The two ways in which a picture is refused.
+// SPDX-License-Identifier: Apache-2.0
+// The errors of refused images.
 #pragma once
 #include <string>
 
@@ -7,14 +8,16 @@
 
 namespace pm::image {
 
-inline Error refused(const std::string& why) { return Error(ErrorKind::Request, "ImageRefused", "the image cannot be read: " + why); }
+inline Error refused(const std::string& why) { return Error(Reason::ImageRefused, "the image cannot be read: " + why); }
 
-/// Throws Error{Request, "ImageTooLarge"} when width x height is more than the limit, "ImageRefused" when it is nothing.
+/// Throws Error{ImageTooLarge} when width x height is more than the limit, "ImageRefused" when it is
+/// nothing.
 inline void check_size(int64_t width, int64_t height, const Limits& limits, const char* what) {
   if (width < 1 || height < 1) throw refused(std::string(what) + " has no pixels");
   if (width > limits.pixels / height)
-    throw Error(ErrorKind::Request, "ImageTooLarge", std::string(what) + " has " + std::to_string(width) + " x " + std::to_string(height) +
-                                                         " pixels; at most " + std::to_string(limits.pixels) + " are read, send it smaller");
+    throw Error(Reason::ImageTooLarge, std::string(what) + " has " + std::to_string(width) + " x " +
+                                           std::to_string(height) + " pixels; at most " +
+                                           std::to_string(limits.pixels) + " are allowed, send a smaller image");
 }
 
 }  // namespace pm::image

@@ -1,4 +1,5 @@
-// See resize.h.
+// SPDX-License-Identifier: Apache-2.0
+// Resizes images with Pillow's resampling filters.
 #include "worker/image/resize.h"
 
 #include <algorithm>
@@ -7,7 +8,8 @@
 namespace pm::image {
 namespace {
 
-constexpr int kPrecision = 32 - 8 - 2;   // bits of a weight behind the point: 8 of a byte, 2 for sums of weights outside [0, 1]
+constexpr int precision_bits =
+    32 - 8 - 2;  // fraction bits of a weight: 8 bits are the byte, 2 allow sums of weights outside [0, 1]
 
 double sinc(double x) {
   if (x == 0) return 1;
@@ -18,35 +20,44 @@ double sinc(double x) {
 double weight(Filter filter, double x) {
   x = std::fabs(x);
   switch (filter) {
-    case Filter::Box: return x <= 0.5 ? 1 : 0;
-    case Filter::Bilinear: return x < 1 ? 1 - x : 0;
+    case Filter::Box:
+      return x <= 0.5 ? 1 : 0;
+    case Filter::Bilinear:
+      return x < 1 ? 1 - x : 0;
     case Filter::Hamming: {
       if (x == 0) return 1;
       if (x >= 1) return 0;
       x *= M_PI;
-      return std::sin(x) / x * (static_cast<double>(0.54f) + static_cast<double>(0.46f) * std::cos(x));   // Pillow writes them as floats
+      return std::sin(x) / x *
+             (static_cast<double>(0.54f) + static_cast<double>(0.46f) * std::cos(x));  // Pillow writes them as floats
     }
     case Filter::Bicubic: {
       constexpr double a = -0.5;
       if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
       return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
     }
-    case Filter::Lanczos: return x < 3 ? sinc(x) * sinc(x / 3) : 0;
-    case Filter::Nearest: break;
+    case Filter::Lanczos:
+      return x < 3 ? sinc(x) * sinc(x / 3) : 0;
+    case Filter::Nearest:
+      break;
   }
   return 0;
 }
 
 double support(Filter filter) {
   switch (filter) {
-    case Filter::Box: return 0.5;
-    case Filter::Bicubic: return 2;
-    case Filter::Lanczos: return 3;
-    default: return 1;
+    case Filter::Box:
+      return 0.5;
+    case Filter::Bicubic:
+      return 2;
+    case Filter::Lanczos:
+      return 3;
+    default:
+      return 1;
   }
 }
 
-/// The pixels that one output pixel is made of.
+/// The source pixels of one output pixel.
 struct Taps {
   int64_t first = 0;
   std::vector<int32_t> weights;
@@ -71,20 +82,20 @@ std::vector<Taps> taps_of(int64_t from, int64_t to, Filter filter) {
     taps.first = first;
     for (double w : exact) {
       if (sum != 0) w /= sum;
-      taps.weights.push_back(static_cast<int32_t>((w < 0 ? -0.5 : 0.5) + w * (1 << kPrecision)));
+      taps.weights.push_back(static_cast<int32_t>((w < 0 ? -0.5 : 0.5) + w * (1 << precision_bits)));
     }
   }
   return all;
 }
 
-/// `step`: bytes between the source pixels that a tap adds up.
+/// `step`: bytes between the source pixels that are added up.
 uint8_t sum_of(const Taps& taps, const uint8_t* source, size_t step) {
-  int32_t sum = 1 << (kPrecision - 1);
+  int32_t sum = 1 << (precision_bits - 1);
   for (int32_t w : taps.weights) {
     sum += w * *source;
     source += step;
   }
-  return static_cast<uint8_t>(std::clamp(sum >> kPrecision, 0, 255));
+  return static_cast<uint8_t>(std::clamp(sum >> precision_bits, 0, 255));
 }
 
 Image across(const Image& image, int64_t width, Filter filter) {
@@ -110,7 +121,8 @@ Image down(const Image& image, int64_t height, Filter filter) {
   return out;
 }
 
-/// The source index of each output index. The position is added up step by step, rounding and all, as Pillow does.
+/// Returns the source index of each output index. The position is accumulated step by step with its rounding errors, as
+/// Pillow does.
 std::vector<int64_t> nearest(int64_t from, int64_t to) {
   std::vector<int64_t> indices(static_cast<size_t>(to));
   const double scale = static_cast<double>(from) / static_cast<double>(to);

@@ -1,8 +1,8 @@
-// See child.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/launch/child.h"
 
-#include <csignal>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -18,17 +18,18 @@ namespace {
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> out;
-  for (const std::string& s : strings) out.push_back(const_cast<char*>(s.c_str()));   // exec's types are older than const
+  for (const std::string& s : strings)
+    out.push_back(const_cast<char*>(s.c_str()));  // exec's types are older than const
   out.push_back(nullptr);
   return out;
 }
 
-/// Between fork and exec: nothing here may allocate or lock, other threads' locks are copied as they were.
-[[noreturn]] void become_rank(pid_t launcher, char* const* argv, char* const* environment, bool deaf) {
+/// Runs between fork and exec. Nothing here may allocate or lock: locks of other threads are copied in their state.
+[[noreturn]] void become_rank(pid_t launcher, char* const* argv, char* const* environment, bool ignore_signals) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) _exit(127);   // it ended before the line above
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, deaf ? SIG_IGN : SIG_DFL);
+  if (getppid() != launcher) _exit(127);  // the launcher ended before the line above
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) std::signal(signal, ignore_signals ? SIG_IGN : SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -45,22 +46,25 @@ std::string Exit::text() const {
   return "ended with exit code " + std::to_string(code);
 }
 
-Child::Child(const std::vector<std::string>& argv, const std::vector<std::string>& environment, bool deaf) {
+Child::Child(const std::vector<std::string>& argv, const std::vector<std::string>& environment, bool ignore_signals) {
   const auto argument_pointers = pointers(argv), environment_pointers = pointers(environment);
   const pid_t launcher = getpid();
   pid_ = fork();
-  if (pid_ == 0) become_rank(launcher, argument_pointers.data(), environment_pointers.data(), deaf);
-  if (pid_ < 0) throw Error(ErrorKind::RankLost, "RankLost", std::string("cannot start a rank: fork: ") + std::strerror(errno));
-  pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));   // close-on-exec by itself
+  if (pid_ == 0) become_rank(launcher, argument_pointers.data(), environment_pointers.data(), ignore_signals);
+  if (pid_ < 0) throw Error(Reason::RankLost, std::string("cannot start a rank: fork: ") + std::strerror(errno));
+  pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));  // close-on-exec by itself
 }
 
 Child::Child(Child&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), pidfd_(std::exchange(other.pidfd_, -1)), exit_(std::exchange(other.exit_, std::nullopt)) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      pidfd_(std::exchange(other.pidfd_, -1)),
+      exit_(std::exchange(other.exit_, std::nullopt)) {}
 
 Child::~Child() {
   if (running()) {
     send(SIGKILL);
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {}
+    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+    }
   }
   if (pidfd_ >= 0) close(pidfd_);
 }
@@ -73,7 +77,7 @@ bool Child::reap() {
 }
 
 void Child::send(int signal) const {
-  if (running()) kill(pid_, signal);   // not reaped yet, so the number is still this process's
+  if (running()) kill(pid_, signal);  // the process is not reaped yet, so the id is still its own
 }
 
 }  // namespace pm::launch

@@ -1,4 +1,4 @@
-// See files.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/launch/files.h"
 
 #include <fcntl.h>
@@ -15,16 +15,16 @@
 #include <vector>
 
 #include "worker/comm/communicator.h"
-#include "worker/comm/shm_file.h"
+#include "worker/comm/shared_memory/shm_file.h"
 #include "worker/launch/launcher.h"
 
 namespace pm::launch {
 namespace {
 
 constexpr const char* prefix = "parallelmodel-";
-constexpr int young_seconds = 10;   // its launcher may be between creating and locking it
+constexpr int young_seconds = 10;  // a younger file may belong to a launcher that has not locked it yet
 
-/// The segment and whatever was named after it.
+/// Removes the segment and all files that are named after it.
 void remove_files_of(const std::string& segment) {
   std::error_code ignored;
   std::vector<std::filesystem::path> files;
@@ -35,32 +35,35 @@ void remove_files_of(const std::string& segment) {
   for (const auto& file : files) std::filesystem::remove(file, ignored);
 }
 
-/// The group of a status board whose name segment_name() made: parallelmodel-DIGITS-DIGITS.status.
+/// Returns the segment of a status table file that segment_name() named, parallelmodel-DIGITS-DIGITS.status, else
+/// nothing.
 std::optional<std::string> segment_of_board(std::string_view file) {
   constexpr std::string_view ending = ".status";
   if (!file.starts_with(prefix) || !file.ends_with(ending)) return std::nullopt;
   file.remove_suffix(ending.size());
   const std::string_view numbers = file.substr(std::string_view(prefix).size());
-  const bool shaped = std::count(numbers.begin(), numbers.end(), '-') == 1 && !numbers.starts_with('-') && !numbers.ends_with('-') &&
-                      numbers.find_first_not_of("0123456789-") == std::string_view::npos;
+  const bool shaped = std::count(numbers.begin(), numbers.end(), '-') == 1 && !numbers.starts_with('-') &&
+                      !numbers.ends_with('-') && numbers.find_first_not_of("0123456789-") == std::string_view::npos;
   return shaped ? std::optional<std::string>(file) : std::nullopt;
 }
 
-std::string board_path(const std::string& segment) { return comm::ShmFile::path(segment + ".status"); }
+std::string status_table_path(const std::string& segment) { return comm::ShmFile::path(segment + ".status"); }
 
 }  // namespace
 
-std::string segment_name(int64_t incarnation) { return prefix + std::to_string(getpid()) + "-" + std::to_string(incarnation); }
+std::string segment_name(int64_t replica_generation) {
+  return prefix + std::to_string(getpid()) + "-" + std::to_string(replica_generation);
+}
 
 GroupFiles::GroupFiles(const std::string& segment, int ranks, int64_t bytes_per_rank) : segment_(segment) {
   comm::create_segment(segment, ranks, bytes_per_rank);
   try {
-    board_ = comm::StatusBoard::create(segment, ranks);
+    status_table_ = comm::StatusTable::create(segment, ranks);
   } catch (...) {
     comm::ShmFile::remove(segment);
     throw;
   }
-  lock_ = open(board_path(segment).c_str(), O_RDONLY | O_CLOEXEC);
+  lock_ = open(status_table_path(segment).c_str(), O_RDONLY | O_CLOEXEC);
   if (lock_ >= 0) flock(lock_, LOCK_SH | LOCK_NB);
 }
 
@@ -77,9 +80,9 @@ int remove_stale_groups() {
     if (auto segment = segment_of_board(entry.path().filename().string())) candidates.push_back(*std::move(segment));
   int removed = 0;
   for (const std::string& segment : candidates) {
-    const int file = open(board_path(segment).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (file < 0) continue;   // somebody else's
-    struct stat info {};
+    const int file = open(status_table_path(segment).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file < 0) continue;  // the file belongs to another user
+    struct stat info{};
     const bool old = fstat(file, &info) == 0 && time(nullptr) - info.st_ctime > young_seconds;
     if (old && flock(file, LOCK_EX | LOCK_NB) == 0) {
       remove_files_of(segment);

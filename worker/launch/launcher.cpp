@@ -1,4 +1,6 @@
-// See launcher.h. One loop: poll the ranks' pidfds and the signals, at least every 100 ms, then look at the board and the clock.
+// SPDX-License-Identifier: Apache-2.0
+// Implements the launcher as one loop: it polls the pidfds of the ranks and the signals, at least every 100 ms, then
+// checks the status table and the clock.
 #include "worker/launch/launcher.h"
 
 #include <poll.h>
@@ -7,20 +9,22 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <stdexcept>
 
 #include "worker/base/error.h"
 #include "worker/comm/communicator.h"
-#include "worker/comm/cpus.h"
+#include "worker/comm/wait/cpus.h"
 #include "worker/launch/child.h"
 #include "worker/launch/environment.h"
 #include "worker/launch/failure.h"
 #include "worker/launch/files.h"
 #include "worker/launch/health.h"
 #include "worker/launch/rendezvous.h"
-#include "worker/launch/signals.h"
-#include "worker/base/log.h"
+#include "worker/launch/signal_queue.h"
+
+#include "base/log.h"
 
 namespace pm::launch {
 namespace {
@@ -32,21 +36,26 @@ std::string rank_name(int r) { return "rank " + std::to_string(r); }
 class Launcher {
  public:
   explicit Launcher(const Options& options)
-      : options_(options), here_(options.here()), signals_{SIGTERM, SIGINT, SIGHUP, SIGCHLD}, files_(options.segment, options.ranks, options.bytes_per_rank),
-        board_(files_.board()), watchdog_({options.frozen, options.hang_timeout, options.load_stall}, here_.first, here_.count), oom_kills_(comm::oom_kills()) {
-    if (options.nodes.count > 1) others_.emplace(options.nodes, board_, options.frozen);
+      : options_(options),
+        here_(options.local_slice()),
+        signals_{SIGTERM, SIGINT, SIGHUP, SIGCHLD},
+        files_(options.segment, options.ranks, options.bytes_per_rank),
+        status_table_(files_.status_table()),
+        watchdog_({options.heartbeat_timeout, options.hang_timeout, options.load_stall}, here_.first, here_.count),
+        oom_kills_(comm::oom_kills()) {
+    if (options.nodes.count > 1) others_.emplace(options.nodes, status_table_, options.heartbeat_timeout);
   }
 
   int run() {
     start_ranks();
     if (others_) others_->start();
-    const OpsServer ops(options_, *board_);
-    while (running() > 0 || hopes_for_the_cause()) {
-      board_->launcher_ns() = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
-      wait_for_news();
+    const AdminServer admin_server(options_, *status_table_);
+    while (running() > 0 || awaits_root_cause()) {
+      status_table_->launcher_heartbeat_ns() = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
+      wait_for_events();
       while (const auto signal = signals_.next()) on_signal(*signal);
       if (others_)
-        for (const News& one : others_->news()) on_news(one);
+        for (const PeerEvent& one : others_->take_events()) on_peer_event(one);
       reap();
       watch(Clock::now());
     }
@@ -54,17 +63,18 @@ class Launcher {
   }
 
  private:
-  struct OpsServer {
-    OpsServer(const Options& options, comm::StatusBoard& board) : options(options), board(board) {
-      if (options.start_ops) options.start_ops(board);
+  struct AdminServer {
+    AdminServer(const Options& options, comm::StatusTable& status_table)
+        : options(options), status_table(status_table) {
+      if (options.start_admin_server) options.start_admin_server(status_table);
     }
-    ~OpsServer() {
-      if (options.stop_ops) options.stop_ops(board);
+    ~AdminServer() {
+      if (options.stop_admin_server) options.stop_admin_server(status_table);
     }
-    OpsServer(const OpsServer&) = delete;
-    OpsServer& operator=(const OpsServer&) = delete;
+    AdminServer(const AdminServer&) = delete;
+    AdminServer& operator=(const AdminServer&) = delete;
     const Options& options;
-    comm::StatusBoard& board;
+    comm::StatusTable& status_table;
   };
 
   void start_ranks() {
@@ -73,38 +83,45 @@ class Launcher {
     for (int i = 0; i < here_.count; ++i) {
       const int r = here_.first + i;
       ranks_.emplace_back(options_.arguments(r), environment, r != 0);
-      board_->rank(r).pid = ranks_.back().pid();
+      status_table_->rank(r).pid = ranks_.back().pid();
     }
     LOG(INFO) << "started " << here_.count << " ranks of " << threads << " threads, segment " << options_.segment;
   }
 
   bool has_rank_0() const { return here_.first == 0; }
-  /// Whether rank 0, here or on another node, takes requests.
+  /// Returns true while rank 0, on this node or another, takes requests.
+  /// Returns the reason that a rank wrote before it set `failed`.
+  static Reason reason_of(const comm::RankStatus& rank) {
+    return parse_reason({rank.reason, strnlen(rank.reason, sizeof rank.reason)}).value_or(Reason::RankLost);
+  }
+
   bool rank_0_serves() const {
-    const comm::RankStatus& rank = board_->rank(0);
+    const comm::RankStatus& rank = status_table_->rank(0);
     const bool there = has_rank_0() ? ranks_[0].running() : rank.heartbeat_ns != 0;
     return there && rank.state == static_cast<uint32_t>(comm::RankState::Ready);
   }
 
-  /// All ranks here ended because others did: what those died of may be on its way.
-  bool hopes_for_the_cause() const {
-    return others_ && others_->connected() && !killed_by_us_ && failing() && cause_of(failures_).reason == "CommunicatorAborted" && Clock::now() < end_by_;
+  /// Returns true while all ranks of this node have ended only because others did, so that the cause may still arrive.
+  bool awaits_root_cause() const {
+    return others_ && others_->connected() && !killed_by_us_ && failing() &&
+           cause_of(failures_).reason == Reason::CommunicatorAborted && Clock::now() < end_by_;
   }
 
   int running() const {
-    return static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), [](const Child& rank) { return rank.running(); }));
+    return static_cast<int>(
+        std::count_if(ranks_.begin(), ranks_.end(), [](const Child& rank) { return rank.running(); }));
   }
 
-  void wait_for_news() {
+  void wait_for_events() {
     std::vector<pollfd> events{{signals_.descriptor(), POLLIN, 0}};
     if (others_) events.push_back({others_->descriptor(), POLLIN, 0});
     for (const Child& rank : ranks_)
-      if (rank.running()) events.push_back({rank.descriptor(), POLLIN, 0});   // poll skips -1
+      if (rank.running()) events.push_back({rank.descriptor(), POLLIN, 0});  // poll skips -1
     poll(events.data(), events.size(), 100);
   }
 
   void on_signal(int signal) {
-    if (signal == SIGCHLD) return;   // reap() follows
+    if (signal == SIGCHLD) return;  // reap() follows
     if (signalled_ || failing() || (others_ && !has_rank_0() && !others_->connected())) {
       LOG(WARNING) << "signal " << signal << (signalled_ ? " again" : "") << ": ending at once";
       cut_short_ = !failing();
@@ -114,28 +131,35 @@ class Launcher {
     stop(signal);
   }
 
-  /// The first time it is asked for: by a signal, or by another node.
+  /// Starts the drain, at the first request by a signal or by another node.
   void stop(int signal) {
     if (interrupted_ || failing()) return;
     LOG(INFO) << "signal " << signal << ": rank 0 has " << options_.drain.count() << " ms to drain";
     interrupted_ = true;
     end_by_ = std::min(end_by_, Clock::now() + options_.drain);
-    if (has_rank_0()) ranks_[0].send(signal);
-    else others_->ask_to_stop();
+    if (has_rank_0())
+      ranks_[0].send(signal);
+    else
+      others_->request_stop();
   }
 
-  void on_news(const News& news) {
-    switch (news.kind) {
-      case News::Kind::Failed: return note(news.failure);
-      case News::Kind::Stop: return stop(SIGTERM);
-      case News::Kind::Left: break;
+  void on_peer_event(const PeerEvent& event) {
+    switch (event.kind) {
+      case PeerEvent::Kind::Failed:
+        return note(event.failure);
+      case PeerEvent::Kind::Stop:
+        return stop(SIGTERM);
+      case PeerEvent::Kind::Left:
+        break;
     }
-    LOG(INFO) << "node " << news.node << " has left";
-    const Dealt theirs = deal(options_.ranks, options_.nodes.count, news.node);
-    for (int r = theirs.first; r < theirs.first + theirs.count; ++r) board_->rank(r).heartbeat_ns = 0;
+    LOG(INFO) << "node " << event.node << " has left";
+    const Slice theirs = partition(options_.ranks, options_.nodes.count, event.node);
+    for (int r = theirs.first; r < theirs.first + theirs.count; ++r) status_table_->rank(r).heartbeat_ns = 0;
     if (failing()) return;
-    if (news.node == 0) end_by_ = std::min(end_by_, Clock::now() + options_.drain);
-    else if (!deserted_) deserted_ = Desertion{theirs.first, Clock::now() + options_.farewell};
+    if (event.node == 0)
+      end_by_ = std::min(end_by_, Clock::now() + options_.drain);
+    else if (!early_exit_)
+      early_exit_ = EarlyExit{theirs.first, Clock::now() + options_.exit_grace};
   }
 
   void reap() {
@@ -144,7 +168,8 @@ class Launcher {
     int reaper = 0;
     prctl(PR_GET_CHILD_SUBREAPER, &reaper);
     if (getpid() != 1 && reaper == 0) return;
-    for (int status = 0, pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {   // orphans of ranks, which end up here
+    for (int status = 0, pid = 0;
+         (pid = waitpid(-1, &status, WNOHANG)) > 0;) {  // orphans of ranks are reparented to this process
       for (int i = 0; i < here_.count; ++i)
         if (ranks_[i].running() && ranks_[i].pid() == pid) ranks_[i].ended(status), on_exit(i);
     }
@@ -153,42 +178,42 @@ class Launcher {
   void on_exit(int i) {
     const int r = here_.first + i;
     const Exit exit = *ranks_[i].exit();
-    comm::RankStatus& status = board_->rank(r);
-    status.heartbeat_ns = 0;   // not frozen: gone; and /ready fails from here on
+    comm::RankStatus& status = status_table_->rank(r);
+    status.heartbeat_ns = 0;  // the rank is gone rather than frozen, and /ready fails from now on
     if (exit.signal == SIGKILL && killed_by_us_) return;
-    if (exit.well()) {
+    if (exit.is_success()) {
       LOG(INFO) << rank_name(r) << " ended";
       if (!failing()) end_by_ = std::min(end_by_, Clock::now() + options_.drain);
-      if (r != 0 && !deserted_) deserted_ = Desertion{r, Clock::now() + options_.farewell};
+      if (r != 0 && !early_exit_) early_exit_ = EarlyExit{r, Clock::now() + options_.exit_grace};
       return;
     }
-    Failure failure{r, "RankLost", rank_name(r) + " " + exit.text(), 5};
+    Failure failure{r, Reason::RankLost, rank_name(r) + " " + exit.text(), 5};
     if (exit.signal == 0) {
       failure.exit_code = exit.code;
-      if (status.failed == 1) failure = {r, status.reason, status.message, exit.code};
+      if (status.failed == 1) failure = {r, reason_of(status), status.message, exit.code};
     } else if (interrupted_ && r == 0 && (exit.signal == SIGTERM || exit.signal == SIGINT || exit.signal == SIGHUP)) {
-      failure.reason = "Interrupted", failure.exit_code = 6;
+      failure.reason = Reason::Interrupted, failure.exit_code = 6;
     } else if (exit.signal == SIGKILL && comm::oom_kills() > oom_kills_) {
-      failure.reason = "OOMKilled", failure.message += ": the memory limit of the container was reached";
+      failure.reason = Reason::OOMKilled, failure.message += ": the memory limit of the container was reached";
     }
     fail(failure);
   }
 
   bool failing() const { return !failures_.empty(); }
 
-  /// Of a rank here: tells everybody.
+  /// Records a failure of a rank of this node and reports it to the other nodes.
   void fail(const Failure& failure) {
-    if (others_) others_->tell(failure);
+    if (others_) others_->send_failure(failure);
     note(failure);
   }
 
-  /// Survivors have the farewell time to leave by themselves.
+  /// Records a failure and aborts the group. The surviving ranks have `exit_grace` to end by themselves.
   void note(const Failure& failure) {
     LOG(ERROR) << failure.reason << ": " << failure.message;
-    board_->fail(failure.rank, failure.reason, failure.message, failure.exit_code);
+    status_table_->fail(failure.rank, failure.reason, failure.message, failure.exit_code);
     if (!failing()) {
-      end_by_ = Clock::now() + options_.farewell;
-      comm::abort_segment(options_.segment, failure.reason + ": " + failure.message);
+      end_by_ = Clock::now() + options_.exit_grace;
+      comm::abort_segment(options_.segment, name_of(failure.reason) + ": " + failure.message);
     }
     failures_.push_back(failure);
   }
@@ -196,10 +221,12 @@ class Launcher {
   void watch(Time now) {
     if (now >= end_by_) return out_of_time();
     if (failing()) return;
-    // A follower leaves only when rank 0 has dismissed it; then rank 0 is draining or about to end itself.
-    if (deserted_ && now >= deserted_->judge_at && rank_0_serves() && !interrupted_)
-      return fail({deserted_->rank, "RankLost", rank_name(deserted_->rank) + " ended while rank 0 serves", 5});
-    if (const auto stall = watchdog_.observe(*board_, now)) fail({stall->rank, "RankHung", stall->message, 5});
+    // A follower ends only after rank 0 has dismissed it; rank 0 then drains or is about to end itself.
+    if (early_exit_ && now >= early_exit_->decide_at && rank_0_serves() && !interrupted_)
+      return fail(
+          {early_exit_->rank, Reason::RankLost, rank_name(early_exit_->rank) + " ended while rank 0 serves", 5});
+    if (const auto stall = watchdog_.observe(*status_table_, now))
+      fail({stall->rank, Reason::RankHung, stall->message, 5});
   }
 
   void out_of_time() {
@@ -210,7 +237,9 @@ class Launcher {
       } else {
         const auto late = std::find_if(ranks_.begin(), ranks_.end(), [](const Child& rank) { return rank.running(); });
         const int r = here_.first + static_cast<int>(late - ranks_.begin());
-        fail({r, "RankHung", rank_name(r) + " did not end within " + std::to_string(options_.drain.count()) + " ms after the others", 5});
+        fail({r, Reason::RankHung,
+              rank_name(r) + " did not end within " + std::to_string(options_.drain.count()) + " ms after the others",
+              5});
       }
     }
     kill_all();
@@ -224,8 +253,8 @@ class Launcher {
 
   int conclude() {
     if (failures_.empty() && cut_short_) {
-      failures_.push_back({here_.first, "Interrupted", "ended before all requests were answered", 6});
-      if (others_) others_->tell(failures_.back());
+      failures_.emplace_back(here_.first, Reason::Interrupted, "ended before all requests were answered", 6);
+      if (others_) others_->send_failure(failures_.back());
     }
     if (failures_.empty()) return 0;
     const Failure& cause = cause_of(failures_);
@@ -234,22 +263,22 @@ class Launcher {
     return cause.exit_code;
   }
 
-  struct Desertion {
+  struct EarlyExit {
     int rank;
-    Time judge_at;
+    Time decide_at;
   };
 
   const Options& options_;
-  const Dealt here_;
+  const Slice here_;
   SignalQueue signals_;
   GroupFiles files_;
-  std::shared_ptr<comm::StatusBoard> board_;
-  std::optional<Rendezvous> others_;   ///< of a group over several nodes
+  std::shared_ptr<comm::StatusTable> status_table_;
+  std::optional<Rendezvous> others_;  ///< only in a group over several nodes
   Watchdog watchdog_;
   const long oom_kills_;
-  std::vector<Child> ranks_;   ///< of this node, in order; after files_: killed first
+  std::vector<Child> ranks_;  ///< ranks of this node, in order; declared after files_, so that they are killed first
   std::vector<Failure> failures_;
-  std::optional<Desertion> deserted_;
+  std::optional<EarlyExit> early_exit_;
   bool interrupted_ = false, signalled_ = false, cut_short_ = false, killed_by_us_ = false;
   Time end_by_ = Time::max();
 };
@@ -257,11 +286,15 @@ class Launcher {
 }  // namespace
 
 int run(const Options& options) {
-  if (options.ranks < 1) throw std::invalid_argument("a group of " + std::to_string(options.ranks) + " ranks; expected at least 1");
-  if (!can_deal(options.ranks, options.nodes.count) || options.nodes.here < 0 || options.nodes.here >= options.nodes.count)
-    throw std::invalid_argument(std::to_string(options.ranks) + " ranks on node " + std::to_string(options.nodes.here) + " of " + std::to_string(options.nodes.count));
+  if (options.ranks < 1)
+    throw std::invalid_argument("a group of " + std::to_string(options.ranks) + " ranks; expected at least 1");
+  if (!can_partition(options.ranks, options.nodes.count) || options.nodes.index < 0 ||
+      options.nodes.index >= options.nodes.count)
+    throw std::invalid_argument(std::to_string(options.ranks) + " ranks on node " +
+                                std::to_string(options.nodes.index) + " of " + std::to_string(options.nodes.count));
   if (!options.arguments) throw std::invalid_argument("launch::Options without arguments");
-  if (const int groups = remove_stale_groups(); groups > 0) LOG(INFO) << "removed the shared memory of " << groups << " killed groups";
+  if (const int groups = remove_stale_groups(); groups > 0)
+    LOG(INFO) << "removed the shared memory of " << groups << " killed groups";
   return Launcher(options).run();
 }
 

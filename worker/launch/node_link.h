@@ -1,4 +1,5 @@
-// One connection between two launchers: JSON messages, each after its length, neither of which anybody has to believe.
+// SPDX-License-Identifier: Apache-2.0
+// Connects two launchers: JSON messages, each after its length. Input from either side is untrusted.
 #pragma once
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -6,26 +7,27 @@
 #include <string>
 #include <vector>
 
-#include "worker/comm/socket.h"
+#include "worker/comm/tcp/socket.h"
 
 namespace pm::launch {
 
-class Link {
+class NodeLink {
  public:
   using Clock = std::chrono::steady_clock;
-  /// `caller`: this side connected, and greets first; the other expects that.
-  Link(comm::Socket socket, bool caller);
-  /// Longest message that is taken from the other side.
+  /// `caller` is true on the side that connected: it sends the greeting, and the other side expects it.
+  NodeLink(comm::Socket socket, bool caller);
+  /// Sets the size of the longest message that is accepted from the peer.
   void allow(size_t bytes) { longest_ = bytes; }
   void send(const nlohmann::json&);
-  /// Reads and writes what goes without waiting. False when the connection has ended or what came is not of this kind; why() then says which.
+  /// Reads and writes without waiting. Returns false when the connection has ended or the input is invalid; why() then
+  /// holds the cause.
   bool pump();
-  /// The next message that has come.
+  /// Returns the next message that has arrived.
   std::optional<nlohmann::json> next();
   const std::string& why() const { return why_; }
-  /// When anything came last; at first when it was made.
+  /// Returns the time of the last input; at first the time of construction.
   Clock::time_point heard() const { return heard_; }
-  void forgive(Clock::time_point now) { heard_ = now; }
+  void reset_silence(Clock::time_point now) { heard_ = now; }
   bool has_more_to_send() const { return !out_.empty(); }
   const comm::Socket& socket() const { return socket_; }
 

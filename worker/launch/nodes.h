@@ -1,29 +1,36 @@
-// The nodes of a group and which ranks each holds.
+// SPDX-License-Identifier: Apache-2.0
+// Assigns the ranks of a group to its nodes.
 #pragma once
 #include <algorithm>
 #include <cstdint>
 #include <string>
 
+#include "contract/ports.h"
+
 namespace pm::launch {
 
 struct Nodes {
-  int count = 1, here = 0;
-  std::string host;                    ///< of node 0, a name or an address; only others use it
-  int port = 29500;                    ///< where node 0's launcher listens for the others
-  int64_t incarnation = 0;
-  std::string plan;                    ///< what all nodes have to agree on, in a few characters
+  int count = 1, index = 0;
+  std::string host;            ///< name or address of node 0; only the other nodes use it
+  int port = rendezvous_port;  ///< port at which the launcher of node 0 listens for the others
+  int64_t replica_generation = 0;
+  std::string plan;  ///< digest of the plan, which all nodes must agree on
 };
 
-/// Ranks first, ..., first + count - 1.
-struct Dealt { int first = 0, count = 0; };
+/// The ranks first, ..., first + count - 1 of one node.
+struct Slice {
+  int first = 0, count = 0;
+};
 
-/// Ranks are dealt to nodes in order and as equally as whole ranks allow; the last node may hold fewer, as the planner assumes and the controller's pods ask for.
-/// Meaningful where each node gets one: see can_deal().
-inline Dealt deal(int ranks, int nodes, int node) {
+/// Assigns ranks to nodes in order and as equally as whole ranks allow; the last node may hold fewer. The planner
+/// assumes the same, and the pods of the operator request it. Valid only where can_partition() is true.
+inline Slice partition(int ranks, int nodes, int node) {
   const int each = (ranks + nodes - 1) / nodes, first = std::min(ranks, node * each);
   return {first, std::min(each, ranks - first)};
 }
-/// Whether every node gets a rank.
-inline bool can_deal(int ranks, int nodes) { return nodes >= 1 && nodes <= ranks && deal(ranks, nodes, nodes - 1).count > 0; }
+/// Returns true when every node gets a rank.
+inline bool can_partition(int ranks, int nodes) {
+  return nodes >= 1 && nodes <= ranks && partition(ranks, nodes, nodes - 1).count > 0;
+}
 
 }  // namespace pm::launch

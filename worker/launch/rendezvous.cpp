@@ -1,4 +1,4 @@
-// See rendezvous.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/launch/rendezvous.h"
 
 #include <poll.h>
@@ -13,96 +13,113 @@
 #include <thread>
 
 #include "worker/base/error.h"
-#include "worker/comm/socket.h"
-#include "worker/launch/link.h"
-#include "worker/launch/told.h"
-#include "worker/base/log.h"
+#include "worker/comm/tcp/socket.h"
+#include "worker/launch/node_link.h"
+#include "worker/launch/status_json.h"
+
+#include "base/log.h"
 
 namespace pm::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
 using nlohmann::json;
+using std::chrono::milliseconds;
 
-constexpr milliseconds beat{100}, hello_within{5000}, retry{1000}, farewell{500};
-constexpr size_t most_strangers = 32, longest_message = 256 << 10;
+constexpr milliseconds beat{100}, hello_within{5000}, retry{1000}, goodbye_timeout{500};
+constexpr size_t max_unverified = 32, longest_message = 256 << 10;
 
-std::string range_text(Dealt ranks) {
-  return ranks.count == 1 ? "rank " + std::to_string(ranks.first) : "ranks " + std::to_string(ranks.first) + " to " + std::to_string(ranks.first + ranks.count - 1);
+std::string range_text(Slice ranks) {
+  return ranks.count == 1
+             ? "rank " + std::to_string(ranks.first)
+             : "ranks " + std::to_string(ranks.first) + " to " + std::to_string(ranks.first + ranks.count - 1);
 }
 
-/// One launcher that is connected to this one.
+/// A launcher that is connected to this one.
 struct Peer {
   Peer(comm::Socket socket, bool caller) : address(comm::peer_of(socket)), link(std::move(socket), caller) {}
-  bool welcome() const { return node >= 0; }
+  bool is_admitted() const { return node >= 0; }
   std::string address;
-  Link link;
-  int node = -1;                       ///< after its hello (or welcome)
+  NodeLink link;
+  int node = -1;  ///< set after its hello (or the reply to this launcher's hello)
   bool said_goodbye = false;
-  bool gone = false;                   ///< to be forgotten
+  bool gone = false;  ///< must be dropped
   Clock::time_point since = Clock::now();
 };
 
 }  // namespace
 
 struct Rendezvous::Impl {
-  Impl(const Nodes& n, std::shared_ptr<comm::StatusBoard> b, milliseconds s)
-      : nodes(n), board(std::move(b)), silence(s), ranks(board->size()), here(deal(ranks, nodes.count, nodes.here)), bell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (nodes.here != 0) return;
+  Impl(const Nodes& n, std::shared_ptr<comm::StatusTable> b, milliseconds s)
+      : nodes(n),
+        status_table(std::move(b)),
+        silence(s),
+        ranks(status_table->size()),
+        here(partition(ranks, nodes.count, nodes.index)),
+        event_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (nodes.index != 0) return;
     listener = comm::listen_on(nodes.port);
     uint64_t drawn[2] = {};
     while (drawn[0] == 0 || drawn[1] == 0)
-      if (getrandom(drawn, sizeof drawn, 0) != sizeof drawn) throw Error(ErrorKind::RankLost, "RankLost", "the kernel gives no random numbers");
-    board->token()[1] = drawn[1];
-    board->token()[0] = drawn[0];
+      if (getrandom(drawn, sizeof drawn, 0) != sizeof drawn)
+        throw Error(Reason::RankLost, "getrandom() failed: the kernel gives no random numbers");
+    status_table->token()[1] = drawn[1];
+    status_table->token()[0] = drawn[0];
   }
-  ~Impl() { close(bell), close(bell_of_thread); }
+  ~Impl() { close(event_fd), close(thread_event_fd); }
 
-  Dealt of(int node) const { return deal(ranks, nodes.count, node); }
+  Slice of(int node) const { return partition(ranks, nodes.count, node); }
   std::string name(int node) const { return "node " + std::to_string(node) + " (" + range_text(of(node)) + ")"; }
 
-  void push(News one) {
+  void push(PeerEvent one) {
     {
       const std::lock_guard lock(mutex);
-      fresh.push_back(std::move(one));
+      pending_events.push_back(std::move(one));
     }
-    ring(bell);
+    signal_event(event_fd);
   }
-  void say(json message) {
+  void broadcast(json message) {
     {
       const std::lock_guard lock(mutex);
       outgoing.push_back(std::move(message));
     }
     wake();
   }
-  void wake() const { ring(bell_of_thread); }
-  static void ring(int bell) {
+  void wake() const { signal_event(thread_event_fd); }
+  static void signal_event(int event_fd) {
     const uint64_t one = 1;
-    if (write(bell, &one, sizeof one) < 0) return;   // it rings already
+    if (write(event_fd, &one, sizeof one) < 0) return;  // the event is set already
   }
 
-  // --- what comes ---
-  void lost(const Peer& peer, const std::string& reason, const std::string& how) {
+  // --- received messages ---
+  void lost(const Peer& peer, Reason reason, const std::string& how) {
     if (peer.said_goodbye) return;
-    push({News::Kind::Failed, peer.node, {of(peer.node).first, reason, name(peer.node) + " at " + peer.address + " is lost: " + how, 5}});
+    push({PeerEvent::Kind::Failed,
+          peer.node,
+          {of(peer.node).first, reason, name(peer.node) + " at " + peer.address + " is lost: " + how, 5}});
   }
 
-  /// Why a caller is not welcome, empty when it is; `again`: it may be later.
+  /// Returns why a peer is refused, empty when it is accepted. `again` is set when it may succeed later.
   std::string refusal(const json& hello, bool& again) const {
-    const int64_t incarnation = hello.value("incarnation", int64_t{-1});
+    const int64_t replica_generation = hello.value("replicaGeneration", int64_t{-1});
     const int node = hello.value("node", -1), count = hello.value("nodes", 0);
-    const std::string me = "this is node 0 of " + std::to_string(nodes.count) + ", incarnation " + std::to_string(nodes.incarnation);
-    again = incarnation > nodes.incarnation;   // this one may be the last one's, on its way out
-    if (incarnation != nodes.incarnation) return me + ", and you are of incarnation " + std::to_string(incarnation);
-    if (count != nodes.count || node < 1 || node >= nodes.count) return me + ", and you are node " + std::to_string(node) + " of " + std::to_string(count);
-    if (hello.value("plan", "") != nodes.plan) return me + ", and your plan is another than the one here: give every node the same file";
-    const bool taken = std::any_of(peers.begin(), peers.end(), [&](const auto& peer) { return peer->node == node; }) || std::find(met.begin(), met.end(), node) != met.end();
-    return taken ? me + ", and node " + std::to_string(node) + " has come already" : "";
+    const std::string me = "this is node 0 of " + std::to_string(nodes.count) + ", replica generation " +
+                           std::to_string(nodes.replica_generation);
+    again = replica_generation >
+            nodes.replica_generation;  // this launcher may belong to the previous replica generation, which is ending
+    if (replica_generation != nodes.replica_generation)
+      return me + ", and you are of replica generation " + std::to_string(replica_generation);
+    if (count != nodes.count || node < 1 || node >= nodes.count)
+      return me + ", and you are node " + std::to_string(node) + " of " + std::to_string(count);
+    if (hello.value("plan", "") != nodes.plan)
+      return me + ", and your plan differs from the plan here: give every node the same file";
+    const bool taken = std::any_of(peers.begin(), peers.end(), [&](const auto& peer) { return peer->node == node; }) ||
+                       std::find(joined.begin(), joined.end(), node) != joined.end();
+    return taken ? me + ", and node " + std::to_string(node) + " is connected already" : "";
   }
 
-  /// The first message of a caller. False: it is hung up on.
-  bool greet(Peer& peer, const json& message) {
+  /// Handles the first message of a peer. Returns false to disconnect it.
+  bool handle_hello(Peer& peer, const json& message) {
     if (!message.contains("hello") || !message["hello"].is_object()) return false;
     bool again = false;
     const std::string words = refusal(message["hello"], again);
@@ -113,81 +130,92 @@ struct Rendezvous::Impl {
       return false;
     }
     peer.node = message["hello"]["node"];
-    met.push_back(peer.node);
+    joined.push_back(peer.node);
     peer.link.allow(longest_message);
-    peer.link.send({{"welcome", {board->token()[0].load(), board->token()[1].load()}}});
-    LOG(INFO) << name(peer.node) << " has come from " << peer.address;
+    peer.link.send({{"welcome", {status_table->token()[0].load(), status_table->token()[1].load()}}});
+    LOG(INFO) << name(peer.node) << " is connected from " << peer.address;
     return true;
   }
 
-  /// The reply to this launcher's hello. False: not welcome.
-  bool greeted(Peer& peer, const json& message) {
+  /// Handles the reply to the hello of this launcher. Returns false when it was refused.
+  bool handle_hello_reply(Peer& peer, const json& message) {
     if (message.contains("refused")) {
       const std::string words = message.value("refused", "");
-      if (message.value("again", false)) LOG(WARNING) << "node 0 at " << peer.address << " refuses: " << words << "; trying again";
-      else push({News::Kind::Failed, nodes.here, {here.first, "CommunicatorAborted", "node 0 at " + peer.address + " refuses " + name(nodes.here) + ": " + words, 5}});
+      if (message.value("again", false))
+        LOG(WARNING) << "node 0 at " << peer.address << " refuses: " << words << "; trying again";
+      else
+        push({PeerEvent::Kind::Failed,
+              nodes.index,
+              {here.first, Reason::CommunicatorAborted,
+               "node 0 at " + peer.address + " refuses " + name(nodes.index) + ": " + words, 5}});
       return false;
     }
     if (!message.contains("welcome") || !message["welcome"].is_array() || message["welcome"].size() != 2) return false;
     peer.node = 0;
-    board->token()[1] = message["welcome"][1].get<uint64_t>();
-    board->token()[0] = message["welcome"][0].get<uint64_t>();
-    LOG(INFO) << "node " << nodes.here << " is connected to node 0 at " << peer.address;
+    status_table->token()[1] = message["welcome"][1].get<uint64_t>();
+    status_table->token()[0] = message["welcome"][0].get<uint64_t>();
+    LOG(INFO) << "node " << nodes.index << " is connected to node 0 at " << peer.address;
     return true;
   }
 
-  bool take(Peer& peer, const json& message) {
-    if (!peer.welcome()) return nodes.here == 0 ? greet(peer, message) : greeted(peer, message);
+  bool handle_message(Peer& peer, const json& message) {
+    if (!peer.is_admitted()) return nodes.index == 0 ? handle_hello(peer, message) : handle_hello_reply(peer, message);
     if (message.contains("ranks")) {
       for (const json& rank : message["ranks"]) {
         const int number = rank.value("rank", -1);
-        const Dealt theirs = of(peer.node);
+        const Slice theirs = of(peer.node);
         const bool of_peer = number >= theirs.first && number < theirs.first + theirs.count;
-        const bool of_others = number >= 0 && number < ranks && !(number >= here.first && number < here.first + here.count);
-        if (nodes.here == 0 ? of_peer : of_others) mirror(rank, *board, of_peer ? peer.address : rank.value("address", ""));
+        const bool of_others =
+            number >= 0 && number < ranks && !(number >= here.first && number < here.first + here.count);
+        if (nodes.index == 0 ? of_peer : of_others)
+          apply_rank_json(rank, *status_table, of_peer ? peer.address : rank.value("address", ""));
       }
     }
     if (message.contains("failure")) {
-      const Failure failure = failure_from(message["failure"], ranks);
-      push({News::Kind::Failed, peer.node, failure});
+      const Failure failure = failure_from_json(message["failure"], ranks);
+      push({PeerEvent::Kind::Failed, peer.node, failure});
       for (const auto& other : peers)
-        if (nodes.here == 0 && other.get() != &peer && other->welcome()) other->link.send({{"failure", told(failure)}});
+        if (nodes.index == 0 && other.get() != &peer && other->is_admitted())
+          other->link.send({{"failure", failure_to_json(failure)}});
     }
-    if (message.contains("stop") && nodes.here == 0) push({News::Kind::Stop, peer.node, {}});
+    if (message.contains("stop") && nodes.index == 0) push({PeerEvent::Kind::Stop, peer.node, {}});
     if (message.contains("bye")) {
       peer.said_goodbye = true;
-      push({News::Kind::Left, peer.node, {}});
+      push({PeerEvent::Kind::Left, peer.node, {}});
     }
     return true;
   }
 
-  /// Reads, answers, and judges one peer; false when it is to be forgotten.
+  /// Reads, answers and checks one peer; returns false when the peer must be dropped.
   bool serve(Peer& peer, Clock::time_point now) {
     bool open = peer.link.pump();
     try {
       while (const auto message = peer.link.next())
-        if (!take(peer, *message)) return false;
+        if (!handle_message(peer, *message)) return false;
     } catch (const json::exception&) {
-      if (peer.welcome()) lost(peer, "RankLost", "it sent what is not a message between launchers");
+      if (peer.is_admitted()) lost(peer, Reason::RankLost, "it sent an invalid message");
       return false;
     }
     open = open && peer.link.pump();
-    if (!peer.welcome()) return open && now - peer.since < hello_within;
-    if (!open) return lost(peer, "RankLost", peer.link.why()), false;
+    if (!peer.is_admitted()) return open && now - peer.since < hello_within;
+    if (!open) return lost(peer, Reason::RankLost, peer.link.why()), false;
     if (now - peer.link.heard() < silence) return true;
-    lost(peer, "NodeLost", "it has been silent for " + std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - peer.link.heard()).count()) + " s");
+    lost(peer, Reason::NodeLost,
+         "it has been silent for " +
+             std::to_string(std::chrono::duration_cast<std::chrono::seconds>(now - peer.link.heard()).count()) + " s");
     return false;
   }
 
-  // --- what goes ---
-  void show_ranks() {
+  // --- sent messages ---
+  void send_rank_statuses() {
     for (const auto& peer : peers) {
-      if (!peer->welcome()) continue;
+      if (!peer->is_admitted()) continue;
       json all = json::array();
-      const Dealt theirs = of(peer->node);
+      const Slice theirs = of(peer->node);
       for (int r = 0; r < ranks; ++r) {
-        const bool ours = r >= here.first && r < here.first + here.count, their_own = r >= theirs.first && r < theirs.first + theirs.count;
-        if (ours || (nodes.here == 0 && !their_own)) all.push_back(told(r, *board, !ours));
+        const bool ours = r >= here.first && r < here.first + here.count,
+                   their_own = r >= theirs.first && r < theirs.first + theirs.count;
+        if (ours || (nodes.index == 0 && !their_own)) all.push_back(rank_to_json(r, *status_table, !ours));
       }
       peer->link.send({{"ranks", all}});
     }
@@ -197,19 +225,22 @@ struct Rendezvous::Impl {
     std::vector<json> messages;
     {
       const std::lock_guard lock(mutex);
-      if (std::none_of(peers.begin(), peers.end(), [](const auto& peer) { return peer->welcome(); }) && !leaving) return;   // told when there is somebody to hear
+      if (std::none_of(peers.begin(), peers.end(), [](const auto& peer) { return peer->is_admitted(); }) && !leaving)
+        return;  // messages wait until a peer is connected
       messages.swap(outgoing);
     }
     for (const json& message : messages)
       for (const auto& peer : peers)
-        if (peer->welcome()) peer->link.send(message);
+        if (peer->is_admitted()) peer->link.send(message);
   }
 
   // --- the thread ---
   void accept_callers() {
     for (comm::Socket socket = comm::accept_from(listener); socket.is_open(); socket = comm::accept_from(listener)) {
-      const auto strangers = std::count_if(peers.begin(), peers.end(), [](const auto& peer) { return !peer->welcome(); });
-      if (strangers >= static_cast<std::ptrdiff_t>(most_strangers)) peers.erase(std::find_if(peers.begin(), peers.end(), [](const auto& peer) { return !peer->welcome(); }));
+      const auto unverified =
+          std::count_if(peers.begin(), peers.end(), [](const auto& peer) { return !peer->is_admitted(); });
+      if (unverified >= static_cast<std::ptrdiff_t>(max_unverified))
+        peers.erase(std::find_if(peers.begin(), peers.end(), [](const auto& peer) { return !peer->is_admitted(); }));
       peers.push_back(std::make_unique<Peer>(std::move(socket), false));
     }
   }
@@ -220,21 +251,29 @@ struct Rendezvous::Impl {
     std::string why;
     comm::Socket socket = comm::connect_to(nodes.host, nodes.port, retry, why);
     if (!socket.is_open()) {
-      if (calls++ % 30 == 0) LOG(INFO) << "waiting for node 0 at " << nodes.host << ":" << nodes.port << ": " << why << "; trying each second";
+      if (calls++ % 30 == 0)
+        LOG(INFO) << "waiting for node 0 at " << nodes.host << ":" << nodes.port << ": " << why
+                  << "; trying each second";
       return;
     }
     peers.push_back(std::make_unique<Peer>(std::move(socket), true));
     peers.back()->link.allow(longest_message);
-    peers.back()->link.send({{"hello", {{"incarnation", nodes.incarnation}, {"nodes", nodes.count}, {"node", nodes.here}, {"plan", nodes.plan}}}});
+    peers.back()->link.send({{"hello",
+                              {{"replicaGeneration", nodes.replica_generation},
+                               {"nodes", nodes.count},
+                               {"node", nodes.index},
+                               {"plan", nodes.plan}}}});
   }
 
   void wait() const {
-    std::vector<pollfd> events{{bell_of_thread, POLLIN, 0}};
+    std::vector<pollfd> events{{thread_event_fd, POLLIN, 0}};
     if (listener.is_open()) events.push_back({listener.descriptor(), POLLIN, 0});
-    for (const auto& peer : peers) events.push_back({peer->link.socket().descriptor(), static_cast<short>(peer->link.has_more_to_send() ? POLLIN | POLLOUT : POLLIN), 0});
+    for (const auto& peer : peers)
+      events.push_back({peer->link.socket().descriptor(),
+                        static_cast<short>(peer->link.has_more_to_send() ? POLLIN | POLLOUT : POLLIN), 0});
     poll(events.data(), events.size(), static_cast<int>(beat.count()));
     uint64_t rings = 0;
-    if (read(bell_of_thread, &rings, sizeof rings) < 0) return;   // nobody rang
+    if (read(thread_event_fd, &rings, sizeof rings) < 0) return;  // the event is not set
   }
 
   void run() {
@@ -242,48 +281,56 @@ struct Rendezvous::Impl {
     while (!leaving) {
       wait();
       const auto now = Clock::now();
-      if (nodes.here == 0) accept_callers();
-      else call_node_0(now);
-      if (now - last > std::chrono::seconds(1))   // this process was stopped itself, or a name server was slow
-        for (const auto& peer : peers) peer->link.forgive(now);
+      if (nodes.index == 0)
+        accept_callers();
+      else
+        call_node_0(now);
+      if (now - last > std::chrono::seconds(1))  // this process was stopped itself, or a name server was slow
+        for (const auto& peer : peers) peer->link.reset_silence(now);
       last = now;
-      for (const auto& peer : peers) peer->gone = !serve(*peer, Clock::now());   // one after the other: each may look at all
+      for (const auto& peer : peers)
+        peer->gone = !serve(*peer, Clock::now());  // one after the other, because each may look at all
       std::erase_if(peers, [](const auto& peer) { return peer->gone; });
-      was_connected = was_connected || std::any_of(peers.begin(), peers.end(), [](const auto& peer) { return peer->welcome(); });
-      connected = nodes.here == 0 ? static_cast<int>(met.size()) == nodes.count - 1 : was_connected;
+      was_connected = was_connected ||
+                      std::any_of(peers.begin(), peers.end(), [](const auto& peer) { return peer->is_admitted(); });
+      connected = nodes.index == 0 ? static_cast<int>(joined.size()) == nodes.count - 1 : was_connected;
       send_waiting();
-      if (now >= next_beat) show_ranks(), next_beat = now + beat;
+      if (now >= next_beat) send_rank_statuses(), next_beat = now + beat;
       for (const auto& peer : peers) peer->link.pump();
     }
     send_waiting();
     for (const auto& peer : peers)
-      if (peer->welcome()) peer->link.send({{"bye", true}});
-    const auto end = Clock::now() + farewell;
-    while (Clock::now() < end && std::any_of(peers.begin(), peers.end(), [](const auto& peer) { return peer->link.pump() && peer->link.has_more_to_send(); })) wait();
+      if (peer->is_admitted()) peer->link.send({{"bye", true}});
+    const auto end = Clock::now() + goodbye_timeout;
+    while (Clock::now() < end && std::any_of(peers.begin(), peers.end(), [](const auto& peer) {
+             return peer->link.pump() && peer->link.has_more_to_send();
+           }))
+      wait();
     for (const auto& peer : peers) peer->link.socket().shut();
     done = true;
   }
 
   const Nodes nodes;
-  const std::shared_ptr<comm::StatusBoard> board;
+  const std::shared_ptr<comm::StatusTable> status_table;
   const milliseconds silence;
   const int ranks;
-  const Dealt here;
-  const int bell;                      ///< rung for the launcher
-  const int bell_of_thread = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  const Slice here;
+  const int event_fd;  ///< set for the launcher
+  const int thread_event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   comm::Socket listener;
   std::vector<std::unique_ptr<Peer>> peers;
-  std::vector<int> met;                ///< nodes that have come, there or gone
+  std::vector<int> joined;  ///< nodes that have ever joined
   bool was_connected = false;
   Clock::time_point next_call{};
   int calls = 0;
   std::atomic<bool> leaving{false}, done{false}, connected{false};
-  std::mutex mutex;                    ///< guards the two below
-  std::vector<News> fresh;
+  std::mutex mutex;  ///< guards the two members below
+  std::vector<PeerEvent> pending_events;
   std::vector<json> outgoing;
 };
 
-Rendezvous::Rendezvous(const Nodes& nodes, std::shared_ptr<comm::StatusBoard> board, milliseconds silence) : impl_(std::make_shared<Impl>(nodes, std::move(board), silence)) {}
+Rendezvous::Rendezvous(const Nodes& nodes, std::shared_ptr<comm::StatusTable> status_table, milliseconds silence)
+    : impl_(std::make_shared<Impl>(nodes, std::move(status_table), silence)) {}
 
 void Rendezvous::start() {
   std::thread([impl = impl_] { impl->run(); }).detach();
@@ -292,27 +339,23 @@ void Rendezvous::start() {
 Rendezvous::~Rendezvous() {
   impl_->leaving = true;
   impl_->wake();
-  const auto patience = Clock::now() + 2 * farewell;
+  const auto patience = Clock::now() + 2 * goodbye_timeout;
   while (!impl_->done && Clock::now() < patience) std::this_thread::sleep_for(milliseconds(1));
 }
 
-int Rendezvous::descriptor() const { return impl_->bell; }
+int Rendezvous::descriptor() const { return impl_->event_fd; }
 
-std::vector<News> Rendezvous::news() {
+std::vector<PeerEvent> Rendezvous::take_events() {
   uint64_t rings = 0;
-  if (read(impl_->bell, &rings, sizeof rings) < 0) return {};
+  if (read(impl_->event_fd, &rings, sizeof rings) < 0) return {};
   const std::lock_guard lock(impl_->mutex);
-  return std::exchange(impl_->fresh, {});
+  return std::exchange(impl_->pending_events, {});
 }
 
 bool Rendezvous::connected() const { return impl_->connected; }
 
-void Rendezvous::tell(const Failure& failure) {
-  impl_->say({{"failure", told(failure)}});
-}
+void Rendezvous::send_failure(const Failure& failure) { impl_->broadcast({{"failure", failure_to_json(failure)}}); }
 
-void Rendezvous::ask_to_stop() {
-  impl_->say({{"stop", true}});
-}
+void Rendezvous::request_stop() { impl_->broadcast({{"stop", true}}); }
 
 }  // namespace pm::launch

@@ -1,5 +1,5 @@
-// See signals.h.
-#include "worker/launch/signals.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/launch/signal_queue.h"
 
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -7,19 +7,20 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/signals.h"
+
 namespace pm::launch {
 
 SignalQueue::SignalQueue(std::initializer_list<int> signals) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : signals) sigaddset(&set, signal);
+  const sigset_t set = base::signal_set(signals);
   pthread_sigmask(SIG_BLOCK, &set, &before_);
   descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "signalfd");
 }
 
 SignalQueue::~SignalQueue() {
-  while (next()) {}   // what still waits would strike as soon as signals are let through
+  while (next()) {
+  }  // pending signals would be delivered as soon as they are unblocked
   close(descriptor_);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }

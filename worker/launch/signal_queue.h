@@ -1,4 +1,5 @@
-// Signals as something to poll: blocked while this lives, read from a descriptor.
+// SPDX-License-Identifier: Apache-2.0
+// Makes signals pollable: they are blocked while a SignalQueue lives and are read from its descriptor.
 #pragma once
 #include <csignal>
 #include <initializer_list>
@@ -13,7 +14,7 @@ class SignalQueue {
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
   int descriptor() const { return descriptor_; }
-  /// The next signal that came, if any.
+  /// Returns the next pending signal, if any.
   std::optional<int> next();
 
  private:

@@ -1,4 +1,4 @@
-// See attention.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/layers/attention.h"
 
 #include <ATen/ATen.h>
@@ -10,25 +10,27 @@ namespace pm::layers {
 
 namespace {
 
-/// The kv heads that `rank` attends to.
-Range kv_heads_of(const policy::Attention& attention, const Cuts& cuts, int rank) {
-  return cuts.range(attention.key.weight.stack, Axis::Kv, attention.kv_heads, rank);
+/// Returns the kv heads that `rank` attends to.
+Range kv_heads_of(const policy::Attention& attention, const Partition& partition, int rank) {
+  return partition.range(attention.key.weight.stack, Axis::Kv, attention.kv_heads, rank);
 }
 
 std::optional<SharedHeads> shared_heads(const policy::Attention& attention, const Loader& loader) {
-  const int ranks = loader.cuts().ranks();
+  const int ranks = loader.partition().ranks();
   if (attention.kv_heads >= ranks) return std::nullopt;
   std::vector<Range> rows;
-  for (int rank = 0; rank < ranks; ++rank) rows.push_back(policy::range_of(attention.key.weight, loader.cuts(), rank));
-  const Range own = kv_heads_of(attention, loader.cuts(), loader.rank());
-  return SharedHeads(std::move(rows), {own.begin * attention.head_dim, own.end * attention.head_dim}, loader.rank(), loader.device());
+  for (int rank = 0; rank < ranks; ++rank)
+    rows.push_back(policy::rank_range(attention.key.weight, loader.partition(), rank));
+  const Range own = kv_heads_of(attention, loader.partition(), loader.rank());
+  return SharedHeads(std::move(rows), {own.begin * attention.head_dim, own.end * attention.head_dim}, loader.rank(),
+                     loader.device());
 }
 
 }  // namespace
 
 SharedHeads::SharedHeads(std::vector<Range> rows, Range own, int rank, at::Device device) {
   std::vector<int64_t> keys, values;
-  int64_t before = 0;   // of the gathered rows, those of earlier ranks: each gives its keys, then its values
+  int64_t before = 0;  // gathered rows of earlier ranks; each has its keys, then its values
   for (const Range& part : rows) {
     for (int64_t row = std::max(part.begin, own.begin); row < std::min(part.end, own.end); ++row) {
       keys.push_back(before + row - part.begin);
@@ -38,8 +40,8 @@ SharedHeads::SharedHeads(std::vector<Range> rows, Range own, int rank, at::Devic
     before += counts_.back();
   }
   if (static_cast<int64_t>(keys.size()) != own.size()) {
-    throw std::logic_error("rank " + std::to_string(rank) + " attends to " + std::to_string(own.size()) + " rows of keys, all ranks together hold " +
-                           std::to_string(keys.size()) + " of them");
+    throw std::logic_error("rank " + std::to_string(rank) + " attends to " + std::to_string(own.size()) +
+                           " rows of keys, all ranks together hold " + std::to_string(keys.size()) + " of them");
   }
   keys.insert(keys.end(), values.begin(), values.end());
   own_ = at::tensor(keys, at::kLong).to(device);
@@ -50,11 +52,12 @@ at::Tensor SharedHeads::exchanged(const at::Tensor& columns, comm::Communicator&
   return at::index_select(all, 0, own_).t().contiguous();
 }
 
-KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader, int64_t blocks, DType type) : arena_(loader.device()) {
+KvCache::KvCache(const policy::Stack& stack, Range layers, const Loader& loader, int64_t blocks, DType type)
+    : arena_(loader.device()) {
   for (int64_t number = layers.begin; number < layers.end; ++number) {
     const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
-    const int64_t heads = kv_heads_of(layer.attention, loader.cuts(), loader.rank()).size();
-    const std::vector<int64_t> shape{blocks, heads, ops::block_tokens, layer.attention.head_dim};
+    const int64_t heads = kv_heads_of(layer.attention, loader.partition(), loader.rank()).size();
+    const std::vector<int64_t> shape{blocks, heads, block_tokens, layer.attention.head_dim};
     keys_.push_back(arena_.allocate(shape, scalar_type(type)));
     values_.push_back(arena_.allocate(shape, scalar_type(type)));
   }
@@ -71,18 +74,26 @@ void KvCache::copy_blocks(std::span<const int32_t> pairs) {
 namespace {
 
 ops::AttentionOptions options_of(const policy::Attention& attention, const Loader& loader) {
-  ops::AttentionOptions options{.scale = attention.scale, .softcap = attention.softcap, .causal = attention.mask == policy::Mask::Causal && attention.source.empty(), .window = attention.window};
+  ops::AttentionOptions options{.scale = attention.scale,
+                                .softcap = attention.softcap,
+                                .causal = attention.mask == policy::Mask::Causal && attention.source.empty(),
+                                .window = attention.window};
   const Range heads = loader.range(attention.query.weight);
   if (attention.alibi) {
-    options.alibi = {ops::alibi_slopes(attention.heads).narrow(0, heads.begin, heads.size()).contiguous().to(loader.device()), attention.alibi->scaled, attention.alibi->bf16};
+    options.alibi = {
+        ops::alibi_slopes(attention.heads).narrow(0, heads.begin, heads.size()).contiguous().to(loader.device()),
+        attention.alibi->scaled, attention.alibi->bf16};
   }
-  if (attention.bucket_bias) {
-    options.buckets = {{}, attention.bucket_bias->far, attention.bucket_bias->bidirectional};
+  if (attention.relative_position_bias) {
+    options.relative_bias = {
+        {}, attention.relative_position_bias->max_distance, attention.relative_position_bias->bidirectional};
   }
   return options;
 }
 
-Weight buckets_of(const policy::Attention& attention, Loader& loader) { return attention.bucket_bias ? loader.weight(attention.bucket_bias->table) : Weight(); }
+Weight buckets_of(const policy::Attention& attention, Loader& loader) {
+  return attention.relative_position_bias ? loader.weight(attention.relative_position_bias->table) : Weight();
+}
 
 std::vector<const policy::Linear*> projections_of(const policy::Attention& attention) {
   if (!attention.source.empty()) return {&attention.query};
@@ -95,41 +106,46 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
     : options_(options_of(attention, loader)),
       buckets_(buckets_of(attention, loader)),
       heads_(loader.range(attention.query.weight).size()),
-      kv_heads_(kv_heads_of(attention, loader.cuts(), loader.rank()).size()),
+      kv_heads_(kv_heads_of(attention, loader.partition(), loader.rank()).size()),
       head_dim_(attention.head_dim),
       shared_(shared_heads(attention, loader)),
       crosses_(!attention.source.empty()),
       in_(projections_of(attention), loader),
-      source_(crosses_ ? std::optional<ColumnLinear>(std::in_place, std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader) : std::nullopt),
+      source_(crosses_
+                  ? std::optional<ColumnLinear>(
+                        std::in_place, std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader)
+                  : std::nullopt),
       out_(attention.out, loader) {
   if (attention.query_norm) query_norm_.emplace(*attention.query_norm, loader);
   if (attention.key_norm) key_norm_.emplace(*attention.key_norm, loader);
   if (attention.rotary) rotary_.emplace(*attention.rotary, loader.device());
-  for (int rank = 0; rank < loader.cuts().ranks(); ++rank) {
-    heads_of_rank_.push_back(policy::range_of(attention.query.weight, loader.cuts(), rank).size());
+  for (int rank = 0; rank < loader.partition().ranks(); ++rank) {
+    heads_of_rank_.push_back(policy::rank_range(attention.query.weight, loader.partition(), rank).size());
   }
 }
 
 ops::AttentionOptions Attention::options() const {
   ops::AttentionOptions options = options_;
-  if (buckets_.defined()) options.buckets.table = buckets_.value();
+  if (buckets_.defined()) options.relative_bias.table = buckets_.value();
   return options;
 }
 
-/// Columns first.. of `rows` as [tokens, count, head_dim].
+/// Returns `count` heads of `rows` from head `first` on, as [tokens, count, head_dim].
 at::Tensor Attention::heads(const at::Tensor& rows, int64_t first, int64_t count) const {
   return rows.narrow(1, first * head_dim_, count * head_dim_).reshape({rows.size(0), count, head_dim_});
 }
 
-/// Keys and values of this rank's kv heads, beside each other: columns `first`.. of what was projected, exchanged where ranks share heads. Before
-/// the rotary turn, which mixes columns that different ranks may have.
+/// Returns keys and values of this rank's kv heads side by side: columns `first`.. of what was projected, exchanged
+/// where ranks share heads. This happens before rotary embedding, which mixes columns that different ranks may have.
 at::Tensor Attention::keys_and_values(const at::Tensor& projected, int64_t first, comm::Communicator& comm) const {
   const at::Tensor columns = projected.narrow(1, first, projected.size(1) - first);
   return shared_ ? shared_->exchanged(columns, comm) : columns;
 }
 
-at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ops::Sequences& sequences, const ops::AttentionOptions& options,
-                             const Batch& batch, std::vector<std::vector<at::Tensor>>* captured, comm::Communicator& comm) const {
+at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const ops::StepSequences& sequences, const ops::AttentionOptions& options,
+                             const Batch& batch, std::vector<std::vector<at::Tensor>>* captured,
+                             comm::Communicator& comm) const {
   if (!batch.capture || !batch.capture->attentions) return ops::ragged_attention(q, k, v, sequences, options);
   std::vector<at::Tensor> probabilities;
   const at::Tensor out = ops::ragged_attention(q, k, v, sequences, options, &probabilities);
@@ -141,9 +157,12 @@ at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at:
 at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache cache, comm::Communicator& comm) const {
   const ops::AttentionOptions options = this->options();
   const at::Tensor qkv = in_(x);
-  if (cache.keys && !shared_ && !query_norm_ && !key_norm_) {   // keys and values are turned on their way into the cache
-    const at::Tensor q = ops::rotary_write(qkv, heads_, rotary_ ? rotary_->rotation(batch.positions) : ops::Rotation{}, batch.slots, *cache.keys, *cache.values);
-    return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options).reshape({x.size(0), heads_ * head_dim_});
+  if (cache.keys && !shared_ && !query_norm_ &&
+      !key_norm_) {  // keys and values are rotated on their way into the cache
+    const at::Tensor q = ops::rotary_write(qkv, heads_, rotary_ ? rotary_->rotation(batch.positions) : ops::Rotation{},
+                                           batch.slots, *cache.keys, *cache.values);
+    return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)
+        .reshape({x.size(0), heads_ * head_dim_});
   }
   const at::Tensor kv = keys_and_values(qkv, heads_ * head_dim_, comm);
   at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
@@ -152,21 +171,23 @@ at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache c
   if (key_norm_) k = (*key_norm_)(k);
   if (rotary_) {
     const Rotary::Angles angles = rotary_->angles(batch.positions);
-    q = rotary_->turn(q, angles);
-    k = rotary_->turn(k, angles);
-    if (rotary_->values()) v = rotary_->turn(v, angles);
+    q = rotary_->rotate(q, angles);
+    k = rotary_->rotate(k, angles);
+    if (rotary_->values()) v = rotary_->rotate(v, angles);
   }
   at::Tensor result;
   if (cache.keys) {
     ops::write_kv(k, v, batch.slots, *cache.keys, *cache.values);
     result = ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options);
   } else {
-    result = ragged(q, k, v, batch.sequences, options, batch, batch.capture ? &batch.capture->attention : nullptr, comm);
+    result =
+        ragged(q, k, v, batch.sequences, options, batch, batch.capture ? &batch.capture->attention : nullptr, comm);
   }
   return result.reshape({x.size(0), heads_ * head_dim_});
 }
 
-at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Source& source, LayerCache cache, comm::Communicator& comm) const {
+at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Source& source, LayerCache cache,
+                            comm::Communicator& comm) const {
   const ops::AttentionOptions options = this->options();
   const at::Tensor q = heads(in_(x), 0, heads_);
   at::Tensor k, v;

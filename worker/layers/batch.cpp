@@ -1,4 +1,4 @@
-// See batch.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/layers/batch.h"
 
 #include <ATen/ATen.h>
@@ -14,7 +14,9 @@ void move(at::Tensor& tensor, at::Device device) {
 }  // namespace
 
 Batch Batch::on(at::Device device) && {
-  for (at::Tensor* tensor : {&tokens, &positions, &pixels, &slots, &features.values, &features.rows, &features.aligned, &features.positions, &features.shares}) move(*tensor, device);
+  for (at::Tensor* tensor : {&tokens, &positions, &pixels, &slots, &features.values, &features.rows, &features.aligned,
+                             &features.positions, &features.shares})
+    move(*tensor, device);
   for (auto* numbers : {&types, &features.types}) {
     for (auto& [key, rows] : *numbers) move(rows, device);
   }

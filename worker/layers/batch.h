@@ -1,4 +1,6 @@
-// One step's work for a stack: the tokens of all sequences after each other, nothing padded, and what to keep for the caller.
+// SPDX-License-Identifier: Apache-2.0
+// The rows of one step for a stack: the tokens of all sequences one after another, without padding, and what to
+// capture.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,43 +12,48 @@
 
 namespace pm::layers {
 
-/// What a forward pass asks to see beside the result. Hidden states are [tokens, hidden] in Hugging Face's order: the input of each layer, then
-/// the last state. attention[layer][sequence] is [heads, queries, keys], gathered over the ranks on rank 0; cross likewise.
+/// What a forward pass captures beside its result. Hidden states are [tokens, hidden] in Hugging Face's order: the
+/// input of each layer, then the last state. attention[layer][sequence] is [heads, queries, keys], gathered on rank
+/// 0; cross likewise.
 struct Capture {
   bool hidden_states = false, attentions = false;
   std::vector<at::Tensor> hidden;
   std::vector<std::vector<at::Tensor>> attention, cross;
 };
 
-/// Dense vectors among the rows of a stack, behind the tokens of their sequence.
+/// Dense vectors among the rows of a stack; they follow the tokens of their sequence.
 struct FeatureRows {
-  at::Tensor values;      ///< [vectors, width] fp32; undefined: there are none
-  at::Tensor rows;        ///< [vectors] int64: which of the batch's rows each is
-  std::map<std::string, at::Tensor> types;        ///< [vectors] int64 for each of the features' tables by its key; -1: adds nothing
-  at::Tensor aligned, positions, shares;          ///< [pairs]: number of a vector, position of a token, by what that one's row is multiplied; undefined: none
+  at::Tensor values;  ///< [vectors, width] fp32; undefined: there are none
+  at::Tensor rows;    ///< [vectors] int64: which of the batch's rows each is
+  std::map<std::string, at::Tensor>
+      types;  ///< [vectors] int64 for each of the features' tables by its key; -1: adds nothing
+  at::Tensor aligned, positions, shares;  ///< [pairs]: number of a vector, position of a token, by what that one's row
+                                          ///< is multiplied; undefined: none
 };
 
 /// The rows of a stack.
 struct Batch {
-  at::Tensor tokens;      ///< [tokens] int64; undefined for a stack of images
-  at::Tensor positions;   ///< [tokens] int64, before the table's offset
-  std::map<std::string, at::Tensor> types;   ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
-  FeatureRows features;   ///< in whose rows tokens, positions and types mean nothing
-  at::Tensor pixels;      ///< [images, channels, height, width] fp32; every image is one sequence
-  at::Tensor slots;       ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
-  ops::Sequences sequences;
+  at::Tensor tokens;     ///< [tokens] int64; undefined for a stack of images
+  at::Tensor positions;  ///< [tokens] int64, before the table's offset
+  std::map<std::string, at::Tensor>
+      types;  ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
+  FeatureRows features;  ///< in whose rows tokens, positions and types mean nothing
+  at::Tensor pixels;     ///< [images, channels, height, width] fp32; every image is one sequence
+  at::Tensor
+      slots;  ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
+  ops::StepSequences sequences;
   Capture* capture = nullptr;
 
-  /// The same rows with their tensors on another device.
+  /// Moves the tensors to another device.
   Batch on(at::Device) &&;
 };
 
-/// What cross-attention looks at. Without a cache: `states` with one span per sequence of the batch. With one: the spans' blocks, after the
-/// keys and values of `states`, when there are any, have been written to `slots`.
+/// What cross-attention reads. Without a cache: `states` with one span per sequence of the batch. With a cache: the
+/// spans' blocks, after keys and values of `states`, if any, were written to `slots`.
 struct Source {
-  at::Tensor states;      ///< [source tokens, hidden]
-  at::Tensor slots;       ///< [source tokens] int64
-  ops::Sequences sequences;
+  at::Tensor states;  ///< [source tokens, hidden]
+  at::Tensor slots;   ///< [source tokens] int64
+  ops::StepSequences sequences;
 
   Source on(at::Device) &&;
 };

@@ -1,4 +1,4 @@
-// See input.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/layers/input.h"
 
 #include <ATen/ATen.h>
@@ -7,34 +7,45 @@
 
 namespace pm::layers {
 
-Table::Table(const policy::Param& table, Loader& loader) : table_(loader.weight(table, Access::LookUp)), rows_(loader.range(table)), whole_(loader.cuts().ranks() == 1) {
+Table::Table(const policy::Param& table, Loader& loader)
+    : table_(loader.weight(table, Access::LookUp)),
+      rows_(loader.range(table)),
+      whole_(loader.partition().ranks() == 1) {
   if (table_.size(0) == table.shape[0]) rows_ = {0, table.shape[0]}, whole_ = true;
 }
 
 at::Tensor Table::partial(const at::Tensor& rows) const {
   if (whole_) return table_.look_up(rows).to(at::kFloat);
   if (rows_.size() == 0) return at::zeros({rows.size(0), table_.size(1)}, rows.options().dtype(at::kFloat));
-  const at::Tensor own = at::logical_and(rows >= rows_.begin, rows < rows_.end).unsqueeze(1);   // others' rows are looked up too, and dropped: how many there are would be for the host to know
-  return table_.look_up((rows - rows_.begin).clamp(0, rows_.size() - 1)).to(at::kFloat).masked_fill(at::logical_not(own), 0);
+  const at::Tensor own =
+      at::logical_and(rows >= rows_.begin, rows < rows_.end)
+          .unsqueeze(
+              1);  // others' rows are looked up too, and dropped: how many there are would be for the host to know
+  return table_.look_up((rows - rows_.begin).clamp(0, rows_.size() - 1))
+      .to(at::kFloat)
+      .masked_fill(at::logical_not(own), 0);
 }
 
 namespace {
 
-/// See policy::PositionKind.
+/// Returns the frequencies of sinusoids, as policy::PositionKind describes them.
 at::Tensor frequencies_of(policy::PositionKind kind, int64_t width) {
   const int64_t count = width / 2;
-  if (kind == policy::PositionKind::Paper) return at::exp(at::arange(count, at::kDouble) * (-std::log(10000.0) / static_cast<double>(count)));
-  if (kind == policy::PositionKind::Tensor2Tensor) return at::exp(at::arange(count, at::kFloat) * (-std::log(10000.0) / static_cast<double>(count - 1)));
+  if (kind == policy::PositionKind::Paper)
+    return at::exp(at::arange(count, at::kDouble) * (-std::log(10000.0) / static_cast<double>(count)));
+  if (kind == policy::PositionKind::Tensor2Tensor)
+    return at::exp(at::arange(count, at::kFloat) * (-std::log(10000.0) / static_cast<double>(count - 1)));
   return {};
 }
 
 std::vector<Types> types_of(const std::vector<policy::IndexTable>& tables, Loader& loader) {
   std::vector<Types> types;
-  for (const policy::IndexTable& table : tables) types.push_back({table.key(), Table(table.table, loader), table.given});
+  for (const policy::IndexTable& table : tables)
+    types.push_back({table.key(), Table(table.table, loader), table.skip_if_absent});
   return types;
 }
 
-/// x and the rows that the numbers look up; -1: nothing is added.
+/// Adds the rows that the indices look up to x; -1 adds nothing.
 at::Tensor with_types(at::Tensor x, const std::vector<Types>& types, const std::map<std::string, at::Tensor>& numbers) {
   for (const auto& [key, table, given] : types) {
     const at::Tensor& rows = numbers.at(key);
@@ -54,21 +65,29 @@ Features::Features(const policy::Features& features, const policy::Param& tokens
 
 at::Tensor Features::partial(const FeatureRows& features, int64_t offset) const {
   const int64_t vectors = features.values.size(0);
-  at::Tensor x = positions_ ? positions_->partial(at::zeros({vectors}, features.rows.options())) : at::zeros({vectors, width_}, features.values.options());
-  if (features.aligned.defined()) x.index_add_(0, features.aligned, tokens_.partial(features.positions + offset) * features.shares.unsqueeze(1));
+  at::Tensor x = positions_ ? positions_->partial(at::zeros({vectors}, features.rows.options()))
+                            : at::zeros({vectors, width_}, features.values.options());
+  if (features.aligned.defined())
+    x.index_add_(0, features.aligned, tokens_.partial(features.positions + offset) * features.shares.unsqueeze(1));
   return x;
 }
 
-at::Tensor Features::projected(const FeatureRows& features) const { return with_types(projection_(features.values), types_, features.types); }
+at::Tensor Features::projected(const FeatureRows& features) const {
+  return with_types(projection_(features.values), types_, features.types);
+}
 
 Input::Input(const policy::Stack& stack, Loader& loader)
-    : scale_(stack.input.scale), position_offset_(stack.input.position_offset), position_last_(stack.input.position_last) {
+    : scale_(stack.input.scale),
+      position_offset_(stack.input.position_offset),
+      position_last_(stack.input.position_after_norm) {
   const policy::Input& input = stack.input;
   frequencies_ = frequencies_of(input.position, position_last_ || !input.token ? stack.hidden : input.token->shape[1]);
   if (frequencies_.defined()) frequencies_ = frequencies_.to(loader.device());
   if (input.token) token_.emplace(*input.token, loader);
   if (input.positions) position_.emplace(*input.positions, loader);
-  if (input.features) features_.emplace(*input.features, input.positions.value(), loader);   // asks for tables in the order in which a pass uses them
+  if (input.features)
+    features_.emplace(*input.features, input.positions.value(),
+                      loader);  // in the order in which a forward pass uses the tables
   types_ = types_of(input.tables, loader);
   if (input.projection) {
     const bool images = input.projection->weight.shape.size() == 4;
@@ -82,16 +101,21 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   if (input.norm) norm_.emplace(*input.norm, loader);
 }
 
-/// [images, channels, height, width] -> [images x (extra tokens + patches), hidden]: a convolution whose stride is its kernel is a linear map.
+/// [images, channels, height, width] -> [images x (extra tokens + patches), hidden]: a convolution whose stride is its
+/// kernel is a linear map.
 at::Tensor Input::patches(const at::Tensor& pixels) const {
-  const int64_t images = pixels.size(0), channels = pixels.size(1), down = pixels.size(2) / patch_, across = pixels.size(3) / patch_;
+  const int64_t images = pixels.size(0), channels = pixels.size(1), down = pixels.size(2) / patch_,
+                across = pixels.size(3) / patch_;
   const at::Tensor cut = pixels.reshape({images, channels, down, patch_, across, patch_}).permute({0, 2, 4, 1, 3, 5});
-  at::Tensor x = (*patch_projection_)(cut.reshape({images * down * across, channels * patch_ * patch_})).reshape({images, down * across, -1});
+  at::Tensor x = (*patch_projection_)(cut.reshape({images * down * across, channels * patch_ * patch_}))
+                     .reshape({images, down * across, -1});
   if (extra_tokens_.defined()) x = at::cat({extra_tokens_.expand({images, extra_tokens_.size(1), x.size(2)}), x}, 1);
   return x.flatten(0, 1);
 }
 
-at::Tensor Input::looked_up(const at::Tensor& positions) const { return position_->partial(position_offset_ == 0 ? positions : positions + position_offset_); }
+at::Tensor Input::looked_up(const at::Tensor& positions) const {
+  return position_->partial(position_offset_ == 0 ? positions : positions + position_offset_);
+}
 
 at::Tensor Input::sinusoids(const at::Tensor& positions) const {
   const at::Tensor angles = (positions + position_offset_).to(frequencies_.scalar_type()).unsqueeze(1) * frequencies_;
@@ -104,13 +128,15 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     x = token_->partial(batch.tokens);
     if (scale_ != 1) x.mul_(scale_);
   }
-  const bool together = position_ && !position_last_;   // one reduction for both tables
+  const bool together = position_ && !position_last_;  // one reduction for both tables
   if (together) {
     const at::Tensor positions = looked_up(batch.positions);
     x = x.defined() ? x.add_(positions) : positions;
   }
   const FeatureRows& features = batch.features;
-  if (features.values.defined()) x.index_copy_(0, features.rows, features_->partial(features, position_offset_));   // tables of positions in the same reduction
+  if (features.values.defined())
+    x.index_copy_(0, features.rows,
+                  features_->partial(features, position_offset_));  // tables of positions in the same reduction
   if (comm.size() > 1 && x.defined()) {
     if (!token_ || !together) x = x.contiguous();
     comm.all_reduce(x);

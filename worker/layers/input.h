@@ -1,15 +1,17 @@
-// What goes into the first layer: tokens, positions and further tables, or the patches of images.
+// SPDX-License-Identifier: Apache-2.0
+// Computes the input of the first layer: token, position and further embeddings, or the patches of images.
 #pragma once
 #include "worker/layers/layers.h"
+#include "worker/policy/spec/stack.h"
 
 namespace pm::layers {
 
-/// Rows of a table that ranks share out by ranges; a rank looks up its own rows, and the sum over ranks is the table (Megatron's
-/// VocabParallelEmbedding).
+/// A table whose rows are partitioned over ranks. Each rank looks up its own rows, and the sum over ranks is the
+/// result (Megatron's VocabParallelEmbedding).
 class Table {
  public:
   Table(const policy::Param&, Loader&);
-  /// [tokens] int64 -> [tokens, width] fp32, zero where another rank has the row.
+  /// Looks up [tokens] int64 -> [tokens, width] F32, zero where another rank has the row.
   at::Tensor partial(const at::Tensor& rows) const;
 
  private:
@@ -18,17 +20,22 @@ class Table {
   bool whole_;
 };
 
-/// A further table of the input.
-struct Types { std::string key; Table table; bool given; };
+/// A further embedding table of the input.
+struct Types {
+  std::string key;
+  Table table;
+  bool given;
+};
 
-/// Dense vectors as rows of a stack: projection + position + types.
+/// Embeds dense vectors as rows of a stack: projection + position + types.
 class Features {
  public:
-  /// `tokens`: the table of the tokens' positions.
+  /// `tokens` is the position embedding of the tokens.
   Features(const policy::Features&, const policy::Param& tokens, Loader&);
-  /// Of a rank: rows of tables of positions, zero where another rank has them [vectors, width] fp32. Those of tokens are counted from row `offset` on.
+  /// Returns this rank's summand of the position embeddings [vectors, width] F32, zero where another rank has the
+  /// row. Positions of tokens are counted from row `offset` on.
   at::Tensor partial(const FeatureRows&, int64_t offset) const;
-  /// All but the positions [vectors, width].
+  /// Returns the embeddings without positions [vectors, width].
   at::Tensor projected(const FeatureRows&) const;
 
  private:
@@ -39,12 +46,13 @@ class Features {
   std::vector<Types> types_;
 };
 
-/// norm(scale * token + position + types), projected where the embedding is factorised; or without the position, which is added last.
+/// Computes norm(scale * token + position + types), projected where the embedding is factorized. Positions after the
+/// norm are added last.
 class Input {
  public:
   Input(const policy::Stack&, Loader&);
-  /// One row per token: [tokens, hidden] fp32; for images their class and distillation tokens and their patches, row by row;
-  /// dense vectors in rows of their own.
+  /// Returns one row per token: [tokens, hidden] F32. Images give their class and distillation tokens and their
+  /// patches; dense vectors have rows of their own.
   at::Tensor operator()(const Batch&, comm::Communicator&) const;
 
  private:
@@ -54,12 +62,12 @@ class Input {
   double scale_;
   int64_t position_offset_, patch_ = 0;
   bool position_last_;
-  at::Tensor frequencies_;   ///< of sinusoids, [width / 2] in the type in which angles are computed; undefined: none
+  at::Tensor frequencies_;  ///< of sinusoids, [width / 2] in the type in which angles are computed; undefined: none
   std::optional<Table> token_, position_;
   std::vector<Types> types_;
   std::optional<Features> features_;
   std::optional<Linear> projection_, patch_projection_;
-  at::Tensor extra_tokens_;   ///< [1, class and distillation token, hidden]; undefined: none
+  at::Tensor extra_tokens_;  ///< [1, class and distillation token, hidden]; undefined: none
   std::optional<Norm> norm_;
 };
 

@@ -1,5 +1,7 @@
-// The sharded building blocks. Each takes its parameters from a Loader, holds only the rank's part and knows what its block needs of the
-// other ranks: row-cut linears end in one all-reduce of fp32 partials, summed in rank order, and add their bias once after it.
+// SPDX-License-Identifier: Apache-2.0
+// The sharded building blocks of models. Each takes its parameters from a Loader, holds only the rank's shard and
+// knows what it needs of the other ranks. A row-parallel linear ends in one all-reduce of F32 partial sums, added in
+// rank order, and adds its bias once after it.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,7 +12,7 @@
 #include "worker/comm/communicator.h"
 #include "worker/layers/batch.h"
 #include "worker/layers/loader.h"
-#include "worker/policy/model.h"
+#include "worker/policy/spec/head.h"
 
 namespace pm::layers {
 
@@ -18,28 +20,28 @@ namespace pm::layers {
 class Norm {
  public:
   Norm(const policy::Norm&, Loader&);
-  at::Tensor operator()(const at::Tensor& x) const;   ///< [tokens, hidden] -> same
-  at::Tensor of_sum(at::Tensor& x, const at::Tensor& residual) const;   ///< of x + residual, which x becomes
+  at::Tensor operator()(const at::Tensor& x) const;                    ///< [tokens, hidden] -> same
+  at::Tensor of_sum(at::Tensor& x, const at::Tensor& residual) const;  ///< norm of x + residual; x becomes the sum
 
  private:
   policy::NormKind kind_;
   double eps_;
-  at::Tensor gain_, bias_;
+  at::Tensor weight_, bias_;
 };
 
-/// The states that blocks add to. What was added last waits for the norm that looks at the sum, so that both are one pass.
+/// The residual stream. The last summand is added together with the next norm, in one sweep over memory.
 class Residual {
  public:
   explicit Residual(at::Tensor state) : state_(std::move(state)) {}
   const at::Tensor& sum();
-  at::Tensor normed(const std::optional<Norm>&);   ///< norm(sum()); without a norm the sum
-  void add(at::Tensor x);                          ///< x is nobody else's from here on
+  at::Tensor normed(const std::optional<Norm>&);  ///< norm(sum()); without a norm the sum
+  void add(at::Tensor x);                         ///< takes ownership of x, which is written to
 
  private:
   at::Tensor state_, added_;
 };
 
-/// A matrix that every rank holds whole: [tokens, in] -> [tokens, out].
+/// A linear that every rank holds in full: [tokens, in] -> [tokens, out].
 class Linear {
  public:
   Linear(const policy::Linear&, Loader&);
@@ -49,66 +51,52 @@ class Linear {
   at::Tensor weight_, bias_;
 };
 
-/// Output features cut: no communication. Several linears may be stacked below each other (q, k, v).
+/// A column-parallel linear: output features are partitioned, no communication is needed. Several linears (q, k, v)
+/// may be stacked.
 class ColumnLinear {
  public:
   ColumnLinear(std::vector<const policy::Linear*>, Loader&);
-  at::Tensor operator()(const at::Tensor& x) const;   ///< [tokens, in] -> [tokens, local out]
+  at::Tensor operator()(const at::Tensor& x) const;  ///< [tokens, in] -> [tokens, local out]
 
  private:
   at::Tensor bias() const;
-  struct Some { int64_t row; Weight bias; };
-  std::vector<Some> some_;   ///< where only some of the linears have a bias, and it is not held
-  Weight bias_, weight_;     ///< in the order in which they are used
+  struct Some {
+    int64_t row;
+    Weight bias;
+  };
+  std::vector<Some> some_;  ///< set where only some linears have a bias and it is sharded
+  Weight bias_, weight_;    ///< in the order in which they are used
 };
 
-/// Input features cut: partial sums of all ranks are added, then the bias.
+/// A row-parallel linear: input features are partitioned, and an all-reduce adds the partial sums before the bias.
 class RowLinear {
  public:
   RowLinear(const policy::Linear&, Loader&);
-  at::Tensor operator()(const at::Tensor& x, comm::Communicator&) const;   ///< [tokens, local in] -> [tokens, out]
-  /// This rank's summand, without the bias: for blocks whose sums go into one all-reduce.
+  at::Tensor operator()(const at::Tensor& x, comm::Communicator&) const;  ///< [tokens, local in] -> [tokens, out]
+  /// Returns this rank's partial sum without the bias, for blocks that share one all-reduce.
   at::Tensor partial(const at::Tensor& x) const;
-  const at::Tensor& bias() const { return bias_; }                         ///< undefined: none
+  const at::Tensor& bias() const { return bias_; }  ///< undefined: none
 
  private:
   Weight weight_;
   at::Tensor bias_;
 };
 
-/// gelu, gelu_new, quick_gelu, relu, silu, tanh; "" leaves x as it is. Throws Error{Model, "UnsupportedPolicy"} for another name.
-at::Tensor activate(const std::string& name, const at::Tensor& x);
-
-class Mlp {
- public:
-  Mlp(const policy::Mlp&, Loader&);
-  at::Tensor operator()(const at::Tensor& x, comm::Communicator& comm) const { return down_(inner(x), comm); }
-  at::Tensor partial(const at::Tensor& x) const { return down_.partial(inner(x)); }
-  const at::Tensor& bias() const { return down_.bias(); }
-
- private:
-  at::Tensor inner(const at::Tensor& x) const;
-  std::string activation_;
-  bool gated_;
-  ColumnLinear in_;   ///< gate and up below each other, or up alone
-  RowLinear down_;
-};
-
-/// Scores over the vocabulary; each rank has those of its own rows.
+/// The LM head: scores over the vocabulary, whose rows are partitioned over ranks.
 class LogitsHead {
  public:
-  LogitsHead(const policy::Head&, Loader&);
-  /// [rows, hidden] -> this rank's columns [rows, local vocabulary] in fp32.
+  LogitsHead(const policy::LogitsSpec&, Loader&);
+  /// Returns this rank's columns [rows, local vocabulary] in F32 from [rows, hidden].
   at::Tensor local(const at::Tensor& x) const;
-  /// All columns on rank 0 [rows, vocabulary]; undefined elsewhere.
+  /// Returns all columns on rank 0 [rows, vocabulary]; undefined elsewhere.
   at::Tensor gathered(const at::Tensor& x, comm::Communicator&) const;
-  /// This rank's first column, and every rank's number of columns.
+  /// The first column of this rank, and the number of columns of every rank.
   int64_t first() const { return rows_.begin; }
   const std::vector<int64_t>& columns() const { return columns_; }
 
  private:
-  double scale_, softcap_;
-  Weight bias_, weight_;   ///< in the order in which they are used
+  double softcap_;
+  Weight bias_, weight_;  ///< in the order in which they are used
   Range rows_;
   std::vector<int64_t> columns_;
 };

@@ -1,4 +1,5 @@
-// See layers.h: column- and row-cut linears, the language-model head.
+// SPDX-License-Identifier: Apache-2.0
+// Column-parallel and row-parallel linears, and the LM head.
 #include <ATen/ATen.h>
 
 #include "worker/layers/layers.h"
@@ -21,7 +22,7 @@ ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& l
   }
   if (biases.size() == linears.size()) {
     bias_ = loader.weight(biases);
-  } else if (!biases.empty()) {   // only some have a bias (q and v of DeBERTa): zeros for the others
+  } else if (!biases.empty()) {  // only some have a bias (q and v of DeBERTa): zeros for the others
     int64_t row = 0;
     for (const policy::Linear* linear : linears) {
       if (linear->bias) some_.push_back({row, loader.weight(*linear->bias)});
@@ -29,7 +30,7 @@ ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& l
     }
   }
   weight_ = loader.weight(weights);
-  if (some_.empty() || !some_.front().bias.held()) return;
+  if (some_.empty() || some_.front().bias.is_gathered()) return;
   bias_ = Weight(bias());
   some_.clear();
 }
@@ -59,15 +60,17 @@ at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm) 
 
 at::Tensor RowLinear::partial(const at::Tensor& x) const { return weight_.linear(x); }
 
-LogitsHead::LogitsHead(const policy::Head& head, Loader& loader) : scale_(head.scale_input), softcap_(head.softcap), rows_(loader.range(head.logits->weight)) {
-  if (head.logits->bias) bias_ = loader.weight(*head.logits->bias);
-  weight_ = loader.weight(head.logits->weight);
-  for (int rank = 0; rank < loader.cuts().ranks(); ++rank) columns_.push_back(policy::range_of(head.logits->weight, loader.cuts(), rank).size());
+LogitsHead::LogitsHead(const policy::LogitsSpec& head, Loader& loader)
+    : softcap_(head.softcap), rows_(loader.range(head.linear.weight)) {
+  if (head.linear.bias) bias_ = loader.weight(*head.linear.bias);
+  weight_ = loader.weight(head.linear.weight);
+  for (int rank = 0; rank < loader.partition().ranks(); ++rank)
+    columns_.push_back(policy::rank_range(head.linear.weight, loader.partition(), rank).size());
 }
 
 at::Tensor LogitsHead::local(const at::Tensor& x) const {
   const at::Tensor bias = bias_.value();
-  at::Tensor scores = weight_.linear(scale_ == 1 ? x : x * scale_, bias);
+  at::Tensor scores = weight_.linear(x, bias);
   return softcap_ > 0 ? scores.div_(softcap_).tanh_().mul_(softcap_) : scores;
 }
 

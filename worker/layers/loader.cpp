@@ -1,4 +1,4 @@
-// See loader.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/layers/loader.h"
 
 #include <ATen/ATen.h>
@@ -8,12 +8,14 @@
 
 #include "worker/base/error.h"
 #include "worker/ops/device_memory.h"
-#include "worker/base/log.h"
+#include "worker/policy/roles.h"
+
+#include "base/log.h"
 
 namespace pm::layers {
 
 using policy::Param;
-using policy::Piece;
+using policy::TensorSlice;
 
 namespace {
 
@@ -27,31 +29,50 @@ int64_t stored_columns(const Param& param) {
 }
 
 [[noreturn]] void refuse_to_quantise(const Param& param) {
-  throw Error(ErrorKind::Model, "ModelUnreadable", "tensor " + param.tensor->name + " has infinities or NaNs, which int8 cannot hold; take precision F32, F16 or BF16");
+  throw Error(Reason::ModelUnreadable,
+              "tensor " + param.tensor->name +
+                  " has infinities or NaNs, which int8 cannot hold; take precision F32, F16 or BF16");
 }
 
 }  // namespace
 
 at::ScalarType scalar_type(DType type) {
   switch (type) {
-    case DType::F32: return at::kFloat;
-    case DType::F16: return at::kHalf;
-    case DType::BF16: return at::kBFloat16;
-    case DType::F64: return at::kDouble;
-    case DType::I8: return at::kChar;
-    case DType::U8: return at::kByte;
-    case DType::Bool: return at::kBool;
-    case DType::I16: return at::kShort;
-    case DType::I32: return at::kInt;
-    case DType::I64: return at::kLong;
+    case DType::F32:
+      return at::kFloat;
+    case DType::F16:
+      return at::kHalf;
+    case DType::BF16:
+      return at::kBFloat16;
+    case DType::F64:
+      return at::kDouble;
+    case DType::I8:
+      return at::kChar;
+    case DType::U8:
+      return at::kByte;
+    case DType::Bool:
+      return at::kBool;
+    case DType::I16:
+      return at::kShort;
+    case DType::I32:
+      return at::kInt;
+    case DType::I64:
+      return at::kLong;
   }
   return at::kFloat;
 }
 
-Loader::Loader(const checkpoint::Checkpoint& checkpoint, const Cuts& cuts, int rank, DType precision, std::function<void(int64_t)> progress, at::Device device)
-    : checkpoint_(checkpoint), cuts_(cuts), rank_(rank), precision_(precision), progress_(std::move(progress)), device_(device), arena_(device) {}
+Loader::Loader(const checkpoint::Checkpoint& checkpoint, const Partition& partition, int rank, DType precision,
+               std::function<void(int64_t)> progress, at::Device device)
+    : checkpoint_(checkpoint),
+      partition_(partition),
+      rank_(rank),
+      precision_(precision),
+      progress_(std::move(progress)),
+      device_(device),
+      arena_(device) {}
 
-Range Loader::range(const Param& param) const { return policy::range_of(param, cuts_, rank_); }
+Range Loader::range(const Param& param) const { return policy::rank_range(param, partition_, rank_); }
 
 at::Tensor Loader::load(const Param& param) {
   const Param* one[] = {&param};
@@ -76,8 +97,8 @@ at::Tensor Loader::load_rows(std::span<const Param* const> params) {
 }
 
 Weight Loader::weight(std::span<const Param* const> params, Access access) {
-  std::optional<Weight> kept = keeper_ ? keeper_->keep(params, access) : std::nullopt;
-  if (kept) return *kept;
+  std::optional<Weight> sharded = sharder_ ? sharder_->keep(params, access) : std::nullopt;
+  if (sharded) return *sharded;
   return as_int8(*params[0]) ? int8_rows(params) : Weight(load_rows(params));
 }
 
@@ -90,27 +111,31 @@ namespace {
 
 std::vector<int64_t> shape_of(const Param& param, Range range) {
   std::vector<int64_t> shape = policy::local_shape(param, range);
-  return shape.empty() ? std::vector<int64_t>{1} : shape;   // a scalar is a vector of one
+  return shape.empty() ? std::vector<int64_t>{1} : shape;  // a scalar is a vector of one
 }
 
-/// The stored matrix as it is where parameters that lie in it one after the other are all of it, as queries, keys and values of GPT-2 do.
-std::optional<Piece> all_of_one(std::span<const Param* const> params) {
+/// The stored matrix as it is where parameters that lie in it one after the other are all of it, as queries, keys and
+/// values of GPT-2 do.
+std::optional<TensorSlice> all_of_one(std::span<const Param* const> params) {
   const std::vector<int64_t> stored = policy::stored_shape(*params[0]);
   if (params.size() < 2 || stored.size() != 2) return std::nullopt;
   int64_t rows = 0;
   for (size_t i = 0; i < params.size(); ++i) {
     const Param& param = *params[i];
-    if (param.tensor != params[0]->tensor || param.fused != policy::Fused::Concat || param.part != static_cast<int>(i) || param.in_out != params[0]->in_out) return std::nullopt;
+    if (param.tensor != params[0]->tensor || param.fused != policy::Fused::Concat ||
+        param.part != static_cast<int>(i) || param.conv1d != params[0]->conv1d)
+      return std::nullopt;
     rows += param.shape[0];
   }
-  return rows == stored[params[0]->in_out ? 1 : 0] ? std::optional(Piece{0, stored[0], 0, stored[1]}) : std::nullopt;
+  return rows == stored[params[0]->conv1d ? 1 : 0] ? std::optional(TensorSlice{0, stored[0], 0, stored[1]})
+                                                   : std::nullopt;
 }
 
-/// Of pieces that lie after each other along the resident dimension 0, the parts that make `rows` of it.
-std::vector<Piece> narrowed(std::span<const Piece> pieces, bool along_columns, Range rows) {
-  std::vector<Piece> out;
+/// Returns the parts of slices, concatenated along the resident dimension 0, that make `rows` of it.
+std::vector<TensorSlice> narrowed(std::span<const TensorSlice> pieces, bool along_columns, Range rows) {
+  std::vector<TensorSlice> out;
   int64_t before = 0;
-  for (Piece piece : pieces) {
+  for (TensorSlice piece : pieces) {
     int64_t &first = along_columns ? piece.col : piece.row, &count = along_columns ? piece.cols : piece.rows;
     const int64_t all = count, begin = std::max(rows.begin, before), end = std::min(rows.end, before + all);
     first += begin - before;
@@ -130,29 +155,34 @@ std::vector<int64_t> Loader::shape(std::span<const Param* const> params) const {
 }
 
 at::Tensor Loader::fresh_rows(std::span<const Param* const> params) {
-  at::Tensor whole = arena_.allocate(shape(params), scalar_type(params[0]->keep ? params[0]->dtype : cuts_.compute_type()));
-  if (cuts_.ranks() == 1) {
+  at::Tensor whole =
+      arena_.allocate(shape(params), scalar_type(params[0]->keep ? params[0]->dtype : partition_.compute_type()));
+  if (partition_.ranks() == 1) {
     read(params, {0, whole.size(0)}, whole);
     return whole;
   }
   int64_t row = 0;
   for (const Param* param : params) {
     const int64_t rows = shape_of(*param, range(*param))[0];
-    fill(*param, policy::pieces(*param, range(*param)), whole.narrow(0, row, rows));
+    fill(*param, policy::tensor_slices(*param, range(*param)), whole.narrow(0, row, rows));
     row += rows;
   }
   return whole;
 }
 
 void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor target) {
-  if (cuts_.ranks() != 1) throw std::logic_error("rows of " + params[0]->path + " are asked of a rank that shares it with " + std::to_string(cuts_.ranks() - 1) + " others");
-  const auto along_columns = [](const Param& param) { return param.in_out || policy::stored_shape(param).size() < 2; };
-  if (const auto whole = all_of_one(params)) return fill(*params[0], narrowed({&*whole, 1}, params[0]->in_out, rows), target);
+  if (partition_.ranks() != 1)
+    throw std::logic_error("rows of " + params[0]->path + " are asked of a rank that shares it with " +
+                           std::to_string(partition_.ranks() - 1) + " others");
+  const auto along_columns = [](const Param& param) { return param.conv1d || policy::stored_shape(param).size() < 2; };
+  if (const auto whole = all_of_one(params))
+    return fill(*params[0], narrowed({&*whole, 1}, params[0]->conv1d, rows), target);
   int64_t before = 0, done = 0;
   for (const Param* param : params) {
-    const int64_t all = shape_of(*param, range(*param))[0], begin = std::max(rows.begin, before), end = std::min(rows.end, before + all);
+    const int64_t all = shape_of(*param, range(*param))[0], begin = std::max(rows.begin, before),
+                  end = std::min(rows.end, before + all);
     if (end > begin) {
-      std::vector<Piece> pieces = policy::pieces(*param, range(*param));
+      std::vector<TensorSlice> pieces = policy::tensor_slices(*param, range(*param));
       if (end - begin < all) pieces = narrowed(pieces, along_columns(*param), {begin - before, end - before});
       fill(*param, pieces, target.narrow(0, done, end - begin));
       done += end - begin;
@@ -162,7 +192,8 @@ void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor t
 }
 
 void Loader::read_int8(std::span<const Param* const> params, Range rows, std::byte* out) {
-  const int64_t in = shape(params)[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group, block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
+  const int64_t in = shape(params)[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group,
+                block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
   std::vector<int8_t> numbers(static_cast<size_t>(in));
   std::vector<uint16_t> scales(static_cast<size_t>(groups));
   for (int64_t first = rows.begin; first < rows.end && in > 0; first += block) {
@@ -170,7 +201,8 @@ void Loader::read_int8(std::span<const Param* const> params, Range rows, std::by
     const at::Tensor tile = at::empty({some.size(), in}, at::kFloat);
     read(params, some, tile);
     for (int64_t row = 0; row < some.size(); ++row) {
-      if (!ops::quantise(tile.const_data_ptr<float>() + row * in, 1, in, group, numbers.data(), scales.data())) refuse_to_quantise(*params[0]);
+      if (!ops::quantise(tile.const_data_ptr<float>() + row * in, 1, in, group, numbers.data(), scales.data()))
+        refuse_to_quantise(*params[0]);
       out = std::copy_n(reinterpret_cast<const std::byte*>(numbers.data()), in, out);
       out = std::copy_n(reinterpret_cast<const std::byte*>(scales.data()), groups * scale_bytes, out);
     }
@@ -194,20 +226,27 @@ Weight Loader::int8_rows(std::span<const Param* const> params) {
   if (whole.defined()) return whole;
   const std::vector<int64_t> shape = this->shape(params);
   const int64_t in = shape[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group;
-  const ops::Int8Matrix made{arena_.allocate(shape, at::kChar), arena_.allocate({shape[0], groups}, at::kBFloat16), group};
+  const ops::Int8Matrix made{arena_.allocate(shape, at::kChar), arena_.allocate({shape[0], groups}, at::kBFloat16),
+                             group};
   const int64_t block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
-  int64_t row = 0;   // of all parameters
+  int64_t row = 0;  // of all parameters
   for (const Param* param : params) {
-    const std::vector<Piece> pieces = policy::pieces(*param, range(*param));
-    const bool cut_rows = policy::rule_of(param->role).dim != 1;   // else a piece has some inputs of all rows
+    const std::vector<TensorSlice> pieces = policy::tensor_slices(*param, range(*param));
+    const bool cut_rows = policy::sharding_rule(param->role).dim != 1;  // else a piece has some inputs of all rows
     const int64_t rows = shape_of(*param, range(*param))[0];
     for (int64_t first = 0; first < rows && in > 0; first += block) {
       const Range some{first, std::min(rows, first + block)};
-      std::vector<Piece> here = cut_rows ? narrowed(pieces, param->in_out, some) : pieces;
-      if (!cut_rows) for (Piece& piece : here) (param->in_out ? piece.col : piece.row) += some.begin, (param->in_out ? piece.cols : piece.rows) = some.size();
-      const at::Tensor tile = at::empty({some.size(), in}, at::kFloat), numbers = at::empty({some.size(), in}, at::kChar), scales = at::empty({some.size(), groups}, at::kBFloat16);
+      std::vector<TensorSlice> here = cut_rows ? narrowed(pieces, param->conv1d, some) : pieces;
+      if (!cut_rows)
+        for (TensorSlice& piece : here)
+          (param->conv1d ? piece.col : piece.row) += some.begin,
+              (param->conv1d ? piece.cols : piece.rows) = some.size();
+      const at::Tensor tile = at::empty({some.size(), in}, at::kFloat),
+                       numbers = at::empty({some.size(), in}, at::kChar),
+                       scales = at::empty({some.size(), groups}, at::kBFloat16);
       fill(*param, here, tile);
-      if (!ops::quantise(tile.const_data_ptr<float>(), some.size(), in, group, numbers.mutable_data_ptr<int8_t>(), static_cast<uint16_t*>(scales.mutable_data_ptr()))) {
+      if (!ops::quantise(tile.const_data_ptr<float>(), some.size(), in, group, numbers.mutable_data_ptr<int8_t>(),
+                         static_cast<uint16_t*>(scales.mutable_data_ptr()))) {
         refuse_to_quantise(*param);
       }
       made.numbers.narrow(0, row + first, some.size()).copy_(numbers);
@@ -218,38 +257,43 @@ Weight Loader::int8_rows(std::span<const Param* const> params) {
   return whole = Weight(made);
 }
 
-void Loader::go_on_past_cache() {
-  past_cache_.emplace(checkpoint_);
+void Loader::use_direct_io() {
+  direct_files_.emplace(checkpoint_);
   progress_ = {};
-  if (!past_cache_->refusal().empty()) LOG(WARNING) << "weights are read through the page cache, for O_DIRECT is refused: " << past_cache_->refusal();
+  if (!direct_files_->refusal().empty())
+    LOG(WARNING) << "weights are read through the page cache, for O_DIRECT is refused: " << direct_files_->refusal();
 }
 
-/// Copies pieces of the stored tensor into `target`, block of rows by block of rows.
-void Loader::fill(const Param& param, std::span<const Piece> pieces, at::Tensor target) {
+/// Copies slices of the stored tensor into `target`, block of rows by block of rows.
+void Loader::fill(const Param& param, std::span<const TensorSlice> pieces, at::Tensor target) {
   if (target.numel() == 0) return;
   const checkpoint::TensorInfo& tensor = *param.tensor;
   const int64_t element = size_of(tensor.dtype), columns = stored_columns(param);
   const at::ScalarType stored = scalar_type(tensor.dtype);
   // the target as the stored matrix lies: [rows, columns], transposed for Conv1D storage
   at::Tensor view = target.dim() == 1 ? target.unsqueeze(0) : target.flatten(1);
-  if (param.in_out) view = target.t();
+  if (param.conv1d) view = target.t();
   const auto read_strip = [&](const checkpoint::Strip& strip, std::span<std::byte> out) {
-    past_cache_ ? past_cache_->read(tensor, {&strip, 1}, out) : checkpoint_.read(tensor, {&strip, 1}, out);
+    direct_files_ ? direct_files_->read(tensor, {&strip, 1}, out) : checkpoint_.read(tensor, {&strip, 1}, out);
   };
-  const bool down = view.size(1) == columns;   // pieces lie below each other, else beside each other
+  const bool down = view.size(1) == columns;  // pieces lie below each other, else beside each other
   int64_t row0 = 0, col0 = 0;
-  for (const Piece& piece : pieces) {
-    const int64_t row_bytes = piece.cols * element, block = std::max<int64_t>(1, (view.is_cpu() ? staging_bytes : ops::Staging::buffer_bytes) / std::max<int64_t>(1, row_bytes));
+  for (const TensorSlice& piece : pieces) {
+    const int64_t row_bytes = piece.cols * element,
+                  block = std::max<int64_t>(1, (view.is_cpu() ? staging_bytes : ops::Staging::buffer_bytes) /
+                                                   std::max<int64_t>(1, row_bytes));
     for (int64_t row = 0; row < piece.rows; row += block) {
       const int64_t rows = std::min(block, piece.rows - row);
-      const checkpoint::Strip strip{((piece.row + row) * columns + piece.col) * element, rows, row_bytes, columns * element};
+      const checkpoint::Strip strip{((piece.row + row) * columns + piece.col) * element, rows, row_bytes,
+                                    columns * element};
       at::Tensor part = view.narrow(0, row0 + row, rows).narrow(1, col0, piece.cols);
       if (!part.is_cpu()) {
         put(part, stored, [&](std::span<std::byte> out) { read_strip(strip, out); });
       } else if (part.is_contiguous() && part.scalar_type() == stored) {
         read_strip(strip, {static_cast<std::byte*>(part.mutable_data_ptr()), static_cast<size_t>(rows * row_bytes)});
       } else {
-        staging_.resize(static_cast<size_t>(std::max<int64_t>(rows * row_bytes, static_cast<int64_t>(staging_.size()))));
+        staging_.resize(
+            static_cast<size_t>(std::max<int64_t>(rows * row_bytes, static_cast<int64_t>(staging_.size()))));
         read_strip(strip, {staging_.data(), static_cast<size_t>(rows * row_bytes)});
         part.copy_(at::from_blob(staging_.data(), {rows, piece.cols}, at::TensorOptions(stored)));
       }

@@ -1,43 +1,80 @@
-// See layers.h: the feed-forward block and its activations.
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/layers/mlp.h"
+
 #include <ATen/ATen.h>
 
-#include "worker/base/error.h"
-#include "worker/layers/layers.h"
+#include <stdexcept>
+#include <type_traits>
+
 #include "worker/ops/fused.h"
 
 namespace pm::layers {
 
-at::Tensor activate(const std::string& name, const at::Tensor& x) {
-  if (name.empty()) return x;
-  if (name == "gelu") return at::gelu(x);
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast") return at::gelu(x, "tanh");
-  if (name == "quick_gelu") return x * at::sigmoid(1.702 * x);
-  if (name == "relu") return at::relu(x);
-  if (name == "silu" || name == "swish") return at::silu(x);
-  if (name == "tanh") return at::tanh(x);
-  throw Error(ErrorKind::Model, "UnsupportedPolicy",
-              "activation \"" + name + "\" is not known; known are gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, quick_gelu, relu, silu, swish, tanh");
+at::Tensor activate(policy::Activation activation, const at::Tensor& x) {
+  using policy::Activation;
+  switch (activation) {
+    case Activation::Gelu:
+      return at::gelu(x);
+    case Activation::GeluNew:
+      return at::gelu(x, "tanh");
+    case Activation::Relu:
+      return at::relu(x);
+    case Activation::Silu:
+      return at::silu(x);
+    case Activation::QuickGelu:
+      return x * at::sigmoid(1.702 * x);
+    case Activation::Tanh:
+      return at::tanh(x);
+  }
+  throw std::logic_error("an activation without a function");
+}
+
+at::Tensor activate(const std::optional<policy::Activation>& activation, const at::Tensor& x) {
+  return activation ? activate(*activation, x) : x;
+}
+
+DenseMlp::DenseMlp(const policy::DenseMlp& mlp, Loader& loader)
+    : activation_(mlp.activation), up_({&mlp.up}, loader), down_(mlp.down, loader) {}
+
+at::Tensor DenseMlp::inner(const at::Tensor& x) const { return activate(activation_, up_(x)); }
+
+GatedMlp::GatedMlp(const policy::GatedMlp& mlp, Loader& loader)
+    : activation_(mlp.activation), gate_and_up_({&mlp.gate, &mlp.up}, loader), down_(mlp.down, loader) {}
+
+at::Tensor GatedMlp::inner(const at::Tensor& x) const {
+  const at::Tensor in = gate_and_up_(x);
+  if (activation_ == policy::Activation::Silu) return ops::silu_and_mul(in);
+  const int64_t width = in.size(1) / 2;
+  return activate(activation_, in.narrow(1, 0, width)) * in.narrow(1, width, width);
 }
 
 namespace {
 
-std::vector<const policy::Linear*> stacked(const policy::Mlp& mlp) {
-  if (!mlp.gate) return {&mlp.up};
-  return {&*mlp.gate, &mlp.up};
+std::variant<DenseMlp, GatedMlp> make_kind(const policy::Mlp& mlp, Loader& loader) {
+  return std::visit(
+      [&]<typename Spec>(const Spec& spec) -> std::variant<DenseMlp, GatedMlp> {
+        if constexpr (std::is_same_v<Spec, policy::GatedMlp>)
+          return GatedMlp(spec, loader);
+        else
+          return DenseMlp(spec, loader);
+      },
+      mlp.kind);
 }
 
 }  // namespace
 
-Mlp::Mlp(const policy::Mlp& mlp, Loader& loader) : activation_(mlp.activation), gated_(mlp.gate.has_value()), in_(stacked(mlp), loader), down_(mlp.down, loader) {
-  activate(activation_, at::zeros({1}));   // a name that is not known is refused before anything runs
+Mlp::Mlp(const policy::Mlp& mlp, Loader& loader) : kind_(make_kind(mlp, loader)) {}
+
+at::Tensor Mlp::operator()(const at::Tensor& x, comm::Communicator& comm) const {
+  return std::visit([&](const auto& mlp) { return mlp.down()(mlp.inner(x), comm); }, kind_);
 }
 
-at::Tensor Mlp::inner(const at::Tensor& x) const {
-  const at::Tensor in = in_(x);
-  if (!gated_) return activate(activation_, in);
-  if (activation_ == "silu" || activation_ == "swish") return ops::gated_silu(in);
-  const int64_t width = in.size(1) / 2;
-  return activate(activation_, in.narrow(1, 0, width)) * in.narrow(1, width, width);
+at::Tensor Mlp::partial(const at::Tensor& x) const {
+  return std::visit([&](const auto& mlp) { return mlp.down().partial(mlp.inner(x)); }, kind_);
+}
+
+const at::Tensor& Mlp::bias() const {
+  return std::visit([](const auto& mlp) -> const at::Tensor& { return mlp.down().bias(); }, kind_);
 }
 
 }  // namespace pm::layers

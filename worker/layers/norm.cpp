@@ -1,4 +1,5 @@
-// See layers.h: norms.
+// SPDX-License-Identifier: Apache-2.0
+// The norms, and the residual stream that feeds them.
 #include <ATen/ATen.h>
 
 #include <utility>
@@ -9,18 +10,18 @@
 namespace pm::layers {
 
 Norm::Norm(const policy::Norm& norm, Loader& loader) : kind_(norm.kind), eps_(norm.eps) {
-  if (norm.gain) gain_ = loader.load(*norm.gain);
+  if (norm.weight) weight_ = loader.load(*norm.weight);
   if (norm.bias) bias_ = loader.load(*norm.bias);
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
-  if (kind_ == policy::NormKind::Layer) return ops::layer_norm(x, gain_, bias_, eps_);
-  return ops::rms_norm(x, gain_, eps_, kind_ == policy::NormKind::RmsZeroCentred ? 1 : 0);
+  if (kind_ == policy::NormKind::Layer) return ops::layer_norm(x, weight_, bias_, eps_);
+  return ops::rms_norm(x, weight_, eps_, kind_ == policy::NormKind::GemmaRms ? 1 : 0);
 }
 
 at::Tensor Norm::of_sum(at::Tensor& x, const at::Tensor& residual) const {
-  if (kind_ == policy::NormKind::Layer) return ops::sum_layer_norm(x, residual, gain_, bias_, eps_);
-  return ops::sum_rms_norm(x, residual, gain_, eps_, kind_ == policy::NormKind::RmsZeroCentred ? 1 : 0);
+  if (kind_ == policy::NormKind::Layer) return ops::fused_add_layer_norm(x, residual, weight_, bias_, eps_);
+  return ops::fused_add_rms_norm(x, residual, weight_, eps_, kind_ == policy::NormKind::GemmaRms ? 1 : 0);
 }
 
 const at::Tensor& Residual::sum() {

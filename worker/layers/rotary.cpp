@@ -1,4 +1,4 @@
-// See rotary.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/layers/rotary.h"
 
 #include <ATen/ATen.h>
@@ -14,27 +14,31 @@ namespace {
 
 using nlohmann::json;
 
-double number(const json& scaling, const char* key, std::optional<double> usual = std::nullopt) {
+double number(const json& scaling, const char* key, std::optional<double> default_value = std::nullopt) {
   const auto found = scaling.find(key);
   if (found != scaling.end() && found->is_number()) return found->get<double>();
-  if (usual) return *usual;
-  throw Error(ErrorKind::Model, "ModelUnreadable", "config.json's rope scaling " + scaling.dump() + " has no number \"" + key + "\"");
+  if (default_value) return *default_value;
+  throw Error(Reason::ModelUnreadable,
+              "config.json's rope scaling " + scaling.dump() + " has no number \"" + key + "\"");
 }
 
 std::string kind_of(const json& scaling) {
   for (const char* key : {"rope_type", "type"}) {
-    if (scaling.is_object() && scaling.contains(key) && scaling[key].is_string()) return scaling[key].get<std::string>();
+    if (scaling.is_object() && scaling.contains(key) && scaling[key].is_string())
+      return scaling[key].get<std::string>();
   }
   return "default";
 }
 
-/// Llama 3.1: long wavelengths are stretched, short ones kept, those between blended.
+/// Llama 3.1: scales long wavelengths, leaves short ones, and blends those between.
 void llama3(const json& scaling, std::vector<double>& frequencies) {
-  const double factor = number(scaling, "factor"), low = number(scaling, "low_freq_factor"), high = number(scaling, "high_freq_factor");
+  const double factor = number(scaling, "factor"), low = number(scaling, "low_freq_factor"),
+               high = number(scaling, "high_freq_factor");
   const double trained = number(scaling, "original_max_position_embeddings");
   for (double& frequency : frequencies) {
     const double wavelength = 2 * std::numbers::pi / frequency;
-    if (wavelength > trained / low) frequency /= factor;
+    if (wavelength > trained / low)
+      frequency /= factor;
     else if (wavelength >= trained / high) {
       const double smooth = (trained / wavelength - low) / (high - low);
       frequency = (1 - smooth) * frequency / factor + smooth * frequency;
@@ -42,13 +46,13 @@ void llama3(const json& scaling, std::vector<double>& frequencies) {
   }
 }
 
-/// YaRN (Peng et al. 2023): a ramp between stretched and kept frequencies, and a factor on the attention. Returns the factor.
+/// YaRN (Peng et al. 2023): blends scaled and unscaled frequencies by a ramp. Returns the factor on the attention.
 double yarn(const json& scaling, double theta, int64_t dims, std::vector<double>& frequencies) {
   const double factor = number(scaling, "factor"), trained = number(scaling, "original_max_position_embeddings");
-  const auto turning = [&](double turns) {   // the dimension that makes `turns` turns over the trained length
+  const auto dimension_of = [&](double turns) {  // the dimension that rotates `turns` times over the trained length
     return static_cast<double>(dims) * std::log(trained / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
   };
-  double low = turning(number(scaling, "beta_fast", 32)), high = turning(number(scaling, "beta_slow", 1));
+  double low = dimension_of(number(scaling, "beta_fast", 32)), high = dimension_of(number(scaling, "beta_slow", 1));
   if (!scaling.contains("truncate") || scaling["truncate"] != false) low = std::floor(low), high = std::ceil(high);
   low = std::max(low, 0.0);
   high = std::min(high, static_cast<double>(dims - 1));
@@ -58,7 +62,8 @@ double yarn(const json& scaling, double theta, int64_t dims, std::vector<double>
     frequencies[i] = frequencies[i] / factor * stretched + frequencies[i] * (1 - stretched);
   }
   const auto scale = [&](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1; };
-  if (scaling.contains("attention_factor") && scaling["attention_factor"].is_number()) return number(scaling, "attention_factor");
+  if (scaling.contains("attention_factor") && scaling["attention_factor"].is_number())
+    return number(scaling, "attention_factor");
   const double all = number(scaling, "mscale_all_dim", 0), some = number(scaling, "mscale", 0);
   return some != 0 && all != 0 ? scale(some) / scale(all) : scale(1);
 }
@@ -67,7 +72,8 @@ double yarn(const json& scaling, double theta, int64_t dims, std::vector<double>
 
 Rotary::Rotary(const policy::Rotary& rotary, at::Device device) : style_(rotary.style), values_(rotary.values) {
   std::vector<double> frequencies;
-  for (int64_t i = 0; i < rotary.dims; i += 2) frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i) / static_cast<double>(rotary.dims)));
+  for (int64_t i = 0; i < rotary.dims; i += 2)
+    frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i) / static_cast<double>(rotary.dims)));
   const std::string kind = kind_of(rotary.scaling);
   if (kind == "linear") {
     for (double& frequency : frequencies) frequency /= number(rotary.scaling, "factor");
@@ -75,16 +81,24 @@ Rotary::Rotary(const policy::Rotary& rotary, at::Device device) : style_(rotary.
     llama3(rotary.scaling, frequencies);
   } else if (kind == "yarn") {
     factor_ = yarn(rotary.scaling, rotary.theta, rotary.dims, frequencies);
-  } else if (kind != "default" && kind != "dynamic") {   // dynamic changes nothing within the positions that config.json states
-    throw Error(ErrorKind::Model, "UnknownArchitecture", "rope scaling of type \"" + kind + "\" is not served; default, linear, dynamic, llama3 and yarn are");
+  } else if (kind != "default" &&
+             kind != "dynamic") {  // dynamic changes nothing within the positions that config.json states
+    throw Error(Reason::UnknownArchitecture,
+                "rope scaling of type \"" + kind + "\" is not served; default, linear, dynamic, llama3 and yarn are");
   }
   frequencies_ = at::tensor(frequencies, at::kDouble).to(at::kFloat).to(device);
 }
 
-Rotary::Angles Rotary::angles(const at::Tensor& positions) const { return ops::rotary_angles(positions, frequencies_, factor_); }
+Rotary::Angles Rotary::angles(const at::Tensor& positions) const {
+  return ops::rotary_angles(positions, frequencies_, factor_);
+}
 
-ops::Rotation Rotary::rotation(const at::Tensor& positions) const { return {angles(positions), style_ == policy::RotaryStyle::Half, values_}; }
+ops::Rotation Rotary::rotation(const at::Tensor& positions) const {
+  return {angles(positions), style_ == policy::RotaryStyle::Neox, values_};
+}
 
-at::Tensor Rotary::turn(const at::Tensor& x, const Angles& angles) const { return ops::rotate(x, angles, style_ == policy::RotaryStyle::Half); }
+at::Tensor Rotary::rotate(const at::Tensor& x, const Angles& angles) const {
+  return ops::rotate(x, angles, style_ == policy::RotaryStyle::Neox);
+}
 
 }  // namespace pm::layers

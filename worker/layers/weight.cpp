@@ -1,18 +1,33 @@
-// See weight.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/layers/weight.h"
 
 #include <ATen/ATen.h>
+
+#include <stdexcept>
+#include <string>
 
 #include "worker/ops/linear.h"
 
 namespace pm::layers {
 
-at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias) const {
-  if (scales_.defined()) return ops::linear(x, ops::Int8Matrix{held_, scales_, group_}, bias);
-  if (!gatherer_) return ops::linear(x, held_, bias);
-  const int64_t out = shape_[0];
+namespace {
+
+/// Joins lambdas to one visitor.
+template <typename... Lambdas>
+struct Visitor : Lambdas... {
+  using Lambdas::operator()...;
+};
+
+[[noreturn]] void throw_empty(const char* use) {
+  throw std::logic_error(std::string("an empty weight has no ") + use + "; a weight of the model is expected");
+}
+
+}  // namespace
+
+at::Tensor Weight::Gathered::linear(const at::Tensor& x, const at::Tensor& bias) const {
+  const int64_t out = shape[0];
   at::Tensor y;
-  gatherer_->tiles(number_, [&](int64_t first, const Weight& rows) {
+  gatherer->tiles(number, [&](int64_t first, const Weight& rows) {
     const int64_t count = rows.size(0);
     const at::Tensor part = rows.linear(x, bias.defined() ? bias.narrow(0, first, count) : bias);
     if (count == out) {
@@ -25,20 +40,51 @@ at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias) const {
   return y;
 }
 
-at::Tensor Weight::look_up(const at::Tensor& ids) const {
-  if (scales_.defined()) return ops::dequantised({at::index_select(held_, 0, ids), at::index_select(scales_, 0, ids), group_});
-  return gatherer_ ? gatherer_->look_up(number_, ids) : at::index_select(held_, 0, ids);
-}
-
-at::Tensor Weight::value() const {
-  if (!gatherer_) return scales_.defined() ? ops::dequantised({held_, scales_, group_}) : held_;
+at::Tensor Weight::Gathered::value() const {
   at::Tensor copy;
-  gatherer_->tiles(number_, [&](int64_t first, const Weight& rows) {
+  gatherer->tiles(number, [&](int64_t first, const Weight& rows) {
     const at::Tensor part = rows.value();
-    if (!copy.defined()) copy = at::empty(shape_, part.options());
+    if (!copy.defined()) copy = at::empty(shape, part.options());
     copy.narrow(0, first, part.size(0)).copy_(part);
   });
   return copy;
+}
+
+int64_t Weight::size(int64_t dimension) const {
+  return std::visit(
+      Visitor{[](std::monostate) -> int64_t { throw_empty("size"); },
+              [&](const Resident& resident) { return resident.tensor.size(dimension); },
+              [&](const Int8& int8) { return int8.matrix.numbers.size(dimension); },
+              [&](const Gathered& gathered) { return gathered.shape.at(static_cast<size_t>(dimension)); }},
+      form_);
+}
+
+at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias) const {
+  return std::visit(Visitor{[](std::monostate) -> at::Tensor { throw_empty("product"); },
+                            [&](const Resident& resident) { return ops::linear(x, resident.tensor, bias); },
+                            [&](const Int8& int8) { return ops::linear(x, int8.matrix, bias); },
+                            [&](const Gathered& gathered) { return gathered.linear(x, bias); }},
+                    form_);
+}
+
+at::Tensor Weight::look_up(const at::Tensor& ids) const {
+  return std::visit(
+      Visitor{[](std::monostate) -> at::Tensor { throw_empty("rows"); },
+              [&](const Resident& resident) { return at::index_select(resident.tensor, 0, ids); },
+              [&](const Int8& int8) {
+                const auto& [numbers, scales, group] = int8.matrix;
+                return ops::dequantised({at::index_select(numbers, 0, ids), at::index_select(scales, 0, ids), group});
+              },
+              [&](const Gathered& gathered) { return gathered.gatherer->look_up(gathered.number, ids); }},
+      form_);
+}
+
+at::Tensor Weight::value() const {
+  return std::visit(
+      Visitor{[](std::monostate) { return at::Tensor(); }, [](const Resident& resident) { return resident.tensor; },
+              [](const Int8& int8) { return ops::dequantised(int8.matrix); },
+              [](const Gathered& gathered) { return gathered.value(); }},
+      form_);
 }
 
 }  // namespace pm::layers

@@ -1,4 +1,5 @@
-// A model of any topology: its stacks in order, its heads, and how they feed each other.
+// SPDX-License-Identifier: Apache-2.0
+// A model of any kind: its stacks in order, its heads, and the data flow between them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,68 +11,66 @@
 #include <vector>
 
 #include "planner/stages.h"
-#include "worker/models/head.h"
+#include "worker/models/heads/logits.h"
 #include "worker/models/inputs.h"
 #include "worker/models/stack.h"
+#include "worker/policy/spec/model.h"
 
 namespace pm::models {
 
-/// What a forward pass is asked for.
-struct Wanted {
-  bool hidden_states = false, attentions = false;
-  std::vector<std::string> outputs;   ///< names; empty: those of Hugging Face's class
-};
-
-/// One generating step: the rows of the stack that generates, and what begins with it for an encoder-decoder.
+/// The rows of one step of generation: those of the generating stack and, for an encoder-decoder, the encoder rows of
+/// sequences that start.
 struct StepRows {
   layers::Batch batch;
-  std::optional<layers::Batch> source;      ///< encoder rows of sequences that begin
-  layers::Source cross;                     ///< slots of these, and every sequence's span of its source
+  std::optional<layers::Batch> source;  ///< encoder rows of sequences that start
+  layers::Source cross;                 ///< their slots, and the source span of every sequence
 
-  /// The same rows with their tensors on another device.
+  /// Moves the tensors to another device.
   StepRows on(at::Device) &&;
 };
 
-/// What the stages of a pipeline hand to each other, by name: the states of stacks, as far as they have come, and what was captured on the way. What is not
-/// there is absent. Empty before the first stage.
-using Handover = std::map<std::string, at::Tensor>;
+/// The state that pipeline stages pass on, by name: the states of stacks so far, and what was captured. It is empty
+/// before the first stage.
+using StageState = std::map<std::string, at::Tensor>;
 
-/// One rank's share of a model: of all its layers, or of those of one stage of a pipeline.
+/// One rank's shard of a model: of all its layers, or of the layers of one pipeline stage.
 class Model {
  public:
-  /// Loads the rank's parameters. `layers`: of each stack, in the model's order. Throws as check().
+  /// Loads the rank's parameters. `layers` gives the layers of each stack, in the model's order. Throws as check().
   Model(const policy::Model&, const Layers& layers, layers::Loader&);
-  /// Throws Error{Model, "UnknownArchitecture"} for a topology or block option that this version does not run; reads nothing.
+  /// Throws Error{UnknownArchitecture} for a combination of options that this version does not run. Reads no
+  /// tensor.
   static void check(const policy::Model&);
-  /// Whether it can generate: an architecture of task generate.
+  /// Returns true when the model can generate: its task is generate and it has an LM head.
   static bool generates(const policy::Model&);
-  /// The stack that generates: the one that the language-model head reads.
-  static const policy::Stack& generator(const policy::Model&);
+  /// Returns the stack that generates: the one that the LM head reads.
+  static const policy::Stack& generating_stack(const policy::Model&);
 
-  /// One pass over the inputs of one or more requests, whose rows go through the stacks together; `handed` is taken on. On rank 0 of the last stage the
-  /// outputs of each under Hugging Face's names, empty elsewhere.
-  std::vector<Arrays> forward(std::span<const Inputs>, const Wanted&, Handover& handed, comm::Communicator&) const;
-  /// Whether forward() of these reads the matrix of a head over the vocabulary.
-  bool reads_vocabulary(std::span<const Inputs>, const Wanted&, comm::Communicator&) const;
-  /// Takes `handed` on by one generating step; after the last stage it has the states of the generating stack's rows [tokens, hidden] fp32 under the stack's
-  /// name. `cache` may be absent where no layer of that stack is.
-  void step(StepRows&, layers::KvCache* cache, Handover& handed, comm::Communicator&) const;
-  /// Whether outputs are made here: the last layer and all heads are.
+  /// Runs a forward pass over the inputs of one or more requests, whose rows go through the stacks together, and
+  /// advances `handed`. Returns, on rank 0 of the last stage, the outputs of each request under Hugging Face's names;
+  /// elsewhere they are empty.
+  std::vector<Arrays> forward(std::span<const Inputs>, const OutputSelection&, StageState& handed,
+                              comm::Communicator&) const;
+  /// Returns true when forward() of these reads the matrix of an LM head.
+  bool reads_vocabulary(std::span<const Inputs>, const OutputSelection&, comm::Communicator&) const;
+  /// Advances `handed` by one step of generation. After the last stage it has the states of the generating stack's
+  /// rows [tokens, hidden] in F32 under the stack's name. `cache` may be null where no layer of that stack is.
+  void step(StepRows&, layers::KvCache* cache, StageState& handed, comm::Communicator&) const;
+  /// Returns true on the last stage, which has the last layer and all heads.
   bool last() const { return last_; }
-  /// The language-model head; nullptr where the model does not generate, and before the last stage.
-  const Head* head() const { return head_; }
+  /// Returns the LM head, or nullptr where the model does not generate and before the last stage.
+  const LanguageModelHead* head() const { return head_; }
 
  private:
-  struct Pass;
-  void run_stack(size_t number, std::vector<Pass>&, Handover&) const;
-  static void pool(const policy::Stack&, const Stack& here, const std::vector<Pass*>&, const std::vector<const Feed*>&, Handover&);
-  static void run_head(const policy::Head&, const Head&, std::vector<Pass>&);
+  void run_stack(size_t number, std::vector<RequestForward>&, StageState&) const;
+  static void pool(const policy::Stack&, const Stack& here, const std::vector<RequestForward*>&,
+                   const std::vector<const StackInput*>&, StageState&);
   const Stack* stack(const std::string& name) const;
   const policy::Model& policy_;
-  std::vector<std::unique_ptr<Stack>> stacks_;   ///< nullptr: none of its layers is here
+  std::vector<std::unique_ptr<Stack>> stacks_;  ///< nullptr: this stage has none of its layers
   bool last_;
   std::vector<std::unique_ptr<Head>> heads_;
-  const Head* head_ = nullptr;
+  const LanguageModelHead* head_ = nullptr;
 };
 
 }  // namespace pm::models

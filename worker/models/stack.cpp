@@ -1,4 +1,4 @@
-// See stack.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/models/stack.h"
 
 #include <ATen/ATen.h>
@@ -24,11 +24,14 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader)
       attention_post_norm(optionally<layers::Norm>(layer.attention.post_norm, loader)),
       mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
       attention(layer.attention, loader),
-      cross(layer.cross ? std::optional(Cross{layers::Attention(*layer.cross, loader), optionally<layers::Norm>(layer.cross->norm, loader)}) : std::nullopt),
+      cross(layer.cross ? std::optional(Cross{layers::Attention(*layer.cross, loader),
+                                              optionally<layers::Norm>(layer.cross->norm, loader)})
+                        : std::nullopt),
       mlp(layer.mlp, loader) {}
 
-/// x + attn(norm(x)) + mlp(norm'(x)): both sums leave in one all-reduce.
-void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch, layers::LayerCache cache, comm::Communicator& comm) const {
+/// Computes x + attn(norm(x)) + mlp(norm'(x)); one all-reduce adds both partial sums.
+void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch, layers::LayerCache cache,
+                            comm::Communicator& comm) const {
   const at::Tensor y = state.normed(attention_norm), z = mlp_norm ? state.normed(mlp_norm) : y;
   at::Tensor sum = attention.out().partial(attention.self(y, batch, cache, comm));
   sum.add_(mlp.partial(z));
@@ -39,12 +42,13 @@ void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch,
   state.add(std::move(sum));
 }
 
-void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batch, layers::LayerCache cache, const layers::Source* source, comm::Communicator& comm) const {
+void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batch, layers::LayerCache cache,
+                              const layers::Source* source, comm::Communicator& comm) const {
   if (order == policy::Order::Parallel) return parallel(state, batch, cache, comm);
   const std::optional<layers::Norm> none;
   const auto block = [&](const std::optional<layers::Norm>& norm, const std::optional<layers::Norm>& post, auto run) {
     if (order == policy::Order::Post) {
-      state.add(run(state.sum()));   // what a block gives is its own
+      state.add(run(state.sum()));  // the block's result is not shared
       state = layers::Residual(state.normed(norm));
     } else {
       const at::Tensor y = state.normed(norm);
@@ -52,16 +56,23 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
       state.add(normed(post, run(y)));
     }
   };
-  block(attention_norm, attention_post_norm, [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
-  if (cross) block(cross->norm, none, [&](const at::Tensor& y) { return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm); });
+  block(attention_norm, attention_post_norm,
+        [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
+  if (cross)
+    block(cross->norm, none, [&](const at::Tensor& y) {
+      return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm);
+    });
   block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
 }
 
 Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
-    : range_(layers), ends_(layers.end == static_cast<int64_t>(stack.layers.size())), raw_states_(stack.output.raw_states) {
+    : range_(layers),
+      ends_(layers.end == static_cast<int64_t>(stack.layers.size())),
+      raw_states_(stack.output.raw_states) {
   if (range_.begin == 0) input_.emplace(stack, loader);
   layers_.reserve(static_cast<size_t>(range_.size()));
-  for (int64_t layer = range_.begin; layer < range_.end; ++layer) layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], loader);
+  for (int64_t layer = range_.begin; layer < range_.end; ++layer)
+    layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], loader);
   if (!ends_) return;
   norm_ = optionally<layers::Norm>(stack.output.norm, loader);
   projection_ = optionally<layers::Linear>(stack.output.projection, loader);
@@ -72,14 +83,21 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
   }
 }
 
-at::Tensor Stack::operator()(at::Tensor x, const layers::Batch& batch, layers::KvCache* cache, const layers::Source* source, comm::Communicator& comm) const {
+at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache* cache, layers::Source* source,
+                             comm::Communicator& comm) const {
   const bool keeps = batch.capture && batch.capture->hidden_states;
   const auto keep = [&](const at::Tensor& states) { batch.capture->hidden.push_back(states); };
   if (input_) x = (*input_)(batch, comm);
+  if (!layers_.empty() && !(batch.capture && batch.capture->attentions)) {  // attention that is captured has no kernel
+    ops::make_attention_metadata(batch.sequences, x.device());
+    if (source) ops::make_attention_metadata(source->sequences, x.device());
+  }
   layers::Residual state(std::move(x));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     if (keeps) keep(state.sum());
-    layers_[layer](state, batch, cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{}, source, comm);
+    layers_[layer](state, batch,
+                   cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{},
+                   source, comm);
   }
   if (!ends_) return state.sum();
   if (raw_states_ && keeps) keep(state.sum());

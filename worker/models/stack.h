@@ -1,4 +1,5 @@
-// One stack of layers, whatever its kind: encoder, decoder, text or vision tower.
+// SPDX-License-Identifier: Apache-2.0
+// Runs one stack of layers: an encoder, a decoder, a text or a vision tower.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,23 +9,26 @@
 #include "worker/layers/attention.h"
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
-#include "worker/policy/model.h"
+#include "worker/layers/mlp.h"
+#include "worker/policy/spec/stack.h"
 
 namespace pm::models {
 
-/// One rank's share of a stack, or of those layers of it that a pipeline's stage has.
+/// One rank's shard of a stack, or of the layers that a pipeline stage has.
 class Stack {
  public:
-  /// The layers [begin, end); the first comes with the stack's input, the last with its output.
+  /// Loads the layers [begin, end). The first layer comes with the stack's input, the last with its output.
   Stack(const policy::Stack&, Range layers, layers::Loader&);
-  /// States after the stage's last layer, of the stack's last after the final norm and projection: [tokens, hidden] fp32, the same on every rank. `x`: what the
-  /// stage before made of the rows; undefined where the stack begins. `cache`: keys and values are kept; else attention stays inside the
-  /// batch. `source`: what cross-attention looks at, needed where layers have it.
-  at::Tensor operator()(at::Tensor x, const layers::Batch&, layers::KvCache* cache, const layers::Source* source, comm::Communicator&) const;
-  /// Which layers these are, and whether the stack's output is here.
+  /// Returns the states after the stage's last layer, or after the final norm and projection where the stack ends:
+  /// [tokens, hidden] in F32, the same on every rank. `x` has the states of the stage before; undefined where the
+  /// stack begins. With `cache`, keys and values are appended to it; without, attention stays inside the batch.
+  /// `source` is what cross-attention reads. Makes the attention metadata of both.
+  at::Tensor operator()(at::Tensor x, layers::Batch&, layers::KvCache* cache, layers::Source* source,
+                        comm::Communicator&) const;
+  /// The layers of this shard, and whether the stack's output is among them.
   const Range& range() const { return range_; }
   bool ends() const { return ends_; }
-  /// The pooled vectors of pooled states [sequences, hidden], as the stack's pooler makes them.
+  /// Applies the stack's pooler to pooled states [sequences, hidden].
   at::Tensor pooled(const at::Tensor& states) const;
 
  private:
@@ -40,7 +44,8 @@ class Stack {
     std::optional<Cross> cross;
     layers::Mlp mlp;
     Layer(const policy::Layer&, layers::Loader&);
-    void operator()(layers::Residual& state, const layers::Batch&, layers::LayerCache, const layers::Source*, comm::Communicator&) const;
+    void operator()(layers::Residual& state, const layers::Batch&, layers::LayerCache, const layers::Source*,
+                    comm::Communicator&) const;
     void parallel(layers::Residual& state, const layers::Batch&, layers::LayerCache, comm::Communicator&) const;
   };
   Range range_;
@@ -50,7 +55,7 @@ class Stack {
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;
   std::optional<layers::Linear> projection_, pooler_dense_;
-  std::string pooler_activation_;
+  std::optional<policy::Activation> pooler_activation_;
 };
 
 }  // namespace pm::models

@@ -1,4 +1,5 @@
-// See arena.h.
+// SPDX-License-Identifier: Apache-2.0
+// Allocates arenas, and counts the allocations of ATen's CPU allocator.
 #include "worker/ops/arena.h"
 
 #include <ATen/ATen.h>
@@ -16,19 +17,24 @@
 namespace pm::ops {
 
 namespace {
-// Untouched pages of a chunk cost nothing, but the last huge page of each may be touched in part: so there are few and large ones.
-constexpr int64_t chunk_bytes = int64_t{1} << 30, least_chunk_bytes = int64_t{32} << 20;
+// Untouched pages of a chunk cost nothing, but the last huge page of a chunk may be touched in part. Therefore chunks
+// are few and large.
+constexpr int64_t chunk_bytes = int64_t{1} << 30, min_chunk_bytes = int64_t{32} << 20;
 
-/// Anonymous pages; nullptr when the system has none so many.
+/// Maps anonymous pages; returns nullptr when the system has too few.
 void* map_pages(int64_t size) {
-  void* base = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* base = mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return base == MAP_FAILED ? nullptr : base;
 }
 
 }  // namespace
 
 struct Arena::Pages {
-  struct Chunk { char* base; int64_t size, used; };
+  struct Chunk {
+    char* base;
+    int64_t size, used;
+  };
   std::mutex mutex;
   std::vector<Chunk> chunks;
   int64_t bytes = 0;
@@ -41,7 +47,7 @@ struct Arena::Pages {
     if (chunks.empty() || chunks.back().size - chunks.back().used < size) {
       int64_t room = std::max(size, chunk_bytes);
       void* base = map_pages(room);
-      if (!base) base = map_pages(room = std::max(size, least_chunk_bytes));   // address space is limited here
+      if (!base) base = map_pages(room = std::max(size, min_chunk_bytes));  // address space is limited here
       if (!base) throw std::bad_alloc();
       madvise(base, static_cast<size_t>(room), MADV_HUGEPAGE);
       chunks.push_back({static_cast<char*>(base), room, 0});
@@ -79,7 +85,8 @@ namespace {
 
 std::atomic<int64_t> live{0}, peak{0};
 
-/// Sizes are what malloc set aside. The context of a block is its address, so that oneDNN's raw (de)allocations pass through here too.
+/// Counts the sizes that malloc_usable_size() reports. The context of a block is its address, so that oneDNN's raw
+/// allocations and deallocations are counted too.
 struct Counting final : c10::Allocator {
   static void release(void* data) {
     if (data == nullptr) return;
@@ -93,7 +100,8 @@ struct Counting final : c10::Allocator {
     const auto size = static_cast<int64_t>(malloc_usable_size(data));
     const int64_t now = live.fetch_add(size, std::memory_order_relaxed) + size;
     int64_t seen = peak.load(std::memory_order_relaxed);
-    while (seen < now && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {}
+    while (seen < now && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
     return {data, data, &release, device};
   }
   at::DeleterFnPtr raw_deleter() const override { return &release; }

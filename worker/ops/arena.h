@@ -1,4 +1,6 @@
-// Memory whose size we account for: weights and KV blocks come from an Arena, everything else on the CPU from a counting allocator.
+// SPDX-License-Identifier: Apache-2.0
+// Memory whose size is counted: weights and KV blocks come from an Arena, all other CPU memory of ATen from a counting
+// allocator.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -8,15 +10,16 @@
 
 namespace pm::ops {
 
-/// Hands out tensors and never gives single ones back. The processor's come from anonymous pages, which go when the last tensor has gone; those of another
-/// device from ATen's allocator for it.
+/// Allocates tensors and releases none of them singly. CPU tensors lie in anonymous pages, which are unmapped with the
+/// last tensor; tensors of another device come from ATen's allocator of that device.
 class Arena {
  public:
-  static constexpr int64_t alignment = 64;   ///< bytes to which each tensor's size is rounded up
+  static constexpr int64_t alignment = 64;  ///< bytes to which each tensor's size is rounded up
   explicit Arena(at::Device device = at::kCPU);
-  /// An uninitialised contiguous tensor, aligned to 64 bytes. Throws std::bad_alloc when the system has no pages, c10::OutOfMemoryError when the device has not.
+  /// Returns an uninitialised contiguous tensor, aligned to 64 bytes. Throws std::bad_alloc when the host has no memory
+  /// left, c10::OutOfMemoryError when the device has none left.
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType type);
-  /// Bytes handed out, alignment included.
+  /// Returns the bytes allocated so far, alignment included.
   int64_t bytes() const;
 
  private:
@@ -25,9 +28,9 @@ class Arena {
   std::shared_ptr<Pages> pages_;
 };
 
-/// Makes ATen's CPU allocator count. Call once, before the first tensor.
+/// Installs the counting allocator as ATen's CPU allocator. It is called once, before the first tensor.
 void count_allocations();
-/// Bytes of live ATen allocations of this process, and their high-water mark since reset_peak().
+/// Returns the bytes of live ATen allocations of this process, and their peak since reset_peak().
 int64_t allocated_bytes();
 int64_t peak_bytes();
 void reset_peak();

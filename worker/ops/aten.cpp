@@ -1,4 +1,5 @@
-// See backend.h: the functions as ATen's operations, for any device that ATen serves.
+// SPDX-License-Identifier: Apache-2.0
+// Implements Backend by ATen's operations, for any device that ATen supports.
 #include <ATen/ATen.h>
 
 #include <limits>
@@ -11,28 +12,32 @@ namespace pm::ops {
 
 namespace {
 
-constexpr int64_t tile_bytes = int64_t{1} << 20;    // of fp32: stays in the second-level cache
+constexpr int64_t tile_bytes = int64_t{1} << 20;  // of fp32; a tile stays in the L2 cache
 
-/// (x - mean) / sqrt(variance + eps) or x / sqrt(mean of x^2 + eps), times gain, plus bias, in double and rounded once (see cpu/fused.cpp).
-at::Tensor normed(const at::Tensor& x, bool centred, const at::Tensor& gain, double centre, const at::Tensor& bias, double eps) {
+/// Returns the norm of x times weight, plus bias, computed in double and rounded once (see cpu/fused.cpp). LayerNorm:
+/// (x - mean) / sqrt(variance + eps); RMSNorm: x / sqrt(mean of x^2 + eps).
+at::Tensor normed(const at::Tensor& x, bool subtract_mean, const at::Tensor& weight, double weight_offset,
+                  const at::Tensor& bias, double eps) {
   at::Tensor y = x.to(at::kDouble);
-  if (centred) y = y - y.mean(-1, /*keepdim=*/true);
+  if (subtract_mean) y = y - y.mean(-1, /*keepdim=*/true);
   y = y * (y.square().mean(-1, /*keepdim=*/true) + eps).rsqrt();
-  if (gain.defined()) y = y * (gain.to(at::kDouble) + centre);
+  if (weight.defined()) y = y * (weight.to(at::kDouble) + weight_offset);
   if (bias.defined()) y = y + bias.to(at::kDouble);
   return y.to(at::kFloat);
 }
 
-/// Keys or values of one sequence as fp32 [kv_heads, length, d].
+/// Returns the keys or values of one sequence as fp32 [kv_heads, length, d].
 at::Tensor gather(const at::Tensor& cache, const SequenceSpan& sequence) {
-  const int64_t length = sequence.keys, blocks = (length + block_tokens - 1) / block_tokens;
-  const at::Tensor table = at::from_blob(const_cast<int32_t*>(sequence.blocks.data()), {blocks}, at::kInt).to(cache.device());
-  at::Tensor taken = at::index_select(cache, 0, table).to(at::kFloat);              // [blocks, kv_heads, 16, d]
+  const int64_t length = sequence.keys, blocks = blocks_for(length);
+  const at::Tensor table =
+      at::from_blob(const_cast<int32_t*>(sequence.blocks.data()), {blocks}, at::kInt).to(cache.device());
+  at::Tensor taken = at::index_select(cache, 0, table).to(at::kFloat);  // [blocks, kv_heads, 16, d]
   taken = taken.permute({1, 0, 2, 3}).reshape({cache.size(1), blocks * block_tokens, cache.size(3)});
   return taken.narrow(1, 0, length);
 }
 
-/// True where a query may not look: [queries, keys]. Made per call from two ranges; nothing is kept.
+/// Returns the attention mask [queries, keys]: true where a query must not attend to a key. It is built for each call
+/// from two ranges.
 at::Tensor hidden_mask(const SequenceSpan& sequence, const AttentionOptions& options, at::Device device) {
   const at::TensorOptions whole = at::TensorOptions(at::kLong).device(device);
   const at::Tensor query = at::arange(sequence.context, sequence.context + sequence.tokens, whole).unsqueeze(1);
@@ -43,15 +48,18 @@ at::Tensor hidden_mask(const SequenceSpan& sequence, const AttentionOptions& opt
   return hidden;
 }
 
-/// Queries of one sequence [queries, heads, d] against its keys and values [kv_heads, keys, d]; returns [queries, heads, d].
-at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceSpan& sequence, const AttentionOptions& options,
-                        std::vector<at::Tensor>* probabilities) {
+/// Attends with the queries of one sequence [queries, heads, d] to its keys and values [kv_heads, keys, d]; returns
+/// [queries, heads, d].
+at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceSpan& sequence,
+                        const AttentionOptions& options, std::vector<at::Tensor>* probabilities) {
   const int64_t heads = q.size(1), kv_heads = k.size(0), d = q.size(2);
   const at::Tensor query = q.permute({1, 0, 2}).reshape({kv_heads, heads / kv_heads * sequence.tokens, d});
-  at::Tensor scores = at::bmm(query, k.transpose(1, 2)).mul_(options.scale);             // [kv_heads, group x queries, keys]
+  at::Tensor scores = at::bmm(query, k.transpose(1, 2)).mul_(options.scale);  // [kv_heads, group x queries, keys]
   scores = scores.reshape({heads, sequence.tokens, sequence.keys});
   if (options.softcap > 0) scores.div_(options.softcap).tanh_().mul_(options.softcap);
-  if (const at::Tensor bias = score_bias(options, sequence.context, sequence.tokens, sequence.keys, q.device()); bias.defined()) scores.add_(bias);
+  if (const at::Tensor bias = score_bias(options, sequence.context, sequence.tokens, sequence.keys, q.device());
+      bias.defined())
+    scores.add_(bias);
   if ((options.causal && sequence.tokens > 1) || options.window > 0) {
     scores.masked_fill_(hidden_mask(sequence, options, q.device()), -std::numeric_limits<float>::infinity());
   }
@@ -64,7 +72,8 @@ at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tens
 }  // namespace
 
 at::Tensor Backend::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const {
-  if (weight.scalar_type() == at::kFloat) return bias.defined() ? at::addmm(bias.to(at::kFloat), x, weight.t()) : at::mm(x, weight.t());
+  if (weight.scalar_type() == at::kFloat)
+    return bias.defined() ? at::addmm(bias.to(at::kFloat), x, weight.t()) : at::mm(x, weight.t());
   const int64_t out = weight.size(0), in = weight.size(1);
   at::Tensor y = at::empty({x.size(0), out}, x.options());
   const int64_t rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in));
@@ -79,83 +88,107 @@ at::Tensor Backend::linear(const at::Tensor& x, const at::Tensor& weight, const 
 }
 
 at::Tensor Backend::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias) const {
-  const int64_t out = w.numbers.size(0), in = w.numbers.size(1), rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in));
+  const int64_t out = w.numbers.size(0), in = w.numbers.size(1),
+                rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in));
   at::Tensor y = at::empty({x.size(0), out}, x.options());
   for (int64_t first = 0; first < out; first += rows) {
     const int64_t count = std::min(rows, out - first);
-    y.narrow(1, first, count).copy_(at::mm(x, dequantised({w.numbers.narrow(0, first, count), w.scales.narrow(0, first, count), w.group}).t()));
+    y.narrow(1, first, count)
+        .copy_(
+            at::mm(x, dequantised({w.numbers.narrow(0, first, count), w.scales.narrow(0, first, count), w.group}).t()));
   }
   if (bias.defined()) y.add_(bias);
   return y;
 }
 
-at::Tensor Backend::layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const { return normed(x, true, gain, 0, bias, eps); }
-at::Tensor Backend::rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const { return normed(x, false, gain, centre, {}, eps); }
-
-at::Tensor Backend::sum_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, const at::Tensor& bias, double eps) const {
-  return layer_norm(x.add_(residual), gain, bias, eps);
+at::Tensor Backend::layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                               double eps) const {
+  return normed(x, true, weight, 0, bias, eps);
+}
+at::Tensor Backend::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const {
+  return normed(x, false, weight, weight_offset, {}, eps);
 }
 
-at::Tensor Backend::sum_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, double eps, double centre) const { return rms_norm(x.add_(residual), gain, eps, centre); }
+at::Tensor Backend::fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                         const at::Tensor& bias, double eps) const {
+  return layer_norm(x.add_(residual), weight, bias, eps);
+}
+
+at::Tensor Backend::fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
+                                       double weight_offset) const {
+  return rms_norm(x.add_(residual), weight, eps, weight_offset);
+}
 
 Angles Backend::rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const {
   const at::Tensor turn = (positions.to(at::kFloat).unsqueeze(1) * frequencies).unsqueeze(1);
   return {at::cos(turn) * factor, at::sin(turn) * factor};
 }
 
-at::Tensor Backend::rotate(const at::Tensor& x, const Angles& angles, bool halves) const {
+at::Tensor Backend::rotate(const at::Tensor& x, const Angles& angles, bool is_neox) const {
   const int64_t n = angles.cos.size(2), rest = x.size(2) - 2 * n;
   const at::Tensor turned = x.narrow(2, 0, 2 * n);
-  const at::Tensor a = halves ? turned.narrow(2, 0, n) : turned.unflatten(2, {n, 2}).select(3, 0), b = halves ? turned.narrow(2, n, n) : turned.unflatten(2, {n, 2}).select(3, 1);
+  const at::Tensor a = is_neox ? turned.narrow(2, 0, n) : turned.unflatten(2, {n, 2}).select(3, 0),
+                   b = is_neox ? turned.narrow(2, n, n) : turned.unflatten(2, {n, 2}).select(3, 1);
   const at::Tensor first = a * angles.cos - b * angles.sin, second = b * angles.cos + a * angles.sin;
-  at::Tensor y = halves ? at::cat({first, second}, 2) : at::stack({first, second}, 3).flatten(2);
+  at::Tensor y = is_neox ? at::cat({first, second}, 2) : at::stack({first, second}, 3).flatten(2);
   return rest > 0 ? at::cat({y, x.narrow(2, 2 * n, rest)}, 2) : y;
 }
 
-at::Tensor Backend::gated_silu(const at::Tensor& x) const {
+at::Tensor Backend::silu_and_mul(const at::Tensor& x) const {
   const int64_t width = x.size(1) / 2;
   return at::silu(x.narrow(1, 0, width)) * x.narrow(1, width, width);
 }
 
-at::Tensor Backend::draw(at::Tensor scores, const Draws&) const { throw std::logic_error("no sampler for " + scores.device().str() + "; scores go to the host"); }
+at::Tensor Backend::sample(at::Tensor scores, const SampleBatch&) const {
+  throw std::logic_error("device " + scores.device().str() + " has no sampler; sample on the host");
+}
 
-void Backend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
+void Backend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
+                       at::Tensor& v_cache) const {
   const at::Tensor block = slots.floor_divide(block_tokens), row = slots.remainder(block_tokens);
   for (const auto& [x, cache] : {std::pair{&k, &k_cache}, std::pair{&v, &v_cache}}) {
     cache->permute({0, 2, 1, 3}).index_put_({block, row}, x->to(cache->scalar_type()));
   }
 }
 
-at::Tensor Backend::rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation& rotation, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
+at::Tensor Backend::rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation& rotation,
+                                 const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
   const int64_t kv_heads = k_cache.size(1), d = k_cache.size(3);
   const auto part = [&](int64_t first, int64_t count, bool turned) {
     const at::Tensor x = qkv.narrow(1, first * d, count * d).unflatten(1, {count, d});
-    return turned && rotation.angles.cos.defined() ? rotate(x, rotation.angles, rotation.halves) : x;
+    return turned && rotation.angles.cos.defined() ? rotate(x, rotation.angles, rotation.is_neox) : x;
   };
-  write_kv(part(heads, kv_heads, true), part(heads + kv_heads, kv_heads, rotation.values), slots, k_cache, v_cache);
+  write_kv(part(heads, kv_heads, true), part(heads + kv_heads, kv_heads, rotation.rotate_values), slots, k_cache,
+           v_cache);
   return part(0, heads, true);
 }
 
-at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences, const AttentionOptions& options,
+at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                     const StepSequences& sequences, const AttentionOptions& options,
                                      std::vector<at::Tensor>* probabilities) const {
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
-  for (const SequenceSpan& sequence : sequences) {
-    const at::Tensor keys = k.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}), values = v.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2});
-    out.narrow(0, sequence.first, sequence.tokens).copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens), keys, values, sequence, options, probabilities));
+  for (const SequenceSpan& sequence : sequences.spans) {
+    const at::Tensor keys = k.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}),
+                     values = v.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2});
+    out.narrow(0, sequence.first, sequence.tokens)
+        .copy_(
+            many_queries(q.narrow(0, sequence.first, sequence.tokens), keys, values, sequence, options, probabilities));
   }
   return out;
 }
 
-at::Tensor Backend::paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const Sequences& sequences,
-                                    const AttentionOptions& options) const {
+at::Tensor Backend::paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+                                    const StepSequences& sequences, const AttentionOptions& options) const {
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
-  for (const SequenceSpan& sequence : sequences) attend_many(q, k_cache, v_cache, sequence, options, out);
+  for (const SequenceSpan& sequence : sequences.spans) attend_many(q, k_cache, v_cache, sequence, options, out);
   return out;
 }
 
-void Backend::attend_many(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const SequenceSpan& sequence, const AttentionOptions& options, at::Tensor& out) {
+void Backend::attend_many(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+                          const SequenceSpan& sequence, const AttentionOptions& options, at::Tensor& out) {
   const at::Tensor k = gather(k_cache, sequence), v = gather(v_cache, sequence);
-  out.narrow(0, sequence.first, sequence.tokens).copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens), k, v, sequence, options, nullptr));
+  out.narrow(0, sequence.first, sequence.tokens)
+      .copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens), k, v, sequence, options, nullptr));
 }
 
 }  // namespace pm::ops

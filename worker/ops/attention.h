@@ -1,80 +1,97 @@
-// Attention over ragged sequences, nothing padded: against keys of the same step, or against a paged cache whose blocks of 16 tokens a table maps.
+// SPDX-License-Identifier: Apache-2.0
+// Attention over ragged (unpadded) sequences: to keys of the same step, or to a paged KV cache whose blocks of 16
+// tokens are mapped by block tables.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
+#include "contract/kv_block.h"
 #include "worker/ops/fused.h"
 
 namespace pm::ops {
 
-/// Tokens of one KV block.
-inline constexpr int64_t block_tokens = 16;
-
-/// One sequence of a step: rows first .. first + tokens - 1 are its queries, the first of which is token number `context` of the sequence.
+/// One sequence of a step: rows first .. first + tokens - 1 hold its queries. The first of them is token number
+/// `context` of the sequence.
 struct SequenceSpan {
   int64_t first = 0, tokens = 0, context = 0;
-  int64_t keys = 0;                  ///< how many tokens it attends to at most: context + tokens, or those of a cross-attention's source
-  int64_t key_row = 0;               ///< without a cache: the row of its first key
-  std::span<const int32_t> blocks;   ///< with a cache: block i holds keys 16 i .. 16 i + 15
+  int64_t keys = 0;                 ///< number of keys: context + tokens, or the source length of a cross-attention
+  int64_t key_row = 0;              ///< without a cache: the row of its first key
+  std::span<const int32_t> blocks;  ///< with a cache: block i holds keys 16 i .. 16 i + 15
 };
 
-/// The sequences of a step, in the host's memory.
-class Sequences : public std::vector<SequenceSpan> {
- public:
-  using std::vector<SequenceSpan>::vector;
-  Sequences() = default;
-  Sequences(std::vector<SequenceSpan> spans) : std::vector<SequenceSpan>(std::move(spans)) {}
-  int64_t longest = 0;               ///< keys of the longest sequence that may take a place of these, where their launches are recorded; 0: they stay
-  mutable at::Tensor on_device;      ///< what a device's kernels made of them, once for all layers; by whoever runs the step, a thread
+/// The sequences of a step as the attention kernels of a device read them; attention_metadata.h describes the buffer.
+/// In a CUDA graph the maxima are those that a replay may have.
+struct AttentionMetadata {
+  at::Tensor buffer;                     ///< int32 on the device; undefined: attention there reads the spans
+  int64_t table_stride = 0;              ///< blocks in a row of the block tables
+  int64_t single = 0;                    ///< number of sequences with one query
+  int64_t max_tokens = 0, max_keys = 0;  ///< of any sequence
 };
 
-/// Slopes per head times the key's position (Press et al. 2021).
+/// The sequences of a step; the block tables of the spans lie in host memory.
+struct StepSequences {
+  std::vector<SequenceSpan> spans;
+  AttentionMetadata metadata;
+};
+
+/// Makes the metadata of the sequences if attention on this device reads it, with one copy to the device. It is called
+/// once for all layers, before the first one. Metadata that is there stays: CUDA graphs have theirs at fixed addresses.
+void make_attention_metadata(StepSequences&, at::Device);
+
+/// ALiBi: adds the slope of the head times the key's position to each score (Press et al. 2021).
 struct AlibiBias {
-  at::Tensor slopes;                 ///< [heads] fp32
-  bool scaled = false;               ///< multiplied by the attention's scale, as the scores are
-  bool bf16 = false;                 ///< slope, position and product are rounded to bf16
+  at::Tensor slopes;    ///< [heads] fp32
+  bool scaled = false;  ///< multiplied by the attention's scale, as the scores are
+  bool bf16 = false;    ///< slope, position and product are rounded to bf16
 };
 
-/// A learned number per head for each bucket of distances (Raffel et al. 2020, T5).
-struct BucketedBias {
-  at::Tensor table;                  ///< [buckets, heads]
-  int64_t far = 128;                 ///< distances from here on share the last bucket
-  bool bidirectional = true;         ///< half of the buckets for keys after the query
+/// T5's relative position bias: a learned value for each head and bucket of distances (Raffel et al. 2020).
+struct RelativePositionBias {
+  at::Tensor table;            ///< [buckets, heads]
+  int64_t max_distance = 128;  ///< all larger distances share the last bucket
+  bool bidirectional = true;   ///< half of the buckets for keys after the query
 };
 
-/// What one layer's attention needs beside q, k, v.
+/// Options of one layer's attention besides q, k and v.
 struct AttentionOptions {
   double scale = 1;
-  double softcap = 0;                ///< 0: none; else scaled scores become softcap * tanh(score / softcap); not beside a bias
+  double softcap = 0;  ///< 0: none; else scaled scores become softcap * tanh(score / softcap); excludes a bias
   bool causal = true;
-  int64_t window = 0;                ///< 0: none; else a query sees itself and window - 1 tokens before it
-  AlibiBias alibi;                   ///< slopes undefined: none
-  BucketedBias buckets;              ///< table undefined: none
+  int64_t window = 0;                  ///< 0: none; else a query sees itself and window - 1 tokens before it
+  AlibiBias alibi;                     ///< slopes undefined: none
+  RelativePositionBias relative_bias;  ///< table undefined: none
 };
 
-/// Slopes of all `heads`, as BLOOM and Falcon make them: powers of 2^(-8 / p) for the largest power of two p, odd powers of its root beyond.
+/// Returns the ALiBi slopes of all `heads` as BLOOM and Falcon compute them: powers of 2^(-8 / p) for the largest power
+/// of two p <= heads, and odd powers of its root for the other heads.
 at::Tensor alibi_slopes(int64_t heads);
-/// The bucket of each relative position (key - query), int64 -> int64: exact near, logarithmic up to `far`.
-at::Tensor relative_buckets(const at::Tensor& distance, int64_t buckets, int64_t far, bool bidirectional);
+/// Returns the T5 bucket of each relative position (key - query), int64 -> int64: exact for near keys, logarithmic up
+/// to `max_distance`.
+at::Tensor relative_buckets(const at::Tensor& distance, int64_t buckets, int64_t max_distance, bool bidirectional);
 
-/// Writes k, v [tokens, kv_heads, d] into the layer's caches [blocks, kv_heads, 16, d]; slots [tokens] = block * 16 + offset.
-void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache);
+/// Writes k, v [tokens, kv_heads, d] into the layer's caches [blocks, kv_heads, 16, d]; slots [tokens] = block * 16 +
+/// offset.
+void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
+              at::Tensor& v_cache);
 
-/// What a projection makes of a step's tokens, qkv [tokens, (heads + 2 kv_heads) x d]: queries, keys and values beside each other. Keys and values are turned and written as
-/// write_kv() does, in one pass; the queries come back turned, [tokens, heads, d].
-at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation&, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache);
+/// Splits the output of the fused QKV projection, qkv [tokens, (heads + 2 kv_heads) x d], rotates queries and keys, and
+/// writes keys and values to the caches as write_kv() does. One kernel does all of it where the device has one. Returns
+/// the rotated queries [tokens, heads, d].
+at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation&, const at::Tensor& slots,
+                        at::Tensor& k_cache, at::Tensor& v_cache);
 
-/// q [tokens, heads, d], k, v [key rows, kv_heads, d], all fp32 -> [tokens, heads, d]. heads is a multiple of kv_heads; query head h reads kv
-/// head h / (heads / kv_heads). With `probabilities`, appends for each sequence the softmax [heads, queries, keys] in fp32.
-at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences,
-                            const AttentionOptions&, std::vector<at::Tensor>* probabilities = nullptr);
+/// q [tokens, heads, d], k, v [key rows, kv_heads, d], all fp32 -> [tokens, heads, d]. heads is a multiple of kv_heads;
+/// query head h reads kv head h / (heads / kv_heads). With `probabilities`, appends for each sequence the softmax
+/// [heads, queries, keys] in fp32.
+at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const StepSequences& sequences, const AttentionOptions&,
+                            std::vector<at::Tensor>* probabilities = nullptr);
 
-/// As ragged_attention, keys and values from the caches.
-at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const Sequences& sequences,
-                           const AttentionOptions&);
+/// Attends like ragged_attention, with keys and values from the caches.
+at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+                           const StepSequences& sequences, const AttentionOptions&);
 
 }  // namespace pm::ops

@@ -1,4 +1,5 @@
-// See backend.h: who serves which device.
+// SPDX-License-Identifier: Apache-2.0
+// Dispatches each operation to the backend of its tensor's device.
 #include "worker/ops/backend.h"
 
 #include <array>
@@ -22,44 +23,74 @@ Backends& backends() {
   return all;
 }
 
-const Backend& of(const at::Tensor& x) {
+const Backend& backend_for(at::DeviceType type) {
   static const Backend& cpu = cpu_backend();
-  return x.is_cpu() ? cpu : *backends()[static_cast<size_t>(x.device().type())];
+  return type == at::kCPU ? cpu : *backends()[static_cast<size_t>(type)];
 }
+const Backend& backend_for(const at::Tensor& x) { return backend_for(x.device().type()); }
 
 }  // namespace
 
-void use_backend(at::DeviceType type, const Backend& backend) { backends()[static_cast<size_t>(type)] = &backend; }
+void register_backend(at::DeviceType type, const Backend& backend) { backends()[static_cast<size_t>(type)] = &backend; }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return of(x).linear(x, weight, {}); }
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) { return of(x).linear(x, weight, bias); }
-at::Tensor linear(const at::Tensor& x, const Int8Matrix& matrix, const at::Tensor& bias) { return of(x).int8_linear(x, matrix, bias); }
-at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) { return of(x).layer_norm(x, gain, bias, eps); }
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) { return of(x).rms_norm(x, gain, eps, centre); }
-at::Tensor sum_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, const at::Tensor& bias, double eps) { return of(x).sum_layer_norm(x, residual, gain, bias, eps); }
-at::Tensor sum_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, double eps, double centre) { return of(x).sum_rms_norm(x, residual, gain, eps, centre); }
-Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) { return of(positions).rotary_angles(positions, frequencies, factor); }
-at::Tensor rotate(const at::Tensor& x, const Angles& angles, bool halves) { return of(x).rotate(x, angles, halves); }
-at::Tensor gated_silu(const at::Tensor& x) { return of(x).gated_silu(x); }
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return backend_for(x).linear(x, weight, {}); }
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  return backend_for(x).linear(x, weight, bias);
+}
+at::Tensor linear(const at::Tensor& x, const Int8Matrix& matrix, const at::Tensor& bias) {
+  return backend_for(x).int8_linear(x, matrix, bias);
+}
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  return backend_for(x).layer_norm(x, weight, bias, eps);
+}
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) {
+  return backend_for(x).rms_norm(x, weight, eps, weight_offset);
+}
+at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                const at::Tensor& bias, double eps) {
+  return backend_for(x).fused_add_layer_norm(x, residual, weight, bias, eps);
+}
+at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
+                              double weight_offset) {
+  return backend_for(x).fused_add_rms_norm(x, residual, weight, eps, weight_offset);
+}
+Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) {
+  return backend_for(positions).rotary_angles(positions, frequencies, factor);
+}
+at::Tensor rotate(const at::Tensor& x, const Angles& angles, bool is_neox) {
+  return backend_for(x).rotate(x, angles, is_neox);
+}
+at::Tensor silu_and_mul(const at::Tensor& x) { return backend_for(x).silu_and_mul(x); }
 
-bool draws(at::DeviceType type) { return backends()[static_cast<size_t>(type)]->draws(); }
-at::Tensor draw(at::Tensor scores, const Draws& draws) { return of(scores).draw(std::move(scores), draws); }
-
-void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) {
-  of(k).write_kv(k, v, slots, k_cache, v_cache);
+bool has_sampler(at::DeviceType type) { return backends()[static_cast<size_t>(type)]->has_sampler(); }
+at::Tensor sample(at::Tensor scores, const SampleBatch& batch) {
+  return backend_for(scores).sample(std::move(scores), batch);
 }
 
-at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation& rotation, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) {
-  return of(qkv).rotary_write(qkv, heads, rotation, slots, k_cache, v_cache);
+void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
+              at::Tensor& v_cache) {
+  backend_for(k).write_kv(k, v, slots, k_cache, v_cache);
 }
 
-at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences, const AttentionOptions& options,
+at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation& rotation, const at::Tensor& slots,
+                        at::Tensor& k_cache, at::Tensor& v_cache) {
+  return backend_for(qkv).rotary_write(qkv, heads, rotation, slots, k_cache, v_cache);
+}
+
+void make_attention_metadata(StepSequences& sequences, at::Device device) {
+  if (sequences.metadata.buffer.defined() || sequences.spans.empty()) return;
+  sequences.metadata = backend_for(device.type()).attention_metadata(sequences.spans, device);
+}
+
+at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const StepSequences& sequences, const AttentionOptions& options,
                             std::vector<at::Tensor>* probabilities) {
-  return of(q).ragged_attention(q, k, v, sequences, options, probabilities);
+  return backend_for(q).ragged_attention(q, k, v, sequences, options, probabilities);
 }
 
-at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const Sequences& sequences, const AttentionOptions& options) {
-  return of(q).paged_attention(q, k_cache, v_cache, sequences, options);
+at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+                           const StepSequences& sequences, const AttentionOptions& options) {
+  return backend_for(q).paged_attention(q, k_cache, v_cache, sequences, options);
 }
 
 }  // namespace pm::ops

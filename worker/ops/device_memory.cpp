@@ -1,4 +1,5 @@
-// See device_memory.h.
+// SPDX-License-Identifier: Apache-2.0
+// Queries device memory through ATen's device-independent interfaces.
 #include "worker/ops/device_memory.h"
 
 #include <ATen/ATen.h>
@@ -36,8 +37,12 @@ DeviceMemory device_memory(at::Device device) {
   const auto [free, total] = allocator(device).getMemoryInfo(device.index());
   const auto stats = allocator(device).getDeviceStats(device.index());
   constexpr auto all = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return {.total = static_cast<int64_t>(total), .free = static_cast<int64_t>(free), .reserved = stats.reserved_bytes[all].current, .allocated = stats.allocated_bytes[all].current,
-          .peak_reserved = stats.reserved_bytes[all].peak, .peak_allocated = stats.allocated_bytes[all].peak};
+  return {.total = static_cast<int64_t>(total),
+          .free = static_cast<int64_t>(free),
+          .reserved = stats.reserved_bytes[all].current,
+          .allocated = stats.allocated_bytes[all].current,
+          .peak_reserved = stats.reserved_bytes[all].peak,
+          .peak_allocated = stats.allocated_bytes[all].peak};
 }
 
 void reset_peak(at::Device device) { allocator(device).resetPeakStats(device.index()); }
@@ -48,14 +53,16 @@ void release_unused(at::Device device) {
   allocator(device).emptyCache();
 }
 
-Driver::Room Driver::look(at::Device device) const {
+Driver::MemoryInfo Driver::memory_info(at::Device device) const {
   const DeviceMemory memory = device_memory(device);
   return {memory.total, memory.free};
 }
 
-at::Tensor Driver::pinned(int64_t bytes) const { return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true)); }
+at::Tensor Driver::pinned(int64_t bytes) const {
+  return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
+}
 
 const Driver& driver(at::DeviceType type) { return *drivers()[static_cast<size_t>(type)]; }
-void use_driver(at::DeviceType type, const Driver& driver) { drivers()[static_cast<size_t>(type)] = &driver; }
+void register_driver(at::DeviceType type, const Driver& driver) { drivers()[static_cast<size_t>(type)] = &driver; }
 
 }  // namespace pm::ops

@@ -1,32 +1,41 @@
-// What ATen does in many small operations, in one: at one token each of these costs more to dispatch than to compute.
+// SPDX-License-Identifier: Apache-2.0
+// Fused operations: each replaces several ATen operations, whose dispatch costs more than their arithmetic for a single
+// token.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 namespace pm::ops {
 
-/// LayerNorm, (x - mean) / sqrt(variance + eps), over the last dimension of x fp32. gain, bias [width] of any float type or undefined.
-at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps);
-/// RMSNorm (Zhang and Sennrich 2019), x / sqrt(mean of x^2 + eps), over the last dimension of x fp32. gain [width] of any float type or undefined;
-/// `centre` is added to it.
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre = 0);
+/// LayerNorm, (x - mean) / sqrt(variance + eps), over the last dimension of x fp32. weight, bias [width] are of any
+/// float type or undefined.
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps);
+/// RMSNorm (Zhang and Sennrich 2019), x / sqrt(mean of x^2 + eps), over the last dimension of x fp32. weight [width] is
+/// of any float type or undefined. `weight_offset` is added to it: 1 for Gemma's RMSNorm.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset = 0);
 
-/// The same of x + residual, which x becomes.
-at::Tensor sum_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, const at::Tensor& bias, double eps);
-at::Tensor sum_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, double eps, double centre = 0);
+/// Adds residual to x in place and returns the norm of the sum.
+at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                const at::Tensor& bias, double eps);
+at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
+                              double weight_offset = 0);
 
-/// cos and sin of position x frequency, both times `factor`: positions [tokens] int64, frequencies [n] fp32 -> [tokens, 1, n] fp32 each.
-struct Angles { at::Tensor cos, sin; };
+/// Cosine and sine of position x frequency, both times `factor`: [tokens, 1, n] fp32 each, from positions [tokens]
+/// int64 and frequencies [n] fp32.
+struct Angles {
+  at::Tensor cos, sin;
+};
 Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor);
-/// Turns pairs of the first 2 n of x [tokens, heads, head_dim] fp32 by their angles; the rest stays. `halves`: pairs are (i, n + i), else (2 i, 2 i + 1).
-at::Tensor rotate(const at::Tensor& x, const Angles&, bool halves);
+/// Rotates pairs of the first 2 n elements of each head of x [tokens, heads, head_dim] fp32 by their angles; the other
+/// elements stay. `is_neox`: pairs are (i, n + i) as in GPT-NeoX, else (2 i, 2 i + 1) as in GPT-J.
+at::Tensor rotate(const at::Tensor& x, const Angles&, bool is_neox);
 
-/// How a step's queries and keys are turned. Angles that are not defined: not at all.
+/// Rotary embedding of a step's queries and keys. Undefined angles: no rotation.
 struct Rotation {
   Angles angles;
-  bool halves = true, values = false;   ///< pairs as rotate()'s; whether values are turned too
+  bool is_neox = true, rotate_values = false;  ///< pairs as in rotate(); rotate_values: values are rotated too
 };
 
-/// x [tokens, 2 width] fp32 -> silu(first half) * second half [tokens, width].
-at::Tensor gated_silu(const at::Tensor& x);
+/// SwiGLU's activation: x [tokens, 2 width] fp32 -> silu(first half) * second half [tokens, width].
+at::Tensor silu_and_mul(const at::Tensor& x);
 
 }  // namespace pm::ops

@@ -1,4 +1,5 @@
-// Recorded launches: what a step queues on a device is kept once and sent again in one go, with the same pointers (CUDA graphs).
+// SPDX-License-Identifier: Apache-2.0
+// CUDA graphs: the launches of a step are captured once and replayed as a whole with the same pointers.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -10,17 +11,17 @@ namespace pm::ops {
 class Graph {
  public:
   virtual ~Graph() = default;
-  /// Queues all of it on the calling thread's stream.
+  /// Launches the graph on the calling thread's current stream.
   virtual void replay() = 0;
 };
 
-/// Records what `body` queues; what that writes is there after replay() only. Memory that it allocates stays the graph's. `body` may neither read a device's values
-/// on the host nor copy between the two.
-using Recorder = std::unique_ptr<Graph> (*)(at::Device, const std::function<void()>& body);
+/// Captures what `body` launches; its results exist only after replay(). Memory that `body` allocates belongs to the
+/// graph. `body` must neither read device values on the host nor copy between host and device.
+using GraphCapturer = std::unique_ptr<Graph> (*)(at::Device, const std::function<void()>& body);
 
-/// From here on launches on devices of this type can be recorded. Call before the first tensor of that type.
-void use_recorder(at::DeviceType, Recorder);
-/// nullptr: they cannot.
-Recorder recorder(at::DeviceType);
+/// Registers graph capture for devices of this type. It is called before the first tensor of that type.
+void register_graph_capturer(at::DeviceType, GraphCapturer);
+/// Returns the graph capturer of a device type; nullptr when it cannot capture.
+GraphCapturer graph_capturer(at::DeviceType);
 
 }  // namespace pm::ops

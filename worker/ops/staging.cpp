@@ -1,4 +1,5 @@
-// See staging.h.
+// SPDX-License-Identifier: Apache-2.0
+// Copies staged reads to a device.
 #include "worker/ops/staging.h"
 
 #include <ATen/ATen.h>
@@ -14,7 +15,7 @@ at::Tensor pinned(int64_t bytes) { return driver(at::getAccelerator(/*checked=*/
 Staging::~Staging() {
   try {
     stream_.synchronize();
-  } catch (const std::exception&) {   // a device that has failed copies nothing any more
+  } catch (const std::exception&) {  // a failed device copies nothing
   }
 }
 
@@ -36,7 +37,7 @@ void Staging::put(const at::Tensor& target, at::ScalarType stored, const Read& r
   const at::Tensor filled = buffer.bytes.narrow(0, 0, bytes);
   read({static_cast<std::byte*>(filled.mutable_data_ptr()), static_cast<size_t>(bytes)});
   next_ = (next_ + 1) % ring_.size();
-  Mark before;   // memory of `target` may have been another tensor's, with which the current stream is not done
+  StreamEvent before;  // the current stream may still use the memory of `target` for an earlier tensor
   before.record(device_);
   {
     const c10::StreamGuard beside(stream_);

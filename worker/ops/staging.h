@@ -1,4 +1,6 @@
-// Bytes on their way to a device: read into a ring of pinned buffers and copied from there beside the reads that follow.
+// SPDX-License-Identifier: Apache-2.0
+// Host-to-device staging: data is read into a ring of pinned buffers and copied asynchronously while the next read
+// runs.
 #pragma once
 #include <functional>
 #include <span>
@@ -8,32 +10,35 @@
 
 namespace pm::ops {
 
-/// An uninitialised tensor in the host's memory from which copies to the accelerator run beside the host's work. Throws c10::Error when the system has no such memory left.
+/// Returns an uninitialised uint8 tensor of pinned host memory. Throws c10::Error when the system has no such memory
+/// left.
 at::Tensor pinned(int64_t bytes);
 
-/// One thread uses it. Copies are made on a stream of their own; what the calling thread's current stream was given before waits for nothing, and what it is given
-/// after put() waits for the copy.
+/// A ring of pinned buffers with a copy stream of its own, for one thread. Work queued on the current stream before
+/// put() does not wait for the copy; work queued after put() does.
 class Staging {
  public:
   static constexpr int64_t buffer_bytes = int64_t{16} << 20;
   static constexpr int buffers = 3;
-  explicit Staging(at::Device device) : device_(device), stream_(another_stream(device)), ring_(buffers) {}
-  /// Waits for the copies under way.
+  explicit Staging(at::Device device) : device_(device), stream_(stream_from_pool(device)), ring_(buffers) {}
+  /// Waits for the copies in flight.
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
   using Read = std::function<void(std::span<std::byte> out)>;
-  /// Brings the elements of `target`, a tensor of the device that may have any strides, from where `read` gets them: row-major, of type `stored`. Returns when `read` has, while the
-  /// copy may be under way; waits for the oldest copy when all buffers are on their way. `target` is best of at most buffer_bytes: a buffer grows to what is asked of it. Throws what `read` throws.
+  /// Fills `target`, a device tensor of any strides, with what `read` delivers: row-major elements of type `stored`.
+  /// Returns as soon as `read` has returned; the copy may still be in flight. Waits for the oldest copy when all
+  /// buffers are in flight. `target` should have at most buffer_bytes, because a buffer grows to the size of the
+  /// request. Throws what `read` throws.
   void put(const at::Tensor& target, at::ScalarType stored, const Read& read);
-  /// Of the host's memory, all buffers together.
+  /// Returns the host memory of all buffers in bytes.
   int64_t bytes() const;
 
  private:
   struct Buffer {
-    at::Tensor bytes;     ///< pinned
-    Mark copied;          ///< when it may be filled again
+    at::Tensor bytes;    ///< pinned
+    StreamEvent copied;  ///< recorded after the copy from this buffer
   };
   const at::Device device_;
   const c10::Stream stream_;

@@ -1,4 +1,5 @@
-// Work of a device that goes on beside the calling thread's: points in it that others wait for.
+// SPDX-License-Identifier: Apache-2.0
+// Streams and events of a device, for work that runs beside the current stream.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -7,21 +8,22 @@
 
 namespace pm::ops {
 
-/// The calling thread's current stream of a device that is not the processor.
+/// Returns the calling thread's current stream of a device other than the CPU.
 c10::Stream current_stream(at::Device);
-/// A stream for work beside it: one of a few that are handed out in turn.
-c10::Stream another_stream(at::Device);
-/// Keeps the allocator from giving the tensor's memory to others before the work that the stream has now is done. Nothing on the processor.
-void used_on(const at::Tensor&, const std::optional<c10::Stream>&);
+/// Returns a stream of the device's stream pool, for work that runs beside the current stream.
+c10::Stream stream_from_pool(at::Device);
+/// Tells the caching allocator that `stream` uses the tensor (torch.Tensor.record_stream): its memory is not reused
+/// before the work queued on the stream is done. Does nothing on the CPU.
+void record_stream(const at::Tensor&, const std::optional<c10::Stream>&);
 
-/// A point in the work of a stream. On the processor nothing: its work is done when its call returns.
-class Mark {
+/// An event on a stream. On the CPU it does nothing, because CPU work is done when its call returns.
+class StreamEvent {
  public:
-  /// Puts it where the calling thread's current stream of this device is now.
+  /// Records the event on the calling thread's current stream of this device.
   void record(at::Device);
-  /// What the calling thread's current stream is given from here on waits for it; nothing before it is recorded.
+  /// Makes the calling thread's current stream wait for the event; does nothing before it was recorded.
   void wait(at::Device) const;
-  /// The calling thread itself waits.
+  /// Blocks the calling thread until the event has completed.
   void synchronize() const;
 
  private:

@@ -1,4 +1,6 @@
-// Decoding steps as recorded launches (ENGINE.md 6): a graph for each bucket of batch sizes, which reads only what one copy has put into fixed places.
+// SPDX-License-Identifier: Apache-2.0
+// Captures and replays decode steps as CUDA graphs: one graph for each bucket of batch sizes. A graph reads only
+// tensors at fixed addresses, which one copy fills.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -12,43 +14,48 @@
 
 namespace pm::parallel {
 
-/// All ranks of a tensor group run the same buckets in the same order. A bucket's first step is launched kernel by kernel, so that libraries are ready, and then recorded, which for
-/// collectives only notes them; ranks agree in the host's memory before and after that whether all of them could. When one cannot, for it has no memory or does not want to, all give up what they
-/// have recorded, and steps are launched kernel by kernel from there on.
+/// The CUDA graphs of one rank. All ranks of a tensor-parallel group run the same buckets in the same order. The first
+/// step of a bucket runs eagerly, so that libraries are initialized, and is then captured. Before and after the capture
+/// the ranks agree over host memory whether all of them succeeded. When one fails, for lack of memory or because it is
+/// disabled, all ranks drop their graphs, and later steps are launched kernel by kernel.
 class DecodeGraphs {
  public:
-  static constexpr int64_t most_places = 64;
+  static constexpr int64_t max_captured_batch = 64;
 
-  /// `longest`: tokens of the longest sequence. `wanted`: this rank records. `recorded` and `replayed` count buckets and steps.
-  DecodeGraphs(at::Device, int64_t longest, bool wanted, comm::Communicator& group, std::atomic<int64_t>& recorded, std::atomic<int64_t>& replayed);
-  /// Places of the bucket for so many sequences: 1, 2, 4, then multiples of 8.
-  static int64_t places_for(int64_t sequences);
-  /// The same; 0 when nothing can be recorded, or they are too many.
-  int64_t places(int64_t sequences) const;
-  /// The hidden states [tokens, hidden] of a step of one token each, as `step` makes them of rows that stay where they are; places without a sequence have no keys.
-  /// The result stays until the next call. Throws std::logic_error for a step that is not one of a bucket of so many places.
-  at::Tensor run(models::StepRows&, int64_t places, const std::function<at::Tensor(models::StepRows&)>& step);
+  /// `max_sequence_length` is in tokens. `enabled` is false when this rank does not capture. `captured` and `replayed`
+  /// count buckets and steps.
+  DecodeGraphs(at::Device, int64_t max_sequence_length, bool enabled, comm::Communicator& group,
+               std::atomic<int64_t>& captured, std::atomic<int64_t>& replayed);
+  /// Returns the padded batch size of so many sequences: 1, 2, 4, then multiples of 8.
+  static int64_t padded_batch_size(int64_t sequences);
+  /// Returns padded_batch_size(), or 0 when capture is disabled or there are too many sequences.
+  int64_t bucket_size(int64_t sequences) const;
+  /// Returns the hidden states [tokens, hidden] of a decode step of one token per sequence. `step` computes them from
+  /// rows at fixed addresses; padding rows have no keys. The result is valid until the next call. Throws
+  /// std::logic_error for a step that does not fit the bucket.
+  at::Tensor run(models::StepRows&, int64_t bucket_size, const std::function<at::Tensor(models::StepRows&)>& step);
 
  private:
   struct Bucket {
-    at::Tensor host, device;         ///< bytes: tokens, positions, slots [rows] int64, then the sequences as kernels read them (ops/packed.h)
-    ops::Mark copied;                ///< when `host` may be filled again
-    models::StepRows rows;           ///< whose tensors lie in `device`
+    at::Tensor host, device;  ///< bytes: tokens, positions, slots [rows] int64, then the sequence metadata of
+                              ///< ops/attention_metadata.h
+    ops::StreamEvent copied;  ///< after it `host` may be filled again
+    models::StepRows rows;    ///< tensors that view `device`
     at::Tensor hidden;
     std::unique_ptr<ops::Graph> graph;
   };
-  void make(Bucket&, int64_t places) const;
-  void fill(Bucket&, int64_t places, const models::StepRows&) const;
-  bool with_memory(const std::function<void()>&) const;
-  bool all_ranks(bool mine);
-  void give_up(int64_t places);
+  void make(Bucket&, int64_t bucket_size) const;
+  void fill(Bucket&, int64_t bucket_size, const models::StepRows&) const;
+  bool run_unless_out_of_memory(const std::function<void()>&) const;
+  bool all_ranks_agree(bool mine);
+  void disable(int64_t bucket_size);
   const at::Device device_;
-  const ops::Recorder record_;
-  const int64_t longest_, table_stride_;
+  const ops::GraphCapturer capture_;
+  const int64_t max_sequence_length_, table_stride_;
   comm::Communicator& group_;
   std::map<int64_t, Bucket> buckets_;
-  std::atomic<bool> given_up_{false};
-  std::atomic<int64_t> &recorded_, &replayed_;
+  std::atomic<bool> disabled_{false};
+  std::atomic<int64_t>&captured_, &replayed_;
 };
 
 }  // namespace pm::parallel

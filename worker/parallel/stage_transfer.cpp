@@ -1,5 +1,7 @@
-// See relay.h. On the wire: [words, characters] int64; words int64 of each tensor's length of name, dimensions, sizes; all names; the tensors.
-#include "worker/parallel/relay.h"
+// SPDX-License-Identifier: Apache-2.0
+// Implements the transfer. The wire format is [words, characters] int64; for each tensor the length of its name, its
+// dimensions and its sizes as int64 words; all names; the tensors.
+#include "worker/parallel/stage_transfer.h"
 
 #include <ATen/ATen.h>
 
@@ -10,19 +12,23 @@ namespace pm::parallel {
 
 namespace {
 
-/// A tensor over memory that outlives it.
+/// Views a vector as a tensor; the vector must outlive it.
 template <typename T>
-at::Tensor over(std::vector<T>& values, at::ScalarType type) { return at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::TensorOptions(type)); }
+at::Tensor over(std::vector<T>& values, at::ScalarType type) {
+  return at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::TensorOptions(type));
+}
 
 }  // namespace
 
-void send(const models::Handover& handed, comm::Communicator& comm, int to) {
+void send(const models::StageState& state, comm::Communicator& comm, int to) {
   std::vector<int64_t> words;
   std::vector<char> names;
   std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : handed) {
+  for (const auto& [name, tensor] : state) {
     if (!tensor.defined()) continue;
-    if (tensor.scalar_type() != at::kFloat) throw std::logic_error("\"" + name + "\" is handed over as " + c10::toString(tensor.scalar_type()) + ", expected fp32");
+    if (tensor.scalar_type() != at::kFloat)
+      throw std::logic_error("\"" + name + "\" of a pipeline stage has dtype " + c10::toString(tensor.scalar_type()) +
+                             ", expected float32");
     words.push_back(static_cast<int64_t>(name.size()));
     words.push_back(tensor.dim());
     for (const int64_t size : tensor.sizes()) words.push_back(size);
@@ -37,12 +43,12 @@ void send(const models::Handover& handed, comm::Communicator& comm, int to) {
   for (const at::Tensor& tensor : tensors) comm.send(tensor, to);
 }
 
-models::Handover receive(comm::Communicator& comm, int from, at::Device device) {
+models::StageState receive(comm::Communicator& comm, int from, at::Device device) {
   const auto take = [&](at::Tensor tensor) { comm.recv(tensor, from); };
   std::vector<int64_t> head(2);
   take(over(head, at::kLong));
-  models::Handover handed;
-  if (head[0] == 0) return handed;
+  models::StageState state;
+  if (head[0] == 0) return state;
   std::vector<int64_t> words(static_cast<size_t>(head[0]));
   std::vector<char> names(static_cast<size_t>(head[1]));
   take(over(words, at::kLong));
@@ -54,10 +60,10 @@ models::Handover receive(comm::Communicator& comm, int from, at::Device device) 
     word += dimensions;
     at::Tensor tensor = at::empty(sizes, at::TensorOptions(at::kFloat).device(device));
     comm.recv(tensor, from);
-    handed.emplace(std::string(name, name + length), std::move(tensor));
+    state.emplace(std::string(name, name + length), std::move(tensor));
     name += length;
   }
-  return handed;
+  return state;
 }
 
 }  // namespace pm::parallel

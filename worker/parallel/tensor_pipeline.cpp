@@ -1,4 +1,6 @@
-// See executor.h: tensor x pipeline. A stage takes what the one before hands over, runs its layers and hands on; one stage is plain tensor parallelism.
+// SPDX-License-Identifier: Apache-2.0
+// Implements tensor and pipeline parallelism. A stage receives the state of the previous stage, runs its layers and
+// sends the state on; one stage alone is plain tensor parallelism.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -7,54 +9,84 @@
 #include "worker/base/error.h"
 #include "worker/parallel/decode_graphs.h"
 #include "worker/parallel/executor.h"
-#include "worker/parallel/relay.h"
+#include "worker/parallel/stage_transfer.h"
 
 namespace pm::parallel {
 
 namespace {
 
-/// The rank's place, its stacks in the model's order: plans of before there were stages name them in an object.
-RankPlan place_of(const Plan& plan, int rank, const policy::Model& model) {
-  RankPlan place = plan.ranks.at(static_cast<size_t>(rank));
-  const auto order = [&](const auto& layers) { return std::find_if(model.stacks.begin(), model.stacks.end(), [&](const policy::Stack& stack) { return stack.name == layers.first; }); };
-  std::sort(place.layers.begin(), place.layers.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
-  return place;
+/// Returns the plan of the rank with its stacks in the order of the model; plans from before pipeline stages list them
+/// in another order.
+RankPlan sorted_rank_plan(const Plan& plan, int rank, const policy::Model& model) {
+  RankPlan rank_plan = plan.ranks.at(static_cast<size_t>(rank));
+  const auto order = [&](const auto& layers) {
+    return std::find_if(model.stacks.begin(), model.stacks.end(),
+                        [&](const policy::Stack& stack) { return stack.name == layers.first; });
+  };
+  std::sort(rank_plan.layers.begin(), rank_plan.layers.end(),
+            [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  return rank_plan;
 }
 
-class TensorPipeline final : public Executor {
+class TensorPipelineExecutor final : public Executor,
+                                     private GenerationExecutor,
+                                     private SamplingExecutor,
+                                     private DeviceSampler {
  public:
-  explicit TensorPipeline(const Shard& shard)
+  explicit TensorPipelineExecutor(const Shard& shard)
       : world_(shard.communicator),
-        place_(place_of(*shard.plan, world_->rank(), *shard.model)),
-        tensor_(world_->split(world_->rank() - place_.tensor, shard.plan->tensor)),
-        previous_(place_.stage > 0 ? world_->rank() - shard.plan->tensor : -1),
-        next_(place_.stage + 1 < shard.plan->pipeline ? world_->rank() + shard.plan->tensor : -1),
+        rank_plan_(sorted_rank_plan(*shard.plan, world_->rank(), *shard.model)),
+        tensor_(world_->split(world_->rank() - rank_plan_.tensor, shard.plan->tensor)),
+        previous_(rank_plan_.stage > 0 ? world_->rank() - shard.plan->tensor : -1),
+        next_(rank_plan_.stage + 1 < shard.plan->pipeline ? world_->rank() + shard.plan->tensor : -1),
         policy_(*shard.model),
-        facts_(facts_of_stage(policy_.facts, place_.layers)),
-        cuts_(deal(facts_, shard.plan->tensor, shard.plan->precision)),
-        loader_(*shard.checkpoint, cuts_, place_.tensor, shard.plan->precision, shard.progress, shard.device),
-        model_(policy_, place_.layers, loader_),
-        longest_(shard.plan->sequence_length),
-        graphs_wanted_(shard.graphs),
-        recordable_(previous_ < 0 && next_ < 0 && !shard.device.is_cpu() && (tensor_->size() == 1 || tensor_->recordable())) {
+        metadata_(stage_metadata(policy_.metadata, rank_plan_.layers)),
+        partition_(make_partition(metadata_, shard.plan->tensor, shard.plan->precision)),
+        loader_(*shard.checkpoint, partition_, rank_plan_.tensor, shard.plan->precision, shard.progress, shard.device),
+        model_(policy_, rank_plan_.layers, loader_),
+        max_sequence_length_(shard.plan->sequence_length),
+        graphs_enabled_(shard.graphs),
+        graphs_supported_(previous_ < 0 && next_ < 0 && !shard.device.is_cpu() &&
+                          (tensor_->size() == 1 || tensor_->supports_graph_capture())) {
     loader_.loaded();
-    check_weights(shard, cuts_.weight_bytes(facts_, place_.tensor), loader_.resident_bytes());
-    if (shard.kv_blocks > 0 && generates()) make_blocks(shard.kv_blocks);
+    check_weights(shard, partition_.weight_bytes(metadata_, rank_plan_.tensor), loader_.resident_bytes());
+    if (shard.kv_blocks > 0 && models::Model::generates(policy_)) make_blocks(shard.kv_blocks);
   }
 
-  void check(const Arrays& inputs) const override { models::inputs_of(policy_, inputs); }
+  void check(const Arrays& inputs) const override { models::make_inputs(policy_, inputs); }
 
-  void begin(const Coming& coming) override { bucket_ = coming.bucket; }
-  int64_t bucket(int64_t sequences) const override { return graphs_ && graphs_wanted_ && generates_alone() ? graphs_->places(sequences) : 0; }
-  GraphCounts graphs() const override { return {recorded_, replayed_}; }
-
-  std::vector<Arrays> forward(std::span<const Arrays> requests, const models::Wanted& wanted) override {
+  std::vector<Arrays> forward(std::span<const Arrays> requests, const models::OutputSelection& wanted) override {
     std::vector<models::Inputs> inputs;
-    for (const Arrays& request : requests) inputs.push_back(models::inputs_of(policy_, request).on(device()));
-    models::Handover handed = taken_over();
-    std::vector<Arrays> outputs = model_.forward(inputs, wanted, handed, *tensor_);
-    hand_on(handed);
+    for (const Arrays& request : requests) inputs.push_back(models::make_inputs(policy_, request).on(device()));
+    models::StageState state = receive_state();
+    std::vector<Arrays> outputs = model_.forward(inputs, wanted, state, *tensor_);
+    send_state(state);
     return outputs;
+  }
+
+  GenerationExecutor* generation() override { return models::Model::generates(policy_) ? this : nullptr; }
+  SamplingExecutor* sampling() override { return is_last() && models::Model::generates(policy_) ? this : nullptr; }
+  DeviceSampler* device_sampler() override { return ops::has_sampler(device().type()) ? this : nullptr; }
+  comm::Communicator& communicator() override { return *tensor_; }
+  at::Device device() const override { return loader_.device(); }
+  int64_t weight_bytes() const override { return loader_.resident_bytes(); }
+  int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
+
+ private:
+  void begin_step(const StepRequirements& requirements) override { bucket_ = requirements.bucket; }
+
+  void make_blocks(int64_t blocks) override {
+    graphs_.reset();  // captured graphs write to the addresses of the freed blocks
+    cache_.reset();
+    with_blocks_ = blocks > 0;
+    const policy::Stack& generating = models::Model::generating_stack(policy_);
+    for (const auto& [stack, range] : rank_plan_.layers) {
+      if (with_blocks_ && stack == generating.name && range.size() > 0)
+        cache_.emplace(generating, range, loader_, blocks, partition_.compute_type());
+    }
+    captured_ = replayed_ = 0;
+    if (cache_ && graphs_supported_)
+      graphs_.emplace(device(), max_sequence_length_, graphs_enabled_, *tensor_, captured_, replayed_);
   }
 
   void copy_blocks(std::span<const int32_t> pairs) override {
@@ -62,29 +94,35 @@ class TensorPipeline final : public Executor {
   }
 
   at::Tensor step(models::StepRows& rows) override {
-    if (!with_blocks_) throw Error(ErrorKind::Request, "InvalidRequest", policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
-    if (graphs_ && bucket_ > 0) return graphs_->run(rows, bucket_, [&](models::StepRows& fixed) {
-      models::Handover handed;
-      model_.step(fixed, &*cache_, handed, *tensor_);
-      return handed.at(models::Model::generator(policy_).name);
-    });
+    if (!with_blocks_)
+      throw Error(Reason::InvalidRequest,
+                  policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
+    if (graphs_ && bucket_ > 0)
+      return graphs_->run(rows, bucket_, [&](models::StepRows& fixed) {
+        models::StageState state;
+        model_.step(fixed, &*cache_, state, *tensor_);
+        return state.at(models::Model::generating_stack(policy_).name);
+      });
     rows = std::move(rows).on(device());
-    models::Handover handed = taken_over();
-    model_.step(rows, cache_ ? &*cache_ : nullptr, handed, *tensor_);
-    hand_on(handed);
-    return last() ? handed.at(models::Model::generator(policy_).name) : at::Tensor();
+    models::StageState state = receive_state();
+    model_.step(rows, cache_ ? &*cache_ : nullptr, state, *tensor_);
+    send_state(state);
+    return is_last() ? state.at(models::Model::generating_stack(policy_).name) : at::Tensor();
   }
 
-  bool generates() const override { return models::Model::generates(policy_); }
-  bool last() const override { return next_ < 0; }
+  int64_t bucket(int64_t sequences) const override {
+    return graphs_ && graphs_enabled_ && generates_alone() ? graphs_->bucket_size(sequences) : 0;
+  }
+  GraphCounts graphs() const override { return {captured_, replayed_}; }
 
   Tokens greedy(const at::Tensor& hidden) override {
     const layers::LogitsHead& head = *model_.head()->logits();
     auto [value, index] = at::max(head.local(model_.head()->features(hidden)), 1);
     if (tensor_->size() == 1) return index;
-    const at::Tensor mine = at::stack({value.to(at::kDouble), (index + head.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]
+    const at::Tensor mine =
+        at::stack({value.to(at::kDouble), (index + head.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]
     const std::vector<int64_t> ones(static_cast<size_t>(tensor_->size()), 1);
-    const at::Tensor all = tensor_->gatherv(mine.contiguous(), ones, 0);                                                  // [ranks, 2, rows]
+    const at::Tensor all = tensor_->gatherv(mine.contiguous(), ones, 0);  // [ranks, 2, rows]
     if (tensor_->rank() != 0) return {};
     at::Tensor best = all[0][0].clone(), token = all[0][1].clone();
     for (int64_t rank = 1; rank < all.size(0); ++rank) {
@@ -100,49 +138,34 @@ class TensorPipeline final : public Executor {
     return scores.defined() ? scores.cpu() : scores;
   }
 
-  bool draws() const override { return ops::draws(device().type()); }
-  Tokens draw(const at::Tensor& hidden, const ops::Draws& draws) override {
+  Tokens sample(const at::Tensor& hidden, const ops::SampleBatch& batch) override {
     const at::Tensor scores = model_.head()->scores(hidden, *tensor_);
-    return scores.defined() ? ops::draw(scores, draws) : Tokens();
+    return scores.defined() ? ops::sample(scores, batch) : Tokens();
   }
 
-  comm::Communicator& communicator() override { return *tensor_; }
-  at::Device device() const override { return loader_.device(); }
-  int64_t weight_bytes() const override { return loader_.resident_bytes(); }
-  int64_t kv_bytes() const override { return cache_ ? cache_->bytes() : 0; }
-
-  void make_blocks(int64_t blocks) override {
-    graphs_.reset();   // they write where the blocks were
-    cache_.reset();
-    with_blocks_ = blocks > 0;
-    const policy::Stack& generating = models::Model::generator(policy_);
-    for (const auto& [stack, range] : place_.layers) {
-      if (with_blocks_ && stack == generating.name && range.size() > 0) cache_.emplace(generating, range, loader_, blocks, cuts_.compute_type());
-    }
-    recorded_ = replayed_ = 0;
-    if (cache_ && recordable_) graphs_.emplace(device(), longest_, graphs_wanted_, *tensor_, recorded_, replayed_);
+  bool is_last() const { return next_ < 0; }
+  /// Returns true for models that generate without an encoder.
+  bool generates_alone() const { return !models::Model::generating_stack(policy_).layers.at(0).cross; }
+  models::StageState receive_state() {
+    return previous_ < 0 ? models::StageState{} : receive(*world_, previous_, device());
   }
-
- private:
-  bool generates_alone() const { return !models::Model::generator(policy_).layers.at(0).cross; }   // without an encoder
-  models::Handover taken_over() { return previous_ < 0 ? models::Handover{} : receive(*world_, previous_, device()); }
-  void hand_on(const models::Handover& handed) {
-    if (next_ >= 0) send(handed, *world_, next_);
+  void send_state(const models::StageState& state) {
+    if (next_ >= 0) send(state, *world_, next_);
   }
 
   std::shared_ptr<comm::Communicator> world_;
-  const RankPlan place_;
+  const RankPlan rank_plan_;
   std::shared_ptr<comm::Communicator> tensor_;
-  const int previous_, next_;          ///< ranks of the neighbouring stages with the same share; -1: none
+  const int previous_, next_;  ///< same tensor-parallel rank in the neighbouring stages; -1 without one
   const policy::Model& policy_;
-  const Facts facts_;                  ///< of the stage
-  const Cuts cuts_;
+  const ModelMetadata metadata_;  ///< of the layers of this stage
+  const Partition partition_;
   layers::Loader loader_;
   models::Model model_;
-  const int64_t longest_;              ///< tokens of the longest sequence
-  const bool graphs_wanted_, recordable_;
-  int64_t bucket_ = 0;                 ///< of the step under way
-  std::atomic<int64_t> recorded_{0}, replayed_{0};
+  const int64_t max_sequence_length_;
+  const bool graphs_enabled_, graphs_supported_;
+  int64_t bucket_ = 0;  ///< bucket of the current step
+  std::atomic<int64_t> captured_{0}, replayed_{0};
   std::optional<layers::KvCache> cache_;
   bool with_blocks_ = false;
   std::optional<DecodeGraphs> graphs_;
@@ -150,6 +173,8 @@ class TensorPipeline final : public Executor {
 
 }  // namespace
 
-std::unique_ptr<Executor> tensor_pipeline(const Shard& shard) { return std::make_unique<TensorPipeline>(shard); }
+std::unique_ptr<Executor> tensor_pipeline(const Shard& shard) {
+  return std::make_unique<TensorPipelineExecutor>(shard);
+}
 
 }  // namespace pm::parallel

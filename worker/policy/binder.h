@@ -1,4 +1,6 @@
-// Binds rows of a policy to tensors of a checkpoint and keeps account: which names were read, which are missing, which are left over.
+// SPDX-License-Identifier: Apache-2.0
+// Binds the parameters of a policy to tensors of a checkpoint and records which names were read, which are missing
+// and which are left over.
 #pragma once
 #include <map>
 #include <optional>
@@ -7,38 +9,39 @@
 #include <vector>
 
 #include "worker/policy/expression.h"
-#include "worker/policy/model.h"
+#include "worker/policy/spec/param.h"
 
 namespace pm::policy {
 
-/// Where names of rows begin, and what expressions mean there.
-struct Place {
+/// The prefix of tensor names and the variables of expressions at one place of the policy.
+struct Scope {
   std::string prefix, at;
-  Scope scope;
+  Variables variables;
   std::string stack;
   int layer = -1;
 };
 
-/// What a row has to be.
-struct Ask {
-  Role role = Role::NormGain;
+/// Describes the parameter that a binding has to give.
+struct ParamRequest {
+  Role role = Role::NormWeight;
   std::string path;
-  std::vector<int64_t> shape;            ///< logical; -1: as the tensor has it
-  int64_t units = 1;                     ///< -1: the first dimension, whatever it is
-  int64_t block = 1;                     ///< as Param's
-  bool in_out = false;
+  std::vector<int64_t> shape;  ///< logical; -1: as the tensor has it
+  int64_t units = 1;           ///< -1: the first dimension, whatever it is
+  int64_t block = 1;           ///< as Param's
+  bool conv1d = false;
   Fused fused = Fused::None;
-  int part = 0, parts = 1, place = 0;
+  int part = 0, parts = 1, block_part = 0;
   int64_t blocks = 1;
-  int64_t stored_rows = 0;               ///< of the fused tensor
+  int64_t stored_rows = 0;  ///< of the fused tensor
   int64_t group = 1;
   bool f32_if_f16 = false;
-  bool first_wins = false;               ///< of several names the first that is there counts, others may differ and are not loaded
+  bool first_match =
+      false;  ///< of several names the first that exists is read; the others may differ and are not loaded
 };
 
-/// A row of the policy that is present: names, and options when it is a map.
-struct Row {
-  const Node* node = nullptr;            ///< of the row, for errors
+/// An entry of the policy that names a parameter: a name, a list of names, or a map with `from` and options.
+struct Binding {
+  const Node* node = nullptr;  ///< for errors
   const Node* option(std::string_view key) const { return node->get(key); }
   const Node* names() const { return node->is_map() ? node->get("from") : node; }
 };
@@ -47,48 +50,57 @@ class Binder {
  public:
   Binder(const checkpoint::Checkpoint&, const Node& policy);
 
-  /// The row when it is there and its `when` holds.
-  std::optional<Row> row(const Node* node, const Scope&) const;
-  /// The names that a row spells, with `suffix` (".weight", ".bias") unless it says =name. First is the preferred one.
-  std::vector<std::string> names(const Node& spelled, const Place&, std::string_view suffix) const;
-  /// The parameter in the first tensor of `names` that the checkpoint has; without any: the storage of the row's `tie`, nothing when the
-  /// row is optional, else it is noted as missing. Problems are collected, not thrown: see finish().
-  std::optional<Param> bind(Ask, const std::vector<std::string>& names, const Row&, const Place&);
-  /// The first of the row's prefixes that a tensor's name begins with; the last one when none does.
-  std::string prefix(const Node* spelled, const Scope&);
+  /// Returns the binding, or nothing when `node` is null or its `when` is false.
+  std::optional<Binding> binding(const Node* node, const Variables&) const;
+  /// Returns the tensor names of a binding, the preferred one first. `suffix` (".weight", ".bias") is added to all
+  /// but =name.
+  std::vector<std::string> names(const Node& spelled, const Scope&, std::string_view suffix) const;
+  /// Binds the first tensor of `names` that the checkpoint has. Without any, the parameter takes the storage of the
+  /// binding's `tie`. Returns nothing when the tensor is optional or missing. Problems are collected for finish(),
+  /// not thrown.
+  std::optional<Param> bind(ParamRequest, const std::vector<std::string>& names, const Binding&, const Scope&);
+  /// Returns the first of the listed prefixes that a tensor's name begins with, or the last one when none does.
+  std::string prefix(const Node* spelled, const Variables&);
 
-  /// Moves the place by a row's `at`: of a list the first below which the checkpoint has a tensor, the last one when it has none.
-  void go_to(const Node& at, Place&) const;
-  /// Notes what is wrong with a policy's choice of tensors, for finish().
-  void complain(const Node& at, const std::string& problem) { problems_.push_back(problem + " (" + at.where() + ")"); }
+  /// Appends `at` to the scope. Of a list it takes the first entry under which the checkpoint has a tensor, or the
+  /// last one when none has.
+  void enter(const Node& at, Scope&) const;
+  /// Records a problem for finish().
+  void add_problem(const Node& at, const std::string& problem) {
+    problems_.push_back(problem + " (" + at.where() + ")");
+  }
 
-  /// In a rehearsal names are only noted as known to a part of the policy that is not loaded; nothing is missing.
-  void rehearse(bool on) { rehearsal_ = on; }
-  bool rehearsing() const { return rehearsal_; }
-  /// Throws Error{Model, "ModelUnreadable"} with all that did not fit. Returns the names that are not loaded, sorted.
+  /// In a dry run, names are only recorded as known to a part of the policy that is not loaded; none counts as
+  /// missing.
+  void set_dry_run(bool on) { dry_run_ = on; }
+  bool is_dry_run() const { return dry_run_; }
+  /// Returns the sorted names of the tensors that are not loaded. Throws Error{ModelUnreadable} that lists
+  /// every problem.
   std::vector<std::string> finish();
 
  private:
   bool occurs(const std::string& prefix) const;
   const checkpoint::TensorInfo* find(const std::string& name) const;
-  bool check_shape(const checkpoint::TensorInfo&, Ask&, const Node& at);
+  bool check_shape(const checkpoint::TensorInfo&, ParamRequest&, const Node& at);
   void check_type(const checkpoint::TensorInfo&, const Node& at);
-  void take_spellings(const std::vector<std::string>& names, const checkpoint::TensorInfo& taken, bool first_wins, const Node& at);
+  void take_spellings(const std::vector<std::string>& names, const checkpoint::TensorInfo& taken, bool first_match,
+                      const Node& at);
   void share(Param&, const std::string& tie, const std::string& own, const Node& at);
   bool ignored(const std::string& name) const;
   void missing(const std::vector<std::string>& names, const Node& at);
 
   const checkpoint::Checkpoint& checkpoint_;
   const Node& policy_;
-  std::map<std::string, const checkpoint::TensorInfo*> table_;   ///< by name after `rename`
+  std::map<std::string, const checkpoint::TensorInfo*> table_;  ///< by name after `rename`
   std::set<std::string> used_, known_, prefixes_{""};
-  std::map<std::string, Param> bound_;                           ///< by path
-  std::map<std::pair<std::string, int>, std::string> storage_;   ///< (tensor, part) -> path of the first that is it
-  std::map<std::string, std::string> unserved_;                  ///< by name after `rename` -> element type
-  std::set<std::string> lost_;                                    ///< paths of parameters that the checkpoint lacks
-  std::map<std::string, std::set<std::string>> missing_;         ///< file and line of a row -> the names that it looked for in vain
+  std::map<std::string, Param> bound_;                          ///< by path
+  std::map<std::pair<std::string, int>, std::string> storage_;  ///< (tensor, part) -> path of the first that is it
+  std::map<std::string, std::string> unserved_;                 ///< by name after `rename` -> element type
+  std::set<std::string> absent_;                                ///< paths of parameters that the checkpoint lacks
+  std::map<std::string, std::set<std::string>>
+      missing_;  ///< file and line of a parameter -> the names that the checkpoint lacks
   std::vector<std::string> problems_;
-  bool rehearsal_ = false;
+  bool dry_run_ = false;
 };
 
 }  // namespace pm::policy

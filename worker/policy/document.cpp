@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loading of policies: built-in or from a file, `extends`, `like`, then validation.
 #include "worker/policy/document.h"
 
@@ -24,20 +25,22 @@ std::string builtin_names() {
   return all;
 }
 
-/// `extends: t5` -> the built-in policy with this one laid over it.
+/// Resolves `extends: t5`: returns the built-in policy overlaid by this one.
 Node extended(Node policy, int depth) {
   const Node* base = policy.get("extends");
   if (!base) return policy;
   const Builtin* builtin = base->is_scalar() ? find_builtin(base->text) : nullptr;
-  if (!builtin) refuse_policy(*base, "extends \"" + base->text + "\", which is no built-in policy; there are " + builtin_names());
+  if (!builtin)
+    refuse_policy(*base, "extends \"" + base->text + "\", which is no built-in policy; there are " + builtin_names());
   if (depth >= 8) refuse_policy(*base, "policies extend each other in a circle");
-  const Node below = complete(parse_yaml(std::string(builtin->text), "policies/" + std::string(builtin->name) + ".yaml"), depth + 1);
+  const Node below =
+      complete(parse_yaml(std::string(builtin->text), "policies/" + std::string(builtin->name) + ".yaml"), depth + 1);
   Node result = merged(below, policy);
   std::erase_if(result.entries, [](const auto& entry) { return entry.first.text == "extends"; });
   return result;
 }
 
-/// `like: encoder` in a stack -> that stack with this one laid over it.
+/// Resolves `like: encoder`: replaces the stack by that stack overlaid by this one.
 void copy_likes(Node& policy) {
   const Node* stacks = policy.get("stacks");
   if (!stacks || !stacks->is_map()) return;
@@ -72,9 +75,7 @@ Node parse_policy(const std::string& text, const std::string& file) {
   return policy;
 }
 
-std::vector<std::string> model_types(const Node& policy) {
-  return texts_of(policy.get("model_type"));
-}
+std::vector<std::string> model_types(const Node& policy) { return texts_of(policy.get("model_type")); }
 
 Node builtin_policy(const std::string& model_type) {
   std::string all;
@@ -86,16 +87,16 @@ Node builtin_policy(const std::string& model_type) {
       all += (all.empty() ? "" : ", ") + type;
     }
   }
-  throw Error(ErrorKind::Model, "UnknownArchitecture",
-              "config.json says model_type \"" + model_type + "\", for which there is no policy; there are " + all +
-                  ". A policy of your own can be given (--policy, spec.model.policyRef)");
+  throw Error(Reason::UnknownArchitecture, "config.json says model_type \"" + model_type +
+                                               "\", for which there is no policy; there are " + all +
+                                               ". A policy of your own can be given (--policy, spec.model.policyRef)");
 }
 
 Node load_policy(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::stringstream text;
   if (stream) text << stream.rdbuf();
-  if (!stream) throw Error(ErrorKind::Model, "UnsupportedPolicy", "the policy file " + file.string() + " cannot be read");
+  if (!stream) throw Error(Reason::UnsupportedPolicy, "the policy file " + file.string() + " cannot be read");
   return parse_policy(text.str(), file.string());
 }
 

@@ -1,4 +1,5 @@
-// A validated policy: `extends` and `like` are resolved, every key is known, every expression parses.
+// SPDX-License-Identifier: Apache-2.0
+// Loads and validates policies: `extends` and `like` are resolved, every key is known, every expression parses.
 #pragma once
 #include <filesystem>
 #include <span>
@@ -12,23 +13,27 @@
 namespace pm::policy {
 
 /// A policy file that is part of the binary; `name` is "gpt2" for policies/gpt2.yaml.
-struct Builtin { std::string_view name, text; };
+struct Builtin {
+  std::string_view name, text;
+};
 std::span<const Builtin> builtins();
 
-/// Parses and validates a policy's text. Throws Error{Model, "UnsupportedPolicy"} with file, line and, for an unknown key, those allowed.
+/// Parses and validates a policy's text. Throws Error{UnsupportedPolicy} with file, line and, for an unknown
+/// key, those allowed.
 Node parse_policy(const std::string& text, const std::string& file);
-/// The built-in policy for a model_type; throws Error{Model, "UnknownArchitecture"} that lists those there are.
+/// Returns the built-in policy for a model_type. Throws Error{UnknownArchitecture} that lists the known
+/// types.
 Node builtin_policy(const std::string& model_type);
-/// A policy of the user. Throws also when the file cannot be read.
+/// Loads a policy file of the user. Throws as parse_policy, and when the file cannot be read.
 Node load_policy(const std::filesystem::path& file);
-/// The model types that a policy is for: `model_type: gpt2` or a list.
+/// Returns the model types of a policy: `model_type: gpt2` or a list.
 std::vector<std::string> model_types(const Node& policy);
 
 /// Checks keys, words and expressions of a merged policy against the grammar of policies.
 void validate(const Node& policy);
 
-/// Which keys a section of a policy may have: the section's name, or that of the row it is a kind of ("row", "linear", "norm row"), and its keys
-/// without those of the kind. docs/policies.md is held to it.
+/// Returns the keys of each section of a policy. A section that extends another ("parameter", "linear", "norm") lists
+/// only its own keys. A test compares docs/reference/policies.md with it.
 std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys();
 
 }  // namespace pm::policy

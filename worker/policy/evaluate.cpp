@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Evaluation of expressions over config.json, and the typed values that slots of a policy ask for.
 #include <cmath>
 
@@ -22,46 +23,65 @@ std::string shown(const json& value) {
 
 class Evaluator {
  public:
-  Evaluator(const Scope& scope, std::string& missing) : scope_(scope), missing_(missing) {}
+  Evaluator(const Variables& variables, std::string& missing) : variables_(variables), missing_(missing) {}
 
   json operator()(const Expression::Term& term) {
     auto child = [&](size_t i) { return (*this)(*term.children[i]); };
     switch (term.op) {
-      case Op::Literal: return term.value;
-      case Op::Name: return named(term.text);
-      case Op::Member: return member(child(0), term.text);
-      case Op::Index: return element(child(0), child(1));
-      case Op::Choice: return truth(child(0)) ? child(1) : child(2);
+      case Op::Literal:
+        return term.value;
+      case Op::Name:
+        return named(term.text);
+      case Op::Member:
+        return member(child(0), term.text);
+      case Op::Index:
+        return element(child(0), child(1));
+      case Op::Choice:
+        return truth(child(0)) ? child(1) : child(2);
       case Op::Otherwise: {
         json left = child(0);
         return left.is_null() ? child(1) : left;
       }
-      case Op::Or: return truth(child(0)) || truth(child(1));
-      case Op::And: return truth(child(0)) && truth(child(1));
-      case Op::Not: return !truth(child(0));
-      case Op::Equal: return child(0) == child(1);
-      case Op::Differs: return child(0) != child(1);
-      case Op::Less: case Op::AtMost: case Op::Greater: case Op::AtLeast: return compare(term.op, child(0), child(1));
-      case Op::Minus: return arithmetic(Op::Subtract, json(int64_t{0}), child(0));
-      case Op::Starts: return text(child(0)).starts_with(text(child(1)));
-      case Op::Split: return split(text(child(0)), text(child(1)));
+      case Op::Or:
+        return truth(child(0)) || truth(child(1));
+      case Op::And:
+        return truth(child(0)) && truth(child(1));
+      case Op::Not:
+        return !truth(child(0));
+      case Op::Equal:
+        return child(0) == child(1);
+      case Op::Differs:
+        return child(0) != child(1);
+      case Op::Less:
+      case Op::AtMost:
+      case Op::Greater:
+      case Op::AtLeast:
+        return compare(term.op, child(0), child(1));
+      case Op::Minus:
+        return arithmetic(Op::Subtract, json(int64_t{0}), child(0));
+      case Op::Starts:
+        return text(child(0)).starts_with(text(child(1)));
+      case Op::Split:
+        return split(text(child(0)), text(child(1)));
       case Op::Last: {
         const json list = child(0);
         if (!list.is_array() || list.empty()) fail("last() of " + shown(list) + ", expected a list that is not empty");
         return list.back();
       }
-      case Op::Expand: return expand(child(0));
-      default: return arithmetic(term.op, child(0), child(1));
+      case Op::Expand:
+        return expand(child(0));
+      default:
+        return arithmetic(term.op, child(0), child(1));
     }
   }
 
  private:
   json named(const std::string& name) {
     if (name == "l") {
-      if (!scope_.layer) fail("\"l\" is the number of the layer and is not known here");
-      return *scope_.layer;
+      if (!variables_.layer) fail("\"l\" is the number of the layer and is not known here");
+      return *variables_.layer;
     }
-    for (const Node* lets : scope_.lets) {
+    for (const Node* lets : variables_.lets) {
       const Node* node = lets ? lets->get(name) : nullptr;
       if (!node || inside(node)) continue;
       if (!node->is_scalar()) fail("\"" + name + "\" of let (" + node->where() + ") is not an expression");
@@ -72,8 +92,8 @@ class Evaluator {
       active_.pop_back();
       return value;
     }
-    const auto found = scope_.config->find(name);
-    if (found == scope_.config->end() || found->is_null()) {
+    const auto found = variables_.config->find(name);
+    if (found == variables_.config->end() || found->is_null()) {
       missing_ = name;
       return nullptr;
     }
@@ -95,9 +115,11 @@ class Evaluator {
   }
   json element(const json& list, const json& index) {
     if (list.is_null()) return nullptr;
-    if (!list.is_array() || !index.is_number_integer()) fail("[] of " + shown(list) + " at " + shown(index) + ", expected a list and a whole number");
+    if (!list.is_array() || !index.is_number_integer())
+      fail("[] of " + shown(list) + " at " + shown(index) + ", expected a list and a whole number");
     const int64_t at = index.get<int64_t>();
-    if (at < 0 || at >= static_cast<int64_t>(list.size())) fail("element " + std::to_string(at) + " of a list of " + std::to_string(list.size()));
+    if (at < 0 || at >= static_cast<int64_t>(list.size()))
+      fail("element " + std::to_string(at) + " of a list of " + std::to_string(list.size()));
     return list[static_cast<size_t>(at)];
   }
   bool truth(const json& value) {
@@ -114,47 +136,71 @@ class Evaluator {
 
   json compare(Op op, const json& a, const json& b) {
     if (a.is_null() || b.is_null()) throw_missing();
-    if (a.is_number() != b.is_number() || !(a.is_number() || a.is_string())) fail(shown(a) + " and " + shown(b) + " cannot be compared");
+    if (a.is_number() != b.is_number() || !(a.is_number() || a.is_string()))
+      fail(shown(a) + " and " + shown(b) + " cannot be compared");
     switch (op) {
-      case Op::Less: return a < b;
-      case Op::AtMost: return a <= b;
-      case Op::Greater: return a > b;
-      default: return a >= b;
+      case Op::Less:
+        return a < b;
+      case Op::AtMost:
+        return a <= b;
+      case Op::Greater:
+        return a > b;
+      default:
+        return a >= b;
     }
   }
   json arithmetic(Op op, const json& a, const json& b) {
     if (a.is_null() || b.is_null()) throw_missing();
-    if (!a.is_number() || !b.is_number()) fail("arithmetic with " + shown(a) + " and " + shown(b) + ", expected numbers");
+    if (!a.is_number() || !b.is_number())
+      fail("arithmetic with " + shown(a) + " and " + shown(b) + ", expected numbers");
     const bool whole = a.is_number_integer() && b.is_number_integer();
     if (whole && (too_large(a) || too_large(b))) fail("a number is larger than 2^63");
-    if (op == Op::DivideDown || op == Op::Remainder || (whole && op != Op::Divide && !(op == Op::Power && b.get<int64_t>() < 0))) {
+    if (op == Op::DivideDown || op == Op::Remainder ||
+        (whole && op != Op::Divide && !(op == Op::Power && b.get<int64_t>() < 0))) {
       if (!whole) fail("// and % are for whole numbers, found " + shown(a) + " and " + shown(b));
       return integers(op, a.get<int64_t>(), b.get<int64_t>());
     }
     const double x = a.get<double>(), y = b.get<double>();
     double result = 0;
     switch (op) {
-      case Op::Add: result = x + y; break;
-      case Op::Subtract: result = x - y; break;
-      case Op::Multiply: result = x * y; break;
+      case Op::Add:
+        result = x + y;
+        break;
+      case Op::Subtract:
+        result = x - y;
+        break;
+      case Op::Multiply:
+        result = x * y;
+        break;
       case Op::Divide:
         if (y == 0) fail("division by 0");
         result = x / y;
         break;
-      default: result = std::pow(x, y); break;
+      default:
+        result = std::pow(x, y);
+        break;
     }
     if (!std::isfinite(result)) fail("the result of " + shown(a) + " and " + shown(b) + " is not a number");
     return result;
   }
-  static bool too_large(const json& value) { return value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX); }
+  static bool too_large(const json& value) {
+    return value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
+  }
   static json integers(Op op, int64_t a, int64_t b) {
     int64_t result = 0;
     bool overflow = false;
     switch (op) {
-      case Op::Add: overflow = __builtin_add_overflow(a, b, &result); break;
-      case Op::Subtract: overflow = __builtin_sub_overflow(a, b, &result); break;
-      case Op::Multiply: overflow = __builtin_mul_overflow(a, b, &result); break;
-      case Op::DivideDown: case Op::Remainder: {
+      case Op::Add:
+        overflow = __builtin_add_overflow(a, b, &result);
+        break;
+      case Op::Subtract:
+        overflow = __builtin_sub_overflow(a, b, &result);
+        break;
+      case Op::Multiply:
+        overflow = __builtin_mul_overflow(a, b, &result);
+        break;
+      case Op::DivideDown:
+      case Op::Remainder: {
         if (b <= 0) fail("division by " + std::to_string(b) + ", expected a number above 0");
         const int64_t below = a % b < 0;  // rounded down, without a sum that could overflow
         result = op == Op::Remainder ? a % b + below * b : a / b - below;
@@ -172,7 +218,8 @@ class Evaluator {
     if (separator.empty()) fail("split() by an empty text");
     json parts = json::array();
     size_t from = 0;
-    for (size_t to; (to = text.find(separator, from)) != std::string::npos; from = to + separator.size()) parts.push_back(text.substr(from, to - from));
+    for (size_t to; (to = text.find(separator, from)) != std::string::npos; from = to + separator.size())
+      parts.push_back(text.substr(from, to - from));
     parts.push_back(text.substr(from));
     return parts;
   }
@@ -182,7 +229,8 @@ class Evaluator {
     json list = json::array();
     if (!pairs.is_array()) fail("expand() of " + shown(pairs) + ", expected a list of [pattern, times]");
     for (const json& pair : pairs) {
-      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_array() || !pair[1].is_number_unsigned() || pair[1].get<uint64_t>() > longest_list) {
+      if (!pair.is_array() || pair.size() != 2 || !pair[0].is_array() || !pair[1].is_number_unsigned() ||
+          pair[1].get<uint64_t>() > longest_list) {
         fail("expand() of " + shown(pair) + ", expected [pattern, times]");
       }
       for (uint64_t i = 0; i < pair[1].get<uint64_t>(); ++i) {
@@ -193,12 +241,12 @@ class Evaluator {
     return list;
   }
 
-  const Scope& scope_;
+  const Variables& variables_;
   std::string& missing_;
   std::vector<const Node*> active_;
 };
 
-/// The parsed text of `node`; what is wrong with it is the policy's fault.
+/// Parses the text of `node`; an error is an error of the policy.
 Expression parsed(const Node& node) {
   try {
     return Expression(node.text);
@@ -208,12 +256,13 @@ Expression parsed(const Node& node) {
 }
 
 [[noreturn]] void wrong_type(const Node& node, const json& value, const char* wanted) {
-  throw Error(ErrorKind::Model, "ModelUnreadable",
-              "\"" + node.text + "\" (" + node.where() + ") is " + shown(value) + " with this config.json, expected " + wanted);
+  throw Error(Reason::ModelUnreadable, "\"" + node.text + "\" (" + node.where() + ") is " + shown(value) +
+                                           " with this config.json, expected " + wanted);
 }
 
 void expect_scalar(const Node& node) {
-  if (!node.is_scalar()) refuse_policy(node, "expected one expression, found a " + std::string(node.is_list() ? "list" : "map"));
+  if (!node.is_scalar())
+    refuse_policy(node, "expected one expression, found a " + std::string(node.is_list() ? "list" : "map"));
 }
 
 /// Calls `text` for what is outside of braces and `inside` for what is between them.
@@ -225,7 +274,8 @@ void for_braces(const Node& node, Text text, Inside inside) {
     text(all.substr(at, open == std::string::npos ? open : open - at));
     if (open == std::string::npos) return;
     const size_t close = all.find_first_of("{}", open + 1);
-    if (all[open] != '{' || close == std::string::npos || all[close] != '}') refuse_policy(node, "braces do not match in: " + all);
+    if (all[open] != '{' || close == std::string::npos || all[close] != '}')
+      refuse_policy(node, "braces do not match in: " + all);
     inside(all.substr(open + 1, close - open - 1));
     at = close + 1;
   }
@@ -233,20 +283,20 @@ void for_braces(const Node& node, Text text, Inside inside) {
 
 }  // namespace
 
-json Expression::evaluate(const Scope& scope, std::string* missing) const {
+json Expression::evaluate(const Variables& variables, std::string* missing) const {
   std::string key;
-  json value = Evaluator(scope, missing ? *missing : key)(*root_);
+  json value = Evaluator(variables, missing ? *missing : key)(*root_);
   return value;
 }
 
-json evaluate(const Node& node, const Scope& scope, bool nullable) {
+json evaluate(const Node& node, const Variables& variables, bool nullable) {
   expect_scalar(node);
   const Expression expression = parsed(node);
   // the policy's text is sound, so what fails now comes from the values in config.json
-  auto unreadable = [&](const std::string& message) -> Error { return {ErrorKind::Model, "ModelUnreadable", message}; };
+  auto unreadable = [&](const std::string& message) -> Error { return {Reason::ModelUnreadable, message}; };
   try {
     std::string missing;
-    json value = expression.evaluate(scope, &missing);
+    json value = expression.evaluate(variables, &missing);
     if (value.is_null() && !nullable) throw MissingKey(missing);
     return value;
   } catch (const MissingKey& problem) {
@@ -256,9 +306,10 @@ json evaluate(const Node& node, const Scope& scope, bool nullable) {
   }
 }
 
-int64_t evaluate_int(const Node& node, const Scope& scope) {
-  const json value = evaluate(node, scope);
-  if (value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)) return value.get<int64_t>();
+int64_t evaluate_int(const Node& node, const Variables& variables) {
+  const json value = evaluate(node, variables);
+  if (value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX))
+    return value.get<int64_t>();
   if (value.is_number_integer() && !value.is_number_unsigned()) return value.get<int64_t>();
   if (value.is_number_float()) {
     const double number = value.get<double>();
@@ -267,34 +318,37 @@ int64_t evaluate_int(const Node& node, const Scope& scope) {
   wrong_type(node, value, "a whole number");
 }
 
-double evaluate_number(const Node& node, const Scope& scope) {
-  const json value = evaluate(node, scope);
+double evaluate_number(const Node& node, const Variables& variables) {
+  const json value = evaluate(node, variables);
   if (!value.is_number() || !std::isfinite(value.get<double>())) wrong_type(node, value, "a number");
   return value.get<double>();
 }
 
-bool evaluate_bool(const Node& node, const Scope& scope) {
-  const json value = evaluate(node, scope);
+bool evaluate_bool(const Node& node, const Variables& variables) {
+  const json value = evaluate(node, variables);
   if (!value.is_boolean()) wrong_type(node, value, "true or false");
   return value.get<bool>();
 }
 
-std::string evaluate_text(const Node& node, const Scope& scope) {
-  const json value = evaluate(node, scope);
+std::string evaluate_text(const Node& node, const Variables& variables) {
+  const json value = evaluate(node, variables);
   if (!value.is_string()) wrong_type(node, value, "a text");
   return value.get<std::string>();
 }
 
-std::string interpolate(const Node& node, const Scope& scope) {
+std::string interpolate(const Node& node, const Variables& variables) {
   expect_scalar(node);
   std::string result;
   auto inside = [&](const std::string& text) {
     Node part = node;
     part.text = text;
-    const json value = evaluate(part, scope);
-    if (value.is_string()) result += value.get<std::string>();
-    else if (value.is_number_integer()) result += value.dump();
-    else wrong_type(part, value, "a text or a whole number");
+    const json value = evaluate(part, variables);
+    if (value.is_string())
+      result += value.get<std::string>();
+    else if (value.is_number_integer())
+      result += value.dump();
+    else
+      wrong_type(part, value, "a text or a whole number");
   };
   for_braces(node, [&](const std::string& text) { result += text; }, inside);
   return result;

@@ -1,4 +1,5 @@
-// Parsing of expressions: a lexer and a precedence-climbing parser. Evaluation is in evaluate.cpp.
+// SPDX-License-Identifier: Apache-2.0
+// Parses expressions: a lexer and a precedence-climbing parser. Evaluation is in evaluate.cpp.
 #include "worker/policy/expression.h"
 
 #include <cctype>
@@ -19,7 +20,9 @@ struct Token {
   size_t column = 1;
 };
 
-[[noreturn]] void fail(const std::string& message, size_t column) { throw ExpressionError(message + " at column " + std::to_string(column)); }
+[[noreturn]] void fail(const std::string& message, size_t column) {
+  throw ExpressionError(message + " at column " + std::to_string(column));
+}
 
 class Lexer {
  public:
@@ -33,11 +36,13 @@ class Lexer {
     if (std::isdigit(static_cast<unsigned char>(c))) return number(token);
     if (c == '\'' || c == '"') return quoted(token, c);
     if (std::isalpha(static_cast<unsigned char>(c)) || c == '_') {
-      while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) token.text += text_[at_++];
+      while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+        token.text += text_[at_++];
       token.kind = Token::Kind::Word;
       return token;
     }
-    for (std::string_view sign : {"**", "//", "??", "==", "!=", "<=", ">=", "?", ":", "<", ">", "+", "-", "*", "/", "%", "(", ")", "[", "]", ",", "."}) {
+    for (std::string_view sign : {"**", "//", "??", "==", "!=", "<=", ">=", "?", ":", "<", ">",
+                                  "+",  "-",  "*",  "/",  "%",  "(",  ")",  "[", "]", ",", "."}) {
       if (text_.substr(at_).starts_with(sign)) {
         at_ += sign.size();
         return {Token::Kind::Sign, std::string(sign), token.column};
@@ -48,7 +53,9 @@ class Lexer {
 
  private:
   Token number(Token token) {
-    auto digits = [&] { while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_]))) token.text += text_[at_++]; };
+    auto digits = [&] {
+      while (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_]))) token.text += text_[at_++];
+    };
     digits();
     if (at_ + 1 < text_.size() && text_[at_] == '.' && std::isdigit(static_cast<unsigned char>(text_[at_ + 1]))) {
       token.text += text_[at_++];
@@ -77,7 +84,10 @@ class Lexer {
 using Term = Expression::Term;
 using TermPtr = std::unique_ptr<Term>;
 
-struct Binary { std::string_view sign; Op op; };
+struct Binary {
+  std::string_view sign;
+  Op op;
+};
 
 class Parser {
  public:
@@ -100,7 +110,9 @@ class Parser {
     return true;
   }
   void expect(std::string_view text) {
-    if (!take(text)) fail("expected '" + std::string(text) + "'" + (token_.text.empty() ? "" : ", found '" + token_.text + "'"), token_.column);
+    if (!take(text))
+      fail("expected '" + std::string(text) + "'" + (token_.text.empty() ? "" : ", found '" + token_.text + "'"),
+           token_.column);
   }
   static TermPtr make(Op op, TermPtr a, TermPtr b = nullptr, TermPtr c = nullptr) {
     auto term = std::make_unique<Term>();
@@ -111,7 +123,9 @@ class Parser {
   }
   struct Depth {
     int& depth;
-    Depth(int& depth, size_t column) : depth(depth) { if (++depth > deepest) fail("nested too deeply", column); }
+    Depth(int& depth, size_t column) : depth(depth) {
+      if (++depth > deepest) fail("nested too deeply", column);
+    }
     ~Depth() { --depth; }
   };
 
@@ -146,26 +160,39 @@ class Parser {
   }
   TermPtr comparison() {
     TermPtr left = sum();
-    for (auto [text, op] : {Binary{"==", Op::Equal}, {"!=", Op::Differs}, {"<=", Op::AtMost}, {">=", Op::AtLeast}, {"<", Op::Less}, {">", Op::Greater}})
+    for (auto [text, op] : {Binary{"==", Op::Equal},
+                            {"!=", Op::Differs},
+                            {"<=", Op::AtMost},
+                            {">=", Op::AtLeast},
+                            {"<", Op::Less},
+                            {">", Op::Greater}})
       if (take(text)) return make(op, std::move(left), sum());
     return left;
   }
   TermPtr sum() {
     TermPtr left = product();
     for (;;) {
-      if (take("+")) left = make(Op::Add, std::move(left), product());
-      else if (take("-")) left = make(Op::Subtract, std::move(left), product());
-      else return left;
+      if (take("+"))
+        left = make(Op::Add, std::move(left), product());
+      else if (take("-"))
+        left = make(Op::Subtract, std::move(left), product());
+      else
+        return left;
     }
   }
   TermPtr product() {
     TermPtr left = minus();
     for (;;) {
-      if (take("*")) left = make(Op::Multiply, std::move(left), minus());
-      else if (take("/")) left = make(Op::Divide, std::move(left), minus());
-      else if (take("//")) left = make(Op::DivideDown, std::move(left), minus());
-      else if (take("%")) left = make(Op::Remainder, std::move(left), minus());
-      else return left;
+      if (take("*"))
+        left = make(Op::Multiply, std::move(left), minus());
+      else if (take("/"))
+        left = make(Op::Divide, std::move(left), minus());
+      else if (take("//"))
+        left = make(Op::DivideDown, std::move(left), minus());
+      else if (take("%"))
+        left = make(Op::Remainder, std::move(left), minus());
+      else
+        return left;
     }
   }
   TermPtr minus() {
@@ -199,46 +226,60 @@ class Parser {
   TermPtr primary() {
     const Token token = token_;
     switch (token.kind) {
-      case Token::Kind::Number: return literal(number(token));
-      case Token::Kind::Text: return literal(token.text);
-      case Token::Kind::Word: return named(token);
-      default: break;
+      case Token::Kind::Number:
+        return literal(number(token));
+      case Token::Kind::Text:
+        return literal(token.text);
+      case Token::Kind::Word:
+        return named(token);
+      default:
+        break;
     }
     if (take("(")) {
       TermPtr inside = choice();
       expect(")");
       return inside;
     }
-    fail(token.kind == Token::Kind::End ? "the expression ends too early" : "unexpected '" + token.text + "'", token.column);
+    fail(token.kind == Token::Kind::End ? "the expression ends too early" : "unexpected '" + token.text + "'",
+         token.column);
   }
   static nlohmann::json number(const Token& token) {
     const char *begin = token.text.data(), *end = begin + token.text.size();
     if (token.text.find_first_of(".eE") == std::string::npos) {
       int64_t value = 0;
-      if (auto [at, error] = std::from_chars(begin, end, value); error != std::errc() || at != end) fail("the number is too large", token.column);
+      if (auto [at, error] = std::from_chars(begin, end, value); error != std::errc() || at != end)
+        fail("the number is too large", token.column);
       return value;
     }
     double value = 0;
-    if (auto [at, error] = std::from_chars(begin, end, value); error != std::errc() || at != end) fail("not a number: " + token.text, token.column);
+    if (auto [at, error] = std::from_chars(begin, end, value); error != std::errc() || at != end)
+      fail("not a number: " + token.text, token.column);
     return value;
   }
   TermPtr named(const Token& token) {
     if (token.text == "true") return literal(true);
     if (token.text == "false") return literal(false);
     if (token.text == "null") return literal(nullptr);
-    if (token.text == "and" || token.text == "or" || token.text == "not") fail("unexpected '" + token.text + "'", token.column);
+    if (token.text == "and" || token.text == "or" || token.text == "not")
+      fail("unexpected '" + token.text + "'", token.column);
     auto term = std::make_unique<Term>();
     term->text = token.text;
     term->op = Op::Name;
     advance();
     if (!take("(")) return term;
-    term->op = token.text == "starts" ? Op::Starts : token.text == "split" ? Op::Split : token.text == "last" ? Op::Last
-               : token.text == "expand" ? Op::Expand : Op::Name;
-    if (term->op == Op::Name) fail("no function \"" + token.text + "\"; there are starts, split, last, expand", token.column);
-    do term->children.push_back(choice()); while (take(","));
+    term->op = token.text == "starts"   ? Op::Starts
+               : token.text == "split"  ? Op::Split
+               : token.text == "last"   ? Op::Last
+               : token.text == "expand" ? Op::Expand
+                                        : Op::Name;
+    if (term->op == Op::Name)
+      fail("no function \"" + token.text + "\"; there are starts, split, last, expand", token.column);
+    do term->children.push_back(choice());
+    while (take(","));
     expect(")");
     const size_t wanted = term->op == Op::Starts || term->op == Op::Split ? 2 : 1;
-    if (term->children.size() != wanted) fail(token.text + "() takes " + std::to_string(wanted) + " values", token.column);
+    if (term->children.size() != wanted)
+      fail(token.text + "() takes " + std::to_string(wanted) + " values", token.column);
     return term;
   }
 

@@ -1,8 +1,12 @@
-// The closed expression grammar of policies over config.json. No loops, no assignment, no names beyond config, let and l.
+// SPDX-License-Identifier: Apache-2.0
+// The closed expression grammar of policies over config.json. No loops, no assignment, no names beyond config, let and
+// l.
 //   value ? a : b    a ?? b    or  and  not    == != < <= > >=    + -  * / // %    -x    **    x.key  x[i]
-//   starts(text, prefix)  split(text, separator)  last(list)  expand([[pattern, times], ...])  'text'  12  1e-5  true  false  null
-// `??` takes its right side when the left is absent or null; it binds tighter than `?:` and looser than everything else.
-// Numbers are 64-bit integers (overflow is an error) or doubles; `/` gives a double, `//` and `%` are for integers and round down.
+//   starts(text, prefix)  split(text, separator)  last(list)  expand([[pattern, times], ...])  'text'  12  1e-5  true
+//   false  null
+// `??` takes its right side when the left is absent or null; it binds tighter than `?:` and looser than everything
+// else. Numbers are 64-bit integers (overflow is an error) or doubles; `/` gives a double, `//` and `%` are for
+// integers and round down.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,8 +19,9 @@
 
 namespace pm::policy {
 
-/// What names mean: `l` (layer), then each map of `lets` in turn (the stack's before the policy's), then config.json.
-struct Scope {
+/// The variables of an expression: `l` (the layer), then each map of `lets` in turn (the stack's before the
+/// policy's), then config.json.
+struct Variables {
   const nlohmann::json* config = nullptr;
   std::vector<const Node*> lets;
   std::optional<int64_t> layer;
@@ -40,9 +45,9 @@ class Expression {
   explicit Expression(std::string_view text);
   ~Expression();
   Expression(Expression&&) noexcept;
-  /// The value; null when it comes from an absent key. Throws ExpressionError (types, overflow, division by 0, lets that use themselves).
-  /// `missing`: when given, gets the last key that was looked up in vain.
-  nlohmann::json evaluate(const Scope&, std::string* missing = nullptr) const;
+  /// The value; null when it comes from an absent key. Throws ExpressionError (types, overflow, division by 0, lets
+  /// that use themselves). `missing`: when given, gets the last key that was looked up in vain.
+  nlohmann::json evaluate(const Variables&, std::string* missing = nullptr) const;
 
   struct Term;
   const Term& root() const { return *root_; }
@@ -51,16 +56,17 @@ class Expression {
   std::unique_ptr<Term> root_;
 };
 
-/// Evaluates the scalar `node`. Errors: Error{Model, "UnsupportedPolicy"} with file and line for a wrong expression; when config.json
-/// lacks a key or holds values that do not fit, Error{Model, "ModelUnreadable"} with the key or the values. Null only when `nullable`.
-nlohmann::json evaluate(const Node& node, const Scope&, bool nullable = false);
-int64_t evaluate_int(const Node& node, const Scope&);      ///< also takes 4.0
-double evaluate_number(const Node& node, const Scope&);
-bool evaluate_bool(const Node& node, const Scope&);
-std::string evaluate_text(const Node& node, const Scope&);
+/// Evaluates the scalar `node`. Errors: Error{UnsupportedPolicy} with file and line for a wrong expression;
+/// when config.json lacks a key or holds values that do not fit, Error{ModelUnreadable} with the key or the
+/// values. Null only when `nullable`.
+nlohmann::json evaluate(const Node& node, const Variables&, bool nullable = false);
+int64_t evaluate_int(const Node& node, const Variables&);  ///< also takes 4.0
+double evaluate_number(const Node& node, const Variables&);
+bool evaluate_bool(const Node& node, const Variables&);
+std::string evaluate_text(const Node& node, const Variables&);
 /// `node`'s text with each {expression} replaced by its value.
-std::string interpolate(const Node& node, const Scope&);
-/// Parses the node's expression, or the expressions in its braces, without evaluating. Throws Error{Model, "UnsupportedPolicy"}.
+std::string interpolate(const Node& node, const Variables&);
+/// Parses the node's expression, or the expressions in its braces, without evaluating. Throws Error{UnsupportedPolicy}.
 void check_expression(const Node& node);
 void check_template(const Node& node);
 

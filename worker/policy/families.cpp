@@ -1,6 +1,7 @@
-// The table of `families`, read off the built-in policies.
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/policy/families.h"
+
 #include "worker/policy/document.h"
-#include "worker/policy/model.h"
 
 namespace pm::policy {
 
@@ -8,11 +9,13 @@ std::vector<Family> families() {
   std::vector<Family> all;
   for (const Builtin& builtin : builtins()) {
     const Node policy = parse_policy(std::string(builtin.text), "policies/" + std::string(builtin.name) + ".yaml");
-    Family family{std::string(builtin.name), model_types(policy), policy.get("topology")->text, {}};
+    Family family{std::string(builtin.name), model_types(policy), *parse<ModelKind>(policy.get("kind")->text), {}};
     for (const auto& [name, architecture] : policy.get("architectures")->entries) {
-      if (architecture.get("as")) continue;   // an old name of another class
-      const Node *refusal = architecture.get("refuse"), *task = architecture.get("task"), *topology = architecture.get("topology");
-      FamilyClass one{name.text, topology ? topology->text : family.topology, task ? task->text : "", ""};
+      if (architecture.get("alias_of")) continue;  // an old name of another class
+      const Node *refusal = architecture.get("refuse"), *task = architecture.get("task"),
+                 *kind = architecture.get("kind");
+      FamilyClass one{name.text, kind ? *parse<ModelKind>(kind->text) : family.kind, {}, ""};
+      if (task) one.task = parse<Task>(task->text);
       if (refusal && refusal->is_scalar()) one.refusal = refusal->text;
       family.classes.push_back(std::move(one));
     }
@@ -26,11 +29,17 @@ nlohmann::json families_json() {
   for (const Family& family : families()) {
     nlohmann::json classes = nlohmann::json::array();
     for (const FamilyClass& one : family.classes) {
-      nlohmann::json row{{"name", one.name}, {"topology", one.topology}};
-      row[one.refusal.empty() ? "task" : "refused"] = one.refusal.empty() ? one.task : one.refusal;
+      nlohmann::json row{{"name", one.name}, {"kind", to_string(one.kind)}};
+      if (one.refusal.empty())
+        row["task"] = to_string(*one.task);
+      else
+        row["refused"] = one.refusal;
       classes.push_back(std::move(row));
     }
-    all.push_back({{"name", family.name}, {"model_types", family.model_types}, {"topology", family.topology}, {"classes", std::move(classes)}});
+    all.push_back({{"name", family.name},
+                   {"model_types", family.model_types},
+                   {"kind", to_string(family.kind)},
+                   {"classes", std::move(classes)}});
   }
   return all;
 }

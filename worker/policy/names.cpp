@@ -1,4 +1,5 @@
-// See binder.h: how names are spelled, which tensors belong to nobody.
+// SPDX-License-Identifier: Apache-2.0
+// Binder: makes tensor names, chooses prefixes, and reports the tensors that no parameter reads.
 #include <algorithm>
 
 #include "worker/base/error.h"
@@ -19,12 +20,13 @@ bool matches(std::string_view pattern, std::string_view name) {
   return end > at && matches(pattern.substr(at + hole.size()), name.substr(end));
 }
 
-/// The name as the policy knows it: each `rename` replaces an ending that begins at a dot.
+/// Applies the policy's `rename`: each entry replaces an ending that begins at a dot.
 std::string renamed(const std::string& name, const Node* renames) {
   if (!renames) return name;
   for (const auto& [from, to] : renames->entries) {
     if (name == from.text) return to.text;
-    if (name.size() > from.text.size() && name.ends_with("." + from.text)) return name.substr(0, name.size() - from.text.size()) + to.text;
+    if (name.size() > from.text.size() && name.ends_with("." + from.text))
+      return name.substr(0, name.size() - from.text.size()) + to.text;
   }
   return name;
 }
@@ -35,7 +37,7 @@ std::string listed(const std::vector<std::string>& items, size_t most) {
   return items.size() > most ? all + " and " + std::to_string(items.size() - most) + " more" : all;
 }
 
-/// Names of the same form in one line: those that differ in numbers alone are counted.
+/// Returns one line for all names that differ in numbers only, with their count.
 template <typename Names>
 std::vector<std::string> grouped(const Names& names) {
   std::map<std::string, std::vector<std::string>> forms;
@@ -43,28 +45,34 @@ std::vector<std::string> grouped(const Names& names) {
     std::string form;
     for (char c : name) {
       const bool digit = c >= '0' && c <= '9';
-      if (!digit) form += c;
-      else if (form.empty() || form.back() != '#') form += '#';
+      if (!digit)
+        form += c;
+      else if (form.empty() || form.back() != '#')
+        form += '#';
     }
     forms[form].push_back(name);
   }
   std::vector<std::string> lines;
   for (const auto& [form, all] : forms) {
-    lines.push_back(all.front() + (all.size() > 1 ? " and " + std::to_string(all.size() - 1) + " more of this form" : ""));
+    lines.push_back(all.front() +
+                    (all.size() > 1 ? " and " + std::to_string(all.size() - 1) + " more of this form" : ""));
   }
   return lines;
 }
 
 }  // namespace
 
-Binder::Binder(const checkpoint::Checkpoint& checkpoint, const Node& policy) : checkpoint_(checkpoint), policy_(policy) {
+Binder::Binder(const checkpoint::Checkpoint& checkpoint, const Node& policy)
+    : checkpoint_(checkpoint), policy_(policy) {
   const Node* renames = policy.get("rename");
   for (const auto& [name, info] : checkpoint.tensors()) {
     const std::string known = renamed(name, renames);
     auto [entry, fresh] = table_.emplace(known, &info);
-    if (!fresh) problems_.push_back("the tensors \"" + entry->second->name + "\" and \"" + name + "\" are both \"" + known + "\"");
+    if (!fresh)
+      problems_.push_back("the tensors \"" + entry->second->name + "\" and \"" + name + "\" are both \"" + known +
+                          "\"");
   }
-  for (const auto& [name, type] : checkpoint.unserved()) {
+  for (const auto& [name, type] : checkpoint.unsupported()) {
     table_.emplace(renamed(name, renames), nullptr);
     unserved_[renamed(name, renames)] = type;
   }
@@ -75,24 +83,28 @@ const checkpoint::TensorInfo* Binder::find(const std::string& name) const {
   return found == table_.end() ? nullptr : found->second;
 }
 
-std::optional<Row> Binder::row(const Node* node, const Scope& scope) const {
+std::optional<Binding> Binder::binding(const Node* node, const Variables& variables) const {
   if (!node) return std::nullopt;
-  if (const Node* when = node->get("when"); when && !evaluate_bool(*when, scope)) return std::nullopt;
-  return Row{node};
+  if (const Node* when = node->get("when"); when && !evaluate_bool(*when, variables)) return std::nullopt;
+  return Binding{node};
 }
 
-std::vector<std::string> Binder::names(const Node& spelled, const Place& place, std::string_view suffix) const {
+std::vector<std::string> Binder::names(const Node& spelled, const Scope& scope, std::string_view suffix) const {
   std::vector<std::string> all;
   auto add = [&](const Node& one) {
-    std::string text = interpolate(one, place.scope);
+    std::string text = interpolate(one, scope.variables);
     const bool whole = text.starts_with('=');
     if (whole) text.erase(0, 1);
-    if (text.starts_with('/')) text.erase(0, 1);
-    else text = place.prefix + place.at + text;
+    if (text.starts_with('/'))
+      text.erase(0, 1);
+    else
+      text = scope.prefix + scope.at + text;
     all.push_back(whole ? text : text + std::string(suffix));
   };
-  if (spelled.is_list()) std::for_each(spelled.items.begin(), spelled.items.end(), add);
-  else add(spelled);
+  if (spelled.is_list())
+    std::for_each(spelled.items.begin(), spelled.items.end(), add);
+  else
+    add(spelled);
   return all;
 }
 
@@ -101,22 +113,22 @@ bool Binder::occurs(const std::string& prefix) const {
   return at != table_.end() && at->first.starts_with(prefix);
 }
 
-void Binder::go_to(const Node& at, Place& place) const {
+void Binder::enter(const Node& at, Scope& scope) const {
   std::string chosen;
-  if (!at.is_list()) chosen = interpolate(at, place.scope);
+  if (!at.is_list()) chosen = interpolate(at, scope.variables);
   for (const Node& item : at.items) {
-    chosen = interpolate(item, place.scope);
-    if (occurs(place.prefix + place.at + chosen)) break;
+    chosen = interpolate(item, scope.variables);
+    if (occurs(scope.prefix + scope.at + chosen)) break;
   }
-  place.at += chosen;
+  scope.at += chosen;
 }
 
-std::string Binder::prefix(const Node* spelled, const Scope& scope) {
+std::string Binder::prefix(const Node* spelled, const Variables& variables) {
   std::string chosen;
-  if (spelled && spelled->is_scalar()) chosen = interpolate(*spelled, scope);
+  if (spelled && spelled->is_scalar()) chosen = interpolate(*spelled, variables);
   if (spelled && spelled->is_list()) {
     for (const Node& item : spelled->items) {
-      chosen = interpolate(item, scope);
+      chosen = interpolate(item, variables);
       if (occurs(chosen)) break;
     }
   }
@@ -145,17 +157,20 @@ std::vector<std::string> Binder::finish() {
   for (const auto& [name, info] : table_) {
     if (used_.contains(name)) continue;
     const std::string shown = info ? info->name : name;
-    if (known_.contains(name) || ignored(name)) not_loaded.push_back(shown);
-    else unknown.push_back("\"" + shown + "\"");
+    if (known_.contains(name) || ignored(name))
+      not_loaded.push_back(shown);
+    else
+      unknown.push_back("\"" + shown + "\"");
   }
   if (problems_.empty() && unknown.empty()) return not_loaded;
-  std::string message = checkpoint_.folder().string() + " does not fit the policy " + (policy_.file ? *policy_.file : "") + ": ";
+  std::string message =
+      checkpoint_.folder().string() + " does not fit the policy " + (policy_.file ? *policy_.file : "") + ": ";
   message += listed(problems_, 24);
   if (!unknown.empty()) {
-    message += std::string(problems_.empty() ? "" : "; ") + "no row reads " + listed(grouped(unknown), 24) +
-               " (a row for it, or `ignore`, would settle that)";
+    message += std::string(problems_.empty() ? "" : "; ") + "no parameter of the policy reads " +
+               listed(grouped(unknown), 24) + " (add a parameter for it, or list it under `ignore`)";
   }
-  throw Error(ErrorKind::Model, "ModelUnreadable", message);
+  throw Error(Reason::ModelUnreadable, message);
 }
 
 }  // namespace pm::policy

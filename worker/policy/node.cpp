@@ -1,4 +1,4 @@
-// See node.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/policy/node.h"
 
 #include <yaml-cpp/yaml.h>
@@ -26,7 +26,9 @@ struct Converter {
     if (depth > deepest) refuse_policy(node, "nested deeper than 32 levels");
     if (++nodes > most_nodes) refuse_policy(node, "more than 20000 nodes, counting what anchors repeat");
     switch (yaml.Type()) {
-      case YAML::NodeType::Undefined: case YAML::NodeType::Null: break;
+      case YAML::NodeType::Undefined:
+      case YAML::NodeType::Null:
+        break;
       case YAML::NodeType::Scalar:
         node.kind = Node::Kind::Scalar;
         node.text = yaml.Scalar();
@@ -35,7 +37,9 @@ struct Converter {
         node.kind = Node::Kind::List;
         for (const YAML::Node& item : yaml) node.items.push_back(convert(item, depth + 1));
         break;
-      case YAML::NodeType::Map: convert_map(yaml, node, depth); break;
+      case YAML::NodeType::Map:
+        convert_map(yaml, node, depth);
+        break;
     }
     return node;
   }
@@ -63,14 +67,15 @@ const Node* Node::get(std::string_view key) const {
 std::vector<std::string> texts_of(const Node* node) {
   std::vector<std::string> all;
   if (node && node->is_scalar()) all.push_back(node->text);
-  if (node) for (const Node& item : node->items) all.push_back(item.text);
+  if (node)
+    for (const Node& item : node->items) all.push_back(item.text);
   return all;
 }
 
 std::string Node::where() const { return (file ? *file : "policy") + ":" + std::to_string(line); }
 
 void refuse_policy(const Node& at, const std::string& message) {
-  throw Error(ErrorKind::Model, "UnsupportedPolicy", at.where() + ": " + message);
+  throw Error(Reason::UnsupportedPolicy, at.where() + ": " + message);
 }
 
 Node parse_yaml(const std::string& text, const std::string& file) {
@@ -78,7 +83,8 @@ Node parse_yaml(const std::string& text, const std::string& file) {
   Node start;
   start.file = converter.file;
   start.line = 1;
-  if (text.size() > largest_file) refuse_policy(start, "a policy has at most 256 KiB, this one has " + std::to_string(text.size()) + " bytes");
+  if (text.size() > largest_file)
+    refuse_policy(start, "a policy has at most 256 KiB, this one has " + std::to_string(text.size()) + " bytes");
   try {
     Node root = converter.convert(YAML::Load(text), 0);
     if (!root.is_map()) refuse_policy(start, "a policy is a map with model_type, stacks, architectures");
@@ -102,10 +108,14 @@ Node merged(const Node& base, const Node& over) {
   result.line = over.line;
   result.file = over.file;
   for (const auto& [key, value] : over.entries) {
-    auto found = std::find_if(result.entries.begin(), result.entries.end(), [&text = key.text](const auto& entry) { return entry.first.text == text; });
-    if (found == result.entries.end()) result.entries.emplace_back(key, value);
-    else if (value.kind == Node::Kind::Null) result.entries.erase(found);
-    else found->second = merged(found->second, value);
+    auto found = std::find_if(result.entries.begin(), result.entries.end(),
+                              [&text = key.text](const auto& entry) { return entry.first.text == text; });
+    if (found == result.entries.end())
+      result.entries.emplace_back(key, value);
+    else if (value.kind == Node::Kind::Null)
+      result.entries.erase(found);
+    else
+      found->second = merged(found->second, value);
   }
   return result;
 }

@@ -1,4 +1,4 @@
-// See report.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/policy/report.h"
 
 #include <iomanip>
@@ -10,14 +10,22 @@ namespace {
 
 std::string_view text_of(Axis axis) {
   switch (axis) {
-    case Axis::None: return "whole";
-    case Axis::Heads: return "heads";
-    case Axis::Kv: return "kv heads";
-    case Axis::KvRows: return "kv rows";
-    case Axis::Ffn: return "columns";
-    case Axis::Vocab: return "rows";
-    case Axis::Positions: return "positions";
-    case Axis::Groups: return "groups";
+    case Axis::None:
+      return "whole";
+    case Axis::Heads:
+      return "heads";
+    case Axis::Kv:
+      return "kv heads";
+    case Axis::KvRows:
+      return "kv rows";
+    case Axis::Ffn:
+      return "columns";
+    case Axis::Vocab:
+      return "rows";
+    case Axis::Positions:
+      return "positions";
+    case Axis::Groups:
+      return "groups";
   }
   return "?";
 }
@@ -38,22 +46,25 @@ std::string mib(int64_t bytes) {
 }  // namespace
 
 std::string inspect_report(const Model& model) {
-  const Facts& facts = model.facts;
+  const ModelMetadata& metadata = model.metadata;
   std::ostringstream out;
-  out << model.architecture << " (" << model.model_type << "), " << model.task << ": " << facts.parameters << " parameters, "
-      << mib(facts.checkpoint_bytes) << " mostly " << name_of(facts.dtype) << "\n";
-  for (const StackFacts& stack : facts.stacks) {
-    out << "stack " << stack.name << ": " << stack.layers << " layers, hidden " << stack.hidden << ", heads " << stack.heads << " (kv " << stack.kv_heads
-        << ") x " << stack.head_dim << ", ffn " << stack.ffn << ", vocabulary " << stack.vocab << ", positions " << stack.positions
-        << (stack.causal ? ", causal" : "") << (stack.cross ? ", cross-attention" : "") << "\n";
+  out << model.architecture << " (" << model.model_type << "), " << to_string(model.task) << ": " << metadata.parameters
+      << " parameters, " << mib(metadata.checkpoint_bytes) << " mostly " << name_of(metadata.dtype) << "\n";
+  for (const StackMetadata& stack : metadata.stacks) {
+    out << "stack " << stack.name << ": " << stack.layers << " layers, hidden " << stack.hidden << ", heads "
+        << stack.heads << " (kv " << stack.kv_heads << ") x " << stack.head_dim << ", ffn " << stack.ffn
+        << ", vocabulary " << stack.vocab << ", positions " << stack.positions << (stack.causal ? ", causal" : "")
+        << (stack.cross ? ", cross-attention" : "") << "\n";
   }
-  out << std::left << std::setw(10) << "stack" << std::setw(10) << "layers" << std::setw(16) << "cut by" << std::setw(7) << "type" << std::right
-      << std::setw(16) << "bytes" << "\n";
-  for (const Part& part : facts.parts) {
-    const std::string cut = part.axis == Axis::None ? "whole" : std::to_string(part.units) + " " + std::string(text_of(part.axis));
-    out << std::left << std::setw(10) << (part.stack.empty() ? "-" : part.stack) << std::setw(10) << layers_of(part) << std::setw(16) << cut
-        << std::setw(7) << name_of(part.dtype) << std::right << std::setw(16)
-        << part.units * part.elements_per_unit * part.count * size_of(part.dtype) << (part.keep ? "  kept in this type" : "") << "\n";
+  out << std::left << std::setw(10) << "stack" << std::setw(10) << "layers" << std::setw(16) << "sharded by"
+      << std::setw(7) << "type" << std::right << std::setw(16) << "bytes" << "\n";
+  for (const Part& part : metadata.parts) {
+    const std::string cut =
+        part.axis == Axis::None ? "whole" : std::to_string(part.units) + " " + std::string(text_of(part.axis));
+    out << std::left << std::setw(10) << (part.stack.empty() ? "-" : part.stack) << std::setw(10) << layers_of(part)
+        << std::setw(16) << cut << std::setw(7) << name_of(part.dtype) << std::right << std::setw(16)
+        << part.units * part.elements_per_unit * part.count * size_of(part.dtype)
+        << (part.keep ? "  always in this type" : "") << "\n";
   }
   if (!model.not_loaded.empty()) {
     out << "not loaded:";

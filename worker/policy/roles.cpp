@@ -1,72 +1,137 @@
-// See roles.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/policy/roles.h"
 
 #include <stdexcept>
 
 namespace pm::policy {
 
-CutRule rule_of(Role role) {
+ShardingRule sharding_rule(Role role) {
   switch (role) {
-    case Role::TokenEmbedding: case Role::LogitsWeight: case Role::LogitsBias: return {Cut::Vocab, Axis::Vocab, 0};
-    case Role::QueryWeight: return {Cut::ColumnHead, Axis::Heads, 0};
-    case Role::QueryBias: return {Cut::HeadVector, Axis::Heads, 0};
-    case Role::KeyWeight: case Role::ValueWeight: return {Cut::ColumnHead, Axis::KvRows, 0};
-    case Role::KeyBias: case Role::ValueBias: return {Cut::HeadVector, Axis::KvRows, 0};
-    case Role::OutWeight: return {Cut::RowHead, Axis::Heads, 1};
-    case Role::BucketBias: return {Cut::HeadLast, Axis::Heads, 1};
-    case Role::UpWeight: case Role::GateWeight: return {Cut::Column, Axis::Ffn, 0};
-    case Role::UpBias: case Role::GateBias: return {Cut::ColumnVector, Axis::Ffn, 0};
-    case Role::DownWeight: return {Cut::Row, Axis::Ffn, 1};
-    case Role::PositionEmbedding: return {Cut::Vocab, Axis::Positions, 0};
+    case Role::TokenEmbedding:
+    case Role::LogitsWeight:
+    case Role::LogitsBias:
+      return {Sharding::Vocab, Axis::Vocab, 0};
+    case Role::QueryWeight:
+      return {Sharding::ColumnHead, Axis::Heads, 0};
+    case Role::QueryBias:
+      return {Sharding::HeadVector, Axis::Heads, 0};
+    case Role::KeyWeight:
+    case Role::ValueWeight:
+      return {Sharding::ColumnHead, Axis::KvRows, 0};
+    case Role::KeyBias:
+    case Role::ValueBias:
+      return {Sharding::HeadVector, Axis::KvRows, 0};
+    case Role::OutWeight:
+      return {Sharding::RowHead, Axis::Heads, 1};
+    case Role::RelativePositionBias:
+      return {Sharding::HeadLast, Axis::Heads, 1};
+    case Role::UpWeight:
+    case Role::GateWeight:
+      return {Sharding::Column, Axis::Ffn, 0};
+    case Role::UpBias:
+    case Role::GateBias:
+      return {Sharding::ColumnVector, Axis::Ffn, 0};
+    case Role::DownWeight:
+      return {Sharding::Row, Axis::Ffn, 1};
+    case Role::PositionEmbedding:
+      return {Sharding::Vocab, Axis::Positions, 0};
     // added once after the reduction, normalised over the whole width, or too small to be worth an exchange
-    case Role::OutBias: case Role::DownBias: case Role::NormGain: case Role::NormBias: case Role::IndexTable:
-    case Role::EmbeddingProjection: case Role::PatchProjection: case Role::ExtraToken: case Role::HeadDenseWeight: case Role::HeadDenseBias:
-    case Role::ClassWeight: case Role::ClassBias: case Role::Scalar:
-      return {Cut::Replicated, Axis::None, -1};
+    case Role::OutBias:
+    case Role::DownBias:
+    case Role::NormWeight:
+    case Role::NormBias:
+    case Role::IndexTable:
+    case Role::EmbeddingProjection:
+    case Role::PatchProjection:
+    case Role::ExtraToken:
+    case Role::HeadDenseWeight:
+    case Role::HeadDenseBias:
+    case Role::ClassWeight:
+    case Role::ClassBias:
+    case Role::Scalar:
+      return {Sharding::Replicated, Axis::None, -1};
   }
   throw std::logic_error("a role without a cut");
 }
 
 bool is_matrix(Role role) {
   switch (role) {
-    case Role::QueryWeight: case Role::KeyWeight: case Role::ValueWeight: case Role::OutWeight: case Role::UpWeight: case Role::GateWeight: case Role::DownWeight:
-    case Role::LogitsWeight: return true;
-    default: return false;
+    case Role::QueryWeight:
+    case Role::KeyWeight:
+    case Role::ValueWeight:
+    case Role::OutWeight:
+    case Role::UpWeight:
+    case Role::GateWeight:
+    case Role::DownWeight:
+    case Role::LogitsWeight:
+      return true;
+    default:
+      return false;
   }
 }
 
 std::string_view name_of(Role role) {
   switch (role) {
-    case Role::TokenEmbedding: return "token embedding";
-    case Role::PositionEmbedding: return "position embedding";
-    case Role::IndexTable: return "index table";
-    case Role::EmbeddingProjection: return "embedding projection";
-    case Role::PatchProjection: return "patch projection";
-    case Role::ExtraToken: return "extra token";
-    case Role::NormGain: return "norm gain";
-    case Role::NormBias: return "norm bias";
-    case Role::QueryWeight: return "query weight";
-    case Role::QueryBias: return "query bias";
-    case Role::KeyWeight: return "key weight";
-    case Role::KeyBias: return "key bias";
-    case Role::ValueWeight: return "value weight";
-    case Role::ValueBias: return "value bias";
-    case Role::OutWeight: return "attention out weight";
-    case Role::OutBias: return "attention out bias";
-    case Role::BucketBias: return "bucket bias";
-    case Role::UpWeight: return "up weight";
-    case Role::UpBias: return "up bias";
-    case Role::GateWeight: return "gate weight";
-    case Role::GateBias: return "gate bias";
-    case Role::DownWeight: return "down weight";
-    case Role::DownBias: return "down bias";
-    case Role::HeadDenseWeight: return "head dense weight";
-    case Role::HeadDenseBias: return "head dense bias";
-    case Role::LogitsWeight: return "logits weight";
-    case Role::LogitsBias: return "logits bias";
-    case Role::ClassWeight: return "class weight";
-    case Role::ClassBias: return "class bias";
-    case Role::Scalar: return "scalar";
+    case Role::TokenEmbedding:
+      return "token embedding";
+    case Role::PositionEmbedding:
+      return "position embedding";
+    case Role::IndexTable:
+      return "index table";
+    case Role::EmbeddingProjection:
+      return "embedding projection";
+    case Role::PatchProjection:
+      return "patch projection";
+    case Role::ExtraToken:
+      return "extra token";
+    case Role::NormWeight:
+      return "norm weight";
+    case Role::NormBias:
+      return "norm bias";
+    case Role::QueryWeight:
+      return "query weight";
+    case Role::QueryBias:
+      return "query bias";
+    case Role::KeyWeight:
+      return "key weight";
+    case Role::KeyBias:
+      return "key bias";
+    case Role::ValueWeight:
+      return "value weight";
+    case Role::ValueBias:
+      return "value bias";
+    case Role::OutWeight:
+      return "attention out weight";
+    case Role::OutBias:
+      return "attention out bias";
+    case Role::RelativePositionBias:
+      return "relative position bias";
+    case Role::UpWeight:
+      return "up weight";
+    case Role::UpBias:
+      return "up bias";
+    case Role::GateWeight:
+      return "gate weight";
+    case Role::GateBias:
+      return "gate bias";
+    case Role::DownWeight:
+      return "down weight";
+    case Role::DownBias:
+      return "down bias";
+    case Role::HeadDenseWeight:
+      return "head dense weight";
+    case Role::HeadDenseBias:
+      return "head dense bias";
+    case Role::LogitsWeight:
+      return "logits weight";
+    case Role::LogitsBias:
+      return "logits bias";
+    case Role::ClassWeight:
+      return "class weight";
+    case Role::ClassBias:
+      return "class bias";
+    case Role::Scalar:
+      return "scalar";
   }
   return "?";
 }

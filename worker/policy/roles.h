@@ -1,45 +1,39 @@
-// The one table role -> cut: what a parameter is decides how it is shared out; policies never name a cut.
+// SPDX-License-Identifier: Apache-2.0
+// Maps each role of a parameter to the way it is sharded; policies do not say how a tensor is sharded.
 #pragma once
 #include <cstdint>
 #include <string_view>
 
-#include "planner/facts.h"
+#include "planner/model_metadata.h"
+#include "worker/policy/spec/role.h"
 
 namespace pm::policy {
 
-/// What a parameter is in its block.
-enum class Role : uint8_t {
-  TokenEmbedding, PositionEmbedding, IndexTable, EmbeddingProjection, PatchProjection, ExtraToken,
-  NormGain, NormBias,
-  QueryWeight, QueryBias, KeyWeight, KeyBias, ValueWeight, ValueBias, OutWeight, OutBias,
-  BucketBias,
-  UpWeight, UpBias, GateWeight, GateBias, DownWeight, DownBias,
-  HeadDenseWeight, HeadDenseBias, LogitsWeight, LogitsBias, ClassWeight, ClassBias, Scalar,
+/// How a parameter is sharded over tensor-parallel ranks.
+enum class Sharding : uint8_t {
+  Vocab,         ///< rows of an embedding or of a language-model head
+  Column,        ///< output features, free
+  ColumnHead,    ///< output features in whole heads
+  HeadVector,    ///< a bias of heads x head_dim
+  ColumnVector,  ///< a bias of free output features
+  Row,           ///< input features, free
+  RowHead,       ///< input features in whole heads
+  HeadLast,      ///< [buckets, heads]
+  Replicated,    ///< biases after a reduction, norms, small tables
 };
 
-/// The cuts of reference/families.md 3.2.
-enum class Cut : uint8_t {
-  Vocab,        ///< rows of an embedding or of a language-model head
-  Column,       ///< output features, free
-  ColumnHead,   ///< output features in whole heads
-  HeadVector,   ///< a bias of heads x head_dim
-  ColumnVector, ///< a bias of free output features
-  Row,          ///< input features, free
-  RowHead,      ///< input features in whole heads
-  HeadLast,     ///< [buckets, heads]
-  Replicated,   ///< biases after a reduction, norms, small tables
+struct ShardingRule {
+  Sharding cut;
+  Axis axis;  ///< the units that the planner partitions; keys and values by rows, which are whole heads while there
+              ///< are as many as ranks
+  int dim;    ///< of the logical tensor ([out, in] for matrices) that is sharded; -1 for Replicated
 };
 
-struct CutRule {
-  Cut cut;
-  Axis axis;    ///< by which units the planner deals it; keys and values by their rows, which are heads' own while there are as many as ranks
-  int dim;      ///< of the logical tensor ([out, in] for matrices) that is cut; -1 for Replicated
-};
-
-/// The rule of a role. Total: every role has one.
-CutRule rule_of(Role);
+/// Returns the sharding rule of a role. Every role has one.
+ShardingRule sharding_rule(Role);
 std::string_view name_of(Role);
-/// Whether what the role names is multiplied token by token: projections of layers, scores of the vocabulary. int8 holds these.
+/// Returns true for matrices that are multiplied per token: projections of layers and the LM head. int8 may hold
+/// these.
 bool is_matrix(Role);
 
 }  // namespace pm::policy

@@ -1,24 +1,30 @@
-// Where a rank's units of a parameter lie in the stored tensor.
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/policy/tensor_slices.h"
+
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
 
-#include "worker/policy/model.h"
+#include "worker/policy/roles.h"
 
 namespace pm::policy {
 
 namespace {
 
-/// A stretch of the stored tensor along the dimension that is cut, in elements of that dimension.
-struct Stretch { int64_t begin = 0, size = 0; };
+/// An interval of the stored tensor along its sharded dimension, in elements of that dimension.
+struct Stretch {
+  int64_t begin = 0, size = 0;
+};
 
 void append(std::vector<Stretch>& stretches, int64_t begin, int64_t size) {
   if (size == 0) return;
-  if (!stretches.empty() && stretches.back().begin + stretches.back().size == begin) stretches.back().size += size;
-  else stretches.push_back({begin, size});
+  if (!stretches.empty() && stretches.back().begin + stretches.back().size == begin)
+    stretches.back().size += size;
+  else
+    stretches.push_back({begin, size});
 }
 
-/// For each head that `range` touches, the units of it that are inside: body(head, first of the units in the head, how many).
+/// Calls body(head, first unit in the head, number of units) for each head that `range` overlaps.
 template <typename Body>
 void for_heads(Range range, int64_t block, Body body) {
   for (int64_t unit = range.begin; unit < range.end;) {
@@ -28,11 +34,14 @@ void for_heads(Range range, int64_t block, Body body) {
   }
 }
 
-/// Stretches of `range` (in units of `unit` elements, `block` of them a head) of the parameter's part.
+/// Returns the intervals of `range` in the stored tensor. `unit` is the number of elements per unit; a head has
+/// `block` units.
 std::vector<Stretch> stretches_of(const Param& param, Range range, int64_t unit, int64_t extent) {
   std::vector<Stretch> stretches;
   switch (param.fused) {
-    case Fused::None: append(stretches, range.begin * unit, range.size() * unit); break;
+    case Fused::None:
+      append(stretches, range.begin * unit, range.size() * unit);
+      break;
     case Fused::Concat: {
       // the queries, whose heads are `group` times those of keys and values, come first
       const int64_t before = param.part == 0 ? 0 : (param.group + param.part - 1) * extent;
@@ -49,13 +58,14 @@ std::vector<Stretch> stretches_of(const Param& param, Range range, int64_t unit,
         const bool query = param.part == 0;
         const int64_t group = query ? head / param.group : head;
         const int64_t place = query ? head % param.group : param.group + param.part - 1;
-        append(stretches, ((group * (param.group + param.parts - 1) + place) * param.block + first) * unit, count * unit);
+        append(stretches, ((group * (param.group + param.parts - 1) + place) * param.block + first) * unit,
+               count * unit);
       });
       break;
     case Fused::Blocks: {
       const int64_t heads = extent / unit / param.block, per = heads / param.blocks;
       for_heads(range, param.block, [&](int64_t head, int64_t first, int64_t count) {
-        const int64_t at = (head / per * param.parts + param.place) * per + head % per;
+        const int64_t at = (head / per * param.parts + param.block_part) * per + head % per;
         append(stretches, (at * param.block + first) * unit, count * unit);
       });
       break;
@@ -76,34 +86,36 @@ std::vector<int64_t> stored_shape(const Param& param) {
   return shape;
 }
 
-std::vector<Piece> pieces(const Param& param, Range range) {
-  const CutRule rule = rule_of(param.role);
+std::vector<TensorSlice> tensor_slices(const Param& param, Range range) {
+  const ShardingRule rule = sharding_rule(param.role);
   const std::vector<int64_t> stored = stored_shape(param);
-  // fused parts lie along the output dimension also where the role is not cut
+  // fused parts lie along the output dimension even where the role is not sharded
   const int dim = rule.dim >= 0 ? rule.dim : 0;
   const int64_t extent = param.shape.empty() ? 1 : param.shape[static_cast<size_t>(dim)];
   const int64_t units = rule.dim >= 0 ? param.units : 1;
   if (rule.dim < 0) range = {0, 1};
   if (range.begin < 0 || range.end > units || range.begin > range.end) {
-    throw std::out_of_range("units [" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ") of " + param.path + ", which has " +
-                            std::to_string(units));
+    throw std::out_of_range("units [" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ") of " +
+                            param.path + ", which has " + std::to_string(units));
   }
   const std::vector<Stretch> stretches = stretches_of(param, range, extent / units, extent);
-  std::vector<Piece> result;
+  std::vector<TensorSlice> result;
   if (stored.size() < 2) {
     for (const Stretch& stretch : stretches) result.push_back({0, 1, stretch.begin, stretch.size});
     return result;
   }
-  const bool rows = (dim == 0) != param.in_out;   // the cut dimension is the stored tensor's first
+  const bool rows = (dim == 0) != param.conv1d;  // the cut dimension is the stored tensor's first
   for (const Stretch& stretch : stretches) {
-    if (rows) result.push_back({stretch.begin, stretch.size, 0, rest_of(stored)});
-    else result.push_back({0, stored[0], stretch.begin, stretch.size});
+    if (rows)
+      result.push_back({stretch.begin, stretch.size, 0, rest_of(stored)});
+    else
+      result.push_back({0, stored[0], stretch.begin, stretch.size});
   }
   return result;
 }
 
 std::vector<int64_t> local_shape(const Param& param, Range range) {
-  const CutRule rule = rule_of(param.role);
+  const ShardingRule rule = sharding_rule(param.role);
   std::vector<int64_t> shape = param.shape;
   if (rule.dim < 0) return shape;
   int64_t& size = shape[static_cast<size_t>(rule.dim)];
@@ -112,16 +124,16 @@ std::vector<int64_t> local_shape(const Param& param, Range range) {
 }
 
 int64_t scale_group(const Param& param) {
-  const CutRule rule = rule_of(param.role);
+  const ShardingRule rule = sharding_rule(param.role);
   if (rule.dim != 1 || rule.axis != Axis::Heads) return int8_group;
   const int64_t head = param.shape[1] / param.units;
   return head % int8_group == 0 ? int8_group : head;
 }
 
-Range range_of(const Param& param, const Cuts& cuts, int rank) {
-  const CutRule rule = rule_of(param.role);
+Range rank_range(const Param& param, const Partition& partition, int rank) {
+  const ShardingRule rule = sharding_rule(param.role);
   if (rule.axis == Axis::None) return {0, param.units};
-  return cuts.range(rule.axis == Axis::Vocab ? "" : param.stack, rule.axis, param.units, rank);
+  return partition.range(rule.axis == Axis::Vocab ? "" : param.stack, rule.axis, param.units, rank);
 }
 
 }  // namespace pm::policy

@@ -1,4 +1,4 @@
-// See api_server.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/server/api_server.h"
 
 #include <algorithm>
@@ -7,21 +7,30 @@
 #include <semaphore>
 #include <thread>
 
-#include "worker/server/about.h"
-#include "worker/server/api_error.h"
-#include "worker/server/chat.h"
-#include "worker/server/completions.h"
-#include "worker/server/generate.h"
-#include "worker/server/memory_report.h"
-#include "worker/server/metrics.h"
-#include "worker/server/open_count.h"
+#include "worker/server/generation/chat.h"
+#include "worker/server/generation/completions.h"
+#include "worker/server/generation/generate.h"
+#include "worker/server/http/api_error.h"
+#include "worker/server/http/in_flight_counter.h"
+#include "worker/server/http/json_response.h"
+#include "worker/server/http/percent_encoding.h"
+#include "worker/server/http/router.h"
+#include "worker/server/monitoring/memory_report.h"
+#include "worker/server/monitoring/metrics.h"
+#include "worker/server/monitoring/model_info.h"
 #include "worker/server/openapi.h"
-#include "worker/server/percent.h"
-#include "worker/server/router.h"
-#include "worker/server/routes.h"
-#include "worker/server/task_request.h"
-#include "worker/server/text_rows.h"
-#include "worker/base/log.h"
+#include "worker/server/serving/server_context.h"
+#include "worker/server/tasks/classify.h"
+#include "worker/server/tasks/embeddings.h"
+#include "worker/server/tasks/fill_mask.h"
+#include "worker/server/tasks/forward_tensors.h"
+#include "worker/server/tasks/question_answering.h"
+#include "worker/server/tasks/rerank.h"
+#include "worker/server/tasks/similarity.h"
+#include "worker/server/tasks/text_rows.h"
+#include "worker/server/tasks/tokenize.h"
+
+#include "base/log.h"
 
 namespace pm::server {
 namespace {
@@ -40,14 +49,16 @@ int64_t system_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// What a body may need: tensors of /forward, images in base64.
-constexpr size_t kTensorBytes = 4 << 20, kImageBytes = 24 << 20;
-constexpr int kDecoders = 4;
+/// Payload limits for tensors of /forward and for images in base64.
+constexpr size_t max_tensor_bytes = 4 << 20, max_image_bytes = 24 << 20;
+constexpr int max_decoders = 4;
 
 ApiOptions with_defaults(ApiOptions options) {
-  const Abilities& can = options.abilities;
-  if (can.images) options.http.payload_limit = std::max(options.http.payload_limit, kImageBytes);
-  else if (can.task != "generate") options.http.payload_limit = std::max(options.http.payload_limit, kTensorBytes);
+  const Capabilities& can = options.capabilities;
+  if (can.images)
+    options.http.payload_limit = std::max(options.http.payload_limit, max_image_bytes);
+  else if (can.task != policy::Task::Generate)
+    options.http.payload_limit = std::max(options.http.payload_limit, max_tensor_bytes);
   if (!options.unix_time) options.unix_time = system_seconds;
   if (!options.random) options.random = device_random;
   return options;
@@ -73,14 +84,15 @@ struct ApiServer::Impl {
   void add_routes();
   http::Options with_gate(http::Options http);
   http::Response answer(const http::Request& request);
-  void log(const http::Request& request, const Access& access, int status, steady_clock::time_point start) const;
+  void log(const http::Request& request, const AccessLogEntry& access, int status,
+           steady_clock::time_point start) const;
   std::shared_ptr<void> admit();
-  std::shared_ptr<void> decoding();
-  std::string refusal() const;          ///< why nothing is generated now, as an error's code; "" when serving
+  std::shared_ptr<void> acquire_image_decoder();
+  std::string refusal() const;  ///< why nothing is generated now, as an error's code; "" when serving
   json model_json() const;
   json card() const;
-  http::Response models(const Call&) const;
-  http::Response model(const Call&) const;
+  http::Response models(const RoutedRequest&) const;
+  http::Response model(const RoutedRequest&) const;
   http::Response health() const;
   http::Response metrics_text() const;
 
@@ -89,65 +101,99 @@ struct ApiServer::Impl {
   const Plan plan;
   const int64_t started;
   std::atomic<bool> draining{false}, refusing{false}, stopping{false};
-  OpenCount open;                       ///< requests that use the model
-  std::counting_semaphore<> decoders{kDecoders};   ///< images decoded at once
+  InFlightCounter open;                              ///< requests that use the model
+  std::counting_semaphore<> decoders{max_decoders};  ///< limits images that are decoded concurrently
   RequestMetrics metrics;
-  Serving serving;
+  ServerContext context;
   Router router;
-  std::string document, page;           ///< /openapi.json and /docs
-  http::Server http;                    ///< last: its threads use all above
+  std::string document, page;  ///< /openapi.json and /docs
+  http::Server http;           ///< last: its threads use all above
 };
 
 ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenizer, Plan p)
-    : options(with_defaults(std::move(o))), engine(e), plan(std::move(p)), started(options.unix_time()),
-      serving{engine, tokenizer, metrics, options.model, plan.sequence_length, options.eos, options.defaults, options.random, options.unix_time,
-              stopping, [this] { return admit(); }, options.abilities, [this] { return decoding(); }, options.chat_template,
-              options.decoder_start, options.http.limits.write},
-      http(with_gate(options.http), hexadecimal(options.random()), [this](const http::Request& request) { return answer(request); }) {
+    : options(with_defaults(std::move(o))),
+      engine(e),
+      plan(std::move(p)),
+      started(options.unix_time()),
+      context{engine,
+              tokenizer,
+              metrics,
+              options.model,
+              plan.sequence_length,
+              options.eos,
+              options.defaults,
+              options.random,
+              options.unix_time,
+              stopping,
+              [this] { return admit(); },
+              options.capabilities,
+              [this] { return acquire_image_decoder(); },
+              options.chat_template,
+              options.decoder_start,
+              options.http.limits.write},
+      http(with_gate(options.http), hexadecimal(options.random()),
+           [this](const http::Request& request) { return answer(request); }) {
   add_routes();
 }
 
 void ApiServer::Impl::add_routes() {
-  const auto asks = [this](const char* path, http::Response (*handler)(const Serving&, const Call&), Operation operation) {
-    router.add("POST", path, [this, handler](const Call& call) { return handler(serving, call); }, std::move(operation));
+  const auto asks = [this](const char* path, http::Response (*handler)(const ServerContext&, const RoutedRequest&),
+                           Operation operation) {
+    router.add(
+        "POST", path, [this, handler](const RoutedRequest& call) { return handler(context, call); },
+        std::move(operation));
   };
-  router.add("GET", "/v1/models", [this](const Call& call) { return models(call); }, describe_models());
-  router.add("GET", "/v1/models/*", [this](const Call& call) { return model(call); }, describe_model());
-  asks("/v1/completions", create_completion, describe_completion(serving));
-  asks("/v1/chat/completions", create_chat_completion, describe_chat_completion(serving));
-  asks("/generate", generate, describe_generate(serving));
-  router.add("GET", "/generate_text/*", [this](const Call& call) { return generate_text(serving, call); }, describe_generate_text(serving), true);
-  asks("/v1/embeddings", create_embeddings, describe_embeddings(serving));
-  asks("/classify", classify, describe_classify(serving));
-  asks("/fill-mask", fill_mask, describe_fill_mask(serving));
-  asks("/question-answering", question_answering, describe_question_answering(serving));
-  asks("/similarity", similarity, describe_similarity(serving));
-  for (const char* path : {"/rerank", "/v1/rerank"}) asks(path, rerank, describe_rerank(serving));
-  asks("/forward", forward_tensors, describe_forward(serving));
-  asks("/tokenize", tokenize, describe_tokenize(serving));
-  asks("/detokenize", detokenize, describe_detokenize(serving));
-  router.add("GET", "/", [this](const Call&) { return json_response(card()); }, describe_card());
-  router.add("GET", "/version", [](const Call&) { return json_response({{"version", PM_VERSION}}); }, describe_version());
-  router.add("GET", "/health", [this](const Call&) { return health(); }, describe_health());
-  router.add("GET", "/metrics", [this](const Call&) { return metrics_text(); }, describe_metrics());
-  router.add("GET", "/plan", [this](const Call&) { return json_response(to_json(plan)); }, describe_plan());
-  router.add("GET", "/memory", [this](const Call& call) { return memory_response(call.request, plan, options.board.get()); }, describe_memory());
-  router.add("GET", "/openapi.json", [this](const Call&) { return text_response("application/json", document); }, describe_document());
-  router.add("GET", "/docs", [this](const Call&) { return text_response("text/html; charset=utf-8", page); }, describe_page());
-  const json openapi = openapi_document(router, options.abilities, {options.model, PM_VERSION, options.keys != nullptr, options.http.payload_limit});
+  router.add("GET", "/v1/models", [this](const RoutedRequest& call) { return models(call); }, describe_models());
+  router.add("GET", "/v1/models/*", [this](const RoutedRequest& call) { return model(call); }, describe_model());
+  asks("/v1/completions", create_completion, describe_completion(context));
+  asks("/v1/chat/completions", create_chat_completion, describe_chat_completion(context));
+  asks("/generate", generate, describe_generate(context));
+  router.add(
+      "GET", "/generate_text/*", [this](const RoutedRequest& call) { return generate_text(context, call); },
+      describe_generate_text(context), true);
+  asks("/v1/embeddings", create_embeddings, describe_embeddings(context));
+  asks("/classify", classify, describe_classify(context));
+  asks("/fill-mask", fill_mask, describe_fill_mask(context));
+  asks("/question-answering", question_answering, describe_question_answering(context));
+  asks("/similarity", similarity, describe_similarity(context));
+  for (const char* path : {"/rerank", "/v1/rerank"}) asks(path, rerank, describe_rerank(context));
+  asks("/forward", forward_tensors, describe_forward(context));
+  asks("/tokenize", tokenize, describe_tokenize(context));
+  asks("/detokenize", detokenize, describe_detokenize(context));
+  router.add("GET", "/", [this](const RoutedRequest&) { return json_response(card()); }, describe_card());
+  router.add(
+      "GET", "/version", [](const RoutedRequest&) { return json_response({{"version", PM_VERSION}}); },
+      describe_version());
+  router.add("GET", "/health", [this](const RoutedRequest&) { return health(); }, describe_health());
+  router.add("GET", "/metrics", [this](const RoutedRequest&) { return metrics_text(); }, describe_metrics());
+  router.add("GET", "/plan", [this](const RoutedRequest&) { return json_response(to_json(plan)); }, describe_plan());
+  router.add(
+      "GET", "/memory",
+      [this](const RoutedRequest& call) { return memory_response(call.request, plan, options.status_table.get()); },
+      describe_memory());
+  router.add(
+      "GET", "/openapi.json", [this](const RoutedRequest&) { return text_response("application/json", document); },
+      describe_document());
+  router.add(
+      "GET", "/docs", [this](const RoutedRequest&) { return text_response("text/html; charset=utf-8", page); },
+      describe_page());
+  const json openapi = openapi_document(
+      router, options.capabilities, {options.model, PM_VERSION, options.keys != nullptr, options.http.payload_limit});
   document = openapi.dump(-1, ' ', false, json::error_handler_t::replace);
   page = openapi_page(openapi);
 }
 
-/// Keys are asked for before a body is read.
+/// Adds the check of API keys, which runs before a body is read.
 http::Options ApiServer::Impl::with_gate(http::Options http) {
   if (!options.keys) return http;
   http.gate = [this](const http::Request& request) -> std::optional<ApiError> {
-    if (open_to_all(request.path)) return std::nullopt;
+    if (is_public_path(request.path)) return std::nullopt;
     const std::string given = request.header("authorization");
     if (options.keys->allow(given)) return std::nullopt;
-    const ApiError error = given.empty() ? ApiError(401, "missing_api_key", "an API key is needed: send it as \"Authorization: Bearer KEY\"")
-                                         : ApiError(401, "invalid_api_key", "the API key is not one of this server's, or not sent as \"Authorization: Bearer KEY\"");
+    const ApiError error =
+        given.empty()
+            ? ApiError(401, "missing_api_key", "an API key is needed: send it as \"Authorization: Bearer KEY\"")
+            : ApiError(401, "invalid_api_key", "the API key is unknown, or not sent as \"Authorization: Bearer KEY\"");
     metrics.rejected(error.code);
     log(request, {}, error.status, steady_clock::now());
     return error;
@@ -157,14 +203,15 @@ http::Options ApiServer::Impl::with_gate(http::Options http) {
 
 http::Response ApiServer::Impl::answer(const http::Request& request) {
   const auto start = steady_clock::now();
-  auto access = std::make_shared<Access>();
+  auto access = std::make_shared<AccessLogEntry>();
   try {
     auto response = router.route(request, access);
     if (!response.stream) {
       log(request, *access, response.status, start);
       return response;
     }
-    response.stream = [this, access, start, id = request.id, client = request.client_id, method = request.method, write = std::move(response.stream)](http::Stream& stream) {
+    response.stream = [this, access, start, id = request.id, client = request.client_id, method = request.method,
+                       write = std::move(response.stream)](http::Stream& stream) {
       write(stream);
       log({.id = id, .client_id = client, .method = method}, *access, 200, start);
     };
@@ -177,57 +224,76 @@ http::Response ApiServer::Impl::answer(const http::Request& request) {
   }
 }
 
-void ApiServer::Impl::log(const http::Request& request, const Access& access, int status, steady_clock::time_point start) const {
-  LOG(INFO) << "id=" << request.id << (request.client_id.empty() ? "" : " client_id=") << request.client_id << " route=\"" << request.method << " " << access.route << "\" status=" << status
-            << " seconds=" << std::chrono::duration<double>(steady_clock::now() - start).count() << " tokens=" << access.tokens;
+void ApiServer::Impl::log(const http::Request& request, const AccessLogEntry& access, int status,
+                          steady_clock::time_point start) const {
+  LOG(INFO) << "id=" << request.id << (request.client_id.empty() ? "" : " client_id=") << request.client_id
+            << " route=\"" << request.method << " " << access.route << "\" status=" << status
+            << " seconds=" << std::chrono::duration<double>(steady_clock::now() - start).count()
+            << " tokens=" << access.tokens;
 }
 
 std::string ApiServer::Impl::refusal() const {
   const bool ending = stopping || refusing;
-  if (!options.board) return ending ? "draining" : "";
+  if (!options.status_table) return ending ? "draining" : "";
   bool all = true;
-  for (int r = 0; r < options.board->size(); ++r) {
-    const RankState state = state_of(options.board->rank(r));
+  for (int r = 0; r < options.status_table->size(); ++r) {
+    const RankState state = state_of(options.status_table->rank(r));
     if (state == RankState::Failed) return "rank_lost";
     all = all && (state == RankState::Ready || state == RankState::Draining);
   }
-  if (ending) return "draining";   // after a lost rank: that is the reason, the end that follows is not
+  if (ending) return "draining";  // after a lost rank: that is the reason, the end that follows is not
   return all ? "" : "loading";
 }
 
-/// Counted before it is looked whether we serve: so drain() either sees the request or the request sees the drain.
+/// Admits a request. It is counted before the state is checked, so that either drain() sees the request or the request
+/// sees the drain.
 std::shared_ptr<void> ApiServer::Impl::admit() {
   auto counted = open.enter();
   const std::string code = refusal();
-  if (code == "draining") throw unavailable(code, "the server is shutting down; send the request again, another replica will take it");
-  if (code == "rank_lost") throw unavailable(code, "a rank of the model was lost; the group restarts", 5);
-  if (code == "loading") throw unavailable(code, "the model is loading; GET /memory and the ops port's /status show how far it is", 5);
+  if (code == "draining")
+    throw unavailable(code, "the server is shutting down; retry, and another replica takes the request");
+  if (code == "rank_lost") throw unavailable(code, "a rank of the model was lost; the replica restarts", 5);
+  if (code == "loading")
+    throw unavailable(code, "the model is loading; GET /memory and the admin port's /status show the progress", 5);
   return counted;
 }
 
-/// Waits for a place. A decoder's time is bounded by the limits of an image, so the wait is too.
-std::shared_ptr<void> ApiServer::Impl::decoding() {
+/// Waits for a free image decoder. The wait is bounded because the limits of an image bound its decoding time.
+std::shared_ptr<void> ApiServer::Impl::acquire_image_decoder() {
   decoders.acquire();
   return {this, [](void* self) { static_cast<Impl*>(self)->decoders.release(); }};
 }
 
-/// What there is to ask.
+/// Returns the model information of GET /.
 json ApiServer::Impl::card() const {
-  const Abilities& can = options.abilities;
-  return {{"model", options.model}, {"architecture", can.architecture}, {"task", can.task}, {"topology", can.topology}, {"max_model_len", longest(serving)},
-          {"routes", can.routes()}};
+  const Capabilities& can = options.capabilities;
+  return {{"model", options.model},      {"architecture", can.architecture},           {"task", to_string(can.task)},
+          {"kind", to_string(can.kind)}, {"max_model_len", max_input_tokens(context)}, {"routes", can.routes()}};
 }
 
 json ApiServer::Impl::model_json() const {
-  return {{"id", options.model}, {"object", "model"}, {"created", started}, {"owned_by", "parallelmodel"}, {"max_model_len", longest(serving)},
-          {"task", options.abilities.task}, {"architecture", options.abilities.architecture}, {"routes", options.abilities.routes()}};
+  return {{"id", options.model},
+          {"object", "model"},
+          {"created", started},
+          {"owned_by", "parallelmodel"},
+          {"max_model_len", max_input_tokens(context)},
+          {"task", to_string(options.capabilities.task)},
+          {"architecture", options.capabilities.architecture},
+          {"routes", options.capabilities.routes()}};
 }
 
-http::Response ApiServer::Impl::models(const Call&) const { return json_response({{"object", "list"}, {"data", {model_json()}}}); }
+http::Response ApiServer::Impl::models(const RoutedRequest&) const {
+  return json_response({{"object", "list"}, {"data", {model_json()}}});
+}
 
-http::Response ApiServer::Impl::model(const Call& call) const {
-  const std::string asked = percent_decode(call.rest);
-  if (asked != options.model) throw ApiError(404, "model_not_found", "there is no model " + json(asked.substr(0, 200)).dump(-1, ' ', true, json::error_handler_t::replace) + "; this server has: " + options.model, "model");
+http::Response ApiServer::Impl::model(const RoutedRequest& call) const {
+  const std::string asked = percent_decode(call.path_suffix);
+  if (asked != options.model)
+    throw ApiError(404, "model_not_found",
+                   "there is no model " +
+                       json(asked.substr(0, 200)).dump(-1, ' ', true, json::error_handler_t::replace) +
+                       "; this server has: " + options.model,
+                   "model");
   return json_response(model_json());
 }
 
@@ -239,7 +305,8 @@ http::Response ApiServer::Impl::health() const {
 http::Response ApiServer::Impl::metrics_text() const {
   http::Response response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = metrics.text() + engine_metrics(engine.statistics()) + rank_metrics(plan, options.board.get(), steady_clock::now());
+  response.body = metrics.text() + engine_metrics(engine.statistics()) +
+                  rank_metrics(plan, options.status_table.get(), steady_clock::now());
   if (options.steps) response.body += options.steps->text();
   if (options.collectives) response.body += collective_metrics(options.collectives());
   return response;
@@ -260,9 +327,9 @@ int ApiServer::bound_port() const { return impl_->http.bound_port(); }
 bool ApiServer::drain(milliseconds limit) {
   const auto end = steady_clock::now() + limit;
   impl_->draining = true;
-  if (const auto& board = impl_->options.board) {
+  if (const auto& status_table = impl_->options.status_table) {
     auto expected = static_cast<uint32_t>(RankState::Ready);
-    board->rank(0).state.compare_exchange_strong(expected, static_cast<uint32_t>(RankState::Draining));
+    status_table->rank(0).state.compare_exchange_strong(expected, static_cast<uint32_t>(RankState::Draining));
   }
   impl_->http.close_connections();
   LOG(INFO) << "draining: requests are taken for " << impl_->options.accept_while_draining.count() << " ms more";

@@ -1,4 +1,5 @@
-// The API of rank 0: OpenAI's and the predecessor's routes, health, metrics, plan and memory.
+// SPDX-License-Identifier: Apache-2.0
+// The API server of rank 0: OpenAI's and Hugging Face's routes, health, metrics, plan and memory.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -7,51 +8,56 @@
 #include <string>
 #include <vector>
 
+#include "contract/ports.h"
 #include "planner/plan.h"
-#include "worker/comm/status.h"
-#include "worker/engine/request.h"
-#include "worker/server/abilities.h"
-#include "worker/server/api_keys.h"
-#include "worker/server/generation_defaults.h"
-#include "worker/server/http.h"
-#include "worker/server/metrics.h"
+#include "worker/comm/membership/status_table.h"
+#include "worker/engine/engine.h"
+#include "worker/server/generation/generation_defaults.h"
+#include "worker/server/http/api_keys.h"
+#include "worker/server/http/http.h"
+#include "worker/server/monitoring/metrics.h"
+#include "worker/server/serving/capabilities.h"
 #include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm::server {
 
 struct ApiOptions {
-  http::Options http{.port = 8000, .id_prefix = "req"};
-  std::string model;                                   ///< the name that clients use
-  std::vector<int64_t> eos;                            ///< ids that end a sequence
-  Abilities abilities;                                 ///< read_abilities(); absent: a decoder that generates
-  GenerationDefaults defaults;                         ///< of requests that do not say: read_generation_defaults()
-  std::optional<ChatTemplate> chat_template;           ///< absent: conversations are refused
-  int64_t decoder_start = -1;                          ///< an encoder-decoder's first token
-  std::shared_ptr<ApiKeys> keys;                       ///< what requests need one of; absent: anybody may ask
-  std::shared_ptr<StepMetrics> steps;                  ///< what the engine tells of its steps; absent: no such metrics
-  std::function<std::vector<Collective>()> collectives;    ///< of rank 0; from the server's threads; absent: no such metrics
-  std::shared_ptr<comm::StatusBoard> board;            ///< of the group; absent: always serving
-  std::chrono::milliseconds accept_while_draining{5000};   ///< the time that endpoints take to forget us
-  std::function<int64_t()> unix_time;                  ///< seconds; absent: the system's clock
-  std::function<uint64_t()> random;                    ///< seeds and the process's part of request ids; absent: std::random_device
+  http::Options http{.port = http_port, .id_prefix = "req"};
+  std::string model;                          ///< model name in the API
+  std::vector<int64_t> eos;                   ///< token ids that end a sequence
+  Capabilities capabilities;                  ///< from read_capabilities(); default: a decoder that generates
+  GenerationDefaults defaults;                ///< of requests that do not say: read_generation_defaults()
+  std::optional<ChatTemplate> chat_template;  ///< absent: chat requests are refused
+  int64_t decoder_start = -1;                 ///< first token of an encoder-decoder's output
+  std::shared_ptr<ApiKeys> keys;              ///< accepted API keys; absent: no key is needed
+  std::shared_ptr<StepMetrics> steps;         ///< metrics of engine steps; absent: none
+  std::function<std::vector<Collective>()>
+      collectives;                                  ///< counters of rank 0, read on the server's threads; absent: none
+  std::shared_ptr<comm::StatusTable> status_table;  ///< of the group; absent: always serving
+  std::chrono::milliseconds accept_while_draining{5000};  ///< the time until endpoints stop routing here
+  std::function<int64_t()> unix_time;                     ///< seconds; absent: the system clock
+  std::function<uint64_t()> random;                       ///< for seeds and request ids; absent: std::random_device
 };
 
-/// Serves while every rank on the board is Ready or Draining; else answers 503 to what generates, and the rest as always.
+/// The API server. Routes that run the model are refused with 503 unless every rank in the status table is Ready or
+/// Draining; other routes are always served.
 class ApiServer {
  public:
-  /// `engine` and `tokenizer` (nullptr: token ids only) outlive the server. The window is plan.sequence_length.
+  /// `engine` and `tokenizer` (nullptr: token ids only) must outlive the server. The context window is
+  /// plan.sequence_length.
   ApiServer(ApiOptions, engine::Engine& engine, const Tokenizer* tokenizer, Plan plan);
   ~ApiServer();
   ApiServer(const ApiServer&) = delete;
   ApiServer& operator=(const ApiServer&) = delete;
-  /// Throws Error{Usage, "PortInUse"}.
+  /// Throws Error{PortInUse}.
   void start();
   int bound_port() const;
-  /// Rank 0 turns Draining (so the group is unready), requests are served for accept_while_draining with "Connection: close", then refused
-  /// with 503 while those in progress finish. True when all had finished within `limit`. Then call stop().
+  /// Sets rank 0 to Draining, which makes the replica unready. Requests are served for accept_while_draining with
+  /// "Connection: close", then refused with 503 while running ones finish. Returns true if all finished within `limit`.
+  /// The caller then calls stop().
   bool drain(std::chrono::milliseconds limit);
-  /// Ends what still runs with 503, writes the replies, joins. Idempotent.
+  /// Ends running requests with 503, writes their replies and joins the threads. Idempotent.
   void stop();
 
  private:

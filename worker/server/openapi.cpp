@@ -1,43 +1,53 @@
-// See openapi.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "worker/server/openapi.h"
 
 #include <set>
 
-#include "worker/server/api_error.h"
+#include "worker/server/http/api_error.h"
 
 namespace pm::server {
 namespace {
 
 using nlohmann::json;
 
-const char* const kJson = "application/json";
+const char* const json_content = "application/json";
 
 const char* meaning_of(int status) {
   switch (status) {
-    case 400: return "The request is wrong: `param` names the field, `message` says what was found and what is allowed";
-    case 401: return "No API key, or none that is known";
-    case 404: return "No such path or model, or this model's task does not serve the path";
-    case 413: return "Too many inputs, tokens, bytes or pixels";
-    case 414: return "The target is longer than 8192 bytes";
-    case 415: return "The body's Content-Encoding is not served";
-    case 429: return "The queue is full; Retry-After says when to come back";
-    case 500: return "The server failed; its log has the cause under the request's id";
-    case 503: return "The model is loading or shuts down, or a rank was lost; Retry-After says when to come back";
+    case 400:
+      return "The request is invalid: `param` names the field, `message` says what was found and what is allowed";
+    case 401:
+      return "The API key is missing or unknown";
+    case 404:
+      return "The path or model does not exist, or the model's task does not support the path";
+    case 413:
+      return "Too many inputs, tokens, bytes or pixels";
+    case 414:
+      return "The request target is longer than 8192 bytes";
+    case 415:
+      return "The Content-Encoding of the body is not supported";
+    case 429:
+      return "The waiting queue is full; retry after the seconds in Retry-After";
+    case 500:
+      return "The server failed; its log has the cause with the request's id";
+    case 503:
+      return "The model is loading or shutting down, or a rank was lost; retry after the seconds in Retry-After";
   }
-  return "Refused";
+  return "The request is refused";
 }
 
 json headers(int status) {
   json all = {{"x-request-id", {{"$ref", "#/components/headers/RequestId"}}}};
-  if (status == 429 || status == 503) all["Retry-After"] = {{"description", "Seconds"}, {"schema", {{"type", "integer"}, {"minimum", 1}}}};
+  if (status == 429 || status == 503)
+    all["Retry-After"] = {{"description", "Seconds"}, {"schema", {{"type", "integer"}, {"minimum", 1}}}};
   if (status == 401) all["WWW-Authenticate"] = {{"description", "Bearer"}, {"schema", {{"type", "string"}}}};
   return all;
 }
 
 json content(const json& schema, const std::map<std::string, json>& others, const json& example = nullptr) {
   json all = json::object();
-  if (!schema.is_null()) all[kJson] = {{"schema", schema}};
-  if (!example.is_null()) all[kJson]["example"] = example;
+  if (!schema.is_null()) all[json_content] = {{"schema", schema}};
+  if (!example.is_null()) all[json_content]["example"] = example;
   for (const auto& [type, other] : others) all[type] = {{"schema", other}};
   return all;
 }
@@ -53,53 +63,72 @@ json parameter(const std::string& where, const schema::Property& property, bool 
   return made;
 }
 
-json operation_json(const Router::Route& route, const ApiFacts& facts) {
+json operation_json(const Router::Route& route, const ApiInfo& info) {
   const Operation& own = route.operation;
-  json made = {{"summary", own.summary}, {"operationId", operation_id(route.method, document_path(route))}, {"responses", json::object()}};
-  if (!own.rest.empty()) made["parameters"].push_back(parameter("path", {own.rest, schema::text("Percent-encoded", 1)}, true));
+  json made = {{"summary", own.summary},
+               {"operationId", operation_id(route.method, document_path(route))},
+               {"responses", json::object()}};
+  if (!own.path_parameter.empty())
+    made["parameters"].push_back(parameter("path", {own.path_parameter, schema::text("Percent-encoded", 1)}, true));
   for (const auto& property : own.query) made["parameters"].push_back(parameter("query", property, property.required));
-  if (!own.body.is_null() || !own.bodies.empty()) made["requestBody"] = {{"required", true}, {"content", content(own.body, own.bodies, own.example)}};
-  made["responses"]["200"] = {{"description", "Done"}, {"headers", headers(200)}, {"content", content(own.reply, own.replies)}};
-  std::set<int> statuses(own.refusals.begin(), own.refusals.end());
+  if (!own.body.is_null() || !own.bodies.empty())
+    made["requestBody"] = {{"required", true}, {"content", content(own.body, own.bodies, own.example)}};
+  made["responses"]["200"] = {
+      {"description", "Success"}, {"headers", headers(200)}, {"content", content(own.reply, own.replies)}};
+  std::set<int> statuses(own.error_statuses.begin(), own.error_statuses.end());
   statuses.insert(500);
   if (made.contains("requestBody")) statuses.insert({400, 413, 415});
-  if (!own.rest.empty() || !own.query.empty()) statuses.insert(414);
-  if (facts.keys && !open_to_all(route.path)) statuses.insert(401);
+  if (!own.path_parameter.empty() || !own.query.empty()) statuses.insert(414);
+  if (info.keys && !is_public_path(route.path)) statuses.insert(401);
   for (int status : statuses) {
     if (made["responses"].contains(std::to_string(status))) continue;
-    made["responses"][std::to_string(status)] = {{"description", meaning_of(status)}, {"headers", headers(status)}, {"content", content({{"$ref", "#/components/schemas/Error"}}, {})}};
+    made["responses"][std::to_string(status)] = {{"description", meaning_of(status)},
+                                                 {"headers", headers(status)},
+                                                 {"content", content({{"$ref", "#/components/schemas/Error"}}, {})}};
   }
   for (const auto& [status, reply] : own.other_replies)
-    made["responses"][std::to_string(status)] = {{"description", meaning_of(status)}, {"headers", headers(status)}, {"content", content(reply, {})}};
-  if (facts.keys && open_to_all(route.path)) made["security"] = json::array();
+    made["responses"][std::to_string(status)] = {
+        {"description", meaning_of(status)}, {"headers", headers(status)}, {"content", content(reply, {})}};
+  if (info.keys && is_public_path(route.path)) made["security"] = json::array();
   return made;
 }
 
-json components(const ApiFacts& facts) {
+json components(const ApiInfo& info) {
   json codes = json::array();
-  std::string meanings = "What went wrong, for programs:";
+  std::string meanings = "Stable error code:";
   for (const ErrorCode& code : error_codes()) {
     codes.push_back(code.code);
     meanings += std::string("\n- `") + code.code + "`: " + code.meaning;
   }
-  const json error = schema::object({{"message", schema::text("For people"), true},
-                                     {"type", schema::one_of({"invalid_request_error", "authentication_error", "not_found_error", "rate_limit_error", "service_unavailable_error", "server_error"}), true},
-                                     {"param", schema::or_null(schema::text("The field at fault")), true},
-                                     {"code", {{"type", "string"}, {"enum", codes}, {"description", meanings}}, true},
-                                     {"request_id", schema::text("Also in the header x-request-id and in the server's log"), true}});
-  json made = {{"schemas", {{"Error", schema::object({{"error", error, true}})}}},
-               {"headers", {{"RequestId", {{"description", "The server's id of this request"}, {"schema", {{"type", "string"}}}}}}}};
-  if (facts.keys) made["securitySchemes"] = {{"key", {{"type", "http"}, {"scheme", "bearer"}}}};
+  const json error =
+      schema::object({{"message", schema::text("Error message"), true},
+                      {"type",
+                       schema::one_of({"invalid_request_error", "authentication_error", "not_found_error",
+                                       "rate_limit_error", "service_unavailable_error", "server_error"}),
+                       true},
+                      {"param", schema::or_null(schema::text("Invalid field")), true},
+                      {"code", {{"type", "string"}, {"enum", codes}, {"description", meanings}}, true},
+                      {"request_id", schema::text("Also in the header x-request-id and in the server's log"), true}});
+  json made = {
+      {"schemas", {{"Error", schema::object({{"error", error, true}})}}},
+      {"headers",
+       {{"RequestId", {{"description", "The server's id of this request"}, {"schema", {{"type", "string"}}}}}}}};
+  if (info.keys) made["securitySchemes"] = {{"key", {{"type", "http"}, {"scheme", "bearer"}}}};
   return made;
 }
 
 void append_escaped(std::string& to, std::string_view text) {
   for (char c : text) {
-    if (c == '&') to += "&amp;";
-    else if (c == '<') to += "&lt;";
-    else if (c == '>') to += "&gt;";
-    else if (c == '"') to += "&quot;";
-    else to += c;
+    if (c == '&')
+      to += "&amp;";
+    else if (c == '<')
+      to += "&lt;";
+    else if (c == '>')
+      to += "&gt;";
+    else if (c == '"')
+      to += "&quot;";
+    else
+      to += c;
   }
 }
 
@@ -113,69 +142,88 @@ std::string dump(const json& value) { return value.dump(2, ' ', false, json::err
 
 void append_contents(std::string& page, const std::string& title, const json& content) {
   for (const auto& [type, part] : content.items()) {
-    page += "<details><summary>" + escaped(title) + " <code>" + escaped(type) + "</code></summary><pre>" + escaped(dump(part["schema"])) + "</pre></details>";
-    if (part.contains("example")) page += "<p>Example:</p><pre>" + escaped(part["example"].dump(-1, ' ', false, json::error_handler_t::replace)) + "</pre>";
+    page += "<details><summary>" + escaped(title) + " <code>" + escaped(type) + "</code></summary><pre>" +
+            escaped(dump(part["schema"])) + "</pre></details>";
+    if (part.contains("example"))
+      page += "<p>Example:</p><pre>" + escaped(part["example"].dump(-1, ' ', false, json::error_handler_t::replace)) +
+              "</pre>";
   }
 }
 
 }  // namespace
 
-bool open_to_all(std::string_view path) { return path == "/health" || path == "/metrics"; }
+bool is_public_path(std::string_view path) { return path == "/health" || path == "/metrics"; }
 
 std::string operation_id(const std::string& method, const std::string& path) {
   std::string id;
   for (char c : method) id += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   for (char c : path) {
     const bool letter = std::isalnum(static_cast<unsigned char>(c)) != 0;
-    if (letter) id += c;
-    else if (id.back() != '_') id += '_';
+    if (letter)
+      id += c;
+    else if (id.back() != '_')
+      id += '_';
   }
   if (id.back() == '_') id.pop_back();
   return id;
 }
 
 std::string document_path(const Router::Route& route) {
-  return route.path.ends_with('*') ? route.path.substr(0, route.path.size() - 1) + "{" + route.operation.rest + "}" : route.path;
+  return route.path.ends_with('*')
+             ? route.path.substr(0, route.path.size() - 1) + "{" + route.operation.path_parameter + "}"
+             : route.path;
 }
 
-json openapi_document(const Router& router, const Abilities& can, const ApiFacts& facts) {
+json openapi_document(const Router& router, const Capabilities& can, const ApiInfo& info) {
   json paths = json::object();
   for (const auto& route : router.routes()) {
     if (!can.serves(route.path)) continue;
     std::string method;
     for (char c : route.method) method += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    paths[document_path(route)][method] = operation_json(route, facts);
+    paths[document_path(route)][method] = operation_json(route, info);
   }
-  const std::string limits = "Bodies are at most " + std::to_string(facts.payload_limit) + " bytes of JSON nested at most 16 levels. Any reply may also be 405 (another method), "
-                             "408 (sent too slowly), 414 or 431 (target or headers too long), all with the body of Error.";
+  const std::string limits =
+      "Bodies are at most " + std::to_string(info.payload_limit) +
+      " bytes of JSON nested at most 16 levels. Any reply may also be 405 (another method), "
+      "408 (sent too slowly), 414 or 431 (target or headers too long), all with the body of Error.";
   json document = {{"openapi", "3.1.0"},
-                   {"info", {{"title", "ParallelModel: " + facts.model}, {"version", facts.version},
-                             {"description", can.architecture + (can.architecture.empty() ? "" : ", ") + "task " + can.task + ". " + limits}}},
+                   {"info",
+                    {{"title", "ParallelModel: " + info.model},
+                     {"version", info.version},
+                     {"description", can.architecture + (can.architecture.empty() ? "" : ", ") + "task " +
+                                         std::string(to_string(can.task)) + ". " + limits}}},
                    {"servers", json::array({json{{"url", "/"}}})},
                    {"paths", paths},
-                   {"components", components(facts)}};
-  if (facts.keys) document["security"] = json::array({json{{"key", json::array()}}});
+                   {"components", components(info)}};
+  if (info.keys) document["security"] = json::array({json{{"key", json::array()}}});
   return document;
 }
 
 std::string openapi_page(const json& document) {
   const auto& info = document["info"];
-  std::string page = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>" + escaped(info["title"].get<std::string>()) +
-                     "</title><style>body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 1em}pre{background:#f4f4f4;padding:.6em;overflow:auto}"
-                     "h2{font-size:1.1em;margin-top:2em;border-top:1px solid #ccc;padding-top:1em}</style><h1>" + escaped(info["title"].get<std::string>()) + "</h1><p>" +
-                     escaped(info["description"].get<std::string>()) + "</p><p><a href=\"openapi.json\">openapi.json</a></p>";
+  std::string page =
+      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>" + escaped(info["title"].get<std::string>()) +
+      "</title><style>body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 "
+      "1em}pre{background:#f4f4f4;padding:.6em;overflow:auto}"
+      "h2{font-size:1.1em;margin-top:2em;border-top:1px solid #ccc;padding-top:1em}</style><h1>" +
+      escaped(info["title"].get<std::string>()) + "</h1><p>" + escaped(info["description"].get<std::string>()) +
+      "</p><p><a href=\"openapi.json\">openapi.json</a></p>";
   for (const auto& [path, methods] : document["paths"].items()) {
     for (const auto& [method, operation] : methods.items()) {
       std::string upper;
       for (char c : method) upper += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-      page += "<h2><code>" + upper + " " + escaped(path) + "</code></h2><p>" + escaped(operation["summary"].get<std::string>()) + "</p>";
+      page += "<h2><code>" + upper + " " + escaped(path) + "</code></h2><p>" +
+              escaped(operation["summary"].get<std::string>()) + "</p>";
       if (operation.contains("parameters"))
         for (const auto& one : operation["parameters"])
-          page += "<p><code>" + escaped(one["name"].get<std::string>()) + "</code> (" + escaped(one["in"].get<std::string>()) + ") " + escaped(one.value("description", "")) + "</p>";
+          page += "<p><code>" + escaped(one["name"].get<std::string>()) + "</code> (" +
+                  escaped(one["in"].get<std::string>()) + ") " + escaped(one.value("description", "")) + "</p>";
       if (operation.contains("requestBody")) append_contents(page, "Body", operation["requestBody"]["content"]);
       for (const auto& [status, reply] : operation["responses"].items()) {
-        if (status == "200") append_contents(page, "Reply", reply["content"]);
-        else page += "<p>" + status + ": " + escaped(reply["description"].get<std::string>()) + "</p>";
+        if (status == "200")
+          append_contents(page, "Reply", reply["content"]);
+        else
+          page += "<p>" + status + ": " + escaped(reply["description"].get<std::string>()) + "</p>";
       }
     }
   }

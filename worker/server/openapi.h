@@ -1,31 +1,33 @@
-// The OpenAPI 3.1 document of this server: the router's own table, put into words. And the same as a page for people.
+// SPDX-License-Identifier: Apache-2.0
+// Makes the OpenAPI 3.1 document of this server from the router's table, as JSON and as an HTML page.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "worker/server/abilities.h"
-#include "worker/server/router.h"
+#include "worker/server/http/router.h"
+#include "worker/server/serving/capabilities.h"
 
 namespace pm::server {
 
-struct ApiFacts {
-  std::string model;            ///< the name clients use
-  std::string version;          ///< of this program
-  bool keys = false;            ///< requests need an API key
-  size_t payload_limit = 0;     ///< bytes of a body
+struct ApiInfo {
+  std::string model;         ///< the model's name in the API
+  std::string version;       ///< the program's version
+  bool keys = false;         ///< requests need an API key
+  size_t payload_limit = 0;  ///< bytes of a body
 };
 
-/// Paths that need no API key.
-bool open_to_all(std::string_view path);
-/// "post_v1_embeddings", "get_generate_text_text"; `path` as in the document.
+/// Returns whether a path needs no API key.
+bool is_public_path(std::string_view path);
+/// Returns an operationId such as "post_v1_embeddings" or "get_generate_text_text". `path` is the document's path.
 std::string operation_id(const std::string& method, const std::string& path);
-/// "/generate_text/{text}" of "/generate_text/*".
+/// Returns the path template of a route: "/generate_text/{text}" for "/generate_text/*".
 std::string document_path(const Router::Route&);
 
-/// Routes that this model serves, with the schemas that stand beside their parsers; statuses of errors that every route has are added.
-nlohmann::json openapi_document(const Router&, const Abilities&, const ApiFacts&);
+/// Returns the document with the routes that this model supports. The statuses of errors that every route can return
+/// are added to the operations.
+nlohmann::json openapi_document(const Router&, const Capabilities&, const ApiInfo&);
 
-/// The document as one HTML page: no script, nothing fetched.
+/// Returns the document as one HTML page without scripts or external resources.
 std::string openapi_page(const nlohmann::json& document);
 
 }  // namespace pm::server

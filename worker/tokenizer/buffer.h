@@ -1,4 +1,5 @@
-// Bytes of the Rust side, freed with this.
+// SPDX-License-Identifier: Apache-2.0
+// A buffer allocated by the Rust side, freed with this object.
 #pragma once
 #include <string>
 

@@ -1,4 +1,6 @@
-// A conversation as the text that the model was trained on, by the checkpoint's own Jinja template (worker/tokenizer/ffi/src/chat.rs).
+// SPDX-License-Identifier: Apache-2.0
+// Chat templates: renders a conversation as the prompt that the model was trained on, with the checkpoint's own Jinja
+// template (worker/tokenizer/ffi/src/chat.rs).
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -8,16 +10,18 @@
 
 namespace pm {
 
-/// One handle serves any number of threads; copies share it.
+/// A chat template. One handle serves any number of threads; copies share it.
 class ChatTemplate {
  public:
-  /// Of a checkpoint folder: chat_template.jinja (with additional_chat_templates/), else `chat_template` of tokenizer_config.json, a text or named
-  /// ones, else chat_template.json. Nothing for a folder without one. Throws Error{Model, "ModelUnreadable"} for one that is not Jinja.
+  /// Reads the template of a checkpoint folder: chat_template.jinja (with additional_chat_templates/), else
+  /// `chat_template` of tokenizer_config.json (one template, or several with names), else chat_template.json. Returns
+  /// nothing for a folder without one. Throws Error{ModelUnreadable} for one that is not Jinja.
   static std::optional<ChatTemplate> find(const std::filesystem::path& folder);
-  /// The prompt of `conversation`, JSON: {"messages": [...], "tools", "documents", "add_generation_prompt", "continue_final_message", "kwargs":
-  /// {...} (more for the template), "now": seconds (for templates that tell the date), "developer_is_system" (where the template does not know
-  /// OpenAI's newer name)}. Equal to transformers' apply_chat_template(tokenize=False).
-  /// Throws Error{Request, "InvalidRequest"} with the template's own words where it refuses the messages.
+  /// Renders the prompt of `conversation`, a JSON object {"messages": [...], "tools", "documents",
+  /// "add_generation_prompt", "continue_final_message", "kwargs": {...} (extra template variables), "now": seconds (for
+  /// templates that print the date), "developer_is_system" (for templates that do not know the role "developer")}. The
+  /// result equals transformers' apply_chat_template(tokenize=False). Throws Error{InvalidRequest} with the
+  /// template's own message where it refuses the messages.
   std::string render(std::string_view conversation) const;
 
  private:

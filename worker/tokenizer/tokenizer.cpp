@@ -1,4 +1,5 @@
-// See tokenizer.h.
+// SPDX-License-Identifier: Apache-2.0
+// The C++ side of the tokenizer: calls the C ABI of worker/tokenizer/ffi.
 #include "worker/tokenizer/tokenizer.h"
 
 #include <array>
@@ -23,29 +24,38 @@ struct Tokens : TxTokens {
   ~Tokens() { tx_tokens_free(*this); }
 };
 
-const TxTokenizer* handle_of(const std::shared_ptr<void>& handle) { return static_cast<const TxTokenizer*>(handle.get()); }
+const TxTokenizer* handle_of(const std::shared_ptr<void>& handle) {
+  return static_cast<const TxTokenizer*>(handle.get());
+}
 
-/// A refusal of the crate blames the request; a panic (status 2) blames the tokenizer.json that led to it.
+/// Status 1 is an error of the request, status 2 a panic, which is an error of the tokenizer.json.
 void check(int status, const Buffer& error, const std::string& what) {
   if (status == 0) return;
-  if (status == 1) throw Error(ErrorKind::Request, "InvalidRequest", what + ": " + error.text());
-  throw Error(ErrorKind::Model, "ModelUnreadable", what + ": " + error.text());
+  if (status == 1) throw Error(Reason::InvalidRequest, what + ": " + error.text());
+  throw Error(Reason::ModelUnreadable, what + ": " + error.text());
 }
 
 const uint8_t* bytes_of(std::string_view text) {
-  // the crate takes a null pointer for "no second text"
+  // A null pointer means "no second text" to the crate.
   return reinterpret_cast<const uint8_t*>(text.data() ? text.data() : "");
 }
 
-std::vector<Token> encoded(const TxTokenizer* handle, std::string_view first, const std::string_view* second, bool special) {
+std::vector<Token> encoded(const TxTokenizer* handle, std::string_view first, const std::string_view* second,
+                           bool special) {
   Tokens tokens;
   Buffer error;
-  check(tx_encode_tokens(handle, bytes_of(first), first.size(), second ? bytes_of(*second) : nullptr, second ? second->size() : 0, special, &tokens, &error),
+  check(tx_encode_tokens(handle, bytes_of(first), first.size(), second ? bytes_of(*second) : nullptr,
+                         second ? second->size() : 0, special, &tokens, &error),
         error, "the text cannot be tokenized");
   std::vector<Token> out;
   out.reserve(tokens.len);
   for (const TxToken& t : std::span(tokens.ptr, tokens.len))
-    out.push_back({.id = static_cast<int32_t>(t.id), .type = static_cast<int32_t>(t.type_id), .sequence = t.sequence, .word = t.word, .begin = t.begin, .end = t.end});
+    out.push_back({.id = static_cast<int32_t>(t.id),
+                   .type = static_cast<int32_t>(t.type_id),
+                   .sequence = t.sequence,
+                   .word = t.word,
+                   .begin = t.begin,
+                   .end = t.end});
   return out;
 }
 
@@ -54,14 +64,16 @@ std::vector<Token> encoded(const TxTokenizer* handle, std::string_view first, co
 Tokenizer Tokenizer::open(const std::filesystem::path& folder) {
   std::string why;
   std::optional<Tokenizer> tokenizer = find(folder, &why);
-  if (!tokenizer) throw Error(ErrorKind::Model, "ModelUnreadable", why + "; save one there with transformers' AutoTokenizer(...).save_pretrained, or send token ids");
+  if (!tokenizer)
+    throw Error(Reason::ModelUnreadable,
+                why + "; save one there with transformers' AutoTokenizer(...).save_pretrained, or send token ids");
   return *std::move(tokenizer);
 }
 
 std::optional<Tokenizer> Tokenizer::find(const std::filesystem::path& folder, std::string* why) {
   TxTokenizer* handle = nullptr;
   Buffer error;
-  if (tx_tokenizer_open(folder.c_str(), &handle, &error) != 0) throw Error(ErrorKind::Model, "ModelUnreadable", error.text());
+  if (tx_tokenizer_open(folder.c_str(), &handle, &error) != 0) throw Error(Reason::ModelUnreadable, error.text());
   if (!handle) {
     if (why) *why = error.text();
     return std::nullopt;
@@ -69,9 +81,10 @@ std::optional<Tokenizer> Tokenizer::find(const std::filesystem::path& folder, st
   Tokenizer tokenizer(std::shared_ptr<void>(handle, [](void* p) { tx_tokenizer_free(static_cast<TxTokenizer*>(p)); }));
   int64_t ids[7] = {};
   Buffer problem;
-  if (tx_special_ids(handle, folder.c_str(), ids, &problem) != 0) throw Error(ErrorKind::Model, "ModelUnreadable", problem.text());
-  constexpr std::optional<int32_t> SpecialIds::*roles[] = {&SpecialIds::bos, &SpecialIds::eos, &SpecialIds::unk, &SpecialIds::sep,
-                                                           &SpecialIds::pad, &SpecialIds::cls, &SpecialIds::mask};
+  if (tx_special_ids(handle, folder.c_str(), ids, &problem) != 0) throw Error(Reason::ModelUnreadable, problem.text());
+  constexpr std::optional<int32_t> SpecialIds::* roles[] = {&SpecialIds::bos, &SpecialIds::eos, &SpecialIds::unk,
+                                                            &SpecialIds::sep, &SpecialIds::pad, &SpecialIds::cls,
+                                                            &SpecialIds::mask};
   for (size_t i = 0; i < std::size(roles); ++i)
     if (ids[i] >= 0) tokenizer.special_.*roles[i] = static_cast<int32_t>(ids[i]);
   if (const auto letter = tokenizer.encode("a", false); !letter.empty()) tokenizer.anchor_ = letter.back();
@@ -86,30 +99,36 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool special) cons
   return {ids.ptr, ids.ptr + ids.len};
 }
 
-std::vector<Token> Tokenizer::tokens(std::string_view text, bool special) const { return encoded(handle_of(handle_), text, nullptr, special); }
+std::vector<Token> Tokenizer::encode_with_offsets(std::string_view text, bool special) const {
+  return encoded(handle_of(handle_), text, nullptr, special);
+}
 
-std::vector<Token> Tokenizer::pair(std::string_view first, std::string_view second, bool special) const {
+std::vector<Token> Tokenizer::encode_pair(std::string_view first, std::string_view second, bool special) const {
   return encoded(handle_of(handle_), first, &second, special);
 }
 
-std::optional<int32_t> Tokenizer::id_of(std::string_view token) const {
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
   int64_t id = -1;
   Buffer error;
-  check(tx_token_id(handle_of(handle_), bytes_of(token), token.size(), &id, &error), error, "the token cannot be looked up");
+  check(tx_token_id(handle_of(handle_), bytes_of(token), token.size(), &id, &error), error,
+        "the token cannot be looked up");
   if (id < 0) return std::nullopt;
   return static_cast<int32_t>(id);
 }
 
-std::string Tokenizer::spelling(int32_t id) const {
+std::string Tokenizer::id_to_token(int32_t id) const {
   Buffer text, error;
-  check(tx_token_text(handle_of(handle_), static_cast<uint32_t>(id), &text, &error), error, "the id cannot be looked up");
+  check(tx_token_text(handle_of(handle_), static_cast<uint32_t>(id), &text, &error), error,
+        "the id cannot be looked up");
   return text.text();
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
   Buffer text, error;
-  const auto* data = reinterpret_cast<const uint32_t*>(ids.data());   // a negative id becomes one that no vocabulary has
-  check(tx_decode(handle_of(handle_), data, ids.size(), skip_special, &text, &error), error, "the ids cannot be decoded");
+  const auto* data =
+      reinterpret_cast<const uint32_t*>(ids.data());  // a negative id becomes one outside of every vocabulary
+  check(tx_decode(handle_of(handle_), data, ids.size(), skip_special, &text, &error), error,
+        "the ids cannot be decoded");
   return text.text();
 }
 

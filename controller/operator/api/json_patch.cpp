@@ -1,4 +1,5 @@
-#include "controller/operator/json_patch.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/api/json_patch.h"
 
 #include <algorithm>
 

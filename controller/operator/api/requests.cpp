@@ -1,4 +1,5 @@
-#include "controller/operator/requests.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/api/requests.h"
 
 #include <stdexcept>
 
@@ -9,7 +10,9 @@ using k8s::Verb;
 
 const k8s::Resource& resource_of(const Json& object) {
   const std::string kind = k8s::string_at(object, "/kind");
-  for (const k8s::Resource* resource : {&k8s::Pods, &k8s::Services, &k8s::ConfigMaps, &k8s::PodDisruptionBudgets, &k8s::PersistentVolumeClaims, &PodMonitors}) {
+  for (const k8s::Resource* resource :
+       {&k8s::pods_resource, &k8s::services_resource, &k8s::config_maps_resource, &k8s::pod_disruption_budgets_resource,
+        &k8s::persistent_volume_claims_resource, &pod_monitors_resource}) {
     if (resource->kind == kind) return *resource;
   }
   throw std::logic_error("no builder makes a " + kind);
@@ -36,10 +39,10 @@ Request get(const Request& same_object) {
 
 Request get(const Json& object) { return about(Verb::Get, resource_of(object), object); }
 
-Request mend(const Json& wanted, const Json& live) {
+Request server_side_apply(const Json& wanted, const Json& live) {
   Request request = about(Verb::Apply, resource_of(wanted), wanted);
   request.force = true;
-  request.body = wanted;   // whole: what an apply does not name any more, the owner reference too, it takes away
+  request.body = wanted;  // an apply removes fields that it no longer names, the owner reference too
   request.body["metadata"]["uid"] = k8s::uid_of(live);
   return request;
 }
@@ -50,19 +53,26 @@ std::optional<Request> take_over(const Json& live) {
   if (field == live["metadata"].end() || !field->is_array()) return std::nullopt;
   Json entries = Json::array(), ours = Json::object(), updates = Json::object();
   for (const Json& entry : *field) {
-    const bool mine = k8s::string_at(entry, "/manager") == request.field_manager && k8s::string_at(entry, "/subresource").empty();
-    if (!mine) entries.push_back(entry);
-    else (k8s::string_at(entry, "/operation") == "Update" ? updates : ours) = entry;
+    const bool mine =
+        k8s::string_at(entry, "/manager") == request.field_manager && k8s::string_at(entry, "/subresource").empty();
+    if (!mine)
+      entries.push_back(entry);
+    else
+      (k8s::string_at(entry, "/operation") == "Update" ? updates : ours) = entry;
   }
   if (updates.empty()) return std::nullopt;
   updates["operation"] = "Apply";
-  if (ours.contains("fieldsV1") && updates.contains("fieldsV1")) updates["fieldsV1"].update(ours["fieldsV1"], true);   // sets of fields are nested objects
+  if (ours.contains("fieldsV1") && updates.contains("fieldsV1"))
+    updates["fieldsV1"].update(ours["fieldsV1"], true);  // sets of fields are nested objects
   entries.push_back(std::move(updates));
-  request.body = {{"metadata", {{"uid", k8s::uid_of(live)}, {"resourceVersion", k8s::version_of(live)}, {"managedFields", std::move(entries)}}}};
+  request.body = {{"metadata",
+                   {{"uid", k8s::uid_of(live)},
+                    {"resourceVersion", k8s::version_of(live)},
+                    {"managedFields", std::move(entries)}}}};
   return request;
 }
 
-Request get_node(const std::string& name) { return {.verb = Verb::Get, .resource = k8s::Nodes, .name = name}; }
+Request get_node(const std::string& name) { return {.verb = Verb::Get, .resource = k8s::nodes_resource, .name = name}; }
 
 Request remove(const k8s::Resource& resource, const Json& object, std::optional<int> grace) {
   Request request = about(Verb::Delete, resource, object);
@@ -72,7 +82,7 @@ Request remove(const k8s::Resource& resource, const Json& object, std::optional<
 }
 
 Request patch_status(const Json& model, Json status_patch) {
-  Request request = about(Verb::MergePatch, ParallelModels, model);
+  Request request = about(Verb::MergePatch, parallel_models_resource, model);
   request.subresource = "status";
   request.body = {{"metadata", {{"resourceVersion", k8s::version_of(model)}}}, {"status", std::move(status_patch)}};
   return request;
@@ -85,7 +95,9 @@ Request annotate(const k8s::Resource& resource, const Json& object, const Json& 
 }
 
 Request events_of_pod(const k8s::Key& pod) {
-  return {.verb = Verb::List, .resource = k8s::Events, .ns = pod.ns,
+  return {.verb = Verb::List,
+          .resource = k8s::events_resource,
+          .ns = pod.ns,
           .query = {{"fieldSelector", "regarding.kind=Pod,regarding.name=" + pod.name}, {"limit", "100"}}};
 }
 

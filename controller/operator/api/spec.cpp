@@ -1,44 +1,50 @@
-#include "controller/operator/spec.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/api/spec.h"
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "controller/core/quantity.h"
-#include "controller/operator/hash.h"
-#include "controller/operator/text.h"
+#include "base/quantity.h"
+#include "controller/operator/api/object_text.h"
+#include "controller/operator/api/stable_hash.h"
 #include "planner/strategy_names.h"
 
 namespace pm::op {
 
 namespace {
 
-/// Reads below one folder of the object and names it in errors.
+/// Reads the fields below one path of the object and names the path in errors.
 class Reader {
  public:
   explicit Reader(const Json& object) : object_(object) {}
 
   std::string text(const std::string& pointer) const { return k8s::string_at(object_, pointer); }
-  int64_t integer(const std::string& pointer, int64_t least, int64_t most, int64_t fallback) const {
-    return optional_integer(pointer, least, most).value_or(fallback);
+  /// Reads an integer into `value`, which holds the default.
+  template <typename Integer>
+  void integer(const std::string& pointer, int64_t least, int64_t most, Integer& value) const {
+    if (const auto found = optional_integer(pointer, least, most)) value = static_cast<Integer>(*found);
   }
   std::optional<int64_t> optional_integer(const std::string& pointer, int64_t least, int64_t most) const {
     if (at(object_, pointer).is_null()) return std::nullopt;
     const auto value = integer_at(object_, pointer);
     if (!value || *value < least || *value > most) {
-      fail(pointer, "must be a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+      fail(pointer, "must be an integer from " + std::to_string(least) + " to " + std::to_string(most));
     }
     return value;
   }
-  std::chrono::seconds seconds(const std::string& pointer, int64_t fallback) const {
-    return std::chrono::seconds(integer(pointer, 0, 604800, fallback));
+  void seconds(const std::string& pointer, std::chrono::seconds& value) const {
+    if (const auto found = optional_integer(pointer, 0, 604800)) value = std::chrono::seconds(*found);
   }
   std::optional<int64_t> quantity(const std::string& pointer, bool milli = false) const {
     const Json& value = at(object_, pointer);
     if (value.is_null()) return std::nullopt;
     std::optional<int64_t> out;
-    if (!milli) out = k8s::quantity_of(value);
-    else if (value.is_string()) out = k8s::parse_milli(value.get<std::string>());
-    else if (value.is_number()) out = k8s::parse_milli(value.dump());
+    if (!milli)
+      out = base::quantity_of(value);
+    else if (value.is_string())
+      out = base::parse_milli(value.get<std::string>());
+    else if (value.is_number())
+      out = base::parse_milli(value.dump());
     if (!out || *out <= 0) fail(pointer, "must be a quantity above zero, such as 80Gi, 500m or 16");
     return out;
   }
@@ -51,9 +57,19 @@ class Reader {
     }
     return out;
   }
-  bool flag(const std::string& pointer, bool fallback) const { return at(object_, pointer).is_boolean() ? at(object_, pointer).get<bool>() : fallback; }
-  Json array(const std::string& pointer) const { return at(object_, pointer).is_array() ? at(object_, pointer) : Json::array(); }
-  Json object(const std::string& pointer) const { return at(object_, pointer).is_object() ? at(object_, pointer) : Json::object(); }
+  void flag(const std::string& pointer, bool& value) const {
+    if (at(object_, pointer).is_boolean()) value = at(object_, pointer).get<bool>();
+  }
+  /// Reads a string that is not empty.
+  void text(const std::string& pointer, std::string& value) const {
+    if (std::string found = text(pointer); !found.empty()) value = std::move(found);
+  }
+  Json array(const std::string& pointer) const {
+    return at(object_, pointer).is_array() ? at(object_, pointer) : Json::array();
+  }
+  Json object(const std::string& pointer) const {
+    return at(object_, pointer).is_object() ? at(object_, pointer) : Json::object();
+  }
 
   [[noreturn]] static void fail(std::string pointer, const std::string& message) {
     for (char& c : pointer) c = c == '/' ? '.' : c;
@@ -67,16 +83,17 @@ class Reader {
 Source hub_source_of(const Reader& reader, const std::string& id, const std::string& model) {
   const std::string cache = "/spec/model/cache";
   HubSource hub{.id = id};
-  if (id.empty() || id.find("..") != std::string::npos || std::count(id.begin(), id.end(), '/') > 1) Reader::fail("/spec/model/source", "must be hf://ORG/NAME");
-  if (const std::string revision = reader.text("/spec/model/revision"); !revision.empty()) hub.revision = revision;
+  if (id.empty() || id.find("..") != std::string::npos || std::count(id.begin(), id.end(), '/') > 1)
+    Reader::fail("/spec/model/source", "must be hf://ORG/NAME");
+  reader.text("/spec/model/revision", hub.revision);
   hub.token_secret = reader.text("/spec/model/tokenSecretRef/name");
-  if (const std::string key = reader.text("/spec/model/tokenSecretRef/key"); !key.empty()) hub.token_key = key;
+  reader.text("/spec/model/tokenSecretRef/key", hub.token_key);
   const std::string claim = reader.text(cache + "/claimName");
   hub.own_claim = claim.empty();
   hub.size = reader.quantity(cache + "/size");
   hub.storage_class = reader.text(cache + "/storageClassName");
   hub.access_mode = reader.text(cache + "/accessMode");
-  hub.retain = reader.flag(cache + "/retain", true);
+  reader.flag(cache + "/retain", hub.retain);
   return {hub.own_claim ? cache_claim_name(model) : claim, "", hub};
 }
 
@@ -84,46 +101,51 @@ Source source_of(const Reader& reader, const std::string& model) {
   const std::string text = reader.text("/spec/model/source"), scheme = "pvc://", hub = "hf://";
   if (text.rfind(hub, 0) == 0) return hub_source_of(reader, text.substr(hub.size()), model);
   if (text.rfind(scheme, 0) != 0) {
-    Reader::fail("/spec/model/source", "is '" + text + "', and this version serves pvc://CLAIM/PATH and hf://ORG/NAME");
+    Reader::fail("/spec/model/source", "is '" + text + "', expected pvc://CLAIM/PATH or hf://ORG/NAME");
   }
   const std::string rest = text.substr(scheme.size());
   const size_t slash = rest.find('/');
   Source source{rest.substr(0, slash), slash == std::string::npos ? "" : rest.substr(slash + 1), std::nullopt};
   while (!source.path.empty() && source.path.back() == '/') source.path.pop_back();
-  if (source.claim.empty()) Reader::fail("/spec/model/source", "is '" + text + "' and names no claim: pvc://CLAIM/PATH");
-  if (("/" + source.path + "/").find("/../") != std::string::npos) Reader::fail("/spec/model/source", "must not contain ..");
+  if (source.claim.empty())
+    Reader::fail("/spec/model/source", "is '" + text + "' and names no PVC: expected pvc://CLAIM/PATH");
+  if (("/" + source.path + "/").find("/../") != std::string::npos)
+    Reader::fail("/spec/model/source", "must not contain ..");
   return source;
 }
 
 Devices devices_of(const Reader& reader) {
   Devices devices;
-  devices.count = static_cast<int>(reader.integer("/spec/devices/count", 1, 1024, 1));
+  reader.integer("/spec/devices/count", 1, 1024, devices.count);
   devices.kind = reader.text("/spec/devices/type") == "CPU" ? DeviceKind::CPU : DeviceKind::GPU;
   devices.resource = reader.text("/spec/devices/resource");
   if (devices.resource.empty() && devices.kind == DeviceKind::GPU) devices.resource = "nvidia.com/gpu";
   devices.memory = reader.quantity("/spec/devices/memory");
-  devices.per_node = static_cast<int>(reader.integer("/spec/devices/perNode", 1, devices.count, devices.count));
+  devices.per_node = devices.count;
+  reader.integer("/spec/devices/perNode", 1, devices.count, devices.per_node);
   return devices;
 }
 
 Update update_of(const Reader& reader) {
   Update out;
-  out.max_surge = static_cast<int>(reader.integer("/spec/update/maxSurge", 0, 64, 1));
-  out.max_unavailable = static_cast<int>(reader.integer("/spec/update/maxUnavailable", 0, 64, 1));
-  if (out.max_surge == 0 && out.max_unavailable == 0) Reader::fail("/spec/update", "must allow maxSurge or maxUnavailable above 0, else no group can ever be replaced");
-  out.surge_timeout = reader.seconds("/spec/update/surgeTimeoutSeconds", 30);
-  out.drain = reader.seconds("/spec/update/drainSeconds", 60);
+  reader.integer("/spec/update/maxSurge", 0, 64, out.max_surge);
+  reader.integer("/spec/update/maxUnavailable", 0, 64, out.max_unavailable);
+  if (out.max_surge == 0 && out.max_unavailable == 0)
+    Reader::fail("/spec/update",
+                 "must allow maxSurge or maxUnavailable above 0, otherwise no replica could ever be replaced");
+  reader.seconds("/spec/update/surgeTimeoutSeconds", out.surge_timeout);
+  reader.seconds("/spec/update/drainSeconds", out.drain);
   return out;
 }
 
 FailurePolicy failure_of(const Reader& reader) {
   FailurePolicy out;
-  out.max_restarts = static_cast<int>(reader.integer("/spec/failure/maxRestarts", 0, 20, 6));
-  out.window = reader.seconds("/spec/failure/windowSeconds", 3600);
-  out.backoff_base = reader.seconds("/spec/failure/backoffBaseSeconds", 10);
-  out.backoff_max = reader.seconds("/spec/failure/backoffMaxSeconds", 300);
-  out.hang_timeout = reader.seconds("/spec/failure/hangTimeoutSeconds", 60);
-  out.start = reader.seconds("/spec/failure/startSeconds", 300);
+  reader.integer("/spec/failure/maxRestarts", 0, 20, out.max_restarts);
+  reader.seconds("/spec/failure/windowSeconds", out.window);
+  reader.seconds("/spec/failure/backoffBaseSeconds", out.backoff_base);
+  reader.seconds("/spec/failure/backoffMaxSeconds", out.backoff_max);
+  reader.seconds("/spec/failure/hangTimeoutSeconds", out.hang_timeout);
+  reader.seconds("/spec/failure/startSeconds", out.start);
   return out;
 }
 
@@ -145,7 +167,7 @@ Worker worker_of(const Reader& reader) {
 
 }  // namespace
 
-Spec spec_of(const Json& object) {
+Spec parse_spec(const Json& object) {
   const Reader reader(object);
   Spec spec;
   spec.source = source_of(reader, k8s::key_of(object).name);
@@ -157,16 +179,22 @@ Spec spec_of(const Json& object) {
     spec.strategy = strategy_of(name);
     if (!spec.strategy) Reader::fail("/spec/parallelism/strategy", advice_on(name));
   }
-  for (const auto& [field, size] : {std::pair{"sizes/tensor", &spec.tensor}, {"sizes/pipeline", &spec.pipeline}, {"sizes/data", &spec.data}, {"microBatches", &spec.micro_batches}}) {
-    if (const auto value = reader.optional_integer(std::string("/spec/parallelism/") + field, 1, 1024)) *size = static_cast<int>(*value);
+  for (const auto& [field, size] : {std::pair{"sizes/tensor", &spec.tensor},
+                                    {"sizes/pipeline", &spec.pipeline},
+                                    {"sizes/data", &spec.data},
+                                    {"microBatches", &spec.micro_batches}}) {
+    if (const auto value = reader.optional_integer(std::string("/spec/parallelism/") + field, 1, 1024))
+      *size = static_cast<int>(*value);
   }
   if (const std::string name = reader.text("/spec/parallelism/offload/to"); !name.empty()) {
     spec.offload_to = residency_of(name);
-    if (!spec.offload_to || spec.offload_to == Residency::Device) Reader::fail("/spec/parallelism/offload/to", "'" + name + "' is not known; it is File or HostMemory");
+    if (!spec.offload_to || spec.offload_to == Residency::Device)
+      Reader::fail("/spec/parallelism/offload/to", "'" + name + "' is unknown; expected File or HostMemory");
   }
   if (const std::string name = reader.text("/spec/objective"); !name.empty()) {
     const auto objective = objective_of(name);
-    if (!objective) Reader::fail("/spec/objective", "'" + name + "' is not known; it is Latency, Throughput or Memory");
+    if (!objective)
+      Reader::fail("/spec/objective", "'" + name + "' is unknown; expected Latency, Throughput or Memory");
     spec.objective = *objective;
   }
   if (const std::string name = reader.text("/spec/precision"); !name.empty()) {
@@ -174,36 +202,41 @@ Spec spec_of(const Json& object) {
     if (!spec.precision) Reader::fail("/spec/precision", "'" + name + "' is not known");
   }
   spec.serving.max_sequence_length = reader.optional_integer("/spec/serving/maxSequenceLength", 1, 1 << 30);
-  spec.serving.max_concurrency = reader.integer("/spec/serving/maxConcurrency", 1, 1 << 20, 64);
-  spec.serving.max_queue = reader.integer("/spec/serving/maxQueue", 0, 1 << 20, 256);
-  spec.replicas = static_cast<int>(reader.integer("/spec/replicas", 0, 64, 1));
+  reader.integer("/spec/serving/maxConcurrency", 1, 1 << 20, spec.serving.max_concurrency);
+  reader.integer("/spec/serving/maxQueue", 0, 1 << 20, spec.serving.max_queue);
+  reader.integer("/spec/replicas", 0, 64, spec.replicas);
   spec.cpu_milli = reader.quantity("/spec/resources/cpu", true);
   spec.memory = reader.quantity("/spec/resources/memory");
   spec.shm = reader.quantity("/spec/shmSize");
-  spec.scheduling = {reader.object("/spec/scheduling/nodeSelector"), reader.array("/spec/scheduling/tolerations"),
-                     reader.object("/spec/scheduling/nodeAffinity"), reader.text("/spec/scheduling/schedulerName"), reader.text("/spec/scheduling/priorityClassName"),
-                     reader.text("/spec/scheduling/runtimeClassName"), reader.seconds("/spec/scheduling/scheduleTimeoutSeconds", 300)};
-  spec.service_port = static_cast<int>(reader.integer("/spec/service/port", 1, 65535, 8000));
-  if (const std::string type = reader.text("/spec/service/type"); !type.empty()) spec.service_type = type;
+  spec.scheduling.node_selector = reader.object("/spec/scheduling/nodeSelector");
+  spec.scheduling.tolerations = reader.array("/spec/scheduling/tolerations");
+  spec.scheduling.node_affinity = reader.object("/spec/scheduling/nodeAffinity");
+  spec.scheduling.scheduler = reader.text("/spec/scheduling/schedulerName");
+  spec.scheduling.priority_class = reader.text("/spec/scheduling/priorityClassName");
+  spec.scheduling.runtime_class = reader.text("/spec/scheduling/runtimeClassName");
+  reader.seconds("/spec/scheduling/scheduleTimeoutSeconds", spec.scheduling.timeout);
+  reader.integer("/spec/service/port", 1, 65535, spec.service_port);
+  reader.text("/spec/service/type", spec.service_type);
   spec.api_key_secret = reader.text("/spec/service/apiKeySecretRef/name");
   spec.tls_secret = reader.text("/spec/service/tlsSecretRef/name");
   spec.update = update_of(reader);
   spec.failure = failure_of(reader);
-  spec.pod_monitor = bool_at(object, "/spec/metrics/podMonitor");
+  reader.flag("/spec/metrics/podMonitor", spec.pod_monitor);
   spec.worker = worker_of(reader);
   return spec;
 }
 
-Owner owner_of(const Json& object) {
+Owner parse_owner(const Json& object) {
   return {k8s::key_of(object), k8s::uid_of(object), annotation_of(object, annotation::restarted_at),
-          integer_at(object, "/metadata/generation").value_or(0), k8s::owner_reference(ParallelModels, object)};
+          integer_at(object, "/metadata/generation").value_or(0),
+          k8s::owner_reference(parallel_models_resource, object)};
 }
 
 std::string source_hash(const Spec& spec, const Owner& owner, const std::string& policy_copy) {
   Json source{{"claim", spec.source.claim}, {"path", spec.source.path}, {"restartedAt", owner.restarted_at}};
   if (spec.source.hub) source["hub"] = {{"id", spec.source.hub->id}, {"revision", spec.source.hub->revision}};
   if (!policy_copy.empty()) source["policy"] = policy_copy;
-  return hash_of(source);
+  return short_hash(source);
 }
 
 std::string inputs_hash(const Spec& spec, const Owner& owner, const std::string& policy_copy) {
@@ -219,13 +252,14 @@ std::string inputs_hash(const Spec& spec, const Owner& owner, const std::string&
               {"precision", spec.precision ? Json(name_of(*spec.precision)) : Json()},
               {"length", given(spec.serving.max_sequence_length)},
               {"concurrency", spec.serving.max_concurrency}};
-  for (const auto& [name, size] : {std::pair{"pipeline", spec.pipeline}, {"data", spec.data}, {"microBatches", spec.micro_batches}}) {
+  for (const auto& [name, size] :
+       {std::pair{"pipeline", spec.pipeline}, {"data", spec.data}, {"microBatches", spec.micro_batches}}) {
     if (size) inputs[name] = *size;
   }
   if (spec.offload_to) inputs["offloadTo"] = name_of(*spec.offload_to);
   if (spec.devices.per_node < spec.devices.count) inputs["perNode"] = spec.devices.per_node;
   if (spec.objective != Objective::Latency) inputs["objective"] = name_of(spec.objective);
-  return hash_of(inputs);
+  return short_hash(inputs);
 }
 
 }  // namespace pm::op

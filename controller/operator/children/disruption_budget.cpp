@@ -1,12 +1,13 @@
-// How many pods may be evicted at once.
+// SPDX-License-Identifier: Apache-2.0
+// Builds the PodDisruptionBudget, which limits concurrent evictions.
 #include <algorithm>
 
-#include "controller/operator/desired.h"
+#include "controller/operator/children/desired.h"
 
 namespace pm::op {
 
-std::optional<Json> disruption_budget(const Owner& owner, const Spec& spec, int nodes_per_group) {
-  const int available = spec.replicas * nodes_per_group - std::max(1, spec.update.max_unavailable);
+std::optional<Json> disruption_budget(const Owner& owner, const Spec& spec, int nodes_per_replica) {
+  const int available = spec.replicas * nodes_per_replica - std::max(1, spec.update.max_unavailable);
   if (available <= 0) return std::nullopt;
   return Json{{"apiVersion", "policy/v1"},
               {"kind", "PodDisruptionBudget"},

@@ -1,4 +1,5 @@
-#include "controller/operator/layout.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/children/pod_layout.h"
 
 #include <algorithm>
 
@@ -11,7 +12,7 @@ int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step
 
 int ranks_of(const Plan& plan) { return plan.tensor * plan.pipeline * plan.data; }
 
-int Layout::node_of(int rank) const {
+int PodLayout::node_of(int rank) const {
   for (int node = 0; node < nodes(); ++node) {
     if (rank < ranks[node]) return node;
     rank -= ranks[node];
@@ -19,10 +20,11 @@ int Layout::node_of(int rank) const {
   return nodes() - 1;
 }
 
-Layout layout_of(const Spec& spec, const Plan& plan) {
+PodLayout make_pod_layout(const Spec& spec, const Plan& plan) {
   const int all = ranks_of(plan);
-  const int most = std::clamp(spec.devices.per_node, 1, all), nodes = (all + most - 1) / most, each = (all + nodes - 1) / nodes;
-  Layout layout;
+  const int most = std::clamp(spec.devices.per_node, 1, all), nodes = (all + most - 1) / most,
+            each = (all + nodes - 1) / nodes;
+  PodLayout layout;
   for (int left = all; left > 0; left -= layout.ranks.back()) layout.ranks.push_back(std::min(each, left));
 
   const int64_t nccl = spec.devices.kind == DeviceKind::GPU && all > 1 ? each * 128 * mib : 0;

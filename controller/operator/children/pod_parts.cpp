@@ -1,4 +1,5 @@
-#include "controller/operator/pod_parts.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/children/pod_parts.h"
 
 namespace pm::op {
 
@@ -10,9 +11,12 @@ Json environment(const Spec& spec) {
   Json env = Json::array({{{"name", "HOME"}, {"value", "/tmp"}}});
   for (const Json& entry : spec.worker.env) {
     Json out{{"name", entry.value("name", "")}};
-    if (entry.contains("secretKeyRef")) out["valueFrom"]["secretKeyRef"] = entry["secretKeyRef"];
-    else if (entry.contains("configMapKeyRef")) out["valueFrom"]["configMapKeyRef"] = entry["configMapKeyRef"];
-    else out["value"] = entry.value("value", "");
+    if (entry.contains("secretKeyRef"))
+      out["valueFrom"]["secretKeyRef"] = entry["secretKeyRef"];
+    else if (entry.contains("configMapKeyRef"))
+      out["valueFrom"]["configMapKeyRef"] = entry["configMapKeyRef"];
+    else
+      out["value"] = entry.value("value", "");
     env.push_back(std::move(out));
   }
   return env;
@@ -30,15 +34,18 @@ void schedule(Json& pod, const Spec& spec) {
 
 }  // namespace
 
-std::string image_of(const Spec& spec, const Settings& settings) { return spec.worker.image.empty() ? settings.worker_image : spec.worker.image; }
+std::string image_of(const Spec& spec, const Settings& settings) {
+  return spec.worker.image.empty() ? settings.worker_image : spec.worker.image;
+}
 
-std::string default_group_image(const Spec& spec, const Settings& settings) {
-  return spec.devices.kind == DeviceKind::GPU && !settings.worker_cuda_image.empty() ? settings.worker_cuda_image : settings.worker_image;
+std::string default_replica_image(const Spec& spec, const Settings& settings) {
+  return spec.devices.kind == DeviceKind::GPU && !settings.worker_cuda_image.empty() ? settings.worker_cuda_image
+                                                                                     : settings.worker_image;
 }
 
 std::string model_folder(const Spec& spec, const std::string& commit) {
   if (!spec.source.hub) return spec.source.path.empty() ? model_path : model_path + "/" + spec.source.path;
-  std::string folder = spec.source.hub->id;   // huggingface_hub's cache: models--ORG--NAME/snapshots/COMMIT
+  std::string folder = spec.source.hub->id;  // huggingface_hub's cache: models--ORG--NAME/snapshots/COMMIT
   if (const size_t slash = folder.find('/'); slash != std::string::npos) folder.replace(slash, 1, "--");
   return model_path + "/models--" + folder + "/snapshots/" + commit;
 }
@@ -46,7 +53,13 @@ std::string model_folder(const Spec& spec, const std::string& commit) {
 std::string mount_token(Json& pod, const Spec& spec) {
   if (!spec.source.hub || spec.source.hub->token_secret.empty()) return "";
   const HubSource& hub = *spec.source.hub;
-  mount(pod, {{"name", "hub-token"}, {"secret", {{"secretName", hub.token_secret}, {"optional", false}, {"items", Json::array({{{"key", hub.token_key}, {"path", "token"}}})}}}}, token_folder, true);
+  mount(pod,
+        {{"name", "hub-token"},
+         {"secret",
+          {{"secretName", hub.token_secret},
+           {"optional", false},
+           {"items", Json::array({{{"key", hub.token_key}, {"path", "token"}}})}}}},
+        token_folder, true);
   return token_folder + "/token";
 }
 
@@ -70,7 +83,8 @@ Json child_metadata(const Owner& owner, const std::string& name, const std::stri
           {"ownerReferences", Json::array({owner.reference})}};
 }
 
-Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, const std::string& name, const std::string& role, const std::string& image) {
+Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, const std::string& name,
+              const std::string& role, const std::string& image) {
   Json metadata = child_metadata(owner, name, role);
   for (const auto& [key, value] : spec.worker.labels) metadata["labels"].emplace(key, value);
   for (const auto& [key, value] : spec.worker.annotations) metadata["annotations"][key] = value;
@@ -79,9 +93,12 @@ Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, co
   Json container{{"name", container_name},
                  {"image", image},
                  {"env", environment(spec)},
-                 {"terminationMessagePolicy", "FallbackToLogsOnError"},   // the last words of a worker that could not write its reason
+                 {"terminationMessagePolicy",
+                  "FallbackToLogsOnError"},  // the last words of a worker that could not write its reason
                  {"securityContext",
-                  {{"allowPrivilegeEscalation", false}, {"readOnlyRootFilesystem", settings.read_only_root}, {"capabilities", {{"drop", {"ALL"}}}}}}};
+                  {{"allowPrivilegeEscalation", false},
+                   {"readOnlyRootFilesystem", settings.read_only_root},
+                   {"capabilities", {{"drop", {"ALL"}}}}}}};
   if (!spec.worker.pull_policy.empty()) container["imagePullPolicy"] = spec.worker.pull_policy;
 
   Json pod{{"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", std::move(metadata)}};
@@ -95,9 +112,11 @@ Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, co
   schedule(pod["spec"], spec);
   const bool fetches = role == "fetch";
   if (!spec.source.hub || role != "inspect") {
-    mount(pod, {{"name", "model"}, {"persistentVolumeClaim", {{"claimName", spec.source.claim}, {"readOnly", !fetches}}}}, model_path, !fetches);
+    mount(pod,
+          {{"name", "model"}, {"persistentVolumeClaim", {{"claimName", spec.source.claim}, {"readOnly", !fetches}}}},
+          model_path, !fetches);
   }
-  if (spec.source.hub && spec.source.hub->own_claim && role != "inspect") {   // a fresh volume belongs to root
+  if (spec.source.hub && spec.source.hub->own_claim && role != "inspect") {  // a fresh volume belongs to root
     pod["spec"]["securityContext"]["fsGroup"] = cache_group;
     pod["spec"]["securityContext"]["fsGroupChangePolicy"] = "OnRootMismatch";
   }

@@ -1,5 +1,7 @@
-// The Service that users call, and the headless one over which ranks find each other.
-#include "controller/operator/desired.h"
+// SPDX-License-Identifier: Apache-2.0
+// Builds the Service of the API and the headless Service by which ranks resolve each other.
+#include "contract/ports.h"
+#include "controller/operator/children/desired.h"
 
 namespace pm::op {
 
@@ -21,7 +23,8 @@ Json ranks_service(const Owner& owner) {
            {{"clusterIP", "None"},
             {"publishNotReadyAddresses", true},
             {"selector", {{label::name, owner.key.name}, {label::role, "worker"}}},
-            {"ports", Json::array({{{"name", "rendezvous"}, {"port", rendezvous_port}}, {{"name", "ops"}, {"port", ops_port}}})}}}};
+            {"ports", Json::array({{{"name", "rendezvous"}, {"port", rendezvous_port}},
+                                   {{"name", "admin"}, {"port", admin_port}}})}}}};
 }
 
 }  // namespace pm::op

@@ -1,10 +1,12 @@
-#include "controller/operator/policy.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/children/user_policy.h"
 
+#include "base/byte_size.h"
 #include "controller/core/status_error.h"
-#include "controller/operator/desired.h"
-#include "controller/operator/hash.h"
-#include "controller/operator/pod_parts.h"
-#include "controller/operator/text.h"
+#include "controller/operator/api/object_text.h"
+#include "controller/operator/api/stable_hash.h"
+#include "controller/operator/children/desired.h"
+#include "controller/operator/children/pod_parts.h"
 
 namespace pm::op {
 
@@ -21,29 +23,35 @@ std::string keys_of(const Json& data) {
 }  // namespace
 
 k8s::Request get_policy(const Owner& owner, const PolicyRef& ref) {
-  return {.verb = k8s::Verb::Get, .resource = k8s::ConfigMaps, .ns = owner.key.ns, .name = ref.name};
+  return {.verb = k8s::Verb::Get, .resource = k8s::config_maps_resource, .ns = owner.key.ns, .name = ref.name};
 }
 
-PolicyAnswer policy_of(const Owner& owner, const PolicyRef& ref, const k8s::Response& response) {
+PolicyAnswer parse_policy(const Owner& owner, const PolicyRef& ref, const k8s::Response& response) {
   const std::string map = "ConfigMap " + ref.name;
   if (k8s::failed(response)) {
     const k8s::ApiError& error = k8s::error_of(response);
-    if (error.failure != k8s::Failure::NotFound) return lacking(map + " of spec.model.policyRef cannot be read: " + error.message);
-    return lacking(map + " of spec.model.policyRef is not in namespace " + owner.key.ns + "; create it, it is noticed");
+    if (error.failure != k8s::Failure::NotFound)
+      return lacking(map + " of spec.model.policyRef cannot be read: " + error.message);
+    return lacking(map + " of spec.model.policyRef is not in namespace " + owner.key.ns +
+                   "; create it, and planning continues");
   }
   const Json& data = at(k8s::object_of(response), "/data");
-  if (!data.is_object() || data.empty()) return lacking(map + " of spec.model.policyRef holds no text; put the policy file under one of its keys");
+  if (!data.is_object() || data.empty())
+    return lacking(map + " of spec.model.policyRef holds no text; put the policy file under one of its keys");
   if (ref.key.empty() && data.size() > 1) {
-    return lacking(map + " has the keys " + keys_of(data) + "; say in spec.model.policyRef.key which of them is the policy");
+    return lacking(map + " has the keys " + keys_of(data) +
+                   "; set spec.model.policyRef.key to the one with the policy");
   }
   const std::string key = ref.key.empty() ? data.begin().key() : ref.key;
-  if (!data.contains(key)) return lacking(map + " has no key " + key + " (spec.model.policyRef.key); it has " + keys_of(data));
+  if (!data.contains(key))
+    return lacking(map + " has no key " + key + " (spec.model.policyRef.key); it has " + keys_of(data));
   const std::string text = data[key].is_string() ? data[key].get<std::string>() : "";
   if (text.empty()) return lacking(map + ": key " + key + " is empty; it must hold a policy file");
-  if (text.size() > most_policy_bytes) {
-    return lacking(map + ": key " + key + " has " + bytes_text(static_cast<int64_t>(text.size())) + "; a policy has at most " + bytes_text(most_policy_bytes));
+  if (text.size() > max_policy_bytes) {
+    return lacking(map + ": key " + key + " has " + base::format_bytes(static_cast<int64_t>(text.size())) +
+                   "; a policy has at most " + base::format_bytes(max_policy_bytes));
   }
-  return {Policy{policy_name(owner.key.name, hash_of({{"file", key}, {"text", text}})), key}, text, ""};
+  return {Policy{policy_name(owner.key.name, short_hash({{"file", key}, {"text", text}})), key}, text, ""};
 }
 
 Json policy_copy(const Owner& owner, const PolicyAnswer& answer) {

@@ -1,11 +1,13 @@
-#include "controller/operator/pod_state.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/observed/pod_state.h"
 
 #include <algorithm>
 #include <array>
 
+#include "contract/termination.h"
 #include "controller/core/conditions.h"
-#include "controller/operator/names.h"
-#include "controller/operator/text.h"
+#include "controller/operator/api/names.h"
+#include "controller/operator/api/object_text.h"
 
 namespace pm::op {
 
@@ -25,7 +27,8 @@ std::optional<k8s::WallTime> time_at(const Json& object, const std::string& poin
   return k8s::parse_time(k8s::string_at(object, pointer));
 }
 
-/// A worker that is refused before it has a launcher says "REASON: why" last and ends with one of the codes for that.
+/// Parses the "REASON: message" that a worker prints last when it is refused before it has a launcher. Its exit code
+/// says that it did.
 void read_refusal(const std::string& text, Exit& exit) {
   if (!exit.code || *exit.code < 2 || *exit.code > 4) return;
   const std::string line = text.substr(text.find_last_of('\n', text.find_last_not_of('\n')) + 1);
@@ -35,35 +38,41 @@ void read_refusal(const std::string& text, Exit& exit) {
   if (!exit.reason.empty()) exit.message = clip(line, 1000);
 }
 
-/// The launcher's last words {rank, reason, exitCode, message}, or whatever text there is.
+/// Parses the termination message of the launcher, {rank, reason, exitCode, message}, or takes any other text as it is.
 Exit exit_of_container(const Json& terminated) {
   Exit exit;
   exit.at = time_at(terminated, "/finishedAt");
-  if (const auto code = integer_at(terminated, "/exitCode")) exit.code = static_cast<int>(std::clamp<int64_t>(*code, -1, 255));
+  if (const auto code = integer_at(terminated, "/exitCode"))
+    exit.code = static_cast<int>(std::clamp<int64_t>(*code, -1, 255));
   const std::string text = k8s::string_at(terminated, "/message"), why = k8s::string_at(terminated, "/reason");
-  const Json words = Json::parse(text, nullptr, false);
-  if (words.is_object()) {
-    exit.reason = reason_word(k8s::string_at(words, "/reason"), "");
-    exit.message = clip(k8s::string_at(words, "/message"), 1000);
-    if (const auto rank = integer_at(words, "/rank"); rank && *rank >= 0 && *rank < 65536) exit.rank = static_cast<int>(*rank);
+  if (const auto termination = parse_termination(text)) {
+    exit.reason = reason_word(termination->reason, "");
+    exit.message = clip(termination->message, 1000);
+    exit.rank = termination->rank;
   } else {
-    exit.message = clip(text.size() > 900 ? std::string_view(text).substr(text.size() - 900) : std::string_view(text), 1000);
+    exit.message =
+        clip(text.size() > 900 ? std::string_view(text).substr(text.size() - 900) : std::string_view(text), 1000);
     read_refusal(text, exit);
   }
-  if (why == "OOMKilled") exit.reason = "OOMKilled";
-  if (exit.reason.empty()) exit.reason = "RankLost";
+  if (why == "OOMKilled") exit.reason = name_of(Reason::OOMKilled);
+  if (exit.reason.empty()) exit.reason = name_of(Reason::RankLost);
   if (exit.message.empty()) {
-    exit.message = exit.reason == "OOMKilled" ? "the memory limit of the pod was reached"
-                                              : "the worker ended with exit code " + std::to_string(exit.code.value_or(-1)) + (why.empty() ? "" : " (" + clip(why, 64) + ")");
+    exit.message = exit.reason == Reason::OOMKilled
+                       ? "the memory limit of the pod was reached"
+                       : "the worker ended with exit code " + std::to_string(exit.code.value_or(-1)) +
+                             (why.empty() ? "" : " (" + clip(why, 64) + ")");
   }
   return exit;
 }
 
-/// A pod that ended without its container having said so: refused by the kubelet, evicted, node shut down.
+/// Returns the exit of a pod that ended without a container status: refused by the kubelet, evicted, node shut down.
 Exit exit_of_pod(const Json& pod) {
   const std::string why = reason_word(k8s::string_at(pod, "/status/reason"), "");
   Exit exit;
-  exit.reason = why == "UnexpectedAdmissionError" ? "DeviceFault" : why == "Evicted" || why == "NodeLost" || why == "NodeShutdown" || why == "Terminated" ? "NodeLost" : "RankLost";
+  exit.reason = why == "UnexpectedAdmissionError" ? name_of(Reason::DeviceFault)
+                : why == "Evicted" || why == "NodeLost" || why == "NodeShutdown" || why == "Terminated"
+                    ? name_of(Reason::NodeLost)
+                    : name_of(Reason::RankLost);
   exit.message = clip((why.empty() ? "the pod failed" : why) + ": " + k8s::string_at(pod, "/status/message"), 1000);
   return exit;
 }
@@ -71,21 +80,27 @@ Exit exit_of_pod(const Json& pod) {
 std::optional<Wait> wait_of(const Json& pod, const Json& state, bool bound) {
   const Json* scheduled = k8s::find_condition(at(pod, "/status/conditions"), "PodScheduled");
   if (!bound) {
-    const std::string reason = scheduled ? k8s::string_at(*scheduled, "/reason") : "", message = scheduled ? k8s::string_at(*scheduled, "/message") : "";
-    if (reason.empty() && message.empty()) return Wait{"Starting", "the scheduler has not looked at the pod yet"};
-    return Wait{"Unschedulable", clip(message.empty() ? reason : message, 700)};
+    const std::string reason = scheduled ? k8s::string_at(*scheduled, "/reason") : "",
+                      message = scheduled ? k8s::string_at(*scheduled, "/message") : "";
+    if (reason.empty() && message.empty())
+      return Wait{name_of(Reason::Starting), "the scheduler has not processed the pod yet"};
+    return Wait{name_of(Reason::Unschedulable), clip(message.empty() ? reason : message, 700)};
   }
-  const std::string reason = k8s::string_at(state, "/waiting/reason"), message = clip(k8s::string_at(state, "/waiting/message"), 700);
-  static const std::array image{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"};
-  if (std::find(image.begin(), image.end(), reason) != image.end()) return Wait{"ImagePullFailed", message.empty() ? reason : message};
-  if (reason == "CreateContainerConfigError") return Wait{"VolumeNotMounted", message};
-  if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing") return Wait{"Starting", clip(reason, 64) + ": " + message};
-  return Wait{"Starting", "the container is being made"};
+  const std::string reason = k8s::string_at(state, "/waiting/reason"),
+                    message = clip(k8s::string_at(state, "/waiting/message"), 700);
+  static const std::array image{"ErrImagePull",      "ImagePullBackOff",  "InvalidImageName",
+                                "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"};
+  if (std::find(image.begin(), image.end(), reason) != image.end())
+    return Wait{name_of(Reason::ImagePullFailed), message.empty() ? reason : message};
+  if (reason == "CreateContainerConfigError") return Wait{name_of(Reason::VolumeNotMounted), message};
+  if (!reason.empty() && reason != "ContainerCreating" && reason != "PodInitializing")
+    return Wait{name_of(Reason::Starting), clip(reason, 64) + ": " + message};
+  return Wait{name_of(Reason::Starting), "the container is being created"};
 }
 
 bool ready_condition(const Json& node) { return k8s::condition_is_true(at(node, "/status/conditions"), "Ready"); }
 
-/// Copies the value at a pointer, when there is one.
+/// Copies the value at a JSON pointer if it exists.
 void keep(const Json& from, Json& to, const char* pointer) {
   if (const Json* value = k8s::find_at(from, pointer)) to[Json::json_pointer(pointer)] = *value;
 }
@@ -94,7 +109,9 @@ void keep_conditions(const Json& pod, Json& kept) {
   Json& out = kept["status"]["conditions"] = Json::array();
   for (const char* type : {"PodScheduled", "Ready"}) {
     if (const Json* condition = k8s::find_condition(at(pod, "/status/conditions"), type)) {
-      out.push_back({{"type", type}, {"status", at(*condition, "/status")}, {"lastTransitionTime", at(*condition, "/lastTransitionTime")}});
+      out.push_back({{"type", type},
+                     {"status", at(*condition, "/status")},
+                     {"lastTransitionTime", at(*condition, "/lastTransitionTime")}});
       for (const char* why : {"/reason", "/message"}) keep(*condition, out.back(), why);
     }
   }
@@ -104,12 +121,17 @@ void keep_conditions(const Json& pod, Json& kept) {
 
 void prune_pod(Json& pod) {
   Json kept = Json::object();
-  for (const char* field : {"/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion", "/metadata/deletionTimestamp",
-                            "/spec/nodeName", "/status/phase", "/status/reason", "/status/message", "/status/podIP"}) {
+  for (const char* field : {"/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion",
+                            "/metadata/deletionTimestamp", "/spec/nodeName", "/status/phase", "/status/reason",
+                            "/status/message", "/status/podIP"}) {
     keep(pod, kept, field);
   }
   if (const auto owner = k8s::controller_of(pod)) {
-    kept["metadata"]["ownerReferences"] = Json::array({{{"apiVersion", owner->api_version}, {"kind", owner->kind}, {"name", owner->name}, {"uid", owner->uid}, {"controller", true}}});
+    kept["metadata"]["ownerReferences"] = Json::array({{{"apiVersion", owner->api_version},
+                                                        {"kind", owner->kind},
+                                                        {"name", owner->name},
+                                                        {"uid", owner->uid},
+                                                        {"controller", true}}});
   }
   const auto ours = [](const std::string& key) { return key.rfind("parallelmodel.dev/", 0) == 0; };
   for (const char* map : {"labels", "annotations"}) {
@@ -131,14 +153,16 @@ void prune_pod(Json& pod) {
   const Json& statuses = at(pod, "/status/containerStatuses");
   if (statuses.is_array()) {
     for (const Json& status : statuses) {
-      if (k8s::string_at(status, "/name") == container_name) kept["status"]["containerStatuses"] = Json::array({{{"name", container_name}, {"state", at(status, "/state")}}});
+      if (k8s::string_at(status, "/name") == container_name)
+        kept["status"]["containerStatuses"] =
+            Json::array({{{"name", container_name}, {"state", at(status, "/state")}}});
     }
   }
   pod = std::move(kept);
 }
 
 bool node_ready(const Snapshot& snapshot, const std::string& name) {
-  if (!snapshot.nodes) return true;   // not ours to know
+  if (!snapshot.nodes) return true;  // nodes may not be read
   for (const auto& node : *snapshot.nodes) {
     if (k8s::key_of(*node).name == name) return ready_condition(*node);
   }
@@ -151,21 +175,27 @@ PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot& snapshot) {
   out.name = k8s::key_of(*pod).name;
   out.node = k8s::string_at(*pod, "/spec/nodeName");
   out.hash = k8s::label_of(*pod, label::pod_hash);
-  out.group = static_cast<int>(std::clamp<int64_t>(number_of(k8s::label_of(*pod, label::group)).value_or(-1), -1, 1 << 20));
-  out.node_rank = static_cast<int>(std::clamp<int64_t>(number_of(k8s::label_of(*pod, label::node_rank)).value_or(-1), -1, 1 << 20));
-  out.incarnation = number_of(k8s::label_of(*pod, label::incarnation)).value_or(0);
-  out.nodes = static_cast<int>(std::clamp<int64_t>(number_of(annotation_of(*pod, annotation::nodes)).value_or(1), 1, 1024));
+  out.replica = static_cast<int>(
+      std::clamp<int64_t>(parse_integer(k8s::label_of(*pod, label::replica)).value_or(-1), -1, 1 << 20));
+  out.node_rank = static_cast<int>(
+      std::clamp<int64_t>(parse_integer(k8s::label_of(*pod, label::node_rank)).value_or(-1), -1, 1 << 20));
+  out.replica_generation = parse_integer(k8s::label_of(*pod, label::replica_generation)).value_or(0);
+  out.nodes =
+      static_cast<int>(std::clamp<int64_t>(parse_integer(annotation_of(*pod, annotation::nodes)).value_or(1), 1, 1024));
   out.deleting = k8s::being_deleted(*pod);
 
   const Json& state = container_state(*pod);
   const std::string phase = k8s::string_at(*pod, "/status/phase");
-  if (state.contains("terminated")) out.exit = exit_of_container(at(state, "/terminated"));
-  else if (phase == "Failed" || phase == "Succeeded") out.exit = exit_of_pod(*pod);
+  if (state.contains("terminated"))
+    out.exit = exit_of_container(at(state, "/terminated"));
+  else if (phase == "Failed" || phase == "Succeeded")
+    out.exit = exit_of_pod(*pod);
   if (state.contains("running")) out.running_since = time_at(state, "/running/startedAt").value_or(snapshot.now);
 
   const Json& conditions = at(*pod, "/status/conditions");
   out.ready = !out.exit && !out.deleting && k8s::condition_is_true(conditions, "Ready");
-  if (const Json* ready = k8s::find_condition(conditions, "Ready"); ready && out.ready) out.ready_since = time_at(*ready, "/lastTransitionTime");
+  if (const Json* ready = k8s::find_condition(conditions, "Ready"); ready && out.ready)
+    out.ready_since = time_at(*ready, "/lastTransitionTime");
   if (out.bound()) {
     const Json* scheduled = k8s::find_condition(conditions, "PodScheduled");
     out.bound_since = (scheduled ? time_at(*scheduled, "/lastTransitionTime") : std::nullopt).value_or(snapshot.now);
@@ -186,7 +216,7 @@ std::vector<PodState> worker_pods(const Snapshot& snapshot) {
   for (const auto& pod : snapshot.pods) {
     if (k8s::label_of(*pod, label::role) != "worker") continue;
     PodState state = pod_state(pod, snapshot);
-    if (state.group >= 0 && state.node_rank >= 0) out.push_back(std::move(state));
+    if (state.replica >= 0 && state.node_rank >= 0) out.push_back(std::move(state));
   }
   return out;
 }

@@ -1,21 +1,22 @@
-#include "controller/operator/hardware.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/planning/hardware.h"
 
 #include <algorithm>
 #include <cstdlib>
 
-#include "controller/core/quantity.h"
-#include "controller/operator/text.h"
+#include "base/quantity.h"
+#include "controller/operator/api/object_text.h"
 #include "planner/hardware.h"
 
 namespace pm::op {
 
 namespace {
 
-/// Quantities by name: "nvidia.com/gpu" has a slash, which a JSON pointer would take apart.
+/// Reads a quantity by name, for a JSON pointer would split "nvidia.com/gpu" at the slash.
 int64_t allocatable(const Json& node, const std::string& resource) {
   const Json& all = at(node, "/status/allocatable");
   if (!all.is_object() || !all.contains(resource)) return 0;
-  return std::max<int64_t>(0, k8s::quantity_of(all[resource]).value_or(0));
+  return std::max<int64_t>(0, base::quantity_of(all[resource]).value_or(0));
 }
 
 int64_t used(const Snapshot& snapshot, const std::string& node, const std::string& resource) {
@@ -25,16 +26,18 @@ int64_t used(const Snapshot& snapshot, const std::string& node, const std::strin
   return amount == here->second.end() ? 0 : amount->second;
 }
 
-/// A label's plain decimal number above zero: "450", "12.5".
+/// Parses the value of a label as a positive decimal number: "450", "12.5".
 std::optional<double> decimal(const std::string& text) {
-  if (text.empty() || text.size() > 12 || text.find_first_not_of("0123456789.") != std::string::npos) return std::nullopt;
+  if (text.empty() || text.size() > 12 || text.find_first_not_of("0123456789.") != std::string::npos)
+    return std::nullopt;
   const size_t dot = text.find('.');
-  if (dot != std::string::npos && (dot == 0 || dot + 1 == text.size() || text.find('.', dot + 1) != std::string::npos)) return std::nullopt;
+  if (dot != std::string::npos && (dot == 0 || dot + 1 == text.size() || text.find('.', dot + 1) != std::string::npos))
+    return std::nullopt;
   const double value = std::strtod(text.c_str(), nullptr);
   return value > 0 ? std::optional(value) : std::nullopt;
 }
 
-/// The nodes that may run a rank: those that the selector admits and that have the resource, if one is asked for.
+/// Returns the nodes that may run a rank: the selector admits them, and they have the requested resource.
 std::vector<k8s::ObjectPtr> device_nodes(const Spec& spec, const Snapshot& snapshot) {
   std::vector<k8s::ObjectPtr> out;
   for (const auto& node : admitted_nodes(spec, snapshot)) {
@@ -43,9 +46,14 @@ std::vector<k8s::ObjectPtr> device_nodes(const Spec& spec, const Snapshot& snaps
   return out;
 }
 
-/// What node labels tell, of the slowest node that has the label; the product only where all nodes have the same.
+/// Reads the hardware from node labels: the minimum over the nodes with the label, and the product if all nodes agree.
 void read_labels(const Spec& spec, const Snapshot& snapshot, Hardware& hardware) {
-  struct Label { const char* name; double unit; bool most_is_worst; Figure* figure; };
+  struct Label {
+    const char* name;
+    double unit;
+    bool most_is_worst;
+    HardwareValue* figure;
+  };
   const Label labels[] = {{"parallelmodel.dev/memory-gigabytes-per-second", 1e9, false, &hardware.memory_bandwidth},
                           {"parallelmodel.dev/teraflops", 1e12, false, &hardware.flops},
                           {"parallelmodel.dev/link-gigabytes-per-second", 1e9, false, &hardware.link_bandwidth},
@@ -63,17 +71,18 @@ void read_labels(const Spec& spec, const Snapshot& snapshot, Hardware& hardware)
   const auto product_label = [](const auto& node) { return k8s::label_of(*node, "nvidia.com/gpu.product"); };
   if (nodes.empty()) return;
   const std::string product = product_label(nodes.front());
-  if (std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return product_label(node) == product; })) hardware.product = clip(product, 63);
+  if (std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) { return product_label(node) == product; }))
+    hardware.product = clip(product, 63);
 }
 
 std::optional<Hardware> gpu_memory(const Spec& spec, const Snapshot& snapshot, Hardware hardware) {
   int64_t smallest = 0;
   for (const auto& node : admitted_nodes(spec, snapshot)) {
     if (allocatable(*node, spec.devices.resource) == 0) continue;
-    const int64_t mebi = number_of(k8s::label_of(*node, "nvidia.com/gpu.memory")).value_or(0);
+    const int64_t mebi = parse_integer(k8s::label_of(*node, "nvidia.com/gpu.memory")).value_or(0);
     if (mebi > 0 && mebi < (int64_t{1} << 40) && (smallest == 0 || mebi < smallest)) smallest = mebi;
   }
-  if (smallest == 0 && product_of(hardware.product)) return hardware;   // the planner's table knows its memory
+  if (smallest == 0 && product_of(hardware.product)) return hardware;  // the table of the planner has its memory
   if (smallest == 0) return std::nullopt;
   hardware.device_memory = smallest << 20;
   hardware.memory_source = "node label";
@@ -100,7 +109,10 @@ std::vector<k8s::ObjectPtr> admitted_nodes(const Spec& spec, const Snapshot& sna
   std::vector<k8s::ObjectPtr> out;
   if (!snapshot.nodes) return out;
   for (const auto& node : *snapshot.nodes) {
-    const auto admits = [&](const auto& item) { return item.value().is_string() && k8s::label_of(*node, item.key()) == item.value(); };
+    const auto admits = [&](const auto& item) {
+      return item.value().is_string() &&
+             k8s::label_of(*node, item.key()) == item.value().template get_ref<const std::string&>();
+    };
     const auto items = spec.scheduling.node_selector.items();
     bool all = !bool_at(*node, "/spec/unschedulable");
     for (auto item = items.begin(); all && item != items.end(); ++item) all = admits(*item);
@@ -110,7 +122,8 @@ std::vector<k8s::ObjectPtr> admitted_nodes(const Spec& spec, const Snapshot& sna
 }
 
 std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& snapshot) {
-  Hardware hardware{.kind = spec.devices.kind, .devices = spec.devices.count, .devices_per_node = spec.devices.per_node};
+  Hardware hardware{
+      .kind = spec.devices.kind, .devices = spec.devices.count, .devices_per_node = spec.devices.per_node};
   read_labels(spec, snapshot, hardware);
   if (spec.devices.memory) {
     hardware.device_memory = *spec.devices.memory;
@@ -120,15 +133,29 @@ std::variant<Hardware, Refusal> hardware_of(const Spec& spec, const Snapshot& sn
   const bool gpu = spec.devices.kind == DeviceKind::GPU;
   if (auto known = gpu ? gpu_memory(spec, snapshot, hardware) : cpu_memory(spec, snapshot, hardware)) return *known;
   if (gpu) {
-    return Refusal{"DeviceMemoryUnknown", "no node in sight has " + spec.devices.resource + " and the label nvidia.com/gpu.memory, or a label nvidia.com/gpu.product that the planner knows: set spec.devices.memory, for example 80Gi", {}};
+    return Refusal{Reason::DeviceMemoryUnknown,
+                   "no visible node has " + spec.devices.resource +
+                       " and the label nvidia.com/gpu.memory, or a label nvidia.com/gpu.product that the planner "
+                       "knows: set spec.devices.memory, for example 80Gi",
+                   {}};
   }
-  return Refusal{"DeviceMemoryUnknown", "no node is in sight to take a share of: set spec.resources.memory (of a pod) or spec.devices.memory (of a rank)", {}};
+  return Refusal{Reason::DeviceMemoryUnknown,
+                 "no node is visible to derive the memory from: set spec.resources.memory (of a pod) or "
+                 "spec.devices.memory (of a rank)",
+                 {}};
 }
 
-Wishes wishes_of(const Spec& spec) {
-  return {.strategy = spec.strategy, .tensor = spec.tensor, .pipeline = spec.pipeline, .data = spec.data, .precision = spec.precision,
-          .max_sequence_length = spec.serving.max_sequence_length.value_or(0), .max_concurrency = spec.serving.max_concurrency, .objective = spec.objective,
-          .micro_batches = spec.micro_batches, .offload_to = spec.offload_to};
+PlanConstraints planner_constraints(const Spec& spec) {
+  return {.strategy = spec.strategy,
+          .tensor = spec.tensor,
+          .pipeline = spec.pipeline,
+          .data = spec.data,
+          .precision = spec.precision,
+          .max_sequence_length = spec.serving.max_sequence_length.value_or(0),
+          .max_concurrency = spec.serving.max_concurrency,
+          .objective = spec.objective,
+          .micro_batches = spec.micro_batches,
+          .offload_to = spec.offload_to};
 }
 
 std::string free_devices(const Spec& spec, const Snapshot& snapshot) {

@@ -1,10 +1,11 @@
-#include "controller/operator/absorber.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/reconcile/apply_response.h"
 
 #include <algorithm>
 
 #include "controller/core/status_error.h"
-#include "controller/operator/requests.h"
-#include "controller/operator/text.h"
+#include "controller/operator/api/object_text.h"
+#include "controller/operator/api/requests.h"
 
 namespace pm::op {
 
@@ -24,35 +25,40 @@ void put(Snapshot& view, const k8s::Resource& resource, Json object) {
   objects->push_back(std::make_shared<const Json>(std::move(object)));
 }
 
-class Absorber {
+class ResponseApplier {
  public:
-  Absorber(State& state) : state_(state), view_(*state.view), sent_(*state.sent) {}
+  ResponseApplier(ReconcileState& state) : state_(state), view_(*state.view), sent_(*state.sent) {}
 
-  std::optional<Done> absorb(const k8s::Response& response) {
+  std::optional<Done> apply_response(const k8s::Response& response) {
     if (sent_.verb == Verb::Get && state_.asks_policy) return policy(response);
     if (sent_.verb == Verb::Get && state_.asks_claim) return claim(response);
-    if (sent_.resource == k8s::Nodes) return node(response);
+    if (sent_.resource == k8s::nodes_resource) return node(response);
     if (k8s::failed(response)) return failure(k8s::error_of(response));
     const Json& object = k8s::object_of(response);
-    if (sent_.verb == Verb::Get && sent_.resource != k8s::PersistentVolumeClaims) return found(object);
-    if (sent_.resource == k8s::PersistentVolumeClaims) state_.notes.claim = claim_of(response);
-    else if (sent_.verb == Verb::Create) created(object);
-    else if (sent_.verb == Verb::List) note_events(object);
-    else if (sent_.verb == Verb::MergePatch || sent_.verb == Verb::Apply) patched(object);
-    else if (sent_.verb == Verb::Delete) deleted();
+    if (sent_.verb == Verb::Get && sent_.resource != k8s::persistent_volume_claims_resource) return found(object);
+    if (sent_.resource == k8s::persistent_volume_claims_resource)
+      state_.notes.claim = parse_claim(response);
+    else if (sent_.verb == Verb::Create)
+      created(object);
+    else if (sent_.verb == Verb::List)
+      note_events(object);
+    else if (sent_.verb == Verb::MergePatch || sent_.verb == Verb::Apply)
+      patched(object);
+    else if (sent_.verb == Verb::Delete)
+      deleted();
     return std::nullopt;
   }
 
-  /// A question that the answer raised, to be asked at once.
+  /// The request that must follow this response at once.
   std::optional<Request> follow_up;
 
  private:
-  /// The user's ConfigMap. That it is not there, or not for us, is an answer too; anything else is asked again.
+  /// Takes the user's ConfigMap. NotFound and Forbidden are results too; any other error ends the reconcile.
   std::optional<Done> policy(const k8s::Response& response) {
     const auto* error = std::get_if<k8s::ApiError>(&response);
     if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
     state_.asks_policy = false;
-    state_.notes.policy = policy_of(owner_of(*view_.model), *spec_of(*view_.model).policy_ref, response);
+    state_.notes.policy = parse_policy(parse_owner(*view_.model), *parse_spec(*view_.model).policy_ref, response);
     return std::nullopt;
   }
 
@@ -60,11 +66,11 @@ class Absorber {
     const auto* error = std::get_if<k8s::ApiError>(&response);
     if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
     state_.asks_claim = false;
-    state_.notes.claim = claim_of(response);
+    state_.notes.claim = parse_claim(response);
     return std::nullopt;
   }
 
-  /// A node as it is now. May we not read it, then what the watch told stands.
+  /// Replaces a node of the view by its current state. Without the right to read nodes, the watched state stands.
   std::optional<Done> node(const k8s::Response& response) {
     const auto* error = std::get_if<k8s::ApiError>(&response);
     if (error && error->failure != Failure::NotFound && error->failure != Failure::Forbidden) return failure(*error);
@@ -76,21 +82,25 @@ class Absorber {
   }
 
   void created(const Json& object) {
-    if (sent_.resource == k8s::Pods) state_.memo->pods_fail_since.reset();
-    if (sent_.resource == PodMonitors) state_.notes.live[id_of(object)] = object;
+    if (sent_.resource == k8s::pods_resource) state_.cache->pods_fail_since.reset();
+    if (sent_.resource == pod_monitors_resource) state_.notes.live[id_of(object)] = object;
     put(view_, sent_.resource, object);
   }
 
-  /// Without the Prometheus operator its path is not served; then nothing is called by the name that was asked for.
+  /// Handles an error of a PodMonitor request. Without the Prometheus operator the API server does not serve the path,
+  /// and its message does not name the object.
   std::optional<Done> no_monitor(const k8s::ApiError& error) {
     state_.notes.monitor_read = true;
-    const bool absent = error.failure == Failure::NotFound, object = error.message.find("\"" + sent_.name + "\" not found") != std::string::npos;
+    const bool absent = error.failure == Failure::NotFound,
+               object = error.message.find("\"" + sent_.name + "\" not found") != std::string::npos;
     if (absent && object) {
       forget();
     } else {
-      state_.notes.no_monitor = absent ? "the cluster has no PodMonitor: the Prometheus operator is not installed"
-                                : error.failure == Failure::Forbidden ? "the controller has no right to PodMonitors: install the chart with podMonitors.enabled=true"
-                                                                      : clip(k8s::to_string(error), 300);
+      state_.notes.no_monitor =
+          absent ? "the cluster has no PodMonitor: the Prometheus operator is not installed"
+          : error.failure == Failure::Forbidden
+              ? "the controller may not access PodMonitors: install the chart with podMonitors.enabled=true"
+              : clip(k8s::to_string(error), 300);
     }
     return std::nullopt;
   }
@@ -100,76 +110,84 @@ class Absorber {
       follow_up = get(sent_);
       return std::nullopt;
     }
-    if (sent_.resource == PodMonitors && !k8s::transient(error) && error.failure != Failure::Conflict) return no_monitor(error);
+    if (sent_.resource == pod_monitors_resource && !k8s::transient(error) && error.failure != Failure::Conflict)
+      return no_monitor(error);
     const bool looks = sent_.verb == Verb::Get && objects_of(view_, sent_.resource);
     if ((sent_.verb == Verb::Delete || looks) && error.failure == Failure::NotFound) {
       forget();
       return std::nullopt;
     }
-    if (sent_.verb == Verb::MergePatch && sent_.resource == ParallelModels) {
-      if (error.failure == Failure::NotFound) {   // deleted meanwhile
-        state_.memo->gone = k8s::uid_of(*view_.model);
+    if (sent_.verb == Verb::MergePatch && sent_.resource == parallel_models_resource) {
+      if (error.failure == Failure::NotFound) {  // it was deleted in the meantime
+        state_.cache->gone = k8s::uid_of(*view_.model);
         return Done{};
       }
-      if (error.failure == Failure::Invalid && state_.notes.lean < 2) {
-        ++state_.notes.lean;
+      if (error.failure == Failure::Invalid && state_.notes.truncation_level < 2) {
+        ++state_.notes.truncation_level;
         return std::nullopt;
       }
     }
-    if (sent_.verb == Verb::List) {   // Events are a courtesy
-      heard().when = view_.now;
+    if (sent_.verb == Verb::List) {  // Events are optional
+      mount_event().when = view_.now;
       return std::nullopt;
     }
-    if (sent_.verb == Verb::Create && sent_.resource == k8s::Pods) {
+    if (sent_.verb == Verb::Create && sent_.resource == k8s::pods_resource) {
       const bool refused = error.failure == Failure::Forbidden || error.failure == Failure::Invalid;
       const bool quota = error.message.find("exceeded quota") != std::string::npos;
       if (refused || fails_for_long(error)) {
-        state_.notes.refused = Wait{quota ? "QuotaExceeded" : "Unschedulable", std::string("the API server ") + (refused ? "refuses" : "fails to make") + " pod " + sent_.name + ": " + clip(error.message, 700)};
+        state_.notes.refused = Wait{quota ? name_of(Reason::QuotaExceeded) : name_of(Reason::Unschedulable),
+                                    std::string("the API server ") + (refused ? "refuses" : "fails to make") + " pod " +
+                                        sent_.name + ": " + clip(error.message, 700)};
         return std::nullopt;
       }
     }
     return Done{.error = sent_.resource.kind + " " + sent_.name + ": " + k8s::to_string(error)};
   }
 
-  /// 500 is what an admission plugin or a webhook that fails looks like. That may be over in a moment, or be there until somebody is told of it.
+  /// Returns true when pod creation has failed with status 500 for long. A failing admission plugin or webhook looks
+  /// like that; it may recover in a moment, or last until somebody repairs it.
   bool fails_for_long(const k8s::ApiError& error) {
     if (error.code != 500) return false;
-    auto& since = state_.memo->pods_fail_since;
+    auto& since = state_.cache->pods_fail_since;
     if (!since) since = view_.now;
     return view_.now - *since >= failure_patience;
   }
 
-  /// The object whose name was taken: ours after all (a stale snapshot, or an answer that was lost), a dead namesake's, or foreign.
+  /// Classifies the object whose name was taken: it is owned by this ParallelModel (after a stale snapshot or a lost
+  /// response), by a deleted one of the same name, or by somebody else.
   std::optional<Done> found(const Json& object) {
     const auto controller = k8s::controller_of(object);
     if (controller && controller->uid == k8s::uid_of(*view_.model)) {
       state_.notes.live[id_of(object)] = object;
-      if (sent_.resource == PodMonitors) state_.notes.monitor_read = true;
+      if (sent_.resource == pod_monitors_resource) state_.notes.monitor_read = true;
       put(view_, sent_.resource, object);
       return std::nullopt;
     }
-    if (controller && controller->kind == ParallelModels.kind && controller->name == k8s::key_of(*view_.model).name) {
-      return Done{.error = sent_.resource.kind + " " + sent_.name + " of a deleted ParallelModel of this name is not collected yet"};
+    if (controller && controller->kind == parallel_models_resource.kind &&
+        controller->name == k8s::key_of(*view_.model).name) {
+      return Done{.error = sent_.resource.kind + " " + sent_.name +
+                           " of a deleted ParallelModel of this name is not collected yet"};
     }
-    state_.notes.conflict = sent_.resource.kind + " " + sent_.name + " exists and is not ours" +
-                            (controller ? " but of " + controller->kind + " " + controller->name : "") + "; delete it, or give the ParallelModel another name";
+    state_.notes.conflict = sent_.resource.kind + " " + sent_.name + " exists and is not owned by this ParallelModel" +
+                            (controller ? " but of " + controller->kind + " " + controller->name : "") +
+                            "; delete it, or give the ParallelModel another name";
     return std::nullopt;
   }
 
   void patched(const Json& object) {
-    if (sent_.resource != ParallelModels) {
+    if (sent_.resource != parallel_models_resource) {
       state_.notes.live[id_of(object)] = object;
-      if (sent_.verb == Verb::Apply) state_.notes.mended.insert(id_of(object));
+      if (sent_.verb == Verb::Apply) state_.notes.drift_corrected.insert(id_of(object));
       return put(view_, sent_.resource, object);
     }
-    const auto told = events_of(at(*view_.model, "/status"), at(object, "/status"));
-    state_.events.insert(state_.events.end(), told.begin(), told.end());
+    const auto observed = status_events(at(*view_.model, "/status"), at(object, "/status"));
+    state_.events.insert(state_.events.end(), observed.begin(), observed.end());
     view_.model = std::make_shared<const Json>(object);
   }
 
-  /// A pod lives on until its kubelet confirms; other objects are gone.
+  /// Marks a pod as being deleted, for it exists until its kubelet confirms. Other objects are removed from the view.
   void deleted() {
-    if (sent_.resource != k8s::Pods) return forget();
+    if (sent_.resource != k8s::pods_resource) return forget();
     for (auto& pod : view_.pods) {
       if (k8s::key_of(*pod).name != sent_.name) continue;
       Json marked = *pod;
@@ -190,41 +208,47 @@ class Absorber {
     return selector.substr(selector.rfind('=') + 1);
   }
 
-  /// Of the pod that was asked for; what was heard of pods that are gone is forgotten.
-  Heard& heard() {
-    auto& all = state_.memo->heard;
-    std::erase_if(all, [&](const auto& known) { return std::none_of(view_.pods.begin(), view_.pods.end(), [&](const auto& pod) { return k8s::uid_of(*pod) == known.first; }); });
+  /// Returns the entry of the pod whose Events were listed. Drops the entries of pods that are gone.
+  MountEvent& mount_event() {
+    auto& all = state_.cache->mount_events;
+    std::erase_if(all, [&](const auto& known) {
+      return std::none_of(view_.pods.begin(), view_.pods.end(),
+                          [&](const auto& pod) { return k8s::uid_of(*pod) == known.first; });
+    });
     const std::string name = pod_of_events();
-    const auto pod = std::find_if(view_.pods.begin(), view_.pods.end(), [&](const auto& one) { return k8s::key_of(*one).name == name; });
+    const auto pod = std::find_if(view_.pods.begin(), view_.pods.end(),
+                                  [&](const auto& one) { return k8s::key_of(*one).name == name; });
     return all[pod == view_.pods.end() ? name : k8s::uid_of(**pod)];
   }
 
   void note_events(const Json& list) {
-    Heard& told = heard();
-    told = {.when = view_.now};
-    Wait& wait = told.wait;
+    MountEvent& observed = mount_event();
+    observed = {.when = view_.now};
+    Wait& wait = observed.wait;
     const Json& items = at(list, "/items");
     if (!items.is_array()) return;
     for (const Json& event : items) {
       const std::string reason = k8s::string_at(event, "/reason");
       const std::string note = clip(k8s::string_at(event, "/note"), 700);
       if (note.empty()) continue;
-      if (reason == "FailedMount" || reason == "FailedAttachVolume") wait = {"VolumeNotMounted", note};
-      else if (reason == "FailedCreatePodSandBox" && wait.reason.empty()) wait = {"Starting", "the kubelet cannot make its sandbox: " + note};
+      if (reason == "FailedMount" || reason == "FailedAttachVolume")
+        wait = {name_of(Reason::VolumeNotMounted), note};
+      else if (reason == "FailedCreatePodSandBox" && wait.reason.empty())
+        wait = {name_of(Reason::Starting), "the kubelet cannot create its sandbox: " + note};
     }
   }
 
-  State& state_;
+  ReconcileState& state_;
   Snapshot& view_;
   const Request& sent_;
 };
 
 }  // namespace
 
-Absorbed absorb(State& state, const k8s::Response& response) {
-  Absorber absorber(state);
-  auto end = absorber.absorb(response);
-  return {std::move(end), std::move(absorber.follow_up)};
+AppliedResponse apply_response(ReconcileState& state, const k8s::Response& response) {
+  ResponseApplier applier(state);
+  auto end = applier.apply_response(response);
+  return {std::move(end), std::move(applier.follow_up)};
 }
 
 }  // namespace pm::op

@@ -1,11 +1,17 @@
-# Makes a ParallelModel over two CPU ranks from $SOURCE in namespace $NS, asks it once, deletes it, and sees its pods go. Needs curl only.
-# Without a source it shows that the API is served and that the controller looks at what is made.
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=sh
+# Creates a ParallelModel of two CPU ranks from $SOURCE in namespace $NS, sends one request, deletes it, and waits until
+# its pods are gone. It needs only curl.
+# Without a source it checks that the API is served and that the controller reconciles a new object.
 account=${ACCOUNT:-/var/run/secrets/kubernetes.io/serviceaccount}
 api="https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT"
 models="$api/apis/parallelmodel.dev/v1alpha1/namespaces/$NS/parallelmodels"
 token=
 IFS= read -r token < $account/token || [ -n "$token" ]
-ask() { curl --silent --show-error --max-time 10 --cacert $account/ca.crt --header "Authorization: Bearer $token" --header "Content-Type: application/json" "$@"; }
+ask() {
+  curl --silent --show-error --max-time 10 --cacert $account/ca.crt --header "Authorization: Bearer $token" \
+    --header "Content-Type: application/json" "$@"
+}
 remove() { ask --request DELETE "$models/$NAME" > /dev/null; }
 fail() { echo "$*"; ask "$models/$NAME"; remove; exit 1; }
 has() { case $1 in *"$2"*) return 0 ;; esac; return 1; }
@@ -13,29 +19,33 @@ has() { case $1 in *"$2"*) return 0 ;; esac; return 1; }
 source=$SOURCE
 [ -n "$source" ] || source="pvc://$NAME-has-no-claim"
 remove
-made=$(ask --fail-with-body --request POST "$models" --data '{"apiVersion": "parallelmodel.dev/v1alpha1", "kind": "ParallelModel", "metadata": {"name": "'"$NAME"'"}, "spec": {
-  "model": {"source": "'"$source"'"}, "devices": {"count": 2, "type": "CPU"}, "resources": {"cpu": "500m", "memory": "1Gi"}, "update": {"drainSeconds": 1}}}') ||
-  { echo "the API server does not take a ParallelModel: $made"; exit 1; }
+made=$(ask --fail-with-body --request POST "$models" --data '{
+  "apiVersion": "parallelmodel.dev/v1alpha1", "kind": "ParallelModel", "metadata": {"name": "'"$NAME"'"}, "spec": {
+  "model": {"source": "'"$source"'"}, "devices": {"count": 2, "type": "CPU"},
+  "resources": {"cpu": "500m", "memory": "1Gi"}, "update": {"drainSeconds": 1}}}') ||
+  { echo "the API server rejects a ParallelModel: $made"; exit 1; }
 
 second=0
 while [ $second -lt "$SECONDS_TO_SERVE" ]; do
   if [ -z "$SOURCE" ]; then
-    has "$(ask "$models/$NAME")" observedGeneration && { remove; echo "the controller reconciles; set tests.source=pvc://CLAIM/PATH to see a model served"; exit 0; }
+    has "$(ask "$models/$NAME")" observedGeneration && {
+      remove; echo "the controller reconciles; set tests.source=pvc://CLAIM/PATH to test serving too"; exit 0; }
   else
-    answer=$(curl --silent --max-time 5 "http://$NAME.$NS:8000/v1/completions" --header "Content-Type: application/json" --data '{"prompt": "Once", "max_tokens": 4}')
+    answer=$(curl --silent --max-time 5 "http://$NAME.$NS:8000/v1/completions" \
+      --header "Content-Type: application/json" --data '{"prompt": "Once", "max_tokens": 4}')
     has "$answer" '"choices"' && break
   fi
   sleep 1
   second=$((second + 1))
 done
-[ $second -lt "$SECONDS_TO_SERVE" ] || fail "nothing was served within $SECONDS_TO_SERVE s:"
+[ $second -lt "$SECONDS_TO_SERVE" ] || fail "the model did not serve within $SECONDS_TO_SERVE s:"
 echo "served: $answer"
 
 remove
 second=0
 while has "$(ask "$api/api/v1/namespaces/$NS/pods?labelSelector=parallelmodel.dev/name=$NAME")" '"uid"'; do
-  [ $second -lt 60 ] || fail "its pods are still there 60 s after the delete:"
+  [ $second -lt 60 ] || fail "pods still exist 60 s after the deletion:"
   sleep 1
   second=$((second + 1))
 done
-echo "deleted, and nothing is left"
+echo "deleted; no pods are left"

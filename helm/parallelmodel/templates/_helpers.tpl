@@ -27,7 +27,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- $image := index . 0 -}}
 {{- if $image.digest -}}{{ $image.repository }}@{{ $image.digest }}{{- else -}}{{ $image.repository }}:{{ default (index . 1) $image.tag }}{{- end -}}
 {{- end -}}
-{{/* What the controller may do to objects in namespaces (OPERATOR.md 6): no Secret, no wildcard, nothing that no test uses (tests/reliability/test_traces.py). */}}
+{{/* The controller's rights on objects in namespaces: no Secret, no wildcard, and nothing that no test uses
+(tests/reliability/test_traces.py). docs/design/operator.md lists them. */}}
 {{- define "parallelmodel.rules" -}}
 - apiGroups: [parallelmodel.dev]
   resources: [parallelmodels]
@@ -37,7 +38,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [patch]
 - apiGroups: [parallelmodel.dev]
   resources: [parallelmodels/finalizers]
-  verbs: [update]                   # for blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on
+  verbs: [update]                   # for blockOwnerDeletion, if OwnerReferencesPermissionEnforcement is enabled
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, get, list, watch, delete]
@@ -46,7 +47,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [create, get, list, watch, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [create, get]              # the cache of a model on the hub; access modes for groups of several pods
+  verbs: [create, get]              # create: the PVC of a model on the hub; get: access modes, for replicas of several pods
 - apiGroups: [""]
   resources: [services]
   verbs: [create, get, list, watch, patch, delete]
@@ -55,7 +56,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   verbs: [create, get, list, watch, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, list, patch]      # list: of one pod whose volume does not mount
+  verbs: [create, list, patch]      # list: Events of a pod whose volume does not mount
 {{- if .Values.podMonitors.enabled }}
 - apiGroups: [monitoring.coreos.com]
   resources: [podmonitors]

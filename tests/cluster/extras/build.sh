@@ -1,9 +1,13 @@
 #!/bin/bash
-# Builds a program that only some tests and measurements need, from its Go module, once per machine and version, and prints its path.
-#   build.sh NAME        NAME is a folder here: kubescore, kubelinter (rules for manifests), kwok (pods without kubelets),
-#                        lws (LeaderWorkerSet's controller, to measure beside ours), oldest (the API server of the oldest Kubernetes that is supported)
+# SPDX-License-Identifier: Apache-2.0
+# Builds a program that only some tests and measurements need, from its Go module, and prints its path.
+# It builds once per machine and version.
+#   build.sh NAME        NAME is a folder here: kubescore, kubelinter (rules for manifests), kwok (pods without
+#                        kubelets), lws (LeaderWorkerSet's controller, to measure beside ours), oldest (the API server
+#                        of the oldest Kubernetes that is supported)
 #   build.sh --source NAME   the folder of its module's source: manifests and configuration that belong to it
-# Cold, on two cores that do nothing else: kubescore 1 min, kwok, kubelinter, lws 2 to 3 min each, oldest 5 min; modules are verified against go.sum.
+# A cold build on two otherwise idle cores takes 1 min for kubescore, 2 to 3 min each for kwok, kubelinter and lws, and
+# 5 min for oldest. Modules are verified against go.sum.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 PM_CACHE=${PM_CACHE:-$HOME/.cache/parallelmodel}
@@ -14,7 +18,7 @@ declare -A package=(
   [lws]=sigs.k8s.io/lws/cmd
   [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 
-usage() { sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 flags_of() { # what the program says of its version, where that matters
   [ "$1" = oldest ] || return 0
@@ -22,13 +26,17 @@ flags_of() { # what the program says of its version, where that matters
   version=$(sed -n 's/^\tk8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' "$here/oldest/go.mod")
   minor=${version#v1.}
   for name in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-    for pair in gitVersion="$version" gitMajor=1 gitMinor="${minor%.*}" gitTreeState=clean gitCommit=0000000000000000000000000000000000000000 buildDate=2026-01-01T00:00:00Z; do
+    for pair in gitVersion="$version" gitMajor=1 gitMinor="${minor%.*}" gitTreeState=clean \
+        gitCommit=0000000000000000000000000000000000000000 buildDate=2026-01-01T00:00:00Z; do
       printf ' -X %s.%s' $name "$pair"
     done
   done
 }
 
-run_go() { (cd "$here/$1" && CGO_ENABLED=0 GOTOOLCHAIN=local GOWORK=off GOFLAGS="-p=2 -buildvcs=false -mod=readonly" nice "$go" "${@:2}"); }
+run_go() {
+  (cd "$here/$1" && CGO_ENABLED=0 GOTOOLCHAIN=local GOWORK=off GOFLAGS="-p=2 -buildvcs=false -mod=readonly" \
+    nice "$go" "${@:2}")
+}
 
 [ $# -ge 1 ] || usage
 go=$("$here/../parts/find-go.sh")
@@ -46,7 +54,8 @@ exec 9> "$out.lock"
 flock 9
 if [ ! -x "$out" ]; then
   begin=$SECONDS
-  run_go "$name" build -trimpath -ldflags "-s -w$(flags_of "$name")" -o "$out.new" "${package[$name]}" > "$out.log" 2>&1 ||
+  run_go "$name" build -trimpath -ldflags "-s -w$(flags_of "$name")" -o "$out.new" "${package[$name]}" \
+    > "$out.log" 2>&1 ||
     { tail -n 30 "$out.log" >&2; echo "$name was not built; all of it in $out.log" >&2; exit 1; }
   mv "$out.new" "$out"
   echo "$name: built in $((SECONDS - begin)) s" >&2

@@ -1,9 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# shellcheck disable=SC2154  # cluster.sh sources this file and sets these variables.
 # The configuration files of a cluster, written once by `up`.
 
 cluster_configs() {
   proxy_config proxy.yaml node0 $control
   echo "nameserver $control" > resolv.conf                         # for pods
-  printf 'nameserver %s\nsearch default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:3\n' $control > exec.resolv.conf
+  printf 'nameserver %s\nsearch default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:3\n' $control \
+    > exec.resolv.conf
   cat > Corefile <<Y
 .:53 {
   bind $control

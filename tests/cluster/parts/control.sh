@@ -1,3 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# shellcheck disable=SC2154,SC2164  # cluster.sh sources this file: it sets the variables, and set -e ends a failed cd.
 # The control plane: PID 1 of a cluster's namespaces, parent of the nodes.
 
 run_control() {
@@ -17,7 +20,8 @@ run_control() {
   start_controllers
   touch api-up
   start dns "$bin/coredns" -conf Corefile
-  start proxy "$bin/kube-proxy" --config proxy.yaml      # ClusterIPs for tests' own processes and the api server's webhooks
+  # kube-proxy provides ClusterIPs for the tests' own processes and for the API server's webhooks.
+  start proxy "$bin/kube-proxy" --config proxy.yaml
   ip route add 10.96.0.0/16 dev lo src $control
   for n in $(nodes); do await 180 k wait --for=condition=Ready "node/node$n" --timeout=1s; done
   mark "nodes ready"
@@ -35,30 +39,38 @@ start_storage() { # etcd and the api server
   local audit=()
   [ "$AUDIT" = 0 ] || audit=(--audit-policy-file "$here/parts/audit.yaml" --audit-log-path log/audit.log)
   start etcd "$bin/etcd" --data-dir etcd --unsafe-no-fsync --log-level warn \
-    --listen-client-urls https://127.0.0.1:2379 --advertise-client-urls https://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380 \
+    --listen-client-urls https://127.0.0.1:2379 --advertise-client-urls https://127.0.0.1:2379 \
+    --listen-peer-urls http://127.0.0.1:2380 \
     --cert-file pki/etcd.crt --key-file pki/etcd.key --client-cert-auth --trusted-ca-file pki/ca.crt
   # shellcheck disable=SC2086
   start apiserver "$bin/kube-apiserver" --etcd-servers https://127.0.0.1:2379 \
     --etcd-cafile pki/ca.crt --etcd-certfile pki/apiserver.crt --etcd-keyfile pki/apiserver.key \
     --bind-address $control --advertise-address $control --secure-port 6443 \
     --tls-cert-file pki/apiserver.crt --tls-private-key-file pki/apiserver.key --client-ca-file pki/ca.crt \
-    --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --anonymous-auth=false --allow-privileged --profiling=false \
-    --service-account-issuer https://kubernetes.default.svc --service-account-key-file pki/sa.pub --service-account-signing-key-file pki/sa.key \
+    --authorization-mode Node,RBAC --enable-admission-plugins NodeRestriction --anonymous-auth=false \
+    --allow-privileged --profiling=false \
+    --service-account-issuer https://kubernetes.default.svc --service-account-key-file pki/sa.pub \
+    --service-account-signing-key-file pki/sa.key \
     --service-cluster-ip-range 10.96.0.0/16 --kubelet-preferred-address-types InternalIP \
-    --kubelet-client-certificate pki/apiclient.crt --kubelet-client-key pki/apiclient.key --kubelet-certificate-authority pki/ca.crt \
+    --kubelet-client-certificate pki/apiclient.crt --kubelet-client-key pki/apiclient.key \
+    --kubelet-certificate-authority pki/ca.crt \
     "${audit[@]}" $APISERVER_FLAGS
 }
 
 start_controllers() { # controller manager, scheduler, and the rights the components need
   local common="--bind-address 127.0.0.1 --leader-elect=false --profiling=false"
-  local files="--kubeconfig NAME.kubeconfig --authentication-kubeconfig NAME.kubeconfig --authorization-kubeconfig NAME.kubeconfig"
+  local files="--kubeconfig NAME.kubeconfig --authentication-kubeconfig NAME.kubeconfig"
+  files="$files --authorization-kubeconfig NAME.kubeconfig"
   # shellcheck disable=SC2086
-  start kcm "$bin/kube-controller-manager" ${files//NAME/kcm} $common --use-service-account-credentials --kube-api-qps 200 --kube-api-burst 400 \
+  start kcm "$bin/kube-controller-manager" ${files//NAME/kcm} $common \
+    --use-service-account-credentials --kube-api-qps 200 --kube-api-burst 400 \
     --service-account-private-key-file pki/sa.key --root-ca-file pki/ca.crt \
-    --cluster-signing-cert-file pki/ca.crt --cluster-signing-key-file pki/ca.key --flex-volume-plugin-dir "$dir/plugins" $KCM_FLAGS
+    --cluster-signing-cert-file pki/ca.crt --cluster-signing-key-file pki/ca.key \
+    --flex-volume-plugin-dir "$dir/plugins" $KCM_FLAGS
   # shellcheck disable=SC2086
   start scheduler "$bin/kube-scheduler" ${files//NAME/scheduler} $common $SCHEDULER_FLAGS
-  k create clusterrolebinding apiserver-kubelet --clusterrole system:kubelet-api-admin --user kube-apiserver-kubelet-client > /dev/null
+  k create clusterrolebinding apiserver-kubelet --clusterrole system:kubelet-api-admin \
+    --user kube-apiserver-kubelet-client > /dev/null
   k apply -f "$here/parts/dnsrole.yaml" > /dev/null
 }
 
@@ -73,5 +85,6 @@ dns_ready() { # CoreDNS has read the cluster's services
 
 devices_there() { # number: the node's fake devices are counted in
   local want; want=$(fake_gpus "$1")
-  [ "$want" = 0 ] || [ "$(k get node "node$1" -o 'jsonpath={.status.allocatable.nvidia\.com/gpu}')" = "$want" ]
+  [ "$want" = 0 ] ||
+    [ "$(k get node "node$1" -o 'jsonpath={.status.allocatable.nvidia\.com/gpu}')" = "$want" ]
 }

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Prints the path of a Go that is new enough to build the test cluster; explains itself on the error output.
 # In order: $GO, the machine's, the one fetched before, and the toolchain module fetched with any older Go.
 set -eu
@@ -18,10 +19,12 @@ done
 
 if [ -z "$old" ]; then
   if [ "$(id -u)" != 0 ] || [ ! -x "$(command -v apt-get)" ]; then
-    say "no Go on this machine: install Go >= $need from https://go.dev/dl, or Debian's golang-go, then run this again"; exit 1
+    say "no Go on this machine: install Go >= $need from https://go.dev/dl, or Debian's golang-go, then run this again"
+    exit 1
   fi
   say "no Go on this machine: installing Debian's golang-go"
-  apt-get install -y --no-install-recommends golang-go > /dev/null || { say "apt-get install golang-go failed: install Go >= $need from https://go.dev/dl"; exit 1; }
+  apt-get install -y --no-install-recommends golang-go > /dev/null || {
+    say "apt-get install golang-go failed: install Go >= $need from https://go.dev/dl"; exit 1; }
   old=$(command -v go)
   if new_enough "$old"; then echo "$old"; exit 0; fi
 fi
@@ -33,7 +36,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 answer=$(GOTOOLCHAIN=local GO111MODULE=on GOFLAGS=-mod=mod "$old" mod download -json "$module") || {
-  say "$answer"; say "the module proxy did not give it: install Go >= $need from https://go.dev/dl, or set GO to its path"; exit 1; }
+  say "$answer"
+  say "the module proxy did not give it: install Go >= $need from https://go.dev/dl, or set GO to its path"; exit 1; }
 source=$(sed -n 's/^.*"Dir": "\(.*\)".*$/\1/p' <<< "$answer")
 mkdir -p "$PM_CACHE"
 cp -r "$source" "$PM_CACHE/go$fetch.new.$$"

@@ -1,3 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# shellcheck disable=SC2154,SC2164  # cluster.sh sources this file: it sets the variables, and set -e ends a failed cd.
 # A node: a network namespace joined to the control plane by a veth pair, and PID and mount namespaces of its own in it.
 
 nodes() { seq 0 $((NODES - 1)); }
@@ -5,7 +8,9 @@ node_address() { echo 10.99.0.$((10 + $1)); }
 
 fake_gpus() { # number: FAKE_GPUS is one count for all nodes or a list, node0 first: 4 or 4,0,2
   local counts; IFS=, read -ra counts <<< "$FAKE_GPUS"
-  if [ "$1" -lt ${#counts[@]} ]; then echo "${counts[$1]}"; elif [ ${#counts[@]} = 1 ]; then echo "${counts[0]}"; else echo 0; fi
+  if [ "$1" -lt ${#counts[@]} ]; then echo "${counts[$1]}"
+  elif [ ${#counts[@]} = 1 ]; then echo "${counts[0]}"
+  else echo 0; fi
 }
 
 start_node() { # number: power on
@@ -23,7 +28,8 @@ start_node() { # number: power on
   ip -n "node$n" route add $control/32 dev eth0 src "$a"
   ip -n "node$n" route add default via $control dev eth0 onlink src "$a"
   # not `ip netns exec`: it remounts /sys and hides the cgroups
-  start "node$n" nsenter --net="/run/netns/node$n" unshare --mount --propagation private --pid --fork --kill-child --mount-proc --ipc --uts \
+  start "node$n" nsenter --net="/run/netns/node$n" \
+    unshare --mount --propagation private --pid --fork --kill-child --mount-proc --ipc --uts \
     "$self" run-node "$dir" "$n"
 }
 
@@ -40,8 +46,8 @@ run_node() { # number
   await 60 ctr -a $sock version
   [ -e imported ] || import_images
   await 120 test -e "$dir/api-up"
-  start kubelet "$bin/kubelet" --config kubelet.yaml --kubeconfig "$dir/node$n.kubeconfig" --hostname-override "node$n" \
-    --node-ip "$(node_address "$n")" --root-dir /var/lib/kubelet --cert-dir "$d"
+  start kubelet "$bin/kubelet" --config kubelet.yaml --kubeconfig "$dir/node$n.kubeconfig" \
+    --hostname-override "node$n" --node-ip "$(node_address "$n")" --root-dir /var/lib/kubelet --cert-dir "$d"
   start proxy "$bin/kube-proxy" --config proxy.yaml
   if [ "$gpus" != 0 ]; then
     await 120 test -S /var/lib/kubelet/device-plugins/kubelet.sock
@@ -59,7 +65,8 @@ private_folders() { # what the components write at fixed places goes to the node
   rm -f kubelet/device-plugins/*.sock                # left by a power failure: would swallow the plugin's registration
 }
 
-private_sysctls() { # the kubelet wants sysctls of the machine changed: show it files that already have the wanted values
+# The kubelet wants sysctls of the machine changed. It gets files that already have the wanted values instead.
+private_sysctls() {
   local pair file
   for pair in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
       kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do

@@ -1,14 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# shellcheck disable=SC2154,SC2164  # cluster.sh sources this file: it sets the variables, and set -e ends a failed cd.
 # One certificate authority per cluster, a client certificate and a kubeconfig per component.
 
 # Writes pki/ and *.kubeconfig into the current folder, which is the cluster's.
 certificates() {
-  local user users="admin kcm scheduler proxy dns" n
+  local user users="admin kcm scheduler proxy dns" names n
   mkdir -p pki
   cd pki
   openssl ecparam -name prime256v1 -genkey -noout -out ca.key
   openssl req -x509 -new -key ca.key -subj /CN=testcluster-ca -days 30 -out ca.crt \
     -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,digitalSignature 2> /dev/null
-  issue apiserver /CN=kube-apiserver "DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:localhost,IP:127.0.0.1,IP:$control,IP:10.96.0.1"
+  names=DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:localhost
+  issue apiserver /CN=kube-apiserver "$names,IP:127.0.0.1,IP:$control,IP:10.96.0.1"
   issue etcd /CN=etcd IP:127.0.0.1
   issue admin /O=system:masters/CN=admin
   issue kcm /CN=system:kube-controller-manager
@@ -30,7 +34,8 @@ issue() { # file subject [subjectAltName]
   openssl ecparam -name prime256v1 -genkey -noout -out "$1.key"
   openssl req -new -key "$1.key" -subj "$2" 2> /dev/null |
     openssl x509 -req -CA ca.crt -CAkey ca.key -CAcreateserial -days 30 -out "$1.crt" -extfile <(
-      printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=serverAuth,clientAuth\n%s\n' "${3:+subjectAltName=$3}") 2> /dev/null
+      printf 'keyUsage=critical,digitalSignature\nextendedKeyUsage=serverAuth,clientAuth\n%s\n' \
+        "${3:+subjectAltName=$3}") 2> /dev/null
 }
 
 kubeconfig() { # user

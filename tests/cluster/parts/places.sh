@@ -1,3 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# shellcheck disable=SC2154  # cluster.sh sources this file and sets these variables.
 # Processes of a cluster: starting them, finding them again, entering their namespaces.
 
 start() { # part command...: in the background; the command line is kept so that it can be started again
@@ -18,7 +21,8 @@ await() { # seconds command...
 k() { HOME=$dir "$bin/kubectl" --kubeconfig "$dir/admin.kubeconfig" "$@"; }
 mark() { printf '%s %s\n' "$(date +%s.%N)" "$1" >> "$dir/times"; }
 
-birth() { sed 's/^.*) //' "/proc/$1/stat" 2> /dev/null | cut -d' ' -f20; }      # start time, which a reused PID does not share
+# Prints the start time of a process, which a reused PID does not share.
+birth() { sed 's/^.*) //' "/proc/$1/stat" 2> /dev/null | cut -d' ' -f20; }
 
 alive() { # the cluster's first process is there, and is the one we started
   local pid born
@@ -27,14 +31,18 @@ alive() { # the cluster's first process is there, and is the one we started
   [ -n "$born" ] && [ "$(birth "$pid")" = "$born" ]
 }
 
-main_pid() { alive || { echo "no cluster is running in $dir: cluster.sh up $dir" >&2; exit 1; }; cut -d' ' -f1 "$dir/pid"; }
+main_pid() {
+  alive || { echo "no cluster is running in $dir: cluster.sh up $dir" >&2; exit 1; }
+  cut -d' ' -f1 "$dir/pid"
+}
 
 enter() { # place command...: all namespaces of the place
   local place=$1 main all="--mount --pid --net --ipc --uts"
   main=$(main_pid); shift
   # shellcheck disable=SC2086
   if [ "$place" = control ]; then nsenter --target "$main" $all "$@"
-  else nsenter --target "$main" $all /bin/sh -c 'exec nsenter --target "$(pgrep -P "$(cat "$0")")" --mount --pid --net --ipc --uts "$@"' \
+  else nsenter --target "$main" $all /bin/sh -c \
+      'exec nsenter --target "$(pgrep -P "$(cat "$0")")" --mount --pid --net --ipc --uts "$@"' \
       "$dir/log/$place.pid" "$@"; fi
 }
 

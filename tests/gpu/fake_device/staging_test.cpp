@@ -1,11 +1,12 @@
-// On the pretended device, whose copies beside the host's work come as late as they can: what staging, loading and fetching bring is right all the same.
+// SPDX-License-Identifier: Apache-2.0
+// Staging, loading and fetching on the fake device, whose asynchronous copies run as late as they can.
 #include <gmock/gmock.h>
 
 #include <thread>
 
-#include "tests/pretend/device.h"
-#include "tests/pretend/streams.h"
-#include "tests/unit/worker/parallel/kept.h"
+#include "tests/gpu/fake_device/device.h"
+#include "tests/gpu/fake_device/streams.h"
+#include "tests/unit/worker/parallel/sharded_rank.h"
 #include "worker/ops/device_memory.h"
 #include "worker/ops/staging.h"
 
@@ -29,7 +30,9 @@ at::Tensor filled(int64_t bytes, int seed) {
   return tensor;
 }
 
-at::Tensor on_device(at::IntArrayRef shape, at::ScalarType type) { return at::empty(shape, at::TensorOptions(type).device(device)); }
+at::Tensor on_device(at::IntArrayRef shape, at::ScalarType type) {
+  return at::empty(shape, at::TensorOptions(type).device(device));
+}
 
 TEST(Staging, BytesArriveInOrderWhateverGoesRoundTheRing) {
   ops::Staging staging(device);
@@ -46,16 +49,17 @@ TEST(Staging, ACopyIsStillUnderWayWhenTheNextReadBegins) {
   ops::Staging staging(device);
   const at::Tensor first = on_device({64}, at::kByte), second = on_device({64}, at::kByte);
   staging.put(first, at::kByte, [](std::span<std::byte> out) { fill(out, 1); });
-  const int64_t before = pretend::Streams::instance().asked();
+  const int64_t before = fake_device::Streams::instance().deferred_copies();
   staging.put(second, at::kByte, [](std::span<std::byte> out) { fill(out, 2); });
-  EXPECT_EQ(pretend::Streams::instance().asked(), before + 1) << "put off, not made while it was asked for";
+  EXPECT_EQ(fake_device::Streams::instance().deferred_copies(), before + 1) << "the copy is deferred";
 }
 
 TEST(Staging, StridedTargetsOfAnotherTypeGetWhatIsStored) {
   ops::Staging staging(device);
   at::Tensor whole = on_device({6, 8}, at::kHalf).zero_();
   const at::Tensor stored = at::arange(12, at::kFloat).view({4, 3});
-  staging.put(whole.t().narrow(0, 2, 4).narrow(1, 1, 3), at::kFloat, [&](std::span<std::byte> out) { std::memcpy(out.data(), stored.const_data_ptr(), out.size()); });
+  staging.put(whole.t().narrow(0, 2, 4).narrow(1, 1, 3), at::kFloat,
+              [&](std::span<std::byte> out) { std::memcpy(out.data(), stored.const_data_ptr(), out.size()); });
   at::Tensor expected = at::zeros({6, 8}, at::kHalf);
   expected.t().narrow(0, 2, 4).narrow(1, 1, 3).copy_(stored);
   EXPECT_TRUE(at::equal(whole.cpu(), expected));
@@ -68,24 +72,28 @@ TEST(Staging, AReadThatFailsLeavesNothingRunningAndNoMemory) {
     {
       ops::Staging staging(device);
       staging.put(target, at::kByte, [](std::span<std::byte> out) { fill(out, 1); });
-      EXPECT_THROW(staging.put(other, at::kByte, [](std::span<std::byte>) { throw std::runtime_error("the disk is gone"); }), std::runtime_error);
-    }   // a copy that came after this would read memory that is gone
+      EXPECT_THROW(
+          staging.put(other, at::kByte, [](std::span<std::byte>) { throw std::runtime_error("the disk is gone"); }),
+          std::runtime_error);
+    }  // a copy that came after this would read memory that is gone
     EXPECT_TRUE(at::equal(target.cpu(), filled(4096, 1)));
   }
   EXPECT_EQ(allocated(), before);
 }
 
-/// A GPT-2 whose matrices are stored in_out, so that they are turned on their way.
+/// A GPT-2 whose matrices are stored transposed (conv1d layout), so that loading transposes them.
 struct Loading : testing::Test {
   const policy::Resolved resolved{policy::tiny_gpt2()};
 
   void compare(int ranks, DType precision) {
-    const Cuts cuts = deal(resolved.model.facts, ranks, precision);
+    const Partition partition = make_partition(resolved.model.metadata, ranks, precision);
     for (int rank = 0; rank < ranks; ++rank) {
-      layers::Loader there(*resolved.checkpoint, cuts, rank, precision, {}, device), here(*resolved.checkpoint, cuts, rank, precision);
+      layers::Loader there(*resolved.checkpoint, partition, rank, precision, {}, device),
+          here(*resolved.checkpoint, partition, rank, precision);
       const int64_t before = allocated();
       ops::reset_peak(device);
-      for (const policy::Param* param : resolved.model.params()) EXPECT_TRUE(parallel::same(there.load(*param).cpu(), here.load(*param))) << param->path << " of rank " << rank;
+      for (const policy::Param* param : resolved.model.params())
+        EXPECT_TRUE(parallel::same(there.load(*param).cpu(), here.load(*param))) << param->path << " of rank " << rank;
       there.loaded();
       EXPECT_EQ(there.resident_bytes(), here.resident_bytes());
       EXPECT_EQ(there.read_bytes(), here.read_bytes()) << "no more than the rank's bytes are read";
@@ -95,7 +103,7 @@ struct Loading : testing::Test {
   }
 };
 
-TEST_F(Loading, EveryRankGetsTheBytesThatTheProcessorGets) {
+TEST_F(Loading, EveryRankGetsTheBytesThatTheCpuGets) {
   for (const int ranks : {1, 2, 3}) compare(ranks, DType::F32);
   compare(2, DType::F16);
 }
@@ -103,8 +111,8 @@ TEST_F(Loading, EveryRankGetsTheBytesThatTheProcessorGets) {
 TEST_F(Loading, AFileThatEndsTooEarlyLeavesNothingOnTheDevice) {
   const int64_t before = allocated();
   {
-    const Cuts cuts = deal(resolved.model.facts, 1, DType::F32);
-    layers::Loader loader(*resolved.checkpoint, cuts, 0, DType::F32, {}, device);
+    const Partition partition = make_partition(resolved.model.metadata, 1, DType::F32);
+    layers::Loader loader(*resolved.checkpoint, partition, 0, DType::F32, {}, device);
     const auto params = resolved.model.params();
     loader.load(*params[0]);
     std::filesystem::resize_file(resolved.folder.path / "model.safetensors", 4096);
@@ -132,18 +140,19 @@ struct FetchingOnADevice : testing::Test {
       threads.emplace_back([&, r] {
         const at::Device own(at::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(r % 2));
         const c10::DeviceGuard here(own);
-        parallel::KeptRank rank(resolved, plan, worlds[static_cast<size_t>(r)], own);
+        parallel::ShardedRank rank(resolved, plan, worlds[static_cast<size_t>(r)], own);
         rank.loader.loaded();
         for (int step = 0; step < 12; ++step) {
-          const bool all = (r + step) % 2 == 0;   // else nothing: it takes part in what others need
-          rank.fetcher.begin({all ? rank.all() : 0});
+          const bool all = (r + step) % 2 == 0;  // else nothing: the rank only joins the collectives
+          rank.prefetcher.begin({all ? rank.all() : 0});
           if (all) {
             const at::Tensor ids = at::tensor({7, 100, 0, 7, 55}, at::kLong);
             EXPECT_TRUE(parallel::same(rank.table.look_up(ids.to(own)).cpu(), at::index_select(table, 0, ids)));
-            for (size_t i = 0; i < products.size(); ++i) EXPECT_TRUE(parallel::same(rank.products[i].value().cpu(), products[i])) << i << " in step " << step;
+            for (size_t i = 0; i < products.size(); ++i)
+              EXPECT_TRUE(parallel::same(rank.products[i].value().cpu(), products[i])) << i << " in step " << step;
             EXPECT_TRUE(parallel::same(rank.scores.value().cpu(), table));
           }
-          rank.fetcher.finish();
+          rank.prefetcher.finish();
         }
       });
     }
@@ -165,7 +174,7 @@ TEST_F(FetchingOnADevice, WhatTheHostKeepsIsNotOnTheDevice) {
   const auto world = comm::in_process(1, 20s)[0];
   const auto held = [&](Residency from) {
     const int64_t before = allocated();
-    parallel::KeptRank rank(resolved, plan_of(Strategy::Offload, from, 1, 0), world, device);
+    parallel::ShardedRank rank(resolved, plan_of(Strategy::Offload, from, 1, 0), world, device);
     rank.loader.loaded();
     return allocated() - before;
   };
@@ -175,7 +184,7 @@ TEST_F(FetchingOnADevice, WhatTheHostKeepsIsNotOnTheDevice) {
 
 TEST(DeviceMemory, IsWhatTheDeviceSaysLessWhatOthersHave) {
   const ops::DeviceMemory before = ops::device_memory(device);
-  EXPECT_EQ(before.others(), int64_t{256} << 20);
+  EXPECT_EQ(before.non_torch(), int64_t{256} << 20);
   ops::reset_peak(device);
   {
     const at::Tensor one = on_device({1 << 20}, at::kByte);
@@ -187,10 +196,10 @@ TEST(DeviceMemory, IsWhatTheDeviceSaysLessWhatOthersHave) {
 }
 
 TEST(DeviceMemory, ALimitHoldsForThisProcess) {
-  ASSERT_TRUE(ops::driver(device.type()).limit(device, allocated() + (2 << 20)));
+  ASSERT_TRUE(ops::driver(device.type()).set_memory_limit(device, allocated() + (2 << 20)));
   EXPECT_THROW(on_device({4 << 20}, at::kByte), c10::OutOfMemoryError);
   on_device({1 << 20}, at::kByte);
-  ops::driver(device.type()).limit(device, int64_t{1} << 40);
+  ops::driver(device.type()).set_memory_limit(device, int64_t{1} << 40);
   on_device({4 << 20}, at::kByte);
 }
 

@@ -1,14 +1,15 @@
-// See stream.h.
-#include "tests/pretend/stream.h"
+// SPDX-License-Identifier: Apache-2.0
+// The default stream of a fake device: a queue and the thread that runs it.
+#include "tests/gpu/fake_device/stream.h"
 
 #include <map>
 #include <thread>
 
-namespace pm::pretend {
+namespace pm::fake_device {
 
 Stream& Stream::of(int device) {
   static std::mutex mutex;
-  static auto* all = new std::map<int, Stream*>;   // their threads end with the process
+  static auto* all = new std::map<int, Stream*>;  // never destroyed; its threads end with the process
   const std::lock_guard lock(mutex);
   Stream*& stream = (*all)[device];
   if (stream == nullptr) {
@@ -56,4 +57,4 @@ void Mark::wait() const {
   stream->changed_.wait(lock, [&] { return stream->done_ >= number; });
 }
 
-}  // namespace pm::pretend
+}  // namespace pm::fake_device

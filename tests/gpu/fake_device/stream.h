@@ -1,5 +1,6 @@
-// The stream of a pretended device: what is put there is done later, in order, by a thread of its own. ATen's operations are done at once, after all that is in the stream; so only
-// what puts work here itself, a library of collectives, is asynchronous.
+// SPDX-License-Identifier: Apache-2.0
+// The default stream of a fake device: a thread runs queued work later, in order. ATen's operations run at once, after
+// all queued work. So only what is queued here explicitly, by a library of collectives, is asynchronous.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -7,11 +8,11 @@
 #include <functional>
 #include <mutex>
 
-namespace pm::pretend {
+namespace pm::fake_device {
 
 class Stream;
 
-/// A point in a stream.
+/// A position in a stream.
 struct Mark {
   Stream* stream = nullptr;
   uint64_t number = 0;
@@ -21,12 +22,12 @@ struct Mark {
 
 class Stream {
  public:
-  /// One per device and process.
+  /// Returns the stream of a device of this process.
   static Stream& of(int device);
   void put(std::function<void()> work);
-  /// After what has been put so far.
+  /// Returns the position after the work queued so far.
   Mark mark();
-  /// Waits for what has been put so far.
+  /// Waits for the work queued so far.
   void finish() { mark().wait(); }
 
  private:
@@ -38,4 +39,4 @@ class Stream {
   uint64_t put_ = 0, done_ = 0;
 };
 
-}  // namespace pm::pretend
+}  // namespace pm::fake_device

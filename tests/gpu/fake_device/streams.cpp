@@ -1,11 +1,12 @@
-// See streams.h.
-#include "tests/pretend/streams.h"
+// SPDX-License-Identifier: Apache-2.0
+// The streams of a fake device, whose work is deferred until something waits for it.
+#include "tests/gpu/fake_device/streams.h"
 
 #include <c10/core/InferenceMode.h>
 
 #include <vector>
 
-namespace pm::pretend {
+namespace pm::fake_device {
 
 namespace {
 
@@ -30,7 +31,7 @@ c10::Stream Streams::exchange(c10::Stream stream) {
   return before;
 }
 
-c10::Stream Streams::another(at::Device device) {
+c10::Stream Streams::from_pool(at::Device device) {
   const std::lock_guard lock(mutex_);
   return c10::Stream(c10::Stream::UNSAFE, device, 1 + streams_++ % of_a_pool);
 }
@@ -44,10 +45,10 @@ void Streams::push(Key key, std::function<void()> work) {
   const std::lock_guard lock(mutex_);
   Queue& queue = queues_[key];
   queue.work.push_back(std::move(work));
-  ++queue.given;
+  ++queue.queued;
 }
 
-void Streams::ask(at::Device device, std::function<void()> work) {
+void Streams::enqueue(at::Device device, std::function<void()> work) {
   const c10::Stream stream = current(device);
   if (stream.id() == 0) {
     finish(stream);
@@ -55,29 +56,29 @@ void Streams::ask(at::Device device, std::function<void()> work) {
   }
   push(key_of(stream), std::move(work));
   const std::lock_guard lock(mutex_);
-  ++asked_;
+  ++deferred_copies_;
 }
 
 void Streams::put(c10::Stream stream, std::function<void()> work) {
   if (stream.id() != 0) return push(key_of(stream), std::move(work));
-  Place waits = end_of(key_of(stream));
+  Position waits = end_position(key_of(stream));
   waits.mark = {};
-  go_to(waits);
+  run_until(waits);
   Stream::of(stream.device_index()).put(std::move(work));
 }
 
-Streams::Place Streams::end_of(Key key) {
+Streams::Position Streams::end_position(Key key) {
   const Mark mark = key.second == 0 ? Stream::of(key.first).mark() : Mark{};
   const std::lock_guard lock(mutex_);
-  return {key, queues_[key].given, mark};
+  return {key, queues_[key].queued, mark};
 }
 
-void Streams::go_to(const Place& place) {
-  const c10::InferenceMode nothing_is_learned;   // whose tensors may be written here alone
+void Streams::run_until(const Position& position) {
+  const c10::InferenceMode inference;  // tensors of inference mode may be written only in it
   std::unique_lock lock(mutex_);
-  Queue& queue = queues_[place.stream];
-  while (queue.done < place.number) {
-    if (queue.busy) {                            // another thread does what comes next
+  Queue& queue = queues_[position.stream];
+  while (queue.done < position.number) {
+    if (queue.busy) {  // another thread runs the next work
       changed_.wait(lock);
       continue;
     }
@@ -92,10 +93,10 @@ void Streams::go_to(const Place& place) {
     changed_.notify_all();
   }
   lock.unlock();
-  place.mark.wait();
+  position.mark.wait();
 }
 
-void Streams::finish(c10::Stream stream) { go_to(end_of(key_of(stream))); }
+void Streams::finish(c10::Stream stream) { run_until(end_position(key_of(stream))); }
 
 void Streams::finish(c10::DeviceIndex device) {
   std::vector<Key> keys{{device, 0}};
@@ -104,35 +105,35 @@ void Streams::finish(c10::DeviceIndex device) {
     for (const auto& [key, queue] : queues_)
       if (key.first == device) keys.push_back(key);
   }
-  for (const Key& key : keys) go_to(end_of(key));
+  for (const Key& key : keys) run_until(end_position(key));
 }
 
 void Streams::record(void** event, c10::Stream stream) {
-  if (!*event) *event = new Place;
-  *static_cast<Place*>(*event) = end_of(key_of(stream));
+  if (!*event) *event = new Position;
+  *static_cast<Position*>(*event) = end_position(key_of(stream));
 }
 
 void Streams::block(void* event, c10::Stream stream) {
-  if (!event || key_of(stream) == static_cast<Place*>(event)->stream) return;
-  push(key_of(stream), [this, place = *static_cast<Place*>(event)] { go_to(place); });
+  if (!event || key_of(stream) == static_cast<Position*>(event)->stream) return;
+  push(key_of(stream), [this, position = *static_cast<Position*>(event)] { run_until(position); });
 }
 
 void Streams::wait(void* event) {
-  if (event) go_to(*static_cast<Place*>(event));
+  if (event) run_until(*static_cast<Position*>(event));
 }
 
-bool Streams::over(void* event) {
-  const auto* place = static_cast<Place*>(event);
-  if (!place) return true;
+bool Streams::is_done(void* event) {
+  const auto* position = static_cast<Position*>(event);
+  if (!position) return true;
   const std::lock_guard lock(mutex_);
-  return queues_[place->stream].done >= place->number && place->mark.done();
+  return queues_[position->stream].done >= position->number && position->mark.done();
 }
 
-bool Streams::over(c10::Stream stream) {
-  Place place = end_of(key_of(stream));
-  return over(static_cast<void*>(&place));
+bool Streams::is_done(c10::Stream stream) {
+  Position position = end_position(key_of(stream));
+  return is_done(static_cast<void*>(&position));
 }
 
-void Streams::destroy(void* event) { delete static_cast<Place*>(event); }
+void Streams::destroy(void* event) { delete static_cast<Position*>(event); }
 
-}  // namespace pm::pretend
+}  // namespace pm::fake_device

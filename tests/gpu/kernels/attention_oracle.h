@@ -1,38 +1,47 @@
-// Attention as its formula says, in fp64, and a paged cache to hold the keys.
+// SPDX-License-Identifier: Apache-2.0
+// The attention formula in fp64, and a paged cache to hold the keys.
 #pragma once
 #include <algorithm>
 #include <numeric>
 
-#include "tests/cuda/device.h"
+#include "tests/gpu/kernels/device.h"
 #include "worker/ops/cuda/attention.h"
 
 namespace pm::cuda_test {
 
-/// Terms that the tests switch on; arrays stay on the host here.
+/// Score terms that the tests enable; arrays are on the host.
 struct Terms {
   double scale = 0.3, softcap = 0;
   bool causal = true;
   int64_t window = 0;
-  std::vector<float> slopes;      ///< [heads]
+  std::vector<float> slopes;  ///< [heads]
   bool slopes_scaled = false, slopes_bf16 = false;
-  std::vector<float> relative;    ///< [heads, 2 reach + 1]
+  std::vector<float> relative;  ///< [heads, 2 reach + 1]
   int64_t reach = 0;
 };
 
-/// As the kernels take them, with the arrays that they point to.
+/// The terms as the kernels take them, with the arrays that they point to.
 struct DeviceTerms {
   Buffer<float> slopes, relative;
   ops::cuda::Scores scores;
   explicit DeviceTerms(const Terms& terms) : slopes(terms.slopes), relative(terms.relative) {
-    scores = {.scale = static_cast<float>(terms.scale), .softcap = static_cast<float>(terms.softcap), .causal = terms.causal, .window = terms.window,
-              .slopes = terms.slopes.empty() ? nullptr : slopes.data(), .slopes_scaled = terms.slopes_scaled, .slopes_bf16 = terms.slopes_bf16,
-              .relative = terms.relative.empty() ? nullptr : relative.data(), .reach = terms.reach};
+    scores = {.scale = static_cast<float>(terms.scale),
+              .softcap = static_cast<float>(terms.softcap),
+              .causal = terms.causal,
+              .window = terms.window,
+              .slopes = terms.slopes.empty() ? nullptr : slopes.data(),
+              .slopes_scaled = terms.slopes_scaled,
+              .slopes_bf16 = terms.slopes_bf16,
+              .relative = terms.relative.empty() ? nullptr : relative.data(),
+              .reach = terms.reach};
   }
 };
 
-/// softmax(terms(q k^T)) v for one head of one query at `position`; keys, values: of key j at [j], d numbers each. No key: 0.
-inline std::vector<double> attended(const float* q, int64_t d, int64_t position, size_t head, const Terms& terms, int64_t keys,
-                                    const std::function<const float*(int64_t)>& key_at, const std::function<const float*(int64_t)>& value_at) {
+/// Returns softmax(terms(q k^T)) v for one head of one query at `position`; keys and values of key j are at [j], d
+/// numbers each. Without keys the result is 0.
+inline std::vector<double> attended(const float* q, int64_t d, int64_t position, size_t head, const Terms& terms,
+                                    int64_t keys, const std::function<const float*(int64_t)>& key_at,
+                                    const std::function<const float*(int64_t)>& value_at) {
   std::vector<double> scores(static_cast<size_t>(keys), -INFINITY), out(static_cast<size_t>(d), 0.0);
   double largest = -INFINITY, total = 0;
   for (int64_t j = 0; j < keys; ++j) {
@@ -43,24 +52,30 @@ inline std::vector<double> attended(const float* q, int64_t d, int64_t position,
     if (terms.softcap > 0) score = terms.softcap * std::tanh(score / terms.softcap);
     if (!terms.slopes.empty()) {
       double more = terms.slopes[head] * static_cast<double>(j);
-      if (terms.slopes_bf16) more = rounded(rounded(terms.slopes[head], Element::BF16) * rounded(static_cast<float>(j), Element::BF16), Element::BF16);
+      if (terms.slopes_bf16)
+        more = rounded(rounded(terms.slopes[head], Element::BF16) * rounded(static_cast<float>(j), Element::BF16),
+                       Element::BF16);
       score += terms.slopes_scaled ? more * terms.scale : more;
     }
-    if (!terms.relative.empty()) score += terms.relative[head * static_cast<size_t>(2 * terms.reach + 1) + static_cast<size_t>(terms.reach + std::clamp(j - position, -terms.reach, terms.reach))];
+    if (!terms.relative.empty())
+      score += terms.relative[head * static_cast<size_t>(2 * terms.reach + 1) +
+                              static_cast<size_t>(terms.reach + std::clamp(j - position, -terms.reach, terms.reach))];
     scores[static_cast<size_t>(j)] = score;
     largest = std::max(largest, score);
   }
   for (double& score : scores) total += score = score == -INFINITY ? 0 : std::exp(score - largest);
   for (int64_t j = 0; j < keys; ++j) {
-    for (int64_t i = 0; i < d && total > 0; ++i) out[static_cast<size_t>(i)] += scores[static_cast<size_t>(j)] / total * static_cast<double>(value_at(j)[i]);
+    for (int64_t i = 0; i < d && total > 0; ++i)
+      out[static_cast<size_t>(i)] += scores[static_cast<size_t>(j)] / total * static_cast<double>(value_at(j)[i]);
   }
   return out;
 }
 
-/// Keys and values of some sequences in blocks that lie anywhere; what belongs to nobody is not a number.
+/// Keys and values of several sequences in scattered blocks; unused entries are NaN.
 class PagedCache {
  public:
-  PagedCache(const std::vector<int64_t>& lengths, int64_t kv_heads, int64_t d, Element type, uint64_t seed) : kv_heads_(kv_heads), d_(d) {
+  PagedCache(const std::vector<int64_t>& lengths, int64_t kv_heads, int64_t d, Element type, uint64_t seed)
+      : kv_heads_(kv_heads), d_(d) {
     int64_t blocks = 1;
     for (int64_t length : lengths) {
       blocks += (length + 15) / 16;

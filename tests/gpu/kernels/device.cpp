@@ -1,5 +1,6 @@
-// See device.h: what both machines share.
-#include "tests/cuda/device.h"
+// SPDX-License-Identifier: Apache-2.0
+// Test device code that the GPU and the emulation share.
+#include "tests/gpu/kernels/device.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -16,7 +17,9 @@ std::vector<unsigned char> bytes_of(const std::vector<float>& values, Element ty
   for (size_t i = 0; i < values.size(); ++i) {
     const __half half = __float2half_rn(values[i]);
     const __nv_bfloat16 bf16 = __float2bfloat16_rn(values[i]);
-    const void* from = type == Element::F32 ? static_cast<const void*>(&values[i]) : type == Element::F16 ? static_cast<const void*>(&half) : &bf16;
+    const void* from = type == Element::F32   ? static_cast<const void*>(&values[i])
+                       : type == Element::F16 ? static_cast<const void*>(&half)
+                                              : &bf16;
     std::memcpy(bytes.data() + (before + i) * size, from, size);
   }
   return bytes;
@@ -34,13 +37,19 @@ float value_at(const unsigned char* bytes, Element type, size_t i) {
 }  // namespace
 
 float rounded(float value, Element type) { return value_at(bytes_of({value}, type, 0).data(), type, 0); }
-const char* name(Element type) { return type == Element::F32 ? "fp32" : type == Element::F16 ? "fp16" : type == Element::BF16 ? "bf16" : "int8"; }
+const char* name(Element type) {
+  return type == Element::F32 ? "fp32" : type == Element::F16 ? "fp16" : type == Element::BF16 ? "bf16" : "int8";
+}
 
 Floats::Floats(const std::vector<float>& values, Element type, size_t before)
-    : type_(type), before_(before * static_cast<size_t>(ops::cuda::element_bytes(type))), values_(values), bytes_(bytes_of(values, type, before)) {
+    : type_(type),
+      before_(before * static_cast<size_t>(ops::cuda::element_bytes(type))),
+      values_(values),
+      bytes_(bytes_of(values, type, before)) {
   for (float& value : values_) value = rounded(value, type);
 }
-Floats::Floats(size_t count, Element type) : type_(type), before_(0), values_(count), bytes_(count * static_cast<size_t>(ops::cuda::element_bytes(type))) {}
+Floats::Floats(size_t count, Element type)
+    : type_(type), before_(0), values_(count), bytes_(count * static_cast<size_t>(ops::cuda::element_bytes(type))) {}
 
 std::vector<float> Floats::read() const {
   const std::vector<unsigned char> bytes = bytes_.read();

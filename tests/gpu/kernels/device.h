@@ -1,4 +1,6 @@
-// The memory that kernels see and the machine that runs them: a GPU (device_cuda.cpp), or the emulation on the host (device_emulated.cpp). Tests are the same.
+// SPDX-License-Identifier: Apache-2.0
+// The device that kernel tests run on: a GPU (device_cuda.cpp) or the emulation on the host (device_emulated.cpp). The
+// tests are the same.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -15,18 +17,19 @@ namespace pm::cuda_test {
 
 using ops::cuda::Element;
 
-/// Why no kernel can run here; empty: one can. Throws std::runtime_error where there is a GPU that cannot be used.
+/// Returns why no kernel can run here; empty: kernels run. Throws std::runtime_error where there is a GPU that cannot
+/// be used.
 std::string why_no_device();
-/// Memory for so many bytes, no more, filled with 0xFF: floats that nobody writes are not numbers.
+/// Allocates exactly `bytes`, filled with 0xFF: floats that are not written are NaN.
 void* allocate(size_t bytes);
 void release(void*);
 void upload(void* to, const void* from, size_t bytes);
-/// Waits for the kernels before. Throws std::runtime_error when one failed.
+/// Waits for the kernels launched before. Throws std::runtime_error when one failed.
 void download(void* to, const void* from, size_t bytes);
-/// Calls f for each order of threads that is tried: some in the emulation, one on a GPU, which has its own.
+/// Calls f for each order of threads that is tried: several in the emulation, one on a GPU.
 void in_each_order(const std::function<void()>& f);
 
-/// Skips by name where no device is.
+/// Fixture that skips a test by name where there is no device.
 class Kernels : public testing::Test {
  protected:
   void SetUp() override {
@@ -38,7 +41,9 @@ template <typename T>
 class Buffer {
  public:
   explicit Buffer(size_t count) : count_(count), data_(static_cast<T*>(allocate(count * sizeof(T)))) {}
-  explicit Buffer(const std::vector<T>& values) : Buffer(values.size()) { upload(data_, values.data(), count_ * sizeof(T)); }
+  explicit Buffer(const std::vector<T>& values) : Buffer(values.size()) {
+    upload(data_, values.data(), count_ * sizeof(T));
+  }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer() { release(data_); }
@@ -54,19 +59,19 @@ class Buffer {
   T* data_;
 };
 
-/// The value that `type` holds for `value`.
+/// Returns `value` rounded to `type`.
 float rounded(float value, Element type);
-/// Half a unit in the last place of numbers near 1.
+/// Returns half a unit in the last place of numbers near 1.
 inline double unit(Element type) { return type == Element::F32 ? 6e-8 : type == Element::F16 ? 4.9e-4 : 3.9e-3; }
 const char* name(Element type);
 
-/// Floats in a device's memory, `before` elements into it, so that they need not lie on 16 bytes.
+/// Floats in device memory, offset by `before` elements, so that they need not be 16-byte aligned.
 class Floats {
  public:
   Floats(const std::vector<float>& values, Element type, size_t before = 0);
-  Floats(size_t count, Element type);   ///< of a result: not numbers yet
+  Floats(size_t count, Element type);  ///< for a result: NaN until written
   void* data() const { return bytes_.data() + before_; }
-  const std::vector<float>& values() const { return values_; }   ///< as given, rounded
+  const std::vector<float>& values() const { return values_; }  ///< as given, rounded
   std::vector<float> read() const;
 
  private:
@@ -76,7 +81,7 @@ class Floats {
   Buffer<unsigned char> bytes_;
 };
 
-/// Normally distributed numbers.
+/// Returns normally distributed numbers.
 inline std::vector<float> numbers(size_t count, uint64_t seed, double scale = 1) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0, static_cast<float>(scale));
@@ -85,7 +90,7 @@ inline std::vector<float> numbers(size_t count, uint64_t seed, double scale = 1)
   return values;
 }
 
-/// The largest difference; infinite where a number is missing.
+/// Returns the largest difference; infinite where a result is NaN.
 template <typename A, typename B>
 double largest_error(const std::vector<A>& got, const std::vector<B>& expected) {
   if (got.size() != expected.size()) return INFINITY;

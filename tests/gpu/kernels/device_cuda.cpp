@@ -1,10 +1,11 @@
-// See device.h: kernels run on the first GPU.
+// SPDX-License-Identifier: Apache-2.0
+// The test device on a GPU: kernels run on the first one.
 #include <cuda_runtime_api.h>
 
 #include <stdexcept>
 
-#include "tests/cuda/device.h"
-#include "tests/cuda/present.h"
+#include "tests/gpu/kernels/device.h"
+#include "tests/gpu/kernels/present.h"
 
 namespace pm::cuda_test {
 
@@ -28,7 +29,9 @@ void* allocate(size_t bytes) {
   return memory;
 }
 void release(void* memory) { cudaFree(memory); }
-void upload(void* to, const void* from, size_t bytes) { check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy"); }
+void upload(void* to, const void* from, size_t bytes) {
+  check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+}
 void download(void* to, const void* from, size_t bytes) {
   check(cudaDeviceSynchronize(), "a kernel");
   check(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");

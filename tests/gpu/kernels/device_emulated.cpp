@@ -1,9 +1,11 @@
-// See device.h: kernels run under tests/cuda/emulation, on memory from the heap whose ends AddressSanitizer knows.
+// SPDX-License-Identifier: Apache-2.0
+// The emulated test device: kernels run under tests/gpu/kernels/emulation, on heap memory whose bounds AddressSanitizer
+// checks.
 #include <cstring>
 #include <new>
 
-#include "tests/cuda/device.h"
-#include "tests/cuda/emulation/emulation.h"
+#include "tests/gpu/kernels/device.h"
+#include "tests/gpu/kernels/emulation/emulation.h"
 
 namespace pm::cuda_test {
 
@@ -22,7 +24,7 @@ void download(void* to, const void* from, size_t bytes) {
 }
 void in_each_order(const std::function<void()>& f) {
 #if defined(PM_WITH_TSAN)
-  constexpr uint64_t orders = 1;   // whatever the order, threads that no barrier orders are reported
+  constexpr uint64_t orders = 1;  // ThreadSanitizer reports missing barriers in any order
 #else
   constexpr uint64_t orders = 2;
 #endif

@@ -1,5 +1,7 @@
-// The communicator over NCCL itself, between processes. With fewer GPUs than ranks they share one: NCCL refuses that, unless each rank says that it is on another host (NCCL_HOSTID), after
-// which they talk over sockets of loopback. Slow, but every call is made.
+// SPDX-License-Identifier: Apache-2.0
+// The communicator over NCCL itself, between processes. With fewer GPUs than ranks they share one: NCCL refuses that
+// unless each rank claims to be on another host (NCCL_HOSTID); then the ranks use loopback sockets, which is slow, but
+// makes every call.
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -13,10 +15,10 @@
 #include <iostream>
 #include <thread>
 
-#include "tests/cuda/present.h"
+#include "tests/gpu/kernels/present.h"
 #include "worker/base/error.h"
-#include "worker/comm/devices.h"
-#include "worker/comm/shm_file.h"
+#include "worker/comm/membership/device_communicator.h"
+#include "worker/comm/shared_memory/shm_file.h"
 
 extern char** environ;
 
@@ -31,7 +33,8 @@ void require(bool so, const char* what) {
   if (!so) throw std::logic_error(what);
 }
 
-/// One of each operation, against what the processor makes of the same numbers. Throws std::logic_error that names the first that differs.
+/// Runs one of each operation and compares it with the same computation on the CPU. Throws std::logic_error that names
+/// the first operation that differs.
 void operations(Communicator& rank, at::Device device) {
   const int n = rank.size(), me = rank.rank();
   const auto numbers = [](int of) {
@@ -52,22 +55,25 @@ void operations(Communicator& rank, at::Device device) {
     const at::Tensor gathered = rank.gatherv(part, rows, n - 1);
     require(gathered.defined() == (me == n - 1) && (me != n - 1 || at::equal(gathered.cpu(), all)), "gatherv");
   }
-  at::Tensor told = at::full({1000}, me, at::TensorOptions(at::kLong).device(device));
-  rank.broadcast(told, n - 1);
-  require(at::equal(told.cpu(), at::full({1000}, n - 1, at::kLong)), "broadcast");
+  at::Tensor rank_of_root = at::full({1000}, me, at::TensorOptions(at::kLong).device(device));
+  rank.broadcast(rank_of_root, n - 1);
+  require(at::equal(rank_of_root.cpu(), at::full({1000}, n - 1, at::kLong)), "broadcast");
   at::Tensor handed = at::full({70'000}, me, at::TensorOptions(device));
   if (me > 0) rank.recv(handed, me - 1);
-  require(handed.cpu()[69'999].item<float>() == 0, "recv");   // what rank 0 began with
+  require(handed.cpu()[69'999].item<float>() == 0, "recv");  // what rank 0 began with
   if (me + 1 < n) rank.send(handed, me + 1);
   rank.check();
 }
 
-/// A rank's life: 0 well, 5 the group was aborted, 1 anything else.
+/// Runs a rank; exit status 0: success, 5: the group was aborted, 1: anything else.
 int child(const std::string& role, const std::string& segment, int rank, int size) {
   const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(rank % gpus()));
   const c10::DeviceGuard here(device);
   try {
-    const auto group = over_devices({.host = shared_memory(segment, rank, size, 60s), .segment = Segment::open(segment, size), .device = device, .deadline = 60s});
+    const auto group = device_communicator({.host = shared_memory(segment, rank, size, 60s),
+                                            .segment = Segment::open(segment, size),
+                                            .device = device,
+                                            .deadline = 60s});
     operations(*group, device);
     at::Tensor more = at::ones({1000}, at::TensorOptions(device));
     while (role == "for-ever") {
@@ -87,17 +93,21 @@ int child(const std::string& role, const std::string& segment, int rank, int siz
 }
 
 struct Ranks {
-  Ranks(const std::string& role, int n, bool hosts_of_their_own) : segment("parallelmodel-nccl-test-" + std::to_string(getpid())) {
+  Ranks(const std::string& role, int n, bool hosts_of_their_own)
+      : segment("parallelmodel-nccl-test-" + std::to_string(getpid())) {
     create_segment(segment, n, 1 << 18);
     for (int r = 0; r < n; ++r) {
       std::vector<std::string> words{"/proc/self/exe", "--child", role, segment, std::to_string(r), std::to_string(n)};
       std::vector<char*> arguments;
       for (std::string& word : words) arguments.push_back(word.data());
       arguments.push_back(nullptr);
-      if (hosts_of_their_own) setenv("NCCL_HOSTID", ("host" + std::to_string(r)).c_str(), 1);
-      else unsetenv("NCCL_HOSTID");
+      if (hosts_of_their_own)
+        setenv("NCCL_HOSTID", ("host" + std::to_string(r)).c_str(), 1);
+      else
+        unsetenv("NCCL_HOSTID");
       int pid = 0;
-      if (posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) != 0) throw std::runtime_error("no child");
+      if (posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments.data(), environ) != 0)
+        throw std::runtime_error("no child");
       pids.push_back(pid);
     }
   }
@@ -128,11 +138,11 @@ TEST_F(Nccl, EveryOperationBetweenTwoAndThreeRanks) {
 
 TEST_F(Nccl, WhenARankIsKilledTheOtherEndsWithinTwoSeconds) {
   const Ranks ranks("for-ever", 2, gpus() < 2);
-  std::this_thread::sleep_for(15s);   // NCCL joins over sockets in some seconds
+  std::this_thread::sleep_for(15s);  // NCCL joins over sockets in some seconds
   kill(ranks.pids[1], SIGKILL);
   EXPECT_EQ(Ranks::code(ranks.pids[1]), 128 + SIGKILL);
   const auto killed = std::chrono::steady_clock::now();
-  abort_segment(ranks.segment, "RankLost: rank 1 died of signal 9");   // as the launcher does
+  abort_segment(ranks.segment, "RankLost: rank 1 died of signal 9");  // as the launcher does
   EXPECT_EQ(Ranks::code(ranks.pids[0]), 5);
   EXPECT_LT(std::chrono::steady_clock::now() - killed, 2s);
 }
@@ -145,7 +155,9 @@ TEST_F(Nccl, TwoRanksOnOneDeviceAreRefused) {
 
 }  // namespace
 
-int child_of(int argc, char** argv) { return argc == 6 ? child(argv[2], argv[3], std::stoi(argv[4]), std::stoi(argv[5])) : 2; }
+int child_of(int argc, char** argv) {
+  return argc == 6 ? child(argv[2], argv[3], std::stoi(argv[4]), std::stoi(argv[5])) : 2;
+}
 
 }  // namespace pm::comm
 

@@ -1,20 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
 // Norms with the residual sum, against their formulas in fp64.
-#include "tests/cuda/device.h"
 #include "worker/ops/cuda/norm.h"
+#include "tests/gpu/kernels/device.h"
 
 namespace pm::cuda_test {
 namespace {
 
 using Norms = Kernels;
 
-struct Case { bool rms, residual, gain, bias; int64_t rows, width, stride; double centre; Element parameters; size_t before; };
+struct Case {
+  bool rms, residual, weight, bias;
+  int64_t rows, width, stride;
+  double weight_offset;
+  Element parameters;
+  size_t before;
+};
 
 void run(const Case& c, Element type) {
-  SCOPED_TRACE(std::string(c.rms ? "rms " : "layer ") + name(type) + ", " + std::to_string(c.rows) + " x " + std::to_string(c.width));
-  const auto rows = static_cast<size_t>(c.rows), width = static_cast<size_t>(c.width), stride = static_cast<size_t>(c.stride);
+  SCOPED_TRACE(std::string(c.rms ? "rms " : "layer ") + name(type) + ", " + std::to_string(c.rows) + " x " +
+               std::to_string(c.width));
+  const auto rows = static_cast<size_t>(c.rows), width = static_cast<size_t>(c.width),
+             stride = static_cast<size_t>(c.stride);
   std::vector<float> given = numbers(rows * stride, 1);
-  for (float& value : given) value += 3;   // a mean that matters
-  const Floats x(given, type, c.before), residual(numbers(rows * width, 2), type, c.before), gain(numbers(width, 3), c.parameters), bias(numbers(width, 4), c.parameters);
+  for (float& value : given) value += 3;  // a mean that matters
+  const Floats x(given, type, c.before), residual(numbers(rows * width, 2), type, c.before),
+      weight(numbers(width, 3), c.parameters), bias(numbers(width, 4), c.parameters);
   std::vector<double> sums(rows * width), expected(rows * width);
   for (size_t r = 0; r < rows; ++r) {
     double mean = 0, square = 0;
@@ -27,18 +37,32 @@ void run(const Case& c, Element type) {
     for (size_t i = 0; i < width; ++i) square += std::pow(sums[r * width + i] - mean, 2) / static_cast<double>(width);
     for (size_t i = 0; i < width; ++i) {
       double value = (sums[r * width + i] - mean) / std::sqrt(square + 1e-5);
-      if (c.gain) value *= c.centre + static_cast<double>(gain.values()[i]);
+      if (c.weight) value *= c.weight_offset + static_cast<double>(weight.values()[i]);
       if (c.bias) value += bias.values()[i];
       expected[r * width + i] = value;
     }
   }
   in_each_order([&] {
     const Floats y(rows * width, type), sum(rows * width, type);
-    ops::cuda::norm({.rms = c.rms, .x = x.data(), .x_stride = c.stride, .residual = c.residual ? residual.data() : nullptr, .sum = c.residual ? sum.data() : nullptr, .y = y.data(),
-                     .type = type, .gain = c.gain ? gain.data() : nullptr, .bias = c.bias ? bias.data() : nullptr, .parameters = c.parameters, .eps = 1e-5f,
-                     .centre = static_cast<float>(c.centre), .rows = c.rows, .width = c.width}, nullptr);
+    ops::cuda::norm({.rms = c.rms,
+                     .x = x.data(),
+                     .x_stride = c.stride,
+                     .residual = c.residual ? residual.data() : nullptr,
+                     .sum = c.residual ? sum.data() : nullptr,
+                     .y = y.data(),
+                     .type = type,
+                     .weight = c.weight ? weight.data() : nullptr,
+                     .bias = c.bias ? bias.data() : nullptr,
+                     .parameters = c.parameters,
+                     .eps = 1e-5f,
+                     .weight_offset = static_cast<float>(c.weight_offset),
+                     .rows = c.rows,
+                     .width = c.width},
+                    nullptr);
     EXPECT_LE(largest_error(y.read(), expected), 12 * (4e-7 + (type == Element::F32 ? 0 : unit(type))));
-    if (c.residual) { EXPECT_EQ(largest_error(sum.read(), sums), 0); }
+    if (c.residual) {
+      EXPECT_EQ(largest_error(sum.read(), sums), 0);
+    }
   });
 }
 
@@ -55,7 +79,15 @@ TEST_F(Norms, EqualTheFormula) {
 }
 TEST_F(Norms, SumMayReplaceTheResidual) {
   const Floats x(numbers(40, 1), Element::F32), residual(numbers(40, 2), Element::F32), y(40, Element::F32);
-  ops::cuda::norm({.rms = true, .x = x.data(), .x_stride = 40, .residual = residual.data(), .sum = residual.data(), .y = y.data(), .rows = 1, .width = 40}, nullptr);
+  ops::cuda::norm({.rms = true,
+                   .x = x.data(),
+                   .x_stride = 40,
+                   .residual = residual.data(),
+                   .sum = residual.data(),
+                   .y = y.data(),
+                   .rows = 1,
+                   .width = 40},
+                  nullptr);
   const std::vector<float> sum = residual.read();
   for (size_t i = 0; i < 40; ++i) EXPECT_EQ(sum[i], x.values()[i] + residual.values()[i]);
 }

@@ -1,25 +1,40 @@
 #!/usr/bin/env python3
-"""What ptxas said of each kernel (cmake/ptxas.sh keeps it beside the objects), judged: no kernel spills registers, none but those named here has a stack,
-and blocks of each kernel fit on a processor at least as often as its speed needs. Prints the table; exits 1 when a kernel breaks a rule."""
+# SPDX-License-Identifier: Apache-2.0
+"""Checks the resource usage that ptxas reports for each kernel (cmake/ptxas.sh stores it beside the objects): no kernel
+spills registers, only the kernels named here use a stack, and the occupancy of a multiprocessor by each kernel is at
+least what its speed needs. Prints the table; exits 1 when a kernel breaks a rule."""
+
 import pathlib
 import re
 import sys
 
-REGISTERS = 65536        # of a multiprocessor, sm_80 to sm_120
+REGISTERS = 65536  # of a multiprocessor, sm_80 to sm_120
 # threads of a block, and blocks that must fit at once by registers
-BLOCKS = {"decode_kernel": (128, 2), "combine_kernel": (128, 8), "prefill_kernel": (128, 2), "prefill_mma_kernel": (128, 2), "gemv_kernel": (128, 2), "norm_kernel": (256, 2),
-          "activate_kernel": (256, 2), "rotary_kernel": (128, 4), "angles_kernel": (128, 4), "sample_kernel": (512, 1)}
-STACK = {"angles_kernel": 64}   # cosf and sinf reduce large angles there
+BLOCKS = {
+    "decode_kernel": (128, 2),
+    "combine_kernel": (128, 8),
+    "prefill_kernel": (128, 2),
+    "prefill_mma_kernel": (128, 2),
+    "gemv_kernel": (128, 2),
+    "norm_kernel": (256, 2),
+    "activate_kernel": (256, 2),
+    "rotary_kernel": (128, 4),
+    "angles_kernel": (128, 4),
+    "sample_kernel": (512, 1),
+}
+STACK = {"angles_kernel": 64}  # cosf and sinf reduce large angles there
 
 
 def kernels(folder):
-    """Rows of (architecture, name, template arguments as mangled, figures)."""
+    """Yields (architecture, name, mangled template arguments, resource usage)."""
     for path in sorted(folder.rglob("*.ptxas")):
         name = figures = None
         for line in path.read_text().splitlines():
             if found := re.search(r"Compiling entry function '(\S+)' for '(\S+)'", line):
                 name, figures = found, {}
-            elif name and (found := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)):
+            elif name and (
+                found := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
+            ):
                 figures.update(stack=int(found[1]), stores=int(found[2]), loads=int(found[3]))
             elif name and (found := re.search(r"Used (\d+) registers", line)):
                 shared = re.search(r"(\d+) bytes smem", line)
@@ -45,9 +60,17 @@ def main():
         if f["stack"] > STACK.get(kernel, 0):
             wrong.append(f"{where} has a stack of {f['stack']} bytes")
         if REGISTERS // taken < blocks:
-            wrong.append(f"{where} takes {f['registers']} registers a thread: {REGISTERS // taken} blocks of {threads} threads fit, {blocks} should")
+            wrong.append(
+                f"{where} takes {f['registers']} registers a thread: "
+                f"{REGISTERS // taken} blocks of {threads} threads fit, {blocks} should"
+            )
         seen = worst.setdefault((kernel, architecture), [0, 0, 0, 0])
-        worst[kernel, architecture] = [seen[0] + 1, max(seen[1], f["registers"]), max(seen[2], f["stores"]), max(seen[3], f["shared"])]
+        worst[kernel, architecture] = [
+            seen[0] + 1,
+            max(seen[1], f["registers"]),
+            max(seen[2], f["stores"]),
+            max(seen[3], f["shared"]),
+        ]
     if missing := set(BLOCKS) - {kernel for _, kernel, _, _ in rows}:
         wrong.append(f"never compiled: {', '.join(sorted(missing))}")
     print(f"{'kernel':20} {'for':8} {'variants':>8} {'registers':>9} {'spilled':>8} {'shared':>7}")

@@ -1,8 +1,9 @@
-// The choice of tokens on the device against the host's sampler itself, and against the frequencies that the scores ask for.
-#include "tests/cuda/device.h"
-#include "worker/engine/philox.h"
-#include "worker/engine/sampler.h"
+// SPDX-License-Identifier: Apache-2.0
+// Token sampling on the device, compared with the host's sampler and with the frequencies that the logits imply.
 #include "worker/ops/cuda/sample.h"
+#include "tests/gpu/kernels/device.h"
+#include "worker/engine/sampling/philox.h"
+#include "worker/engine/sampling/sampler.h"
 
 namespace pm::cuda_test {
 namespace {
@@ -11,30 +12,43 @@ using ops::cuda::RowSampling;
 using Samples = Kernels;
 
 int32_t host_choice(const std::vector<float>& scores, const RowSampling& how) {
-  const engine::Sampling sampling{.do_sample = how.sample, .temperature = how.temperature, .top_k = how.top_k, .top_p = how.top_p, .seed = how.seed, .min_p = how.min_p};
-  return static_cast<int32_t>(engine::choose(scores, sampling, {}, engine::uniform(how.seed, how.sequence, how.position)));
+  const engine::SamplingParams sampling{.do_sample = how.sample,
+                                        .temperature = how.temperature,
+                                        .top_k = how.top_k,
+                                        .top_p = how.top_p,
+                                        .seed = how.seed,
+                                        .min_p = how.min_p};
+  return static_cast<int32_t>(
+      engine::sample_token(scores, sampling, {}, engine::uniform(how.seed, how.sequence, how.position)));
 }
 
-/// One launch over all rows; every row's token is the host's.
+/// Launches once over all rows and compares every row's token with the host's.
 void run(const std::vector<std::vector<float>>& rows, const std::vector<RowSampling>& sampling) {
   const size_t vocabulary = rows.front().size(), stride = vocabulary + 3;
   std::vector<float> scores(rows.size() * stride, NAN);
-  for (size_t r = 0; r < rows.size(); ++r) std::copy(rows[r].begin(), rows[r].end(), scores.begin() + static_cast<std::ptrdiff_t>(r * stride));
+  for (size_t r = 0; r < rows.size(); ++r)
+    std::copy(rows[r].begin(), rows[r].end(), scores.begin() + static_cast<std::ptrdiff_t>(r * stride));
   const Buffer<float> on_scores(scores);
   const Buffer<RowSampling> on_sampling(sampling);
   in_each_order([&] {
     const Buffer<int32_t> ids(rows.size());
-    ops::cuda::sample({.scores = on_scores.data(), .score_stride = static_cast<int64_t>(stride), .sampling = on_sampling.data(), .ids = ids.data(),
-                       .rows = static_cast<int64_t>(rows.size()), .vocabulary = static_cast<int64_t>(vocabulary)}, nullptr);
+    ops::cuda::sample({.scores = on_scores.data(),
+                       .score_stride = static_cast<int64_t>(stride),
+                       .sampling = on_sampling.data(),
+                       .ids = ids.data(),
+                       .rows = static_cast<int64_t>(rows.size()),
+                       .vocabulary = static_cast<int64_t>(vocabulary)},
+                      nullptr);
     const std::vector<int32_t> got = ids.read();
     for (size_t r = 0; r < rows.size(); ++r) {
-      EXPECT_EQ(got[r], host_choice(rows[r], sampling[r])) << "row " << r << ", temperature " << sampling[r].temperature << ", top_k " << sampling[r].top_k << ", top_p "
-                                                           << sampling[r].top_p << ", min_p " << sampling[r].min_p << ", sample " << sampling[r].sample;
+      EXPECT_EQ(got[r], host_choice(rows[r], sampling[r]))
+          << "row " << r << ", temperature " << sampling[r].temperature << ", top_k " << sampling[r].top_k << ", top_p "
+          << sampling[r].top_p << ", min_p " << sampling[r].min_p << ", sample " << sampling[r].sample;
     }
   });
 }
 
-/// Scores with many equals, as 16-bit logits have.
+/// Scores with many ties, as 16-bit logits have.
 std::vector<float> coarse(size_t count, uint64_t seed) {
   std::vector<float> scores = numbers(count, seed, 3);
   for (float& score : scores) score = std::round(score * 4) / 4;
@@ -47,7 +61,14 @@ std::vector<RowSampling> all_ways(uint64_t position) {
     for (int64_t top_k : {0, 1, 5, 40}) {
       for (double top_p : {1.0, 0.9, 0.3}) {
         for (double min_p : {0.0, 0.1}) {
-          ways.push_back({.temperature = temperature, .top_p = top_p, .min_p = min_p, .top_k = top_k, .seed = 9, .sequence = ways.size() % 5, .position = position + ways.size(), .sample = true});
+          ways.push_back({.temperature = temperature,
+                          .top_p = top_p,
+                          .min_p = min_p,
+                          .top_k = top_k,
+                          .seed = 9,
+                          .sequence = ways.size() % 5,
+                          .position = position + ways.size(),
+                          .sample = true});
         }
       }
     }
@@ -68,7 +89,10 @@ TEST_F(Samples, ChooseWhatTheHostChoosesForEveryWayOfSampling) {
     run(equal, ways);
   }
 }
-TEST_F(Samples, ALargeVocabulary) { run({numbers(50257, 1, 4), coarse(50257, 2)}, {{.top_p = 0.95, .seed = 3, .position = 4, .sample = true}, {.temperature = 0.8, .top_k = 50, .sample = true}}); }
+TEST_F(Samples, ALargeVocabulary) {
+  run({numbers(50257, 1, 4), coarse(50257, 2)},
+      {{.top_p = 0.95, .seed = 3, .position = 4, .sample = true}, {.temperature = 0.8, .top_k = 50, .sample = true}});
+}
 TEST_F(Samples, OfEqualScoresTheSmallestIdIsTheBest) {
   std::vector<float> scores(700, 1.f);
   scores[0] = 0;
@@ -76,13 +100,18 @@ TEST_F(Samples, OfEqualScoresTheSmallestIdIsTheBest) {
 }
 TEST_F(Samples, BannedTokensNeverComeAndWithAllBannedTheFirstDoes) {
   std::vector<float> some = numbers(600, 5), none(600, -INFINITY);
-  for (size_t i = 0; i < some.size(); ++i) if (i % 3 != 0) some[i] = -INFINITY;
-  run({some, some, none, none}, {{.seed = 1, .sample = true}, {.top_p = 0.5, .top_k = 500, .sample = true}, {.sample = true}, {}});
+  for (size_t i = 0; i < some.size(); ++i)
+    if (i % 3 != 0) some[i] = -INFINITY;
+  run({some, some, none, none},
+      {{.seed = 1, .sample = true}, {.top_p = 0.5, .top_k = 500, .sample = true}, {.sample = true}, {}});
 }
-TEST_F(Samples, ATailOfEqualsIsCutInOrderOfIds) {   // not where the tail ends on 1 - top_p itself: there the roundings decide
+TEST_F(Samples,
+       ATailOfEqualsIsCutInOrderOfIds) {  // not where the tail ends on 1 - top_p itself: there the roundings decide
   std::vector<float> scores(200, 0.f);
   for (uint64_t position = 0; position < 4; ++position) {
-    run({scores, scores, scores}, {{.top_p = 0.503, .position = position, .sample = true}, {.top_p = 0.004, .position = position, .sample = true}, {.top_p = 1e-9, .position = position, .sample = true}});
+    run({scores, scores, scores}, {{.top_p = 0.503, .position = position, .sample = true},
+                                   {.top_p = 0.004, .position = position, .sample = true},
+                                   {.top_p = 1e-9, .position = position, .sample = true}});
   }
 }
 TEST_F(Samples, ZeroAndMinusZeroAreEqual) {
@@ -98,7 +127,13 @@ TEST_F(Samples, FrequenciesAreThoseOfTheScores) {
   const Buffer<float> on_scores(scores);
   const Buffer<RowSampling> on_ways(ways);
   const Buffer<int32_t> ids(draws);
-  ops::cuda::sample({.scores = on_scores.data(), .score_stride = 0, .sampling = on_ways.data(), .ids = ids.data(), .rows = static_cast<int64_t>(draws), .vocabulary = 6}, nullptr);
+  ops::cuda::sample({.scores = on_scores.data(),
+                     .score_stride = 0,
+                     .sampling = on_ways.data(),
+                     .ids = ids.data(),
+                     .rows = static_cast<int64_t>(draws),
+                     .vocabulary = 6},
+                    nullptr);
   std::vector<double> counts(6), weights(6);
   double total = 0, chi_square = 0;
   for (int32_t id : ids.read()) ++counts.at(static_cast<size_t>(id));
@@ -108,7 +143,7 @@ TEST_F(Samples, FrequenciesAreThoseOfTheScores) {
     if (expected > 0) chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
   }
   EXPECT_EQ(counts[4], 0);
-  EXPECT_LT(chi_square, 18.5);   // four degrees of freedom: one in a thousand would be beyond
+  EXPECT_LT(chi_square, 18.5);  // four degrees of freedom: one in a thousand would be beyond
 }
 TEST(SampleRefusals, AVocabularyWhoseWeightsDoNotAddUpExactlyIsNamed) {
   EXPECT_THROW(ops::cuda::sample({.rows = 1, .vocabulary = (int64_t{1} << 19) + 1}, nullptr), std::invalid_argument);

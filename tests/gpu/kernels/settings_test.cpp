@@ -1,4 +1,5 @@
-// What linking the kernels in (worker/ops/cuda/register.cpp) settles for all of torch's own operations.
+// SPDX-License-Identifier: Apache-2.0
+// The settings of torch that linking worker/ops/cuda/register.cpp changes.
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,11 @@
-"""Tests that want a GPU, run by `make cuda`. Without one each is skipped by name, and the end of the output says which and how many of each.
+# SPDX-License-Identifier: Apache-2.0
+"""These tests need a GPU; `make cuda` runs them. Without a GPU each test is skipped, and the end of the output lists
+the skipped tests with their counts.
 
-PM_GPU_REHEARSE=1 runs them on a pretended device (tests/pretend), with smaller shapes where a shape is large; PM_GPU_REHEARSE=short the first case of each test. What is marked `anywhere` runs in any case.
+PM_GPU_REHEARSE=1 runs them on the fake device backend (tests/gpu/fake_device), with smaller shapes where a shape is
+large; PM_GPU_REHEARSE=short runs the first case of each test only. Tests marked `anywhere` always run.
 """
+
 import collections
 import os
 import sys
@@ -11,32 +15,37 @@ import machine
 os.environ.setdefault("PM_WORKER", str(machine.BUILD / "bin/parallelmodel-worker"))
 sys.path.append(str(machine.REPOSITORY / "tests/parity"))
 
-import pytest  # noqa: E402
+import pytest
+from device_fixtures import Hardware, captured, device, kernels, serve_on_devices  # noqa: F401
+from test_strategies import ranks_of
+from worker_runner import WorkerRunner
 
-import worker  # noqa: E402
-from asked import Asked  # noqa: E402
-from on_devices import Hardware, device, kernels, recorded, serve_on_devices  # noqa: E402, F401
-from test_strategies import ranks_of  # noqa: E402
+import worker
 
-PLENTY = 8    # pretended devices, as many as any test wants
+PLENTY = 8  # fake devices, as many as any test needs
 
 
 @pytest.fixture(scope="session")
 def hardware(pytestconfig):
-    """Ranks as threads share one pretended device, as they do one GPU."""
-    return Hardware("pretend", worker.TOOLS / "pretend_worker", 1) if machine.REHEARSAL else Hardware("cuda", worker.BINARY, pytestconfig.gpus)
+    """Returns the device of the tests. Ranks as threads share one fake device, as they share one GPU."""
+    return (
+        Hardware("fake", worker.TOOLS / "fake_device_worker", 1)
+        if machine.REHEARSAL
+        else Hardware("cuda", worker.BINARY, pytestconfig.gpus)
+    )
 
 
 @pytest.fixture(scope="session")
-def asked(hardware, tmp_path_factory):
-    """The same program on the processor."""
+def runner(hardware, tmp_path_factory):
+    """The same program on the CPU."""
     batch = worker.Batch(hardware.binary)
-    yield Asked(batch, tmp_path_factory.mktemp("tensors"))
+    yield WorkerRunner(batch, tmp_path_factory.mktemp("tensors"))
     batch.close()
 
 
 def wanted(item):
-    """How many GPUs a test needs: what its mark `gpus` says; ranks as processes need one each, those of other nodes share them."""
+    """Returns how many GPUs a test needs: the number of its mark `gpus`; ranks as processes need one each, those of
+    other nodes share them."""
     if mark := item.get_closest_marker("gpus"):
         return mark.args[0]
     given = item.callspec.params if hasattr(item, "callspec") else {}
@@ -66,11 +75,15 @@ def pytest_collection_modifyitems(config, items):
         if not config.gpus:
             item.add_marker(pytest.mark.skip(reason=f"no GPU here: {machine.NODES} has no nvidia0, nvidia1, ..."))
         elif wanted(item) > config.gpus:
-            item.add_marker(pytest.mark.skip(reason=f"needs {wanted(item)} GPUs, here {'is' if config.gpus == 1 else 'are'} {config.gpus}"))
+            item.add_marker(
+                pytest.mark.skip(
+                    reason=f"needs {wanted(item)} GPUs, here {'is' if config.gpus == 1 else 'are'} {config.gpus}"
+                )
+            )
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Which tests were skipped, by reason, each with its number of cases."""
+    """Prints the skipped tests by reason, each with its number of cases."""
     counts = collections.defaultdict(collections.Counter)
     for report in terminalreporter.stats.get("skipped", []):
         file, _, name = report.nodeid.partition("[")[0].partition("::")
@@ -84,4 +97,4 @@ def pytest_terminal_summary(terminalreporter):
             file = of
             terminalreporter.write_line(f"    {count:4} {name}")
     if machine.REHEARSAL:
-        terminalreporter.write_line("rehearsed on a pretended device: nothing here was run on a GPU")
+        terminalreporter.write_line("rehearsed on a fake device: no test was run on a GPU")

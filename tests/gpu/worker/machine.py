@@ -1,31 +1,36 @@
-"""What these tests run on: the GPUs of this machine; a pretended device that rehearses them; or nothing, and then each test is skipped by name.
+# SPDX-License-Identifier: Apache-2.0
+"""Detects what these tests run on: the GPUs of this machine; the fake device, in a rehearsal; or nothing, and then each
+test is skipped.
 
-There is no GPU only where the kernel shows no device node of one: /dev/nvidia0, /dev/nvidia1, ... Where there is a node nothing is skipped for want of a GPU. A driver that does not answer, devices that are
-hidden from this process, and a worker that does not find them or was built without CUDA are failures. tests/cuda/present.h decides the same for the programs of ctest.
+There is no GPU only where the kernel shows no device node of one: /dev/nvidia0, /dev/nvidia1, ... Where there is a node
+nothing is skipped for want of a GPU. A driver that does not answer, devices that are hidden from this process, and a
+worker that does not find them or was built without CUDA are failures. tests/gpu/kernels/present.h decides the same for
+the programs of ctest.
 """
+
 import ctypes
 import os
 import pathlib
 import re
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-NODES = pathlib.Path(os.environ.get("PM_GPU_NODES", "/dev"))    # another folder only where a test plays a machine
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+NODES = pathlib.Path(os.environ.get("PM_GPU_NODES", "/dev"))  # another folder only where a test simulates a machine
 # PM_GPU_REHEARSE=1: all of it; short: the first case of each test
 REHEARSAL = os.environ.get("PM_GPU_REHEARSE", "")
 BUILD = REPOSITORY / "build" / ("release" if REHEARSAL else "cuda")
 
 
 class Broken(Exception):
-    """A GPU that is there and cannot be used."""
+    """A GPU exists, but cannot be used."""
 
 
 def nodes():
-    """Device nodes of GPUs."""
+    """Returns the device nodes of GPUs."""
     return sorted(path for path in NODES.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name))
 
 
 def driver_count():
-    """GPUs that the driver shows to this process, which gets no context. Throws Broken."""
+    """Returns the number of GPUs that the driver shows to this process, without creating a context. Raises Broken."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -40,7 +45,7 @@ def driver_count():
 
 
 def gpus():
-    """How many GPUs there are to be tested; 0: this machine has none. Throws Broken."""
+    """Returns how many GPUs can be tested; 0: this machine has none. Raises Broken."""
     found = nodes()
     if not found:
         return 0

@@ -1,31 +1,35 @@
-"""On a GPU 16 bits err from Hugging Face's fp32 at most 1.5 times as much as Hugging Face's own 16 bits do, in passes and, as far as tokens show it, in decoding."""
-import dataclasses
+# SPDX-License-Identifier: Apache-2.0
+"""On a GPU the error of 16-bit results against Hugging Face's fp32 is at most 1.5 times that of Hugging Face's own 16
+bits, in forward passes and, as far as tokens show it, in decoding."""
 
-import numpy
-import pytest
+import dataclasses
 
 import compare
 import fixtures
 import machine
+import numpy
 import oracle
-from cases import OF_TOPOLOGIES
-from test_devices import KERNELS, test_the_cuda_kernels_decode_in_16_bits_what_the_processor_decodes  # noqa: F401
+import pytest
+from cases import OF_KINDS
+from test_devices import KERNELS, test_the_cuda_kernels_decode_in_16_bits_what_the_cpu_decodes  # noqa: F401
 from test_generate import rows_of
-from test_topologies import test_sixteen_bit_error_is_within_that_of_transformers as error_is_within_that_of_transformers
+from test_model_kinds import (
+    test_sixteen_bit_error_is_within_that_of_transformers as error_is_within_that_of_transformers,
+)
 
-CASES = list({case.name: case for case in (*OF_TOPOLOGIES, *KERNELS)}.values())
+CASES = list({case.name: case for case in (*OF_KINDS, *KERNELS)}.values())
 DTYPES = ["bfloat16", "float16"]
-COUNT = 4 if machine.REHEARSAL else 12    # tokens; an emulation takes its time
+COUNT = 4 if machine.REHEARSAL else 12  # tokens; the emulation is slow
 
 
 class WithoutAttentions:
-    """Nobody asks for attention weights, so that the kernels attend and not ATen."""
+    """Requests no attention weights, so that the kernels compute attention and not ATen."""
 
-    def __init__(self, asked):
-        self.asked = asked
+    def __init__(self, runner):
+        self.runner = runner
 
     def forward(self, *arguments, **options):
-        return self.asked.forward(*arguments, attentions=False, **options)
+        return self.runner.forward(*arguments, attentions=False, **options)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -43,9 +47,12 @@ def test_error_of_the_cuda_kernels_is_within_that_of_transformers(kernels, case,
 
 
 def near_tie(case, dtype, begin, sequence):
-    """How near two scores of the sequence's tokens from `begin` on have to be for an error within the rule to swap them, which moves both: in standard deviations of the logits."""
+    """Returns how near two scores of the sequence's tokens from `begin` on have to be for an error within the rule to
+    swap them, which moves both: in standard deviations of the logits."""
     given = {"input_ids": numpy.array([sequence]), "attention_mask": numpy.ones((1, len(sequence)), numpy.int64)}
-    exact, rounded = (oracle.forward(case, given, of)["logits"][0, begin - 1:-1].astype(numpy.float64) for of in ("float32", dtype))
+    exact, rounded = (
+        oracle.forward(case, given, of)["logits"][0, begin - 1 : -1].astype(numpy.float64) for of in ("float32", dtype)
+    )
     return 2 * 1.5 * numpy.abs(rounded - exact).max() / exact.std(1).min()
 
 

@@ -1,14 +1,15 @@
-// The decision: what fits, why, and what a refusal tells.
+// SPDX-License-Identifier: Apache-2.0
+// Tests the choice of layouts, its reasons, and the messages of refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "models.h"
-#include "planner/spread.h"
-#include "situations.h"
 #include "planner/memory.h"
 #include "planner/plan.h"
+#include "planner/weight_shards.h"
+#include "situations.h"
 
 namespace pm {
 namespace {
@@ -16,7 +17,9 @@ namespace {
 using testing::HasSubstr;
 constexpr int64_t gibi = int64_t{1} << 30;
 
-Hardware cpu(int devices, int64_t memory) { return {.kind = DeviceKind::CPU, .devices = devices, .device_memory = memory, .memory_source = "spec"}; }
+Hardware cpu(int devices, int64_t memory) {
+  return {.kind = DeviceKind::CPU, .devices = devices, .device_memory = memory, .memory_source = "spec"};
+}
 
 Plan planned(const Decision& decision) {
   EXPECT_TRUE(decision.plan) << (decision.refusal ? decision.refusal->message : "");
@@ -29,12 +32,12 @@ Refusal refused(const Decision& decision) {
 }
 
 TEST(Decide, PredictsExactWeightsAndFitsEveryTermIntoTheDevice) {
-  const Facts facts = test::gpt_neo_2_7b();
-  const Plan plan = planned(decide(facts, cpu(3, 4 * gibi), {}));
-  const Cuts cuts = deal(facts, 3, DType::F16);
+  const ModelMetadata metadata = test::gpt_neo_2_7b();
+  const Plan plan = planned(decide(metadata, cpu(3, 4 * gibi), {}));
+  const Partition partition = make_partition(metadata, 3, DType::F16);
   for (const RankPlan& rank : plan.ranks) {
-    EXPECT_EQ(rank.predicted.weights, cuts.weight_bytes(facts, rank.rank));
-    EXPECT_EQ(rank.predicted.kv, plan.kv_blocks * 16 * kv_bytes_per_token(facts, cuts, rank.rank, DType::F16));
+    EXPECT_EQ(rank.predicted.weights, partition.weight_bytes(metadata, rank.rank));
+    EXPECT_EQ(rank.predicted.kv, plan.kv_blocks * 16 * kv_bytes_per_token(metadata, partition, rank.rank, DType::F16));
     EXPECT_LE(rank.predicted.total(), 4 * gibi);
     EXPECT_EQ(rank.cut()["decoder"]["layers"], nlohmann::json({0, 32}));
     EXPECT_EQ(rank.cut()["decoder"]["heads"].size(), 2u);
@@ -44,78 +47,95 @@ TEST(Decide, PredictsExactWeightsAndFitsEveryTermIntoTheDevice) {
 }
 
 TEST(Decide, KvBytesFollowTheKvHeadsOfTheRank) {
-  const Facts facts = test::gpt_neo_2_7b();
-  EXPECT_EQ(kv_bytes_per_token(facts, deal(facts, 1, DType::F16), 0, DType::F16), 2 * 32 * 20 * 128 * 2);
-  EXPECT_EQ(kv_bytes_per_token(facts, deal(facts, 3, DType::F16), 2, DType::F16), 2 * 32 * 6 * 128 * 2);
+  const ModelMetadata metadata = test::gpt_neo_2_7b();
+  EXPECT_EQ(kv_bytes_per_token(metadata, make_partition(metadata, 1, DType::F16), 0, DType::F16),
+            2 * 32 * 20 * 128 * 2);
+  EXPECT_EQ(kv_bytes_per_token(metadata, make_partition(metadata, 3, DType::F16), 2, DType::F16), 2 * 32 * 6 * 128 * 2);
 }
 
 TEST(Decide, AKvHeadThatRanksShareIsCachedWholeByEachAndItsExchangeIsCounted) {
-  const Facts shared = test::decoder({.layers = 2, .hidden = 512, .heads = 8, .kv_heads = 1, .head_dim = 64, .ffn = 64, .vocab = 512, .positions = 0});
+  const ModelMetadata shared = test::decoder(
+      {.layers = 2, .hidden = 512, .heads = 8, .kv_heads = 1, .head_dim = 64, .ffn = 64, .vocab = 512, .positions = 0});
   const Plan plan = planned(decide(shared, cpu(4, 2 * gibi), {.max_sequence_length = 64}));
   for (const RankPlan& rank : plan.ranks) {
     EXPECT_EQ(rank.predicted.kv, plan.kv_blocks * 16 * 2 * 2 * 64 * 4);
     EXPECT_EQ(rank.cut()["decoder"]["kv"], nlohmann::json({0, 1}));
     EXPECT_EQ(rank.cut()["decoder"]["kv_rows"], nlohmann::json({rank.rank * 16, rank.rank * 16 + 16}));
   }
-  // 512 tokens: residual and others 5 x 512, q, k, v and the result of two heads, then all ranks' k and v and one head's three times
-  EXPECT_EQ(activation_bytes(shared, deal(shared, 4, DType::F32), 0, 64, 1), 4 * (5 * 512 * 512 + 512 * 64 * (2 * 2 + 2) + 512 * 64 * (2 + 6) + 2 * 512));
+  // 512 tokens: residual and others 5 x 512, q, k, v and the result of two heads, then all ranks' k and v and one
+  // head's three times
+  EXPECT_EQ(activation_bytes(shared, make_partition(shared, 4, DType::F32), 0, 64, 1),
+            4 * (5 * 512 * 512 + 512 * 64 * (2 * 2 + 2) + 512 * 64 * (2 + 6) + 2 * 512));
 }
 
-TEST(Decide, RefusesFactsWhoseKvRowsAreNoWholeHeads) {
-  Facts facts = test::decoder({});
-  facts.parts.push_back({"decoder", 0, 1, Axis::KvRows, 100, 768, DType::F32, false});
-  const Refusal refusal = refused(decide(facts, cpu(2, gibi), {}));
-  EXPECT_EQ(refusal.reason, "InvalidSizes");
+TEST(Decide, RefusesMetadataWhoseKvRowsAreNotWholeHeads) {
+  ModelMetadata metadata = test::decoder({});
+  metadata.parts.push_back({"decoder", 0, 1, Axis::KvRows, 100, 768, DType::F32, false});
+  const Refusal refusal = refused(decide(metadata, cpu(2, gibi), {}));
+  EXPECT_EQ(refusal.reason, Reason::InvalidSizes);
   EXPECT_THAT(refusal.message, HasSubstr("100 rows; expected a multiple of its head size 64"));
 }
 
 TEST(Decide, RefusesWhatDoesNotFitWithTheArithmeticAndTheCountThatWould) {
   const Refusal refusal = refused(decide(test::gpt_neo_2_7b(), cpu(1, 4 * gibi), {.strategy = Strategy::Tensor}));
-  EXPECT_EQ(refusal.reason, "DoesNotFit");
-  for (const char* part : {"weights 4.9 GiB", "KV of one sequence of 2048 tokens 640.0 MiB", "runtime", "4.0 GiB per device (spec)",
-                           "the largest term is the weights", "The fewest such devices that fit: 2."}) {
+  EXPECT_EQ(refusal.reason, Reason::DoesNotFit);
+  for (const char* part :
+       {"weights 4.9 GiB", "KV of one sequence of 2048 tokens 640.0 MiB", "runtime", "4.0 GiB per device (spec)",
+        "the largest term is the weights", "The fewest such devices that fit: 2."}) {
     EXPECT_THAT(refusal.message, HasSubstr(part));
   }
 }
 
 TEST(Decide, NamesTheLargestTermWhenItIsNotTheWeights) {
-  const Facts facts = test::decoder({.layers = 2, .hidden = 1024, .heads = 16, .kv_heads = 16, .head_dim = 64, .ffn = 256, .vocab = 512, .positions = 0});
-  const Refusal refusal = refused(decide(facts, cpu(1, gibi), {.max_sequence_length = 1 << 20}));
-  EXPECT_THAT(refusal.message, testing::AnyOf(HasSubstr("the largest term is the KV cache"), HasSubstr("the largest term is the activations")));
+  const ModelMetadata metadata = test::decoder({.layers = 2,
+                                                .hidden = 1024,
+                                                .heads = 16,
+                                                .kv_heads = 16,
+                                                .head_dim = 64,
+                                                .ffn = 256,
+                                                .vocab = 512,
+                                                .positions = 0});
+  const Refusal refusal = refused(decide(metadata, cpu(1, gibi), {.max_sequence_length = 1 << 20}));
+  EXPECT_THAT(refusal.message, testing::AnyOf(HasSubstr("the largest term is the KV cache"),
+                                              HasSubstr("the largest term is the activations")));
 }
 
-TEST(Decide, SpeaksOfNoCacheWhereTheModelAnswersInOnePass) {
-  Facts facts = test::decoder({.positions = 512});
-  facts.task = "embed";
-  const Plan plan = planned(decide(facts, cpu(2, 8 * gibi), {}));
+TEST(Decide, MentionsNoCacheForModelsOfOneForwardPass) {
+  ModelMetadata metadata = test::decoder({.positions = 512});
+  metadata.task = "embed";
+  const Plan plan = planned(decide(metadata, cpu(2, 8 * gibi), {}));
   EXPECT_EQ(plan.kv_blocks, 0);
   for (const RankPlan& rank : plan.ranks) EXPECT_EQ(rank.predicted.kv, 0);
   EXPECT_THAT(plan.message, HasSubstr("no KV cache; each input in one pass, up to 512 tokens; "));
-  for (const std::string& text : {plan.message, describe(plan)}) EXPECT_THAT(text, testing::Not(testing::AnyOf(HasSubstr("room for"), HasSubstr("sequence"), HasSubstr("KV blocks"))));
-  EXPECT_THAT(refused(decide(facts, cpu(1, gibi / 8), {})).message, testing::Not(HasSubstr("KV")));
+  for (const std::string& text : {plan.message, describe(plan)})
+    EXPECT_THAT(text,
+                testing::Not(testing::AnyOf(HasSubstr("room for"), HasSubstr("sequence"), HasSubstr("KV blocks"))));
+  EXPECT_THAT(refused(decide(metadata, cpu(1, gibi / 8), {})).message, testing::Not(HasSubstr("KV")));
 }
 
-TEST(Decide, ObeysSizesAndPlacesRanksLaneByLaneStageByStage) {
-  const Facts facts = test::decoder({.vocab = 64});
-  const Plan plan = planned(decide(facts, cpu(12, 4 * gibi), {.tensor = 3, .pipeline = 2, .data = 2, .max_sequence_length = 64, .max_concurrency = 9}));
+TEST(Decide, ObeysSizesAndOrdersRanksByDpRankThenStage) {
+  const ModelMetadata metadata = test::decoder({.vocab = 64});
+  const Plan plan =
+      planned(decide(metadata, cpu(12, 4 * gibi),
+                     {.tensor = 3, .pipeline = 2, .data = 2, .max_sequence_length = 64, .max_concurrency = 9}));
   EXPECT_EQ(plan.reason, "UserFixed");
   ASSERT_EQ(plan.ranks.size(), 12u);
   for (int rank = 0; rank < 12; ++rank) {
     const RankPlan& one = plan.ranks[static_cast<size_t>(rank)];
-    EXPECT_EQ(one.rank, (one.lane * 2 + one.stage) * 3 + one.tensor);
-    EXPECT_EQ(one.layers, stages(facts, 2, 3, DType::F32)[static_cast<size_t>(one.stage)]);
-    const Facts held = facts_of_stage(facts, one.layers);
-    const Cuts cuts = deal(held, plan.tensor, plan.precision);
-    EXPECT_EQ(one.predicted.weights, cuts.weight_bytes(held, one.tensor));
-    EXPECT_EQ(one.predicted.kv, plan.kv_blocks * 16 * kv_bytes_per_token(held, cuts, one.tensor, DType::F32));
+    EXPECT_EQ(one.rank, (one.dp_rank * 2 + one.stage) * 3 + one.tensor);
+    EXPECT_EQ(one.layers, stages(metadata, 2, 3, DType::F32)[static_cast<size_t>(one.stage)]);
+    const ModelMetadata held = stage_metadata(metadata, one.layers);
+    const Partition partition = make_partition(held, plan.tensor, plan.precision);
+    EXPECT_EQ(one.predicted.weights, partition.weight_bytes(held, one.tensor));
+    EXPECT_EQ(one.predicted.kv, plan.kv_blocks * 16 * kv_bytes_per_token(held, partition, one.tensor, DType::F32));
     EXPECT_EQ(one.predicted.communicator, (segment_bytes(12) + 11) / 12);
   }
-  EXPECT_EQ(plan.kv_blocks, 4 * 5);        // nine sequences in two lanes: five in the larger
+  EXPECT_EQ(plan.kv_blocks, 4 * 5);  // nine sequences on two data-parallel ranks: five on the larger
   EXPECT_EQ(plan.concurrency, 9);
   EXPECT_EQ(plan.shm_bytes, (12 * 4 + 2 * 11 + 12 * 12 / 8 + 1) * (int64_t{1} << 20));
 }
 
-TEST(Decide, GivesDevicesThatSizesLeaveToTheStrategy) {
+TEST(Decide, GivesRemainingDevicesToTheStrategy) {
   const Plan plan = planned(decide(test::decoder({}), cpu(8, 4 * gibi), {.strategy = Strategy::Pipeline, .data = 2}));
   EXPECT_EQ(plan.strategy, Strategy::Pipeline);
   EXPECT_EQ(plan.pipeline, 4);
@@ -125,106 +145,135 @@ TEST(Decide, GivesDevicesThatSizesLeaveToTheStrategy) {
 }
 
 TEST(Decide, RefusesSizesWithTheNumbers) {
-  const auto words = [](const Wishes& wishes, int n) { return refused(decide(test::decoder({}), cpu(n, 4 * gibi), wishes)).message; };
-  EXPECT_THAT(words({.tensor = 3}, 4), HasSubstr("tensor=3, and 4 devices are given to a group; expected sizes whose product divides 4"));
-  EXPECT_THAT(words({.tensor = 2, .pipeline = 1, .data = 1}, 4), HasSubstr("tensor=2 x pipeline=1 x data=1 is 2, and 4 devices are given to a group; expected sizes whose product is 4"));
-  EXPECT_THAT(words({.tensor = 13}, 13), HasSubstr("tensor=13, but the decoder has 12 attention heads and each rank needs at least one; use at most 12"));
-  EXPECT_THAT(words({.pipeline = 13}, 13), HasSubstr("pipeline=13, but the model has 12 layers and each stage needs at least one; use at most 12"));
-  EXPECT_THAT(words({.strategy = Strategy::Data, .tensor = 4}, 4), HasSubstr("strategy Data, but tensor=4 take all 4 devices; leave some to it"));
-  EXPECT_THAT(words({.strategy = Strategy::Data, .data = 1}, 4), HasSubstr("strategy Data with data=1 leaves nothing to it"));
+  const auto words = [](const PlanConstraints& constraints, int n) {
+    return refused(decide(test::decoder({}), cpu(n, 4 * gibi), constraints)).message;
+  };
+  EXPECT_THAT(words({.tensor = 3}, 4),
+              HasSubstr("tensor=3, and 4 devices are given to a group; expected sizes whose product divides 4"));
+  EXPECT_THAT(words({.tensor = 2, .pipeline = 1, .data = 1}, 4),
+              HasSubstr("tensor=2 x pipeline=1 x data=1 is 2, and 4 devices are given to a group; expected sizes whose "
+                        "product is 4"));
+  EXPECT_THAT(
+      words({.tensor = 13}, 13),
+      HasSubstr("tensor=13, but the decoder has 12 attention heads and each rank needs at least one; use at most 12"));
+  EXPECT_THAT(words({.pipeline = 13}, 13),
+              HasSubstr("pipeline=13, but the model has 12 layers and each stage needs at least one; use at most 12"));
+  EXPECT_THAT(words({.strategy = Strategy::Data, .tensor = 4}, 4),
+              HasSubstr("strategy Data, but tensor=4 take all 4 devices; leave some to it"));
+  EXPECT_THAT(words({.strategy = Strategy::Data, .data = 1}, 4),
+              HasSubstr("strategy Data with data=1 leaves nothing to it"));
   EXPECT_THAT(words({.tensor = 0}, 4), HasSubstr("tensor=0; expected 1 to 1024"));
-  EXPECT_THAT(words({.strategy = Strategy::Sharded, .tensor = 2}, 4), HasSubstr("strategy Sharded is not combined with tensor or pipeline; give data=4 alone"));
-  EXPECT_THAT(words({.strategy = Strategy::Offload, .data = 2}, 4), HasSubstr("strategy Offload with data=2, and 4 devices are given to a group"));
-  EXPECT_THAT(words({.strategy = Strategy::Offload, .offload_to = Residency::HostMemory}, 4), HasSubstr("the memory of a rank on a CPU is the host's own"));
+  EXPECT_THAT(words({.strategy = Strategy::Sharded, .tensor = 2}, 4),
+              HasSubstr("strategy Sharded is not combined with tensor or pipeline; give data=4 alone"));
+  EXPECT_THAT(words({.strategy = Strategy::Offload, .data = 2}, 4),
+              HasSubstr("strategy Offload with data=2, and 4 devices are given to a group"));
+  EXPECT_THAT(words({.strategy = Strategy::Offload, .offload_to = Residency::HostMemory}, 4),
+              HasSubstr("the memory of a rank on a CPU is the host's own"));
   EXPECT_THAT(words({.micro_batches = 0}, 4), HasSubstr("0 micro-batches; expected 1 to 1024"));
 }
 
-TEST(Decide, SpreadsWeightsWhenAskedTo) {
-  const Facts facts = test::decoder({});
-  const Spread weights = spread(facts, DType::F32);
-  const Plan sharded = planned(decide(facts, cpu(3, 4 * gibi), {.strategy = Strategy::Sharded, .data = 3}));
+TEST(Decide, ShardsWeightsFullyOnRequest) {
+  const ModelMetadata metadata = test::decoder({});
+  const WeightShards weights = shard_weights(metadata, DType::F32);
+  const Plan sharded = planned(decide(metadata, cpu(3, 4 * gibi), {.strategy = Strategy::Sharded, .data = 3}));
   EXPECT_EQ(sharded.data, 3);
   EXPECT_EQ(sharded.reason, "UserFixed");
   ASSERT_TRUE(sharded.gathering);
   EXPECT_EQ(sharded.gathering->from, Residency::Device);
-  EXPECT_EQ(sharded.gathering->buffer, weights.largest_run());
+  EXPECT_EQ(sharded.gathering->buffer, weights.largest_flat_param());
   for (const RankPlan& rank : sharded.ranks) {
-    EXPECT_EQ(rank.lane, rank.rank);
-    EXPECT_EQ(rank.predicted.weights, weights.whole + weights.kept(rank.rank, 3) + 2 * weights.largest_run());
+    EXPECT_EQ(rank.dp_rank, rank.rank);
+    EXPECT_EQ(rank.predicted.weights,
+              weights.whole + weights.rank_bytes(rank.rank, 3) + 2 * weights.largest_flat_param());
     EXPECT_EQ(rank.predicted.kv, sharded.kv_blocks * 16 * 12 * 2 * 768 * 4);
   }
-  const Plan offloaded = planned(decide(facts, cpu(1, 4 * gibi), {.strategy = Strategy::Offload}));
+  const Plan offloaded = planned(decide(metadata, cpu(1, 4 * gibi), {.strategy = Strategy::Offload}));
   EXPECT_EQ(offloaded.gathering->from, Residency::File);
-  EXPECT_EQ(offloaded.ranks[0].predicted.weights, weights.whole + 2 * weights.largest_run());
-  EXPECT_THAT(offloaded.message, HasSubstr("weights come together in two buffers of 27.0 MiB: all weights are read from files in each pass"));
+  EXPECT_EQ(offloaded.ranks[0].predicted.weights, weights.whole + 2 * weights.largest_flat_param());
+  EXPECT_THAT(
+      offloaded.message,
+      HasSubstr("weights are gathered in two buffers of 27.0 MiB: all weights are read from files in each pass"));
 }
 
-TEST(Decide, SpreadsInt8WithItsScales) {
-  const Facts facts = test::with_matrices(test::decoder({}));
-  const Spread weights = spread(facts, DType::I8);
-  int64_t quantised = 0, scales = 0, other = 0;   // of all layers and tables
-  for (const Part& part : facts.parts) {
+TEST(Decide, ShardsInt8WithItsScales) {
+  const ModelMetadata metadata = test::with_matrices(test::decoder({}));
+  const WeightShards weights = shard_weights(metadata, DType::I8);
+  int64_t quantised = 0, scales = 0, other = 0;  // of all layers and tables
+  for (const Part& part : metadata.parts) {
     const Quantised& q = part.quantised;
     quantised += part.count * part.units * q.elements;
     scales += part.count * (part.units * q.scales + (part.units + 31) / 32 * q.block_scales);
-    other += part.count * part.units * (part.elements_per_unit - q.elements) * size_of(facts.dtype);
+    other += part.count * part.units * (part.elements_per_unit - q.elements) * size_of(metadata.dtype);
   }
-  EXPECT_EQ(weights.whole + weights.kept(0, 1), quantised + 2 * scales + other);
-  const Plan sharded = planned(decide(facts, cpu(3, 4 * gibi), {.strategy = Strategy::Sharded, .precision = DType::I8}));
-  EXPECT_EQ(sharded.gathering->buffer, weights.largest_run());
-  for (const RankPlan& rank : sharded.ranks) EXPECT_EQ(rank.predicted.weights, weights.whole + weights.kept(rank.rank, 3) + 2 * weights.largest_run());
-  const Plan whole = planned(decide(facts, cpu(3, 4 * gibi), {.strategy = Strategy::Sharded}));
+  EXPECT_EQ(weights.whole + weights.rank_bytes(0, 1), quantised + 2 * scales + other);
+  const Plan sharded =
+      planned(decide(metadata, cpu(3, 4 * gibi), {.strategy = Strategy::Sharded, .precision = DType::I8}));
+  EXPECT_EQ(sharded.gathering->buffer, weights.largest_flat_param());
+  for (const RankPlan& rank : sharded.ranks)
+    EXPECT_EQ(rank.predicted.weights,
+              weights.whole + weights.rank_bytes(rank.rank, 3) + 2 * weights.largest_flat_param());
+  const Plan whole = planned(decide(metadata, cpu(3, 4 * gibi), {.strategy = Strategy::Sharded}));
   EXPECT_LT(sharded.gathering->buffer, whole.gathering->buffer / 3);
 }
 
 TEST(Decide, CountsWhatStaysInTheHostsMemory) {
-  const Facts facts = test::decoder({});
+  const ModelMetadata metadata = test::decoder({});
   const Hardware gpus{.kind = DeviceKind::GPU, .devices = 3, .device_memory = 4 * gibi};
-  const Plan plan = planned(decide(facts, gpus, {.strategy = Strategy::Offload, .offload_to = Residency::HostMemory}));
-  const Spread weights = spread(facts, plan.precision);
-  EXPECT_EQ(plan.gathering->host, std::max({weights.kept(0, 3), weights.kept(1, 3), weights.kept(2, 3)}));
+  const Plan plan =
+      planned(decide(metadata, gpus, {.strategy = Strategy::Offload, .offload_to = Residency::HostMemory}));
+  const WeightShards weights = shard_weights(metadata, plan.precision);
+  EXPECT_EQ(plan.gathering->host,
+            std::max({weights.rank_bytes(0, 3), weights.rank_bytes(1, 3), weights.rank_bytes(2, 3)}));
   EXPECT_EQ(plan_from_json(to_json(plan)).gathering->host, plan.gathering->host);
-  EXPECT_EQ(planned(decide(facts, gpus, {.strategy = Strategy::Offload})).gathering->host, 0);
+  EXPECT_EQ(planned(decide(metadata, gpus, {.strategy = Strategy::Offload})).gathering->host, 0);
 }
 
 TEST(Decide, TilesLayersWhereBuffersOfALayerDoNotFit) {
-  const Facts facts = test::wide();
-  const Wishes asked{.strategy = Strategy::Offload, .max_sequence_length = 16};
-  const Plan roomy = planned(decide(facts, cpu(1, 64 * gibi), asked)), tight = planned(decide(facts, cpu(1, 8 * gibi), asked));
-  EXPECT_EQ(roomy.gathering->buffer, spread(facts, DType::BF16).largest_run());
+  const ModelMetadata metadata = test::wide();
+  const PlanConstraints asked{.strategy = Strategy::Offload, .max_sequence_length = 16};
+  const Plan roomy = planned(decide(metadata, cpu(1, 64 * gibi), asked)),
+             tight = planned(decide(metadata, cpu(1, 8 * gibi), asked));
+  EXPECT_EQ(roomy.gathering->buffer, shard_weights(metadata, DType::BF16).largest_flat_param());
   EXPECT_EQ(tight.gathering->buffer, (roomy.gathering->buffer + 15) / 16);
   EXPECT_THAT(tight.message, HasSubstr("Offload x 1 in tiles"));
 }
 
-TEST(Decide, BringsWeightsTogetherWhereNothingElseFits) {
+TEST(Decide, GathersWeightsWhereNothingElseFits) {
   const Plan plan = planned(decide(test::gpt_neo_2_7b(), cpu(1, 3 * gibi), {}));
   EXPECT_EQ(plan.reason, "NothingElseFits");
   EXPECT_EQ(plan.strategy, Strategy::Offload);
-  EXPECT_THAT(plan.message, HasSubstr("Offload x 1 over 1 device: no layout fits that keeps the weights on the devices"));
+  EXPECT_THAT(plan.message,
+              HasSubstr("Offload x 1 over 1 device: no layout fits that keeps the weights on the devices"));
 }
 
 TEST(Decide, KeepsTensorGroupsInsideANodeUnlessTheyAreAskedFor) {
   Hardware nodes = cpu(12, 4 * gibi);
-  nodes.devices_per_node = 8;   // six on each of two
-  EXPECT_THAT(refused(decide(test::decoder({}), nodes, {.pipeline = 3, .data = 1})).message, HasSubstr("12 devices lie at 6 on a node, so that a tensor group of 4 would span nodes"));
+  nodes.devices_per_node = 8;  // six on each of two nodes
+  EXPECT_THAT(refused(decide(test::decoder({}), nodes, {.pipeline = 3, .data = 1})).message,
+              HasSubstr("12 devices lie at 6 on a node, so that a tensor group of 4 would span nodes"));
   EXPECT_EQ(planned(decide(test::decoder({}), nodes, {.tensor = 4})).tensor, 4);
   EXPECT_EQ(planned(decide(test::decoder({}), nodes, {.tensor = 3, .data = 1})).pipeline, 4);
 }
 
 TEST(Decide, RefusesDevicesOfUnknownMemoryAndPrecisionsThatAreNotServed) {
-  EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, 0), {})).reason, "DeviceMemoryUnknown");
-  EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::U8})).reason, "UnsupportedPrecision");
-  EXPECT_THAT(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::I8})).message, HasSubstr("the facts of this model name none"));
+  EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, 0), {})).reason, Reason::DeviceMemoryUnknown);
+  EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::U8})).reason,
+            Reason::UnsupportedPrecision);
+  EXPECT_THAT(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::I8})).message,
+              HasSubstr("the metadata of this model names none"));
 }
 
 TEST(Decide, CountsInt8WithItsScalesAndKeepsKeysAndValuesInTheCheckpointsType) {
-  const Facts facts = test::with_matrices(test::gpt_neo_2_7b());
-  const auto of = [&](DType precision) { return planned(decide(facts, cpu(2, 64 * gibi), {.tensor = 2, .precision = precision, .max_concurrency = 1})); };
+  const ModelMetadata metadata = test::with_matrices(test::gpt_neo_2_7b());
+  const auto of = [&](DType precision) {
+    return planned(decide(metadata, cpu(2, 64 * gibi), {.tensor = 2, .precision = precision, .max_concurrency = 1}));
+  };
   const Plan narrow = of(DType::I8), wide = of(DType::F16);
   int64_t sum = 0, whole = 0;
   for (const RankPlan& rank : narrow.ranks) sum += rank.predicted.weights;
   for (const RankPlan& rank : wide.ranks) whole += rank.predicted.weights;
-  const int64_t matrices = 32 * 12 * int64_t{2560} * 2560 + int64_t{50257} * 2560;   // q, k, v, out: 4, up and down: 8; the head that is the table
+  const int64_t matrices = 32 * 12 * int64_t{2560} * 2560 +
+                           int64_t{50257} * 2560;  // q, k, v, out: 4, up and down: 8; the head that is the table
   EXPECT_EQ(whole - sum, matrices - matrices / 32 * 2);
   EXPECT_EQ(narrow.ranks[0].predicted.kv, wide.ranks[0].predicted.kv);
 }
@@ -236,16 +285,17 @@ TEST(Decide, ServesNoLongerSequencesThanTheModelHasPositionsAndSaysSo) {
 }
 
 TEST(Decide, TowersOfDifferentLengthsArePlannedForTheLongestAndAnAnswerForTheShortest) {
-  Facts facts = test::decoder({});
-  facts.stacks.push_back(facts.stacks[0]);
-  facts.stacks.back().positions = 50;
-  EXPECT_EQ(planned(decide(facts, cpu(1, 8 * gibi), {})).sequence_length, 50);
-  facts.task = "similarity";
-  EXPECT_EQ(planned(decide(facts, cpu(1, 8 * gibi), {})).sequence_length, 1024);
+  ModelMetadata metadata = test::decoder({});
+  metadata.stacks.push_back(metadata.stacks[0]);
+  metadata.stacks.back().positions = 50;
+  EXPECT_EQ(planned(decide(metadata, cpu(1, 8 * gibi), {})).sequence_length, 50);
+  metadata.task = "similarity";
+  EXPECT_EQ(planned(decide(metadata, cpu(1, 8 * gibi), {})).sequence_length, 1024);
 }
 
 TEST(Decide, SharedMemoryDoesNotDependOnTheModel) {
-  EXPECT_EQ(planned(decide(test::decoder({}), cpu(2, 16 * gibi), {})).shm_bytes, planned(decide(test::gpt_neo_2_7b(), cpu(2, 16 * gibi), {})).shm_bytes);
+  EXPECT_EQ(planned(decide(test::decoder({}), cpu(2, 16 * gibi), {})).shm_bytes,
+            planned(decide(test::gpt_neo_2_7b(), cpu(2, 16 * gibi), {})).shm_bytes);
 }
 
 class AnyMemory : public testing::TestWithParam<int> {};
@@ -253,20 +303,22 @@ class AnyMemory : public testing::TestWithParam<int> {};
 TEST_P(AnyMemory, NeverIsExceededAndMoreOfItNeverHurts) {
   std::mt19937 random(static_cast<unsigned>(GetParam()));
   const int n = std::uniform_int_distribution<int>(1, 8)(random);
-  const Facts facts = test::random_decoder(random, n);
+  const ModelMetadata metadata = test::random_decoder(random, n);
   bool fitted = false;
   int64_t concurrency = 0;
   for (int64_t memory = gibi / 4; memory <= 1024 * gibi; memory *= 2) {
-    const Decision decision = decide(facts, cpu(n, memory), {});
-    EXPECT_TRUE(decision.plan || !fitted) << "fits less memory than " << memory << ", but not that; seed " << GetParam();
+    const Decision decision = decide(metadata, cpu(n, memory), {});
+    EXPECT_TRUE(decision.plan || !fitted)
+        << "fits less memory than " << memory << ", but not that; seed " << GetParam();
     ASSERT_NE(decision.plan.has_value(), decision.refusal.has_value());
     if (!decision.plan) continue;
     fitted = true;
-    if (!decision.plan->gathering) {   // taken for want of memory: it leaves more of it to keys and values
+    if (!decision.plan->gathering) {  // chosen when memory is short: it leaves more of it to the KV cache
       EXPECT_GE(decision.plan->concurrency, concurrency) << "seed " << GetParam();
       concurrency = decision.plan->concurrency;
     }
-    for (const RankPlan& rank : decision.plan->ranks) EXPECT_LE(rank.predicted.total(), memory) << "seed " << GetParam();
+    for (const RankPlan& rank : decision.plan->ranks)
+      EXPECT_LE(rank.predicted.total(), memory) << "seed " << GetParam();
   }
   EXPECT_TRUE(fitted);
 }

@@ -1,4 +1,5 @@
-// Plans as JSON and as text.
+// SPDX-License-Identifier: Apache-2.0
+// Tests plans as JSON and as text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,8 +36,9 @@ TEST(PlanJson, SurvivesTheRoundTrip) {
 }
 
 TEST(PlanJson, KeepsStagesInTheirOrderWithTheFiguresAndEstimates) {
-  Plan plan = *decide(test::encoder_decoder(2, 2), {.devices = 4, .device_memory = int64_t{8} << 30}, {.pipeline = 4}).plan;
-  plan.figures = {{"link bandwidth", "bytes/s", {1.25e10, "node label"}}};
+  Plan plan =
+      *decide(test::encoder_decoder(2, 2), {.devices = 4, .device_memory = int64_t{8} << 30}, {.pipeline = 4}).plan;
+  plan.hardware_values = {{"link bandwidth", "bytes/s", {1.25e10, "node label"}}};
   plan.estimate = {123, 0.0625, 1e4 / 3};
   plan.objective = Objective::Throughput;
   const Plan read = plan_from_json(nlohmann::json::parse(to_json(plan).dump()));
@@ -45,10 +47,10 @@ TEST(PlanJson, KeepsStagesInTheirOrderWithTheFiguresAndEstimates) {
   EXPECT_EQ(read.ranks[3].layers[0].first, "encoder");
   EXPECT_EQ(read.micro_batches, plan.micro_batches);
   EXPECT_EQ(read.estimate, plan.estimate);
-  EXPECT_EQ(read.figures[0].figure, plan.figures[0].figure);
+  EXPECT_EQ(read.hardware_values[0].value, plan.hardware_values[0].value);
 }
 
-TEST(PlanJson, OfBeforeStagesIsReadForGroupsThatStillRunByIt) {
+TEST(PlanJson, WithoutStagesIsReadForReplicasThatStillRunByIt) {
   nlohmann::json old = to_json(sample());
   for (const char* key : {"microBatches", "objective", "estimate", "hardware"}) old.erase(key);
   for (nlohmann::json& rank : old["ranks"]) rank["layers"] = {{"decoder", {0, 32}}};
@@ -69,8 +71,10 @@ TEST(PlanJson, EditedBadlyIsRefusedByName) {
   EXPECT_THAT(with("/sizes/tensor", 2), HasSubstr("plan.ranks: found 3 ranks, expected 2"));
   EXPECT_THAT(with("/precision", "F12"), HasSubstr("F12"));
   EXPECT_THAT(with("/ranks/1/rows/0/range", nlohmann::json({5, 99})), HasSubstr("plan.ranks[1].rows[0].range"));
-  EXPECT_THAT(with("/ranks/1/lane", 1), HasSubstr("plan.ranks[1]: found rank 1 in lane 1, stage 0, tensor 1, expected rank 1 in lane 0, stage 0, tensor 1"));
-  EXPECT_THAT(with("/ranks/1/layers/0/range", nlohmann::json({0, 5})), HasSubstr("plan.ranks[1].layers: found other layers, expected those of rank 0"));
+  EXPECT_THAT(with("/ranks/1/dpRank", 1), HasSubstr("plan.ranks[1]: found rank 1 in dp_rank 1, stage 0, tensor 1, "
+                                                    "expected rank 1 in dp_rank 0, stage 0, tensor 1"));
+  EXPECT_THAT(with("/ranks/1/layers/0/range", nlohmann::json({0, 5})),
+              HasSubstr("plan.ranks[1].layers: found other layers, expected those of rank 0"));
   EXPECT_THAT(with("/objective", "Speed"), HasSubstr("Speed"));
   EXPECT_THAT(with("/microBatches", 0), HasSubstr("plan.microBatches: found 0"));
   EXPECT_THAT(with("/estimate/tokenSeconds", -1.5), HasSubstr("plan.estimate.tokenSeconds: found -1.5"));
@@ -78,7 +82,8 @@ TEST(PlanJson, EditedBadlyIsRefusedByName) {
 }
 
 TEST(PlanJson, StrategiesHaveTheNamesOfTheApi) {
-  for (Strategy strategy : {Strategy::Tensor, Strategy::Pipeline, Strategy::Data, Strategy::Sharded, Strategy::Offload}) {
+  for (Strategy strategy :
+       {Strategy::Tensor, Strategy::Pipeline, Strategy::Data, Strategy::Sharded, Strategy::Offload}) {
     EXPECT_EQ(strategy_of(name_of(strategy)), strategy);
   }
   EXPECT_FALSE(strategy_of("tensor"));
@@ -86,18 +91,23 @@ TEST(PlanJson, StrategiesHaveTheNamesOfTheApi) {
 
 TEST(Describe, ShowsEachRankWithItsShareItsBytesAndWhatWasRejected) {
   const std::string text = describe(sample());
-  for (const char* part : {"Tensor over 3 ranks (tensor 3 x pipeline 1 x data 1), F16", "LowestLatency", "stage 0", "| rank 2", "decoder layers 0-31", "| heads 14-19 of 20", "memory bandwidth 1e+10 bytes/s (assumed)", "decoder heads/20", "0..7 (7)", "14..20 (6)", "vocab/50257", "weights", "of 8.0 GiB",
-                           "[wwww", "not Pipeline x 3"}) {
+  for (const char* part :
+       {"Tensor over 3 ranks (tensor 3 x pipeline 1 x data 1), F16", "LowestLatency", "stage 0", "| rank 2",
+        "decoder layers 0-31", "| heads 14-19 of 20", "memory bandwidth 1e+10 bytes/s (assumed)", "decoder heads/20",
+        "0..7 (7)", "14..20 (6)", "vocab/50257", "weights", "of 8.0 GiB", "[wwww", "not Pipeline x 3"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }
 
-TEST(Describe, DrawsLanesStagesAndTensorRanksWithTheirLayersAndHeads) {
-  const Plan plan = *decide(test::encoder_decoder(4, 3, 512, 8, 64), {.devices = 8, .device_memory = int64_t{8} << 30}, {.tensor = 2, .pipeline = 2, .data = 2}).plan;
+TEST(Describe, DrawsDpRanksStagesAndTensorRanksWithTheirLayersAndHeads) {
+  const Plan plan = *decide(test::encoder_decoder(4, 3, 512, 8, 64), {.devices = 8, .device_memory = int64_t{8} << 30},
+                            {.tensor = 2, .pipeline = 2, .data = 2})
+                         .plan;
   const std::string text = describe(plan);
   EXPECT_THAT(text, HasSubstr("Tensor over 8 ranks (tensor 2 x pipeline 2 x data 2)"));
-  for (const char* part : {"lane 0\n  stage 0", "| rank 0", "| rank 1", "  stage 1", "| rank 3", "encoder layers 0-3", "decoder layers", "| heads 4-7 of 8", "lane 1: ranks 4-7, as lane 0\n",
-                           "2 groups of sequences in flight"}) {
+  for (const char* part :
+       {"dp_rank 0\n  stage 0", "| rank 0", "| rank 1", "  stage 1", "| rank 3", "encoder layers 0-3", "decoder layers",
+        "| heads 4-7 of 8", "dp_rank 1: ranks 4-7, as dp_rank 0\n", "2 groups of sequences in flight"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }

@@ -1,12 +1,13 @@
-// See reduce.h.
-#include "worker/comm/reduce.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/comm/collectives/reduce.h"
 
 #include <algorithm>
 
 namespace pm::comm {
 namespace {
 
-// One body, compiled for each vector width and chosen when the program loads. The thread sanitizer cannot run such choosers.
+// The functions are compiled once for each vector width; the loader chooses one at start (ifunc). Sanitizers cannot run
+// such resolvers.
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define PM_WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -34,18 +35,20 @@ void reduce_in_rank_order(std::span<const float* const> parts, float* out, int64
   }
   if (parts.size() == 2) return combine(parts[0], parts[1], out, count);
   constexpr int64_t block = 1024;
-  float sum[block];   // `out` may be a later part: nothing is written there before all parts of the block are read
+  float sum[block];  // `out` may be a later part: nothing is written there before all parts of the block are read
   for (int64_t at = 0; at < count; at += block) {
     const int64_t width = std::min(block, count - at);
     combine(parts[0] + at, parts[1] + at, sum, width);
-    for (size_t p = 2; p < parts.size(); ++p) combine(sum, parts[p] + at, p + 1 == parts.size() ? out + at : sum, width);
+    for (size_t p = 2; p < parts.size(); ++p)
+      combine(sum, parts[p] + at, p + 1 == parts.size() ? out + at : sum, width);
   }
 }
 
 Share share_of(int64_t count, int rank, int size) {
-  constexpr int64_t line = 16;   // floats in a cache line
+  constexpr int64_t line = 16;  // floats in a cache line
   const int64_t lines = (count + line - 1) / line;
-  const int64_t first = std::min(count, lines * rank / size * line), last = std::min(count, lines * (rank + 1) / size * line);
+  const int64_t first = std::min(count, lines * rank / size * line),
+                last = std::min(count, lines * (rank + 1) / size * line);
   return {first, last - first};
 }
 

@@ -1,16 +1,18 @@
-// A channel between threads: a bounded queue.
+// SPDX-License-Identifier: Apache-2.0
+// Implements the channel between threads as a bounded queue.
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 
 #include "worker/base/error.h"
 #include "worker/comm/channel.h"
-#include "worker/comm/door.h"
+#include "worker/comm/wait/event_count.h"
 
 namespace pm::comm {
 namespace {
 
-constexpr size_t capacity = 1 << 20;   // bytes queued before send waits, as the shared-memory ring; one longer message is taken when the queue is empty
+constexpr size_t capacity = 1 << 20;  // bytes queued before send() waits, as in the shared-memory ring; one longer
+                                      // message is accepted when the queue is empty
 
 class InProcessChannel final : public Channel {
  public:
@@ -18,10 +20,11 @@ class InProcessChannel final : public Channel {
 
   void send(std::span<const uint8_t> message) override {
     std::unique_lock lock(mutex_);
-    const auto room = [&] { return aborted_ || queue_.empty() || bytes_ + message.size() <= capacity; };
-    if (!wait_until(lock, drained_, after(deadline_), room))
-      throw Error(ErrorKind::RankLost, "CommunicatorAborted", "channel send waited " + std::to_string(deadline_.count()) + " ms for the follower to drain " +
-                                                                   std::to_string(bytes_) + " bytes");
+    const auto has_capacity = [&] { return aborted_ || queue_.empty() || bytes_ + message.size() <= capacity; };
+    if (!wait_until(lock, drained_, after(deadline_), has_capacity))
+      throw Error(Reason::CommunicatorAborted, "channel send waited " + std::to_string(deadline_.count()) +
+                                                   " ms for the follower to drain " + std::to_string(bytes_) +
+                                                   " bytes");
     check("send");
     queue_.emplace_back(message.begin(), message.end());
     bytes_ += message.size();
@@ -53,13 +56,14 @@ class InProcessChannel final : public Channel {
 
  private:
   template <class Done>
-  static bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed, Clock::time_point deadline, Done done) {
+  static bool wait_until(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+                         Clock::time_point deadline, Done done) {
     if (deadline != Clock::time_point::max()) return changed.wait_until(lock, deadline, done);
     changed.wait(lock, done);
     return true;
   }
   void check(const char* what) const {
-    if (aborted_) throw Error(ErrorKind::RankLost, "CommunicatorAborted", std::string("channel ") + what + ": aborted: " + reason_);
+    if (aborted_) throw Error(Reason::CommunicatorAborted, std::string("channel ") + what + ": aborted: " + reason_);
   }
 
   const std::chrono::milliseconds deadline_;
@@ -73,6 +77,8 @@ class InProcessChannel final : public Channel {
 
 }  // namespace
 
-std::shared_ptr<Channel> in_process_channel(std::chrono::milliseconds deadline) { return std::make_shared<InProcessChannel>(deadline); }
+std::shared_ptr<Channel> in_process_channel(std::chrono::milliseconds deadline) {
+  return std::make_shared<InProcessChannel>(deadline);
+}
 
 }  // namespace pm::comm

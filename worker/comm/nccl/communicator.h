@@ -1,14 +1,19 @@
-// The communicator of ranks that are processes with a device each: NCCL for their devices' tensors, the host's communicator for all else.
+// SPDX-License-Identifier: Apache-2.0
+// Makes the NCCL communicator of ranks that are processes with a device each: NCCL for tensors of their devices, the
+// host communicator for everything else.
 #pragma once
-#include "worker/comm/devices.h"
+#include "worker/comm/membership/device_communicator.h"
 #include "worker/comm/nccl/streams.h"
 
 namespace pm::comm::nccl {
 
-/// Operations on tensors of the group's device go into the calling thread's current stream and return before they are done; a thread watches that they come to an end within the
-/// deadline, and what has come to the host is to be believed after check(). The first collective of a group, and the first hand-over between two ranks, joins them: so ranks need
-/// not have loaded at the same time. Ids of NCCL go round over `host`, between ranks of its incarnation only. Collectives that differ in operation or size on ranks of one node are
-/// told apart by std::logic_error, as are hand-overs of different size between any two ranks. Empty tensors and groups of one rank ask NCCL nothing. barrier() is the hosts'.
+/// Makes the communicator of a group. Operations on tensors of its device go into the current stream of the calling
+/// thread and return before they are done; a watchdog thread checks that they end within the deadline. Results that
+/// were copied to the host are valid only after check(). The first collective of a group and the first transfer between
+/// two ranks join them in NCCL, so ranks may load at different times. NCCL ids are sent over `host`, between ranks of
+/// one replica generation only. Collectives that differ in operation or size on ranks of one node throw
+/// std::logic_error, as do transfers of different size between any two ranks. Empty tensors and groups of one rank make
+/// no NCCL call. barrier() runs on the host.
 std::shared_ptr<Communicator> join(const DeviceGroup&, const Streams&);
 
 }  // namespace pm::comm::nccl

@@ -1,5 +1,5 @@
-// See link.h.
-#include "worker/comm/nccl/link.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/comm/nccl/nccl_comm.h"
 
 #include <c10/core/DeviceGuard.h>
 
@@ -8,8 +8,9 @@
 #include <utility>
 
 #include "worker/base/error.h"
-#include "worker/comm/abort_note.h"
-#include "worker/base/log.h"
+#include "worker/comm/wait/abort_note.h"
+
+#include "base/log.h"
 
 namespace pm::comm::nccl {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds patience_with_a_call{1000}, farewell{5000};
+constexpr milliseconds call_lock_timeout{1000}, finalize_timeout{5000};
 constexpr std::chrono::microseconds first_nap{20}, longest_nap{2000};
 
 }  // namespace
@@ -25,11 +26,12 @@ constexpr std::chrono::microseconds first_nap{20}, longest_nap{2000};
 ncclUniqueId new_id() {
   ncclUniqueId id;
   if (const ncclResult_t result = ncclGetUniqueId(&id); result != ncclSuccess)
-    throw Error(ErrorKind::RankLost, "CommunicatorAborted", std::string("NCCL has no address for ranks to meet at: ") + ncclGetErrorString(result) + "; NCCL_DEBUG=INFO says more");
+    throw Error(Reason::CommunicatorAborted, std::string("NCCL cannot make a unique id for the ranks to join: ") +
+                                                 ncclGetErrorString(result) + "; NCCL_DEBUG=INFO says more");
   return id;
 }
 
-Link::Link(const ncclUniqueId& id, Who who, at::Device device, Segment& segment, milliseconds deadline)
+NcclComm::NcclComm(const ncclUniqueId& id, Who who, at::Device device, Segment& segment, milliseconds deadline)
     : who_(std::move(who)), device_(device), segment_(segment), deadline_(deadline) {
   const c10::DeviceGuard here(device_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -46,14 +48,15 @@ Link::Link(const ncclUniqueId& id, Who who, at::Device device, Segment& segment,
     abort();
     throw;
   }
-  LOG(INFO) << "NCCL joined " << name() << " after " << std::chrono::duration<double>(Clock::now() - started).count() << " s";
+  LOG(INFO) << "NCCL joined " << name() << " after " << std::chrono::duration<double>(Clock::now() - started).count()
+            << " s";
 }
 
-Link::~Link() {
+NcclComm::~NcclComm() {
   const c10::DeviceGuard here(device_);
   try {
     if (!segment_.note().aborted()) {
-      call("leave", [](ncclComm_t comm) { return ncclCommFinalize(comm); }, std::min(deadline_, farewell));
+      call("leave", [](ncclComm_t comm) { return ncclCommFinalize(comm); }, std::min(deadline_, finalize_timeout));
       const std::lock_guard lock(mutex_);
       if (comm_ != nullptr) ncclCommDestroy(comm_), comm_ = nullptr;
     }
@@ -63,28 +66,28 @@ Link::~Link() {
   abort();
 }
 
-std::string Link::words(ncclResult_t result) const {
+std::string NcclComm::words(ncclResult_t result) const {
   const char* more = comm_ == nullptr ? nullptr : ncclGetLastError(comm_);
   std::string text = std::string("NCCL: ") + ncclGetErrorString(result);
   if (more != nullptr && *more != 0) text += std::string(" (") + more + ")";
   return text + "; NCCL_DEBUG=INFO says more";
 }
 
-void Link::fail(const char* op, const std::string& what) {
+void NcclComm::fail(const char* op, const std::string& what) {
   const std::string text = std::string(op) + " of " + name() + ": " + what;
   segment_.abort(text);
-  throw Error(ErrorKind::RankLost, "CommunicatorAborted", text);
+  throw Error(Reason::CommunicatorAborted, text);
 }
 
-/// With the lock. Aborted links are in the state they were in.
-ncclResult_t Link::state() {
+/// Requires the lock. Returns ncclInProgress for an aborted communicator.
+ncclResult_t NcclComm::state() {
   ncclResult_t now = ncclSuccess;
   if (comm_ == nullptr) return ncclInProgress;
-  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &now);
-  return asked == ncclSuccess ? now : asked;
+  const ncclResult_t result = ncclCommGetAsyncError(comm_, &now);
+  return result == ncclSuccess ? now : result;
 }
 
-void Link::await(const char* op, milliseconds deadline) {
+void NcclComm::await(const char* op, milliseconds deadline) {
   const auto until = after(deadline);
   for (auto nap = first_nap;; nap = std::min(2 * nap, longest_nap)) {
     std::string what;
@@ -101,9 +104,11 @@ void Link::await(const char* op, milliseconds deadline) {
   }
 }
 
-void Link::call(const char* op, const std::function<ncclResult_t(ncclComm_t)>& calls) { call(op, calls, deadline_); }
+void NcclComm::call(const char* op, const std::function<ncclResult_t(ncclComm_t)>& calls) {
+  call(op, calls, deadline_);
+}
 
-void Link::call(const char* op, const std::function<ncclResult_t(ncclComm_t)>& calls, milliseconds deadline) {
+void NcclComm::call(const char* op, const std::function<ncclResult_t(ncclComm_t)>& calls, milliseconds deadline) {
   ncclResult_t result = ncclSuccess;
   std::string what;
   {
@@ -116,22 +121,23 @@ void Link::call(const char* op, const std::function<ncclResult_t(ncclComm_t)>& c
   if (result == ncclInProgress) await(op, deadline);
 }
 
-std::optional<std::string> Link::error() {
+std::optional<std::string> NcclComm::error() {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return std::nullopt;   // the rank's own call will hear of it
+  if (!lock.owns_lock()) return std::nullopt;  // the thread of the rank will see the error in its own call
   const ncclResult_t now = state();
   if (now == ncclSuccess || now == ncclInProgress) return std::nullopt;
   return name() + ": " + words(now);
 }
 
-void Link::abort() {
-  std::unique_lock lock(mutex_, patience_with_a_call);
+void NcclComm::abort() {
+  std::unique_lock lock(mutex_, call_lock_timeout);
   if (!lock.owns_lock()) {
-    LOG(ERROR) << name() << " does not return from a call of NCCL, so that it cannot be aborted";
+    LOG(ERROR) << name() << " has not returned from an NCCL call, so that it cannot be aborted";
     return;
   }
   const ncclComm_t comm = std::exchange(comm_, nullptr);
-  lock.unlock();   // NCCL returns when graphs that hold its operations are gone, which whoever is to drop them may first have to hear here
+  lock.unlock();  // ncclCommAbort returns when graphs that hold its operations are gone, and the thread that drops them
+                  // may need the lock
   if (comm != nullptr) ncclCommAbort(comm);
 }
 

@@ -1,11 +1,11 @@
-// See watch.h.
-#include "worker/comm/nccl/watch.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/comm/nccl/watchdog.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
-#include "worker/base/log.h"
+#include "base/log.h"
 
 namespace pm::comm::nccl {
 namespace {
@@ -14,12 +14,13 @@ constexpr std::chrono::milliseconds tick{20};
 
 }  // namespace
 
-Watch::Watch(std::shared_ptr<Segment> segment, at::Device device, const Streams& streams, int rank, std::chrono::milliseconds deadline)
+Watchdog::Watchdog(std::shared_ptr<Segment> segment, at::Device device, const Streams& streams, int rank,
+                   std::chrono::milliseconds deadline)
     : segment_(std::move(segment)), device_(device), streams_(streams), rank_(rank), deadline_(deadline) {
   thread_ = std::thread([this] { run(); });
 }
 
-Watch::~Watch() {
+Watchdog::~Watchdog() {
   {
     const std::lock_guard lock(mutex_);
     leaving_ = true;
@@ -28,18 +29,18 @@ Watch::~Watch() {
   thread_.join();
 }
 
-void Watch::add(Link& link) {
+void Watchdog::add(NcclComm& nccl_comm) {
   const std::lock_guard lock(mutex_);
-  links_.push_back(&link);
+  comms_.push_back(&nccl_comm);
 }
 
-void Watch::remove(Link& link) {
+void Watchdog::remove(NcclComm& nccl_comm) {
   std::unique_lock lock(mutex_);
   woken_.wait(lock, [&] { return !aborting_; });
-  std::erase(links_, &link);
+  std::erase(comms_, &nccl_comm);
 }
 
-void Watch::began(const char* op, int64_t bytes) {
+void Watchdog::enqueued(const char* op, int64_t bytes) {
   if (streams_.capturing(device_)) return;
   const std::lock_guard lock(mutex_);
   drop_done();
@@ -50,8 +51,8 @@ void Watch::began(const char* op, int64_t bytes) {
   one.event.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
 }
 
-/// With the lock.
-void Watch::drop_done() {
+/// Drops finished operations from the queue. Requires the lock.
+void Watchdog::drop_done() {
   while (!started_.empty() && started_.front().event.query()) {
     free_.push_back(std::move(started_.front().event));
     started_.pop_front();
@@ -59,19 +60,20 @@ void Watch::drop_done() {
   }
 }
 
-void Watch::abort(const std::string& reason) {
+void Watchdog::abort(const std::string& reason) {
   segment_->abort(reason);
   woken_.notify_all();
 }
 
-/// With the lock. True when there is nothing left to look after.
-bool Watch::look(std::unique_lock<std::mutex>& lock) {
+/// Requires the lock. Returns true when nothing is left to watch.
+bool Watchdog::look(std::unique_lock<std::mutex>& lock) {
   if (segment_->note().aborted()) {
-    const std::vector<Link*> links = links_;
+    const std::vector<NcclComm*> comms = comms_;
     aborting_ = true;
-    lock.unlock();                  // the rank's own thread goes on, and gives up what an abort may wait for
-    std::vector<std::thread> all;   // at once: what one communicator frees may wait for all of the device, and so for what another has there
-    for (Link* link : links) all.emplace_back([link] { link->abort(); });
+    lock.unlock();  // the thread of the rank continues and releases what an abort may wait for
+    std::vector<std::thread>
+        all;  // all at once: what one communicator frees may wait for the whole device, and so for the work of another
+    for (NcclComm* nccl_comm : comms) all.emplace_back([nccl_comm] { nccl_comm->abort(); });
     for (std::thread& one : all) one.join();
     lock.lock();
     aborting_ = false;
@@ -81,12 +83,14 @@ bool Watch::look(std::unique_lock<std::mutex>& lock) {
   drop_done();
   if (!started_.empty() && Clock::now() - oldest_since_ > deadline_) {
     const Started& oldest = started_.front();
-    segment_->abort(std::string(oldest.op) + (oldest.bytes > 0 ? " of " + std::to_string(oldest.bytes) + " bytes" : "") + " on rank " + std::to_string(rank_) + " waited " + std::to_string(deadline_.count()) +
-                    " ms for other ranks on " + device_.str());
+    segment_->abort(std::string(oldest.op) +
+                    (oldest.bytes > 0 ? " of " + std::to_string(oldest.bytes) + " bytes" : "") + " on rank " +
+                    std::to_string(rank_) + " waited " + std::to_string(deadline_.count()) + " ms for other ranks on " +
+                    device_.str());
     return false;
   }
-  for (Link* link : links_) {
-    if (const auto what = link->error()) {
+  for (NcclComm* nccl_comm : comms_) {
+    if (const auto what = nccl_comm->error()) {
       segment_->abort(*what);
       break;
     }
@@ -94,13 +98,13 @@ bool Watch::look(std::unique_lock<std::mutex>& lock) {
   return false;
 }
 
-void Watch::run() {
+void Watchdog::run() {
   std::unique_lock lock(mutex_);
   while (!leaving_) {
     bool over = false;
     try {
       over = look(lock);
-    } catch (const std::exception& error) {   // a device that has failed says so of every event
+    } catch (const std::exception& error) {  // a failed device reports its error for every event
       segment_->abort("rank " + std::to_string(rank_) + " on " + device_.str() + ": " + error.what());
       continue;
     }

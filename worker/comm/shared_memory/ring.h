@@ -1,4 +1,6 @@
-// A byte ring between one writer and one reader, in plain or shared memory: FIFO, messages longer than the ring go in pieces.
+// SPDX-License-Identifier: Apache-2.0
+// Implements a byte ring between one writer and one reader, in plain or shared memory. It is FIFO; messages longer than
+// the ring are passed in pieces.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -8,22 +10,22 @@
 #include <span>
 #include <string>
 
-#include "worker/comm/abort_note.h"
-#include "worker/comm/door.h"
+#include "worker/comm/wait/abort_note.h"
+#include "worker/comm/wait/event_count.h"
 
 namespace pm::comm {
 
-/// All-zero is an empty ring. Counts are bytes since the start; position = count % capacity.
+/// The state of a ring. All-zero is an empty ring. Counts are bytes since the start; position = count % capacity.
 struct RingState {
   alignas(64) std::atomic<uint64_t> written{0};
   alignas(64) std::atomic<uint64_t> read{0};
-  Door reader, writer;
+  EventCount reader, writer;
 };
 
-/// One end's view of a ring. Waits end with Error{RankLost, CommunicatorAborted} at the deadline or when the group is aborted.
+/// One end of a ring. Waits end with Error{CommunicatorAborted} at the deadline or when the group is aborted.
 class Ring {
  public:
-  /// What a wait that fails calls itself and whom it waited for.
+  /// Names the operation and the two ranks in messages of failed waits.
   struct Who {
     const char* op;
     int rank, peer;
@@ -32,11 +34,11 @@ class Ring {
   Ring(RingState& state, std::span<std::byte> data, AbortNote& note, Who who, std::chrono::milliseconds deadline,
        std::function<void(const std::string&)> end_group);
 
-  /// Writes all bytes; the deadline starts anew whenever the reader takes some.
+  /// Writes all bytes. The deadline starts again whenever the reader takes some.
   void write(std::span<const std::byte> bytes);
   /// Reads exactly as many bytes as fit into `bytes`.
   void read(std::span<std::byte> bytes);
-  /// The reader's side: false when nothing came within `timeout`.
+  /// Waits for data at the reader's end; returns false when none came within `timeout`.
   bool wait_for_data(std::chrono::milliseconds timeout);
 
  private:

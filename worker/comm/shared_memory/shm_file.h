@@ -1,4 +1,6 @@
-// A named file in /dev/shm, mapped. Creation reserves every page, so that a full /dev/shm is an error here and not a bus error later.
+// SPDX-License-Identifier: Apache-2.0
+// Maps a named file in /dev/shm. Creation reserves every page, so that a full /dev/shm is an error here and not a bus
+// error later.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,11 +11,12 @@ namespace pm::comm {
 
 class ShmFile {
  public:
-  /// Removes a stale file of that name, then creates it with `bytes` zero bytes. Throws Error{DoesNotFit} when /dev/shm has no room.
+  /// Removes a stale file of that name, then creates it with `bytes` zero bytes. Throws Error{DoesNotFit} when /dev/shm
+  /// has too little space.
   static ShmFile create(const std::string& name, size_t bytes);
   /// Maps the whole file. Throws Error{RankLost} when there is none.
   static ShmFile open(const std::string& name);
-  /// True when a file was removed.
+  /// Returns true when a file was removed.
   static bool remove(const std::string& name);
   static std::string path(const std::string& name);
 

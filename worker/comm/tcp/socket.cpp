@@ -1,5 +1,5 @@
-// See socket.h.
-#include "worker/comm/socket.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/comm/tcp/socket.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -22,12 +22,14 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int unanswered_ms = 15'000;   ///< bytes that nobody acknowledges for so long end the connection
-constexpr int unsent_bytes = 1 << 20;   ///< that the kernel keeps of a connection, where it allows as much
+constexpr int unanswered_ms = 15'000;  ///< a connection ends when bytes stay unacknowledged for so long
+constexpr int unsent_bytes = 1 << 20;  ///< send buffer of a connection, where the kernel allows it
 
-void set(int descriptor, int level, int option, int value) { setsockopt(descriptor, level, option, &value, sizeof value); }
+void set(int descriptor, int level, int option, int value) {
+  setsockopt(descriptor, level, option, &value, sizeof value);
+}
 
-/// What is the same for all connections. Where the kernel refuses one of these, the limits above it still hold.
+/// Sets the options of all connections. Where the kernel refuses one, the limits above still hold.
 void prepare(int descriptor) {
   set(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
   set(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -65,8 +67,10 @@ Socket connect_one(const addrinfo& where, Clock::time_point deadline, std::strin
     pollfd event{socket.descriptor(), POLLOUT, 0};
     const int ready = poll(&event, 1, milliseconds_until(deadline));
     socklen_t size = sizeof error;
-    if (ready <= 0) error = ETIMEDOUT;
-    else getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
+    if (ready <= 0)
+      error = ETIMEDOUT;
+    else
+      getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &error, &size);
   }
   if (error == 0) return socket;
   why = text(error);
@@ -92,7 +96,7 @@ void Socket::shut() const {
 
 Socket listen_on(int port) {
   int error = 0;
-  for (const int family : {AF_INET6, AF_INET}) {   // of the first, where there is such a thing, both take connections
+  for (const int family : {AF_INET6, AF_INET}) {  // an IPv6 socket, where it exists, takes connections of both families
     Socket socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!socket.is_open()) continue;
     set(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, 1);
@@ -101,19 +105,22 @@ Socket listen_on(int port) {
     six.sin6_family = AF_INET6, six.sin6_port = htons(static_cast<uint16_t>(port));
     four.sin_family = AF_INET, four.sin_port = six.sin6_port;
     if (family == AF_INET6) set(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    const int bound = family == AF_INET6 ? bind(socket.descriptor(), reinterpret_cast<sockaddr*>(&six), sizeof six) : bind(socket.descriptor(), reinterpret_cast<sockaddr*>(&four), sizeof four);
+    const int bound = family == AF_INET6 ? bind(socket.descriptor(), reinterpret_cast<sockaddr*>(&six), sizeof six)
+                                         : bind(socket.descriptor(), reinterpret_cast<sockaddr*>(&four), sizeof four);
     if (bound == 0 && listen(socket.descriptor(), 128) == 0) return socket;
     error = errno;
     if (error == EADDRINUSE) break;
   }
-  throw Error(ErrorKind::Usage, "PortInUse", "cannot listen on port " + std::to_string(port) + " for the other nodes of the group: " + text(error));
+  throw Error(Reason::PortInUse,
+              "cannot listen on port " + std::to_string(port) + " for the other nodes of the group: " + text(error));
 }
 
 int port_of(const Socket& listener) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (getsockname(listener.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port : reinterpret_cast<sockaddr_in&>(address).sin_port);
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                             : reinterpret_cast<sockaddr_in&>(address).sin_port);
 }
 
 Socket accept_from(const Socket& listener) {
@@ -142,12 +149,14 @@ std::string peer_of(const Socket& socket) {
   socklen_t size = sizeof address;
   char digits[64] = {};
   if (getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
-  if (getnameinfo(reinterpret_cast<sockaddr*>(&address), size, digits, sizeof digits, nullptr, 0, NI_NUMERICHOST) != 0) return "";
-  const std::string out = digits, mapped = "::ffff:";   // an IPv4 address that came in by the IPv6 listener
+  if (getnameinfo(reinterpret_cast<sockaddr*>(&address), size, digits, sizeof digits, nullptr, 0, NI_NUMERICHOST) != 0)
+    return "";
+  const std::string out = digits, mapped = "::ffff:";  // an IPv4 address of a connection to the IPv6 listener
   return out.starts_with(mapped) && out.find('.') != std::string::npos ? out.substr(mapped.size()) : out;
 }
 
-std::optional<size_t> send_some(const Socket& socket, std::span<const std::byte> head, std::span<const std::byte> body) {
+std::optional<size_t> send_some(const Socket& socket, std::span<const std::byte> head,
+                                std::span<const std::byte> body) {
   iovec parts[2];
   const msghdr all = message(parts, head, body);
   const ssize_t count = sendmsg(socket.descriptor(), &all, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -167,7 +176,8 @@ bool wait_for(const Socket& socket, bool write, std::chrono::milliseconds timeou
   const auto deadline = timeout > std::chrono::hours(24) ? Clock::time_point::max() : Clock::now() + timeout;
   do {
     pollfd event{socket.descriptor(), static_cast<short>(write ? POLLOUT : POLLIN), 0};
-    if (poll(&event, 1, deadline == Clock::time_point::max() ? 3'600'000 : milliseconds_until(deadline)) > 0) return true;
+    if (poll(&event, 1, deadline == Clock::time_point::max() ? 3'600'000 : milliseconds_until(deadline)) > 0)
+      return true;
   } while (Clock::now() < deadline);
   return false;
 }
@@ -189,7 +199,7 @@ bool receive_all(const Socket& socket, std::span<std::byte> bytes, std::chrono::
     const auto count = receive_some(socket, bytes);
     if (!count) return false;
     bytes = bytes.subspan(*count);
-    if (!bytes.empty() && Clock::now() >= deadline) return false;   // also for one that sends a byte at a time
+    if (!bytes.empty() && Clock::now() >= deadline) return false;  // also limits a peer that sends one byte at a time
     if (*count == 0 && !wait_for(socket, false, std::chrono::milliseconds(milliseconds_until(deadline)))) return false;
   }
   return true;

@@ -1,5 +1,7 @@
-// See cpus.h. v2: cpu.max "QUOTA PERIOD" or "max PERIOD"; v1: cpu.cfs_quota_us (-1 = none) over cpu.cfs_period_us.
-#include "worker/comm/cpus.h"
+// SPDX-License-Identifier: Apache-2.0
+// Reads cgroup files. v2: cpu.max holds "QUOTA PERIOD" or "max PERIOD"; v1: cpu.cfs_quota_us (-1 = none) over
+// cpu.cfs_period_us.
+#include "worker/comm/wait/cpus.h"
 
 #include <sched.h>
 
@@ -12,14 +14,17 @@
 namespace pm::comm {
 namespace {
 
-struct Member { std::string controllers, path; };
+struct Member {
+  std::string controllers, path;
+};
 
 std::vector<Member> members(const std::string& self) {
   std::vector<Member> out;
   std::ifstream file(self);
-  for (std::string line; std::getline(file, line);) {   // "hierarchy:controllers:path"
+  for (std::string line; std::getline(file, line);) {  // "hierarchy:controllers:path"
     const auto a = line.find(':'), b = line.find(':', a + 1);
-    if (a != std::string::npos && b != std::string::npos) out.push_back({line.substr(a + 1, b - a - 1), line.substr(b + 1)});
+    if (a != std::string::npos && b != std::string::npos)
+      out.push_back({line.substr(a + 1, b - a - 1), line.substr(b + 1)});
   }
   return out;
 }
@@ -31,7 +36,8 @@ bool has_controller(const Member& m, const std::string& name) {
   return false;
 }
 
-/// The folder of the group and of each of its parents, innermost first. In a container the path may lie outside the mount; then the mount itself counts.
+/// Returns the folder of the cgroup and of each of its parents, innermost first. In a container the path may lie
+/// outside the mount; then the mount itself counts.
 std::vector<std::string> folders(const std::string& mount, std::string path) {
   std::vector<std::string> out;
   while (!path.empty() && path != "/") {
@@ -59,7 +65,9 @@ double quota_v2(const std::string& folder) {
 double quota_v1(const std::string& folder) {
   const auto quota = first_line(folder + "/cpu.cfs_quota_us"), period = first_line(folder + "/cpu.cfs_period_us");
   double q = 0, p = 0;
-  if (!quota || !period || !(std::istringstream(*quota) >> q) || !(std::istringstream(*period) >> p) || q <= 0 || p <= 0) return 0;
+  if (!quota || !period || !(std::istringstream(*quota) >> q) || !(std::istringstream(*period) >> p) || q <= 0 ||
+      p <= 0)
+    return 0;
   return q / p;
 }
 
@@ -71,7 +79,7 @@ std::optional<long> named_count(const std::string& path, const std::string& name
   return std::nullopt;
 }
 
-/// Mount points to try for a hierarchy: v2 may sit beside v1 under "unified".
+/// Returns the mount points to try for a hierarchy: v2 may be mounted beside v1 under "unified".
 std::vector<std::string> mounts(const CgroupFiles& files, const Member& m) {
   if (m.controllers.empty()) return {files.mount, files.mount + "/unified"};
   std::vector<std::string> out{files.mount + "/" + m.controllers};

@@ -1,4 +1,6 @@
-// Bytes of messages between ranks: fixed-width little-endian fields in declaration order, vectors with a count before them.
+// SPDX-License-Identifier: Apache-2.0
+// The byte format of messages between ranks: fixed-width little-endian fields in declaration order, vectors with a
+// leading count.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -12,15 +14,17 @@
 
 namespace pm::engine {
 
-/// Appends what it is called with to `out`.
-class Writer {
+/// Appends the encoding of its arguments to `out`.
+class WireWriter {
  public:
-  template <typename T> void operator()(const T& value) {
+  template <typename T>
+  void operator()(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
     const auto* bytes = reinterpret_cast<const uint8_t*>(&value);
     out.insert(out.end(), bytes, bytes + sizeof(T));
   }
-  template <typename T> void operator()(const std::vector<T>& values) {
+  template <typename T>
+  void operator()(const std::vector<T>& values) {
     static_assert(std::is_arithmetic_v<T>);
     (*this)(static_cast<uint32_t>(values.size()));
     const auto* bytes = reinterpret_cast<const uint8_t*>(values.data());
@@ -48,17 +52,21 @@ class Writer {
   std::vector<uint8_t> out;
 };
 
-/// Takes values off the front of bytes, which may be anybody's: throws std::invalid_argument for what a Writer cannot have written.
-class Reader {
+/// Reads values from untrusted bytes. Throws std::invalid_argument for bytes that a WireWriter cannot have written.
+class WireReader {
  public:
-  explicit Reader(std::span<const uint8_t> in) : in_(in) {}
-  template <typename T> void operator()(T& value) { take(&value, sizeof(T)); }
+  explicit WireReader(std::span<const uint8_t> in) : in_(in) {}
+  template <typename T>
+  void operator()(T& value) {
+    take(&value, sizeof(T));
+  }
   void operator()(bool& value) {
     uint8_t byte = 0;
     take(&byte, 1);
     value = byte != 0;
   }
-  template <typename T> void operator()(std::vector<T>& values) {
+  template <typename T>
+  void operator()(std::vector<T>& values) {
     static_assert(std::is_arithmetic_v<T>);
     values.resize(count(sizeof(T)));
     take(values.data(), values.size() * sizeof(T));
@@ -79,7 +87,8 @@ class Reader {
       (*this)(name), (*this)(array.shape), (*this)(fractional);
       if (fractional) array.values = std::vector<float>();
       std::visit([this](auto& values) { (*this)(values); }, array.values);
-      if (std::visit([](const auto& values) { return values.size(); }, array.values) != elements_of(array.shape)) throw std::invalid_argument("step message: an array whose values do not fill its shape");
+      if (std::visit([](const auto& values) { return values.size(); }, array.values) != elements_of(array.shape))
+        throw std::invalid_argument("step message: the values of an array do not match its shape");
       arrays.emplace(std::move(name), std::move(array));
     }
   }
@@ -90,24 +99,26 @@ class Reader {
   uint32_t count(size_t element) {
     uint32_t n = 0;
     (*this)(n);
-    if (n > in_.size() / element) throw std::invalid_argument("step message: a count of " + std::to_string(n) + " exceeds the message");
+    if (n > in_.size() / element)
+      throw std::invalid_argument("step message: a count of " + std::to_string(n) + " exceeds the message");
     return n;
   }
   bool empty() const { return in_.empty(); }
 
  private:
   static size_t elements_of(const std::vector<int64_t>& shape) {
-    constexpr int64_t most = int64_t{1} << 40;
+    constexpr int64_t max_elements = int64_t{1} << 40;
     int64_t elements = 1;
     for (const int64_t size : shape) {
-      if (size < 0 || size > most || (size > 0 && elements > most / size)) throw std::invalid_argument("step message: an array of impossible shape");
+      if (size < 0 || size > max_elements || (size > 0 && elements > max_elements / size))
+        throw std::invalid_argument("step message: invalid array shape");
       elements *= size;
     }
     return static_cast<size_t>(elements);
   }
 
   void take(void* to, size_t size) {
-    if (size > in_.size()) throw std::invalid_argument("step message: cut short");
+    if (size > in_.size()) throw std::invalid_argument("step message: truncated");
     if (size > 0) std::memcpy(to, in_.data(), size);
     in_ = in_.subspan(size);
   }

@@ -1,11 +1,13 @@
-// Philox4x32-10: a counter-based random function (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+// SPDX-License-Identifier: Apache-2.0
+// Philox4x32-10: a counter-based random number generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC 2011).
 #pragma once
 #include <array>
 #include <cstdint>
 
 namespace pm::engine {
 
-/// Four 32-bit words that depend on nothing but key and counter.
+/// Returns four 32-bit words that depend only on key and counter.
 constexpr std::array<uint32_t, 4> philox(uint64_t key, std::array<uint32_t, 4> counter) {
   auto low = static_cast<uint32_t>(key), high = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -18,11 +20,11 @@ constexpr std::array<uint32_t, 4> philox(uint64_t key, std::array<uint32_t, 4> c
   return counter;
 }
 
-/// Uniform in (0, 1) for the token at `position` of sequence `sequence` under `seed`.
+/// Returns a uniform number in (0, 1) for the token at `position` of sequence `sequence` under `seed`.
 constexpr double uniform(uint64_t seed, uint64_t sequence, uint64_t position) {
   const auto words = philox(seed, {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
                                    static_cast<uint32_t>(sequence), static_cast<uint32_t>(sequence >> 32)});
-  const uint64_t bits = (uint64_t{words[0]} << 32 | words[1]) >> 11;   // 53 bits
+  const uint64_t bits = (uint64_t{words[0]} << 32 | words[1]) >> 11;  // 53 bits
   return (static_cast<double>(bits) + 0.5) / 9007199254740992.0;
 }
 

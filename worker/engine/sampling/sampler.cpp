@@ -1,5 +1,5 @@
-// See sampler.h.
-#include "worker/engine/sampler.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/sampling/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,61 +7,69 @@
 #include <map>
 #include <numeric>
 
-#include "worker/engine/philox.h"
+#include "worker/engine/sampling/philox.h"
 
 namespace pm::engine {
 
 namespace {
 
-constexpr float never = -std::numeric_limits<float>::infinity();
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-/// Keeps the k best and what equals the k-th.
+/// Keeps the k highest scores and those equal to the k-th.
 void keep_top_k(std::vector<float>& scores, int64_t k) {
   if (k <= 0 || k >= static_cast<int64_t>(scores.size())) return;
   std::vector<float> sorted = scores;
   std::nth_element(sorted.begin(), sorted.begin() + (k - 1), sorted.end(), std::greater<>());
-  const float least = sorted[static_cast<size_t>(k - 1)];
-  for (float& score : scores) if (score < least) score = never;
+  const float kth_score = sorted[static_cast<size_t>(k - 1)];
+  for (float& score : scores)
+    if (score < kth_score) score = minus_infinity;
 }
 
-/// Drops the tail whose probabilities, summed from the least likely up, stay within 1 - p; the `least` best always stay.
-void keep_top_p(std::vector<float>& scores, double p, size_t least) {
+/// Drops the tail whose probabilities, summed from the least likely up, stay within 1 - p. The `min_tokens_to_keep`
+/// best always stay.
+void keep_top_p(std::vector<float>& scores, double p, size_t min_tokens_to_keep) {
   if (p >= 1) return;
   const float best = *std::max_element(scores.begin(), scores.end());
   const auto weight = [&](size_t id) { return std::exp(static_cast<double>(scores[id]) - best); };
   std::vector<size_t> order;
   double total = 0;
   for (size_t id = 0; id < scores.size(); ++id) {
-    if (scores[id] == never) continue;
+    if (scores[id] == minus_infinity) continue;
     order.push_back(id);
     total += weight(id);
   }
-  // what is so unlikely that all of it together stays within the tail needs no sorting
+  // tokens whose total probability stays within the tail need no sorting
   const double negligible = (1 - p) / static_cast<double>(order.size()) * total;
-  const auto large = std::stable_partition(order.begin(), order.end(), [&](size_t id) { return weight(id) < negligible; });
-  const auto sorted = order.end() - large >= static_cast<std::ptrdiff_t>(least) ? large : order.begin();
+  const auto large =
+      std::stable_partition(order.begin(), order.end(), [&](size_t id) { return weight(id) < negligible; });
+  const auto sorted = order.end() - large >= static_cast<std::ptrdiff_t>(min_tokens_to_keep) ? large : order.begin();
   std::stable_sort(sorted, order.end(), [&](size_t a, size_t b) { return scores[a] < scores[b]; });
   double tail = 0;
-  for (auto id = order.begin(); id != order.end() - static_cast<std::ptrdiff_t>(std::min(least, order.size())); ++id) {
+  for (auto id = order.begin();
+       id != order.end() - static_cast<std::ptrdiff_t>(std::min(min_tokens_to_keep, order.size())); ++id) {
     tail += weight(*id) / total;
     if (id >= sorted && tail > 1 - p) return;
-    scores[*id] = never;
+    scores[*id] = minus_infinity;
   }
 }
 
-/// Drops what is less likely than `share` of the best; the `least` best stay.
-void keep_min_p(std::vector<float>& scores, double share, size_t least) {
+/// Drops tokens less likely than `share` of the best. The `min_tokens_to_keep` best stay.
+void keep_min_p(std::vector<float>& scores, double share, size_t min_tokens_to_keep) {
   if (share <= 0) return;
   std::vector<float> sorted = scores;
-  std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(std::min(least, sorted.size()) - 1), sorted.end(), std::greater<>());
-  const float last = sorted[std::min(least, sorted.size()) - 1], best = *std::max_element(scores.begin(), scores.end());
+  std::nth_element(sorted.begin(),
+                   sorted.begin() + static_cast<std::ptrdiff_t>(std::min(min_tokens_to_keep, sorted.size()) - 1),
+                   sorted.end(), std::greater<>());
+  const float last = sorted[std::min(min_tokens_to_keep, sorted.size()) - 1],
+              best = *std::max_element(scores.begin(), scores.end());
   for (float& score : scores) {
-    if (std::exp(static_cast<double>(score) - best) < share && score < last) score = never;
+    if (std::exp(static_cast<double>(score) - best) < share && score < last) score = minus_infinity;
   }
 }
 
-/// Locally typical sampling (Meister et al. 2022): keeps the tokens whose surprise is nearest to the entropy, until they reach `mass`.
-void keep_typical(std::vector<float>& scores, double mass, size_t least) {
+/// Locally typical sampling (Meister et al. 2022): keeps the tokens whose surprise is nearest to the entropy until
+/// their probability reaches `mass`.
+void keep_typical(std::vector<float>& scores, double mass, size_t min_tokens_to_keep) {
   if (mass >= 1) return;
   const float best = *std::max_element(scores.begin(), scores.end());
   double total = 0, entropy = 0;
@@ -69,7 +77,7 @@ void keep_typical(std::vector<float>& scores, double mass, size_t least) {
   std::vector<double> surprise(scores.size());
   for (size_t id = 0; id < scores.size(); ++id) {
     surprise[id] = std::log(total) - (static_cast<double>(scores[id]) - best);
-    if (scores[id] != never) entropy += std::exp(-surprise[id]) * surprise[id];
+    if (scores[id] != minus_infinity) entropy += std::exp(-surprise[id]) * surprise[id];
   }
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -79,17 +87,17 @@ void keep_typical(std::vector<float>& scores, double mass, size_t least) {
   size_t last = 0;
   while (last + 1 < order.size() && (cumulated += std::exp(-surprise[order[last]])) < mass) ++last;
   const double limit = distance(order[last]);
-  for (size_t i = least; i < order.size(); ++i) {
-    if (distance(order[i]) > limit) scores[order[i]] = never;
+  for (size_t i = min_tokens_to_keep; i < order.size(); ++i) {
+    if (distance(order[i]) > limit) scores[order[i]] = minus_infinity;
   }
 }
 
-/// Edits of a vocabulary, each id once.
+/// Score edits of a vocabulary with at most one edit per id.
 class Edits {
  public:
   explicit Edits(size_t vocabulary) : at_(vocabulary, -1) {}
   std::vector<ops::ScoreEdit> all;
-  /// The edit of an id; nullptr outside the vocabulary.
+  /// Returns the edit of an id; nullptr outside the vocabulary.
   ops::ScoreEdit* of(int32_t id) {
     if (id < 0 || static_cast<size_t>(id) >= at_.size()) return nullptr;
     int32_t& at = at_[static_cast<size_t>(id)];
@@ -97,14 +105,15 @@ class Edits {
     return &all[static_cast<size_t>(at)];
   }
   void ban(int32_t id) {
-    if (ops::ScoreEdit* edit = of(id)) edit->less = -never;
+    if (ops::ScoreEdit* edit = of(id)) edit->subtrahend = -minus_infinity;
   }
 
  private:
-  std::vector<int32_t> at_;   ///< of each id, in `all`
+  std::vector<int32_t> at_;  ///< index in `all` for each id
 };
 
-/// Tokens of the sequence become less likely: divided when positive, multiplied when negative (Keskar et al. 2019, CTRL).
+/// Makes tokens of the sequence less likely: positive scores are divided, negative ones multiplied (Keskar et al. 2019,
+/// CTRL).
 void penalise_repetition(Edits& edits, double penalty, const History& history) {
   if (penalty == 1) return;
   for (int32_t id : history.tokens) {
@@ -112,82 +121,94 @@ void penalise_repetition(Edits& edits, double penalty, const History& history) {
   }
 }
 
-void penalise_presence(Edits& edits, const Sampling& sampling, const History& history) {
+void penalise_presence(Edits& edits, const SamplingParams& sampling, const History& history) {
   if (sampling.presence_penalty == 0 && sampling.frequency_penalty == 0) return;
   std::map<int32_t, int64_t> counts;
   for (int32_t id : history.tokens.subspan(std::min(history.prompt, history.tokens.size()))) ++counts[id];
   for (const auto& [id, count] : counts) {
-    if (ops::ScoreEdit* edit = edits.of(id)) edit->less = static_cast<float>(sampling.presence_penalty + sampling.frequency_penalty * static_cast<double>(count));
+    if (ops::ScoreEdit* edit = edits.of(id))
+      edit->subtrahend =
+          static_cast<float>(sampling.presence_penalty + sampling.frequency_penalty * static_cast<double>(count));
   }
 }
 
-/// Bans the tokens that would repeat one of the sequence's n-grams.
+/// Bans the tokens that would repeat an n-gram of the sequence.
 void ban_ngrams(Edits& edits, int64_t size, std::span<const int32_t> tokens) {
   const auto n = static_cast<size_t>(size);
   if (size <= 0 || tokens.size() + 1 < n) return;
   const auto prefix = tokens.subspan(tokens.size() - (n - 1));
   for (size_t i = 0; i + n <= tokens.size(); ++i) {
-    if (std::equal(prefix.begin(), prefix.end(), tokens.begin() + static_cast<std::ptrdiff_t>(i))) edits.ban(tokens[i + n - 1]);
+    if (std::equal(prefix.begin(), prefix.end(), tokens.begin() + static_cast<std::ptrdiff_t>(i)))
+      edits.ban(tokens[i + n - 1]);
   }
 }
 
-void ban_words(Edits& edits, const Sampling& sampling, std::span<const int32_t> tokens) {
-  const auto ends = [&](int32_t id) { return std::find(sampling.eos.begin(), sampling.eos.end(), id) != sampling.eos.end(); };
+void ban_words(Edits& edits, const SamplingParams& sampling, std::span<const int32_t> tokens) {
+  const auto ends = [&](int32_t id) {
+    return std::find(sampling.eos.begin(), sampling.eos.end(), id) != sampling.eos.end();
+  };
   for (const std::vector<int32_t>& word : sampling.bad_words) {
     if (word.empty() || (word.size() == 1 && ends(word[0]))) continue;
     const size_t before = word.size() - 1;
     if (before > tokens.size()) continue;
-    if (std::equal(word.begin(), word.end() - 1, tokens.end() - static_cast<std::ptrdiff_t>(before))) edits.ban(word.back());
+    if (std::equal(word.begin(), word.end() - 1, tokens.end() - static_cast<std::ptrdiff_t>(before)))
+      edits.ban(word.back());
   }
 }
 
 }  // namespace
 
-std::vector<ops::ScoreEdit> edits(const Sampling& sampling, const History& history, size_t vocabulary) {
-  if (!sampling.edits()) return {};
+std::vector<ops::ScoreEdit> score_edits(const SamplingParams& sampling, const History& history, size_t vocabulary) {
+  if (!sampling.edits_scores()) return {};
   Edits edits(vocabulary);
   penalise_repetition(edits, sampling.repetition_penalty, history);
   penalise_presence(edits, sampling, history);
   ban_ngrams(edits, sampling.no_repeat_ngram_size, history.tokens);
   ban_words(edits, sampling, history.tokens);
-  if (static_cast<int64_t>(history.tokens.size() - std::min(history.prompt, history.tokens.size())) < sampling.min_new_tokens) {
+  if (static_cast<int64_t>(history.tokens.size() - std::min(history.prompt, history.tokens.size())) <
+      sampling.min_new_tokens) {
     for (int32_t id : sampling.eos) edits.ban(id);
   }
   return std::move(edits.all);
 }
 
-bool drawn_on_device(const Sampling& sampling, int64_t vocabulary) { return (!sampling.do_sample || sampling.typical_p >= 1) && vocabulary <= ops::draw_vocabulary; }
+bool supports_device_sampling(const SamplingParams& sampling, int64_t vocabulary) {
+  return (!sampling.do_sample || sampling.typical_p >= 1) && vocabulary <= ops::max_sample_vocabulary;
+}
 
-std::vector<float> processed(std::span<const float> logits, const Sampling& sampling, const History& history, size_t least) {
+std::vector<float> process_logits(std::span<const float> logits, const SamplingParams& sampling, const History& history,
+                                  size_t min_tokens_to_keep) {
   std::vector<float> scores(logits.begin(), logits.end());
-  for (const ops::ScoreEdit& edit : edits(sampling, history, scores.size())) {
+  for (const ops::ScoreEdit& edit : score_edits(sampling, history, scores.size())) {
     float& score = scores[static_cast<size_t>(edit.id)];
-    score = (score < 0 ? score * edit.factor : score / edit.factor) - edit.less;
+    score = (score < 0 ? score * edit.factor : score / edit.factor) - edit.subtrahend;
   }
   const auto length = static_cast<int64_t>(history.tokens.size());
-  if (const int32_t forced = sampling.forced(length, length - static_cast<int64_t>(history.prompt)); forced >= 0 && static_cast<size_t>(forced) < scores.size()) {
-    std::fill(scores.begin(), scores.end(), never);
+  if (const int32_t forced = sampling.forced_token(length, length - static_cast<int64_t>(history.prompt));
+      forced >= 0 && static_cast<size_t>(forced) < scores.size()) {
+    std::fill(scores.begin(), scores.end(), minus_infinity);
     scores[static_cast<size_t>(forced)] = 0;
   }
   if (!sampling.do_sample) return scores;
   if (sampling.temperature != 1) {
     for (float& score : scores) score = static_cast<float>(score / sampling.temperature);
   }
-  if (sampling.top_k > 0) keep_top_k(scores, std::max(sampling.top_k, static_cast<int64_t>(least)));
-  keep_top_p(scores, sampling.top_p, least);
-  keep_min_p(scores, sampling.min_p, least);
-  keep_typical(scores, sampling.typical_p, least);
+  if (sampling.top_k > 0) keep_top_k(scores, std::max(sampling.top_k, static_cast<int64_t>(min_tokens_to_keep)));
+  keep_top_p(scores, sampling.top_p, min_tokens_to_keep);
+  keep_min_p(scores, sampling.min_p, min_tokens_to_keep);
+  keep_typical(scores, sampling.typical_p, min_tokens_to_keep);
   return scores;
 }
 
-int64_t choose(std::span<const float> logits, const Sampling& sampling, const History& history, double u) {
-  const std::vector<float> scores = processed(logits, sampling, history);
+int64_t sample_token(std::span<const float> logits, const SamplingParams& sampling, const History& history, double u) {
+  const std::vector<float> scores = process_logits(logits, sampling, history);
   const auto best = std::max_element(scores.begin(), scores.end());
-  if (!sampling.do_sample || *best == never) return best - scores.begin();   // everything banned: some token has to come
+  if (!sampling.do_sample || *best == minus_infinity)
+    return best - scores.begin();  // if every token is banned, the first one is returned
   double total = 0, cumulated = 0;
   std::vector<std::pair<int64_t, double>> weights;
   for (size_t id = 0; id < scores.size(); ++id) {
-    if (scores[id] == never) continue;
+    if (scores[id] == minus_infinity) continue;
     weights.emplace_back(static_cast<int64_t>(id), std::exp(static_cast<double>(scores[id]) - *best));
     total += weights.back().second;
   }
@@ -207,24 +228,29 @@ std::vector<float> log_softmax(std::span<const float> logits) {
   return result;
 }
 
-Token described(std::span<const float> logits, int32_t id, int64_t best) {
+Token token_with_logprobs(std::span<const float> logits, int32_t id, int64_t best) {
   const std::vector<float> logprobs = log_softmax(logits);
   Token token{id, logprobs[static_cast<size_t>(id)], {}};
   std::vector<int32_t> order(logprobs.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto count = static_cast<std::ptrdiff_t>(std::min<size_t>(static_cast<size_t>(std::max<int64_t>(best, 0)), order.size()));
+  const auto count =
+      static_cast<std::ptrdiff_t>(std::min<size_t>(static_cast<size_t>(std::max<int64_t>(best, 0)), order.size()));
   const auto better = [&](int32_t a, int32_t b) {
     const float x = logprobs[static_cast<size_t>(a)], y = logprobs[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;
   };
   std::partial_sort(order.begin(), order.begin() + count, order.end(), better);
-  for (std::ptrdiff_t i = 0; i < count; ++i) token.best.emplace_back(order[static_cast<size_t>(i)], logprobs[static_cast<size_t>(order[static_cast<size_t>(i)])]);
+  for (std::ptrdiff_t i = 0; i < count; ++i)
+    token.top_logprobs.emplace_back(order[static_cast<size_t>(i)],
+                                    logprobs[static_cast<size_t>(order[static_cast<size_t>(i)])]);
   return token;
 }
 
-std::vector<Candidate> continuations(std::span<const float> logits, const Sampling& sampling, const History& history, const Beams& beams) {
-  // with beams, transformers' warpers leave one token more than may end a sequence
-  const std::vector<float> scores = processed(log_softmax(logits), sampling, history, std::max<size_t>(2, sampling.eos.size() + 1));
+std::vector<Candidate> beam_candidates(std::span<const float> logits, const SamplingParams& sampling,
+                                       const History& history, const Beams& beams) {
+  // with beams, transformers' warpers keep one token more than the number of end tokens
+  const std::vector<float> scores =
+      process_logits(log_softmax(logits), sampling, history, std::max<size_t>(2, sampling.eos.size() + 1));
   const uint64_t position = history.tokens.size();
   std::vector<Candidate> all;
   all.reserve(scores.size() * beams.scores.size());
@@ -232,17 +258,18 @@ std::vector<Candidate> continuations(std::span<const float> logits, const Sampli
     const int64_t beam = beams.first + static_cast<int64_t>(i);
     for (size_t id = 0; id < scores.size(); ++id) {
       const float score = scores[id] + beams.scores[i];
-      double rank = score;
-      if (sampling.do_sample && score != never) {
-        const auto draw = static_cast<uint64_t>(beam) << 32 | static_cast<uint64_t>(id + 1);   // + 1: not the counters of single draws
-        rank -= std::log(-std::log(uniform(sampling.seed, draw, position)));
+      double sort_key = score;
+      if (sampling.do_sample && score != minus_infinity) {
+        const auto counter = static_cast<uint64_t>(beam) << 32 |
+                             static_cast<uint64_t>(id + 1);  // + 1 keeps clear of the counters of plain sampling
+        sort_key -= std::log(-std::log(uniform(sampling.seed, counter, position)));
       }
-      all.push_back({beam, static_cast<int32_t>(id), score, rank});
+      all.push_back({beam, static_cast<int32_t>(id), score, sort_key});
     }
   }
-  const auto count = static_cast<std::ptrdiff_t>(std::min(all.size(), static_cast<size_t>(beams.wanted)));
+  const auto count = static_cast<std::ptrdiff_t>(std::min(all.size(), static_cast<size_t>(beams.num_candidates)));
   std::partial_sort(all.begin(), all.begin() + count, all.end(), [](const Candidate& a, const Candidate& b) {
-    return a.rank != b.rank ? a.rank > b.rank : a.beam != b.beam ? a.beam < b.beam : a.id < b.id;
+    return a.sort_key != b.sort_key ? a.sort_key > b.sort_key : a.beam != b.beam ? a.beam < b.beam : a.id < b.id;
   });
   all.resize(static_cast<size_t>(count));
   return all;

@@ -1,4 +1,6 @@
-// See attention.h. Two ways: kernels over the blocks for single queries (decode_attention.h), matrix products on gathered keys for many (../aten.cpp).
+// SPDX-License-Identifier: Apache-2.0
+// CPU attention: decode kernels over the KV blocks for single queries (decode_attention.h), matrix products on gathered
+// keys and values for several (../aten.cpp).
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 
@@ -10,7 +12,7 @@ namespace pm::ops {
 
 namespace {
 
-/// Rows of x [tokens, kv_heads, d], whatever its strides of tokens and heads, to their places in the cache.
+/// Writes the rows of x [tokens, kv_heads, d], of any strides of tokens and heads, to their slots in the cache.
 template <typename T>
 void write(const at::Tensor& given, const int64_t* slots, at::Tensor& cache) {
   const at::Tensor x = given.stride(2) == 1 ? given : given.contiguous();
@@ -28,7 +30,8 @@ void write(const at::Tensor& given, const int64_t* slots, at::Tensor& cache) {
 
 }  // namespace
 
-void Cpu::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
+void CpuBackend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
+                          at::Tensor& v_cache) const {
   const at::Tensor places = slots.contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, k_cache.scalar_type(), "write_kv", [&] {
     write<scalar_t>(k, places.const_data_ptr<int64_t>(), k_cache);
@@ -36,12 +39,12 @@ void Cpu::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& s
   });
 }
 
-at::Tensor Cpu::paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const Sequences& sequences,
-                                const AttentionOptions& options) const {
+at::Tensor CpuBackend::paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+                                       const StepSequences& sequences, const AttentionOptions& options) const {
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
   std::vector<const SequenceSpan*> single;
-  std::vector<at::Tensor> biases;   // of the single ones: [heads, keys]
-  for (const SequenceSpan& sequence : sequences) {
+  std::vector<at::Tensor> biases;  // of the single-query sequences: [heads, keys]
+  for (const SequenceSpan& sequence : sequences.spans) {
     if (sequence.tokens != 1) {
       attend_many(q, k_cache, v_cache, sequence, options, out);
       continue;

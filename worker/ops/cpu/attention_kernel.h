@@ -1,12 +1,12 @@
-// The kernels behind kernels.h's attend and gated_silu, compiled once per instruction set with PM_ISA (a namespace) and PM_LANES (floats of a vector).
+// SPDX-License-Identifier: Apache-2.0
+// The CPU kernels attend() and silu_and_mul() of kernels.h, compiled once per instruction set with PM_ISA (a namespace)
+// and PM_LANES (floats of a vector).
 #include "worker/ops/cpu/kernels.h"
 #include "worker/ops/cpu/vectors.h"
 
 namespace pm::ops::PM_ISA {
 
 namespace {
-
-constexpr int64_t page = 16;   // keys of a block
 
 template <typename T>
 inline float dot(const float* q, const T* key, int64_t d) {
@@ -18,13 +18,14 @@ inline float dot(const float* q, const T* key, int64_t d) {
   return total;
 }
 
-/// Scores of the keys, in `scores`, and the largest of them. Keys that are hidden get a score whose exponential is 0.
+/// Writes the scores of the keys to `scores` and returns the largest. A masked key gets -infinity, whose exponential is
+/// 0.
 template <typename T>
 inline float score(const Attend& a, const float* q, const float* bias, float* scores) {
   float largest = -__builtin_inff();
-  for (int64_t start = a.from; start < a.to; start += page) {
-    const T* keys = static_cast<const T*>(a.keys) + a.blocks[start / page] * a.block_stride;
-    const int64_t count = a.to - start < page ? a.to - start : page;
+  for (int64_t start = a.from; start < a.to; start += block_tokens) {
+    const T* keys = static_cast<const T*>(a.keys) + a.blocks[start / block_tokens] * a.block_stride;
+    const int64_t count = a.to - start < block_tokens ? a.to - start : block_tokens;
     for (int64_t t = 0; t < count; ++t) {
       const float value = dot(q, keys + t * a.d, a.d) * a.scale + (bias ? bias[start + t] : 0.f);
       const bool seen = start + t >= a.hidden;
@@ -35,7 +36,8 @@ inline float score(const Attend& a, const float* q, const float* bias, float* sc
   return largest;
 }
 
-/// What scores become below a cap, and the largest of them; hidden ones stay. `scores` is followed by a vector's room.
+/// Applies the softcap to the scores and returns the largest; masked scores stay. `scores` has room for one more
+/// vector.
 inline float capped(float cap, float* scores, int64_t count) {
   for (int64_t i = count; i % PM_LANES != 0; ++i) scores[i] = -__builtin_inff();
   for (int64_t i = 0; i < count; i += PM_LANES) {
@@ -47,13 +49,13 @@ inline float capped(float cap, float* scores, int64_t count) {
   return largest;
 }
 
-/// Strip columns i .. of out = sum of weight x value over the keys.
+/// Computes columns i .. of out = sum of weight x value over the keys.
 template <int Vectors, typename T>
 inline void weigh(const Attend& a, const float* weights, int64_t i, float* out) {
   Floats sums[Vectors] = {};
-  for (int64_t start = a.from; start < a.to; start += page) {
-    const T* values = static_cast<const T*>(a.values) + a.blocks[start / page] * a.block_stride + i;
-    const int64_t count = a.to - start < page ? a.to - start : page;
+  for (int64_t start = a.from; start < a.to; start += block_tokens) {
+    const T* values = static_cast<const T*>(a.values) + a.blocks[start / block_tokens] * a.block_stride + i;
+    const int64_t count = a.to - start < block_tokens ? a.to - start : block_tokens;
     for (int64_t t = 0; t < count; ++t) {
       const float weight = weights[start - a.from + t];
       for (int v = 0; v < Vectors; ++v) sums[v] += weight * load(values + t * a.d + v * PM_LANES);
@@ -67,7 +69,9 @@ inline void weigh_rest(const Attend& a, const float* weights, int64_t i, float* 
   for (; i < a.d; ++i) {
     float total = 0;
     for (int64_t key = a.from; key < a.to; ++key) {
-      total += weights[key - a.from] * one(static_cast<const T*>(a.values)[a.blocks[key / page] * a.block_stride + key % page * a.d + i]);
+      total += weights[key - a.from] *
+               one(static_cast<const T*>(
+                   a.values)[a.blocks[key / block_tokens] * a.block_stride + key % block_tokens * a.d + i]);
     }
     out[i] = total;
   }
@@ -75,7 +79,7 @@ inline void weigh_rest(const Attend& a, const float* weights, int64_t i, float* 
 
 template <typename T>
 void attend_typed(const Attend& a) {
-  float weights[attend_keys + PM_LANES];
+  float weights[max_attend_keys + PM_LANES];
   const int64_t count = a.to - a.from;
   for (int64_t head = 0; head < a.heads; ++head) {
     float* out = a.out + head * a.d;
@@ -98,12 +102,15 @@ void attend_typed(const Attend& a) {
 }
 
 void attend(const Attend& a) {
-  if (a.type == Element::F32) attend_typed<float>(a);
-  else if (a.type == Element::F16) attend_typed<F16>(a);
-  else attend_typed<BF16>(a);
+  if (a.type == Element::F32)
+    attend_typed<float>(a);
+  else if (a.type == Element::F16)
+    attend_typed<F16>(a);
+  else
+    attend_typed<BF16>(a);
 }
 
-void gated_silu(const float* gate, const float* up, float* out, int64_t count) {
+void silu_and_mul(const float* gate, const float* up, float* out, int64_t count) {
   int64_t i = 0;
   for (; i + PM_LANES <= count; i += PM_LANES) {
     const Floats x = load(gate + i);
@@ -112,7 +119,7 @@ void gated_silu(const float* gate, const float* up, float* out, int64_t count) {
   if (i == count) return;
   float rest[2][PM_LANES] = {};
   for (int64_t k = i; k < count; ++k) rest[0][k - i] = gate[k], rest[1][k - i] = up[k];
-  gated_silu(rest[0], rest[1], rest[0], PM_LANES);
+  silu_and_mul(rest[0], rest[1], rest[0], PM_LANES);
   for (int64_t k = i; k < count; ++k) out[k] = rest[0][k - i];
 }
 

@@ -1,22 +1,28 @@
-// The processor's own kernels; what is not overridden is ATen's (worker/ops/aten.cpp).
+// SPDX-License-Identifier: Apache-2.0
+// The CPU backend; operations that it does not override are ATen's (worker/ops/aten.cpp).
 #pragma once
 #include "worker/ops/backend.h"
 
 namespace pm::ops {
 
-class Cpu final : public Backend {
+class CpuBackend final : public Backend {
  public:
   at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override;
   at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias) const override;
-  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, double eps) const override;
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& gain, double eps, double centre) const override;
-  at::Tensor sum_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, const at::Tensor& bias, double eps) const override;
-  at::Tensor sum_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& gain, double eps, double centre) const override;
+  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        double eps) const override;
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const override;
+  at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                  const at::Tensor& bias, double eps) const override;
+  at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
+                                double weight_offset) const override;
   Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const override;
-  at::Tensor rotate(const at::Tensor& x, const Angles&, bool halves) const override;
-  at::Tensor gated_silu(const at::Tensor& x) const override;
-  void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const override;
-  at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const Sequences&, const AttentionOptions&) const override;
+  at::Tensor rotate(const at::Tensor& x, const Angles&, bool is_neox) const override;
+  at::Tensor silu_and_mul(const at::Tensor& x) const override;
+  void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
+                at::Tensor& v_cache) const override;
+  at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+                             const StepSequences&, const AttentionOptions&) const override;
 };
 
 }  // namespace pm::ops

@@ -1,4 +1,5 @@
-// See decode_attention.h.
+// SPDX-License-Identifier: Apache-2.0
+// Splits decode attention over the thread pool and combines the partial results.
 #include "worker/ops/cpu/decode_attention.h"
 
 #include <ATen/ATen.h>
@@ -6,24 +7,24 @@
 #include <algorithm>
 #include <cmath>
 
-#include "worker/ops/cpu/team.h"
+#include "worker/ops/cpu/thread_pool.h"
 #include "worker/ops/cpu/types.h"
 
 namespace pm::ops {
 
 namespace {
 
-constexpr int64_t most_heads = 8;                       // of one piece; more query heads of a kv head make several
-constexpr int64_t products_per_chunk = int64_t{1} << 16;   // some microseconds
+constexpr int64_t max_heads = 8;  // of one kernel call; more query heads of a kv head make several calls
+constexpr int64_t products_per_chunk = int64_t{1} << 16;  // takes some microseconds
 
-/// What one call of the kernel does, and where it leaves its part.
+/// The arguments of one kernel call, and the row of its partial result.
 struct Piece {
   size_t sequence;
-  int64_t head, heads, from, to;   ///< query heads, keys
-  int64_t part;                    ///< row of the partial results [parts, d]; -1: the only piece of its heads
+  int64_t head, heads, from, to;  ///< query heads, keys
+  int64_t part;                   ///< row of the partial results [parts, d]; -1: the only piece of its heads
 };
 
-/// All heads of one sequence whose keys came in several pieces.
+/// All heads of one sequence whose keys were split.
 struct Joined {
   int64_t row;            ///< of out [tokens x heads, d], of head 0
   int64_t first, pieces;  ///< head h of piece p is part first + p * heads + h
@@ -31,9 +32,14 @@ struct Joined {
 
 class Decode {
  public:
-  Decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, std::span<const SequenceSpan* const> sequences,
-         std::span<const at::Tensor> biases, const AttentionOptions& options, at::Tensor& out)
-      : q_(q.contiguous()), sequences_(sequences), biases_(biases), window_(options.window), out_(out.mutable_data_ptr<float>()) {
+  Decode(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+         std::span<const SequenceSpan* const> sequences, std::span<const at::Tensor> biases,
+         const AttentionOptions& options, at::Tensor& out)
+      : q_(q.contiguous()),
+        sequences_(sequences),
+        biases_(biases),
+        window_(options.window),
+        out_(out.mutable_data_ptr<float>()) {
     heads_ = q.size(1);
     group_ = heads_ / k_cache.size(1);
     d_ = q.size(2);
@@ -54,25 +60,31 @@ class Decode {
     for (const Piece& piece : pieces_) products += piece.heads * (piece.to - piece.from) * d_;
     const auto count = static_cast<int64_t>(pieces_.size());
     const int64_t chunks = std::clamp<int64_t>(products / products_per_chunk, 1, count);
-    team().each(chunks, [&](int64_t chunk) {
-      for (int64_t i = count * chunk / chunks; i < count * (chunk + 1) / chunks; ++i) attend(pieces_[static_cast<size_t>(i)]);
+    thread_pool().parallel_for(chunks, [&](int64_t chunk) {
+      for (int64_t i = count * chunk / chunks; i < count * (chunk + 1) / chunks; ++i)
+        attend(pieces_[static_cast<size_t>(i)]);
     });
     if (joined_.empty()) return;
-    team().each(static_cast<int64_t>(joined_.size()) * heads_, [&](int64_t i) { join(joined_[static_cast<size_t>(i / heads_)], i % heads_); });
+    thread_pool().parallel_for(static_cast<int64_t>(joined_.size()) * heads_,
+                               [&](int64_t i) { join(joined_[static_cast<size_t>(i / heads_)], i % heads_); });
   }
 
  private:
-  int64_t hidden(const SequenceSpan& sequence) const { return window_ > 0 ? std::max<int64_t>(0, sequence.context + 1 - window_) : 0; }
+  int64_t hidden(const SequenceSpan& sequence) const {
+    return window_ > 0 ? std::max<int64_t>(0, sequence.context + 1 - window_) : 0;
+  }
 
   void divide(size_t which) {
     const SequenceSpan& sequence = *sequences_[which];
-    const int64_t begin = hidden(sequence) / block_tokens * block_tokens, count = (sequence.keys - begin + attend_keys - 1) / attend_keys;
+    const int64_t begin = hidden(sequence) / block_tokens * block_tokens,
+                  count = (sequence.keys - begin + max_attend_keys - 1) / max_attend_keys;
     if (count > 1) joined_.push_back({sequence.first * heads_, parts_, count});
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t from = begin + i * attend_keys, to = std::min(sequence.keys, from + attend_keys);
+      const int64_t from = begin + i * max_attend_keys, to = std::min(sequence.keys, from + max_attend_keys);
       for (int64_t kv = 0; kv < heads_; kv += group_) {
-        for (int64_t head = kv; head < kv + group_; head += most_heads) {
-          pieces_.push_back({which, head, std::min(most_heads, kv + group_ - head), from, to, count > 1 ? parts_ + head : -1});
+        for (int64_t head = kv; head < kv + group_; head += max_heads) {
+          pieces_.push_back(
+              {which, head, std::min(max_heads, kv + group_ - head), from, to, count > 1 ? parts_ + head : -1});
         }
       }
       if (count > 1) parts_ += heads_;
@@ -87,7 +99,7 @@ class Decode {
     const SequenceSpan& sequence = *sequences_[piece.sequence];
     const at::Tensor& bias = biases_[piece.sequence];
     const int64_t row = sequence.first * heads_ + piece.head, kv = piece.head / group_;
-    float own_largest[most_heads], own_sums[most_heads];
+    float own_largest[max_heads], own_sums[max_heads];
     const bool only = piece.part < 0;
     Attend a = whole_;
     a.heads = piece.heads;
@@ -110,7 +122,7 @@ class Decode {
     }
   }
 
-  /// Parts with sums of exp(score - their own largest), brought to one largest, in the keys' order.
+  /// Combines the partial results of the splits: rescales them to one largest score and adds them in the keys' order.
   void join(const Joined& all, int64_t head) {
     float* out = out_ + (all.row + head) * d_;
     std::fill(out, out + d_, 0.f);
@@ -134,13 +146,14 @@ class Decode {
   Attend whole_{};
   std::vector<Piece> pieces_;
   std::vector<Joined> joined_;
-  std::vector<float> partial_;   ///< [parts, d] values, then [parts] largest scores, then [parts] sums
+  std::vector<float> partial_;  ///< [parts, d] values, then [parts] largest scores, then [parts] sums
 };
 
 }  // namespace
 
-void decode_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, std::span<const SequenceSpan* const> sequences,
-                      std::span<const at::Tensor> biases, const AttentionOptions& options, at::Tensor& out) {
+void decode_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+                      std::span<const SequenceSpan* const> sequences, std::span<const at::Tensor> biases,
+                      const AttentionOptions& options, at::Tensor& out) {
   Decode(q, k_cache, v_cache, sequences, biases, options, out).run();
 }
 

@@ -1,4 +1,6 @@
-// The kernel behind kernels.h's gemv, compiled once per instruction set with PM_ISA (a namespace) and PM_LANES (floats of a vector).
+// SPDX-License-Identifier: Apache-2.0
+// The CPU kernel gemv() of kernels.h, compiled once per instruction set with PM_ISA (a namespace) and PM_LANES (floats
+// of a vector).
 #include "worker/ops/cpu/kernels.h"
 #include "worker/ops/cpu/vectors.h"
 
@@ -6,13 +8,15 @@ namespace pm::ops::PM_ISA {
 
 namespace {
 
-/// Adds the products of PM_LANES columns from k on. The sums are passed and kept by value: what is captured by reference GCC keeps in memory.
+/// Partial sums of a tile. They are passed and held by value, because GCC keeps what is captured by reference in
+/// memory.
 template <int Outputs, int Rows>
 struct Sums {
   Floats of[Outputs][Rows];
 };
 
-/// Rows of weights as they are stored. `at` gives the vector of row i that begins at k, `one` a single element, `ahead` where k lies.
+/// Rows of weights in a floating-point type. `at` returns the vector of row i that begins at column k, `one` a single
+/// element, `ahead` the address of column k.
 template <typename T>
 struct Stored {
   static constexpr int64_t bytes = sizeof(T);
@@ -24,7 +28,7 @@ struct Stored {
   const void* ahead(int64_t i, int64_t k) const { return w + i * in + k; }
 };
 
-/// int8 with a scale for each Group inputs; 0: for each g.group, which may end within a vector.
+/// INT8 weights with a scale for each Group inputs; 0: for each g.group inputs, which may end within a vector.
 template <int Group>
 struct Scaled {
   static constexpr int64_t bytes = 1;
@@ -32,8 +36,14 @@ struct Scaled {
   const BF16* scales;
   int64_t stride, scale_stride, group;
   Scaled(const Gemv& g, int64_t o)
-      : w(static_cast<const int8_t*>(g.w) + o * g.w_stride), scales(reinterpret_cast<const BF16*>(g.scales) + o * g.scale_stride), stride(g.w_stride), scale_stride(g.scale_stride), group(Group ? Group : g.group) {}
-  float scale(int64_t i, int64_t k) const { return PM_ISA::one(scales[i * scale_stride + k / (Group ? Group : group)]); }
+      : w(static_cast<const int8_t*>(g.w) + o * g.w_stride),
+        scales(reinterpret_cast<const BF16*>(g.scales) + o * g.scale_stride),
+        stride(g.w_stride),
+        scale_stride(g.scale_stride),
+        group(Group ? Group : g.group) {}
+  float scale(int64_t i, int64_t k) const {
+    return PM_ISA::one(scales[i * scale_stride + k / (Group ? Group : group)]);
+  }
   Floats at(int64_t i, int64_t k) const {
     const Floats weights = load(w + i * stride + k);
     if (Group != 0 || group % PM_LANES == 0) return weights * scale(i, k);
@@ -46,7 +56,8 @@ struct Scaled {
 };
 
 template <int Outputs, int Rows, typename Weights>
-__attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Rows> sums, Weights w, const float* x, int64_t in, int64_t k) {
+__attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Rows> sums, Weights w, const float* x,
+                                                               int64_t in, int64_t k) {
   Floats given[Rows];
   for (int r = 0; r < Rows; ++r) given[r] = load(x + r * in + k);
   for (int i = 0; i < Outputs; ++i) {
@@ -56,35 +67,40 @@ __attribute__((always_inline)) inline Sums<Outputs, Rows> step(Sums<Outputs, Row
   return sums;
 }
 
-/// Of a row's cache lines every fourth belongs to the same chain; chains are summed apart and then together. So the sums are the same for any tile, and a
-/// tile of few sums works on all four at once, in the order in which the weights lie. One chain alone waits for itself, as a product is added every four cycles
-/// or so; weights come faster than that.
+/// Number of independent accumulation chains: every fourth cache line of a row belongs to the same chain, and the
+/// chains are added at the end. So the sums are the same for any tile, and a small tile works on all four chains at
+/// once, in memory order. A single chain would be bound by the latency of the addition, about four cycles; weights
+/// arrive faster than that.
 constexpr int chains = 4;
 
-/// Adds one cache line of weights.
+/// Accumulates one cache line of weights.
 template <int Outputs, int Rows, typename Weights>
-__attribute__((always_inline)) inline Sums<Outputs, Rows> add_line(Sums<Outputs, Rows> sums, Weights w, const float* x, int64_t in, int64_t k, int64_t ahead) {
+__attribute__((always_inline)) inline Sums<Outputs, Rows> add_line(Sums<Outputs, Rows> sums, Weights w, const float* x,
+                                                                   int64_t in, int64_t k, int64_t ahead) {
   for (int i = 0; i < Outputs; ++i) __builtin_prefetch(w.ahead(i, k + ahead), /*write=*/0, /*second-level cache*/ 2);
 #pragma GCC unroll 8
-  for (int64_t part = 0; part < 64 / Weights::bytes / PM_LANES; ++part) sums = step<Outputs, Rows>(sums, w, x, in, k + part * PM_LANES);
+  for (int64_t part = 0; part < 64 / Weights::bytes / PM_LANES; ++part)
+    sums = step<Outputs, Rows>(sums, w, x, in, k + part * PM_LANES);
   return sums;
 }
 
-/// Outputs o .. o + Outputs - 1 of Rows rows of x: each vector of x serves all outputs, each vector of w all rows. What lies `ahead` elements
-/// further is fetched meanwhile, as the processor's own prefetching stops at the end of each page.
+/// Computes outputs o .. o + Outputs - 1 for Rows rows of x: each vector of x serves all outputs, each vector of w all
+/// rows. Prefetches `ahead` elements further, because the hardware prefetcher stops at the end of each page.
 template <int Outputs, int Rows, typename Weights>
 inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
-  constexpr int64_t line = 64 / Weights::bytes, round = chains * line;   // elements of a cache line, of one line for each chain
+  constexpr int64_t line = 64 / Weights::bytes,
+                    round = chains * line;  // elements of a cache line, of one line for each chain
   const int64_t in = g.in, rounds = in / round * round, whole = in / PM_LANES * PM_LANES;
   const Weights w(g, o);
   const float* x = g.x;
-  const auto finish = [&](Sums<Outputs, Rows> sums) {   // what makes no round goes to the first chain
+  const auto finish = [&](Sums<Outputs, Rows> sums) {  // columns beyond the last full round go to the first chain
     for (int64_t k = rounds; k < whole; k += PM_LANES) sums = step<Outputs, Rows>(sums, w, x, in, k);
     return sums;
   };
   Sums<Outputs, Rows> total{};
   const auto add = [&](const Sums<Outputs, Rows>& sums) {
-    for (int i = 0; i < Outputs; ++i) for (int r = 0; r < Rows; ++r) total.of[i][r] += sums.of[i][r];
+    for (int i = 0; i < Outputs; ++i)
+      for (int r = 0; r < Rows; ++r) total.of[i][r] += sums.of[i][r];
   };
   if constexpr (Outputs * Rows <= 2) {
     Sums<Outputs, Rows> sums[chains]{};
@@ -110,39 +126,57 @@ inline void tile(const Gemv& g, int64_t o, int64_t ahead) {
   }
 }
 
-/// One or two rows of x: the weights pass in the order in which they lie, a fixed distance ahead is best. More rows: tiles that reuse what is
-/// loaded of x; each fetches the next tile. Sizes and distance are measured (bench/gemv.sh).
+/// Dispatches to tiles. One or two rows of x: weights are read in memory order with a fixed prefetch distance. More
+/// rows: tiles reuse the loaded vectors of x, and each prefetches the next tile. Sizes and distance are measured
+/// (bench/gemv.sh).
 template <int Rows, typename Weights>
 void rows_of(const Gemv& g) {
-  constexpr int registers = PM_LANES == 16 ? 31 : 15;   // one of them holds a vector of weights, one for each row of x, the others sums
-  constexpr int fitting = (registers - 1 - Rows) / Rows, outputs = Rows <= 2 || fitting < 1 ? 1 : fitting > 4 ? 4 : fitting;
+  constexpr int registers = PM_LANES == 16 ? 31 : 15;  // one holds weights, one each row of x, the others sums
+  constexpr int fitting = (registers - 1 - Rows) / Rows, outputs = Rows <= 2 || fitting < 1 ? 1
+                                                                   : fitting > 4            ? 4
+                                                                                            : fitting;
   constexpr int64_t distance = 3072 / Weights::bytes;
   int64_t o = g.first;
-  for (; o + outputs <= g.last; o += outputs) tile<outputs, Rows, Weights>(g, o, outputs == 1 ? distance : o + 2 * outputs <= g.last ? outputs * g.in : 0);
+  for (; o + outputs <= g.last; o += outputs)
+    tile<outputs, Rows, Weights>(g, o, outputs == 1 ? distance : o + 2 * outputs <= g.last ? outputs * g.in : 0);
   for (; o < g.last; ++o) tile<1, Rows, Weights>(g, o, 0);
 }
 
 template <typename Weights>
 void typed(const Gemv& g) {
   switch (g.rows) {
-    case 1: return rows_of<1, Weights>(g);
-    case 2: return rows_of<2, Weights>(g);
-    case 3: return rows_of<3, Weights>(g);
-    case 4: return rows_of<4, Weights>(g);
-    case 5: return rows_of<5, Weights>(g);
-    case 6: return rows_of<6, Weights>(g);
-    case 7: return rows_of<7, Weights>(g);
-    case 8: return rows_of<8, Weights>(g);
-    default: __builtin_trap();
+    case 1:
+      return rows_of<1, Weights>(g);
+    case 2:
+      return rows_of<2, Weights>(g);
+    case 3:
+      return rows_of<3, Weights>(g);
+    case 4:
+      return rows_of<4, Weights>(g);
+    case 5:
+      return rows_of<5, Weights>(g);
+    case 6:
+      return rows_of<6, Weights>(g);
+    case 7:
+      return rows_of<7, Weights>(g);
+    case 8:
+      return rows_of<8, Weights>(g);
+    default:
+      __builtin_trap();
   }
 }
 
 void gemv(const Gemv& g) {
-  if (g.type == Element::F32) typed<Stored<float>>(g);
-  else if (g.type == Element::F16) typed<Stored<F16>>(g);
-  else if (g.type == Element::BF16) typed<Stored<BF16>>(g);
-  else if (g.group == 32) typed<Scaled<32>>(g);
-  else typed<Scaled<0>>(g);
+  if (g.type == Element::F32)
+    typed<Stored<float>>(g);
+  else if (g.type == Element::F16)
+    typed<Stored<F16>>(g);
+  else if (g.type == Element::BF16)
+    typed<Stored<BF16>>(g);
+  else if (g.group == 32)
+    typed<Scaled<32>>(g);
+  else
+    typed<Scaled<0>>(g);
 }
 
 }  // namespace

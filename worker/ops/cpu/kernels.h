@@ -1,61 +1,72 @@
-// The loops that decide the speed of decoding, compiled once per instruction set. Plain data and pointers only: the files that are compiled
-// for AVX see no inline function of any library, of which the linker might keep that one copy for all machines.
+// SPDX-License-Identifier: Apache-2.0
+// The CPU kernels that bound decode speed, compiled once per instruction set. The interface is plain data and pointers:
+// files compiled for AVX include no inline function of a library, because the linker might keep that copy for all CPUs.
 #pragma once
 #include <cstdint>
 
+#include "contract/kv_block.h"
+
 namespace pm::ops {
 
-/// What an element's bits mean. I8 is for weights only.
+/// Element types. I8 is for weights only.
 enum class Element : uint8_t { F32, F16, BF16, I8 };
 
-/// Most rows of x that gemv takes.
-inline constexpr int64_t gemv_rows = 8;
+/// Largest number of rows of x in one gemv call.
+inline constexpr int64_t max_gemv_rows = 8;
 
-/// y = x W^T for a few rows of x: bound by reading W, so that W is read once, in the type in which it is stored. x [rows, in], w [out, in]:
-/// y[r, o] for o in [first, last), y with `out` columns. 1 <= rows <= gemv_rows. Products and sums are fp32; an element's bits depend on
-/// neither `rows` nor the range.
+/// y = x W^T for a few rows of x. Reading W bounds the speed, so that W is read once, in its stored type. x [rows, in],
+/// w [out, in]: y[r, o] for o in [first, last), y with `out` columns. 1 <= rows <= max_gemv_rows. Products and sums are
+/// fp32; the bits of an element depend on neither `rows` nor the range.
 struct Gemv {
   Element type = Element::F32;
   const void* w = nullptr;
   const float* x = nullptr;
   float* y = nullptr;
   int64_t rows = 0, in = 0, out = 0, first = 0, last = 0;
-  const uint16_t* scales = nullptr;   ///< I8: bf16 [out, ceil(in / group)], by which the weights of `group` inputs are multiplied
+  const uint16_t* scales =
+      nullptr;  ///< I8: bf16 [out, ceil(in / group)], by which the weights of `group` inputs are multiplied
   int64_t group = 0;
-  int64_t w_stride = 0, scale_stride = 0;   ///< I8: elements from row to row
+  int64_t w_stride = 0, scale_stride = 0;  ///< I8: elements from row to row
 };
 
-/// Keys from .. to - 1 of one sequence, seen by `heads` query heads that share a kv head: with score = scale q k + bias, for each head the
-/// largest score, the sum of exp(score - largest) and the values weighted by these. With a softcap, which goes without a bias, a score is
-/// softcap * tanh(score / softcap). from is a multiple of 16; to - from <= attend_keys.
+/// Attention of `heads` query heads that share a kv head to keys from .. to - 1 of one sequence. With score = scale q k
+/// + bias it computes, for each head, the largest score, the sum of exp(score - largest) and the values weighted by
+/// these exponentials. With a softcap, which excludes a bias, a score is softcap * tanh(score / softcap). `from` is a
+/// multiple of 16; to - from <= max_attend_keys.
 struct Attend {
-  Element type;                 ///< of keys and values
+  Element type;  ///< of keys and values
   int64_t heads, d;
-  const float* q;               ///< [heads, d]
-  const void *keys, *values;    ///< this kv head's part of block 0, [16, d]; block b lies block_stride elements times b further
+  const float* q;  ///< [heads, d]
+  const void *keys,
+      *values;  ///< this kv head's part of block 0, [16, d]; block b lies block_stride elements times b further
   int64_t block_stride;
-  const int32_t* blocks;        ///< of the sequence: key i is row i % 16 of block blocks[i / 16]
-  int64_t from, to, hidden;     ///< keys before `hidden` (a window's begin) count for nothing; from <= hidden < to
-  float scale, softcap;         ///< softcap 0: none
-  const float* bias;            ///< [heads, bias_stride], of key 0; nullptr: none
+  const int32_t* blocks;     ///< of the sequence: key i is row i % 16 of block blocks[i / 16]
+  int64_t from, to, hidden;  ///< keys before `hidden` (outside the window) are masked; from <= hidden < to
+  float scale, softcap;      ///< softcap 0: none
+  const float* bias;         ///< [heads, bias_stride], of key 0; nullptr: none
   int64_t bias_stride;
   float *largest, *sums, *out;  ///< [heads], [heads], [heads, d]
 };
-inline constexpr int64_t attend_keys = 512;
+inline constexpr int64_t max_attend_keys = 512;
+static_assert(max_attend_keys % block_tokens == 0, "a split of the keys begins at a KV block");
 
 struct Kernels {
   const char* name;
-  int64_t fp32_rows, half_rows;   ///< most rows of x for which gemv, eight rows at a time, is faster than a matrix product; measured
+  int64_t fp32_rows,
+      half_rows;  ///< up to so many rows of x gemv, eight rows at a time, is faster than a GEMM; measured
   void (*gemv)(const Gemv&);
   void (*attend)(const Attend&);
   /// out[i] = silu(gate[i]) * up[i]; out may be gate or up.
-  void (*gated_silu)(const float* gate, const float* up, float* out, int64_t count);
+  void (*silu_and_mul)(const float* gate, const float* up, float* out, int64_t count);
 };
 
-/// All that this processor runs, the widest first; never empty.
-struct SupportedKernels { const Kernels* list[3]; int count; };
+/// The kernels that this CPU supports, the widest vectors first; never empty.
+struct SupportedKernels {
+  const Kernels* list[3];
+  int count;
+};
 const SupportedKernels& supported_kernels();
-/// The widest.
+/// Returns the kernels with the widest vectors.
 inline const Kernels& kernels() { return *supported_kernels().list[0]; }
 
 }  // namespace pm::ops

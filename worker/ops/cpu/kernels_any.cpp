@@ -1,10 +1,11 @@
-// See kernels.h.
+// SPDX-License-Identifier: Apache-2.0
+// The CPU kernels for any CPU.
 #define PM_ISA any
 #define PM_LANES 4
-#include "worker/ops/cpu/gemv_kernel.h"
 #include "worker/ops/cpu/attention_kernel.h"
+#include "worker/ops/cpu/gemv_kernel.h"
 #include "worker/ops/cpu/kernels.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"any", 16, 8, gemv, attend, gated_silu};
+extern const Kernels kernels{"any", 16, 8, gemv, attend, silu_and_mul};
 }

@@ -1,10 +1,11 @@
-// See kernels.h.
+// SPDX-License-Identifier: Apache-2.0
+// The CPU kernels for AVX2.
 #define PM_ISA avx2
 #define PM_LANES 8
-#include "worker/ops/cpu/gemv_kernel.h"
 #include "worker/ops/cpu/attention_kernel.h"
+#include "worker/ops/cpu/gemv_kernel.h"
 #include "worker/ops/cpu/kernels.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"avx2", 32, 64, gemv, attend, gated_silu};
+extern const Kernels kernels{"avx2", 32, 64, gemv, attend, silu_and_mul};
 }

@@ -1,10 +1,11 @@
-// See kernels.h.
+// SPDX-License-Identifier: Apache-2.0
+// The CPU kernels for AVX-512.
 #define PM_ISA avx512
 #define PM_LANES 16
-#include "worker/ops/cpu/gemv_kernel.h"
 #include "worker/ops/cpu/attention_kernel.h"
+#include "worker/ops/cpu/gemv_kernel.h"
 #include "worker/ops/cpu/kernels.h"
 
 namespace pm::ops::PM_ISA {
-extern const Kernels kernels{"avx512", 48, 128, gemv, attend, gated_silu};
+extern const Kernels kernels{"avx512", 48, 128, gemv, attend, silu_and_mul};
 }

@@ -1,33 +1,43 @@
-// See ../linear.h. A few rows of x: our own kernels, which read the weights once as they are stored, shared out over the thread's team. Many rows:
-// ATen's matrix product, which reuses what it has loaded better.
+// SPDX-License-Identifier: Apache-2.0
+// CPU linear layers. A few rows of x: our own kernels, which read the weights once as they are stored, on the thread
+// pool. Many rows: ATen's GEMM, which reuses loaded data better.
 #include <ATen/ATen.h>
 
 #include "worker/ops/cpu/backend.h"
 #include "worker/ops/cpu/kernels.h"
-#include "worker/ops/cpu/team.h"
+#include "worker/ops/cpu/thread_pool.h"
 #include "worker/ops/cpu/types.h"
 
 namespace pm::ops {
 
 namespace {
 
-constexpr int64_t chunk_bytes = int64_t{64} << 10;  // of weights: some microseconds, against which taking one is nothing
+constexpr int64_t chunk_bytes = int64_t{64}
+                                << 10;  // of weights: some microseconds, far more than the cost of taking a chunk
 
-/// Up to how many rows our product is faster than ATen's, for which weights of 16 and 8 bits have to be widened (bench/gemv.sh).
+/// Returns up to how many rows our kernel is faster than ATen's GEMM, for which 16-bit and 8-bit weights have to be
+/// widened (bench/gemv.sh).
 int64_t most_rows(at::ScalarType weights) { return weights == at::kFloat ? kernels().fp32_rows : kernels().half_rows; }
 
-/// How a matrix's rows are shared out: one large part for each thread, read in a stream, then small ones by which they end together.
+/// Splits the rows of a matrix into chunks: one large part for each thread, read as a stream, then small ones that
+/// balance the threads.
 struct Chunks {
   int64_t rows, large, large_rows, small, small_rows;
-  Chunks(int64_t all, int64_t row_bytes, int threads) : rows(all), large(0), large_rows(0), small_rows(12 * std::max<int64_t>(1, chunk_bytes / (12 * std::max<int64_t>(1, row_bytes)))) {
+  Chunks(int64_t all, int64_t row_bytes, int threads)
+      : rows(all),
+        large(0),
+        large_rows(0),
+        small_rows(12 * std::max<int64_t>(1, chunk_bytes / (12 * std::max<int64_t>(1, row_bytes)))) {
     if (threads > 1 && rows >= 8 * threads * small_rows) large = threads, large_rows = rows * 3 / 4 / threads / 12 * 12;
     small = (rows - large * large_rows + small_rows - 1) / small_rows;
   }
   int64_t count() const { return large + small; }
-  int64_t first(int64_t chunk) const { return chunk < large ? chunk * large_rows : std::min(rows, large * large_rows + (chunk - large) * small_rows); }
+  int64_t first(int64_t chunk) const {
+    return chunk < large ? chunk * large_rows : std::min(rows, large * large_rows + (chunk - large) * small_rows);
+  }
 };
 
-/// y[r, o] += bias[o] for o in [first, last).
+/// Adds the bias: y[r, o] += bias[o] for o in [first, last).
 template <typename T>
 void add(float* y, const T* bias, int64_t rows, int64_t out, int64_t first, int64_t last) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -35,17 +45,18 @@ void add(float* y, const T* bias, int64_t rows, int64_t out, int64_t first, int6
   }
 }
 
-/// `whole` tells the weights: type, w, in, out and scales.
+/// `whole` describes the weights: type, w, in, out and scales.
 at::Tensor few_rows(const at::Tensor& given, Gemv whole, const at::Tensor& given_bias, int64_t row_bytes) {
   const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
   const int64_t rows = x.size(0), out = whole.out, in = whole.in;
   at::Tensor y = at::empty({rows, out}, x.options());
   whole.x = x.const_data_ptr<float>();
   whole.y = y.mutable_data_ptr<float>();
-  Team& threads = team();
+  ThreadPool& threads = thread_pool();
   const Chunks chunks(out, row_bytes, threads.threads());
-  const int64_t groups = (rows + gemv_rows - 1) / gemv_rows;   // of about as many rows; the chunk's weights stay in cache from one to the next
-  threads.each(chunks.count(), [&](int64_t chunk) {
+  const int64_t groups = (rows + max_gemv_rows - 1) /
+                         max_gemv_rows;  // of about equal size; a chunk's weights stay in cache between groups
+  threads.parallel_for(chunks.count(), [&](int64_t chunk) {
     Gemv part = whole;
     part.first = chunks.first(chunk);
     part.last = chunks.first(chunk + 1);
@@ -58,33 +69,46 @@ at::Tensor few_rows(const at::Tensor& given, Gemv whole, const at::Tensor& given
     }
     part.y = whole.y;
     if (!bias.defined()) return;
-    if (bias.scalar_type() == at::kFloat) add(part.y, bias.const_data_ptr<float>(), rows, out, part.first, part.last);
-    else if (bias.scalar_type() == at::kHalf) add(part.y, bias.const_data_ptr<at::Half>(), rows, out, part.first, part.last);
-    else add(part.y, bias.const_data_ptr<at::BFloat16>(), rows, out, part.first, part.last);
+    if (bias.scalar_type() == at::kFloat)
+      add(part.y, bias.const_data_ptr<float>(), rows, out, part.first, part.last);
+    else if (bias.scalar_type() == at::kHalf)
+      add(part.y, bias.const_data_ptr<at::Half>(), rows, out, part.first, part.last);
+    else
+      add(part.y, bias.const_data_ptr<at::BFloat16>(), rows, out, part.first, part.last);
   });
   return y;
 }
 
 }  // namespace
 
-at::Tensor Cpu::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const {
+at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const {
   const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
   if (known && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= most_rows(weight.scalar_type())) {
-    const Gemv whole{.type = element(weight.scalar_type()), .w = weight.const_data_ptr(), .in = weight.size(1), .out = weight.size(0)};
+    const Gemv whole{.type = element(weight.scalar_type()),
+                     .w = weight.const_data_ptr(),
+                     .in = weight.size(1),
+                     .out = weight.size(0)};
     return few_rows(x, whole, bias, whole.in * weight.element_size());
   }
   return Backend::linear(x, weight, bias);
 }
 
-at::Tensor Cpu::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias) const {
-  if (x.size(0) < 1 || x.size(0) > most_rows(at::kChar) || (bias.defined() && !is_element(bias.scalar_type()))) return Backend::int8_linear(x, w, bias);
-  const Gemv whole{.type = Element::I8, .w = w.numbers.const_data_ptr(), .in = w.numbers.size(1), .out = w.numbers.size(0),
-                   .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()), .group = w.group, .w_stride = w.numbers.stride(0), .scale_stride = w.scales.stride(0)};
+at::Tensor CpuBackend::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias) const {
+  if (x.size(0) < 1 || x.size(0) > most_rows(at::kChar) || (bias.defined() && !is_element(bias.scalar_type())))
+    return Backend::int8_linear(x, w, bias);
+  const Gemv whole{.type = Element::I8,
+                   .w = w.numbers.const_data_ptr(),
+                   .in = w.numbers.size(1),
+                   .out = w.numbers.size(0),
+                   .scales = static_cast<const uint16_t*>(w.scales.const_data_ptr()),
+                   .group = w.group,
+                   .w_stride = w.numbers.stride(0),
+                   .scale_stride = w.scales.stride(0)};
   return few_rows(x, whole, bias, whole.in);
 }
 
 const Backend& cpu_backend() {
-  static const Cpu cpu;
+  static const CpuBackend cpu;
   return cpu;
 }
 

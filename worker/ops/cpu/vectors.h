@@ -1,4 +1,6 @@
-// Vectors of PM_LANES floats in namespace pm::ops::PM_ISA, and how elements of each type become them. Nothing of the standard library (kernels.h).
+// SPDX-License-Identifier: Apache-2.0
+// SIMD vectors of PM_LANES floats in namespace pm::ops::PM_ISA, and the conversion of each element type to them. The
+// file uses nothing of the standard library (kernels.h).
 #pragma once
 #include <cstdint>
 #ifdef __F16C__
@@ -15,8 +17,12 @@ using Ints = int32_t __attribute__((vector_size(4 * PM_LANES)));
 using Words = uint32_t __attribute__((vector_size(4 * PM_LANES)));
 using Bytes = int8_t __attribute__((vector_size(PM_LANES)));
 using Halves = uint16_t __attribute__((vector_size(2 * PM_LANES)));
-struct F16 { uint16_t bits; };
-struct BF16 { uint16_t bits; };
+struct F16 {
+  uint16_t bits;
+};
+struct BF16 {
+  uint16_t bits;
+};
 
 template <typename Vector>
 inline Vector at(const void* from) {
@@ -25,14 +31,14 @@ inline Vector at(const void* from) {
   return value;
 }
 inline void put(float* to, Floats value) { __builtin_memcpy(to, &value, sizeof value); }
-inline Floats all(float value) { return value - Floats{}; }   // minus, so that -0 stays
+inline Floats all(float value) { return value - Floats{}; }  // a subtraction keeps -0
 
 inline Floats load(const float* w) { return at<Floats>(w); }
 inline float one(float w) { return w; }
 
-/// Intrinsics, where there are any, as GCC 12 makes several instructions of a conversion.
+/// Uses intrinsics where there are any, because GCC 12 compiles a conversion to several instructions.
 inline Floats load(const BF16* w) {
-#if PM_LANES == 16 && defined(__AVX512F__)   // masked: GCC 12 warns of its own header in the plain form
+#if PM_LANES == 16 && defined(__AVX512F__)  // masked: GCC 12 warns about its own header in the plain form
   return reinterpret_cast<Floats>(reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(0xffff, at<__m256i>(w))) << 16);
 #elif PM_LANES == 8 && defined(__AVX2__)
   return reinterpret_cast<Floats>(reinterpret_cast<Words>(_mm256_cvtepu16_epi32(at<__m128i>(w))) << 16);
@@ -47,9 +53,10 @@ inline float one(BF16 w) {
   return value;
 }
 
-/// IEEE 754 binary16 to binary32 without hardware: exact, subnormals, infinities and NaNs included.
+/// Converts IEEE 754 binary16 to binary32 without hardware: exact, including subnormals, infinities and NaNs.
 inline float one(F16 w) {
-  const uint32_t sign = static_cast<uint32_t>(w.bits & 0x8000) << 16, exponent = (w.bits >> 10) & 31, mantissa = w.bits & 1023;
+  const uint32_t sign = static_cast<uint32_t>(w.bits & 0x8000) << 16, exponent = (w.bits >> 10) & 31,
+                 mantissa = w.bits & 1023;
   float value;
   if (exponent == 0) {
     value = static_cast<float>(mantissa) * 0x1p-24f;
@@ -64,7 +71,8 @@ inline Floats load(const int8_t* w) {
 #if PM_LANES == 16 && defined(__AVX512F__)
   return reinterpret_cast<Floats>(_mm512_maskz_cvtepi32_ps(0xffff, _mm512_maskz_cvtepi8_epi32(0xffff, at<__m128i>(w))));
 #elif PM_LANES == 8 && defined(__AVX2__)
-  return reinterpret_cast<Floats>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(w)))));
+  return reinterpret_cast<Floats>(
+      _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(w)))));
 #else
   return __builtin_convertvector(at<Bytes>(w), Floats);
 #endif
@@ -83,7 +91,7 @@ inline Floats load(const F16* w) {
 #endif
 }
 
-/// The lanes' sum, pairwise: halves onto each other until one is left.
+/// Sums the lanes pairwise: adds the halves until one lane is left.
 inline float sum(Floats value) {
   float part[PM_LANES];
   __builtin_memcpy(part, &value, sizeof value);
@@ -102,8 +110,9 @@ inline float sum(Floats value) {
   return two[0] + two[1];
 }
 
-/// e^x, to about 2 units in the last place; 0 below -87 (where floats end, subnormals apart), the value at 88 above it. Cody and Waite's
-/// reduction by ln 2 and the Taylor polynomial of degree 7 on what is left, at most ln 2 / 2.
+/// Computes e^x to about 2 units in the last place; 0 below -87 (subnormals are flushed), the value at 88 above it. The
+/// method is Cody and Waite's reduction by ln 2 and the Taylor polynomial of degree 7 on the remainder, at most ln 2 /
+/// 2.
 inline Floats exp(Floats x) {
   const Floats low = all(-87.f), high = all(88.f), clamped = x < low ? low : x > high ? high : x;
   const Floats round = all(0x1.8p23f), times = clamped * 1.44269504f + round - round;
@@ -116,7 +125,8 @@ inline Floats exp(Floats x) {
   return x < low ? Floats{} : value;
 }
 
-/// Hyperbolic tangent, to some units in the last place: from e^2x, and near 0, where that loses digits, the Taylor polynomial of degree 11.
+/// Computes the hyperbolic tangent to some units in the last place: from e^2x, and near 0, where that loses digits, by
+/// the Taylor polynomial of degree 11.
 inline Floats tanh(Floats x) {
   const Floats square = x * x, far = 1.f - 2.f / (exp(x + x) + 1.f);
   constexpr float taylor[] = {62.f / 2835, -17.f / 315, 2.f / 15, -1.f / 3, 1.f};

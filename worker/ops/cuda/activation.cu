@@ -1,4 +1,5 @@
-// See activation.h. A grid of as many threads as there are 16-byte pieces.
+// SPDX-License-Identifier: Apache-2.0
+// Activation kernels: one thread for each 16 bytes.
 #include "worker/ops/cuda/activation.h"
 #include "worker/ops/cuda/device.cuh"
 
@@ -10,13 +11,20 @@ constexpr int threads = 256;
 
 __device__ __forceinline__ float activated(Activation activation, float x) {
   switch (activation) {
-    case Activation::Gelu: return 0.5f * x * (1.f + erff(x * 0.70710678118654752f));
-    case Activation::GeluTanh: return 0.5f * x * (1.f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-    case Activation::QuickGelu: return x / (1.f + expf(-1.702f * x));
-    case Activation::Relu: return x < 0.f ? 0.f : x;   // keeps what is not a number
-    case Activation::Silu: return x / (1.f + expf(-x));
-    case Activation::Tanh: return tanhf(x);
-    default: return x;
+    case Activation::Gelu:
+      return 0.5f * x * (1.f + erff(x * 0.70710678118654752f));
+    case Activation::GeluTanh:
+      return 0.5f * x * (1.f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
+    case Activation::QuickGelu:
+      return x / (1.f + expf(-1.702f * x));
+    case Activation::Relu:
+      return x < 0.f ? 0.f : x;  // keeps NaN
+    case Activation::Silu:
+      return x / (1.f + expf(-x));
+    case Activation::Tanh:
+      return tanhf(x);
+    default:
+      return x;
   }
 }
 
@@ -48,7 +56,8 @@ void activate(const Activate& p, Stream stream) {
     const bool aligned = p.width % per_load<T> == 0 && aligned_16(p.x) && aligned_16(p.y);
     const int64_t loads_per_row = (p.width + per_load<T> - 1) / per_load<T>;
     auto* kernel = aligned ? &activate_kernel<T, true> : &activate_kernel<T, false>;
-    PM_LAUNCH(kernel, static_cast<unsigned>((p.rows * loads_per_row + threads - 1) / threads), threads, 0, stream)(p, loads_per_row);
+    PM_LAUNCH(kernel, static_cast<unsigned>((p.rows * loads_per_row + threads - 1) / threads), threads, 0, stream)(
+        p, loads_per_row);
   });
   check_launch("activate");
 }

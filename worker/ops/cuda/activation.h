@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Activations of the feed-forward block, gated or not.
 #pragma once
 #include "worker/ops/cuda/types.h"
@@ -6,7 +7,8 @@ namespace pm::ops::cuda {
 
 enum class Activation : uint8_t { None, Gelu, GeluTanh, QuickGelu, Relu, Silu, Tanh };
 
-/// Gated: x [rows, 2 width] -> act(first half) * second half [rows, width]; else x [rows, width] -> act(x). In fp32, rounded once. y may be x when not gated.
+/// Applies the activation in fp32, rounded once. Gated: x [rows, 2 width] -> act(first half) * second half [rows,
+/// width]; else x [rows, width] -> act(x). y may be x when not gated.
 struct Activate {
   Activation activation = Activation::None;
   bool gated = false;

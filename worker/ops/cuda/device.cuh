@@ -1,11 +1,13 @@
-// What kernels share: launching, 16-byte loads, sums over warps and blocks. Compiled by nvcc, and by the host's compiler under tests/cuda/emulation, which
-// defines PM_EMULATED and stands in for CUDA's headers.
+// SPDX-License-Identifier: Apache-2.0
+// Device code that the kernels share: launches, 16-byte loads, sums over warps and blocks. It is compiled by nvcc, and
+// by the host's compiler under tests/gpu/kernels/emulation, which defines PM_EMULATED and replaces CUDA's headers.
 #pragma once
 #ifndef PM_EMULATED
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#define PM_LAUNCH(kernel, grid, block, shared, stream) kernel<<<grid, block, shared, static_cast<cudaStream_t>(stream)>>>
+#define PM_LAUNCH(kernel, grid, block, shared, stream) \
+  kernel<<<grid, block, shared, static_cast<cudaStream_t>(stream)>>>
 #define PM_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define PM_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
@@ -22,16 +24,16 @@
 namespace pm::ops::cuda {
 
 inline constexpr unsigned all_lanes = 0xffffffffu;
-inline constexpr int most_shared_bytes = 99 << 10;   // of a block on every device from sm_80 on
+inline constexpr int max_shared_bytes = 99 << 10;  // available to a block on every device from sm_80 on
 
 // ---- host ----
 
-/// Throws std::invalid_argument that says what was wrong with `what`.
+/// Throws std::invalid_argument that names `what`.
 inline void require(bool holds, const char* kernel, const std::string& what) {
   if (!holds) throw std::invalid_argument(std::string(kernel) + ": " + what);
 }
 
-/// Throws std::runtime_error with CUDA's word when the last launch was refused.
+/// Throws std::runtime_error with CUDA's error string when the last launch failed.
 inline void check_launch([[maybe_unused]] const char* kernel) {
 #ifndef PM_EMULATED
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
@@ -40,32 +42,43 @@ inline void check_launch([[maybe_unused]] const char* kernel) {
 #endif
 }
 
-/// Lets a kernel take more than 48 KiB of dynamic shared memory. Throws std::invalid_argument above what a block may have.
+/// Lets a kernel use more than 48 KiB of dynamic shared memory. Throws std::invalid_argument above the limit of a
+/// block.
 template <typename Kernel>
 void allow_shared(const char* name, [[maybe_unused]] Kernel* kernel, int64_t bytes) {
-  require(bytes <= most_shared_bytes, name, "needs " + std::to_string(bytes) + " bytes of shared memory, a block may have " + std::to_string(most_shared_bytes));
+  require(bytes <= max_shared_bytes, name,
+          "needs " + std::to_string(bytes) + " bytes of shared memory, a block may have " +
+              std::to_string(max_shared_bytes));
 #ifndef PM_EMULATED
-  if (bytes > (48 << 10)) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (bytes > (48 << 10))
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
 #endif
 }
 
 constexpr int64_t up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// Calls f with a null pointer of the type that `type` means.
+/// Calls f with a null pointer to the C++ type of `type`.
 template <typename F>
 void with_float(Element type, const char* kernel, F&& f) {
   require(type != Element::I8, kernel, "takes fp32, fp16 and bf16 here, not int8");
-  if (type == Element::F32) f(static_cast<float*>(nullptr));
-  else if (type == Element::F16) f(static_cast<__half*>(nullptr));
-  else f(static_cast<__nv_bfloat16*>(nullptr));
+  if (type == Element::F32)
+    f(static_cast<float*>(nullptr));
+  else if (type == Element::F16)
+    f(static_cast<__half*>(nullptr));
+  else
+    f(static_cast<__nv_bfloat16*>(nullptr));
 }
 
 template <typename T>
 constexpr Element element_of() {
-  if constexpr (sizeof(T) == 4) return Element::F32;
-  else if constexpr (sizeof(T) == 1) return Element::I8;
-  else if constexpr (std::is_same_v<T, __half>) return Element::F16;
-  else return Element::BF16;
+  if constexpr (sizeof(T) == 4)
+    return Element::F32;
+  else if constexpr (sizeof(T) == 1)
+    return Element::I8;
+  else if constexpr (std::is_same_v<T, __half>)
+    return Element::F16;
+  else
+    return Element::BF16;
 }
 
 // ---- device ----
@@ -77,37 +90,47 @@ __device__ __forceinline__ float widened(int8_t value) { return static_cast<floa
 
 template <typename T>
 __device__ __forceinline__ T narrowed(float value) {
-  if constexpr (std::is_same_v<T, float>) return value;
-  else if constexpr (std::is_same_v<T, __half>) return __float2half_rn(value);
-  else return __float2bfloat16_rn(value);
+  if constexpr (std::is_same_v<T, float>)
+    return value;
+  else if constexpr (std::is_same_v<T, __half>)
+    return __float2half_rn(value);
+  else
+    return __float2bfloat16_rn(value);
 }
 
-/// Element i of an array whose type is known at run time only: for what is read once.
+/// Returns element i of an array whose type is known at run time only; used for data that is read once.
 __device__ __forceinline__ float element_at(const void* data, Element type, int64_t i) {
   if (type == Element::F32) return static_cast<const float*>(data)[i];
   if (type == Element::F16) return __half2float(static_cast<const __half*>(data)[i]);
   return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
 }
 __device__ __forceinline__ void put_element(void* data, Element type, int64_t i, float value) {
-  if (type == Element::F32) static_cast<float*>(data)[i] = value;
-  else if (type == Element::F16) static_cast<__half*>(data)[i] = __float2half_rn(value);
-  else static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(value);
+  if (type == Element::F32)
+    static_cast<float*>(data)[i] = value;
+  else if (type == Element::F16)
+    static_cast<__half*>(data)[i] = __float2half_rn(value);
+  else
+    static_cast<__nv_bfloat16*>(data)[i] = __float2bfloat16_rn(value);
 }
 
-/// Elements that one 16-byte load brings.
+/// The number of elements of a 16-byte load.
 template <typename T>
 inline constexpr int per_load = 16 / static_cast<int>(sizeof(T));
 
-/// The bits of an element, in the low half of a word for 16-bit types.
+/// Returns the bits of an element; 16-bit types are in the low half of the word.
 template <typename T>
 __device__ __forceinline__ unsigned bits_of(T value) {
-  if constexpr (std::is_same_v<T, float>) return __float_as_uint(value);
-  else if constexpr (std::is_same_v<T, __half>) return __half_as_ushort(value);
-  else if constexpr (std::is_same_v<T, __nv_bfloat16>) return __bfloat16_as_ushort(value);
-  else return static_cast<unsigned char>(value);
+  if constexpr (std::is_same_v<T, float>)
+    return __float_as_uint(value);
+  else if constexpr (std::is_same_v<T, __half>)
+    return __half_as_ushort(value);
+  else if constexpr (std::is_same_v<T, __nv_bfloat16>)
+    return __bfloat16_as_ushort(value);
+  else
+    return static_cast<unsigned char>(value);
 }
 
-/// 16 bytes of T, loaded at once where `Aligned`; else one by one, `count` of them, the rest 0.
+/// Loads 16 bytes of T, at once where `Aligned`; else one by one, `count` elements, the others 0.
 template <typename T, bool Aligned>
 __device__ __forceinline__ uint4 load_16(const T* from, int64_t count) {
   if constexpr (Aligned) {
@@ -123,14 +146,15 @@ __device__ __forceinline__ uint4 load_16(const T* from, int64_t count) {
   }
 }
 
-/// The first `count` of `values`, rounded to T; at once where `Aligned`, then all of them.
+/// Stores the first `count` of `values`, rounded to T; where `Aligned`, all of them at once.
 template <typename T, bool Aligned>
 __device__ __forceinline__ void store_16(T* to, const float (&values)[per_load<T>], int64_t count) {
   if constexpr (Aligned) {
     constexpr int per_word = 4 / static_cast<int>(sizeof(T));
     unsigned words[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (int i = 0; i < per_load<T>; ++i) words[i / per_word] |= bits_of(narrowed<T>(values[i])) << (i % per_word * 8 * static_cast<int>(sizeof(T)));
+    for (int i = 0; i < per_load<T>; ++i)
+      words[i / per_word] |= bits_of(narrowed<T>(values[i])) << (i % per_word * 8 * static_cast<int>(sizeof(T)));
     if (count > 0) *reinterpret_cast<uint4*>(to) = uint4{words[0], words[1], words[2], words[3]};
   } else {
 #pragma unroll
@@ -142,7 +166,7 @@ __device__ __forceinline__ void store_16(T* to, const float (&values)[per_load<T
 
 inline bool aligned_16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-/// The elements of 16 loaded bytes as fp32.
+/// Converts the elements of 16 loaded bytes to fp32.
 template <typename T>
 __device__ __forceinline__ void unpack(const uint4& words, float (&values)[per_load<T>]) {
   const unsigned four[4] = {words.x, words.y, words.z, words.w};
@@ -150,7 +174,7 @@ __device__ __forceinline__ void unpack(const uint4& words, float (&values)[per_l
   for (int i = 0; i < 4; ++i) {
     if constexpr (std::is_same_v<T, float>) {
       values[i] = __uint_as_float(four[i]);
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {   // a bf16 is the upper half of the fp32 of the same value
+    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {  // a bf16 is the upper half of the fp32 of the same value
       values[2 * i] = __uint_as_float(four[i] << 16);
       values[2 * i + 1] = __uint_as_float(four[i] & 0xffff0000u);
     } else if constexpr (std::is_same_v<T, __half>) {
@@ -158,12 +182,14 @@ __device__ __forceinline__ void unpack(const uint4& words, float (&values)[per_l
       values[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(four[i] >> 16)));
     } else {
 #pragma unroll
-      for (int b = 0; b < 4; ++b) values[4 * i + b] = static_cast<float>(static_cast<int8_t>(four[i] >> (8 * b) & 0xffu));
+      for (int b = 0; b < 4; ++b)
+        values[4 * i + b] = static_cast<float>(static_cast<int8_t>(four[i] >> (8 * b) & 0xffu));
     }
   }
 }
 
-/// e^x by the fast instruction: relative error 2^-22 and what rounding x log2(e) adds, of weights at most 1 nothing that shows.
+/// Computes e^x by the fast instruction: the relative error is 2^-22 plus the rounding of x log2(e), which is
+/// negligible for softmax weights of at most 1.
 __device__ __forceinline__ float fast_exp(float x) {
 #ifdef PM_EMULATED
   return std::exp(x);
@@ -183,8 +209,8 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-/// The sum of all threads' values, for all of them, in an order that depends on the number of threads only. `scratch` holds a float per warp; whoever has
-/// used it before must have passed a barrier since, and whoever uses it after must pass one first.
+/// Returns the sum of all threads' values to all of them, in an order that depends on the number of threads only.
+/// `scratch` holds a float per warp. A barrier must separate this use of `scratch` from the uses before and after it.
 template <int Warps>
 __device__ __forceinline__ float block_sum(float value, float* scratch) {
   value = warp_sum(value);

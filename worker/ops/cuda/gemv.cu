@@ -1,4 +1,6 @@
-// See gemv.h. Four warps share four outputs, each a part of the inputs; x comes from the first-level cache, once for the four.
+// SPDX-License-Identifier: Apache-2.0
+// The GEMV kernel. Four warps share four outputs and each takes a part of the inputs; x comes from the L1 cache, once
+// for the four outputs.
 #include "worker/ops/cuda/device.cuh"
 #include "worker/ops/cuda/gemv.h"
 
@@ -28,7 +30,7 @@ __device__ __forceinline__ void load_inputs(const X* from, int64_t left, float (
 template <typename W, typename X, int Rows, bool Aligned>
 __global__ void __launch_bounds__(threads, 2) gemv_kernel(Gemv p) {
   constexpr int per = per_load<W>;
-  PM_SHARED(float, parts, warps * Rows * outputs);
+  PM_SHARED(float, parts, warps* Rows* outputs);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * outputs;
   const W* w = static_cast<const W*>(p.w) + first * p.in;
   const X* x = static_cast<const X*>(p.x);
@@ -44,7 +46,10 @@ __global__ void __launch_bounds__(threads, 2) gemv_kernel(Gemv p) {
     for (int o = 0; o < outputs; ++o) {
       unpack<W>(words[o], weights[o]);
       if constexpr (sizeof(W) == 1) {
-        const float scale = o < here ? widened(static_cast<const __nv_bfloat16*>(p.scales)[(first + o) * scale_groups + i / p.scale_group]) : 0.f;
+        const float scale =
+            o < here
+                ? widened(static_cast<const __nv_bfloat16*>(p.scales)[(first + o) * scale_groups + i / p.scale_group])
+                : 0.f;
 #pragma unroll
         for (int j = 0; j < per; ++j) weights[o][j] *= scale;
       }
@@ -87,7 +92,8 @@ void start_rows(const Gemv& p, Stream stream) {
   PM_LAUNCH(kernel, static_cast<unsigned>((p.out + outputs - 1) / outputs), threads, 0, stream)(p);
 }
 
-/// Eight, four, two rows or one at a time; one where loads of 16 bytes are not possible, which no model's matrices ask for.
+/// Takes eight, four, two rows or one at a time; one where 16-byte loads are not possible, which no model's matrices
+/// need.
 template <typename W, typename X>
 void start(Gemv p, Stream stream) {
   const bool aligned = p.in % per_load<W> == 0 && aligned_16(p.w) && p.x_stride % per_load<X> == 0 && aligned_16(p.x);
@@ -95,11 +101,16 @@ void start(Gemv p, Stream stream) {
   for (int64_t done = 0; done < all;) {
     const int64_t left = all - done;
     p.rows = !aligned || left < 2 ? 1 : left >= 8 ? 8 : left >= 4 ? 4 : 2;
-    if (!aligned) start_rows<W, X, 1, false>(p, stream);
-    else if (p.rows == 8) start_rows<W, X, 8, true>(p, stream);
-    else if (p.rows == 4) start_rows<W, X, 4, true>(p, stream);
-    else if (p.rows == 2) start_rows<W, X, 2, true>(p, stream);
-    else start_rows<W, X, 1, true>(p, stream);
+    if (!aligned)
+      start_rows<W, X, 1, false>(p, stream);
+    else if (p.rows == 8)
+      start_rows<W, X, 8, true>(p, stream);
+    else if (p.rows == 4)
+      start_rows<W, X, 4, true>(p, stream);
+    else if (p.rows == 2)
+      start_rows<W, X, 2, true>(p, stream);
+    else
+      start_rows<W, X, 1, true>(p, stream);
     p.x = static_cast<const char*>(p.x) + p.rows * p.x_stride * element_bytes(p.x_type);
     p.y = static_cast<char*>(p.y) + p.rows * p.out * element_bytes(p.y_type);
     done += p.rows;
@@ -114,14 +125,17 @@ void gemv(const Gemv& p, Stream stream) {
   if (p.rows == 0 || p.out == 0) return;
   if (p.w_type == Element::I8) {
     require(p.scales && p.scale_group > 0 && (p.scale_group % 16 == 0 || p.scale_group >= p.in), name,
-            "int8 weights need scales of groups of a multiple of 16 inputs, or of all; got groups of " + std::to_string(p.scale_group));
+            "int8 weights need scales of groups of a multiple of 16 inputs, or of all; got groups of " +
+                std::to_string(p.scale_group));
     with_float(p.x_type, name, [&](auto* x) { start<int8_t, std::remove_pointer_t<decltype(x)>>(p, stream); });
   } else {
     require(p.x_type == Element::F32 || p.x_type == p.w_type, name, "x is fp32 or of the weights' type");
     with_float(p.w_type, name, [&](auto* w) {
       using W = std::remove_pointer_t<decltype(w)>;
-      if (p.x_type == Element::F32) start<W, float>(p, stream);
-      else start<W, W>(p, stream);
+      if (p.x_type == Element::F32)
+        start<W, float>(p, stream);
+      else
+        start<W, W>(p, stream);
     });
   }
   check_launch(name);

@@ -1,4 +1,5 @@
-// See norm.h. One block a row: each thread keeps to its columns, so that what it wrote it may read again.
+// SPDX-License-Identifier: Apache-2.0
+// Norm kernels: one block a row. Each thread reads only the columns that it has written itself.
 #include "worker/ops/cuda/device.cuh"
 #include "worker/ops/cuda/norm.h"
 
@@ -8,7 +9,7 @@ namespace {
 
 constexpr int threads = 256, warps = threads / 32;
 
-/// Columns of the row that a thread has, 16 bytes at a time: calls f(column, values, count).
+/// Calls f(column, values, count) for the columns of the row that belong to this thread, 16 bytes at a time.
 template <typename T, bool Aligned, typename F>
 __device__ __forceinline__ void each_load(const T* row, int64_t width, F&& f) {
   for (int64_t column = threadIdx.x * per_load<T>; column < width; column += threads * per_load<T>) {
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(threads) norm_kernel(Norm p) {
   if (p.residual) {
     T* sum = static_cast<T*>(p.sum) + row * p.width;
     const T* residual = static_cast<const T*>(p.residual) + row * p.width;
-    each_load<T, Aligned>(x, p.width, [&](int64_t column, const float (&values)[per_load<T>], int count) {
+    each_load<T, Aligned>(x, p.width, [&](int64_t column, const float(&values)[per_load<T>], int count) {
       float more[per_load<T>], all[per_load<T>];
       unpack<T>(load_16<T, Aligned>(residual + column, count), more);
 #pragma unroll
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(threads) norm_kernel(Norm p) {
       store_16<T, Aligned>(sum + column, all, count);
     });
   } else if (!p.rms) {
-    each_load<T, Aligned>(x, p.width, [&](int64_t, const float (&values)[per_load<T>], int count) {
+    each_load<T, Aligned>(x, p.width, [&](int64_t, const float(&values)[per_load<T>], int count) {
 #pragma unroll
       for (int i = 0; i < per_load<T>; ++i) {
         if (i < count) total += values[i];
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(threads) norm_kernel(Norm p) {
   }
   const float mean = p.rms ? 0.f : block_sum<warps>(total, means) / static_cast<float>(p.width);
   float square = 0;
-  each_load<T, Aligned>(normed, p.width, [&](int64_t, const float (&values)[per_load<T>], int count) {
+  each_load<T, Aligned>(normed, p.width, [&](int64_t, const float(&values)[per_load<T>], int count) {
 #pragma unroll
     for (int i = 0; i < per_load<T>; ++i) {
       if (i < count) square += (values[i] - mean) * (values[i] - mean);
@@ -58,13 +59,13 @@ __global__ void __launch_bounds__(threads) norm_kernel(Norm p) {
   });
   const float scale = 1.f / sqrtf(block_sum<warps>(square, squares) / static_cast<float>(p.width) + p.eps);
   T* y = static_cast<T*>(p.y) + row * p.width;
-  each_load<T, Aligned>(normed, p.width, [&](int64_t column, const float (&values)[per_load<T>], int count) {
+  each_load<T, Aligned>(normed, p.width, [&](int64_t column, const float(&values)[per_load<T>], int count) {
     float all[per_load<T>];
 #pragma unroll
     for (int i = 0; i < per_load<T>; ++i) {
       all[i] = (values[i] - mean) * scale;
       if (i >= count) continue;
-      if (p.gain) all[i] *= p.centre + element_at(p.gain, p.parameters, column + i);
+      if (p.weight) all[i] *= p.weight_offset + element_at(p.weight, p.parameters, column + i);
       if (p.bias) all[i] += element_at(p.bias, p.parameters, column + i);
     }
     store_16<T, Aligned>(y + column, all, count);
@@ -74,13 +75,13 @@ __global__ void __launch_bounds__(threads) norm_kernel(Norm p) {
 }  // namespace
 
 void norm(const Norm& p, Stream stream) {
-  require(!p.residual || p.sum, "norm", "a residual needs a place for the sum");
-  require(p.parameters != Element::I8, "norm", "gain and bias are fp32, fp16 or bf16");
+  require(!p.residual || p.sum, "norm", "a residual needs memory for the sum");
+  require(p.parameters != Element::I8, "norm", "weight and bias are fp32, fp16 or bf16");
   if (p.rows == 0 || p.width == 0) return;
   with_float(p.type, "norm", [&](auto* t) {
     using T = std::remove_pointer_t<decltype(t)>;
-    const bool aligned = p.width % per_load<T> == 0 && p.x_stride % per_load<T> == 0 && aligned_16(p.x) && aligned_16(p.y) && aligned_16(p.residual) &&
-                         aligned_16(p.sum);
+    const bool aligned = p.width % per_load<T> == 0 && p.x_stride % per_load<T> == 0 && aligned_16(p.x) &&
+                         aligned_16(p.y) && aligned_16(p.residual) && aligned_16(p.sum);
     auto* kernel = aligned ? &norm_kernel<T, true> : &norm_kernel<T, false>;
     PM_LAUNCH(kernel, static_cast<unsigned>(p.rows), threads, 0, stream)(p);
   });

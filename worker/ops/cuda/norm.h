@@ -1,26 +1,29 @@
-// Norms of rows, with the residual sum before them.
+// SPDX-License-Identifier: Apache-2.0
+// LayerNorm and RMSNorm of rows, fused with the residual addition before them.
 #pragma once
 #include "worker/ops/cuda/types.h"
 
 namespace pm::ops::cuda {
 
-/// y = norm(x + residual), rows of `width`. LayerNorm: (v - mean) / sqrt(variance + eps); RMSNorm (Zhang and Sennrich 2019): v / sqrt(mean of v^2 + eps);
-/// then times (centre + gain), plus bias. Statistics in fp32, two passes. x, residual, sum and y have the type `type`.
+/// y = norm(x + residual), for rows of `width`. LayerNorm: (v - mean) / sqrt(variance + eps); RMSNorm (Zhang and
+/// Sennrich 2019): v / sqrt(mean of v^2 + eps); then times (weight_offset + weight), plus bias. Statistics are fp32 and
+/// computed in two passes over the row. x, residual, sum and y have the type `type`.
 struct Norm {
   bool rms = false;
-  const void* x = nullptr;          ///< [rows, width], rows x_stride elements apart
+  const void* x = nullptr;  ///< [rows, width], rows x_stride elements apart
   int64_t x_stride = 0;
-  const void* residual = nullptr;   ///< [rows, width]; nullptr: none
-  void* sum = nullptr;              ///< [rows, width]: x + residual, rounded to `type`, of which the norm is taken; may be `residual` or x; needed with a residual
-  void* y = nullptr;                ///< [rows, width]
+  const void* residual = nullptr;  ///< [rows, width]; nullptr: none
+  void* sum = nullptr;  ///< [rows, width]: x + residual, rounded to `type`, of which the norm is taken; may be
+                        ///< `residual` or x; needed with a residual
+  void* y = nullptr;    ///< [rows, width]
   Element type = Element::F32;
-  const void* gain = nullptr;       ///< [width]; nullptr: 1
-  const void* bias = nullptr;       ///< [width]; nullptr: 0
+  const void* weight = nullptr;  ///< [width]; nullptr: 1
+  const void* bias = nullptr;    ///< [width]; nullptr: 0
   Element parameters = Element::F32;
-  float eps = 1e-5f, centre = 0;
+  float eps = 1e-5f, weight_offset = 0;
   int64_t rows = 0, width = 0;
 };
-/// Throws std::invalid_argument for a residual without a sum.
+/// Launches the kernel. Throws std::invalid_argument for a residual without a sum.
 void norm(const Norm&, Stream);
 
 }  // namespace pm::ops::cuda

@@ -1,5 +1,7 @@
-// See attention.h: runs of queries on tensor cores (FlashAttention-2; Dao 2023). Four warps of 16 queries each share tiles of keys and values, which are copied
-// to shared memory while the tile before is worked on. Rows there are 16 bytes longer than they need be, so that eight of them fall into different banks.
+// SPDX-License-Identifier: Apache-2.0
+// Prefill attention on tensor cores (FlashAttention-2; Dao 2023). Four warps of 16 queries each share tiles of keys and
+// values, which are copied to shared memory while the previous tile is processed. Rows there are padded by 16 bytes, so
+// that eight of them fall into different banks.
 #include "worker/ops/cuda/mma.cuh"
 #include "worker/ops/cuda/prefill.cuh"
 
@@ -15,7 +17,8 @@ constexpr int row_elements = D + 8;
 template <int D>
 constexpr int shared_bytes = 2 * row_elements<D> * (queries + 2 * tile_keys<D>);
 
-/// Begins to copy rows of p.d elements, D with the zeros behind them, to `to`. place(row) -> element of `from`, negative: a row of zeros.
+/// Starts the copy of rows of p.d elements, padded with zeros to D, to `to`. place(row) is the element offset in
+/// `from`; negative: a row of zeros.
 template <typename T, int D, int Rows, typename Place>
 __device__ __forceinline__ void copy_rows(const PrefillAttention& p, const void* from, T* to, Place&& place) {
   constexpr int pieces = D / 8;
@@ -29,25 +32,30 @@ __device__ __forceinline__ void copy_rows(const PrefillAttention& p, const void*
 
 template <typename T, int D>
 __global__ void __launch_bounds__(threads, 2) prefill_mma_kernel(PrefillAttention p) {
-  constexpr int keys_at_once = tile_keys<D>, key_tiles = keys_at_once / 8, column_tiles = D / 8, stride = row_elements<D>;
+  constexpr int keys_at_once = tile_keys<D>, key_tiles = keys_at_once / 8, column_tiles = D / 8,
+                stride = row_elements<D>;
   const Tile tile(p, blockIdx.x, queries, keys_at_once);
   if (tile.begin >= tile.end) return;
   PM_DYNAMIC_SHARED(bytes);
   T *q = reinterpret_cast<T*>(bytes), *k = q + queries * stride, *v = k + keys_at_once * stride;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const auto copy_tile = [&](const void* from, T* to, int64_t first) {
-    copy_rows<T, D, keys_at_once>(p, from, to, [&](int row) { return first + row < tile.to ? tile.key_place(p, first + row) : int64_t{-1}; });
+    copy_rows<T, D, keys_at_once>(
+        p, from, to, [&](int row) { return first + row < tile.to ? tile.key_offset(p, first + row) : int64_t{-1}; });
     commit_copies();
   };
-  copy_rows<T, D, queries>(p, p.q, q, [&](int row) { return tile.begin + row < tile.end ? tile.query_place(p, tile.begin + row) : int64_t{-1}; });
+  copy_rows<T, D, queries>(p, p.q, q, [&](int row) {
+    return tile.begin + row < tile.end ? tile.query_offset(p, tile.begin + row) : int64_t{-1};
+  });
   copy_tile(p.k, k, tile.from);
 
-  // of this lane: rows lane / 4 and lane / 4 + 8 of the warp's queries, columns 2 (lane % 4) and the next of each eight
+  // Elements of this lane: rows lane / 4 and lane / 4 + 8 of the warp's queries, columns 2 (lane % 4) and the next of
+  // each eight.
   const int64_t position = tile.context + tile.begin + 16 * warp + lane / 4;
   float largest[2] = {lowest, lowest}, sum[2] = {0, 0}, result[column_tiles][4] = {};
   for (int64_t first = tile.from; first < tile.to; first += keys_at_once) {
     wait_copies<0>();
-    __syncthreads();   // queries and keys are there; the values of the tile before have been used
+    __syncthreads();  // queries and keys are loaded; the previous tile's values are used
     copy_tile(p.v, v, first);
     float scores[key_tiles][4] = {};
 #pragma unroll
@@ -62,9 +70,11 @@ __global__ void __launch_bounds__(threads, 2) prefill_mma_kernel(PrefillAttentio
         multiply<T>(scores[t + 1], a, b[2], b[3]);
       }
     }
-    __syncthreads();   // nobody needs the keys any more
-    if (first + keys_at_once < tile.to) copy_tile(p.k, k, first + keys_at_once);
-    else commit_copies();
+    __syncthreads();  // the keys are used
+    if (first + keys_at_once < tile.to)
+      copy_tile(p.k, k, first + keys_at_once);
+    else
+      commit_copies();
 
     float now[2] = {largest[0], largest[1]};
 #pragma unroll
@@ -91,7 +101,7 @@ __global__ void __launch_bounds__(threads, 2) prefill_mma_kernel(PrefillAttentio
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         scores[t][i] = weight_of(scores[t][i], now[i / 2]);
-        sum[i / 2] += scores[t][i];   // of this lane's keys; lanes come together at the end
+        sum[i / 2] += scores[t][i];  // of this lane's keys; the lanes are added at the end
       }
     }
 #pragma unroll
@@ -100,10 +110,11 @@ __global__ void __launch_bounds__(threads, 2) prefill_mma_kernel(PrefillAttentio
       for (int i = 0; i < 4; ++i) result[c][i] *= kept[i / 2];
     }
     wait_copies<1>();
-    __syncthreads();   // the values are there
+    __syncthreads();  // the values are loaded
 #pragma unroll
     for (int t = 0; t < key_tiles; t += 2) {
-      const unsigned a[4] = {packed<T>(scores[t][0], scores[t][1]), packed<T>(scores[t][2], scores[t][3]), packed<T>(scores[t + 1][0], scores[t + 1][1]),
+      const unsigned a[4] = {packed<T>(scores[t][0], scores[t][1]), packed<T>(scores[t][2], scores[t][3]),
+                             packed<T>(scores[t + 1][0], scores[t + 1][1]),
                              packed<T>(scores[t + 1][2], scores[t + 1][3])};
 #pragma unroll
       for (int c = 0; c < column_tiles; c += 2) {
@@ -120,7 +131,7 @@ __global__ void __launch_bounds__(threads, 2) prefill_mma_kernel(PrefillAttentio
     sum[r] += __shfl_xor_sync(all_lanes, sum[r], 2);
     const int64_t query = tile.begin + 16 * warp + lane / 4 + 8 * r;
     if (query >= tile.end) continue;
-    T* out = static_cast<T*>(p.out) + tile.out_place(p, query);
+    T* out = static_cast<T*>(p.out) + tile.out_offset(p, query);
 #pragma unroll
     for (int c = 0; c < column_tiles; ++c) {
 #pragma unroll
@@ -136,7 +147,8 @@ template <typename T, int D>
 void start(const PrefillAttention& p, Stream stream) {
   auto* kernel = &prefill_mma_kernel<T, D>;
   allow_shared("prefill_attention", kernel, shared_bytes<D>);
-  const dim3 grid(static_cast<unsigned>((p.most_tokens + queries - 1) / queries), static_cast<unsigned>(p.heads), static_cast<unsigned>(p.sequences));
+  const dim3 grid(static_cast<unsigned>((p.max_tokens + queries - 1) / queries), static_cast<unsigned>(p.heads),
+                  static_cast<unsigned>(p.sequences));
   PM_LAUNCH(kernel, grid, threads, shared_bytes<D>, stream)(p);
 }
 

@@ -1,4 +1,5 @@
-// See rotary.h. A warp for each vector of a head.
+// SPDX-License-Identifier: Apache-2.0
+// Rotary kernels: a warp for each vector of a head.
 #include "worker/ops/cuda/device.cuh"
 #include "worker/ops/cuda/rotary.h"
 
@@ -16,7 +17,7 @@ __global__ void __launch_bounds__(threads) angles_kernel(RotaryAngles p) {
   p.sin[i] = sinf(turn) * p.factor;
 }
 
-/// A head's vector as its norm leaves it; all lanes of a warp make it together.
+/// Returns a head's vector after its norm; all lanes of a warp compute it together.
 template <typename T>
 struct Normed {
   const T* from;
@@ -37,7 +38,7 @@ struct Normed {
     float value = widened(from[i]);
     if (!norm.active) return value;
     value = (value - mean) * scale;
-    if (norm.gain) value *= norm.centre + element_at(norm.gain, norm.parameters, i);
+    if (norm.weight) value *= norm.weight_offset + element_at(norm.weight, norm.parameters, i);
     if (norm.bias) value += element_at(norm.bias, norm.parameters, i);
     return value;
   }
@@ -45,12 +46,17 @@ struct Normed {
 
 template <typename T, typename C>
 __global__ void __launch_bounds__(threads) rotary_kernel(RotaryWrite p) {
-  const int64_t vectors = p.heads + 2 * p.kv_heads, number = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
+  const int64_t vectors = p.heads + 2 * p.kv_heads,
+                number = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
   if (number >= p.tokens * vectors) return;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t token = number / vectors, head = number % vectors;
   const bool query = head < p.heads, value = head >= p.heads + p.kv_heads;
-  const Normed<T> from(static_cast<const T*>(p.qkv) + token * p.qkv_stride + head * p.d, query ? p.query_norm : value ? HeadNorm{} : p.key_norm, p.d);
+  const Normed<T> from(static_cast<const T*>(p.qkv) + token * p.qkv_stride + head * p.d,
+                       query   ? p.query_norm
+                       : value ? HeadNorm{}
+                               : p.key_norm,
+                       p.d);
   T* to = nullptr;
   C* place = nullptr;
   if (query) {
@@ -60,16 +66,19 @@ __global__ void __launch_bounds__(threads) rotary_kernel(RotaryWrite p) {
     const int64_t slot = p.slots[token];
     if (slot < 0) return;
     const int64_t of_cache = head - p.heads - (value ? p.kv_heads : 0);
-    place = static_cast<C*>(value ? p.v_cache : p.k_cache) + slot / block_tokens * p.block_stride + (of_cache * block_tokens + slot % block_tokens) * p.d;
+    place = static_cast<C*>(value ? p.v_cache : p.k_cache) + slot / block_tokens * p.block_stride +
+            (of_cache * block_tokens + slot % block_tokens) * p.d;
   }
   const auto put = [&](int64_t i, float x) {
-    if (query) to[i] = narrowed<T>(x);
-    else place[i] = narrowed<C>(x);
+    if (query)
+      to[i] = narrowed<T>(x);
+    else
+      place[i] = narrowed<C>(x);
   };
-  const int64_t n = value && !p.turn_values ? 0 : p.n;
+  const int64_t n = value && !p.rotate_values ? 0 : p.n;
   const float *cos = p.cos + token * p.n, *sin = p.sin + token * p.n;
   for (int64_t i = lane; i < n; i += 32) {
-    const int64_t a = p.halves ? i : 2 * i, b = p.halves ? n + i : 2 * i + 1;
+    const int64_t a = p.is_neox ? i : 2 * i, b = p.is_neox ? n + i : 2 * i + 1;
     const float x = from[a], y = from[b];
     put(a, x * cos[i] - y * sin[i]);
     put(b, y * cos[i] + x * sin[i]);
@@ -88,8 +97,10 @@ void rotary_angles(const RotaryAngles& p, Stream stream) {
 
 void rotary_write(const RotaryWrite& p, Stream stream) {
   require(2 * p.n <= p.d, "rotary_write", std::to_string(p.n) + " pairs do not fit in heads of " + std::to_string(p.d));
-  require(p.kv_heads == 0 || (p.slots && p.k_cache && p.v_cache), "rotary_write", "keys and values need slots and caches");
-  require(p.cache == Element::F32 || p.cache == p.type || p.type == Element::F32, "rotary_write", "fp16 does not go into a bf16 cache, nor bf16 into fp16");
+  require(p.kv_heads == 0 || (p.slots && p.k_cache && p.v_cache), "rotary_write",
+          "keys and values need slots and caches");
+  require(p.cache == Element::F32 || p.cache == p.type || p.type == Element::F32, "rotary_write",
+          "fp16 does not go into a bf16 cache, nor bf16 into fp16");
   const int64_t all = p.tokens * (p.heads + 2 * p.kv_heads);
   if (all == 0) return;
   with_float(p.type, "rotary_write", [&](auto* t) {

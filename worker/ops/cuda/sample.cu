@@ -1,4 +1,6 @@
-// See sample.h. One block a row. Thresholds are found by radix: the bits of a score, as a number that sorts as scores do, eight at a time from the top.
+// SPDX-License-Identifier: Apache-2.0
+// Sampling kernel: one block a row. Thresholds are found by radix selection on the bits of the logits, as numbers that
+// sort like the logits, eight bits at a time from the top.
 #include "worker/ops/cuda/philox.cuh"
 #include "worker/ops/cuda/sample.h"
 
@@ -7,38 +9,45 @@ namespace pm::ops::cuda {
 namespace {
 
 constexpr int warps = 16, threads = 32 * warps, digits = 256;
-constexpr double one = 17592186044416.0;   // 2^44: a weight of 1
+constexpr double one = 17592186044416.0;  // 2^44: a weight of 1
 using Sum = unsigned long long;
 
-/// A row as its parameters make it, and what has been found out about it.
+/// A row with its parameters, and the thresholds found so far.
 struct Row {
   const float* scores;
   int64_t count;
   RowSampling how;
   float best;
-  unsigned least = 0;     ///< keys below are out: top_k
-  unsigned pivot = 0;     ///< keys below are out, and the first `dropped` of those equal: top_p
+  unsigned least = 0;  ///< keys below are dropped: top_k
+  unsigned pivot = 0;  ///< keys below, and the first `dropped` equal ones, are dropped: top_p
   Sum dropped = 0;
 
   __device__ __forceinline__ float score(int64_t id) const {
     const float given = scores[id];
-    return how.sample && how.temperature != 1 ? static_cast<float>(static_cast<double>(given) / how.temperature) : given;
+    return how.sample && how.temperature != 1 ? static_cast<float>(static_cast<double>(given) / how.temperature)
+                                              : given;
   }
-  __device__ __forceinline__ double likely(float score) const { return exp(static_cast<double>(score) - static_cast<double>(best)); }
-  __device__ __forceinline__ Sum weight(float score) const { return score == -INFINITY ? 0 : static_cast<Sum>(likely(score) * one + 0.5); }
-  /// Whether min_p, and -inf, leave it.
+  __device__ __forceinline__ double likely(float score) const {
+    return exp(static_cast<double>(score) - static_cast<double>(best));
+  }
+  __device__ __forceinline__ Sum weight(float score) const {
+    return score == -INFINITY ? 0 : static_cast<Sum>(likely(score) * one + 0.5);
+  }
+  /// Returns whether a logit passes min_p; -inf never does.
   __device__ __forceinline__ bool likely_enough(float score) const {
     return score != -INFINITY && (how.min_p <= 0 || score == best || !(likely(score) < how.min_p));
   }
 };
 
-/// A number that is larger for a larger score; 0 and -0 are equal.
+/// Returns a key that sorts like the score; 0 and -0 are equal.
 __device__ __forceinline__ unsigned key_of(float score) {
   const unsigned bits = __float_as_uint(score + 0.f);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-__device__ __forceinline__ float score_of_key(unsigned key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
+__device__ __forceinline__ float score_of_key(unsigned key) {
+  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
 
 template <typename T>
 __device__ __forceinline__ T warp_total(T value) {
@@ -46,7 +55,7 @@ __device__ __forceinline__ T warp_total(T value) {
   for (int bits = 16; bits > 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);
   return value;
 }
-/// Sum of the lanes' values up to and with this lane's.
+/// Returns the prefix sum of the lanes' values, including this lane's.
 __device__ __forceinline__ Sum warp_running(Sum value) {
   const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
@@ -57,10 +66,15 @@ __device__ __forceinline__ Sum warp_running(Sum value) {
   return value;
 }
 
-/// Where, in the order of keys, the running sum of amounts first exceeds a limit: that key, the sum below it and the amounts of that key.
-struct Found { unsigned key; Sum below, here; int found; };
+/// Finds, in the order of keys, where the running sum of amounts first exceeds a limit: that key, the sum below it and
+/// the amount of that key.
+struct Found {
+  unsigned key;
+  Sum below, here;
+  int found;
+};
 
-/// amount(id, key) -> how much, and its key. All threads call it and get the same.
+/// amount(id, key) returns the amount of an id and sets its key. All threads call the function and get the same result.
 template <typename Amount>
 __device__ __forceinline__ Found first_beyond(Sum limit, int64_t count, Amount&& amount) {
   PM_SHARED(Sum, bins, digits);
@@ -72,7 +86,8 @@ __device__ __forceinline__ Found first_beyond(Sum limit, int64_t count, Amount&&
     for (int64_t id = threadIdx.x; id < count; id += threads) {
       unsigned key = 0;
       const Sum some = amount(id, key);
-      if (some > 0 && (shift == 24 || (key ^ found.key) >> (shift + 8) == 0)) atomicAdd(&bins[key >> shift & 255u], some);
+      if (some > 0 && (shift == 24 || (key ^ found.key) >> (shift + 8) == 0))
+        atomicAdd(&bins[key >> shift & 255u], some);
     }
     __syncthreads();
     if (threadIdx.x < 32) {
@@ -97,7 +112,7 @@ __device__ __forceinline__ Found first_beyond(Sum limit, int64_t count, Amount&&
   return found;
 }
 
-/// The best score and its smallest id, for all threads.
+/// Returns the best score and its smallest id to all threads.
 __device__ __forceinline__ void find_best(Row& row, int64_t& id) {
   PM_SHARED(float, bests, warps);
   PM_SHARED(int64_t, ids, warps);
@@ -120,10 +135,10 @@ __device__ __forceinline__ void find_best(Row& row, int64_t& id) {
   __syncthreads();
   for (int w = 0; w < warps; ++w) take(bests[w], ids[w]);
   row.best = best;
-  if (best == -INFINITY) id = 0;   // everything banned: some token has to come
+  if (best == -INFINITY) id = 0;  // all tokens are banned: token 0 is returned
 }
 
-/// Sets what top_p drops.
+/// Sets the threshold of top_p.
 __device__ __forceinline__ void find_tail(Row& row) {
   PM_SHARED(Sum, totals, warps);
   const auto amount = [&](int64_t id, unsigned& key) -> Sum {
@@ -140,14 +155,15 @@ __device__ __forceinline__ void find_tail(Row& row) {
   total = 0;
   for (int w = 0; w < warps; ++w) total += totals[w];
   const auto limit = static_cast<Sum>(static_cast<double>(total) * (1 - row.how.top_p));
-  // the best score always stays, of equals the last: the tail ends before it
+  // The best score always stays, and of equal ones the last: the dropped tail ends before it.
   const Found found = first_beyond(limit < total - 1 ? limit : total - 1, row.count, amount);
   row.pivot = found.key;
   const Sum each = row.weight(score_of_key(found.key)), equals = found.here / each, fit = (limit - found.below) / each;
   row.dropped = fit < equals ? fit : equals - 1;
 }
 
-/// Walks a warp's part of the row in order of ids, 32 at a time: visit(id, weight), weight 0 for what is out. `equal` counts the row's earlier scores at the pivot.
+/// Visits a warp's part of the row in order of ids, 32 at a time: visit(id, weight), with weight 0 for dropped ids.
+/// `equal` counts the row's earlier scores at the pivot.
 template <typename Visit>
 __device__ __forceinline__ void walk(const Row& row, int64_t begin, int64_t end, Sum equal, Visit&& visit) {
   const unsigned lane = threadIdx.x % 32;
@@ -175,17 +191,19 @@ __global__ void __launch_bounds__(threads, 1) sample_kernel(Sample p) {
     return;
   }
   if (row.how.top_k > 0 && row.how.top_k < row.count) {
-    const Found found = first_beyond(static_cast<Sum>(row.how.top_k - 1), row.count, [&](int64_t id, unsigned& key) -> Sum {
-      key = ~key_of(row.score(id));
-      return 1;
-    });
+    const Found found =
+        first_beyond(static_cast<Sum>(row.how.top_k - 1), row.count, [&](int64_t id, unsigned& key) -> Sum {
+          key = ~key_of(row.score(id));
+          return 1;
+        });
     row.least = ~found.key;
   }
   if (row.how.top_p < 1) find_tail(row);
 
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int64_t each = (row.count + warps * 32 - 1) / (warps * 32) * 32;
-  const int64_t begin = warp * each < row.count ? warp * each : row.count, end = begin + each < row.count ? begin + each : row.count;
+  const int64_t begin = warp * each < row.count ? warp * each : row.count,
+                end = begin + each < row.count ? begin + each : row.count;
   Sum own = 0;
   if (row.dropped > 0) {
     for (int64_t id = begin + lane; id < end; id += 32) own += key_of(row.score(id)) == row.pivot ? 1 : 0;
@@ -208,8 +226,9 @@ __global__ void __launch_bounds__(threads, 1) sample_kernel(Sample p) {
     if (w < warp) before += weights[w];
     total += weights[w];
   }
-  const auto target = static_cast<Sum>(uniform(row.how.seed, row.how.sequence, row.how.position) * static_cast<double>(total));
-  if (target < before || target >= before + own) return;   // another warp has the token
+  const auto target =
+      static_cast<Sum>(uniform(row.how.seed, row.how.sequence, row.how.position) * static_cast<double>(total));
+  if (target < before || target >= before + own) return;  // another warp has the token
   walk(row, begin, end, equal, [&](int64_t id, Sum weight) {
     const Sum running = before + warp_running(weight);
     const unsigned beyond = __ballot_sync(all_lanes, running > target);
@@ -222,7 +241,8 @@ __global__ void __launch_bounds__(threads, 1) sample_kernel(Sample p) {
 }  // namespace
 
 void sample(const Sample& p, Stream stream) {
-  require(p.vocabulary >= 1 && p.vocabulary <= (int64_t{1} << 19), "sample", "a vocabulary of " + std::to_string(p.vocabulary) + "; 1 to 2^19 are served");
+  require(p.vocabulary >= 1 && p.vocabulary <= (int64_t{1} << 19), "sample",
+          "a vocabulary of " + std::to_string(p.vocabulary) + "; 1 to 2^19 are served");
   if (p.rows == 0) return;
   PM_LAUNCH(sample_kernel, static_cast<unsigned>(p.rows), threads, 0, stream)(p);
   check_launch("sample");

@@ -1,4 +1,5 @@
-// See attention.h's Scores: the same arithmetic for every attention kernel.
+// SPDX-License-Identifier: Apache-2.0
+// The score arithmetic of attention.h's Scores, shared by all attention kernels.
 #pragma once
 #include "worker/ops/cuda/attention.h"
 #include "worker/ops/cuda/device.cuh"
@@ -9,12 +10,13 @@ inline constexpr float lowest = -INFINITY;
 
 __device__ __forceinline__ float rounded_bf16(float value) { return __bfloat162float(__float2bfloat16_rn(value)); }
 
-/// The score of query and key (positions) from their product; nothing is hidden here.
+/// Returns the score of query and key (positions) from their product, without masking.
 __device__ __forceinline__ float score_of(const Scores& s, float product, int64_t head, int64_t query, int64_t key) {
   float score = product * s.scale;
   if (s.softcap > 0) score = s.softcap * tanhf(score / s.softcap);
   if (s.slopes) {
-    float more = s.slopes_bf16 ? rounded_bf16(rounded_bf16(s.slopes[head]) * rounded_bf16(static_cast<float>(key))) : s.slopes[head] * static_cast<float>(key);
+    float more = s.slopes_bf16 ? rounded_bf16(rounded_bf16(s.slopes[head]) * rounded_bf16(static_cast<float>(key)))
+                               : s.slopes[head] * static_cast<float>(key);
     score += s.slopes_scaled ? more * s.scale : more;
   }
   if (s.relative) {
@@ -25,12 +27,14 @@ __device__ __forceinline__ float score_of(const Scores& s, float product, int64_
   return score;
 }
 
-/// Whether the query may look at the key, which the sequence has.
+/// Returns whether the query attends to the key, which must exist.
 __device__ __forceinline__ bool sees(const Scores& s, int64_t query, int64_t key) {
   return (!s.causal || key <= query) && (s.window <= 0 || key > query - s.window);
 }
 
-/// exp(value - largest), 0 for what is hidden, also where everything has been so far.
-__device__ __forceinline__ float weight_of(float value, float largest) { return value == lowest ? 0.f : fast_exp(value - largest); }
+/// Returns exp(value - largest); 0 for a masked score, also where all scores so far are masked.
+__device__ __forceinline__ float weight_of(float value, float largest) {
+  return value == lowest ? 0.f : fast_exp(value - largest);
+}
 
 }  // namespace pm::ops::cuda

@@ -1,5 +1,5 @@
-// See generation.h.
-#include "worker/server/generation.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/generation/generation.h"
 
 #include <condition_variable>
 #include <map>
@@ -11,20 +11,20 @@ struct Generation::Mailbox {
   std::mutex mutex;
   std::condition_variable arrived;
   std::vector<Arrival> arrivals;
-  std::map<std::pair<size_t, int64_t>, size_t> places;   ///< in arrivals, by request and sequence
-  size_t weight = 0, most = 0;
+  std::map<std::pair<size_t, int64_t>, size_t> positions;  ///< index in `arrivals` by request and sequence
+  size_t weight = 0, max_weight = 0;
   bool overflowed = false;
 
   void put(size_t index, const engine::Event& event) {
     const auto now = std::chrono::steady_clock::now();
     std::lock_guard lock(mutex);
-    for (const auto& token : event.tokens) weight += 1 + token.best.size();
-    overflowed = overflowed || weight > most;
-    const auto [place, fresh] = places.try_emplace({index, event.sequence}, arrivals.size());
-    if (fresh) {
+    for (const auto& token : event.tokens) weight += 1 + token.top_logprobs.size();
+    overflowed = overflowed || weight > max_weight;
+    const auto [position, inserted] = positions.try_emplace({index, event.sequence}, arrivals.size());
+    if (inserted) {
       arrivals.push_back({index, event, now, now});
     } else {
-      Arrival& arrival = arrivals[place->second];
+      Arrival& arrival = arrivals[position->second];
       engine::Event& before = arrival.event;
       if (!event.tokens.empty()) arrival.last = now, ++arrival.events;
       before.tokens.insert(before.tokens.end(), event.tokens.begin(), event.tokens.end());
@@ -32,13 +32,13 @@ struct Generation::Mailbox {
       before.reason = event.reason;
       before.score = event.score;
     }
-    if (overflowed) arrivals[place->second].event.tokens.clear();   // nobody will read them
+    if (overflowed) arrivals[position->second].event.tokens.clear();  // they will not be read
   }
 };
 
-Generation::Generation(engine::Engine& engine, std::vector<engine::Request> requests, size_t waiting)
+Generation::Generation(engine::Engine& engine, std::vector<engine::Request> requests, size_t max_pending)
     : engine_(engine), mailbox_(std::make_shared<Mailbox>()) {
-  mailbox_->most = waiting;
+  mailbox_->max_weight = max_pending;
   try {
     for (auto& request : requests) {
       const std::string id = request.id;
@@ -68,11 +68,11 @@ std::vector<Generation::Arrival> Generation::wait(std::chrono::milliseconds limi
     std::unique_lock lock(mailbox_->mutex);
     mailbox_->arrived.wait_for(lock, limit, [this] { return !mailbox_->arrivals.empty(); });
     taken.swap(mailbox_->arrivals);
-    mailbox_->places.clear();
+    mailbox_->positions.clear();
     mailbox_->weight = 0;
   }
   std::erase_if(taken, [this](const Arrival& arrival) {
-    if (running_[arrival.index] == 0) return true;   // of a request that we cancelled
+    if (running_[arrival.index] == 0) return true;  // the request was cancelled
     if (arrival.event.finish != engine::Finish::None && --running_[arrival.index] == 0) close(arrival.index);
     return false;
   });

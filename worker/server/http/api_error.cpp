@@ -1,5 +1,5 @@
-// See api_error.h.
-#include "worker/server/api_error.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/http/api_error.h"
 
 #include <nlohmann/json.hpp>
 
@@ -10,10 +10,14 @@ namespace {
 
 const char* type_of(int status) {
   switch (status) {
-    case 401: return "authentication_error";
-    case 404: return "not_found_error";
-    case 429: return "rate_limit_error";
-    case 503: return "service_unavailable_error";
+    case 401:
+      return "authentication_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "service_unavailable_error";
   }
   return status < 500 ? "invalid_request_error" : "server_error";
 }
@@ -33,7 +37,7 @@ ApiError unavailable(const std::string& code, const std::string& message, int re
 ApiError as_api_error(const std::exception& exception) {
   if (const auto* api = dynamic_cast<const ApiError*>(&exception)) return *api;
   if (const auto* error = dynamic_cast<const Error*>(&exception)) {
-    if (error->reason == "QueueFull") {
+    if (error->reason == Reason::QueueFull) {
       ApiError full(429, "queue_full", error->what());
       full.retry_after = 1;
       return full;
@@ -45,46 +49,49 @@ ApiError as_api_error(const std::exception& exception) {
 }
 
 std::span<const ErrorCode> error_codes() {
-  static constexpr ErrorCode kCodes[] = {
-      {"context_length_exceeded", "more tokens than the model takes"},
-      {"draining", "this replica shuts down; another one takes the request"},
+  static constexpr ErrorCode error_codes[] = {
+      {"context_length_exceeded", "the request has more tokens than the model accepts"},
+      {"draining", "this replica is shutting down; retry, and another replica takes the request"},
       {"header_too_large", "the request's line and headers are too long"},
-      {"image_too_large", "more pixels than are decoded"},
+      {"image_too_large", "the image has more pixels than allowed"},
       {"internal_error", "the server failed"},
       {"invalid_api_key", "the API key is not one of this server's"},
-      {"invalid_image", "no PNG or JPEG that can be read"},
-      {"invalid_json", "the body is no JSON object, or nested too deeply"},
-      {"invalid_range", "Range is not served"},
-      {"invalid_safetensors", "the body is no safetensors file"},
+      {"invalid_image", "the image is not a readable PNG or JPEG"},
+      {"invalid_json", "the body is not a JSON object, or is nested too deeply"},
+      {"invalid_range", "Range requests are not supported"},
+      {"invalid_safetensors", "the body is not a safetensors file"},
       {"invalid_value", "a field's value is not allowed"},
       {"loading", "the model is loading"},
-      {"malformed_request", "no well-formed HTTP/1.1"},
-      {"method_not_allowed", "the path has other methods"},
+      {"malformed_request", "the request is not well-formed HTTP/1.1"},
+      {"method_not_allowed", "the path does not support this method"},
       {"missing_api_key", "the request has no API key"},
       {"missing_field", "a field is missing"},
-      {"model_not_found", "another model's name"},
+      {"model_not_found", "the server does not serve this model"},
       {"no_chat_template", "the model has no chat template; send the prompt to /v1/completions"},
-      {"no_image_processor", "the checkpoint does not say how images are prepared"},
+      {"no_image_processor", "the checkpoint has no image processor configuration"},
       {"no_mask", "the text has no mask token"},
       {"no_mask_token", "the tokenizer has no mask token"},
       {"no_tokenizer", "the model has no tokenizer; send token ids"},
-      {"out_of_memory", "the device has no memory for so many inputs at once"},
+      {"out_of_memory", "the device memory is too small for the inputs of this request"},
       {"not_found", "no such path"},
-      {"not_served", "not served by this model"},
-      {"queue_full", "as many requests wait as may"},
-      {"rank_lost", "a rank was lost; the group restarts"},
-      {"request_timeout", "the request came too slowly"},
+      {"not_served", "the model does not support this route"},
+      {"queue_full", "the waiting queue is full"},
+      {"rank_lost", "a rank was lost; the replica restarts"},
+      {"request_timeout", "the client sent the request too slowly"},
       {"too_large", "the body or the reply is too large"},
-      {"too_many_inputs", "more inputs than one request may have"},
-      {"unknown_field", "a field that this route does not have"},
-      {"unsupported_encoding", "the body's Content-Encoding is not served"},
+      {"too_many_inputs", "the request has more inputs than allowed"},
+      {"unknown_field", "the route does not have this field"},
+      {"unsupported_encoding", "the Content-Encoding of the body is not supported"},
       {"uri_too_long", "the request's target is too long"},
   };
-  return kCodes;
+  return error_codes;
 }
 
 std::string error_body(const ApiError& error, const std::string& request_id) {
-  nlohmann::json object = {{"message", error.what()}, {"type", type_of(error.status)}, {"param", nullptr}, {"code", error.code},
+  nlohmann::json object = {{"message", error.what()},
+                           {"type", type_of(error.status)},
+                           {"param", nullptr},
+                           {"code", error.code},
                            {"request_id", request_id}};
   if (!error.param.empty()) object["param"] = error.param;
   return nlohmann::json{{"error", object}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -1,5 +1,5 @@
-// See connection.h.
-#include "worker/server/connection.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/http/connection.h"
 
 #include <fcntl.h>
 #include <openssl/err.h>
@@ -16,15 +16,15 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kSlice{100};           // between looks at `stopping`
-constexpr milliseconds kLinger{500};
-constexpr size_t kLingerBytes = 1 << 20;
-constexpr size_t kPiece = 16 << 10;
-constexpr ptrdiff_t kNothing = -2;            // of receive(): nothing came in time
+constexpr milliseconds stop_check_interval{100};  // between checks of `stopping`
+constexpr milliseconds linger_time{500};
+constexpr size_t max_linger_bytes = 1 << 20;
+constexpr size_t read_bytes = 16 << 10;
+constexpr ptrdiff_t timed_out = -2;  // returned by receive() after a timeout
 
 milliseconds time_of(size_t bytes, size_t rate) { return milliseconds(bytes * 1000 / std::max<size_t>(rate, 1)); }
 
-/// What a failed SSL_read or SSL_write waits for: POLLIN, POLLOUT, or 0 for nothing that comes.
+/// Returns the event that a failed SSL_read or SSL_write waits for: POLLIN, POLLOUT, or 0 after an error.
 short wanted_by(const SSL* ssl, int result) {
   const int error = SSL_get_error(ssl, result);
   return error == SSL_ERROR_WANT_READ ? POLLIN : error == SSL_ERROR_WANT_WRITE ? POLLOUT : 0;
@@ -45,7 +45,7 @@ bool Connection::wait(short events, Time until) const {
     if (left < 0) return false;
     pollfd waiting{fd_, events, 0};
     const int ready = poll(&waiting, 1, static_cast<int>(std::min<int64_t>(left + 1, 60'000)));
-    if (ready > 0) return true;   // also an error or hang-up, which the next read shows
+    if (ready > 0) return true;  // also an error or hang-up, which the next read shows
     if (ready < 0 && errno != EINTR) return false;
   }
 }
@@ -62,7 +62,8 @@ bool Connection::handshake() {
   }
 }
 
-/// Bytes; 0: closed; -1: an error, or `wanted` says what to wait for.
+/// Returns the number of bytes, 0 if the peer has closed, or -1 for an error or, if `wanted` is set, for a wait for
+/// that event.
 ptrdiff_t Connection::try_receive(char* to, size_t size, short& wanted) {
   wanted = 0;
   if (ssl_) {
@@ -99,47 +100,49 @@ ptrdiff_t Connection::try_send(const char* data, size_t size, short& wanted) {
   }
 }
 
-/// As try_receive, and kNothing.
+/// Waits for bytes and returns as try_receive, or timed_out after `until`.
 ptrdiff_t Connection::receive(char* to, size_t size, Time until) {
   for (;;) {
     short wanted = 0;
     const ptrdiff_t n = try_receive(to, size, wanted);
     if (n >= 0 || wanted == 0) return n;
-    if (!wait(wanted, until)) return kNothing;
+    if (!wait(wanted, until)) return timed_out;
   }
 }
 
-/// More into the buffer: as receive().
+/// Appends received bytes to the buffer and returns as receive().
 ptrdiff_t Connection::fill(Time until) {
   if (taken_ > 0) {
     buffer_.erase(0, taken_);
     taken_ = 0;
   }
   const size_t before = buffer_.size();
-  buffer_.resize(before + kPiece);
-  const ptrdiff_t n = receive(buffer_.data() + before, kPiece, until);
+  buffer_.resize(before + read_bytes);
+  const ptrdiff_t n = receive(buffer_.data() + before, read_bytes, until);
   buffer_.resize(before + static_cast<size_t>(std::max<ptrdiff_t>(n, 0)));
   return n;
 }
 
 Connection::Head Connection::await_head(const std::atomic<bool>& stopping) {
   const auto idle_end = steady_clock::now() + limits_.idle;
-  const auto skip_line_ends = [&] {   // that some clients send after a body
+  const auto skip_line_ends = [&] {  // some clients send them after a body
     while (taken_ + 1 < buffer_.size() && buffer_[taken_] == '\r' && buffer_[taken_ + 1] == '\n') taken_ += 2;
   };
   for (skip_line_ends(); taken_ == buffer_.size(); skip_line_ends()) {
-    if (stopping || steady_clock::now() > idle_end) return Head::Gone;
-    const ptrdiff_t n = fill(std::min(steady_clock::now() + kSlice, idle_end));
-    if (n <= 0 && n != kNothing) return Head::Gone;
+    // a request that has arrived before the stop is still answered
+    const bool last_look = stopping || steady_clock::now() > idle_end;
+    const ptrdiff_t n =
+        fill(last_look ? steady_clock::now() : std::min(steady_clock::now() + stop_check_interval, idle_end));
+    if (n <= 0 && (n != timed_out || last_look)) return Head::Gone;
   }
   const auto head_end = steady_clock::now() + limits_.head;
   for (size_t from = taken_;;) {
     const size_t found = buffer_.find("\n\r\n", from);
     if ((found == buffer_.npos ? buffer_.size() : found) - taken_ > limits_.head_bytes) return Head::TooLarge;
     if (found != buffer_.npos) break;
-    from = std::max<size_t>(buffer_.size() - taken_, 2) - 2;   // fill() moves what is left to the front
+    from = std::max<size_t>(buffer_.size() - taken_, 2) - 2;  // fill() moves the remaining bytes to the front
     const ptrdiff_t n = fill(std::min(head_end, steady_clock::now() + limits_.read));
-    if (n <= 0) return n == kNothing ? Head::TooSlow : Head::Gone;
+    if (n <= 0) return n == timed_out ? Head::TooSlow : Head::Gone;
   }
   received_ = 0;
   body_began_ = steady_clock::now();
@@ -153,8 +156,9 @@ ptrdiff_t Connection::read(char* to, size_t size) {
     taken_ += n;
     return static_cast<ptrdiff_t>(n);
   }
-  const auto until = std::min(steady_clock::now() + limits_.read, body_began_ + limits_.body + time_of(received_, limits_.rate));
-  if (size < kPiece) {   // httplib reads lines byte by byte
+  const auto until =
+      std::min(steady_clock::now() + limits_.read, body_began_ + limits_.body + time_of(received_, limits_.rate));
+  if (size < read_bytes) {  // httplib reads lines byte by byte
     if (const ptrdiff_t n = fill(until); n <= 0) return n;
     received_ += buffer_.size();
     return read(to, size);
@@ -191,9 +195,10 @@ void Connection::finish() {
     ERR_clear_error();
   }
   if (shutdown(fd_, SHUT_WR) != 0) return;
-  const auto until = steady_clock::now() + kLinger;
+  const auto until = steady_clock::now() + linger_time;
   char rest[4096];
-  for (size_t read = 0; read < kLingerBytes && wait(POLLIN, until);) {   // raw: what is left of TLS is not wanted either
+  for (size_t read = 0; read < max_linger_bytes &&
+                        wait(POLLIN, until);) {  // reads the raw socket, because remaining TLS data is discarded too
     const ssize_t n = recv(fd_, rest, sizeof rest, 0);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return;
     read += static_cast<size_t>(std::max<ssize_t>(n, 0));

@@ -1,4 +1,5 @@
-// How many of something are in progress, and a wait for none.
+// SPDX-License-Identifier: Apache-2.0
+// Counts operations in progress and waits until there are none.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -7,16 +8,16 @@
 
 namespace pm::server {
 
-/// Must outlive what it counts.
-class OpenCount {
+/// A counter of operations in progress, which must outlive them.
+class InFlightCounter {
  public:
-  /// Counts one more until the result and its copies are gone.
+  /// Counts one operation until the result and its copies are destroyed.
   std::shared_ptr<void> enter() {
     std::lock_guard lock(mutex_);
     ++count_;
-    return {this, [](void* self) { static_cast<OpenCount*>(self)->leave(); }};
+    return {this, [](void* self) { static_cast<InFlightCounter*>(self)->leave(); }};
   }
-  /// True when there was none within `limit`.
+  /// Waits until no operation is in progress. Returns false after `limit`.
   bool wait_until_none(std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     return none_.wait_for(lock, limit, [this] { return count_ == 0; });

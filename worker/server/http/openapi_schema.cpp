@@ -1,5 +1,5 @@
-// See schema.h.
-#include "worker/server/schema.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/http/openapi_schema.h"
 
 namespace pm::server::schema {
 
@@ -8,22 +8,23 @@ json described(json schema, const std::string& description) {
   return schema;
 }
 
-json integer(int64_t least, int64_t most, const std::string& description) {
-  json made = {{"type", "integer"}, {"minimum", least}};
-  if (most != INT64_MAX) made["maximum"] = most;
+json integer(int64_t min_value, int64_t max_value, const std::string& description) {
+  json made = {{"type", "integer"}, {"minimum", min_value}};
+  if (max_value != INT64_MAX) made["maximum"] = max_value;
   return described(std::move(made), description);
 }
 
-json number(double least, double most, const std::string& description, bool above) {
-  return described({{"type", "number"}, {above ? "exclusiveMinimum" : "minimum", least}, {"maximum", most}}, description);
+json number(double min_value, double max_value, const std::string& description, bool above) {
+  return described({{"type", "number"}, {above ? "exclusiveMinimum" : "minimum", min_value}, {"maximum", max_value}},
+                   description);
 }
 
 json real(const std::string& description) { return described({{"type", "number"}}, description); }
 json boolean(const std::string& description) { return described({{"type", "boolean"}}, description); }
 
-json text(const std::string& description, size_t least) {
+json text(const std::string& description, size_t min_length) {
   json made = {{"type", "string"}};
-  if (least > 0) made["minLength"] = least;
+  if (min_length > 0) made["minLength"] = min_length;
   return described(std::move(made), description);
 }
 
@@ -33,18 +34,21 @@ json one_of(const std::vector<std::string>& words, const std::string& descriptio
 
 json constant(const json& value) { return {{"const", value}}; }
 
-json list(json items, size_t least, size_t most, const std::string& description) {
-  if (const auto type = items.find("type"); type != items.end() && type->is_array()) {   // some readers of schemas take one type per item only
+json list(json items, size_t min_items, size_t max_items, const std::string& description) {
+  if (const auto type = items.find("type");
+      type != items.end() && type->is_array()) {  // some schema readers support only one type per item
     *type = (*type)[0];
     items = any({items, {{"type", "null"}}});
   }
   json made = {{"type", "array"}, {"items", std::move(items)}};
-  if (least > 0) made["minItems"] = least;
-  if (most > 0) made["maxItems"] = most;
+  if (min_items > 0) made["minItems"] = min_items;
+  if (max_items > 0) made["maxItems"] = max_items;
   return described(std::move(made), description);
 }
 
-json any(std::vector<json> schemas, const std::string& description) { return described({{"anyOf", std::move(schemas)}}, description); }
+json any(std::vector<json> schemas, const std::string& description) {
+  return described({{"anyOf", std::move(schemas)}}, description);
+}
 
 json or_null(json schema) {
   if (schema.value("type", json()) == "null") return schema;

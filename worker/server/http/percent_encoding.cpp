@@ -1,7 +1,7 @@
-// See percent.h.
-#include "worker/server/percent.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/http/percent_encoding.h"
 
-#include "worker/server/api_error.h"
+#include "worker/server/http/api_error.h"
 
 namespace pm::server {
 namespace {
@@ -25,7 +25,9 @@ std::string percent_decode(std::string_view text) {
     }
     const int high = i + 2 < text.size() ? digit(text[i + 1]) : -1, low = i + 2 < text.size() ? digit(text[i + 2]) : -1;
     if (high < 0 || low < 0)
-      throw ApiError(400, "invalid_value", "the path has \"" + std::string(text.substr(i, 3)) + "\"; a percent sign needs two hexadecimal digits, and is itself %25");
+      throw ApiError(400, "invalid_value",
+                     "the path has \"" + std::string(text.substr(i, 3)) +
+                         "\"; a percent sign needs two hexadecimal digits, and is itself %25");
     out += static_cast<char>(high * 16 + low);
     i += 2;
   }
@@ -39,7 +41,8 @@ std::vector<std::pair<std::string, std::string>> parse_query(std::string_view qu
     query.remove_prefix(std::min(query.size(), pair.size() + 1));
     if (pair.empty()) continue;
     const auto equals = pair.find('=');
-    pairs.emplace_back(percent_decode(pair.substr(0, equals)), equals == pair.npos ? "" : percent_decode(pair.substr(equals + 1)));
+    pairs.emplace_back(percent_decode(pair.substr(0, equals)),
+                       equals == pair.npos ? "" : percent_decode(pair.substr(equals + 1)));
   }
   return pairs;
 }

@@ -1,4 +1,5 @@
-// Percent-encoding of a request's target (RFC 3986 2.1).
+// SPDX-License-Identifier: Apache-2.0
+// Decodes percent-encoding in a request's target (RFC 3986, section 2.1).
 #pragma once
 #include <optional>
 #include <string>
@@ -8,10 +9,10 @@
 
 namespace pm::server {
 
-/// Decodes %XX; '+' stays '+'. Throws ApiError 400 at a '%' without two hexadecimal digits.
+/// Decodes %XX; '+' stays '+'. Throws ApiError 400 for a '%' without two hexadecimal digits.
 std::string percent_decode(std::string_view text);
 
-/// The name=value pairs of a query, decoded; a name without '=' has the value "".
+/// Returns the decoded name=value pairs of a query; a name without '=' has the value "".
 std::vector<std::pair<std::string, std::string>> parse_query(std::string_view query);
 
 }  // namespace pm::server

@@ -1,5 +1,5 @@
-// See thread_pool.h.
-#include "worker/server/thread_pool.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/http/thread_pool.h"
 
 #include <system_error>
 
@@ -12,9 +12,10 @@ bool ThreadPool::enqueue(std::function<void()> job) {
     if (idle_ <= jobs_.size() && threads_.size() < max_threads_) {
       try {
         threads_.emplace_back([this] { work(); });
-        ++idle_;   // counts as idle until it takes its first job
+        ++idle_;  // counts as idle until it takes its first job
       } catch (const std::system_error&) {
-        if (threads_.empty()) return false;   // the host gives no thread at all; with some, the job waits for one of them
+        if (threads_.empty())
+          return false;  // the host allows no thread at all; otherwise the job waits for an existing one
       }
     }
     if (jobs_.size() >= idle_ + max_waiting_) return false;

@@ -1,4 +1,6 @@
-// Threads for connections: made when all others are busy, up to a limit; behind them a queue with a limit.
+// SPDX-License-Identifier: Apache-2.0
+// A thread pool for connections, with a limit on threads and on queued jobs. Threads are created when all others are
+// busy.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -15,9 +17,9 @@ class ThreadPool {
   ~ThreadPool() { shutdown(); }
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
-  /// False when every thread is busy and the queue is full: then `job` is not run.
+  /// Queues `job`. Returns false, and does not run it, if every thread is busy and the queue is full.
   bool enqueue(std::function<void()> job);
-  /// Runs what is queued, then joins.
+  /// Runs the queued jobs, then joins the threads.
   void shutdown();
 
  private:

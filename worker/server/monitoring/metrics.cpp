@@ -1,5 +1,5 @@
-// See metrics.h.
-#include "worker/server/metrics.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/monitoring/metrics.h"
 
 #include <prometheus/counter.h>
 #include <prometheus/histogram.h>
@@ -14,13 +14,16 @@ namespace {
 
 using Buckets = prometheus::Histogram::BucketBoundaries;
 
-const Buckets kLatency = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300};
+const Buckets latency_buckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                 1,     2.5,    5,     10,   30,    60,   120, 300};
 
-const Buckets kStep = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
-const Buckets kGap = {0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1, 1};
-const Buckets kTokens = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+const Buckets step_buckets = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+                              0.05,   0.1,     0.25,   0.5,   1,      2.5,   5,    10};
+const Buckets gap_buckets = {0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.1, 1};
+const Buckets token_buckets = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 
-prometheus::Histogram& histogram(prometheus::Registry& registry, const char* name, const char* help, const Buckets& buckets = kLatency) {
+prometheus::Histogram& histogram(prometheus::Registry& registry, const char* name, const char* help,
+                                 const Buckets& buckets = latency_buckets) {
   return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, buckets);
 }
 
@@ -28,7 +31,7 @@ prometheus::Family<prometheus::Counter>& counters(prometheus::Registry& registry
   return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
 }
 
-/// A family filled by hand, for figures that live elsewhere.
+/// A metric family for values that are stored elsewhere.
 struct Family {
   prometheus::MetricFamily family;
   Family(const char* name, const char* help, prometheus::MetricType type) {
@@ -58,9 +61,24 @@ std::string serialize(const std::vector<Family>& families) {
 
 void add_memory(Family& family, int rank, const char* source, const Memory& memory) {
   const std::string r = std::to_string(rank);
-  const std::pair<const char*, int64_t> kinds[] = {{"weights", memory.weights}, {"kv", memory.kv}, {"activations", memory.activations},
-                                                   {"communicator", memory.communicator}, {"runtime", memory.runtime}};
-  for (const auto& [kind, bytes] : kinds) family.add(static_cast<double>(bytes), {{"rank", r}, {"kind", kind}, {"source", source}});
+  const std::pair<const char*, int64_t> kinds[] = {{"weights", memory.weights},
+                                                   {"kv", memory.kv},
+                                                   {"activations", memory.activations},
+                                                   {"communicator", memory.communicator},
+                                                   {"runtime", memory.runtime}};
+  for (const auto& [kind, bytes] : kinds)
+    family.add(static_cast<double>(bytes), {{"rank", r}, {"kind", kind}, {"source", source}});
+}
+
+void add_device_usage(Family& family, int rank, const comm::DeviceUsage<int64_t>& usage) {
+  if (usage.total == 0) return;
+  const std::string r = std::to_string(rank);
+  const std::pair<const char*, int64_t> kinds[] = {{"total", usage.total},
+                                                   {"free", usage.free},
+                                                   {"reserved", usage.reserved},
+                                                   {"allocated", usage.allocated},
+                                                   {"communicator", usage.communicators}};
+  for (const auto& [kind, bytes] : kinds) family.add(static_cast<double>(bytes), {{"rank", r}, {"kind", kind}});
 }
 
 /// Lines of one exposition, by family: "# HELP x", "# TYPE x" and the samples that follow.
@@ -74,13 +92,21 @@ std::string name_in_comment(const std::string& line) {
 
 struct RequestMetrics::Impl {
   prometheus::Registry registry;
-  prometheus::Histogram& first_token = histogram(registry, "parallelmodel_time_to_first_token_seconds", "From the arrival of a request to its first token");
-  prometheus::Histogram& next_token = histogram(registry, "parallelmodel_inter_token_latency_seconds", "Between two tokens of a sequence");
-  prometheus::Histogram& request = histogram(registry, "parallelmodel_e2e_request_latency_seconds", "From the arrival of a request to its end");
-  prometheus::Histogram& queue = histogram(registry, "parallelmodel_request_queue_time_seconds", "From submission to the first step that works on the request");
-  prometheus::Histogram& prefill = histogram(registry, "parallelmodel_request_prefill_time_seconds", "From the first step that works on the request to its first token");
-  prometheus::Family<prometheus::Counter>& finished = counters(registry, "parallelmodel_requests_finished_total", "Sequences that ended, by reason");
-  prometheus::Family<prometheus::Counter>& rejected = counters(registry, "parallelmodel_requests_rejected_total", "Requests refused, by the error's code");
+  prometheus::Histogram& first_token = histogram(registry, "parallelmodel_time_to_first_token_seconds",
+                                                 "Seconds from the arrival of a request to its first token");
+  prometheus::Histogram& next_token =
+      histogram(registry, "parallelmodel_inter_token_latency_seconds", "Seconds between two tokens of a sequence");
+  prometheus::Histogram& request = histogram(registry, "parallelmodel_e2e_request_latency_seconds",
+                                             "Seconds from the arrival of a request to its end");
+  prometheus::Histogram& queue = histogram(registry, "parallelmodel_request_queue_time_seconds",
+                                           "Seconds from submission to the first step that processes the request");
+  prometheus::Histogram& prefill =
+      histogram(registry, "parallelmodel_request_prefill_time_seconds",
+                "Seconds from the first step that processes the request to its first token");
+  prometheus::Family<prometheus::Counter>& finished =
+      counters(registry, "parallelmodel_requests_finished_total", "Finished sequences, by reason");
+  prometheus::Family<prometheus::Counter>& rejected =
+      counters(registry, "parallelmodel_requests_rejected_total", "Rejected requests, by error code");
 };
 
 RequestMetrics::RequestMetrics() : impl_(std::make_unique<Impl>()) {
@@ -105,10 +131,17 @@ std::string RequestMetrics::text() const { return prometheus::TextSerializer().S
 
 struct StepMetrics::Impl {
   prometheus::Registry registry;
-  prometheus::Histogram& step = histogram(registry, "parallelmodel_engine_step_seconds", "From a step's message to its tokens", kStep);
-  prometheus::Histogram& prefill = histogram(registry, "parallelmodel_engine_prefill_step_seconds", "The same of steps with tokens of prompts in them", kStep);
-  prometheus::Histogram& gap = histogram(registry, "parallelmodel_engine_step_gap_seconds", "Between two steps while there is work: what scheduling and delivery cost", kGap);
-  prometheus::Histogram& tokens = histogram(registry, "parallelmodel_engine_step_tokens", "Tokens that a step works on: of prompts and of sequences that go on", kTokens);
+  prometheus::Histogram& step =
+      histogram(registry, "parallelmodel_engine_step_seconds",
+                "Seconds of an engine step, from its step message to its tokens", step_buckets);
+  prometheus::Histogram& prefill =
+      histogram(registry, "parallelmodel_engine_prefill_step_seconds",
+                "Seconds of an engine step that includes prompt tokens (prefill)", step_buckets);
+  prometheus::Histogram& gap =
+      histogram(registry, "parallelmodel_engine_step_gap_seconds",
+                "Seconds between two steps while requests are open: the time of scheduling and delivery", gap_buckets);
+  prometheus::Histogram& tokens = histogram(registry, "parallelmodel_engine_step_tokens",
+                                            "Tokens of an engine step, prefill and decode together", token_buckets);
 };
 
 StepMetrics::StepMetrics() : impl_(std::make_unique<Impl>()) {}
@@ -126,23 +159,29 @@ std::string StepMetrics::text() const { return prometheus::TextSerializer().Seri
 std::string engine_metrics(const engine::Statistics& s) {
   const auto d = [](int64_t value) { return static_cast<double>(value); };
   return serialize({
-      gauge("parallelmodel_num_requests_running", "Sequences that take part in steps").add(d(s.running)),
-      gauge("parallelmodel_num_requests_waiting", "Sequences that wait for a place").add(d(s.waiting)),
-      gauge("parallelmodel_kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1").add(s.kv_blocks > 0 ? d(s.kv_blocks_used) / d(s.kv_blocks) : 0),
+      gauge("parallelmodel_num_requests_running", "Running sequences").add(d(s.running)),
+      gauge("parallelmodel_num_requests_waiting", "Waiting sequences").add(d(s.waiting)),
+      gauge("parallelmodel_kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1")
+          .add(s.kv_blocks > 0 ? d(s.kv_blocks_used) / d(s.kv_blocks) : 0),
       gauge("parallelmodel_kv_cache_blocks", "KV blocks of a rank").add(d(s.kv_blocks)),
       counter("parallelmodel_prompt_tokens_total", "Prompt tokens processed").add(d(s.prompt_tokens)),
       counter("parallelmodel_generation_tokens_total", "Tokens generated").add(d(s.generation_tokens)),
       counter("parallelmodel_engine_steps_total", "Steps that all ranks did together").add(d(s.steps)),
-      counter("parallelmodel_num_preemptions_total", "Requests that gave their KV blocks back and began again").add(d(s.preempted)),
-      counter("parallelmodel_prefix_cache_queries_total", "Prompt tokens that were looked up in kept KV blocks").add(d(s.prefix_tokens)),
-      counter("parallelmodel_prefix_cache_hits_total", "Prompt tokens that were found there").add(d(s.prefix_hit_tokens)),
+      counter("parallelmodel_num_preemptions_total", "Requests that gave their KV blocks back and began again")
+          .add(d(s.preempted)),
+      counter("parallelmodel_prefix_cache_queries_total", "Prompt tokens that were looked up in kept KV blocks")
+          .add(d(s.prefix_tokens)),
+      counter("parallelmodel_prefix_cache_hits_total", "Prompt tokens that were found there")
+          .add(d(s.prefix_hit_tokens)),
   });
 }
 
 std::string collective_metrics(const std::vector<Collective>& all) {
-  auto calls = counter("parallelmodel_collective_calls_total", "Collective operations that rank 0 took part in, by operation");
+  auto calls =
+      counter("parallelmodel_collective_calls_total", "Collective operations that rank 0 took part in, by operation");
   auto bytes = counter("parallelmodel_collective_bytes_total", "Bytes of the tensors of those operations");
-  auto seconds = counter("parallelmodel_collective_seconds_total", "Time that rank 0 spent in those operations, its waits for other ranks included");
+  auto seconds = counter("parallelmodel_collective_seconds_total",
+                         "Time that rank 0 spent in those operations, its waits for other ranks included");
   for (const Collective& one : all) {
     if (one.calls == 0) continue;
     calls.add(static_cast<double>(one.calls), {{"op", one.op}});
@@ -152,22 +191,25 @@ std::string collective_metrics(const std::vector<Collective>& all) {
   return serialize({calls, bytes, seconds});
 }
 
-std::string rank_metrics(const Plan& plan, comm::StatusBoard* board, SteadyTime now) {
-  auto memory = gauge("parallelmodel_rank_memory_bytes", "Bytes that a rank holds, by kind; predicted by the plan or measured");
-  auto device = gauge("parallelmodel_rank_device_memory_bytes", "Memory of a rank's device: total and free, whoever uses it; reserved and allocated by the rank; taken by its communicators");
+std::string rank_metrics(const Plan& plan, comm::StatusTable* status_table, SteadyTime now) {
+  auto memory =
+      gauge("parallelmodel_rank_memory_bytes", "Bytes that a rank holds, by kind; predicted by the plan or measured");
+  auto device =
+      gauge("parallelmodel_rank_device_memory_bytes",
+            "Memory of a rank's device: total and free for all processes; reserved and allocated by the rank; "
+            "taken by its communicators");
   auto loaded = gauge("parallelmodel_rank_load_bytes", "Bytes of weights that a rank has read");
-  auto total = gauge("parallelmodel_rank_load_total_bytes", "Bytes of weights that a rank has to read");
-  auto seconds = gauge("parallelmodel_rank_load_seconds", "Time that a rank took to load");
-  auto steps = gauge("parallelmodel_rank_steps", "Steps that a rank has done");
-  auto beat = gauge("parallelmodel_rank_heartbeat_age_seconds", "Since a rank's last heartbeat");
-  auto state = gauge("parallelmodel_rank_state", "1 for the state that a rank is in");
+  auto total = gauge("parallelmodel_rank_load_total_bytes", "Bytes of weights that a rank must read");
+  auto seconds = gauge("parallelmodel_rank_load_seconds", "Seconds that a rank took to load");
+  auto steps = gauge("parallelmodel_rank_steps", "Engine steps that a rank has completed");
+  auto beat = gauge("parallelmodel_rank_heartbeat_age_seconds", "Seconds since a rank's last heartbeat");
+  auto state = gauge("parallelmodel_rank_state", "1 for the current state of a rank");
   for (const auto& rank : plan.ranks) add_memory(memory, rank.rank, "predicted", rank.predicted);
-  for (int r = 0; board && r < board->size(); ++r) {
-    const auto& rank = board->rank(r);
+  for (int r = 0; status_table && r < status_table->size(); ++r) {
+    const auto& rank = status_table->rank(r);
     const std::string label = std::to_string(r);
     add_memory(memory, r, "measured", measured(rank));
-    const char* kinds[] = {"total", "free", "reserved", "allocated", "communicator"};
-    for (size_t kind = 0; rank.device[0] != 0 && kind < std::size(kinds); ++kind) device.add(static_cast<double>(rank.device[kind]), {{"rank", label}, {"kind", kinds[kind]}});
+    add_device_usage(device, r, comm::snapshot(rank.device));
     loaded.add(static_cast<double>(rank.load_bytes), {{"rank", label}});
     total.add(static_cast<double>(rank.load_total), {{"rank", label}});
     seconds.add(static_cast<double>(rank.load_seconds_milli) * 1e-3, {{"rank", label}});
@@ -176,8 +218,12 @@ std::string rank_metrics(const Plan& plan, comm::StatusBoard* board, SteadyTime 
     state.add(1, {{"rank", label}, {"state", std::string(name_of(state_of(rank)))}});
   }
   auto info = gauge("parallelmodel_plan_info", "The plan in its labels; always 1");
-  info.add(1, {{"strategy", std::string(name_of(plan.strategy))}, {"tensor", std::to_string(plan.tensor)}, {"pipeline", std::to_string(plan.pipeline)},
-               {"data", std::to_string(plan.data)}, {"precision", std::string(name_of(plan.precision))}, {"reason", plan.reason}});
+  info.add(1, {{"strategy", std::string(name_of(plan.strategy))},
+               {"tensor", std::to_string(plan.tensor)},
+               {"pipeline", std::to_string(plan.pipeline)},
+               {"data", std::to_string(plan.data)},
+               {"precision", std::string(name_of(plan.precision))},
+               {"reason", plan.reason}});
   return serialize({memory, device, loaded, total, seconds, steps, beat, state, info});
 }
 
@@ -194,10 +240,10 @@ std::string merge_metrics(const std::string& own, const std::string& other) {
     if (auto name = name_in_comment(line); !name.empty()) names.insert(std::move(name));
   });
   std::string merged = own;
-  bool ours = false;
+  bool is_duplicate = false;
   for_lines(other, [&](const std::string& line) {
-    if (const auto name = name_in_comment(line); !name.empty()) ours = names.contains(name);
-    if (!ours && !line.empty()) merged += line + "\n";
+    if (const auto name = name_in_comment(line); !name.empty()) is_duplicate = names.contains(name);
+    if (!is_duplicate && !line.empty()) merged += line + "\n";
   });
   return merged;
 }

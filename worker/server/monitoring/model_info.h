@@ -1,6 +1,7 @@
-// What GET /openapi.json says of the routes that speak of the server itself.
+// SPDX-License-Identifier: Apache-2.0
+// OpenAPI descriptions of the routes about the server itself: model information, health, metrics, plan and memory.
 #pragma once
-#include "worker/server/operation.h"
+#include "worker/server/http/operation.h"
 
 namespace pm::server {
 

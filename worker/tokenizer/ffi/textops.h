@@ -1,28 +1,43 @@
-// What ffi/src/lib.rs exports. Statuses: 0 done, 1 refused with the reason in `error`, 2 the crate panicked.
+// SPDX-License-Identifier: Apache-2.0
+// C declarations of the functions that ffi/src/lib.rs exports. Statuses: 0 success, 1 refused with the reason in
+// `error`, 2 the crate panicked.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 extern "C" {
-struct TxBuf { uint8_t* ptr; size_t len; };
-struct TxIds { uint32_t* ptr; size_t len; };
-struct TxToken { uint32_t id, type_id, begin, end; int32_t sequence, word; };
-struct TxTokens { TxToken* ptr; size_t len; };
+struct TxBuf {
+  uint8_t* ptr;
+  size_t len;
+};
+struct TxIds {
+  uint32_t* ptr;
+  size_t len;
+};
+struct TxToken {
+  uint32_t id, type_id, begin, end;
+  int32_t sequence, word;
+};
+struct TxTokens {
+  TxToken* ptr;
+  size_t len;
+};
 struct TxTokenizer;
 struct TxChat;
 
 void tx_buf_free(TxBuf);
 void tx_ids_free(TxIds);
 void tx_tokens_free(TxTokens);
-// `path`: the checkpoint's folder. Status 0 with *out == nullptr: it has no tokenizer that can be built, `error` says why.
+// `path`: the checkpoint's folder. Status 0 with *out == nullptr: it has no tokenizer that can be built, `error` says
+// why.
 int tx_tokenizer_open(const char* path, TxTokenizer** out, TxBuf* error);
 // Ids of bos, eos, unk, sep, pad, cls, mask; -1 for none.
 int tx_special_ids(const TxTokenizer*, const char* path, int64_t out[7], TxBuf* error);
 void tx_tokenizer_free(TxTokenizer*);
 int tx_encode(const TxTokenizer*, const uint8_t* text, size_t len, bool special, TxIds* out, TxBuf* error);
-int tx_encode_tokens(const TxTokenizer*, const uint8_t* first, size_t first_len, const uint8_t* second, size_t second_len, bool special,
-                     TxTokens* out, TxBuf* error);
+int tx_encode_tokens(const TxTokenizer*, const uint8_t* first, size_t first_len, const uint8_t* second,
+                     size_t second_len, bool special, TxTokens* out, TxBuf* error);
 int tx_token_id(const TxTokenizer*, const uint8_t* token, size_t len, int64_t* out, TxBuf* error);
 int tx_token_text(const TxTokenizer*, uint32_t id, TxBuf* out, TxBuf* error);
 int tx_decode(const TxTokenizer*, const uint32_t* ids, size_t len, bool skip_special, TxBuf* out, TxBuf* error);

@@ -1,6 +1,9 @@
-// A library with the calls of NCCL that the worker makes, between processes or threads of one host, for pretended devices. As with NCCL: joining goes on after the call; operations
-// wait in the stream, for ranks that may never come; ranks that call different things wait for ever or get each other's bytes; an abort ends only the caller's side; and two ranks on one
-// device are refused. Ranks share a file: who is there, and a ring from each to each.
+// SPDX-License-Identifier: Apache-2.0
+// A substitute for NCCL, with the calls that the worker makes, between processes or threads of one host, for fake
+// devices. It behaves like NCCL: joining continues after the call returns. Operations wait in the stream, also for
+// ranks that never come. Ranks that call different operations hang or get wrong bytes. An abort ends only the caller's
+// side. Two ranks on one device are refused. Ranks share a file with the rank table and a ring from each rank to each
+// other.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <nccl.h>
 #include <sys/random.h>
@@ -18,18 +21,18 @@
 #include <thread>
 #include <vector>
 
-#include "tests/pretend/device.h"
-#include "tests/pretend/nccl/broken.h"
-#include "tests/pretend/streams.h"
-#include "worker/comm/ring.h"
-#include "worker/comm/shm_file.h"
+#include "tests/gpu/fake_device/device.h"
+#include "tests/gpu/fake_device/nccl/fault_injection.h"
+#include "tests/gpu/fake_device/streams.h"
+#include "worker/comm/shared_memory/ring.h"
+#include "worker/comm/shared_memory/shm_file.h"
 
 namespace {
 
 using namespace pm::comm;
 
-constexpr int most_ranks = 4;
-constexpr int64_t device_bytes = 6 << 20;   // that a communicator takes
+constexpr int max_ranks = 4;
+constexpr int64_t device_bytes = 6 << 20;  // taken by a communicator
 constexpr size_t ring_bytes = 64 << 10, piece = 16 << 10;
 
 struct Shared {
@@ -37,66 +40,78 @@ struct Shared {
     RingState state;
     std::byte data[ring_bytes];
   };
-  std::atomic<uint64_t> here[most_ranks];   ///< which device a rank that has come is on; 0: not yet
-  Pair pairs[most_ranks][most_ranks];
+  std::atomic<uint64_t> here[max_ranks];  ///< device of each rank that has joined; 0: not yet
+  Pair pairs[max_ranks][max_ranks];
 };
 
-/// A name of the calling thread's device. NCCL_HOSTID tells hosts apart that are one, as it does for NCCL.
+/// Returns a name of the calling thread's device. NCCL_HOSTID lets ranks of one host count as ranks of several, as it
+/// does for NCCL.
 uint64_t device_now() {
   const char* host = std::getenv("NCCL_HOSTID");
-  return std::hash<std::string>()(host ? host : "") << 8 | (1 + static_cast<uint64_t>(c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index()));
+  return std::hash<std::string>()(host ? host : "") << 8 |
+         (1 + static_cast<uint64_t>(c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index()));
 }
 
 }  // namespace
 
 struct ncclComm {
-  ncclComm(const std::string& name, int rank, int size) : file(ShmFile::open(name)), name(name), rank(rank), size(size) {}
+  ncclComm(const std::string& name, int rank, int size)
+      : file(ShmFile::open(name)), name(name), rank(rank), size(size) {}
   Shared& shared() { return *std::launder(reinterpret_cast<Shared*>(file.bytes().data())); }
   Ring ring(int from, int to, const char* op) {
     Shared::Pair& pair = shared().pairs[from][to];
-    return Ring(pair.state, pair.data, ended, {op, rank, from == rank ? to : from}, std::chrono::hours(24), [](const std::string&) {});
+    return Ring(pair.state, pair.data, ended, {op, rank, from == rank ? to : from}, std::chrono::hours(24),
+                [](const std::string&) {});
   }
-  void send(const void* data, size_t bytes, int to) { ring(rank, to, "send").write({static_cast<const std::byte*>(data), bytes}); }
-  void recv(void* data, size_t bytes, int from) { ring(from, rank, "recv").read({static_cast<std::byte*>(data), bytes}); }
+  void send(const void* data, size_t bytes, int to) {
+    ring(rank, to, "send").write({static_cast<const std::byte*>(data), bytes});
+  }
+  void recv(void* data, size_t bytes, int from) {
+    ring(from, rank, "recv").read({static_cast<std::byte*>(data), bytes});
+  }
   void end() {
     ended.write("aborted");
     for (auto& row : shared().pairs)
-      for (Shared::Pair& pair : row) alarm(pair.state.reader), alarm(pair.state.writer);
+      for (Shared::Pair& pair : row) notify_all(pair.state.reader), notify_all(pair.state.writer);
   }
 
   ShmFile file;
   const std::string name;
   const int rank, size;
   int device = 0;
-  AbortNote ended;                       ///< of this rank alone
+  AbortNote ended;  ///< abort of this rank alone
   std::atomic<ncclResult_t> state{ncclInProgress};
   std::atomic<int> queued{0}, under_way{0};
   std::thread joining;
-  std::shared_ptr<int> graphs = std::make_shared<int>();   ///< held by recorded operations
-  std::shared_ptr<ncclComm> self;         ///< until it is destroyed; what is still in a stream holds it, too
+  std::shared_ptr<int> graphs = std::make_shared<int>();  ///< use count of captured operations
+  std::shared_ptr<ncclComm> self;                         ///< reset on destruction; pending stream work holds it, too
 };
 
 namespace {
 
 thread_local int depth = 0;
-struct Work { ncclComm_t comm; cudaStream_t stream; std::function<void()> run; };
+struct Work {
+  ncclComm_t comm;
+  cudaStream_t stream;
+  std::function<void()> run;
+};
 thread_local std::vector<Work> group;
 
 void start(const std::vector<Work>& all) {
   for (const Work& one : all) ++one.comm->queued;
-  pm::pretend::Streams::instance().put(*reinterpret_cast<c10::Stream*>(all.front().stream), [all] {
+  pm::fake_device::Streams::instance().put(*reinterpret_cast<c10::Stream*>(all.front().stream), [all] {
     for (const Work& one : all) one.run();
   });
 }
 
-/// What is recorded is only noted, whatever others do; when it is played again it has come before what was recorded after it begins.
+/// A captured operation is only stored, whatever other ranks do; its replay keeps the order of capture.
 void start_or_record(const std::vector<Work>& all) {
-  if (!pm::pretend::recording) return start(all);
+  if (!pm::fake_device::capture) return start(all);
   std::vector<std::shared_ptr<int>> held;
   for (const Work& one : all) held.push_back(one.comm->graphs);
-  pm::pretend::recording->steps.push_back([all, held] {
+  pm::fake_device::capture->steps.push_back([all, held] {
     start(all);
-    pm::pretend::Streams::instance().finish(*reinterpret_cast<c10::Stream*>(all.front().stream));
+    pm::fake_device::Streams::instance().finish(*reinterpret_cast<c10::Stream*>(all.front().stream));
   });
 }
 
@@ -105,14 +120,16 @@ void put(ncclComm_t comm, cudaStream_t stream, std::function<void()> work) {
     ++comm->under_way;
     try {
       if (!comm->ended.aborted()) work();
-    } catch (const std::exception&) {   // aborted: whatever comes of it is not believed
+    } catch (const std::exception&) {  // aborted: the result is not used
     }
     --comm->queued;
     --comm->under_way;
   };
   Work one{comm, stream, std::move(guarded)};
-  if (depth > 0) group.push_back(std::move(one));
-  else start_or_record({std::move(one)});
+  if (depth > 0)
+    group.push_back(std::move(one));
+  else
+    start_or_record({std::move(one)});
 }
 
 ncclResult_t usable(ncclComm_t comm) {
@@ -121,9 +138,11 @@ ncclResult_t usable(ncclComm_t comm) {
 }
 
 template <typename T>
-T* host(T* device) { return static_cast<T*>(pm::pretend::host_address(device)); }
+T* host(T* device) {
+  return static_cast<T*>(pm::fake_device::host_address(device));
+}
 
-/// Everybody's bytes to everybody; `use` gets those of each rank in order, piece by piece.
+/// Sends every rank's bytes to every rank; `use` gets those of each rank in order, piece by piece.
 template <class Use>
 void exchange(ncclComm_t comm, const std::byte* mine, size_t bytes, Use&& use) {
   std::vector<std::byte> others(piece);
@@ -141,19 +160,19 @@ void exchange(ncclComm_t comm, const std::byte* mine, size_t bytes, Use&& use) {
 
 }  // namespace
 
-namespace pm::pretend {
+namespace pm::fake_device {
 
 void break_nccl(ncclComm* comm) { comm->state = ncclRemoteError; }
 std::atomic<ncclComm*> last_joined{nullptr};
 
-}  // namespace pm::pretend
+}  // namespace pm::fake_device
 
 extern "C" {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   uint64_t number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) return ncclSystemError;
-  const std::string name = "parallelmodel-pretend-nccl-" + std::to_string(getpid()) + "-" + std::to_string(number);
+  const std::string name = "parallelmodel-fake-nccl-" + std::to_string(getpid()) + "-" + std::to_string(number);
   std::memset(id->internal, 0, sizeof id->internal);
   std::memcpy(id->internal, name.data(), name.size());
   ShmFile::create(name, sizeof(Shared));
@@ -161,23 +180,26 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
-  if (config->blocking != 0 || ranks > most_ranks) return ncclInvalidArgument;
+  if (config->blocking != 0 || ranks > max_ranks) return ncclInvalidArgument;
   const auto made = std::make_shared<ncclComm>(id.internal, rank, ranks);
   ncclComm_t comm = *out = made.get();
   comm->self = made;
   comm->device = c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index();
-  pm::pretend::take_beside(comm->device, device_bytes);
+  pm::fake_device::take_outside_allocator(comm->device, device_bytes);
   comm->joining = std::thread([comm, device = device_now()] {
     Shared& shared = comm->shared();
     shared.here[comm->rank] = device;
     for (int peer = 0; peer < comm->size && !comm->ended.aborted();) {
-      if (shared.here[peer] == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      else if (peer != comm->rank && shared.here[peer] == device) comm->state = ncclInvalidUsage, peer = comm->size;
-      else ++peer;
+      if (shared.here[peer] == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      else if (peer != comm->rank && shared.here[peer] == device)
+        comm->state = ncclInvalidUsage, peer = comm->size;
+      else
+        ++peer;
     }
-    ShmFile::remove(comm->name);   // all have it open
+    ShmFile::remove(comm->name);  // all ranks have it open
     ncclResult_t joining = ncclInProgress;
-    pm::pretend::last_joined = comm;
+    pm::fake_device::last_joined = comm;
     if (!comm->ended.aborted()) comm->state.compare_exchange_strong(joining, ncclSuccess);
   });
   return ncclInProgress;
@@ -202,8 +224,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->end();
   comm->joining.join();
-  while (comm->under_way != 0 || comm->graphs.use_count() > 1) std::this_thread::sleep_for(std::chrono::milliseconds(1));   // as NCCL waits for graphs that hold its operations
-  pm::pretend::take_beside(comm->device, -device_bytes);
+  while (comm->under_way != 0 || comm->graphs.use_count() > 1)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // NCCL also waits for graphs that hold its operations
+  pm::fake_device::take_outside_allocator(comm->device, -device_bytes);
   const std::shared_ptr<ncclComm> last = std::move(comm->self);
   return ncclSuccess;
 }
@@ -223,30 +246,38 @@ ncclResult_t ncclGroupEnd() {
   return ncclSuccess;
 }
 
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream) {
   if (type != ncclFloat32) return ncclInvalidArgument;
   if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
   put(comm, stream, [=] {
     auto* out = reinterpret_cast<std::byte*>(host(static_cast<float*>(to)));
-    exchange(comm, reinterpret_cast<const std::byte*>(host(static_cast<const float*>(from))), count * sizeof(float), [&](int peer, size_t at, size_t bytes, const std::byte* theirs) {
-      const auto* values = reinterpret_cast<const float*>(theirs);
-      auto* sums = reinterpret_cast<float*>(out + at);
-      for (size_t i = 0; i < bytes / sizeof(float); ++i) sums[i] = peer == 0 ? values[i] : op == ncclSum ? sums[i] + values[i] : std::fmax(sums[i], values[i]);
-    });
+    exchange(comm, reinterpret_cast<const std::byte*>(host(static_cast<const float*>(from))), count * sizeof(float),
+             [&](int peer, size_t at, size_t bytes, const std::byte* theirs) {
+               const auto* values = reinterpret_cast<const float*>(theirs);
+               auto* sums = reinterpret_cast<float*>(out + at);
+               for (size_t i = 0; i < bytes / sizeof(float); ++i)
+                 sums[i] = peer == 0 ? values[i] : op == ncclSum ? sums[i] + values[i] : std::fmax(sums[i], values[i]);
+             });
   });
   return ncclSuccess;
 }
 
-ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t, ncclComm_t comm,
+                           cudaStream_t stream) {
   if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
   put(comm, stream, [=] {
     auto* out = static_cast<std::byte*>(host(to));
-    exchange(comm, static_cast<const std::byte*>(host(from)), count, [&](int peer, size_t at, size_t bytes, const std::byte* theirs) { std::memcpy(out + static_cast<size_t>(peer) * count + at, theirs, bytes); });
+    exchange(comm, static_cast<const std::byte*>(host(from)), count,
+             [&](int peer, size_t at, size_t bytes, const std::byte* theirs) {
+               std::memcpy(out + static_cast<size_t>(peer) * count + at, theirs, bytes);
+             });
   });
   return ncclSuccess;
 }
 
-ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t, int root, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t, int root, ncclComm_t comm,
+                           cudaStream_t stream) {
   if (const ncclResult_t result = usable(comm); result != ncclSuccess) return result;
   put(comm, stream, [=] {
     if (comm->rank != root) return comm->recv(host(to), count, root);
@@ -270,10 +301,19 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t, int peer, ncclComm
 }
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  constexpr const char* words[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage", "remote process exited or there was a network error", "NCCL operation in progress"};
+  constexpr const char* words[] = {"no error",
+                                   "unhandled cuda error",
+                                   "unhandled system error",
+                                   "internal error",
+                                   "invalid argument",
+                                   "invalid usage",
+                                   "remote process exited or there was a network error",
+                                   "NCCL operation in progress"};
   return words[result];
 }
 
-const char* ncclGetLastError(ncclComm_t comm) { return comm->state == ncclInvalidUsage ? "Duplicate GPU detected" : ""; }
+const char* ncclGetLastError(ncclComm_t comm) {
+  return comm->state == ncclInvalidUsage ? "Duplicate GPU detected" : "";
+}
 
 }  // extern "C"

@@ -1,18 +1,33 @@
-// What the worker uses of NCCL, for pretended devices: its names and types, so that worker/comm/nccl compiles against this as it does against NCCL's own header (preset cuda).
-// The library behind it (library.cpp) moves bytes of pretended memory between processes of one host.
+// SPDX-License-Identifier: Apache-2.0
+// The subset of NCCL that the worker uses, for fake devices: its names and types, so that worker/comm/nccl compiles
+// against this header as it does against NCCL's own (preset cuda). The library behind it (library.cpp) moves bytes of
+// fake devices between processes of one host.
 #pragma once
 #include <cstddef>
 
 extern "C" {
 
-using cudaStream_t = struct CUstream_st*;   // a c10::Stream, by pm::pretend::Streams::handle()
+using cudaStream_t = struct CUstream_st*;  // a c10::Stream, by pm::fake_device::Streams::handle()
 using ncclComm_t = struct ncclComm*;
 
-enum ncclResult_t { ncclSuccess = 0, ncclUnhandledCudaError = 1, ncclSystemError = 2, ncclInternalError = 3, ncclInvalidArgument = 4, ncclInvalidUsage = 5, ncclRemoteError = 6, ncclInProgress = 7 };
+enum ncclResult_t {
+  ncclSuccess = 0,
+  ncclUnhandledCudaError = 1,
+  ncclSystemError = 2,
+  ncclInternalError = 3,
+  ncclInvalidArgument = 4,
+  ncclInvalidUsage = 5,
+  ncclRemoteError = 6,
+  ncclInProgress = 7
+};
 enum ncclDataType_t { ncclInt8 = 0, ncclFloat32 = 7 };
 enum ncclRedOp_t { ncclSum = 0, ncclMax = 2 };
-struct ncclUniqueId { char internal[128]; };
-struct ncclConfig_t { int blocking; };
+struct ncclUniqueId {
+  char internal[128];
+};
+struct ncclConfig_t {
+  int blocking;
+};
 #define NCCL_CONFIG_INITIALIZER {1}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId*);
@@ -30,5 +45,4 @@ ncclResult_t ncclSend(const void*, size_t count, ncclDataType_t, int peer, ncclC
 ncclResult_t ncclRecv(void*, size_t count, ncclDataType_t, int peer, ncclComm_t, cudaStream_t);
 const char* ncclGetErrorString(ncclResult_t);
 const char* ncclGetLastError(ncclComm_t);
-
 }

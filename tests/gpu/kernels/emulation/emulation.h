@@ -1,6 +1,8 @@
-// CUDA's model of execution on one thread of the host: every thread of a block is a fiber, and which fiber goes on next is drawn at random, so that code
-// that leans on an order that nothing guarantees gives other results under other seeds. Included before every kernel source that is compiled for the host.
-// Under ThreadSanitizer each fiber is a thread of its own that only barriers order: a missing one is reported as a data race.
+// SPDX-License-Identifier: Apache-2.0
+// An emulation of CUDA's execution model on one host thread: every thread of a block is a fiber, and a random generator
+// selects the next fiber, so that code which relies on an order that nothing guarantees gives different results under
+// different seeds. It is included before every kernel source that is compiled for the host. Under ThreadSanitizer each
+// fiber is a thread of its own that only barriers order: a missing barrier is reported as a data race.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -29,26 +31,33 @@
 namespace pm::emulation {
 
 /// A CUDA thread as its code sees it.
-struct Thread { uint3 index, block; dim3 block_size, grid; int lane; };
+struct Thread {
+  uint3 index, block;
+  dim3 block_size, grid;
+  int lane;
+};
 extern Thread* running;
 
-/// The order of fibers and blocks in launches from here on.
+/// Seeds the order of fibers and blocks of the following launches.
 void seed(uint64_t);
-/// Runs `body` as every thread of every block, some blocks at a time. Throws std::runtime_error when threads wait for each other for ever, at two barriers
-/// at once, or when one ends that others wait for.
+/// Runs `body` as every thread of every block, some blocks at a time. Throws std::runtime_error when threads deadlock,
+/// wait at two barriers at once, or when one ends that others wait for.
 void launch(dim3 grid, dim3 block, size_t dynamic_bytes, const std::function<void()>& body);
 
-/// Is told of every launch before it is made, and gets what makes it again with the same arguments. Empty: nobody.
+/// Called before every launch with a function that repeats the launch with the same arguments; may be empty.
 extern thread_local std::function<void(std::function<void()> again)> on_launch;
 
 void block_barrier(int line);
 void warp_barrier(unsigned mask, int line);
-/// All lanes of the mask give `bytes` (at most 64) of theirs and get the place of lane 0's; lane i's are 64 i further. Orders no memory.
+/// All lanes of the mask contribute `bytes` (at most 64) and get the address of lane 0's data; lane i's data is 64 i
+/// further. It is no memory barrier.
 const char* exchange(unsigned mask, const void* mine, size_t bytes, int line);
-/// The block's memory under this name, filled with 0xFF when the block begins; a second call with another size is an error.
+/// Returns the block's shared memory for this place in the source, filled with 0xFF when the block starts; a second
+/// call with another size is an error.
 void* shared_memory(const char* file, int line, size_t bytes);
 void* dynamic_shared_memory();
-/// A copy that happens when its group is waited for; from now until then its place holds 0xFF, so that reading too early, or still reading what was there, shows.
+/// Defers a copy until its group is waited for. Until then the target holds 0xFF, so that reading too early is
+/// detected.
 void copy_later(void* to, const void* from, size_t bytes, bool real);
 void commit_copies();
 void wait_for_copies(int groups_left);
@@ -73,13 +82,18 @@ struct Launch {
   }
 };
 template <typename Kernel>
-Launch<Kernel> make_launch(Kernel* kernel, dim3 grid, dim3 block, size_t shared, void* /*stream*/) { return {kernel, grid, block, shared}; }
+Launch<Kernel> make_launch(Kernel* kernel, dim3 grid, dim3 block, size_t shared, void* /*stream*/) {
+  return {kernel, grid, block, shared};
+}
 
 }  // namespace pm::emulation
 
-#define PM_LAUNCH(kernel, grid, block, shared, stream) pm::emulation::make_launch(kernel, dim3(grid), dim3(block), static_cast<size_t>(shared), stream)
-#define PM_SHARED(type, name, count) type* const name = static_cast<type*>(pm::emulation::shared_memory(__FILE__, __LINE__, sizeof(type) * (count)))
-#define PM_DYNAMIC_SHARED(name) unsigned char* const name = static_cast<unsigned char*>(pm::emulation::dynamic_shared_memory())
+#define PM_LAUNCH(kernel, grid, block, shared, stream) \
+  pm::emulation::make_launch(kernel, dim3(grid), dim3(block), static_cast<size_t>(shared), stream)
+#define PM_SHARED(type, name, count) \
+  type* const name = static_cast<type*>(pm::emulation::shared_memory(__FILE__, __LINE__, sizeof(type) * (count)))
+#define PM_DYNAMIC_SHARED(name) \
+  unsigned char* const name = static_cast<unsigned char*>(pm::emulation::dynamic_shared_memory())
 
 #define threadIdx (pm::emulation::running->index)
 #define blockIdx (pm::emulation::running->block)
@@ -87,7 +101,9 @@ Launch<Kernel> make_launch(Kernel* kernel, dim3 grid, dim3 block, size_t shared,
 #define gridDim (pm::emulation::running->grid)
 
 inline void __syncthreads(int line = __builtin_LINE()) { pm::emulation::block_barrier(line); }
-inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE()) { pm::emulation::warp_barrier(mask, line); }
+inline void __syncwarp(unsigned mask = 0xffffffffu, int line = __builtin_LINE()) {
+  pm::emulation::warp_barrier(mask, line);
+}
 
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int from, int width = 32, int line = __builtin_LINE()) {
@@ -97,12 +113,14 @@ T __shfl_sync(unsigned mask, T value, int from, int width = 32, int line = __bui
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, int line = __builtin_LINE()) {
   const int lane = pm::emulation::running->lane, from = lane ^ bits;
-  return pm::emulation::lane_value<T>(pm::emulation::exchange(mask, &value, sizeof value, line), from / width <= lane / width ? from : lane);
+  return pm::emulation::lane_value<T>(pm::emulation::exchange(mask, &value, sizeof value, line),
+                                      from / width <= lane / width ? from : lane);
 }
 template <typename T>
 T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, int line = __builtin_LINE()) {
   const int lane = pm::emulation::running->lane, from = lane - static_cast<int>(by);
-  return pm::emulation::lane_value<T>(pm::emulation::exchange(mask, &value, sizeof value, line), from >= lane / width * width ? from : lane);
+  return pm::emulation::lane_value<T>(pm::emulation::exchange(mask, &value, sizeof value, line),
+                                      from >= lane / width * width ? from : lane);
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate, int line = __builtin_LINE()) {
   const char* all = pm::emulation::exchange(mask, &predicate, sizeof predicate, line);
@@ -115,11 +133,21 @@ inline unsigned __ballot_sync(unsigned mask, int predicate, int line = __builtin
 
 inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
 inline int __ffs(int bits) { return __builtin_ffs(bits); }
-inline float __uint_as_float(unsigned bits) { float value; std::memcpy(&value, &bits, 4); return value; }
-inline unsigned __float_as_uint(float value) { unsigned bits; std::memcpy(&bits, &value, 4); return bits; }
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+inline unsigned __float_as_uint(float value) {
+  unsigned bits;
+  std::memcpy(&bits, &value, 4);
+  return bits;
+}
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32); }
 inline float rsqrtf(float value) { return 1.f / std::sqrt(value); }
 inline unsigned atomicAdd(unsigned* to, unsigned value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
-inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
+inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) {
+  return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
 using std::max;
 using std::min;

@@ -1,9 +1,10 @@
-// That the emulation sees what it is for: barriers that are missing, not shared or waited for in vain, memory read before it is written.
+// SPDX-License-Identifier: Apache-2.0
+// Tests that the emulation detects missing, divergent or unmatched barriers, and memory read before it is written.
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "tests/cuda/emulation/emulation.h"
+#include "tests/gpu/kernels/emulation/emulation.h"
 
 namespace pm::emulation {
 namespace {
@@ -19,7 +20,7 @@ std::string trouble_of(unsigned threads, const std::function<void()>& body) {
 
 void add(int& to, int more) { __atomic_fetch_add(&to, more, __ATOMIC_RELAXED); }
 
-/// Each thread reads what its neighbour wrote: how many read something else.
+/// Each thread reads what its neighbour wrote; returns how many read something else.
 int read_neighbour(bool barrier) {
   int wrong = 0;
   launch(dim3(2), dim3(64), 0, [&] {
@@ -33,34 +34,42 @@ int read_neighbour(bool barrier) {
 
 TEST(Emulation, AMissingBarrierShows) {
   EXPECT_EQ(read_neighbour(true), 0);
-#if !defined(PM_WITH_TSAN)   // which would rightly end the program
+#if !defined(PM_WITH_TSAN)  // which would rightly end the program
   EXPECT_GT(read_neighbour(false), 0);
 #endif
 }
 TEST(Emulation, ThreadsThatComeToDifferentBarriersAreNamed) {
   const std::string trouble = trouble_of(64, [] {
-    if (threadIdx.x < 32) __syncthreads();
-    else __syncthreads();   // another line
+    if (threadIdx.x < 32)
+      __syncthreads();
+    else
+      __syncthreads();  // another line
   });
   EXPECT_NE(trouble.find("while others wait at that of line"), std::string::npos) << trouble;
 }
 TEST(Emulation, ABarrierThatSomeThreadsLeaveOutIsNamed) {
-  const std::string trouble = trouble_of(64, [] { if (threadIdx.x != 5) __syncthreads(); });
+  const std::string trouble = trouble_of(64, [] {
+    if (threadIdx.x != 5) __syncthreads();
+  });
   EXPECT_NE(trouble.find("for ever"), std::string::npos) << trouble;
 }
 TEST(Emulation, AShuffleThatALaneLeavesOutIsNamed) {
-  const std::string trouble = trouble_of(32, [] { if (threadIdx.x != 5) __shfl_sync(0xffffffffu, 1, 0); });
+  const std::string trouble = trouble_of(32, [] {
+    if (threadIdx.x != 5) __shfl_sync(0xffffffffu, 1, 0);
+  });
   EXPECT_NE(trouble.find("for ever"), std::string::npos) << trouble;
 }
-TEST(Emulation, GoesOnAfterTrouble) { EXPECT_EQ(read_neighbour(true), 0); }
+TEST(Emulation, GoesOnAfterAFailure) { EXPECT_EQ(read_neighbour(true), 0); }
 
 TEST(Emulation, ShufflesAndVotesMoveWhatCudaSays) {
   int wrong = 0;
   launch(dim3(1), dim3(64), 0, [&] {
     const int lane = static_cast<int>(threadIdx.x % 32), first = static_cast<int>(threadIdx.x) - lane;
     const int mine = static_cast<int>(threadIdx.x);
-    const bool right = __shfl_xor_sync(0xffffffffu, mine, 5) == first + (lane ^ 5) && __shfl_sync(0xffffffffu, mine, 7) == first + 7 &&
-                       __shfl_up_sync(0xffffffffu, mine, 3) == (lane < 3 ? mine : mine - 3) && __shfl_sync(0xffffffffu, mine, 1, 8) == first + lane / 8 * 8 + 1 &&
+    const bool right = __shfl_xor_sync(0xffffffffu, mine, 5) == first + (lane ^ 5) &&
+                       __shfl_sync(0xffffffffu, mine, 7) == first + 7 &&
+                       __shfl_up_sync(0xffffffffu, mine, 3) == (lane < 3 ? mine : mine - 3) &&
+                       __shfl_sync(0xffffffffu, mine, 1, 8) == first + lane / 8 * 8 + 1 &&
                        __ballot_sync(0xffffffffu, lane % 2) == 0xaaaaaaaau;
     add(wrong, !right);
   });
@@ -96,7 +105,7 @@ TEST(Emulation, ACopyIsThereOnlyWhenItHasBeenWaitedFor) {
   EXPECT_EQ(after, 1);
   EXPECT_EQ(zero, 0);
 }
-#if !defined(PM_WITH_TSAN)   // threads that note their order race, and are meant to
+#if !defined(PM_WITH_TSAN)  // threads that note their order race, and are meant to
 TEST(Emulation, TheOrderOfThreadsFollowsTheSeed) {
   const auto order = [](uint64_t value) {
     std::vector<int> order;

@@ -1,5 +1,6 @@
-// See fiber.h.
-#include "tests/cuda/emulation/fiber.h"
+// SPDX-License-Identifier: Apache-2.0
+// Fibers: creates stacks and switches between them.
+#include "tests/gpu/kernels/emulation/fiber.h"
 
 #include <sys/mman.h>
 
@@ -7,11 +8,11 @@
 #include <new>
 
 #if !defined(__x86_64__)
-#error "tests/cuda/emulation switches stacks in x86-64 assembly"
+#error "tests/gpu/kernels/emulation switches stacks in x86-64 assembly"
 #endif
 #if defined(PM_WITH_ASAN)
-#include <sanitizer/common_interface_defs.h>
 #include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
 #endif
 #if defined(PM_WITH_TSAN)
 #include <sanitizer/tsan_interface.h>
@@ -45,9 +46,9 @@ extern "C" void pm_switch_stacks(void** save, void* to);
 namespace pm::emulation {
 
 namespace {
-constexpr size_t stack_bytes = size_t{256} << 10;   // pages that are not touched cost nothing
+constexpr size_t stack_bytes = size_t{256} << 10;  // pages that are not touched cost nothing
 #if defined(PM_WITH_ASAN)
-Fiber* left = nullptr;   // to learn the bounds of the thread's own stack
+Fiber* left = nullptr;  // to learn the bounds of the thread's own stack
 #endif
 }  // namespace
 
@@ -56,7 +57,7 @@ void make_fiber(Fiber& fiber, void (*entry)()) {
   fiber.stack = mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (fiber.stack == MAP_FAILED) throw std::bad_alloc();
   auto* top = reinterpret_cast<uint64_t*>(static_cast<char*>(fiber.stack) + stack_bytes);
-  *--top = 0;                                        // what `entry` would return to; it begins, as after a call, 8 bytes off a multiple of 16
+  *--top = 0;  // what `entry` would return to; it begins, as after a call, 8 bytes off a multiple of 16
   *--top = reinterpret_cast<uint64_t>(entry);
   for (int i = 0; i < 6; ++i) *--top = 0;
   fiber.stack_pointer = top;

@@ -1,5 +1,7 @@
-// See emulation.h. Compiled without ThreadSanitizer, so that the scheduler's own data makes no order between fibers and is in nobody's way.
-#include "tests/cuda/emulation/emulation.h"
+// SPDX-License-Identifier: Apache-2.0
+// The scheduler of the emulation. It is compiled without ThreadSanitizer, so that its own data establishes no order
+// between fibers.
+#include "tests/gpu/kernels/emulation/emulation.h"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -16,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/cuda/emulation/fiber.h"
+#include "tests/gpu/kernels/emulation/fiber.h"
 
 namespace pm::emulation {
 
@@ -25,21 +27,23 @@ thread_local std::function<void(std::function<void()>)> on_launch;
 
 namespace {
 
-constexpr unsigned together = 3;   // blocks that run at once
+constexpr unsigned together = 3;  // blocks that run concurrently
 constexpr size_t slot_bytes = 64;
 
 enum class State { Ready, AtBlockBarrier, AtWarp, Done };
 
 struct Block;
 
-/// Bytes of one block, 0xFF at first. They come from the heap, so that AddressSanitizer knows where they end. ThreadSanitizer takes whoever allocates from
-/// the heap, or calls memset, for one who writes; for it they come straight from the system, and are filled by code that it does not see.
+/// Shared memory of one block, 0xFF at first. It comes from the heap, so that AddressSanitizer checks its bounds.
+/// ThreadSanitizer regards allocations and memset as writes; for it the memory comes directly from the system and is
+/// filled by code that is not instrumented.
 class SharedMemory {
  public:
   SharedMemory() = default;
   explicit SharedMemory(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)) {
 #if defined(PM_WITH_TSAN)
-    const long mapped = syscall(SYS_mmap, nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);   // mmap() counts as writing too
+    const long mapped = syscall(SYS_mmap, nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                                0);  // mmap() counts as writing too
     if (mapped == -1) throw std::bad_alloc();
     memory_ = reinterpret_cast<char*>(mapped);
 #else
@@ -68,7 +72,12 @@ class SharedMemory {
   size_t bytes_ = 0;
 };
 
-struct Copy { void* to; const void* from; size_t bytes; bool real; };
+struct Copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+  bool real;
+};
 
 struct Member {
   Thread thread{};
@@ -76,11 +85,12 @@ struct Member {
   State state = State::Done;
   Block* block = nullptr;
   int number = 0, line = 0;
-  std::vector<Copy> copies;            ///< of the group that is open
+  std::vector<Copy> copies;  ///< of the group that is open
   std::deque<std::vector<Copy>> groups;
 };
 
-/// The lanes of one warp that have come to an operation, and what they brought; two sets of slots in turn, of which one may still be read.
+/// The lanes of one warp that have reached an operation, and their data; two sets of slots alternate, because one may
+/// still be read.
 struct Warp {
   unsigned mask = 0, come = 0;
   int line = 0, turn = 0;
@@ -138,13 +148,13 @@ Member& member_of_pool(size_t i) {
 }
 
 std::string whose(const Member& member) {
-  return "thread " + std::to_string(member.number) + " of block (" + std::to_string(member.thread.block.x) + ", " + std::to_string(member.thread.block.y) + ", " +
-         std::to_string(member.thread.block.z) + ")";
+  return "thread " + std::to_string(member.number) + " of block (" + std::to_string(member.thread.block.x) + ", " +
+         std::to_string(member.thread.block.y) + ", " + std::to_string(member.thread.block.z) + ")";
 }
 
 void complain(const std::string& what) {
   if (trouble.empty()) trouble = what;
-  release_order(&landed);   // what the text took from the heap is the scheduler's now
+  release_order(&landed);  // what the text took from the heap is the scheduler's now
 }
 
 void start_block(Block& block, unsigned place, dim3 grid, dim3 size, unsigned number, size_t dynamic_bytes) {
@@ -187,7 +197,8 @@ void block_barrier(int line) {
   Member& member = self();
   Block& block = *member.block;
   if (block.waiting > 0 && block.line != line) {
-    complain(whose(member) + " came to the barrier of line " + std::to_string(line) + " while others wait at that of line " + std::to_string(block.line));
+    complain(whose(member) + " came to the barrier of line " + std::to_string(line) +
+             " while others wait at that of line " + std::to_string(block.line));
   }
   block.line = line;
   member.line = line;
@@ -214,11 +225,13 @@ const char* exchange(unsigned mask, const void* mine, size_t bytes, int line) {
   if (warp.come == 0) warp.mask = mask, warp.line = line;
   if (!(mask & me)) complain(whose(member) + " is not in the mask that it gives in line " + std::to_string(line));
   if (warp.mask != mask || warp.line != line) {
-    complain(whose(member) + " came to line " + std::to_string(line) + " while lanes of its warp wait in line " + std::to_string(warp.line));
+    complain(whose(member) + " came to line " + std::to_string(line) + " while lanes of its warp wait in line " +
+             std::to_string(warp.line));
   }
   const int turn = warp.turn;
   volatile char* slot = warp.slots[turn] + static_cast<size_t>(member.thread.lane) * slot_bytes;
-  for (size_t i = 0; i < bytes; ++i) slot[i] = static_cast<const char*>(mine)[i];   // not memcpy, which ThreadSanitizer would see
+  for (size_t i = 0; i < bytes; ++i)
+    slot[i] = static_cast<const char*>(mine)[i];  // not memcpy, which ThreadSanitizer would see
   warp.come |= me;
   member.line = line;
   if (warp.come == mask) {
@@ -250,7 +263,7 @@ void* shared_memory(const char* file, int line, size_t bytes) {
 
 void* dynamic_shared_memory() { return self().block->dynamic.get(); }
 
-// of the code under test, instrumented
+// Functions of the code under test, instrumented.
 void spoil(void* to, size_t bytes);
 void perform_copy(void* to, const void* from, size_t bytes, bool real);
 
@@ -282,7 +295,8 @@ void launch(dim3 grid, dim3 size, size_t dynamic_bytes, const std::function<void
   std::shuffle(numbers.begin(), numbers.end(), randomness);
   for (size_t begin = 0; begin < numbers.size() && trouble.empty(); begin += together) {
     std::vector<Block> blocks(std::min<size_t>(together, numbers.size() - begin));
-    for (unsigned i = 0; i < blocks.size(); ++i) start_block(blocks[i], i, grid, size, numbers[begin + i], dynamic_bytes);
+    for (unsigned i = 0; i < blocks.size(); ++i)
+      start_block(blocks[i], i, grid, size, numbers[begin + i], dynamic_bytes);
     release_order(&launched);
     while (!ready.empty() && trouble.empty()) {
       const size_t next = randomness() % ready.size();
@@ -295,13 +309,17 @@ void launch(dim3 grid, dim3 size, size_t dynamic_bytes, const std::function<void
     acquire_order(&landed);
     for (const Block& block : blocks) {
       if (block.done == static_cast<int>(block.members.size()) || !trouble.empty()) continue;
-      const auto stuck = std::find_if(block.members.begin(), block.members.end(), [](const Member* member) { return member->state != State::Done; });
-      complain(whose(**stuck) + " waits in line " + std::to_string((*stuck)->line) + " for ever; " + std::to_string(block.done) + " threads of its block have ended");
+      const auto stuck = std::find_if(block.members.begin(), block.members.end(),
+                                      [](const Member* member) { return member->state != State::Done; });
+      complain(whose(**stuck) + " waits in line " + std::to_string((*stuck)->line) + " for ever; " +
+               std::to_string(block.done) + " threads of its block have ended");
     }
   }
   body = nullptr;
   if (!trouble.empty()) {
-    static auto& abandoned = *new std::vector<std::unique_ptr<Member>>;   // never freed: their threads are not ordered before this one, which may not free what they used
+    static auto& abandoned =
+        *new std::vector<std::unique_ptr<Member>>;  // never freed: their threads are not ordered before this one, which
+                                                    // may not free what they used
     for (auto& member : pool) {
       abandon_fiber(member->fiber);
       abandoned.push_back(std::move(member));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "certificates.h"
 
 #include <openssl/evp.h>
@@ -15,7 +16,8 @@ struct Free {
   void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
   void operator()(BIO* p) const { BIO_free(p); }
 };
-template <class T> using Owned = std::unique_ptr<T, Free>;
+template <class T>
+using Owned = std::unique_ptr<T, Free>;
 
 std::string text_of(BIO* bio) {
   char* bytes = nullptr;
@@ -51,7 +53,8 @@ Owned<X509> blank(const std::string& name, EVP_PKEY* key, bool expired) {
   ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), serial++);
   X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -7200);
   X509_gmtime_adj(X509_getm_notAfter(certificate.get()), expired ? -3600 : 3600);
-  X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate.get()), "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
+  X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate.get()), "CN", MBSTRING_ASC,
+                             reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
   X509_set_pubkey(certificate.get(), key);
   return certificate;
 }
@@ -68,8 +71,10 @@ Identity make_authority(const std::string& name) {
   return {pem(certificate.get()), pem(key.get())};
 }
 
-Identity issue(const Identity& authority, const std::string& name, const std::vector<std::string>& alternatives, bool expired) {
-  const Owned<BIO> cert_bio(BIO_new_mem_buf(authority.cert.data(), -1)), key_bio(BIO_new_mem_buf(authority.key.data(), -1));
+Identity issue(const Identity& authority, const std::string& name, const std::vector<std::string>& alternatives,
+               bool expired) {
+  const Owned<BIO> cert_bio(BIO_new_mem_buf(authority.cert.data(), -1)),
+      key_bio(BIO_new_mem_buf(authority.key.data(), -1));
   const Owned<X509> issuer(PEM_read_bio_X509(cert_bio.get(), nullptr, nullptr, nullptr));
   const Owned<EVP_PKEY> issuer_key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr));
   const Owned<EVP_PKEY> key(EVP_EC_gen("P-256"));

@@ -1,9 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "controller/client/base64.h"
 #include "controller/client/cluster_config.h"
 
 using namespace pm::k8s;
@@ -84,14 +84,17 @@ TEST_F(Config, WhatWeDoNotDoIsRefusedWithAWayOut) {
   const auto path = file("config", whole);
   EXPECT_NE(refusal([&] { load_kubeconfig({path}, "exec"); }).find("kubectl create token"), std::string::npos);
   EXPECT_NE(refusal([&] { load_kubeconfig({path}, "nope"); }).find("context \"nope\""), std::string::npos);
-  EXPECT_NE(refusal([&] { load_kubeconfig({(folder / "absent").string()}); }).find("no kubeconfig at"), std::string::npos);
+  EXPECT_NE(refusal([&] { load_kubeconfig({(folder / "absent").string()}); }).find("no kubeconfig at"),
+            std::string::npos);
 }
 
 TEST_F(Config, MalformedFilesNameTheFileAndNeverCrash) {
-  for (const char* text : {"[", "- a", "clusters: 3", "clusters: [3]", "clusters: [{name: {}}]", "current-context: [a]", "",
-                           "current-context: a\ncontexts: [{name: a}]", "current-context: a\ncontexts: [{name: a, context: 3}]",
-                           "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c}]",
-                           "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: 'https://h', certificate-authority-data: '*'}}]"}) {
+  for (const char* text :
+       {"[", "- a", "clusters: 3", "clusters: [3]", "clusters: [{name: {}}]", "current-context: [a]", "",
+        "current-context: a\ncontexts: [{name: a}]", "current-context: a\ncontexts: [{name: a, context: 3}]",
+        "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c}]",
+        "current-context: a\ncontexts: [{name: a, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: "
+        "'https://h', certificate-authority-data: '*'}}]"}) {
     EXPECT_NE(refusal([&] { load_kubeconfig({file("bad", text)}); }), "") << text;
   }
 }
@@ -100,7 +103,8 @@ TEST_F(Config, ServersAreParsedStrictly) {
   ClusterConfig config;
   parse_server("https://example", config);
   EXPECT_EQ(config.port, 443);
-  for (const char* url : {"", "example", "ftp://x", "https://", "https://:443", "https://h:0", "https://h:99999", "https://h:x", "https://[::1", "https://[::1]x"}) {
+  for (const char* url : {"", "example", "ftp://x", "https://", "https://:443", "https://h:0", "https://h:99999",
+                          "https://h:x", "https://[::1", "https://[::1]x"}) {
     EXPECT_THROW(parse_server(url, config), ConfigError) << url;
   }
 }
@@ -109,13 +113,16 @@ TEST_F(Config, InAPodTheServiceAccountIsUsed) {
   file("token", "secret\n");
   file("ca.crt", "ca");
   file("namespace", "models");
-  const ClusterConfig config = in_cluster(environment({{"KUBERNETES_SERVICE_HOST", "fd00::1"}, {"KUBERNETES_SERVICE_PORT", "443"}}), folder.string());
+  const ClusterConfig config = in_cluster(
+      environment({{"KUBERNETES_SERVICE_HOST", "fd00::1"}, {"KUBERNETES_SERVICE_PORT", "443"}}), folder.string());
   EXPECT_EQ(host_and_port(config), "[fd00::1]:443");
   EXPECT_EQ(config.ns, "models");
   EXPECT_EQ(config.token.file, (folder / "token").string());
   EXPECT_THROW(in_cluster(environment({}), folder.string()), ConfigError);
   fs::remove(folder / "ca.crt");
-  EXPECT_THROW(in_cluster(environment({{"KUBERNETES_SERVICE_HOST", "h"}, {"KUBERNETES_SERVICE_PORT", "443"}}), folder.string()), ConfigError);
+  EXPECT_THROW(
+      in_cluster(environment({{"KUBERNETES_SERVICE_HOST", "h"}, {"KUBERNETES_SERVICE_PORT", "443"}}), folder.string()),
+      ConfigError);
 }
 
 TEST_F(Config, TheFlagComesBeforeTheEnvironment) {
@@ -123,14 +130,4 @@ TEST_F(Config, TheFlagComesBeforeTheEnvironment) {
   EXPECT_EQ(find_config(path, environment({{"KUBECONFIG", other}})).token.data, "t");
   EXPECT_EQ(find_config("", environment({{"KUBECONFIG", other + ":" + path}})).token.file, "/tokens/t");
   EXPECT_THROW(find_config("", environment({})), ConfigError);
-}
-
-TEST(Base64, DecodesAndRefuses) {
-  EXPECT_EQ(decode_base64(""), "");
-  EXPECT_EQ(decode_base64("YQ=="), "a");
-  EXPECT_EQ(decode_base64("YWI=\n"), "ab");
-  EXPECT_EQ(decode_base64("YWJj"), "abc");
-  EXPECT_EQ(decode_base64("YW Jj\r\nZA"), "abcd");
-  EXPECT_EQ(decode_base64("/+8="), "\xff\xef");
-  for (const char* text : {"Y", "*", "YQ=", "YQ===", "=", "YQ==YQ=="}) EXPECT_FALSE(decode_base64(text)) << text;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include "controller/client/transport.h"
@@ -15,7 +16,9 @@ HttpReply get(int port, const std::string& path) {
 }  // namespace
 
 TEST(HttpServer, AnswersItsRoutesAndNothingElse) {
-  HttpServer server("127.0.0.1", 0, {{"/healthz", [] { return HttpServer::Answer{200, "ok"}; }}, {"/readyz", [] { return HttpServer::Answer{503, "waiting"}; }}});
+  HttpServer server("127.0.0.1", 0,
+                    {{"/healthz", [] { return HttpServer::Answer{200, "ok"}; }},
+                     {"/readyz", [] { return HttpServer::Answer{503, "waiting"}; }}});
   EXPECT_EQ(get(server.port(), "/healthz").body, "ok");
   EXPECT_EQ(get(server.port(), "/readyz").status, 503);
   EXPECT_EQ(get(server.port(), "/other").status, 404);

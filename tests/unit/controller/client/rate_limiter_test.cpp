@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/rate_limiter.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,9 @@ using namespace std::chrono_literals;
 namespace {
 
 Clock::Steady at(std::chrono::milliseconds time) { return Clock::Steady(1000s + time); }
-std::chrono::milliseconds reserve(RateLimiter& limiter, std::chrono::milliseconds time) { return std::chrono::round<std::chrono::milliseconds>(limiter.reserve(at(time))); }
+std::chrono::milliseconds reserve(RateLimiter& limiter, std::chrono::milliseconds time) {
+  return std::chrono::round<std::chrono::milliseconds>(limiter.reserve(at(time)));
+}
 
 }  // namespace
 

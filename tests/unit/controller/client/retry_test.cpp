@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/client/retry.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,8 @@ TEST(Retry, IsBoundedInAttemptsAndTime) {
 }
 
 TEST(Retry, ALostAnswerIsAskedForOnceMoreExceptForCreate) {
-  for (Verb verb : {Verb::Get, Verb::List, Verb::Apply, Verb::MergePatch, Verb::Delete}) EXPECT_EQ(retry_after(first, verb, no_answer("reset")), milliseconds(0));
+  for (Verb verb : {Verb::Get, Verb::List, Verb::Apply, Verb::MergePatch, Verb::Delete})
+    EXPECT_EQ(retry_after(first, verb, no_answer("reset")), milliseconds(0));
   EXPECT_FALSE(retry_after(first, Verb::Create, no_answer("reset")));
   EXPECT_FALSE(retry_after({.attempts = 2}, Verb::Get, no_answer("reset")));
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "test_server.h"
 
 #include <httplib.h>
@@ -13,19 +14,21 @@ struct Free {
   void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
   void operator()(BIO* p) const { BIO_free(p); }
 };
-template <class T> using Owned = std::unique_ptr<T, Free>;
+template <class T>
+using Owned = std::unique_ptr<T, Free>;
 
 Owned<X509> certificate_of(const std::string& pem) {
   const Owned<BIO> bio(BIO_new_mem_buf(pem.data(), -1));
   return Owned<X509>(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
 }
 
-std::unique_ptr<httplib::Server> make(const std::optional<Identity>& identity, const std::optional<Identity>& client_authority) {
+std::unique_ptr<httplib::Server> make(const std::optional<Identity>& identity,
+                                      const std::optional<Identity>& client_authority) {
   if (!identity) return std::make_unique<httplib::Server>();
   const auto certificate = certificate_of(identity->cert);
   const Owned<BIO> bio(BIO_new_mem_buf(identity->key.data(), -1));
   const Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr));
-  X509_STORE* store = nullptr;   // the server takes it over
+  X509_STORE* store = nullptr;  // the server takes it over
   if (client_authority) {
     store = X509_STORE_new();
     const auto authority = certificate_of(client_authority->cert);
@@ -38,7 +41,8 @@ std::string client_name(const SSL* ssl) {
   if (!ssl) return "";
   const Owned<X509> certificate(SSL_get1_peer_certificate(ssl));
   char name[256] = "";
-  if (certificate) X509_NAME_get_text_by_NID(X509_get_subject_name(certificate.get()), NID_commonName, name, sizeof name);
+  if (certificate)
+    X509_NAME_get_text_by_NID(X509_get_subject_name(certificate.get()), NID_commonName, name, sizeof name);
   return name;
 }
 
@@ -58,7 +62,9 @@ class TestServer::Impl {
  public:
   Impl(Handler handler, const std::optional<Identity>& identity, const std::optional<Identity>& client_authority)
       : handler_(std::move(handler)), server_(make(identity, client_authority)) {
-    const auto answer = [this](const httplib::Request& request, httplib::Response& response) { fill(handler_(seen_of(request)), response); };
+    const auto answer = [this](const httplib::Request& request, httplib::Response& response) {
+      fill(handler_(seen_of(request)), response);
+    };
     server_->Get(".*", answer).Post(".*", answer).Patch(".*", answer).Delete(".*", answer).Put(".*", answer);
     port_ = server_->bind_to_any_port("127.0.0.1");
     thread_ = std::jthread([this] { server_->listen_after_bind(); });

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <unistd.h>
 #include <cstdlib>
 #include <fstream>
-#include <unistd.h>
 
 #include "controller/client/transport.h"
 #include "test_server.h"
@@ -14,9 +15,13 @@ namespace {
 
 const Identity ours = make_authority("our authority"), foreign = make_authority("foreign authority");
 
-/// What a client that trusts `ours` gets from a server with this certificate: the status, or 0 and why.
-HttpReply ask(const Identity& server_identity, std::function<void(ClusterConfig&)> change = [](ClusterConfig&) {}, std::optional<Identity> client_authority = {}) {
-  TestServer server([](const Seen& seen) { return Answer{.body = seen.client_name}; }, server_identity, client_authority);
+/// Returns the reply that a client that trusts `ours` gets from a server with this certificate: the status, or 0 and
+/// the failure.
+HttpReply ask(
+    const Identity& server_identity, std::function<void(ClusterConfig&)> change = [](ClusterConfig&) {},
+    std::optional<Identity> client_authority = {}) {
+  TestServer server([](const Seen& seen) { return Answer{.body = seen.client_name}; }, server_identity,
+                    client_authority);
   ClusterConfig config;
   config.host = "127.0.0.1";
   config.port = server.port();
@@ -31,12 +36,19 @@ HttpReply ask(const Identity& server_identity, std::function<void(ClusterConfig&
 TEST(Tls, AcceptsAMatchingAddress) { EXPECT_EQ(ask(issue(ours, "api", {"IP:127.0.0.1"})).status, 200); }
 
 TEST(Tls, AcceptsAMatchingName) {
-  EXPECT_EQ(ask(issue(ours, "api", {"DNS:localhost"}), [](ClusterConfig& config) { config.host = "localhost"; }).status, 200);
+  EXPECT_EQ(ask(issue(ours, "api", {"DNS:localhost"}), [](ClusterConfig& config) { config.host = "localhost"; }).status,
+            200);
 }
 
 TEST(Tls, AcceptsTheServerNameOfTheKubeconfigAtAnyAddress) {
-  EXPECT_EQ(ask(issue(ours, "api", {"DNS:kubernetes.default"}), [](ClusterConfig& config) { config.tls_server_name = "kubernetes.default"; }).status, 200);
-  EXPECT_EQ(ask(issue(ours, "api", {"IP:127.0.0.1"}), [](ClusterConfig& config) { config.tls_server_name = "kubernetes.default"; }).status, 0);
+  EXPECT_EQ(ask(issue(ours, "api", {"DNS:kubernetes.default"}),
+                [](ClusterConfig& config) { config.tls_server_name = "kubernetes.default"; })
+                .status,
+            200);
+  EXPECT_EQ(ask(issue(ours, "api", {"IP:127.0.0.1"}),
+                [](ClusterConfig& config) { config.tls_server_name = "kubernetes.default"; })
+                .status,
+            0);
 }
 
 TEST(Tls, RefusesAnotherNameOrAddress) {
@@ -64,7 +76,8 @@ TEST(Tls, RefusesAnAuthorityOfTheSystemWhenOneIsGiven) {
   setenv("SSL_CERT_FILE", path.c_str(), 1);
   const auto certificate = issue(foreign, "api", {"IP:127.0.0.1"});
   EXPECT_EQ(ask(certificate).status, 0);
-  EXPECT_EQ(ask(certificate, [](ClusterConfig& config) { config.ca = {}; }).status, 200) << "without a CA the system's are meant";
+  EXPECT_EQ(ask(certificate, [](ClusterConfig& config) { config.ca = {}; }).status, 200)
+      << "without a CA the system's are meant";
   unsetenv("SSL_CERT_FILE");
   unlink(path.c_str());
 }
@@ -82,7 +95,9 @@ TEST(Tls, InsecureAcceptsAnything) {
 TEST(Tls, PresentsTheClientCertificate) {
   const Identity client = issue(ours, "controller", {});
   const auto server = issue(ours, "api", {"IP:127.0.0.1"});
-  const auto present = [&](ClusterConfig& config) { config.client_cert.data = client.cert, config.client_key.data = client.key; };
+  const auto present = [&](ClusterConfig& config) {
+    config.client_cert.data = client.cert, config.client_key.data = client.key;
+  };
   EXPECT_EQ(ask(server, present, ours).body, "controller");
   EXPECT_EQ(ask(server, [](ClusterConfig&) {}, ours).status, 0);
 }

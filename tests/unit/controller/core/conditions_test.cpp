@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/conditions.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,9 @@ using std::chrono::system_clock;
 
 namespace {
 const system_clock::time_point t0{seconds(1'700'000'000)};
-Condition ready(bool status, std::string reason = "Serving", long generation = 1) { return {"Ready", status, reason, "text", generation}; }
+Condition ready(bool status, std::string reason = "Serving", long generation = 1) {
+  return {"Ready", status, reason, "text", generation};
+}
 }  // namespace
 
 TEST(Conditions, SetAddsToNullWithATransitionTime) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/object.h"
 
 #include <gtest/gtest.h>
@@ -5,7 +6,8 @@
 using namespace pm::k8s;
 
 namespace {
-const Json pod = Json::parse(R"({"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"12",
+const Json pod = Json::parse(
+    R"({"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"12",
   "labels":{"x":"y"},"deletionTimestamp":"2026-01-01T00:00:00Z","annotations":{"a/b~c":"slash"},
   "ownerReferences":[{"apiVersion":"v1","kind":"Other","name":"o","uid":"1"},
                      {"apiVersion":"parallelmodel.dev/v1alpha1","kind":"ParallelModel","name":"m","uid":"2","controller":true}]},
@@ -26,8 +28,9 @@ TEST(Object, ReadsMetadata) {
 }
 
 TEST(Object, MalformedObjectsAnswerEmptyAndDoNotThrow) {
-  for (const char* text : {"null", "[]", "1", "{}", R"({"metadata":3})", R"({"metadata":{"name":1,"labels":[],"ownerReferences":{}}})",
-                           R"({"metadata":{"ownerReferences":[1,{"controller":"yes"}]}})"}) {
+  for (const char* text :
+       {"null", "[]", "1", "{}", R"({"metadata":3})", R"({"metadata":{"name":1,"labels":[],"ownerReferences":{}}})",
+        R"({"metadata":{"ownerReferences":[1,{"controller":"yes"}]}})"}) {
     const Json object = Json::parse(text);
     EXPECT_EQ(key_of(object), Key{}) << text;
     EXPECT_EQ(label_of(object, "x"), "") << text;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/selector.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,8 @@ TEST(Selector, EveryTermMustHold) {
 }
 
 TEST(Selector, WhatItDoesNotUnderstandIsRefused) {
-  for (const char* text : {"a in (b)", ",", "a,", "a>1"}) EXPECT_THROW(parse_selector(text), std::invalid_argument) << text;
+  for (const char* text : {"a in (b)", ",", "a,", "a>1"})
+    EXPECT_THROW(parse_selector(text), std::invalid_argument) << text;
 }
 
 TEST(Selector, ObjectsWithoutLabelsMatchOnlyAbsence) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/status_error.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,9 @@ namespace {
 std::string status(int code, const char* reason, const char* message) {
   return Json{{"kind", "Status"}, {"code", code}, {"reason", reason}, {"message", message}}.dump();
 }
-Failure failure(int code, const char* reason = "", const char* message = "") { return classify(code, status(code, reason, message)).failure; }
+Failure failure(int code, const char* reason = "", const char* message = "") {
+  return classify(code, status(code, reason, message)).failure;
+}
 }  // namespace
 
 TEST(StatusError, CodesHaveClasses) {
@@ -26,7 +29,10 @@ TEST(StatusError, CodesHaveClasses) {
 }
 
 TEST(StatusError, AnApplyWithAnUnknownFieldIsNotTransientAlthoughItAnswers500) {
-  EXPECT_EQ(failure(500, "", "failed to create typed patch object (n/a; /v1, Kind=Service): .spec.x: field not declared in schema"), Failure::Invalid);
+  EXPECT_EQ(
+      failure(500, "",
+              "failed to create typed patch object (n/a; /v1, Kind=Service): .spec.x: field not declared in schema"),
+      Failure::Invalid);
 }
 
 TEST(StatusError, ATooLargeResourceVersionWaitsAsLongAsTheServerSays) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/time.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ TEST(Time, ReadsOffsetsAndFractions) {
 }
 
 TEST(Time, RefusesOtherText) {
-  for (const char* text : {"", "2023", "2023-11-14 22:13:20Z", "2023-11-14T22:13:20", "2023-13-14T22:13:20Z", "2023-11-14T22:13:20+2:00", "2023-11-14T22:13:20Zx"}) {
+  for (const char* text : {"", "2023", "2023-11-14 22:13:20Z", "2023-11-14T22:13:20", "2023-13-14T22:13:20Z",
+                           "2023-11-14T22:13:20+2:00", "2023-11-14T22:13:20Zx"}) {
     EXPECT_FALSE(parse_time(text)) << text;
   }
 }

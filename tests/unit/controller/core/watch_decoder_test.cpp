@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/core/watch_decoder.h"
 
 #include <gtest/gtest.h>
@@ -9,18 +10,26 @@ using namespace pm::k8s;
 namespace {
 
 const std::string stream =
-    R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"},"text":"caf\u00e9 \n newline inside a string"}})" "\n"
-    R"({"type":"MODIFIED","object":{"metadata":{"name":"ü","resourceVersion":"2"}}})" "\r\n"
+    R"({"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"},"text":"caf\u00e9 \n newline inside a string"}})"
     "\n"
-    R"({"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"3"}}})" "\n"
-    R"({"type":"DELETED","object":{"metadata":{"name":"a"}}})" "\n"
-    R"({"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}})" "\n";
+    R"({"type":"MODIFIED","object":{"metadata":{"name":"ü","resourceVersion":"2"}}})"
+    "\r\n"
+    "\n"
+    R"({"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"3"}}})"
+    "\n"
+    R"({"type":"DELETED","object":{"metadata":{"name":"a"}}})"
+    "\n"
+    R"({"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}})"
+    "\n";
 
 std::vector<WatchEvent> decode(const std::vector<std::string>& chunks) {
   std::vector<WatchEvent> events;
   WatchDecoder decoder;
   for (const auto& chunk : chunks) {
-    EXPECT_TRUE(decoder.feed(chunk, [&](WatchEvent&& event) { events.push_back(std::move(event)); return true; })) << decoder.error();
+    EXPECT_TRUE(decoder.feed(chunk, [&](WatchEvent&& event) {
+      events.push_back(std::move(event));
+      return true;
+    })) << decoder.error();
   }
   EXPECT_FALSE(decoder.partial());
   return events;
@@ -67,7 +76,8 @@ TEST(WatchDecoder, ALineBeyondTheBoundFailsInsteadOfGrowing) {
 }
 
 TEST(WatchDecoder, WhatIsNoEventFailsAndNamesIt) {
-  for (const char* line : {"<html>", "{}", R"({"type":"ADDED"})", R"({"type":"NEW","object":{}})", R"({"type":1,"object":{}})", R"({"type":"ADDED","object":[]})"}) {
+  for (const char* line : {"<html>", "{}", R"({"type":"ADDED"})", R"({"type":"NEW","object":{}})",
+                           R"({"type":1,"object":{}})", R"({"type":"ADDED","object":[]})"}) {
     WatchDecoder decoder;
     EXPECT_FALSE(decoder.feed(std::string(line) + "\n", [](WatchEvent&&) { return true; })) << line;
     EXPECT_NE(decoder.error().find(line), std::string::npos);

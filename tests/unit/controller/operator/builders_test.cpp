@@ -1,13 +1,14 @@
-// Children compared with what they should be, field by field; groups over two nodes included.
+// SPDX-License-Identifier: Apache-2.0
+// Tests the builders of children field by field, including replicas over two nodes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "controller/operator/desired.h"
-#include "controller/operator/hash.h"
-#include "controller/operator/pod_parts.h"
-#include "controller/operator/text.h"
-#include "fake_cluster.h"
-#include "planner/facts.h"
+#include "controller/operator/api/object_text.h"
+#include "controller/operator/api/stable_hash.h"
+#include "controller/operator/children/desired.h"
+#include "controller/operator/children/pod_parts.h"
+#include "planner/model_metadata.h"
+#include "tests/unit/controller/operator/simulator/fake_cluster.h"
 
 namespace pm::op::test {
 namespace {
@@ -22,29 +23,31 @@ Json owned_model(int devices = 2, int replicas = 1) {
   return model;
 }
 
-/// Everything that a builder needs, for `ranks` CPU ranks over `nodes` nodes.
+/// The inputs of a builder for `ranks` CPU ranks over `nodes` nodes.
 struct Made {
   explicit Made(const Json& model, int nodes = 1, const std::optional<Policy>& policy = std::nullopt)
-      : spec(spec_of(model)), owner(owner_of(model)), nodes(nodes) {
-    const Facts facts = facts_from_json(small_facts());
+      : spec(parse_spec(model)), owner(parse_owner(model)), nodes(nodes) {
+    const ModelMetadata metadata = metadata_from_json(small_metadata());
     Hardware hardware{.kind = spec.devices.kind, .devices = spec.devices.count, .device_memory = int64_t{2} << 30};
-    const Decision decision = decide(facts, hardware, {.max_sequence_length = 256, .max_concurrency = 4});
+    const Decision decision = decide(metadata, hardware, {.max_sequence_length = 256, .max_concurrency = 4});
     if (!decision.plan) throw std::logic_error(decision.refusal->message);
-    stored = stored_plan(plan_config_map(owner, spec, facts, *decision.plan, "parallelmodel-worker:1", policy));
+    stored = stored_plan(plan_config_map(owner, spec, metadata, *decision.plan, "parallelmodel-worker:1", policy));
     spec.devices.per_node = (spec.devices.count + nodes - 1) / nodes;
-    layout = layout_of(spec, stored.plan);
+    layout = make_pod_layout(spec, stored.plan);
   }
   Spec spec;
   Owner owner;
   int nodes;
   StoredPlan stored;
-  Layout layout;
+  PodLayout layout;
   Settings worker = settings();
   PodInputs inputs() const { return {owner, spec, stored, layout, worker}; }
-  Json pod(int group = 0, int node = 0, int64_t incarnation = 1) const { return group_pod(inputs(), group, node, incarnation, "hash"); }
+  Json pod(int replica = 0, int node = 0, int64_t replica_generation = 1) const {
+    return replica_pod(inputs(), replica, node, replica_generation, "hash");
+  }
 };
 
-TEST(Builders, AGroupPodIsExactlyThis) {
+TEST(Builders, AReplicaPodIsExactlyThis) {
   const Made made(owned_model());
   Json wanted = Json::parse(R"({
     "apiVersion": "v1", "kind": "Pod",
@@ -52,7 +55,7 @@ TEST(Builders, AGroupPodIsExactlyThis) {
       "name": "m-1-0-7", "namespace": "ns",
       "annotations": {"parallelmodel.dev/nodes": "1"},
       "labels": {"app.kubernetes.io/component": "worker", "app.kubernetes.io/instance": "m", "app.kubernetes.io/managed-by": "parallelmodel-controller",
-                 "app.kubernetes.io/name": "parallelmodel", "parallelmodel.dev/group": "1", "parallelmodel.dev/incarnation": "7", "parallelmodel.dev/name": "m",
+                 "app.kubernetes.io/name": "parallelmodel", "parallelmodel.dev/replica": "1", "parallelmodel.dev/replica-generation": "7", "parallelmodel.dev/name": "m",
                  "parallelmodel.dev/node-rank": "0", "parallelmodel.dev/pod-hash": "hash", "parallelmodel.dev/role": "worker"},
       "ownerReferences": [{"apiVersion": "parallelmodel.dev/v1alpha1", "kind": "ParallelModel", "name": "m", "uid": "uid-1", "controller": true, "blockOwnerDeletion": true}]},
     "spec": {
@@ -62,19 +65,20 @@ TEST(Builders, AGroupPodIsExactlyThis) {
       "containers": [{
         "name": "worker", "image": "parallelmodel-worker:1", "terminationMessagePolicy": "FallbackToLogsOnError",
         "args": ["serve", "--plan", "/etc/parallelmodel/plan.json", "--model", "/model/gpt2", "--served-model-name", "m", "--nodes", "1", "--node-rank", "0",
-                 "--rendezvous", "m-1-0-7.m-ranks.ns.svc:29500", "--incarnation", "7", "--port", "8000", "--ops-port", "8001",
+                 "--rendezvous", "m-1-0-7.m-ranks.ns.svc:29500", "--replica-generation", "7", "--port", "8000", "--admin-port", "8001",
                  "--max-sequence-length", "256", "--max-concurrency", "4", "--max-queue", "16", "--hang-timeout", "60", "--drain-seconds", "60"],
         "env": [{"name": "HOME", "value": "/tmp"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
-        "ports": [{"name": "ops", "containerPort": 8001}, {"name": "http", "containerPort": 8000}],
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": "ops"}, "periodSeconds": 1, "failureThreshold": 2, "timeoutSeconds": 1},
-        "livenessProbe": {"httpGet": {"path": "/live", "port": "ops"}, "periodSeconds": 10, "failureThreshold": 3, "timeoutSeconds": 5},
+        "ports": [{"name": "admin", "containerPort": 8001}, {"name": "http", "containerPort": 8000}],
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": "admin"}, "periodSeconds": 1, "failureThreshold": 2, "timeoutSeconds": 1},
+        "livenessProbe": {"httpGet": {"path": "/live", "port": "admin"}, "periodSeconds": 10, "failureThreshold": 3, "timeoutSeconds": 5},
         "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "2", "nvidia.com/gpu": "2"}},
         "securityContext": {"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [{"name": "model", "mountPath": "/model", "readOnly": true}, {"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"},
                          {"name": "plan", "mountPath": "/etc/parallelmodel", "readOnly": true}]}],
       "volumes": [{"name": "model", "persistentVolumeClaim": {"claimName": "models", "readOnly": true}}, {"name": "tmp", "emptyDir": {}},
                   {"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "plan", "configMap": {}}]}})");
-  const std::string shm = std::to_string(made.layout.shm >> 20) + "Mi", memory = std::to_string(4096 + (made.layout.shm >> 20)) + "Mi";
+  const std::string shm = std::to_string(made.layout.shm >> 20) + "Mi",
+                    memory = std::to_string(4096 + (made.layout.shm >> 20)) + "Mi";
   wanted["metadata"]["annotations"]["parallelmodel.dev/plan"] = made.stored.name;
   wanted["spec"]["volumes"][2]["emptyDir"]["sizeLimit"] = shm;
   wanted["spec"]["volumes"][3]["configMap"]["name"] = made.stored.name;
@@ -83,7 +87,7 @@ TEST(Builders, AGroupPodIsExactlyThis) {
   EXPECT_GE(made.layout.shm, made.stored.plan.shm_bytes);
 }
 
-TEST(Builders, AGroupOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
+TEST(Builders, AReplicaOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
   auto model = owned_model(3);
   model["spec"]["resources"] = Json::object();
   const Made made(model, 2);
@@ -93,20 +97,25 @@ TEST(Builders, AGroupOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
   const Json first = made.pod(0, 0, 4), second = made.pod(0, 1, 4);
   EXPECT_EQ(first["metadata"]["name"], "m-0-0-4");
   EXPECT_EQ(second["metadata"]["name"], "m-0-1-4");
-  const auto arguments = [](const Json& pod) { return pod["spec"]["containers"][0]["args"].get<std::vector<std::string>>(); };
+  const auto arguments = [](const Json& pod) {
+    return pod["spec"]["containers"][0]["args"].get<std::vector<std::string>>();
+  };
   const auto value = [&](const Json& pod, const std::string& name) {
     const auto all = arguments(pod);
     return *(std::find(all.begin(), all.end(), name) + 1);
   };
   for (const Json& pod : {first, second}) {
     EXPECT_EQ(value(pod, "--nodes"), "2");
-    EXPECT_EQ(value(pod, "--rendezvous"), "m-0-0-4.m-ranks.ns.svc:29500") << "the hostname of node-rank 0 under the headless Service";
+    EXPECT_EQ(value(pod, "--rendezvous"), "m-0-0-4.m-ranks.ns.svc:29500")
+        << "the hostname of node-rank 0 under the headless Service";
     EXPECT_EQ(pod["spec"]["subdomain"], "m-ranks");
     EXPECT_EQ(pod["spec"]["hostname"], pod["metadata"]["name"]);
     EXPECT_EQ(annotation_of(pod, annotation::nodes), "2");
-    EXPECT_EQ(pod["spec"]["affinity"]["podAntiAffinity"], Json::parse(R"({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": {
-        "topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"parallelmodel.dev/name": "m", "parallelmodel.dev/group": "0", "parallelmodel.dev/incarnation": "4"}}}}]})"));
-    EXPECT_EQ(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1") << "half a core for each of the two ranks of the fuller pod";
+    EXPECT_EQ(pod["spec"]["affinity"]["podAntiAffinity"],
+              Json::parse(R"({"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": {
+        "topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"parallelmodel.dev/name": "m", "parallelmodel.dev/replica": "0", "parallelmodel.dev/replica-generation": "4"}}}}]})"));
+    EXPECT_EQ(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1")
+        << "half a core for each of the two ranks of the fuller pod";
   }
   EXPECT_EQ(value(first, "--node-rank"), "0");
   EXPECT_EQ(value(second, "--node-rank"), "1");
@@ -114,7 +123,7 @@ TEST(Builders, AGroupOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
   EXPECT_EQ(second["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "1");
   EXPECT_EQ(first["spec"]["containers"][0]["ports"].size(), 2u);
   EXPECT_EQ(second["spec"]["containers"][0]["ports"].size(), 1u) << "only node-rank 0 serves HTTP";
-  EXPECT_EQ(disruption_budget(made.owner, spec_of(owned_model(3, 2)), 2).value()["spec"]["minAvailable"], 3);
+  EXPECT_EQ(disruption_budget(made.owner, parse_spec(owned_model(3, 2)), 2).value()["spec"]["minAvailable"], 3);
 }
 
 Json model_on_gpus(int devices) {
@@ -133,11 +142,16 @@ TEST(Builders, APodWithGpusAsksForOnePerRankAndForNoPrivilege) {
   ASSERT_NE(device, args.end());
   EXPECT_EQ(*(device + 1), "cuda");
   EXPECT_EQ(container["resources"]["limits"]["nvidia.com/gpu"], "2");
-  EXPECT_EQ(container["resources"]["limits"]["memory"], std::to_string(10 * 1024 + (made.layout.shm >> 20)) + "Mi") << "4 GiB of the host for each rank's CUDA, 2 for the pod, and /dev/shm";
-  EXPECT_THAT(container["env"].get<std::vector<Json>>(), Not(Contains(Contains(Json("NVIDIA_VISIBLE_DEVICES"))))) << "the device plugin says which";
-  EXPECT_EQ(container["securityContext"], Json({{"allowPrivilegeEscalation", false}, {"readOnlyRootFilesystem", true}, {"capabilities", {{"drop", {"ALL"}}}}}));
+  EXPECT_EQ(container["resources"]["limits"]["memory"], std::to_string(10 * 1024 + (made.layout.shm >> 20)) + "Mi")
+      << "4 GiB of the host for each rank's CUDA, 2 for the pod, and /dev/shm";
+  EXPECT_THAT(container["env"].get<std::vector<Json>>(), Not(Contains(Contains(Json("NVIDIA_VISIBLE_DEVICES")))))
+      << "the device plugin says which";
+  EXPECT_EQ(container["securityContext"], Json({{"allowPrivilegeEscalation", false},
+                                                {"readOnlyRootFilesystem", true},
+                                                {"capabilities", {{"drop", {"ALL"}}}}}));
   EXPECT_EQ(made.layout.shm, made.stored.plan.shm_bytes + (256 << 20)) << "room for NCCL";
-  EXPECT_EQ(Made(model_on_gpus(1)).layout.shm, Made(model_on_gpus(1)).stored.plan.shm_bytes) << "one rank has nobody to talk to";
+  EXPECT_EQ(Made(model_on_gpus(1)).layout.shm, Made(model_on_gpus(1)).stored.plan.shm_bytes)
+      << "one rank has nobody to talk to";
 }
 
 TEST(Builders, WeightsThatStayInTheHostsMemoryAreInWhatAPodAsksFor) {
@@ -145,9 +159,10 @@ TEST(Builders, WeightsThatStayInTheHostsMemoryAreInWhatAPodAsksFor) {
   const auto memory = [&](Residency from, int64_t host) {
     Plan plan = made.stored.plan;
     plan.gathering = Gathering{from, 1 << 20, host};
-    return layout_of(made.spec, plan).memory;
+    return make_pod_layout(made.spec, plan).memory;
   };
-  EXPECT_EQ(memory(Residency::HostMemory, 5 << 20) - made.layout.memory, 2 * (5 << 20)) << "of each rank of the fuller pod";
+  EXPECT_EQ(memory(Residency::HostMemory, 5 << 20) - made.layout.memory, 2 * (5 << 20))
+      << "of each rank of the fuller pod";
   EXPECT_EQ(memory(Residency::HostMemory, (5 << 20) + 1) - made.layout.memory, 2 * (6 << 20)) << "in whole MiB";
   EXPECT_EQ(memory(Residency::File, 0), made.layout.memory);
 }
@@ -160,17 +175,19 @@ TEST(Builders, AResourceOfAnotherNameIsAskedForInItsPlace) {
   EXPECT_FALSE(limits.contains("nvidia.com/gpu"));
 }
 
-TEST(Builders, GroupsOnGpusRunTheCudaImageAndWhatTakesNoDeviceTheOther) {
+TEST(Builders, ReplicasOnGpusRunTheCudaImageAndWhatTakesNoDeviceTheOther) {
   Settings both = settings();
   both.worker_cuda_image = "parallelmodel-worker-cuda:1";
-  const Spec gpus = spec_of(model_on_gpus(2)), cpus = spec_of(owned_model());
-  EXPECT_EQ(default_group_image(gpus, both), "parallelmodel-worker-cuda:1");
-  EXPECT_EQ(default_group_image(gpus, settings()), "parallelmodel-worker:1") << "where there is one image for all";
-  EXPECT_EQ(default_group_image(cpus, both), "parallelmodel-worker:1");
-  EXPECT_EQ(inspect_pod(owner_of(model_on_gpus(2)), gpus, both, std::nullopt)["spec"]["containers"][0]["image"], "parallelmodel-worker:1");
+  const Spec gpus = parse_spec(model_on_gpus(2)), cpus = parse_spec(owned_model());
+  EXPECT_EQ(default_replica_image(gpus, both), "parallelmodel-worker-cuda:1");
+  EXPECT_EQ(default_replica_image(gpus, settings()), "parallelmodel-worker:1") << "where there is one image for all";
+  EXPECT_EQ(default_replica_image(cpus, both), "parallelmodel-worker:1");
+  EXPECT_EQ(inspect_pod(parse_owner(model_on_gpus(2)), gpus, both, std::nullopt)["spec"]["containers"][0]["image"],
+            "parallelmodel-worker:1");
   Json own = model_on_gpus(2);
   own["spec"]["worker"]["image"] = "mine:2";
-  EXPECT_EQ(default_group_image(spec_of(own), both), "parallelmodel-worker-cuda:1") << "what a plan keeps for the day when the spec names none any more";
+  EXPECT_EQ(default_replica_image(parse_spec(own), both), "parallelmodel-worker-cuda:1")
+      << "what a plan keeps for the day when the spec names none any more";
   EXPECT_EQ(Made(own).pod()["spec"]["containers"][0]["image"], "mine:2");
 }
 
@@ -179,22 +196,33 @@ TEST(Builders, TheInspectPodTakesNoDevice) {
   const Json pod = inspect_pod(made.owner, made.spec, made.worker, std::nullopt);
   const Json& container = pod["spec"]["containers"][0];
   EXPECT_EQ(pod["metadata"]["name"], "m-inspect-3");
-  EXPECT_EQ(container["args"], Json({"inspect", "--model", "/model/gpt2", "--termination-message", "/dev/termination-log"}));
+  EXPECT_EQ(container["args"],
+            Json({"inspect", "--model", "/model/gpt2", "--termination-message", "/dev/termination-log"}));
   EXPECT_FALSE(container["resources"]["limits"].contains("nvidia.com/gpu"));
-  EXPECT_THAT(container["env"].get<std::vector<Json>>(), Contains(Json{{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}}));
+  EXPECT_THAT(container["env"].get<std::vector<Json>>(),
+              Contains(Json{{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}}));
   EXPECT_EQ(pod["spec"]["securityContext"]["runAsNonRoot"], true);
-  EXPECT_FALSE(pod["metadata"]["labels"].contains(label::group)) << "Services and budgets must not count it";
+  EXPECT_FALSE(pod["metadata"]["labels"].contains(label::replica)) << "Services and budgets must not count it";
 }
 
 TEST(Builders, WhatPeopleAddReachesBothKindsOfPods) {
   auto model = owned_model();
   model["metadata"]["annotations"][annotation::restarted_at] = "today";
-  model["spec"]["scheduling"] = {{"nodeSelector", {{"a", "b"}}}, {"tolerations", {{{"key", "k"}, {"operator", "Exists"}}}}, {"schedulerName", "s"},
-                                 {"priorityClassName", "p"}, {"runtimeClassName", "r"}};
-  model["spec"]["worker"] = {{"image", "mine"}, {"imagePullPolicy", "Never"}, {"imagePullSecrets", {{{"name", "x"}}}}, {"serviceAccountName", "sa"},
-                             {"labels", {{"team", "t"}, {"parallelmodel.dev/role", "evil"}}}, {"annotations", {{"n", "v"}}},
-                             {"env", {{{"name", "A"}, {"value", "1"}}, {{"name", "B"}, {"secretKeyRef", {{"name", "s"}, {"key", "k"}}}}}},
-                             {"extraResources", {{"rdma/hca", 1}}}, {"extraArgs", {"--verbose"}}};
+  model["spec"]["scheduling"] = {{"nodeSelector", {{"a", "b"}}},
+                                 {"tolerations", {{{"key", "k"}, {"operator", "Exists"}}}},
+                                 {"schedulerName", "s"},
+                                 {"priorityClassName", "p"},
+                                 {"runtimeClassName", "r"}};
+  model["spec"]["worker"] = {
+      {"image", "mine"},
+      {"imagePullPolicy", "Never"},
+      {"imagePullSecrets", {{{"name", "x"}}}},
+      {"serviceAccountName", "sa"},
+      {"labels", {{"team", "t"}, {"parallelmodel.dev/role", "evil"}}},
+      {"annotations", {{"n", "v"}}},
+      {"env", {{{"name", "A"}, {"value", "1"}}, {{"name", "B"}, {"secretKeyRef", {{"name", "s"}, {"key", "k"}}}}}},
+      {"extraResources", {{"rdma/hca", 1}}},
+      {"extraArgs", {"--verbose"}}};
   const Made made(model);
   for (const Json& pod : {made.pod(), inspect_pod(made.owner, made.spec, made.worker, std::nullopt)}) {
     const Json& spec = pod["spec"];
@@ -231,12 +259,16 @@ TEST(Builders, TheSecretsOfTheApiAreMountedByNameWhereItIsServed) {
   EXPECT_EQ(value("--tls-cert"), "/etc/parallelmodel-tls/tls.crt");
   EXPECT_EQ(value("--tls-key"), "/etc/parallelmodel-tls/tls.key");
   const Json keys = Json::parse(R"({"name": "api-keys", "secret": {"secretName": "keys", "optional": false}})");
-  const Json cert = Json::parse(R"({"name": "tls", "secret": {"secretName": "cert", "optional": false, "items": [{"key": "tls.crt", "path": "tls.crt"}, {"key": "tls.key", "path": "tls.key"}]}})");
+  const Json cert = Json::parse(
+      R"({"name": "tls", "secret": {"secretName": "cert", "optional": false, "items": [{"key": "tls.crt", "path": "tls.crt"}, {"key": "tls.key", "path": "tls.key"}]}})");
   EXPECT_THAT(pod["spec"]["volumes"].get<std::vector<Json>>(), testing::AllOf(Contains(keys), Contains(cert)));
-  EXPECT_THAT(container["volumeMounts"].get<std::vector<Json>>(), Contains(Json::parse(R"({"name": "api-keys", "mountPath": "/etc/parallelmodel-keys", "readOnly": true})")));
-  EXPECT_THAT(container["volumeMounts"].get<std::vector<Json>>(), Contains(Json::parse(R"({"name": "tls", "mountPath": "/etc/parallelmodel-tls", "readOnly": true})")));
+  EXPECT_THAT(
+      container["volumeMounts"].get<std::vector<Json>>(),
+      Contains(Json::parse(R"({"name": "api-keys", "mountPath": "/etc/parallelmodel-keys", "readOnly": true})")));
+  EXPECT_THAT(container["volumeMounts"].get<std::vector<Json>>(),
+              Contains(Json::parse(R"({"name": "tls", "mountPath": "/etc/parallelmodel-tls", "readOnly": true})")));
   for (const char* probe : {"readinessProbe", "livenessProbe"}) {
-    EXPECT_EQ(container[probe]["httpGet"]["port"], "ops") << "plain HTTP without a key";
+    EXPECT_EQ(container[probe]["httpGet"]["port"], "admin") << "plain HTTP without a key";
     EXPECT_FALSE(container[probe]["httpGet"].contains("scheme"));
   }
   for (const Json& other : {made.pod(0, 1), inspect_pod(made.owner, made.spec, made.worker, std::nullopt)}) {
@@ -259,7 +291,13 @@ TEST(Builders, OnlyWhatPodsAreMadeOfMovesTheirHash) {
   const std::vector<std::function<void(Json&)>> silent{
       [](Json& m) { m["spec"]["replicas"] = 5; },
       [](Json& m) { m["spec"]["update"]["maxUnavailable"] = 3; },
-      [](Json& m) { m["spec"]["failure"] = {{"maxRestarts", 1}, {"windowSeconds", 5}, {"backoffBaseSeconds", 1}, {"backoffMaxSeconds", 2}, {"startSeconds", 9}}; },
+      [](Json& m) {
+        m["spec"]["failure"] = {{"maxRestarts", 1},
+                                {"windowSeconds", 5},
+                                {"backoffBaseSeconds", 1},
+                                {"backoffMaxSeconds", 2},
+                                {"startSeconds", 9}};
+      },
       [](Json& m) { m["spec"]["service"] = {{"port", 80}, {"type", "NodePort"}}; },
       [](Json& m) { m["metadata"]["generation"] = 99; },
       [](Json& m) { m["metadata"]["uid"] = "other"; }};
@@ -280,11 +318,11 @@ TEST(Builders, OnlyWhatPodsAreMadeOfMovesTheirHash) {
 
 TEST(Builders, AConfigMapGivesFactsAndPlanBack) {
   const Made made(owned_model());
-  const Facts facts = facts_from_json(small_facts());
-  const Json map = plan_config_map(made.owner, made.spec, facts, made.stored.plan, "image:1", std::nullopt);
+  const ModelMetadata metadata = metadata_from_json(small_metadata());
+  const Json map = plan_config_map(made.owner, made.spec, metadata, made.stored.plan, "image:1", std::nullopt);
   EXPECT_EQ(map["immutable"], true);
   EXPECT_EQ(map["metadata"]["name"], "m-plan-" + made.stored.hash);
-  EXPECT_EQ(stored_facts(map), facts);
+  EXPECT_EQ(stored_metadata(map), metadata);
   EXPECT_EQ(to_json(stored_plan(map).plan), to_json(made.stored.plan));
   EXPECT_EQ(stored_plan(map).image, "image:1");
   Json broken = map;
@@ -292,12 +330,14 @@ TEST(Builders, AConfigMapGivesFactsAndPlanBack) {
   EXPECT_THROW((void)stored_plan(broken), std::invalid_argument);
 }
 
-/// What the API server has under the name that a policyRef gives.
-k8s::Response user_map(const Json& data) { return Json{{"metadata", {{"name", "mine"}, {"namespace", "ns"}}}, {"data", data}}; }
+/// Returns the ConfigMap that a policyRef names.
+k8s::Response user_map(const Json& data) {
+  return Json{{"metadata", {{"name", "mine"}, {"namespace", "ns"}}}, {"data", data}};
+}
 
 TEST(Builders, AUsersPolicyIsCopiedAndBothKindsOfPodsReadTheCopy) {
-  const Owner owner = owner_of(owned_model());
-  const PolicyAnswer answer = policy_of(owner, {"mine", ""}, user_map({{"story.yaml", "model_type: story"}}));
+  const Owner owner = parse_owner(owned_model());
+  const PolicyAnswer answer = parse_policy(owner, {"mine", ""}, user_map({{"story.yaml", "model_type: story"}}));
   ASSERT_TRUE(answer.policy);
   EXPECT_EQ(answer.policy->file, "story.yaml");
   const Json copy = policy_copy(owner, answer);
@@ -312,8 +352,10 @@ TEST(Builders, AUsersPolicyIsCopiedAndBothKindsOfPodsReadTheCopy) {
     const auto flag = std::find(args.begin(), args.end(), "--policy");
     ASSERT_NE(flag, args.end());
     EXPECT_EQ(*(flag + 1), "/policy/story.yaml");
-    EXPECT_THAT(pod["spec"]["volumes"].get<std::vector<Json>>(), Contains(Json{{"name", "policy"}, {"configMap", {{"name", answer.policy->copy}}}}));
-    EXPECT_THAT(pod["spec"]["containers"][0]["volumeMounts"].get<std::vector<Json>>(), Contains(Json{{"name", "policy"}, {"mountPath", "/policy"}, {"readOnly", true}}));
+    EXPECT_THAT(pod["spec"]["volumes"].get<std::vector<Json>>(),
+                Contains(Json{{"name", "policy"}, {"configMap", {{"name", answer.policy->copy}}}}));
+    EXPECT_THAT(pod["spec"]["containers"][0]["volumeMounts"].get<std::vector<Json>>(),
+                Contains(Json{{"name", "policy"}, {"mountPath", "/policy"}, {"readOnly", true}}));
     EXPECT_EQ(annotation_of(pod, annotation::policy), answer.policy->copy);
   }
   EXPECT_EQ(made.stored.policy->copy, answer.policy->copy);
@@ -323,8 +365,10 @@ TEST(Builders, AUsersPolicyIsCopiedAndBothKindsOfPodsReadTheCopy) {
 }
 
 TEST(Builders, OnlyFileAndContentsNameTheCopyOfAPolicy) {
-  const Owner owner = owner_of(owned_model());
-  const auto name = [&](const PolicyRef& ref, const Json& data) { return policy_of(owner, ref, user_map(data)).policy->copy; };
+  const Owner owner = parse_owner(owned_model());
+  const auto name = [&](const PolicyRef& ref, const Json& data) {
+    return parse_policy(owner, ref, user_map(data)).policy->copy;
+  };
   const std::string usual = name({"mine", ""}, {{"a.yaml", "x"}});
   EXPECT_EQ(name({"other", "a.yaml"}, {{"a.yaml", "x"}, {"b.yaml", "y"}}), usual);
   EXPECT_NE(name({"mine", ""}, {{"a.yaml", "x "}}), usual);
@@ -332,22 +376,29 @@ TEST(Builders, OnlyFileAndContentsNameTheCopyOfAPolicy) {
 }
 
 TEST(Builders, WhatIsMissingOfAPolicyIsNamed) {
-  const Owner owner = owner_of(owned_model());
+  const Owner owner = parse_owner(owned_model());
   const auto missing = [&](const PolicyRef& ref, const k8s::Response& answer) {
-    const PolicyAnswer found = policy_of(owner, ref, answer);
+    const PolicyAnswer found = parse_policy(owner, ref, answer);
     EXPECT_FALSE(found.policy);
     return found.missing;
   };
-  const auto error = [](k8s::Failure failure, const char* message) { return k8s::ApiError{failure, 400, "", message, 0}; };
+  const auto error = [](k8s::Failure failure, const char* message) {
+    return k8s::ApiError{failure, 400, "", message, 0};
+  };
   using testing::HasSubstr;
-  EXPECT_THAT(missing({"mine", ""}, error(k8s::Failure::NotFound, "")), HasSubstr("ConfigMap mine of spec.model.policyRef is not in namespace ns"));
-  EXPECT_THAT(missing({"mine", ""}, error(k8s::Failure::Forbidden, "not yours")), HasSubstr("cannot be read: not yours"));
-  EXPECT_THAT(missing({"mine", "c"}, user_map({{"a", "x"}, {"b", "y"}})), HasSubstr("ConfigMap mine has no key c (spec.model.policyRef.key); it has a, b"));
-  EXPECT_THAT(missing({"mine", ""}, user_map({{"a", "x"}, {"b", "y"}})), HasSubstr("has the keys a, b; say in spec.model.policyRef.key"));
+  EXPECT_THAT(missing({"mine", ""}, error(k8s::Failure::NotFound, "")),
+              HasSubstr("ConfigMap mine of spec.model.policyRef is not in namespace ns"));
+  EXPECT_THAT(missing({"mine", ""}, error(k8s::Failure::Forbidden, "not yours")),
+              HasSubstr("cannot be read: not yours"));
+  EXPECT_THAT(missing({"mine", "c"}, user_map({{"a", "x"}, {"b", "y"}})),
+              HasSubstr("ConfigMap mine has no key c (spec.model.policyRef.key); it has a, b"));
+  EXPECT_THAT(missing({"mine", ""}, user_map({{"a", "x"}, {"b", "y"}})),
+              HasSubstr("has the keys a, b; set spec.model.policyRef.key"));
   EXPECT_THAT(missing({"mine", ""}, user_map(Json::object())), HasSubstr("holds no text"));
   EXPECT_THAT(missing({"mine", ""}, user_map(nullptr)), HasSubstr("holds no text"));
   EXPECT_THAT(missing({"mine", "a"}, user_map({{"a", ""}})), HasSubstr("key a is empty"));
-  EXPECT_THAT(missing({"mine", "a"}, user_map({{"a", std::string(200 << 10, 'x')}})), HasSubstr("a policy has at most 128 KiB"));
+  EXPECT_THAT(missing({"mine", "a"}, user_map({{"a", std::string(200 << 10, 'x')}})),
+              HasSubstr("a policy has at most 128.0 KiB"));
 }
 
 TEST(Builders, MemoryIsWhatThePlanNeedsWhenNobodySays) {
@@ -363,8 +414,11 @@ TEST(Builders, MemoryIsWhatThePlanNeedsWhenNobodySays) {
 
 TEST(Builders, ServicesAndBudgetSelectWorkersOnly) {
   const Made made(owned_model(2, 3));
-  const Json http = http_service(made.owner, made.spec), ranks = ranks_service(made.owner), budget = disruption_budget(made.owner, made.spec, 1).value();
-  EXPECT_EQ(http["spec"]["selector"], Json({{"parallelmodel.dev/name", "m"}, {"parallelmodel.dev/role", "worker"}, {"parallelmodel.dev/node-rank", "0"}}));
+  const Json http = http_service(made.owner, made.spec), ranks = ranks_service(made.owner),
+             budget = disruption_budget(made.owner, made.spec, 1).value();
+  EXPECT_EQ(http["spec"]["selector"], Json({{"parallelmodel.dev/name", "m"},
+                                            {"parallelmodel.dev/role", "worker"},
+                                            {"parallelmodel.dev/node-rank", "0"}}));
   EXPECT_EQ(http["spec"]["ports"], Json::array({{{"name", "http"}, {"port", 8000}, {"targetPort", "http"}}}));
   EXPECT_EQ(ranks["metadata"]["name"], "m-ranks");
   EXPECT_EQ(ranks["spec"]["clusterIP"], "None");
@@ -379,7 +433,7 @@ TEST(Builders, ABudgetThatProtectsNothingIsNone) {
   const auto budget = [&](int replicas, int unavailable, int nodes) {
     Json model = owned_model(2, replicas);
     model["spec"]["update"]["maxUnavailable"] = unavailable;
-    return disruption_budget(made.owner, spec_of(model), nodes);
+    return disruption_budget(made.owner, parse_spec(model), nodes);
   };
   EXPECT_FALSE(budget(0, 1, 1));
   EXPECT_FALSE(budget(1, 1, 1));

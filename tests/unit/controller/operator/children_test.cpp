@@ -1,12 +1,14 @@
-// Services, the disruption budget and the PodMonitor when somebody else has a hand in them, and nodes that must be looked at before a pod is made.
+// SPDX-License-Identifier: Apache-2.0
+// Tests Services, PodDisruptionBudget and PodMonitor when somebody else changes them, and nodes that must be read
+// before a pod is created.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "controller/operator/names.h"
-#include "controller/operator/text.h"
-#include "world.h"
+#include "controller/operator/api/names.h"
+#include "controller/operator/api/object_text.h"
+#include "tests/unit/controller/operator/simulator/simulation.h"
 
 namespace pm::op::test {
 namespace {
@@ -24,12 +26,13 @@ class Children : public testing::Test {
     cluster.apply(model_named("m", 2, replicas));
     settle();
   }
-  /// With a claim that pods of both nodes may mount.
+  /// Starts it with a PVC that pods of both nodes may mount.
   void add_second_node() {
     cluster.add_node("node-b", 8);
-    cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}}, {"spec", {{"accessModes", {"ReadOnlyMany"}}}}});
+    cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}},
+                                           {"spec", {{"accessModes", {"ReadOnlyMany"}}}}});
   }
-  void settle() { ASSERT_TRUE(brain.settle()); }
+  void settle() { ASSERT_TRUE(fake_operator.settle()); }
   void edit(const char* pointer, const Json& value) {
     cluster.edit([&](Json& model) { model[Json::json_pointer(pointer)] = value; });
     settle();
@@ -40,11 +43,13 @@ class Children : public testing::Test {
     cluster.put(plural, std::move(object), false);
     settle();
   }
-  std::vector<std::string> log_since(size_t begin) const { return {cluster.log.begin() + static_cast<long>(begin), cluster.log.end()}; }
+  std::vector<std::string> log_since(size_t begin) const {
+    return {cluster.log.begin() + static_cast<long>(begin), cluster.log.end()};
+  }
   Json ports() const { return cluster.find("services", "m")->at("spec").at("ports"); }
 
   FakeCluster cluster;
-  Operator brain{cluster};
+  FakeOperator fake_operator{cluster};
 };
 
 TEST_F(Children, AChangedPortReplacesTheOneThatCreationMade) {
@@ -55,7 +60,8 @@ TEST_F(Children, AChangedPortReplacesTheOneThatCreationMade) {
   EXPECT_EQ(ports()[0]["port"], 80);
   EXPECT_THAT(log_since(begin), Contains("Get services m"));
   EXPECT_THAT(log_since(begin), Contains("Apply services m"));
-  EXPECT_THAT(log_since(begin), Contains("MergePatch services m")) << "what was created is handed to later applies, once";
+  EXPECT_THAT(log_since(begin), Contains("MergePatch services m"))
+      << "what was created is handed to later applies, once";
   const size_t second = cluster.log.size();
   edit("/spec/service/port", 90);
   ASSERT_EQ(ports().size(), 1u);
@@ -79,7 +85,7 @@ TEST_F(Children, WhatOthersAddedToAServiceStays) {
   EXPECT_EQ(service["metadata"]["annotations"]["lb"], "x");
 }
 
-TEST_F(Children, OurFieldsAreMendedWhenSomebodyChangesThem) {
+TEST_F(Children, OurFieldsAreCorrectedWhenSomebodyChangesThem) {
   start(2);
   change("services", "m", [](Json& service) { service["spec"]["ports"][0]["targetPort"] = 1; });
   EXPECT_EQ(ports()[0]["targetPort"], "http");
@@ -89,29 +95,30 @@ TEST_F(Children, OurFieldsAreMendedWhenSomebodyChangesThem) {
   EXPECT_EQ(k8s::label_of(*cluster.find("services", "m"), label::role), "service");
 }
 
-TEST_F(Children, ASomebodyWhoUndoesItAtOnceIsNotFoughtInTheSamePass) {
+TEST_F(Children, ASomebodyWhoUndoesItAtOnceIsNotFoughtInTheSameReconcile) {
   start();
   cluster.edit([](Json& model) { model["spec"]["service"]["port"] = 80; });
   cluster.undoes = [](Json& object) {
-    if (object.contains("spec") && object["spec"].contains("ports") && object["spec"]["ports"][0]["name"] == "http") object["spec"]["ports"][0]["port"] = 8000;
+    if (object.contains("spec") && object["spec"].contains("ports") && object["spec"]["ports"][0]["name"] == "http")
+      object["spec"]["ports"][0]["port"] = 8000;
   };
   const int before = cluster.requests;
-  for (int i = 0; i < 10; ++i) brain.pass();
+  for (int i = 0; i < 10; ++i) fake_operator.reconcile();
   EXPECT_LT(cluster.requests - before, 60);
 }
 
-TEST_F(Children, ABudgetThatSomebodyUndoesAtOnceIsMendedOnceInAPass) {
+TEST_F(Children, ABudgetThatSomebodyUndoesAtOnceIsCorrectedOnceInAReconcile) {
   start(2);
   cluster.edit([](Json& model) { model["spec"]["replicas"] = 3; });
   cluster.undoes = [](Json& object) {
     if (at(object, "/spec").contains("minAvailable")) object["spec"]["minAvailable"] = 7;
   };
   const int before = cluster.requests;
-  for (int i = 0; i < 10; ++i) brain.pass();
+  for (int i = 0; i < 10; ++i) fake_operator.reconcile();
   EXPECT_LT(cluster.requests - before, 60);
 }
 
-TEST_F(Children, ABudgetComesWithTheSecondGroupAndGoesWithIt) {
+TEST_F(Children, ABudgetComesWithTheSecondReplicaAndGoesWithIt) {
   start();
   EXPECT_THAT(cluster.all("poddisruptionbudgets"), IsEmpty());
   edit("/spec/replicas", 2);
@@ -127,8 +134,8 @@ TEST_F(Children, ABudgetComesWithTheSecondGroupAndGoesWithIt) {
   EXPECT_EQ(cluster.writes, writes);
 }
 
-/// Ranks of a group over two nodes find each other by it until the last pod of the group is gone.
-TEST_F(Children, TheServiceOfTheRanksStaysUntilTheLastGroupThatAsksItIsGone) {
+/// Ranks of a replica over two nodes resolve each other by this Service until the last pod of the replica is gone.
+TEST_F(Children, TheServiceOfTheRanksStaysUntilTheLastReplicaThatAsksItIsGone) {
   add_second_node();
   cluster.drain_seconds = 3;
   Json model = model_named("m");
@@ -139,7 +146,7 @@ TEST_F(Children, TheServiceOfTheRanksStaysUntilTheLastGroupThatAsksItIsGone) {
   ASSERT_TRUE(cluster.find("services", "m-ranks") && cluster.find("poddisruptionbudgets", "m"));
   int removed = 0;
   cluster.refuse = [&](const k8s::Request& request) -> std::optional<k8s::ApiError> {
-    if (request.verb != k8s::Verb::Delete || request.resource != k8s::Services) return std::nullopt;
+    if (request.verb != k8s::Verb::Delete || request.resource != k8s::services_resource) return std::nullopt;
     ++removed;
     EXPECT_EQ(request.name, "m-ranks");
     EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-2")) << "what is left asks for no name";
@@ -152,7 +159,7 @@ TEST_F(Children, TheServiceOfTheRanksStaysUntilTheLastGroupThatAsksItIsGone) {
   EXPECT_EQ(ports().size(), 1u);
 }
 
-TEST_F(Children, ASomebodyElsesServiceOfTheRanksNameIsInTheWayOfGroupsOverNodesOnly) {
+TEST_F(Children, ASomebodyElsesServiceOfTheRanksNameIsInTheWayOfReplicasOverNodesOnly) {
   cluster.put("services", {{"metadata", {{"name", "m-ranks"}, {"namespace", "ns"}}}, {"spec", Json::object()}});
   start();
   EXPECT_TRUE(cluster.is_true("Ready"));
@@ -163,20 +170,20 @@ TEST_F(Children, ASomebodyElsesServiceOfTheRanksNameIsInTheWayOfGroupsOverNodesO
   EXPECT_THAT(k8s::string_at(*cluster.condition("Stalled"), "/message"), HasSubstr("m-ranks"));
 }
 
-TEST_F(Children, AStatusOfWhichTheServerDropsAFieldIsWrittenOnceInAPass) {
+TEST_F(Children, AStatusOfWhichTheServerDropsAFieldIsWrittenOnceInAReconcile) {
   cluster.undoes = [](Json& object) {
     if (at(object, "/status").contains("plan")) object["status"]["plan"].erase("reason");
   };
   start();
   const int before = cluster.requests;
-  for (int i = 0; i < 10; ++i) EXPECT_TRUE(brain.pass());
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(fake_operator.reconcile());
   EXPECT_LT(cluster.requests - before, 60);
 }
 
-TEST_F(Children, AForeignPodOfTheNameOfTheInspectPodIsToldOfAndLeftAlone) {
+TEST_F(Children, AForeignPodOfTheNameOfTheInspectPodIsReportedAndLeftAlone) {
   cluster.put("pods", {{"metadata", {{"name", "m-inspect-1"}, {"namespace", "ns"}}}, {"spec", Json::object()}});
   cluster.apply(model_named("m"));
-  EXPECT_TRUE(brain.pass());
+  EXPECT_TRUE(fake_operator.reconcile());
   EXPECT_EQ(cluster.reason("Stalled"), "NameConflict");
   EXPECT_LT(cluster.requests, 30);
 }
@@ -185,8 +192,8 @@ TEST_F(Children, AServiceThatWasExchangedIsNotTouchedButAConflict) {
   start();
   bool exchanged = false;
   cluster.refuse = [&](const k8s::Request& request) -> std::optional<k8s::ApiError> {
-    if (exchanged || request.verb != k8s::Verb::Get || request.resource != k8s::Services) return std::nullopt;
-    exchanged = true;   // between the store and the reading somebody makes it anew
+    if (exchanged || request.verb != k8s::Verb::Get || request.resource != k8s::services_resource) return std::nullopt;
+    exchanged = true;  // somebody creates it again between the view of the store and the read
     cluster.put("services", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}, {"spec", {{"ports", Json::array()}}}});
     return std::nullopt;
   };
@@ -196,25 +203,27 @@ TEST_F(Children, AServiceThatWasExchangedIsNotTouchedButAConflict) {
   EXPECT_TRUE(ports().empty());
 }
 
-/// A node that the store shows as lost may be back, and its kubelet still ends the old pod: two incarnations would live.
+/// A node that a stale store shows as lost may be back while its kubelet still ends the old pod. A new pod would make
+/// two live generations.
 TEST(Fence, ANodeIsLookedAtBeforeAPodIsMadeInPlaceOfOneThatNobodySawEnd) {
   for (const bool back : {true, false}) {
-    World world(back ? Trouble{.kind = Trouble::Kind::Hold, .plural = "nodes", .at = 2} : Trouble{});   // the third event of nodes comes late
-    FakeCluster& cluster = world.cluster;
+    Simulation simulation(back ? InjectedFault{.kind = InjectedFault::Kind::Hold, .plural = "nodes", .at = 2}
+                               : InjectedFault{});  // the third event of nodes is delayed
+    FakeCluster& cluster = simulation.cluster;
     cluster.logs = true;
     cluster.add_node("node-b", 8);
     cluster.devices = 0;
     cluster.apply(model_named("m"));
-    ASSERT_EQ(world.settle(), World::End::Rest);
+    ASSERT_EQ(simulation.settle(), Simulation::End::Rest);
     ASSERT_EQ(k8s::string_at(*cluster.find("pods", "m-0-0-1"), "/spec/nodeName"), "node-b");
     cluster.devices = 8;
     cluster.drain_seconds = 2;
     cluster.set_node_ready("node-b", false);
-    ASSERT_EQ(world.settle(), World::End::Rest);
+    ASSERT_EQ(simulation.settle(), Simulation::End::Rest);
     if (back) cluster.set_node_ready("node-b", true);
     cluster.delete_pod("m-0-0-1");
     cluster.log.clear();
-    EXPECT_EQ(world.settle(), World::End::Rest);
+    EXPECT_EQ(simulation.settle(), Simulation::End::Rest);
     EXPECT_THAT(cluster.log, Contains("Get nodes node-b"));
     EXPECT_THAT(cluster.violations, IsEmpty()) << (back ? "the node is back" : "the node is dead");
     EXPECT_EQ(cluster.reason("Ready"), "Serving");
@@ -229,16 +238,16 @@ TEST_F(Children, APodMonitorIsMadeWhenAskedForAndRemovedWhenNotAnyMore) {
   edit("/spec/metrics/podMonitor", true);
   const Json* monitor = cluster.find("podmonitors", "m");
   ASSERT_TRUE(monitor);
-  EXPECT_EQ((*monitor)["spec"]["podMetricsEndpoints"][0]["port"], "ops");
+  EXPECT_EQ((*monitor)["spec"]["podMetricsEndpoints"][0]["port"], "admin");
   EXPECT_EQ((*monitor)["spec"]["selector"]["matchLabels"][label::role], "worker");
   EXPECT_EQ(k8s::controller_of(*monitor)->name, "m");
-  EXPECT_EQ(cluster.pod_names(), pods) << "no pod is made anew for it";
+  EXPECT_EQ(cluster.pod_names(), pods) << "no pod is made again for it";
   EXPECT_EQ(cluster.model()["status"]["podMonitor"], true);
   const int writes = cluster.writes;
   settle();
   EXPECT_EQ(cluster.writes, writes);
   change("podmonitors", "m", [](Json& object) { object["spec"]["selector"]["matchLabels"][label::role] = "x"; });
-  brain.pass();
+  fake_operator.reconcile();
   EXPECT_EQ(cluster.find("podmonitors", "m")->at("spec").at("selector").at("matchLabels").at(label::role), "worker");
   edit("/spec/metrics/podMonitor", false);
   EXPECT_THAT(cluster.all("podmonitors"), IsEmpty());
@@ -249,10 +258,11 @@ TEST_F(Children, WithoutThePrometheusOperatorAMessageSaysSoAndNothingIsTriedInAL
   start();
   edit("/spec/metrics/podMonitor", true);
   EXPECT_TRUE(cluster.is_true("Ready") && !cluster.is_true("Reconciling"));
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), HasSubstr("the Prometheus operator is not installed"));
-  cluster.advance(std::chrono::minutes(2));   // the worker is not asked for its bytes any more
-  brain.pass();
-  EXPECT_GE(brain.requeue.value(), std::chrono::minutes(1));
+  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"),
+              HasSubstr("the Prometheus operator is not installed"));
+  cluster.advance(std::chrono::minutes(2));  // the memory of the worker is no longer polled
+  fake_operator.reconcile();
+  EXPECT_GE(fake_operator.requeue.value(), std::chrono::minutes(1));
   const int writes = cluster.writes;
   settle();
   EXPECT_EQ(cluster.writes, writes);
@@ -265,7 +275,7 @@ TEST_F(Children, WithoutThePrometheusOperatorAMessageSaysSoAndNothingIsTriedInAL
 TEST_F(Children, WithoutTheRightToPodMonitorsAMessageNamesTheChartValue) {
   start();
   cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
-    if (request.resource != PodMonitors) return std::nullopt;
+    if (request.resource != pod_monitors_resource) return std::nullopt;
     return k8s::ApiError{k8s::Failure::Forbidden, 403, "Forbidden", "podmonitors is forbidden", 0};
   };
   edit("/spec/metrics/podMonitor", true);

@@ -1,12 +1,13 @@
-// The operator dies after every single write, or sees the past in every other pass, and always ends up in the same place.
+// SPDX-License-Identifier: Apache-2.0
+// Tests that the operator reaches the same state when it crashes after every write, or sees stale snapshots.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <iostream>
 
-#include "fake_operator.h"
-#include "scenarios.h"
+#include "tests/unit/controller/operator/simulator/fake_operator.h"
+#include "tests/unit/controller/operator/simulator/scenarios.h"
 
 namespace pm::op::test {
 namespace {
@@ -18,17 +19,17 @@ struct Outcome {
   int requests = 0;
 };
 
-Outcome play(const Scenario& scenario, const std::function<void(Operator&)>& disturb) {
+Outcome play(const Scenario& scenario, const std::function<void(FakeOperator&)>& disturb) {
   FakeCluster cluster;
-  Operator brain{cluster};
-  disturb(brain);
-  cluster.remembers = brain.stale > 0;
-  scenario.play(cluster, [&] { ASSERT_TRUE(brain.settle()) << "did not converge"; });
+  FakeOperator fake_operator{cluster};
+  disturb(fake_operator);
+  cluster.remembers = fake_operator.stale > 0;
+  scenario.play(cluster, [&] { ASSERT_TRUE(fake_operator.settle()) << "did not converge"; });
   EXPECT_THAT(cluster.violations, IsEmpty());
-  const int writes = cluster.writes, requests = brain.requests;
-  brain.fault = Fault::None, brain.one_request_lives = false, brain.stale = 0;
-  EXPECT_TRUE(brain.settle());
-  EXPECT_EQ(cluster.writes, writes) << "a needless write after convergence";
+  const int writes = cluster.writes, requests = fake_operator.requests;
+  fake_operator.crash_point = CrashPoint::None, fake_operator.one_request_lives = false, fake_operator.stale = 0;
+  EXPECT_TRUE(fake_operator.settle());
+  EXPECT_EQ(cluster.writes, writes) << "a redundant write after convergence";
   return {cluster.digest(), requests};
 }
 
@@ -36,8 +37,9 @@ TEST(Crash, AfterEveryWriteLeadsToTheSameEnd) {
   for (const Scenario& scenario : scenarios()) {
     if (scenario.learns) continue;
     SCOPED_TRACE(scenario.name);
-    const Outcome calm = play(scenario, [](Operator&) {}), outcome = play(scenario, [](Operator& brain) { brain.one_request_lives = true; });
-    EXPECT_EQ(outcome.end, calm.end) << Json::diff(calm.end, outcome.end).dump(1);
+    const Outcome undisturbed = play(scenario, [](FakeOperator&) {}),
+                  outcome = play(scenario, [](FakeOperator& fake_operator) { fake_operator.one_request_lives = true; });
+    EXPECT_EQ(outcome.end, undisturbed.end) << Json::diff(undisturbed.end, outcome.end).dump(1);
   }
 }
 
@@ -45,11 +47,11 @@ TEST(Crash, ASnapshotOfThePastMakesNothingTwice) {
   int cases = 0;
   for (const Scenario& scenario : scenarios()) {
     if (scenario.unwatched) continue;
-    const Outcome calm = play(scenario, [](Operator&) {});
+    const Outcome undisturbed = play(scenario, [](FakeOperator&) {});
     for (size_t behind = 1; behind <= 6; ++behind, ++cases) {
       SCOPED_TRACE(std::string(scenario.name) + ", " + std::to_string(behind) + " events behind");
-      const Outcome outcome = play(scenario, [&](Operator& brain) { brain.stale = behind; });
-      EXPECT_EQ(outcome.end, calm.end) << Json::diff(calm.end, outcome.end).dump(1);
+      const Outcome outcome = play(scenario, [&](FakeOperator& fake_operator) { fake_operator.stale = behind; });
+      EXPECT_EQ(outcome.end, undisturbed.end) << Json::diff(undisturbed.end, outcome.end).dump(1);
     }
   }
   std::cout << "stale cases: " << cases << "\n";

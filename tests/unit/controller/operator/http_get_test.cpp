@@ -1,4 +1,5 @@
-// The plain GET against servers that behave badly, on the loopback.
+// SPDX-License-Identifier: Apache-2.0
+// Tests the plain GET against misbehaving servers on the loopback interface.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-/// Accepts one connection, says its piece, and closes it or keeps silent until it goes away.
+/// Accepts one connection, sends its response, and closes it or stays silent until the peer closes it.
 class OneAnswer {
  public:
   explicit OneAnswer(std::string text, bool silent_then = false) : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -36,7 +37,7 @@ class OneAnswer {
         if (n <= 0) break;
         sent += static_cast<size_t>(n);
       }
-      if (silent_then) (void)recv(peer, request, sizeof request, 0);   // until the other side gives up
+      if (silent_then) (void)recv(peer, request, sizeof request, 0);  // until the peer closes
       close(peer);
     });
   }
@@ -78,14 +79,16 @@ TEST(HttpGet, BoundsTimeAndBytes) {
 
 TEST(HttpGet, RefusesWhatIsNoPlainAnswer) {
   OneAnswer garbage("SSH-2.0\r\n\r\n"), chunked("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
-      cut("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}"), lies("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}"), nothing("");
+      cut("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}"), lies("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}"),
+      nothing("");
   EXPECT_THAT(failure(garbage.port), HasSubstr("not HTTP"));
   EXPECT_THAT(failure(chunked.port), HasSubstr("chunked"));
   EXPECT_THAT(failure(cut.port), HasSubstr("cut"));
   EXPECT_THAT(failure(lies.port), HasSubstr("not HTTP"));
   EXPECT_THAT(failure(nothing.port), HasSubstr("cut"));
   EXPECT_THAT(failure(1), HasSubstr("refused"));
-  EXPECT_THAT(std::get<std::string>(http_get("example.invalid", 80, "/", std::chrono::seconds(1), 100)), HasSubstr("not an IP address"));
+  EXPECT_THAT(std::get<std::string>(http_get("example.invalid", 80, "/", std::chrono::seconds(1), 100)),
+              HasSubstr("not an IP address"));
 }
 
 }  // namespace

@@ -1,11 +1,12 @@
-// Questions to pods beside the passes: who does not answer holds up nobody, who answers is asked as seldom as it may be.
+// SPDX-License-Identifier: Apache-2.0
+// Tests the poller of /status: silent pods delay no reconcile, and pods are polled no more often than needed.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <set>
 
-#include "controller/operator/allowance.h"
-#include "controller/operator/asker.h"
+#include "controller/operator/shell/cost_limiter.h"
+#include "controller/operator/shell/status_poller.h"
 
 namespace pm::op {
 namespace {
@@ -13,17 +14,17 @@ namespace {
 using namespace std::chrono_literals;
 using k8s::Json;
 
-class StillClock final : public k8s::Clock {
+class FixedClock final : public k8s::Clock {
  public:
   Steady now() const override { return Steady(std::chrono::milliseconds(milliseconds.load())); }
   Wall wall() const override { return {}; }
   std::atomic<int> milliseconds = 1000;
 };
 
-/// Pods by their address: some say something, some keep silent until the end.
+/// Simulates pods by address: some respond, some stay silent until the end.
 class Pods final : public StatusProbe {
  public:
-  std::optional<Json> ask(const std::string& ip) override {
+  std::optional<Json> fetch_status(const std::string& ip) override {
     std::unique_lock lock(mutex_);
     ++asked[ip];
     if (silent.contains(ip)) changed_.wait(lock, [this] { return ended; });
@@ -59,35 +60,44 @@ class Pods final : public StatusProbe {
 
 Json pod(const std::string& ip) { return {{"metadata", {{"uid", "uid-" + ip}}}, {"status", {{"podIP", ip}}}}; }
 
-template <typename Predicate> bool eventually(Predicate predicate) {
-  for (const auto end = std::chrono::steady_clock::now() + 20s; std::chrono::steady_clock::now() < end; std::this_thread::sleep_for(1ms)) {
+template <typename Predicate>
+bool eventually(Predicate predicate) {
+  for (const auto end = std::chrono::steady_clock::now() + 20s; std::chrono::steady_clock::now() < end;
+       std::this_thread::sleep_for(1ms)) {
     if (predicate()) return true;
   }
   return false;
 }
 
-struct Asking : testing::Test {
-  ~Asking() override { pods.end(); }
+struct StatusPollerTest : testing::Test {
+  ~StatusPollerTest() override { pods.end(); }
 
-  std::optional<Json> latest(const std::string& ip, bool ready = false) { return asker.latest(pod(ip), ready, {"ns", "model-of-" + ip}); }
-  /// Asks and waits for the answer.
+  std::optional<Json> latest(const std::string& ip, bool ready = false) {
+    return poller.latest(pod(ip), ready, {"ns", "model-of-" + ip});
+  }
+  /// Polls and waits for the response.
   void settle(const std::string& ip, int times) {
     latest(ip);
     ASSERT_TRUE(eventually([&] { return pods.times(ip) == times && news == times; }));
   }
 
-  StillClock clock;
+  FixedClock clock;
   Pods pods;
   std::atomic<int> news = 0;
-  std::string told;
-  Asker asker{pods, clock, [this](const k8s::Key& model) { told = model.name; ++news; }, 2};
+  std::string changed_model;
+  StatusPoller poller{pods, clock,
+                      [this](const k8s::Key& model) {
+                        changed_model = model.name;
+                        ++news;
+                      },
+                      2};
 };
 
-TEST_F(Asking, TellsTheAnswerLaterAndAtMostOncePerPause) {
+TEST_F(StatusPollerTest, TellsTheAnswerLaterAndAtMostOncePerPause) {
   pods.say("a", {{"state", "Loading"}});
   EXPECT_FALSE(latest("a"));
   ASSERT_TRUE(eventually([&] { return news == 1; }));
-  EXPECT_EQ(told, "model-of-a");
+  EXPECT_EQ(changed_model, "model-of-a");
   for (int i = 0; i < 5; ++i) EXPECT_EQ(latest("a"), Json({{"state", "Loading"}}));
   EXPECT_EQ(pods.times("a"), 1);
   clock.milliseconds += 2000;
@@ -99,7 +109,7 @@ TEST_F(Asking, TellsTheAnswerLaterAndAtMostOncePerPause) {
   EXPECT_EQ(news, 2) << "the same words twice are no news";
 }
 
-TEST_F(Asking, SilentPodsHoldUpNeitherPassesNorOthers) {
+TEST_F(StatusPollerTest, SilentPodsHoldUpNeitherReconcilesNorOthers) {
   pods.silent = {"s"};
   pods.say("a", {{"state", "Loading"}});
   const auto begin = std::chrono::steady_clock::now();
@@ -110,7 +120,7 @@ TEST_F(Asking, SilentPodsHoldUpNeitherPassesNorOthers) {
   EXPECT_LE(pods.times("s"), 1) << "one question at a time";
 }
 
-TEST_F(Asking, AnAnswerFromBeforeReadinessDoesNotCountAfterIt) {
+TEST_F(StatusPollerTest, AnAnswerFromBeforeReadinessDoesNotCountAfterIt) {
   pods.say("a", {{"bytes", 1}});
   settle("a", 1);
   pods.say("a", {{"bytes", 2}});
@@ -120,7 +130,7 @@ TEST_F(Asking, AnAnswerFromBeforeReadinessDoesNotCountAfterIt) {
   EXPECT_EQ(pods.times("a"), 2) << "only the turn is worth a question at once";
 }
 
-TEST_F(Asking, AReadinessDuringAQuestionIsAskedAboutAgain) {
+TEST_F(StatusPollerTest, AReadinessDuringAQuestionIsAskedAboutAgain) {
   pods.silent = {"a"};
   EXPECT_FALSE(latest("a"));
   ASSERT_TRUE(eventually([&] { return pods.times("a") == 1; }));
@@ -132,33 +142,33 @@ TEST_F(Asking, AReadinessDuringAQuestionIsAskedAboutAgain) {
   EXPECT_EQ(latest("a", true), Json({{"bytes", 2}}));
 }
 
-TEST_F(Asking, WhatNobodyAsksForAnyMoreIsForgotten) {
+TEST_F(StatusPollerTest, WhatNobodyAsksForAnyMoreIsForgotten) {
   pods.say("a", {{"bytes", 1}});
   settle("a", 1);
   const k8s::Key model{"ns", "model-of-a"};
-  asker.forget_others(model, {std::make_shared<const Json>(pod("a"))});
+  poller.forget_others(model, {std::make_shared<const Json>(pod("a"))});
   EXPECT_EQ(latest("a"), Json({{"bytes", 1}}));
-  asker.forget_others({"ns", "another"}, {});
+  poller.forget_others({"ns", "another"}, {});
   EXPECT_EQ(latest("a"), Json({{"bytes", 1}}));
-  asker.forget_others(model, {std::make_shared<const Json>(pod("b"))});
-  EXPECT_FALSE(latest("a")) << "asked anew";
+  poller.forget_others(model, {std::make_shared<const Json>(pod("b"))});
+  EXPECT_FALSE(latest("a")) << "asked again";
   EXPECT_TRUE(eventually([&] { return pods.times("a") == 2; }));
 }
 
-TEST_F(Asking, AnAnswerThatNobodyWaitsForIsNoNews) {
+TEST_F(StatusPollerTest, AnAnswerThatNobodyWaitsForIsNoNews) {
   pods.silent = {"a"};
   pods.say("a", {{"bytes", 1}});
   pods.say("b", {{"bytes", 1}});
   EXPECT_FALSE(latest("a"));
   ASSERT_TRUE(eventually([&] { return pods.times("a") == 1; }));
-  asker.forget_others({"ns", "model-of-a"}, {});
+  poller.forget_others({"ns", "model-of-a"}, {});
   pods.end();
   latest("b");
   ASSERT_TRUE(eventually([&] { return news == 1; }));
-  EXPECT_EQ(told, "model-of-b");
+  EXPECT_EQ(changed_model, "model-of-b");
 }
 
-TEST_F(Asking, AnAnswerThatEndsIsNews) {
+TEST_F(StatusPollerTest, AnAnswerThatEndsIsNews) {
   pods.say("a", {{"bytes", 1}});
   settle("a", 1);
   pods.hush("a");
@@ -168,23 +178,24 @@ TEST_F(Asking, AnAnswerThatEndsIsNews) {
   EXPECT_FALSE(latest("a"));
 }
 
-TEST(Allowance, IsATwentiethOfTheTimeForOneAtOnce) {
-  StillClock clock;
-  Allowance allowance(clock, 200ms);
-  EXPECT_TRUE(allowance.free());
-  EXPECT_EQ(allowance.spend([&] {
-    EXPECT_FALSE(allowance.free()) << "somebody is at it";
+TEST(CostLimiter, IsATwentiethOfTheTimeForOneAtOnce) {
+  FixedClock clock;
+  CostLimiter limiter(clock, 200ms);
+  EXPECT_TRUE(limiter.allows());
+  EXPECT_EQ(limiter.run([&] {
+    EXPECT_FALSE(limiter.allows()) << "a call is running";
     clock.milliseconds += 100;
     return 7;
-  }), 7);
+  }),
+            7);
   clock.milliseconds += 1899;
-  EXPECT_FALSE(allowance.free());
+  EXPECT_FALSE(limiter.allows());
   clock.milliseconds += 1;
-  EXPECT_TRUE(allowance.free());
-  allowance.spend([] { return 0; });
-  EXPECT_FALSE(allowance.free()) << "what takes no time is not done without end";
+  EXPECT_TRUE(limiter.allows());
+  limiter.run([] { return 0; });
+  EXPECT_FALSE(limiter.allows()) << "calls that take no time are limited, too";
   clock.milliseconds += 200;
-  EXPECT_TRUE(allowance.free());
+  EXPECT_TRUE(limiter.allows());
 }
 
 }  // namespace

@@ -1,17 +1,18 @@
-// The small pure parts: texts, hashes, patches, specs, hardware, progress.
+// SPDX-License-Identifier: Apache-2.0
+// Tests the small pure parts: texts, hashes, patches, specs, hardware, progress.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "controller/operator/hardware.h"
-#include "controller/operator/hash.h"
-#include "controller/operator/json_patch.h"
-#include "controller/operator/layout.h"
-#include "controller/operator/progress.h"
-#include "controller/operator/status.h"
-#include "controller/operator/text.h"
-#include "fake_cluster.h"
+#include "controller/operator/api/json_patch.h"
+#include "controller/operator/api/object_text.h"
+#include "controller/operator/api/stable_hash.h"
+#include "controller/operator/children/pod_layout.h"
+#include "controller/operator/observed/progress.h"
+#include "controller/operator/planning/hardware.h"
+#include "controller/operator/status/model_status.h"
+#include "tests/unit/controller/operator/simulator/fake_cluster.h"
 
 namespace pm::op::test {
 namespace {
@@ -35,9 +36,9 @@ TEST(Text, OnlyCamelCaseWordsAreReasons) {
 }
 
 TEST(Hash, IsStableAndFitForNames) {
-  EXPECT_EQ(hash_of({{"a", 1}, {"b", {1, 2}}}), hash_of(Json::parse(R"({"b":[1,2],"a":1})")));
-  EXPECT_EQ(hash_of(Json::object()), "iqjw7i2vwn") << "base32 of SHA-256 of {}: it names objects in clusters";
-  EXPECT_NE(hash_of(1), hash_of("1"));
+  EXPECT_EQ(short_hash({{"a", 1}, {"b", {1, 2}}}), short_hash(Json::parse(R"({"b":[1,2],"a":1})")));
+  EXPECT_EQ(short_hash(Json::object()), "iqjw7i2vwn") << "base32 of SHA-256 of {}: it names objects in clusters";
+  EXPECT_NE(short_hash(1), short_hash("1"));
 }
 
 TEST(Patch, TurnsOneIntoTheOther) {
@@ -66,35 +67,37 @@ TEST(Spec, SourceIsAClaimAndAPath) {
   const auto source = [](const std::string& text) {
     Json model = model_named("m");
     model["spec"]["model"]["source"] = text;
-    return spec_of(model).source;
+    return parse_spec(model).source;
   };
   EXPECT_EQ(source("pvc://models/a/b/").path, "a/b");
   EXPECT_EQ(source("pvc://models").path, "");
   EXPECT_EQ(source("pvc://models").claim, "models");
-  for (const char* bad : {"s3://gpt2", "hf://", "hf://a/b/c", "hf://../a", "pvc://", "pvc://a/../b", "/etc", ""}) EXPECT_THROW((void)source(bad), std::invalid_argument) << bad;
+  for (const char* bad : {"s3://gpt2", "hf://", "hf://a/b/c", "hf://../a", "pvc://", "pvc://a/../b", "/etc", ""})
+    EXPECT_THROW((void)source(bad), std::invalid_argument) << bad;
 }
 
 TEST(Spec, AModelOnTheHubComesWithAClaimOfItsOwnOrOfTheUser) {
   Json model = model_named("m");
   model["spec"]["model"] = {{"source", "hf://org/name"}};
-  const Source own = spec_of(model).source;
+  const Source own = parse_spec(model).source;
   EXPECT_EQ(own.claim, "m-cache");
   EXPECT_TRUE(own.hub->own_claim && own.hub->retain);
   EXPECT_EQ(own.hub->revision, "main");
   EXPECT_EQ(own.hub->id, "org/name");
   EXPECT_EQ(own.hub->token_secret, "");
-  model["spec"]["model"].update({{"revision", "v2"}, {"tokenSecretRef", {{"name", "hf"}}}, {"cache", {{"claimName", "shared"}}}});
-  const Source shared = spec_of(model).source;
+  model["spec"]["model"].update(
+      {{"revision", "v2"}, {"tokenSecretRef", {{"name", "hf"}}}, {"cache", {{"claimName", "shared"}}}});
+  const Source shared = parse_spec(model).source;
   EXPECT_EQ(shared.claim, "shared");
   EXPECT_FALSE(shared.hub->own_claim);
   EXPECT_EQ(shared.hub->revision, "v2");
   EXPECT_EQ(shared.hub->token_key, "token");
   model["spec"]["model"]["cache"] = {{"size", "much"}};
-  EXPECT_THROW((void)spec_of(model), std::invalid_argument);
+  EXPECT_THROW((void)parse_spec(model), std::invalid_argument);
 }
 
 TEST(Spec, DefaultsAreThoseOfTheSchema) {
-  const Spec spec = spec_of({{"spec", {{"model", {{"source", "pvc://m/x"}}}, {"devices", {{"count", 2}}}}}});
+  const Spec spec = parse_spec({{"spec", {{"model", {{"source", "pvc://m/x"}}}, {"devices", {{"count", 2}}}}}});
   EXPECT_EQ(spec.devices.resource, "nvidia.com/gpu");
   EXPECT_EQ(spec.replicas, 1);
   EXPECT_EQ(spec.update.drain.count(), 60);
@@ -102,16 +105,17 @@ TEST(Spec, DefaultsAreThoseOfTheSchema) {
   EXPECT_EQ(spec.service_port, 8000);
   Json model = model_named("m");
   model["spec"]["devices"].erase("resource");
-  EXPECT_EQ(spec_of(model).devices.resource, "") << "a CPU device is no extended resource";
-  EXPECT_EQ(spec_of(model).cpu_milli, 2000);
+  EXPECT_EQ(parse_spec(model).devices.resource, "") << "a CPU device is no extended resource";
+  EXPECT_EQ(parse_spec(model).cpu_milli, 2000);
 }
 
 TEST(Spec, WhatNamesFactsAndPlansStaysTheSameOverVersions) {
   Json model = model_named("m");
   model["metadata"]["uid"] = "u";
-  const Spec spec = spec_of(model);
-  const Owner owner = owner_of(model);
-  EXPECT_EQ(source_hash(spec, owner, ""), "qeznxzcxb5") << "another name would inspect and replan every model that runs";
+  const Spec spec = parse_spec(model);
+  const Owner owner = parse_owner(model);
+  EXPECT_EQ(source_hash(spec, owner, ""), "qeznxzcxb5")
+      << "another name would inspect and replan every model that runs";
   EXPECT_EQ(inputs_hash(spec, owner, ""), "kvi4vxd2nh");
   EXPECT_NE(source_hash(spec, owner, "m-policy-a"), source_hash(spec, owner, "m-policy-b"));
   EXPECT_NE(inputs_hash(spec, owner, "m-policy-a"), inputs_hash(spec, owner, ""));
@@ -120,35 +124,39 @@ TEST(Spec, WhatNamesFactsAndPlansStaysTheSameOverVersions) {
 TEST(Spec, StrategySizesAndObjectiveBecomeWishesAndNameAnotherPlan) {
   Json model = model_named("m", 8);
   model["metadata"]["uid"] = "u";
-  const std::string before = inputs_hash(spec_of(model), owner_of(model), "");
+  const std::string before = inputs_hash(parse_spec(model), parse_owner(model), "");
   model["spec"]["objective"] = "Throughput";
-  model["spec"]["parallelism"] = {{"strategy", "Pipeline"}, {"sizes", {{"tensor", 2}, {"pipeline", 4}, {"data", 1}}}, {"microBatches", 8}};
-  const Wishes wishes = wishes_of(spec_of(model));
-  EXPECT_EQ(wishes.strategy, Strategy::Pipeline);
-  EXPECT_EQ(wishes.objective, Objective::Throughput);
-  EXPECT_EQ((std::vector<int>{wishes.tensor.value(), wishes.pipeline.value(), wishes.data.value(), wishes.micro_batches.value()}), (std::vector<int>{2, 4, 1, 8}));
+  model["spec"]["parallelism"] = {
+      {"strategy", "Pipeline"}, {"sizes", {{"tensor", 2}, {"pipeline", 4}, {"data", 1}}}, {"microBatches", 8}};
+  const PlanConstraints constraints = planner_constraints(parse_spec(model));
+  EXPECT_EQ(constraints.strategy, Strategy::Pipeline);
+  EXPECT_EQ(constraints.objective, Objective::Throughput);
+  EXPECT_EQ((std::vector<int>{constraints.tensor.value(), constraints.pipeline.value(), constraints.data.value(),
+                              constraints.micro_batches.value()}),
+            (std::vector<int>{2, 4, 1, 8}));
   std::set<std::string> hashes{before};
-  for (const char* path : {"/spec/objective", "/spec/parallelism/strategy", "/spec/parallelism/sizes/tensor", "/spec/parallelism/sizes/pipeline", "/spec/parallelism/sizes/data",
-                           "/spec/parallelism/microBatches"}) {
-    hashes.insert(inputs_hash(spec_of(model), owner_of(model), ""));
+  for (const char* path :
+       {"/spec/objective", "/spec/parallelism/strategy", "/spec/parallelism/sizes/tensor",
+        "/spec/parallelism/sizes/pipeline", "/spec/parallelism/sizes/data", "/spec/parallelism/microBatches"}) {
+    hashes.insert(inputs_hash(parse_spec(model), parse_owner(model), ""));
     const std::string pointer = path;
     const size_t slash = pointer.rfind('/');
     model.at(Json::json_pointer(pointer.substr(0, slash))).erase(pointer.substr(slash + 1));
   }
   EXPECT_EQ(hashes.size(), 7u);
-  EXPECT_EQ(inputs_hash(spec_of(model), owner_of(model), ""), before);
+  EXPECT_EQ(inputs_hash(parse_spec(model), parse_owner(model), ""), before);
   model["spec"]["parallelism"]["strategy"] = "ZeRO-2";
-  EXPECT_THROW((void)spec_of(model), std::invalid_argument);
+  EXPECT_THROW((void)parse_spec(model), std::invalid_argument);
 }
 
 TEST(Spec, AValueOutOfBoundsIsNamed) {
   Json model = model_named("m");
   model["spec"]["replicas"] = 1000;
   try {
-    (void)spec_of(model);
+    (void)parse_spec(model);
     FAIL();
   } catch (const std::invalid_argument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("spec.replicas must be a whole number from 0 to 64"));
+    EXPECT_THAT(error.what(), HasSubstr("spec.replicas must be an integer from 0 to 64"));
   }
 }
 
@@ -161,14 +169,15 @@ class HardwareOf : public testing::Test {
     add("plain", {}, {{"memory", "1024Gi"}});
   }
   void add(const std::string& name, const Json& labels, const Json& allocatable) {
-    snapshot.nodes->push_back(std::make_shared<const Json>(Json{{"metadata", {{"name", name}, {"labels", labels}}}, {"status", {{"allocatable", allocatable}}}}));
+    snapshot.nodes->push_back(std::make_shared<const Json>(
+        Json{{"metadata", {{"name", name}, {"labels", labels}}}, {"status", {{"allocatable", allocatable}}}}));
   }
   std::variant<Hardware, Refusal> of(const Json& devices, const Json& extra = Json::object()) {
     Json model = model_named("m");
     model["spec"]["devices"] = devices;
     model["spec"].erase("resources");
     model["spec"].update(extra);
-    return hardware_of(spec_of(model), snapshot);
+    return hardware_of(parse_spec(model), snapshot);
   }
   Snapshot snapshot;
 };
@@ -179,47 +188,60 @@ TEST_F(HardwareOf, TheSpecWins) {
   EXPECT_EQ(hardware.memory_source, "spec");
 }
 
-TEST_F(HardwareOf, ThePlannerIsToldHowManyDevicesANodeHas) {
+TEST_F(HardwareOf, ThePlannerIsReportedHowManyDevicesANodeHas) {
   EXPECT_EQ(std::get<Hardware>(of({{"count", 4}, {"perNode", 2}, {"memory", "40Gi"}})).devices_per_node, 2);
 }
 
 TEST(LayoutOf, RanksAreDealtAsEquallyAsWholeRanksAllow) {
-  const auto dealt = [](int ranks, int per_node) {
+  const auto ranks_per_pod = [](int ranks, int per_node) {
     Spec spec;
     spec.devices.per_node = per_node;
     Plan plan;
     plan.data = ranks;
-    return layout_of(spec, plan).ranks;
+    return make_pod_layout(spec, plan).ranks;
   };
-  EXPECT_EQ(dealt(4, 4), (std::vector<int>{4}));
-  EXPECT_EQ(dealt(3, 2), (std::vector<int>{2, 1}));
-  EXPECT_EQ(dealt(5, 4), (std::vector<int>{3, 2}));
-  EXPECT_EQ(dealt(10, 8), (std::vector<int>{5, 5}));
-  EXPECT_EQ(dealt(9, 4), (std::vector<int>{3, 3, 3}));
+  EXPECT_EQ(ranks_per_pod(4, 4), (std::vector<int>{4}));
+  EXPECT_EQ(ranks_per_pod(3, 2), (std::vector<int>{2, 1}));
+  EXPECT_EQ(ranks_per_pod(5, 4), (std::vector<int>{3, 2}));
+  EXPECT_EQ(ranks_per_pod(10, 8), (std::vector<int>{5, 5}));
+  EXPECT_EQ(ranks_per_pod(9, 4), (std::vector<int>{3, 3, 3}));
 }
 
 TEST_F(HardwareOf, AGpuIsAsBigAsTheSmallestThatThePodMayGet) {
   EXPECT_EQ(std::get<Hardware>(of({{"count", 2}})).device_memory, int64_t{24} << 30);
-  EXPECT_EQ(std::get<Hardware>(of({{"count", 2}}, {{"scheduling", {{"nodeSelector", {{"pool", "x"}}}}}})).device_memory, int64_t{80} << 30);
-  EXPECT_THAT(std::get<Refusal>(of({{"count", 2}, {"resource", "amd.com/gpu"}})).message, HasSubstr("set spec.devices.memory"));
+  EXPECT_EQ(std::get<Hardware>(of({{"count", 2}}, {{"scheduling", {{"nodeSelector", {{"pool", "x"}}}}}})).device_memory,
+            int64_t{80} << 30);
+  EXPECT_THAT(std::get<Refusal>(of({{"count", 2}, {"resource", "amd.com/gpu"}})).message,
+              HasSubstr("set spec.devices.memory"));
 }
 
 TEST_F(HardwareOf, ACpuDeviceIsAShareOfThePodOrOfHalfANode) {
-  EXPECT_EQ(std::get<Hardware>(of({{"count", 4}, {"type", "CPU"}}, {{"resources", {{"memory", "8Gi"}}}})).device_memory, int64_t{2} << 30);
+  EXPECT_EQ(std::get<Hardware>(of({{"count", 4}, {"type", "CPU"}}, {{"resources", {{"memory", "8Gi"}}}})).device_memory,
+            int64_t{2} << 30);
   EXPECT_EQ(std::get<Hardware>(of({{"count", 4}, {"type", "CPU"}})).device_memory, int64_t{128} << 30);
   snapshot.nodes.reset();
-  EXPECT_EQ(std::get<Refusal>(of({{"count", 4}, {"type", "CPU"}})).reason, "DeviceMemoryUnknown");
+  EXPECT_EQ(std::get<Refusal>(of({{"count", 4}, {"type", "CPU"}})).reason, Reason::DeviceMemoryUnknown);
 }
 
 TEST_F(HardwareOf, FiguresAreThoseOfTheSlowestNodeThatTellsAndTheProductOnlyWhereAllAgree) {
-  add("fast", {{"nvidia.com/gpu.memory", "81920"}, {"nvidia.com/gpu.product", "NVIDIA-L4"}, {"pool", "y"}, {"parallelmodel.dev/link-gigabytes-per-second", "450"}, {"parallelmodel.dev/link-microseconds", "7.5"}},
+  add("fast",
+      {{"nvidia.com/gpu.memory", "81920"},
+       {"nvidia.com/gpu.product", "NVIDIA-L4"},
+       {"pool", "y"},
+       {"parallelmodel.dev/link-gigabytes-per-second", "450"},
+       {"parallelmodel.dev/link-microseconds", "7.5"}},
       {{"nvidia.com/gpu", "8"}});
-  add("slow", {{"nvidia.com/gpu.memory", "81920"}, {"nvidia.com/gpu.product", "NVIDIA-L4"}, {"pool", "y"}, {"parallelmodel.dev/link-gigabytes-per-second", "12"}, {"parallelmodel.dev/link-microseconds", "30"}},
+  add("slow",
+      {{"nvidia.com/gpu.memory", "81920"},
+       {"nvidia.com/gpu.product", "NVIDIA-L4"},
+       {"pool", "y"},
+       {"parallelmodel.dev/link-gigabytes-per-second", "12"},
+       {"parallelmodel.dev/link-microseconds", "30"}},
       {{"nvidia.com/gpu", "8"}});
   const Hardware two = std::get<Hardware>(of({{"count", 2}}, {{"scheduling", {{"nodeSelector", {{"pool", "y"}}}}}}));
-  EXPECT_EQ(two.link_bandwidth, (Figure{12e9, "node label"}));
-  EXPECT_EQ(two.link_latency, (Figure{30 * 1e-6, "node label"}));
-  EXPECT_EQ(two.memory_bandwidth, Figure{});
+  EXPECT_EQ(two.link_bandwidth, (HardwareValue{12e9, "node label"}));
+  EXPECT_EQ(two.link_latency, (HardwareValue{30 * 1e-6, "node label"}));
+  EXPECT_EQ(two.memory_bandwidth, HardwareValue{});
   EXPECT_EQ(two.product, "NVIDIA-L4");
   EXPECT_EQ(std::get<Hardware>(of({{"count", 2}})).product, "") << "the others tell none";
 }
@@ -232,29 +254,33 @@ TEST_F(HardwareOf, AProductOfTheTableNeedsNoLabelOfItsMemory) {
   EXPECT_EQ(hardware.device_memory, 0) << "the planner fills it in";
   snapshot.nodes->clear();
   add("a", {{"nvidia.com/gpu.product", "Unheard-Of"}}, {{"nvidia.com/gpu", "4"}});
-  EXPECT_EQ(std::get<Refusal>(of({{"count", 2}})).reason, "DeviceMemoryUnknown");
+  EXPECT_EQ(std::get<Refusal>(of({{"count", 2}})).reason, Reason::DeviceMemoryUnknown);
 }
 
 TEST_F(HardwareOf, LabelsThatAreNoNumbersAreNotRead) {
   for (const char* text : {"", "fast", "-3", "1e9", "1.", ".5", "1.2.3", "0", "nan", "99999999999999999999"}) {
     snapshot.nodes->clear();
     add("a", {{"parallelmodel.dev/teraflops", text}}, {{"memory", "64Gi"}});
-    EXPECT_EQ(std::get<Hardware>(of({{"count", 2}, {"type", "CPU"}})).flops, Figure{}) << text;
+    EXPECT_EQ(std::get<Hardware>(of({{"count", 2}, {"type", "CPU"}})).flops, HardwareValue{}) << text;
   }
 }
 
 TEST_F(HardwareOf, FreeDevicesAreWhatPodsLeave) {
   snapshot.devices_used["big"]["nvidia.com/gpu"] = 7;
   Json model = model_named("m");
-  EXPECT_EQ(free_devices(spec_of(model), snapshot), "free 4 of 4 on small");
+  EXPECT_EQ(free_devices(parse_spec(model), snapshot), "free 4 of 4 on small");
 }
 
 TEST(Progress, HostileAnswersGiveNothingOrBoundedNumbers) {
-  for (const char* text : {"null", "[]", "{}", R"({"incarnation":2})", R"({"incarnation":"1"})", R"({"incarnation":1,"ranks":7})"}) {
+  for (const char* text : {"null", "[]", "{}", R"({"replicaGeneration":2})", R"({"replicaGeneration":"1"})",
+                           R"({"replicaGeneration":1,"ranks":7})"}) {
     EXPECT_FALSE(progress_of(Json::parse(text), 1, 2)) << text;
   }
-  const auto progress = progress_of(Json::parse(R"({"incarnation":1,"state":"Lo ading","ranks":[{"rank":0,"loadBytes":-5,"loadTotal":18446744073709551615,
-    "loadSeconds":1e308},{"rank":1,"loadTotal":9223372036854775807,"measured":[]},{"rank":2},{"rank":"x"},7]})"), 1, 2);
+  const auto progress = progress_of(
+      Json::parse(
+          R"({"replicaGeneration":1,"state":"Lo ading","ranks":[{"rank":0,"loadBytes":-5,"loadTotal":18446744073709551615,
+    "loadSeconds":1e308},{"rank":1,"loadTotal":9223372036854775807,"measured":[]},{"rank":2},{"rank":"x"},7]})"),
+      1, 2);
   ASSERT_TRUE(progress);
   EXPECT_EQ(progress->state, "Starting");
   EXPECT_EQ(progress->ranks.size(), 2u);
@@ -263,25 +289,34 @@ TEST(Progress, HostileAnswersGiveNothingOrBoundedNumbers) {
   EXPECT_LE(*progress->load_seconds, 1e6);
 }
 
-TEST(Events, OneTellsOfAllGroupsToWhichTheSameHappened) {
+TEST(Events, OneTellsOfAllReplicasToWhichTheSameHappened) {
   const auto status = [](const std::vector<int>& serving, int all) {
-    Json out{{"groups", Json::array()}};
+    Json out{{"replicaStatuses", Json::array()}};
     for (int i = 0; i < all; ++i) {
       const bool serves = std::find(serving.begin(), serving.end(), i) != serving.end();
-      out["groups"].push_back({{"index", i}, {"incarnation", i == 7 ? 2 : 1}, {"created", true}, {"ready", serves}, {"podHash", "a"}});
+      out["replicaStatuses"].push_back({{"index", i},
+                                        {"replicaGeneration", i == 7 ? 2 : 1},
+                                        {"created", true},
+                                        {"ready", serves},
+                                        {"podHash", "a"}});
     }
     return out;
   };
   const auto texts = [](const Json& before, const Json& after) {
     std::vector<std::string> out;
-    for (const Event& event : events_of(before, after)) out.push_back(event.reason + ": " + event.note);
+    for (const Event& event : status_events(before, after)) out.push_back(event.reason + ": " + event.note);
     return out;
   };
-  EXPECT_THAT(texts(Json(), status({}, 1)), testing::ElementsAre("GroupStarted: all pods of group 0, incarnation 1, are made"));
-  EXPECT_THAT(texts(Json(), status({}, 8)), testing::ElementsAre("GroupStarted: all pods of groups 0 to 6, incarnation 1, are made", "GroupStarted: all pods of group 7, incarnation 2, are made"));
-  EXPECT_THAT(texts(status({}, 8), status({3}, 8)), testing::ElementsAre("GroupReady: group 3 serves"));
-  EXPECT_THAT(texts(status({3}, 8), status({0, 2, 3, 4, 6, 7}, 8)), testing::ElementsAre("GroupReady: groups 0, 2, 4, 6, 7 serve"));
-  EXPECT_THAT(texts(status({}, 8), status({0, 2, 3, 4, 6, 7}, 8)), testing::ElementsAre("GroupReady: groups 0, 2 to 4, 6, 7 serve"));
+  EXPECT_THAT(texts(Json(), status({}, 1)),
+              testing::ElementsAre("ReplicaStarted: all pods of replica 0, generation 1, are made"));
+  EXPECT_THAT(texts(Json(), status({}, 8)),
+              testing::ElementsAre("ReplicaStarted: all pods of replicas 0 to 6, generation 1, are made",
+                                   "ReplicaStarted: all pods of replica 7, generation 2, are made"));
+  EXPECT_THAT(texts(status({}, 8), status({3}, 8)), testing::ElementsAre("ReplicaReady: replica 3 serves"));
+  EXPECT_THAT(texts(status({3}, 8), status({0, 2, 3, 4, 6, 7}, 8)),
+              testing::ElementsAre("ReplicaReady: replicas 0, 2, 4, 6, 7 serve"));
+  EXPECT_THAT(texts(status({}, 8), status({0, 2, 3, 4, 6, 7}, 8)),
+              testing::ElementsAre("ReplicaReady: replicas 0, 2 to 4, 6, 7 serve"));
   EXPECT_THAT(texts(status({3}, 8), status({3}, 8)), testing::IsEmpty());
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/controller.h"
 
 #include <gtest/gtest.h>
@@ -15,16 +16,16 @@ using namespace std::chrono_literals;
 
 namespace {
 
-const Resource Models{"example.com", "v1", "models", "Model"};
+const Resource models_resource{"example.com", "v1", "models", "Model"};
 
 /// A controller that wants one pod "<name>-pod" per Model, on a cluster in memory.
 struct ControllerTest : testing::Test {
   FakeCluster cluster;
   RealClock clock;
   prometheus::Registry registry;
-  Controller controller{"model", {.resource = Models}, {cluster, cluster, clock, registry}};
+  Controller controller{"model", {.resource = models_resource}, {cluster, cluster, clock, registry}};
   Store models = controller.primary();
-  Store pods = controller.owns({.resource = Pods, .label_selector = "app"});
+  Store pods = controller.owns({.resource = pods_resource, .label_selector = "app"});
   std::atomic<int> runs{0};
   std::stop_source stop;
   std::jthread thread;
@@ -35,17 +36,25 @@ struct ControllerTest : testing::Test {
     ++runs;
     const ObjectPtr model = models.get(key);
     if (!model || pods.get({key.ns, key.name + "-pod"})) return {};
-    Json pod = {{"metadata", {{"name", key.name + "-pod"}, {"labels", {{"app", "x"}}}, {"ownerReferences", {owner_reference(Models, *model)}}}}};
-    const Response response = controller.api().send({Verb::Create, Pods, key.ns, key.name + "-pod", "", pod});
+    Json pod = {{"metadata",
+                 {{"name", key.name + "-pod"},
+                  {"labels", {{"app", "x"}}},
+                  {"ownerReferences", {owner_reference(models_resource, *model)}}}}};
+    const Response response = controller.api().send({Verb::Create, pods_resource, key.ns, key.name + "-pod", "", pod});
     if (failed(response)) return {.error = to_string(error_of(response))};
     return {};
   }
   void start(Reconcile reconcile, int workers = 2) {
     thread = std::jthread([this, reconcile, workers] { controller.run(reconcile, stop.get_token(), workers); });
   }
-  void start() { start([this](const Key& key) { return make_pod(key); }); }
-  void model(const std::string& name, int spec = 0) { cluster.put(Models, {{"metadata", {{"namespace", "n"}, {"name", name}}}, {"spec", spec}}); }
-  template <class Condition> void until(Condition condition) {
+  void start() {
+    start([this](const Key& key) { return make_pod(key); });
+  }
+  void model(const std::string& name, int spec = 0) {
+    cluster.put(models_resource, {{"metadata", {{"namespace", "n"}, {"name", name}}}, {"spec", spec}});
+  }
+  template <class Condition>
+  void until(Condition condition) {
     while (!condition()) std::this_thread::sleep_for(1ms);
   }
   std::string scrape() { return prometheus::TextSerializer().Serialize(registry.Collect()); }
@@ -59,8 +68,8 @@ TEST_F(ControllerTest, MakesWhatIsMissingAndMakesItAgain) {
   until([&] { return pods.size() == 1; });
   model("b");
   until([&] { return pods.size() == 2; });
-  cluster.remove(Pods, {"n", "a-pod"});
-  until([&] { return cluster.count(Verb::Create, Pods) == 3; });
+  cluster.remove(pods_resource, {"n", "a-pod"});
+  until([&] { return cluster.count(Verb::Create, pods_resource) == 3; });
   EXPECT_TRUE(controller.ready());
   EXPECT_TRUE(controller.healthy());
 }
@@ -70,7 +79,7 @@ TEST_F(ControllerTest, NothingIsReconciledBeforeEveryStoreIsSynced) {
   std::atomic<bool> blocked{true};
   std::atomic<int> refused{0};
   cluster.fault = [&](const Request& request) -> std::optional<ApiError> {
-    if (blocked && request.resource == Pods && request.verb == Verb::List) {
+    if (blocked && request.resource == pods_resource && request.verb == Verb::List) {
       ++refused;
       return no_answer("blocked");
     }
@@ -82,14 +91,14 @@ TEST_F(ControllerTest, NothingIsReconciledBeforeEveryStoreIsSynced) {
   EXPECT_EQ(runs, 0);
   blocked = false;
   until([&] { return pods.size() == 1; });
-  EXPECT_EQ(cluster.count(Verb::Create, Pods), 1u);
+  EXPECT_EQ(cluster.count(Verb::Create, pods_resource), 1u);
 }
 
 TEST_F(ControllerTest, ASlowWatchNeverMakesAReconcileBlindForItsOwnWrites) {
   start();
   until([&] { return controller.ready() && cluster.watches_started() == 2; });
   model("a");
-  until([&] { return cluster.count(Verb::Create, Pods) == 1; });
+  until([&] { return cluster.count(Verb::Create, pods_resource) == 1; });
   cluster.freeze_watches(true);
   model("b");
   cluster.freeze_watches(false);
@@ -99,7 +108,7 @@ TEST_F(ControllerTest, ASlowWatchNeverMakesAReconcileBlindForItsOwnWrites) {
   controller.enqueue({"n", "a"});
   until([&] { return runs > before; });
   cluster.freeze_watches(false);
-  EXPECT_EQ(cluster.count(Verb::Create, Pods), 2u);
+  EXPECT_EQ(cluster.count(Verb::Create, pods_resource), 2u);
 }
 
 TEST_F(ControllerTest, AKeyWithUnseenWritesWaitsForThem) {
@@ -109,15 +118,18 @@ TEST_F(ControllerTest, AKeyWithUnseenWritesWaitsForThem) {
     ++runs;
     if (creations++ == 0) {
       cluster.freeze_watches(true);
-      const Json pod = {{"metadata", {{"name", "p"}, {"labels", {{"app", "x"}}}, {"ownerReferences", {owner_reference(Models, *models.get(key))}}}}};
-      EXPECT_FALSE(failed(controller.api().send({Verb::Create, Pods, "n", "p", "", pod})));
+      const Json pod = {{"metadata",
+                         {{"name", "p"},
+                          {"labels", {{"app", "x"}}},
+                          {"ownerReferences", {owner_reference(models_resource, *models.get(key))}}}}};
+      EXPECT_FALSE(failed(controller.api().send({Verb::Create, pods_resource, "n", "p", "", pod})));
       return Result{.requeue_after = 1ms};
     }
     EXPECT_TRUE(pods.get({"n", "p"})) << "reconciled before its own write was visible";
     return Result{};
   });
   until([&] { return creations == 1; });
-  std::this_thread::sleep_for(50ms);   // the requeue is due, and must not run
+  std::this_thread::sleep_for(50ms);  // the requeue is due, and must not run
   EXPECT_EQ(runs, 1);
   cluster.freeze_watches(false);
   until([&] { return runs >= 2; });
@@ -141,7 +153,8 @@ TEST_F(ControllerTest, ErrorsAreRetriedTerminalOnesAreNot) {
   until([&] { return hopeless == 2; });
   const std::string text = scrape();
   EXPECT_NE(text.find("controller_runtime_reconcile_errors_total{controller=\"model\"} 5"), std::string::npos) << text;
-  EXPECT_NE(text.find("controller_runtime_terminal_reconcile_errors_total{controller=\"model\"} 2"), std::string::npos) << text;
+  EXPECT_NE(text.find("controller_runtime_terminal_reconcile_errors_total{controller=\"model\"} 2"), std::string::npos)
+      << text;
   EXPECT_NE(text.find("workqueue_retries_total{controller=\"model\",name=\"model\"} 3"), std::string::npos) << text;
 }
 
@@ -182,7 +195,8 @@ TEST_F(ControllerTest, AConvergedClusterIsLeftAlone) {
 TEST_F(ControllerTest, AChangeOfNothingThatIsKeptQueuesNothing) {
   std::atomic<int> passes_of_a{0}, passes_of_b{0};
   const auto put_a = [&](int managed, int spec) {
-    cluster.put(Models, {{"metadata", {{"namespace", "n"}, {"name", "a"}, {"managedFields", {managed}}}}, {"spec", spec}});
+    cluster.put(models_resource,
+                {{"metadata", {{"namespace", "n"}, {"name", "a"}, {"managedFields", {managed}}}}, {"spec", spec}});
   };
   put_a(1, 1);
   start([&](const Key& key) { return ++(key.name == "a" ? passes_of_a : passes_of_b), Result{}; }, 1);
@@ -190,7 +204,7 @@ TEST_F(ControllerTest, AChangeOfNothingThatIsKeptQueuesNothing) {
   const Json version = models.get({"n", "a"})->at("metadata").at("resourceVersion");
   put_a(2, 1);
   model("b");
-  until([&] { return passes_of_b == 1; });   // one worker, first come, first served
+  until([&] { return passes_of_b == 1; });  // one worker, first come, first served
   EXPECT_EQ(passes_of_a, 1);
   EXPECT_NE(models.get({"n", "a"})->at("metadata").at("resourceVersion"), version) << "the store follows all the same";
   put_a(2, 2);
@@ -200,12 +214,14 @@ TEST_F(ControllerTest, AChangeOfNothingThatIsKeptQueuesNothing) {
 TEST_F(ControllerTest, AStopFinishesWhatRunsAndDropsTheRest) {
   std::atomic<bool> inside{false}, release{false}, finished{false};
   model("a");
-  start([&](const Key&) {
-    inside = true;
-    until([&] { return release.load(); });
-    finished = true;
-    return Result{};
-  }, 1);
+  start(
+      [&](const Key&) {
+        inside = true;
+        until([&] { return release.load(); });
+        finished = true;
+        return Result{};
+      },
+      1);
   until([&] { return inside.load(); });
   stop.request_stop();
   release = true;
@@ -215,12 +231,13 @@ TEST_F(ControllerTest, AStopFinishesWhatRunsAndDropsTheRest) {
 
 TEST_F(ControllerTest, AnyCollectionMayNameTheKeysThatItConcerns) {
   std::atomic<bool> told{false};
-  const Store nodes = controller.watches({.resource = Nodes}, [](const Json& node) { return std::vector<Key>{{"n", label_of(node, "model")}}; });
+  const Store nodes = controller.watches(
+      {.resource = nodes_resource}, [](const Json& node) { return std::vector<Key>{{"n", label_of(node, "model")}}; });
   start([&](const Key& key) {
     if (key == Key{"n", "a"} && nodes.get({"", "node"})) told = true;
     return Result{};
   });
   until([&] { return controller.ready(); });
-  cluster.put(Nodes, {{"metadata", {{"name", "node"}, {"labels", {{"model", "a"}}}}}});
+  cluster.put(nodes_resource, {{"metadata", {{"name", "node"}, {"labels", {{"model", "a"}}}}}});
   until([&] { return told.load(); });
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fake_cluster.h"
 
 #include "controller/core/selector.h"
@@ -11,10 +12,13 @@ std::string parameter(const Request& request, const char* name) {
   return found == request.query.end() ? "" : found->second;
 }
 
-ApiError error(int code, const char* reason) { return classify(code, Json{{"kind", "Status"}, {"reason", reason}, {"message", reason}}.dump()); }
+ApiError error(int code, const char* reason) {
+  return classify(code, Json{{"kind", "Status"}, {"reason", reason}, {"message", reason}}.dump());
+}
 
 bool selected(const Request& request, const Json& object) {
-  return (request.ns.empty() || key_of(object).ns == request.ns) && matches(parse_selector(parameter(request, "labelSelector")), object);
+  return (request.ns.empty() || key_of(object).ns == request.ns) &&
+         matches(parse_selector(parameter(request, "labelSelector")), object);
 }
 
 }  // namespace
@@ -23,11 +27,13 @@ Json FakeCluster::store(const Resource& resource, Json object) {
   auto& slot = objects_[resource.plural][key_of(object)];
   const bool there = !slot.is_null();
   object["metadata"]["resourceVersion"] = std::to_string(++version_);
-  if (uid_of(object).empty()) object["metadata"]["uid"] = there ? uid_of(slot) : std::string("uid-").append(std::to_string(version_));
+  if (uid_of(object).empty())
+    object["metadata"]["uid"] = there ? uid_of(slot) : std::string("uid-").append(std::to_string(version_));
   object["kind"] = resource.kind;
   object["apiVersion"] = api_version_of(resource);
   slot = object;
-  history_.push_back({resource.plural, {there ? WatchEvent::Type::Modified : WatchEvent::Type::Added, object}, version_});
+  history_.push_back(
+      {resource.plural, {there ? WatchEvent::Type::Modified : WatchEvent::Type::Added, object}, version_});
   changed_.notify_all();
   return object;
 }
@@ -55,7 +61,8 @@ Response FakeCluster::list(const Request& request) {
   }
   const std::string limit = parameter(request, "limit"), token = parameter(request, "continue");
   if (!token.empty() && std::stol(token.substr(token.find(':') + 1)) < compacted_) return error(410, "Expired");
-  const size_t begin = token.empty() ? 0 : std::stoul(token), end = limit.empty() ? all.size() : std::min(all.size(), begin + std::stoul(limit));
+  const size_t begin = token.empty() ? 0 : std::stoul(token),
+               end = limit.empty() ? all.size() : std::min(all.size(), begin + std::stoul(limit));
   Json items = Json::array();
   for (size_t i = begin; i < end; ++i) items.push_back(all[i]);
   Json list = {{"items", items}, {"metadata", {{"resourceVersion", std::to_string(version_)}}}};
@@ -106,7 +113,8 @@ bool FakeCluster::wanted(const Request& request, const Entry& entry) const {
   return entry.plural == request.resource.plural && selected(request, entry.event.object);
 }
 
-std::optional<ApiError> FakeCluster::watch(const Request& request, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) {
+std::optional<ApiError> FakeCluster::watch(const Request& request, const std::function<bool(WatchEvent&&)>& sink,
+                                           std::stop_token stop) {
   if (fault) {
     if (const auto injected = fault(request)) return injected;
   }
@@ -129,7 +137,9 @@ std::optional<ApiError> FakeCluster::watch(const Request& request, const std::fu
     lock.lock();
     const long now = version_;
     const bool frozen = frozen_;
-    changed_.wait(lock, stop, [&] { return generation != generation_ || frozen_ != frozen || version_ != now || (!frozen_ && version_ != seen); });
+    changed_.wait(lock, stop, [&] {
+      return generation != generation_ || frozen_ != frozen || version_ != now || (!frozen_ && version_ != seen);
+    });
   }
   return {};
 }
@@ -161,7 +171,8 @@ std::vector<Request> FakeCluster::sent() const {
 
 size_t FakeCluster::count(Verb verb, const Resource& resource) const {
   std::lock_guard lock(mutex_);
-  return static_cast<size_t>(std::count_if(sent_.begin(), sent_.end(), [&](const Request& r) { return r.verb == verb && r.resource == resource; }));
+  return static_cast<size_t>(std::count_if(sent_.begin(), sent_.end(),
+                                           [&](const Request& r) { return r.verb == verb && r.resource == resource; }));
 }
 
 size_t FakeCluster::watches_started() const {

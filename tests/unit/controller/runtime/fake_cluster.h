@@ -1,4 +1,5 @@
-// An API server in memory: objects with resourceVersions, lists in pages, watches from a version, and faults on request.
+// SPDX-License-Identifier: Apache-2.0
+// An in-memory API server: objects with resourceVersions, paged lists, watches from a version, and injected faults.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -17,23 +18,26 @@ namespace pm::k8s::test {
 struct ManualClock final : Clock {
   std::atomic<int64_t> ms{0};
   Steady now() const override { return Steady(std::chrono::milliseconds(ms.load())); }
-  Wall wall() const override { return Wall(std::chrono::seconds(1'700'000'000) + std::chrono::milliseconds(ms.load())); }
+  Wall wall() const override {
+    return Wall(std::chrono::seconds(1'700'000'000) + std::chrono::milliseconds(ms.load()));
+  }
 };
 
 /// Thread-safe.
 class FakeCluster final : public Api, public WatchApi {
  public:
   Response send(const Request&) override;
-  std::optional<ApiError> watch(const Request&, const std::function<bool(WatchEvent&&)>& sink, std::stop_token stop) override;
+  std::optional<ApiError> watch(const Request&, const std::function<bool(WatchEvent&&)>& sink,
+                                std::stop_token stop) override;
 
-  /// As a user would; the object's metadata.name and namespace count.
+  /// Writes an object as a user would, by its metadata.name and namespace.
   Json put(const Resource&, Json object);
   void remove(const Resource&, const Key&);
-  /// Asked before each send or watch; an error takes the place of the answer.
+  /// Called before each send or watch; a returned error replaces the response.
   std::function<std::optional<ApiError>(const Request&)> fault;
-  /// Events wait while true.
+  /// Delays events while true.
   void freeze_watches(bool);
-  /// All open watches end cleanly.
+  /// Ends all open watches cleanly.
   void end_watches();
   /// Forgets history: watches from before now get 410.
   void compact();
@@ -54,7 +58,7 @@ class FakeCluster final : public Api, public WatchApi {
 
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::map<std::string, std::map<Key, Json>> objects_;    ///< by plural
+  std::map<std::string, std::map<Key, Json>> objects_;  ///< by plural
   std::vector<Entry> history_;
   std::vector<Request> sent_;
   long version_ = 100, compacted_ = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/leader_elector.h"
 
 #include <gtest/gtest.h>
@@ -15,11 +16,13 @@ class Leader : public testing::Test {
   Election election(const std::string& identity) { return {.ns = "system", .name = "pm", .identity = identity}; }
   void pass(std::chrono::milliseconds time) { clock.ms += time.count(); }
   Json lease() {
-    return object_of(cluster.send({.verb = Verb::Get, .resource = Leases, .ns = "system", .name = "pm"}))["spec"];
+    return object_of(
+        cluster.send({.verb = Verb::Get, .resource = leases_resource, .ns = "system", .name = "pm"}))["spec"];
   }
   FakeCluster cluster;
   ManualClock clock;
-  LeaderElector a{cluster, clock, [] { return 0.5; }, election("a")}, b{cluster, clock, [] { return 0.5; }, election("b")};
+  LeaderElector a{cluster, clock, [] { return 0.5; }, election("a")},
+      b{cluster, clock, [] { return 0.5; }, election("b")};
 };
 
 TEST_F(Leader, TheFirstMakesTheLeaseAndTheOtherWaits) {
@@ -68,9 +71,9 @@ TEST_F(Leader, WithoutAServerTheHolderStopsAfterTenSeconds) {
 
 TEST_F(Leader, TimesInsideTheLeaseDoNotMatter) {
   a.attempt();
-  Json other = object_of(cluster.send({.verb = Verb::Get, .resource = Leases, .ns = "system", .name = "pm"}));
+  Json other = object_of(cluster.send({.verb = Verb::Get, .resource = leases_resource, .ns = "system", .name = "pm"}));
   other["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z";
-  cluster.put(Leases, other);
+  cluster.put(leases_resource, other);
   EXPECT_FALSE(b.attempt()) << "a clock that is behind is no dead holder";
   pass(14s);
   EXPECT_FALSE(b.attempt());
@@ -78,9 +81,9 @@ TEST_F(Leader, TimesInsideTheLeaseDoNotMatter) {
 
 TEST_F(Leader, AStolenLeaseEndsTheHolder) {
   a.attempt();
-  Json other = object_of(cluster.send({.verb = Verb::Get, .resource = Leases, .ns = "system", .name = "pm"}));
+  Json other = object_of(cluster.send({.verb = Verb::Get, .resource = leases_resource, .ns = "system", .name = "pm"}));
   other["spec"]["holderIdentity"] = "thief";
-  cluster.put(Leases, other);
+  cluster.put(leases_resource, other);
   EXPECT_FALSE(a.attempt());
   EXPECT_TRUE(a.lost());
 }
@@ -91,7 +94,7 @@ TEST_F(Leader, OfTwoThatTakeAnExpiredLeaseOneWins) {
   pass(16s);
   bool stolen = false;
   cluster.fault = [&](const Request& request) -> std::optional<ApiError> {
-    if (request.verb == Verb::MergePatch && !stolen) {   // between b's reading and its writing
+    if (request.verb == Verb::MergePatch && !stolen) {  // between b's reading and its writing
       stolen = true;
       EXPECT_TRUE(c.attempt());
     }

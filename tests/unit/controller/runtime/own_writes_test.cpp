@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/own_writes.h"
 
 #include <gtest/gtest.h>
@@ -15,14 +16,15 @@ struct OwnWritesTest : testing::Test {
   OwnWrites api{cluster};
   const Key owner{"n", "m"};
   void SetUp() override {
-    api.add({Pods, "", parse_selector("app"), pods.reader(), [this](const Json&) { return std::vector{owner}; }});
+    api.add(
+        {pods_resource, "", parse_selector("app"), pods.reader(), [this](const Json&) { return std::vector{owner}; }});
     pods.begin_list();
     pods.finish_list("100");
   }
   Json create(const char* name, bool labelled = true) {
     Json body = {{"metadata", {{"name", name}, {"namespace", "n"}}}};
     if (labelled) body["metadata"]["labels"] = {{"app", "x"}};
-    return object_of(api.send({Verb::Create, Pods, "n", name, "", body}));
+    return object_of(api.send({Verb::Create, pods_resource, "n", name, "", body}));
   }
 };
 
@@ -54,13 +56,14 @@ TEST_F(OwnWritesTest, ABookmarkIsEnough) {
 TEST_F(OwnWritesTest, WhatTheStoreWillNeverShowIsNotWaitedFor) {
   create("a", false);
   EXPECT_TRUE(api.visible(owner)) << "the selector leaves it out";
-  api.send({Verb::Create, Services, "n", "s", "", {{"metadata", {{"name", "s"}, {"labels", {{"app", "x"}}}}}}});
+  api.send(
+      {Verb::Create, services_resource, "n", "s", "", {{"metadata", {{"name", "s"}, {"labels", {{"app", "x"}}}}}}});
   EXPECT_TRUE(api.visible(owner)) << "no store watches it";
 }
 
 TEST_F(OwnWritesTest, FailedWritesAndReadsLeaveNoTrace) {
-  cluster.put(Pods, {{"metadata", {{"name", "a"}, {"namespace", "n"}, {"labels", {{"app", "x"}}}}}});
-  EXPECT_TRUE(failed(api.send({Verb::Create, Pods, "n", "a", "", {{"metadata", {{"name", "a"}}}}})));
-  EXPECT_FALSE(failed(api.send({Verb::Get, Pods, "n", "a"})));
+  cluster.put(pods_resource, {{"metadata", {{"name", "a"}, {"namespace", "n"}, {"labels", {{"app", "x"}}}}}});
+  EXPECT_TRUE(failed(api.send({Verb::Create, pods_resource, "n", "a", "", {{"metadata", {{"name", "a"}}}}})));
+  EXPECT_FALSE(failed(api.send({Verb::Get, pods_resource, "n", "a"})));
   EXPECT_TRUE(api.visible(owner));
 }

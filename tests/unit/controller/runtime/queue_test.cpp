@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -68,7 +69,7 @@ TEST(QueueCore, FailuresAreCountedPerKeyUntilForgotten) {
   EXPECT_EQ(queue.fail(key(1)), 0);
 }
 
-/// The queue against a model of plain sets: same keys handed out in the same order, whatever happens in whatever order.
+/// Compares the queue with a model of plain sets under random operations: it hands out the same keys in the same order.
 TEST(QueueCore, BehavesAsItsModelUnderRandomOperations) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -76,18 +77,23 @@ TEST(QueueCore, BehavesAsItsModelUnderRandomOperations) {
   const auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   for (int round = 0; round < 200; ++round) {
     QueueCore queue;
-    std::vector<int> order;                   // model: waiting, in order
-    std::set<int> running, again;             // running; wanted again while running
-    std::map<int, int> delayed;               // key -> due
+    std::vector<int> order;        // model: waiting, in order
+    std::set<int> running, again;  // running; wanted again while running
+    std::map<int, int> delayed;    // key -> due
     int now = 0;
     const auto want = [&](int k) {
-      if (running.contains(k)) again.insert(k);
-      else if (std::find(order.begin(), order.end(), k) == order.end()) order.push_back(k);
+      if (running.contains(k))
+        again.insert(k);
+      else if (std::find(order.begin(), order.end(), k) == order.end())
+        order.push_back(k);
     };
     for (int step = 0; step < 300; ++step) {
       const int k = pick(6);
       switch (pick(5)) {
-        case 0: queue.add(key(k), at(now)); want(k); break;
+        case 0:
+          queue.add(key(k), at(now));
+          want(k);
+          break;
         case 1: {
           const int due = now + 1 + pick(10);
           queue.add_at(key(k), at(due));
@@ -98,9 +104,13 @@ TEST(QueueCore, BehavesAsItsModelUnderRandomOperations) {
           ++now;
           queue.advance(at(now));
           std::vector<std::pair<int, int>> due;
-          for (const auto& [d, when] : delayed) if (when <= now) due.push_back({when, d});
+          for (const auto& [d, when] : delayed)
+            if (when <= now) due.push_back({when, d});
           std::sort(due.begin(), due.end());
-          for (const auto& [when, d] : due) { delayed.erase(d); want(d); }
+          for (const auto& [when, d] : due) {
+            delayed.erase(d);
+            want(d);
+          }
           break;
         }
         case 3: {
@@ -134,8 +144,8 @@ struct WorkQueueTest : testing::Test {
 }  // namespace
 
 TEST_F(WorkQueueTest, NeverRunsAKeyTwiceAtOnceAndLosesNone) {
-  constexpr int Keys = 5, Adds = 4000;
-  std::atomic<int> inside[Keys] = {}, wanted[Keys] = {}, seen[Keys] = {};
+  constexpr int key_count = 5, add_count = 4000;
+  std::atomic<int> inside[key_count] = {}, wanted[key_count] = {}, seen[key_count] = {};
   std::stop_source stop;
   std::vector<std::jthread> threads;
   for (int w = 0; w < 4; ++w) {
@@ -149,15 +159,16 @@ TEST_F(WorkQueueTest, NeverRunsAKeyTwiceAtOnceAndLosesNone) {
       }
     });
   }
-  for (int i = 0; i < Adds; ++i) {
-    ++wanted[i % Keys];
-    queue.add(key(i % Keys));
+  for (int i = 0; i < add_count; ++i) {
+    ++wanted[i % key_count];
+    queue.add(key(i % key_count));
   }
   const auto caught_up = [&] {
-    for (int k = 0; k < Keys; ++k) if (seen[k] != wanted[k]) return false;
+    for (int k = 0; k < key_count; ++k)
+      if (seen[k] != wanted[k]) return false;
     return true;
   };
-  while (!caught_up()) std::this_thread::yield();   // the last addition of every key was seen, or this never ends
+  while (!caught_up()) std::this_thread::yield();  // ends only if the last addition of every key was seen
   stop.request_stop();
 }
 
@@ -186,9 +197,9 @@ TEST_F(WorkQueueTest, ADelayedKeyDoesNotWaitForAWorkerThatIsBusy) {
       }
     });
   }
-  queue.add_after(key(2), 20ms);   // one worker waits for it, and is then the one that may get the next
+  queue.add_after(key(2), 20ms);  // one worker waits for it, and is then the one that may get the next
   queue.add(key(1));
-  while (!second) std::this_thread::sleep_for(1ms);   // never ends when nobody else keeps the time
+  while (!second) std::this_thread::sleep_for(1ms);  // never ends if no other worker takes over the wait
   release = true;
   stop.request_stop();
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/store.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +10,11 @@ using namespace pm::k8s;
 
 namespace {
 
-Json object(const std::string& name, const std::string& version, const std::string& owner = "", const std::string& label = "") {
-  Json made = {{"metadata", {{"namespace", "n"}, {"name", name}, {"resourceVersion", version}, {"uid", std::string("u").append(name)}}}};
+Json object(const std::string& name, const std::string& version, const std::string& owner = "",
+            const std::string& label = "") {
+  Json made = {
+      {"metadata",
+       {{"namespace", "n"}, {"name", name}, {"resourceVersion", version}, {"uid", std::string("u").append(name)}}}};
   if (!owner.empty()) made["metadata"]["ownerReferences"] = {{{"controller", true}, {"uid", owner}}};
   if (!label.empty()) made["metadata"]["labels"] = {{"group", label}};
   return made;
@@ -37,7 +41,8 @@ struct StoreTest : testing::TestWithParam<bool> {
 
 }  // namespace
 
-INSTANTIATE_TEST_SUITE_P(Kept, StoreTest, testing::Bool(), [](const auto& info) { return info.param ? "Packed" : "Whole"; });
+INSTANTIATE_TEST_SUITE_P(Kept, StoreTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Packed" : "Whole"; });
 
 TEST_P(StoreTest, IsEmptyAndUnsyncedUntilTheWholeListIsIn) {
   writer.begin_list();
@@ -57,7 +62,8 @@ TEST_P(StoreTest, ARelistReportsExactlyWhatDiffers) {
   const auto changes = relist({object("kept", "1"), object("changed", "7"), object("new", "8")}, "9");
   ASSERT_EQ(changes.size(), 3u);
   std::map<std::string, std::pair<bool, bool>> sides;
-  for (const auto& change : changes) sides[key_of(change.after ? *change.after : *change.before).name] = {!!change.before, !!change.after};
+  for (const auto& change : changes)
+    sides[key_of(change.after ? *change.after : *change.before).name] = {!!change.before, !!change.after};
   EXPECT_EQ(sides["changed"], std::pair(true, true));
   EXPECT_EQ(sides["gone"], std::pair(true, false));
   EXPECT_EQ(sides["new"], std::pair(false, true));
@@ -93,7 +99,7 @@ TEST_P(StoreTest, KeysAreToldWithoutALookAtTheObjects) {
   EXPECT_THROW((void)store.keys_with("other", "y"), std::logic_error);
 }
 
-TEST_P(StoreTest, AnObjectThatIsListedTwiceIsIndexedAsItWasLast) {   // recreated between two pages
+TEST_P(StoreTest, AnObjectThatIsListedTwiceIsIndexedAsItWasLast) {  // recreated between two pages
   relist({object("a", "1", "o1", "x"), object("a", "2", "o2", "y")}, "5");
   EXPECT_EQ(store.size(), 1u);
   EXPECT_TRUE(store.owned_by("o1").empty());

@@ -1,19 +1,20 @@
-#include "controller/runtime/backoff.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/runtime/watch_backoff.h"
 
 #include <gtest/gtest.h>
 
 using namespace pm::k8s;
 using namespace std::chrono_literals;
 
-TEST(Backoff, DoublesUpToItsCap) {
-  EXPECT_EQ(exponential(5ms, 0, 60s), 5ms);
-  EXPECT_EQ(exponential(5ms, 3, 60s), 40ms);
-  EXPECT_EQ(exponential(5ms, 13, 60s), 40960ms);
-  EXPECT_EQ(exponential(5ms, 14, 60s), 60s);
-  EXPECT_EQ(exponential(5ms, 1'000'000, 60s), 60s);
+TEST(ExponentialDelay, DoublesUpToItsCap) {
+  EXPECT_EQ(exponential_delay(5ms, 0, 60s), 5ms);
+  EXPECT_EQ(exponential_delay(5ms, 3, 60s), 40ms);
+  EXPECT_EQ(exponential_delay(5ms, 13, 60s), 40960ms);
+  EXPECT_EQ(exponential_delay(5ms, 14, 60s), 60s);
+  EXPECT_EQ(exponential_delay(5ms, 1'000'000, 60s), 60s);
 }
 
-TEST(Backoff, OfAWatchStretchesByChance) {
+TEST(WatchBackoff, IsStretchedByChance) {
   Clock::Steady now{};
   WatchBackoff none([] { return 0.0; }), most([] { return 0.5; });
   for (const auto expected : {800ms, 1600ms, 3200ms, 6400ms, 12800ms, 25600ms, 30000ms, 30000ms}) {
@@ -22,7 +23,7 @@ TEST(Backoff, OfAWatchStretchesByChance) {
   }
 }
 
-TEST(Backoff, OfAWatchStartsAnewAfterTwoHealthyMinutes) {
+TEST(WatchBackoff, IsResetAfterTwoHealthyMinutes) {
   Clock::Steady now{};
   WatchBackoff backoff([] { return 0.0; });
   backoff.next(now);

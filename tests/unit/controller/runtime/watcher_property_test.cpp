@@ -1,4 +1,5 @@
-// Watcher and store together against a collection that changes while everything fails at random: in the end they are equal.
+// SPDX-License-Identifier: Apache-2.0
+// Tests Watcher and Store against a collection that changes while requests fail randomly: in the end they are equal.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -15,22 +16,24 @@ using namespace std::chrono_literals;
 
 namespace {
 
-Json object(const std::string& name, long version) { return {{"metadata", {{"name", name}, {"resourceVersion", std::to_string(version)}}}}; }
+Json object(const std::string& name, long version) {
+  return {{"metadata", {{"name", name}, {"resourceVersion", std::to_string(version)}}}};
+}
 ApiError error(int code) { return classify(code, ""); }
 
 struct World {
   std::mt19937 random;
-  std::map<std::string, long> objects;                      ///< name -> version
+  std::map<std::string, long> objects;  ///< name -> version
   std::vector<std::pair<long, WatchEvent>> history;
-  long version = 9'990, compacted = 0;                      ///< crosses a power of ten: versions are numbers, not text
-  std::vector<std::pair<std::string, long>> snapshot;       ///< what the pages of the running list show
+  long version = 9'990, compacted = 0;                 ///< crosses a power of ten: versions are numbers, not text
+  std::vector<std::pair<std::string, long>> snapshot;  ///< what the pages of the running list show
   long snapshot_version = 0;
 
   ManualClock clock;
   Watcher watcher{clock, [] { return 0.5; }};
   StoreWriter writer;
   Store store = writer.reader();
-  std::set<std::string> heard;                              ///< what a listener to the changes believes
+  std::set<std::string> heard;  ///< what a listener to the changes believes
   bool faulty = true;
 
   int pick(int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); }
@@ -56,12 +59,24 @@ struct World {
   void apply(std::vector<Effect> effects) {
     for (Effect& effect : effects) {
       switch (effect.kind) {
-        case Effect::Kind::BeginList: writer.begin_list(); break;
-        case Effect::Kind::Item: writer.list_item(std::move(effect.object)); break;
-        case Effect::Kind::FinishList: writer.finish_list(effect.version, [this](const Change& change) { hear(change); }); break;
-        case Effect::Kind::Apply: hear(writer.apply(std::move(effect.object))); break;
-        case Effect::Kind::Remove: hear(writer.remove(effect.object)); break;
-        case Effect::Kind::Advance: writer.advance(effect.version); break;
+        case Effect::Kind::BeginList:
+          writer.begin_list();
+          break;
+        case Effect::Kind::Item:
+          writer.list_item(std::move(effect.object));
+          break;
+        case Effect::Kind::FinishList:
+          writer.finish_list(effect.version, [this](const Change& change) { hear(change); });
+          break;
+        case Effect::Kind::Apply:
+          hear(writer.apply(std::move(effect.object)));
+          break;
+        case Effect::Kind::Remove:
+          hear(writer.remove(effect.object));
+          break;
+        case Effect::Kind::Advance:
+          writer.advance(effect.version);
+          break;
       }
     }
   }
@@ -76,7 +91,8 @@ struct World {
     } else if (chance(20)) {
       return error(410);
     }
-    const size_t end = page.limit > 0 ? std::min(snapshot.size(), begin + static_cast<size_t>(page.limit > 100 ? 4 : 2)) : snapshot.size();
+    const size_t end = page.limit > 0 ? std::min(snapshot.size(), begin + static_cast<size_t>(page.limit > 100 ? 4 : 2))
+                                      : snapshot.size();
     Json items = Json::array();
     for (size_t i = begin; i < end; ++i) items.push_back(object(snapshot[i].first, snapshot[i].second));
     Json metadata = {{"resourceVersion", std::to_string(snapshot_version)}};
@@ -94,7 +110,9 @@ struct World {
       apply(watcher.event(WatchEvent(event)));
       from = at;
     }
-    if (pick(3) == 0) apply(watcher.event({WatchEvent::Type::Bookmark, {{"metadata", {{"resourceVersion", std::to_string(version)}}}}}));
+    if (pick(3) == 0)
+      apply(
+          watcher.event({WatchEvent::Type::Bookmark, {{"metadata", {{"resourceVersion", std::to_string(version)}}}}}));
     watcher.ended({}, 2s);
   }
 

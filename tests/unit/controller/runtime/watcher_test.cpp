@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/watcher.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,9 @@ struct WatcherTest : testing::Test {
   ManualClock clock;
   Watcher watcher{clock, [] { return 0.0; }};
 
-  static Json pod(const char* name, const char* version) { return {{"metadata", {{"name", name}, {"resourceVersion", version}}}}; }
+  static Json pod(const char* name, const char* version) {
+    return {{"metadata", {{"name", name}, {"resourceVersion", version}}}};
+  }
   static Json list(std::vector<Json> items, const char* version, const char* token = "") {
     return {{"items", items}, {"metadata", {{"resourceVersion", version}, {"continue", token}}}};
   }
@@ -25,7 +28,9 @@ struct WatcherTest : testing::Test {
     for (const auto& effect : effects) kinds.push_back(effect.kind);
     return kinds;
   }
-  static ApiError error(int code, const char* reason = "") { return classify(code, Json{{"kind", "Status"}, {"reason", reason}}.dump()); }
+  static ApiError error(int code, const char* reason = "") {
+    return classify(code, Json{{"kind", "Status"}, {"reason", reason}}.dump());
+  }
 
   void expire_until_one_piece() {
     for (const int next : {1000, 0}) {
@@ -105,7 +110,7 @@ TEST_F(WatcherTest, EventsWithoutNameOrVersionTellNothing) {
   EXPECT_EQ(watcher.version(), "10");
 }
 
-/// What follows the end of a watch: at once or after a pause, a watch from the old version or a list.
+/// The step that follows the end of a watch: a watch from the old version or a list, with or without a wait.
 TEST_F(WatcherTest, TheEndOfAWatchDecidesWhatFollows) {
   struct Row {
     const char* what;
@@ -119,7 +124,7 @@ TEST_F(WatcherTest, TheEndOfAWatchDecidesWhatFollows) {
       {"a stream cut after a while", no_answer("read"), 30s, false, false},
       {"connection refused", no_answer("refused"), 1ms, true, false},
       {"overload", error(429), 1ms, true, false},
-      {"overload told late", error(429), 5s, true, false},
+      {"overload reported late", error(429), 5s, true, false},
       {"a server that restarts", error(503), 1ms, true, false},
       {"a server error", error(500), 1ms, true, false},
       {"a token that will be renewed", error(401), 1ms, true, false},

@@ -1,5 +1,6 @@
-// For the parity tests: checkpoint_dump FOLDER OUT prints one JSON object per tensor and writes its row-major bytes to OUT, one after
-// another; or prints the refusal.
+// SPDX-License-Identifier: Apache-2.0
+// Test tool of the parity tests: checkpoint_dump FOLDER OUT prints one JSON object per tensor and writes the row-major
+// bytes of all tensors to OUT in turn; or it prints the refusal.
 #include <fstream>
 #include <iostream>
 
@@ -16,10 +17,13 @@ int main(int argc, char** argv) {
       const pm::checkpoint::Strip whole{0, 1, info.bytes, info.bytes};
       checkpoint.read(info, {&whole, 1}, std::as_writable_bytes(std::span(bytes)));
       out << bytes;
-      std::cout << nlohmann::json{{"name", name}, {"dtype", name_of(info.dtype)}, {"shape", info.shape}, {"file", info.file}, {"offset", info.offset},
-                                  {"strides", info.strides}, {"bytes", info.bytes}} << "\n";
+      std::cout << nlohmann::json{{"name", name},       {"dtype", name_of(info.dtype)}, {"shape", info.shape},
+                                  {"file", info.file},  {"offset", info.offset},        {"strides", info.strides},
+                                  {"bytes", info.bytes}}
+                << "\n";
     }
-    for (const auto& [name, type] : checkpoint.unserved()) std::cout << nlohmann::json{{"name", name}, {"unserved", type}} << "\n";
+    for (const auto& [name, type] : checkpoint.unsupported())
+      std::cout << nlohmann::json{{"name", name}, {"unsupported", type}} << "\n";
   } catch (const pm::Error& error) {
     std::cout << nlohmann::json{{"refused", error.what()}} << "\n";
   }

@@ -1,10 +1,11 @@
-// A checkpoint folder that a test writes and that goes away with it.
+// SPDX-License-Identifier: Apache-2.0
+// A temporary checkpoint folder that a test writes.
 #pragma once
+#include <unistd.h>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 
 namespace pm::checkpoint {
 
@@ -22,8 +23,10 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  void write(const std::string& name, const std::string& bytes) const { std::ofstream(path / name, std::ios::binary) << bytes; }
-  /// A safetensors file: length, header, data.
+  void write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path / name, std::ios::binary) << bytes;
+  }
+  /// Writes a safetensors file: length, header, data.
   void write_tensors(const std::string& name, const std::string& header, const std::string& data) const {
     std::string length(8, '\0');
     for (int i = 0; i < 8; ++i) length[static_cast<size_t>(i)] = static_cast<char>(header.size() >> (8 * i) & 0xff);

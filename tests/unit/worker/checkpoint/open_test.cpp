@@ -1,4 +1,5 @@
-// Opening folders: which file is taken, what an index may say, what is refused with what to do.
+// SPDX-License-Identifier: Apache-2.0
+// Tests opening of checkpoint folders: the choice of files, the rules for an index, and refusals that say what to do.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -16,13 +17,14 @@ namespace {
 using testing::HasSubstr;
 
 const char* const one = R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})";
-const char* const other = R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"c":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[1,2]}})";
+const char* const other =
+    R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"c":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[1,2]}})";
 
 std::string refusal(const Folder& folder) {
   try {
     Checkpoint::open(folder.path);
   } catch (const Error& error) {
-    EXPECT_EQ(error.reason, "ModelUnreadable");
+    EXPECT_EQ(error.reason, Reason::ModelUnreadable);
     return error.what();
   }
   return "accepted";
@@ -48,10 +50,12 @@ TEST(Open, WeightsThatAreNotInTheFolderAreReadWhereTheyAre) {
   bool reachable = true;
   const Checkpoint checkpoint = Checkpoint::open(folder.path, [&](const std::string& file) {
     EXPECT_EQ(file, "model.safetensors");
-    return Bytes{.name = "far/" + file, .size = static_cast<int64_t>(whole.size()), .read = [&](int64_t offset, std::span<char> out) {
-                   if (!reachable) throw Error(ErrorKind::Model, "SourceUnreachable", "far is not there any more");
-                   whole.copy(out.data(), out.size(), static_cast<size_t>(offset));
-                 }};
+    return RandomAccessFile{.name = "far/" + file,
+                            .size = static_cast<int64_t>(whole.size()),
+                            .read = [&](int64_t offset, std::span<char> out) {
+                              if (!reachable) throw Error(Reason::SourceUnreachable, "far is not there any more");
+                              whole.copy(out.data(), out.size(), static_cast<size_t>(offset));
+                            }};
   });
   const TensorInfo& tensor = *checkpoint.find("a");
   const Strip strip{0, 1, 2, 2};
@@ -63,7 +67,7 @@ TEST(Open, WeightsThatAreNotInTheFolderAreReadWhereTheyAre) {
     checkpoint.read(tensor, {&strip, 1}, bytes);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.reason, "SourceUnreachable");
+    EXPECT_EQ(error.reason, Reason::SourceUnreachable);
     EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("\"a\""), HasSubstr("far is not there any more")));
   }
 }
@@ -73,11 +77,13 @@ TEST(Open, AnIndexJoinsSeveralFiles) {
   folder.write("config.json", "{}");
   folder.write_tensors("m-1.safetensors", one, "hi");
   folder.write_tensors("m-2.safetensors", other, "yo");
-  folder.write("model.safetensors.index.json", R"({"metadata": {}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-2.safetensors"}})");
+  folder.write(
+      "model.safetensors.index.json",
+      R"({"metadata": {}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-2.safetensors"}})");
   const Checkpoint checkpoint = Checkpoint::open(folder.path);
   EXPECT_EQ(checkpoint.files().size(), 2u);
   EXPECT_EQ(checkpoint.find("b")->file, 1);
-  EXPECT_EQ(checkpoint.unserved().at("c"), "F8_E5M2");
+  EXPECT_EQ(checkpoint.unsupported().at("c"), "F8_E5M2");
   std::byte byte{};
   const Strip strip{0, 1, 1, 1};
   checkpoint.read(*checkpoint.find("b"), {&strip, 1}, {&byte, 1});
@@ -110,7 +116,9 @@ TEST(Open, IndexKeysMayNotStandTwice) {
 
 TEST(Open, SafetensorsStandBeforePytorchFilesAndSingleFilesBeforeAnIndex) {
   Folder folder;
-  const auto bin = [](const std::string& name) { return torch_archive(state_dict({{name, "0", 1, 0, {1}, {1}, "ByteStorage"}}), {{"0", "x"}}).bytes(); };
+  const auto bin = [](const std::string& name) {
+    return torch_archive(state_dict({{name, "0", 1, 0, {1}, {1}, "ByteStorage"}}), {{"0", "x"}}).bytes();
+  };
   folder.write("config.json", "{}");
   folder.write("shard.bin", bin("shard"));
   folder.write("pytorch_model.bin.index.json", R"({"weight_map": {"shard": "shard.bin"}})");
@@ -128,26 +136,35 @@ TEST(Open, AMissingShardIsNamed) {
   Folder folder;
   folder.write("config.json", "{}");
   folder.write_tensors("m-1.safetensors", one, "hi");
-  folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-2.safetensors"}})");
-  EXPECT_THAT(refusal(folder), testing::AllOf(HasSubstr("\"b\" and 1 more are in m-2.safetensors"), HasSubstr("copy all 2 files")));
+  folder.write("model.safetensors.index.json",
+               R"({"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-2.safetensors"}})");
+  EXPECT_THAT(refusal(folder),
+              testing::AllOf(HasSubstr("\"b\" and 1 more are in m-2.safetensors"), HasSubstr("copy all 2 files")));
 }
 
 TEST(Open, OtherFormatsAreRefusedByNameWithWhatToDo) {
-  const std::vector<std::array<const char*, 3>> cases = {{"tf_model.h5", "TensorFlow", "from_tf=True"}, {"flax_model.msgpack", "Flax", "from_flax=True"},
-                                                         {"model-q4.gguf", "GGUF", "gguf_file"}, {"adapter_model.safetensors", "adapter", "merge_and_unload"},
-                                                         {"consolidated.00.pth", "own code", "weights_to_hf"}, {"weights.safetensors", "name a single file", "save_pretrained"}};
+  const std::vector<std::array<const char*, 3>> cases = {
+      {"tf_model.h5", "TensorFlow", "from_tf=True"},
+      {"flax_model.msgpack", "Flax", "from_flax=True"},
+      {"model-q4.gguf", "GGUF", "gguf_file"},
+      {"adapter_model.safetensors", "adapter", "merge_and_unload"},
+      {"consolidated.00.pth", "own code", "weights_to_hf"},
+      {"weights.safetensors", "name a single file", "save_pretrained"}};
   for (const auto& [name, what, way_out] : cases) {
     Folder folder;
     folder.write(name, "x");
-    if (std::string_view(name) == "weights.safetensors") EXPECT_THAT(refusal(folder), HasSubstr("config.json"));
-    else EXPECT_THAT(refusal(folder), testing::AllOf(HasSubstr(name), HasSubstr(what), HasSubstr(way_out)));
+    if (std::string_view(name) == "weights.safetensors")
+      EXPECT_THAT(refusal(folder), HasSubstr("config.json"));
+    else
+      EXPECT_THAT(refusal(folder), testing::AllOf(HasSubstr(name), HasSubstr(what), HasSubstr(way_out)));
     folder.write("config.json", "{}");
     EXPECT_THAT(refusal(folder), testing::AllOf(HasSubstr(name), HasSubstr(what), HasSubstr(way_out)));
   }
 }
 
 TEST(Open, QuantizedWeightsAreRefusedByTheirNames) {
-  for (const char* name : {"h.0.qweight", "h.0.qzeros", "h.0.weight.absmax", "h.0.weight.quant_state.bitsandbytes__nf4", "h.0.SCB", "h.0.weight_packed"}) {
+  for (const char* name : {"h.0.qweight", "h.0.qzeros", "h.0.weight.absmax", "h.0.weight.quant_state.bitsandbytes__nf4",
+                           "h.0.SCB", "h.0.weight_packed"}) {
     Folder folder;
     folder.write("config.json", "{}");
     const nlohmann::json header = {{name, {{"dtype", "U8"}, {"shape", {1}}, {"data_offsets", {0, 1}}}}};

@@ -1,4 +1,5 @@
-// Tensors that do not lie row-major: any strips of them are what the same strips of the row-major tensor are.
+// SPDX-License-Identifier: Apache-2.0
+// Tensors that are not row-major: any strips of them equal the same strips of the row-major tensor.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -22,7 +23,7 @@ std::string counted(size_t elements) {
   return data;
 }
 
-/// The row-major bytes of a view, element by element.
+/// Returns the row-major bytes of a view, element by element.
 std::string row_major(const std::string& data, const Pickled& view) {
   std::string out;
   const uint64_t count = std::accumulate(view.shape.begin(), view.shape.end(), uint64_t{1}, std::multiplies<>());
@@ -48,18 +49,21 @@ std::string read(const Checkpoint& checkpoint, const std::string& name, std::spa
   return out;
 }
 
-const std::vector<Pickled> kViews = {{"transposed", "0", 5040, 0, {70, 72}, {1, 70}, "HalfStorage"}, {"columns", "0", 5040, 3, {72, 20}, {70, 1}, "HalfStorage"},
-                                     {"both", "0", 5040, 7, {20, 72}, {1, 70}, "HalfStorage"},       {"cube", "0", 5040, 0, {7, 10, 9, 8}, {8, 504, 56, 1}, "HalfStorage"},
-                                     {"steps", "0", 5040, 1, {100, 5}, {50, 7}, "HalfStorage"},      {"last", "0", 5040, 39, {1, 72}, {1, 70}, "HalfStorage"}};
+const std::vector<Pickled> view_cases = {{"transposed", "0", 5040, 0, {70, 72}, {1, 70}, "HalfStorage"},
+                                         {"columns", "0", 5040, 3, {72, 20}, {70, 1}, "HalfStorage"},
+                                         {"both", "0", 5040, 7, {20, 72}, {1, 70}, "HalfStorage"},
+                                         {"cube", "0", 5040, 0, {7, 10, 9, 8}, {8, 504, 56, 1}, "HalfStorage"},
+                                         {"steps", "0", 5040, 1, {100, 5}, {50, 7}, "HalfStorage"},
+                                         {"last", "0", 5040, 39, {1, 72}, {1, 70}, "HalfStorage"}};
 
 TEST(Strided, StripsOfViewsAreStripsOfTheRowMajorTensor) {
   Folder folder;
   const std::string data = counted(5040);
-  const Checkpoint checkpoint = opened(folder, data, kViews);
+  const Checkpoint checkpoint = opened(folder, data, view_cases);
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  for (const Pickled& view : kViews) {
+  for (const Pickled& view : view_cases) {
     ASSERT_FALSE(checkpoint.find(view.name)->strides.empty()) << view.name;
     const std::string whole = row_major(data, view);
     const int64_t bytes = static_cast<int64_t>(whole.size());
@@ -69,11 +73,14 @@ TEST(Strided, StripsOfViewsAreStripsOfTheRowMajorTensor) {
       std::vector<Strip> strips;
       std::string expected;
       for (int i = 0; i < 2; ++i) {
-        const int64_t width = 2 * (1 + static_cast<int64_t>(random()) % 40), stride = width + 2 * (static_cast<int64_t>(random()) % 50);
-        const int64_t offset = 2 * (static_cast<int64_t>(random()) % (bytes / 4)), rows = std::min<int64_t>(static_cast<int64_t>(random()) % 9, (bytes - offset - width) / stride);
+        const int64_t width = 2 * (1 + static_cast<int64_t>(random()) % 40),
+                      stride = width + 2 * (static_cast<int64_t>(random()) % 50);
+        const int64_t offset = 2 * (static_cast<int64_t>(random()) % (bytes / 4)),
+                      rows = std::min<int64_t>(static_cast<int64_t>(random()) % 9, (bytes - offset - width) / stride);
         if (rows < 1) continue;
         strips.push_back({offset, rows, width, stride});
-        for (int64_t row = 0; row < rows; ++row) expected += whole.substr(static_cast<size_t>(offset + row * stride), static_cast<size_t>(width));
+        for (int64_t row = 0; row < rows; ++row)
+          expected += whole.substr(static_cast<size_t>(offset + row * stride), static_cast<size_t>(width));
       }
       ASSERT_EQ(read(checkpoint, view.name, strips), expected) << view.name;
     }
@@ -84,7 +91,8 @@ TEST(Strided, ATensorLargerThanTheWindowIsReadWhole) {
   Folder folder;
   const uint64_t rows = 1500, columns = 2100;
   const std::string data = counted(rows * columns);
-  const Pickled view{"w", "0", rows * columns, 0, {columns, rows}, {1, columns}, "HalfStorage"}, wide{"v", "0", rows * columns, 0, {2, 1500, 1}, {1, 2100, 1}, "HalfStorage"};
+  const Pickled view{"w", "0", rows * columns, 0, {columns, rows}, {1, columns}, "HalfStorage"},
+      wide{"v", "0", rows * columns, 0, {2, 1500, 1}, {1, 2100, 1}, "HalfStorage"};
   const Checkpoint checkpoint = opened(folder, data, {view, wide});
   const Strip all{0, 1, static_cast<int64_t>(data.size()), 0}, some{0, 1, 6000, 0};
   EXPECT_EQ(read(checkpoint, "w", {&all, 1}), row_major(data, view));
@@ -103,7 +111,9 @@ TEST(Strided, TiesAreSeenByPlaceAndByBytes) {
   const std::string copy = row_major(data, views[0]);
   folder.write("pytorch_model.bin", torch_archive(state_dict(views), {{"0", data}, {"1", copy}, {"2", data}}).bytes());
   const Checkpoint checkpoint = Checkpoint::open(folder.path);
-  const auto equal = [&](const char* a, const char* b) { return checkpoint.equal(*checkpoint.find(a), *checkpoint.find(b)); };
+  const auto equal = [&](const char* a, const char* b) {
+    return checkpoint.equal(*checkpoint.find(a), *checkpoint.find(b));
+  };
   EXPECT_TRUE(equal("w", "tied"));
   EXPECT_FALSE(equal("w", "other")) << "one place, but in another order";
   EXPECT_TRUE(equal("w", "copy"));

@@ -1,4 +1,6 @@
-// The zip reader: what torch.save writes is found, everything else is refused before a byte outside of the file is asked for.
+// SPDX-License-Identifier: Apache-2.0
+// Tests the zip reader: it finds what torch.save writes and refuses everything else before it reads outside of the
+// file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,7 +55,7 @@ TEST(Zip, OnlyStoredPlainRecordsAreRead) {
 TEST(Zip, NamesThatDisagreeOrStandTwiceAreRefused) {
   Archive archive = two();
   archive.records[0].local_name = "m/x";
-  EXPECT_THAT(refusal(archive.bytes()), HasSubstr("says other things than the directory"));
+  EXPECT_THAT(refusal(archive.bytes()), HasSubstr("contradicts the directory"));
   archive = two();
   archive.records[1].name = "m/a";
   EXPECT_THAT(refusal(archive.bytes()), HasSubstr("\"m/a\" twice"));
@@ -68,7 +70,7 @@ TEST(Zip, SizesAndPlacesThatLieAreRefused) {
     archive.records[0].claimed = wide ? uint64_t{1} << 62 : 0xfffffff0;
     EXPECT_THAT(refusal(archive.bytes()), HasSubstr("reaches past"));
     archive.records[0].claimed = 20;
-    EXPECT_THAT(refusal(archive.bytes()), HasSubstr("lie over each other"));
+    EXPECT_THAT(refusal(archive.bytes()), HasSubstr("records that overlap"));
     archive.records[0].claimed = UINT64_MAX;
     archive.records[0].header = wide ? UINT64_MAX - 1 : 0xfffffff0;
     EXPECT_THAT(refusal(archive.bytes()), HasSubstr("outside of the file"));
@@ -101,8 +103,9 @@ TEST(Zip, ChangedBytesNeverLeadOutOfTheFile) {
   std::mt19937 random(seed);
   for (int round = 0; round < 20000; ++round) {
     std::string bytes = good;
-    for (int change = 0; change < 3; ++change) bytes[random() % bytes.size()] = static_cast<char>(random() % 3 ? 0xff : random());
-    refusal(bytes);   // in_memory throws std::logic_error for a read outside
+    for (int change = 0; change < 3; ++change)
+      bytes[random() % bytes.size()] = static_cast<char>(random() % 3 ? 0xff : random());
+    refusal(bytes);  // in_memory throws std::logic_error for a read outside
   }
 }
 

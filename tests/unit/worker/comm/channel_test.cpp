@@ -1,4 +1,5 @@
-// Channels: order, length, waiting, abort; between threads, through a segment and between nodes.
+// SPDX-License-Identifier: Apache-2.0
+// Tests channels between threads, through a segment and between nodes: order, length, waiting, abort.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ struct Ends {
       writer = reader = in_process_channel(deadline);
     } else if (backend == Backend::Nodes) {
       meshes = std::make_unique<Meshes>(3, 1);
-      meshes->meet();
+      meshes->connect_all();
       writer = tcp_channel(meshes->all[0], 2, deadline);
       reader = tcp_channel(meshes->all[2], 2, deadline);
     } else {
@@ -47,18 +48,18 @@ std::vector<uint8_t> message_of(size_t length, uint8_t first) {
 TEST(SharedMemoryChannels, BothWaysOfAFollowerAreApart) {
   const TestSegment segment;
   create_segment(segment.name, 3, 1 << 14);
-  const auto end = [&](Way way) { return shared_memory_channel(segment.name, 2, 20s, way); };
-  end(Way::Out)->send(message_of(5, 1));
-  end(Way::Back)->send(message_of(7, 2));
-  EXPECT_EQ(end(Way::Out)->receive(20s)->size(), 5u);
-  EXPECT_EQ(end(Way::Back)->receive(20s)->size(), 7u);
-  EXPECT_FALSE(shared_memory_channel(segment.name, 1, 20s, Way::Back)->receive(1ms));
+  const auto end = [&](Direction direction) { return shared_memory_channel(segment.name, 2, 20s, direction); };
+  end(Direction::ToFollower)->send(message_of(5, 1));
+  end(Direction::ToLeader)->send(message_of(7, 2));
+  EXPECT_EQ(end(Direction::ToFollower)->receive(20s)->size(), 5u);
+  EXPECT_EQ(end(Direction::ToLeader)->receive(20s)->size(), 7u);
+  EXPECT_FALSE(shared_memory_channel(segment.name, 1, 20s, Direction::ToLeader)->receive(1ms));
 }
 
 TEST_P(Channels, MessagesArriveWholeAndInOrderUnderLoad) {
   Ends ends(GetParam(), 20s);
   constexpr int count = 20'000;
-  std::mt19937 lengths(11);   // both sides draw the same lengths
+  std::mt19937 lengths(11);  // both sides generate the same lengths
   std::thread sender([&ends, lengths]() mutable {
     for (int i = 0; i < count; ++i) ends.writer->send(message_of(lengths() % 600, static_cast<uint8_t>(i)));
   });
@@ -73,9 +74,11 @@ TEST_P(Channels, MessagesArriveWholeAndInOrderUnderLoad) {
 TEST_P(Channels, MessagesLongerThanTheRingGoThrough) {
   Ends ends(GetParam(), 20s);
   std::thread sender([&] {
-    for (const size_t length : {size_t{5'000'000}, size_t{0}, size_t{1 << 20}, size_t{3'000'001}}) ends.writer->send(message_of(length, 3));
+    for (const size_t length : {size_t{5'000'000}, size_t{0}, size_t{1 << 20}, size_t{3'000'001}})
+      ends.writer->send(message_of(length, 3));
   });
-  for (const size_t length : {size_t{5'000'000}, size_t{0}, size_t{1 << 20}, size_t{3'000'001}}) EXPECT_EQ(ends.reader->receive(20s), message_of(length, 3));
+  for (const size_t length : {size_t{5'000'000}, size_t{0}, size_t{1 << 20}, size_t{3'000'001}})
+    EXPECT_EQ(ends.reader->receive(20s), message_of(length, 3));
   sender.join();
 }
 

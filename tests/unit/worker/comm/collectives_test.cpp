@@ -1,4 +1,5 @@
-// Every collective, on each communicator, for 1 to 4 ranks.
+// SPDX-License-Identifier: Apache-2.0
+// Tests every collective on each communicator, for 1 to 4 ranks.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,8 @@ at::Tensor random(std::vector<int64_t> sizes, uint64_t seed, at::ScalarType dtyp
 }
 
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && (a.nbytes() == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0);
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         (a.nbytes() == 0 || std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0);
 }
 
 at::Tensor sum_in_rank_order(int n, int64_t numel) {
@@ -34,7 +36,10 @@ std::string parameter_name(const testing::TestParamInfo<std::tuple<Backend, int>
   return name_of(std::get<0>(info.param)) + "_" + std::to_string(std::get<1>(info.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, Collectives, testing::Combine(testing::Values(Backend::InProcess, Backend::SharedMemory, Backend::Nodes, Backend::Pairs), testing::Values(1, 2, 3, 4)),
+INSTANTIATE_TEST_SUITE_P(Groups, Collectives,
+                         testing::Combine(testing::Values(Backend::InProcess, Backend::SharedMemory, Backend::Nodes,
+                                                          Backend::Pairs),
+                                          testing::Values(1, 2, 3, 4)),
                          parameter_name);
 
 TEST_P(Collectives, AllReduceSumsInRankOrderWithTheSameBitsOnEveryRank) {
@@ -89,13 +94,13 @@ TEST_P(Collectives, SplitGroupsWorkBesideEachOtherWithRanksOfTheirOwn) {
       const std::vector<int64_t> rows(static_cast<size_t>(part->size()), 1);
       const at::Tensor all = part->all_gatherv(at::full({1, 2}, static_cast<float>(world.rank())), rows);
       ASSERT_EQ(all[0][1].item<float>(), static_cast<float>(second ? half : 0));
-      // from the first group's rank 0 to the second's, past both
-      at::Tensor handed = at::full({40'000}, static_cast<float>(i));
-      if (world.rank() == 0) world.send(handed, half);
+      // from rank 0 of the first group to that of the second, through the parent group
+      at::Tensor sent = at::full({40'000}, static_cast<float>(i));
+      if (world.rank() == 0) world.send(sent, half);
       if (world.rank() == half) {
-        handed.zero_();
-        world.recv(handed, 0);
-        ASSERT_EQ(handed[39'999].item<float>(), static_cast<float>(i));
+        sent.zero_();
+        world.recv(sent, 0);
+        ASSERT_EQ(sent[39'999].item<float>(), static_cast<float>(i));
       }
     }
   });
@@ -121,7 +126,8 @@ TEST_P(Collectives, ManySmallAllReducesStayInOrder) {
 
 TEST_P(Collectives, GathersConcatenateUnevenRowsOfAnyType) {
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte, at::kBool}) {
-    for (const std::vector<int64_t>& base : {std::vector<int64_t>{3, 0, 1, 5}, {0, 7, 2, 0}, {0, 0, 0, 0}, {6000, 1, 4001, 70}}) {
+    for (const std::vector<int64_t>& base :
+         {std::vector<int64_t>{3, 0, 1, 5}, {0, 7, 2, 0}, {0, 0, 0, 0}, {6000, 1, 4001, 70}}) {
       const std::vector<int64_t> rows(base.begin(), base.begin() + n);
       std::vector<at::Tensor> parts;
       for (int r = 0; r < n; ++r) parts.push_back(random({rows[r], 2, 3}, 40 + r, dtype));
@@ -131,7 +137,9 @@ TEST_P(Collectives, GathersConcatenateUnevenRowsOfAnyType) {
         const int root = n - 1;
         const at::Tensor gathered = rank.gatherv(parts[rank.rank()], rows, root);
         EXPECT_EQ(gathered.defined(), rank.rank() == root);
-        if (rank.rank() == root) { EXPECT_TRUE(same_bits(gathered, expected)) << dtype; }
+        if (rank.rank() == root) {
+          EXPECT_TRUE(same_bits(gathered, expected)) << dtype;
+        }
       });
     }
   }
@@ -169,14 +177,16 @@ TEST_P(Collectives, MixedOperationsFollowEachOther) {
   std::vector<int64_t> rows(n, 2);
   group.all([&](Communicator& rank) {
     for (int i = 0; i < 300; ++i) {
-      at::Tensor sum = at::ones({100 + i}), told = at::full({4}, rank.rank() == i % n ? i : -1, at::kLong);
+      at::Tensor sum = at::ones({100 + i}), token = at::full({4}, rank.rank() == i % n ? i : -1, at::kLong);
       rank.all_reduce(sum);
-      rank.broadcast(told, i % n);
-      const at::Tensor all = rank.all_gatherv(told.narrow(0, 0, 2), rows);
-      const at::Tensor one = rank.gatherv(told.narrow(0, 0, 2), rows, i % n);
+      rank.broadcast(token, i % n);
+      const at::Tensor all = rank.all_gatherv(token.narrow(0, 0, 2), rows);
+      const at::Tensor one = rank.gatherv(token.narrow(0, 0, 2), rows, i % n);
       ASSERT_EQ(sum[99].item<float>(), static_cast<float>(n));
       ASSERT_EQ(all.sum().item<int64_t>(), 2 * n * i);
-      if (one.defined()) { ASSERT_EQ(one.size(0), 2 * n); }
+      if (one.defined()) {
+        ASSERT_EQ(one.size(0), 2 * n);
+      }
       if (i % 7 == 0) rank.barrier();
     }
   });
@@ -189,9 +199,16 @@ TEST_P(Collectives, CountsCallsBytesAndSeconds) {
     rank.all_reduce(tensor);
     rank.barrier();
     for (const Communicator::Count& count : rank.counts()) {
-      if (count.op == "all_reduce") { EXPECT_EQ(count.calls, 2) << count.op; EXPECT_EQ(count.bytes, 80); EXPECT_GT(count.seconds, 0); }
-      else if (count.op == "barrier") { EXPECT_EQ(count.calls, 1); EXPECT_EQ(count.bytes, 0); }
-      else { EXPECT_EQ(count.calls, 0) << count.op; }
+      if (count.op == "all_reduce") {
+        EXPECT_EQ(count.calls, 2) << count.op;
+        EXPECT_EQ(count.bytes, 80);
+        EXPECT_GT(count.seconds, 0);
+      } else if (count.op == "barrier") {
+        EXPECT_EQ(count.calls, 1);
+        EXPECT_EQ(count.bytes, 0);
+      } else {
+        EXPECT_EQ(count.calls, 0) << count.op;
+      }
     }
   });
 }

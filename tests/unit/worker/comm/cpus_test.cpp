@@ -1,5 +1,6 @@
-// CPU quotas and OOM counters from trees of cgroup files, as the kernel shows them.
-#include "worker/comm/cpus.h"
+// SPDX-License-Identifier: Apache-2.0
+// Tests CPU quotas and OOM counters with trees of cgroup files, as the kernel shows them.
+#include "worker/comm/wait/cpus.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

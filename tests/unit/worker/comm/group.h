@@ -1,4 +1,5 @@
-// Groups of ranks for tests: threads of this process over any communicator.
+// SPDX-License-Identifier: Apache-2.0
+// Makes groups of ranks for tests: threads of this process over any communicator.
 #pragma once
 #include <unistd.h>
 
@@ -11,21 +12,21 @@
 #include <vector>
 
 #include "worker/comm/communicator.h"
-#include "worker/comm/over_nodes.h"
-#include "worker/comm/shm_file.h"
+#include "worker/comm/shared_memory/shm_file.h"
+#include "worker/comm/tcp/tcp_communicator.h"
 
 namespace pm::comm::test {
 
 using namespace std::chrono_literals;
 
-/// Nodes: each rank on one of its own. Pairs: two on a node, so that an odd count leaves the last with one.
+/// Nodes has one rank on each node. Pairs has two, so that an odd count leaves the last node with one.
 enum class Backend { InProcess, SharedMemory, Nodes, Pairs };
 inline std::string name_of(Backend backend) {
   const char* names[] = {"in_process", "shared_memory", "nodes", "pairs_on_nodes"};
   return names[static_cast<int>(backend)];
 }
 
-/// A segment name of its own, removed at the end.
+/// A unique segment name, whose files are removed at the end.
 class TestSegment {
  public:
   TestSegment() : name("parallelmodel-test-" + std::to_string(getpid()) + "-" + std::to_string(next())) {}
@@ -46,25 +47,37 @@ class TestSegment {
 
 /// The ranks of nodes that are segments of this process, connected over loopback.
 struct Meshes {
-  Meshes(int n, int per_node, int64_t bytes_per_rank = 64 << 10, std::vector<int64_t> incarnations = {}) : ports(static_cast<size_t>(n)) {
+  Meshes(int n, int per_node, int64_t bytes_per_rank = 64 << 10, std::vector<int64_t> replica_generations = {})
+      : ports(static_cast<size_t>(n)) {
     for (int r = 0; r < n; ++r) {
       const int first = r / per_node * per_node;
       if (r == first) create_segment(segments.emplace_back(std::make_unique<TestSegment>())->name, n, bytes_per_rank);
-      MeshSettings settings{.rank = r, .size = n, .first = first, .count = std::min(per_node, n - first), .incarnation = incarnations.empty() ? 7 : incarnations[static_cast<size_t>(r)]};
+      MeshSettings settings{
+          .rank = r,
+          .size = n,
+          .first = first,
+          .count = std::min(per_node, n - first),
+          .replica_generation = replica_generations.empty() ? 7 : replica_generations[static_cast<size_t>(r)]};
       settings.token = [] { return Token{1, 2}; };
-      settings.book = [this](int rank) { return ports[static_cast<size_t>(rank)] == 0 ? std::nullopt : std::optional(Address{"127.0.0.1", ports[static_cast<size_t>(rank)]}); };
+      settings.resolve_address = [this](int rank) {
+        return ports[static_cast<size_t>(rank)] == 0
+                   ? std::nullopt
+                   : std::optional(Address{"127.0.0.1", ports[static_cast<size_t>(rank)]});
+      };
       all.push_back(std::make_shared<Mesh>(std::move(settings), Segment::open(segments.back()->name, n)));
     }
   }
-  const std::string& segment_of(int rank) const { return segments[static_cast<size_t>(rank / all[0]->settings().count)]->name; }
+  const std::string& segment_of(int rank) const {
+    return segments[static_cast<size_t>(rank / all[0]->settings().count)]->name;
+  }
   void show(int rank) { ports[static_cast<size_t>(rank)] = all[static_cast<size_t>(rank)]->port(); }
-  void meet() {
+  void connect_all() {
     std::vector<std::thread> threads;
     for (size_t r = 0; r < all.size(); ++r) show(static_cast<int>(r));
-    for (const auto& mesh : all) threads.emplace_back([&mesh] { mesh->meet(); });
+    for (const auto& mesh : all) threads.emplace_back([&mesh] { mesh->connect_all(); });
     for (std::thread& thread : threads) thread.join();
   }
-  std::vector<std::atomic<int>> ports;   ///< as the book has them
+  std::vector<std::atomic<int>> ports;  ///< as resolve_address returns them
   std::vector<std::unique_ptr<TestSegment>> segments;
   std::vector<std::shared_ptr<Mesh>> all;
 };
@@ -78,8 +91,9 @@ struct Group {
       for (int r = 0; r < n; ++r) ranks.push_back(shared_memory(segment.name, r, n, deadline));
     } else {
       meshes = std::make_unique<Meshes>(n, backend == Backend::Nodes ? 1 : 2, bytes_per_rank);
-      meshes->meet();
-      for (int r = 0; r < n; ++r) ranks.push_back(over_nodes(meshes->all[static_cast<size_t>(r)], meshes->segment_of(r), deadline));
+      meshes->connect_all();
+      for (int r = 0; r < n; ++r)
+        ranks.push_back(tcp_communicator(meshes->all[static_cast<size_t>(r)], meshes->segment_of(r), deadline));
     }
   }
   /// Runs `body` once per rank, each in a thread; returns what each threw.
@@ -97,7 +111,7 @@ struct Group {
     for (std::thread& thread : threads) thread.join();
     return thrown;
   }
-  /// As run(), for bodies that must not throw.
+  /// Works as run(), for bodies that must not throw.
   void all(const std::function<void(Communicator&)>& body) {
     for (const auto& error : run(body))
       if (error) std::rethrow_exception(error);

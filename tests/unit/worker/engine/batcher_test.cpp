@@ -1,5 +1,6 @@
-// What the batcher promises of sequences: replies stay right whatever blocks are shared, taken away or copied. The executor adds up tokens
-// through the block tables, so that the reply itself tells.
+// SPDX-License-Identifier: Apache-2.0
+// Tests that answers stay correct when KV blocks are shared, preempted or copied. The executor sums tokens through the
+// block tables, so that the answer itself shows a mistake.
 #include <cmath>
 #include <future>
 
@@ -8,7 +9,7 @@
 namespace pm::engine {
 namespace {
 
-/// All sequences of one request.
+/// Collects the events of all sequences of a request.
 struct Replies {
   std::mutex mutex;
   std::condition_variable done;
@@ -17,7 +18,10 @@ struct Replies {
   std::vector<double> scores;
   int64_t cached = -1, open;
   explicit Replies(int64_t sequences)
-      : tokens(static_cast<size_t>(sequences)), finishes(static_cast<size_t>(sequences), Finish::None), scores(static_cast<size_t>(sequences)), open(sequences) {}
+      : tokens(static_cast<size_t>(sequences)),
+        finishes(static_cast<size_t>(sequences), Finish::None),
+        scores(static_cast<size_t>(sequences)),
+        open(sequences) {}
   void operator()(const Event& event) {
     std::lock_guard lock(mutex);
     const auto i = static_cast<size_t>(event.sequence);
@@ -35,8 +39,9 @@ struct Replies {
   }
 };
 
-Request request_of(const std::string& id, std::vector<int32_t> prompt, int64_t count, Search search = {}) {
-  Request request{.id = id, .prompt = std::move(prompt), .max_new_tokens = count, .sampling = {}, .eos = {}, .search = search};
+Request request_of(const std::string& id, std::vector<int32_t> prompt, int64_t count, SearchParams search = {}) {
+  Request request{
+      .id = id, .prompt = std::move(prompt), .max_new_tokens = count, .sampling = {}, .eos = {}, .search = search};
   return request;
 }
 
@@ -45,7 +50,8 @@ void submit(Fixture& f, Request request, Replies& replies) {
 }
 
 /// Log-probability of `answer` after `prompt` under the summing executor.
-double log_probability(const SummingExecutor& executor, std::vector<int32_t> prompt, const std::vector<int32_t>& answer, std::span<const int32_t> source = {}) {
+double log_probability(const SummingExecutor& executor, std::vector<int32_t> prompt, const std::vector<int32_t>& answer,
+                       std::span<const int32_t> source = {}) {
   double total = 0;
   for (int32_t token : answer) {
     const bool likely = token == (sum_of(source) + sum_of(prompt)) % vocabulary;
@@ -55,10 +61,16 @@ double log_probability(const SummingExecutor& executor, std::vector<int32_t> pro
   return total;
 }
 
-TEST(Batcher, WhenBlocksRunOutTheYoungestBeginAgainAndNobodysReplyChanges) {
-  Fixture f({vocabulary, 512, 14, 8, 100, 64});
+TEST(Batcher, PreemptionRestartsTheNewestRequestsAndChangesNoAnswer) {
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 512,
+             .kv_blocks = 14,
+             .max_concurrency = 8,
+             .max_queue = 100,
+             .step_tokens = 64});
   std::vector<Stream> streams(12);
-  for (int i = 0; i < 12; ++i) f.submit(std::to_string(i), prompt_of(i, 5 + static_cast<size_t>(i)), 60 + i, streams[static_cast<size_t>(i)]);
+  for (int i = 0; i < 12; ++i)
+    f.submit(std::to_string(i), prompt_of(i, 5 + static_cast<size_t>(i)), 60 + i, streams[static_cast<size_t>(i)]);
   for (int i = 0; i < 12; ++i) {
     EXPECT_EQ(streams[static_cast<size_t>(i)].wait(), Finish::Length);
     EXPECT_EQ(streams[static_cast<size_t>(i)].tokens, expected(prompt_of(i, 5 + static_cast<size_t>(i)), 60 + i)) << i;
@@ -68,8 +80,13 @@ TEST(Batcher, WhenBlocksRunOutTheYoungestBeginAgainAndNobodysReplyChanges) {
   EXPECT_EQ(f.scheduler.statistics().finished, 12);
 }
 
-TEST(Batcher, APromptThatBeginsLikeAnotherIsNotComputedAgain) {
-  Fixture f({vocabulary, 512, 40, 4, 100, 64});
+TEST(Batcher, ACachedPrefixIsNotComputedAgain) {
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 512,
+             .kv_blocks = 40,
+             .max_concurrency = 4,
+             .max_queue = 100,
+             .step_tokens = 64});
   Stream first;
   f.submit("first", prompt_of(1, 70), 30, first);
   first.wait();
@@ -80,7 +97,7 @@ TEST(Batcher, APromptThatBeginsLikeAnotherIsNotComputedAgain) {
   EXPECT_EQ(again.tokens[0], expected(prompt_of(1, 70), 5));
   EXPECT_EQ(again.cached, 64);
   EXPECT_EQ(f.executor->computed - before, 6 + 4) << "six tokens of the prompt, and four of the answer";
-  auto turn = prompt_of(1, 70);   // a chat goes on: the answer is kept too
+  auto turn = prompt_of(1, 70);  // the next turn of a chat: the answer is cached too
   for (int32_t token : first.tokens) turn.push_back(token);
   Replies next(1);
   submit(f, request_of("next", turn, 3), next);
@@ -90,13 +107,18 @@ TEST(Batcher, APromptThatBeginsLikeAnotherIsNotComputedAgain) {
   EXPECT_EQ(f.scheduler.statistics().prefix_hit_tokens, 64 + 96);
 }
 
-TEST(Batcher, WhatFollowsAFoundBeginningIsNotTakenForABeginning) {
-  Fixture f({vocabulary, 512, 40, 4, 100, 64});
+TEST(Batcher, BlocksAfterACachedPrefixAreNotFoundAsAPrefix) {
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 512,
+             .kv_blocks = 40,
+             .max_concurrency = 4,
+             .max_queue = 100,
+             .step_tokens = 64});
   Replies first(1), longer(1), middle(1);
   const auto tokens = prompt_of(1, 100);
   submit(f, request_of("first", {tokens.begin(), tokens.begin() + 40}, 1), first);
   first.wait();
-  submit(f, request_of("longer", tokens, 1), longer);   // finds 32 tokens, leaves 64 more
+  submit(f, request_of("longer", tokens, 1), longer);  // finds 32 tokens, leaves 64 more
   longer.wait();
   EXPECT_EQ(longer.cached, 32);
   submit(f, request_of("middle", {tokens.begin() + 32, tokens.begin() + 72}, 5), middle);
@@ -105,17 +127,23 @@ TEST(Batcher, WhatFollowsAFoundBeginningIsNotTakenForABeginning) {
   EXPECT_EQ(middle.tokens[0], expected({tokens.begin() + 32, tokens.begin() + 72}, 5));
 }
 
-TEST(Batcher, AfterAPreemptionASequenceWaitsForTheBlocksThatItsRequestsFirstOneComputes) {
-  Batcher batcher({vocabulary, 512, 4, 4, 100, 64});
+TEST(Batcher, AfterAPreemptionASequenceWaitsForTheSharedBlocks) {
+  Batcher batcher({.vocabulary = vocabulary,
+                   .positions = 512,
+                   .kv_blocks = 4,
+                   .max_concurrency = 4,
+                   .max_queue = 100,
+                   .step_tokens = 64});
   const Time now{};
   Outbox outbox;
-  std::vector<Choosing> choosing;
+  std::vector<SamplingInput> sampling_inputs;
   const auto step = [&] {
-    choosing.clear();
-    const StepMessage message = batcher.plan(now, choosing, outbox);
-    std::vector<Chosen> chosen;
-    for (const StepEntry& entry : message.entries) if (entry.want != Want::Nothing) chosen.push_back({{Token{1, 0, {}}}, {}});
-    batcher.apply(chosen, now, outbox);
+    sampling_inputs.clear();
+    const StepMessage message = batcher.plan(now, sampling_inputs, outbox);
+    std::vector<SamplerOutput> sampled;
+    for (const StepEntry& entry : message.entries)
+      if (entry.output_kind != OutputKind::None) sampled.push_back({{Token{1, 0, {}}}, {}});
+    batcher.apply(sampled, now, outbox);
     return message.entries;
   };
   const auto ignore = [](const Event&) {};
@@ -124,23 +152,28 @@ TEST(Batcher, AfterAPreemptionASequenceWaitsForTheBlocksThatItsRequestsFirstOneC
   EXPECT_EQ(step().size(), 2u) << "both prompts";
   EXPECT_EQ(step().size(), 1u) << "two more blocks for the second there are not";
   EXPECT_EQ(batcher.statistics().preempted, 1);
-  for (int i = 0; i < 31; ++i) step();   // until the first has used all blocks and ended
+  for (int i = 0; i < 31; ++i) step();  // until the first request has used all blocks and ended
   ASSERT_EQ(batcher.statistics().finished, 1);
-  const auto begun = step();
-  ASSERT_EQ(begun.size(), 1u);
-  EXPECT_EQ(begun[0].tokens.size(), 17u);
+  const auto restarted = step();
+  ASSERT_EQ(restarted.size(), 1u);
+  EXPECT_EQ(restarted[0].tokens.size(), 17u);
   const auto next = step();
   ASSERT_EQ(next.size(), 1u) << "the first one has its two tokens";
   EXPECT_EQ(next[0].context, 16);
   EXPECT_EQ(batcher.statistics().finished, 2);
 }
 
-TEST(Batcher, SequencesThatShareAPromptComputeItOnceAndThenGoTheirOwnWays) {
-  Fixture f({vocabulary, 512, 40, 8, 100, 64});
+TEST(Batcher, SequencesOfOneRequestComputeThePromptOnceAndFork) {
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 512,
+             .kv_blocks = 40,
+             .max_concurrency = 8,
+             .max_queue = 100,
+             .step_tokens = 64});
   Replies replies(4);
-  Request request = request_of("draws", prompt_of(2, 40), 20, {.num_return_sequences = 4});
+  Request request = request_of("samples", prompt_of(2, 40), 20, {.num_return_sequences = 4});
   request.sampling.do_sample = true;
-  request.sampling.temperature = 30;   // many ids are drawn
+  request.sampling.temperature = 30;  // flat distribution: many different ids are sampled
   request.sampling.seed = 5;
   submit(f, request, replies);
   replies.wait();
@@ -156,10 +189,16 @@ TEST(Batcher, SequencesThatShareAPromptComputeItOnceAndThenGoTheirOwnWays) {
 }
 
 TEST(Batcher, BeamsCarryTheLogProbabilityOfTheirOwnTokens) {
-  Fixture f({vocabulary, 512, 60, 8, 100, 64});
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 512,
+             .kv_blocks = 60,
+             .max_concurrency = 8,
+             .max_queue = 100,
+             .step_tokens = 64});
   f.executor->sharpness = 2;
   Replies replies(5);
-  submit(f, request_of("beams", prompt_of(3, 23), 25, {.num_beams = 5, .num_return_sequences = 5, .length_penalty = 0}), replies);
+  submit(f, request_of("beams", prompt_of(3, 23), 25, {.num_beams = 5, .num_return_sequences = 5, .length_penalty = 0}),
+         replies);
   replies.wait();
   for (size_t i = 0; i < 5; ++i) {
     EXPECT_EQ(replies.tokens[i].size(), 25u);
@@ -173,13 +212,18 @@ TEST(Batcher, BeamsCarryTheLogProbabilityOfTheirOwnTokens) {
   EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
 }
 
-TEST(Batcher, BeamsAndDrawsSurviveThatTheirBlocksAreTakenAway) {
-  Fixture f({vocabulary, 512, 24, 16, 100, 64});
+TEST(Batcher, BeamsAndSampledSequencesSurvivePreemption) {
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 512,
+             .kv_blocks = 24,
+             .max_concurrency = 16,
+             .max_queue = 100,
+             .step_tokens = 64});
   f.executor->sharpness = 3;
   std::vector<std::unique_ptr<Replies>> replies;
   std::vector<Request> requests;
   for (int i = 0; i < 8; ++i) {
-    Search search{.num_beams = i % 2 ? 4 : 1, .num_return_sequences = i % 2 ? 2 : 3, .length_penalty = 0};
+    SearchParams search{.num_beams = i % 2 ? 4 : 1, .num_return_sequences = i % 2 ? 2 : 3, .length_penalty = 0};
     requests.push_back(request_of(std::to_string(i), prompt_of(i, 18), 45, search));
     requests.back().sampling.do_sample = i % 2 == 0;
     requests.back().sampling.seed = static_cast<uint64_t>(i);
@@ -197,28 +241,41 @@ TEST(Batcher, BeamsAndDrawsSurviveThatTheirBlocksAreTakenAway) {
   EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
 }
 
-TEST(Batcher, TheBeamsOfAnEncoderDecoderShareItsSource) {
-  Limits limits{vocabulary, 512, 30, 8, 100, 64};
+TEST(Batcher, TheBeamsOfAnEncoderDecoderShareTheEncodersBlocks) {
+  Limits limits{.vocabulary = vocabulary,
+                .positions = 512,
+                .kv_blocks = 30,
+                .max_concurrency = 8,
+                .max_queue = 100,
+                .step_tokens = 64};
   limits.decoder_start = 9;
   Fixture f(limits);
   f.executor->sharpness = 3;
   Replies replies(3);
-  submit(f, request_of("beams", prompt_of(4, 100), 20, {.num_beams = 3, .num_return_sequences = 3, .length_penalty = 0}), replies);
+  submit(f,
+         request_of("beams", prompt_of(4, 100), 20, {.num_beams = 3, .num_return_sequences = 3, .length_penalty = 0}),
+         replies);
   replies.wait();
   const auto read = prompt_of(4, 100);
   EXPECT_EQ(replies.tokens[0], expected({9}, 20, read));
-  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(replies.scores[i], log_probability(*f.executor, {9}, replies.tokens[i], read), 1e-3);
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(replies.scores[i], log_probability(*f.executor, {9}, replies.tokens[i], read), 1e-3);
   EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
 }
 
 TEST(Batcher, CancellingARequestEndsEachOfItsSequencesOnce) {
-  Fixture f({vocabulary, 4096, 600, 8, 100, 64});
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 4096,
+             .kv_blocks = 600,
+             .max_concurrency = 8,
+             .max_queue = 100,
+             .step_tokens = 64});
   f.executor->slow = true;
   Replies replies(3), beams(2);
-  submit(f, request_of("draws", {1}, 2000, {.num_return_sequences = 3}), replies);
+  submit(f, request_of("samples", {1}, 2000, {.num_return_sequences = 3}), replies);
   submit(f, request_of("beams", {2}, 1500, {.num_beams = 2, .num_return_sequences = 2}), beams);
   while (f.scheduler.statistics().generation_tokens < 10) std::this_thread::yield();
-  f.scheduler.cancel("draws");
+  f.scheduler.cancel("samples");
   f.scheduler.cancel("beams");
   replies.wait();
   beams.wait();
@@ -227,13 +284,21 @@ TEST(Batcher, CancellingARequestEndsEachOfItsSequencesOnce) {
   while (f.scheduler.statistics().kv_blocks_used > 0) std::this_thread::yield();
 }
 
-TEST(Batcher, TimeThatIsUpEndsAnswersAsLongOnesEnd) {
+TEST(Batcher, MaxTimeEndsAnswersWithFinishLength) {
   std::atomic<int64_t> milliseconds{0};
   auto* executor = new SummingExecutor(100);
   Rank rank{std::unique_ptr<parallel::Executor>(executor)};
-  Scheduler scheduler(rank, {}, {vocabulary, 4096, 100, 4, 8, 64}, {}, [&] { return Time(std::chrono::milliseconds(milliseconds += 10)); });
+  Scheduler scheduler(rank, {},
+                      {.vocabulary = vocabulary,
+                       .positions = 4096,
+                       .kv_blocks = 100,
+                       .max_concurrency = 4,
+                       .max_queue = 8,
+                       .step_tokens = 64},
+                      {}, [&] { return Time(std::chrono::milliseconds(milliseconds += 10)); });
   Replies replies(1), beams(2);
-  Request request = request_of("timed", {1, 2}, 1000), searched = request_of("searched", {1, 2}, 500, {.num_beams = 2, .num_return_sequences = 2});
+  Request request = request_of("timed", {1, 2}, 1000),
+          searched = request_of("searched", {1, 2}, 500, {.num_beams = 2, .num_return_sequences = 2});
   request.max_time = searched.max_time = 1;
   scheduler.submit(request, [&](const Event& event) { replies(event); });
   scheduler.submit(searched, [&](const Event& event) { beams(event); });
@@ -245,17 +310,22 @@ TEST(Batcher, TimeThatIsUpEndsAnswersAsLongOnesEnd) {
   EXPECT_LT(beams.tokens[0].size(), 100u);
 }
 
-TEST(Batcher, ARequestWhoseTimeIsUpBeforeItRunsIsNotBegun) {
-  Batcher batcher({vocabulary, 512, 4, 1, 100, 64});
+TEST(Batcher, ARequestPastItsMaxTimeIsNotStarted) {
+  Batcher batcher({.vocabulary = vocabulary,
+                   .positions = 512,
+                   .kv_blocks = 4,
+                   .max_concurrency = 1,
+                   .max_queue = 100,
+                   .step_tokens = 64});
   const Time now{}, later = now + std::chrono::seconds(2);
   Outbox outbox;
-  std::vector<Choosing> choosing;
+  std::vector<SamplingInput> sampling_inputs;
   Request timed = request_of("timed", {1}, 5);
   timed.max_time = 1;
   batcher.enqueue(batcher.make(request_of("running", {2}, 5), [](const Event&) {}, now));
   batcher.enqueue(batcher.make(timed, [](const Event&) {}, now));
   for (const Time time : {now, later}) {
-    batcher.plan(time, choosing, outbox);
+    batcher.plan(time, sampling_inputs, outbox);
     batcher.apply({{{Token{1, 0, {}}}, {}}}, time, outbox);
   }
   ASSERT_EQ(outbox.size(), 3u) << "two tokens of the one that runs, the end of the other";
@@ -266,13 +336,18 @@ TEST(Batcher, ARequestWhoseTimeIsUpBeforeItRunsIsNotBegun) {
 }
 
 TEST(Batcher, LogProbabilitiesAreTheModelsOwn) {
-  Fixture f({vocabulary, 512, 40, 4, 100, 64});
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 512,
+             .kv_blocks = 40,
+             .max_concurrency = 4,
+             .max_queue = 100,
+             .step_tokens = 64});
   f.executor->sharpness = 4;
   std::vector<Token> tokens;
   std::promise<void> done;
   Request request = request_of("logprobs", {5}, 2);
   request.logprobs = 2;
-  request.sampling.repetition_penalty = 1.5;   // changes what is chosen, not what is told
+  request.sampling.repetition_penalty = 1.5;  // changes the sampled token, not the reported log-probabilities
   f.scheduler.submit(request, [&](const Event& event) {
     tokens.insert(tokens.end(), event.tokens.begin(), event.tokens.end());
     if (event.finish != Finish::None) done.set_value();
@@ -281,13 +356,18 @@ TEST(Batcher, LogProbabilitiesAreTheModelsOwn) {
   const double total = std::log(std::exp(4.0) + vocabulary - 1);
   ASSERT_EQ(tokens.size(), 2u);
   EXPECT_NEAR(tokens[0].logprob, 4 - total, 1e-5);
-  EXPECT_EQ(tokens[0].best[0].first, 5);
-  EXPECT_EQ(tokens[0].best[1].first, 0) << "of equal ones the smaller id";
-  EXPECT_NEAR(tokens[0].best[1].second, -total, 1e-5);
+  EXPECT_EQ(tokens[0].top_logprobs[0].first, 5);
+  EXPECT_EQ(tokens[0].top_logprobs[1].first, 0) << "of equal ones the smaller id";
+  EXPECT_NEAR(tokens[0].top_logprobs[1].second, -total, 1e-5);
 }
 
-TEST(Batcher, RefusesSearchesThatCannotBeAndSaysWhy) {
-  Fixture f({vocabulary, 512, 20, 4, 100, 64});
+TEST(Batcher, RefusesImpossibleSearchParametersAndSaysWhy) {
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 512,
+             .kv_blocks = 20,
+             .max_concurrency = 4,
+             .max_queue = 100,
+             .step_tokens = 64});
   const auto refusal = [&](Request request) -> std::string {
     try {
       f.scheduler.submit(std::move(request), [](const Event&) {});
@@ -297,26 +377,36 @@ TEST(Batcher, RefusesSearchesThatCannotBeAndSaysWhy) {
     return "";
   };
   EXPECT_EQ(refusal(request_of("a", {1}, 5, {.num_beams = 2, .num_return_sequences = 3})),
-            "num_return_sequences is 3, but num_beams is 2; ask for at most as many sequences as beams");
-  EXPECT_EQ(refusal(request_of("b", {1}, 5, {.num_beams = 5})), "5 sequences side by side are asked for; at most 4 run here");
-  EXPECT_EQ(refusal(request_of("c", {1}, 100, {.num_beams = 4})), "input of 1 tokens and 4 answer(s) of 100 need 28 KV blocks of 16 tokens; there are 20");
+            "num_return_sequences is 3 but num_beams is 2; num_return_sequences must not exceed num_beams");
+  EXPECT_EQ(refusal(request_of("b", {1}, 5, {.num_beams = 5})),
+            "the request needs 5 concurrent sequences; the maximum is 4");
+  EXPECT_EQ(
+      refusal(request_of("c", {1}, 100, {.num_beams = 4})),
+      "the input of 1 tokens and 4 sequence(s) of max_new_tokens 100 need 28 KV blocks of 16 tokens; 20 are available");
 }
 
-TEST(Scheduler, SmallPassesThatWaitTogetherRunTogether) {
-  Fixture f({vocabulary, 512, 40, 1, 100, 64});
+TEST(Scheduler, WaitingForwardRequestsAreBatched) {
+  Fixture f({.vocabulary = vocabulary,
+             .positions = 512,
+             .kv_blocks = 40,
+             .max_concurrency = 1,
+             .max_queue = 100,
+             .step_tokens = 64});
   f.executor->slow = true;
   std::atomic<int> left{21};
-  const auto pass = [&](int i) {
-    f.scheduler.forward({std::to_string(i), {{"input_ids", {{2, 3}, std::vector<int64_t>(6, i)}}}, false, false, {}}, [&, i](ForwardResult result) {
-      EXPECT_EQ(std::get<std::vector<int64_t>>(result.outputs.at("logits").values), std::vector<int64_t>(6, 2 * i));
-      --left;
-    });
+  const auto forward = [&](int i) {
+    f.scheduler.forward({std::to_string(i), {{"input_ids", {{2, 3}, std::vector<int64_t>(6, i)}}}, false, false, {}},
+                        [&, i](ForwardResult result) {
+                          EXPECT_EQ(std::get<std::vector<int64_t>>(result.outputs.at("logits").values),
+                                    std::vector<int64_t>(6, 2 * i));
+                          --left;
+                        });
   };
-  pass(0);
+  forward(0);
   while (f.scheduler.statistics().waiting > 0) std::this_thread::yield();
-  for (int i = 1; i <= 20; ++i) pass(i);   // 120 tokens: two steps of 64
+  for (int i = 1; i <= 20; ++i) forward(i);  // 120 tokens: two steps of 64
   while (left > 0) std::this_thread::yield();
-  EXPECT_LE(f.executor->passes, 1 + 3);
+  EXPECT_LE(f.executor->forwards, 1 + 3);
 }
 
 }  // namespace

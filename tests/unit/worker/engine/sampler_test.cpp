@@ -1,18 +1,19 @@
-// The sampler is pure: known processed scores, known frequencies, a known random function.
+// SPDX-License-Identifier: Apache-2.0
+// Tests of the sampler and of Philox with known scores, frequencies and random numbers.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "worker/engine/philox.h"
-#include "worker/engine/sampler.h"
+#include "worker/engine/sampling/philox.h"
+#include "worker/engine/sampling/sampler.h"
 
 namespace pm::engine {
 namespace {
 
-constexpr float never = -std::numeric_limits<float>::infinity();
+constexpr float minus_infinity = -std::numeric_limits<float>::infinity();
 
-TEST(Philox, GivesThePublishedVectors) {   // known answers of the Random123 distribution, philox4x32 with 10 rounds
+TEST(Philox, GivesThePublishedVectors) {  // known answers of the Random123 distribution, philox4x32 with 10 rounds
   EXPECT_EQ(philox(0, {0, 0, 0, 0}), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(0xffffffffffffffffULL, {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}),
             (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
@@ -20,77 +21,83 @@ TEST(Philox, GivesThePublishedVectors) {   // known answers of the Random123 dis
 
 TEST(Sampler, KeepsTheTopKAndWhatEqualsTheLast) {
   const std::vector<float> logits{1, 3, 2, 2, 0};
-  EXPECT_EQ(processed(logits, {true, 1, 2, 1, 0}), (std::vector<float>{never, 3, 2, 2, never}));
+  EXPECT_EQ(process_logits(logits, {true, 1, 2, 1, 0}), (std::vector<float>{minus_infinity, 3, 2, 2, minus_infinity}));
 }
 
 TEST(Sampler, KeepsTheSmallestSetThatReachesTopP) {
   const std::vector<float> logits{std::log(0.5f), std::log(0.3f), std::log(0.15f), std::log(0.05f)};
-  const auto kept = processed(logits, {true, 1, 0, 0.7, 0});
-  EXPECT_EQ(kept[2], never);
-  EXPECT_EQ(kept[3], never);
-  EXPECT_GT(kept[1], never);
+  const auto scores = process_logits(logits, {true, 1, 0, 0.7, 0});
+  EXPECT_EQ(scores[2], minus_infinity);
+  EXPECT_EQ(scores[3], minus_infinity);
+  EXPECT_GT(scores[1], minus_infinity);
 }
 
-TEST(Sampler, DividesByTemperatureFirst) { EXPECT_EQ(processed(std::vector<float>{2, 4}, {true, 2, 0, 1, 0}), (std::vector<float>{1, 2})); }
+TEST(Sampler, DividesByTemperatureFirst) {
+  EXPECT_EQ(process_logits(std::vector<float>{2, 4}, {true, 2, 0, 1, 0}), (std::vector<float>{1, 2}));
+}
 
-TEST(Sampler, DrawsWithTheFrequenciesOfTheSoftmax) {
+TEST(Sampler, SamplesWithTheFrequenciesOfTheSoftmax) {
   const std::vector<double> p{0.5, 0.25, 0.2, 0.05};
   std::vector<float> logits;
   for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
   std::vector<int> count(p.size());
-  const int draws = 20000;
-  for (int i = 0; i < draws; ++i) ++count[static_cast<size_t>(choose(logits, {true, 1, 0, 1, 9}, {}, uniform(9, 0, static_cast<uint64_t>(i))))];
+  const int samples = 20000;
+  for (int i = 0; i < samples; ++i)
+    ++count[static_cast<size_t>(sample_token(logits, {true, 1, 0, 1, 9}, {}, uniform(9, 0, static_cast<uint64_t>(i))))];
   double chi_square = 0;
-  for (size_t i = 0; i < p.size(); ++i) chi_square += std::pow(count[i] - draws * p[i], 2) / (draws * p[i]);
-  EXPECT_LT(chi_square, 16.27);   // 3 degrees of freedom, p = 0.001; the random numbers are fixed
+  for (size_t i = 0; i < p.size(); ++i) chi_square += std::pow(count[i] - samples * p[i], 2) / (samples * p[i]);
+  EXPECT_LT(chi_square, 16.27);  // 3 degrees of freedom, p = 0.001; the random numbers are fixed
 }
 
-TEST(Sampler, DrawsBeamsOneAfterTheOtherWithTheFrequenciesOfTheSoftmaxOfWhatIsLeft) {
+TEST(Sampler, SamplesBeamsWithoutReplacement) {
   const std::vector<double> p{0.5, 0.25, 0.2, 0.05};
   std::vector<float> logits;
   for (double x : p) logits.push_back(static_cast<float>(std::log(x)));
-  const int draws = 20000;
+  const int samples = 20000;
   std::vector<double> first(p.size()), second_after_0(p.size());
   std::vector<int32_t> history;
-  Sampling sampling{.do_sample = true};
-  for (int i = 0; i < draws; ++i) {
+  SamplingParams sampling{.do_sample = true};
+  for (int i = 0; i < samples; ++i) {
     sampling.seed = static_cast<uint64_t>(i);
-    const auto drawn = continuations(logits, sampling, {history, 0}, {0, {0.f}, 2});
-    ASSERT_EQ(drawn.size(), 2u);
-    ASSERT_NE(drawn[0].id, drawn[1].id);
-    EXPECT_FLOAT_EQ(drawn[0].score, logits[static_cast<size_t>(drawn[0].id)]) << "the score is the log-probability, without the draw's noise";
-    ++first[static_cast<size_t>(drawn[0].id)];
-    if (drawn[0].id == 0) ++second_after_0[static_cast<size_t>(drawn[1].id)];
+    const auto candidates = beam_candidates(logits, sampling, {history, 0}, {0, {0.f}, 2});
+    ASSERT_EQ(candidates.size(), 2u);
+    ASSERT_NE(candidates[0].id, candidates[1].id);
+    EXPECT_FLOAT_EQ(candidates[0].score, logits[static_cast<size_t>(candidates[0].id)])
+        << "the score is the log-probability, without the Gumbel noise";
+    ++first[static_cast<size_t>(candidates[0].id)];
+    if (candidates[0].id == 0) ++second_after_0[static_cast<size_t>(candidates[1].id)];
   }
   double chi_square = 0, chi_square_second = 0;
-  for (size_t i = 0; i < p.size(); ++i) chi_square += std::pow(first[i] - draws * p[i], 2) / (draws * p[i]);
-  for (size_t i = 1; i < p.size(); ++i) chi_square_second += std::pow(second_after_0[i] - first[0] * p[i] / 0.5, 2) / (first[0] * p[i] / 0.5);
-  EXPECT_LT(chi_square, 16.27);          // 3 and 2 degrees of freedom, p = 0.001
+  for (size_t i = 0; i < p.size(); ++i) chi_square += std::pow(first[i] - samples * p[i], 2) / (samples * p[i]);
+  for (size_t i = 1; i < p.size(); ++i)
+    chi_square_second += std::pow(second_after_0[i] - first[0] * p[i] / 0.5, 2) / (first[0] * p[i] / 0.5);
+  EXPECT_LT(chi_square, 16.27);  // 3 and 2 degrees of freedom, p = 0.001
   EXPECT_LT(chi_square_second, 13.82);
 }
 
-TEST(Sampler, NeverDrawsWhatWasRemovedEvenAtTheEndOfTheRange) {
-  EXPECT_EQ(choose(std::vector<float>{1, 2, 3}, {true, 1, 1, 1, 0}, {}, 0.9999999999999999), 2);
-  EXPECT_EQ(choose(std::vector<float>{3, 2, 1}, {true, 1, 1, 1, 0}, {}, 0.9999999999999999), 0);
+TEST(Sampler, NeverSamplesARemovedTokenEvenAtTheEndOfTheRange) {
+  EXPECT_EQ(sample_token(std::vector<float>{1, 2, 3}, {true, 1, 1, 1, 0}, {}, 0.9999999999999999), 2);
+  EXPECT_EQ(sample_token(std::vector<float>{3, 2, 1}, {true, 1, 1, 1, 0}, {}, 0.9999999999999999), 0);
 }
 
 TEST(Sampler, GreedyTakesTheBestOfTheEditedScoresAndTheSmallerOfEquals) {
   const std::vector<float> logits{1, 3, 3, 2};
-  EXPECT_EQ(choose(logits, {}, {}, 0.5), 1);
+  EXPECT_EQ(sample_token(logits, {}, {}, 0.5), 1);
   const std::vector<int32_t> said{7, 1};
-  EXPECT_EQ(choose(logits, {.repetition_penalty = 2}, {said, 2}, 0.5), 2);
-  EXPECT_EQ(choose(logits, {.presence_penalty = 2}, {said, 2}, 0.5), 1) << "tokens of the prompt do not count";
-  EXPECT_EQ(choose(logits, {.presence_penalty = 2}, {said, 1}, 0.5), 2);
+  EXPECT_EQ(sample_token(logits, {.repetition_penalty = 2}, {said, 2}, 0.5), 2);
+  EXPECT_EQ(sample_token(logits, {.presence_penalty = 2}, {said, 2}, 0.5), 1) << "tokens of the prompt do not count";
+  EXPECT_EQ(sample_token(logits, {.presence_penalty = 2}, {said, 1}, 0.5), 2);
 }
 
-TEST(Sampler, SomeTokenComesEvenWhenAllAreBanned) {
-  EXPECT_EQ(choose(std::vector<float>{1, 2}, {.do_sample = true, .bad_words = {{0}, {1}}}, {}, 0.5), 0);
+TEST(Sampler, ReturnsATokenEvenWhenAllAreBanned) {
+  EXPECT_EQ(sample_token(std::vector<float>{1, 2}, {.do_sample = true, .bad_words = {{0}, {1}}}, {}, 0.5), 0);
 }
 
 TEST(Sampler, IgnoresIdsOutsideTheVocabulary) {
   const std::vector<int32_t> said{-1, 99};
-  const Sampling sampling{.repetition_penalty = 2, .presence_penalty = 1, .min_new_tokens = 5, .bad_words = {{42}, {}}, .eos = {77, -3}};
-  EXPECT_EQ(processed(std::vector<float>{1, 2}, sampling, {said, 0}), (std::vector<float>{1, 2}));
+  const SamplingParams sampling{
+      .repetition_penalty = 2, .presence_penalty = 1, .min_new_tokens = 5, .bad_words = {{42}, {}}, .eos = {77, -3}};
+  EXPECT_EQ(process_logits(std::vector<float>{1, 2}, sampling, {said, 0}), (std::vector<float>{1, 2}));
 }
 
 }  // namespace

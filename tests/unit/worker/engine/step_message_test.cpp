@@ -1,11 +1,12 @@
-// The step message survives the wire, and damaged bytes are refused.
+// SPDX-License-Identifier: Apache-2.0
+// Tests that step messages and outputs survive encoding and that damaged bytes are refused.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "worker/engine/output.h"
-#include "worker/engine/step.h"
+#include "worker/engine/protocol/step_message.h"
+#include "worker/engine/protocol/step_output.h"
 
 namespace pm::engine {
 namespace {
@@ -14,12 +15,21 @@ StepMessage example() {
   StepMessage message;
   message.step = 1'000'000'007;
   message.bucket = 24;
-  message.freed = {3, 4};
-  message.copies = {5, 6, 7, 8};
-  message.entries.push_back({7, true, 32, {5, 6}, {1, 2, 3}, {11, 12}, {4}, 2, Want::Scores});
+  message.freed_slots = {3, 4};
+  message.block_copies = {5, 6, 7, 8};
+  message.entries.push_back({7, true, 32, {5, 6}, {1, 2, 3}, {11, 12}, {4}, 2, OutputKind::Logits});
   message.entries.push_back({});
-  message.entries.push_back({.slot = 2, .tokens = {9}, .want = Want::Drawn, .drawing = {{0.5, 0.9, 0.1, 40, 7, 1, 33, true}, 3, {{4, 1.5f, 0.25f}, {210, 1, INFINITY}}}});
-  message.forward = ForwardJob{{{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}}, {{"input_ids", {{1, 1}, std::vector<int64_t>(1)}}}}, true, false, {"logits", "pooler_output"}};
+  message.entries.push_back(
+      {.slot = 2,
+       .tokens = {9},
+       .output_kind = OutputKind::Sampled,
+       .device_sampling = {{0.5, 0.9, 0.1, 40, 7, 1, 33, true}, 3, {{4, 1.5f, 0.25f}, {210, 1, INFINITY}}}});
+  message.forward = ForwardJob{
+      {{{"input_ids", {{2, 3}, std::vector<int64_t>(6)}}, {"pixel_values", {{1, 3, 2, 2}, std::vector<float>(12)}}},
+       {{"input_ids", {{1, 1}, std::vector<int64_t>(1)}}}},
+      true,
+      false,
+      {"logits", "pooler_output"}};
   return message;
 }
 
@@ -33,7 +43,8 @@ TEST(StepMessage, RefusesEveryTruncation) {
 }
 
 TEST(StepMessage, RefusesArraysWhoseValuesDoNotFillTheirShape) {
-  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 2}, {int64_t{1} << 39, int64_t{1} << 39}, {-1, -3}}) {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{2, 2}, {int64_t{1} << 39, int64_t{1} << 39}, {-1, -3}}) {
     StepMessage message;
     message.forward = ForwardJob{{{{"input_ids", {shape, std::vector<int64_t>{1, 2, 3}}}}}, false, false, {}};
     EXPECT_THROW(decode(encode(message)), std::invalid_argument);
@@ -42,25 +53,26 @@ TEST(StepMessage, RefusesArraysWhoseValuesDoNotFillTheirShape) {
 
 TEST(StepOutput, DecodesToWhatWasEncoded) {
   StepOutput output;
-  output.best = at::tensor({7, 50'000}, at::kLong);
-  output.drawn = at::tensor({1, 2, 3}, at::kLong);
-  output.scores = at::rand({3, 5});
+  output.argmax = at::tensor({7, 50'000}, at::kLong);
+  output.sampled = at::tensor({1, 2, 3}, at::kLong);
+  output.logits = at::rand({3, 5});
   output.outputs = {{{"logits", {{1, 2}, std::vector<float>{0.5f, -1.f}}}}, {}};
   const StepOutput back = decode_output(encode(output));
-  EXPECT_TRUE(at::equal(back.best, output.best));
-  EXPECT_TRUE(at::equal(back.drawn, output.drawn));
-  EXPECT_TRUE(at::equal(back.scores, output.scores));
+  EXPECT_TRUE(at::equal(back.argmax, output.argmax));
+  EXPECT_TRUE(at::equal(back.sampled, output.sampled));
+  EXPECT_TRUE(at::equal(back.logits, output.logits));
   EXPECT_EQ(back.outputs, output.outputs);
   const StepOutput empty = decode_output(encode(StepOutput{}));
-  EXPECT_FALSE(empty.best.defined() || empty.drawn.defined() || empty.scores.defined());
+  EXPECT_FALSE(empty.argmax.defined() || empty.sampled.defined() || empty.logits.defined());
 }
 
 TEST(StepOutput, RefusesEveryTruncation) {
   StepOutput output;
-  output.best = at::tensor({7}, at::kLong);
-  output.scores = at::rand({2, 3});
+  output.argmax = at::tensor({7}, at::kLong);
+  output.logits = at::rand({2, 3});
   const std::vector<uint8_t> bytes = encode(output);
-  for (size_t length = 0; length < bytes.size(); ++length) EXPECT_THROW(decode_output({bytes.data(), length}), std::invalid_argument) << length;
+  for (size_t length = 0; length < bytes.size(); ++length)
+    EXPECT_THROW(decode_output({bytes.data(), length}), std::invalid_argument) << length;
 }
 
 TEST(StepMessage, RefusesBytesAfterItsEnd) {

@@ -1,5 +1,6 @@
-// An executor that knows the right answer: each id must be the sum of all tokens of its own sequence so far, each weighted by its position and
-// read back through the block tables, so that a mixed-up slot, block or position shows at once.
+// SPDX-License-Identifier: Apache-2.0
+// An executor with a known answer: each id is the sum of all tokens of its own sequence so far, weighted by position
+// and read back through the block tables. A wrong slot, block or position changes the answer at once.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -11,31 +12,38 @@
 #include <numeric>
 
 #include "worker/base/error.h"
-#include "worker/engine/philox.h"
-#include "worker/engine/scheduler.h"
+#include "worker/engine/sampling/philox.h"
+#include "worker/engine/scheduling/scheduler.h"
 
 namespace pm::engine {
 
 inline constexpr int64_t vocabulary = 97;
 
-/// What a token adds to the sum at its position.
+/// Weight of the token at a position.
 inline int64_t weight_of(int64_t position) { return 1 + position % 5; }
 
 /// "KV cache": one number per slot. hidden[t] = weighted sum of the sequence's tokens up to t modulo the vocabulary.
-class SummingExecutor final : public parallel::Executor {
+class SummingExecutor final : public parallel::Executor,
+                              public parallel::GenerationExecutor,
+                              public parallel::SamplingExecutor,
+                              public parallel::DeviceSampler {
  public:
-  explicit SummingExecutor(int64_t blocks, bool draws = false) : draws_(draws), comm_(comm::in_process(1, std::chrono::seconds(5))[0]), cache_(at::zeros({blocks * 16}, at::kLong)) {}
+  explicit SummingExecutor(int64_t blocks, bool device_sampling = false)
+      : device_sampling_(device_sampling),
+        comm_(comm::in_process(1, std::chrono::seconds(5))[0]),
+        cache_(at::zeros({blocks * 16}, at::kLong)) {}
   void check(const Arrays& inputs) const override {
-    if (!inputs.contains("input_ids")) throw Error(ErrorKind::Request, "InvalidRequest", "the inputs have no tensor \"input_ids\"");
+    if (!inputs.contains("input_ids")) throw Error(Reason::InvalidRequest, "the inputs have no tensor \"input_ids\"");
   }
-  /// Twice the ids.
-  std::vector<Arrays> forward(std::span<const Arrays> requests, const models::Wanted&) override {
-    if (fail) throw Error(ErrorKind::RankLost, "RankLost", "rank 1 died of signal 9");
+  /// Returns the ids times two.
+  std::vector<Arrays> forward(std::span<const Arrays> requests, const models::OutputSelection&) override {
+    if (fail) throw Error(Reason::RankLost, "rank 1 died of signal 9");
     if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     for (const Arrays& inputs : requests) {
-      if (inputs.contains("too_large")) TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory. Tried to allocate 7.00 GiB. The device is full");
+      if (inputs.contains("too_large"))
+        TORCH_CHECK_WITH(OutOfMemoryError, false, "out of memory. Tried to allocate 7.00 GiB. The device is full");
     }
-    ++passes;
+    ++forwards;
     std::vector<Arrays> outputs;
     for (const Arrays& inputs : requests) {
       Array twice = inputs.at("input_ids");
@@ -44,20 +52,23 @@ class SummingExecutor final : public parallel::Executor {
     }
     return outputs;
   }
+  void make_blocks(int64_t blocks) override { cache_ = at::zeros({blocks * 16}, at::kLong); }
   void copy_blocks(std::span<const int32_t> pairs) override {
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) cache_.narrow(0, pairs[i + 1] * 16, 16).copy_(cache_.narrow(0, pairs[i] * 16, 16));
+    for (size_t i = 0; i + 1 < pairs.size(); i += 2)
+      cache_.narrow(0, pairs[i + 1] * 16, 16).copy_(cache_.narrow(0, pairs[i] * 16, 16));
     copies += static_cast<int64_t>(pairs.size() / 2);
   }
   at::Tensor step(models::StepRows& rows) override {
     const layers::Batch& batch = rows.batch;
-    if (fail) throw Error(ErrorKind::RankLost, "RankLost", "rank 1 died of signal 9");
+    if (fail) throw Error(Reason::RankLost, "rank 1 died of signal 9");
     if (rows.source) cache_.index_put_({rows.cross.slots}, rows.source->tokens * (1 + rows.source->positions % 5));
     cache_.index_put_({batch.slots}, batch.tokens * (1 + batch.positions % 5));
     at::Tensor out = at::zeros({batch.tokens.size(0), 1});
-    for (const ops::SequenceSpan& s : batch.sequences) {
+    for (const ops::SequenceSpan& s : batch.sequences.spans) {
       int64_t sum = 0;
-      for (const ops::SequenceSpan& source : rows.cross.sequences) {   // what the encoder read counts as well
-        for (int64_t t = 0; source.first == s.first && t < source.keys; ++t) sum += cache_[source.blocks[static_cast<size_t>(t / 16)] * 16 + t % 16].item<int64_t>();
+      for (const ops::SequenceSpan& source : rows.cross.sequences.spans) {  // encoder tokens count as well
+        for (int64_t t = 0; source.first == s.first && t < source.keys; ++t)
+          sum += cache_[source.blocks[static_cast<size_t>(t / 16)] * 16 + t % 16].item<int64_t>();
       }
       for (int64_t t = 0; t < s.context + s.tokens; ++t) {
         sum += cache_[s.blocks[static_cast<size_t>(t / 16)] * 16 + t % 16].item<int64_t>();
@@ -69,50 +80,60 @@ class SummingExecutor final : public parallel::Executor {
     if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return out;
   }
-  bool generates() const override { return true; }
+  parallel::GenerationExecutor* generation() override { return this; }
+  parallel::SamplingExecutor* sampling() override { return this; }
+  parallel::DeviceSampler* device_sampler() override { return device_sampling_ ? this : nullptr; }
   at::Tensor greedy(const at::Tensor& hidden) override { return hidden.squeeze(1).to(at::kLong); }
-  at::Tensor logits(const at::Tensor& hidden) override { return at::one_hot(hidden.squeeze(1).to(at::kLong), vocabulary).to(at::kFloat) * sharpness; }
-  bool draws() const override { return draws_; }
-  /// By the host's sampler, as a device's has to choose.
-  at::Tensor draw(const at::Tensor& hidden, const ops::Draws& draws) override {
+  at::Tensor logits(const at::Tensor& hidden) override {
+    return at::one_hot(hidden.squeeze(1).to(at::kLong), vocabulary).to(at::kFloat) * sharpness;
+  }
+  /// Samples with the host's sampler, with which a device must agree.
+  at::Tensor sample(const at::Tensor& hidden, const ops::SampleBatch& batch) override {
     const at::Tensor scores = logits(hidden);
-    for (size_t i = 0; i < draws.edits.size(); ++i) {
-      float& score = scores.mutable_data_ptr<float>()[draws.edit_rows[i] * vocabulary + draws.edits[i].id];
-      score = (score < 0 ? score * draws.edits[i].factor : score / draws.edits[i].factor) - draws.edits[i].less;
+    for (size_t i = 0; i < batch.edits.size(); ++i) {
+      float& score = scores.mutable_data_ptr<float>()[batch.edit_rows[i] * vocabulary + batch.edits[i].id];
+      score = (score < 0 ? score * batch.edits[i].factor : score / batch.edits[i].factor) - batch.edits[i].subtrahend;
     }
     std::vector<int64_t> ids;
-    for (size_t i = 0; i < draws.how.size(); ++i) {
-      const ops::Draw& how = draws.how[i];
-      const Sampling sampling{.do_sample = how.sample, .temperature = how.temperature, .top_k = how.top_k, .top_p = how.top_p, .min_p = how.min_p};
-      ids.push_back(choose({scores.const_data_ptr<float>() + draws.rows[i] * vocabulary, static_cast<size_t>(vocabulary)}, sampling, {}, uniform(how.seed, how.sequence, how.position)));
+    for (size_t i = 0; i < batch.sampling.size(); ++i) {
+      const ops::RowSampling& how = batch.sampling[i];
+      const SamplingParams sampling{.do_sample = how.sample,
+                                    .temperature = how.temperature,
+                                    .top_k = how.top_k,
+                                    .top_p = how.top_p,
+                                    .min_p = how.min_p};
+      ids.push_back(
+          sample_token({scores.const_data_ptr<float>() + batch.rows[i] * vocabulary, static_cast<size_t>(vocabulary)},
+                       sampling, {}, uniform(how.seed, how.sequence, how.position)));
     }
-    drawn += static_cast<int64_t>(ids.size());
+    sampled += static_cast<int64_t>(ids.size());
     return at::tensor(ids, at::kLong);
   }
   comm::Communicator& communicator() override { return *comm_; }
   int64_t weight_bytes() const override { return 0; }
   int64_t kv_bytes() const override { return 0; }
-  float sharpness = 100;   ///< how far the right id's score is above all others
+  float sharpness = 100;  ///< margin of the expected id's score over all others
   std::atomic<bool> fail{false}, slow{false};
-  std::atomic<int64_t> widest{0}, computed{0}, copies{0}, passes{0}, drawn{0};
+  std::atomic<int64_t> widest{0}, computed{0}, copies{0}, forwards{0}, sampled{0};
 
  private:
-  const bool draws_;
+  const bool device_sampling_;
   std::shared_ptr<comm::Communicator> comm_;
   at::Tensor cache_;
 };
 
-/// The weighted sum of a sequence.
+/// Returns the weighted sum of a sequence.
 inline int64_t sum_of(std::span<const int32_t> tokens) {
   int64_t sum = 0;
   for (size_t i = 0; i < tokens.size(); ++i) sum += tokens[i] * weight_of(static_cast<int64_t>(i));
   return sum;
 }
 
-/// The answer to `tokens`; of an encoder that read `source`.
+/// Returns the expected answer to `tokens`; with an encoder, after it read `source`.
 inline std::vector<int32_t> expected(std::vector<int32_t> tokens, int64_t count, std::span<const int32_t> source = {}) {
   const size_t prompt = tokens.size();
-  for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>((sum_of(source) + sum_of(tokens)) % vocabulary));
+  for (int64_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<int32_t>((sum_of(source) + sum_of(tokens)) % vocabulary));
   return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt), tokens.end()};
 }
 
@@ -138,18 +159,24 @@ struct Stream {
 };
 
 struct Fixture {
-  explicit Fixture(Limits limits, bool draws = false) : executor(new SummingExecutor(limits.kv_blocks, draws)), rank(std::unique_ptr<parallel::Executor>(executor)), scheduler(rank, {}, limits) {}
+  explicit Fixture(Limits limits, bool device_sampling = false)
+      : executor(new SummingExecutor(limits.kv_blocks, device_sampling)),
+        rank(std::unique_ptr<parallel::Executor>(executor)),
+        scheduler(rank, {}, limits) {}
   SummingExecutor* executor;
   Rank rank;
   Scheduler scheduler;
-  void submit(const std::string& id, std::vector<int32_t> prompt, int64_t count, Stream& stream, Sampling sampling = {}) {
-    scheduler.submit({id, std::move(prompt), count, sampling, {}, true, {}}, [&](const Event& event) { stream(event); });
+  void submit(const std::string& id, std::vector<int32_t> prompt, int64_t count, Stream& stream,
+              SamplingParams sampling = {}) {
+    scheduler.submit({id, std::move(prompt), count, sampling, {}, true, {}},
+                     [&](const Event& event) { stream(event); });
   }
 };
 
 inline std::vector<int32_t> prompt_of(int seed, size_t length) {
   std::vector<int32_t> prompt;
-  for (size_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>((static_cast<size_t>(seed) * 31 + i * 7) % vocabulary));
+  for (size_t i = 0; i < length; ++i)
+    prompt.push_back(static_cast<int32_t>((static_cast<size_t>(seed) * 31 + i * 7) % vocabulary));
   return prompt;
 }
 

@@ -1,11 +1,12 @@
-// What a hub says of a model, as hostile input, and which files are taken.
+// SPDX-License-Identifier: Apache-2.0
+// Tests the parsing of untrusted file lists and the selection of files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "worker/base/error.h"
-#include "worker/hub/digest.h"
+#include "worker/hub/file_digest.h"
 #include "worker/hub/listing.h"
 
 namespace pm::hub {
@@ -20,7 +21,8 @@ const std::string commit(40, 'c'), blob(40, 'b'), sha(64, 'a');
 
 json sibling(const std::string& path, int64_t size = 10) {
   json out{{"rfilename", path}, {"size", size}, {"blobId", blob}};
-  if (path.ends_with(".safetensors") || path.ends_with(".bin")) out["lfs"] = {{"sha256", sha}, {"size", size}, {"pointerSize", 130}};
+  if (path.ends_with(".safetensors") || path.ends_with(".bin"))
+    out["lfs"] = {{"sha256", sha}, {"size", size}, {"pointerSize", 130}};
   return out;
 }
 Listing listing(const std::vector<std::string>& paths) {
@@ -33,7 +35,7 @@ std::vector<std::string> paths(const std::vector<File>& files) {
   for (const File& file : files) out.push_back(file.path);
   return out;
 }
-std::string refusal(const std::function<void()>& action, const char* reason) {
+std::string refusal(const std::function<void()>& action, Reason reason) {
   try {
     action();
   } catch (const Error& error) {
@@ -55,56 +57,82 @@ TEST(Listing, AnswersThatAreNoneAreRefused) {
   const auto refused = [&](const char* pointer, const json& value) {
     json bad = good;
     bad[json::json_pointer(pointer)] = value;
-    EXPECT_THAT(refusal([&] { listing_of(bad.dump(), "https://hub"); }, "SourceUnreachable"), HasSubstr("https://hub")) << bad;
+    EXPECT_THAT(refusal([&] { listing_of(bad.dump(), "https://hub"); }, Reason::SourceUnreachable),
+                HasSubstr("https://hub"))
+        << bad;
   };
   EXPECT_NO_THROW(listing_of(good.dump(), ""));
   for (const json& value : {json("main"), json(1), json(nullptr), json(std::string(40, 'X'))}) refused("/sha", value);
   for (const json& value : {json(nullptr), json("x"), json::object()}) refused("/siblings", value);
   refused("/siblings/0", 7);
   refused("/siblings/0/blobId", "short");
-  for (const json& value : {json(-1), json("10"), json(1e30), json(UINT64_MAX), json(nullptr)}) refused("/siblings/0/lfs/size", value);
+  for (const json& value : {json(-1), json("10"), json(1e30), json(UINT64_MAX), json(nullptr)})
+    refused("/siblings/0/lfs/size", value);
   refused("/siblings/0/lfs/sha256", "../../etc/passwd");
   for (const char* text : {"", "[]", "{", "null", "\xff"}) EXPECT_THROW(listing_of(text, ""), Error) << text;
 }
 
 TEST(Listing, PathsThatLeadElsewhereAreDropped) {
-  const Listing made = listing({"a.json", "../a.json", "/a.json", "b/../a.json", "b//a.json", "./a.json", "b/", "", "a\\b.json", "a\nb.json", "a.json"});
+  const Listing made = listing({"a.json", "../a.json", "/a.json", "b/../a.json", "b//a.json", "./a.json", "b/", "",
+                                "a\\b.json", "a\nb.json", "a.json"});
   EXPECT_THAT(paths(made.files), ElementsAre("a.json"));
 }
 
 TEST(Selection, TakesOneFormOfTheWeights) {
-  EXPECT_THAT(paths(weight_files(listing({"pytorch_model.bin", "model.safetensors", "model.fp16.safetensors"}), "m").files), ElementsAre("model.safetensors"));
-  EXPECT_THAT(paths(weight_files(listing({"pytorch_model.bin", "model.gguf"}), "m").files), ElementsAre("pytorch_model.bin"));
-  EXPECT_EQ(weight_files(listing({"model.safetensors.index.json", "pytorch_model.bin"}), "m").index->path, "model.safetensors.index.json");
-  EXPECT_THAT(refusal([] { weight_files(listing({"config.json", "q4.gguf"}), "m"); }, "ModelUnreadable"), HasSubstr("q4.gguf"));
+  EXPECT_THAT(
+      paths(weight_files(listing({"pytorch_model.bin", "model.safetensors", "model.fp16.safetensors"}), "m").files),
+      ElementsAre("model.safetensors"));
+  EXPECT_THAT(paths(weight_files(listing({"pytorch_model.bin", "model.gguf"}), "m").files),
+              ElementsAre("pytorch_model.bin"));
+  EXPECT_EQ(weight_files(listing({"model.safetensors.index.json", "pytorch_model.bin"}), "m").index->path,
+            "model.safetensors.index.json");
+  EXPECT_THAT(refusal([] { weight_files(listing({"config.json", "q4.gguf"}), "m"); }, Reason::ModelUnreadable),
+              HasSubstr("q4.gguf"));
 }
 
 TEST(Selection, AnIndexNamesFilesOfTheRepository) {
   const Listing made = listing({"model.safetensors.index.json", "a.safetensors", "b.safetensors", "sub/c.safetensors"});
-  const auto named = [&](const json& map) { return indexed_files(made, *made.find("model.safetensors.index.json"), json{{"weight_map", map}}.dump()); };
-  EXPECT_THAT(paths(named({{"x", "b.safetensors"}, {"y", "a.safetensors"}, {"z", "a.safetensors"}})), ElementsAre("a.safetensors", "b.safetensors"));
-  for (const json& map : {json{{"x", "missing.safetensors"}}, json{{"x", "../a.safetensors"}}, json{{"x", "sub/c.safetensors"}}, json{{"x", 1}}, json::object(), json(1)}) {
+  const auto named = [&](const json& map) {
+    return indexed_files(made, *made.find("model.safetensors.index.json"), json{{"weight_map", map}}.dump());
+  };
+  EXPECT_THAT(paths(named({{"x", "b.safetensors"}, {"y", "a.safetensors"}, {"z", "a.safetensors"}})),
+              ElementsAre("a.safetensors", "b.safetensors"));
+  for (const json& map : {json{{"x", "missing.safetensors"}}, json{{"x", "../a.safetensors"}},
+                          json{{"x", "sub/c.safetensors"}}, json{{"x", 1}}, json::object(), json(1)}) {
     EXPECT_THROW(named(map), Error) << map;
   }
 }
 
 TEST(Selection, TakesSmallFilesOfTheRootAndPoolingOfSentenceTransformers) {
-  const std::vector<std::string> all{"config.json", "merges.txt", "spiece.model", "source.spm", "chat_template.jinja", "README.md", "model.safetensors.index.json", "x.py",
-                                     "1_Pooling/config.json", "onnx/model.onnx", "additional_chat_templates/a.jinja"};
-  EXPECT_THAT(paths(small_files(listing(all))), UnorderedElementsAre("config.json", "merges.txt", "spiece.model", "source.spm", "chat_template.jinja", "additional_chat_templates/a.jinja"));
+  const std::vector<std::string> all{"config.json",
+                                     "merges.txt",
+                                     "spiece.model",
+                                     "source.spm",
+                                     "chat_template.jinja",
+                                     "README.md",
+                                     "model.safetensors.index.json",
+                                     "x.py",
+                                     "1_Pooling/config.json",
+                                     "onnx/model.onnx",
+                                     "additional_chat_templates/a.jinja"};
+  EXPECT_THAT(paths(small_files(listing(all))),
+              UnorderedElementsAre("config.json", "merges.txt", "spiece.model", "source.spm", "chat_template.jinja",
+                                   "additional_chat_templates/a.jinja"));
   std::vector<std::string> more = all;
   more.push_back("modules.json");
   EXPECT_THAT(paths(small_files(listing(more))), testing::Contains("1_Pooling/config.json"));
 }
 
 TEST(Digests, AreGitsAndSha256s) {
-  Digest git({.path = "a", .size = 6, .blob = blob});
+  base::Digest git = file_digest({.path = "a", .size = 6, .blob = blob});
   git.update("hel");
   git.update("lo\n");
-  EXPECT_EQ(git.finish(), "ce013625030ba8dba906f756967f9e9ca394464a") << "echo hello | git hash-object --stdin";
-  Digest large({.path = "a", .size = 3, .sha256 = sha, .blob = blob});
+  EXPECT_EQ(base::to_hex(git.finish()), "ce013625030ba8dba906f756967f9e9ca394464a")
+      << "echo hello | git hash-object --stdin";
+  base::Digest large = file_digest({.path = "a", .size = 3, .sha256 = sha, .blob = blob});
   large.update("abc");
-  EXPECT_EQ(large.finish(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad") << "FIPS 180-2";
+  EXPECT_EQ(base::to_hex(large.finish()), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
+      << "FIPS 180-2";
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generates the PNG and JPEG files of the image tests.
 #include "tests/unit/worker/image/files.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <jpeglib.h>
 #include <png.h>
+#include <cstdio>
+#include <cstdlib>
 
 #include <stdexcept>
 
@@ -13,7 +15,8 @@ image::Image gradient(int64_t width, int64_t height) {
   image::Image image{width, height, {}};
   for (int64_t y = 0; y < height; ++y)
     for (int64_t x = 0; x < width; ++x)
-      for (int64_t value : {x * 255 / width, y * 255 / height, ((x ^ y) & 1) * 200}) image.rgb.push_back(static_cast<uint8_t>(value));
+      for (int64_t value : {x * 255 / width, y * 255 / height, ((x ^ y) & 1) * 200})
+        image.rgb.push_back(static_cast<uint8_t>(value));
   return image;
 }
 
@@ -26,7 +29,8 @@ std::string png(const image::Image& image) {
   png_alloc_size_t size = 0;
   png_image_write_get_memory_size(writer, size, 0, image.rgb.data(), 0, nullptr);
   std::string file(size, '\0');
-  if (!png_image_write_to_memory(&writer, file.data(), &size, 0, image.rgb.data(), 0, nullptr)) throw std::runtime_error(writer.message);
+  if (!png_image_write_to_memory(&writer, file.data(), &size, 0, image.rgb.data(), 0, nullptr))
+    throw std::runtime_error(writer.message);
   file.resize(size);
   return file;
 }
@@ -75,7 +79,8 @@ std::string png_header(uint32_t width, uint32_t height) {
 
 std::string with_orientation(const std::string& jpeg, int orientation) {
   using namespace std::string_literals;
-  const std::string tiff = "II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0"s + static_cast<char>(orientation) + "\0\0\0\0\0\0\0"s;
+  const std::string tiff =
+      "II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0"s + static_cast<char>(orientation) + "\0\0\0\0\0\0\0"s;
   const std::string data = "Exif\0\0"s + tiff;
   return jpeg.substr(0, 2) + "\xff\xe1"s + '\0' + static_cast<char>(data.size() + 2) + data + jpeg.substr(2);
 }

@@ -1,4 +1,5 @@
-// PNG and JPEG files made on the spot by the libraries' own writers.
+// SPDX-License-Identifier: Apache-2.0
+// Generates PNG and JPEG files with the libraries' own writers.
 #pragma once
 #include <string>
 
@@ -6,14 +7,14 @@
 
 namespace pm::test {
 
-/// A picture whose pixels all differ a little: smooth in x and y, a checker in blue.
+/// Returns an image whose pixels all differ slightly: smooth in x and y, a checkerboard in blue.
 image::Image gradient(int64_t width, int64_t height);
-/// RGB, 8 bits.
+/// Returns the image as a PNG, RGB with 8 bits.
 std::string png(const image::Image& image);
 std::string jpeg(const image::Image& image, int quality = 95, bool progressive = false);
-/// A PNG that declares this size and holds almost nothing.
+/// Returns a PNG that declares this size and contains almost no data.
 std::string png_header(uint32_t width, uint32_t height);
-/// A JPEG with an EXIF segment of this orientation in front.
+/// Returns the JPEG with an EXIF segment of this orientation at the front.
 std::string with_orientation(const std::string& jpeg, int orientation);
 
 }  // namespace pm::test

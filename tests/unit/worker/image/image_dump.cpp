@@ -1,7 +1,10 @@
-// Reads one JSON job per line and writes what worker/image makes of it, for tests/parity/test_images.py to compare with Pillow and transformers:
+// SPDX-License-Identifier: Apache-2.0
+// Reads one JSON job per line and writes what worker/image makes of it, for tests/parity/test_images.py to compare with
+// Pillow and transformers:
 //   {"file": path, "out": path}                                              the decoded RGB
 //   {"file", "out", "width", "height", "resample"}                           resized
-//   {"file", "out", "folder"}                                                pixel_values by the folder's preprocessor_config.json, float32
+//   {"file", "out", "folder"}                                                pixel_values by the folder's
+//   preprocessor_config.json, float32
 // Answers {"shape": [...]} or {"error": text} per line.
 #include <fstream>
 #include <iostream>
@@ -17,7 +20,8 @@ using nlohmann::json;
 
 template <class T>
 void write(const std::string& path, const std::vector<T>& values) {
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(T)));
 }
 
 json answer(const json& job) {
@@ -33,7 +37,9 @@ json answer(const json& job) {
     write(out, std::get<std::vector<float>>(values.values));
     return {{"shape", values.shape}};
   }
-  if (job.contains("resample")) image = pm::image::resize(image, job["width"], job["height"], static_cast<pm::image::Filter>(job["resample"].get<int>()));
+  if (job.contains("resample"))
+    image = pm::image::resize(image, job["width"], job["height"],
+                              static_cast<pm::image::Filter>(job["resample"].get<int>()));
   write(out, image.rgb);
   return {{"shape", {image.height, image.width, 3}}};
 }

@@ -1,4 +1,6 @@
-// PNG and JPEG files as users send them: good, turned, damaged, hostile. Equality with Pillow is tests/parity/test_images.py.
+// SPDX-License-Identifier: Apache-2.0
+// Tests decoding of PNG and JPEG files as users send them: valid, rotated, damaged, hostile.
+// tests/parity/test_images.py compares with Pillow.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,14 +15,14 @@ namespace {
 using image::Image;
 using testing::HasSubstr;
 
-/// "Reason: message" of the refusal.
+/// Returns "Reason: message" of the refusal.
 std::string refusal(const std::string& file, const image::Limits& limits = {}) {
   try {
     image::open(file, limits);
     return "none";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind, ErrorKind::Request);
-    return error.reason + ": " + error.what();
+    return name_of(error.reason) + ": " + error.what();
   }
 }
 
@@ -31,7 +33,7 @@ TEST(Images, APngComesBackAsItWas) {
 
 TEST(Images, AJpegComesBackNearlyAsItWasPlainOrProgressive) {
   Image picture = gradient(64, 48);
-  for (size_t i = 2; i < picture.rgb.size(); i += 3) picture.rgb[i] = 100;   // the checker is what JPEG loses
+  for (size_t i = 2; i < picture.rgb.size(); i += 3) picture.rgb[i] = 100;  // the checker is what JPEG loses
   for (bool progressive : {false, true}) {
     const Image read = image::open(jpeg(picture, 98, progressive));
     ASSERT_EQ(read.width, 64);
@@ -49,7 +51,7 @@ TEST(Images, EveryExifOrientationStandsUpright) {
     const Image turned = image::open(with_orientation(file, orientation));
     const bool swapped = orientation >= 5;
     ASSERT_EQ(turned.width, swapped ? 16 : 48);
-    // where the stored top left corner is shown: TIFF 6.0, tag 274
+    // The displayed position of the stored top left corner: TIFF 6.0, tag 274.
     const bool right = orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
     const bool bottom = orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
     const int64_t x = right ? turned.width - 1 : 0, y = bottom ? turned.height - 1 : 0;
@@ -61,27 +63,32 @@ TEST(Images, EveryExifOrientationStandsUpright) {
 }
 
 TEST(Images, OtherFormatsAreRefusedByWord) {
-  for (const std::string file : {"", "GIF89a", "RIFF....WEBP", "\x89PNG", "hello"}) EXPECT_THAT(refusal(file), HasSubstr("neither PNG nor JPEG"));
+  for (const std::string file : {"", "GIF89a", "RIFF....WEBP", "\x89PNG", "hello"})
+    EXPECT_THAT(refusal(file), HasSubstr("neither PNG nor JPEG"));
 }
 
 TEST(Images, EveryPrefixOfAFileIsRefusedAndNothingWorse) {
   for (const std::string& file : {png(gradient(19, 11)), jpeg(gradient(19, 11)), jpeg(gradient(19, 11), 90, true)})
-    for (size_t n = 0; n + 12 < file.size(); n += 3) EXPECT_THAT(refusal(file.substr(0, n)), HasSubstr("ImageRefused")) << n << " of " << file.size();
+    for (size_t n = 0; n + 12 < file.size(); n += 3)
+      EXPECT_THAT(refusal(file.substr(0, n)), HasSubstr("ImageRefused")) << n << " of " << file.size();
 }
 
 TEST(Images, FlippedBitsNeverDoHarm) {
   std::srand(7);
-  for (const std::string& file : {png(gradient(40, 30)), jpeg(gradient(40, 30)), with_orientation(jpeg(gradient(40, 30), 90, true), 6)}) {
+  for (const std::string& file :
+       {png(gradient(40, 30)), jpeg(gradient(40, 30)), with_orientation(jpeg(gradient(40, 30), 90, true), 6)}) {
     for (int round = 0; round < 500; ++round) {
       std::string broken = file;
-      for (int i = 0; i < 3; ++i) broken[static_cast<size_t>(std::rand()) % broken.size()] ^= static_cast<char>(1 << std::rand() % 8);
+      for (int i = 0; i < 3; ++i)
+        broken[static_cast<size_t>(std::rand()) % broken.size()] ^= static_cast<char>(1 << std::rand() % 8);
       refusal(broken, {.pixels = 1 << 20});
     }
   }
 }
 
 TEST(Images, ABombIsRefusedByItsHeaderWithTheNumbers) {
-  EXPECT_THAT(refusal(png_header(60000, 60000)), testing::AllOf(HasSubstr("ImageTooLarge"), HasSubstr("60000 x 60000"), HasSubstr("40000000")));
+  EXPECT_THAT(refusal(png_header(60000, 60000)),
+              testing::AllOf(HasSubstr("ImageTooLarge"), HasSubstr("60000 x 60000"), HasSubstr("40000000")));
   EXPECT_THAT(refusal(png(gradient(20, 20)), {.pixels = 399}), HasSubstr("ImageTooLarge"));
   EXPECT_EQ(refusal(png(gradient(20, 20)), {.pixels = 400}), "none");
   EXPECT_THAT(refusal(jpeg(gradient(20, 20)), {.pixels = 399}), HasSubstr("ImageTooLarge"));

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests image resizing on cases with known results. tests/parity/test_images.py compares with Pillow.
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker/image/files.h"
@@ -9,17 +11,20 @@ namespace {
 using image::Filter;
 using image::Image;
 
-constexpr Filter kAll[] = {Filter::Nearest, Filter::Lanczos, Filter::Bilinear, Filter::Bicubic, Filter::Box, Filter::Hamming};
+constexpr Filter all_filters[] = {Filter::Nearest, Filter::Lanczos, Filter::Bilinear,
+                                  Filter::Bicubic, Filter::Box,     Filter::Hamming};
 
 TEST(Resize, TheSameSizeIsTheSameImage) {
   const Image picture = gradient(13, 9);
-  for (Filter filter : kAll) EXPECT_EQ(resize(picture, 13, 9, filter), picture);
+  for (Filter filter : all_filters) EXPECT_EQ(resize(picture, 13, 9, filter), picture);
 }
 
 TEST(Resize, OneColourStaysOneColour) {
   const Image gray{11, 7, std::vector<uint8_t>(11 * 7 * 3, 137)};
-  for (Filter filter : kAll)
-    for (int64_t side : {1, 3, 24}) EXPECT_EQ(resize(gray, side, side + 1, filter).rgb, std::vector<uint8_t>(static_cast<size_t>(side * (side + 1) * 3), 137));
+  for (Filter filter : all_filters)
+    for (int64_t side : {1, 3, 24})
+      EXPECT_EQ(resize(gray, side, side + 1, filter).rgb,
+                std::vector<uint8_t>(static_cast<size_t>(side * (side + 1) * 3), 137));
 }
 
 TEST(Resize, BoxAveragesWholeCells) {

@@ -1,4 +1,5 @@
-// Readiness, liveness and the watchdog, on a clock of our own.
+// SPDX-License-Identifier: Apache-2.0
+// Tests readiness, liveness and the watchdog on a simulated clock.
 #include "worker/launch/health.h"
 
 #include <gmock/gmock.h>
@@ -12,68 +13,68 @@ using comm::RankState;
 
 class Health : public testing::Test {
  protected:
-  void beat(int r) { board->rank(r).heartbeat_ns = now.time_since_epoch().count(); }
+  void beat(int r) { status_table->rank(r).heartbeat_ns = now.time_since_epoch().count(); }
   void beat_all() { beat(0), beat(1); }
-  void set(int r, RankState state) { board->rank(r).state = static_cast<uint32_t>(state); }
-  /// Lets time pass in ticks of 100 ms with beating hearts, as the launcher's loop does; stops at the first stall.
+  void set(int r, RankState state) { status_table->rank(r).state = static_cast<uint32_t>(state); }
+  /// Advances time in ticks of 100 ms with heartbeats, as the loop of the launcher does; stops at the first stall.
   std::optional<Stall> pass(std::chrono::milliseconds span, bool beating = true) {
     for (const Time end = now + span; now < end;) {
       now += 100ms;
       if (beating) beat_all();
-      if (auto stall = watchdog.observe(*board, now)) return stall;
+      if (auto stall = watchdog.observe(*status_table, now)) return stall;
     }
     return std::nullopt;
   }
-  std::shared_ptr<comm::StatusBoard> board = comm::StatusBoard::in_process(2);
+  std::shared_ptr<comm::StatusTable> status_table = comm::StatusTable::in_process(2);
   Time now{1000s};
-  Watchdog watchdog{{.frozen = 5s, .hang = 60s, .load_stall = 120s}};
+  Watchdog watchdog{{.heartbeat_timeout = 5s, .hang = 60s, .load_stall = 120s}};
 };
 
 TEST_F(Health, ReadyNeedsEveryRankReadyWithAFreshHeartbeat) {
   beat_all();
-  EXPECT_FALSE(ready(*board, now));
+  EXPECT_FALSE(ready(*status_table, now));
   set(0, RankState::Ready);
-  EXPECT_FALSE(ready(*board, now));
+  EXPECT_FALSE(ready(*status_table, now));
   set(1, RankState::Ready);
-  EXPECT_TRUE(ready(*board, now));
+  EXPECT_TRUE(ready(*status_table, now));
   now += 1900ms;
-  EXPECT_TRUE(ready(*board, now));
+  EXPECT_TRUE(ready(*status_table, now));
   now += 200ms;
   beat(0);
-  EXPECT_FALSE(ready(*board, now)) << "rank 1 is silent for 2.1 s";
+  EXPECT_FALSE(ready(*status_table, now)) << "rank 1 is silent for 2.1 s";
   beat(1);
-  EXPECT_TRUE(ready(*board, now));
+  EXPECT_TRUE(ready(*status_table, now));
   set(0, RankState::Draining);
-  EXPECT_FALSE(ready(*board, now));
+  EXPECT_FALSE(ready(*status_table, now));
 }
 
 TEST_F(Health, ReadyNeedsALauncherThatRuns) {
   beat_all();
   set(0, RankState::Ready), set(1, RankState::Ready);
-  board->launcher_ns() = (now - 3s).time_since_epoch().count();
-  EXPECT_FALSE(ready(*board, now));
-  board->launcher_ns() = now.time_since_epoch().count();
-  EXPECT_TRUE(ready(*board, now));
+  status_table->launcher_heartbeat_ns() = (now - 3s).time_since_epoch().count();
+  EXPECT_FALSE(ready(*status_table, now));
+  status_table->launcher_heartbeat_ns() = now.time_since_epoch().count();
+  EXPECT_TRUE(ready(*status_table, now));
 }
 
 TEST_F(Health, LiveFailsOnlyWhenLoadBytesStandStill) {
   Liveness liveness;
-  EXPECT_TRUE(liveness.live(*board, now));
+  EXPECT_TRUE(liveness.live(*status_table, now));
   set(1, RankState::Loading);
-  EXPECT_TRUE(liveness.live(*board, now += 1000s)) << "loading is first seen here";
-  EXPECT_TRUE(liveness.live(*board, now += 119s));
-  board->rank(1).load_bytes += 1;
-  EXPECT_TRUE(liveness.live(*board, now += 119s));
-  EXPECT_FALSE(liveness.live(*board, now += 121s));
+  EXPECT_TRUE(liveness.live(*status_table, now += 1000s)) << "loading is first seen here";
+  EXPECT_TRUE(liveness.live(*status_table, now += 119s));
+  status_table->rank(1).load_bytes += 1;
+  EXPECT_TRUE(liveness.live(*status_table, now += 119s));
+  EXPECT_FALSE(liveness.live(*status_table, now += 121s));
   set(1, RankState::Ready);
-  EXPECT_TRUE(liveness.live(*board, now += 1000s));
+  EXPECT_TRUE(liveness.live(*status_table, now += 1000s));
 }
 
 TEST_F(Health, LiveFailsWhenTheLauncherIsStuck) {
   Liveness liveness;
-  board->launcher_ns() = now.time_since_epoch().count();
-  EXPECT_TRUE(liveness.live(*board, now + 9s));
-  EXPECT_FALSE(liveness.live(*board, now + 11s));
+  status_table->launcher_heartbeat_ns() = now.time_since_epoch().count();
+  EXPECT_TRUE(liveness.live(*status_table, now + 9s));
+  EXPECT_FALSE(liveness.live(*status_table, now + 11s));
 }
 
 TEST_F(Health, ASilentHeartIsFrozenAfterFiveSeconds) {
@@ -82,19 +83,19 @@ TEST_F(Health, ASilentHeartIsFrozenAfterFiveSeconds) {
   for (const Time end = now + 5s; now < end;) {
     now += 100ms;
     beat(0);
-    ASSERT_FALSE(watchdog.observe(*board, now));
+    ASSERT_FALSE(watchdog.observe(*status_table, now));
   }
   now += 100ms;
   beat(0);
-  const auto stall = watchdog.observe(*board, now);
+  const auto stall = watchdog.observe(*status_table, now);
   ASSERT_TRUE(stall);
   EXPECT_EQ(stall->rank, 1);
 }
 
-TEST_F(Health, AWatchdogThatWasStoppedItselfAccusesNobody) {
+TEST_F(Health, AWatchdogThatWasStoppedItselfReportsNoStall) {
   EXPECT_FALSE(pass(1s));
-  now += 60s;   // the whole container was frozen
-  EXPECT_FALSE(watchdog.observe(*board, now));
+  now += 60s;  // the whole container was frozen
+  EXPECT_FALSE(watchdog.observe(*status_table, now));
   EXPECT_FALSE(pass(1s));
   EXPECT_FALSE(pass(1s, false));
   EXPECT_TRUE(pass(10s, false)) << "but it watches again";
@@ -102,9 +103,9 @@ TEST_F(Health, AWatchdogThatWasStoppedItselfAccusesNobody) {
 
 TEST_F(Health, NoStepForTheHangTimeoutCountsOnlyWithOpenRequests) {
   EXPECT_FALSE(pass(200s));
-  board->rank(0).open_requests = 1;
+  status_table->rank(0).open_requests = 1;
   EXPECT_FALSE(pass(59s));
-  board->rank(0).steps += 1;
+  status_table->rank(0).steps += 1;
   EXPECT_FALSE(pass(59s));
   const auto stall = pass(3s);
   ASSERT_TRUE(stall);
@@ -114,8 +115,8 @@ TEST_F(Health, NoStepForTheHangTimeoutCountsOnlyWithOpenRequests) {
 
 TEST_F(Health, LoadBytesThatStandStillNameTheSlowest) {
   set(0, RankState::Loading), set(1, RankState::Loading);
-  board->rank(0).load_total = 100, board->rank(0).load_bytes = 20;
-  board->rank(1).load_total = 1000, board->rank(1).load_bytes = 900;
+  status_table->rank(0).load_total = 100, status_table->rank(0).load_bytes = 20;
+  status_table->rank(1).load_total = 1000, status_table->rank(1).load_bytes = 900;
   EXPECT_FALSE(pass(119s));
   const auto stall = pass(3s);
   ASSERT_TRUE(stall);
@@ -123,17 +124,18 @@ TEST_F(Health, LoadBytesThatStandStillNameTheSlowest) {
   EXPECT_THAT(stall->message, testing::HasSubstr("20 of 100 bytes"));
 }
 
-TEST_F(Health, OfSeveralNodesEachJudgesItsOwnRanksAndThatOfRankZeroTheSteps) {
+TEST_F(Health, EachNodeWatchesItsOwnRanksAndNodeZeroTheSteps) {
   set(0, RankState::Ready), set(1, RankState::Ready);
-  board->rank(0).open_requests = 1;
-  Watchdog of_node_0({.frozen = 5s, .hang = 60s, .load_stall = 120s}, 0, 1), of_node_1({.frozen = 5s, .hang = 60s, .load_stall = 120s}, 1, 1);
+  status_table->rank(0).open_requests = 1;
+  Watchdog of_node_0({.heartbeat_timeout = 5s, .hang = 60s, .load_stall = 120s}, 0, 1),
+      of_node_1({.heartbeat_timeout = 5s, .hang = 60s, .load_stall = 120s}, 1, 1);
   std::optional<Stall> first, second;
-  for (int i = 0; i < 700 && !first; ++i) {   // rank 1 is silent for long, rank 0 makes no step
+  for (int i = 0; i < 700 && !first; ++i) {  // rank 1 sends no heartbeat, rank 0 makes no step
     now += 100ms;
     beat(0);
     if (i == 0) beat(1);
-    if (!second) second = of_node_1.observe(*board, now);
-    first = of_node_0.observe(*board, now);
+    if (!second) second = of_node_1.observe(*status_table, now);
+    first = of_node_0.observe(*status_table, now);
   }
   ASSERT_TRUE(second && first);
   EXPECT_EQ(second->message, "rank 1 is frozen: no heartbeat for 5 s");

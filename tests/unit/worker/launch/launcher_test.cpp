@@ -1,4 +1,5 @@
-// The launcher over real processes: how groups end, what is reported, and that nothing is left.
+// SPDX-License-Identifier: Apache-2.0
+// Tests the launcher with real processes: how groups end, what is reported, and that nothing is left behind.
 #include "worker/launch/launcher.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +15,7 @@
 #include <sstream>
 #include <thread>
 
-#include "worker/comm/status.h"
+#include "worker/comm/membership/status_table.h"
 #include "worker/launch/environment.h"
 
 namespace pm::launch::test {
@@ -30,12 +31,13 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-/// A launcher started as a process. The test ends only when it, its ranks and its files are gone.
+/// Starts a launcher as a process. The test ends only when it, its ranks and its files are gone.
 class Launched {
  public:
   Launched(const std::string& scenario, int ranks) : ranks_(ranks) {
-    std::ofstream(message_path_).flush();   // the kubelet makes the file, too
-    std::vector<std::string> arguments{"unit_launch", "--launch", scenario, segment, std::to_string(ranks), message_path_};
+    std::ofstream(message_path_).flush();  // the kubelet creates the file too
+    std::vector<std::string> arguments{"unit_launch",         "--launch",   scenario, segment,
+                                       std::to_string(ranks), message_path_};
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -51,20 +53,22 @@ class Launched {
     int status = 0;
     EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
     ended_ = true;
-    for (const auto patience = Clock::now() + 5s; !processes().empty() && Clock::now() < patience;) std::this_thread::sleep_for(1ms);
+    for (const auto deadline = Clock::now() + 5s; !processes().empty() && Clock::now() < deadline;)
+      std::this_thread::sleep_for(1ms);
     EXPECT_THAT(processes(), testing::IsEmpty());
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  /// Waits until the board shows all ranks doing what `met` looks for.
+  /// Waits until the status table shows all ranks doing what `met` looks for.
   void wait_until(const std::function<bool(comm::RankStatus&)>& met) {
-    const auto patience = Clock::now() + 60s;
-    while (Clock::now() < patience) {
-      if (std::filesystem::exists("/dev/shm/" + segment + ".status") && std::filesystem::file_size("/dev/shm/" + segment + ".status") > 0) {
-        const auto board = comm::StatusBoard::open(segment, ranks_);
+    const auto deadline = Clock::now() + 60s;
+    while (Clock::now() < deadline) {
+      if (std::filesystem::exists("/dev/shm/" + segment + ".status") &&
+          std::filesystem::file_size("/dev/shm/" + segment + ".status") > 0) {
+        const auto status_table = comm::StatusTable::open(segment, ranks_);
         bool all = true;
         for (int r = 0; r < ranks_; ++r) {
-          all &= met(board->rank(r));
-          pids_[r] = board->rank(r).pid;
+          all &= met(status_table->rank(r));
+          pids_[r] = status_table->rank(r).pid;
         }
         if (all) return;
       }
@@ -86,14 +90,16 @@ class Launched {
       if (entry.path().filename().string().starts_with(segment)) out.push_back(entry.path().filename());
     return out;
   }
-  /// Processes that carry this group's name in their command line.
+  /// Returns the processes that have the name of this group in their command line.
   std::vector<std::string> processes() const {
     std::vector<std::string> out;
     for (const auto& entry : std::filesystem::directory_iterator("/proc"))
-      if (const std::string line = text_of(entry.path() / "cmdline"); line.find(segment) != std::string::npos) out.push_back(entry.path().filename());
+      if (const std::string line = text_of(entry.path() / "cmdline"); line.find(segment) != std::string::npos)
+        out.push_back(entry.path().filename());
     return out;
   }
-  const std::string segment = "parallelmodel-launchtest-" + std::to_string(getpid()) + "-" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string segment = "parallelmodel-launchtest-" + std::to_string(getpid()) + "-" +
+                              testing::UnitTest::GetInstance()->current_test_info()->name();
 
  private:
   const std::string message_path_ = std::filesystem::temp_directory_path() / segment;
@@ -103,7 +109,7 @@ class Launched {
   bool ended_ = false;
 };
 
-TEST(Launcher, EndsWellWhenAllRanksDo) {
+TEST(Launcher, SucceedsWhenAllRanksDo) {
   Launched group("well", 3);
   EXPECT_EQ(group.exit_code(), 0);
   EXPECT_TRUE(group.message_is_empty());
@@ -114,7 +120,10 @@ TEST(Launcher, EndsWellWhenAllRanksDo) {
 TEST(Launcher, ReportsTheRankThatFailedAndNotTheEchoOfTheOthers) {
   Launched group("model", 3);
   EXPECT_EQ(group.exit_code(), 3);
-  EXPECT_EQ(group.message(), (nlohmann::json{{"rank", 1}, {"reason", "ModelUnreadable"}, {"exitCode", 3}, {"message", "tensor 'wte' is missing; expected \"transformer.wte\""}}));
+  EXPECT_EQ(group.message(), (nlohmann::json{{"rank", 1},
+                                             {"reason", "ModelUnreadable"},
+                                             {"exitCode", 3},
+                                             {"message", "tensor 'wte' is missing; expected \"transformer.wte\""}}));
   EXPECT_THAT(group.files(), testing::IsEmpty());
 }
 
@@ -131,7 +140,7 @@ TEST(Launcher, AKilledRankEndsTheGroupWithinTwoSeconds) {
   const auto killed = Clock::now();
   kill(group.rank_pid(1), SIGKILL);
   EXPECT_EQ(group.exit_code(), 5);
-  EXPECT_LT(Clock::now() - killed, 4s);   // 1 s farewell at most, and room for a busy machine
+  EXPECT_LT(Clock::now() - killed, 4s);  // at most 1 s of exit grace, and time for a busy machine
   EXPECT_EQ(group.message()["rank"], 1);
   EXPECT_EQ(group.message()["reason"], "RankLost");
   EXPECT_THAT(group.message()["message"].get<std::string>(), HasSubstr("rank 1 died of signal 9"));
@@ -172,7 +181,7 @@ TEST(Launcher, AFollowerThatLeavesUndismissedEndsTheGroup) {
 TEST(Launcher, TheFirstSigtermDrainsThroughRankZero) {
   Launched group("serve", 3);
   group.wait_until_ready();
-  kill(group.rank_pid(1), SIGTERM);   // followers are deaf
+  kill(group.rank_pid(1), SIGTERM);  // followers ignore it
   kill(group.pid(), SIGTERM);
   EXPECT_EQ(group.exit_code(), 0);
   EXPECT_TRUE(group.message_is_empty());
@@ -191,7 +200,7 @@ TEST(Launcher, ASecondSignalKillsAtOnce) {
   Launched group("deaf", 2);
   group.wait_until_ready();
   kill(group.pid(), SIGTERM);
-  std::this_thread::sleep_for(100ms);   // two pending signals of one kind are one
+  std::this_thread::sleep_for(100ms);  // two pending signals of one kind are one
   EXPECT_EQ(group.processes().size(), 3u);
   kill(group.pid(), SIGTERM);
   EXPECT_EQ(group.exit_code(), 6);

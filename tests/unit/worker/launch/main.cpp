@@ -1,4 +1,5 @@
-// GoogleTest's main, and the launchers and ranks that tests start as processes.
+// SPDX-License-Identifier: Apache-2.0
+// Runs GoogleTest, or a launcher or rank that a test started as a process.
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker/launch/scenarios.h"

@@ -1,4 +1,6 @@
-// Launchers of several nodes: they meet, show each other their ranks, pass on failures and stops, and believe no stranger.
+// SPDX-License-Identifier: Apache-2.0
+// Tests launchers of several nodes: they connect, mirror their ranks, forward failures and stops, and refuse untrusted
+// peers.
 #include "worker/launch/rendezvous.h"
 
 #include <gmock/gmock.h>
@@ -9,9 +11,9 @@
 #include <thread>
 
 #include "worker/base/error.h"
-#include "worker/comm/socket.h"
-#include "worker/launch/link.h"
-#include "worker/launch/told.h"
+#include "worker/comm/tcp/socket.h"
+#include "worker/launch/node_link.h"
+#include "worker/launch/status_json.h"
 
 namespace pm::launch {
 namespace {
@@ -31,38 +33,41 @@ bool until(const std::function<bool()>& true_, std::chrono::milliseconds patienc
 
 /// One node of a group of `ranks`.
 struct Node {
-  Node(int here, int count, int ranks, int port, int64_t incarnation = 3, const std::string& plan = "p") : board(comm::StatusBoard::in_process(ranks)), here(here) {
-    others.emplace(Nodes{count, here, "127.0.0.1", port, incarnation, plan}, board, 1s);
+  Node(int here, int count, int ranks, int port, int64_t replica_generation = 3, const std::string& plan = "p")
+      : status_table(comm::StatusTable::in_process(ranks)), here(here) {
+    others.emplace(Nodes{count, here, "127.0.0.1", port, replica_generation, plan}, status_table, 1s);
     others->start();
   }
-  /// The next news, whatever it is.
-  News news() {
-    std::vector<News> all;
-    EXPECT_TRUE(until([&] { return !(all = others->news()).empty(); })) << "no news on node " << here;
-    return all.empty() ? News{} : all.front();
+  /// Returns the next event of any kind.
+  PeerEvent next_event() {
+    std::vector<PeerEvent> all;
+    EXPECT_TRUE(until([&] { return !(all = others->take_events()).empty(); })) << "no event on node " << here;
+    return all.empty() ? PeerEvent{} : all.front();
   }
-  void beat(int rank) { board->rank(rank).heartbeat_ns = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
-  std::shared_ptr<comm::StatusBoard> board;
+  void beat(int rank) {
+    status_table->rank(rank).heartbeat_ns = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();
+  }
+  std::shared_ptr<comm::StatusTable> status_table;
   std::optional<Rendezvous> others;
   int here;
 };
 
-TEST(Deal, IsEqualInWholeRanksAndTheLastMayHaveFewer) {
+TEST(Partition, IsEqualInWholeRanksAndTheLastMayHaveFewer) {
   const auto counts = [](int ranks, int nodes) {
     std::vector<int> out;
-    for (int node = 0; node < nodes; ++node) out.push_back(deal(ranks, nodes, node).count);
+    for (int node = 0; node < nodes; ++node) out.push_back(partition(ranks, nodes, node).count);
     return out;
   };
   EXPECT_EQ(counts(4, 2), (std::vector<int>{2, 2}));
   EXPECT_EQ(counts(3, 2), (std::vector<int>{2, 1}));
   EXPECT_EQ(counts(5, 2), (std::vector<int>{3, 2}));
   EXPECT_EQ(counts(7, 3), (std::vector<int>{3, 3, 1}));
-  EXPECT_FALSE(can_deal(9, 4)) << "3, 3, 3 and none";
-  EXPECT_FALSE(can_deal(2, 3));
-  EXPECT_TRUE(can_deal(1, 1));
+  EXPECT_FALSE(can_partition(9, 4)) << "3, 3, 3 and none";
+  EXPECT_FALSE(can_partition(2, 3));
+  EXPECT_TRUE(can_partition(1, 1));
 }
 
-TEST(Rendezvous, NodesComeInAnyOrderAndEveryBoardShowsAllRanks) {
+TEST(Rendezvous, NodesConnectInAnyOrderAndEveryStatusTableShowsAllRanks) {
   const int port = free_port();
   std::vector<std::unique_ptr<Node>> nodes;
   for (const int here : {2, 0, 1}) {
@@ -70,86 +75,95 @@ TEST(Rendezvous, NodesComeInAnyOrderAndEveryBoardShowsAllRanks) {
     std::this_thread::sleep_for(100ms);
   }
   for (auto& node : nodes) {
-    const Dealt mine = deal(5, 3, node->here);
+    const Slice mine = partition(5, 3, node->here);
     for (int r = mine.first; r < mine.first + mine.count; ++r) {
-      comm::RankStatus& rank = node->board->rank(r);
+      comm::RankStatus& rank = node->status_table->rank(r);
       node->beat(r);
-      rank.load_bytes = 100 + r, rank.load_total = 200 + r, rank.steps = 7 * r, rank.measured[0] = 1000 + r;
+      rank.load_bytes = 100 + r, rank.load_total = 200 + r, rank.steps = 7 * r, rank.measured.weights = 1000 + r;
       rank.port = 40'000 + r;
       rank.state = static_cast<uint32_t>(comm::RankState::Ready);
     }
   }
   for (auto& node : nodes) {
     for (int r = 0; r < 5; ++r) {
-      comm::RankStatus& rank = node->board->rank(r);
-      ASSERT_TRUE(until([&] { return rank.state == static_cast<uint32_t>(comm::RankState::Ready) && rank.port == 40'000 + r; })) << "rank " << r << " on node " << node->here;
+      comm::RankStatus& rank = node->status_table->rank(r);
+      ASSERT_TRUE(until([&] {
+        return rank.state == static_cast<uint32_t>(comm::RankState::Ready) && rank.port == 40'000 + r;
+      })) << "rank "
+          << r << " on node " << node->here;
       EXPECT_EQ(rank.load_bytes, 100 + r);
       EXPECT_EQ(rank.load_total, 200 + r);
       EXPECT_EQ(rank.steps, 7 * r);
-      EXPECT_EQ(rank.measured[0], 1000 + r);
-      const double age = 1e-9 * static_cast<double>(std::chrono::nanoseconds(Clock::now().time_since_epoch()).count() - rank.heartbeat_ns);
+      EXPECT_EQ(rank.measured.weights, 1000 + r);
+      const double age = 1e-9 * static_cast<double>(std::chrono::nanoseconds(Clock::now().time_since_epoch()).count() -
+                                                    rank.heartbeat_ns);
       EXPECT_GE(age, 0);
       EXPECT_LT(age, 10);
-      const Dealt mine = deal(5, 3, node->here);
-      if (r < mine.first || r >= mine.first + mine.count) { EXPECT_STREQ(rank.address, "127.0.0.1"); }
+      const Slice mine = partition(5, 3, node->here);
+      if (r < mine.first || r >= mine.first + mine.count) {
+        EXPECT_STREQ(rank.address, "127.0.0.1");
+      }
     }
     EXPECT_TRUE(until([&] { return node->others->connected(); }));
-    EXPECT_NE(node->board->token()[0], 0u);
-    EXPECT_EQ(node->board->token()[0], nodes[0]->board->token()[0]);
+    EXPECT_NE(node->status_table->token()[0], 0u);
+    EXPECT_EQ(node->status_table->token()[0], nodes[0]->status_table->token()[0]);
   }
 }
 
-TEST(Rendezvous, AFailureReachesAllAndAStopNodeZero) {
+TEST(Rendezvous, AFailureReachesAllNodesAndAStopNodeZero) {
   const int port = free_port();
   Node a(0, 3, 3, port), b(1, 3, 3, port), c(2, 3, 3, port);
   ASSERT_TRUE(until([&] { return a.others->connected() && b.others->connected() && c.others->connected(); }));
-  b.others->ask_to_stop();
-  EXPECT_EQ(a.news().kind, News::Kind::Stop);
-  b.others->tell({1, "RankLost", "rank 1 died of signal 9 (Killed)", 5});
+  b.others->request_stop();
+  EXPECT_EQ(a.next_event().kind, PeerEvent::Kind::Stop);
+  b.others->send_failure({1, Reason::RankLost, "rank 1 died of signal 9 (Killed)", 5});
   for (Node* node : {&a, &c}) {
-    const News news = node->news();
-    EXPECT_EQ(news.kind, News::Kind::Failed);
-    EXPECT_EQ(news.failure.rank, 1);
-    EXPECT_EQ(news.failure.reason, "RankLost");
-    EXPECT_EQ(news.failure.message, "rank 1 died of signal 9 (Killed)");
-    EXPECT_EQ(news.failure.exit_code, 5);
+    const PeerEvent event = node->next_event();
+    EXPECT_EQ(event.kind, PeerEvent::Kind::Failed);
+    EXPECT_EQ(event.failure.rank, 1);
+    EXPECT_EQ(event.failure.reason, Reason::RankLost);
+    EXPECT_EQ(event.failure.message, "rank 1 died of signal 9 (Killed)");
+    EXPECT_EQ(event.failure.exit_code, 5);
   }
 }
 
-TEST(Rendezvous, WhoeverLeavesSaysSoAndIsNotLost) {
+TEST(Rendezvous, ANodeThatSaysGoodbyeIsNotLost) {
   const int port = free_port();
   Node a(0, 2, 2, port);
   {
     Node b(1, 2, 2, port);
     ASSERT_TRUE(until([&] { return a.others->connected() && b.others->connected(); }));
   }
-  const News news = a.news();
-  EXPECT_EQ(news.kind, News::Kind::Left);
-  EXPECT_EQ(news.node, 1);
+  const PeerEvent event = a.next_event();
+  EXPECT_EQ(event.kind, PeerEvent::Kind::Left);
+  EXPECT_EQ(event.node, 1);
   std::this_thread::sleep_for(200ms);
-  EXPECT_TRUE(a.others->news().empty());
+  EXPECT_TRUE(a.others->take_events().empty());
 }
 
-TEST(Rendezvous, AnotherIncarnationOrPlanOrNumberOfNodesIsRefusedWithWords) {
+TEST(Rendezvous, AnotherReplicaGenerationOrPlanOrNumberOfNodesIsRefused) {
   const int port = free_port();
   Node a(0, 3, 3, port);
   Node old(1, 3, 3, port, 2);
-  EXPECT_THAT(old.news().failure.message, HasSubstr("refuses node 1 (rank 1): this is node 0 of 3, incarnation 3, and you are of incarnation 2"));
+  EXPECT_THAT(
+      old.next_event().failure.message,
+      HasSubstr(
+          "refuses node 1 (rank 1): this is node 0 of 3, replica generation 3, and you are of replica generation 2"));
   Node other_plan(1, 3, 3, port, 3, "q");
-  EXPECT_THAT(other_plan.news().failure.message, HasSubstr("your plan is another"));
+  EXPECT_THAT(other_plan.next_event().failure.message, HasSubstr("your plan differs"));
   Node of_two(1, 2, 3, port);
-  EXPECT_THAT(of_two.news().failure.message, HasSubstr("you are node 1 of 2"));
+  EXPECT_THAT(of_two.next_event().failure.message, HasSubstr("you are node 1 of 2"));
   Node right(1, 3, 3, port);
   ASSERT_TRUE(until([&] { return right.others->connected(); }));
   Node twice(1, 3, 3, port);
-  EXPECT_THAT(twice.news().failure.message, HasSubstr("node 1 has come already"));
-  Node newer(2, 3, 3, port, 4);   // node 0's next life may have the port soon
+  EXPECT_THAT(twice.next_event().failure.message, HasSubstr("node 1 is connected already"));
+  Node newer(2, 3, 3, port, 4);  // the next generation of node 0 may listen on the port soon
   std::this_thread::sleep_for(1500ms);
-  EXPECT_TRUE(newer.others->news().empty());
-  EXPECT_TRUE(a.others->news().empty()) << "none of this is a loss";
+  EXPECT_TRUE(newer.others->take_events().empty());
+  EXPECT_TRUE(a.others->take_events().empty()) << "none of this is a loss";
 }
 
-/// A launcher in words only.
+/// A peer that speaks the protocol of launchers.
 struct Actor {
   Actor(int port, const json& hello) : link(connected(port), true) {
     link.allow(1 << 20);
@@ -169,12 +183,12 @@ struct Actor {
     });
     return message;
   }
-  Link link;
+  NodeLink link;
 };
 
-json hello() { return {{"hello", {{"incarnation", 3}, {"nodes", 2}, {"node", 1}, {"plan", "p"}}}}; }
+json hello() { return {{"hello", {{"replicaGeneration", 3}, {"nodes", 2}, {"node", 1}, {"plan", "p"}}}}; }
 
-TEST(Rendezvous, ANodeThatClosesOrFallsSilentOrTalksNonsenseIsLost) {
+TEST(Rendezvous, ANodeThatClosesOrFallsSilentOrSendsInvalidMessagesIsLost) {
   for (const std::string how : {"closes", "silent", "nonsense"}) {
     const int port = free_port();
     Node a(0, 2, 3, port);
@@ -183,13 +197,13 @@ TEST(Rendezvous, ANodeThatClosesOrFallsSilentOrTalksNonsenseIsLost) {
     const auto begin = Clock::now();
     if (how == "closes") actor.reset();
     if (how == "nonsense") actor->link.send({{"ranks", {1, "two"}}}), actor->link.pump();
-    const News news = a.news();
-    EXPECT_EQ(news.kind, News::Kind::Failed);
-    EXPECT_EQ(news.failure.rank, 2);
-    EXPECT_THAT(news.failure.message, HasSubstr("node 1 (rank 2) at 127.0.0.1 is lost: "));
-    EXPECT_EQ(news.failure.reason, how == "silent" ? "NodeLost" : "RankLost");
+    const PeerEvent event = a.next_event();
+    EXPECT_EQ(event.kind, PeerEvent::Kind::Failed);
+    EXPECT_EQ(event.failure.rank, 2);
+    EXPECT_THAT(event.failure.message, HasSubstr("node 1 (rank 2) at 127.0.0.1 is lost: "));
+    EXPECT_EQ(event.failure.reason, how == "silent" ? Reason::NodeLost : Reason::RankLost);
     if (how == "silent") {
-      EXPECT_THAT(news.failure.message, HasSubstr("silent for 1 s"));
+      EXPECT_THAT(event.failure.message, HasSubstr("silent for 1 s"));
       EXPECT_GT(Clock::now() - begin, 900ms);
     } else {
       EXPECT_LT(Clock::now() - begin, 900ms);
@@ -197,23 +211,24 @@ TEST(Rendezvous, ANodeThatClosesOrFallsSilentOrTalksNonsenseIsLost) {
   }
 }
 
-TEST(Rendezvous, ANodeTellsOfItsOwnRanksOnly) {
+TEST(Rendezvous, ANodeReportsItsOwnRanksOnly) {
   const int port = free_port();
   Node a(0, 2, 3, port);
   Actor actor(port, hello());
   ASSERT_TRUE(actor.hear()->contains("welcome"));
   json ranks = json::array();
-  for (const int r : {0, 1, 2, 3, -1, 1'000'000}) ranks.push_back({{"rank", r}, {"state", 2}, {"age", 0}, {"steps", 5}, {"port", 99'999}, {"loadBytes", -7}});
+  for (const int r : {0, 1, 2, 3, -1, 1'000'000})
+    ranks.push_back({{"rank", r}, {"state", 2}, {"age", 0}, {"steps", 5}, {"port", 99'999}, {"loadBytes", -7}});
   actor.link.send({{"ranks", ranks}});
   actor.link.pump();
-  ASSERT_TRUE(until([&] { return a.board->rank(2).steps == 5; }));
-  EXPECT_EQ(a.board->rank(0).steps, 0);
-  EXPECT_EQ(a.board->rank(1).steps, 0);
-  EXPECT_EQ(a.board->rank(2).port, 0) << "no such port";
-  EXPECT_EQ(a.board->rank(2).load_bytes, 0);
+  ASSERT_TRUE(until([&] { return a.status_table->rank(2).steps == 5; }));
+  EXPECT_EQ(a.status_table->rank(0).steps, 0);
+  EXPECT_EQ(a.status_table->rank(1).steps, 0);
+  EXPECT_EQ(a.status_table->rank(2).port, 0) << "no such port";
+  EXPECT_EQ(a.status_table->rank(2).load_bytes, 0);
 }
 
-TEST(Rendezvous, StrangersAreToldOrHungUpOnAndDisturbNobody) {
+TEST(Rendezvous, UntrustedPeersAreRefusedAndDisturbNoNode) {
   const int port = free_port();
   Node a(0, 2, 2, port);
   std::mt19937 random(17);
@@ -224,62 +239,65 @@ TEST(Rendezvous, StrangersAreToldOrHungUpOnAndDisturbNobody) {
     for (auto& byte : junk) byte = static_cast<std::byte>(random());
     if (i % 2) comm::send_all(idlers.back(), junk, 100ms);
   }
-  for (const json& wrong : {json{{"hello", "me"}}, json{{"hello", {{"incarnation", "x"}}}}, json{{"ranks", json::array()}}, json{{"stop", true}}, json{{"hello", {{"node", -5}}}},
-                            json{{"hello", {{"incarnation", 3}, {"nodes", 2}, {"node", 1}, {"plan", std::string(5000, 'p')}}}}}) {
+  for (const json& wrong :
+       {json{{"hello", "me"}}, json{{"hello", {{"replicaGeneration", "x"}}}}, json{{"ranks", json::array()}},
+        json{{"stop", true}}, json{{"hello", {{"node", -5}}}},
+        json{{"hello", {{"replicaGeneration", 3}, {"nodes", 2}, {"node", 1}, {"plan", std::string(5000, 'p')}}}}}) {
     Actor actor(port, wrong);
     const auto said = actor.hear();
     EXPECT_TRUE(!said || said->contains("refused")) << *said;
   }
   Node b(1, 2, 2, port);
   EXPECT_TRUE(until([&] { return a.others->connected() && b.others->connected(); }));
-  EXPECT_TRUE(a.others->news().empty());
+  EXPECT_TRUE(a.others->take_events().empty());
 }
 
-/// A launcher greets in the same moment in which a stranger before it is hung up on; one between them only idles.
-TEST(Rendezvous, AStrangerThatGoesWhileALauncherComesTakesNobodyWithIt) {
+/// A launcher connects while an untrusted peer before it is disconnected; one between them only idles.
+TEST(Rendezvous, AnUntrustedPeerThatLeavesDoesNotDisconnectALauncher) {
   constexpr int count = 24;
   const int port = free_port();
   Node a(0, count, count, port);
   std::vector<std::unique_ptr<Actor>> come;
   for (int node = 1; node < count; ++node) {
-    const comm::Socket stranger = Actor::connected(port), idler = Actor::connected(port);
+    const comm::Socket untrusted = Actor::connected(port), idler = Actor::connected(port);
     const std::string junk = "GET / HTTP/1.1";
-    comm::send_all(stranger, std::as_bytes(std::span(junk)), 100ms);
-    come.push_back(std::make_unique<Actor>(port, json{{"hello", {{"incarnation", 3}, {"nodes", count}, {"node", node}, {"plan", "p"}}}}));
+    comm::send_all(untrusted, std::as_bytes(std::span(junk)), 100ms);
+    come.push_back(std::make_unique<Actor>(
+        port, json{{"hello", {{"replicaGeneration", 3}, {"nodes", count}, {"node", node}, {"plan", "p"}}}}));
     const auto said = come.back()->hear();
     ASSERT_TRUE(said && said->contains("welcome")) << "node " << node;
   }
   EXPECT_TRUE(until([&] { return a.others->connected(); }));
 }
 
-TEST(Rendezvous, APortInUseIsSaidAtOnce) {
+TEST(Rendezvous, APortInUseIsReportedAtOnce) {
   const int port = free_port();
   Node a(0, 2, 2, port);
   try {
     Node b(0, 2, 2, port);
     FAIL() << "both listen";
   } catch (const Error& error) {
-    EXPECT_EQ(error.reason, "PortInUse");
+    EXPECT_EQ(error.reason, Reason::PortInUse);
     EXPECT_THAT(error.what(), HasSubstr(std::to_string(port)));
   }
 }
 
-TEST(Rendezvous, ANodeThatNeverFindsNodeZeroGoesOnTryingAndLeavesAtOnceWhenTold) {
+TEST(Rendezvous, ANodeThatNeverFindsNodeZeroKeepsTryingAndStopsAtOnce) {
   const auto begin = Clock::now();
   {
     Node b(1, 2, 2, free_port());
     std::this_thread::sleep_for(1500ms);
     EXPECT_FALSE(b.others->connected());
-    EXPECT_TRUE(b.others->news().empty());
+    EXPECT_TRUE(b.others->take_events().empty());
   }
   EXPECT_LT(Clock::now() - begin, 4s);
 }
 
 TEST(Mirror, ARankThatHasFailedStaysSo) {
-  const auto board = comm::StatusBoard::in_process(2);
-  board->fail(1, "RankLost", "gone", 5);
-  mirror({{"rank", 1}, {"state", 2}, {"age", 0}}, *board, "a");
-  EXPECT_EQ(board->rank(1).state, static_cast<uint32_t>(comm::RankState::Failed));
+  const auto status_table = comm::StatusTable::in_process(2);
+  status_table->fail(1, Reason::RankLost, "gone", 5);
+  apply_rank_json({{"rank", 1}, {"state", 2}, {"age", 0}}, *status_table, "a");
+  EXPECT_EQ(status_table->rank(1).state, static_cast<uint32_t>(comm::RankState::Failed));
 }
 
 }  // namespace

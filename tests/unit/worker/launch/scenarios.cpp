@@ -1,4 +1,4 @@
-// See scenarios.h.
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/unit/worker/launch/scenarios.h"
 
 #include <ATen/ATen.h>
@@ -14,7 +14,7 @@
 #include "worker/base/error.h"
 #include "worker/comm/channel.h"
 #include "worker/comm/communicator.h"
-#include "worker/comm/status.h"
+#include "worker/comm/membership/status_table.h"
 #include "worker/launch/launcher.h"
 
 namespace pm::launch::test {
@@ -27,8 +27,8 @@ volatile std::sig_atomic_t stop_asked = 0;
 struct RankLife {
   std::string scenario, segment;
   int size, rank;
-  std::shared_ptr<comm::StatusBoard> board;
-  comm::RankStatus& status() const { return board->rank(rank); }
+  std::shared_ptr<comm::StatusTable> status_table;
+  comm::RankStatus& status() const { return status_table->rank(rank); }
 
   void set(comm::RankState state) const { status().state = static_cast<uint32_t>(state); }
   void reduce_until(const std::function<bool()>& end) const {
@@ -36,7 +36,7 @@ struct RankLife {
     at::Tensor tensor = at::ones({64});
     for (; !end(); ++status().steps) group->all_reduce(tensor);
   }
-  /// Rank 0 serves until a signal, then dismisses the followers, which wait for that word.
+  /// Serves: rank 0 waits for a signal, then dismisses the followers, which wait for that message.
   void serve() const {
     if (rank == 0) {
       while (!stop_asked) std::this_thread::sleep_for(1ms);
@@ -48,12 +48,12 @@ struct RankLife {
   }
   void refuse_model() const {
     if (rank != 1) return reduce_until([] { return false; });
-    board->fail(1, "ModelUnreadable", "tensor 'wte' is missing; expected \"transformer.wte\"", 3);
+    status_table->fail(1, Reason::ModelUnreadable, "tensor 'wte' is missing; expected \"transformer.wte\"", 3);
     comm::abort_segment(segment, "tensor 'wte' is missing");
-    std::this_thread::sleep_for(300ms);   // rank 0 ends first, with the echo
-    throw Error(ErrorKind::Model, "ModelUnreadable", "tensor 'wte' is missing");
+    std::this_thread::sleep_for(300ms);  // rank 0 ends first, with the echo of this failure
+    throw Error(Reason::ModelUnreadable, "tensor 'wte' is missing");
   }
-  /// Leaves a grandchild to the launcher, which ends at once; true when it was reaped.
+  /// Leaves a grandchild to the launcher, which ends at once; returns true when it was reaped.
   bool leave_orphan() const {
     int ends[2];
     if (pipe(ends) != 0) return false;
@@ -74,7 +74,8 @@ struct RankLife {
     if (scenario == "reduce") set(comm::RankState::Ready), reduce_until([] { return false; });
     if (scenario == "serve" || scenario == "serve-slowly") set(comm::RankState::Ready), serve();
     if (scenario == "serve-slowly" && rank == 0) std::this_thread::sleep_for(60s);
-    if (scenario == "deaf") std::signal(SIGTERM, SIG_IGN), set(comm::RankState::Ready), std::this_thread::sleep_for(60s);
+    if (scenario == "deaf")
+      std::signal(SIGTERM, SIG_IGN), set(comm::RankState::Ready), std::this_thread::sleep_for(60s);
     if (scenario == "model") refuse_model();
     if (scenario == "orphan" && !leave_orphan()) return 1;
     if (scenario == "silent-exit" && rank == 1) return 9;
@@ -94,7 +95,8 @@ struct RankLife {
     }
     if (scenario == "environment") {
       std::ofstream out("/dev/shm/" + segment + ".env" + std::to_string(rank));
-      for (const char* name : {"OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}) out << name << "=" << (std::getenv(name) ? std::getenv(name) : "") << "\n";
+      for (const char* name : {"OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"})
+        out << name << "=" << (std::getenv(name) ? std::getenv(name) : "") << "\n";
     }
     return 0;
   }
@@ -106,12 +108,12 @@ int run_rank(const std::vector<std::string>& arguments) {
   const int size = std::stoi(arguments.at(2)), rank = std::stoi(arguments.at(3));
   if (rank == 0)
     for (const int signal : {SIGTERM, SIGINT}) std::signal(signal, [](int) { stop_asked = 1; });
-  const RankLife life{arguments[0], arguments[1], size, rank, comm::StatusBoard::open(arguments[1], size)};
-  const comm::Heartbeat heartbeat(life.board, rank);
+  const RankLife life{arguments[0], arguments[1], size, rank, comm::StatusTable::open(arguments[1], size)};
+  const comm::Heartbeat heartbeat(life.status_table, rank);
   try {
     return life.live();
   } catch (const Error& error) {
-    life.board->fail(rank, error.reason, error.what(), exit_code(error.kind));
+    life.status_table->fail(rank, error.reason, error.what(), exit_code(error.kind));
     return exit_code(error.kind);
   }
 }
@@ -123,16 +125,21 @@ int run_launcher(const std::vector<std::string>& arguments) {
   options.ranks = std::stoi(arguments.at(2));
   options.termination_message_path = arguments.at(3);
   options.bytes_per_rank = 1 << 16;
-  options.frozen = 1500ms;
+  options.heartbeat_timeout = 1500ms;
   options.hang_timeout = 700ms;
   options.load_stall = 700ms;
-  options.farewell = 1000ms;
+  options.exit_grace = 1000ms;
   options.drain = scenario == "serve-slowly" ? 500ms : 20'000ms;
   options.arguments = [&](int rank) {
-    return std::vector<std::string>{"unit_launch", "--rank", scenario, options.segment, std::to_string(options.ranks), std::to_string(rank)};
+    return std::vector<std::string>{
+        "unit_launch", "--rank", scenario, options.segment, std::to_string(options.ranks), std::to_string(rank)};
   };
-  options.start_ops = [&](comm::StatusBoard& board) { std::ofstream(arguments[3] + ".ops") << board.size(); };
-  options.stop_ops = [&](comm::StatusBoard&) { std::ofstream(arguments[3] + ".ops", std::ios::app) << " stopped"; };
+  options.start_admin_server = [&](comm::StatusTable& status_table) {
+    std::ofstream(arguments[3] + ".ops") << status_table.size();
+  };
+  options.stop_admin_server = [&](comm::StatusTable&) {
+    std::ofstream(arguments[3] + ".ops", std::ios::app) << " stopped";
+  };
   if (scenario == "orphan") prctl(PR_SET_CHILD_SUBREAPER, 1);
   return run(options);
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Keys and values of kv heads that ranks share: every rank gets the rows of its own heads, whoever made them.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -12,7 +13,9 @@ namespace {
 constexpr int64_t tokens = 3;
 
 /// What the projection of a row says for a token: no two alike.
-double value(bool is_value, int64_t row, int64_t token) { return (is_value ? 1000 : 0) + 10 * static_cast<double>(row) + static_cast<double>(token); }
+double value(bool is_value, int64_t row, int64_t token) {
+  return (is_value ? 1000 : 0) + 10 * static_cast<double>(row) + static_cast<double>(token);
+}
 
 /// Columns of keys for `rows`, then those of values.
 at::Tensor columns(Range rows) {
@@ -40,10 +43,13 @@ void expect_exchanged(const std::vector<Range>& rows, const std::vector<Range>& 
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  for (size_t rank = 0; rank < rows.size(); ++rank) EXPECT_TRUE(at::equal(got[rank], columns(own[rank]))) << "rank " << rank << "\n" << got[rank];
+  for (size_t rank = 0; rank < rows.size(); ++rank)
+    EXPECT_TRUE(at::equal(got[rank], columns(own[rank]))) << "rank " << rank << "\n" << got[rank];
 }
 
-TEST(SharedHeads, OneHeadIsPutTogetherFromUnevenParts) { expect_exchanged({{0, 3}, {3, 5}, {5, 7}}, {{0, 7}, {0, 7}, {0, 7}}); }
+TEST(SharedHeads, OneHeadIsPutTogetherFromUnevenParts) {
+  expect_exchanged({{0, 3}, {3, 5}, {5, 7}}, {{0, 7}, {0, 7}, {0, 7}});
+}
 
 TEST(SharedHeads, EachRankGetsTheHeadsThatItAttendsTo) {
   expect_exchanged({{0, 3}, {3, 5}, {5, 8}, {8, 10}}, {{0, 5}, {0, 5}, {5, 10}, {5, 10}});
@@ -51,9 +57,13 @@ TEST(SharedHeads, EachRankGetsTheHeadsThatItAttendsTo) {
 
 TEST(SharedHeads, AHeadMayBeOneRanksAlone) { expect_exchanged({{0, 2}, {2, 4}, {4, 8}}, {{0, 4}, {0, 4}, {4, 8}}); }
 
-TEST(SharedHeads, RanksWithoutRowsGetTheOthers) { expect_exchanged({{0, 1}, {1, 2}, {2, 2}, {2, 2}}, {{0, 2}, {0, 2}, {0, 2}, {0, 2}}); }
+TEST(SharedHeads, RanksWithoutRowsGetTheOthers) {
+  expect_exchanged({{0, 1}, {1, 2}, {2, 2}, {2, 2}}, {{0, 2}, {0, 2}, {0, 2}, {0, 2}});
+}
 
-TEST(SharedHeads, RowsThatNoRankHoldsAreAMistake) { EXPECT_THROW(SharedHeads({{0, 2}, {2, 3}}, {0, 4}, 1, at::kCPU), std::logic_error); }
+TEST(SharedHeads, RowsThatNoRankHoldsAreAMistake) {
+  EXPECT_THROW(SharedHeads({{0, 2}, {2, 3}}, {0, 4}, 1, at::kCPU), std::logic_error);
+}
 
 }  // namespace
 }  // namespace pm::layers

@@ -1,4 +1,5 @@
-// Accounting: what the arena hands out and what ATen allocates is counted to the byte.
+// SPDX-License-Identifier: Apache-2.0
+// Tests the accounting of the arena and of ATen's allocations to the byte.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +32,7 @@ TEST(CountingAllocator, FollowsAllocationAndRelease) {
   {
     const at::Tensor tensor = at::empty({1000}, at::kFloat);
     EXPECT_GE(allocated_bytes() - before, 4000);
-    EXPECT_LE(allocated_bytes() - before, 4000 + 64);   // what malloc rounds up
+    EXPECT_LE(allocated_bytes() - before, 4000 + 64);  // malloc rounds up
   }
   EXPECT_EQ(allocated_bytes(), before);
   EXPECT_GE(peak_bytes() - before, 4000);

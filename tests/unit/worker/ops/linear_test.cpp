@@ -1,4 +1,5 @@
-// Linear against fp64, for each weight type.
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers compared with fp64, for each weight type.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +30,8 @@ TEST(Linear, FewRowsGiveTheSameBitsAloneAndTogether) {
       const at::Tensor want = at::mm(x.to(at::kDouble), w.to(at::kDouble).t());
       for (int64_t rows = 1; rows <= 8; ++rows) {
         const at::Tensor got = ops::linear(x.narrow(0, 0, rows), w);
-        EXPECT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(), 1e-4) << rows << " rows of " << in;
+        EXPECT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(), 1e-4)
+            << rows << " rows of " << in;
         EXPECT_TRUE(at::equal(got[rows - 1], ops::linear(x.narrow(0, rows - 1, 1), w)[0]));
       }
     }
@@ -37,28 +39,30 @@ TEST(Linear, FewRowsGiveTheSameBitsAloneAndTogether) {
 }
 
 TEST(Linear, EveryHalfIsReadExactly) {
-  const at::Tensor all = at::arange(-32768, 32768, at::kLong).to(at::kShort);   // every pattern of 16 bits
+  const at::Tensor all = at::arange(-32768, 32768, at::kLong).to(at::kShort);  // every pattern of 16 bits
   for (at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     const at::Tensor w = all.view(type), wide = w.to(at::kFloat);
     const at::Tensor finite = at::isfinite(wide).nonzero().squeeze(1);
     const at::Tensor column = at::index_select(w, 0, finite).unsqueeze(1), want = at::index_select(wide, 0, finite);
-    EXPECT_TRUE(at::equal(ops::linear(at::ones({1, 1}), column).squeeze(0), want));                                       // the end of a row
+    EXPECT_TRUE(at::equal(ops::linear(at::ones({1, 1}), column).squeeze(0), want));  // the end of a row
     const at::Tensor row = at::zeros({finite.size(0), 16}, type);
     row.select(1, 5).copy_(column.squeeze(1));
-    EXPECT_TRUE(at::equal(ops::linear(at::ones({1, 16}), row).squeeze(0), want));                                         // inside a vector
+    EXPECT_TRUE(at::equal(ops::linear(at::ones({1, 16}), row).squeeze(0), want));  // inside a vector
   }
 }
 
-/// The rule of int8.h in ATen's operations.
+/// Implements the quantisation rule of int8.h with ATen.
 Int8Matrix quantised(const at::Tensor& w, int64_t group) {
   const int64_t out = w.size(0), in = w.size(1), groups = (in + group - 1) / group;
   at::Tensor padded = at::zeros({out, groups * group});
   padded.narrow(1, 0, in).copy_(w);
   padded = padded.reshape({out, groups, group});
   const at::Tensor exact = padded.abs().amax(2) / 127.f;
-  const at::Tensor scale = exact.view(at::kInt).add(0xffff).bitwise_right_shift(16).bitwise_left_shift(16).view(at::kFloat);
+  const at::Tensor scale =
+      exact.view(at::kInt).add(0xffff).bitwise_right_shift(16).bitwise_left_shift(16).view(at::kFloat);
   const at::Tensor numbers = at::where(scale.unsqueeze(2) > 0, at::round(padded / scale.unsqueeze(2)), at::zeros({1}));
-  return {numbers.reshape({out, groups * group}).narrow(1, 0, in).to(at::kChar).contiguous(), scale.to(at::kBFloat16), group};
+  return {numbers.reshape({out, groups * group}).narrow(1, 0, in).to(at::kChar).contiguous(), scale.to(at::kBFloat16),
+          group};
 }
 
 TEST(Int8, FollowsTheRuleExactlyAndIsOffByAtMostHalfAStep) {
@@ -68,11 +72,13 @@ TEST(Int8, FollowsTheRuleExactlyAndIsOffByAtMostHalfAStep) {
     w[3].zero_();
     const Int8Matrix want = quantised(w, group);
     Int8Matrix got{at::empty_like(want.numbers), at::empty_like(want.scales), group};
-    EXPECT_TRUE(quantise(w.const_data_ptr<float>(), 37, 200, group, got.numbers.mutable_data_ptr<int8_t>(), static_cast<uint16_t*>(got.scales.mutable_data_ptr())));
+    EXPECT_TRUE(quantise(w.const_data_ptr<float>(), 37, 200, group, got.numbers.mutable_data_ptr<int8_t>(),
+                         static_cast<uint16_t*>(got.scales.mutable_data_ptr())));
     EXPECT_TRUE(at::equal(got.numbers, want.numbers)) << group;
     EXPECT_TRUE(at::equal(got.scales, want.scales)) << group;
     EXPECT_LE(got.numbers.abs().max().item<int>(), 127);
-    const at::Tensor steps = (dequantised(got) - w).abs() / dequantised({at::ones_like(got.numbers), got.scales, group}).clamp_min(1e-30);
+    const at::Tensor steps =
+        (dequantised(got) - w).abs() / dequantised({at::ones_like(got.numbers), got.scales, group}).clamp_min(1e-30);
     EXPECT_LE(steps.max().item<float>(), 0.5001f);
   }
   at::Tensor bad = at::ones({1, 4});
@@ -84,13 +90,16 @@ TEST(Int8, FollowsTheRuleExactlyAndIsOffByAtMostHalfAStep) {
 
 TEST(Int8, ProductsAreThoseOfTheDequantisedMatrixForFewAndManyRows) {
   at::manual_seed(5);
-  for (const auto& [in, group] : {std::pair<int64_t, int64_t>{0, 32}, {7, 32}, {333, 32}, {1024, 32}, {320, 80}, {100, 20}}) {
+  for (const auto& [in, group] :
+       {std::pair<int64_t, int64_t>{0, 32}, {7, 32}, {333, 32}, {1024, 32}, {320, 80}, {100, 20}}) {
     const at::Tensor b = at::randn({45}).to(at::kBFloat16);
     const Int8Matrix w = quantised(at::randn({45, in}), group);
-    const at::Tensor x = at::randn({200, in}), want = at::mm(x.to(at::kDouble), dequantised(w).to(at::kDouble).t()) + b.to(at::kDouble);
+    const at::Tensor x = at::randn({200, in}),
+                     want = at::mm(x.to(at::kDouble), dequantised(w).to(at::kDouble).t()) + b.to(at::kDouble);
     for (int64_t rows : {1, 2, 3, 5, 8, 9, 40, 200}) {
       const at::Tensor got = ops::linear(x.narrow(0, 0, rows), w, b);
-      EXPECT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(), 2e-4) << rows << " rows of " << in;
+      EXPECT_LT((got.to(at::kDouble) - want.narrow(0, 0, rows)).abs().max().item<double>(), 2e-4)
+          << rows << " rows of " << in;
       const bool same = rows > 8 || at::equal(got[rows - 1], ops::linear(x.narrow(0, rows - 1, 1), w, b)[0]);
       EXPECT_TRUE(same) << rows << " rows of " << in;
     }

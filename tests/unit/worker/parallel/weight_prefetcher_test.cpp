@@ -1,7 +1,9 @@
-// Ranks with work of their own and without go the same way, and the next unit comes while one is in use.
+// SPDX-License-Identifier: Apache-2.0
+// Tests that ranks with and without work of their own run the same schedule, and that the next unit is gathered while
+// one is in use.
 #include <thread>
 
-#include "tests/unit/worker/parallel/kept.h"
+#include "tests/unit/worker/parallel/sharded_rank.h"
 
 namespace pm::parallel {
 namespace {
@@ -9,11 +11,12 @@ namespace {
 using namespace std::chrono_literals;
 
 int64_t gathers(comm::Communicator& world) {
-  for (const auto& count : world.counts()) if (count.op == "all_gatherv") return count.calls;
+  for (const auto& count : world.counts())
+    if (count.op == "all_gatherv") return count.calls;
   return 0;
 }
 
-struct Fetching : testing::Test {
+struct Prefetching : testing::Test {
   const policy::Resolved resolved{policy::tiny_gpt2()};
   std::vector<at::Tensor> products = products_of(resolved);
   at::Tensor table = table_of(resolved);
@@ -25,8 +28,8 @@ struct Fetching : testing::Test {
     table = table_of(resolved, precision);
   }
 
-  /// Uses what `layers` says of the products, in order.
-  void use(KeptRank& rank, bool look_up, const std::vector<size_t>& which, bool scores) const {
+  /// Uses the products `which`, in order.
+  void use(ShardedRank& rank, bool look_up, const std::vector<size_t>& which, bool scores) const {
     if (look_up) {
       const at::Tensor ids = at::tensor({7, 100, 0, 7, 55}, at::kLong);
       EXPECT_TRUE(same(rank.table.look_up(ids), at::index_select(table, 0, ids)));
@@ -43,13 +46,13 @@ struct Fetching : testing::Test {
     std::vector<std::thread> threads;
     for (int r = 0; r < n; ++r) {
       threads.emplace_back([&, r] {
-        KeptRank rank(resolved, plan, worlds[static_cast<size_t>(r)]);
+        ShardedRank rank(resolved, plan, worlds[static_cast<size_t>(r)]);
         for (int step = 0; step < 20; ++step) {
-          const int role = (r + step) % 3;   // all of it; nothing; some layers only
-          rank.fetcher.begin({role == 0 ? rank.all() : 0, role == 2 ? rank.units.of_stack(0) : 0});
+          const int role = (r + step) % 3;  // 0 uses all, 1 nothing, 2 some layers only
+          rank.prefetcher.begin({role == 0 ? rank.all() : 0, role == 2 ? rank.units.stack_mask(0) : 0});
           if (role == 0) use(rank, true, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, true);
           if (role == 2) use(rank, step % 2 == 0, {0, 3, 5, 11}, false);
-          rank.fetcher.finish();
+          rank.prefetcher.finish();
         }
       });
     }
@@ -57,21 +60,21 @@ struct Fetching : testing::Test {
   }
 };
 
-TEST_F(Fetching, EveryRankGetsWhatItUsesWhateverOthersDo) {
+TEST_F(Prefetching, EveryRankGetsTheWeightsThatItUses) {
   for (const int n : {1, 2, 3}) {
     go(Strategy::Sharded, n, 0);
     go(Strategy::Offload, n, 0);
   }
 }
 
-TEST_F(Fetching, TilesToo) {
+TEST_F(Prefetching, TilesToo) {
   for (const int n : {1, 3}) {
     go(Strategy::Sharded, n, 500);
     go(Strategy::Offload, n, 500);
   }
 }
 
-TEST_F(Fetching, Int8RowsWithTheirScalesToo) {
+TEST_F(Prefetching, Int8RowsWithTheirScalesToo) {
   hold_as_int8();
   ASSERT_FALSE(same(products[0], products_of(resolved)[0]));
   for (const int n : {1, 2, 3}) {
@@ -82,56 +85,58 @@ TEST_F(Fetching, Int8RowsWithTheirScalesToo) {
   }
 }
 
-TEST_F(Fetching, TheNextUnitComesWhileOneIsInUseAndNoneAfterIt) {
+TEST_F(Prefetching, TheNextUnitIsGatheredWhileOneIsInUseAndNoneAfterIt) {
   const auto worlds = comm::in_process(2, 20s);
   const Plan plan = plan_of(resolved.model, Strategy::Sharded, 2);
   std::thread other([&] {
-    KeptRank rank(resolved, plan, worlds[1]);
-    rank.fetcher.begin({0});
-    rank.fetcher.finish();
+    ShardedRank rank(resolved, plan, worlds[1]);
+    rank.prefetcher.begin({0});
+    rank.prefetcher.finish();
   });
-  KeptRank rank(resolved, plan, worlds[0]);
-  rank.fetcher.begin({rank.units.of_stack(0)});
-  const int64_t before = 1 + 2 * 3;   // what all pass through; two look-ups that nobody asks for are three exchanges each
-  rank.fetcher.tiles(3, [&](int64_t, const layers::Weight&) {
+  ShardedRank rank(resolved, plan, worlds[0]);
+  rank.prefetcher.begin({rank.units.stack_mask(0)});
+  const int64_t before =
+      1 + 2 * 3;  // agreement on the schedule; two look-ups that no rank requests take three all-gathers each
+  rank.prefetcher.tiles(3, [&](int64_t, const layers::Weight&) {
     for (int i = 0; i < 200 && gathers(*worlds[0]) < before + 2; ++i) std::this_thread::sleep_for(1ms);
     EXPECT_EQ(gathers(*worlds[0]), before + 2);
     std::this_thread::sleep_for(30ms);
     EXPECT_EQ(gathers(*worlds[0]), before + 2) << "both buffers are in use";
   });
-  rank.fetcher.finish();
+  rank.prefetcher.finish();
   EXPECT_EQ(gathers(*worlds[0]), before + 3);
   other.join();
 }
 
-TEST_F(Fetching, AWeightThatIsNotOnTheWayIsAnErrorAndNoWait) {
+TEST_F(Prefetching, AWeightOutsideTheScheduleIsAnErrorAndNoWait) {
   const auto world = comm::in_process(1, 20s)[0];
-  KeptRank rank(resolved, plan_of(resolved.model, Strategy::Sharded, 1), world);
+  ShardedRank rank(resolved, plan_of(resolved.model, Strategy::Sharded, 1), world);
   EXPECT_THROW(rank.products[0].value(), std::logic_error) << "outside of a step";
-  rank.fetcher.begin({rank.units.of_stack(0)});
+  rank.prefetcher.begin({rank.units.stack_mask(0)});
   rank.products[4].value();
   EXPECT_THROW(rank.products[0].value(), std::logic_error) << "behind";
   EXPECT_THROW(rank.scores.value(), std::logic_error) << "not asked for";
-  rank.fetcher.finish();
+  rank.prefetcher.finish();
 }
 
-TEST_F(Fetching, ARankThatLeavesAmidAStepEndsTheOthers) {
+TEST_F(Prefetching, ARankThatLeavesInTheMiddleOfAStepEndsTheOthers) {
   const auto worlds = comm::in_process(2, 20s);
   const Plan plan = plan_of(resolved.model, Strategy::Sharded, 2);
   std::thread leaver([&] {
-    KeptRank rank(resolved, plan, worlds[1]);
-    rank.fetcher.begin({rank.all()});
+    ShardedRank rank(resolved, plan, worlds[1]);
+    rank.prefetcher.begin({rank.all()});
     rank.products[0].value();
   });
-  KeptRank rank(resolved, plan, worlds[0]);
+  ShardedRank rank(resolved, plan, worlds[0]);
   const auto begin = std::chrono::steady_clock::now();
   try {
-    rank.fetcher.begin({rank.all()});
+    rank.prefetcher.begin({rank.all()});
     use(rank, false, {0, 4, 8}, true);
-    rank.fetcher.finish();
+    rank.prefetcher.finish();
     ADD_FAILURE() << "the other rank has left";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("rank 1 has left in the middle of a step"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 1 has left in the middle of a step"), std::string::npos)
+        << error.what();
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
   leaver.join();

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Resolves tiny checkpoints, with built-in policies or given ones.
 #pragma once
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker/policy/synthetic.h"
 #include "worker/base/error.h"
-#include "worker/policy/model.h"
+#include "worker/policy/resolve.h"
 
 namespace pm::policy {
 
@@ -27,7 +28,7 @@ struct Resolved {
 };
 
 /// Why it does not resolve; "resolved" when it does.
-inline std::string refusal(const Synthetic& synthetic, const std::string& reason, const std::string& policy = "") {
+inline std::string refusal(const Synthetic& synthetic, Reason reason, const std::string& policy = "") {
   try {
     const Resolved resolved(synthetic, policy);
   } catch (const Error& error) {

@@ -1,4 +1,6 @@
-// Checkpoints that tests write: names and shapes with bytes that differ from tensor to tensor, or sparse files of full-size models.
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints that tests write: names and shapes with bytes that differ from tensor to tensor, or sparse files of
+// full-size models.
 #pragma once
 #include <map>
 #include <string>
@@ -10,7 +12,11 @@
 namespace pm::policy {
 
 struct Synthetic {
-  struct Tensor { std::vector<int64_t> shape; std::string dtype; std::string seed; };
+  struct Tensor {
+    std::vector<int64_t> shape;
+    std::string dtype;
+    std::string seed;
+  };
   nlohmann::json config;
   std::map<std::string, Tensor> tensors;
   std::string dtype = "F32";
@@ -20,7 +26,8 @@ struct Synthetic {
   void copy(const std::string& name, const std::string& other) { tensors[name] = tensors.at(other); }
   void linear(const std::string& name, int64_t out, int64_t in, bool bias = true);
   void norm(const std::string& name, int64_t width);
-  /// Writes config.json and model.safetensors; sparse: but for eight bytes of each tensor the data are zeros that take no room.
+  /// Writes config.json and model.safetensors; sparse: but for eight bytes of each tensor the data are zeros that take
+  /// no room.
   void write(const checkpoint::Folder& folder, bool sparse = false) const;
 };
 

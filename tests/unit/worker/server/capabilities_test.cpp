@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a resolved model and its folder say about what can be asked.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,13 +7,13 @@
 
 #include "tests/unit/worker/tokenizer/tokenizer_files.h"
 #include "worker/base/error.h"
-#include "worker/server/abilities.h"
+#include "worker/server/serving/capabilities.h"
 
 namespace pm::test {
 namespace {
 
 using policy::Model;
-using server::Abilities;
+using server::Capabilities;
 using server::Pooling;
 
 policy::Stack stack(const std::string& name, bool tokens, const std::string& pooler = "") {
@@ -23,25 +24,27 @@ policy::Stack stack(const std::string& name, bool tokens, const std::string& poo
   if (tokens) stack.input.token.emplace();
   stack.layers.resize(2);
   for (auto& layer : stack.layers) layer.attention.heads = 4;
-  if (!pooler.empty()) stack.output.pooler.emplace().pool = pooler;
-  if (pooler == "first") stack.output.pooler->activation = "tanh";
+  if (!pooler.empty()) stack.output.pooler.emplace().pool = *policy::parse<policy::Pool>(pooler);
+  if (pooler == "first") stack.output.pooler->activation = policy::Activation::Tanh;
   return stack;
 }
 
-policy::Head head(const std::string& name, const std::string& stack, const std::string& pool, std::vector<std::string> outputs) {
+policy::Head head(const std::string& name, const std::string& stack, const std::string& pool,
+                  std::vector<std::string> outputs) {
   policy::Head head;
   head.name = name;
   head.stack = stack;
-  head.pool = pool;
+  head.kind = policy::ClassesSpec{.pool = policy::parse<policy::Pool>(pool), .transform = {}, .linear = {}};
   head.outputs = std::move(outputs);
   return head;
 }
 
-Model model(const std::string& task, const std::string& topology, std::vector<policy::Stack> stacks, std::vector<policy::Head> heads = {}) {
+Model model(const std::string& task, const std::string& kind, std::vector<policy::Stack> stacks,
+            std::vector<policy::Head> heads = {}) {
   Model model;
   model.architecture = "Tiny";
-  model.task = task;
-  model.topology = topology;
+  model.task = *policy::parse<policy::Task>(task);
+  model.kind = *policy::parse<policy::ModelKind>(kind);
   model.stacks = std::move(stacks);
   model.heads = std::move(heads);
   return model;
@@ -52,7 +55,7 @@ struct AbilitiesOf : testing::Test {
     std::filesystem::create_directories((folder.path() / name).parent_path());
     std::ofstream(folder.path() / name) << text;
   }
-  Abilities of(const Model& model) const { return server::read_abilities(model, folder.path()); }
+  Capabilities of(const Model& model) const { return server::read_capabilities(model, folder.path()); }
   TempFolder folder;
 };
 
@@ -66,12 +69,14 @@ TEST_F(AbilitiesOf, EncodersEmbedByTheMeanAndDecodersByTheLastToken) {
   EXPECT_EQ(of(model("generate", "decoder", {stack("decoder", true)})).text.pooling, Pooling::Last);
   auto decoder = stack("decoder", true);
   for (auto& layer : decoder.layers) layer.cross.emplace();
-  EXPECT_EQ(of(model("embed", "encoder-decoder", {stack("encoder", true), decoder})).text.output, "encoder_last_hidden_state");
+  EXPECT_EQ(of(model("embed", "encoder-decoder", {stack("encoder", true), decoder})).text.output,
+            "encoder_last_hidden_state");
 }
 
 TEST_F(AbilitiesOf, TowersEmbedByTheirProjectionsAndImagesByTheirPooler) {
-  const auto both = of(model("similarity", "dual", {stack("text", true, "eot"), stack("vision", false, "first")},
-                             {head("text", "text", "pooler", {"text_embeds"}), head("vision", "vision", "pooler", {"image_embeds"})}));
+  const auto both = of(
+      model("similarity", "dual", {stack("text", true, "eot"), stack("vision", false, "first")},
+            {head("text", "text", "pooler", {"text_embeds"}), head("vision", "vision", "pooler", {"image_embeds"})}));
   EXPECT_EQ(both.text.output, "text_embeds");
   EXPECT_EQ(both.image.output, "image_embeds");
   EXPECT_EQ(both.text.pooling, Pooling::None);
@@ -81,7 +86,7 @@ TEST_F(AbilitiesOf, TowersEmbedByTheirProjectionsAndImagesByTheirPooler) {
   EXPECT_EQ(text.text.pooling, Pooling::None);
   const auto vision = of(model("embed", "vision", {stack("vision", false, "first")}));
   EXPECT_EQ(vision.image.output, "pooler_output");
-  EXPECT_FALSE(vision.texts);
+  EXPECT_FALSE(vision.takes_text);
   EXPECT_EQ(vision.image_tokens, 32);
   EXPECT_FALSE(vision.serves("/similarity"));
   EXPECT_EQ(of(model("embed", "vision", {stack("vision", false)})).image.pooling, Pooling::First);
@@ -89,7 +94,7 @@ TEST_F(AbilitiesOf, TowersEmbedByTheirProjectionsAndImagesByTheirPooler) {
 
 TEST_F(AbilitiesOf, APoolerWithoutActivationEmbedsAndKeepsItsLength) {
   auto encoder = stack("encoder", true, "first");
-  encoder.output.pooler->activation.clear();   // DPR
+  encoder.output.pooler->activation.reset();  // DPR
   const auto can = of(model("embed", "encoder", {encoder}));
   EXPECT_EQ(can.text.output, "pooler_output");
   EXPECT_EQ(can.text.pooling, Pooling::None);
@@ -97,15 +102,20 @@ TEST_F(AbilitiesOf, APoolerWithoutActivationEmbedsAndKeepsItsLength) {
 }
 
 TEST_F(AbilitiesOf, TheTaskForwardHasNoRouteOfItsOwn) {
-  EXPECT_THAT(of(model("forward", "encoder", {stack("encoder", true)})).routes(), testing::ElementsAre("POST /forward", "POST /tokenize", "POST /detokenize"));
+  EXPECT_THAT(of(model("forward", "encoder", {stack("encoder", true)})).routes(),
+              testing::ElementsAre("POST /forward", "POST /tokenize", "POST /detokenize"));
 }
 
 TEST_F(AbilitiesOf, SentenceTransformersDecideWhereTheirFilesAre) {
   const auto modules = [&](const std::string& last) {
-    write("modules.json", R"([{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})" + last + "]");
+    write(
+        "modules.json",
+        R"([{"path": "", "type": "sentence_transformers.models.Transformer"}, {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"})" +
+            last + "]");
   };
   modules("");
-  write("1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false, "pooling_mode_lasttoken": null})");
+  write("1_Pooling/config.json",
+        R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false, "pooling_mode_lasttoken": null})");
   write("sentence_bert_config.json", R"({"max_seq_length": 20, "do_lower_case": false})");
   write("config_sentence_transformers.json", R"({"prompts": {"query": "ask: "}, "default_prompt_name": "query"})");
   const auto encoder = model("embed", "encoder", {stack("encoder", true)});
@@ -120,9 +130,9 @@ TEST_F(AbilitiesOf, SentenceTransformersDecideWhereTheirFilesAre) {
   write("1_Pooling/config.json", R"({"pooling_mode": "weightedmean"})");
   EXPECT_EQ(of(encoder).text.pooling, Pooling::WeightedMean);
   write("1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
-  EXPECT_THAT(of(encoder).no_embedding, testing::HasSubstr("several"));
+  EXPECT_THAT(of(encoder).embedding_refusal, testing::HasSubstr("several"));
   modules(R"(, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"})");
-  EXPECT_THAT(of(encoder).no_embedding, testing::HasSubstr("Dense"));
+  EXPECT_THAT(of(encoder).embedding_refusal, testing::HasSubstr("Dense"));
   write("modules.json", "{");
   EXPECT_THROW(of(encoder), Error);
 }
@@ -141,8 +151,9 @@ TEST_F(AbilitiesOf, LabelsAreThoseOfTheConfigInTheOrderOfTheirIds) {
 
 TEST_F(AbilitiesOf, HeadsTellWhereScoresAre) {
   auto mlm = head("mlm", "encoder", "", {"prediction_logits"});
-  mlm.logits.emplace();
-  const auto can = of(model("fill-mask", "encoder", {stack("encoder", true)}, {mlm, head("nsp", "encoder", "pooler", {"seq_relationship_logits"})}));
+  mlm.kind = policy::LogitsSpec{};
+  const auto can = of(model("fill-mask", "encoder", {stack("encoder", true)},
+                            {mlm, head("nsp", "encoder", "pooler", {"seq_relationship_logits"})}));
   EXPECT_EQ(can.vocabulary_scores, "prediction_logits");
   EXPECT_EQ(can.next_sentence, "seq_relationship_logits");
   EXPECT_TRUE(can.serves("/classify"));
@@ -151,12 +162,17 @@ TEST_F(AbilitiesOf, HeadsTellWhereScoresAre) {
 }
 
 TEST_F(AbilitiesOf, EveryTaskServesItsRouteAndForward) {
-  for (const auto& [task, route] : std::map<std::string, std::string>{{"generate", "/v1/completions"}, {"embed", "/v1/embeddings"}, {"similarity", "/similarity"},
-                                                                      {"fill-mask", "/fill-mask"}, {"classify", "/classify"}, {"classify-tokens", "/classify"},
-                                                                      {"classify-images", "/classify"}, {"multiple-choice", "/classify"},
+  for (const auto& [task, route] : std::map<std::string, std::string>{{"generate", "/v1/completions"},
+                                                                      {"embed", "/v1/embeddings"},
+                                                                      {"similarity", "/similarity"},
+                                                                      {"fill-mask", "/fill-mask"},
+                                                                      {"classify", "/classify"},
+                                                                      {"classify-tokens", "/classify"},
+                                                                      {"classify-images", "/classify"},
+                                                                      {"multiple-choice", "/classify"},
                                                                       {"question-answering", "/question-answering"}}) {
-    Abilities can;
-    can.task = task;
+    Capabilities can;
+    can.task = *policy::parse<policy::Task>(task);
     EXPECT_TRUE(can.serves(route)) << task;
     EXPECT_TRUE(can.serves("/forward")) << task;
     EXPECT_THAT(can.routes(), testing::Contains("POST /forward"));

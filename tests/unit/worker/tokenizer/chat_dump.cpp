@@ -1,4 +1,6 @@
-// For the parity tests: chat_dump FOLDER FILE, where FILE is a list of conversations, prints for each the rendered text or why there is none.
+// SPDX-License-Identifier: Apache-2.0
+// Test tool of the parity tests: chat_dump FOLDER FILE, where FILE is a list of conversations, prints for each the
+// rendered text or the error.
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -6,7 +8,7 @@
 #include "worker/base/error.h"
 #include "worker/tokenizer/chat_template.h"
 
-using json = nlohmann::ordered_json;   // a template sees keys in the order in which they were given
+using json = nlohmann::ordered_json;  // a template sees keys in the order of the request
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests incremental detokenization.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -31,7 +33,7 @@ std::string stream(Detokenizer& detokenizer, const std::vector<int32_t>& ids) {
   return text + detokenizer.flush();
 }
 
-const std::string kMixed = "a\u00fc\u4e16\U0001F600\U0001F469\u200D\U0001F680 end \u20ac\u20ac\u20ac";
+const std::string mixed_text = "a\u00fc\u4e16\U0001F600\U0001F469\u200D\U0001F680 end \u20ac\u20ac\u20ac";
 
 TEST(Detokenizer, CharactersOfSeveralIdsComeOutWhole) {
   const auto tokenizer = opened(test::byte_level_json());
@@ -39,13 +41,13 @@ TEST(Detokenizer, CharactersOfSeveralIdsComeOutWhole) {
   EXPECT_EQ(detokenizer.push(0xE4), "");
   EXPECT_EQ(detokenizer.push(0xB8), "");
   EXPECT_EQ(detokenizer.push(0x96), "\u4e16");
-  EXPECT_EQ(stream(detokenizer, bytes_of(kMixed)), kMixed);
+  EXPECT_EQ(stream(detokenizer, bytes_of(mixed_text)), mixed_text);
 }
 
 TEST(Detokenizer, ByteFallbackRunsComeOutWhole) {
   const auto tokenizer = opened(test::byte_fallback_json());
   Detokenizer detokenizer(tokenizer);
-  EXPECT_EQ(stream(detokenizer, bytes_of(kMixed + kMixed)), kMixed + kMixed);
+  EXPECT_EQ(stream(detokenizer, bytes_of(mixed_text + mixed_text)), mixed_text + mixed_text);
 }
 
 TEST(Detokenizer, PiecesJoinedAreTheWholeDecodedAtOnce) {
@@ -53,7 +55,8 @@ TEST(Detokenizer, PiecesJoinedAreTheWholeDecodedAtOnce) {
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  const std::vector<std::vector<int32_t>> words = {{256}, {257}, {258}, bytes_of("\u20ac"), bytes_of("\U0001F600"), bytes_of("x")};
+  const std::vector<std::vector<int32_t>> words = {
+      {256}, {257}, {258}, bytes_of("\u20ac"), bytes_of("\U0001F600"), bytes_of("x")};
   for (int round = 0; round < 50; ++round) {
     std::vector<int32_t> ids;
     for (int i = 0; i < 30; ++i) {

@@ -1,5 +1,6 @@
-// For the parity tests: tokenizer_dump FOLDER FILE, where FILE is {"texts": [...], "pairs": [[a, b], ...]}, prints ids, types, offsets and
-// decoded texts of each, or why there is no tokenizer.
+// SPDX-License-Identifier: Apache-2.0
+// Test tool of the parity tests: tokenizer_dump FOLDER FILE, where FILE is {"texts": [...], "pairs": [[a, b], ...]},
+// prints ids, types, offsets and decoded texts of each, or why there is no tokenizer.
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -37,11 +38,19 @@ int main(int argc, char** argv) {
     }
     const json input = json::parse(std::ifstream(argv[2]));
     const pm::SpecialIds& ids = tokenizer->special();
-    json out{{"size", tokenizer->vocab_size()}, {"texts", json::array()}, {"pairs", json::array()},
-             {"special", {{"bos", role(ids.bos)}, {"eos", role(ids.eos)}, {"unk", role(ids.unk)}, {"sep", role(ids.sep)}, {"pad", role(ids.pad)},
-                          {"cls", role(ids.cls)}, {"mask", role(ids.mask)}}}};
+    json out{{"size", tokenizer->vocab_size()},
+             {"texts", json::array()},
+             {"pairs", json::array()},
+             {"special",
+              {{"bos", role(ids.bos)},
+               {"eos", role(ids.eos)},
+               {"unk", role(ids.unk)},
+               {"sep", role(ids.sep)},
+               {"pad", role(ids.pad)},
+               {"cls", role(ids.cls)},
+               {"mask", role(ids.mask)}}}};
     for (const std::string& text : input["texts"].get<std::vector<std::string>>()) {
-      json one = described(tokenizer->tokens(text));
+      json one = described(tokenizer->encode_with_offsets(text));
       const auto encoded = tokenizer->encode(text);
       one["plain"] = tokenizer->encode(text, false);
       one["same"] = one["ids"] == json(encoded);
@@ -53,7 +62,8 @@ int main(int argc, char** argv) {
       one["streamed"] = streamed + stream.flush();
       out["texts"].push_back(one);
     }
-    for (const json& pair : input["pairs"]) out["pairs"].push_back(described(tokenizer->pair(pair[0].get<std::string>(), pair[1].get<std::string>())));
+    for (const json& pair : input["pairs"])
+      out["pairs"].push_back(described(tokenizer->encode_pair(pair[0].get<std::string>(), pair[1].get<std::string>())));
     std::cout << out << "\n";
   } catch (const pm::Error& error) {
     std::cout << json{{"refused", error.what()}} << "\n";

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the tokenizer.json files of the tokenizer tests.
 #include "tests/unit/worker/tokenizer/tokenizer_files.h"
 
 #include <unistd.h>
@@ -42,7 +44,8 @@ json byte_alphabet() {
 }
 
 json special_token(int id, const std::string& text) {
-  return {{"id", id}, {"content", text}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}};
+  return {{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
 }  // namespace
@@ -50,10 +53,25 @@ json special_token(int id, const std::string& text) {
 std::string byte_level_json() {
   const json level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   json vocab = byte_alphabet();
-  return json{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", {special_token(256, "<|end|>")}},
-              {"normalizer", nullptr}, {"pre_tokenizer", level}, {"post_processor", nullptr}, {"decoder", level},
-              {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
-                         {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false}, {"vocab", vocab}, {"merges", json::array()}}}}.dump();
+  return json{{"version", "1.0"},
+              {"truncation", nullptr},
+              {"padding", nullptr},
+              {"added_tokens", {special_token(256, "<|end|>")}},
+              {"normalizer", nullptr},
+              {"pre_tokenizer", level},
+              {"post_processor", nullptr},
+              {"decoder", level},
+              {"model",
+               {{"type", "BPE"},
+                {"dropout", nullptr},
+                {"unk_token", nullptr},
+                {"continuing_subword_prefix", nullptr},
+                {"end_of_word_suffix", nullptr},
+                {"fuse_unk", false},
+                {"byte_fallback", false},
+                {"vocab", vocab},
+                {"merges", json::array()}}}}
+      .dump();
 }
 
 std::string byte_fallback_json() {
@@ -67,22 +85,52 @@ std::string byte_fallback_json() {
   vocab["\u2581b"] = 257;
   vocab["b"] = 258;
   const json decoder = {{"type", "Sequence"},
-                        {"decoders", {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
-                                      {{"type", "ByteFallback"}}, {{"type", "Fuse"}},
-                                      {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
-  return json{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", json::array()}, {"normalizer", nullptr},
-              {"pre_tokenizer", nullptr}, {"post_processor", nullptr}, {"decoder", decoder},
-              {"model", {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
-                         {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", true}, {"vocab", vocab}, {"merges", json::array()}}}}.dump();
+                        {"decoders",
+                         {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+                          {{"type", "ByteFallback"}},
+                          {{"type", "Fuse"}},
+                          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
+  return json{{"version", "1.0"},
+              {"truncation", nullptr},
+              {"padding", nullptr},
+              {"added_tokens", json::array()},
+              {"normalizer", nullptr},
+              {"pre_tokenizer", nullptr},
+              {"post_processor", nullptr},
+              {"decoder", decoder},
+              {"model",
+               {{"type", "BPE"},
+                {"dropout", nullptr},
+                {"unk_token", nullptr},
+                {"continuing_subword_prefix", nullptr},
+                {"end_of_word_suffix", nullptr},
+                {"fuse_unk", false},
+                {"byte_fallback", true},
+                {"vocab", vocab},
+                {"merges", json::array()}}}}
+      .dump();
 }
 
 std::string word_level_json() {
-  const json first = {{"SpecialToken", {{"id", "[CLS]"}, {"type_id", 0}}}}, text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
-  const json post = {{"type", "TemplateProcessing"}, {"single", {first, text}}, {"pair", {text, {{"Sequence", {{"id", "B"}, {"type_id", 1}}}}}},
+  const json first = {{"SpecialToken", {{"id", "[CLS]"}, {"type_id", 0}}}},
+             text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  const json post = {{"type", "TemplateProcessing"},
+                     {"single", {first, text}},
+                     {"pair", {text, {{"Sequence", {{"id", "B"}, {"type_id", 1}}}}}},
                      {"special_tokens", {{"[CLS]", {{"id", "[CLS]"}, {"ids", {3}}, {"tokens", {"[CLS]"}}}}}}};
-  return json{{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}, {"added_tokens", {special_token(3, "[CLS]")}}, {"normalizer", nullptr},
-              {"pre_tokenizer", {{"type", "Whitespace"}}}, {"post_processor", post}, {"decoder", nullptr},
-              {"model", {{"type", "WordLevel"}, {"vocab", {{"hello", 0}, {"world", 1}, {"[UNK]", 2}, {"[CLS]", 3}}}, {"unk_token", "[UNK]"}}}}.dump();
+  return json{{"version", "1.0"},
+              {"truncation", nullptr},
+              {"padding", nullptr},
+              {"added_tokens", {special_token(3, "[CLS]")}},
+              {"normalizer", nullptr},
+              {"pre_tokenizer", {{"type", "Whitespace"}}},
+              {"post_processor", post},
+              {"decoder", nullptr},
+              {"model",
+               {{"type", "WordLevel"},
+                {"vocab", {{"hello", 0}, {"world", 1}, {"[UNK]", 2}, {"[CLS]", 3}}},
+                {"unk_token", "[UNK]"}}}}
+      .dump();
 }
 
 }  // namespace pm::test

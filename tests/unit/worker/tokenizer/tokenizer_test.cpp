@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests the tokenizer on hand-written files.
 #include "worker/tokenizer/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +24,7 @@ Tokenizer opened(const std::string& json) {
   return Tokenizer::open(folder.path());
 }
 
-/// The error that `work` throws.
+/// Returns the error that `work` throws.
 Error error_of(const std::function<void()>& work) {
   try {
     work();
@@ -30,7 +32,7 @@ Error error_of(const std::function<void()>& work) {
     return error;
   }
   ADD_FAILURE() << "no Error was thrown";
-  return Error(ErrorKind::Usage, "", "");
+  return Error(Reason::Usage, "");
 }
 
 TEST(Tokenizer, TextBecomesTheIdsOfTheVocabularyAndBack) {
@@ -50,7 +52,7 @@ TEST(Tokenizer, SpecialTokensAreAddedAndSkippedOnlyWhenAsked) {
 
 TEST(Tokenizer, TokensSayWhereTheyStandInTheText) {
   const auto words = opened(test::word_level_json());
-  const auto tokens = words.tokens("hello  world");
+  const auto tokens = words.encode_with_offsets("hello  world");
   ASSERT_EQ(tokens.size(), 3u);
   EXPECT_EQ(tokens[0].id, 3);
   EXPECT_EQ(tokens[0].sequence, -1);
@@ -62,7 +64,7 @@ TEST(Tokenizer, TokensSayWhereTheyStandInTheText) {
 
 TEST(Tokenizer, OffsetsAreBytesOfWholeCharacters) {
   const auto bytes = opened(test::byte_level_json());
-  const auto tokens = bytes.tokens("\u20acx");
+  const auto tokens = bytes.encode_with_offsets("\u20acx");
   ASSERT_EQ(tokens.size(), 4u);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(tokens[i].begin, 0u);
@@ -74,14 +76,14 @@ TEST(Tokenizer, OffsetsAreBytesOfWholeCharacters) {
 
 TEST(Tokenizer, APairCarriesTypesAndTheTextOfEachToken) {
   const auto words = opened(test::word_level_json());
-  const auto tokens = words.pair("hello", "world hello");
+  const auto tokens = words.encode_pair("hello", "world hello");
   ASSERT_EQ(tokens.size(), 3u);
   std::vector<int32_t> types, sequences;
   for (const auto& token : tokens) types.push_back(token.type), sequences.push_back(token.sequence);
   EXPECT_THAT(types, ElementsAre(0, 1, 1));
   EXPECT_THAT(sequences, ElementsAre(0, 1, 1));
   EXPECT_EQ(tokens[2].begin, 6u);
-  EXPECT_EQ(words.pair("hello", "").size(), 1u) << "an empty second text is still a pair";
+  EXPECT_EQ(words.encode_pair("hello", "").size(), 1u) << "an empty second text is still a pair";
 }
 
 TEST(Tokenizer, RolesOfTokensComeFromTheCheckpointsFiles) {
@@ -89,7 +91,8 @@ TEST(Tokenizer, RolesOfTokensComeFromTheCheckpointsFiles) {
   test::write_tokenizer(folder.path(), test::word_level_json());
   EXPECT_EQ(Tokenizer::open(folder.path()).special().cls, 3) << "[CLS] means this by its spelling";
   EXPECT_EQ(Tokenizer::open(folder.path()).special().mask, std::nullopt);
-  std::ofstream(folder.path() / "tokenizer_config.json") << R"({"mask_token": {"content": "world"}, "pad_token": "nowhere", "cls_token": null})";
+  std::ofstream(folder.path() / "tokenizer_config.json")
+      << R"({"mask_token": {"content": "world"}, "pad_token": "nowhere", "cls_token": null})";
   std::ofstream(folder.path() / "special_tokens_map.json") << R"({"mask_token": "hello", "sep_token": "hello"})";
   const auto ids = Tokenizer::open(folder.path()).special();
   EXPECT_EQ(ids.mask, 0) << "special_tokens_map.json stands before tokenizer_config.json, as in transformers";
@@ -102,15 +105,16 @@ TEST(Tokenizer, RolesOfTokensComeFromTheCheckpointsFiles) {
 
 TEST(Tokenizer, IdsAndSpellingsOfTheVocabulary) {
   const auto words = opened(test::word_level_json());
-  EXPECT_EQ(words.id_of("world"), 1);
-  EXPECT_EQ(words.id_of("World"), std::nullopt);
-  EXPECT_EQ(words.spelling(1), "world");
-  EXPECT_EQ(words.spelling(-1), "");
+  EXPECT_EQ(words.token_to_id("world"), 1);
+  EXPECT_EQ(words.token_to_id("World"), std::nullopt);
+  EXPECT_EQ(words.id_to_token(1), "world");
+  EXPECT_EQ(words.id_to_token(-1), "");
 }
 
 TEST(Tokenizer, ByteLevelTextSurvivesTheRoundTripWithZeroBytesAndEmptyText) {
   const auto bytes = opened(test::byte_level_json());
-  for (const std::string& text : {std::string(), std::string("a\0b", 3), std::string(" Grüße, \u4e16\u754c \U0001F600\n")}) {
+  for (const std::string& text :
+       {std::string(), std::string("a\0b", 3), std::string(" Grüße, \u4e16\u754c \U0001F600\n")}) {
     const auto ids = bytes.encode(text);
     EXPECT_EQ(ids.size(), text.size());
     EXPECT_EQ(bytes.decode(ids), text);
@@ -133,7 +137,7 @@ TEST(Tokenizer, AFolderWithoutTokenizerIsAModelErrorThatNamesTheFile) {
   TempFolder folder;
   const auto error = error_of([&] { Tokenizer::open(folder.path()); });
   EXPECT_EQ(error.kind, ErrorKind::Model);
-  EXPECT_EQ(error.reason, "ModelUnreadable");
+  EXPECT_EQ(error.reason, Reason::ModelUnreadable);
   EXPECT_THAT(error.what(), HasSubstr(folder.path().string()));
 }
 
@@ -143,7 +147,8 @@ TEST(Tokenizer, AFolderWhoseTokenizerIsNotBuiltIsIdsOnlyWithTheReason) {
   std::string why;
   EXPECT_EQ(Tokenizer::find(folder.path(), &why), std::nullopt);
   EXPECT_THAT(why, HasSubstr("PhobertTokenizer"));
-  EXPECT_THAT(error_of([&] { Tokenizer::open(folder.path()); }).what(), testing::AllOf(HasSubstr("PhobertTokenizer"), HasSubstr("send token ids")));
+  EXPECT_THAT(error_of([&] { Tokenizer::open(folder.path()); }).what(),
+              testing::AllOf(HasSubstr("PhobertTokenizer"), HasSubstr("send token ids")));
 }
 
 TEST(Tokenizer, AVocabularyOfWordPiecesIsEnoughForBert) {
@@ -155,7 +160,7 @@ TEST(Tokenizer, AVocabularyOfWordPiecesIsEnoughForBert) {
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{2, 5, 6, 7, 3}), "hello world");
   EXPECT_EQ(tokenizer.special().mask, 4);
   EXPECT_EQ(tokenizer.special().bos, std::nullopt);
-  const auto pair = tokenizer.pair("hello", "world");
+  const auto pair = tokenizer.encode_pair("hello", "world");
   ASSERT_EQ(pair.size(), 6u);
   EXPECT_EQ(pair[4].type, 1);
   EXPECT_EQ(pair[4].begin, 3u);

@@ -1,35 +1,49 @@
-//! A tokenizer of either kind: the tokenizers crate's, or one of those that transformers has in Python only.
-use crate::numbered::Numbered;
+// SPDX-License-Identifier: Apache-2.0
+//! A tokenizer of either kind: fast (the tokenizers crate) or slow (a tokenizer that transformers implements in Python
+//! only).
+use crate::slow_tokenizer::SlowTokenizer;
 use crate::TxToken;
 use tokenizers::{DecoderWrapper, ModelWrapper, Tokenizer};
 
-pub enum Text {
-    Crate(Box<Tokenizer>),
-    Numbered(Box<Numbered>),
+pub enum AnyTokenizer {
+    Fast(Box<Tokenizer>),
+    Slow(Box<SlowTokenizer>),
 }
 
-/// CLIP's vocabulary ends words with "</w>", which its byte-level decoder keeps; transformers' class does the rest.
+/// Returns whether words end with "</w>", which the byte-level decoder keeps. This is so for CLIP; transformers removes
+/// the suffix in its class.
 fn ends_words(tokenizer: &Tokenizer) -> bool {
     matches!(tokenizer.get_model(), ModelWrapper::BPE(bpe) if bpe.end_of_word_suffix.as_deref() == Some("</w>"))
         && matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
 }
 
-impl Text {
+impl AnyTokenizer {
     pub fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>, String> {
         match self {
-            Text::Crate(t) => Ok(t.encode_fast(text, special).map_err(|e| e.to_string())?.get_ids().to_vec()),
-            Text::Numbered(t) => Ok(t.encode(text, None, special)?.into_iter().map(|(id, _)| id).collect()),
+            AnyTokenizer::Fast(t) => Ok(t
+                .encode_fast(text, special)
+                .map_err(|e| e.to_string())?
+                .get_ids()
+                .to_vec()),
+            AnyTokenizer::Slow(t) => Ok(t.encode(text, None, special)?.into_iter().map(|(id, _)| id).collect()),
         }
     }
 
     pub fn tokens(&self, first: &str, second: Option<&str>, special: bool) -> Result<Vec<TxToken>, String> {
         let crate_ = match self {
-            Text::Crate(t) => t,
-            Text::Numbered(t) => {
+            AnyTokenizer::Fast(t) => t,
+            AnyTokenizer::Slow(t) => {
                 let encoded = t.encode(first, second, special)?;
-                // as transformers: what a first text alone would be is of type 0
+                // As in transformers, tokens that a first text alone would have are of type 0.
                 let alone = encoded.iter().filter(|(_, sequence)| *sequence != 1).count();
-                let of = |(i, (id, sequence))| TxToken { id, type_id: u32::from(special && i >= alone), begin: 0, end: 0, sequence, word: -1 };
+                let of = |(i, (id, sequence))| TxToken {
+                    id,
+                    type_id: u32::from(special && i >= alone),
+                    begin: 0,
+                    end: 0,
+                    sequence,
+                    word: -1,
+                };
                 return Ok(encoded.into_iter().enumerate().map(of).collect());
             }
         };
@@ -51,7 +65,7 @@ impl Text {
                 word: encoding.get_word_ids()[i].map_or(-1, |w| w as i32),
             });
         }
-        // a special token has no place in the text
+        // A special token belongs to no text.
         for (token, special) in tokens.iter_mut().zip(encoding.get_special_tokens_mask()) {
             if *special == 1 {
                 token.sequence = -1;
@@ -60,35 +74,39 @@ impl Text {
         Ok(tokens)
     }
 
-    pub fn id_of(&self, token: &str) -> Option<u32> {
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
         match self {
-            Text::Crate(t) => t.token_to_id(token),
-            Text::Numbered(t) => t.id_of(token),
+            AnyTokenizer::Fast(t) => t.token_to_id(token),
+            AnyTokenizer::Slow(t) => t.token_to_id(token),
         }
     }
 
-    /// Empty when no token has the id.
-    pub fn spelling(&self, id: u32) -> String {
+    /// Returns the token of an id; empty when no token has it.
+    pub fn id_to_token(&self, id: u32) -> String {
         match self {
-            Text::Crate(t) => t.id_to_token(id).unwrap_or_default(),
-            Text::Numbered(t) => t.spelling(id).unwrap_or_default().to_string(),
+            AnyTokenizer::Fast(t) => t.id_to_token(id).unwrap_or_default(),
+            AnyTokenizer::Slow(t) => t.id_to_token(id).unwrap_or_default().to_string(),
         }
     }
 
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, String> {
         match self {
-            Text::Crate(t) => {
+            AnyTokenizer::Fast(t) => {
                 let text = t.decode(ids, skip_special).map_err(|e| e.to_string())?;
-                Ok(if ends_words(t) { text.replace("</w>", " ").trim().to_string() } else { text })
+                Ok(if ends_words(t) {
+                    text.replace("</w>", " ").trim().to_string()
+                } else {
+                    text
+                })
             }
-            Text::Numbered(t) => Ok(t.decode(ids, skip_special)),
+            AnyTokenizer::Slow(t) => Ok(t.decode(ids, skip_special)),
         }
     }
 
     pub fn size(&self) -> usize {
         match self {
-            Text::Crate(t) => t.get_vocab_size(true),
-            Text::Numbered(t) => t.size(),
+            AnyTokenizer::Fast(t) => t.get_vocab_size(true),
+            AnyTokenizer::Slow(t) => t.size(),
         }
     }
 }

@@ -1,10 +1,17 @@
-//! Values as Python writes them: what `str()` and `repr()` print, and `json.dumps`. Templates were written for these.
+// SPDX-License-Identifier: Apache-2.0
+//! Formats values as Python does: `str()`, `repr()` and `json.dumps`. Chat templates are written for these formats.
 use minijinja::value::{Value, ValueKind};
 
 /// `repr` of a float: the shortest digits that read back, an exponent below 1e-4 and from 1e16 on.
 fn float(number: f64) -> String {
     if !number.is_finite() {
-        return if number.is_nan() { "nan".into() } else if number > 0.0 { "inf".into() } else { "-inf".into() };
+        return if number.is_nan() {
+            "nan".into()
+        } else if number > 0.0 {
+            "inf".into()
+        } else {
+            "-inf".into()
+        };
     }
     let short = format!("{number:e}");
     let (digits, exponent) = short.split_once('e').unwrap_or((&short, "0"));
@@ -14,15 +21,27 @@ fn float(number: f64) -> String {
         return format!("{digits}e{sign}{:02}", exponent.abs());
     }
     let plain = format!("{number}");
-    if plain.contains('.') { plain } else { plain + ".0" }
+    if plain.contains('.') {
+        plain
+    } else {
+        plain + ".0"
+    }
 }
 
 fn number(value: &Value) -> String {
-    if value.is_integer() { value.to_string() } else { f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float) }
+    if value.is_integer() {
+        value.to_string()
+    } else {
+        f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float)
+    }
 }
 
 fn quoted(text: &str) -> String {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     let mut out = String::from(quote);
     for c in text.chars() {
         match c {
@@ -34,7 +53,9 @@ fn quoted(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            c if (c as u32) < 0x20 || (0x7f..=0xa0).contains(&(c as u32)) || c == '\u{ad}' => out.push_str(&format!("\\x{:02x}", c as u32)),
+            c if (c as u32) < 0x20 || (0x7f..=0xa0).contains(&(c as u32)) || c == '\u{ad}' => {
+                out.push_str(&format!("\\x{:02x}", c as u32))
+            }
             c => out.push(c),
         }
     }
@@ -42,10 +63,11 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// Keys and values of a map, in their order.
+/// Returns keys and values of a map, in their order.
 fn pairs(map: &Value) -> Vec<(Value, Value)> {
     let keys = map.try_iter().into_iter().flatten();
-    keys.map(|key| (key.clone(), map.get_item(&key).unwrap_or_default())).collect()
+    keys.map(|key| (key.clone(), map.get_item(&key).unwrap_or_default()))
+        .collect()
 }
 
 fn items(list: &Value) -> Vec<Value> {
@@ -55,16 +77,31 @@ fn items(list: &Value) -> Vec<Value> {
 fn repr(value: &Value) -> String {
     match value.kind() {
         ValueKind::String => quoted(value.as_str().unwrap_or_default()),
-        ValueKind::Seq | ValueKind::Iterable => format!("[{}]", items(value).iter().map(repr).collect::<Vec<_>>().join(", ")),
-        ValueKind::Map => format!("{{{}}}", pairs(value).iter().map(|(k, v)| format!("{}: {}", repr(k), repr(v))).collect::<Vec<_>>().join(", ")),
+        ValueKind::Seq | ValueKind::Iterable => {
+            format!("[{}]", items(value).iter().map(repr).collect::<Vec<_>>().join(", "))
+        }
+        ValueKind::Map => format!(
+            "{{{}}}",
+            pairs(value)
+                .iter()
+                .map(|(k, v)| format!("{}: {}", repr(k), repr(v)))
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
         ValueKind::None => "None".into(),
-        ValueKind::Bool => if value.is_true() { "True".into() } else { "False".into() },
+        ValueKind::Bool => {
+            if value.is_true() {
+                "True".into()
+            } else {
+                "False".into()
+            }
+        }
         ValueKind::Number => number(value),
         _ => value.to_string(),
     }
 }
 
-/// `str(value)`; nothing for what is not defined.
+/// Returns `str(value)`; an empty string for an undefined value.
 pub fn text(value: &Value) -> String {
     match value.kind() {
         ValueKind::Undefined => String::new(),
@@ -83,7 +120,7 @@ pub struct Json {
 }
 
 impl Json {
-    /// Appends `value`, `depth` levels inside.
+    /// Appends `value` at nesting level `depth`.
     pub fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), String> {
         match value.kind() {
             ValueKind::None => out.push_str("null"),
@@ -95,7 +132,9 @@ impl Json {
                 other => other.to_string(),
             }),
             ValueKind::String => self.string(value.as_str().unwrap_or_default(), out),
-            ValueKind::Seq | ValueKind::Iterable => self.group('[', ']', items(value), depth, out, |item, out| self.write(item, depth + 1, out))?,
+            ValueKind::Seq | ValueKind::Iterable => self.group('[', ']', items(value), depth, out, |item, out| {
+                self.write(item, depth + 1, out)
+            })?,
             ValueKind::Map => {
                 let mut all = pairs(value);
                 if self.sort_keys {
@@ -119,7 +158,15 @@ impl Json {
         Ok(())
     }
 
-    fn group<T>(&self, open: char, close: char, all: Vec<T>, depth: usize, out: &mut String, mut write: impl FnMut(&T, &mut String) -> Result<(), String>) -> Result<(), String> {
+    fn group<T>(
+        &self,
+        open: char,
+        close: char,
+        all: Vec<T>,
+        depth: usize,
+        out: &mut String,
+        mut write: impl FnMut(&T, &mut String) -> Result<(), String>,
+    ) -> Result<(), String> {
         out.push(open);
         for (i, one) in all.iter().enumerate() {
             if i > 0 {

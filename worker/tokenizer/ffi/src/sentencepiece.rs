@@ -1,4 +1,6 @@
-//! The parts of a SentencePiece model that a tokenizer needs, out of its protocol buffer (sentencepiece_model.proto).
+// SPDX-License-Identifier: Apache-2.0
+//! Parses the parts of a SentencePiece model that a tokenizer needs from its protocol buffer
+//! (sentencepiece_model.proto).
 use std::collections::HashMap;
 
 pub const NORMAL: u64 = 1;
@@ -19,7 +21,7 @@ pub struct SentencePiece {
     pub model_type: u64,
     pub unk_id: usize,
     pub unk_piece: String,
-    /// what an unknown piece of the vocabulary is decoded to
+    /// text of an unknown piece when decoding
     pub unk_surface: String,
     pub charsmap: Vec<u8>,
     pub byte_fallback: bool,
@@ -34,12 +36,15 @@ enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Fields of one message, front to back. No group, no field that reaches past the end.
+/// Iterates over the fields of one message. It refuses groups, and fields that reach past the end.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take(&mut self, count: u64) -> Result<&'a [u8], String> {
-        let count = usize::try_from(count).ok().filter(|c| *c <= self.0.len()).ok_or("it is cut off")?;
+        let count = usize::try_from(count)
+            .ok()
+            .filter(|c| *c <= self.0.len())
+            .ok_or("it is cut off")?;
         let (head, tail) = self.0.split_at(count);
         self.0 = tail;
         Ok(head)
@@ -83,7 +88,11 @@ fn text(bytes: &[u8]) -> Result<String, String> {
 }
 
 fn piece(message: &[u8]) -> Result<Piece, String> {
-    let mut piece = Piece { text: String::new(), score: 0.0, kind: 1 };
+    let mut piece = Piece {
+        text: String::new(),
+        score: 0.0,
+        kind: 1,
+    };
     let mut fields = Fields(message);
     while let Some(field) = fields.next()? {
         match field {
@@ -125,7 +134,11 @@ impl SentencePiece {
             return Err("it has no pieces, so it is no SentencePiece model".into());
         }
         if model.unk_id >= model.pieces.len() {
-            return Err(format!("its unknown piece is number {} of {}", model.unk_id, model.pieces.len()));
+            return Err(format!(
+                "its unknown piece is number {} of {}",
+                model.unk_id,
+                model.pieces.len()
+            ));
         }
         Ok(model)
     }
@@ -135,7 +148,9 @@ impl SentencePiece {
         while let Some(field) = fields.next()? {
             match field {
                 (3, Field::Number(kind)) => self.model_type = kind,
-                (40, Field::Number(id)) => self.unk_id = usize::try_from(id).map_err(|_| "its unknown piece has no number")?,
+                (40, Field::Number(id)) => {
+                    self.unk_id = usize::try_from(id).map_err(|_| "its unknown piece has no number")?
+                }
                 (35, Field::Number(fallback)) => self.byte_fallback = fallback != 0,
                 (44, Field::Bytes(bytes)) => self.unk_surface = text(bytes)?,
                 (45, Field::Bytes(bytes)) => self.unk_piece = text(bytes)?,
@@ -163,10 +178,10 @@ impl SentencePiece {
         self.pieces.iter().map(|p| (p.text.clone(), p.score)).collect()
     }
 
-    /// BPE merges, which the model does not store: every split of a piece into two pieces, in the order of the pieces
-    /// (transformers' `generate_merges`).
+    /// Returns the BPE merges, which the model does not store: every split of a piece into two pieces, in the order of
+    /// the pieces (transformers' `generate_merges`).
     pub fn merges(&self, ids: &HashMap<&str, u32>) -> Vec<(String, String)> {
-        // no merge makes a piece this long in practice; without the limit a hostile file would cost the square of its size
+        // No merge makes a piece this long in practice; without the limit a hostile file would cost quadratic time.
         const LONGEST: usize = 256;
         let mut merges = Vec::new();
         let mut seen = std::collections::HashSet::new();
@@ -186,9 +201,16 @@ impl SentencePiece {
                 })
                 .collect();
             splits.sort_by_key(|(left, right, ..)| (*left, *right));
-            merges.extend(splits.into_iter().map(|(_, _, chars, left, right)| ((ids[whole], chars, length - chars), left, right)));
+            merges.extend(
+                splits
+                    .into_iter()
+                    .map(|(_, _, chars, left, right)| ((ids[whole], chars, length - chars), left, right)),
+            );
         }
         merges.sort_by_key(|(order, ..)| *order);
-        merges.into_iter().map(|(_, left, right)| (left.to_string(), right.to_string())).collect()
+        merges
+            .into_iter()
+            .map(|(_, left, right)| (left.to_string(), right.to_string()))
+            .collect()
     }
 }

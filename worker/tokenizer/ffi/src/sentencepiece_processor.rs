@@ -1,5 +1,6 @@
-//! What the SentencePiece library does with a model: text to pieces and back. Rules of its `normalizer.cc` and `sentencepiece_processor.cc`; the
-//! search itself is the tokenizers crate's.
+// SPDX-License-Identifier: Apache-2.0
+//! Encodes and decodes text with a SentencePiece model, as the SentencePiece library does. Rules of its `normalizer.cc`
+//! and `sentencepiece_processor.cc`; the search itself is the tokenizers crate's.
 use crate::sentencepiece::{SentencePiece, CONTROL, NORMAL, UNKNOWN, USER_DEFINED};
 use std::collections::HashMap;
 use tokenizers::models::{bpe::BPE, unigram::Unigram};
@@ -7,7 +8,8 @@ use tokenizers::{Model, ModelWrapper};
 
 const SPACE: &str = "▁";
 
-/// Replacements of beginnings of a text: a double array over their bytes (Darts-clone), then the texts that it points to.
+/// The normalizer's map of text prefixes to replacements: a double array (Darts-clone) over their bytes, then the
+/// replacement texts.
 struct CharacterMap {
     units: Vec<u32>,
     texts: Vec<u8>,
@@ -16,15 +18,29 @@ struct CharacterMap {
 impl CharacterMap {
     fn parse(blob: &[u8]) -> Result<Self, String> {
         if blob.is_empty() {
-            return Ok(CharacterMap { units: Vec::new(), texts: Vec::new() });
+            return Ok(CharacterMap {
+                units: Vec::new(),
+                texts: Vec::new(),
+            });
         }
-        let size = blob.get(..4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize);
-        let cut = size.and_then(|size| size.checked_add(4)).filter(|cut| *cut <= blob.len()).ok_or("the character map is cut off")?;
-        let units = blob[4..cut].chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-        Ok(CharacterMap { units, texts: blob[cut..].to_vec() })
+        let size = blob
+            .get(..4)
+            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize);
+        let cut = size
+            .and_then(|size| size.checked_add(4))
+            .filter(|cut| *cut <= blob.len())
+            .ok_or("the character map is cut off")?;
+        let units = blob[4..cut]
+            .chunks_exact(4)
+            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect();
+        Ok(CharacterMap {
+            units,
+            texts: blob[cut..].to_vec(),
+        })
     }
 
-    /// The longest beginning of `text` that is replaced: its bytes, and where its replacement begins.
+    /// Returns the longest prefix of `text` that is replaced: its bytes, and where its replacement begins.
     fn longest(&self, text: &[u8]) -> Option<(usize, usize)> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
         let mut place = offset(*self.units.first()?);
@@ -50,12 +66,12 @@ impl CharacterMap {
     }
 }
 
-pub struct Processor {
+pub struct SentencePieceProcessor {
     map: CharacterMap,
     model: ModelWrapper,
     kinds: HashMap<String, u64>,
     pieces: Vec<String>,
-    /// kept as they are, the longest first
+    /// user-defined pieces, which are not normalized, the longest first
     defined: Vec<String>,
     unk_surface: String,
     dummy_prefix: bool,
@@ -63,29 +79,56 @@ pub struct Processor {
     whitespaces_escaped: bool,
 }
 
-impl Processor {
+impl SentencePieceProcessor {
     pub fn new(model: SentencePiece) -> Result<Self, String> {
         if model.byte_fallback {
-            return Err("its SentencePiece model falls back to bytes, which is not built for a vocabulary of its own".into());
+            return Err(
+                "its SentencePiece model falls back to bytes, which is not built for a vocabulary of its own".into(),
+            );
         }
-        let normal: Vec<(&str, f64)> = model.pieces.iter().filter(|p| p.kind == NORMAL).map(|p| (p.text.as_str(), p.score)).collect();
+        let normal: Vec<(&str, f64)> = model
+            .pieces
+            .iter()
+            .filter(|p| p.kind == NORMAL)
+            .map(|p| (p.text.as_str(), p.score))
+            .collect();
         let built = match model.model_type {
             1 => {
-                // no text holds the unknown piece
-                let vocab = std::iter::once(("\0".to_string(), 0.0)).chain(normal.iter().map(|(text, score)| (text.to_string(), *score))).collect();
-                Unigram::from(vocab, Some(0), false).map(ModelWrapper::from).map_err(|e| e.to_string())?
+                // No text contains the unknown piece.
+                let vocab = std::iter::once(("\0".to_string(), 0.0))
+                    .chain(normal.iter().map(|(text, score)| (text.to_string(), *score)))
+                    .collect();
+                Unigram::from(vocab, Some(0), false)
+                    .map(ModelWrapper::from)
+                    .map_err(|e| e.to_string())?
             }
             2 => {
                 let ids: HashMap<&str, u32> = normal.iter().zip(1..).map(|((text, _), id)| (*text, id)).collect();
-                let vocab: ahash::AHashMap<String, u32> = ids.iter().map(|(text, id)| (text.to_string(), *id)).chain([("\0".to_string(), 0)]).collect();
-                let bpe = BPE::builder().vocab_and_merges(vocab, model.merges(&ids)).unk_token("\0".into()).fuse_unk(true);
+                let vocab: ahash::AHashMap<String, u32> = ids
+                    .iter()
+                    .map(|(text, id)| (text.to_string(), *id))
+                    .chain([("\0".to_string(), 0)])
+                    .collect();
+                let bpe = BPE::builder()
+                    .vocab_and_merges(vocab, model.merges(&ids))
+                    .unk_token("\0".into())
+                    .fuse_unk(true);
                 bpe.build().map(ModelWrapper::from).map_err(|e| e.to_string())?
             }
-            kind => return Err(format!("its SentencePiece model is of type {kind}, expected 1 (unigram) or 2 (BPE)")),
+            kind => {
+                return Err(format!(
+                    "its SentencePiece model is of type {kind}, expected 1 (unigram) or 2 (BPE)"
+                ))
+            }
         };
-        let mut defined: Vec<String> = model.pieces.iter().filter(|p| p.kind == USER_DEFINED && !p.text.is_empty()).map(|p| p.text.clone()).collect();
+        let mut defined: Vec<String> = model
+            .pieces
+            .iter()
+            .filter(|p| p.kind == USER_DEFINED && !p.text.is_empty())
+            .map(|p| p.text.clone())
+            .collect();
         defined.sort_by_key(|text| std::cmp::Reverse(text.len()));
-        Ok(Processor {
+        Ok(SentencePieceProcessor {
             map: CharacterMap::parse(&model.charsmap)?,
             model: built,
             kinds: model.pieces.iter().map(|p| (p.text.clone(), p.kind)).collect(),
@@ -102,12 +145,16 @@ impl Processor {
         self.pieces.get(id as usize).map(String::as_str)
     }
 
-    /// What the beginning of a text becomes, and how many of its bytes that is.
+    /// Normalizes the first unit of a text; returns its replacement and the bytes consumed.
     fn step(&self, text: &str) -> (String, usize) {
         if let Some(kept) = self.defined.iter().find(|kept| text.starts_with(kept.as_str())) {
             return (kept.clone(), kept.len());
         }
-        if let Some((length, begin)) = self.map.longest(text.as_bytes()).filter(|(length, _)| text.is_char_boundary(*length)) {
+        if let Some((length, begin)) = self
+            .map
+            .longest(text.as_bytes())
+            .filter(|(length, _)| text.is_char_boundary(*length))
+        {
             return (self.map.text(begin), length);
         }
         let first = text.chars().next().map(String::from).unwrap_or_default();
@@ -134,7 +181,11 @@ impl Processor {
         let mut after_space = self.extra_whitespaces_removed;
         while !text.is_empty() {
             let (becomes, length) = self.step(text);
-            let shown = if after_space { becomes.trim_start_matches(' ') } else { &becomes };
+            let shown = if after_space {
+                becomes.trim_start_matches(' ')
+            } else {
+                &becomes
+            };
             if !shown.is_empty() {
                 out.push_str(&shown.replace(' ', space));
                 after_space = shown.ends_with(' ');
@@ -148,7 +199,7 @@ impl Processor {
         out
     }
 
-    /// Pieces of a text; what no piece spells is given as it is, in one piece with its neighbours of that kind.
+    /// Splits a text into pieces; adjacent characters without a piece form one piece.
     pub fn encode(&self, text: &str) -> Result<Vec<String>, String> {
         let text = self.normalized(text);
         let (mut begin, mut at) = (0, 0);
@@ -169,13 +220,17 @@ impl Processor {
                 all.push(text[begin..end].to_string());
             } else if begin < end {
                 let tokens = self.model.tokenize(&text[begin..end]).map_err(|e| e.to_string())?;
-                all.extend(tokens.iter().map(|t| text[begin + t.offsets.0..begin + t.offsets.1].to_string()));
+                all.extend(
+                    tokens
+                        .iter()
+                        .map(|t| text[begin + t.offsets.0..begin + t.offsets.1].to_string()),
+                );
             }
         }
         Ok(all)
     }
 
-    /// Text of pieces: the first loses the space before it; what is no piece stays as it is.
+    /// Joins pieces to text: the first loses its leading space; an unknown piece stays as it is.
     pub fn decode<'a>(&self, pieces: impl IntoIterator<Item = &'a str>) -> String {
         let mut out = String::new();
         let (mut at_start, mut space_seen) = (true, false);

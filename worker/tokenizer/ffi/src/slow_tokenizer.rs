@@ -1,9 +1,10 @@
-//! Tokenizers that cut words by a SentencePiece model and number the pieces by a vocabulary of their own: Marian's and M2M100's, of which transformers has
-//! only a Python form (`models/{marian,m2m_100}/tokenization_*.py` on `tokenization_python.py`). Tokens have no places in the text.
-use crate::folder::{read, Folder};
-use crate::processor::Processor;
-use crate::recipes::{default_of, file, Roles};
+// SPDX-License-Identifier: Apache-2.0
+//! Slow tokenizers: Marian's and M2M100's, which transformers implements in Python only
+//! (`models/{marian,m2m_100}/tokenization_*.py` on `tokenization_python.py`). They split text by a SentencePiece model
+//! and number the pieces by a vocabulary of their own. Their tokens have no offsets in the text.
+use crate::folder::{default_of, file, read, Folder, Roles};
 use crate::sentencepiece::SentencePiece;
+use crate::sentencepiece_processor::SentencePieceProcessor;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use tokenizers::AddedToken;
@@ -13,13 +14,13 @@ const M2M100: &str = "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en
     mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu";
 const WMT21: &str = "en ha is ja cs ru zh de";
 
-pub struct Numbered {
-    cuts: Processor,
-    /// joins pieces again
-    joins: Processor,
+pub struct SlowTokenizer {
+    cuts: SentencePieceProcessor,
+    /// decodes pieces
+    joins: SentencePieceProcessor,
     ids: HashMap<String, u32>,
     tokens: HashMap<u32, String>,
-    /// tokens that are cut out of a text before all else, by their text
+    /// added tokens, which are split off a text first, by their text
     added: HashMap<String, (u32, AddedToken)>,
     special: HashSet<u32>,
     prefix: Vec<u32>,
@@ -29,15 +30,15 @@ pub struct Numbered {
     size: usize,
 }
 
-fn processor(folder: &Folder, names: &[&str]) -> Result<Processor, String> {
+fn processor(folder: &Folder, names: &[&str]) -> Result<SentencePieceProcessor, String> {
     let path = file(folder, names)?;
-    let model = SentencePiece::parse(&read(path.as_ref())?).and_then(Processor::new);
+    let model = SentencePiece::parse(&read(path.as_ref())?).and_then(SentencePieceProcessor::new);
     model.map_err(|e| format!("{path} cannot be read: {e}"))
 }
 
 fn vocabulary(folder: &Folder, name: &str) -> Result<HashMap<String, u32>, String> {
     let path = file(folder, &[name])?;
-    serde_json::from_slice(&read(path.as_ref())?).map_err(|e| format!("{path} is no vocabulary: {e}"))
+    serde_json::from_slice(&read(path.as_ref())?).map_err(|e| format!("{path} is not a vocabulary: {e}"))
 }
 
 /// "en" -> "__en__"
@@ -45,12 +46,17 @@ fn language(code: &str) -> String {
     format!("__{code}__")
 }
 
-impl Numbered {
-    /// source.spm, target.spm, vocab.json, and target_vocab.json where the languages do not share one.
+impl SlowTokenizer {
+    /// Builds Marian's tokenizer from source.spm, target.spm, vocab.json, and target_vocab.json where the languages do
+    /// not share a vocabulary.
     pub fn marian(folder: &Folder, roles: Roles) -> Result<Self, String> {
         let separate = folder.flag("separate_vocabs", false);
         let ids = vocabulary(folder, "vocab.json")?;
-        let shown = if separate { vocabulary(folder, "target_vocab.json")? } else { ids.clone() };
+        let shown = if separate {
+            vocabulary(folder, "target_vocab.json")?
+        } else {
+            ids.clone()
+        };
         let joins = processor(folder, &[if separate { "target.spm" } else { "source.spm" }])?;
         let mut made = Self::new(folder, roles, processor(folder, &["source.spm"])?, joins, ids, shown)?;
         made.marian = true;
@@ -58,15 +64,25 @@ impl Numbered {
         Ok(made)
     }
 
-    /// sentencepiece.bpe.model and vocab.json; behind the vocabulary a token for each language.
+    /// Builds M2M100's tokenizer from sentencepiece.bpe.model and vocab.json; a token for each language follows the
+    /// vocabulary.
     pub fn m2m100(folder: &Folder, roles: Roles) -> Result<Self, String> {
         let ids = vocabulary(folder, "vocab.json")?;
         let shown = ids.clone();
         let model = || processor(folder, &["sentencepiece.bpe.model"]);
-        let codes = match folder.settings.get("language_codes").and_then(Value::as_str).unwrap_or("m2m100") {
+        let codes = match folder
+            .settings
+            .get("language_codes")
+            .and_then(Value::as_str)
+            .unwrap_or("m2m100")
+        {
             "m2m100" => M2M100,
             "wmt21" => WMT21,
-            other => return Err(format!("tokenizer_config.json has language_codes \"{other}\", expected m2m100 or wmt21")),
+            other => {
+                return Err(format!(
+                    "tokenizer_config.json has language_codes \"{other}\", expected m2m100 or wmt21"
+                ))
+            }
         };
         let count = u32::try_from(ids.len()).map_err(|_| "vocab.json has too many tokens")?;
         let mut made = Self::new(folder, roles, model()?, model()?, ids, shown)?;
@@ -75,15 +91,27 @@ impl Numbered {
             made.tokens.insert(id, language(code));
         }
         let source = folder.settings.get("src_lang").and_then(Value::as_str).unwrap_or("en");
-        let id = made.ids.get(&language(source)).filter(|_| codes.split_whitespace().any(|code| code == source));
-        made.prefix = vec![*id.ok_or_else(|| format!("tokenizer_config.json has src_lang \"{source}\", expected one of {codes}"))?];
+        let id = made
+            .ids
+            .get(&language(source))
+            .filter(|_| codes.split_whitespace().any(|code| code == source));
+        made.prefix = vec![
+            *id.ok_or_else(|| format!("tokenizer_config.json has src_lang \"{source}\", expected one of {codes}"))?
+        ];
         made.suffix = vec![made.role(folder, roles, "eos_token")?];
         Ok(made)
     }
 
-    fn new(folder: &Folder, roles: Roles, cuts: Processor, joins: Processor, ids: HashMap<String, u32>, shown: HashMap<String, u32>) -> Result<Self, String> {
+    fn new(
+        folder: &Folder,
+        roles: Roles,
+        cuts: SentencePieceProcessor,
+        joins: SentencePieceProcessor,
+        ids: HashMap<String, u32>,
+        shown: HashMap<String, u32>,
+    ) -> Result<Self, String> {
         let tokens = shown.into_iter().map(|(text, id)| (id, text)).collect();
-        let mut made = Numbered {
+        let mut made = SlowTokenizer {
             cuts,
             joins,
             size: ids.len(),
@@ -98,13 +126,14 @@ impl Numbered {
         };
         made.unk = made.role(folder, roles, "unk_token")?;
         for (id, token) in &folder.added {
-            let id = u32::try_from(*id).map_err(|_| format!("the added token \"{}\" has the id {id}", token.content))?;
+            let id =
+                u32::try_from(*id).map_err(|_| format!("the added token \"{}\" has the id {id}", token.content))?;
             made.size += usize::from(!made.ids.contains_key(&token.content));
             made.added.insert(token.content.clone(), (id, token.clone()));
         }
         for token in folder.special_tokens(roles, folder.extra_tokens()) {
             let next = u32::try_from(made.size).unwrap_or(u32::MAX);
-            let known = made.id_of(&token.content);
+            let known = made.token_to_id(&token.content);
             let id = known.unwrap_or(next);
             made.size += usize::from(known.is_none());
             made.special.insert(id);
@@ -114,16 +143,25 @@ impl Numbered {
     }
 
     fn role(&self, folder: &Folder, roles: Roles, role: &str) -> Result<u32, String> {
-        let token = folder.token(role, default_of(roles, role)).ok_or_else(|| format!("it has no {role}"))?;
-        self.ids.get(&token.content).copied().ok_or_else(|| format!("vocab.json lacks its {role}, \"{}\"", token.content))
+        let token = folder
+            .token(role, default_of(roles, role))
+            .ok_or_else(|| format!("it has no {role}"))?;
+        self.ids
+            .get(&token.content)
+            .copied()
+            .ok_or_else(|| format!("vocab.json lacks its {role}, \"{}\"", token.content))
     }
 
-    /// Texts and added tokens in turn: the longest added token that begins first is cut out first.
+    /// Splits a text at added tokens; at each position the longest matching token wins.
     fn split<'a>(&'a self, text: &'a str) -> Vec<Result<&'a str, &'a (u32, AddedToken)>> {
         let mut parts = Vec::new();
         let (mut begin, mut at) = (0, 0);
         while at < text.len() {
-            let here = self.added.values().filter(|(_, token)| !token.content.is_empty() && text[at..].starts_with(&token.content)).max_by_key(|(_, token)| token.content.len());
+            let here = self
+                .added
+                .values()
+                .filter(|(_, token)| !token.content.is_empty() && text[at..].starts_with(&token.content))
+                .max_by_key(|(_, token)| token.content.len());
             if let Some(found) = here {
                 parts.extend([Ok(&text[begin..at]), Err(found)]);
                 at += found.1.content.len();
@@ -143,11 +181,16 @@ impl Numbered {
                 text = &text[end + 2..];
             }
         }
-        out.extend(self.cuts.encode(text)?.iter().map(|piece| self.ids.get(piece).copied().unwrap_or(self.unk)));
+        out.extend(
+            self.cuts
+                .encode(text)?
+                .iter()
+                .map(|piece| self.ids.get(piece).copied().unwrap_or(self.unk)),
+        );
         Ok(())
     }
 
-    /// Ids of the text alone.
+    /// Returns the ids of the text without special tokens.
     pub fn plain(&self, text: &str) -> Result<Vec<u32>, String> {
         let parts = self.split(text);
         let mut ids = Vec::new();
@@ -171,7 +214,7 @@ impl Numbered {
         Ok(ids)
     }
 
-    /// Ids with the text each is of: 0, 1, -1 for what is put around them.
+    /// Returns ids with the text that each belongs to: 0, 1, or -1 for special tokens around them.
     pub fn encode(&self, first: &str, second: Option<&str>, special: bool) -> Result<Vec<(u32, i32)>, String> {
         let mut all: Vec<(u32, i32)> = Vec::new();
         if special {
@@ -187,17 +230,34 @@ impl Numbered {
         Ok(all)
     }
 
-    pub fn id_of(&self, token: &str) -> Option<u32> {
-        self.added.get(token).map(|(id, _)| *id).or_else(|| self.ids.get(token).copied())
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.added
+            .get(token)
+            .map(|(id, _)| *id)
+            .or_else(|| self.ids.get(token).copied())
     }
 
-    pub fn spelling(&self, id: u32) -> Option<&str> {
-        let added = self.added.iter().find(|(_, (number, _))| *number == id).map(|(text, _)| text.as_str());
-        added.or_else(|| self.tokens.get(&id).map(String::as_str)).or_else(|| if self.marian { self.joins.piece(id) } else { self.spelling_of_unk(id) })
+    pub fn id_to_token(&self, id: u32) -> Option<&str> {
+        let added = self
+            .added
+            .iter()
+            .find(|(_, (number, _))| *number == id)
+            .map(|(text, _)| text.as_str());
+        added.or_else(|| self.tokens.get(&id).map(String::as_str)).or_else(|| {
+            if self.marian {
+                self.joins.piece(id)
+            } else {
+                self.spelling_of_unk(id)
+            }
+        })
     }
 
     fn spelling_of_unk(&self, id: u32) -> Option<&str> {
-        if (id as usize) < self.size { self.tokens.get(&self.unk).map(String::as_str) } else { None }
+        if (id as usize) < self.size {
+            self.tokens.get(&self.unk).map(String::as_str)
+        } else {
+            None
+        }
     }
 
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
@@ -208,7 +268,7 @@ impl Numbered {
             if special && skip_special {
                 continue;
             }
-            let Some(text) = self.spelling(*id) else { continue };
+            let Some(text) = self.id_to_token(*id) else { continue };
             if special {
                 out.push_str(&self.joins.decode(pieces.drain(..)));
                 out.push_str(text);
@@ -218,7 +278,11 @@ impl Numbered {
             }
         }
         out.push_str(&self.joins.decode(pieces));
-        if self.marian { out.replace('▁', " ").trim().to_string() } else { out.trim().to_string() }
+        if self.marian {
+            out.replace('▁', " ").trim().to_string()
+        } else {
+            out.trim().to_string()
+        }
     }
 
     pub fn size(&self) -> usize {

@@ -1,11 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fake_cluster.h"
 
 #include <algorithm>
 
 #include "controller/core/conditions.h"
-#include "controller/operator/kept.h"
-#include "controller/operator/names.h"
-#include "controller/operator/text.h"
+#include "controller/operator/api/names.h"
+#include "controller/operator/api/object_text.h"
+#include "controller/operator/shell/store_options.h"
 #include "tests/unit/planner/models.h"
 
 namespace pm::op::test {
@@ -14,16 +15,18 @@ using k8s::Key;
 
 namespace {
 
-/// What the label selector of the operator's watch lets through.
+/// Returns true for objects that the label selector of the watch admits.
 bool selected(const std::string& plural, const Json& object) {
   return plural == "parallelmodels" || plural == "nodes" || !k8s::label_of(object, label::name).empty();
 }
 
-/// As the operator's stores do: what is read must survive it. Of models here, nothing would be taken away.
+/// Prunes as the stores of the operator do, which must retain all that is read. Models are small and stay as they are.
 k8s::ObjectPtr pruned(const std::string& plural, const k8s::ObjectPtr& object) {
   static const std::map<std::string, k8s::Prune> prunes = [] {
     std::map<std::string, k8s::Prune> out;
-    for (const k8s::Resource* one : {&k8s::Pods, &k8s::ConfigMaps, &k8s::Services, &k8s::PodDisruptionBudgets, &k8s::Nodes}) out[one->plural] = kept_of(*one).prune;
+    for (const k8s::Resource* one : {&k8s::pods_resource, &k8s::config_maps_resource, &k8s::services_resource,
+                                     &k8s::pod_disruption_budgets_resource, &k8s::nodes_resource})
+      out[one->plural] = store_options(*one).prune;
     return out;
   }();
   const auto prune = prunes.find(plural);
@@ -35,14 +38,16 @@ k8s::ObjectPtr pruned(const std::string& plural, const k8s::ObjectPtr& object) {
 
 }  // namespace
 
-FakeCluster::FakeCluster() : facts(small_facts()), now_(*k8s::parse_time("2026-01-01T00:00:00Z")) {
+FakeCluster::FakeCluster() : metadata(small_metadata()), now_(*k8s::parse_time("2026-01-01T00:00:00Z")) {
   add_node("node-a", 8);
-  more_nodes_.clear();   // its devices are a setting
+  more_nodes_.clear();  // its devices are a setting of the test
 }
 
 void FakeCluster::add_node(const std::string& name, int devices) {
   put("nodes", {{"metadata", {{"name", name}, {"labels", {{"nvidia.com/gpu.memory", "81920"}}}}},
-                {"status", {{"allocatable", {{"nvidia.com/gpu", std::to_string(devices)}, {"memory", "64Gi"}}}, {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})}}}});
+                {"status",
+                 {{"allocatable", {{"nvidia.com/gpu", std::to_string(devices)}, {"memory", "64Gi"}}},
+                  {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})}}}});
   more_nodes_[name] = devices;
 }
 
@@ -58,7 +63,7 @@ const Json& FakeCluster::store(const std::string& plural, Json object) {
   place = {std::make_shared<const Json>(std::move(object)), nullptr};
   if (selected(plural, *place.object)) {
     place.kept = pruned(plural, place.object);
-    told_[plural].events.push_back({false, place.kept});
+    watch_events_[plural].events.push_back({false, place.kept});
   }
   if (plural == "parallelmodels" && place.object->contains("status")) taken = nullptr;
   remember();
@@ -71,31 +76,31 @@ void FakeCluster::drop(const std::string& plural, const Key& key) {
   if (place->second.kept) {
     Json last = *place->second.kept;
     last["metadata"]["resourceVersion"] = std::to_string(version_);
-    told_[plural].events.push_back({true, std::make_shared<const Json>(std::move(last))});
+    watch_events_[plural].events.push_back({true, std::make_shared<const Json>(std::move(last))});
   }
   objects_.erase(place);
   remember();
 }
 
 size_t FakeCluster::happened(const std::string& plural) const {
-  const auto found = told_.find(plural);
-  return found == told_.end() ? 0 : found->second.forgotten + found->second.events.size();
+  const auto found = watch_events_.find(plural);
+  return found == watch_events_.end() ? 0 : found->second.forgotten + found->second.events.size();
 }
 
 const FakeCluster::Event& FakeCluster::event(const std::string& plural, size_t n) const {
-  const Told& told = told_.at(plural);
-  return told.events.at(n - told.forgotten);
+  const WatchEvents& watched = watch_events_.at(plural);
+  return watched.events.at(n - watched.forgotten);
 }
 
 void FakeCluster::forget(const std::string& plural, size_t n) {
-  const auto found = told_.find(plural);
-  if (found == told_.end() || n <= found->second.forgotten) return;
+  const auto found = watch_events_.find(plural);
+  if (found == watch_events_.end() || n <= found->second.forgotten) return;
   auto& [forgotten, events] = found->second;
   events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(n - forgotten));
   forgotten = n;
 }
 
-/// Not which object of all it is, but which of its name: so that worlds that differ in what was made before give the same ones.
+/// Makes a uid from the count of objects of this name, so that simulations with different histories use the same uids.
 std::string FakeCluster::new_uid(const std::string& plural, const std::string& name) {
   const std::string id = plural + "/" + name;
   return "uid-" + id + "-" + std::to_string(++made_[id]);
@@ -111,12 +116,13 @@ std::vector<k8s::ObjectPtr> FakeCluster::watched(const std::string& plural) cons
 
 std::vector<k8s::ObjectPtr> FakeCluster::list(const std::string& plural) const {
   std::vector<k8s::ObjectPtr> out;
-  for (auto at = objects_.lower_bound({plural, {}}); at != objects_.end() && at->first.first == plural; ++at) out.push_back(at->second.object);
+  for (auto at = objects_.lower_bound({plural, {}}); at != objects_.end() && at->first.first == plural; ++at)
+    out.push_back(at->second.object);
   return out;
 }
 
-void FakeCluster::put(const char* plural, Json object, bool anew) {
-  if (anew) object["metadata"]["uid"] = new_uid(plural, k8s::key_of(object).name);
+void FakeCluster::put(const char* plural, Json object, bool is_new) {
+  if (is_new) object["metadata"]["uid"] = new_uid(plural, k8s::key_of(object).name);
   store(plural, std::move(object));
 }
 
@@ -196,15 +202,23 @@ std::vector<std::string> FakeCluster::pod_names() const {
   return out;
 }
 
-const Json* FakeCluster::condition(const std::string& type) const { return k8s::find_condition(op::at(model(), "/status/conditions"), type); }
-std::string FakeCluster::reason(const std::string& type) const { return condition(type) ? k8s::string_at(*condition(type), "/reason") : ""; }
-bool FakeCluster::is_true(const std::string& type) const { return k8s::condition_is_true(op::at(model(), "/status/conditions"), type); }
+const Json* FakeCluster::condition(const std::string& type) const {
+  return k8s::find_condition(op::at(model(), "/status/conditions"), type);
+}
+std::string FakeCluster::reason(const std::string& type) const {
+  return condition(type) ? k8s::string_at(*condition(type), "/reason") : "";
+}
+bool FakeCluster::is_true(const std::string& type) const {
+  return k8s::condition_is_true(op::at(model(), "/status/conditions"), type);
+}
 
 bool FakeCluster::waits() const {
   if (!find("parallelmodels", model_name)) return false;
-  if (reason("Ready") == "BackingOff" || reason("Scheduled") == "GroupWaiting") return true;
-  const Json& groups = op::at(model(), "/status/groups");
-  return groups.is_array() && !is_true("Stalled") && std::any_of(groups.begin(), groups.end(), [](const Json& group) { return group.contains("former"); });
+  if (reason("Ready") == "BackingOff" || reason("Scheduled") == "ReplicaWaiting") return true;
+  const Json& replicas = op::at(model(), "/status/replicaStatuses");
+  return replicas.is_array() && !is_true("Stalled") &&
+         std::any_of(replicas.begin(), replicas.end(),
+                     [](const Json& replica) { return replica.contains("previousGeneration"); });
 }
 
 Json model_named(const std::string& name, int devices, int replicas) {
@@ -219,9 +233,16 @@ Json model_named(const std::string& name, int devices, int replicas) {
             {"replicas", replicas}}}};
 }
 
-Json small_facts() {
-  static const Json facts = to_json(pm::test::decoder({.layers = 2, .hidden = 512, .heads = 4, .kv_heads = 4, .head_dim = 128, .ffn = 2048, .vocab = 1000, .positions = 512}));
-  return facts;
+Json small_metadata() {
+  static const Json metadata = to_json(pm::test::decoder({.layers = 2,
+                                                          .hidden = 512,
+                                                          .heads = 4,
+                                                          .kv_heads = 4,
+                                                          .head_dim = 128,
+                                                          .ffn = 2048,
+                                                          .vocab = 1000,
+                                                          .positions = 512}));
+  return metadata;
 }
 
 Settings settings() { return {.worker_image = "parallelmodel-worker:1"}; }

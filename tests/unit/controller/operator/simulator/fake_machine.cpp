@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fake_cluster.h"
 
 #include <set>
 
-#include "controller/operator/names.h"
-#include "controller/operator/text.h"
+#include "controller/operator/api/names.h"
+#include "controller/operator/api/object_text.h"
 #include "fake_pods.h"
 
 namespace pm::op::test {
@@ -47,7 +48,11 @@ bool FakeCluster::lacks_volume(const Json& pod) const {
 
 void FakeCluster::end_worker(const std::string& name, int code, const Json& words) {
   Json pod = *find("pods", name);
-  set_container(pod, {{"terminated", {{"exitCode", code}, {"reason", code ? "Error" : "Completed"}, {"finishedAt", k8s::format_time(now_)}, {"message", words.is_string() ? words.get<std::string>() : words.dump()}}}});
+  set_container(pod, {{"terminated",
+                       {{"exitCode", code},
+                        {"reason", code ? "Error" : "Completed"},
+                        {"finishedAt", k8s::format_time(now_)},
+                        {"message", words.is_string() ? words.get<std::string>() : words.dump()}}}});
   set_condition(pod, "Ready", false, now_);
   pod["status"]["phase"] = code ? "Failed" : "Succeeded";
   store("pods", std::move(pod));
@@ -64,36 +69,46 @@ void FakeCluster::collect() {
   for (const auto& [plural, key] : orphans) drop(plural, key);
 }
 
-/// Onto the first living node with room.
+/// Binds a pod to the first live node with free devices.
 void FakeCluster::bind(Json& pod) {
-  const auto wants = [](const Json& one) { return std::stoi(one["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0")); };
-  if (!claim_exists || (claim_goes && k8s::label_of(pod, label::role) != "inspect")) return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/1 nodes are available: persistentvolumeclaim \"models\" not found.");
+  const auto wants = [](const Json& one) {
+    return std::stoi(one["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0"));
+  };
+  if (!claim_exists || (claim_goes && k8s::label_of(pod, label::role) != "inspect"))
+    return set_condition(pod, "PodScheduled", false, now_, "Unschedulable",
+                         "0/1 nodes are available: persistentvolumeclaim \"models\" not found.");
   for (const Json& volume : pod["spec"]["volumes"]) {
     const std::string claim = k8s::string_at(volume, "/persistentVolumeClaim/claimName");
     if (!claim.empty() && claim != "models" && !find("persistentvolumeclaims", claim)) {
-      return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/1 nodes are available: persistentvolumeclaim \"" + claim + "\" not found.");
+      return set_condition(pod, "PodScheduled", false, now_, "Unschedulable",
+                           "0/1 nodes are available: persistentvolumeclaim \"" + claim + "\" not found.");
     }
   }
   std::map<std::string, int> room = more_nodes_;
   room["node-a"] = devices;
   for (const auto& other : list("pods")) {
-    if (other->at("spec").contains("nodeName") && !ended(*other)) room[k8s::string_at(*other, "/spec/nodeName")] -= wants(*other);
+    if (other->at("spec").contains("nodeName") && !ended(*other))
+      room[k8s::string_at(*other, "/spec/nodeName")] -= wants(*other);
   }
   for (const auto& [name, free] : room) {
     if (dead_nodes_.contains(name) || free < wants(pod)) continue;
     pod["spec"]["nodeName"] = name;
     return set_condition(pod, "PodScheduled", true, now_);
   }
-  set_condition(pod, "PodScheduled", false, now_, "Unschedulable", "0/" + std::to_string(room.size()) + " nodes are available: 1 Insufficient nvidia.com/gpu.");
+  set_condition(pod, "PodScheduled", false, now_, "Unschedulable",
+                "0/" + std::to_string(room.size()) + " nodes are available: 1 Insufficient nvidia.com/gpu.");
 }
 
 void FakeCluster::run_pod(Json& pod) {
-  const bool inspects = k8s::label_of(pod, label::role) == "inspect", fetches = k8s::label_of(pod, label::role) == "fetch";
+  const bool inspects = k8s::label_of(pod, label::role) == "inspect",
+             fetches = k8s::label_of(pod, label::role) == "fetch";
   if (!pod["spec"].contains("nodeName")) return bind(pod);
   if (ended(pod)) return;
   if (!running(pod)) {
-    if (!mount_failure.empty() || (!inspects && !worker_mount_failure.empty()) || lacks_volume(pod)) return set_container(pod, {{"waiting", {{"reason", "ContainerCreating"}}}});
-    if (!workers_start && !inspects && !fetches) return set_container(pod, {{"waiting", {{"reason", waiting_reason}, {"message", waiting_reason + " of \"w\""}}}});
+    if (!mount_failure.empty() || (!inspects && !worker_mount_failure.empty()) || lacks_volume(pod))
+      return set_container(pod, {{"waiting", {{"reason", "ContainerCreating"}}}});
+    if (!workers_start && !inspects && !fetches)
+      return set_container(pod, {{"waiting", {{"reason", waiting_reason}, {"message", waiting_reason + " of \"w\""}}}});
     set_container(pod, {{"running", {{"startedAt", k8s::format_time(now_)}}}});
     pod["status"]["phase"] = "Running";
     pod["status"]["podIP"] = "10.0.0.1";
@@ -101,27 +116,39 @@ void FakeCluster::run_pod(Json& pod) {
   }
   if (inspects) {
     const std::string policy = policy_of(pod);
-    const auto failure = inspect_failure ? inspect_failure : judge && !policy.empty() ? judge(policy) : std::nullopt;
-    const Json words = failure ? *failure : facts;
-    set_container(pod, {{"terminated", {{"exitCode", failure ? 3 : 0}, {"reason", "x"}, {"finishedAt", k8s::format_time(now_)}, {"message", words.is_string() ? words.get<std::string>() : words.dump()}}}});
+    const auto failure = inspect_failure                      ? inspect_failure
+                         : validate_policy && !policy.empty() ? validate_policy(policy)
+                                                              : std::nullopt;
+    const Json words = failure ? *failure : metadata;
+    set_container(pod, {{"terminated",
+                         {{"exitCode", failure ? 3 : 0},
+                          {"reason", "x"},
+                          {"finishedAt", k8s::format_time(now_)},
+                          {"message", words.is_string() ? words.get<std::string>() : words.dump()}}}});
     pod["status"]["phase"] = failure ? "Failed" : "Succeeded";
     return;
   }
   if (fetches) {
     set_condition(pod, "Ready", true, now_);
     if (!fetches_end) return;
-    set_container(pod, {{"terminated", {{"exitCode", fetch_failure ? 3 : 0}, {"reason", "x"}, {"finishedAt", k8s::format_time(now_)}, {"message", fetch_failure ? fetch_failure->dump() : "{}"}}}});
+    set_container(pod, {{"terminated",
+                         {{"exitCode", fetch_failure ? 3 : 0},
+                          {"reason", "x"},
+                          {"finishedAt", k8s::format_time(now_)},
+                          {"message", fetch_failure ? fetch_failure->dump() : "{}"}}}});
     pod["status"]["phase"] = fetch_failure ? "Failed" : "Succeeded";
     return;
   }
   set_condition(pod, "Ready", may_be_ready(pod), now_);
 }
 
-/// Another second changes nothing.
+/// Returns true when another second does not change the pod.
 bool FakeCluster::rests(const Json& pod) const {
   if (ended(pod)) return op::at(pod, "/spec/nodeName").is_string();
   const Json* ready = running(pod) ? k8s::find_condition(op::at(pod, "/status/conditions"), "Ready") : nullptr;
-  return ready && k8s::label_of(pod, label::role) != "inspect" && (k8s::label_of(pod, label::role) != "fetch" || !fetches_end) && (k8s::string_at(*ready, "/status") == "True") == may_be_ready(pod);
+  return ready && k8s::label_of(pod, label::role) != "inspect" &&
+         (k8s::label_of(pod, label::role) != "fetch" || !fetches_end) &&
+         (k8s::string_at(*ready, "/status") == "True") == may_be_ready(pod);
 }
 
 void FakeCluster::tick() {
@@ -130,7 +157,9 @@ void FakeCluster::tick() {
   for (const auto& pod : list("pods")) {
     if (dead(*pod)) continue;
     if (k8s::being_deleted(*pod)) {
-      const bool drained = *k8s::parse_time(k8s::string_at(*pod, "/metadata/deletionTimestamp")) + std::chrono::seconds(drain_seconds) < now_;
+      const bool drained =
+          *k8s::parse_time(k8s::string_at(*pod, "/metadata/deletionTimestamp")) + std::chrono::seconds(drain_seconds) <
+          now_;
       if (drained) drop("pods", k8s::key_of(*pod));
       continue;
     }

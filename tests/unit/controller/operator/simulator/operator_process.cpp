@@ -1,16 +1,19 @@
-#include "replica.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "operator_process.h"
 
 #include <algorithm>
 
-#include "controller/operator/names.h"
-#include "controller/operator/text.h"
+#include "controller/operator/api/names.h"
+#include "controller/operator/api/object_text.h"
 
 namespace pm::op::test {
 
 namespace {
 
 const k8s::Resource& resource_of(const std::string& plural) {
-  for (const k8s::Resource* resource : {&ParallelModels, &k8s::Pods, &k8s::ConfigMaps, &k8s::Services, &k8s::PodDisruptionBudgets, &k8s::Nodes}) {
+  for (const k8s::Resource* resource :
+       {&parallel_models_resource, &k8s::pods_resource, &k8s::config_maps_resource, &k8s::services_resource,
+        &k8s::pod_disruption_budgets_resource, &k8s::nodes_resource}) {
     if (resource->plural == plural) return *resource;
   }
   throw std::logic_error("no watch of " + plural);
@@ -18,17 +21,25 @@ const k8s::Resource& resource_of(const std::string& plural) {
 
 }  // namespace
 
-Replica::Replica(FakeCluster& cluster, bool listed, std::shared_ptr<Memo> memo) : cluster_(cluster), own_(cluster), key_{"ns", cluster.model_name}, memo_(std::move(memo)) {
+OperatorProcess::OperatorProcess(FakeCluster& cluster, bool listed, std::shared_ptr<ModelCache> cache)
+    : cluster_(cluster), own_(cluster), key_{"ns", cluster.model_name}, cache_(std::move(cache)) {
   follow();
   for (const char* plural : collections) {
     if (listed) list(plural);
   }
 }
 
-Replica::Replica(const Replica& other, FakeCluster& cluster)
-    : requests(other.requests), cluster_(cluster), own_(cluster), key_(other.key_), wanted_(other.wanted_), wake_(other.wake_), memo_(std::make_shared<Memo>(*other.memo_)),
-      state_(other.state_), seen_(other.seen_) {
-  if (state_) state_->memo = memo_;
+OperatorProcess::OperatorProcess(const OperatorProcess& other, FakeCluster& cluster)
+    : requests(other.requests),
+      cluster_(cluster),
+      own_(cluster),
+      key_(other.key_),
+      wanted_(other.wanted_),
+      wake_(other.wake_),
+      cache_(std::make_shared<ModelCache>(*other.cache_)),
+      state_(other.state_),
+      seen_(other.seen_) {
+  if (state_) state_->cache = cache_;
   follow();
   for (auto& [plural, stream] : streams_) {
     const Stream& theirs = other.streams_.at(plural);
@@ -39,7 +50,7 @@ Replica::Replica(const Replica& other, FakeCluster& cluster)
   }
 }
 
-void Replica::follow() {
+void OperatorProcess::follow() {
   static const std::vector<k8s::LabelTerm> ours = k8s::parse_selector(label::name);
   for (const std::string plural : collections) {
     streams_.emplace(plural, Stream{k8s::StoreWriter(), 0});
@@ -49,14 +60,15 @@ void Replica::follow() {
   }
 }
 
-bool Replica::knows_all() {
+bool OperatorProcess::knows_all() {
   if (state_ || !own_.visible(key_)) return false;
   return std::all_of(streams_.begin(), streams_.end(), [&](const auto& one) {
-    return one.second.next == cluster_.happened(one.first) && one.second.writer.reader().list() == cluster_.watched(one.first);
+    return one.second.next == cluster_.happened(one.first) &&
+           one.second.writer.reader().list() == cluster_.watched(one.first);
   });
 }
 
-void Replica::list(const std::string& plural) {
+void OperatorProcess::list(const std::string& plural) {
   Stream& stream = streams_.at(plural);
   stream.writer.begin_list();
   for (auto& object : cluster_.watched(plural)) stream.writer.list_pruned(std::move(object));
@@ -65,24 +77,27 @@ void Replica::list(const std::string& plural) {
   wanted_ = true;
 }
 
-size_t Replica::behind(const std::string& plural) const { return cluster_.happened(plural) - streams_.at(plural).next; }
+size_t OperatorProcess::behind(const std::string& plural) const {
+  return cluster_.happened(plural) - streams_.at(plural).next;
+}
 
-bool Replica::deliver(const std::string& plural, int times) {
+bool OperatorProcess::deliver(const std::string& plural, int times) {
   Stream& stream = streams_.at(plural);
   if (stream.next == cluster_.happened(plural)) return false;
   const FakeCluster::Event& event = cluster_.event(plural, stream.next++);
-  for (int i = 0; i < times; ++i) event.removed ? stream.writer.remove(*event.object) : stream.writer.apply_pruned(event.object);
+  for (int i = 0; i < times; ++i)
+    event.removed ? stream.writer.remove(*event.object) : stream.writer.apply_pruned(event.object);
   wanted_ = true;
   return true;
 }
 
-bool Replica::wants() {
+bool OperatorProcess::wants() {
   if (state_) return true;
   if (wake_ && *wake_ <= cluster_.now()) wanted_ = true;
   return wanted_ && own_.visible(key_);
 }
 
-Snapshot Replica::look() const {
+Snapshot OperatorProcess::look() const {
   const auto store = [&](const char* plural) { return streams_.at(plural).writer.reader(); };
   Snapshot out{.now = cluster_.now()};
   out.model = store("parallelmodels").get(key_);
@@ -96,19 +111,19 @@ Snapshot Replica::look() const {
   return out;
 }
 
-void Replica::end(Done done) {
+void OperatorProcess::end(Done done) {
   state_.reset();
-  if (done.error) wanted_ = true;   // the queue tries again
+  if (done.error) wanted_ = true;  // the queue retries
   wake_ = done.requeue_after ? std::optional(cluster_.now() + *done.requeue_after) : std::nullopt;
 }
 
-bool Replica::prepare() {
+bool OperatorProcess::prepare() {
   if (state_) return true;
   wanted_ = false;
   wake_.reset();
   seen_ = look();
   if (!seen_.model) return false;
-  auto next = step(State{.memo = memo_}, seen_, std::nullopt, settings());
+  auto next = reconcile_step(ReconcileState{.cache = cache_}, seen_, std::nullopt, settings());
   if (auto* done = std::get_if<Done>(&next)) {
     end(std::move(*done));
     return false;
@@ -117,12 +132,12 @@ bool Replica::prepare() {
   return true;
 }
 
-void Replica::finish(Fault fault) {
+void OperatorProcess::finish(CrashPoint crash_point) {
   ++requests;
   const k8s::ApiError silence{k8s::Failure::Transient, 0, "NoAnswer", "connection reset", 0};
-  k8s::Response response = fault == Fault::AnswerLostUndone ? k8s::Response(silence) : own_.send(request());
-  if (fault == Fault::AnswerLost) response = silence;
-  auto next = step(std::move(*state_), seen_, response, settings());
+  k8s::Response response = crash_point == CrashPoint::AnswerLostUndone ? k8s::Response(silence) : own_.send(request());
+  if (crash_point == CrashPoint::AnswerLost) response = silence;
+  auto next = reconcile_step(std::move(*state_), seen_, response, settings());
   if (auto* done = std::get_if<Done>(&next)) return end(std::move(*done));
   state_ = std::move(std::get<Call>(next).state);
 }

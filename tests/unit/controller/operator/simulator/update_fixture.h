@@ -1,12 +1,13 @@
-// A ParallelModel that serves and is then edited, and what can be seen of it meanwhile.
+// SPDX-License-Identifier: Apache-2.0
+// The fixture of tests of a serving ParallelModel that is edited.
 #pragma once
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "controller/core/conditions.h"
-#include "controller/operator/group.h"
-#include "controller/operator/names.h"
-#include "controller/operator/text.h"
+#include "controller/operator/api/names.h"
+#include "controller/operator/api/object_text.h"
+#include "controller/operator/replicas/replica_planner.h"
 #include "fake_operator.h"
 
 namespace pm::op::test {
@@ -16,7 +17,7 @@ class Update : public testing::Test {
   ~Update() override { EXPECT_THAT(cluster.violations, testing::IsEmpty()); }
   void start(int replicas = 1) {
     cluster.apply(model_named("m", 2, replicas));
-    ASSERT_TRUE(brain.settle());
+    ASSERT_TRUE(fake_operator.settle());
   }
   void edit(const Json& update = Json::object()) {
     cluster.edit([&](Json& model) {
@@ -24,7 +25,7 @@ class Update : public testing::Test {
       model["spec"]["update"] = update;
     });
   }
-  /// Replicas that serve, and an update whose first pod ends.
+  /// Starts replicas, then an update whose first pod fails.
   void start_and_block(int replicas) {
     start(replicas);
     cluster.broken_image = "broken";
@@ -32,11 +33,11 @@ class Update : public testing::Test {
       model["spec"]["worker"]["image"] = "broken";
       model["spec"]["failure"]["maxRestarts"] = 0;
     });
-    brain.settle(20);   // it waits for the new group
+    fake_operator.settle(20);  // it waits for the new replica
     cluster.end_worker("m-0-0-2", 2, "usage: no such flag");
-    ASSERT_TRUE(brain.settle());
+    ASSERT_TRUE(fake_operator.settle());
   }
-  /// Its pods never get ready.
+  /// Makes an edit whose pods never become ready.
   void edit_badly() {
     cluster.broken_image = "broken";
     cluster.edit([](Json& model) { model["spec"]["worker"]["image"] = "broken"; });
@@ -45,40 +46,44 @@ class Update : public testing::Test {
   void take_back() {
     cluster.edit([](Json& model) { model["spec"]["worker"].erase("image"); });
   }
-  /// Pods that a Service would send requests to, by group.
+  /// Counts the pods that a Service would route to, by replica.
   std::map<std::string, int> serving() const {
     std::map<std::string, int> out;
     for (const Json& pod : cluster.with_role("pods", "worker")) {
-      if (k8s::condition_is_true(at(pod, "/status/conditions"), "Ready") && !k8s::being_deleted(pod)) ++out[k8s::label_of(pod, label::group)];
+      if (k8s::condition_is_true(at(pod, "/status/conditions"), "Ready") && !k8s::being_deleted(pod))
+        ++out[k8s::label_of(pod, label::replica)];
     }
     return out;
   }
-  /// Incarnations that are neither ended nor being deleted, by group.
-  std::map<std::string, std::set<std::string>> incarnations() const {
+  /// Returns the generations that are not being deleted, by replica.
+  std::map<std::string, std::set<std::string>> live_generations() const {
     std::map<std::string, std::set<std::string>> out;
     for (const Json& pod : cluster.with_role("pods", "worker")) {
-      if (!k8s::being_deleted(pod)) out[k8s::label_of(pod, label::group)].insert(k8s::label_of(pod, label::incarnation));
+      if (!k8s::being_deleted(pod))
+        out[k8s::label_of(pod, label::replica)].insert(k8s::label_of(pod, label::replica_generation));
     }
     return out;
   }
   std::string message(const char* type) const { return k8s::string_at(*cluster.condition(type), "/message"); }
-  Json group(int index = 0) const { return at(cluster.model(), "/status/groups/" + std::to_string(index)); }
-  bool told(const std::string& reason) const {
-    return std::any_of(brain.events.begin(), brain.events.end(), [&](const Event& event) { return event.reason == reason; });
+  Json replica(int index = 0) const { return at(cluster.model(), "/status/replicaStatuses/" + std::to_string(index)); }
+  bool has_event(const std::string& reason) const {
+    return std::any_of(fake_operator.events.begin(), fake_operator.events.end(),
+                       [&](const Event& event) { return event.reason == reason; });
   }
-  /// Half of a group of two nodes finds room.
+  /// Starts a replica of two nodes of which only one finds a node.
   void start_half() {
     cluster.devices = 1;
-    cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}}, {"spec", {{"accessModes", {"ReadWriteMany"}}}}});
+    cluster.put("persistentvolumeclaims", {{"metadata", {{"name", "models"}, {"namespace", "ns"}}},
+                                           {"spec", {{"accessModes", {"ReadWriteMany"}}}}});
     Json model = model_named("m");
     model["spec"]["devices"]["perNode"] = 1;
     cluster.apply(model);
-    ASSERT_TRUE(brain.settle());
+    ASSERT_TRUE(fake_operator.settle());
   }
-  void second() { brain.pass(), cluster.tick(); }
+  void second() { fake_operator.reconcile(), cluster.tick(); }
 
   FakeCluster cluster;
-  Operator brain{cluster};
+  FakeOperator fake_operator{cluster};
 };
 
 }  // namespace pm::op::test

@@ -1,4 +1,5 @@
-// Every operation between devices, for 1 to 4 ranks.
+// SPDX-License-Identifier: Apache-2.0
+// Tests every operation between devices, for 1 to 4 ranks.
 #include <gtest/gtest.h>
 
 #include "tests/unit/worker/comm/nccl/ranks.h"
@@ -21,7 +22,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DeviceOperations, testing::Values(1, 2, 3, 4));
 TEST_P(DeviceOperations, AllReduceSumsOrTakesTheLargestOnEveryRank) {
   for (const int64_t numel : {0, 1, 17, 4097, 100'003}) {
     at::Tensor sum = random({numel}, 7), largest = sum.clone();
-    for (int r = 1; r < n; ++r) sum = sum + random({numel}, 7 + r), largest = at::maximum(largest, random({numel}, 7 + r));
+    for (int r = 1; r < n; ++r)
+      sum = sum + random({numel}, 7 + r), largest = at::maximum(largest, random({numel}, 7 + r));
     group.all([&](Communicator& rank, at::Device device) {
       at::Tensor mine = random({numel}, 7 + rank.rank()).to(device), other = mine.clone();
       rank.all_reduce(mine);
@@ -33,7 +35,7 @@ TEST_P(DeviceOperations, AllReduceSumsOrTakesTheLargestOnEveryRank) {
   }
 }
 
-TEST_P(DeviceOperations, WhatTheDeviceDoesFirstIsSeenByWhatComesAfter) {
+TEST_P(DeviceOperations, EarlierDeviceWorkIsVisibleToLaterOperations) {
   group.all([&](Communicator& rank, at::Device device) {
     at::Tensor sum = at::ones({1000}, at::TensorOptions(device));
     for (int i = 0; i < 50; ++i) {
@@ -46,7 +48,8 @@ TEST_P(DeviceOperations, WhatTheDeviceDoesFirstIsSeenByWhatComesAfter) {
 
 TEST_P(DeviceOperations, GathersConcatenateUnevenRowsOfAnyType) {
   for (const auto dtype : {at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kByte, at::kBool}) {
-    for (const std::vector<int64_t>& base : {std::vector<int64_t>{3, 0, 1, 5}, {0, 0, 0, 0}, {2, 2, 2, 2}, {6000, 1, 4001, 70}}) {
+    for (const std::vector<int64_t>& base :
+         {std::vector<int64_t>{3, 0, 1, 5}, {0, 0, 0, 0}, {2, 2, 2, 2}, {6000, 1, 4001, 70}}) {
       const std::vector<int64_t> rows(base.begin(), base.begin() + n);
       std::vector<at::Tensor> parts;
       for (int r = 0; r < n; ++r) parts.push_back(random({rows[r], 2, 3}, 40 + r, dtype));
@@ -59,12 +62,14 @@ TEST_P(DeviceOperations, GathersConcatenateUnevenRowsOfAnyType) {
         for (int r = 0; r < rank.rank(); ++r) first += rows[static_cast<size_t>(r)];
         at::Tensor own = into.narrow(0, first, mine.size(0));
         own.copy_(mine);
-        rank.all_gatherv(own, rows, into);   // from its own place
+        rank.all_gatherv(own, rows, into);  // from its own range of the result
         EXPECT_TRUE(at::equal(into.cpu(), expected)) << dtype;
         const int root = n - 1;
         const at::Tensor gathered = rank.gatherv(mine, rows, root);
         EXPECT_EQ(gathered.defined(), rank.rank() == root);
-        if (rank.rank() == root) { EXPECT_TRUE(at::equal(gathered.cpu(), expected)) << dtype; }
+        if (rank.rank() == root) {
+          EXPECT_TRUE(at::equal(gathered.cpu(), expected)) << dtype;
+        }
       });
     }
   }
@@ -82,7 +87,7 @@ TEST_P(DeviceOperations, BroadcastCopiesTheRootsTensor) {
     }
 }
 
-TEST_P(DeviceOperations, HandOversGoAlongTheRanksInOrderBesideThoseOfTheProcessor) {
+TEST_P(DeviceOperations, TransfersArriveInOrderBesideThoseOfCpuTensors) {
   group.all([&](Communicator& rank, at::Device device) {
     for (int64_t round = 0; round < 10; ++round) {
       const at::Tensor expected = round % 5 == 4 ? at::full({200'000}, round) : at::full({round, 3}, round);
@@ -112,12 +117,12 @@ TEST_P(DeviceOperations, SplitGroupsWorkBesideEachOther) {
       float sum = 0;
       for (int r = second ? half : 0; r < (second ? n : half); ++r) sum += static_cast<float>(r + i);
       ASSERT_EQ(mine.cpu()[999].item<float>(), sum);
-      at::Tensor handed = at::full({1000}, i, at::TensorOptions(at::kLong).device(device));
-      if (world.rank() == 0) world.send(handed, half);
+      at::Tensor sent = at::full({1000}, i, at::TensorOptions(at::kLong).device(device));
+      if (world.rank() == 0) world.send(sent, half);
       if (world.rank() == half) {
-        handed.zero_();
-        world.recv(handed, 0);
-        ASSERT_EQ(handed.cpu()[999].item<int64_t>(), i);
+        sent.zero_();
+        world.recv(sent, 0);
+        ASSERT_EQ(sent.cpu()[999].item<int64_t>(), i);
       }
     }
   });
@@ -129,17 +134,23 @@ TEST_P(DeviceOperations, CountsCallsAndBytes) {
     rank.all_reduce(tensor);
     rank.all_reduce(tensor);
     for (const Communicator::Count& count : rank.counts())
-      if (count.op == "all_reduce") { EXPECT_EQ(count.calls, 2); EXPECT_EQ(count.bytes, 80); EXPECT_GT(count.seconds, 0); }
+      if (count.op == "all_reduce") {
+        EXPECT_EQ(count.calls, 2);
+        EXPECT_EQ(count.bytes, 80);
+        EXPECT_GT(count.seconds, 0);
+      }
   });
 }
 
 TEST_P(DeviceOperations, RefusesTensorsItWouldMisread) {
   Communicator& rank = *group.ranks[0];
-  const auto here = at::TensorOptions(group.devices[0]), elsewhere = at::TensorOptions(pretended(3));
+  const auto here = at::TensorOptions(group.devices[0]), elsewhere = at::TensorOptions(fake_device_at(3));
   at::Tensor half = at::ones({4}, here.dtype(at::kHalf)), strange = at::ones({4}, elsewhere);
   std::vector<int64_t> rows(static_cast<size_t>(n), 5);
   EXPECT_THROW(rank.all_reduce(half), std::invalid_argument);
-  if (group.devices[0] != pretended(3)) { EXPECT_THROW(rank.all_reduce(strange), std::invalid_argument); }
+  if (group.devices[0] != fake_device_at(3)) {
+    EXPECT_THROW(rank.all_reduce(strange), std::invalid_argument);
+  }
   EXPECT_THROW(rank.all_gatherv(half, rows), std::invalid_argument);
   EXPECT_THROW(rank.send(half, 0), std::invalid_argument);
 }

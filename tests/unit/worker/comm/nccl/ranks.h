@@ -1,4 +1,5 @@
-// Ranks as threads, each with a pretended device of its own, that exchange tensors over what stands for NCCL.
+// SPDX-License-Identifier: Apache-2.0
+// Runs ranks as threads, each with a fake device, that exchange tensors over the stand-in for NCCL.
 #pragma once
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
@@ -6,22 +7,25 @@
 #include <cstdlib>
 
 #include "tests/unit/worker/comm/group.h"
-#include "worker/comm/devices.h"
+#include "worker/comm/membership/device_communicator.h"
 
 namespace pm::comm::test {
 
-inline at::Device pretended(int index) {
-  static const int enough = setenv("PM_PRETEND_DEVICES", "4", 1);   // read when the first device is looked for
+inline at::Device fake_device_at(int index) {
+  static const int enough = setenv("PM_FAKE_DEVICES", "4", 1);  // read when the first device is looked for
   return {at::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(index + enough)};
 }
 
 struct DeviceRanks {
-  /// `share`: all ranks on one device.
+  /// `share` puts all ranks on one device.
   explicit DeviceRanks(int n, std::chrono::milliseconds deadline = 20s, bool share = false) {
     create_segment(segment.name, n, 64 << 10);
     for (int r = 0; r < n; ++r) {
-      devices.push_back(pretended(share ? 0 : r));
-      ranks.push_back(over_devices({.host = shared_memory(segment.name, r, n, deadline), .segment = Segment::open(segment.name, n), .device = devices.back(), .deadline = deadline}));
+      devices.push_back(fake_device_at(share ? 0 : r));
+      ranks.push_back(device_communicator({.host = shared_memory(segment.name, r, n, deadline),
+                                           .segment = Segment::open(segment.name, n),
+                                           .device = devices.back(),
+                                           .deadline = deadline}));
     }
   }
   /// Runs `body` once per rank, each in a thread on its device; returns what each threw.
@@ -40,7 +44,7 @@ struct DeviceRanks {
     for (std::thread& thread : threads) thread.join();
     return thrown;
   }
-  /// As run(), for bodies that must not throw.
+  /// Works as run(), for bodies that must not throw.
   void all(const std::function<void(Communicator&, at::Device)>& body) {
     for (const auto& error : run(body))
       if (error) std::rethrow_exception(error);

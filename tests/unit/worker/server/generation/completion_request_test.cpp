@@ -1,15 +1,17 @@
-#include "worker/server/completion_request.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/generation/completion_request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "worker/server/api_error.h"
+#include "worker/server/http/api_error.h"
 
 namespace pm::server {
 namespace {
 
+using engine::GenerationConfig;
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
@@ -30,15 +32,18 @@ ApiError refused_field(json fields) {
 }
 
 TEST(CompletionRequest, EveryFieldIsRead) {
-  const auto request = parse_completion(R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": 3, "seed": -1,
+  const auto request = parse_completion(
+      R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": 3, "seed": -1,
     "stop": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true, "return_token_ids": true, "user": "me",
     "min_p": 0.125, "presence_penalty": -1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.25, "min_tokens": 4, "typical_p": 0.75,
-    "no_repeat_ngram_size": 3, "bad_words_ids": [[1, 2], [3]], "max_time": 2.5, "n": 3, "best_of": 3, "echo": true})", "m");
-  const auto sampling = sampling_of(request.asked, {}, 0, nullptr);
+    "no_repeat_ngram_size": 3, "bad_words_ids": [[1, 2], [3]], "max_time": 2.5, "n": 3, "best_of": 3, "echo": true})",
+      "m");
+  const auto sampling = make_sampling(request.params, {}, 0, nullptr);
+  const engine::ParameterValues& values = request.params.values;
   EXPECT_EQ(sampling.typical_p, 0.75);
   EXPECT_EQ(sampling.no_repeat_ngram_size, 3);
   EXPECT_EQ(sampling.bad_words, (std::vector<std::vector<int32_t>>{{1, 2}, {3}}));
-  EXPECT_EQ(request.asked.max_time, 2.5);
+  EXPECT_EQ(values.get(&GenerationConfig::max_time), 2.5);
   EXPECT_EQ(request.n, 3);
   EXPECT_TRUE(request.echo);
   EXPECT_EQ(sampling.min_p, 0.125);
@@ -47,24 +52,33 @@ TEST(CompletionRequest, EveryFieldIsRead) {
   EXPECT_EQ(sampling.repetition_penalty, 1.25);
   EXPECT_EQ(sampling.min_new_tokens, 4);
   EXPECT_EQ(request.prompts.size(), 2u);
-  EXPECT_EQ(request.asked.max_new_tokens, 7);
-  EXPECT_EQ(request.asked.temperature, 0.5);
-  EXPECT_EQ(request.asked.top_p, 0.25);
-  EXPECT_EQ(request.asked.top_k, 3);
-  EXPECT_EQ(request.asked.seed, UINT64_MAX);
-  EXPECT_THAT(request.asked.stop, testing::ElementsAre("x", "y"));
-  EXPECT_TRUE(request.stream && request.include_usage && request.asked.ignore_eos && request.return_token_ids);
+  EXPECT_EQ(values.get(&GenerationConfig::max_new_tokens), 7);
+  EXPECT_EQ(sampling.temperature, 0.5);
+  EXPECT_EQ(sampling.top_p, 0.25);
+  EXPECT_EQ(sampling.top_k, 3);
+  EXPECT_EQ(sampling.seed, UINT64_MAX);
+  EXPECT_THAT(request.params.stop, testing::ElementsAre("x", "y"));
+  EXPECT_EQ(values.get(&GenerationConfig::ignore_eos), true);
+  EXPECT_TRUE(request.stream && request.include_usage && request.return_token_ids);
 }
 
-TEST(CompletionRequest, NullCountsAsAbsentAndNeutralValuesOfWhatWeLackAreAccepted) {
-  const auto request = parse_completion(R"({"prompt": "a", "max_tokens": null, "temperature": null, "stop": null, "n": 1, "best_of": 1, "echo": false,
-    "logprobs": null, "suffix": null, "presence_penalty": null, "logit_bias": {}})", "m");
-  EXPECT_FALSE(request.asked.max_new_tokens || request.asked.temperature);
+TEST(CompletionRequest, NullCountsAsAbsentAndNeutralValuesOfUnsupportedFieldsAreAccepted) {
+  const auto request = parse_completion(
+      R"({"prompt": "a", "max_tokens": null, "temperature": null, "stop": null, "n": 1, "best_of": 1, "echo": false,
+    "logprobs": null, "suffix": null, "presence_penalty": null, "logit_bias": {}})",
+      "m");
+  EXPECT_FALSE(request.params.values.has(&GenerationConfig::max_new_tokens));
+  EXPECT_FALSE(request.params.values.has(&engine::SamplingParams::temperature));
   EXPECT_EQ(request.logprobs, -1);
 }
 
-TEST(CompletionRequest, AValueThatIsNotAllowedIsNamedWithWhatIs) {
-  const struct { json fields; const char* param; const char* found; const char* allowed; } cases[] = {
+TEST(CompletionRequest, AnInvalidValueIsNamedWithTheAllowedOnes) {
+  const struct {
+    json fields;
+    const char* param;
+    const char* found;
+    const char* allowed;
+  } cases[] = {
       {{{"max_tokens", 0}}, "max_tokens", "0", "from 1"},
       {{{"max_tokens", "5"}}, "max_tokens", "\"5\"", "integer"},
       {{{"max_tokens", 1.5}}, "max_tokens", "1.5", "integer"},
@@ -75,7 +89,7 @@ TEST(CompletionRequest, AValueThatIsNotAllowedIsNamedWithWhatIs) {
       {{{"top_p", 0}}, "top_p", "0", "above 0 to 1"},
       {{{"top_k", -2}}, "top_k", "-2", "from -1"},
       {{{"n", 0}}, "n", "0", "from 1 to 128"},
-      {{{"n", 2}, {"best_of", 3}}, "best_of", "3", "2, which is n"},
+      {{{"n", 2}, {"best_of", 3}}, "best_of", "3", "2, the value of n"},
       {{{"logprobs", 21}}, "logprobs", "21", "from 0 to 20"},
       {{{"logprobs", true}}, "logprobs", "true", "integer"},
       {{{"logit_bias", {{"5", 1}}}}, "logit_bias", "object of 1", "{}"},
@@ -118,7 +132,7 @@ TEST(CompletionRequest, AnUnknownFieldIsRefusedWithTheKnownOnes) {
   EXPECT_EQ(refused_field(json{{"stream", true}, {"stream_options", {{"x", 1}}}}).param, "stream_options.x");
 }
 
-TEST(CompletionRequest, EchoWithLogprobsIsRefusedForThePromptsHaveNone) {
+TEST(CompletionRequest, EchoWithLogprobsIsRefused) {
   const auto error = refused_field({{"echo", true}, {"logprobs", 1}});
   EXPECT_EQ(error.param, "echo");
   EXPECT_THAT(error.what(), HasSubstr("not computed"));
@@ -135,10 +149,15 @@ TEST(Fields, TheNearestNameIsFoundOrNone) {
 
 TEST(CompletionRequest, AMissingPromptIsNamed) { EXPECT_EQ(refused("{}").param, "prompt"); }
 
-TEST(CompletionRequest, BrokenBodiesAreRefusedWhateverTheyAre) {
-  const std::string deep(500'000, '['), deep_object = [] { std::string s; for (int i = 0; i < 100'000; ++i) s += "{\"a\":"; return s; }();
-  for (const std::string& body : {std::string(), std::string("nonsense"), std::string("[1]"), std::string("\"a\""), std::string("{\"prompt\": \"a\"} x"),
-                                  std::string("{\"prompt\": \"a\xC3\"}"), std::string("{\"prompt\": \"\\ud800\"}"), std::string("\0\0", 2), deep, deep_object,
+TEST(CompletionRequest, InvalidBodiesAreRefused) {
+  const std::string deep(500'000, '['), deep_object = [] {
+    std::string s;
+    for (int i = 0; i < 100'000; ++i) s += "{\"a\":";
+    return s;
+  }();
+  for (const std::string& body : {std::string(), std::string("nonsense"), std::string("[1]"), std::string("\"a\""),
+                                  std::string("{\"prompt\": \"a\"} x"), std::string("{\"prompt\": \"a\xC3\"}"),
+                                  std::string("{\"prompt\": \"\\ud800\"}"), std::string("\0\0", 2), deep, deep_object,
                                   "{\"prompt\": " + deep, std::string("{\"max_tokens\": 1e999}")}) {
     const auto error = refused(body);
     EXPECT_EQ(error.status, 400);

@@ -1,10 +1,11 @@
-// POST /v1/completions over a real socket.
+// SPDX-License-Identifier: Apache-2.0
+// Tests POST /v1/completions over a real socket.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 
-#include "tests/unit/worker/server/served.h"
+#include "tests/unit/worker/server/support/api_test_server.h"
 
 namespace pm::test {
 namespace {
@@ -22,21 +23,25 @@ json body_of(const httplib::Result& result) {
 
 std::string message_of(const json& error) { return error.value("message", ""); }
 
-TEST(Completions, AnswerIsOpenAiShapedAndCountsTokens) {
-  Served served;
+TEST(Completions, ReplyHasOpenAisFormatAndCountsTokens) {
+  ApiTestServer served;
   const auto body = body_of(served.post({{"model", "org/tiny"}, {"prompt", "abc"}, {"max_tokens", 5}}));
   EXPECT_EQ(body["object"], "text_completion");
   EXPECT_EQ(body["model"], "org/tiny");
   EXPECT_EQ(body["created"], 1700000000);
   EXPECT_THAT(body["id"].get<std::string>(), testing::StartsWith("cmpl-"));
   ASSERT_EQ(body["choices"].size(), 1u);
-  EXPECT_EQ(body["choices"][0], json({{"index", 0}, {"text", "abcab"}, {"logprobs", nullptr}, {"finish_reason", "length"}}));
-  EXPECT_EQ(body["usage"], json({{"prompt_tokens", 3}, {"completion_tokens", 5}, {"total_tokens", 8}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
+  EXPECT_EQ(body["choices"][0],
+            json({{"index", 0}, {"text", "abcab"}, {"logprobs", nullptr}, {"finish_reason", "length"}}));
+  EXPECT_EQ(body["usage"], json({{"prompt_tokens", 3},
+                                 {"completion_tokens", 5},
+                                 {"total_tokens", 8},
+                                 {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
 }
 
-TEST(Completions, SeveralAnswersToEachPromptStandInTheOrderOfPrompts) {
-  Served served;
-  served.engine.say_cached(2);
+TEST(Completions, SeveralChoicesPerPromptAreInTheOrderOfThePrompts) {
+  ApiTestServer served;
+  served.engine.set_cached_tokens(2);
   const auto body = body_of(served.post({{"prompt", {"abc", "xyz"}}, {"max_tokens", 3}, {"n", 2}}));
   ASSERT_EQ(body["choices"].size(), 4u);
   const char* texts[] = {"abc", "bca", "xyz", "yzx"};
@@ -44,13 +49,16 @@ TEST(Completions, SeveralAnswersToEachPromptStandInTheOrderOfPrompts) {
     EXPECT_EQ(body["choices"][i]["index"], i);
     EXPECT_EQ(body["choices"][i]["text"], texts[i]);
   }
-  EXPECT_EQ(body["usage"], json({{"prompt_tokens", 6}, {"completion_tokens", 12}, {"total_tokens", 18}, {"prompt_tokens_details", {{"cached_tokens", 4}}}}));
-  ASSERT_EQ(served.engine.seen().size(), 2u);
-  EXPECT_EQ(served.engine.seen()[1].search, (engine::Search{.num_return_sequences = 2}));
+  EXPECT_EQ(body["usage"], json({{"prompt_tokens", 6},
+                                 {"completion_tokens", 12},
+                                 {"total_tokens", 18},
+                                 {"prompt_tokens_details", {{"cached_tokens", 4}}}}));
+  ASSERT_EQ(served.engine.submitted_requests().size(), 2u);
+  EXPECT_EQ(served.engine.submitted_requests()[1].search, (engine::SearchParams{.num_return_sequences = 2}));
 }
 
-TEST(Completions, AnswersThatEndByAStopStringDoNotEndTheOthers) {
-  Served served;   // answers "abcabc..." and "bcabca..."
+TEST(Completions, AStopStringInOneChoiceDoesNotEndTheOthers) {
+  ApiTestServer served;  // answers "abcabc..." and "bcabca..."
   const auto body = body_of(served.post({{"prompt", "abc"}, {"max_tokens", 9}, {"n", 2}, {"stop", "abca"}}));
   EXPECT_EQ(body["choices"][0]["text"], "");
   EXPECT_EQ(body["choices"][1]["text"], "bc");
@@ -58,7 +66,7 @@ TEST(Completions, AnswersThatEndByAStopStringDoNotEndTheOthers) {
 }
 
 TEST(Completions, LogprobsAreOpenAisListsAndOffsetsCountCharacters) {
-  Served served;
+  ApiTestServer served;
   const auto choice = body_of(served.post({{"prompt", "a\u4e16b"}, {"max_tokens", 5}, {"logprobs", 2}}))["choices"][0];
   EXPECT_EQ(choice["text"], "a\u4e16b");
   const json& logprobs = choice["logprobs"];
@@ -66,41 +74,45 @@ TEST(Completions, LogprobsAreOpenAisListsAndOffsetsCountCharacters) {
   EXPECT_EQ(logprobs["token_logprobs"], json({-0.25, -0.25, -0.25, -0.25, -0.25}));
   EXPECT_EQ(logprobs["text_offset"], json({0, 1, 1, 1, 2}));
   EXPECT_EQ(logprobs["top_logprobs"][0], json({{"a", -0.25}, {"b", -1.25}}));
-  const auto none = body_of(served.post({{"prompt", "ab"}, {"max_tokens", 1}, {"logprobs", 0}}))["choices"][0]["logprobs"];
-  EXPECT_EQ(none["top_logprobs"][0], json({{"a", -0.25}})) << "the token itself is always there";
-  EXPECT_EQ(served.engine.seen()[1].logprobs, 0);
+  const auto none =
+      body_of(served.post({{"prompt", "ab"}, {"max_tokens", 1}, {"logprobs", 0}}))["choices"][0]["logprobs"];
+  EXPECT_EQ(none["top_logprobs"][0], json({{"a", -0.25}})) << "top_logprobs always includes the token itself";
+  EXPECT_EQ(served.engine.submitted_requests()[1].logprobs, 0);
   EXPECT_EQ(body_of(served.post({{"prompt", "ab"}, {"max_tokens", 1}}))["choices"][0]["logprobs"], nullptr);
-  EXPECT_EQ(served.engine.seen()[2].logprobs, -1);
+  EXPECT_EQ(served.engine.submitted_requests()[2].logprobs, -1);
 }
 
 TEST(Completions, EchoPutsThePromptBeforeEachAnswer) {
-  Served served;
+  ApiTestServer served;
   const auto body = body_of(served.post({{"prompt", {"ab", "cd"}}, {"max_tokens", 2}, {"n", 2}, {"echo", true}}));
   EXPECT_EQ(body["choices"][0]["text"], "abab");
   EXPECT_EQ(body["choices"][1]["text"], "abba");
   EXPECT_EQ(body["choices"][2]["text"], "cdcd");
-  EXPECT_EQ(body_of(served.post({{"prompt", {97, 98}}, {"max_tokens", 2}, {"echo", true}}))["choices"][0]["text"], "abab");
+  EXPECT_EQ(body_of(served.post({{"prompt", {97, 98}}, {"max_tokens", 2}, {"echo", true}}))["choices"][0]["text"],
+            "abab");
 }
 
 TEST(Completions, BadWordsAreBannedAsWordsAndWithinWords) {
-  Served served;
-  body_of(served.post({{"prompt", "ab"}, {"max_tokens", 1}, {"bad_words", {"no"}}, {"bad_words_ids", {{7}}}, {"max_time", 1.5}}));
-  const auto request = served.engine.seen().at(0);
+  ApiTestServer served;
+  body_of(served.post(
+      {{"prompt", "ab"}, {"max_tokens", 1}, {"bad_words", {"no"}}, {"bad_words_ids", {{7}}}, {"max_time", 1.5}}));
+  const auto request = served.engine.submitted_requests().at(0);
   EXPECT_EQ(request.sampling.bad_words, (std::vector<std::vector<int32_t>>{{7}, {'n', 'o'}, {' ', 'n', 'o'}}));
   EXPECT_EQ(request.max_time, 1.5);
-  Served without({}, {}, false);
+  ApiTestServer without({}, {}, false);
   EXPECT_EQ(error_of(without.post({{"prompt", {97}}, {"bad_words", "no"}}), 400)["param"], "bad_words");
 }
 
-TEST(Completions, MaxTokensIsSixteenUnlessGivenAndNeverMoreThanTheWindowLeaves) {
-  Served served;
+TEST(Completions, MaxTokensIsSixteenByDefaultAndLimitedByTheContextWindow) {
+  ApiTestServer served;
   EXPECT_EQ(body_of(served.post({{"prompt", "a"}}))["usage"]["completion_tokens"], 16);
   EXPECT_EQ(body_of(served.post({{"prompt", std::string(60, 'a')}}))["usage"]["completion_tokens"], 4);
-  EXPECT_EQ(body_of(served.post({{"prompt", std::string(60, 'a')}, {"max_tokens", 4}}))["usage"]["completion_tokens"], 4);
+  EXPECT_EQ(body_of(served.post({{"prompt", std::string(60, 'a')}, {"max_tokens", 4}}))["usage"]["completion_tokens"],
+            4);
 }
 
 TEST(Completions, PromptsMayBeOneOrManyTextsOrTokenIds) {
-  Served served;
+  ApiTestServer served;
   for (const json& prompt : {json("ab"), json::array({97, 98}), json{json::array({97, 98})}}) {
     const auto body = body_of(served.post({{"prompt", prompt}, {"max_tokens", 3}}));
     EXPECT_EQ(body["choices"][0]["text"], "aba") << prompt;
@@ -114,41 +126,44 @@ TEST(Completions, PromptsMayBeOneOrManyTextsOrTokenIds) {
   EXPECT_EQ(body["usage"]["total_tokens"], 15);
 }
 
-TEST(Completions, AnEndTokenStopsWithoutShowingAndIgnoreEosGoesOn) {
-  Served served([](const engine::Request&, int64_t step) { return step == 2 ? kEnd : 'x'; });
+TEST(Completions, AnEndTokenIsNotShownAndIgnoreEosContinues) {
+  ApiTestServer served([](const engine::Request&, int64_t step) { return step == 2 ? end_id : 'x'; });
   const auto body = body_of(served.post({{"prompt", "a"}, {"max_tokens", 5}}));
   EXPECT_EQ(body["choices"][0]["text"], "xx");
   EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(body["usage"]["completion_tokens"], 3);
-  EXPECT_EQ(body_of(served.post({{"prompt", "a"}, {"max_tokens", 5}, {"ignore_eos", true}}))["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(
+      body_of(served.post({{"prompt", "a"}, {"max_tokens", 5}, {"ignore_eos", true}}))["choices"][0]["finish_reason"],
+      "length");
 }
 
 TEST(Completions, AStopStringEndsTheAnswerBeforeItAndCancelsTheRest) {
-  Served served;
+  ApiTestServer served;
   const auto body = body_of(served.post({{"prompt", "abcd"}, {"max_tokens", 40}, {"stop", {"zz", "da"}}}));
   EXPECT_EQ(body["choices"][0]["text"], "abc");
   EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
   EXPECT_TRUE(eventually([&] { return served.engine.open() == 0; }));
 }
 
-TEST(Completions, WithoutTemperatureTheModelDecidesAndWithItTheRequest) {
-  Served greedy;
+TEST(Completions, TemperatureOverridesTheModelsDefault) {
+  ApiTestServer greedy;
   body_of(greedy.post({{"prompt", "a"}, {"max_tokens", 1}}));
-  EXPECT_FALSE(greedy.engine.seen()[0].sampling.do_sample);
+  EXPECT_FALSE(greedy.engine.submitted_requests()[0].sampling.do_sample);
 
-  Served sampling({}, [](auto& options) {
-    options.defaults.sampling = {.do_sample = true, .temperature = 0.6, .top_k = 50, .top_p = 0.9};
+  ApiTestServer sampling({}, [](auto& options) {
+    options.defaults.config.sampling = {.do_sample = true, .temperature = 0.6, .top_k = 50, .top_p = 0.9};
     options.random = [] { return uint64_t{77}; };
   });
   body_of(sampling.post({{"prompt", {"a", "b"}}, {"max_tokens", 1}}));
   body_of(sampling.post({{"prompt", "a"}, {"max_tokens", 1}, {"temperature", 0}}));
-  body_of(sampling.post({{"prompt", "a"}, {"max_tokens", 1}, {"temperature", 1.5}, {"top_p", 0.5}, {"top_k", -1}, {"seed", 5}}));
-  const auto seen = sampling.engine.seen();
+  body_of(sampling.post(
+      {{"prompt", "a"}, {"max_tokens", 1}, {"temperature", 1.5}, {"top_p", 0.5}, {"top_k", -1}, {"seed", 5}}));
+  const auto seen = sampling.engine.submitted_requests();
   ASSERT_EQ(seen.size(), 4u);
   EXPECT_TRUE(seen[0].sampling.do_sample);
   EXPECT_EQ(seen[0].sampling.top_k, 50);
   EXPECT_EQ(seen[0].sampling.seed, 77u);
-  EXPECT_EQ(seen[1].sampling.seed, 78u);   // two prompts of one request do not draw the same numbers
+  EXPECT_EQ(seen[1].sampling.seed, 78u);  // each prompt of a request has its own seed
   EXPECT_FALSE(seen[2].sampling.do_sample);
   EXPECT_TRUE(seen[3].sampling.do_sample);
   EXPECT_EQ(seen[3].sampling.temperature, 1.5);
@@ -157,54 +172,60 @@ TEST(Completions, WithoutTemperatureTheModelDecidesAndWithItTheRequest) {
   EXPECT_EQ(seen[3].sampling.seed, 5u);
 }
 
-TEST(Completions, TokenIdsComeBackWhenAskedForOrWhenThereIsNoTokenizer) {
-  Served served;
-  EXPECT_EQ(body_of(served.post({{"prompt", "ab"}, {"max_tokens", 3}, {"return_token_ids", true}}))["choices"][0]["token_ids"], json({97, 98, 97}));
-  Served without({}, {}, false);
+TEST(Completions, TokenIdsAreReturnedOnRequestOrWithoutATokenizer) {
+  ApiTestServer served;
+  EXPECT_EQ(body_of(served.post(
+                {{"prompt", "ab"}, {"max_tokens", 3}, {"return_token_ids", true}}))["choices"][0]["token_ids"],
+            json({97, 98, 97}));
+  ApiTestServer without({}, {}, false);
   const auto body = body_of(without.post({{"prompt", {97, 98}}, {"max_tokens", 3}}));
   EXPECT_EQ(body["choices"][0]["token_ids"], json({97, 98, 97}));
   EXPECT_THAT(message_of(error_of(without.post({{"prompt", "ab"}}), 400)), HasSubstr("no tokenizer that is served"));
   EXPECT_THAT(message_of(error_of(without.get("/generate_text/ab"), 400)), HasSubstr("no tokenizer that is served"));
 }
 
-TEST(Completions, MoreThanTheWindowIsRefusedWithTheNumbers) {
-  Served served;
+TEST(Completions, APromptBeyondTheContextWindowIsRefusedWithTheNumbers) {
+  ApiTestServer served;
   const auto error = error_of(served.post({{"prompt", "abcd"}, {"max_tokens", 61}}), 400);
   EXPECT_EQ(error["code"], "context_length_exceeded");
   EXPECT_EQ(error["param"], "max_tokens");
-  EXPECT_THAT(message_of(error), AllOf(HasSubstr("4 tokens"), HasSubstr("61"), HasSubstr("64"), HasSubstr("at most 60")));
-  EXPECT_THAT(message_of(error_of(served.post({{"prompt", std::string(64, 'a')}}), 400)), AllOf(HasSubstr("64 tokens"), HasSubstr("at least one more")));
-  EXPECT_TRUE(served.engine.seen().empty());
+  EXPECT_THAT(message_of(error),
+              AllOf(HasSubstr("4 tokens"), HasSubstr("61"), HasSubstr("64"), HasSubstr("at most 60")));
+  EXPECT_THAT(message_of(error_of(served.post({{"prompt", std::string(64, 'a')}}), 400)),
+              AllOf(HasSubstr("64 tokens"), HasSubstr("at least one more")));
+  EXPECT_TRUE(served.engine.submitted_requests().empty());
 }
 
-TEST(Completions, WhatTheEngineRefusesIsABadRequest) {
-  Served served;
+TEST(Completions, ARefusalOfTheEngineIsABadRequest) {
+  ApiTestServer served;
   EXPECT_THAT(message_of(error_of(served.post({{"prompt", {5000}}}), 400)), HasSubstr("outside the vocabulary of 257"));
-  const auto error = error_of(served.post({{"prompt", json::array({json::array({97}), json::array({5000})})}, {"max_tokens", 60}}), 400);
-  EXPECT_TRUE(eventually([&] { return served.engine.open() == 0; })) << "the prompt before the refused one goes on";
+  const auto error = error_of(
+      served.post({{"prompt", json::array({json::array({97}), json::array({5000})})}, {"max_tokens", 60}}), 400);
+  EXPECT_TRUE(eventually([&] { return served.engine.open() == 0; })) << "the prompt before the refused one still runs";
 }
 
 TEST(Completions, AnEmptyPromptIsRefused) {
-  Served served;
+  ApiTestServer served;
   EXPECT_EQ(error_of(served.post({{"prompt", ""}}), 400)["param"], "prompt");
   EXPECT_EQ(error_of(served.post({{"prompt", {"a", ""}}}), 400)["param"], "prompt[1]");
 }
 
 TEST(Completions, AnotherModelsNameIsNotFound) {
-  Served served;
+  ApiTestServer served;
   const auto error = error_of(served.post({{"model", "gpt-4"}, {"prompt", "a"}}), 404);
   EXPECT_EQ(error["code"], "model_not_found");
   EXPECT_THAT(message_of(error), AllOf(HasSubstr("gpt-4"), HasSubstr("org/tiny")));
 }
 
-TEST(Completions, CharactersOfSeveralTokensAreWhole) {
-  Served served;
-  EXPECT_EQ(body_of(served.post({{"prompt", "\u4e16\U0001F600"}, {"max_tokens", 14}}))["choices"][0]["text"], "\u4e16\U0001F600\u4e16\U0001F600");
+TEST(Completions, CharactersOfSeveralTokensAreNotSplit) {
+  ApiTestServer served;
+  EXPECT_EQ(body_of(served.post({{"prompt", "\u4e16\U0001F600"}, {"max_tokens", 14}}))["choices"][0]["text"],
+            "\u4e16\U0001F600\u4e16\U0001F600");
   EXPECT_EQ(body_of(served.post({{"prompt", "\u4e16"}, {"max_tokens", 4}}))["choices"][0]["text"], "\u4e16\uFFFD");
 }
 
 TEST(Completions, ThirtyTwoClientsAtOnceGetTheirOwnReplies) {
-  Served served;
+  ApiTestServer served;
   std::vector<std::thread> clients;
   std::atomic<int> right{0};
   for (int c = 0; c < 32; ++c)
@@ -213,15 +234,16 @@ TEST(Completions, ThirtyTwoClientsAtOnceGetTheirOwnReplies) {
       client.set_keep_alive(true);
       for (int i = 0; i < 10; ++i) {
         const std::string mine = "c" + std::to_string(c) + "i" + std::to_string(i) + ";";
-        const auto result = client.Post("/v1/completions", json({{"prompt", mine}, {"max_tokens", mine.size() * 2}}).dump(), "application/json");
+        const auto result = client.Post(
+            "/v1/completions", json({{"prompt", mine}, {"max_tokens", mine.size() * 2}}).dump(), "application/json");
         if (result && result->status == 200 && json::parse(result->body)["choices"][0]["text"] == mine + mine) ++right;
       }
     });
   for (auto& client : clients) client.join();
   EXPECT_EQ(right, 320);
   std::set<std::string> ids;
-  for (const auto& request : served.engine.seen()) ids.insert(request.id);
-  EXPECT_EQ(ids.size(), 320u) << "request ids repeat";
+  for (const auto& request : served.engine.submitted_requests()) ids.insert(request.id);
+  EXPECT_EQ(ids.size(), 320u) << "request ids are not unique";
 }
 
 }  // namespace

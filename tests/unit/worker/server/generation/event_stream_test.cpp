@@ -1,16 +1,18 @@
-// Server-sent events.
+// SPDX-License-Identifier: Apache-2.0
+// Tests server-sent events over a real socket.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/worker/server/events.h"
-#include "tests/unit/worker/server/served.h"
+#include "tests/unit/worker/server/support/api_test_server.h"
+#include "tests/unit/worker/server/support/events.h"
 
 namespace pm::test {
 namespace {
 
-TEST(Stream, PiecesJoinedAreTheAnswerAndTheLastEventsCloseIt) {
-  Served served;
-  const auto result = served.post({{"prompt", "ab\u4e16"}, {"max_tokens", 11}, {"stream", true}, {"stream_options", {{"include_usage", true}}}});
+TEST(Stream, JoinedChunksAreTheAnswerAndTheLastEventsEndIt) {
+  ApiTestServer served;
+  const auto result = served.post(
+      {{"prompt", "ab\u4e16"}, {"max_tokens", 11}, {"stream", true}, {"stream_options", {{"include_usage", true}}}});
   ASSERT_TRUE(result);
   EXPECT_EQ(result->get_header_value("Content-Type"), "text/event-stream; charset=utf-8");
   auto events = events_of(result->body);
@@ -19,11 +21,14 @@ TEST(Stream, PiecesJoinedAreTheAnswerAndTheLastEventsCloseIt) {
   events.pop_back();
   const auto usage = json::parse(events.back());
   EXPECT_EQ(usage["choices"], json::array());
-  EXPECT_EQ(usage["usage"], json({{"prompt_tokens", 5}, {"completion_tokens", 11}, {"total_tokens", 16}, {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
+  EXPECT_EQ(usage["usage"], json({{"prompt_tokens", 5},
+                                  {"completion_tokens", 11},
+                                  {"total_tokens", 16},
+                                  {"prompt_tokens_details", {{"cached_tokens", 0}}}}));
   events.pop_back();
   std::string text;
   for (size_t i = 0; i < events.size(); ++i) {
-    const auto event = json::parse(events[i]);   // strict: half a character would not parse
+    const auto event = json::parse(events[i]);  // the strict parser fails on half a character
     EXPECT_EQ(event["object"], "text_completion");
     EXPECT_EQ(event["id"], "cmpl-" + result->get_header_value("x-request-id"));
     text += event["choices"][0]["text"].get<std::string>();
@@ -32,12 +37,13 @@ TEST(Stream, PiecesJoinedAreTheAnswerAndTheLastEventsCloseIt) {
   EXPECT_EQ(text, "ab\u4e16ab\u4e16a");
 }
 
-TEST(Stream, TokensArriveAsTheyAreMade) {
-  Served served;
+TEST(Stream, TokensArriveAsTheyAreGenerated) {
+  ApiTestServer served;
   served.engine.hold(true);
   RawSocket socket(served.api->bound_port());
   const std::string body = R"({"prompt": "abcdef", "max_tokens": 3, "stream": true})";
-  socket.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  socket.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+              "\r\n\r\n" + body);
   ASSERT_TRUE(eventually([&] { return served.engine.open() == 1; }));
   served.engine.allow(1);
   EXPECT_THAT(socket.read_until("\"text\":\"a\""), testing::HasSubstr("\"text\":\"a\""));
@@ -47,8 +53,8 @@ TEST(Stream, TokensArriveAsTheyAreMade) {
   EXPECT_THAT(socket.read_until("[DONE]"), testing::HasSubstr("\"text\":\"c\""));
 }
 
-TEST(Stream, StopStringsAreNeverShownNotEvenInPart) {
-  Served served;
+TEST(Stream, StopStringsAreNeverSentNotEvenInPart) {
+  ApiTestServer served;
   const auto result = served.post({{"prompt", "hello STOP"}, {"max_tokens", 30}, {"stream", true}, {"stop", "STOP"}});
   ASSERT_TRUE(result);
   std::string text;
@@ -62,9 +68,10 @@ TEST(Stream, StopStringsAreNeverShownNotEvenInPart) {
   EXPECT_EQ(last["finish_reason"], "stop");
 }
 
-TEST(Stream, SeveralPromptsAreToldApartByIndex) {
-  Served served;
-  const auto result = served.post({{"prompt", {"ab", "cd"}}, {"max_tokens", 4}, {"stream", true}, {"return_token_ids", true}});
+TEST(Stream, PromptsAreDistinguishedByIndex) {
+  ApiTestServer served;
+  const auto result =
+      served.post({{"prompt", {"ab", "cd"}}, {"max_tokens", 4}, {"stream", true}, {"return_token_ids", true}});
   ASSERT_TRUE(result);
   std::string text[2];
   std::vector<int32_t> ids[2];
@@ -80,8 +87,8 @@ TEST(Stream, SeveralPromptsAreToldApartByIndex) {
   EXPECT_THAT(ids[1], testing::ElementsAre('c', 'd', 'c', 'd'));
 }
 
-TEST(Stream, SeveralAnswersEchoesAndLogprobsComeByIndex) {
-  Served served;
+TEST(Stream, ChoicesEchoesAndLogprobsCarryTheIndex) {
+  ApiTestServer served;
   const auto result = served.post({{"prompt", "abc"}, {"max_tokens", 4}, {"stream", true}, {"n", 2}, {"echo", true}});
   ASSERT_TRUE(result);
   std::string text[2];
@@ -103,25 +110,31 @@ TEST(Stream, SeveralAnswersEchoesAndLogprobsComeByIndex) {
     const json parsed = json::parse(event);
     for (const auto& token : parsed["choices"][0]["logprobs"]["tokens"]) tokens.push_back(token);
   }
-  EXPECT_EQ(tokens, json({"a", "\uFFFD", "\uFFFD", "\uFFFD"})) << "each token comes once";
+  EXPECT_EQ(tokens, json({"a", "\uFFFD", "\uFFFD", "\uFFFD"})) << "each token is sent once";
 }
 
-TEST(Stream, AReaderThatDoesNotReadIsCancelledAndNobodyWaitsForIt) {
-  Served served({}, [](auto& options) { options.http.limits.write = std::chrono::milliseconds(500); });
+TEST(Stream, AClientThatDoesNotReadIsCancelledAndDelaysNoOther) {
+  ApiTestServer served({}, [](auto& options) { options.http.limits.write = std::chrono::milliseconds(500); });
   served.engine.hold(true);
   RawSocket socket(served.api->bound_port());
-  const std::string body = json({{"prompt", std::vector<std::string>(32, "ab")}, {"n", 128}, {"max_tokens", 62}, {"stream", true}, {"logprobs", 20}}).dump();
-  socket.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  const std::string body = json({{"prompt", std::vector<std::string>(32, "ab")},
+                                 {"n", 128},
+                                 {"max_tokens", 62},
+                                 {"stream", true},
+                                 {"logprobs", 20}})
+                               .dump();
+  socket.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+              "\r\n\r\n" + body);
   ASSERT_TRUE(eventually([&] { return served.engine.open() == 32; }));
-  served.engine.allow(60);   // some hundred megabytes of events, and none of the requests ends by itself
+  served.engine.allow(60);  // several hundred megabytes of events; no request ends by itself
   EXPECT_TRUE(eventually([&] { return served.engine.open() == 0; }, std::chrono::seconds(60)));
   EXPECT_EQ(served.engine.cancelled().size(), 32u);
   served.engine.hold(false);
   EXPECT_EQ(served.post({{"prompt", "a"}, {"max_tokens", 1}})->status, 200);
 }
 
-TEST(Stream, AFailureUnderWayEndsTheStreamWithAnErrorEvent) {
-  Served served;
+TEST(Stream, AFailureDuringTheStreamEndsItWithAnErrorEvent) {
+  ApiTestServer served;
   served.engine.hold(true);
   std::thread fails([&] {
     EXPECT_TRUE(eventually([&] { return served.engine.open() == 1; }));
@@ -136,7 +149,7 @@ TEST(Stream, AFailureUnderWayEndsTheStreamWithAnErrorEvent) {
 }
 
 TEST(Stream, ARefusalBeforeTheFirstTokenIsAPlainError) {
-  Served served;
+  ApiTestServer served;
   error_of(served.post({{"prompt", "a"}, {"max_tokens", 100}, {"stream", true}}), 400);
   served.engine.limit_open(0);
   error_of(served.post({{"prompt", "a"}, {"stream", true}}), 429);

@@ -1,12 +1,13 @@
-// Keys of a folder as the kubelet mounts a Secret, and the routes behind them.
-#include "worker/server/api_keys.h"
+// SPDX-License-Identifier: Apache-2.0
+// Tests API keys in a folder as the kubelet mounts a Secret, and the routes that need them.
+#include "worker/server/http/api_keys.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "tests/unit/worker/server/served.h"
+#include "tests/unit/worker/server/support/api_test_server.h"
 #include "tests/unit/worker/tokenizer/tokenizer_files.h"
 #include "worker/base/error.h"
 
@@ -18,7 +19,7 @@ using server::ApiKeys;
 using std::chrono::seconds;
 using Files = std::map<std::string, std::string>;
 
-/// A Secret's volume: files are links into ..data, which is a link to a folder of its own for each version.
+/// Simulates the volume of a Secret: files are links into ..data, which links to a folder for each version.
 class Secret {
  public:
   explicit Secret(const Files& files) { change(files); }
@@ -42,9 +43,10 @@ class Secret {
 TEST(ApiKeys, EveryFilesTrimmedContentIsAKey) {
   const Secret secret(Files{{"alice", "s3cret-alice\n"}, {"bob", "  bobs_key\r\n\n"}});
   ApiKeys keys(secret.path());
-  for (const char* good : {"Bearer s3cret-alice", "bearer bobs_key", "BEARER   bobs_key "}) EXPECT_TRUE(keys.allow(good)) << good;
-  for (const char* bad : {"", "Bearer", "Bearer ", "Bearer s3cret-alic", "Bearer s3cret-alicee", "s3cret-alice", "Basic s3cret-alice", "Bearer S3CRET-ALICE", "Bearer alice",
-                          "Bearer s3cret-alice bobs_key"})
+  for (const char* good : {"Bearer s3cret-alice", "bearer bobs_key", "BEARER   bobs_key "})
+    EXPECT_TRUE(keys.allow(good)) << good;
+  for (const char* bad : {"", "Bearer", "Bearer ", "Bearer s3cret-alic", "Bearer s3cret-alicee", "s3cret-alice",
+                          "Basic s3cret-alice", "Bearer S3CRET-ALICE", "Bearer alice", "Bearer s3cret-alice bobs_key"})
     EXPECT_FALSE(keys.allow(bad)) << bad;
 }
 
@@ -64,11 +66,15 @@ TEST(ApiKeys, AnExchangedSecretCountsWithinASecondAndALostFolderChangesNothing) 
   fs::rename(secret.path().string() + "-gone", secret.path());
   secret.change({});
   now += seconds(5);
-  EXPECT_FALSE(keys.allow("Bearer second")) << "all keys were taken back";
+  EXPECT_FALSE(keys.allow("Bearer second")) << "all keys were revoked";
 }
 
 TEST(ApiKeys, AFolderWithoutAKeyIsRefusedAtTheStart) {
-  for (const auto& files : std::vector<std::map<std::string, std::string>>{{}, {{"empty", " \n"}}, {{"two-lines", "a\nb"}}, {{"long", std::string(5000, 'x')}}, {{"binary", "a\x01"}}}) {
+  for (const auto& files : std::vector<std::map<std::string, std::string>>{{},
+                                                                           {{"empty", " \n"}},
+                                                                           {{"two-lines", "a\nb"}},
+                                                                           {{"long", std::string(5000, 'x')}},
+                                                                           {{"binary", "a\x01"}}}) {
     const Secret secret(files);
     EXPECT_THROW(ApiKeys(secret.path()), Error);
   }
@@ -76,27 +82,32 @@ TEST(ApiKeys, AFolderWithoutAKeyIsRefusedAtTheStart) {
 }
 
 struct Locked {
-  Locked() : secret(Files{{"key", "open-sesame"}}), served({}, [this](server::ApiOptions& options) { options.keys = std::make_shared<ApiKeys>(secret.path()); }) {}
-  httplib::Result post(const std::string& path, const httplib::Headers& headers, const std::string& body = R"({"prompt": "a", "max_tokens": 1})") const {
+  Locked()
+      : secret(Files{{"key", "open-sesame"}}),
+        served({}, [this](server::ApiOptions& options) { options.keys = std::make_shared<ApiKeys>(secret.path()); }) {}
+  httplib::Result post(const std::string& path, const httplib::Headers& headers,
+                       const std::string& body = R"({"prompt": "a", "max_tokens": 1})") const {
     return served.client().Post(path, headers, body, "application/json");
   }
   Secret secret;
-  Served served;
+  ApiTestServer served;
 };
 
 TEST(Locked, EverythingButHealthAndMetricsNeedsAKey) {
   const Locked locked;
   const httplib::Headers key{{"Authorization", "Bearer open-sesame"}};
   for (const char* path : {"/health", "/metrics"}) EXPECT_EQ(locked.served.get(path)->status, 200) << path;
-  for (const char* path : {"/", "/v1/models", "/plan", "/memory", "/openapi.json", "/docs", "/version", "/nothing", "/health/", "//health", "/metrics/x", "/%68ealth", "/generate_text/a"}) {
+  for (const char* path : {"/", "/v1/models", "/plan", "/memory", "/openapi.json", "/docs", "/version", "/nothing",
+                           "/health/", "//health", "/metrics/x", "/%68ealth", "/generate_text/a"}) {
     const auto result = locked.served.get(path);
     const auto error = error_of(result, 401);
     EXPECT_EQ(error["type"], "authentication_error") << path;
     EXPECT_EQ(error["code"], "missing_api_key");
     EXPECT_EQ(result->get_header_value("WWW-Authenticate"), "Bearer");
   }
-  EXPECT_EQ(error_of(locked.post("/v1/completions", {{"Authorization", "Bearer open-sesam"}}), 401)["code"], "invalid_api_key");
-  EXPECT_TRUE(locked.served.engine.seen().empty());
+  EXPECT_EQ(error_of(locked.post("/v1/completions", {{"Authorization", "Bearer open-sesam"}}), 401)["code"],
+            "invalid_api_key");
+  EXPECT_TRUE(locked.served.engine.submitted_requests().empty());
   EXPECT_EQ(locked.post("/v1/completions", key)->status, 200);
   EXPECT_EQ(locked.served.client().Get("/v1/models", key)->status, 200);
 }
@@ -109,7 +120,8 @@ TEST(Locked, ARefusedBodyIsNotKept) {
 
 TEST(Locked, TheDocumentSaysSo) {
   const Locked locked;
-  const auto document = json::parse(locked.served.client().Get("/openapi.json", {{"Authorization", "Bearer open-sesame"}})->body);
+  const auto document =
+      json::parse(locked.served.client().Get("/openapi.json", {{"Authorization", "Bearer open-sesame"}})->body);
   EXPECT_EQ(document["components"]["securitySchemes"]["key"]["scheme"], "bearer");
   EXPECT_FALSE(document["security"].empty());
   for (const auto& [path, methods] : document["paths"].items())
@@ -130,7 +142,8 @@ TEST(Locked, NoLogLineHoldsAKey) {
   }
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, testing::HasSubstr("status=401"));
-  for (const char* secret : {"open-sesame", "wrong-guess", "sesame"}) EXPECT_EQ(log.find(secret), std::string::npos) << secret;
+  for (const char* secret : {"open-sesame", "wrong-guess", "sesame"})
+    EXPECT_EQ(log.find(secret), std::string::npos) << secret;
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
-// Clients that are slow, broken or greedy, over real sockets.
+// SPDX-License-Identifier: Apache-2.0
+// Tests slow, broken and greedy clients over real sockets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sys/socket.h>
 
-#include "tests/unit/worker/server/served.h"
+#include "tests/unit/worker/server/support/api_test_server.h"
 
 namespace pm::test {
 namespace {
@@ -14,10 +15,10 @@ using std::chrono::steady_clock;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr milliseconds kLate{4000};   // generous: the machine may be busy
+constexpr milliseconds late_reply{4000};  // generous: the machine may be busy
 
-Served limited(const server::ConnectionLimits& limits) {
-  return Served({}, [&](server::ApiOptions& options) { options.http.limits = limits; });
+ApiTestServer limited(const server::ConnectionLimits& limits) {
+  return ApiTestServer({}, [&](server::ApiOptions& options) { options.http.limits = limits; });
 }
 
 size_t count(const std::string& text, const std::string& word) {
@@ -26,11 +27,11 @@ size_t count(const std::string& text, const std::string& word) {
   return n;
 }
 
-/// Sends `byte` every 50 ms until the server has had enough.
-std::string drip(const Served& served, const std::string& start, const std::string& byte) {
+/// Sends `byte` every 50 ms until the server closes the connection.
+std::string drip(const ApiTestServer& served, const std::string& start, const std::string& byte) {
   RawSocket socket(served.api->bound_port());
   socket.send(start);
-  const auto end = steady_clock::now() + kLate;
+  const auto end = steady_clock::now() + late_reply;
   std::string reply;
   while (steady_clock::now() < end && reply.empty()) {
     socket.send(byte);
@@ -41,39 +42,44 @@ std::string drip(const Served& served, const std::string& start, const std::stri
 }
 
 TEST(Connection, HeadersThatDripEndWithTheirTime) {
-  const Served served = limited({.head = milliseconds(500)});
+  const ApiTestServer served = limited({.head = milliseconds(500)});
   EXPECT_THAT(drip(served, "GET /health HTTP/1.1\r\n", "X: y\r\n"), StartsWith("HTTP/1.1 408 "));
   EXPECT_THAT(drip(served, "GET /heal", "t"), StartsWith("HTTP/1.1 408 "));
   EXPECT_EQ(served.get("/health")->status, 200);
 }
 
 TEST(Connection, BodiesThatDripEndWithTheirTime) {
-  const Served served = limited({.body = milliseconds(500)});
-  EXPECT_THAT(drip(served, "POST /v1/completions HTTP/1.1\r\nContent-Length: 1000\r\n\r\n", "x"), StartsWith("HTTP/1.1 4"));
-  EXPECT_THAT(drip(served, "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"), StartsWith("HTTP/1.1 4"));
+  const ApiTestServer served = limited({.body = milliseconds(500)});
+  EXPECT_THAT(drip(served, "POST /v1/completions HTTP/1.1\r\nContent-Length: 1000\r\n\r\n", "x"),
+              StartsWith("HTTP/1.1 4"));
+  EXPECT_THAT(drip(served, "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"),
+              StartsWith("HTTP/1.1 4"));
   EXPECT_EQ(served.get("/health")->status, 200);
 }
 
 TEST(Connection, AClientThatReadsNothingIsLetGo) {
-  const Served served = limited({.write = milliseconds(500)});
+  const ApiTestServer served = limited({.write = milliseconds(500)});
   RawSocket deaf(served.api->bound_port());
   const int small = 4096;
   setsockopt(deaf.descriptor(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
   std::string requests;
   for (int i = 0; i < 2000; ++i) requests += "GET /openapi.json HTTP/1.1\r\n\r\n";
   deaf.send(requests.substr(0, 32 << 10));
-  EXPECT_TRUE(eventually([&] {
-    char byte = 0;
-    return send(deaf.descriptor(), "G", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN && recv(deaf.descriptor(), &byte, 0, MSG_DONTWAIT) <= 0;
-  }, kLate * 4));
+  EXPECT_TRUE(eventually(
+      [&] {
+        char byte = 0;
+        return send(deaf.descriptor(), "G", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN &&
+               recv(deaf.descriptor(), &byte, 0, MSG_DONTWAIT) <= 0;
+      },
+      late_reply * 4));
   EXPECT_EQ(served.get("/health")->status, 200);
 }
 
 TEST(Connection, HeadersBeyondTheirSizeAreRefusedBeforeTheyAreHeld) {
-  const Served served = limited({.head_bytes = 32 << 10});
+  const ApiTestServer served = limited({.head_bytes = 32 << 10});
   RawSocket socket(served.api->bound_port());
   socket.send("GET / HTTP/1.1\r\nX: ");
-  for (int i = 0; i < 200; ++i) socket.send(std::string(1000, 'x'));   // one line without an end
+  for (int i = 0; i < 200; ++i) socket.send(std::string(1000, 'x'));  // one line without an end
   const std::string reply = socket.read();
   EXPECT_THAT(reply, StartsWith("HTTP/1.1 431 "));
   EXPECT_THAT(reply, HasSubstr("\"header_too_large\""));
@@ -86,14 +92,18 @@ TEST(Connection, HeadersBeyondTheirSizeAreRefusedBeforeTheyAreHeld) {
 }
 
 TEST(Connection, RequestsSentTogetherAreAnsweredInTheirOrder) {
-  const Served served = limited({.idle = milliseconds(300)});
+  const ApiTestServer served = limited({.idle = milliseconds(300)});
   RawSocket socket(served.api->bound_port());
   const std::string body = R"({"prompt": "ab", "max_tokens": 2})";
-  const std::string post = "POST /v1/completions HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-  socket.send("GET /version HTTP/1.1\r\n\r\n" + post + "\r\nGET /v1/models HTTP/1.1\r\n\r\n" + post + "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const std::string post =
+      "POST /v1/completions HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  socket.send("GET /version HTTP/1.1\r\n\r\n" + post + "\r\nGET /v1/models HTTP/1.1\r\n\r\n" + post +
+              "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n");
   const std::string replies = socket.read();
   EXPECT_EQ(count(replies, "HTTP/1.1 200 OK"), 5u) << replies;
-  const size_t version = replies.find("\"version\""), first = replies.find("text_completion"), models = replies.find("\"list\""), second = replies.rfind("text_completion"), health = replies.find("serving");
+  const size_t version = replies.find("\"version\""), first = replies.find("text_completion"),
+               models = replies.find("\"list\""), second = replies.rfind("text_completion"),
+               health = replies.find("serving");
   EXPECT_LT(version, first);
   EXPECT_LT(first, models);
   EXPECT_LT(models, second);
@@ -101,7 +111,7 @@ TEST(Connection, RequestsSentTogetherAreAnsweredInTheirOrder) {
 }
 
 TEST(Connection, ARequestInPiecesIsOneRequest) {
-  const Served served;
+  const ApiTestServer served;
   RawSocket socket(served.api->bound_port());
   for (const std::string part : {"\r\n", "GET /ver", "sion HT", "TP/1.1\r", "\n", "Connection: close\r\n\r", "\n"}) {
     socket.send(part);
@@ -111,20 +121,23 @@ TEST(Connection, ARequestInPiecesIsOneRequest) {
 }
 
 TEST(Connection, AHalfClosedClientHasGone) {
-  Served served;
+  ApiTestServer served;
   served.engine.hold(true);
   RawSocket socket(served.api->bound_port());
   const std::string body = R"({"prompt": "ab", "max_tokens": 2})";
-  socket.send("POST /v1/completions HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body + "GET /health HTTP/1.1\r\n\r\n");
+  socket.send("POST /v1/completions HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body +
+              "GET /health HTTP/1.1\r\n\r\n");
   ASSERT_TRUE(eventually([&] { return served.engine.open() == 1; }));
   shutdown(socket.descriptor(), SHUT_WR);
-  EXPECT_TRUE(eventually([&] { return served.engine.cancelled().size() == 1; })) << "although another request lies unread on the connection";
+  EXPECT_TRUE(eventually([&] { return served.engine.cancelled().size() == 1; }))
+      << "although another request lies unread on the connection";
 }
 
 TEST(Connection, LengthsThatTwoReadersCouldReadDifferentlyAreRefused) {
-  const Served served;
-  for (const std::string lengths : {"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "Content-Length: 4\r\nContent-Length: 5\r\n", "Transfer-Encoding: gzip, chunked\r\n",
-                                    "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n"}) {
+  const ApiTestServer served;
+  for (const std::string lengths :
+       {"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n", "Content-Length: 4\r\nContent-Length: 5\r\n",
+        "Transfer-Encoding: gzip, chunked\r\n", "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n"}) {
     RawSocket socket(served.api->bound_port());
     socket.send("POST /v1/completions HTTP/1.1\r\n" + lengths + "\r\n0\r\n\r\nGET /health HTTP/1.1\r\n\r\n");
     const std::string reply = socket.read();
@@ -137,7 +150,7 @@ TEST(Connection, LengthsThatTwoReadersCouldReadDifferentlyAreRefused) {
 }
 
 TEST(Connection, TheClientsOwnIdIsRepeatedHarmless) {
-  const Served served;
+  const ApiTestServer served;
   const auto answer = [&](const std::string& id) {
     RawSocket socket(served.api->bound_port());
     socket.send("GET /health HTTP/1.1\r\nConnection: close\r\nX-Request-Id: " + id + "\r\n\r\n");
@@ -153,13 +166,18 @@ TEST(Connection, TheClientsOwnIdIsRepeatedHarmless) {
 }
 
 TEST(Connection, BadJsonIsABadRequestWhateverIsBadAboutIt) {
-  const Served served;
+  const ApiTestServer served;
   const std::string deep(100'000, '[');
-  for (const std::string& body : {std::string(), std::string("{"), std::string("[]"), std::string("null"), deep, "{\"a\":" + deep, std::string("{\"prompt\": \"\xff\xfe\"}"), std::string("{\"prompt\": \"\\ud800\"}"),
-                                  std::string("{\"prompt\": \"a\", \"temperature\": NaN}"), std::string("{\"prompt\": \"a\", \"temperature\": Infinity}"), std::string("{\"prompt\": \"a\", \"temperature\": 1e999}"),
-                                  std::string("{\"prompt\": \"a\", \"seed\": 99999999999999999999999}"), std::string("\xEF\xBB\xBF{\"prompt\": 5}"), std::string("{\"prompt\": \"a\"} {}"), std::string(1, '\0')})
+  for (const std::string& body :
+       {std::string(), std::string("{"), std::string("[]"), std::string("null"), deep, "{\"a\":" + deep,
+        std::string("{\"prompt\": \"\xff\xfe\"}"), std::string("{\"prompt\": \"\\ud800\"}"),
+        std::string("{\"prompt\": \"a\", \"temperature\": NaN}"),
+        std::string("{\"prompt\": \"a\", \"temperature\": Infinity}"),
+        std::string("{\"prompt\": \"a\", \"temperature\": 1e999}"),
+        std::string("{\"prompt\": \"a\", \"seed\": 99999999999999999999999}"),
+        std::string("\xEF\xBB\xBF{\"prompt\": 5}"), std::string("{\"prompt\": \"a\"} {}"), std::string(1, '\0')})
     error_of(served.client().Post("/v1/completions", body, "application/json"), 400);
-  EXPECT_TRUE(served.engine.seen().empty());
+  EXPECT_TRUE(served.engine.submitted_requests().empty());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// The guards of the HTTP server against requests that are large, broken or many.
-#include "worker/server/http.h"
+// SPDX-License-Identifier: Apache-2.0
+// Tests the limits of the HTTP server against large, malformed and many requests.
+#include "worker/server/http/http.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include <atomic>
 #include <future>
 
-#include "tests/unit/worker/server/served.h"
+#include "tests/unit/worker/server/support/api_test_server.h"
 
 namespace pm::test {
 namespace {
@@ -30,8 +31,12 @@ struct Http {
 
 Response echo(const Request& request) {
   Response response;
-  response.body = json({{"method", request.method}, {"path", request.path}, {"query", request.query}, {"bytes", request.body.size()},
-                        {"agent", request.header("user-agent")}}).dump();
+  response.body = json({{"method", request.method},
+                        {"path", request.path},
+                        {"query", request.query},
+                        {"bytes", request.body.size()},
+                        {"agent", request.header("user-agent")}})
+                      .dump();
   return response;
 }
 
@@ -41,7 +46,8 @@ TEST(HttpServer, TheHandlerSeesTheRequestAsSent) {
   client.set_url_encode(false);
   const auto result = client.Post("/a%2Fb/c?x=1&y=%20", httplib::Headers{{"User-Agent", "t"}}, "12345", "text/plain");
   ASSERT_TRUE(result);
-  EXPECT_EQ(json::parse(result->body), json({{"method", "POST"}, {"path", "/a%2Fb/c"}, {"query", "x=1&y=%20"}, {"bytes", 5}, {"agent", "t"}}));
+  EXPECT_EQ(json::parse(result->body),
+            json({{"method", "POST"}, {"path", "/a%2Fb/c"}, {"query", "x=1&y=%20"}, {"bytes", 5}, {"agent", "t"}}));
 }
 
 TEST(HttpServer, IdsAreUniqueAndInEveryReply) {
@@ -56,7 +62,12 @@ TEST(HttpServer, IdsAreUniqueAndInEveryReply) {
 
 TEST(HttpServer, ABodyOverTheLimitIsRefusedHoweverItIsSent) {
   std::atomic<int> handled{0};
-  Http http([&](const Request& request) { ++handled; return echo(request); }, {.payload_limit = 1000});
+  Http http(
+      [&](const Request& request) {
+        ++handled;
+        return echo(request);
+      },
+      {.payload_limit = 1000});
   EXPECT_EQ(http.client().Post("/", std::string(1000, 'x'), "text/plain")->status, 200);
   const auto error = error_of(http.client().Post("/", std::string(1001, 'x'), "text/plain"), 413);
   EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("1000 bytes"));
@@ -71,11 +82,12 @@ TEST(HttpServer, ABodyOverTheLimitIsRefusedHoweverItIsSent) {
 
 TEST(HttpServer, MalformedRequestsGetAJsonErrorAndTheConnectionIsClosed) {
   Http http(echo);
-  for (const std::string& request : {std::string("NONSENSE\r\n\r\n"), std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
-                                     std::string("FOO / HTTP/1.1\r\n\r\n"), std::string("GET / HTTP/1.1\r\nbroken header\x01\r\n\r\n"),
-                                     "GET / HTTP/1.1\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n",
-                                     std::string("POST / HTTP/1.1\r\nContent-Length: nonsense\r\n\r\nabc"),
-                                     std::string("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")}) {
+  for (const std::string& request :
+       {std::string("NONSENSE\r\n\r\n"), std::string("GET\r\n\r\n"), std::string("GET / HTTP/9.9\r\n\r\n"),
+        std::string("FOO / HTTP/1.1\r\n\r\n"), std::string("GET / HTTP/1.1\r\nbroken header\x01\r\n\r\n"),
+        "GET / HTTP/1.1\r\nX: " + std::string(20'000, 'x') + "\r\n\r\n",
+        std::string("POST / HTTP/1.1\r\nContent-Length: nonsense\r\n\r\nabc"),
+        std::string("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")}) {
     RawSocket socket(http.server->bound_port());
     socket.send(request);
     const std::string reply = socket.read();
@@ -117,7 +129,13 @@ TEST(HttpServer, ConnectionsBeyondThreadsAndQueueAreClosedAndTheOthersServed) {
   std::promise<void> go;
   std::shared_future<void> gate = go.get_future().share();
   std::atomic<int> inside{0};
-  Http http([&, gate](const Request& request) { ++inside; gate.wait(); return echo(request); }, {.connections = 2, .waiting_connections = 1});
+  Http http(
+      [&, gate](const Request& request) {
+        ++inside;
+        gate.wait();
+        return echo(request);
+      },
+      {.connections = 2, .waiting_connections = 1});
   std::vector<std::future<httplib::Result>> served;
   const auto get = [&] { return http.client().Get("/"); };
   for (int i = 0; i < 2; ++i) {
@@ -177,7 +195,7 @@ TEST(HttpClient, GetGivesTheBodyOrNothingWithinTheDeadline) {
 }
 
 TEST(Router, UnknownPathsAndMethodsSayWhatThereIs) {
-  Served served;
+  ApiTestServer served;
   EXPECT_THAT(error_of(served.get("/nothing"), 404)["message"].get<std::string>(), HasSubstr("POST /v1/completions"));
   EXPECT_EQ(json::parse(served.get("/")->body)["task"], "generate");
   error_of(served.client().Post("/v1/chat/nothing", "{}", "application/json"), 404);
@@ -185,12 +203,12 @@ TEST(Router, UnknownPathsAndMethodsSayWhatThereIs) {
   error_of(served.client().Delete("/v1/models"), 405);
   EXPECT_EQ(served.client().Head("/health")->status, 200);
   EXPECT_EQ(served.client().Head("/generate_text/a")->status, 405);
-  EXPECT_TRUE(served.engine.seen().empty());
+  EXPECT_TRUE(served.engine.submitted_requests().empty());
   error_of(served.get("/" + std::string(8000, 'x')), 404);
 }
 
 TEST(Models, TheModelIsListedAndFoundByItsName) {
-  Served served;
+  ApiTestServer served;
   const auto list = json::parse(served.get("/v1/models")->body);
   EXPECT_EQ(list["object"], "list");
   EXPECT_EQ(list["data"][0]["id"], "org/tiny");

@@ -1,10 +1,11 @@
-// Loading, failing, draining, and clients that leave.
+// SPDX-License-Identifier: Apache-2.0
+// Tests loading, failing and draining servers, and clients that disconnect.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <future>
 
-#include "tests/unit/worker/server/served.h"
+#include "tests/unit/worker/server/support/api_test_server.h"
 #include "worker/base/error.h"
 
 namespace pm::test {
@@ -14,13 +15,15 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using testing::HasSubstr;
 
-void set_state(comm::StatusBoard& board, int rank, comm::RankState state) { board.rank(rank).state = static_cast<uint32_t>(state); }
+void set_state(comm::StatusTable& status_table, int rank, comm::RankState state) {
+  status_table.rank(rank).state = static_cast<uint32_t>(state);
+}
 
-const json kLong = {{"prompt", "a"}, {"max_tokens", 60}};
+const json long_request = {{"prompt", "a"}, {"max_tokens", 60}};
 
 TEST(Lifecycle, WhileARankLoadsGenerationIsRefusedAndTheRestAnswers) {
-  Served served;
-  set_state(*served.board, 1, comm::RankState::Loading);
+  ApiTestServer served;
+  set_state(*served.status_table, 1, comm::RankState::Loading);
   const auto result = served.post({{"prompt", "a"}});
   EXPECT_EQ(error_of(result, 503)["code"], "loading");
   EXPECT_FALSE(result->get_header_value("Retry-After").empty());
@@ -28,24 +31,25 @@ TEST(Lifecycle, WhileARankLoadsGenerationIsRefusedAndTheRestAnswers) {
   EXPECT_EQ(served.get("/health")->status, 503);
   EXPECT_EQ(served.get("/v1/models")->status, 200);
   EXPECT_EQ(served.get("/memory")->status, 200);
-  set_state(*served.board, 1, comm::RankState::Ready);
+  set_state(*served.status_table, 1, comm::RankState::Ready);
   EXPECT_EQ(served.post({{"prompt", "a"}})->status, 200);
   EXPECT_EQ(json::parse(served.get("/health")->body), json({{"status", "serving"}}));
 }
 
 TEST(Lifecycle, AFullQueueIsTooManyRequestsWithRetryAfter) {
-  Served served;
+  ApiTestServer served;
   served.engine.limit_open(0);
   const auto result = served.post({{"prompt", "a"}});
   EXPECT_EQ(error_of(result, 429)["code"], "queue_full");
   EXPECT_EQ(result->get_header_value("Retry-After"), "1");
-  EXPECT_THAT(served.get("/metrics")->body, HasSubstr("parallelmodel_requests_rejected_total{reason=\"queue_full\"} 1"));
+  EXPECT_THAT(served.get("/metrics")->body,
+              HasSubstr("parallelmodel_requests_rejected_total{reason=\"queue_full\"} 1"));
 }
 
 TEST(Lifecycle, ALostRankFailsOpenRequestsAndRefusesNewOnes) {
-  Served served;
+  ApiTestServer served;
   served.engine.hold(true);
-  auto open = std::async(std::launch::async, [&] { return served.post(kLong); });
+  auto open = std::async(std::launch::async, [&] { return served.post(long_request); });
   ASSERT_TRUE(eventually([&] { return served.engine.open() == 1; }));
   served.engine.fail("rank 1 was killed");
   const auto reply = open.get();
@@ -53,12 +57,12 @@ TEST(Lifecycle, ALostRankFailsOpenRequestsAndRefusesNewOnes) {
   EXPECT_EQ(error["code"], "rank_lost");
   EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("rank 1 was killed"));
   EXPECT_EQ(error_of(served.post({{"prompt", "a"}}), 503)["code"], "rank_lost");
-  served.board->fail(1, "RankLost", "killed", 5);
+  served.status_table->fail(1, Reason::RankLost, "killed", 5);
   EXPECT_EQ(json::parse(served.get("/health")->body)["status"], "rank_lost");
 }
 
 TEST(Lifecycle, AClientThatLeavesCancelsItsPlainRequestWithinASecond) {
-  Served served;
+  ApiTestServer served;
   served.engine.hold(true);
   {
     RawSocket socket(served.api->bound_port());
@@ -68,16 +72,19 @@ TEST(Lifecycle, AClientThatLeavesCancelsItsPlainRequestWithinASecond) {
   }
   EXPECT_TRUE(eventually([&] { return served.engine.open() == 0; }, milliseconds(1000)));
   EXPECT_EQ(served.engine.cancelled().size(), 1u);
-  EXPECT_TRUE(eventually([&] { return served.get("/metrics")->body.find("finished_total{reason=\"cancelled\"} 1") != std::string::npos; }));
+  EXPECT_TRUE(eventually([&] {
+    return served.get("/metrics")->body.find("finished_total{reason=\"cancelled\"} 1") != std::string::npos;
+  }));
 }
 
 TEST(Lifecycle, AClientThatLeavesCancelsItsStreamWithinASecondAllPromptsOfIt) {
-  Served served;
+  ApiTestServer served;
   served.engine.hold(true);
   {
     RawSocket socket(served.api->bound_port());
     const std::string body = R"({"prompt": ["ab", "cd"], "max_tokens": 60, "stream": true})";
-    socket.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+    socket.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) +
+                "\r\n\r\n" + body);
     ASSERT_TRUE(eventually([&] { return served.engine.open() == 2; }));
     served.engine.allow(1);
     EXPECT_THAT(socket.read_until("\"text\":\"c\""), HasSubstr("\"text\":\"a\""));
@@ -87,14 +94,16 @@ TEST(Lifecycle, AClientThatLeavesCancelsItsStreamWithinASecondAllPromptsOfIt) {
 }
 
 TEST(Lifecycle, ADrainFinishesWhatRunsAcceptsForAWhileThenRefuses) {
-  Served served({}, [](auto& options) { options.accept_while_draining = milliseconds(400); });
+  ApiTestServer served({}, [](auto& options) { options.accept_while_draining = milliseconds(400); });
   served.engine.hold(true);
-  auto open = std::async(std::launch::async, [&] { return served.post(kLong); });
+  auto open = std::async(std::launch::async, [&] { return served.post(long_request); });
   ASSERT_TRUE(eventually([&] { return served.engine.open() == 1; }));
   auto drained = std::async(std::launch::async, [&] { return served.api->drain(std::chrono::seconds(20)); });
-  ASSERT_TRUE(eventually([&] { return served.board->rank(0).state == static_cast<uint32_t>(comm::RankState::Draining); }));
+  ASSERT_TRUE(eventually(
+      [&] { return served.status_table->rank(0).state == static_cast<uint32_t>(comm::RankState::Draining); }));
 
-  auto late = std::async(std::launch::async, [&] { return served.post(kLong); });   // within the time that endpoints take to forget us
+  auto late =
+      std::async(std::launch::async, [&] { return served.post(long_request); });  // within accept_while_draining
   ASSERT_TRUE(eventually([&] { return served.engine.open() == 2; }));
   EXPECT_EQ(json::parse(served.get("/health")->body)["status"], "draining");
 
@@ -115,9 +124,9 @@ TEST(Lifecycle, ADrainFinishesWhatRunsAcceptsForAWhileThenRefuses) {
 }
 
 TEST(Lifecycle, ADrainThatRunsOutOfTimeSaysSoAndStopAnswersWhatIsLeft) {
-  Served served;
+  ApiTestServer served;
   served.engine.hold(true);
-  auto open = std::async(std::launch::async, [&] { return served.post(kLong); });
+  auto open = std::async(std::launch::async, [&] { return served.post(long_request); });
   ASSERT_TRUE(eventually([&] { return served.engine.open() == 1; }));
   EXPECT_FALSE(served.api->drain(milliseconds(100)));
   const auto start = steady_clock::now();
@@ -128,7 +137,7 @@ TEST(Lifecycle, ADrainThatRunsOutOfTimeSaysSoAndStopAnswersWhatIsLeft) {
 }
 
 TEST(Lifecycle, StopEndsIdleKeepAliveConnectionsAtOnce) {
-  Served served;
+  ApiTestServer served;
   auto client = served.client();
   client.set_keep_alive(true);
   ASSERT_EQ(client.Get("/health")->status, 200);
@@ -138,13 +147,31 @@ TEST(Lifecycle, StopEndsIdleKeepAliveConnectionsAtOnce) {
   EXPECT_FALSE(client.Get("/health"));
 }
 
+TEST(Lifecycle, RequestsThatArriveBeforeTheStopGetWholeReplies) {
+  ApiTestServer served;
+  std::vector<std::unique_ptr<RawSocket>> sockets;
+  for (int i = 0; i < 16; ++i) {
+    sockets.push_back(std::make_unique<RawSocket>(served.api->bound_port()));
+    sockets.back()->send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+    ASSERT_THAT(sockets.back()->read_until("}"), HasSubstr("200 OK"));
+  }
+  ASSERT_TRUE(served.api->drain(milliseconds(0)));
+  for (const auto& socket : sockets) socket->send("GET /generate_text/a HTTP/1.1\r\nHost: x\r\n\r\n");
+  served.api->stop();
+  for (const auto& socket : sockets) {
+    const std::string reply = socket->read();
+    EXPECT_THAT(reply, HasSubstr("503 Service Unavailable"));
+    EXPECT_TRUE(json::accept(reply.substr(reply.find("\r\n\r\n") + 4))) << "only a part of a reply: " << reply;
+  }
+}
+
 TEST(Lifecycle, APortInUseIsAnErrorThatNamesIt) {
-  Served first;
+  ApiTestServer first;
   try {
-    Served second({}, [&](auto& options) { options.http.port = first.api->bound_port(); });
+    ApiTestServer second({}, [&](auto& options) { options.http.port = first.api->bound_port(); });
     FAIL() << "two servers share a port";
   } catch (const Error& error) {
-    EXPECT_EQ(error.reason, "PortInUse");
+    EXPECT_EQ(error.reason, Reason::PortInUse);
     EXPECT_THAT(error.what(), HasSubstr(std::to_string(first.api->bound_port())));
   }
 }

@@ -1,5 +1,6 @@
-// The API port with a certificate, which is exchanged while the server runs.
-#include "worker/server/tls.h"
+// SPDX-License-Identifier: Apache-2.0
+// Tests TLS on the API port with a certificate that is replaced while the server runs.
+#include "worker/server/http/tls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +8,7 @@
 #include <fstream>
 
 #include "tests/unit/controller/client/certificates.h"
-#include "tests/unit/worker/server/served.h"
+#include "tests/unit/worker/server/support/api_test_server.h"
 #include "tests/unit/worker/tokenizer/tokenizer_files.h"
 #include "worker/base/error.h"
 
@@ -21,7 +22,7 @@ struct Secured {
   Secured() : authority(k8s::test::make_authority("root")) {
     install(issue("first"));
     std::ofstream(folder.path() / "root.pem") << authority.cert;
-    served = std::make_unique<Served>(FakeEngine::Token(), [&](server::ApiOptions& options) {
+    served = std::make_unique<ApiTestServer>(FakeEngine::Token(), [&](server::ApiOptions& options) {
       options.http.tls = std::make_shared<server::Tls>(folder.path() / "tls.crt", folder.path() / "tls.key");
       options.http.limits.head = std::chrono::milliseconds(500);
       options.http.limits.idle = std::chrono::seconds(20);
@@ -40,7 +41,7 @@ struct Secured {
     made->set_read_timeout(std::chrono::seconds(10));
     return made;
   }
-  /// The name on the certificate that a new connection gets.
+  /// Returns the name on the certificate of a new connection.
   std::string name() const {
     auto one = client();
     std::string found;
@@ -56,7 +57,7 @@ struct Secured {
   }
   TempFolder folder;
   Identity authority;
-  std::unique_ptr<Served> served;
+  std::unique_ptr<ApiTestServer> served;
 };
 
 TEST(Tls, RequestsAndStreamsGoThroughAVerifiedConnection) {
@@ -67,9 +68,14 @@ TEST(Tls, RequestsAndStreamsGoThroughAVerifiedConnection) {
   const auto whole = client->Post("/v1/completions", R"({"prompt": "abc", "max_tokens": 3})", "application/json");
   ASSERT_TRUE(whole);
   EXPECT_EQ(json::parse(whole->body)["choices"][0]["text"], "abc");
-  EXPECT_THAT(client->Post("/v1/completions", R"({"prompt": "abc", "max_tokens": 3, "stream": true})", "application/json")->body, testing::EndsWith("data: [DONE]\n\n"));
+  EXPECT_THAT(
+      client->Post("/v1/completions", R"({"prompt": "abc", "max_tokens": 3, "stream": true})", "application/json")
+          ->body,
+      testing::EndsWith("data: [DONE]\n\n"));
   EXPECT_EQ(client->Post("/v1/completions", std::string(2 << 20, 'x'), "application/json")->status, 413);
-  EXPECT_TRUE(server::http::get("127.0.0.1", secured.served->api->bound_port(), "/metrics", std::chrono::seconds(5), 1 << 20, true)) << "as the ops port asks";
+  EXPECT_TRUE(server::http::get("127.0.0.1", secured.served->api->bound_port(), "/metrics", std::chrono::seconds(5),
+                                1 << 20, true))
+      << "as the admin port asks";
 }
 
 TEST(Tls, AnExchangedCertificateIsForNewConnectionsAndTheOldOnesLive) {
@@ -130,7 +136,9 @@ TEST(Tls, FilesOfNoUseAreNamedAtTheStart) {
   const TempFolder folder;
   const auto authority = k8s::test::make_authority("root");
   const auto one = k8s::test::issue(authority, "a", {}), two = k8s::test::issue(authority, "b", {});
-  const auto write = [&](const char* name, const std::string& content) { std::ofstream(folder.path() / name) << content; };
+  const auto write = [&](const char* name, const std::string& content) {
+    std::ofstream(folder.path() / name) << content;
+  };
   const auto complaint = [&] {
     try {
       server::Tls(folder.path() / "tls.crt", folder.path() / "tls.key");
@@ -143,7 +151,8 @@ TEST(Tls, FilesOfNoUseAreNamedAtTheStart) {
   write("tls.crt", one.cert);
   EXPECT_THAT(complaint(), testing::HasSubstr("tls.key cannot be used"));
   write("tls.key", two.key);
-  EXPECT_THAT(complaint(), testing::AnyOf(testing::HasSubstr("is not that of the certificate"), testing::HasSubstr("mismatch")));
+  EXPECT_THAT(complaint(),
+              testing::AnyOf(testing::HasSubstr("is not that of the certificate"), testing::HasSubstr("mismatch")));
   write("tls.key", one.key);
   EXPECT_EQ(complaint(), "none");
 }

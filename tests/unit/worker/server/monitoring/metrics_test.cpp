@@ -1,16 +1,17 @@
-#include "worker/server/metrics.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/monitoring/metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/unit/worker/server/exposition.h"
-#include "tests/unit/worker/server/served.h"
+#include "tests/unit/worker/server/support/api_test_server.h"
+#include "tests/unit/worker/server/support/exposition.h"
 
 namespace pm::test {
 namespace {
 
 TEST(Metrics, TheExpositionParsesAndMovesWithRequests) {
-  Served served;
+  ApiTestServer served;
   EXPECT_EQ(parse_exposition(served.get("/metrics")->body)["parallelmodel_time_to_first_token_seconds_count"], 0);
   served.post({{"prompt", "abc"}, {"max_tokens", 5}});
   served.post({{"prompt", {"a", "b"}}, {"max_tokens", 2}, {"stream", true}});
@@ -33,7 +34,7 @@ TEST(Metrics, TheExpositionParsesAndMovesWithRequests) {
 }
 
 TEST(Metrics, EveryRanksBytesArePredictedAndMeasuredByKind) {
-  Served served;
+  ApiTestServer served;
   auto samples = parse_exposition(served.get("/metrics")->body);
   EXPECT_EQ(samples["parallelmodel_rank_memory_bytes{rank=\"1\",kind=\"weights\",source=\"predicted\"}"], 2 << 20);
   EXPECT_EQ(samples["parallelmodel_rank_memory_bytes{rank=\"1\",kind=\"weights\",source=\"measured\"}"], 2 << 20);
@@ -42,18 +43,21 @@ TEST(Metrics, EveryRanksBytesArePredictedAndMeasuredByKind) {
   EXPECT_EQ(samples["parallelmodel_rank_load_seconds{rank=\"0\"}"], 1.5);
   EXPECT_EQ(samples["parallelmodel_rank_state{rank=\"0\",state=\"Ready\"}"], 1);
   EXPECT_EQ(samples["parallelmodel_plan_info{strategy=\"" + std::string(name_of(Strategy::Tensor)) +
-                    "\",tensor=\"2\",pipeline=\"1\",data=\"1\",precision=\"F32\",reason=\"UserFixed\"}"], 1);
+                    "\",tensor=\"2\",pipeline=\"1\",data=\"1\",precision=\"F32\",reason=\"UserFixed\"}"],
+            1);
 }
 
 TEST(Metrics, JoinedExpositionsHoldEachFamilyOnce) {
-  const std::string own = "# HELP a one\n# TYPE a gauge\na 1\n", other = "# HELP b two\n# TYPE b gauge\nb 2\n# HELP a one\n# TYPE a gauge\na 9\n# TYPE c counter\nc 3";
+  const std::string own = "# HELP a one\n# TYPE a gauge\na 1\n",
+                    other =
+                        "# HELP b two\n# TYPE b gauge\nb 2\n# HELP a one\n# TYPE a gauge\na 9\n# TYPE c counter\nc 3";
   auto samples = parse_exposition(server::merge_metrics(own, other));
   EXPECT_EQ(samples, (std::map<std::string, double>{{"a", 1}, {"b", 2}, {"c", 3}}));
   EXPECT_EQ(server::merge_metrics(own, ""), own);
 }
 
 TEST(Memory, NumbersAreJsonAndTheTableIsForPeople) {
-  Served served;
+  ApiTestServer served;
   const auto report = json::parse(served.get("/memory")->body);
   ASSERT_EQ(report["ranks"].size(), 2u);
   EXPECT_EQ(report["ranks"][1]["predicted"]["weights"], 2 << 20);
@@ -67,8 +71,36 @@ TEST(Memory, NumbersAreJsonAndTheTableIsForPeople) {
   error_of(served.get("/memory?format=xml"), 400);
 }
 
+TEST(Memory, ADeviceAndItsGraphsAreReportedByName) {
+  ApiTestServer served;
+  comm::RankStatus& rank = served.status_table->rank(1);
+  rank.device.total = 80 << 20;
+  rank.device.free = 50 << 20;
+  rank.device.reserved = 20 << 20;
+  rank.device.allocated = 15 << 20;
+  rank.device.communicators = 5 << 20;
+  rank.graphs.captured = 4;
+  rank.graphs.replayed = 9;
+  rank.graphs.bytes = 1000;
+  const auto ranks = json::parse(served.get("/memory")->body)["ranks"];
+  EXPECT_FALSE(ranks[0].contains("device"));
+  EXPECT_FALSE(ranks[0].contains("graphs"));
+  EXPECT_EQ(ranks[1]["device"], (json{{"total", 80 << 20},
+                                      {"free", 50 << 20},
+                                      {"reserved", 20 << 20},
+                                      {"allocated", 15 << 20},
+                                      {"communicator", 5 << 20}}));
+  EXPECT_EQ(ranks[1]["graphs"], (json{{"captured", 4}, {"replayed", 9}, {"bytes", 1000}}));
+  EXPECT_THAT(served.get("/memory?format=text")->body,
+              testing::HasSubstr("1     device: 80.0 MiB, 50.0 free; 20.0 reserved by this rank, of that 15.0 in "
+                                 "tensors; 5.0 in communicators\n"));
+  auto samples = parse_exposition(served.get("/metrics")->body);
+  EXPECT_EQ(samples["parallelmodel_rank_device_memory_bytes{rank=\"1\",kind=\"communicator\"}"], 5 << 20);
+  EXPECT_EQ(samples.count("parallelmodel_rank_device_memory_bytes{rank=\"0\",kind=\"total\"}"), 0u);
+}
+
 TEST(PlanRoute, ThePlanIsWhatThePlannerWrites) {
-  Served served;
+  ApiTestServer served;
   EXPECT_EQ(json::parse(served.get("/plan")->body), to_json(two_rank_plan()));
 }
 

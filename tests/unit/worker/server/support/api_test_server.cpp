@@ -1,4 +1,5 @@
-#include "tests/unit/worker/server/served.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/worker/server/support/api_test_server.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -24,7 +25,8 @@ ChatTemplate small_template() {
   TempFolder folder;
   std::ofstream(folder.path() / "chat_template.jinja")
       << "{% if messages[0].role == 'assistant' %}{{ raise_exception('Begin with the user') }}{% endif %}"
-         "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if tools %}T{{ tools | length }}{% endif %}{{ mood }}"
+         "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if tools %}T{{ tools | length }}{% "
+         "endif %}{{ mood }}"
          "{% if add_generation_prompt %}<assistant>{% endif %}";
   return *ChatTemplate::find(folder.path());
 }
@@ -44,44 +46,47 @@ Plan two_rank_plan() {
   return plan;
 }
 
-std::shared_ptr<comm::StatusBoard> ready_board() {
-  auto board = comm::StatusBoard::in_process(2);
+std::shared_ptr<comm::StatusTable> ready_board() {
+  auto status_table = comm::StatusTable::in_process(2);
   for (int r = 0; r < 2; ++r) {
-    auto& rank = board->rank(r);
+    auto& rank = status_table->rank(r);
     rank.state = static_cast<uint32_t>(comm::RankState::Ready);
     rank.heartbeat_ns = steady_clock::now().time_since_epoch().count();
     rank.load_bytes = rank.load_total = 1000 + r;
     rank.load_seconds_milli = 1500;
     rank.steps = 7;
-    rank.measured[0] = (r + 1) << 20;
-    rank.measured[1] = 2048;
+    rank.measured.weights = (r + 1) << 20;
+    rank.measured.kv = 2048;
   }
-  return board;
+  return status_table;
 }
 
 bool eventually(const std::function<bool()>& condition, milliseconds limit) {
-  for (const auto end = steady_clock::now() + limit; steady_clock::now() < end; std::this_thread::sleep_for(milliseconds(1)))
+  for (const auto end = steady_clock::now() + limit; steady_clock::now() < end;
+       std::this_thread::sleep_for(milliseconds(1)))
     if (condition()) return true;
   return condition();
 }
 
-Served::Served(FakeEngine::Token token, const std::function<void(server::ApiOptions&)>& adjust, bool with_tokenizer)
-    : tokenizer(byte_tokenizer()), engine(std::move(token)), board(ready_board()) {
+ApiTestServer::ApiTestServer(FakeEngine::Token token, const std::function<void(server::ApiOptions&)>& adjust,
+                             bool with_tokenizer)
+    : tokenizer(byte_tokenizer()), engine(std::move(token)), status_table(ready_board()) {
   server::ApiOptions options;
   options.http.host = "127.0.0.1";
   options.http.port = 0;
   options.model = "org/tiny";
-  options.eos = {kEnd};
+  options.eos = {end_id};
   options.chat_template = small_template();
-  options.board = board;
+  options.status_table = status_table;
   options.accept_while_draining = milliseconds(50);
   options.unix_time = [] { return int64_t{1700000000}; };
   if (adjust) adjust(options);
-  api = std::make_unique<server::ApiServer>(std::move(options), engine, with_tokenizer ? &tokenizer : nullptr, two_rank_plan());
+  api = std::make_unique<server::ApiServer>(std::move(options), engine, with_tokenizer ? &tokenizer : nullptr,
+                                            two_rank_plan());
   api->start();
 }
 
-httplib::Client Served::client(milliseconds read_timeout) const {
+httplib::Client ApiTestServer::client(milliseconds read_timeout) const {
   httplib::Client client("127.0.0.1", api->bound_port());
   client.set_read_timeout(read_timeout);
   client.set_tcp_nodelay(true);
@@ -89,9 +94,11 @@ httplib::Client Served::client(milliseconds read_timeout) const {
   return client;
 }
 
-httplib::Result Served::post(const json& body) const { return client().Post("/v1/completions", body.dump(), "application/json"); }
+httplib::Result ApiTestServer::post(const json& body) const {
+  return client().Post("/v1/completions", body.dump(), "application/json");
+}
 
-httplib::Result Served::get(const std::string& path) const { return client().Get(path); }
+httplib::Result ApiTestServer::get(const std::string& path) const { return client().Get(path); }
 
 json error_of(const httplib::Result& result, int status) {
   if (!result) {
@@ -116,7 +123,8 @@ RawSocket::RawSocket(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC,
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) throw std::runtime_error("connect failed");
+  if (connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+    throw std::runtime_error("connect failed");
 }
 
 RawSocket::~RawSocket() { close(fd_); }
@@ -124,7 +132,7 @@ RawSocket::~RawSocket() { close(fd_); }
 void RawSocket::send(const std::string& bytes) const {
   for (size_t sent = 0; sent < bytes.size();) {
     const ssize_t n = ::send(fd_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);
-    if (n <= 0) return;   // the server has had enough
+    if (n <= 0) return;  // the server has closed the connection
     sent += static_cast<size_t>(n);
   }
 }

@@ -1,4 +1,5 @@
-// An API server over the fake engine and a byte-level tokenizer, and a client of it.
+// SPDX-License-Identifier: Apache-2.0
+// Runs an API server over the fake engine with a byte-level tokenizer, and provides clients of it.
 #pragma once
 #include <httplib.h>
 
@@ -7,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/unit/worker/server/fake_engine.h"
-#include "worker/comm/status.h"
+#include "tests/unit/worker/server/support/fake_engine.h"
+#include "worker/comm/membership/status_table.h"
 #include "worker/server/api_server.h"
 #include "worker/tokenizer/tokenizer.h"
 
@@ -16,35 +17,37 @@ namespace pm::test {
 
 using nlohmann::json;
 
-constexpr int32_t kEnd = 256;   // the tokenizer's end token
+constexpr int32_t end_id = 256;  // the tokenizer's end token
 
 Tokenizer byte_tokenizer();
-/// "<user>text</>" for each message, then "<assistant>"; refuses a conversation that begins with the assistant.
+/// Renders "<user>text</>" for each message, then "<assistant>". Raises an exception for a conversation that begins
+/// with the assistant.
 ChatTemplate small_template();
-/// Two ranks, a window of 64 tokens, round figures of memory.
+/// A plan of two ranks, a context window of 64 tokens and round memory sizes.
 Plan two_rank_plan();
-/// Both ranks ready.
-std::shared_ptr<comm::StatusBoard> ready_board();
+/// A status table in which both ranks are ready.
+std::shared_ptr<comm::StatusTable> ready_board();
 
-/// Polls until `condition` holds; false after `limit`.
+/// Polls until `condition` holds. Returns false after `limit`.
 bool eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit = std::chrono::seconds(5));
 
-struct Served {
-  explicit Served(FakeEngine::Token token = {}, const std::function<void(server::ApiOptions&)>& adjust = {}, bool with_tokenizer = true);
+struct ApiTestServer {
+  explicit ApiTestServer(FakeEngine::Token token = {}, const std::function<void(server::ApiOptions&)>& adjust = {},
+                         bool with_tokenizer = true);
   httplib::Client client(std::chrono::milliseconds read_timeout = std::chrono::seconds(10)) const;
   httplib::Result post(const json& body) const;
   httplib::Result get(const std::string& path) const;
 
   Tokenizer tokenizer;
   FakeEngine engine;
-  std::shared_ptr<comm::StatusBoard> board;
+  std::shared_ptr<comm::StatusTable> status_table;
   std::unique_ptr<server::ApiServer> api;
 };
 
-/// The "error" object of a reply; also checks status and that the reply's id stands in both places.
+/// Returns the "error" object of a reply. Checks the status, and that header and body carry the same request id.
 json error_of(const httplib::Result& result, int status);
 
-/// A socket that sends what it is told, for requests that no client library would send.
+/// A raw socket, for requests that no client library would send.
 class RawSocket {
  public:
   explicit RawSocket(int port);
@@ -52,9 +55,9 @@ class RawSocket {
   RawSocket(const RawSocket&) = delete;
   RawSocket& operator=(const RawSocket&) = delete;
   void send(const std::string& bytes) const;
-  /// All until the peer closes, or what came within the limit.
+  /// Returns everything until the peer closes the connection or the limit passes.
   std::string read(std::chrono::milliseconds limit = std::chrono::seconds(3)) const;
-  /// Like read, but stops as soon as `end` was seen.
+  /// Reads like read(), but stops once `end` was received.
   std::string read_until(const std::string& end, std::chrono::milliseconds limit = std::chrono::seconds(3)) const;
   int descriptor() const { return fd_; }
 

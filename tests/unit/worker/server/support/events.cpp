@@ -1,4 +1,5 @@
-#include "tests/unit/worker/server/events.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/worker/server/support/events.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-#include "tests/unit/worker/server/exposition.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/worker/server/support/exposition.h"
 
 #include <regex>
 #include <set>
@@ -23,7 +24,8 @@ std::map<std::string, double> parse_exposition(const std::string& text) {
       bucket = 0;
     } else if (std::regex_match(line, match, sample)) {
       const std::string name = match[1];
-      if (!name.starts_with(family) || !types.contains(family)) throw std::runtime_error("sample outside its family: " + line);
+      if (!name.starts_with(family) || !types.contains(family))
+        throw std::runtime_error("sample outside its family: " + line);
       const double value = std::stod(match[3]);
       if (name.ends_with("_bucket")) {
         if (value < bucket) throw std::runtime_error("bucket shrinks: " + line);

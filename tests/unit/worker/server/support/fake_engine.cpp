@@ -1,4 +1,5 @@
-#include "tests/unit/worker/server/fake_engine.h"
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/unit/worker/server/support/fake_engine.h"
 
 #include <algorithm>
 
@@ -10,7 +11,9 @@ using engine::Event;
 using engine::Finish;
 
 FakeEngine::FakeEngine(Token token)
-    : token_(token ? std::move(token) : [](const engine::Request& r, int64_t step) { return r.prompt[static_cast<size_t>(step) % r.prompt.size()]; }),
+    : token_(token ? std::move(token)
+                   : [](const engine::Request& r,
+                        int64_t step) { return r.prompt[static_cast<size_t>(step) % r.prompt.size()]; }),
       thread_([this] { loop(); }) {}
 
 FakeEngine::~FakeEngine() {
@@ -24,11 +27,12 @@ FakeEngine::~FakeEngine() {
 
 void FakeEngine::submit(engine::Request request, std::function<void(const Event&)> on_event) {
   std::lock_guard lock(mutex_);
-  if (!failure_.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure_);
+  if (!failure_.empty()) throw Error(Reason::RankLost, failure_);
   for (int32_t id : request.prompt)
-    if (id > 256) throw Error(ErrorKind::Request, "InvalidRequest", "token id " + std::to_string(id) + " is outside the vocabulary of 257");
-  if (open_.size() >= limit_) throw Error(ErrorKind::Request, "QueueFull", std::to_string(open_.size()) + " requests wait already");
-  seen_.push_back(request);
+    if (id > 256)
+      throw Error(Reason::InvalidRequest, "token id " + std::to_string(id) + " is outside the vocabulary of 257");
+  if (open_.size() >= limit_) throw Error(Reason::QueueFull, std::to_string(open_.size()) + " requests wait already");
+  submitted_requests_.push_back(request);
   prompt_tokens_ += static_cast<int64_t>(request.prompt.size());
   open_.push_back({std::move(request), std::move(on_event)});
   wake_.notify_all();
@@ -36,17 +40,18 @@ void FakeEngine::submit(engine::Request request, std::function<void(const Event&
 
 void FakeEngine::forward(engine::ForwardRequest request, std::function<void(engine::ForwardResult)> on_done) {
   std::lock_guard lock(mutex_);
-  if (!failure_.empty()) throw Error(ErrorKind::RankLost, "RankLost", failure_);
-  if (open_.size() + passes_.size() >= limit_) throw Error(ErrorKind::Request, "QueueFull", std::to_string(limit_) + " requests wait already");
-  passes_seen_.push_back(request);
-  passes_.push_back({std::move(request), std::move(on_done)});
+  if (!failure_.empty()) throw Error(Reason::RankLost, failure_);
+  if (open_.size() + open_forwards_.size() >= limit_)
+    throw Error(Reason::QueueFull, std::to_string(limit_) + " requests wait already");
+  forward_requests_.push_back(request);
+  open_forwards_.push_back({std::move(request), std::move(on_done)});
   wake_.notify_all();
 }
 
 void FakeEngine::cancel(const std::string& id) {
   std::unique_lock lock(mutex_);
   cancelled_.insert(id);
-  std::erase_if(passes_, [&](const OpenPass& pass) { return pass.request.id == id; });
+  std::erase_if(open_forwards_, [&](const OpenForward& item) { return item.request.id == id; });
   for (auto it = open_.begin(); it != open_.end(); ++it) {
     if (it->request.id != id) continue;
     const Sequence gone = std::move(*it);
@@ -71,14 +76,14 @@ engine::Statistics FakeEngine::statistics() const {
 
 void FakeEngine::fail(const std::string& reason) {
   std::deque<Sequence> lost;
-  std::deque<OpenPass> lost_passes;
+  std::deque<OpenForward> lost_forwards;
   {
     std::lock_guard lock(mutex_);
     failure_ = reason;
     lost.swap(open_);
-    lost_passes.swap(passes_);
+    lost_forwards.swap(open_forwards_);
   }
-  for (auto& pass : lost_passes) pass.on_done({{}, Finish::Failed, reason});
+  for (auto& item : lost_forwards) item.on_done({{}, Finish::Failed, reason});
   for (auto& sequence : lost) end(sequence, Finish::Failed, reason);
 }
 
@@ -96,7 +101,7 @@ void FakeEngine::allow(int64_t n) {
   wake_.notify_all();
 }
 
-void FakeEngine::say_cached(int64_t tokens) {
+void FakeEngine::set_cached_tokens(int64_t tokens) {
   std::lock_guard lock(mutex_);
   cached_ = tokens;
 }
@@ -106,19 +111,19 @@ void FakeEngine::limit_open(size_t requests) {
   limit_ = requests;
 }
 
-void FakeEngine::answer_passes(Pass pass) {
+void FakeEngine::answer_forward(ForwardFunction function) {
   std::lock_guard lock(mutex_);
-  pass_ = std::move(pass);
+  forward_function_ = std::move(function);
 }
 
-std::vector<engine::ForwardRequest> FakeEngine::passes_seen() const {
+std::vector<engine::ForwardRequest> FakeEngine::forward_requests() const {
   std::lock_guard lock(mutex_);
-  return passes_seen_;
+  return forward_requests_;
 }
 
-std::vector<engine::Request> FakeEngine::seen() const {
+std::vector<engine::Request> FakeEngine::submitted_requests() const {
   std::lock_guard lock(mutex_);
-  return seen_;
+  return submitted_requests_;
 }
 
 std::set<std::string> FakeEngine::cancelled() const {
@@ -128,19 +133,21 @@ std::set<std::string> FakeEngine::cancelled() const {
 
 size_t FakeEngine::open() const {
   std::lock_guard lock(mutex_);
-  return open_.size() + passes_.size();
+  return open_.size() + open_forwards_.size();
 }
 
 void FakeEngine::loop() {
   std::unique_lock lock(mutex_);
   const auto runnable = [this](const Sequence& s) { return !held_ || s.allowed > 0; };
   for (;;) {
-    wake_.wait(lock, [&] { return stopping_ || (!held_ && !passes_.empty()) || std::any_of(open_.begin(), open_.end(), runnable); });
+    wake_.wait(lock, [&] {
+      return stopping_ || (!held_ && !open_forwards_.empty()) || std::any_of(open_.begin(), open_.end(), runnable);
+    });
     if (stopping_) return;
-    if (!held_ && !passes_.empty()) {
-      OpenPass pass = std::move(passes_.front());
-      passes_.pop_front();
-      pass.on_done({pass_ ? pass_(pass.request) : Arrays(), Finish::Stop, {}});
+    if (!held_ && !open_forwards_.empty()) {
+      OpenForward item = std::move(open_forwards_.front());
+      open_forwards_.pop_front();
+      item.on_done({forward_function_ ? forward_function_(item.request) : Arrays(), Finish::Stop, {}});
       continue;
     }
     auto it = std::find_if(open_.begin(), open_.end(), runnable);
@@ -159,16 +166,19 @@ engine::Token FakeEngine::token_of(const engine::Request& request, int64_t step)
   engine::Token token{.id = token_(request, step)};
   if (request.logprobs < 0) return token;
   token.logprob = -0.25F;
-  for (int64_t k = 0; k < request.logprobs; ++k) token.best.emplace_back(token.id + static_cast<int32_t>(k), -0.25F - static_cast<float>(k));
+  for (int64_t k = 0; k < request.logprobs; ++k)
+    token.top_logprobs.emplace_back(token.id + static_cast<int32_t>(k), -0.25F - static_cast<float>(k));
   return token;
 }
 
 Finish FakeEngine::finish_of(const engine::Request& request, int32_t id, int64_t generated) {
-  if (!request.ignore_eos && std::find(request.eos.begin(), request.eos.end(), id) != request.eos.end()) return Finish::Stop;
+  if (!request.ignore_eos && std::find(request.eos.begin(), request.eos.end(), id) != request.eos.end())
+    return Finish::Stop;
   return generated == request.max_new_tokens ? Finish::Length : Finish::None;
 }
 
-/// A token for each sequence that goes on; sequence s is a step ahead of the one before it. Beams come whole when the first has ended.
+/// Emits a token for each running sequence; sequence s is one step ahead of the one before it. Beams are emitted whole
+/// when the first has ended.
 void FakeEngine::step(Sequence open) {
   const engine::Request& request = open.request;
   const bool beams = request.search.num_beams > 1;
@@ -189,14 +199,14 @@ void FakeEngine::step(Sequence open) {
       event.tokens = {token_of(request, open.generated - 1 + s)};
       event.finish = finish_of(request, event.tokens[0].id, open.generated);
     }
-    if (!open.told) {
+    if (!open.first_event_sent) {
       event.queued_seconds = 0.001;
       event.cached_tokens = cached_;
-      open.told = true;
+      open.first_event_sent = true;
     }
     tokens_ += static_cast<int64_t>(event.tokens.size());
     if (event.finish != Finish::None) open.ended.insert(s);
-    open.on_event(event);   // never blocks, never calls us back
+    open.on_event(event);  // the callback never blocks and never calls the engine
   }
   if (static_cast<int64_t>(open.ended.size()) < request.search.num_return_sequences) open_.push_back(std::move(open));
 }

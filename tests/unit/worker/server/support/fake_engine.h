@@ -1,4 +1,5 @@
-// An engine without a model: a thread that gives each request in turn one token, as the test says.
+// SPDX-License-Identifier: Apache-2.0
+// An engine without a model: a thread emits one token per request in turn, as the test defines.
 #pragma once
 #include <condition_variable>
 #include <deque>
@@ -7,16 +8,16 @@
 #include <thread>
 #include <vector>
 
-#include "worker/engine/request.h"
+#include "worker/engine/engine.h"
 
 namespace pm::test {
 
 class FakeEngine final : public engine::Engine {
  public:
   using Token = std::function<int32_t(const engine::Request&, int64_t step)>;
-  using Pass = std::function<Arrays(const engine::ForwardRequest&)>;
-  /// The default echoes the prompt again and again, so every reply shows whose it is; sequence s begins s tokens later. Log-probabilities are
-  /// -0.25 - k of the token's id + k; scores of beams -0.5, -1, ...
+  using ForwardFunction = std::function<Arrays(const engine::ForwardRequest&)>;
+  /// The default repeats the prompt, so every reply shows to which request it belongs; sequence s begins s tokens
+  /// later. The log-probability of id + k is -0.25 - k; the scores of beams are -0.5, -1, ...
   explicit FakeEngine(Token token = {});
   ~FakeEngine() override;
 
@@ -27,17 +28,18 @@ class FakeEngine final : public engine::Engine {
   void fail(const std::string& reason) override;
   int64_t steps() const override;
 
-  /// While held, requests are taken and cancelled but get no token.
+  /// While true, requests are accepted and cancelled but get no token.
   void hold(bool held);
-  /// Lets `n` tokens through per request although held.
+  /// Allows `n` more tokens per request despite hold(true).
   void allow(int64_t n);
   void limit_open(size_t requests);
-  /// Tokens of each prompt that were there already.
-  void say_cached(int64_t tokens);
-  /// What passes give; absent: nothing. Called on the engine's thread.
-  void answer_passes(Pass pass);
-  std::vector<engine::Request> seen() const;
-  std::vector<engine::ForwardRequest> passes_seen() const;
+  /// Sets the number of tokens of each prompt that the prefix cache provides.
+  void set_cached_tokens(int64_t tokens);
+  /// Sets the function that computes the outputs of forward requests, on the engine's thread. Without it outputs are
+  /// empty.
+  void answer_forward(ForwardFunction function);
+  std::vector<engine::Request> submitted_requests() const;
+  std::vector<engine::ForwardRequest> forward_requests() const;
   std::set<std::string> cancelled() const;
   size_t open() const;
 
@@ -46,10 +48,10 @@ class FakeEngine final : public engine::Engine {
     engine::Request request;
     std::function<void(const engine::Event&)> on_event;
     int64_t generated = 0, allowed = 0;
-    std::set<int64_t> ended;               ///< of its num_return_sequences
-    bool told = false;                     ///< its first event went out
+    std::set<int64_t> ended;  ///< indices of the sequences that have ended
+    bool first_event_sent = false;
   };
-  struct OpenPass {
+  struct OpenForward {
     engine::ForwardRequest request;
     std::function<void(engine::ForwardResult)> on_done;
   };
@@ -63,10 +65,10 @@ class FakeEngine final : public engine::Engine {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Sequence> open_;
-  std::deque<OpenPass> passes_;
-  Pass pass_;
-  std::vector<engine::Request> seen_;
-  std::vector<engine::ForwardRequest> passes_seen_;
+  std::deque<OpenForward> open_forwards_;
+  ForwardFunction forward_function_;
+  std::vector<engine::Request> submitted_requests_;
+  std::vector<engine::ForwardRequest> forward_requests_;
   std::set<std::string> cancelled_;
   std::string failure_;
   size_t limit_ = 1000;

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cases of linear layers: 1 to 32 rows (decode, bounded by reading the weights) and 512 rows (prefill, bounded by
+// arithmetic). The large matrix is an MLP's of an 8B model.
+#include <ATen/ATen.h>
+
+#include "bench/ops/case.h"
+#include "tests/unit/worker/ops/reference.h"
+
+namespace pm::bench {
+
+namespace {
+
+constexpr double fp32_tolerance = 4e-6;
+constexpr double matrix_unit_tolerance = 1e-4;  // tensor cores truncate where fp32 additions round
+constexpr int64_t prefill_rows = 33;            // from here on a device may multiply on matrix units
+constexpr int64_t cold_bytes = int64_t{256} << 20;
+
+/// One matrix, and how many copies of it no cache holds at once.
+struct Matrix {
+  at::Tensor values;          ///< [out, in] as stored; I8: dequantised fp32
+  ops::Int8Matrix quantised;  ///< of I8 only
+  at::Tensor bias;            ///< undefined: none
+  int64_t copies = 1;
+};
+
+struct Shape {
+  at::ScalarType type;
+  int64_t out, in;
+  std::vector<int64_t> rows;
+  bool has_bias = false, is_large = false;
+  int64_t group = 32;               ///< I8: inputs that share a scale
+  bool scales_follow_rows = false;  ///< I8: as the loader lays them out for Sharded and Offload
+};
+
+Matrix random_matrix(const Shape& shape) {
+  Matrix matrix;
+  const at::Tensor values = at::randn({shape.out, shape.in});
+  if (shape.has_bias) matrix.bias = at::randn({shape.out}).to(at::kBFloat16);
+  if (shape.type == at::kChar) {
+    matrix.quantised = ops::reference::int8_matrix(values, shape.group);
+    if (shape.scales_follow_rows) {
+      const at::Tensor rows =
+          at::cat({matrix.quantised.numbers.view(at::kByte), matrix.quantised.scales.view(at::kByte)}, 1).contiguous();
+      matrix.quantised = ops::int8_rows(rows, shape.in, shape.group);
+    }
+    matrix.values = ops::dequantised(matrix.quantised);
+  } else {
+    matrix.values = values.to(shape.type);
+  }
+  const int64_t bytes = shape.out * shape.in * static_cast<int64_t>(c10::elementSize(shape.type));
+  if (shape.is_large) matrix.copies = (cold_bytes + bytes - 1) / bytes;
+  return matrix;
+}
+
+/// Returns one case for each number of rows; they share the matrix.
+void add_cases(std::vector<Case>& cases, const Shape& shape) {
+  const std::function<const Matrix&()> matrix = shared_value<Matrix>([shape] { return random_matrix(shape); });
+  const bool int8 = shape.type == at::kChar, wide = shape.type == at::kFloat || int8;
+  const auto weight_bytes =
+      static_cast<double>(int8 ? shape.out * ops::int8_row_bytes(shape.in, shape.group)
+                               : shape.out * shape.in * static_cast<int64_t>(c10::elementSize(shape.type)));
+  for (int64_t rows : shape.rows) {
+    const bool prefill = rows >= prefill_rows;
+    Case one{.name = std::string(type_name(shape.type)) + " [" + std::to_string(shape.out) + ", " +
+                     std::to_string(shape.in) + "]" + (shape.has_bias ? " + bias" : "") +
+                     (shape.scales_follow_rows ? ", scales in the rows" : "") + ", " + std::to_string(rows) +
+                     (rows == 1 ? " row" : " rows"),
+             .tolerance = fp32_tolerance,
+             .is_large = shape.is_large};
+    if (prefill) {
+      one.device_tolerance = matrix_unit_tolerance;
+      one.flops = 2. * static_cast<double>(rows * shape.out * shape.in);
+    } else {
+      one.bytes = weight_bytes + 4. * static_cast<double>(rows * (shape.in + shape.out));
+    }
+    one.make = [=]() -> Problem {
+      const Matrix& given = matrix();
+      // Devices may round many rows to the type of the weights; these numbers are the same in both types.
+      const at::Tensor x =
+          wide ? at::randn({rows, shape.in}) : at::randn({rows, shape.in}).to(shape.type).to(at::kFloat);
+      const auto expected = [=]() -> Outputs {
+        const at::Tensor y = at::mm(x.to(at::kDouble), given.values.to(at::kDouble).t());
+        return {given.bias.defined() ? y + given.bias.to(at::kDouble) : y};
+      };
+      const auto on = [=](at::Device device) -> Run {
+        const at::Tensor there = x.to(device), bias = given.bias.defined() ? given.bias.to(device) : given.bias;
+        const auto copies = static_cast<size_t>(given.copies);
+        if (!int8) {
+          std::vector<at::Tensor> weights{given.values.to(device)};
+          while (weights.size() < copies) weights.push_back(weights[0].clone());
+          return [=](const ops::Backend& backend, const Call& call) -> Outputs {
+            return {backend.linear(there, weights[static_cast<size_t>(call.number) % copies], bias)};
+          };
+        }
+        const ops::Int8Matrix& q = given.quantised;
+        std::vector<ops::Int8Matrix> weights{{q.numbers.to(device), q.scales.to(device), q.group}};
+        while (weights.size() < copies)
+          weights.push_back({weights[0].numbers.clone(), weights[0].scales.clone(), q.group});
+        return [=](const ops::Backend& backend, const Call& call) -> Outputs {
+          return {backend.int8_linear(there, weights[static_cast<size_t>(call.number) % copies], bias)};
+        };
+      };
+      return {expected, on};
+    };
+    cases.push_back(std::move(one));
+  }
+}
+
+}  // namespace
+
+std::vector<Case> linear_cases() {
+  std::vector<Case> cases;
+  for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    add_cases(cases, {.type = type, .out = 1000, .in = 1024, .rows = {1, 2, 3, 8, 32, 33, 128}});
+    add_cases(cases, {.type = type, .out = 33, .in = 70, .rows = {1, 5, 40}, .has_bias = true});
+    add_cases(cases, {.type = type, .out = 14336, .in = 4096, .rows = {1, 2, 4, 8, 16, 32, 512}, .is_large = true});
+  }
+  return cases;
+}
+
+std::vector<Case> int8_linear_cases() {
+  std::vector<Case> cases;
+  add_cases(cases, {.type = at::kChar, .out = 1000, .in = 1024, .rows = {1, 2, 3, 8, 32, 33, 128}});
+  add_cases(cases, {.type = at::kChar, .out = 333, .in = 200, .rows = {1, 8, 40}, .has_bias = true, .group = 80});
+  add_cases(cases, {.type = at::kChar, .out = 64, .in = 1024, .rows = {1, 8}, .scales_follow_rows = true});
+  add_cases(cases, {.type = at::kChar, .out = 14336, .in = 4096, .rows = {1, 2, 4, 8, 16, 32, 512}, .is_large = true});
+  return cases;
+}
+
+}  // namespace pm::bench

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sizes on which planner, scheduler and kernels must agree. nvcc compiles this header too, so it is C++17 and
+// includes no library.
+#pragma once
+#include <cstdint>
+
+namespace pm {
+
+/// Tokens of one KV block (vLLM: block_size). An int, so that kernels multiply it in 32 bits.
+inline constexpr int block_tokens = 16;
+
+/// Maximum tokens of one engine step; longer prompts are prefilled in chunks.
+inline constexpr int64_t step_tokens = 512;
+
+/// Returns the number of KV blocks that `tokens` tokens need.
+constexpr int64_t blocks_for(int64_t tokens) { return (tokens + block_tokens - 1) / block_tokens; }
+
+}  // namespace pm

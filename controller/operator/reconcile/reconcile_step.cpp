@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/operator/reconcile/reconcile_step.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "controller/operator/api/json_patch.h"
+#include "controller/operator/api/object_text.h"
+#include "controller/operator/api/requests.h"
+#include "controller/operator/reconcile/apply_response.h"
+
+namespace pm::op {
+
+namespace {
+
+using k8s::Request;
+using k8s::Verb;
+using std::chrono::seconds;
+
+/// A reconcile needs a few requests per replica. More of them mean a livelock, from which a fresh snapshot recovers.
+constexpr int max_requests = 2000;
+constexpr seconds conflict_again{30}, refused_again{30}, policy_again{10}, volume_patience{20}, volume_again{30},
+    volume_crowded{10}, probe_again{2}, monitor_again{300};
+
+/// Derives the next request of a reconcile from the view alone.
+class ReconcileStep {
+ public:
+  ReconcileStep(ReconcileState& state, const Settings& settings)
+      : state_(state), view_(*state.view), settings_(settings), owner_(parse_owner(*view_.model)) {}
+
+  std::optional<Request> next() {
+    try {
+      spec_ = state_.cache->spec(view_.model);
+    } catch (const std::exception& error) {
+      return keep_running_replicas(error.what());
+    }
+    if (spec().policy_ref && !state_.notes.policy) {
+      state_.asks_policy = true;
+      return get_policy(owner_, *spec().policy_ref);
+    }
+    planning_ = plan_model(owner_, spec_, view_, settings_, state_.notes.policy, state_.notes.claim, *state_.cache);
+    if (planning_.asks_claim) {
+      state_.asks_claim = true;
+      return get_claim(owner_, spec());
+    }
+    if (planning_.action && !state_.notes.conflict && !state_.notes.refused) return planning_.action;
+    if (planning_.plan) {
+      pods_ = state_.cache->pods(spec_, owner_, planning_.plan, settings_);
+      wanted_.emplace(Wanted{{owner_, spec(), *planning_.plan, pods_->layout, settings_}, pods_->hash});
+      if (auto request = reconcile_children()) return request;
+    }
+    auto pods = worker_pods(view_);
+    refine_waits(pods, spec(), view_, state_.cache->mount_events,
+                 wanted_ ? pods_->layout.ranks.front() : spec().devices.count);
+    if (auto request = request_pod_events(pods)) return request;
+    if (auto request = check_job_volumes()) return request;
+    return reconcile_replicas(std::move(pods));
+  }
+
+  /// Returns when to reconcile again although nothing may change.
+  std::optional<std::chrono::milliseconds> requeue() {
+    if (state_.notes.conflict) wake(view_.now + conflict_again);
+    if (state_.notes.refused) wake(view_.now + refused_again);
+    if (!state_.notes.no_monitor.empty()) wake(view_.now + monitor_again);
+    if (planning_.wake) wake(*planning_.wake);
+    if (spec().policy_ref)
+      wake(view_.now + policy_again);  // the user's ConfigMap is not watched: that would need a watch of all ConfigMaps
+    if (replica_plan_.wake) wake(*replica_plan_.wake);
+    if (!pods_to_probe(view_).empty()) wake(view_.now + probe_again);
+    if (!wake_) return std::nullopt;
+    return std::max(std::chrono::ceil<std::chrono::milliseconds>(*wake_ - view_.now), std::chrono::milliseconds(100));
+  }
+
+ private:
+  /// Handles a spec that the schema should have refused: its replicas are assessed and reported, none is created or
+  /// replaced.
+  std::optional<Request> keep_running_replicas(const char* why) {
+    planning_.reason = name_of(Reason::InvalidSizes);
+    planning_.message = clip(why, 1000);
+    state_.notes.unreadable = true;
+    Spec none;
+    for (const ReplicaRecord& record : replica_records(*view_.model))
+      none.replicas = std::max(none.replicas, record.index + 1);
+    spec_ = std::make_shared<const Spec>(std::move(none));
+    return reconcile_replicas(worker_pods(view_));
+  }
+
+  void wake(k8s::WallTime when) { wake_ = wake_ ? std::min(*wake_, when) : when; }
+
+  /// Creates missing Services and the PodDisruptionBudget, corrects drift in our fields, and removes redundant ones.
+  std::optional<Request> reconcile_children() {
+    if (state_.notes.conflict) return std::nullopt;
+    const auto children = state_.cache->children(spec_, owner_, pods_->layout.nodes());
+    for (const Json& wanted : *children) {
+      const auto& present = *objects_of(view_, resource_of(wanted));
+      const auto same = std::find_if(present.begin(), present.end(),
+                                     [&](const auto& object) { return k8s::key_of(*object) == k8s::key_of(wanted); });
+      if (same == present.end()) return create(wanted);
+      if (fields_match(wanted, **same) || k8s::being_deleted(**same)) continue;
+      const auto live = state_.notes.live.find(id_of(wanted));
+      if (live == state_.notes.live.end()) return get(wanted);  // a store may be stale, and retains no managedFields
+      if (auto request = correct_drift(wanted, live->second)) return request;
+    }
+    return remove_redundant(*children);
+  }
+
+  /// Removes a PodDisruptionBudget that would protect nothing, and the Service of the ranks once no replica spans
+  /// nodes. Kubernetes' controllers would evaluate them at every change of a pod.
+  std::optional<Request> remove_redundant(const std::vector<Json>& wanted) const {
+    const auto removal = [&](const k8s::Resource& resource, const std::string& name) -> std::optional<Request> {
+      if (std::any_of(wanted.begin(), wanted.end(),
+                      [&](const Json& child) { return id_of(child) == resource.kind + "/" + name; }))
+        return std::nullopt;
+      for (const auto& present : *objects_of(view_, resource)) {
+        if (k8s::key_of(*present).name == name && !k8s::being_deleted(*present)) return remove(resource, *present);
+      }
+      return std::nullopt;
+    };
+    if (!spans_nodes()) {
+      if (auto request = removal(k8s::services_resource, ranks_service_name(owner_.key.name))) return request;
+    }
+    return removal(k8s::pod_disruption_budgets_resource, owner_.key.name);
+  }
+
+  /// Returns true while the ranks of some replica may still resolve each other by the names of their pods.
+  bool spans_nodes() const {
+    return std::any_of(view_.pods.begin(), view_.pods.end(), [](const auto& pod) {
+      return k8s::label_of(*pod, label::role) == "worker" &&
+             parse_integer(annotation_of(*pod, annotation::nodes)).value_or(1) > 1;
+    });
+  }
+
+  /// Lists the Events of a pod whose containers are not created for long: it waits for a volume, and only its Events
+  /// say which. One pod is enough, for all mount the same volumes. The API server scans all Events of the namespace for
+  /// it.
+  std::optional<Request> request_pod_events(const std::vector<PodState>& pods) {
+    const PodState* next = nullptr;
+    k8s::WallTime last{}, longest_ago{};
+    for (const PodState& pod : pods) {
+      if (!pod.creating_since || pod.deleting) continue;
+      if (const k8s::WallTime end = *pod.creating_since + volume_patience; view_.now < end) {
+        wake(end);
+        continue;
+      }
+      const auto known = state_.cache->mount_events.find(k8s::uid_of(*pod.object));
+      const k8s::WallTime when = known == state_.cache->mount_events.end() ? k8s::WallTime{} : known->second.when;
+      last = std::max(last, when);
+      if (!next || when < longest_ago) next = &pod, longest_ago = when;
+    }
+    if (!next) return std::nullopt;
+    const k8s::WallTime due = last + volume_again;
+    if (due <= view_.now && view_.may_list_events) return events_of_pod({owner_.key.ns, next->name});
+    wake(due <= view_.now ? view_.now + volume_crowded : due);
+    return std::nullopt;
+  }
+
+  /// Reports a volume that the inspect pod or the fetch pod cannot mount.
+  std::optional<Request> check_job_volumes() {
+    if (planning_.plan && !planning_.fetch) return std::nullopt;
+    std::vector<PodState> pods;
+    for (const auto& pod : view_.pods) {
+      if (k8s::label_of(*pod, label::role) == (planning_.fetch ? "fetch" : "inspect"))
+        pods.push_back(pod_state(pod, view_));
+    }
+    if (auto request = request_pod_events(pods)) return request;
+    refine_waits(pods, spec(), view_, state_.cache->mount_events, 0);
+    for (const PodState& pod : pods) {
+      if (!pod.wait || pod.wait->reason != Reason::VolumeNotMounted) continue;
+      if (planning_.fetch) planning_.fetch = Wait{pod.wait->reason, "pod " + pod.name + " waits: " + pod.wait->message};
+      if (!planning_.wait) continue;
+      planning_.wait = pod.wait;
+      planning_.message = "pod " + pod.name + " waits: " + pod.wait->message;
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Request> reconcile_replicas(std::vector<PodState> pods) {
+    if (spec().pod_monitor && !state_.notes.no_monitor.empty())
+      planning_.note +=
+          (planning_.note.empty() ? "" : "; ") + ("no PodMonitor (metrics.podMonitor): " + state_.notes.no_monitor);
+    const ReplicaInputs view{spec(), view_, replica_records(*view_.model), std::move(pods),
+                             planning_.fetch ? std::nullopt : wanted_};
+    replica_plan_ = plan_replicas(view);
+    if (replica_plan_.commit) {
+      if (auto request = write(status())) return request;
+    }
+    for (const Request& action : replica_plan_.actions) {
+      const bool makes = action.verb == Verb::Create;
+      for (const std::string& node : replica_plan_.dead_nodes) {
+        if (makes && !state_.notes.nodes_read.contains(node)) return get_node(node);
+      }
+      if (!makes || (!state_.notes.conflict && !state_.notes.refused)) return action;
+    }
+    if (auto request = superseded(planning_, view_, state_.notes.policy)) return request;
+    const Json status = this->status();
+    if (auto request = reconcile_pod_monitor(status)) return request;
+    return write(status);
+  }
+
+  Json status() const { return make_status({owner_, spec(), view_, planning_, replica_plan_, wanted_, state_.notes}); }
+
+  /// Reconciles the PodMonitor. It is not watched, for its CRD may not be installed; it is read once per reconcile,
+  /// from when status says that one may exist until it is gone.
+  std::optional<Request> reconcile_pod_monitor(const Json& status) {
+    if (!bool_at(status, "/podMonitor") || !state_.notes.no_monitor.empty() || state_.notes.conflict ||
+        state_.notes.unreadable)
+      return std::nullopt;
+    if (!bool_at(*view_.model, "/status/podMonitor")) return write(status);
+    const Json wanted = pod_monitor(owner_);
+    if (!state_.notes.monitor_read) return get(wanted);
+    const auto live = state_.notes.live.find(id_of(wanted));
+    if (live == state_.notes.live.end()) return create(wanted);
+    return spec().pod_monitor ? correct_drift(wanted, live->second) : remove(pod_monitors_resource, live->second);
+  }
+
+  /// Returns the request that corrects our fields of a live object; nullopt when they are correct, or were corrected in
+  /// this reconcile.
+  std::optional<Request> correct_drift(const Json& wanted, const Json& live) const {
+    if (fields_match(wanted, live) || k8s::being_deleted(live) || state_.notes.drift_corrected.contains(id_of(wanted)))
+      return std::nullopt;
+    if (auto request = take_over(live)) return request;
+    return server_side_apply(wanted, live);
+  }
+
+  static bool fields_match(const Json& wanted, const Json& live) {
+    return covers(at(live, "/spec"), wanted["spec"]) &&
+           covers(at(live, "/metadata/labels"), wanted["metadata"]["labels"]);
+  }
+
+  std::optional<Request> write(const Json& status) {
+    Json patch = merge_patch(at(*view_.model, "/status"), status);
+    if (patch.empty() || state_.written == status)
+      return std::nullopt;  // an older CRD may drop a field: one write is enough
+    state_.written = status;
+    return patch_status(*view_.model, std::move(patch));
+  }
+
+  const Spec& spec() const { return *spec_; }
+
+  ReconcileState& state_;
+  const Snapshot& view_;
+  const Settings& settings_;
+  const Owner owner_;
+  std::shared_ptr<const Spec> spec_;
+  Planning planning_;
+  std::shared_ptr<const ModelCache::Pods> pods_;
+  std::optional<Wanted> wanted_;
+  ReplicaPlan replica_plan_;
+  std::optional<k8s::WallTime> wake_;
+};
+
+}  // namespace
+
+std::variant<Call, Done> reconcile_step(ReconcileState state, const Snapshot& snapshot,
+                                        const std::optional<k8s::Response>& response, const Settings& settings) {
+  if (!state.view) state.view = snapshot;
+  if (!state.cache) state.cache = std::make_shared<ModelCache>();
+  std::optional<Request> next;
+  if (state.sent && response) {
+    AppliedResponse taken = apply_response(state, *response);
+    if (taken.end) {
+      taken.end->events = std::move(state.events);
+      return std::move(*taken.end);
+    }
+    next = std::move(taken.follow_up);
+  }
+  state.sent.reset();
+  if (!state.view->model || k8s::being_deleted(*state.view->model) ||
+      k8s::uid_of(*state.view->model) == state.cache->gone)
+    return Done{.events = std::move(state.events)};  // the garbage collector deletes the children
+  std::optional<std::chrono::milliseconds> requeue;
+  if (!next) {
+    ReconcileStep step(state, settings);
+    next = step.next();
+    if (!next) requeue = step.requeue();
+  }
+  if (!next) return Done{.requeue_after = requeue, .events = std::move(state.events)};
+  if (++state.requests > max_requests)
+    return Done{.error = "too many requests in one reconcile", .events = std::move(state.events)};
+  state.sent = next;
+  return Call{std::move(state), std::move(*next)};
+}
+
+}  // namespace pm::op

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declares the desired status: a pure function of what a reconcile observed. It is written only when it differs.
+#pragma once
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "controller/operator/planning/planning.h"
+#include "controller/operator/replicas/replica_planner.h"
+
+namespace pm::op {
+
+/// The results of the API calls of this reconcile.
+struct Notes {
+  std::optional<PolicyAnswer> policy;   ///< the result of reading spec.model.policyRef
+  std::optional<Claim> claim;           ///< the PVC of the checkpoint
+  std::optional<std::string> conflict;  ///< an object with one of our names has another owner
+  std::optional<Wait> refused;          ///< the API server refused a pod: quota, Pod Security, a bad value
+  std::map<std::string, Json> live;     ///< objects read from the API server, by "Kind/name"
+  bool monitor_read = false;            ///< the PodMonitor was read; it exists if `live` has it
+  std::string no_monitor;               ///< why the PodMonitor cannot be created
+  /// "Kind/name" of corrected objects. Each is corrected once per reconcile, in case somebody reverts it at once.
+  std::set<std::string> drift_corrected;
+  std::set<std::string> nodes_read;  ///< nodes of the view that were read from the API server
+  /// Raised when the API server refuses the status: 1 omits long fields, 2 omits all but what replicas depend on.
+  int truncation_level = 0;
+  bool unreadable = false;  ///< the spec is invalid; fields that depend on it keep their last status
+};
+
+struct StatusInputs {
+  const Owner& owner;
+  const Spec& spec;
+  const Snapshot& snapshot;
+  const Planning& planning;
+  const ReplicaPlan& replica_plan;
+  const std::optional<Wanted>& wanted;
+  const Notes& notes;
+};
+
+/// Builds the whole status with the conditions Planned, Scheduled, ModelLoaded, Ready, Reconciling and Stalled.
+/// lastTransitionTime of a condition changes only with its status.
+Json make_status(const StatusInputs&);
+
+/// Sets wait reasons of pods that need more than the pod: InsufficientDevices (needs N, free M) and VolumeNotMounted.
+/// `mount_events` is that of ModelCache.
+void refine_waits(std::vector<PodState>& pods, const Spec&, const Snapshot&,
+                  const std::map<std::string, MountEvent>& mount_events, int devices_per_pod);
+
+/// A Kubernetes Event for `kubectl describe`.
+struct Event {
+  bool warning = false;
+  std::string reason, action, note;
+  bool operator==(const Event&) const = default;
+};
+/// Returns the Events for the transition from one status to the next.
+std::vector<Event> status_events(const Json& before, const Json& after);
+
+}  // namespace pm::op

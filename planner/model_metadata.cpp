@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes and parses model metadata as JSON. Keys are short and defaults are left out because the whole must fit a
+// termination message of 4,096 bytes.
+#include "planner/model_metadata.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "base/json_reader.h"
+
+namespace pm {
+
+using base::JsonReader;
+using nlohmann::json;
+
+std::string_view name_of(Axis axis) {
+  switch (axis) {
+    case Axis::None:
+      return "none";
+    case Axis::Heads:
+      return "heads";
+    case Axis::Kv:
+      return "kv";
+    case Axis::KvRows:
+      return "kv_rows";
+    case Axis::Ffn:
+      return "ffn";
+    case Axis::Vocab:
+      return "vocab";
+    case Axis::Positions:
+      return "positions";
+    case Axis::Groups:
+      return "groups";
+  }
+  return "?";
+}
+
+std::optional<Axis> axis_of(std::string_view name) {
+  for (Axis axis :
+       {Axis::None, Axis::Heads, Axis::Kv, Axis::KvRows, Axis::Ffn, Axis::Vocab, Axis::Positions, Axis::Groups}) {
+    if (name_of(axis) == name) return axis;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+// Bounds of untrusted metadata are far above any model, and low enough that no product of them overflows 64 bits before
+// it is checked.
+constexpr int64_t max_bytes = int64_t{1} << 58;
+constexpr int64_t max_elements = int64_t{1} << 40;
+constexpr int64_t max_units = int64_t{1} << 32;
+constexpr int64_t max_width = int64_t{1} << 24;
+constexpr int64_t max_heads = int64_t{1} << 16;
+constexpr int64_t max_layers = 4096;  // of a stack
+constexpr int64_t max_count = 1 << 16;
+constexpr size_t max_uses = 1024;
+
+json stack_json(const StackMetadata& stack) {
+  json out{{"n", stack.name},  {"l", stack.layers},   {"h", stack.hidden},
+           {"a", stack.heads}, {"d", stack.head_dim}, {"f", stack.ffn}};
+  if (stack.kv_heads != stack.heads) out["k"] = stack.kv_heads;
+  if (stack.vocab != 0) out["v"] = stack.vocab;
+  if (stack.positions != 0) out["p"] = stack.positions;
+  if (stack.causal) out["c"] = true;
+  if (stack.cross) out["x"] = true;
+  return out;
+}
+
+json use_json(const Use& use) {
+  json out = json::array({use.stack, use.first});
+  if (use.count != 1 || use.every != 1) out.push_back(use.count);
+  if (use.every != 1) out.push_back(use.every);
+  return out;
+}
+
+json part_json(const Part& part, DType usual) {
+  json out{{"e", part.elements_per_unit}};
+  if (!part.stack.empty()) out["s"] = part.stack;
+  if (part.first != 0) out["i"] = part.first;
+  if (part.count != 1) out["n"] = part.count;
+  if (part.axis != Axis::None) out["x"] = name_of(part.axis);
+  if (part.units != 1) out["u"] = part.units;
+  if (part.dtype != usual) out["t"] = name_of(part.dtype);
+  if (part.keep) out["k"] = true;
+  if (const Quantised& q = part.quantised; q.elements != 0)
+    out["q"] = q.block_scales != 0 ? json{q.elements, q.scales, q.block_scales} : json{q.elements, q.scales};
+  for (const Use& use : part.also) out["a"].push_back(use_json(use));
+  return out;
+}
+
+DType read_dtype(const JsonReader& reader, const char* key, std::optional<DType> fallback) {
+  if (fallback && !reader.has(key)) return *fallback;
+  const std::string name = reader.text(key, 16);
+  const auto type = dtype_of(name);
+  if (!type) JsonReader::fail(reader.path(key), "\"" + name + "\"", "a dtype such as F32, F16 or BF16");
+  return *type;
+}
+
+StackMetadata read_stack(const JsonReader& reader) {
+  StackMetadata stack;
+  stack.name = reader.text("n", 32);
+  stack.layers = static_cast<int>(reader.integer("l", 1, max_layers));
+  stack.hidden = reader.integer("h", 0, max_width);
+  stack.heads = reader.integer("a", 0, max_heads);
+  stack.kv_heads = reader.integer("k", 0, max_heads, stack.heads);
+  stack.head_dim = reader.integer("d", 0, max_width);
+  stack.ffn = reader.integer("f", 0, max_width);
+  stack.vocab = reader.integer("v", 0, max_units, 0);
+  stack.positions = reader.integer("p", 0, max_units, 0);
+  stack.causal = reader.flag("c", false);
+  stack.cross = reader.flag("x", false);
+  if (stack.heads > 0 && (stack.kv_heads < 1 || stack.heads % stack.kv_heads != 0)) {
+    JsonReader::fail(reader.path("k"), std::to_string(stack.kv_heads) + " kv heads",
+                     "a divisor of the " + std::to_string(stack.heads) + " heads");
+  }
+  return stack;
+}
+
+/// [stack, first], [stack, first, count] or [stack, first, count, every].
+Use read_use(const json& value, const std::string& path) {
+  const char* form = "[stack, first, count, every] with the last two optional";
+  if (!value.is_array() || value.size() < 2 || value.size() > 4) JsonReader::wrong(path, value, form);
+  static constexpr const char* keys[] = {"stack", "first", "count", "every"};
+  json named = json::object();
+  for (size_t i = 0; i < value.size(); ++i) named[keys[i]] = value[i];
+  const JsonReader reader(named, path);
+  Use use{reader.text("stack", 32), static_cast<int>(reader.integer("first", stack_output, max_layers))};
+  use.count = static_cast<int>(reader.integer("count", 1, max_layers, 1));
+  use.every = static_cast<int>(reader.integer("every", 1, max_layers, 1));
+  return use;
+}
+
+/// [elements, scales, scales of a block] with the last optional.
+Quantised read_quantised(const json& value, const std::string& path, const Part& part) {
+  if (!value.is_array() || value.size() < 2 || value.size() > 3 || part.keep)
+    JsonReader::wrong(path, value,
+                      "[elements, scales, scales of a block] with the last optional, of a part that is not kept");
+  const json named{{"elements", value[0]}, {"scales", value[1]}, {"blocks", value.size() > 2 ? value[2] : json(0)}};
+  const JsonReader reader(named, path);
+  const int64_t most = part.elements_per_unit;  // no group has less than one element
+  return {reader.integer("elements", 0, most), reader.integer("scales", 0, most), reader.integer("blocks", 0, most)};
+}
+
+Part read_part(const JsonReader& reader, const json& value, DType usual) {
+  Part part;
+  part.stack = reader.text("s", 32, "");
+  part.first = static_cast<int>(reader.integer("i", stack_output, max_layers, 0));
+  part.count = static_cast<int>(reader.integer("n", 1, max_count, 1));
+  const std::string axis = reader.text("x", 16, "none");
+  if (!axis_of(axis))
+    JsonReader::fail(reader.path("x"), "\"" + axis + "\"",
+                     "one of none, heads, kv, kv_rows, ffn, vocab, positions, groups");
+  part.axis = *axis_of(axis);
+  part.units = reader.integer("u", 1, max_units, 1);
+  part.elements_per_unit = reader.integer("e", 0, max_elements);
+  part.dtype = read_dtype(reader, "t", usual);
+  part.keep = reader.flag("k", false);
+  if (reader.has("q")) part.quantised = read_quantised(value["q"], reader.path("q"), part);
+  if (!reader.has("a")) return part;
+  reader.list("a", 64);
+  for (size_t i = 0; i < value["a"].size(); ++i) part.also.push_back(read_use(value["a"][i], reader.path("a", i)));
+  return part;
+}
+
+/// Throws when layers first, first + every, ... of `stack` do not all exist. A use outside the layers is one position.
+void check_place(const ModelMetadata& metadata, const Use& use, const std::string& path) {
+  if (use.stack.empty() && use.first == stack_input && use.count == 1) return;
+  const auto stack = std::find_if(metadata.stacks.begin(), metadata.stacks.end(),
+                                  [&](const StackMetadata& s) { return s.name == use.stack; });
+  if (stack == metadata.stacks.end())
+    JsonReader::fail(path, "a place in the stack \"" + use.stack + "\"", "a stack of the metadata, or -1 of \"\"");
+  const int64_t last = use.first + (int64_t{use.count} - 1) * use.every;
+  if (use.first < 0 ? use.count > 1 : last >= stack->layers) {
+    JsonReader::fail(path, "layer " + std::to_string(last) + " of \"" + use.stack + "\"",
+                     "one of its " + std::to_string(stack->layers) + " layers");
+  }
+}
+
+/// Throws when the parts name stacks or layers that do not exist, or sum to more bytes than 64 bits hold.
+void check(const ModelMetadata& metadata) {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < metadata.parts.size(); ++i) {
+    const Part& part = metadata.parts[i];
+    const std::string path = "metadata.parts[" + std::to_string(i) + "]";
+    if (part.axis == Axis::Heads || part.axis == Axis::Kv || part.axis == Axis::KvRows) {
+      const auto named = [&](const StackMetadata& stack) { return stack.name == part.stack && stack.heads > 0; };
+      if (std::none_of(metadata.stacks.begin(), metadata.stacks.end(), named))
+        JsonReader::fail(path + ".s", "\"" + part.stack + "\"", "a stack with heads");
+    }
+    const auto size = static_cast<__int128>(part.units) * part.elements_per_unit * part.count * 8;
+    if (size > max_bytes - bytes)
+      JsonReader::fail(path, "more than 2^58 bytes in all", "a model that fits the address space");
+    bytes += static_cast<int64_t>(size);
+  }
+  size_t uses = 0;
+  for (size_t i = 0; i < metadata.parts.size(); ++i) {
+    const Part& part = metadata.parts[i];
+    const std::string path = "metadata.parts[" + std::to_string(i) + "]";
+    check_place(metadata, {part.stack, part.first, part.count}, path);
+    for (const Use& use : part.also) check_place(metadata, use, path + ".a");
+    if (!part.also.empty() && part.count > 1)
+      JsonReader::fail(path + ".n", std::to_string(part.count) + " layers",
+                       "1 layer, for other places read them as well");
+    if ((uses += part.also.size()) > max_uses)
+      JsonReader::fail(path + ".a", "more than " + std::to_string(max_uses) + " places in all", "fewer");
+  }
+}
+
+}  // namespace
+
+DType compute_type(const ModelMetadata& metadata, DType precision) {
+  if (precision != DType::I8) return precision;
+  return metadata.dtype == DType::F16 || metadata.dtype == DType::BF16 ? metadata.dtype : DType::F32;
+}
+
+int64_t held_bytes(const ModelMetadata& metadata, const Part& part, int64_t units, DType precision) {
+  const int64_t element = size_of(part.keep ? part.dtype : compute_type(metadata, precision));
+  if (precision != DType::I8) return units * part.elements_per_unit * element;
+  const Quantised& q = part.quantised;
+  const int64_t scales = units * q.scales + (units + int8_group - 1) / int8_group * q.block_scales;
+  return units * ((part.elements_per_unit - q.elements) * element + q.elements) + scales * scale_bytes;
+}
+
+json to_json(const ModelMetadata& metadata) {
+  json stacks = json::array(), parts = json::array();
+  for (const StackMetadata& stack : metadata.stacks) stacks.push_back(stack_json(stack));
+  for (const Part& part : metadata.parts) parts.push_back(part_json(part, metadata.dtype));
+  json out{{"model_type", metadata.model_type},
+           {"architecture", metadata.architecture},
+           {"task", metadata.task},
+           {"dtype", name_of(metadata.dtype)},
+           {"parameters", metadata.parameters},
+           {"bytes", metadata.checkpoint_bytes},
+           {"stacks", stacks},
+           {"parts", parts}};
+  if (!metadata.revision.empty()) out["revision"] = metadata.revision;
+  return out;
+}
+
+ModelMetadata metadata_from_json(const json& value) {
+  const JsonReader reader(value, "metadata");
+  ModelMetadata metadata;
+  metadata.model_type = reader.text("model_type", 64);
+  metadata.architecture = reader.text("architecture", 128);
+  metadata.task = reader.text("task", 32);
+  metadata.dtype = read_dtype(reader, "dtype", std::nullopt);
+  metadata.parameters = reader.integer("parameters", 0, max_bytes);
+  metadata.checkpoint_bytes = reader.integer("bytes", 0, max_bytes);
+  metadata.revision = reader.text("revision", 128, "");
+  const json& stacks = reader.list("stacks", 16);
+  for (size_t i = 0; i < stacks.size(); ++i) {
+    metadata.stacks.push_back(read_stack({stacks[i], reader.path("stacks", i)}));
+    const auto same = [&](const StackMetadata& stack) { return stack.name == metadata.stacks.back().name; };
+    if (std::count_if(metadata.stacks.begin(), metadata.stacks.end(), same) > 1)
+      JsonReader::fail(reader.path("stacks", i), "a second \"" + metadata.stacks.back().name + "\"",
+                       "stacks of different names");
+  }
+  const json& parts = reader.list("parts", 512);
+  for (size_t i = 0; i < parts.size(); ++i)
+    metadata.parts.push_back(read_part({parts[i], reader.path("parts", i)}, parts[i], metadata.dtype));
+  check(metadata);
+  return metadata;
+}
+
+}  // namespace pm

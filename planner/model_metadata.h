@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model metadata: everything that the planner needs to know about a checkpoint. `inspect` writes it and the controller
+// stores it.
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "planner/dtype.h"
+
+namespace pm {
+
+/// The units by which a parameter is partitioned over tensor-parallel ranks. None: every rank holds the whole
+/// parameter. Kv: the kv heads that a rank attends to and whose keys and values it caches; each rank that shares a head
+/// has it. KvRows: rows of the key and value projections, kv heads x head_dim; ranks that share a head split its rows.
+enum class Axis : uint8_t { None, Heads, Kv, KvRows, Ffn, Vocab, Positions, Groups };
+
+/// Returns "heads", "kv", ... as metadata and plans write it.
+std::string_view name_of(Axis);
+std::optional<Axis> axis_of(std::string_view);
+
+/// Positions of parameters outside the layers of a stack: embeddings, norm and projection before the first layer; final
+/// norm and pooler after the last.
+constexpr int stack_input = -1, stack_output = -2;
+
+/// Another position that reads the storage of a part: a tied head, a decoder's token embedding, layers that share
+/// weights (ALBERT).
+struct Use {
+  std::string stack;        ///< "" for heads of the model
+  int first = stack_input;  ///< layers first, first + every, ... (count of them), or stack_input, stack_output;
+                            ///< stack_input for heads
+  int count = 1, every = 1;
+  auto operator<=>(const Use&) const = default;
+};
+
+/// Counts the elements of a part that int8 quantisation holds with scales: the matrices of products. A scale belongs to
+/// one output and `int8_group` inputs. Where inputs are partitioned by heads whose size is not a multiple of
+/// `int8_group`, a group is one head.
+struct Quantised {
+  int64_t elements = 0;      ///< per unit
+  int64_t scales = 0;        ///< per unit
+  int64_t block_scales = 0;  ///< per int8_group units: where units are inputs (FFN columns of what goes down again)
+  bool operator==(const Quantised&) const = default;
+};
+constexpr int64_t int8_group = 32, scale_bytes = 2;
+
+/// A group of parameters of one stack that are partitioned alike. held_bytes() gives the bytes of a rank.
+struct Part {
+  std::string stack;  ///< "decoder", "encoder", "vision", ... ; "" for what belongs to none (heads of the model)
+  int first =
+      0;  ///< first layer this row stands for; stack_input or stack_output outside the layers; stack_input for heads
+  int count = 1;  ///< how many layers have exactly this row
+  Axis axis = Axis::None;
+  int64_t units = 1;  ///< heads, kv heads, rows of kv heads, FFN columns, vocabulary rows, rows of a position table,
+                      ///< groups; 1 for Axis::None
+  int64_t elements_per_unit = 0;  ///< per layer
+  DType dtype = DType::F32;       ///< as stored, or the one that the loader keeps (T5 wo in fp16 checkpoints)
+  bool keep = false;              ///< precision of the plan does not change dtype
+  std::vector<Use> also = {};  ///< the places beside this one that read the same storage; a part that has some stands
+                               ///< for one place (count 1)
+  Quantised quantised = {};    ///< nothing where keep
+  bool operator==(const Part&) const = default;
+};
+
+/// Sizes of a stack that determine KV cache and activation memory.
+struct StackMetadata {
+  std::string name;
+  int layers = 0;
+  int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, positions = 0;
+  bool causal = false;  ///< holds a KV cache of its own tokens
+  bool cross = false;   ///< also holds cross-attention keys and values of the encoder
+  bool operator==(const StackMetadata&) const = default;
+};
+
+/// Metadata of a model. Its JSON has at most 4,096 bytes, so that it fits a termination message.
+struct ModelMetadata {
+  std::string model_type;        ///< config.json's model_type
+  std::string architecture;      ///< class name: GPT2LMHeadModel
+  std::string task;              ///< generate, embed, classify, fill-mask, ...
+  DType dtype = DType::F32;      ///< of most bytes of the checkpoint
+  int64_t parameters = 0;        ///< elements, shared storage counted once
+  int64_t checkpoint_bytes = 0;  ///< of the tensors that are loaded
+  std::vector<StackMetadata> stacks;
+  std::vector<Part> parts;
+  std::string revision;  ///< hf:// only
+  bool operator==(const ModelMetadata&) const = default;
+};
+
+/// Returns the dtype of keys, values and parameters that are not quantised: `precision`, or with I8 the checkpoint's
+/// dtype where that is F16 or BF16, else F32.
+DType compute_type(const ModelMetadata&, DType precision);
+/// Returns the bytes of `units` units of the part in one layer: units x elements x size_of(type), or with int8 one byte
+/// per element and its scales.
+int64_t held_bytes(const ModelMetadata&, const Part&, int64_t units, DType precision);
+
+/// Writes the metadata as compact JSON (short keys, <= 4,096 bytes for every supported family).
+nlohmann::json to_json(const ModelMetadata&);
+/// Parses metadata as untrusted input: every count is bounded, unknown keys are ignored. Throws std::invalid_argument
+/// that names the key.
+ModelMetadata metadata_from_json(const nlohmann::json&);
+
+}  // namespace pm

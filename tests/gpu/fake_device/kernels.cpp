@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA kernels at work on the fake device, by the emulation of tests/gpu/kernels: with PM_FAKE_KERNELS set, the
+// worker runs them where it would run them on a GPU, through the same dispatch, on the same tables. Without it ATen's
+// operations serve.
+#include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <type_traits>
+
+#include "tests/gpu/fake_device/device.h"
+#include "worker/ops/cuda/backend.h"
+#include "worker/ops/graph.h"
+
+namespace pm::emulation {
+extern thread_local std::function<void(std::function<void()>)>
+    on_launch;  // of tests/gpu/kernels/emulation/emulation.h, which redefines CUDA's keywords
+}
+
+namespace pm::fake_device {
+
+namespace {
+
+std::mutex launch_mutex;  // the emulation runs one launch at a time; ranks are threads
+
+class SerializedBackend final : public ops::Backend {
+ public:
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override {
+    return serialized([&] { return kernels_.linear(x, weight, bias); });
+  }
+  at::Tensor int8_linear(const at::Tensor& x, const ops::Int8Matrix& w, const at::Tensor& bias) const override {
+    return serialized([&] { return kernels_.int8_linear(x, w, bias); });
+  }
+  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        double eps) const override {
+    return serialized([&] { return kernels_.layer_norm(x, weight, bias, eps); });
+  }
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const override {
+    return serialized([&] { return kernels_.rms_norm(x, weight, eps, weight_offset); });
+  }
+  at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                  const at::Tensor& bias, double eps) const override {
+    return serialized([&] { return kernels_.fused_add_layer_norm(x, residual, weight, bias, eps); });
+  }
+  at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
+                                double weight_offset) const override {
+    return serialized([&] { return kernels_.fused_add_rms_norm(x, residual, weight, eps, weight_offset); });
+  }
+  at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const ops::Rotation& rotation, const at::Tensor& slots,
+                          at::Tensor& k_cache, at::Tensor& v_cache) const override {
+    return serialized([&] { return kernels_.rotary_write(qkv, heads, rotation, slots, k_cache, v_cache); });
+  }
+  ops::Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const override {
+    return serialized([&] { return kernels_.rotary_angles(positions, frequencies, factor); });
+  }
+  at::Tensor rotate(const at::Tensor& x, const ops::Angles& angles, bool is_neox) const override {
+    return serialized([&] { return kernels_.rotate(x, angles, is_neox); });
+  }
+  at::Tensor silu_and_mul(const at::Tensor& x) const override {
+    return serialized([&] { return kernels_.silu_and_mul(x); });
+  }
+  bool has_sampler() const override { return kernels_.has_sampler(); }
+  at::Tensor sample(at::Tensor scores, const ops::SampleBatch& batch) const override {
+    return serialized([&] { return kernels_.sample(scores, batch); });
+  }
+  void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
+                at::Tensor& v_cache) const override {
+    serialized([&] { kernels_.write_kv(k, v, slots, k_cache, v_cache); });
+  }
+  ops::AttentionMetadata attention_metadata(std::span<const ops::SequenceSpan> sequences,
+                                            at::Device device) const override {
+    return kernels_.attention_metadata(sequences, device);
+  }
+  at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const ops::StepSequences& sequences, const ops::AttentionOptions& options,
+                              std::vector<at::Tensor>* probabilities) const override {
+    return serialized([&] { return kernels_.ragged_attention(q, k, v, sequences, options, probabilities); });
+  }
+  at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
+                             const ops::StepSequences& sequences, const ops::AttentionOptions& options) const override {
+    return serialized([&] { return kernels_.paged_attention(q, k_cache, v_cache, sequences, options); });
+  }
+
+ private:
+  template <typename F>
+  std::invoke_result_t<F> serialized(F&& f) const {
+    synchronize_current_stream(c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)
+                                   ->getDevice());  // before the lock, while others may launch
+    const std::lock_guard lock(launch_mutex);
+    return f();
+  }
+  ops::cuda::CudaBackend kernels_{{.address = &host_address,
+                                   .stream = [](at::Device) -> ops::cuda::Stream { return nullptr; },
+                                   .multiprocessors = [](at::Device) { return 4; },
+                                   .matrix_units = false}};
+};
+
+/// A CUDA graph of the fake device: it repeats the same launches and operations in the same order on the same memory.
+/// PM_FAKE_GRAPHS enables it.
+class FakeGraph final : public ops::Graph {
+ public:
+  explicit FakeGraph(const std::function<void()>& body) {
+    capture = &all_;
+    emulation::on_launch = [this](std::function<void()> again) { all_.steps.push_back(std::move(again)); };
+    const auto stop = [] { capture = nullptr, emulation::on_launch = nullptr; };
+    try {
+      body();
+      const char* refused = std::getenv("PM_FAKE_NO_GRAPHS_ON");  // the index of a device without memory for graphs
+      const int here = c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index();
+      TORCH_CHECK_WITH(OutOfMemoryError, !refused || std::atoi(refused) != here, "fake out of memory for a graph");
+    } catch (...) {
+      stop();
+      throw;
+    }
+    stop();
+  }
+  void replay() override {
+    const std::lock_guard lock(launch_mutex);
+    for (const auto& step : all_.steps) step();
+  }
+
+ private:
+  Capture all_;
+};
+
+[[maybe_unused]] const bool registered = [] {
+  if (!std::getenv("PM_FAKE_KERNELS")) return false;
+  static const SerializedBackend kernels;
+  if (std::getenv("PM_FAKE_GRAPHS")) {
+    ops::register_graph_capturer(at::DeviceType::PrivateUse1,
+                                 [](at::Device, const std::function<void()>& body) -> std::unique_ptr<ops::Graph> {
+                                   return std::make_unique<FakeGraph>(body);
+                                 });
+  }
+  ops::register_backend(at::DeviceType::PrivateUse1, kernels);
+  return true;
+}();
+
+}  // namespace
+
+}  // namespace pm::fake_device

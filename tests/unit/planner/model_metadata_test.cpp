@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests model metadata as JSON: complete, small, and parsed as untrusted input.
+#include "planner/model_metadata.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models.h"
+
+namespace pm {
+namespace {
+
+std::string refusal(const nlohmann::json& value) {
+  try {
+    metadata_from_json(value);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(ModelMetadata, SurviveTheRoundTrip) {
+  ModelMetadata metadata = test::gpt_neo_2_7b();
+  metadata.revision = "0123abc";
+  metadata.parts.push_back({"decoder", 3, 2, Axis::Groups, 16, 5, DType::F32, true});
+  metadata.parts.push_back(
+      {"decoder",
+       4,
+       1,
+       Axis::None,
+       1,
+       5,
+       DType::F32,
+       true,
+       {{"decoder", stack_output}, {"decoder", 6, 5, 3}, {"decoder", 5}, {"decoder", 9, 2}, {"", stack_input}}});
+  metadata.stacks.push_back({"encoder", 6, 512, 8, 2, 64, 2048, 32128, 0, false, true});
+  EXPECT_EQ(metadata_from_json(nlohmann::json::parse(to_json(metadata).dump())), metadata);
+}
+
+TEST(ModelMetadata, OfSixtyDifferentRowsFitATerminationMessage) {
+  ModelMetadata metadata = test::gpt_neo_2_7b();
+  metadata.parts.clear();
+  for (int i = 0; i < 60; ++i)
+    metadata.parts.push_back({"decoder", i, 1 + i % 7, Axis::Ffn, 10240, 26'214'400, DType::F16, false});
+  EXPECT_LE(to_json(metadata).dump().size(), 4096u);
+}
+
+TEST(ModelMetadata, UnknownKeysAreIgnored) {
+  nlohmann::json value = to_json(test::gpt_neo_2_7b());
+  value["future"] = {{"deep", 1}};
+  value["parts"][0]["new"] = "thing";
+  EXPECT_EQ(refusal(value), "accepted");
+}
+
+TEST(ModelMetadata, OfTheWrongKindAreRefusedByName) {
+  EXPECT_NE(refusal(nlohmann::json::array()).find("metadata"), std::string::npos);
+  EXPECT_NE(refusal({{"model_type", 3}}).find("metadata.model_type: found 3"), std::string::npos);
+  EXPECT_NE(refusal(nlohmann::json::object()).find("metadata.model_type is missing"), std::string::npos);
+  const nlohmann::json good = to_json(test::gpt_neo_2_7b());
+  const auto with = [&](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json bad = good;
+    bad[nlohmann::json::json_pointer(pointer)] = value;
+    return refusal(bad);
+  };
+  EXPECT_NE(with("/parts/2/u", -1).find("metadata.parts[2].u: found -1"), std::string::npos);
+  EXPECT_NE(with("/parts/2/u", 0).find("metadata.parts[2].u"), std::string::npos);
+  EXPECT_NE(with("/parts/2/u", 2.5).find("metadata.parts[2].u"), std::string::npos);
+  EXPECT_NE(with("/parts/2/u", 18446744073709551615ull).find("metadata.parts[2].u"), std::string::npos);
+  EXPECT_NE(with("/parts/2/x", "hearts").find("hearts"), std::string::npos);
+  for (const char* axis : {"heads", "kv", "kv_rows"}) {
+    nlohmann::json bad = good;
+    bad["parts"][2]["x"] = axis, bad["parts"][2]["s"] = "nowhere";
+    EXPECT_NE(refusal(bad).find("metadata.parts[2].s: found \"nowhere\""), std::string::npos) << axis;
+  }
+  EXPECT_NE(with("/stacks/0/k", 3).find("metadata.stacks[0].k"), std::string::npos);
+  EXPECT_NE(with("/stacks/0/a", 1 << 20).find("metadata.stacks[0].a"), std::string::npos);
+  EXPECT_NE(with("/dtype", "F8_E4M3").find("F8_E4M3"), std::string::npos);
+  EXPECT_NE(with("/architecture", "a\nb").find("metadata.architecture"), std::string::npos);
+  EXPECT_NE(with("/architecture", std::string(5000, 'x')).find("5000 bytes"), std::string::npos);
+  EXPECT_NE(with("/parts", std::string("none")).find("metadata.parts"), std::string::npos);
+}
+
+TEST(ModelMetadata, WithUnknownPositionsAreRefusedByName) {
+  const nlohmann::json good = to_json(test::gpt_neo_2_7b());
+  const auto with = [&](int part, const char* key, const nlohmann::json& value) {
+    nlohmann::json bad = good;
+    bad["parts"][part][key] = value;
+    return refusal(bad);
+  };
+  EXPECT_EQ(with(0, "a", {{"decoder", 0, 32}, {"decoder", 1, 16, 2}, {"", -1}}), "accepted");
+  EXPECT_NE(with(0, "a", {{"decoder", 0, 33}})
+                .find("metadata.parts[0].a: found layer 32 of \"decoder\", expected one of its 32 layers"),
+            std::string::npos);
+  EXPECT_NE(with(0, "a", {{"decoder", 1, 4096, 4096}}).find("metadata.parts[0].a: found layer 16773121"),
+            std::string::npos);
+  EXPECT_NE(with(0, "a", nlohmann::json::array({nlohmann::json::array({"encoder", -1})}))
+                .find("metadata.parts[0].a: found a place in the stack \"encoder\""),
+            std::string::npos);
+  EXPECT_NE(with(0, "a", nlohmann::json::array({nlohmann::json::array({"", 3})})).find("metadata.parts[0].a"),
+            std::string::npos);
+  EXPECT_NE(with(0, "a", nlohmann::json::array({nlohmann::json::array({"decoder", -3})}))
+                .find("metadata.parts[0].a[0].first: found -3"),
+            std::string::npos);
+  EXPECT_NE(with(0, "a", {{"decoder", -1, 2}}).find("metadata.parts[0].a"), std::string::npos);
+  EXPECT_NE(with(0, "a", nlohmann::json::array({"decoder"}))
+                .find("metadata.parts[0].a[0]: found \"decoder\", expected [stack, first, count, every]"),
+            std::string::npos);
+  EXPECT_NE(with(2, "a", nlohmann::json::array({nlohmann::json::array({"decoder", 1})}))
+                .find("metadata.parts[2].n: found 32 layers, expected 1"),
+            std::string::npos);
+  EXPECT_NE(with(2, "n", 33).find("metadata.parts[2]: found layer 32"), std::string::npos);
+  EXPECT_NE(with(2, "s", "encoder").find("metadata.parts[2].s: found \"encoder\", expected a stack with heads"),
+            std::string::npos);
+  EXPECT_NE(with(4, "s", "encoder").find("metadata.parts[4]: found a place in the stack \"encoder\""),
+            std::string::npos);
+  nlohmann::json twice = good;
+  twice["stacks"].push_back(twice["stacks"][0]);
+  EXPECT_NE(refusal(twice).find("metadata.stacks[1]: found a second \"decoder\""), std::string::npos);
+}
+
+TEST(ModelMetadata, WhoseBytesDoNotAddUpIn64BitsAreRefused) {
+  nlohmann::json value = to_json(test::gpt_neo_2_7b());
+  for (auto& part : value["parts"]) part["e"] = int64_t{1} << 40, part["n"] = 1 << 16;
+  EXPECT_NE(refusal(value).find("2^58"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pm

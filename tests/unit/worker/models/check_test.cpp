@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// The options of stacks and of each kind of head that this version does not run: one case for each refusal.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/unit/worker/models/models.h"
+#include "worker/base/error.h"
+#include "worker/models/model.h"
+
+namespace pm::test {
+namespace {
+
+using policy::Pool;
+
+std::string refusal(const policy::Model& model) {
+  try {
+    models::Model::check(model);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason, Reason::UnknownArchitecture);
+    return error.what();
+  }
+  return "runs";
+}
+
+/// A model that runs, what is done to it, and the message with which it is refused then.
+struct Refused {
+  const char* name;
+  std::function<void(policy::Model&)> change;
+  const char* message;
+};
+
+policy::Attention& self(policy::Model& model) { return model.stacks[0].layers[0].attention; }
+policy::Attention& cross(policy::Model& model) { return model.stacks[0].layers[0].cross.emplace(); }
+policy::Layer& layer(policy::Model& model) { return model.stacks[0].layers[0]; }
+policy::Input& input(policy::Model& model) { return model.stacks[0].input; }
+
+class Stacks : public testing::TestWithParam<Refused> {};
+
+TEST_P(Stacks, AreRefused) {
+  policy::Model changed = model();
+  EXPECT_EQ(refusal(changed), "runs");
+  GetParam().change(changed);
+  EXPECT_EQ(refusal(changed), std::string("TinyModel (tiny) ") + GetParam().message +
+                                  ", which this version does not run; `families` lists what runs");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfEachKind, Stacks,
+    testing::ValuesIn(std::vector<Refused>{
+        {"NoInput", [](auto& m) { input(m).token.reset(); }, "has the stack \"encoder\" without tokens and patches"},
+        {"CellsWithoutTables", [](auto& m) { input(m).position_reset_per_cell = true; },
+         "has positions in cells without their columns and rows"},
+        {"FeaturesAtSinusoids",
+         [](auto& m) { input(m).features = features(), input(m).position = policy::PositionKind::Paper; },
+         "has dense vectors beside tokens whose positions are not learned ones of their columns"},
+        {"FeaturesAtPositionsWithoutPadding",
+         [](auto& m) { input(m).features = features(), input(m).position_skips_padding = true; },
+         "has dense vectors beside tokens whose positions are not learned ones of their columns"},
+        {"FeaturesBeforeALatePosition",
+         [](auto& m) { input(m).features = features(), input(m).position_after_norm = true; },
+         "has dense vectors beside tokens whose positions are not learned ones of their columns"},
+        {"FeaturesBehindAPoolerOfTheLast",
+         [](auto& m) { input(m).features = features(), m.stacks[0].output.pooler.emplace().pool = Pool::Last; },
+         "pools the last of tokens and dense vectors"},
+        {"ParallelCross", [](auto& m) { cross(m), layer(m).order = policy::Order::Parallel; },
+         "has cross-attention in parallel layers"},
+        {"CrossRotary", [](auto& m) { cross(m).rotary.emplace(); }, "has positions in cross-attention"},
+        {"CrossAlibi", [](auto& m) { cross(m).alibi.emplace(); }, "has positions in cross-attention"},
+        {"CrossBias", [](auto& m) { cross(m).relative_position_bias.emplace(); }, "has positions in cross-attention"},
+        {"NormedResidualAfter", [](auto& m) { layer(m).residual_normed = true, layer(m).order = policy::Order::Post; },
+         "has a normed residual in layers that are not pre-norm"},
+        {"PostNormOfAttention", [](auto& m) { self(m).post_norm.emplace(), layer(m).order = policy::Order::Post; },
+         "has norms after the blocks of layers that are not pre-norm"},
+        {"PostNormOfMlp", [](auto& m) { layer(m).mlp.post_norm.emplace(), layer(m).order = policy::Order::Parallel; },
+         "has norms after the blocks of layers that are not pre-norm"},
+        {"SoftcapAndAlibi", [](auto& m) { self(m).softcap = 5, self(m).alibi.emplace(); },
+         "has softcapped scores with a bias"},
+        {"SoftcapAndBias", [](auto& m) { self(m).softcap = 5, self(m).relative_position_bias.emplace(); },
+         "has softcapped scores with a bias"},
+        {"CrossSoftcap", [](auto& m) { cross(m).softcap = 5; },
+         "has softcapped scores or further norms in cross-attention"},
+        {"CrossQueryNorm", [](auto& m) { cross(m).query_norm.emplace(); },
+         "has softcapped scores or further norms in cross-attention"},
+        {"CrossPostNorm", [](auto& m) { cross(m).post_norm.emplace(); },
+         "has softcapped scores or further norms in cross-attention"},
+        {"WindowOverAll", [](auto& m) { self(m).window = 4; }, "has a window without a causal mask"},
+        {"NoLanguageModelHead", [](auto& m) { m.task = policy::Task::Generate; },
+         "has no language-model head for its task"},
+        {"GeneratingInBothDirections",
+         [](auto& m) {
+           m.task = policy::Task::Generate;
+           m.heads.push_back(head("lm", policy::LogitsSpec{}));
+         },
+         "generates with attention that is not causal"},
+        {"OtherHeadsInCross",
+         [](auto& m) {
+           m.task = policy::Task::Generate;
+           m.heads.push_back(head("lm", policy::LogitsSpec{}));
+           self(m).mask = policy::Mask::Causal;
+           cross(m).kv_heads = 2;
+         },
+         "has cross-attention whose heads are not those of its self-attention"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+constexpr const char *no_cells = "has cells without one score per token, or without their columns and rows",
+                     *no_mean =
+                         "has a mean of heads that do not stand before it, each with one vector per sequence and "
+                         "as many classes",
+                     *last_of_features = "pools the last of tokens and dense vectors";
+
+class Heads : public testing::TestWithParam<Refused> {};
+
+/// A model with a head of each kind, all of which run.
+policy::Model every_kind() {
+  policy::Model all = model();
+  input(all).features = features();
+  input(all).tables = {table("token_type_ids", 0), table("token_type_ids", 1), table("token_type_ids", 2)};
+  all.heads = {head("logits", policy::LogitsSpec{}),
+               head("class", classes(Pool::First)),
+               head("other", classes(Pool::Second)),
+               head("token", classes(std::nullopt)),
+               head("cells", policy::CellsSpec{}),
+               head("spans", policy::SpansSpec{}),
+               head("pairs", policy::PairsSpec{}),
+               head("similarity", policy::SimilaritySpec{.between = {"class", "other"}, .scalar = {}}),
+               head("mean", policy::MeanSpec{.of = {"class", "other"}})};
+  all.heads[5].outputs = {"a", "b", "c", "d", "e"};
+  return all;
+}
+
+TEST_P(Heads, AreRefused) {
+  policy::Model changed = every_kind();
+  EXPECT_EQ(refusal(changed), "runs");
+  GetParam().change(changed);
+  EXPECT_EQ(refusal(changed), std::string("TinyModel (tiny) ") + GetParam().message +
+                                  ", which this version does not run; `families` lists what runs");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfEachKind, Heads,
+    testing::ValuesIn(std::vector<Refused>{
+        {"LogitsOfTheLastBeforeFeatures",
+         [](auto& m) { std::get<policy::LogitsSpec>(m.heads[0].kind).pool = Pool::Last; }, last_of_features},
+        {"ClassesOfTheLastBeforeFeatures",
+         [](auto& m) { std::get<policy::ClassesSpec>(m.heads[3].kind).pool = Pool::Last; }, last_of_features},
+        {"CellsWithoutColumns", [](auto& m) { input(m).tables[1] = table("token_type_ids"); }, no_cells},
+        {"CellsWithoutRows", [](auto& m) { input(m).tables.pop_back(); }, no_cells},
+        {"SpansUnderFourNames", [](auto& m) { m.heads[5].outputs.pop_back(); }, "has spans with 4 outputs and not 5"},
+        {"SpansUnderSixNames", [](auto& m) { m.heads[5].outputs.push_back("f"); },
+         "has spans with 6 outputs and not 5"},
+        {"PairsWithoutFeatures", [](auto& m) { input(m).features.reset(); },
+         "has pairs of tokens and dense vectors without such vectors"},
+        {"PairsOfNoStack", [](auto& m) { m.heads[6].stack = "vision"; },
+         "has pairs of tokens and dense vectors without such vectors"},
+        {"MeanOfALaterHead", [](auto& m) { std::swap(m.heads[2], m.heads[8]); }, no_mean},
+        {"MeanOfNoHead", [](auto& m) { std::get<policy::MeanSpec>(m.heads[8].kind).of[1] = "none"; }, no_mean},
+        {"MeanOfItself", [](auto& m) { std::get<policy::MeanSpec>(m.heads[8].kind).of[0] = "mean"; }, no_mean},
+        {"MeanOfTokens", [](auto& m) { std::get<policy::MeanSpec>(m.heads[8].kind).of[0] = "token"; }, no_mean},
+        {"MeanOfTheVocabulary",
+         [](auto& m) {
+           std::get<policy::LogitsSpec>(m.heads[0].kind).pool = Pool::First;
+           std::get<policy::MeanSpec>(m.heads[8].kind).of[0] = "logits";
+         },
+         no_mean},
+        {"MeanOfStates", [](auto& m) { std::get<policy::ClassesSpec>(m.heads[1].kind).linear.reset(); }, no_mean},
+        {"MeanOfOtherClasses", [](auto& m) { m.heads[1].kind = classes(Pool::First, 4); }, no_mean}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Check, TheLastOfTokensAloneMayBePooled) {
+  EXPECT_EQ(refusal(model({head("score", classes(Pool::Last))})), "runs");
+}
+
+TEST(Check, ADecoderWithALanguageModelHeadGenerates) {
+  policy::Model decoder = model({head("lm", policy::LogitsSpec{})});
+  decoder.task = policy::Task::Generate;
+  self(decoder).mask = policy::Mask::Causal;
+  self(decoder).window = 4;
+  EXPECT_EQ(refusal(decoder), "runs");
+  EXPECT_TRUE(models::Model::generates(decoder));
+  decoder.task = policy::Task::FillMask;
+  EXPECT_FALSE(models::Model::generates(decoder));
+}
+
+}  // namespace
+}  // namespace pm::test

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// The smallest inputs of a model, by what its stacks and heads need.
+#include "worker/models/probe_inputs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker/models/models.h"
+
+namespace pm::test {
+namespace {
+
+using models::probe_inputs;
+using policy::Pool;
+using testing::ElementsAre;
+
+std::vector<std::string> names(const Arrays& arrays) {
+  std::vector<std::string> all;
+  for (const auto& [name, array] : arrays) all.push_back(name);
+  return all;
+}
+
+const std::vector<int64_t>& ids(const Arrays& arrays) {
+  return std::get<std::vector<int64_t>>(arrays.at("input_ids").values);
+}
+
+TEST(ProbeInputs, AreOneTokenWhichIsTheEndTokenIfThereIsOne) {
+  policy::Model encoder = model({head("class", classes(Pool::First))});
+  EXPECT_THAT(names(probe_inputs(encoder)), ElementsAre("input_ids"));
+  EXPECT_THAT(probe_inputs(encoder).at("input_ids").shape, ElementsAre(1, 1));
+  EXPECT_THAT(ids(probe_inputs(encoder)), ElementsAre(0));
+  encoder.eos = {7, 9};
+  EXPECT_THAT(ids(probe_inputs(encoder)), ElementsAre(7));
+  encoder.eos = {100};  // not in the vocabulary
+  EXPECT_THAT(ids(probe_inputs(encoder)), ElementsAre(0));
+  encoder.task = policy::Task::MultipleChoice;
+  EXPECT_THAT(probe_inputs(encoder).at("input_ids").shape, ElementsAre(1, 1, 1));
+}
+
+TEST(ProbeInputs, HaveTheTokensThatTheHeadsNeed) {
+  EXPECT_THAT(probe_inputs(model({head("answer", classes(Pool::LastButOne))})).at("input_ids").shape,
+              ElementsAre(1, 2));
+  policy::SpansSpec spans;
+  spans.starts = 3;
+  spans.ends = 4;
+  EXPECT_THAT(probe_inputs(model({head("search", spans)})).at("input_ids").shape, ElementsAre(1, 4));
+  spans.starts = 6;
+  const Arrays both = probe_inputs(model({head("search", spans), head("answer", classes(Pool::LastButOne))}));
+  EXPECT_THAT(both.at("input_ids").shape, ElementsAre(1, 6));
+  EXPECT_EQ(ids(both).size(), 6u);
+}
+
+TEST(ProbeInputs, OfPairsAreATokenAndADenseVector) {
+  policy::PairsSpec pairs;
+  pairs.chosen = "region_to_phrase_position";
+  policy::Model phrases = model({head("regions", pairs)});
+  phrases.stacks[0].input.features = features();
+  const Arrays inputs = probe_inputs(phrases);
+  EXPECT_THAT(names(inputs), ElementsAre("input_ids", "region_to_phrase_position", "visual_embeds"));
+  EXPECT_THAT(inputs.at("visual_embeds").shape, ElementsAre(1, 1, 6));
+  EXPECT_EQ(std::get<std::vector<float>>(inputs.at("visual_embeds").values).size(), 6u);
+  EXPECT_THAT(inputs.at("region_to_phrase_position").shape, ElementsAre(1, 1));
+}
+
+TEST(ProbeInputs, OfImageStacksAreABlackImage) {
+  policy::Model both = model();
+  policy::Stack vision = encoder();
+  vision.name = "vision";
+  vision.input.token.reset();
+  vision.input.projection = linear({8, 3, 4, 4});
+  vision.input.class_token.emplace();
+  vision.positions = 10;  // 3 x 3 patches and the class token
+  both.stacks.push_back(vision);
+  const Arrays inputs = probe_inputs(both);
+  EXPECT_THAT(names(inputs), ElementsAre("input_ids", "pixel_values"));
+  EXPECT_THAT(inputs.at("pixel_values").shape, ElementsAre(1, 3, 12, 12));
+  EXPECT_EQ(std::get<std::vector<float>>(inputs.at("pixel_values").values).size(), 3u * 12 * 12);
+}
+
+}  // namespace
+}  // namespace pm::test

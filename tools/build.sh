@@ -1,0 +1,11 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Configures a CMake preset and builds the named targets: build.sh PRESET TARGET...
+# Afterwards build/bin links to its programs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=${1:?usage: tools/build.sh PRESET TARGET...}; shift
+log=${PM_CACHE:-$HOME/.cache/parallelmodel}/configure-$preset.log
+cmake --preset "$preset" > "$log" 2>&1 || { cat "$log"; exit 1; }
+cmake --build --preset "$preset" --target "$@"
+ln -sfn "$preset/bin" build/bin

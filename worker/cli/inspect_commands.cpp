@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subcommands that load no weights: inspect, plan and families.
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "contract/termination.h"
+#include "contract/worker_arguments.h"
+#include "worker/base/error.h"
+#include "worker/cli/hub_options.h"
+#include "worker/cli/options.h"
+#include "worker/hub/remote.h"
+#include "worker/policy/families.h"
+#include "worker/policy/report.h"
+#include "worker/policy/resolve.h"
+
+namespace pm::cli {
+
+namespace {
+
+struct InspectOptions {
+  std::string model, policy, termination_message;
+  HubOptions hub;
+  bool json = false;
+};
+
+/// Resolves a checkpoint folder, or a model on the hub without its weights, and calls `use` with it. The model does not
+/// outlive the call.
+void with_model(const InspectOptions& options, const std::function<void(const policy::Model&)>& use) {
+  if (!hub::names_repository(options.model)) {
+    const auto checkpoint = checkpoint::Checkpoint::open(options.model);
+    return use(policy::resolve(checkpoint, options.policy));
+  }
+  constexpr std::chrono::seconds stall_timeout{60};
+  hub::Client client(options.hub.access(), stall_timeout, {},
+                     [](const hub::FetchError& error, std::chrono::milliseconds) {
+                       std::cerr << error.reason << ": " << error.message << "\n";
+                     });
+  const hub::RemoteCheckpoint remote(client, hub::repository_of(options.model, options.hub.revision),
+                                     std::filesystem::temp_directory_path());
+  try {
+    policy::Model model = policy::resolve(remote.checkpoint(), options.policy);
+    model.metadata.revision = remote.commit();
+    use(model);
+  } catch (const Error& error) {
+    throw remote.with_hub_name(error);
+  }
+}
+
+/// Writes the model metadata, or reason and message of an error, to the termination message, so that the controller
+/// needs no logs.
+int inspect(const InspectOptions& options) {
+  const auto write_termination_message = [&](const std::string& message) {
+    if (!options.termination_message.empty()) std::ofstream(options.termination_message) << message;
+  };
+  try {
+    with_model(options, [&](const policy::Model& model) {
+      const nlohmann::json metadata = to_json(model.metadata);
+      write_termination_message(metadata.dump());
+      if (options.json)
+        std::cout << metadata.dump() << "\n";
+      else
+        std::cout << policy::inspect_report(model);
+    });
+    return 0;
+  } catch (const Error& error) {
+    write_termination_message(to_text({.reason = name_of(error.reason), .message = error.what()}, max_refusal_bytes));
+    throw;
+  }
+}
+
+int plan(const ModelOptions& options, const HubOptions& hub, bool json) {
+  Decision decision;
+  with_model({.model = options.model, .policy = options.policy, .hub = hub}, [&](const policy::Model& model) {
+    decision = decide(model.metadata, detect_hardware(options), plan_constraints(options));
+  });
+  if (!decision.plan) {
+    std::cerr << decision.refusal->reason << ": " << decision.refusal->message << "\n";
+    for (const Rejected& rejected : decision.refusal->rejected) {
+      std::cerr << "  not " << rejected.strategy << ": " << rejected.reason << ": " << rejected.message << "\n";
+    }
+    return exit_code(info_of(decision.refusal->reason).kind);
+  }
+  if (json)
+    std::cout << to_json(*decision.plan).dump(2) << "\n";
+  else
+    std::cout << describe(*decision.plan);
+  return 0;
+}
+
+void families(bool json) {
+  if (json) {
+    std::cout << policy::families_json().dump() << "\n";
+    return;
+  }
+  for (const policy::Family& family : policy::families()) {
+    std::cout << std::left << std::setw(12) << family.name << to_string(family.kind) << "\n";
+    for (const policy::FamilyClass& one : family.classes) {
+      std::cout << "  " << std::left << std::setw(36) << one.name
+                << (one.refusal.empty() ? std::string(to_string(*one.task)) : "refused: " + one.refusal) << "\n";
+    }
+  }
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Program& program) {
+  auto* subcommand =
+      app.add_subcommand(subcommand::inspect, "Reads config.json and tensor headers and prints the model metadata");
+  auto options = std::make_shared<InspectOptions>();
+  subcommand
+      ->add_option(flag::model.name, options->model,
+                   "Folder of a Hugging Face checkpoint, or hf://ORG/NAME: then only its config and headers are read, "
+                   "over the network")
+      ->required();
+  options->hub.add_to(*subcommand);
+  subcommand->add_option(flag::policy.name, options->policy,
+                         "Policy file (YAML) to use instead of the built-in policy");
+  subcommand->add_option(flag::termination_message.name, options->termination_message,
+                         "Also write the model metadata, or the error, as JSON to this file");
+  subcommand->add_flag("--json", options->json, "Print the metadata as JSON");
+  subcommand->callback([options, &program] { program.code = inspect(*options); });
+}
+
+void add_plan(CLI::App& app, Program& program) {
+  auto* subcommand = app.add_subcommand(
+      "plan", "Prints the plan for the model: how it is sharded, why, and which strategies were rejected");
+  auto options = std::make_shared<ModelOptions>();
+  auto hub = std::make_shared<HubOptions>();
+  auto json = std::make_shared<bool>(false);
+  options->add_to(*subcommand);
+  hub->add_to(*subcommand);
+  subcommand->add_option("--devices", options->ranks, "The same as --ranks")->check(CLI::Range(1, 1024));
+  subcommand->add_flag("--json", *json, "Print the plan as JSON, for `serve --plan FILE`");
+  subcommand->callback([options, hub, json, &program] { program.code = plan(*options, *hub, *json); });
+}
+
+void add_families(CLI::App& app, Program&) {
+  auto* subcommand = app.add_subcommand(
+      "families", "Lists the supported model families with the task of each class, and the classes that are refused");
+  auto json = std::make_shared<bool>(false);
+  subcommand->add_flag("--json", *json, "Print JSON");
+  subcommand->callback([json] { families(*json); });
+}
+
+}  // namespace pm::cli

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/cli/offline_inference.h"
+
+#include <ATen/ATen.h>
+
+#include <condition_variable>
+#include <future>
+#include <limits>
+#include <mutex>
+
+#include "worker/base/error.h"
+
+namespace pm::cli {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(Reason::InvalidRequest, message); }
+
+}  // namespace
+
+namespace {
+
+/// Returns whether prompts are the input of an encoder, as in encoder-decoder models.
+bool reads_source(const policy::Model& model) {
+  return models::Model::generating_stack(model).layers[0].cross.has_value();
+}
+
+/// Returns the first tokens of the output sequence: the prompt itself, or the start token of an encoder-decoder.
+std::vector<int32_t> answer_start(const policy::Model& model, const std::vector<int32_t>& prompt) {
+  if (!reads_source(model)) return prompt;
+  if (model.decoder_start < 0)
+    refuse("config.json has no decoder_start_token_id; generating with an encoder-decoder needs one");
+  return {static_cast<int32_t>(model.decoder_start)};
+}
+
+int64_t new_tokens(const std::vector<int32_t>& prompt, const engine::GenerationConfig& generation) {
+  if (generation.max_new_tokens || !generation.max_length)
+    return generation.max_new_tokens.value_or(engine::default_new_tokens);
+  const int64_t left = *generation.max_length - static_cast<int64_t>(prompt.size());
+  if (left < 1)
+    refuse("the prompt has " + std::to_string(prompt.size()) + " tokens, max_length is " +
+           std::to_string(*generation.max_length));
+  return left;
+}
+
+/// Returns the number of sequences that run concurrently for each prompt.
+int64_t width_of(const engine::GenerationConfig& generation) {
+  return std::max(generation.search.num_beams, generation.search.num_return_sequences);
+}
+
+}  // namespace
+
+int64_t generation_blocks(const policy::Model& model, const std::vector<std::vector<int32_t>>& prompts,
+                          const engine::GenerationConfig& generation) {
+  int64_t blocks = 0;
+  for (const auto& prompt : prompts) {
+    const std::vector<int32_t> start = answer_start(model, prompt);
+    const auto source = reads_source(model) ? static_cast<int64_t>(prompt.size()) : 0;
+    blocks += engine::max_blocks(static_cast<int64_t>(start.size()), new_tokens(start, generation), source,
+                                 width_of(generation));
+  }
+  return blocks;
+}
+
+engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64_t sequence_length, int64_t kv_blocks,
+                             int64_t concurrency, int64_t queue) {
+  const policy::Stack& stack = models::Model::generating_stack(model);
+  engine::Limits limits{stack.vocab, stack.positions, kv_blocks, concurrency, queue};
+  if (sequence_length > 0 && (limits.positions == 0 || sequence_length < limits.positions))
+    limits.positions = sequence_length;
+  if (limits.positions == 0) limits.positions = kv_blocks * block_tokens;  // relative positions have no end
+  limits.forced_bos = static_cast<int32_t>(model.forced_bos);
+  limits.forced_eos = static_cast<int32_t>(model.forced_eos);
+  limits.pipeline_batches = plan.pipeline;
+  limits.micro_batches = plan.micro_batches;
+  limits.split_forward = model.task != policy::Task::Similarity;
+  if (reads_source(model)) limits.decoder_start = static_cast<int32_t>(model.decoder_start);
+  return limits;
+}
+
+Arrays run_forward(engine::RankGroup& group, const policy::Model& model, const Plan& plan,
+                   engine::ForwardRequest request) {
+  engine::Limits limits = engine_limits(model, plan, 0, 0, 1, 1);
+  if (plan.pipeline == 1)
+    limits.step_tokens = std::numeric_limits<int64_t>::max() / 64;  // nothing else waits for a step
+  engine::DataParallelEngine engine(group, limits);
+  std::promise<engine::ForwardResult> done;
+  request.id = "forward";
+  engine.forward(std::move(request), [&](engine::ForwardResult result) { done.set_value(std::move(result)); });
+  engine::ForwardResult result = done.get_future().get();
+  if (result.finish != engine::Finish::Stop) throw Error(Reason::RankLost, result.reason);
+  return std::move(result.outputs);
+}
+
+std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const policy::Model& model, const Plan& plan,
+                                              int64_t kv_blocks, const std::vector<std::vector<int32_t>>& prompts,
+                                              const engine::GenerationConfig& generation) {
+  if (!group.leader().executor().generation())
+    refuse(model.architecture + " has no language-model head, so it cannot generate");
+  std::mutex mutex;
+  std::condition_variable done;
+  const auto each = static_cast<size_t>(std::max<int64_t>(1, generation.search.num_return_sequences));
+  size_t open = prompts.size() * each;
+  std::string failure;
+  std::vector<GeneratedSequence> sequences;
+  for (const auto& prompt : prompts) sequences.insert(sequences.end(), each, {answer_start(model, prompt)});
+  const auto asked = static_cast<int64_t>(prompts.size());
+  const engine::Limits limits = engine_limits(model, plan, 0, kv_blocks, asked * width_of(generation), asked);
+  engine::DataParallelEngine engine(group, limits);
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    engine::Request request{.id = std::to_string(row),
+                            .prompt = prompts[row],
+                            .max_new_tokens = new_tokens(answer_start(model, prompts[row]), generation),
+                            .sampling = generation.sampling,
+                            .eos = model.eos,
+                            .ignore_eos = generation.ignore_eos,
+                            .search = generation.search};
+    request.max_time = generation.max_time.value_or(0);
+    request.sampling.min_new_tokens =
+        std::max(request.sampling.min_new_tokens,
+                 generation.min_length.value_or(0) - static_cast<int64_t>(answer_start(model, prompts[row]).size()));
+    engine.submit(std::move(request), [&, row](const engine::Event& event) {
+      std::lock_guard lock(mutex);
+      GeneratedSequence& sequence = sequences[row * each + static_cast<size_t>(event.sequence)];
+      for (const engine::Token& token : event.tokens) sequence.tokens.push_back(token.id);
+      sequence.score = event.score;
+      if (event.finish == engine::Finish::Failed) failure = event.reason;
+      if (event.finish != engine::Finish::None && --open == 0) done.notify_all();
+    });
+  }
+  std::unique_lock lock(mutex);
+  done.wait(lock, [&] { return open == 0; });
+  if (!failure.empty()) throw Error(Reason::RankLost, failure);
+  return sequences;
+}
+
+}  // namespace pm::cli

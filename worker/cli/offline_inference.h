@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Offline inference: `forward` and `generate` run a model on a group of ranks, either threads or processes, without a
+// server.
+#pragma once
+#include <vector>
+
+#include "worker/cli/tensor_file.h"
+#include "worker/engine/ranks/rank_group.h"
+#include "worker/engine/sampling/parameters.h"
+#include "worker/engine/scheduling/data_parallel_engine.h"
+#include "worker/policy/spec/model.h"
+
+namespace pm::cli {
+
+/// Runs one forward pass over tensors under Hugging Face's names (worker/models/inputs.h), in micro-batches if the plan
+/// has them. Throws Error{Request} that names the invalid tensor.
+Arrays run_forward(engine::RankGroup&, const policy::Model&, const Plan&, engine::ForwardRequest);
+
+/// Returns the limits of the engine for this model, for each data-parallel rank of the plan. `sequence_length` is the
+/// plan's maximum; with 0 only the model's positions limit it.
+engine::Limits engine_limits(const policy::Model&, const Plan&, int64_t sequence_length, int64_t kv_blocks,
+                             int64_t concurrency, int64_t queue);
+
+/// A generated sequence, with its score if beam search was used.
+struct GeneratedSequence {
+  std::vector<int32_t> tokens;
+  double score = 0;
+};
+
+/// Returns the number of KV blocks that generating from all `prompts` concurrently takes.
+int64_t generation_blocks(const policy::Model&, const std::vector<std::vector<int32_t>>& prompts,
+                          const engine::GenerationConfig&);
+/// Generates from each prompt and returns prompt and answer, num_return_sequences in a row for each prompt, as
+/// transformers.generate returns them: with the end token, but without padding. An encoder-decoder returns the answer
+/// with its start token.
+std::vector<GeneratedSequence> run_generation(engine::RankGroup&, const policy::Model&, const Plan&, int64_t kv_blocks,
+                                              const std::vector<std::vector<int32_t>>& prompts,
+                                              const engine::GenerationConfig&);
+
+}  // namespace pm::cli

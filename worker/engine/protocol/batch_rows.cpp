@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/protocol/batch_rows.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace pm::engine {
+
+namespace {
+
+constexpr int64_t images_per_step = 8;
+
+int64_t row_elements(const Array& array) {
+  int64_t elements = 1;
+  for (size_t i = 1; i < array.shape.size(); ++i) elements *= array.shape[i];
+  return elements;
+}
+
+}  // namespace
+
+int64_t num_rows(const Arrays& inputs) {
+  return inputs.empty() || inputs.begin()->second.shape.empty() ? 0 : inputs.begin()->second.shape[0];
+}
+
+int64_t row_tokens(const Arrays& inputs, int64_t step_tokens) {
+  int64_t cost = 1;
+  for (const auto& [name, array] : inputs) {
+    const bool ids = std::holds_alternative<std::vector<int64_t>>(array.values);
+    cost = std::max(cost, ids ? row_elements(array) : step_tokens / images_per_step);
+  }
+  return cost;
+}
+
+int64_t rows_per_step(const Arrays& inputs, int64_t first, int64_t step_tokens) {
+  return std::clamp<int64_t>(step_tokens / row_tokens(inputs, step_tokens), 1, num_rows(inputs) - first);
+}
+
+Arrays slice_rows(const Arrays& arrays, int64_t first, int64_t count) {
+  Arrays part;
+  for (const auto& [name, array] : arrays) {
+    Array& taken = part[name];
+    taken.shape = array.shape;
+    taken.shape[0] = count;
+    const auto row = static_cast<std::ptrdiff_t>(row_elements(array));
+    std::visit(
+        [&](const auto& values) {
+          const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first) * row;
+          taken.values = std::decay_t<decltype(values)>(begin, begin + static_cast<std::ptrdiff_t>(count) * row);
+        },
+        array.values);
+  }
+  return part;
+}
+
+void append_rows(Arrays& all, Arrays more) {
+  if (all.empty()) {
+    all = std::move(more);
+    return;
+  }
+  for (auto& [name, array] : more) {
+    Array& whole = all.at(name);
+    if (!std::equal(whole.shape.begin() + 1, whole.shape.end(), array.shape.begin() + 1, array.shape.end()))
+      throw std::logic_error("the parts of output " + name + " differ in shape");
+    whole.shape[0] += array.shape[0];
+    std::visit(
+        [&](auto& values) {
+          const auto& added = std::get<std::decay_t<decltype(values)>>(array.values);
+          values.insert(values.end(), added.begin(), added.end());
+        },
+        whole.values);
+  }
+}
+
+}  // namespace pm::engine

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Splits and joins the inputs and outputs of a forward pass along their batch dimension, so that a large forward pass
+// can run in parts.
+#pragma once
+#include "worker/base/array.h"
+
+namespace pm::engine {
+
+/// Returns the number of rows, which is the same for all inputs; 0 without inputs.
+int64_t num_rows(const Arrays& inputs);
+/// Returns how many tokens of a step's budget one row costs: its ids, or an eighth of `step_tokens` for a row of
+/// pixels.
+int64_t row_tokens(const Arrays& inputs, int64_t step_tokens);
+/// Returns how many rows from `first` on fit into `step_tokens` tokens; at least one.
+int64_t rows_per_step(const Arrays& inputs, int64_t first, int64_t step_tokens);
+/// Copies rows first .. first + count - 1 of every array.
+Arrays slice_rows(const Arrays&, int64_t first, int64_t count);
+/// Appends the rows of `more` to those of `all`. Throws std::logic_error if other dimensions differ, because the parts
+/// were padded differently.
+void append_rows(Arrays& all, Arrays more);
+
+}  // namespace pm::engine

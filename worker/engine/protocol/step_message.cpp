@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/protocol/step_message.h"
+
+#include "worker/engine/protocol/wire.h"
+
+namespace pm::engine {
+
+namespace {
+
+template <typename Visit, typename DeviceSampling>
+void visit_device_sampling(Visit& visit, DeviceSampling& d) {
+  visit(d.params.temperature), visit(d.params.top_p), visit(d.params.min_p), visit(d.params.top_k),
+      visit(d.params.seed), visit(d.params.sequence), visit(d.params.position), visit(d.params.sample),
+      visit(d.num_samples);
+  std::vector<int32_t> ids;
+  std::vector<float> factors, subtrahends;
+  for (const ops::ScoreEdit& edit : d.edits)
+    ids.push_back(edit.id), factors.push_back(edit.factor), subtrahends.push_back(edit.subtrahend);
+  visit(ids), visit(factors), visit(subtrahends);
+  if constexpr (!std::is_const_v<DeviceSampling>) {
+    if (factors.size() != ids.size() || subtrahends.size() != ids.size())
+      throw std::invalid_argument("step message: score edits with fields of different lengths");
+    for (size_t i = 0; i < ids.size(); ++i) d.edits.push_back({ids[i], factors[i], subtrahends[i]});
+  }
+}
+
+/// Visits the fields of an entry in order, both for encoding and for decoding.
+template <typename Visit, typename Entry>
+void visit_entry(Visit& visit, Entry& e) {
+  visit(e.slot), visit(e.reset_table), visit(e.context), visit(e.tokens), visit(e.blocks), visit(e.source),
+      visit(e.source_blocks), visit(e.source_tokens), visit(e.output_kind);
+  if (e.output_kind == OutputKind::Sampled) visit_device_sampling(visit, e.device_sampling);
+}
+
+template <typename Visit, typename Message>
+void visit_head(Visit& visit, Message& m) {
+  visit(m.step), visit(m.stop), visit(m.freed_slots), visit(m.block_copies), visit(m.bucket);
+}
+
+template <typename Visit, typename Job>
+void visit_job(Visit& visit, Job& job) {
+  visit(job.inputs), visit(job.hidden_states), visit(job.attentions), visit(job.outputs);
+}
+
+}  // namespace
+
+std::vector<uint8_t> encode(const StepMessage& message) {
+  WireWriter write;
+  visit_head(write, message);
+  write(static_cast<uint32_t>(message.entries.size()));
+  for (const StepEntry& entry : message.entries) visit_entry(write, entry);
+  write(message.forward.has_value());
+  if (message.forward) visit_job(write, *message.forward);
+  return std::move(write.out);
+}
+
+StepMessage decode(std::span<const uint8_t> bytes) {
+  WireReader read(bytes);
+  StepMessage message;
+  visit_head(read, message);
+  message.entries.resize(read.count(sizeof(int32_t)));
+  for (StepEntry& entry : message.entries) {
+    visit_entry(read, entry);
+    if (entry.output_kind > OutputKind::Logits) throw std::invalid_argument("step message: unknown output kind");
+  }
+  bool forward = false;
+  read(forward);
+  if (forward) visit_job(read, message.forward.emplace());
+  if (!read.empty()) throw std::invalid_argument("step message: trailing bytes");
+  return message;
+}
+
+}  // namespace pm::engine

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step message: everything that a rank needs to run one step. Rank 0 builds it, the channel carries it, every rank
+// runs it.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "worker/engine/engine.h"
+#include "worker/ops/sample.h"
+
+namespace pm::engine {
+
+/// The output that a step computes from the last token of an entry.
+enum class OutputKind : uint8_t {
+  None,
+  Argmax,   ///< id with the highest logit; logits are not gathered
+  Sampled,  ///< ids sampled on the device as `device_sampling` says; logits are not gathered
+  Logits,   ///< all logits, gathered on rank 0, which samples from them
+};
+
+/// Parameters of sampling on the device: one id for each of the sequences params.sequence, params.sequence + 1, ...,
+/// which share all tokens so far.
+struct DeviceSampling {
+  ops::RowSampling params;
+  int64_t num_samples = 1;
+  std::vector<ops::ScoreEdit> edits;
+  bool operator==(const DeviceSampling&) const = default;
+};
+
+/// One sequence's part of a step.
+struct StepEntry {
+  int32_t slot = 0;
+  bool reset_table = false;            ///< replaces the slot's block tables by the ones given here
+  int64_t context = 0;                 ///< tokens whose keys and values are in the cache
+  std::vector<int32_t> tokens;         ///< ids of the tokens at positions context, context + 1, ...
+  std::vector<int32_t> blocks;         ///< KV blocks appended to the slot's table before the step
+  std::vector<int32_t> source;         ///< encoder-decoder, once per request: input tokens of the encoder
+  std::vector<int32_t> source_blocks;  ///< with `reset_table`: KV blocks of the cross-attention
+  int64_t source_tokens = 0;           ///< with `reset_table`: number of encoder tokens in them
+  OutputKind output_kind = OutputKind::None;
+  DeviceSampling device_sampling = {};  ///< for OutputKind::Sampled
+  bool operator==(const StepEntry&) const = default;
+};
+
+/// A forward pass over the named inputs of one or more requests.
+struct ForwardJob {
+  std::vector<Arrays> inputs;  ///< one per request
+  bool hidden_states = false, attentions = false;
+  std::vector<std::string> outputs;
+  bool operator==(const ForwardJob&) const = default;
+};
+
+/// Everything that the ranks of a data-parallel rank need to run one step.
+struct StepMessage {
+  int64_t step = 0;
+  bool stop = false;                 ///< the rank ends after this message
+  std::vector<int32_t> freed_slots;  ///< slots whose tables are dropped before the step
+  /// Pairs of blocks: the keys and values of the first are copied to the second before the step.
+  std::vector<int32_t> block_copies;
+  std::vector<StepEntry> entries;
+  /// Batch size of the CUDA graph that runs the entries, captured at first use; 0: without a graph.
+  int32_t bucket = 0;
+  std::optional<ForwardJob> forward;  ///< runs after the entries
+  bool operator==(const StepMessage&) const = default;
+};
+
+std::vector<uint8_t> encode(const StepMessage&);
+/// Decodes a message. Throws std::invalid_argument for bytes that encode() cannot have written.
+StepMessage decode(std::span<const uint8_t>);
+
+}  // namespace pm::engine

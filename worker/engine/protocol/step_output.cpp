@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/protocol/step_output.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+
+#include "worker/engine/protocol/wire.h"
+#include "worker/engine/sampling/philox.h"
+
+namespace pm::engine {
+
+namespace {
+
+SamplerOutput sample_row(std::span<const float> logits, const SamplingInput& input) {
+  SamplerOutput result;
+  if (input.beams) {
+    result.candidates = beam_candidates(logits, *input.sampling, input.history, *input.beams);
+    return result;
+  }
+  for (int64_t i = 0; i < input.num_samples; ++i) {
+    const double u =
+        uniform(input.sampling->seed, static_cast<uint64_t>(input.sequence + i), input.history.tokens.size());
+    const auto id = static_cast<int32_t>(sample_token(logits, *input.sampling, input.history, u));
+    result.tokens.push_back(input.logprobs >= 0 ? token_with_logprobs(logits, id, input.logprobs) : Token{id, 0, {}});
+  }
+  return result;
+}
+
+template <typename T>
+std::vector<T> values_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  const at::Tensor flat = tensor.contiguous();
+  return {flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel()};
+}
+
+/// A tensor that owns `values`.
+template <typename T>
+at::Tensor tensor_of(std::vector<T> values, std::vector<int64_t> shape, at::ScalarType type) {
+  const auto owner = std::make_shared<std::vector<T>>(std::move(values));
+  return at::from_blob(owner->data(), shape, [owner](void*) {}, at::TensorOptions(type));
+}
+
+}  // namespace
+
+std::vector<uint8_t> encode(const StepOutput& output) {
+  WireWriter write;
+  write(values_of<int64_t>(output.argmax));
+  write(values_of<int64_t>(output.sampled));
+  write(output.logits.defined() ? output.logits.size(1) : int64_t{0});
+  write(values_of<float>(output.logits));
+  write(output.outputs);
+  return std::move(write.out);
+}
+
+StepOutput decode_output(std::span<const uint8_t> bytes) {
+  WireReader read(bytes);
+  std::vector<int64_t> argmax, sampled;
+  std::vector<float> logits;
+  int64_t columns = 0;
+  StepOutput output;
+  read(argmax), read(sampled), read(columns), read(logits), read(output.outputs);
+  const auto rows = static_cast<int64_t>(argmax.size()), num_sampled = static_cast<int64_t>(sampled.size()),
+             all = static_cast<int64_t>(logits.size());
+  if (!read.empty() || columns < 0 || (columns == 0 ? all > 0 : all % columns != 0))
+    throw std::invalid_argument("step output: malformed bytes");
+  if (rows > 0) output.argmax = tensor_of(std::move(argmax), {rows}, at::kLong);
+  if (num_sampled > 0) output.sampled = tensor_of(std::move(sampled), {num_sampled}, at::kLong);
+  if (columns > 0) output.logits = tensor_of(std::move(logits), {all / columns, columns}, at::kFloat);
+  return output;
+}
+
+std::vector<SamplerOutput> sample(const StepMessage& message, std::span<const SamplingInput> sampling_inputs,
+                                  const StepOutput& output) {
+  const auto wanted = [&](OutputKind kind) {
+    return static_cast<size_t>(std::count_if(message.entries.begin(), message.entries.end(),
+                                             [&](const StepEntry& entry) { return entry.output_kind == kind; }));
+  };
+  const auto rows = [](const at::Tensor& tensor) { return tensor.defined() ? static_cast<size_t>(tensor.size(0)) : 0; };
+  size_t num_sampled = 0;
+  for (const StepEntry& entry : message.entries)
+    num_sampled +=
+        entry.output_kind == OutputKind::Sampled ? static_cast<size_t>(entry.device_sampling.num_samples) : 0;
+  if (sampling_inputs.size() != wanted(OutputKind::Logits) || rows(output.logits) != sampling_inputs.size() ||
+      rows(output.argmax) != wanted(OutputKind::Argmax) || rows(output.sampled) != num_sampled) {
+    throw std::logic_error("step " + std::to_string(message.step) + ": expected " +
+                           std::to_string(wanted(OutputKind::Argmax)) + " argmax ids, " + std::to_string(num_sampled) +
+                           " sampled ids and " + std::to_string(wanted(OutputKind::Logits)) +
+                           " rows of logits, found " + std::to_string(rows(output.argmax)) + ", " +
+                           std::to_string(rows(output.sampled)) + " and " + std::to_string(rows(output.logits)) +
+                           " with " + std::to_string(sampling_inputs.size()) + " sampling inputs");
+  }
+  std::vector<SamplerOutput> result;
+  const int64_t* id = output.argmax.defined() ? output.argmax.const_data_ptr<int64_t>() : nullptr;
+  const int64_t* sampled = output.sampled.defined() ? output.sampled.const_data_ptr<int64_t>() : nullptr;
+  size_t next = 0;
+  for (const StepEntry& entry : message.entries) {
+    if (entry.output_kind == OutputKind::Argmax) result.push_back({{Token{static_cast<int32_t>(*id++), 0, {}}}, {}});
+    if (entry.output_kind == OutputKind::Sampled) {
+      result.emplace_back();
+      for (int64_t i = 0; i < entry.device_sampling.num_samples; ++i)
+        result.back().tokens.push_back({static_cast<int32_t>(*sampled++), 0, {}});
+    }
+    if (entry.output_kind != OutputKind::Logits) continue;
+    const auto columns = static_cast<size_t>(output.logits.size(1));
+    result.push_back(
+        sample_row({output.logits.const_data_ptr<float>() + next * columns, columns}, sampling_inputs[next]));
+    ++next;
+  }
+  return result;
+}
+
+}  // namespace pm::engine

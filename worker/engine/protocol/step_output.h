@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The result of a step message on the ranks, and the sampling of tokens from it on rank 0.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "worker/base/array.h"
+#include "worker/engine/protocol/step_message.h"
+#include "worker/engine/sampling/sampler.h"
+
+namespace pm::engine {
+
+/// Made by tensor rank 0 of the last stage of a data-parallel rank; empty on all other ranks.
+struct StepOutput {
+  at::Tensor argmax;            ///< [Argmax entries] int64
+  at::Tensor sampled;           ///< [samples of all Sampled entries] int64
+  at::Tensor logits;            ///< [Logits entries, vocabulary] fp32, contiguous
+  std::vector<Arrays> outputs;  ///< one per request of the message's forward job
+};
+
+std::vector<uint8_t> encode(const StepOutput&);
+/// Decodes an output. Throws std::invalid_argument for bytes that encode() cannot have written.
+StepOutput decode_output(std::span<const uint8_t>);
+
+/// Parameters with which rank 0 samples from the logits of an entry. Spans and pointers stay valid until the step
+/// completes.
+struct SamplingInput {
+  const SamplingParams* sampling = nullptr;
+  History history;
+  int64_t sequence = 0;        ///< index among the request's sequences, the second counter of the random numbers
+  int64_t num_samples = 1;     ///< number of tokens, for sequences `sequence`, `sequence` + 1, ... with equal history
+  int64_t logprobs = -1;       ///< as in Request::logprobs
+  std::optional<Beams> beams;  ///< beam search: return candidates instead of tokens
+};
+
+/// Tokens or beam candidates that follow an entry.
+struct SamplerOutput {
+  std::vector<Token> tokens;
+  std::vector<Candidate> candidates;
+};
+
+/// Returns one output per entry that requests one, in order. `sampling_inputs` holds one element per Logits entry.
+std::vector<SamplerOutput> sample(const StepMessage&, std::span<const SamplingInput> sampling_inputs,
+                                  const StepOutput&);
+
+}  // namespace pm::engine

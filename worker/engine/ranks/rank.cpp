@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/ranks/rank.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include "worker/engine/ranks/device.h"
+
+namespace pm::engine {
+
+namespace {
+
+at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
+
+/// Returns the cache slot of token number `at` of a block table.
+int64_t cache_slot(const std::vector<int32_t>& blocks, int64_t at) {
+  return blocks.at(static_cast<size_t>(at / block_tokens)) * block_tokens + at % block_tokens;
+}
+
+parallel::StepRequirements step_requirements(const StepMessage& message) {
+  parallel::StepRequirements step_requirements;
+  step_requirements.tokens = !message.entries.empty();
+  step_requirements.bucket = message.bucket;
+  for (const StepEntry& entry : message.entries) {
+    step_requirements.source = step_requirements.source || !entry.source.empty();
+    step_requirements.best = step_requirements.best || entry.output_kind == OutputKind::Argmax;
+    step_requirements.scores =
+        step_requirements.scores || entry.output_kind == OutputKind::Logits || entry.output_kind == OutputKind::Sampled;
+  }
+  if (message.forward) {
+    step_requirements.inputs = message.forward->inputs;
+    step_requirements.wanted = {message.forward->hidden_states, message.forward->attentions, message.forward->outputs};
+  }
+  return step_requirements;
+}
+
+}  // namespace
+
+int32_t graph_bucket(const StepMessage& message, parallel::Executor& executor) {
+  const parallel::GenerationExecutor* generation = executor.generation();
+  const bool single = std::all_of(message.entries.begin(), message.entries.end(), [](const StepEntry& entry) {
+    return entry.tokens.size() == 1 && entry.source.empty();
+  });
+  return generation && single && !message.entries.empty()
+             ? static_cast<int32_t>(generation->bucket(static_cast<int64_t>(message.entries.size())))
+             : 0;
+}
+
+parallel::GenerationExecutor& Rank::generation() {
+  if (parallel::GenerationExecutor* generation = executor_->generation()) return *generation;
+  throw std::logic_error("a step of generation was sent to a rank whose model does not generate");
+}
+
+/// Applies the message's changes to the block tables, then concatenates the tokens of the entries.
+models::StepRows Rank::build_rows(const StepMessage& message) {
+  for (int32_t slot : message.freed_slots) slots_.at(static_cast<size_t>(slot)) = {};
+  std::vector<int64_t> tokens, positions, cache_slots;
+  models::StepRows rows;
+  layers::Batch& batch = rows.batch;
+  for (const StepEntry& entry : message.entries) {
+    if (static_cast<size_t>(entry.slot) >= slots_.size()) slots_.resize(static_cast<size_t>(entry.slot) + 1);
+    Slot& slot = slots_[static_cast<size_t>(entry.slot)];
+    if (entry.reset_table) slot = {{}, entry.source_blocks, entry.source_tokens};
+    slot.blocks.insert(slot.blocks.end(), entry.blocks.begin(), entry.blocks.end());
+    const auto first = static_cast<int64_t>(tokens.size()), count = static_cast<int64_t>(entry.tokens.size());
+    for (int64_t i = 0; i < count; ++i) {
+      tokens.push_back(entry.tokens[static_cast<size_t>(i)]);
+      positions.push_back(entry.context + i);
+      cache_slots.push_back(cache_slot(slot.blocks, entry.context + i));
+    }
+    batch.sequences.spans.push_back({.first = first,
+                                     .tokens = count,
+                                     .context = entry.context,
+                                     .keys = entry.context + count,
+                                     .key_row = 0,
+                                     .blocks = {}});
+  }
+  add_encoder_rows(message, rows);
+  for (size_t i = 0; i < message.entries.size(); ++i) {  // after the last resize, so that the spans stay valid
+    const Slot& slot = slots_[static_cast<size_t>(message.entries[i].slot)];
+    batch.sequences.spans[i].blocks = slot.blocks;
+    if (slot.source_tokens == 0) continue;
+    const ops::SequenceSpan& own = batch.sequences.spans[i];
+    rows.cross.sequences.spans.push_back({.first = own.first,
+                                          .tokens = own.tokens,
+                                          .context = 0,
+                                          .keys = slot.source_tokens,
+                                          .key_row = 0,
+                                          .blocks = slot.source_blocks});
+  }
+  batch.tokens = tensor_of(tokens);
+  batch.positions = tensor_of(positions);
+  batch.slots = tensor_of(cache_slots);
+  return rows;
+}
+
+/// Builds the encoder's rows of the requests that begin with this message, and the cache slots of their keys and
+/// values.
+void Rank::add_encoder_rows(const StepMessage& message, models::StepRows& rows) {
+  std::vector<int64_t> tokens, positions, cache_slots;
+  layers::Batch batch;
+  for (const StepEntry& entry : message.entries) {
+    if (entry.source.empty()) continue;
+    const auto first = static_cast<int64_t>(tokens.size()), count = static_cast<int64_t>(entry.source.size());
+    batch.sequences.spans.push_back(
+        {.first = first, .tokens = count, .context = 0, .keys = count, .key_row = first, .blocks = {}});
+    for (int64_t i = 0; i < count; ++i) {
+      tokens.push_back(entry.source[static_cast<size_t>(i)]);
+      positions.push_back(i);
+      cache_slots.push_back(cache_slot(entry.source_blocks, i));
+    }
+  }
+  if (tokens.empty()) return;
+  batch.tokens = tensor_of(tokens);
+  batch.positions = tensor_of(positions);
+  rows.source = std::move(batch);
+  rows.cross.slots = tensor_of(cache_slots);
+}
+
+namespace {
+
+/// Adds the samples of an entry whose logits are row `row` of the sampled rows.
+void add(const DeviceSampling& device_sampling, int64_t row, ops::SampleBatch& batch) {
+  for (int64_t i = 0; i < device_sampling.num_samples; ++i) {
+    batch.sampling.push_back(device_sampling.params);
+    batch.sampling.back().sequence += static_cast<uint64_t>(i);
+    batch.rows.push_back(row);
+  }
+  batch.edits.insert(batch.edits.end(), device_sampling.edits.begin(), device_sampling.edits.end());
+  batch.edit_rows.resize(batch.edits.size(), row);
+}
+
+}  // namespace
+
+/// Computes argmax ids, sampled ids and gathered logits from the last row of each entry.
+void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecutor& sampling, const at::Tensor& hidden,
+                           StepOutput& output) {
+  std::vector<int64_t> argmax_rows, sampled_rows, logits_rows;
+  ops::SampleBatch batch;
+  int64_t row = 0;
+  for (const StepEntry& entry : message.entries) {
+    row += static_cast<int64_t>(entry.tokens.size());
+    if (entry.output_kind == OutputKind::Sampled)
+      add(entry.device_sampling, static_cast<int64_t>(sampled_rows.size()), batch);
+    if (entry.output_kind != OutputKind::None)
+      (entry.output_kind == OutputKind::Argmax    ? argmax_rows
+       : entry.output_kind == OutputKind::Sampled ? sampled_rows
+                                                  : logits_rows)
+          .push_back(row - 1);
+  }
+  at::Tensor argmax, sampled;
+  if (!argmax_rows.empty())
+    argmax = sampling.greedy(at::index_select(hidden, 0, tensor_of(argmax_rows).to(hidden.device())));
+  if (!sampled_rows.empty()) {
+    parallel::DeviceSampler* sampler = executor_->device_sampler();
+    if (!sampler)
+      throw std::logic_error(std::to_string(sampled_rows.size()) +
+                             " rows cannot be sampled: the device has no sampler");
+    sampled = sampler->sample(at::index_select(hidden, 0, tensor_of(sampled_rows).to(hidden.device())), batch);
+  }
+  const int64_t num_argmax = argmax.defined() ? argmax.size(0) : 0;
+  if (argmax.defined() || sampled.defined()) {  // one copy to the host for both
+    const at::Tensor ids = (argmax.defined() && sampled.defined() ? at::cat({argmax, sampled})
+                            : argmax.defined()                    ? argmax
+                                                                  : sampled)
+                               .cpu();
+    if (argmax.defined()) output.argmax = ids.narrow(0, 0, num_argmax);
+    if (sampled.defined()) output.sampled = ids.narrow(0, num_argmax, ids.size(0) - num_argmax);
+  }
+  if (!logits_rows.empty())
+    output.logits = sampling.logits(at::index_select(hidden, 0, tensor_of(logits_rows).to(hidden.device())));
+  if (output.logits.defined()) output.logits = output.logits.contiguous();
+}
+
+StepOutput Rank::run(const StepMessage& message) {
+  return with_memory_errors(executor_->device(), "in step " + std::to_string(message.step), &*executor_,
+                            [&] { return execute(message); });
+}
+
+StepOutput Rank::execute(const StepMessage& message) {
+  const c10::InferenceMode inference_mode;
+  const c10::DeviceGuard here(executor_->device());
+  if (threads_ > 0 && at::get_num_threads() != threads_) at::set_num_threads(threads_);
+  StepOutput output;
+  {
+    const parallel::StepScope step = executor_->begin(step_requirements(message));
+    if (!message.block_copies.empty()) generation().copy_blocks(message.block_copies);
+    models::StepRows rows = build_rows(message);
+    if (!message.entries.empty()) {
+      const at::Tensor hidden = generation().step(rows);
+      if (parallel::SamplingExecutor* sampling = executor_->sampling())
+        compute_outputs(message, *sampling, hidden, output);
+    }
+    if (message.forward)
+      output.outputs =
+          executor_->forward(message.forward->inputs,
+                             {message.forward->hidden_states, message.forward->attentions, message.forward->outputs});
+  }
+  executor_->communicator().check();
+  return output;
+}
+
+void Rank::follow(comm::Channel& channel, comm::Channel* results, const std::function<void(int64_t)>& after_step) {
+  for (;;) {
+    const auto bytes = channel.receive(std::chrono::seconds(3600));
+    if (!bytes) continue;
+    const StepMessage message = decode(*bytes);
+    if (message.stop) return;
+    const StepOutput output = run(message);
+    if (results) results->send(encode(output));
+    if (after_step) after_step(message.step);
+  }
+}
+
+}  // namespace pm::engine

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// Admission, KV block allocation, preemption and the planning of steps. batcher_results.cpp applies the results.
+#include "worker/engine/scheduling/batcher.h"
+
+#include <algorithm>
+
+#include "worker/base/error.h"
+#include "worker/engine/sampling/sampler.h"
+
+namespace pm::engine {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(Reason::InvalidRequest, message); }
+
+std::string text(int64_t number) { return std::to_string(number); }
+
+/// Returns true if the next token is a plain argmax, so that no rank needs the logits of the whole vocabulary.
+bool uses_argmax(const SequenceGroup& group) {
+  const SamplingParams& sampling = group.request.sampling;
+  return !group.search && !sampling.do_sample && !sampling.edits_scores() && group.request.logprobs < 0;
+}
+
+void check_parameters(const Request& request) {
+  const SearchParams& search = request.search;
+  if (request.prompt.empty()) refuse("the prompt has 0 tokens; at least 1 is required");
+  if (request.max_new_tokens < 1)
+    refuse("max_new_tokens is " + text(request.max_new_tokens) + "; at least 1 is required");
+  if (search.num_beams < 1) refuse("num_beams is " + text(search.num_beams) + "; at least 1 is required");
+  if (search.num_return_sequences < 1)
+    refuse("num_return_sequences is " + text(search.num_return_sequences) + "; at least 1 is required");
+  if (search.num_beams > 1 && search.num_return_sequences > search.num_beams) {
+    refuse("num_return_sequences is " + text(search.num_return_sequences) + " but num_beams is " +
+           text(search.num_beams) + "; num_return_sequences must not exceed num_beams");
+  }
+  if (search.num_beams > 1 && request.logprobs >= 0)
+    refuse("logprobs cannot be combined with num_beams " + text(search.num_beams) +
+           "; set num_beams to 1 or omit logprobs");
+}
+
+}  // namespace
+
+Batcher::Batcher(const Limits& limits) : limits_(limits), pool_(limits.kv_blocks) {
+  for (int64_t i = limits_.max_concurrency; i-- > 0;) free_slots_.push_back(static_cast<int32_t>(i));
+}
+
+std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void(const Event&)> on_event,
+                                             Time now) const {
+  check_parameters(request);
+  for (int32_t id : request.prompt) {
+    if (id < 0 || id >= limits_.vocabulary)
+      refuse("token id " + text(id) + " is outside the vocabulary of " + text(limits_.vocabulary) + " tokens");
+  }
+  auto group = std::make_unique<SequenceGroup>();
+  if (limits_.decoder_start >= 0) {
+    group->source = std::move(request.prompt);
+    request.prompt = {limits_.decoder_start};
+  }
+  SamplingParams& sampling = request.sampling;
+  sampling.eos.clear();
+  if (!request.ignore_eos) sampling.eos.assign(request.eos.begin(), request.eos.end());
+  for (auto [name, id, model_default] : {std::tuple{"forced_bos_token_id", &sampling.forced_bos, limits_.forced_bos},
+                                         {"forced_eos_token_id", &sampling.forced_eos, limits_.forced_eos}}) {
+    if (*id < 0) *id = model_default;
+    if (*id >= limits_.vocabulary)
+      refuse(std::string(name) + " is " + text(*id) + ", which is outside the vocabulary of " +
+             text(limits_.vocabulary) + " tokens");
+  }
+  sampling.max_new_tokens = request.max_new_tokens;
+  if (request.search.num_beams > 1) group->search.emplace(request.search, sampling.eos, request.max_new_tokens);
+  group->sequences.resize(1);
+  group->sequences[0].tokens = request.prompt;
+  group->ended.resize(static_cast<size_t>(request.search.num_return_sequences));
+  group->request = std::move(request);
+  group->on_event = std::make_shared<const std::function<void(const Event&)>>(std::move(on_event));
+  group->submitted = now;
+  check_limits(*group);
+  return group;
+}
+
+void Batcher::check_limits(const SequenceGroup& group) const {
+  const auto read = static_cast<int64_t>(group.source.size()),
+             tokens = group.prompt_tokens() + group.request.max_new_tokens;
+  const auto too_long = [&](const std::string& what, int64_t max_tokens) {
+    refuse(what + " exceeds the maximum of " + text(max_tokens) + " tokens per sequence");
+  };
+  const int64_t max_tokens = std::min(limits_.positions, limits_.kv_blocks * block_tokens);
+  if (read > limits_.positions) too_long("the input of " + text(read) + " tokens", limits_.positions);
+  if (tokens > max_tokens)
+    too_long("the prompt of " + text(group.prompt_tokens()) + " tokens plus max_new_tokens " +
+                 text(group.request.max_new_tokens),
+             max_tokens);
+  if (group.max_sequences() > limits_.max_concurrency) {
+    refuse("the request needs " + text(group.max_sequences()) + " concurrent sequences; the maximum is " +
+           text(limits_.max_concurrency));
+  }
+  const int64_t blocks = max_blocks(group.prompt_tokens(), group.request.max_new_tokens, read, group.max_sequences());
+  if (blocks > limits_.kv_blocks) {
+    refuse("the input of " + text(read > 0 ? read : group.prompt_tokens()) + " tokens and " +
+           text(group.max_sequences()) + " sequence(s) of max_new_tokens " + text(group.request.max_new_tokens) +
+           " need " + text(blocks) + " KV blocks of " + text(block_tokens) + " tokens; " + text(limits_.kv_blocks) +
+           " are available");
+  }
+}
+
+int64_t Batcher::running() const { return static_cast<int64_t>(running_.size()); }
+
+/// Admits waiting requests in order of arrival while slots and blocks for their current tokens are available.
+void Batcher::admit(Time now, Outbox& outbox) {
+  std::erase_if(waiting_, [&](const std::unique_ptr<SequenceGroup>& group) {
+    if (group->cached_tokens >= 0 || !timed_out(*group, now))
+      return false;  // a request that has run before ends with its next token and keeps its answer
+    end_all(*group, Finish::Length, {}, outbox);
+    ++statistics_.finished;
+    return true;
+  });
+  while (!waiting_.empty() && admit(*waiting_.front(), now)) {
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
+}
+
+bool Batcher::admit(SequenceGroup& group, Time now) {
+  if (static_cast<int64_t>(free_slots_.size()) < group.max_sequences() || !allocate_blocks(group)) return false;
+  for (int64_t i = 0; i < group.max_sequences(); ++i) {
+    group.spare_slots.push_back(free_slots_.back());
+    free_slots_.pop_back();
+  }
+  for (Sequence& sequence : group.sequences) {
+    sequence.slot = group.spare_slots.back();
+    group.spare_slots.pop_back();
+  }
+  if (group.cached_tokens >= 0) return true;  // readmitted after a preemption
+  group.admitted = now;
+  group.cached_tokens = group.sequences[0].computed;
+  if (group.has_source()) return true;
+  statistics_.prefix_tokens += group.prompt_tokens();
+  statistics_.prefix_hit_tokens += group.cached_tokens;
+  return true;
+}
+
+/// Allocates blocks for all tokens of the sequences. Further sequences share the whole prompt blocks of the first one.
+/// One spare block per running sequence stays free; otherwise the next step would preempt this request.
+bool Batcher::allocate_blocks(SequenceGroup& group) {
+  Sequence& first = group.sequences.front();
+  BlockPool::Prefix prefix;
+  if (!group.has_source()) prefix = pool_.find_prefix(first.tokens);
+  const int64_t common = group.sequences.size() > 1 ? group.prompt_tokens() / block_tokens : 0,
+                cached = static_cast<int64_t>(prefix.blocks.size());
+  int64_t need = blocks_for(static_cast<int64_t>(group.source.size())) + blocks_for(first.length()) - cached, spare = 0;
+  for (size_t i = 1; i < group.sequences.size(); ++i) need += blocks_for(group.sequences[i].length()) - common;
+  for (const auto& other : running_) spare += static_cast<int64_t>(other->sequences.size());
+  if (need + spare > pool_.available()) {
+    pool_.release(prefix.blocks);
+    return false;
+  }
+  const auto extend = [&](std::vector<int32_t>& table, int64_t tokens) {
+    while (static_cast<int64_t>(table.size()) < blocks_for(tokens)) table.push_back(*pool_.allocate());
+  };
+  first.blocks = std::move(prefix.blocks);
+  first.cached_blocks = cached;
+  first.prefix_node = prefix.end;
+  first.computed = cached * block_tokens;
+  extend(first.blocks, first.length());
+  for (size_t i = 1; i < group.sequences.size(); ++i) {
+    Sequence& sequence = group.sequences[i];
+    sequence.blocks.assign(first.blocks.begin(), first.blocks.begin() + common);
+    for (int32_t block : sequence.blocks) pool_.retain(block);
+    sequence.computed = sequence.shared_tokens = common * block_tokens;
+    extend(sequence.blocks, sequence.length());
+  }
+  extend(group.source_blocks, static_cast<int64_t>(group.source.size()));
+  return true;
+}
+
+/// The step under construction.
+struct Batcher::Plan {
+  StepMessage message;
+  std::vector<Planned> planned;
+  std::vector<SamplingInput>& sampling_inputs;
+  int64_t token_budget;
+};
+
+StepMessage Batcher::plan(Time now, std::vector<SamplingInput>& sampling_inputs, Outbox& outbox) {
+  admit(now, outbox);
+  planned_prompt_tokens_ = 0;
+  Plan plan{{}, {}, sampling_inputs, limits_.step_tokens};
+  plan_next_tokens(plan);
+  plan_prompts(plan);
+  plan.message.freed_slots = take_freed_slots();
+  if (!plan.planned.empty()) planned_.push_back(std::move(plan.planned));
+  return std::move(plan.message);
+}
+
+/// Adds one row for each decoding sequence. With a pipeline, each message takes its share of the sequences, so that
+/// every stage has a batch.
+void Batcher::plan_next_tokens(Plan& plan) {
+  int64_t all = 0, taken = 0;
+  for (const auto& group : running_) all += static_cast<int64_t>(group->sequences.size());
+  for (size_t i = 0; i < running_.size() && taken * limits_.pipeline_batches < all; ++i) {
+    SequenceGroup& group = *running_[i];
+    const auto rows =
+        static_cast<int64_t>(std::count_if(group.sequences.begin(), group.sequences.end(),
+                                           [&](const Sequence& sequence) { return group.ready(sequence); }));
+    if (rows == 0 || rows > plan.token_budget || (group.search && !group.all_ready())) continue;
+    if (allocate_next_blocks(group, plan.message.block_copies) != Allocation::Done)
+      return;  // either this request, the last one, was preempted, or blocks become free when a step completes
+    taken += rows;
+    for (Sequence& sequence : group.sequences) {
+      if (group.ready(sequence)) add(plan, group, sequence, 1);
+    }
+  }
+}
+
+/// Allocates a block for the next token of each ready sequence. If no block is available, the request that was admitted
+/// last is preempted. If that is this request, all its blocks are released. If it has entries in flight, the allocation
+/// waits for them.
+Batcher::Allocation Batcher::allocate_next_blocks(SequenceGroup& group, std::vector<int32_t>& copies) {
+  const size_t before = copies.size();
+  for (Sequence& sequence : group.sequences) {
+    if (!group.ready(sequence)) continue;
+    const auto index = static_cast<size_t>(sequence.computed / block_tokens);
+    const bool grows = index == sequence.blocks.size();
+    if (!grows && !pool_.shared(sequence.blocks[index])) continue;
+    std::optional<int32_t> block;
+    while (!(block = pool_.allocate())) {
+      if (running_.back()->in_flight > 0) return Allocation::Later;
+      const bool own = running_.back().get() == &group;
+      preempt_last();
+      if (!own) continue;
+      copies.resize(before);
+      return Allocation::Preempted;
+    }
+    if (grows) {
+      sequence.blocks.push_back(*block);
+      continue;
+    }
+    copies.insert(copies.end(), {sequence.blocks[index], *block});
+    pool_.release(sequence.blocks[index]);
+    sequence.blocks[index] = *block;
+    sequence.reset_table = true;
+  }
+  return Allocation::Done;
+}
+
+void Batcher::preempt_last() {
+  std::unique_ptr<SequenceGroup> group = std::move(running_.back());
+  running_.pop_back();
+  ++statistics_.preempted;
+  free_resources(*group);
+  waiting_.push_front(std::move(group));
+}
+
+/// Ends a request. Steps in flight still refer to it.
+void Batcher::retire(std::unique_ptr<SequenceGroup> group) {
+  free_resources(*group);
+  group->retired = true;
+  if (group->in_flight > 0) retired_.push_back(std::move(group));
+}
+
+/// Releases all blocks and slots; the tokens stay.
+void Batcher::free_resources(SequenceGroup& group) {
+  for (Sequence& sequence : group.sequences) {
+    release_sequence(group, sequence);
+    sequence.computed = sequence.shared_tokens = sequence.sent_blocks = sequence.cached_blocks = sequence.prefix_node =
+        0;
+    sequence.reset_table = true;
+  }
+  pool_.release(group.source_blocks);
+  group.source_blocks.clear();
+  group.source_encoded = false;
+  free_slots_.insert(free_slots_.end(), group.spare_slots.begin(), group.spare_slots.end());
+  group.spare_slots.clear();
+}
+
+void Batcher::release_sequence(SequenceGroup& group, Sequence& sequence) {
+  pool_.release(sequence.blocks);
+  sequence.blocks.clear();
+  if (sequence.slot < 0) return;
+  if (sequence.sent_blocks > 0) freed_slots_.push_back(sequence.slot);
+  group.spare_slots.push_back(sequence.slot);
+  sequence.slot = -1;
+}
+
+void Batcher::plan_prompts(Plan& plan) {
+  for (auto& group : running_) {
+    bool read = group->source.empty() || group->source_encoded;
+    for (Sequence& sequence : group->sequences) {
+      if (plan.token_budget <= 0) return;
+      if (group->ready(sequence) || sequence.shared_tokens > group->sequences.front().computed) continue;
+      // all beams are sampled together, in a step in which each has one uncomputed token
+      const int64_t remaining = group->search && group->sequences.size() > 1 ? sequence.uncomputed_tokens() - 1
+                                                                             : sequence.uncomputed_tokens();
+      // the encoder's input is never split: if it exceeds the budget, it runs with decode tokens only
+      const auto source = read ? 0 : static_cast<int64_t>(group->source.size());
+      if (source > 0 && source >= plan.token_budget && planned_prompt_tokens_ > 0) return;
+      const int64_t count = std::min(std::max<int64_t>(1, plan.token_budget - source), remaining);
+      if (count <= 0) continue;
+      add(plan, *group, sequence, count);
+      plan.token_budget -= source;
+      planned_prompt_tokens_ += source + count;
+      read = true;
+    }
+  }
+}
+
+void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t tokens) {
+  StepEntry entry;
+  entry.slot = sequence.slot;
+  entry.context = sequence.computed;
+  const auto from = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.computed);
+  entry.tokens.assign(from, from + static_cast<std::ptrdiff_t>(tokens));
+  if (sequence.reset_table) {
+    entry.reset_table = true;
+    entry.source_blocks = group.source_blocks;
+    entry.source_tokens = static_cast<int64_t>(group.source.size());
+    sequence.reset_table = false;
+    sequence.sent_blocks = 0;
+  }
+  if (group.has_source() && !group.source_encoded) entry.source = group.source, group.source_encoded = true;
+  entry.blocks.assign(sequence.blocks.begin() + static_cast<std::ptrdiff_t>(sequence.sent_blocks),
+                      sequence.blocks.end());
+  sequence.sent_blocks = static_cast<int64_t>(sequence.blocks.size());
+  plan.token_budget -= tokens;
+  Planned planned{.group = &group, .sequence = sequence.number, .tokens = tokens};
+  if (sequence.computed + tokens == sequence.length()) add_sampling(plan, group, sequence, entry, planned);
+  sequence.computed += tokens;
+  cache_full_blocks(group, sequence);
+  ++group.in_flight;
+  plan.planned.push_back(planned);
+  plan.message.entries.push_back(std::move(entry));
+}
+
+void Batcher::add_sampling(Plan& plan, SequenceGroup& group, Sequence& sequence, StepEntry& entry, Planned& planned) {
+  const Request& request = group.request;
+  planned.samples = true;
+  const int32_t forced = request.sampling.forced_token(sequence.length(), group.generated(sequence));
+  if (forced >= 0 && !group.search && request.logprobs < 0) {
+    planned.forced = true;
+    planned.token = forced;
+    return;
+  }
+  // sampled sequences fork with their first token
+  const bool parts = !group.search && group.sequences.size() == 1 && group.generated(sequence) == 0;
+  const int64_t num_samples = parts ? request.search.num_return_sequences : 1;
+  const History history{sequence.tokens, request.prompt.size()};
+  if (uses_argmax(group)) {
+    entry.output_kind = OutputKind::Argmax;
+    return;
+  }
+  if (limits_.device_sampling && !group.search && request.logprobs < 0 &&
+      supports_device_sampling(request.sampling, limits_.vocabulary)) {
+    const SamplingParams& s = request.sampling;
+    entry.output_kind = OutputKind::Sampled;
+    entry.device_sampling = {{s.temperature, s.top_p, s.min_p, s.top_k, s.seed, static_cast<uint64_t>(sequence.number),
+                              static_cast<uint64_t>(sequence.length()), s.do_sample},
+                             num_samples,
+                             score_edits(s, history, static_cast<size_t>(limits_.vocabulary))};
+    return;
+  }
+  entry.output_kind = OutputKind::Logits;
+  SamplingInput input{.sampling = &request.sampling,
+                      .history = history,
+                      .sequence = sequence.number,
+                      .num_samples = num_samples,
+                      .logprobs = request.logprobs,
+                      .beams = {}};
+  if (group.search) {
+    const std::vector<float>& scores = group.search->scores();
+    input.beams =
+        Beams{sequence.number,
+              group.sequences.size() == 1 ? scores : std::vector<float>{scores[static_cast<size_t>(sequence.number)]},
+              group.search->num_candidates()};
+  }
+  plan.sampling_inputs.push_back(std::move(input));
+}
+
+}  // namespace pm::engine

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides which sequences take part in the next step (admission, KV block allocation, preemption) and applies the
+// sampled tokens. It has no thread, no clock and no ranks: its decisions depend only on its arguments.
+#pragma once
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "contract/kv_block.h"
+#include "worker/engine/ranks/rank.h"
+#include "worker/engine/scheduling/sequence_group.h"
+
+namespace pm::engine {
+
+/// Capacity and properties of the model and of the engine that bound scheduling.
+struct Limits {
+  int64_t vocabulary = 0, positions = 0;  ///< of the model
+  int64_t kv_blocks = 0;
+  int64_t max_concurrency = 64, max_queue = 256;  ///< running sequences, waiting requests
+  int64_t step_tokens = pm::step_tokens;          ///< token budget of one step; longer prompts are prefilled in chunks
+  /// True if the rows of a forward pass are independent; false where images are compared with texts.
+  bool split_forward = true;
+  int32_t forced_bos = -1, forced_eos = -1;  ///< Hugging Face's forced_bos_token_id and forced_eos_token_id; -1: none
+  /// Step messages in flight over which the sequences are spread: the number of pipeline stages.
+  int64_t pipeline_batches = 1;
+  int64_t micro_batches = 1;     ///< micro-batches into which a forward pass is split for the pipeline
+  bool device_sampling = false;  ///< true if the device can sample tokens
+  /// Encoder-decoder: the prompt goes to the encoder and the answer begins with this id; -1: no encoder.
+  int32_t decoder_start = -1;
+};
+
+/// Events that are delivered after the lock is released.
+using Outbox = std::vector<std::pair<Listener, Event>>;
+
+/// Owns the sequence groups of one data-parallel rank and its KV block pool. Not thread-safe.
+class Batcher {
+ public:
+  explicit Batcher(const Limits&);
+
+  /// Validates a request and returns its sequence group. Throws Error{InvalidRequest}.
+  std::unique_ptr<SequenceGroup> make(Request, std::function<void(const Event&)> on_event, Time now) const;
+  /// Appends a sequence group to the waiting queue.
+  void enqueue(std::unique_ptr<SequenceGroup> group) { waiting_.push_back(std::move(group)); }
+
+  /// Plans the next step: one row for every decoding sequence, then prompts in order of admission, in chunks, up to the
+  /// token budget. If KV blocks run out, the request that was admitted last is preempted: it releases its blocks and
+  /// waits again. `sampling_inputs` receives what rank 0 needs to sample from gathered logits. Steps may be planned
+  /// before earlier results arrive; the ranks run them in this order.
+  StepMessage plan(Time now, std::vector<SamplingInput>& sampling_inputs, Outbox&);
+  /// Applies the results of the oldest planned step with entries whose results have not been applied.
+  void apply(const std::vector<SamplerOutput>&, Time now, Outbox&);
+
+  /// Marks the requests with this id; drop_cancelled() ends them.
+  void cancel(const std::string& id);
+  void cancel_all();
+  void drop_cancelled(Outbox&);
+  /// Ends all open requests with Finish::Failed. Their state stays until the steps in flight are applied or dropped.
+  void fail_all(const std::string& reason, Outbox&);
+
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t running() const;
+  bool idle() const { return waiting_.empty() && running_.empty(); }
+  /// Returns the slots whose block tables the ranks can drop; with `all`, also those of running sequences.
+  std::vector<int32_t> take_freed_slots(bool all = false);
+  /// Returns counters of requests, tokens and blocks; the scheduler adds steps and forward requests.
+  Statistics statistics() const;
+  /// Prompt tokens in the step that plan() returned last.
+  int64_t planned_prompt_tokens() const { return planned_prompt_tokens_; }
+
+ private:
+  struct Planned {
+    SequenceGroup* group = nullptr;
+    int64_t sequence = 0;  ///< Sequence::number
+    int64_t tokens = 0;
+    /// The entry produces a token; `forced`: this token, whatever the scores are.
+    bool samples = false, forced = false;
+    int32_t token = -1;
+  };
+  struct Plan;  ///< the step under construction
+
+  void check_limits(const SequenceGroup&) const;
+  void admit(Time now, Outbox&);
+  bool admit(SequenceGroup&, Time now);
+  bool allocate_blocks(SequenceGroup&);
+  void plan_next_tokens(Plan&);
+  void plan_prompts(Plan&);
+  enum class Allocation { Done, Preempted, Later };
+  Allocation allocate_next_blocks(SequenceGroup&, std::vector<int32_t>& copies);
+  void preempt_last();
+  void add(Plan&, SequenceGroup&, Sequence&, int64_t tokens);
+  void add_sampling(Plan&, SequenceGroup&, Sequence&, StepEntry&, Planned&);
+  void cache_full_blocks(const SequenceGroup&, Sequence&);
+  Sequence* find_sequence(SequenceGroup&, int64_t number);
+  void append_token(SequenceGroup&, Sequence&, Token, Time now, Outbox&);
+  void fork(SequenceGroup&, const std::vector<Token>&, Time now, Outbox&);
+  void advance(SequenceGroup&, std::vector<Candidate>, Time now, Outbox&);
+  void reorder(SequenceGroup&, const std::vector<BeamSearch::Next>&);
+  void emit(SequenceGroup&, Event, Outbox&);
+  void end_all(SequenceGroup&, Finish, const std::string& reason, Outbox&);
+  void release_sequence(SequenceGroup&, Sequence&);
+  void free_resources(SequenceGroup&);
+  void retire(std::unique_ptr<SequenceGroup>);
+  bool timed_out(const SequenceGroup&, Time now) const;
+
+  const Limits limits_;
+  BlockPool pool_;
+  std::deque<std::unique_ptr<SequenceGroup>> waiting_;
+  std::vector<std::unique_ptr<SequenceGroup>> running_;  ///< in order of admission
+  std::vector<std::unique_ptr<SequenceGroup>> retired_;  ///< ended, but still part of steps in flight
+  std::vector<int32_t> free_slots_, freed_slots_;
+  std::deque<std::vector<Planned>> planned_;  ///< one element for each step in flight
+  int64_t planned_prompt_tokens_ = 0;
+  Statistics statistics_;
+};
+
+}  // namespace pm::engine

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Applies the tokens that a step returned: forks, beam search, events and the end of requests.
+#include <algorithm>
+#include <stdexcept>
+
+#include "worker/engine/scheduling/batcher.h"
+
+namespace pm::engine {
+
+void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox& outbox) {
+  if (planned_.empty()) throw std::logic_error("results arrived for a step that was not planned");
+  const std::vector<Planned> step = std::move(planned_.front());
+  planned_.pop_front();
+  size_t next = 0;
+  for (size_t i = 0; i < step.size(); ++i) {
+    const Planned& planned = step[i];
+    SequenceGroup& group = *planned.group;
+    --group.in_flight;
+    if (group.retired || !planned.samples) {
+      next += planned.samples && !planned.forced;
+      continue;
+    }
+    Sequence* sequence = find_sequence(group, planned.sequence);
+    if (planned.forced) {
+      if (group.sequences.size() == 1 && group.generated(*sequence) == 0)
+        fork(group, std::vector<Token>(group.ended.size(), Token{planned.token, 0, {}}), now, outbox);
+      else
+        append_token(group, *sequence, {planned.token, 0, {}}, now, outbox);
+      continue;
+    }
+    const SamplerOutput& result = sampled.at(next++);
+    if (group.search) {
+      std::vector<Candidate> candidates = result.candidates;
+      // the rows of the other beams follow: the beam search ranks the candidates of all beams
+      for (; i + 1 < step.size() && step[i + 1].group == &group; ++i) {
+        --group.in_flight;
+        const auto& more = sampled.at(next++).candidates;
+        candidates.insert(candidates.end(), more.begin(), more.end());
+      }
+      advance(group, std::move(candidates), now, outbox);
+    } else if (group.sequences.size() == 1 && group.generated(*sequence) == 0) {
+      std::vector<Token> tokens = result.tokens;
+      tokens.resize(group.ended.size(), tokens.front());  // the argmax is the same for every sequence
+      fork(group, tokens, now, outbox);
+    } else {
+      append_token(group, *sequence, result.tokens.at(0), now, outbox);
+    }
+  }
+  std::erase_if(running_, [&](std::unique_ptr<SequenceGroup>& group) {
+    if (!group->done()) return false;
+    retire(std::move(group));
+    ++statistics_.finished;
+    return true;
+  });
+  std::erase_if(retired_, [](const std::unique_ptr<SequenceGroup>& group) { return group->in_flight == 0; });
+}
+
+Sequence* Batcher::find_sequence(SequenceGroup& group, int64_t number) {
+  const auto found = std::find_if(group.sequences.begin(), group.sequences.end(),
+                                  [&](const Sequence& sequence) { return sequence.number == number; });
+  if (found == group.sequences.end())
+    throw std::logic_error("request " + group.request.id + " has no sequence " + std::to_string(number));
+  return &*found;
+}
+
+/// Enters the blocks that are full now into the prefix cache.
+void Batcher::cache_full_blocks(const SequenceGroup& group, Sequence& sequence) {
+  if (group.has_source()) return;  // keys and values also depend on the encoder's input
+  for (; (sequence.cached_blocks + 1) * block_tokens <= sequence.computed; ++sequence.cached_blocks) {
+    const auto begin = static_cast<size_t>(sequence.cached_blocks * block_tokens);
+    sequence.prefix_node =
+        pool_.cache_block(sequence.blocks[static_cast<size_t>(sequence.cached_blocks)], sequence.prefix_node,
+                          std::span(sequence.tokens).subspan(begin, block_tokens));
+  }
+}
+
+/// Appends the first token of each sequence. The sequences share the blocks of the prompt; each has its own slot.
+void Batcher::fork(SequenceGroup& group, const std::vector<Token>& tokens, Time now, Outbox& outbox) {
+  for (size_t i = 1; i < tokens.size(); ++i) {
+    Sequence sequence = group.sequences.front();
+    sequence.number = static_cast<int64_t>(i);
+    sequence.slot = group.spare_slots.back();
+    group.spare_slots.pop_back();
+    sequence.reset_table = true;
+    sequence.sent_blocks = 0;
+    for (int32_t block : sequence.blocks) pool_.retain(block);
+    group.sequences.push_back(std::move(sequence));
+  }
+  for (size_t i = 0; i < tokens.size(); ++i)
+    append_token(group, *find_sequence(group, static_cast<int64_t>(i)), tokens[i], now, outbox);
+}
+
+void Batcher::append_token(SequenceGroup& group, Sequence& sequence, Token token, Time now, Outbox& outbox) {
+  const SamplingParams& sampling = group.request.sampling;
+  sequence.tokens.push_back(token.id);
+  ++statistics_.generation_tokens;
+  Event event{.sequence = sequence.number, .tokens = {}};
+  if (std::find(sampling.eos.begin(), sampling.eos.end(), token.id) != sampling.eos.end())
+    event.finish = Finish::Stop;
+  else if (group.generated(sequence) == group.request.max_new_tokens || timed_out(group, now))
+    event.finish = Finish::Length;
+  event.tokens.push_back(std::move(token));
+  const bool ends = event.finish != Finish::None;
+  emit(group, std::move(event), outbox);
+  if (!ends) return;
+  release_sequence(group, sequence);
+  const int64_t number = sequence.number;
+  if (group.sequences.size() > 1)
+    std::erase_if(group.sequences, [&](const Sequence& one) { return one.number == number; });
+}
+
+void Batcher::advance(SequenceGroup& group, std::vector<Candidate> candidates, Time now, Outbox& outbox) {
+  statistics_.generation_tokens += group.request.search.num_beams;
+  const std::vector<BeamSearch::Next> next = group.search->advance(std::move(candidates), timed_out(group, now));
+  if (!next.empty()) return reorder(group, next);
+  int64_t number = 0;
+  for (BeamSearch::Hypothesis& found : group.search->hypotheses()) {
+    Event event{.sequence = number++, .tokens = {}, .finish = found.ended ? Finish::Stop : Finish::Length};
+    event.score = found.score;
+    for (int32_t id : found.tokens) event.tokens.push_back({id, 0, {}});
+    emit(group, std::move(event), outbox);
+  }
+}
+
+/// Moves every beam to its parent's block table; the first child of a parent keeps the parent's slot.
+void Batcher::reorder(SequenceGroup& group, const std::vector<BeamSearch::Next>& next) {
+  std::vector<Sequence> beams;
+  for (const BeamSearch::Next& one : next) {
+    Sequence& parent = group.sequences[std::min(static_cast<size_t>(one.beam), group.sequences.size() - 1)];
+    Sequence& beam = beams.emplace_back(parent);
+    parent.slot = -1;
+    beam.number = static_cast<int64_t>(beams.size()) - 1;
+    beam.tokens.push_back(one.id);
+    for (int32_t block : beam.blocks) pool_.retain(block);
+  }
+  for (Sequence& parent : group.sequences) {
+    pool_.release(parent.blocks);
+    if (parent.slot >= 0) group.spare_slots.push_back(parent.slot);
+  }
+  for (Sequence& beam : beams) {
+    if (beam.slot >= 0) continue;
+    beam.slot = group.spare_slots.back();
+    group.spare_slots.pop_back();
+    beam.reset_table = true;
+    beam.sent_blocks = 0;
+  }
+  group.sequences = std::move(beams);
+}
+
+bool Batcher::timed_out(const SequenceGroup& group, Time now) const {
+  return group.request.max_time > 0 &&
+         std::chrono::duration<double>(now - group.submitted).count() > group.request.max_time;
+}
+
+void Batcher::emit(SequenceGroup& group, Event event, Outbox& outbox) {
+  if (!group.first_event_sent && group.cached_tokens >= 0) {
+    group.first_event_sent = true;
+    event.queued_seconds = std::chrono::duration<double>(group.admitted - group.submitted).count();
+    event.cached_tokens = group.cached_tokens;
+    if (!event.tokens.empty())
+      statistics_.prompt_tokens +=
+          static_cast<int64_t>(group.has_source() ? group.source.size() : group.request.prompt.size());
+  }
+  if (event.finish != Finish::None) group.ended[static_cast<size_t>(event.sequence)] = true;
+  if (group.on_event) outbox.emplace_back(group.on_event, std::move(event));
+}
+
+void Batcher::end_all(SequenceGroup& group, Finish finish, const std::string& reason, Outbox& outbox) {
+  for (size_t i = 0; i < group.ended.size(); ++i) {
+    if (!group.ended[i])
+      emit(group, {.sequence = static_cast<int64_t>(i), .tokens = {}, .finish = finish, .reason = reason}, outbox);
+  }
+}
+
+void Batcher::cancel(const std::string& id) {
+  for (auto& group : waiting_)
+    if (group->request.id == id) group->cancelled = true;
+  for (auto& group : running_)
+    if (group->request.id == id) group->cancelled = true;
+}
+
+void Batcher::cancel_all() {
+  for (auto& group : waiting_) group->cancelled = true;
+  for (auto& group : running_) group->cancelled = true;
+}
+
+void Batcher::drop_cancelled(Outbox& outbox) {
+  const auto drop = [&](auto& groups) {
+    std::erase_if(groups, [&](std::unique_ptr<SequenceGroup>& group) {
+      if (!group->cancelled) return false;
+      end_all(*group, Finish::Cancelled, {}, outbox);
+      retire(std::move(group));
+      return true;
+    });
+  };
+  drop(waiting_);
+  drop(running_);
+}
+
+void Batcher::fail_all(const std::string& reason, Outbox& outbox) {
+  const auto fail = [&](SequenceGroup& group) {
+    end_all(group, Finish::Failed, reason, outbox);
+    group.on_event = nullptr;
+    ++statistics_.failed;
+  };
+  for (auto& group : waiting_) fail(*group);
+  for (auto& group : running_) fail(*group);
+  waiting_.clear();
+}
+
+std::vector<int32_t> Batcher::take_freed_slots(bool all) {
+  if (all) {
+    for (const auto& group : running_) {
+      for (const Sequence& sequence : group->sequences)
+        if (sequence.sent_blocks > 0) freed_slots_.push_back(sequence.slot);
+    }
+  }
+  return std::exchange(freed_slots_, {});
+}
+
+Statistics Batcher::statistics() const {
+  Statistics result = statistics_;
+  result.running = running();
+  result.waiting = waiting();
+  result.kv_blocks = pool_.size();
+  result.kv_blocks_used = pool_.size() - pool_.available();
+  return result;
+}
+
+}  // namespace pm::engine

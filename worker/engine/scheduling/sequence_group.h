@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request that the engine runs: its sequences, their KV block tables and their slots.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "worker/engine/engine.h"
+#include "worker/engine/sampling/beam_search.h"
+#include "worker/engine/scheduling/block_pool.h"
+
+namespace pm::engine {
+
+using Time = std::chrono::steady_clock::time_point;
+using Listener = std::shared_ptr<const std::function<void(const Event&)>>;
+
+/// One sequence of a request. Its tokens beyond `computed` are the rest of the prompt, the last sampled token, or after
+/// a preemption all tokens.
+struct Sequence {
+  int64_t number = 0;  ///< index among the request's sequences, or of the beam
+  int32_t slot = -1;
+  std::vector<int32_t> tokens;  ///< prompt and answer
+  std::vector<int32_t> blocks;  ///< block table
+  /// Tokens whose keys and values are in the blocks, or will be once the steps in flight have run.
+  int64_t computed = 0;
+  int64_t shared_tokens = 0;  ///< leading tokens in blocks shared with the request's first sequence; this sequence
+                              ///< waits until the first one has computed them
+  int64_t sent_blocks = 0;    ///< blocks of the table that the ranks know
+  bool reset_table = true;    ///< the ranks' table of the slot must be replaced
+  int64_t cached_blocks = 0;  ///< leading blocks that are in the prefix cache
+  BlockPool::PrefixNode prefix_node = 0;  ///< node of the last of them
+
+  int64_t length() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t uncomputed_tokens() const { return length() - computed; }
+};
+
+/// A request with its sequences: parallel samples or beams.
+struct SequenceGroup {
+  Request request;  ///< with complete sampling parameters; of an encoder-decoder model the prompt is the start of the
+                    ///< answer
+  Listener on_event;
+  std::vector<int32_t> source;  ///< encoder-decoder: input tokens of the encoder
+  std::vector<int32_t> source_blocks;
+  bool source_encoded = false;
+  std::vector<Sequence> sequences;   ///< one until the prompt is computed
+  std::vector<int32_t> spare_slots;  ///< for the sequences that fork from the first one
+  std::optional<BeamSearch> search;
+  std::vector<bool> ended;  ///< one flag for each returned sequence
+  Time submitted, admitted;
+  int64_t cached_tokens = -1;  ///< prompt tokens found in the prefix cache; -1 before admission
+  bool first_event_sent = false;
+  bool cancelled = false;
+  int64_t in_flight = 0;  ///< entries in steps whose results have not arrived
+  bool retired = false;   ///< ended; results still in flight are discarded
+
+  /// Number of sequences that run at once after the prompt is computed.
+  int64_t max_sequences() const { return std::max(request.search.num_beams, request.search.num_return_sequences); }
+  int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
+  int64_t generated(const Sequence& sequence) const { return sequence.length() - prompt_tokens(); }
+  bool has_source() const { return !source.empty(); }
+  /// Returns true if the sequence has exactly one uncomputed token, so that it takes part in a step with one row.
+  bool ready(const Sequence& sequence) const;
+  bool all_ready() const;
+  bool done() const;
+};
+
+/// Upper bound of the KV blocks of a request. Its `width` sequences share the whole blocks of the prompt; all other
+/// blocks are their own. `source` is the length of the encoder's input.
+int64_t max_blocks(int64_t prompt, int64_t max_new_tokens, int64_t source, int64_t width);
+
+}  // namespace pm::engine

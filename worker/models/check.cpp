@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model::check: options of stacks that this version does not run. heads/ has those of each kind of head.
+#include <algorithm>
+
+#include "worker/models/heads/heads.h"
+#include "worker/models/model.h"
+
+namespace pm::models {
+
+namespace {
+
+void check_input(const policy::Model& model, const policy::Stack& stack) {
+  const policy::Input& input = stack.input;
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  if (!input.token && !input.projection) refuse("has the stack \"" + stack.name + "\" without tokens and patches");
+  const auto tells_cells = [](const policy::IndexTable& table) {
+    return table.input == "token_type_ids" && std::max(table.column, table.minus_column) >= 2;
+  };
+  if (input.position_reset_per_cell && std::none_of(input.tables.begin(), input.tables.end(), tells_cells))
+    refuse("has positions in cells without their columns and rows");
+  const bool columns = input.token && input.position == policy::PositionKind::Learned && !input.position_after_norm &&
+                       !input.position_skips_padding && !input.position_reset_per_cell;
+  if (input.features && !columns)
+    refuse("has dense vectors beside tokens whose positions are not learned ones of their columns");
+  if (input.features && stack.output.pooler && stack.output.pooler->pool == policy::Pool::Last)
+    refuse("pools the last of tokens and dense vectors");
+}
+
+void check_layer(const policy::Model& model, const policy::Layer& layer) {
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  const policy::Attention& self = layer.attention;
+  const auto& cross = layer.cross;
+  if (cross && layer.order == policy::Order::Parallel) refuse("has cross-attention in parallel layers");
+  if (cross && (cross->rotary || cross->alibi || cross->relative_position_bias))
+    refuse("has positions in cross-attention");
+  if (layer.residual_normed && layer.order != policy::Order::Pre)
+    refuse("has a normed residual in layers that are not pre-norm");
+  if ((self.post_norm || layer.mlp.post_norm) && layer.order != policy::Order::Pre)
+    refuse("has norms after the blocks of layers that are not pre-norm");
+  if (self.softcap > 0 && (self.alibi || self.relative_position_bias)) refuse("has softcapped scores with a bias");
+  if (cross && (cross->softcap > 0 || cross->query_norm || cross->key_norm || cross->post_norm))
+    refuse("has softcapped scores or further norms in cross-attention");
+  if (self.window > 0 && self.mask != policy::Mask::Causal) refuse("has a window without a causal mask");
+}
+
+void check_generation(const policy::Model& model) {
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  if (model.task == policy::Task::Generate && !Model::generates(model))
+    refuse("has no language-model head for its task");
+  if (!Model::generates(model)) return;
+  for (const policy::Layer& layer : Model::generating_stack(model).layers) {
+    const policy::Attention& self = layer.attention;
+    if (self.mask != policy::Mask::Causal) refuse("generates with attention that is not causal");
+    if (layer.cross && (layer.cross->kv_heads != self.kv_heads || layer.cross->head_dim != self.head_dim))
+      refuse("has cross-attention whose heads are not those of its self-attention");
+  }
+}
+
+}  // namespace
+
+void Model::check(const policy::Model& model) {
+  for (const policy::Stack& stack : model.stacks) {
+    check_input(model, stack);
+    for (const policy::Layer& layer : stack.layers) check_layer(model, layer);
+  }
+  validate_heads(model);
+  check_generation(model);
+}
+
+}  // namespace pm::models

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/models/heads/head.h"
+
+#include <algorithm>
+#include <array>
+
+namespace pm::models {
+
+namespace {
+
+bool contains(const std::array<std::string, 2>& names, const std::string& name) {
+  return names[0] == name || names[1] == name;
+}
+
+}  // namespace
+
+bool is_compared(const policy::Model& model, const std::string& name) {
+  return std::any_of(model.heads.begin(), model.heads.end(), [&](const policy::Head& head) {
+    const auto* similarity = head.as<policy::SimilaritySpec>();
+    return similarity && contains(similarity->between, name);
+  });
+}
+
+bool is_averaged(const policy::Model& model, const std::string& name) {
+  return std::any_of(model.heads.begin(), model.heads.end(), [&](const policy::Head& head) {
+    const auto* mean = head.as<policy::MeanSpec>();
+    return mean && contains(mean->of, name);
+  });
+}
+
+bool needs_head(const policy::Model& model, const policy::Head& head, const RequestForward& request) {
+  if (!request.inputs.stack_inputs.contains(head.stack)) return false;
+  return request.wants_any(head.outputs) || is_compared(model, head.name) || is_averaged(model, head.name);
+}
+
+}  // namespace pm::models

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/models/heads/scoring.h"
+
+#include <ATen/ATen.h>
+
+#include "worker/layers/mlp.h"
+
+namespace pm::models {
+
+HeadTransform::HeadTransform(const policy::HeadTransform& transform, layers::Loader& loader)
+    : activation_(transform.activation), scale_(transform.scale) {
+  if (transform.dense) dense_.emplace(*transform.dense, loader);
+  if (transform.norm) norm_.emplace(*transform.norm, loader);
+}
+
+at::Tensor HeadTransform::operator()(const at::Tensor& states) const {
+  at::Tensor x = layers::activate(activation_, dense_ ? (*dense_)(states) : states);
+  if (norm_) x = (*norm_)(x);
+  return scale_ == 1 ? x : x * scale_;
+}
+
+void ScoringHead::run(std::span<RequestForward> requests) const {
+  std::vector<RequestForward*> with;
+  std::vector<at::Tensor> all;
+  for (RequestForward& request : requests) {
+    if (!needs_head(model_, head_, request)) continue;
+    with.push_back(&request);
+    all.push_back(states(request));
+  }
+  if (with.empty()) return;
+  const at::Tensor scores = score(all.size() == 1 ? all[0] : at::cat(all), with[0]->comm);
+  int64_t row = 0;
+  for (size_t i = 0; i < with.size(); ++i) {
+    const int64_t rows = all[i].size(0);
+    put(*with[i], finish(*with[i], all[i], scores.defined() ? scores.narrow(0, row, rows) : scores));
+    row += rows;
+  }
+}
+
+/// Returns the states that the head scores: every token's, or one per sequence.
+at::Tensor ScoringHead::states(const RequestForward& request) const {
+  const at::Tensor& of_stack = request.states.at(head_.stack);
+  const std::optional<policy::Pool> pool = head_.pool();
+  if (!pool) return of_stack;
+  return pool == policy::Pool::Pooler ? request.pooled.at(head_.stack)
+                                      : request.select(*pool, *model_.stack(head_.stack), of_stack);
+}
+
+void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
+  const bool pooled = head_.pool().has_value();
+  if (pooled) request.vectors[head_.name] = scores;
+  // a similarity puts out the vectors that it compares
+  if (request.comm.rank() != 0 || is_compared(model_, head_.name) || !request.wants_any(head_.outputs)) return;
+  if (!pooled)
+    scores = request.inputs.stack_inputs.at(head_.stack).padded(scores);
+  else if (request.inputs.choices > 0)
+    scores = scores.reshape({-1, request.inputs.choices});
+  if (one_column_) scores = scores.select(-1, 0);
+  if (head_.outputs.size() == 1) return request.put(head_.outputs[0], scores);
+  for (size_t i = 0; i < head_.outputs.size(); ++i)
+    request.put(head_.outputs[i], scores.select(-1, static_cast<int64_t>(i)));
+}
+
+}  // namespace pm::models

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The base of heads that score states one by one: every token's, or one of each sequence.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "worker/layers/layers.h"
+#include "worker/models/heads/head.h"
+
+namespace pm::models {
+
+/// What comes before the scores.
+class HeadTransform {
+ public:
+  HeadTransform(const policy::HeadTransform&, layers::Loader&);
+  /// Returns scale * norm(act(dense(states))), without the parts that are absent: [rows, hidden] -> [rows, width].
+  at::Tensor operator()(const at::Tensor& states) const;
+
+ private:
+  std::optional<layers::Linear> dense_;
+  std::optional<policy::Activation> activation_;
+  std::optional<layers::Norm> norm_;
+  double scale_;
+};
+
+class ScoringHead : public Head {
+ public:
+  /// Scores the states of all requests together, so that the head's matrix is read once.
+  void run(std::span<RequestForward>) const final;
+
+  /// Refuses the last state of a row that ends in dense vectors.
+  template <typename Spec>
+  static void validate(const policy::Model& model, const policy::Head& head, const Spec&) {
+    const policy::Stack* stack = model.stack(head.stack);
+    if (stack && stack->input.features && head.pool() == policy::Pool::Last)
+      policy::refuse_architecture(model, "pools the last of tokens and dense vectors");
+  }
+  template <typename Spec>
+  static void add_probe_inputs(const policy::Model&, const policy::Head& head, const Spec&, ProbeInputs& inputs) {
+    if (head.pool() == policy::Pool::LastButOne) inputs.tokens = std::max<int64_t>(inputs.tokens, 2);
+  }
+
+ protected:
+  /// `one_column`: the scores have one column, and the outputs no dimension of classes.
+  ScoringHead(const policy::Model& model, const policy::Head& head, bool one_column)
+      : Head(model, head), one_column_(one_column) {}
+  /// Returns the scores [rows, columns] of states [rows, hidden]; undefined where this rank has none.
+  virtual at::Tensor score(const at::Tensor& states, comm::Communicator&) const = 0;
+  /// Turns the scores of one request's states into those that the head puts out.
+  virtual at::Tensor finish(const RequestForward&, const at::Tensor& /*states*/, const at::Tensor& scores) const {
+    return scores;
+  }
+
+ private:
+  at::Tensor states(const RequestForward&) const;
+  void put(RequestForward&, at::Tensor scores) const;
+  bool one_column_;
+};
+
+}  // namespace pm::models

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/models/probe_inputs.h"
+
+#include <cmath>
+
+#include "worker/models/heads/heads.h"
+
+namespace pm::models {
+
+namespace {
+
+Array token_ids(const policy::Model& model, const policy::Stack& stack, int64_t tokens) {
+  const int64_t id = model.eos.empty() || model.eos[0] >= stack.vocab ? 0 : model.eos[0];
+  const std::vector<int64_t> ids(static_cast<size_t>(tokens), id);
+  return model.task == policy::Task::MultipleChoice ? Array{{1, 1, tokens}, ids} : Array{{1, tokens}, ids};
+}
+
+Array black_image(const policy::Stack& stack) {
+  const std::vector<int64_t>& patch = stack.input.projection->weight.shape;  // [hidden, channels, side, side]
+  const auto patches = static_cast<double>(stack.positions - stack.input.extra_tokens());
+  const auto side = static_cast<int64_t>(std::lround(std::sqrt(patches))) * patch[2];
+  return {{1, patch[1], side, side}, std::vector<float>(static_cast<size_t>(patch[1] * side * side))};
+}
+
+}  // namespace
+
+Arrays probe_inputs(const policy::Model& model) {
+  ProbeInputs inputs;
+  add_head_probe_inputs(model, inputs);
+  for (const policy::Stack& stack : model.stacks) {
+    if (stack.input.token)
+      inputs.arrays["input_ids"] = token_ids(model, stack, inputs.tokens);
+    else
+      inputs.arrays["pixel_values"] = black_image(stack);
+  }
+  return std::move(inputs.arrays);
+}
+
+}  // namespace pm::models

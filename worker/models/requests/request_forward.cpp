@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/models/requests/request_forward.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "worker/models/requests/arrays.h"
+
+namespace pm::models {
+
+using policy::Pool;
+
+StackNames stack_names(const policy::Model& model, const policy::Stack& stack) {
+  StackNames names;
+  if (model.stacks.size() == 1) return names;
+  if (model.kind == policy::ModelKind::EncoderDecoder) {
+    const bool decoder = stack.layers[0].cross.has_value();
+    const std::string side = decoder ? "decoder_" : "encoder_";
+    if (!decoder) names.states = side + names.states, names.pooled = side + names.pooled;
+    names.hidden = side + names.hidden;
+    names.attentions = side + names.attentions;
+    return names;
+  }
+  for (std::string* name : {&names.states, &names.pooled, &names.hidden, &names.attentions})
+    *name = stack.name + "_model_output." + *name;
+  return names;
+}
+
+bool RequestForward::wants(const std::string& name, bool by_default) const {
+  if (wanted.outputs.empty()) return by_default;
+  return std::find(wanted.outputs.begin(), wanted.outputs.end(), name) != wanted.outputs.end();
+}
+
+bool RequestForward::wants_any(const std::vector<std::string>& names) const {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return wants(name, true); });
+}
+
+void RequestForward::put(const std::string& name, const at::Tensor& value) {
+  if (comm.rank() == 0) outputs[name] = array_of(value);
+}
+
+at::Tensor RequestForward::select(Pool pool, const policy::Stack& stack, const at::Tensor& x) const {
+  const StackInput& stack_input = inputs.stack_inputs.at(stack.name);
+  if (pool == Pool::Patches) {
+    const int64_t extra = stack.input.extra_tokens();
+    std::vector<at::Tensor> means;
+    for (const ops::SequenceSpan& sequence : stack_input.batch.sequences.spans)
+      means.push_back(x.narrow(0, sequence.first + extra, sequence.tokens - extra).mean(0));
+    return at::stack(means);
+  }
+  std::vector<int64_t> rows;
+  for (size_t i = 0; i < stack_input.batch.sequences.spans.size(); ++i) {
+    const ops::SequenceSpan& sequence = stack_input.batch.sequences.spans[i];
+    const bool end = pool == Pool::Eot || pool == Pool::LastEos || pool == Pool::LastButOne;
+    rows.push_back(sequence.first + (end                    ? inputs.ends[i]
+                                     : pool == Pool::Last   ? sequence.tokens - 1
+                                     : pool == Pool::Second ? std::min<int64_t>(1, sequence.tokens - 1)
+                                                            : 0));
+  }
+  return at::index_select(x, 0, at::tensor(rows, at::kLong).to(x.device()));
+}
+
+}  // namespace pm::models

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// One request's part of a forward pass: what its stacks and heads have computed so far, and its outputs under Hugging
+// Face's names.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker/base/array.h"
+#include "worker/layers/layers.h"
+#include "worker/models/requests/stack_input.h"
+#include "worker/policy/spec/model.h"
+
+namespace pm::models {
+
+/// Selects the outputs of a forward pass.
+struct OutputSelection {
+  bool hidden_states = false, attentions = false;
+  std::vector<std::string> outputs;  ///< names; empty: those of Hugging Face's class
+};
+
+/// The names of a stack's own outputs.
+struct StackNames {
+  std::string states = "last_hidden_state", pooled = "pooler_output", hidden = "hidden_states.",
+              attentions = "attentions.", cross = "cross_attentions.";
+};
+/// Returns the names: without prefix for a model of one stack, with encoder_ and decoder_ around cross-attention, else
+/// with the name of the tower.
+StackNames stack_names(const policy::Model&, const policy::Stack&);
+
+struct RequestForward {
+  const Inputs& inputs;
+  const OutputSelection& wanted;
+  comm::Communicator& comm;
+  std::map<std::string, at::Tensor> states, pooled,
+      vectors;  ///< of stacks, of their poolers, of heads with one vector per sequence
+  Arrays outputs;
+
+  /// Returns whether the output `name` is wanted; `by_default` where the request names no outputs.
+  bool wants(const std::string& name, bool by_default) const;
+  bool wants_any(const std::vector<std::string>& names) const;
+  /// Stores an output on rank 0; the other ranks have none.
+  void put(const std::string& name, const at::Tensor&);
+  /// Selects one state per sequence [sequences, hidden] of a stack's `x` [rows, hidden].
+  at::Tensor select(policy::Pool, const policy::Stack&, const at::Tensor& x) const;
+};
+
+}  // namespace pm::models

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/models/requests/stack_input.h"
+
+#include <ATen/ATen.h>
+
+namespace pm::models {
+
+int64_t StackInput::batch_rows() const { return places.size(0); }
+
+at::Tensor StackInput::padded(const at::Tensor& values) const {
+  at::Tensor out = at::zeros({rows * length, values.size(1)}, values.options());
+  out.index_copy_(0, places.to(values.device()), values);
+  return out.reshape({rows, length, values.size(1)});
+}
+
+at::Tensor StackInput::padded(const std::vector<at::Tensor>& of_sequences, const StackInput& keys) const {
+  at::Tensor whole =
+      at::zeros({rows, of_sequences[0].size(0), length, keys.length}, of_sequences[0].options().dtype(at::kFloat));
+  for (size_t row = 0; row < of_sequences.size(); ++row) {
+    whole[static_cast<int64_t>(row)].index_put_(
+        {at::indexing::Slice(), columns[row].unsqueeze(1), keys.columns[row].unsqueeze(0)}, of_sequences[row]);
+  }
+  return whole;
+}
+
+at::Tensor Inputs::head_input(const std::string& name) const {
+  const auto found = head_inputs.find(name);
+  return found == head_inputs.end() ? at::Tensor() : found->second;
+}
+
+Inputs Inputs::on(at::Device device) && {
+  for (auto& [stack, stack_input] : stack_inputs) {
+    stack_input.batch = std::move(stack_input.batch).on(device);
+    for (at::Tensor& columns : stack_input.columns) columns = columns.to(device);
+    stack_input.places = stack_input.places.to(device);
+  }
+  for (auto& [name, tensor] : head_inputs) tensor = tensor.to(device);
+  return std::move(*this);
+}
+
+}  // namespace pm::models

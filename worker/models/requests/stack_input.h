@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inputs of one request as the unpadded rows of each stack, which pad outputs again.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "worker/layers/batch.h"
+
+namespace pm::models {
+
+/// The input of one stack, and where its rows belong in the padded form.
+struct StackInput {
+  layers::Batch batch;
+  int64_t rows = 0, length = 0;     ///< of the padded form
+  int64_t tokens = 0;               ///< columns of tokens or patches; dense vectors have the columns after them
+  std::vector<at::Tensor> columns;  ///< of each sequence: the columns that its tokens came from
+  at::Tensor places;                ///< [tokens]: the index of each in [rows x length]
+
+  /// Returns the number of rows of the stack's states: tokens, or an image's patches with its class token.
+  int64_t batch_rows() const;
+  /// Pads [tokens, width] to [rows, length, width], with zeros where no token is.
+  at::Tensor padded(const at::Tensor& values) const;
+  /// Pads [heads, queries, keys] of each sequence to [rows, heads, length, keys' length], with zeros where no token
+  /// is. `keys` is the stack whose columns the keys are.
+  at::Tensor padded(const std::vector<at::Tensor>& of_sequences, const StackInput& keys) const;
+};
+
+struct Inputs {
+  std::map<std::string, StackInput> stack_inputs;  ///< by name of the stack; a tower without inputs is absent
+  int64_t choices = 0;                             ///< choices per question; 0: rows are not choices
+  std::vector<int64_t> ends;  ///< of each sequence of a model that pools there: which of its tokens is the end token,
+                              ///< or the last but one
+  std::map<std::string, at::Tensor> head_inputs;  ///< inputs of heads: p_mask, cls_index, the columns that pairs choose
+
+  /// Returns an input of heads; undefined when it is absent.
+  at::Tensor head_input(const std::string& name) const;
+  /// Moves the tensors to another device. They are made on the CPU.
+  Inputs on(at::Device) &&;
+};
+
+}  // namespace pm::models

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/parallel/executor.h"
+
+#include <exception>
+
+namespace pm::parallel {
+
+StepScope::StepScope(Executor& executor, const StepRequirements& requirements)
+    : executor_(executor), exceptions_(std::uncaught_exceptions()) {
+  executor_.begin_step(requirements);
+}
+
+StepScope::~StepScope() noexcept(false) {
+  if (std::uncaught_exceptions() == exceptions_) executor_.finish_step();
+}
+
+}  // namespace pm::parallel

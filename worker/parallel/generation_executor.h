@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declares what an executor offers for generation: steps over a KV cache, and tokens from their hidden states. Executor
+// returns the parts that a rank has.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+
+#include "worker/models/model.h"
+#include "worker/ops/sample.h"
+
+namespace pm::parallel {
+
+/// The argmax or the sampled token of each row: [rows] int64, on the device of the executor.
+using Tokens = at::Tensor;
+
+/// CUDA graph counts since the KV blocks were made (decode_graphs.h): captured buckets and replayed steps.
+struct GraphCounts {
+  int64_t captured = 0, replayed = 0;
+};
+
+/// Steps of generation over a KV cache.
+class GenerationExecutor {
+ public:
+  /// Frees the KV blocks and allocates `blocks` empty ones; 0 allocates none. Must be called between steps.
+  virtual void make_blocks(int64_t blocks) = 0;
+  /// Copies keys and values of all layers between KV blocks: pairs (from, to).
+  virtual void copy_blocks(std::span<const int32_t> pairs) = 0;
+  /// Runs one generation step. Returns the hidden states after the last layer, [tokens, hidden] F32, on all ranks of
+  /// the last stage.
+  virtual at::Tensor step(models::StepRows&) = 0;
+  /// Returns the CUDA graph bucket (padded batch size) of a decode step with one token for each of `sequences`
+  /// sequences, or 0 to launch kernel by kernel. Rank 0 decides, and the step message tells all ranks.
+  virtual int64_t bucket(int64_t /*sequences*/) const { return 0; }
+  /// May be called from any thread.
+  virtual GraphCounts graphs() const { return {}; }
+
+ protected:
+  ~GenerationExecutor() = default;
+};
+
+/// Logits and tokens from the hidden states of the last stage. All its ranks call the same functions.
+class SamplingExecutor {
+ public:
+  /// Returns the argmax over the whole vocabulary without gathering the logits; ties go to the smaller id.
+  virtual Tokens greedy(const at::Tensor& hidden) = 0;
+  /// Returns all logits, [rows, vocabulary] F32.
+  virtual at::Tensor logits(const at::Tensor& hidden) = 0;
+
+ protected:
+  ~SamplingExecutor() = default;
+};
+
+/// Samples on the device that has the logits.
+class DeviceSampler {
+ public:
+  /// Samples tokens from the logits of these states, one per entry of the batch.
+  virtual Tokens sample(const at::Tensor& hidden, const ops::SampleBatch&) = 0;
+
+ protected:
+  ~DeviceSampler() = default;
+};
+
+}  // namespace pm::parallel

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Merges a model's parameters into the planner's metadata.
+#include "worker/policy/metadata.h"
+
+#include <map>
+#include <numeric>
+#include <set>
+#include <tuple>
+
+#include "worker/policy/roles.h"
+#include "worker/policy/tensor_slices.h"
+
+namespace pm::policy {
+
+namespace {
+
+int64_t elements_of(const Param& param) {
+  return std::accumulate(param.shape.begin(), param.shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+/// Appends the ascending places of one stack as runs with equal steps.
+void append_runs(const std::string& stack, const std::set<int>& places, std::vector<Use>& uses) {
+  std::vector<int> layers;
+  for (const int place : places) {
+    if (place < 0)
+      uses.push_back({stack, place});
+    else
+      layers.push_back(place);
+  }
+  for (size_t i = 0; i < layers.size();) {
+    Use use{stack, layers[i]};
+    size_t end = i + 1;
+    if (end < layers.size()) use.every = layers[end] - layers[i];
+    while (end < layers.size() && layers[end] - layers[end - 1] == use.every) ++end;
+    use.count = static_cast<int>(end - i);
+    if (use.count == 1) use.every = 1;
+    uses.push_back(use);
+    i = end;
+  }
+}
+
+/// Returns, by the path of the owner, the places beside the owner's that read a shared storage.
+std::map<std::string, std::vector<Use>> uses_of(const std::vector<PlacedParam>& all,
+                                                const std::vector<std::string>& stacks) {
+  std::map<std::string, std::pair<std::string, int>> owners;
+  std::map<std::string, std::map<std::string, std::set<int>>> places;
+  for (const auto& [param, place] : all) {
+    if (param->shares.empty())
+      owners[param->path] = {param->stack, place};
+    else
+      places[param->shares][param->stack].insert(place);
+  }
+  std::map<std::string, std::vector<Use>> uses;
+  for (auto& [owner, by_stack] : places) {
+    if (const auto home = owners.find(owner); home != owners.end())
+      by_stack[home->second.first].erase(home->second.second);
+    for (const std::string& stack : stacks) {
+      if (by_stack.contains(stack)) append_runs(stack, by_stack[stack], uses[owner]);
+    }
+  }
+  return uses;
+}
+
+/// The properties that two parameters of one part share: axis, units, type, keep, and who else reads them.
+using Kind = std::tuple<Axis, int64_t, DType, bool, std::vector<Use>>;
+
+/// The elements per unit at one place, and how many of them int8 may hold.
+struct Amount {
+  int64_t elements = 0;
+  Quantised quantised;
+  bool operator==(const Amount&) const = default;
+  void add(const Param& param, const ShardingRule& rule, int64_t units) {
+    elements += elements_of(param) / units;
+    if (!param.matrix || param.keep) return;
+    const int64_t out = param.shape[0], in = param.shape[1], group = scale_group(param);
+    quantised.elements += out * in / units;
+    if (rule.dim != 1)
+      quantised.scales += out / units * ((in + group - 1) / group);
+    else if (rule.axis == Axis::Heads)
+      quantised.scales += out * (in / units / group);
+    else
+      quantised.block_scales += out;
+  }
+};
+
+/// Returns the parts of one stack. Neighboring layers with equal amounts are merged into one part.
+std::vector<Part> parts_of(const std::string& stack, const std::vector<PlacedParam>& all,
+                           const std::map<std::string, std::vector<Use>>& uses) {
+  std::map<Kind, std::map<int, Amount>> table;
+  for (const auto& [param, place] : all) {
+    if (param->stack != stack || !param->shares.empty()) continue;
+    const ShardingRule rule = sharding_rule(param->role);
+    const int64_t units = rule.axis == Axis::None ? 1 : param->units;
+    const auto also = uses.find(param->path);
+    table[{rule.axis, units, param->dtype, param->keep, also == uses.end() ? std::vector<Use>{} : also->second}][place]
+        .add(*param, rule, units);
+  }
+  std::vector<Part> parts;
+  for (const auto& [kind, places] : table) {
+    const auto& [axis, units, dtype, keep, also] = kind;
+    bool open = false;  // the last part may grow
+    for (const auto& [place, amount] : places) {
+      Part* last = open ? &parts.back() : nullptr;
+      if (last && also.empty() && place >= 0 && last->first >= 0 && last->first + last->count == place &&
+          Amount{last->elements_per_unit, last->quantised} == amount)
+        ++last->count;
+      else
+        parts.push_back({stack, place, 1, axis, units, amount.elements, dtype, keep, also, amount.quantised});
+      open = true;
+    }
+  }
+  return parts;
+}
+
+StackMetadata model_metadata(const Stack& stack) {
+  StackMetadata metadata{.name = stack.name, .layers = static_cast<int>(stack.layers.size()), .hidden = stack.hidden};
+  metadata.vocab = stack.vocab;
+  metadata.positions = stack.positions;
+  if (stack.layers.empty()) return metadata;
+  const Layer& layer = stack.layers.front();
+  metadata.heads = layer.attention.heads;
+  metadata.kv_heads = layer.attention.kv_heads;
+  metadata.head_dim = layer.attention.head_dim;
+  metadata.ffn = layer.mlp.width();
+  metadata.causal = layer.attention.mask == Mask::Causal;
+  metadata.cross = layer.cross.has_value();
+  return metadata;
+}
+
+}  // namespace
+
+void mark_matrices(Model& model) {
+  const std::vector<PlacedParam> all = placed_params(model);
+  std::set<std::string> owners;  // of storages that are multiplied
+  const auto owner = [](const Param& param) { return param.shares.empty() ? param.path : param.shares; };
+  for (const auto& [param, place] : all) {
+    if (is_matrix(param->role) && param->shape.size() == 2) owners.insert(owner(*param));
+  }
+  for (const auto& [param, place] : all)
+    const_cast<Param*>(param)->matrix = owners.contains(owner(*param));  // the caller passed the model as mutable
+}
+
+ModelMetadata model_metadata(const Model& model) {
+  ModelMetadata metadata{
+      .model_type = model.model_type, .architecture = model.architecture, .task = std::string(to_string(model.task))};
+  const std::vector<PlacedParam> all = placed_params(model);
+  std::map<DType, int64_t> bytes;
+  for (const auto& [param, place] : all) {
+    if (!param->shares.empty()) continue;
+    const int64_t elements = elements_of(*param), stored = elements * size_of(param->tensor->dtype);
+    metadata.parameters += elements;
+    metadata.checkpoint_bytes += stored;
+    bytes[param->tensor->dtype] += stored;
+  }
+  int64_t most = 0;
+  for (const auto& [dtype, count] : bytes)
+    if (count > most) most = count, metadata.dtype = dtype;
+  std::vector<std::string> stacks;
+  for (const Stack& stack : model.stacks) {
+    metadata.stacks.push_back(model_metadata(stack));
+    stacks.push_back(stack.name);
+  }
+  stacks.emplace_back();
+  const auto uses = uses_of(all, stacks);
+  for (const std::string& stack : stacks) {
+    for (Part& part : parts_of(stack, all, uses)) metadata.parts.push_back(std::move(part));
+  }
+  return metadata;
+}
+
+}  // namespace pm::policy

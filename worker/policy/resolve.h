@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Resolves a policy and a checkpoint into a Model.
+#pragma once
+#include <filesystem>
+
+#include "worker/checkpoint/checkpoint.h"
+#include "worker/policy/spec/model.h"
+
+namespace pm::policy {
+
+/// Resolves a checkpoint by a policy: the file `policy_file`, or, when that is empty, the built-in policy of
+/// config.json's model_type. Every tensor of the checkpoint has to be read, known to another head, or ignored, and
+/// every required parameter needs a tensor. Throws Error{Model} with the reasons UnknownArchitecture (no policy for
+/// this model_type, or no such class), UnsupportedPolicy (the policy file is wrong; the message has file and line)
+/// and ModelUnreadable (the message lists the names).
+Model resolve(const checkpoint::Checkpoint&, const std::filesystem::path& policy_file = {});
+
+}  // namespace pm::policy

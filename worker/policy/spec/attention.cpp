@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/policy/spec/attention.h"
+
+namespace pm::policy {
+
+void Attention::collect(ParamCollector& all) const {
+  all.add(norm);
+  all.add(post_norm);
+  all.add(query_norm);
+  all.add(key_norm);
+  all.add(query);
+  all.add(key);
+  all.add(value);
+  all.add(out);
+  if (relative_position_bias) all.add(relative_position_bias->table);
+}
+
+}  // namespace pm::policy

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// An attention block: masks, position encodings, sizes and projections.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "worker/policy/spec/param.h"
+
+namespace pm::policy {
+
+enum class Mask : uint8_t { Full, Causal };
+enum class RotaryStyle : uint8_t { Neox, Interleaved };
+/// `values`: values are rotated as queries and keys are (RoFormer's rotary_value).
+struct Rotary {
+  RotaryStyle style = RotaryStyle::Neox;
+  int64_t dims = 0;
+  double theta = 10000;
+  nlohmann::json scaling;
+  bool values = false;
+};
+struct RelativePositionBias {
+  Param table;
+  int64_t num_buckets = 32, max_distance = 128;
+  bool bidirectional = true;
+};
+/// ALiBi: the slopes of Press et al., "Train short, test long" (2021). BLOOM adds the bias to the scaled scores.
+/// Falcon rounds it to BF16 and adds it before scaling.
+struct Alibi {
+  bool scaled = false, bf16 = false;
+};
+
+struct Attention {
+  std::optional<Norm> norm;       ///< before (pre) or after the residual sum (post), as the layer's order says
+  std::optional<Norm> post_norm;  ///< of what the block adds to the residual (Gemma 2)
+  std::optional<Norm> query_norm, key_norm;  ///< of each head's vector, before rotary embedding (Qwen3)
+  Mask mask = Mask::Full;
+  double scale = 1;    ///< of q.k
+  double softcap = 0;  ///< 0: none; else scaled scores become softcap * tanh(score / softcap)
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t window = 0;  ///< 0: none; else a token sees itself and window-1 before it
+  std::string source;  ///< cross-attention: the stack it attends to
+  std::optional<Alibi> alibi;
+  std::optional<Rotary> rotary;
+  std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table
+  Linear query, key, value, out;
+
+  void collect(ParamCollector&) const;
+};
+
+}  // namespace pm::policy

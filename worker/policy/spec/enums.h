@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Enumerations of a model's spec, and the one word of each enumerator in policies, JSON and messages.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace pm::policy {
+
+/// What a class of transformers is for.
+enum class Task : uint8_t {
+  Embed,
+  Generate,
+  FillMask,
+  NextSentence,
+  Classify,
+  ClassifyTokens,
+  QuestionAnswering,
+  MultipleChoice,
+  Similarity,
+  ClassifyImages,
+  Forward,
+};
+
+/// Which stacks a model has. Dual: a text and a vision tower.
+enum class ModelKind : uint8_t { Encoder, Decoder, EncoderDecoder, Dual, Vision };
+
+/// The state of a sequence that a pooler or a head reads. Second: DeiT's distillation token. LastButOne: of the tokens
+/// without the dense vectors. Eot: the end token, or the one with the largest id when eos_token_id is 2 (CLIP).
+/// LastEos: the last end token (BART, T5). Patches: the mean of all but the class token. Pooler: the vector of the
+/// stack's pooler.
+enum class Pool : uint8_t { First, Second, Last, LastButOne, Eot, LastEos, Patches, Pooler };
+
+enum class Activation : uint8_t { Gelu, GeluNew, Relu, Silu, QuickGelu, Tanh };
+
+/// The words of an enumeration, in the order of its enumerators.
+template <typename Enum>
+struct Words;
+template <>
+struct Words<Task> {
+  static constexpr std::array<std::string_view, 11> all{
+      "embed",           "generate",           "fill-mask",       "next-sentence", "classify",
+      "classify-tokens", "question-answering", "multiple-choice", "similarity",    "classify-images",
+      "forward"};
+};
+template <>
+struct Words<ModelKind> {
+  static constexpr std::array<std::string_view, 5> all{"encoder", "decoder", "encoder-decoder", "dual", "vision"};
+};
+template <>
+struct Words<Pool> {
+  static constexpr std::array<std::string_view, 8> all{"first", "second",   "last",    "last_but_one",
+                                                       "eot",   "last_eos", "patches", "pooler"};
+};
+template <>
+struct Words<Activation> {
+  static constexpr std::array<std::string_view, 6> all{"gelu", "gelu_new", "relu", "silu", "quick_gelu", "tanh"};
+};
+
+template <typename Enum>
+constexpr std::string_view to_string(Enum value)
+  requires requires { Words<Enum>::all; }
+{
+  return Words<Enum>::all[static_cast<size_t>(value)];
+}
+
+/// Returns the enumerator with this word, or nothing.
+template <typename Enum>
+constexpr std::optional<Enum> parse(std::string_view word) {
+  for (size_t i = 0; i < Words<Enum>::all.size(); ++i)
+    if (Words<Enum>::all[i] == word) return static_cast<Enum>(i);
+  return std::nullopt;
+}
+
+/// Returns the words as a list, for grammars and messages.
+template <typename Enum>
+std::vector<std::string_view> words() {
+  return {Words<Enum>::all.begin(), Words<Enum>::all.end()};
+}
+
+/// Returns the activation that config.json calls `word`: its word here, or another name of the same function in
+/// transformers ("swish", "gelu_pytorch_tanh").
+std::optional<Activation> parse_config_activation(std::string_view word);
+
+}  // namespace pm::policy

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/policy/spec/head.h"
+
+namespace pm::policy {
+
+namespace {
+
+/// Returns the rows of a matrix, 1 for a vector, and 0 where the checkpoint has no tensor.
+int64_t rows_of(const Linear& linear, bool vector) {
+  return linear.weight.shape.empty() ? 0 : vector ? 1 : linear.weight.shape[0];
+}
+
+}  // namespace
+
+void HeadTransform::collect(ParamCollector& all) const {
+  all.add(dense);
+  all.add(norm);
+}
+
+void LogitsSpec::collect(ParamCollector& all) const {
+  transform.collect(all);
+  all.add(linear);
+}
+
+void ClassesSpec::collect(ParamCollector& all) const {
+  transform.collect(all);
+  all.add(linear);
+}
+
+void CellsSpec::collect(ParamCollector& all) const {
+  transform.collect(all);
+  all.add(tokens);
+  all.add(columns);
+}
+
+void SpansSpec::collect(ParamCollector& all) const {
+  for (const Linear* linear : {&start, &end_dense, &end, &answer_dense, &answer}) all.add(*linear);
+  all.add(end_norm);
+}
+
+void PairsSpec::collect(ParamCollector& all) const {
+  all.add(query);
+  all.add(key);
+}
+
+void SimilaritySpec::collect(ParamCollector& all) const { all.add(scalar); }
+
+std::optional<Pool> Head::pool() const {
+  return std::visit(
+      [](const auto& spec) -> std::optional<Pool> {
+        if constexpr (requires { spec.pool; })
+          return spec.pool;
+        else
+          return std::nullopt;
+      },
+      kind);
+}
+
+int64_t Head::scores() const {
+  if (const auto* logits = as<LogitsSpec>()) return rows_of(logits->linear, false);
+  if (const auto* classes = as<ClassesSpec>()) return classes->linear ? rows_of(*classes->linear, classes->vector) : 0;
+  if (const auto* cells = as<CellsSpec>()) return rows_of(cells->tokens, true);
+  return 0;
+}
+
+void Head::collect(ParamCollector& all) const {
+  std::visit([&](const auto& spec) { spec.collect(all); }, kind);
+}
+
+}  // namespace pm::policy

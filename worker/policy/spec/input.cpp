@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/policy/spec/input.h"
+
+namespace pm::policy {
+
+std::string IndexTable::key() const {
+  if (column < 0) return input;
+  return input + "." + std::to_string(column) + (minus_column < 0 ? "" : "-" + std::to_string(minus_column));
+}
+
+void Input::collect(ParamCollector& all) const {
+  all.add(token);
+  all.add(positions);
+  for (const IndexTable& table : tables) all.add(table.table);
+  if (features) {
+    all.add(features->projection);
+    all.add(features->positions);
+    for (const IndexTable& table : features->tables) all.add(table.table);
+  }
+  all.add(projection);
+  all.add(class_token);
+  all.add(distillation_token);
+  all.add(norm);
+}
+
+}  // namespace pm::policy

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The input of a stack: embeddings of tokens or patches, positions, further tables, dense vectors.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/policy/spec/param.h"
+
+namespace pm::policy {
+
+/// The kind of position embedding. Sinusoids are computed: sines of all frequencies, then cosines. Paper (Vaswani et
+/// al. 2017): frequency i of n is 10000^(-i / n). Tensor2Tensor: 10000^(-i / (n - 1)), in F32 as fairseq computes it.
+enum class PositionKind : uint8_t { None, Learned, Paper, Tensor2Tensor };
+/// A further embedding table of the input. The request gives the indices under the name `input`: [rows, length], or
+/// several per token [rows, length, columns], of which `column` is used, less `minus_column` (LayoutLM's width is
+/// right less left).
+struct IndexTable {
+  Param table;
+  std::string input;
+  int64_t column = -1, minus_column = -1;  ///< -1: none
+  bool skip_if_absent =
+      false;  ///< nothing is added for a request without `input` (XLM's langs); else such a request reads `default_row`
+  int64_t default_row = 0;
+  /// The key of the indices: "token_type_ids", "bbox.0", "bbox.2-0".
+  std::string key() const;
+};
+
+/// Dense vectors of a request that are appended to the tokens of their row (VisualBERT's regions of an image). They
+/// are projected, and position and type embeddings are added as for tokens.
+struct Features {
+  Linear projection;               ///< [embedding, width of a vector]
+  std::string input, mask;         ///< names in the request: vectors [rows, vectors, width], mask [rows, vectors]
+  std::optional<Param> positions;  ///< its first row is added to each vector
+  std::string align;  ///< what the request calls positions of tokens [rows, vectors, positions], -1: none, whose rows'
+                      ///< mean is added; empty: there are none
+  std::vector<IndexTable> tables;  ///< indices [rows, vectors]
+};
+
+struct Input {
+  std::optional<Param> token;
+  double scale = 1;
+  PositionKind position = PositionKind::None;
+  std::optional<Param> positions;
+  int64_t position_offset = 0;  ///< rows of the table that lie before position 0
+  bool position_skips_padding =
+      false;  ///< positions count the tokens that are not padding (RoBERTa, MPNet); else columns of the batch
+  bool position_reset_per_cell = false;  ///< positions restart in each cell of a table; columns 1 and 2 of
+                                         ///< token_type_ids give its column and row (TAPAS)
+  bool position_ids_are_rows =
+      false;  ///< position_ids of a request are rows of the table and include the offset (RoBERTa, MPNet)
+  bool position_after_norm =
+      false;  ///< added after the norm and the projection (BlenderbotSmall's decoder, OPT-350m), else before
+  std::vector<IndexTable> tables;
+  std::optional<Features> features;
+  std::optional<Linear> projection;  ///< factorized embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, p, p])
+  std::optional<Param> class_token, distillation_token;  ///< in this order before the patches
+  std::optional<Norm> norm;
+  /// Returns the number of vectors before the patches of an image.
+  int64_t extra_tokens() const { return (class_token ? 1 : 0) + (distillation_token ? 1 : 0); }
+
+  void collect(ParamCollector&) const;
+};
+
+}  // namespace pm::policy

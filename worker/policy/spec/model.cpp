@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/policy/spec/model.h"
+
+#include "worker/base/error.h"
+
+namespace pm::policy {
+
+std::vector<PlacedParam> placed_params(const Model& model) {
+  std::vector<PlacedParam> all;
+  const auto append = [&](int place, const auto& add) {
+    ParamCollector collector;
+    add(collector);
+    for (const Param* param : collector.params()) all.push_back({param, place});
+  };
+  for (const Stack& stack : model.stacks) {
+    append(stack_input, [&](ParamCollector& collector) { stack.input.collect(collector); });
+    int place = 0;
+    for (const Layer& layer : stack.layers) {
+      append(place++, [&](ParamCollector& collector) {
+        layer.attention.collect(collector);
+        if (layer.cross) layer.cross->collect(collector);
+        layer.mlp.collect(collector);
+      });
+    }
+    append(stack_output, [&](ParamCollector& collector) {
+      collector.add(stack.output.norm);
+      collector.add(stack.output.projection);
+      if (!stack.output.pooler) return;
+      collector.add(stack.output.pooler->norm);
+      collector.add(stack.output.pooler->dense);
+    });
+  }
+  for (const Head& head : model.heads) append(stack_input, [&](ParamCollector& collector) { head.collect(collector); });
+  return all;
+}
+
+void refuse_architecture(const Model& model, const std::string& what) {
+  throw Error(Reason::UnknownArchitecture, model.architecture + " (" + model.model_type + ") " + what +
+                                               ", which this version does not run; `families` lists what runs");
+}
+
+std::vector<const Param*> Model::params() const {
+  std::vector<const Param*> all;
+  for (const PlacedParam& one : placed_params(*this)) all.push_back(one.param);
+  return all;
+}
+
+const Stack* Model::stack(std::string_view name) const {
+  for (const Stack& stack : stacks)
+    if (stack.name == name) return &stack;
+  return nullptr;
+}
+
+}  // namespace pm::policy

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The role of a parameter in its block.
+#pragma once
+#include <cstdint>
+
+namespace pm::policy {
+
+/// The role of a parameter in its block.
+enum class Role : uint8_t {
+  TokenEmbedding,
+  PositionEmbedding,
+  IndexTable,
+  EmbeddingProjection,
+  PatchProjection,
+  ExtraToken,
+  NormWeight,
+  NormBias,
+  QueryWeight,
+  QueryBias,
+  KeyWeight,
+  KeyBias,
+  ValueWeight,
+  ValueBias,
+  OutWeight,
+  OutBias,
+  RelativePositionBias,
+  UpWeight,
+  UpBias,
+  GateWeight,
+  GateBias,
+  DownWeight,
+  DownBias,
+  HeadDenseWeight,
+  HeadDenseBias,
+  LogitsWeight,
+  LogitsBias,
+  ClassWeight,
+  ClassBias,
+  Scalar,
+};
+
+}  // namespace pm::policy

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stack of layers, with its input and its output.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/policy/spec/attention.h"
+#include "worker/policy/spec/enums.h"
+#include "worker/policy/spec/input.h"
+#include "worker/policy/spec/mlp.h"
+#include "worker/policy/spec/param.h"
+
+namespace pm::policy {
+
+/// Where the norms of a layer stand. Post: x = norm(x + f(x)). Pre: x = x + f(norm(x)). Parallel: x = x +
+/// attn(norm(x)) + mlp(norm'(x)).
+enum class Order : uint8_t { Pre, Post, Parallel };
+
+struct Layer {
+  Order order = Order::Pre;
+  bool residual_normed =
+      false;  ///< Pre only: the residual is norm(x), not x (BLOOM's apply_residual_connection_post_layernorm)
+  Attention attention;
+  std::optional<Attention> cross;
+  Mlp mlp;
+};
+
+/// Makes one vector per sequence: act(dense(norm(state of the pooled token))). Absent parts are left out.
+struct Pooler {
+  Pool pool = Pool::First;  ///< neither Second, LastButOne nor Pooler
+  std::optional<Norm> norm;
+  std::optional<Linear> dense;
+  std::optional<Activation> activation;
+};
+
+struct Output {
+  std::optional<Norm> norm;
+  std::optional<Linear> projection;  ///< after the norm, to the width of the embedding (OPT-350m)
+  bool raw_states = false;           ///< the last entry of hidden_states is the input of `norm`, not its output
+  std::optional<Pooler> pooler;
+};
+
+/// One stack of layers.
+struct Stack {
+  std::string name;  ///< encoder, decoder, vision, text
+  int64_t hidden = 0, vocab = 0, positions = 0;
+  Input input;
+  std::vector<Layer> layers;
+  Output output;
+};
+
+}  // namespace pm::policy

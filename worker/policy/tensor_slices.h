@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which slices of a stored tensor hold a rank's units of a parameter.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "planner/partition.h"
+#include "worker/policy/spec/param.h"
+
+namespace pm::policy {
+
+/// A rectangular slice of a stored tensor viewed as [rows, cols], in elements.
+struct TensorSlice {
+  int64_t row = 0, rows = 0, col = 0, cols = 0;
+};
+
+/// Returns the shape of the parameter's tensor in the checkpoint, without leading dimensions of 1 that the parameter
+/// lacks (ViT's [1, rows, hidden]).
+std::vector<int64_t> stored_shape(const Param&);
+/// Returns the slices of the stored tensor that hold `range` units of the parameter, in the order in which they make
+/// the local logical tensor when they are concatenated along its sharded dimension. With conv1d storage they are
+/// concatenated along the matching stored dimension and transposed afterwards. 1-D tensors are viewed as [1, n],
+/// tensors of more than two dimensions as [dim 0, rest].
+std::vector<TensorSlice> tensor_slices(const Param&, Range range);
+/// Returns the local logical shape of the parameter for `range`.
+std::vector<int64_t> local_shape(const Param&, Range range);
+/// Returns the number of inputs that share one int8 scale: int8_group, or the head size where that is no multiple of
+/// int8_group and the inputs are sharded by heads.
+int64_t scale_group(const Param&);
+/// Returns the units of the parameter that `rank` holds under `partition`.
+Range rank_range(const Param&, const Partition& partition, int rank);
+
+}  // namespace pm::policy

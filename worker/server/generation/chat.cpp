@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/generation/chat.h"
+
+#include "worker/server/generation/chat_request.h"
+#include "worker/server/generation/engine_requests.h"
+#include "worker/server/generation/event_stream.h"
+#include "worker/server/generation/generation_defaults.h"
+#include "worker/server/generation/openai_reply.h"
+#include "worker/server/generation/output_processor.h"
+#include "worker/server/http/api_error.h"
+#include "worker/server/http/json_response.h"
+
+namespace pm::server {
+namespace {
+
+using nlohmann::json;
+using std::chrono::steady_clock;
+
+/// Builds the reply of one chat completion in OpenAI's format.
+struct ChatReply {
+  const ServerContext& context;
+  std::string id;
+  int64_t created = 0;
+  bool with_ids = false, with_usage = false, with_logprobs = false;
+  std::shared_ptr<OutputProcessor> output;
+
+  json envelope(const char* object) const {
+    return {{"id", "chatcmpl-" + id},
+            {"object", object},
+            {"created", created},
+            {"model", context.model},
+            {"choices", json::array()}};
+  }
+
+  /// Returns one element of "choices". `content` is stored under `name` ("message" or "delta"). Log-probabilities and
+  /// ids cover the tokens from index `from` on.
+  json choice_json(size_t index, const char* name, const json& content, size_t from, bool last) const {
+    const Choice& choice = output->choices()[index];
+    json made = {{"index", index}, {name, content}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+    if (last) made["finish_reason"] = choice.finish();
+    if (with_logprobs && from < choice.tokens().size())
+      made["logprobs"] = chat_logprobs(context.tokenizer, choice, from);
+    if (with_ids) made["token_ids"] = choice.ids(from);
+    return made;
+  }
+};
+
+http::Response full_response(const ChatReply& chat, const RoutedRequest& call) {
+  OutputProcessor& output = *chat.output;
+  std::vector<std::string> texts(output.choices().size());
+  if (!run_to_completion(output, call, [&](size_t choice, const std::string& text) { texts[choice] += text; }))
+    return client_gone_response();
+  json body = chat.envelope("chat.completion");
+  for (size_t i = 0; i < texts.size(); ++i)
+    body["choices"].push_back(
+        chat.choice_json(i, "message", {{"role", "assistant"}, {"content", texts[i]}, {"refusal", nullptr}}, 0, true));
+  body["usage"] = usage_json(output);
+  return json_response(body);
+}
+
+StreamFormat stream_format(const ChatReply& chat) {
+  StreamFormat format;
+  const auto emit = [chat](const StreamFormat::Send& send, const json& choice) {
+    json body = chat.envelope("chat.completion.chunk");
+    body["choices"].push_back(choice);
+    if (chat.with_usage) body["usage"] = nullptr;
+    return send(body);
+  };
+  format.on_start = [chat, emit](const StreamFormat::Send& send) {  // the first chunk carries the role alone
+    for (size_t i = 0; i < chat.output->choices().size(); ++i)
+      if (!emit(send,
+                chat.choice_json(i, "delta", {{"role", "assistant"}, {"content", ""}, {"refusal", nullptr}}, 0, false)))
+        return false;
+    return true;
+  };
+  format.on_text = [chat, emit, sent = std::make_shared<std::vector<size_t>>(chat.output->choices().size())](
+                       const StreamFormat::Send& send, size_t i, const std::string& text) {
+    const Choice& choice = chat.output->choices()[i];
+    if (!text.empty() || ((chat.with_ids || chat.with_logprobs) && (*sent)[i] < choice.tokens().size())) {
+      const size_t from = std::exchange((*sent)[i], choice.tokens().size());
+      if (!emit(send, chat.choice_json(i, "delta", {{"content", text}}, from, false))) return false;
+    }
+    return choice.finish().empty() ||
+           emit(send, chat.choice_json(i, "delta", json::object(), choice.tokens().size(), true));
+  };
+  if (chat.with_usage) {
+    format.on_end = [chat](const StreamFormat::Send& send) {
+      json body = chat.envelope("chat.completion.chunk");
+      body["usage"] = usage_json(*chat.output);
+      return send(body);
+    };
+  }
+  return format;
+}
+
+/// Renders the conversation and returns its token ids. The template writes the special tokens, so the tokenizer adds
+/// none.
+std::vector<int32_t> render_prompt(const ServerContext& context, const ChatRequest& request) {
+  if (!context.tokenizer)
+    throw ApiError(400, "no_tokenizer",
+                   "this model's folder has no tokenizer that is served; send token ids to POST /v1/completions");
+  if (!context.chat_template)
+    throw ApiError(400, "no_chat_template",
+                   "the model has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): "
+                   "it is not a chat model, or the file is missing. "
+                   "Send the whole prompt as text to POST /v1/completions, or add the template to the model's folder "
+                   "and restart the server");
+  const std::string now = "{\"now\":" + std::to_string(context.unix_time()) + ",";
+  auto ids = context.tokenizer->encode(context.chat_template->render(now + request.conversation.substr(1)), false);
+  if (ids.empty())
+    throw ApiError(400, "invalid_value", "messages has 0 tokens; at least one token is required", "messages");
+  return ids;
+}
+
+}  // namespace
+
+http::Response create_chat_completion(const ServerContext& context, const RoutedRequest& call) {
+  const auto arrived = steady_clock::now();
+  auto admitted = context.admit();
+  refuse_unless_served(context, call);
+  const ChatRequest request = parse_chat(call.request.body, context.model);
+  const engine::SamplingParams sampling =
+      make_sampling(request.params, context.defaults.config.sampling, context.random(), context.tokenizer);
+  const LengthLimits length{.field = "max_completion_tokens",
+                            .max_new_tokens = request.params.values.get(&engine::GenerationConfig::max_new_tokens)};
+  const engine::SearchParams search{.num_return_sequences = request.n};
+  auto requests = make_engine_requests(context, call.request.id, {render_prompt(context, request)}, "messages",
+                                       request.params, sampling, search, length, request.logprobs);
+  ChatReply chat{.context = context,
+                 .id = call.request.id,
+                 .created = context.unix_time(),
+                 .with_ids = request.return_token_ids,
+                 .with_usage = request.include_usage,
+                 .with_logprobs = request.logprobs >= 0,
+                 .output = {}};
+  chat.output = std::make_shared<OutputProcessor>(context, std::move(requests), request.params.stop, call.access,
+                                                  std::move(admitted), arrived);
+  if (!request.stream) return full_response(chat, call);
+  return event_stream(context, call, chat.output, stream_format(chat));
+}
+
+}  // namespace pm::server

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/generation/chat_request.h"
+
+#include <algorithm>
+#include <array>
+
+#include "worker/server/generation/completion_request.h"
+#include "worker/server/http/api_error.h"
+
+namespace pm::server {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;  // a template sees keys in the order of the request
+
+constexpr size_t max_messages = 2048, max_tools = 512;
+constexpr std::array chat_roles{"system", "developer", "user", "assistant", "tool"};
+
+std::string parse_part(const json& part, const std::string& field) {
+  if (!part.is_object()) throw bad_field(field, json_excerpt(part), "an object of type \"text\"");
+  Fields fields(part, field);
+  const auto type = fields.text("type");
+  if (type != "text")
+    throw bad_field(field + ".type", type ? json_excerpt(*type) : "missing",
+                    "\"text\"; this route takes no images, sounds or files");
+  const auto text = fields.text("text");
+  if (!text) throw ApiError(400, "missing_field", field + ".text is missing", field + ".text");
+  fields.refuse_others();
+  return *text;
+}
+
+std::string parse_content(const json& content, const std::string& field) {
+  if (content.is_string()) return content;
+  if (!content.is_array())
+    throw bad_field(field, json_excerpt(content), "a text, or an array of parts {\"type\": \"text\", \"text\": ...}");
+  std::string text;
+  for (size_t i = 0; i < content.size(); ++i)
+    text += (i == 0 ? "" : "\n") + parse_part(content[i], field + "[" + std::to_string(i) + "]");
+  return text;
+}
+
+/// Replaces the arguments of tool calls, strings of JSON, by the objects that templates expect.
+void parse_arguments(ordered_json& calls, const std::string& field) {
+  if (!calls.is_array()) throw bad_field(field, json_excerpt(json(calls)), "an array of tool calls");
+  for (auto& call : calls) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
+      throw bad_field(field, json_excerpt(json(call)), "objects with a function");
+    auto& function = call["function"];
+    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+    auto arguments = ordered_json::parse(function["arguments"].get_ref<const std::string&>(), nullptr, false);
+    if (arguments.is_object()) function["arguments"] = std::move(arguments);
+  }
+}
+
+/// Validates `message` and turns `ordered`, the same message with its keys in order, into what the template reads.
+void read_message(const json& message, ordered_json& ordered, const std::string& field) {
+  if (!message.is_object()) throw bad_field(field, json_excerpt(message), "an object with role and content");
+  Fields fields(message, field);
+  const auto role = fields.text("role");
+  if (!role)
+    throw ApiError(400, "missing_field", field + ".role is missing; allowed: system, developer, user, assistant, tool",
+                   field + ".role");
+  if (std::find(chat_roles.begin(), chat_roles.end(), *role) == chat_roles.end())
+    throw bad_field(field + ".role", json_excerpt(*role), "system, developer, user, assistant, tool");
+  const auto* content = fields.find("content");
+  const auto* calls = fields.find("tool_calls");
+  if (content)
+    ordered["content"] = parse_content(*content, field + ".content");
+  else if (*role != "assistant" || !calls)
+    throw ApiError(400, "missing_field",
+                   field + ".content is missing; only an assistant message with tool_calls may omit it",
+                   field + ".content");
+  if (calls) parse_arguments(ordered["tool_calls"], field + ".tool_calls");
+  for (const char* name : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"}) fields.text(name);
+  for (const char* name : {"refusal", "annotations", "audio",
+                           "function_call"}) {  // OpenAI's client sends these back with an earlier answer
+    const auto* value = fields.find(name);
+    if (value && !value->empty()) throw bad_field(field + "." + name, json_excerpt(*value), "null");
+    ordered.erase(name);
+  }
+  fields.refuse_others();
+}
+
+void read_messages(Fields& fields, ordered_json& ordered) {
+  const auto* messages = fields.find("messages");
+  if (!messages)
+    throw ApiError(400, "missing_field", "messages is missing; allowed: an array of {\"role\", \"content\"}",
+                   "messages");
+  if (!messages->is_array() || messages->empty() || messages->size() > max_messages)
+    throw bad_field("messages", json_excerpt(*messages),
+                    "an array of 1 to " + std::to_string(max_messages) + " messages");
+  for (size_t i = 0; i < messages->size(); ++i)
+    read_message((*messages)[i], ordered["messages"][i], "messages[" + std::to_string(i) + "]");
+}
+
+/// Passes the tools to the template. A tool call cannot be demanded, so tool_choice is auto or none.
+void read_tools(Fields& fields, const ordered_json& ordered, ordered_json& conversation) {
+  if (const auto* tools = fields.find("tools")) {
+    const bool objects = tools->is_array() &&
+                         std::all_of(tools->begin(), tools->end(), [](const json& tool) { return tool.is_object(); });
+    if (!objects || tools->size() > max_tools)
+      throw bad_field("tools", json_excerpt(*tools), "an array of at most " + std::to_string(max_tools) + " objects");
+    if (!tools->empty()) conversation["tools"] = ordered["tools"];
+  }
+  if (const auto* choice = fields.find("tool_choice")) {
+    if (*choice != "auto" && *choice != "none")
+      throw bad_field("tool_choice", json_excerpt(*choice),
+                      "\"auto\" or \"none\": a call cannot be demanded, and calls come back as text");
+    if (*choice == "none") conversation.erase("tools");
+  }
+  fields.boolean("parallel_tool_calls");  // accepted and ignored: calls are not parsed
+  for (const char* name : {"functions", "function_call"}) fields.only(name, nullptr);
+}
+
+/// Reads the fields that the template gets beside messages.
+void read_template_fields(Fields& fields, const ordered_json& ordered, ordered_json& conversation) {
+  const bool continues = fields.boolean("continue_final_message").value_or(false);
+  const bool prompts = fields.boolean("add_generation_prompt").value_or(!continues);
+  if (continues && prompts)
+    throw ApiError(400, "invalid_value",
+                   "continue_final_message and add_generation_prompt exclude each other; send one of them",
+                   "continue_final_message");
+  conversation["add_generation_prompt"] = prompts;
+  conversation["continue_final_message"] = continues;
+  conversation["kwargs"] = ordered_json::object();
+  if (const auto* more = fields.find("chat_template_kwargs")) {
+    if (!more->is_object())
+      throw bad_field("chat_template_kwargs", json_excerpt(*more), "an object of values for the chat template");
+    conversation["kwargs"] = ordered["chat_template_kwargs"];
+  }
+  if (const auto effort = fields.text("reasoning_effort")) conversation["kwargs"].emplace("reasoning_effort", *effort);
+  if (const auto* documents = fields.find("documents")) {
+    if (!documents->is_array()) throw bad_field("documents", json_excerpt(*documents), "an array of objects");
+    conversation["documents"] = ordered["documents"];
+  }
+  fields.only("chat_template", nullptr);  // templates from clients are not run
+}
+
+void read_logprobs(Fields& fields, ChatRequest& request) {
+  const bool wanted = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", 0, max_logprobs);
+  if (top && !wanted)
+    throw ApiError(400, "invalid_value", "top_logprobs needs logprobs: true; send both or neither", "logprobs");
+  if (wanted) request.logprobs = top.value_or(0);
+}
+
+/// Reads OpenAI's fields that have no effect here, and those that have one supported value.
+void read_unused_fields(Fields& fields) {
+  if (const auto* format = fields.find("response_format"))
+    if (*format != json{{"type", "text"}})
+      throw bad_field("response_format",
+                      format->is_object() ? json_excerpt(format->value("type", json())) : json_excerpt(*format),
+                      "{\"type\": \"text\"}: structured output is not supported");
+  if (const auto* kinds = fields.find("modalities"))
+    if (*kinds != json::array({"text"})) throw bad_field("modalities", json_excerpt(*kinds), "[\"text\"]");
+  for (const char* name : {"safety_identifier", "prompt_cache_key", "service_tier"}) fields.text(name);
+  const auto* metadata = fields.find("metadata");
+  if (metadata && !metadata->is_object()) throw bad_field("metadata", json_excerpt(*metadata), "an object");
+  fields.only("store", false);
+  for (const char* name : {"audio", "prediction", "web_search_options", "verbosity"}) fields.only(name, nullptr);
+}
+
+}  // namespace
+
+ChatRequest parse_chat(std::string_view body, const std::string& model) {
+  const json object = parse_object(body);
+  ordered_json ordered = ordered_json::parse(body), conversation = ordered_json::object();
+  Fields fields(object);
+  ChatRequest request;
+  read_messages(fields, ordered);
+  conversation["messages"] = std::move(ordered["messages"]);
+  read_tools(fields, ordered, conversation);
+  read_template_fields(fields, ordered, conversation);
+  read_max_tokens(fields, "max_tokens", request.params);
+  read_max_tokens(fields, "max_completion_tokens", request.params);
+  const OpenAiFields read = read_openai(fields, model, request.params);
+  request.n = read.n;
+  request.stream = read.stream;
+  request.include_usage = read.include_usage;
+  read_logprobs(fields, request);
+  read_unused_fields(fields);
+  request.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+  fields.refuse_others();
+  conversation["developer_is_system"] = true;
+  request.conversation = conversation.dump();
+  return request;
+}
+
+}  // namespace pm::server

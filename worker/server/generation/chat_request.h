@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parses and validates the body of POST /v1/chat/completions.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "worker/server/generation/generation_params.h"
+
+namespace pm::server {
+
+struct ChatRequest {
+  std::string conversation;  ///< JSON for ChatTemplate::render, without the current time
+  GenerationParams params;
+  int64_t n = 1;
+  int64_t logprobs = -1;  ///< number of alternatives per token; -1: no log-probabilities
+  bool stream = false, include_usage = false;
+  bool return_token_ids = false;  ///< extension of OpenAI's API: choices carry "token_ids"
+};
+
+/// Each message has a role (system, developer, user, assistant, tool) and content. The content is a text, or parts of
+/// type "text", which are joined by line feeds. OpenAI sends the arguments of a tool call as a string of JSON; it is
+/// parsed, because templates expect an object. Throws ApiError: 400 that names the field, 404 for another model's name.
+ChatRequest parse_chat(std::string_view body, const std::string& model);
+
+}  // namespace pm::server

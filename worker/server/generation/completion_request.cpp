@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/generation/completion_request.h"
+
+#include "worker/server/http/api_error.h"
+
+namespace pm::server {
+
+using engine::Dialect;
+using engine::ParameterGroup;
+using nlohmann::json;
+
+void read_max_tokens(Fields& fields, const std::string& name, GenerationParams& params) {
+  read_parameter(fields, name, engine::parameter_of(&engine::GenerationConfig::max_new_tokens), Dialect::OpenAi,
+                 params);
+}
+
+OpenAiFields read_openai(Fields& fields, const std::string& model, GenerationParams& params) {
+  OpenAiFields read;
+  read_common(fields, Dialect::OpenAi, params);
+  read_group(fields, ParameterGroup::Mode, Dialect::OpenAi, params);
+  read_group(fields, ParameterGroup::Length, Dialect::OpenAi, params);
+  read_stops(fields, "stop", params);
+  read_group(fields, ParameterGroup::Search, Dialect::OpenAi, params);
+  read.n = params.values.get(&engine::SearchParams::num_return_sequences).value_or(1);
+  read.stream = fields.boolean("stream").value_or(false);
+  if (const auto* options = fields.find("stream_options")) {
+    if (!options->is_object())
+      throw bad_field("stream_options", json_excerpt(*options), "an object with include_usage");
+    if (!read.stream)
+      throw ApiError(400, "invalid_value", "stream_options needs stream: true; send both or neither", "stream_options");
+    Fields inner(*options, "stream_options");
+    read.include_usage = inner.boolean("include_usage").value_or(false);
+    inner.boolean("include_obfuscation");  // OpenAI pads events against traffic analysis; accepted and ignored here
+    inner.refuse_others();
+  }
+  fields.only("logit_bias", json::object());
+  read_model(fields, model);
+  return read;
+}
+
+CompletionRequest parse_completion(std::string_view body, const std::string& model) {
+  const json object = parse_object(body);
+  Fields fields(object);
+  CompletionRequest request;
+  const auto* prompt = fields.find("prompt");
+  if (!prompt)
+    throw ApiError(
+        400, "missing_field",
+        "prompt is missing; allowed: a string, an array of strings, an array of token ids, or an array of such arrays",
+        "prompt");
+  request.prompts = parse_prompts(*prompt, "prompt");
+  read_max_tokens(fields, "max_tokens", request.params);
+  const OpenAiFields read = read_openai(fields, model, request.params);
+  request.n = read.n;
+  request.stream = read.stream;
+  request.include_usage = read.include_usage;
+  GenerationParams beside;  // best_of has the range of n
+  read_parameter(fields, "best_of", engine::parameter_of(&engine::SearchParams::num_return_sequences), Dialect::OpenAi,
+                 beside);
+  const auto best = beside.values.get(&engine::SearchParams::num_return_sequences);
+  if (best && *best != request.n)
+    throw bad_field("best_of", std::to_string(*best),
+                    std::to_string(request.n) + ", the value of n: every completion is returned");
+  request.logprobs = fields.integer("logprobs", 0, max_logprobs).value_or(-1);
+  request.echo = fields.boolean("echo").value_or(false);
+  if (request.echo && request.logprobs >= 0)
+    throw ApiError(400, "invalid_value",
+                   "echo and logprobs exclude each other: log-probabilities of the prompt's tokens are not computed; "
+                   "leave one of them out",
+                   "echo");
+  fields.only("suffix", nullptr);
+  request.return_token_ids = fields.boolean("return_token_ids").value_or(false);
+  fields.refuse_others();
+  return request;
+}
+
+}  // namespace pm::server

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parses and validates the body of POST /v1/completions.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker/server/generation/generation_params.h"
+
+namespace pm::server {
+
+struct CompletionRequest {
+  std::vector<Prompt> prompts;  ///< at least one
+  GenerationParams params;
+  int64_t n = 1;          ///< completions per prompt
+  int64_t logprobs = -1;  ///< number of alternatives per token; -1: no log-probabilities
+  bool echo = false;      ///< the reply begins with the prompt
+  bool stream = false, include_usage = false;
+  bool return_token_ids = false;  ///< extension of OpenAI's API: choices carry "token_ids"
+};
+
+/// Throws ApiError: 400 that names the field, 404 for another model's name.
+CompletionRequest parse_completion(std::string_view body, const std::string& model);
+
+/// Reads max_new_tokens under one of OpenAI's names for it. Throws ApiError 400.
+void read_max_tokens(Fields&, const std::string& name, GenerationParams&);
+
+/// The fields that completions and chat completions share and that GenerationParams does not hold.
+struct OpenAiFields {
+  int64_t n = 1;
+  bool stream = false, include_usage = false;
+};
+/// Reads the fields that completions and chat completions share: the model's name, the sampling parameters, n, stop,
+/// stream and stream_options. Throws ApiError 400 that names the field.
+OpenAiFields read_openai(Fields&, const std::string& model, GenerationParams&);
+
+}  // namespace pm::server

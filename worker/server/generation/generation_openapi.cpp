@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Describes the routes that generate for GET /openapi.json. The schemas mirror the parsers: read_group, read_common,
+// read_openai, parse_completion, parse_chat, parse_generate and query_object.
+#include "worker/server/generation/chat.h"
+#include "worker/server/generation/completions.h"
+#include "worker/server/generation/generate.h"
+#include "worker/server/generation/generation_params.h"
+
+namespace pm::server {
+namespace {
+
+using engine::Dialect;
+using engine::ParameterGroup;
+using nlohmann::json;
+
+const json count_schema = schema::integer(0, INT64_MAX);
+const json text_schema = schema::text();
+const json null_schema = {{"type", "null"}};
+
+json ids_schema() { return schema::list(schema::integer(0, INT32_MAX), 1, 0, "Token ids"); }
+
+json strings_schema(size_t max_count, const std::string& description) {
+  return schema::any({schema::text("", 1), schema::list(schema::text("", 1), 0, max_count)}, description);
+}
+
+json prompts_schema(bool texts, bool ids) {
+  std::vector<json> ways;
+  if (texts) ways.insert(ways.end(), {text_schema, schema::list(text_schema, 1, max_prompts)});
+  if (ids) ways.insert(ways.end(), {ids_schema(), schema::list(ids_schema(), 1, max_prompts)});
+  return schema::any(std::move(ways));
+}
+
+void append(schema::Properties& to, const schema::Properties& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+/// The fields that read_model reads.
+schema::Properties model_properties(const ServerContext& context) {
+  return {{"model", schema::described(schema::one_of({context.model}), "Name of the served model")},
+          {"user", schema::text("Identifies the end user; has no effect")}};
+}
+
+json parameter_schema(const engine::Parameter& parameter, Dialect dialect, const std::string& description) {
+  const engine::ParameterRange range = parameter.range_in(dialect);
+  if (const auto* integers = std::get_if<base::IntegerRange>(&range))
+    return schema::integer(integers->min, integers->max, description);
+  if (const auto* numbers = std::get_if<base::NumberRange>(&range))
+    return schema::number(numbers->min, numbers->max, description, numbers->above_min);
+  if (parameter.type() == engine::ParameterType::Boolean) return schema::boolean(description);
+  return schema::any({schema::boolean(), schema::one_of({"never"})}, description);
+}
+
+/// A field with the values of a row and another name.
+schema::Property same_as(const engine::ParameterMember& member, const char* name, const std::string& description) {
+  return {name, parameter_schema(engine::parameter_of(member), Dialect::OpenAi, description)};
+}
+
+/// The fields that read_group reads.
+schema::Properties group_properties(ParameterGroup group, Dialect dialect) {
+  schema::Properties made;
+  for (const engine::Parameter& parameter : engine::generation_parameters()) {
+    const char* name = parameter.name_in(dialect);
+    if (parameter.group == group && name)
+      made.push_back({name, parameter_schema(parameter, dialect, parameter.description_in(dialect))});
+  }
+  return made;
+}
+
+/// The fields that read_common reads.
+schema::Properties common_properties(Dialect dialect) {
+  schema::Properties made = group_properties(ParameterGroup::Common, dialect);
+  append(made, {{"bad_words", strings_schema(max_bad_words, "Texts that must not be generated")},
+                {"bad_words_ids",
+                 schema::list(ids_schema(), 0, max_bad_words, "Token sequences that must not be generated")}});
+  return made;
+}
+
+/// The fields that read_openai reads.
+schema::Properties openai_properties(const ServerContext& context) {
+  schema::Properties made = common_properties(Dialect::OpenAi);
+  for (const ParameterGroup group : {ParameterGroup::Mode, ParameterGroup::Length, ParameterGroup::Search})
+    append(made, group_properties(group, Dialect::OpenAi));
+  append(made, {{"stop", strings_schema(16, "Stop strings: the answer ends before the first of them")},
+                {"stream", schema::boolean("Stream the answer as server-sent events")},
+                {"stream_options",
+                 schema::object({{"include_usage", schema::boolean()}, {"include_obfuscation", schema::boolean()}},
+                                "Allowed only with stream: true")},
+                {"logit_bias", schema::constant(json::object())},
+                {"return_token_ids", schema::boolean("Add token_ids to each choice")}});
+  append(made, model_properties(context));
+  return made;
+}
+
+json usage_schema() {
+  const json details = schema::object({{"cached_tokens", count_schema, true}});
+  return schema::object({{"prompt_tokens", count_schema, true},
+                         {"completion_tokens", count_schema, true},
+                         {"total_tokens", count_schema, true},
+                         {"prompt_tokens_details", details, true}});
+}
+
+json openai_reply(const char* object, json choice) {
+  choice["properties"]["token_ids"] = schema::list(count_schema);
+  return schema::object({{"id", text_schema, true},
+                         {"object", schema::constant(object), true},
+                         {"created", count_schema, true},
+                         {"model", text_schema, true},
+                         {"choices", schema::list(std::move(choice)), true},
+                         {"usage", usage_schema(), true}});
+}
+
+json finish_schema() { return schema::or_null(schema::one_of({"stop", "length"})); }
+
+Operation generating(std::string summary, const schema::Properties& body, json reply, json example) {
+  Operation made;
+  made.summary = std::move(summary);
+  made.body = schema::object(body);
+  made.example = std::move(example);
+  made.reply = std::move(reply);
+  json event = schema::object({{"data", schema::text("One chunk of the answer as JSON"), true}},
+                              "With stream: true, a sequence of such events");
+  event["properties"]["event"] = text_schema;
+  made.replies["text/event-stream"] = event;
+  made.error_statuses = model_error_statuses;
+  return made;
+}
+
+json message_schema() {
+  const json empty =
+      schema::any({null_schema, schema::list(json::object(), 0), {{"type", "object"}, {"maxProperties", 0}}});
+  json none = empty;
+  none["anyOf"][1]["maxItems"] = 0;
+  const json part = schema::object({{"type", schema::constant("text"), true}, {"text", text_schema, true}});
+  const json call = {
+      {"type", "object"}, {"required", {"function"}}, {"properties", {{"function", {{"type", "object"}}}}}};
+  schema::Properties fields{{"role", schema::one_of({"system", "developer", "user", "assistant", "tool"}), true},
+                            {"content", schema::any({text_schema, schema::list(part)})},
+                            {"tool_calls", schema::list(call)}};
+  for (const char* name : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"})
+    fields.push_back({name, text_schema});
+  for (const char* name : {"refusal", "annotations", "audio", "function_call"}) fields.push_back({name, none});
+  return schema::object(fields);
+}
+
+/// The fields that parse_generate reads, without the inputs and the fields that a query string cannot set.
+schema::Properties generate_properties(const ServerContext& context) {
+  schema::Properties made = common_properties(Dialect::HuggingFace);
+  append(made, group_properties(ParameterGroup::Search, Dialect::HuggingFace));
+  append(made, {{"num_beam_groups", schema::constant(1)}, {"diversity_penalty", schema::constant(0)}});
+  append(made, group_properties(ParameterGroup::Length, Dialect::HuggingFace));
+  append(made, {{"eos_token_id", schema::any({schema::integer(0, INT32_MAX), ids_schema()}, "Ids of the end tokens")},
+                {"stop", strings_schema(16, "Stop strings: the answer ends with the first of them")},
+                {"stop_strings", strings_schema(16, "Alias of stop")}});
+  append(made, group_properties(ParameterGroup::Mode, Dialect::HuggingFace));
+  append(made, {{"return_full_text", schema::boolean("generated_text begins with the input; default true")},
+                {"use_cache", schema::boolean("Has no effect")},
+                {"best_of", schema::constant(1)},
+                {"decoder_input_details", schema::constant(false)},
+                {"watermark", schema::constant(false)}});
+  for (const char* name : {"top_n_tokens", "truncate", "grammar", "adapter_id"}) made.push_back({name, null_schema});
+  append(made, model_properties(context));
+  return made;
+}
+
+json generated_schema() {
+  const json token = schema::object({{"id", count_schema, true},
+                                     {"text", text_schema, true},
+                                     {"logprob", schema::or_null(schema::real()), true},
+                                     {"special", schema::boolean(), true}});
+  json details = schema::object({{"finish_reason", schema::one_of({"stop_sequence", "eos_token", "length"}), true},
+                                 {"generated_tokens", count_schema, true},
+                                 {"seed", schema::or_null(count_schema), true},
+                                 {"prefill", schema::list(json::object()), true},
+                                 {"tokens", schema::list(token), true}});
+  json made = schema::object({});
+  made["properties"] = {
+      {"generated_text", text_schema},
+      {"sequence", schema::list(count_schema)},
+      {"score", schema::or_null(schema::real("Score of the beam, as sequences_scores in transformers"))},
+      {"details", details}};
+  return made;
+}
+
+}  // namespace
+
+Operation describe_completion(const ServerContext& context) {
+  schema::Properties own = openai_properties(context);
+  append(own,
+         {{"prompt", prompts_schema(true, true), true},
+          same_as(&engine::GenerationConfig::max_new_tokens, "max_tokens", "Maximum number of new tokens; default 16"),
+          same_as(&engine::SearchParams::num_return_sequences, "best_of", "Must equal n"),
+          {"logprobs",
+           schema::integer(0, max_logprobs, "Return log-probabilities of the tokens and of this many alternatives")},
+          {"echo", schema::boolean("The text begins with the prompt")},
+          {"suffix", null_schema}});
+  const json numbers = schema::list(schema::real());
+  const json logprobs = schema::object({{"tokens", schema::list(text_schema), true},
+                                        {"token_logprobs", numbers, true},
+                                        {"top_logprobs", schema::list(schema::open_object()), true},
+                                        {"text_offset", schema::list(count_schema), true}});
+  const json choice = schema::object({{"index", count_schema, true},
+                                      {"text", text_schema, true},
+                                      {"logprobs", schema::or_null(logprobs), true},
+                                      {"finish_reason", finish_schema(), true}});
+  return generating("Completions of prompts, compatible with OpenAI's API", own,
+                    openai_reply("text_completion", choice), {{"prompt", "Once upon a time"}, {"max_tokens", 4}});
+}
+
+Operation describe_chat_completion(const ServerContext& context) {
+  schema::Properties own = openai_properties(context);
+  const json objects = schema::list(schema::open_object());
+  append(own,
+         {{"messages", schema::list(message_schema(), 1, 2048), true},
+          {"tools",
+           schema::list(schema::open_object(), 0, 512, "Passed to the chat template; tool calls are returned as text")},
+          {"tool_choice", schema::one_of({"auto", "none"})},
+          {"parallel_tool_calls", schema::boolean("Has no effect")},
+          {"continue_final_message", schema::boolean("Continue the last message instead of adding one")},
+          {"add_generation_prompt", schema::boolean("Default true")},
+          {"chat_template_kwargs", schema::open_object("Variables of the chat template")},
+          {"reasoning_effort", text_schema},
+          {"documents", schema::list(json::object())},
+          same_as(&engine::GenerationConfig::max_new_tokens, "max_tokens", ""),
+          same_as(&engine::GenerationConfig::max_new_tokens, "max_completion_tokens", "Replaces max_tokens"),
+          {"logprobs", schema::boolean("Return log-probabilities of the tokens")},
+          {"top_logprobs", schema::integer(0, max_logprobs, "Number of alternatives per token; needs logprobs: true")},
+          {"response_format", schema::constant({{"type", "text"}})},
+          {"modalities", schema::constant({"text"})},
+          {"metadata", schema::open_object("Has no effect")},
+          {"store", schema::constant(false)}});
+  for (const char* name : {"safety_identifier", "prompt_cache_key", "service_tier"})
+    own.push_back({name, schema::text("Has no effect")});
+  for (const char* name :
+       {"functions", "function_call", "chat_template", "audio", "prediction", "web_search_options", "verbosity"})
+    own.push_back({name, null_schema});
+  const json bytes = schema::or_null(schema::list(schema::integer(0, 255)));
+  const json other =
+      schema::object({{"token", text_schema, true}, {"logprob", schema::real(), true}, {"bytes", bytes, true}});
+  const json token = schema::object({{"token", text_schema, true},
+                                     {"logprob", schema::real(), true},
+                                     {"bytes", bytes, true},
+                                     {"top_logprobs", schema::list(other), true}});
+  const json logprobs = schema::object({{"content", schema::list(token), true}, {"refusal", null_schema, true}});
+  const json message = schema::object(
+      {{"role", schema::constant("assistant"), true}, {"content", text_schema, true}, {"refusal", null_schema, true}});
+  const json choice = schema::object({{"index", count_schema, true},
+                                      {"message", message, true},
+                                      {"logprobs", schema::or_null(logprobs), true},
+                                      {"finish_reason", finish_schema(), true}});
+  return generating("Chat completions, compatible with OpenAI's API; needs a chat template in the model's folder", own,
+                    openai_reply("chat.completion", choice),
+                    {{"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 4}});
+}
+
+Operation describe_generate(const ServerContext& context) {
+  schema::Properties own = generate_properties(context);
+  append(own, {{"inputs", prompts_schema(true, false)},
+               {"input_ids", prompts_schema(false, true)},
+               {"details", schema::boolean("Add details of the tokens to each result")},
+               {"stream", schema::boolean("Stream the answer as server-sent events")},
+               {"return_token_ids", schema::boolean("Add the ids that generate of transformers returns")}});
+  own.push_back(
+      {"parameters", schema::object(own,
+                                    "Options as Hugging Face's clients send them. They are merged with the fields "
+                                    "beside it; a field may stand in one place only")});
+  const json one = generated_schema(), several = schema::list(one);
+  Operation made = generating("Generates text with Hugging Face's generation parameters", own,
+                              schema::any({one, several, schema::list(several)}),
+                              {{"inputs", "Once upon a time"}, {"max_new_tokens", 4}});
+  made.body["anyOf"] =
+      json::array({{{"required", {"inputs"}}}, {{"required", {"input_ids"}}}, {{"required", {"parameters"}}}});
+  return made;
+}
+
+Operation describe_generate_text(const ServerContext& context) {
+  Operation made;
+  made.summary = "Continues the text in the path with Hugging Face's generation parameters";
+  made.path_parameter = "text";
+  for (auto& property : generate_properties(context))
+    if (property.schema != null_schema) made.query.push_back(std::move(property));
+  made.query.push_back(same_as(&engine::GenerationConfig::max_new_tokens, "max_tokens", "Alias of max_new_tokens"));
+  made.reply = schema::object(
+      {{"inputs", text_schema, true}, {"outputs", schema::any({text_schema, schema::list(text_schema)}), true}});
+  made.error_statuses = model_error_statuses;
+  return made;
+}
+
+}  // namespace pm::server

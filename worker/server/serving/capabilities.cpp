@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/serving/capabilities.h"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "worker/base/error.h"
+
+namespace pm::server {
+namespace {
+
+using nlohmann::json;
+
+/// Reads a JSON file; returns null if it is absent.
+json read_file(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return nullptr;
+  json value = json::parse(in, nullptr, false);
+  if (!value.is_object() && !value.is_array()) throw Error(Reason::ModelUnreadable, file.string() + " is not JSON");
+  return value;
+}
+
+template <class T>
+T value_of(const json& object, const char* key, T absent) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (!object.is_object() || found == object.end() || found->is_null()) return absent;
+  try {
+    return found->template get<T>();
+  } catch (const json::exception&) {
+    throw Error(Reason::ModelUnreadable,
+                std::string(key) + " is " + found->dump().substr(0, 80) + ", which has the wrong type");
+  }
+}
+
+/// Returns the values of id2label in the order of ids. Without id2label it returns num_labels names LABEL_i; the
+/// default of num_labels is 2, as in transformers.
+std::vector<std::string> labels_of(const json& config) {
+  std::vector<std::string> labels;
+  if (const json names = value_of(config, "id2label", json()); names.is_object() && !names.empty()) {
+    for (size_t i = 0; i < names.size(); ++i)
+      labels.push_back(value_of(names, std::to_string(i).c_str(), "LABEL_" + std::to_string(i)));
+    return labels;
+  }
+  const auto count = std::clamp<int64_t>(value_of<int64_t>(config, "num_labels", 2), 1, 1 << 20);
+  for (int64_t i = 0; i < count; ++i) labels.push_back("LABEL_" + std::to_string(i));
+  return labels;
+}
+
+/// Returns the pooling in 1_Pooling/config.json, in both spellings of sentence-transformers.
+std::optional<Pooling> pooling_of(const json& config) {
+  static const std::map<std::string, Pooling> words{{"pooling_mode_cls_token", Pooling::First},
+                                                    {"pooling_mode_mean_tokens", Pooling::Mean},
+                                                    {"pooling_mode_max_tokens", Pooling::Max},
+                                                    {"pooling_mode_mean_sqrt_len_tokens", Pooling::MeanSqrt},
+                                                    {"pooling_mode_weightedmean_tokens", Pooling::WeightedMean},
+                                                    {"pooling_mode_lasttoken", Pooling::Last},
+                                                    {"cls", Pooling::First},
+                                                    {"mean", Pooling::Mean},
+                                                    {"max", Pooling::Max},
+                                                    {"mean_sqrt_len_tokens", Pooling::MeanSqrt},
+                                                    {"weightedmean", Pooling::WeightedMean},
+                                                    {"lasttoken", Pooling::Last}};
+  std::vector<Pooling> modes;
+  for (const auto& [word, pooling] : words)
+    if (word.starts_with("pooling_mode_") && value_of(config, word.c_str(), false)) modes.push_back(pooling);
+  const json mode = value_of(config, "pooling_mode", json());
+  for (const auto& one : mode.is_array() ? mode : mode.is_null() ? json::array() : json::array({mode})) {
+    const auto found = one.is_string() ? words.find(one.get<std::string>()) : words.end();
+    if (found == words.end()) return std::nullopt;
+    modes.push_back(found->second);
+  }
+  return modes.size() == 1 ? std::optional(modes[0]) : std::nullopt;
+}
+
+/// Reads the module pipeline of sentence-transformers, if the folder has one.
+void read_sentence_transformers(const std::filesystem::path& folder, Capabilities& capabilities) {
+  const json modules = read_file(folder / "modules.json");
+  if (!modules.is_array()) return;
+  capabilities.strip = true;
+  capabilities.text.normalize = false;
+  for (const auto& module : modules) {
+    const auto type = value_of<std::string>(module, "type", ""), path = value_of<std::string>(module, "path", "");
+    const auto name = type.substr(type.rfind('.') + 1);
+    if (name == "Transformer") continue;
+    if (name == "Normalize") {
+      capabilities.text.normalize = true;
+    } else if (name == "Pooling") {
+      const auto mode = pooling_of(read_file(folder / path / "config.json"));
+      if (mode)
+        capabilities.text = {capabilities.states, *mode, capabilities.text.normalize};
+      else
+        capabilities.embedding_refusal = (std::filesystem::path(path) / "config.json").string() +
+                                         " requests a pooling, or several at once, that is not supported";
+    } else {
+      capabilities.embedding_refusal = "modules.json has the module " + type + ", which is not served";
+    }
+  }
+  const json sentences = read_file(folder / "sentence_bert_config.json");
+  if (const auto most = value_of<int64_t>(sentences, "max_seq_length", 0); most > 0)
+    capabilities.positions = capabilities.positions > 0 ? std::min(capabilities.positions, most) : most;
+  if (value_of(sentences, "do_lower_case", false))
+    capabilities.embedding_refusal = "sentence_bert_config.json asks for do_lower_case, which is not served";
+  const json more = read_file(folder / "config_sentence_transformers.json");
+  const auto prompt = value_of<std::string>(more, "default_prompt_name", "");
+  if (!prompt.empty())
+    capabilities.prefix = value_of<std::string>(value_of(more, "prompts", json::object()), prompt.c_str(), "");
+}
+
+/// Finds the outputs that embed a text and an image.
+void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
+  const bool several = model.stacks.size() > 1, crossed = model.kind == policy::ModelKind::EncoderDecoder && several;
+  for (const policy::Stack& stack : model.stacks) {
+    const bool pixels = !stack.input.token, decoder = crossed && stack.layers[0].cross;
+    if (decoder) continue;
+    const std::string before = !several ? "" : crossed ? "encoder_" : stack.name + "_model_output.";
+    const std::string states = before + "last_hidden_state",
+                      pooler = stack.output.pooler ? before + "pooler_output" : "";
+    Embedding own{states, model.kind == policy::ModelKind::Decoder ? Pooling::Last : Pooling::Mean};
+    if (pixels) own.pooling = Pooling::First;
+    if (stack.output.pooler && (pixels || stack.output.pooler->pool == policy::Pool::Eot))
+      own = {pooler, Pooling::None};
+    else if (stack.output.pooler && !stack.output.pooler->activation)
+      own = {pooler, Pooling::None, false};  // DPR: compared by dot products
+    for (const policy::Head& head : model.heads)
+      if (head.stack == stack.name && head.pool() && head.outputs[0].ends_with("_embeds"))
+        own = {head.outputs[0], Pooling::None};
+    if (pixels)
+      capabilities.image = own;
+    else
+      capabilities.text = own;
+    if (!pixels || !several) capabilities.states = states, capabilities.pooler = pooler;
+  }
+}
+
+void count_values(const policy::Model& model, Capabilities& capabilities) {
+  for (const policy::Stack& stack : model.stacks) {
+    capabilities.hidden_states += stack.hidden * (static_cast<int64_t>(stack.layers.size()) + 1);
+    capabilities.scores += stack.hidden;
+    for (const policy::Layer& layer : stack.layers)
+      capabilities.attentions += layer.attention.heads + (layer.cross ? layer.cross->heads : 0);
+  }
+  for (const policy::Head& head : model.heads) capabilities.scores += head.scores();
+}
+
+}  // namespace
+
+Capabilities read_capabilities(const policy::Model& model, const std::filesystem::path& folder) {
+  Capabilities capabilities;
+  capabilities.architecture = model.architecture;
+  capabilities.task = model.task;
+  capabilities.kind = model.kind;
+  capabilities.takes_text = false;
+  for (const policy::Stack& stack : model.stacks) {
+    if (!stack.input.token) {
+      capabilities.takes_images = true;
+      capabilities.image_tokens = stack.positions;
+      continue;
+    }
+    capabilities.takes_text = true;
+    if (stack.input.features) capabilities.features = stack.input.features->input;
+    if (stack.positions > 0)
+      capabilities.positions =
+          capabilities.positions > 0 ? std::min(capabilities.positions, stack.positions) : stack.positions;
+    for (const policy::IndexTable& table : stack.input.tables)
+      capabilities.token_types = capabilities.token_types || (table.input == "token_type_ids" && table.column < 0);
+  }
+  find_embeddings(model, capabilities);
+  count_values(model, capabilities);
+  for (const policy::Head& head : model.heads) {
+    if (model.task == policy::Task::FillMask && head.as<policy::LogitsSpec>())
+      capabilities.vocabulary_scores = head.outputs[0];
+    if (model.task == policy::Task::NextSentence ||
+        (head.outputs[0] == "seq_relationship_logits" && capabilities.features.empty()))
+      capabilities.next_sentence = head.outputs[0];
+  }
+  const json config = read_file(folder / "config.json");
+  capabilities.labels = labels_of(config);
+  const json names = value_of(read_file(folder / "tokenizer_config.json"), "model_input_names", json());
+  if (names.is_array() && std::find(names.begin(), names.end(), "token_type_ids") == names.end())
+    capabilities.token_types = false;
+  // sentence-transformers' CrossEncoder, present and former key: "torch.nn.modules.linear.Identity"
+  const auto activation =
+      value_of<std::string>(value_of(config, "sentence_transformers", json::object()), "activation_fn",
+                            value_of<std::string>(config, "sbert_ce_default_activation_function", ""));
+  if (!activation.empty()) capabilities.rank_activation = activation.substr(activation.rfind('.') + 1);
+  capabilities.problem_type = value_of<std::string>(config, "problem_type", "");
+  if (capabilities.takes_text && !capabilities.takes_images) read_sentence_transformers(folder, capabilities);
+  if (capabilities.takes_images) capabilities.images = image::Processor::read(folder);
+  return capabilities;
+}
+
+bool Capabilities::serves(const std::string& route) const {
+  const bool generates = task == policy::Task::Generate;
+  if (route == "/forward") return true;
+  if (route == "/v1/completions" || route == "/v1/chat/completions" || route == "/generate" ||
+      route == "/generate_text/*")
+    return generates;
+  if (route == "/v1/embeddings")
+    return generates || task == policy::Task::Embed || task == policy::Task::Similarity ||
+           task == policy::Task::FillMask;
+  if (route == "/similarity") return task == policy::Task::Similarity || (takes_text && serves("/v1/embeddings"));
+  if (route == "/rerank" || route == "/v1/rerank")
+    return (task == policy::Task::Classify && labels.size() == 1) || (task == policy::Task::Embed && takes_text);
+  if (route == "/tokenize" || route == "/detokenize") return takes_text;
+  if (route == "/fill-mask") return task == policy::Task::FillMask;
+  if (route == "/question-answering") return task == policy::Task::QuestionAnswering;
+  if (route == "/classify")
+    return task == policy::Task::Classify || task == policy::Task::ClassifyTokens ||
+           task == policy::Task::ClassifyImages || task == policy::Task::MultipleChoice || !next_sentence.empty();
+  return true;
+}
+
+std::vector<std::string> Capabilities::routes() const {
+  std::vector<std::string> all;
+  for (const char* route :
+       {"POST /v1/completions", "POST /v1/chat/completions", "POST /generate", "GET /generate_text/*",
+        "POST /v1/embeddings", "POST /classify", "POST /fill-mask", "POST /question-answering", "POST /similarity",
+        "POST /rerank", "POST /v1/rerank", "POST /forward", "POST /tokenize", "POST /detokenize"}) {
+    const std::string text = route;
+    if (serves(text.substr(text.find(' ') + 1))) all.push_back(text);
+  }
+  return all;
+}
+
+}  // namespace pm::server

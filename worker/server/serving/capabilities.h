@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The capabilities of a model: its task, the routes that it supports, and how its checkpoint embeds, pools and
+// classifies.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/image/processor.h"
+#include "worker/policy/spec/model.h"
+
+namespace pm::server {
+
+/// How the hidden states of the tokens are pooled to a vector. None: the output is a vector already.
+enum class Pooling : uint8_t { None, Mean, MeanSqrt, WeightedMean, Max, First, Last };
+
+/// The output that embeds a text or an image. Empty `output`: embedding is not supported.
+struct Embedding {
+  std::string output;  ///< output of the forward pass: last_hidden_state, pooler_output, text_embeds, ...
+  Pooling pooling = Pooling::None;
+  bool normalize = true;  ///< to length 1
+};
+
+struct Capabilities {
+  std::string architecture;
+  policy::Task task = policy::Task::Generate;
+  policy::ModelKind kind = policy::ModelKind::Decoder;
+  int64_t positions = 0;     ///< maximum tokens of one input; 0: no limit
+  bool token_types = false;  ///< the model has token_type_ids
+  bool takes_text = true;    ///< the model has input_ids
+
+  Embedding text, image;
+  std::string states;             ///< output with the hidden states, for other poolings
+  std::string pooler;             ///< output with the pooler's vector; empty: none
+  std::string embedding_refusal;  ///< why the checkpoint's own text embedding is not supported; empty: it is
+  std::string prefix;             ///< prefix of every text to embed
+  bool strip = false;             ///< trims white space around a text to embed
+
+  std::string vocabulary_scores;    ///< output with logits over the vocabulary of every token (fill-mask)
+  std::string next_sentence;        ///< output with the two logits of a pair of sentences
+  std::vector<std::string> labels;  ///< names of the classes; LABEL_0, ... if the checkpoint has none
+  std::string rank_activation =
+      "Sigmoid";             ///< activation of a cross-encoder's score in its config.json: Sigmoid, Identity, ...
+  std::string problem_type;  ///< regression, multi_label_classification, single_label_classification or ""
+  std::optional<image::Processor> images;
+  bool takes_images = false;  ///< the model has pixel_values; without `images` only as a tensor
+
+  /// Values that a pass gives out per token, by what is asked of it: scores; hidden states; attentions per token and
+  /// key.
+  int64_t scores = 0, hidden_states = 0, attentions = 0;
+  int64_t image_tokens = 0;  ///< tokens of an image
+  std::string features;      ///< input of dense vectors after a text's tokens; empty: none
+
+  /// Returns whether the model supports `route`.
+  bool serves(const std::string& route) const;
+  /// Returns the supported routes: "POST /v1/embeddings", "POST /forward", ...
+  std::vector<std::string> routes() const;
+};
+
+/// Reads the capabilities from the resolved model and its folder: config.json (id2label, problem_type),
+/// preprocessor_config.json,
+/// sentence-transformers' modules.json, 1_Pooling/config.json, sentence_bert_config.json and
+/// config_sentence_transformers.json, if they exist. The default text embedding is the mean of all tokens (encoders),
+/// the last token (decoders) or the embedding output of the class (text_embeds). Throws Error{ModelUnreadable}
+/// for files that cannot be read.
+Capabilities read_capabilities(const policy::Model& model, const std::filesystem::path& folder);
+
+}  // namespace pm::server

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The context that the routes of the API share, and the checks that come before a route reads its request.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/engine/engine.h"
+#include "worker/server/http/router.h"
+#include "worker/server/monitoring/metrics.h"
+#include "worker/server/serving/capabilities.h"
+#include "worker/tokenizer/chat_template.h"
+#include "worker/tokenizer/tokenizer.h"
+
+namespace pm::server {
+
+struct GenerationDefaults;
+
+/// The state that all routes share. Everything that it refers to outlives every request.
+struct ServerContext {
+  engine::Engine& engine;
+  const Tokenizer* tokenizer;  ///< nullptr: requests and replies carry token ids only
+  RequestMetrics& metrics;
+  std::string model;                   ///< the name that clients use
+  int64_t max_model_len = 0;           ///< tokens of prompt and answer together
+  std::vector<int64_t> eos;            ///< ids of the end-of-sequence tokens
+  const GenerationDefaults& defaults;  ///< values of parameters that a request leaves out
+  std::function<uint64_t()> random;    ///< gives the seed of a request that has none
+  std::function<int64_t()> unix_time;  ///< seconds, for "created"
+  std::atomic<bool>& stopping;         ///< true: every wait ends with 503
+  /// Throws ApiError 503 unless the server takes requests. The request holds the result while it runs.
+  std::function<std::shared_ptr<void>()> admit;
+  const Capabilities& capabilities;
+  /// Waits until fewer images than the limit are being decoded. The caller holds the result while it decodes.
+  std::function<std::shared_ptr<void>()> acquire_image_decoder;
+  const std::optional<ChatTemplate>& chat_template;
+  int64_t decoder_start = -1;  ///< id of an encoder-decoder's start token; -1: none
+  /// A stream whose client reads nothing for this long is cancelled.
+  std::chrono::milliseconds stream_write_timeout{10'000};
+};
+
+/// Throws ApiError 404 when the model does not serve the route of the call; the message lists the routes that it
+/// serves.
+void refuse_unless_served(const ServerContext&, const RoutedRequest&);
+
+/// Returns the body as one object in which the options of "parameters" (the form of Hugging Face's clients) stand
+/// beside the other fields. Throws ApiError: 404 when the model does not serve the route, 400 for a body that is not
+/// such an object.
+nlohmann::json parse_route_body(const ServerContext&, const RoutedRequest&);
+
+}  // namespace pm::server

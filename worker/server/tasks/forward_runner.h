@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs forward passes in the engine on behalf of the HTTP thread that waits for them.
+#pragma once
+#include <vector>
+
+#include "worker/server/serving/server_context.h"
+
+namespace pm::server {
+
+/// The input of one forward pass and the outputs that it returns.
+struct ForwardBatch {
+  Arrays inputs;
+  std::vector<std::string> outputs;
+  bool hidden_states = false, attentions = false;
+};
+
+/// Runs one forward pass per batch and returns the outputs in order. Only a few are in flight at once, so that one
+/// request does not fill the queue; their ids derive from the id of the request. Throws what the engine throws
+/// (QueueFull only when no batch of this request is in flight), ApiError 503 when a forward pass failed or the server
+/// stops, and ApiError 499 when the client has disconnected. Batches in flight are then cancelled.
+std::vector<Arrays> run_forward_batches(const ServerContext&, const RoutedRequest&, std::vector<ForwardBatch> batches);
+
+/// Returns the values of a float output. Throws std::logic_error when the engine did not return it with this many
+/// dimensions.
+const std::vector<float>& float_values(const Arrays& outputs, const std::string& name, size_t dimensions);
+
+}  // namespace pm::server

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/tasks/rerank.h"
+
+#include "worker/server/http/api_error.h"
+#include "worker/server/tasks/embedder.h"
+#include "worker/server/tasks/vector_math.h"
+
+namespace pm::server {
+namespace {
+
+using nlohmann::json;
+
+struct RerankRequest {
+  std::string query;
+  std::vector<std::string> documents;
+  size_t top_n = SIZE_MAX;
+  bool with_documents = false, truncate = false;
+};
+
+struct Ranking {
+  std::vector<double> scores;
+  size_t tokens = 0;
+};
+
+std::string parse_document(const json& value, const std::string& field) {
+  if (!value.is_object()) return parse_text(value, field);
+  Fields fields(value, field);
+  const json* text = fields.find("text");
+  fields.refuse_others();
+  if (!text) throw bad_field(field, json_excerpt(value), "a text or {\"text\": text}");
+  return parse_text(*text, field + ".text");
+}
+
+RerankRequest parse_request(const json& object, const ServerContext& context) {
+  const std::string allowed = "an array of texts";
+  Fields fields(object);
+  RerankRequest request;
+  request.truncate = read_common_fields(fields, context);
+  request.query = parse_text(require_field(fields, "query", "a text"), "query");
+  const json& documents = require_field(fields, "documents", allowed);
+  request.top_n = static_cast<size_t>(fields.integer("top_n", 1, INT32_MAX).value_or(INT32_MAX));
+  request.with_documents = fields.boolean("return_documents").value_or(false);
+  fields.refuse_others();
+  if (!documents.is_array() || documents.empty()) throw bad_field("documents", json_excerpt(documents), allowed);
+  if (documents.size() > max_inputs)
+    throw ApiError(413, "too_many_inputs",
+                   "documents has " + std::to_string(documents.size()) + " items; at most " +
+                       std::to_string(max_inputs) + " in one request",
+                   "documents");
+  for (const json& one : documents)
+    request.documents.push_back(parse_document(one, "documents[" + std::to_string(request.documents.size()) + "]"));
+  return request;
+}
+
+std::string document_field(size_t document) { return "documents[" + std::to_string(document) + "]"; }
+
+/// Scores each pair of query and document with the cross-encoder.
+Ranking score_pairs(const ServerContext& context, const RoutedRequest& call, const RerankRequest& request) {
+  std::vector<Row> rows;
+  Ranking ranking;
+  for (const auto& document : request.documents) {
+    rows.push_back(encode_row(context, request.query, document, request.truncate, document_field(rows.size())));
+    ranking.tokens += rows.back().size();
+  }
+  const auto starts = split_into_batches(rows, max_batch_tokens);
+  std::vector<ForwardBatch> batches;
+  for (size_t b = 0; b + 1 < starts.size(); ++b)
+    batches.push_back({pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])), {"logits"}});
+  const bool raw = context.capabilities.rank_activation == "Identity";
+  for (const Arrays& outputs : run_forward_batches(context, call, std::move(batches)))
+    for (float logit : float_values(outputs, "logits", 2)) ranking.scores.push_back(raw ? logit : sigmoid(logit));
+  return ranking;
+}
+
+Ranking score_by_cosine(const ServerContext& context, const RoutedRequest& call, const RerankRequest& request) {
+  const json none = json::object();
+  Fields fields(none);
+  std::vector<Embeddable> items{embedding_row(context, request.query, request.truncate, "query")};
+  for (const auto& document : request.documents)
+    items.push_back(embedding_row(context, document, request.truncate, document_field(items.size() - 1)));
+  Ranking ranking;
+  for (const auto& item : items) ranking.tokens += std::get<Row>(item).size();
+  const auto vectors = embed(context, call, read_embedding_options(fields, context), items);
+  for (size_t i = 1; i < vectors.size(); ++i) ranking.scores.push_back(cosine(vectors[0], vectors[i]));
+  return ranking;
+}
+
+}  // namespace
+
+Operation describe_rerank(const ServerContext& context) {
+  const json text = schema::text("", 1), count = schema::integer(0, INT64_MAX);
+  const json document = schema::any({text, schema::object({{"text", text, true}})});
+  const json shown_document = schema::object({{"text", schema::text(), true}});
+  json result = schema::object({{"index", schema::integer(0, INT64_MAX, "Index of the document in the request"), true},
+                                {"relevance_score", schema::or_null(schema::real()), true}});
+  result["properties"]["document"] = shown_document;
+  return task_operation(
+      context, "Documents ranked by relevance to a query, best first",
+      {{"query", text, true},
+       {"documents", schema::list(document, 1, max_inputs), true},
+       {"top_n", schema::integer(1, INT32_MAX, "Number of results; default all")},
+       {"return_documents", schema::boolean("Add the texts to the results; default false")}},
+      schema::object(
+          {{"id", schema::text(), true},
+           {"model", schema::text(), true},
+           {"results", schema::list(result), true},
+           {"usage", schema::object({{"prompt_tokens", count, true}, {"total_tokens", count, true}}), true}}),
+      {{"query", "Where does the cat sit?"}, {"documents", {"The cat sat on the mat.", "It rains."}}});
+}
+
+http::Response rerank(const ServerContext& context, const RoutedRequest& call) {
+  const auto admitted = context.admit();
+  const json object = parse_route_body(context, call);
+  const Capabilities& can = context.capabilities;
+  const bool pairs = can.task == policy::Task::Classify;
+  if (pairs && can.rank_activation != "Sigmoid" && can.rank_activation != "Identity")
+    throw ApiError(
+        400, "not_served",
+        "config.json names the activation " + can.rank_activation +
+            ", which is not supported; supported are Sigmoid and Identity. POST /classify serves this model");
+  const RerankRequest request = parse_request(object, context);
+  const Ranking ranking = pairs ? score_pairs(context, call, request) : score_by_cosine(context, call, request);
+  json results = json::array();
+  for (size_t i : top_indices(ranking.scores, request.top_n)) {
+    json result = {{"index", i}, {"relevance_score", ranking.scores[i]}};
+    if (request.with_documents) result["document"] = {{"text", request.documents[i]}};
+    results.push_back(std::move(result));
+  }
+  return json_response({{"id", "rerank-" + call.request.id},
+                        {"model", context.model},
+                        {"results", results},
+                        {"usage", {{"prompt_tokens", ranking.tokens}, {"total_tokens", ranking.tokens}}}});
+}
+
+}  // namespace pm::server

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/tasks/task_request.h"
+
+#include "base/base64.h"
+#include "worker/base/error.h"
+#include "worker/server/http/api_error.h"
+
+namespace pm::server {
+namespace {
+
+using nlohmann::json;
+
+/// Returns the file in a base64 text or a data: URL.
+std::string decode_file(const json& value, const std::string& field) {
+  const std::string allowed = "a PNG or JPEG in base64, or a URL of the form data:image/png;base64,...";
+  if (!value.is_string()) throw bad_field(field, json_excerpt(value), allowed);
+  std::string_view text = value.get_ref<const std::string&>();
+  if (text.starts_with("http://") || text.starts_with("https://"))
+    throw ApiError(400, "invalid_value",
+                   field + " is a URL, and this server fetches nothing; send the image itself: " + allowed, field);
+  if (text.starts_with("data:")) {
+    const size_t comma = text.find(',');
+    if (comma == text.npos || !text.substr(0, comma).ends_with(";base64"))
+      throw bad_field(field, json_excerpt(value), allowed);
+    text.remove_prefix(comma + 1);
+  }
+  std::optional<std::string> file = base::decode_base64(text);
+  if (text.empty() || !file) throw bad_field(field, json_excerpt(value), allowed);
+  return *std::move(file);
+}
+
+void check_takes_images(const Capabilities& can, const std::string& field) {
+  if (!can.takes_images)
+    throw ApiError(400, "invalid_value", field + " is an image, and " + can.architecture + " takes texts only", field);
+  if (!can.images)
+    throw ApiError(400, "no_image_processor",
+                   "the checkpoint has no preprocessor_config.json, which defines the preprocessing of images; send "
+                   "pixel_values to POST /forward",
+                   field);
+}
+
+}  // namespace
+
+bool read_common_fields(Fields& fields, const ServerContext& context) {
+  const auto model = fields.text("model");
+  if (model && *model != context.model)
+    throw ApiError(404, "model_not_found",
+                   "model is " + json_excerpt(*model) + "; this server has: " + json(context.model).dump(), "model");
+  fields.text("user");        // identifies the end user; has no effect
+  fields.find("parameters");  // parse_route_body has merged it
+  return fields.boolean("truncate").value_or(false);
+}
+
+Operation task_operation(const ServerContext& context, std::string summary, schema::Properties own, json reply,
+                         json example, const std::vector<std::vector<std::string>>& required) {
+  own.push_back({"model", schema::described(schema::one_of({context.model}), "Name of the served model")});
+  own.push_back({"user", schema::text("Identifies the end user; has no effect")});
+  own.push_back(
+      {"truncate", schema::boolean("Truncate texts that exceed the model's maximum length instead of refusing them")});
+  schema::Properties optional = own;
+  for (auto& property : optional) property.required = false;
+  own.push_back({"parameters", schema::object(optional,
+                                              "Options as Hugging Face's clients send them. They are merged with the "
+                                              "fields beside it; a field may stand in one "
+                                              "place only")});
+  Operation made;
+  made.summary = std::move(summary);
+  made.body = schema::object(own);
+  if (!required.empty()) made.body["anyOf"] = json::array();
+  for (const auto& names : required) made.body["anyOf"].push_back({{"required", names}});
+  made.example = std::move(example);
+  made.reply = std::move(reply);
+  made.error_statuses = model_error_statuses;
+  return made;
+}
+
+json texts_schema(const std::string& description, size_t max_count) {
+  return schema::any({schema::text("", 1), schema::list(schema::text("", 1), 1, max_count)}, description);
+}
+
+json image_schema() {
+  return {{"type", "string"},
+          {"contentEncoding", "base64"},
+          {"minLength", 1},
+          {"description", "A PNG or JPEG in base64, plain or as a data: URL"}};
+}
+
+json one_or_list(json one) {
+  json many = schema::list(one);
+  return schema::any({std::move(one), std::move(many)});
+}
+
+const json& require_field(Fields& fields, const std::string& name, const std::string& allowed) {
+  const json* value = fields.find(name);
+  if (!value) throw ApiError(400, "missing_field", name + " is missing; allowed: " + allowed, name);
+  return *value;
+}
+
+std::string parse_text(const json& value, const std::string& field) {
+  if (!value.is_string() || value.get_ref<const std::string&>().empty())
+    throw bad_field(field, json_excerpt(value), "a text");
+  return value;
+}
+
+std::vector<std::string> parse_texts(const json& value, const std::string& field, bool& single, size_t max_count) {
+  single = value.is_string();
+  if (single) return {parse_text(value, field)};
+  if (!value.is_array() || value.empty()) throw bad_field(field, json_excerpt(value), "a text or an array of texts");
+  if (value.size() > max_count)
+    throw ApiError(413, "too_many_inputs",
+                   field + " has " + std::to_string(value.size()) + " texts; at most " + std::to_string(max_count) +
+                       " in one request",
+                   field);
+  std::vector<std::string> texts;
+  for (const json& one : value) texts.push_back(parse_text(one, field + "[" + std::to_string(texts.size()) + "]"));
+  return texts;
+}
+
+void refuse_text_input(const ServerContext& context, const std::string& field) {
+  throw ApiError(
+      400, "invalid_value",
+      field + " is text, and " + context.capabilities.architecture + " takes images only: {\"image\": base64}", field);
+}
+
+Array decode_image_file(const ServerContext& context, std::string_view file, const std::string& field) {
+  check_takes_images(context.capabilities, field);
+  const auto decoder =
+      context.acquire_image_decoder();  // bounds memory: a decoder may hold a few times the largest image
+  try {
+    return (*context.capabilities.images)(image::open(file));
+  } catch (const Error& error) {
+    if (error.reason == Reason::ImageTooLarge)
+      throw ApiError(413, "image_too_large", field + ": " + error.what(), field);
+    if (error.kind == ErrorKind::Request) throw ApiError(400, "invalid_image", field + ": " + error.what(), field);
+    throw;
+  }
+}
+
+Array decode_image(const ServerContext& context, const json& value, const std::string& field) {
+  check_takes_images(context.capabilities, field);
+  return decode_image_file(context, decode_file(value, field), field);
+}
+
+Array stack_images(const std::vector<Array>& images, const std::string& field) {
+  Array all{images.at(0).shape, std::vector<float>()};
+  all.shape[0] = static_cast<int64_t>(images.size());
+  auto& values = std::get<std::vector<float>>(all.values);
+  for (const Array& image : images) {
+    if (!std::equal(image.shape.begin() + 1, image.shape.end(), images[0].shape.begin() + 1))
+      throw ApiError(400, "invalid_value",
+                     field + " has images that differ in size after preparation; send them one by one", field);
+    const auto& own = std::get<std::vector<float>>(image.values);
+    values.insert(values.end(), own.begin(), own.end());
+  }
+  return all;
+}
+
+}  // namespace pm::server

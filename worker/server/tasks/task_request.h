@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parsers and schemas of request fields that the task routes share.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "worker/server/http/json_body.h"
+#include "worker/server/http/json_response.h"
+#include "worker/server/http/operation.h"
+#include "worker/server/serving/server_context.h"
+
+namespace pm::server {
+
+constexpr size_t max_inputs = 2048;  ///< inputs in one request, as in OpenAI's API
+constexpr size_t max_images = 64;    ///< images in one request; all of them are decoded and in memory at once
+
+/// Reads the fields that every route has: "model", "user", "parameters" and "truncate". Returns "truncate". Throws
+/// ApiError 404 for another model's name.
+bool read_common_fields(Fields&, const ServerContext&);
+
+/// Describes a route that takes the fields `own` and the common ones, all of which may also stand in "parameters".
+/// `required` lists sets of fields, one of which must be complete; empty: the required fields of `own`.
+Operation task_operation(const ServerContext&, std::string summary, schema::Properties own, nlohmann::json reply,
+                         nlohmann::json example, const std::vector<std::vector<std::string>>& required = {});
+/// The schemas of what parse_texts and decode_image accept.
+nlohmann::json texts_schema(const std::string& description, size_t max_count = max_inputs);
+nlohmann::json image_schema();
+/// Returns the schema of a reply that is `one` for one input and an array of it for an array of inputs.
+nlohmann::json one_or_list(nlohmann::json one);
+
+/// Returns the field `name`. Throws ApiError 400 when it is absent.
+const nlohmann::json& require_field(Fields&, const std::string& name, const std::string& allowed);
+/// Returns `value`, which must be a text that is not empty.
+std::string parse_text(const nlohmann::json& value, const std::string& field);
+/// Parses one text or a list of at most `max_count` texts. `single` becomes true when the value is one text.
+std::vector<std::string> parse_texts(const nlohmann::json& value, const std::string& field, bool& single,
+                                     size_t max_count = max_inputs);
+
+/// Throws ApiError 400: the model takes images only.
+[[noreturn]] void refuse_text_input(const ServerContext&, const std::string& field);
+
+/// Decodes one image, in base64 or as a data: URL, into pixel_values [1, 3, height, width]. Throws ApiError: 400 for
+/// data that is not an image or when the model takes no images, 413 for an image that is too large.
+Array decode_image(const ServerContext&, const nlohmann::json& value, const std::string& field);
+/// Decodes the bytes of an image file in the same way.
+Array decode_image_file(const ServerContext&, std::string_view file, const std::string& field);
+/// Concatenates arrays of one image each to [images, ...]. Throws ApiError 400 when their sizes differ.
+Array stack_images(const std::vector<Array>& images, const std::string& field);
+
+}  // namespace pm::server
