@@ -24,6 +24,7 @@ TEST(Metrics, TheExpositionParsesAndMovesWithRequests) {
   EXPECT_EQ(samples["parallelmodel_inter_token_latency_seconds_count"], 4 + 1 + 1 + 2);
   EXPECT_EQ(samples["parallelmodel_e2e_request_latency_seconds_count"], 4);
   EXPECT_EQ(samples["parallelmodel_request_queue_time_seconds_count"], 4);
+  EXPECT_EQ(samples["parallelmodel_request_prefill_time_seconds_count"], 4) << "also where waiting tokens were merged";
   EXPECT_EQ(samples["parallelmodel_requests_finished_total{reason=\"length\"}"], 3);
   EXPECT_EQ(samples["parallelmodel_requests_finished_total{reason=\"stop\"}"], 1);
   EXPECT_EQ(samples["parallelmodel_requests_rejected_total{reason=\"invalid_value\"}"], 1);
