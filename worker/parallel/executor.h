@@ -28,8 +28,8 @@ struct StepRequirements {
 class Executor;
 
 /// A step of an executor, on every rank: Executor::begin() begins it, and the end of the scope finishes it. FSDP ranks
-/// wait for each other at both, so the destructor throws what finishing throws. A step that ends by an exception is not
-/// finished, because other ranks may never get there.
+/// wait for each other at both, so the destructor throws what finishing throws. A step that ends by an exception is
+/// abandoned instead, because other ranks may never get to its end.
 class StepScope {
  public:
   ~StepScope() noexcept(false);
@@ -74,6 +74,8 @@ class Executor {
   friend StepScope;
   virtual void begin_step(const StepRequirements&) {}
   virtual void finish_step() {}
+  /// Leaves a step that an exception ended, also one that did not begin, so that a rank alone can begin the next one.
+  virtual void abandon_step() noexcept {}
 };
 
 /// Arguments of the executor of one rank.

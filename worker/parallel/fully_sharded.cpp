@@ -60,6 +60,11 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
     inputs_.clear();
   }
 
+  void abandon_step() noexcept override {
+    prefetcher_.abandon();
+    inputs_.clear();
+  }
+
   void make_blocks(int64_t blocks) override {
     cache_.reset();
     const policy::Stack& generating = models::Model::generating_stack(policy_);

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
+#include <glog/logging.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -70,6 +71,15 @@ void WeightPrefetcher::finish() {
   changed_.notify_all();
   changed_.wait(lock, [&] { return !forwards_ || failure_; });
   if (failure_) std::rethrow_exception(failure_);
+}
+
+void WeightPrefetcher::abandon() noexcept {
+  if (world_->size() > 1) return;
+  try {
+    finish();
+  } catch (const std::exception& error) {  // the next begin() throws what ended the thread
+    LOG(WARNING) << "a step was left and its weights could not be released: " << error.what();
+  }
 }
 
 /// Releases the buffer of an operation once the layers have enqueued all work that uses it.

@@ -30,6 +30,9 @@ class WeightPrefetcher final : public layers::WeightGatherer {
   void begin(std::vector<StageMask> forwards);
   /// Ends the step: returns when all operations are done. Rethrows the error that ended the thread, if any.
   void finish();
+  /// Ends a step that an exception left, so that the next one can begin. Does nothing where other ranks take part: they
+  /// may never get to the end of the step, and the group of ranks fails.
+  void abandon() noexcept;
   void tiles(int weight, const std::function<void(int64_t first, const layers::Weight& rows)>& use) override;
   at::Tensor look_up(int weight, const at::Tensor& ids) override;
 

@@ -35,6 +35,7 @@ class RecordingExecutor final : public Executor {
     call("begin " + std::to_string(requirements.bucket));
   }
   void finish_step() override { call("finish"); }
+  void abandon_step() noexcept override { calls.emplace_back("abandon"); }
   void call(const std::string& name) {
     calls.push_back(name);
     if (name == failing) throw std::runtime_error("failed: " + name);
@@ -71,17 +72,17 @@ TEST(StepScope, ThrowsWhatFinishingThrows) {
   EXPECT_EQ(error_of([&] { run_step(executor); }), "failed: finish");
 }
 
-TEST(StepScope, DoesNotFinishAStepThatThrowsOrDoesNotBegin) {
+TEST(StepScope, AbandonsAStepThatThrowsOrDoesNotBegin) {
   RecordingExecutor executor;
   EXPECT_EQ(error_of([&] {
               const StepScope step = executor.begin({});
               throw std::runtime_error("out of memory");
             }),
             "out of memory");
-  EXPECT_EQ(executor.calls, (Calls{"begin 0"}));
+  EXPECT_EQ(executor.calls, (Calls{"begin 0", "abandon"}));
   executor.failing = "begin 0";
   EXPECT_EQ(error_of([&] { const StepScope step = executor.begin({}); }), "failed: begin 0");
-  EXPECT_EQ(executor.calls, (Calls{"begin 0", "begin 0"}));
+  EXPECT_EQ(executor.calls, (Calls{"begin 0", "abandon", "begin 0", "abandon"}));
 }
 
 TEST(StepScope, FinishesAStepThatIsRunWhileAnotherErrorUnwinds) {
