@@ -15,7 +15,7 @@ import worker
 
 class Nodes:
     """Runs `parallelmodel-worker serve` once per node, all with the same plan. `counts` are the ranks of each node
-    in the partition.
+    in the partition, `planned` the options of the plan, `options` those of each launcher.
     """
 
     host = "127.0.0.1"  # where node 0 is for the others
@@ -24,12 +24,12 @@ class Nodes:
         """Returns the command that runs another in the node's network."""
         return []
 
-    def __init__(self, folder, counts, sizes="", strategy="", options=(), wait=True):
+    def __init__(self, folder, counts, sizes="", strategy="", options=(), planned=(), wait=True):
         worker.require_binary()
         self.folder, self.counts, self.port, self.rendezvous = folder, counts, free_port(), free_port()
         self.scratch = Path(tempfile.mkdtemp())
         layout = [*(("--sizes", sizes) if sizes else ()), *(("--strategy", strategy) if strategy else ())]
-        made = worker.run("plan", "--model", folder, "--devices", sum(counts), *layout, "--json")
+        made = worker.run("plan", "--model", folder, "--devices", sum(counts), *layout, *planned, "--json")
         assert made.returncode == 0, made.stderr
         self.plan = self.scratch / "plan.json"
         self.plan.write_text(made.stdout)

@@ -181,11 +181,11 @@ def test_one_rank_that_cannot_record_makes_all_launch_kernel_by_kernel(serve_on_
 class OnDevices(Nodes):
     """Nodes that are hosts of their own to NCCL, each with devices 0, 1, ..."""
 
-    def __init__(self, hardware, folder, counts, sizes, options=(), **environment):
+    def __init__(self, hardware, folder, counts, sizes, options=(), planned=(), **environment):
         self.environment = [f"{name}={value}" for name, value in environment.items()]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(worker, "BINARY", hardware.binary)
-            super().__init__(folder, counts, sizes, options=("--device", hardware.name, *options))
+            super().__init__(folder, counts, sizes, options=("--device", hardware.name, *options), planned=planned)
 
     def enter(self, node):
         return ["env", f"NCCL_HOSTID=node{node}", *self.environment]
@@ -202,11 +202,16 @@ def test_ranks_of_several_nodes_agree_on_cuda_graph_capture(hardware, options_of
 
     class Different(OnDevices):
         def enter(self, node):
-            self.options = ["--device", hardware.name, "--max-concurrency", "4", *options_of_nodes[node]]
+            self.options = ["--device", hardware.name, *options_of_nodes[node]]
             return super().enter(node)
 
     nodes = Different(
-        hardware, fixtures.checkpoint(case), [1, 1], "tensor=2", **hardware.environment(1, kernels=True, graphs=True)
+        hardware,
+        fixtures.checkpoint(case),
+        [1, 1],
+        "tensor=2",
+        planned=("--max-concurrency", 4),
+        **hardware.environment(1, kernels=True, graphs=True),
     )
     try:
         row = rows_of(case)[0]

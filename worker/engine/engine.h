@@ -169,10 +169,4 @@ class Engine {
   virtual int64_t steps() const = 0;
 };
 
-/// Bytes that a rank holds, from the counters of the allocators.
-struct RankMemory {
-  int rank = 0;
-  int64_t weights = 0, kv = 0, activations = 0, communicator = 0, runtime = 0;
-};
-
 }  // namespace pm::engine
