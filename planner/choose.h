@@ -19,7 +19,7 @@ struct Candidate {
   std::optional<Rejected> impossible;  ///< TooFewHeads, TooFewLayers, SpansNodes, NotNeeded
   std::string note;                    ///< the bottleneck, where the name does not say it
   bool fits = false;                   ///< with the KV cache of one sequence
-  bool roomy = false;                  ///< holds at least a quarter of the sequences asked for
+  bool roomy = false;                  ///< holds at least a quarter of the requested sequences
 };
 
 /// Returns true when the first estimate is better by the objective: seconds per token (then tokens per second), tokens

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t longest_by_default = 8192;
 constexpr int64_t length_without_positions = 2048;  ///< for families whose positions have no limit (relative biases)
 constexpr int max_tried = 64;                       ///< largest number of devices in the search for the fewest that fit
-constexpr int64_t least_share = 4;  ///< a layout is roomy when it holds one in so many of the sequences asked for
+constexpr int64_t least_share = 4;  ///< a layout is roomy when it holds one in so many of the requested sequences
 
 bool computed(DType type) { return type == DType::F32 || type == DType::F16 || type == DType::BF16; }
 bool quantises(const ModelMetadata& metadata) {
@@ -153,7 +153,7 @@ class Decider {
                                                       : Residency::File;
   }
 
-  /// Returns true when the user asked for tensor parallelism, which may then span nodes.
+  /// Returns true when the user requested tensor parallelism, which may then span nodes.
   bool across() const { return constraints_.tensor || constraints_.strategy == Strategy::Tensor; }
 
   Candidate attempt(const Sizes& sizes) const {
@@ -192,7 +192,7 @@ class Decider {
   Candidate not_needed(Strategy strategy) const {
     Candidate out = attempt_fully_sharded(strategy, Unit::Layer);
     const Estimate& estimate = out.layout->estimate;
-    std::string message = "taken when it is asked for or nothing else fits; it would need " +
+    std::string message = "used only on request or when nothing else fits; it would need " +
                           base::format_bytes(estimate.bytes) + " of " + base::format_bytes(hardware_.device_memory) +
                           " per device, with two buffers of " + base::format_bytes(out.layout->gathering->buffer) +
                           ", and take " + seconds(estimate.token_seconds) +

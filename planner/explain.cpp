@@ -146,7 +146,7 @@ std::string Explainer::message(const std::vector<Candidate>& all, const Choice& 
   const Layout& layout = *chosen.layout;
   const Candidate* next = runner_up(*this, all, choice.index);
   const std::string against = next ? " (next " + next->name + ": " + score(*this, next->layout->estimate) + ")" : "";
-  std::string why = "as asked";
+  std::string why = "as requested";
   if (reason == Reason::NothingElseFits) why = "no layout fits that keeps the weights on the devices";
   if (reason == Reason::FitsOneDevice) why = "one device holds it";
   if (reason == Reason::OnlyOneThatFits) why = "no other layout of the devices fits";
@@ -166,7 +166,7 @@ std::string Explainer::message(const std::vector<Candidate>& all, const Choice& 
                                : ", no KV cache; each input in one pass, up to ";
   text += number(demand.sequence_length) + " tokens";
   if (constraints.max_sequence_length > demand.sequence_length) {
-    text += "; " + number(constraints.max_sequence_length) + " tokens were asked for, the model has " +
+    text += "; " + number(constraints.max_sequence_length) + " tokens were requested, the model has " +
             number(demand.sequence_length) + " positions";
   }
   if (fewest > 0) text += "; the fewest such devices that fit: " + number(fewest);

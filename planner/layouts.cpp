@@ -150,7 +150,7 @@ std::optional<Rejected> impossible(const ModelMetadata& metadata, const Hardware
         Reason::SpansNodes,
         devices(sizes.devices()) + " lie at " + number(each) + " on a node, so that a tensor group of " +
             number(sizes.tensor) +
-            " would span nodes, and unless it is asked for it stays inside one; use a tensor size that divides " +
+            " would span nodes, and unless requested it stays inside one; use a tensor size that divides " +
             number(each));
   }
   return std::nullopt;

@@ -16,8 +16,8 @@ std::optional<milliseconds> retry_after(const RetryState& state, Verb verb, cons
   if (error.code == 401) return state.unauthorized_before ? std::nullopt : std::optional(milliseconds(0));
   if (error.code == 0)
     return state.attempts < 2 && verb != Verb::Create ? std::optional(milliseconds(0)) : std::nullopt;
-  const bool asked = (error.code == 429 || error.code >= 500) && error.retry_after > 0 && transient(error);
-  if (!asked || state.attempts >= max_attempts || error.retry_after > 30) return {};
+  const bool server_named_time = (error.code == 429 || error.code >= 500) && error.retry_after > 0 && transient(error);
+  if (!server_named_time || state.attempts >= max_attempts || error.retry_after > 30) return {};
   const milliseconds pause(static_cast<int64_t>(error.retry_after * 1000));
   if (state.waited + pause > max_wait) return {};
   return pause;

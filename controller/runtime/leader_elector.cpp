@@ -66,31 +66,31 @@ Json LeaderElector::spec(const Json& old) const {
 }
 
 bool LeaderElector::create() {
-  const auto asked = clock_.now();
+  const auto sent_at = clock_.now();
   Request request{.verb = Verb::Create, .resource = leases_resource, .ns = election_.ns, .name = election_.name};
   request.body = {{"apiVersion", "coordination.k8s.io/v1"},
                   {"kind", "Lease"},
                   {"metadata", {{"name", election_.name}, {"namespace", election_.ns}}},
                   {"spec", spec(Json::object())}};
-  return won(api_.send(request), asked);
+  return won(api_.send(request), sent_at);
 }
 
 bool LeaderElector::take(const Json& lease) {
-  const auto asked = clock_.now();
+  const auto sent_at = clock_.now();
   Request request{.verb = Verb::MergePatch, .resource = leases_resource, .ns = election_.ns, .name = election_.name};
   request.body = {{"metadata", {{"resourceVersion", version_of(lease)}}}, {"spec", spec(spec_of(lease))}};
-  return won(api_.send(request), asked);
+  return won(api_.send(request), sent_at);
 }
 
 /// The permission to write counts from before the request, so it ends before the Lease expires for others.
-bool LeaderElector::won(const Response& response, Clock::Steady asked) {
+bool LeaderElector::won(const Response& response, Clock::Steady sent_at) {
   if (failed(response)) {
     if (error_of(response).failure != Failure::Conflict && error_of(response).failure != Failure::AlreadyExists)
       LOG(WARNING) << "lease " << election_.name << ": " << to_string(error_of(response));
     return holds();
   }
   seen_ = spec_of(object_of(response)), seen_at_ = clock_.now();
-  until_ = (asked + election_.deadline).time_since_epoch().count();
+  until_ = (sent_at + election_.deadline).time_since_epoch().count();
   held_ = true;
   return holds();
 }

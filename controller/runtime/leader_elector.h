@@ -43,7 +43,7 @@ class LeaderElector {
  private:
   bool create();
   bool take(const Json& lease);
-  bool won(const Response&, Clock::Steady asked);
+  bool won(const Response&, Clock::Steady sent_at);
   bool may_take(const Json& lease);
   Json spec(const Json& old) const;
 

@@ -64,7 +64,7 @@ void ControllerMetrics::finished(Outcome outcome, double seconds) {
 }
 
 WatchMetrics::WatchMetrics(prometheus::Registry& registry, const std::string& controller, const std::string& resource)
-    : lists(counter(registry, "reflector_lists_total", "Pages of lists asked for.",
+    : lists(counter(registry, "reflector_lists_total", "Pages of lists that were requested.",
                     {{"controller", controller}, {"resource", resource}})),
       watches(counter(registry, "reflector_watches_total", "Watches started.",
                       {{"controller", controller}, {"resource", resource}})),

@@ -40,7 +40,7 @@ void append_runs(const std::string& stack, const std::set<int>& places, std::vec
 }
 
 /// Returns, by the path of the owner, the places beside the owner's that read a shared storage.
-std::map<std::string, std::vector<Use>> uses_of(const std::vector<PlacedParam>& all,
+std::map<std::string, std::vector<Use>> find_uses(const std::vector<PlacedParam>& all,
                                                 const std::vector<std::string>& stacks) {
   std::map<std::string, std::pair<std::string, int>> owners;
   std::map<std::string, std::map<std::string, std::set<int>>> places;
@@ -161,7 +161,7 @@ ModelMetadata model_metadata(const Model& model) {
     stacks.push_back(stack.name);
   }
   stacks.emplace_back();
-  const auto uses = uses_of(all, stacks);
+  const auto uses = find_uses(all, stacks);
   for (const std::string& stack : stacks) {
     for (Part& part : parts_of(stack, all, uses)) metadata.parts.push_back(std::move(part));
   }

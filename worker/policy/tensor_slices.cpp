@@ -36,7 +36,7 @@ void for_heads(Range range, int64_t block, Body body) {
 
 /// Returns the intervals of `range` in the stored tensor. `unit` is the number of elements per unit; a head has
 /// `block` units.
-std::vector<Stretch> stretches_of(const Param& param, Range range, int64_t unit, int64_t extent) {
+std::vector<Stretch> split_range(const Param& param, Range range, int64_t unit, int64_t extent) {
   std::vector<Stretch> stretches;
   switch (param.fused) {
     case Fused::None:
@@ -74,7 +74,8 @@ std::vector<Stretch> stretches_of(const Param& param, Range range, int64_t unit,
   return stretches;
 }
 
-int64_t rest_of(const std::vector<int64_t>& shape) {
+/// Returns the number of elements of one row.
+int64_t row_elements(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
 }
 
@@ -98,7 +99,7 @@ std::vector<TensorSlice> tensor_slices(const Param& param, Range range) {
     throw std::out_of_range("units [" + std::to_string(range.begin) + ", " + std::to_string(range.end) + ") of " +
                             param.path + ", which has " + std::to_string(units));
   }
-  const std::vector<Stretch> stretches = stretches_of(param, range, extent / units, extent);
+  const std::vector<Stretch> stretches = split_range(param, range, extent / units, extent);
   std::vector<TensorSlice> result;
   if (stored.size() < 2) {
     for (const Stretch& stretch : stretches) result.push_back({0, 1, stretch.begin, stretch.size});
@@ -107,7 +108,7 @@ std::vector<TensorSlice> tensor_slices(const Param& param, Range range) {
   const bool rows = (dim == 0) != param.conv1d;  // the cut dimension is the stored tensor's first
   for (const Stretch& stretch : stretches) {
     if (rows)
-      result.push_back({stretch.begin, stretch.size, 0, rest_of(stored)});
+      result.push_back({stretch.begin, stretch.size, 0, row_elements(stored)});
     else
       result.push_back({0, stored[0], stretch.begin, stretch.size});
   }

@@ -287,11 +287,11 @@ http::Response ApiServer::Impl::models(const RoutedRequest&) const {
 }
 
 http::Response ApiServer::Impl::model(const RoutedRequest& call) const {
-  const std::string asked = percent_decode(call.path_suffix);
-  if (asked != options.model)
+  const std::string requested = percent_decode(call.path_suffix);
+  if (requested != options.model)
     throw ApiError(404, "model_not_found",
                    "there is no model " +
-                       json(asked.substr(0, 200)).dump(-1, ' ', true, json::error_handler_t::replace) +
+                       json(requested.substr(0, 200)).dump(-1, ' ', true, json::error_handler_t::replace) +
                        "; this server has: " + options.model,
                    "model");
   return json_response(model_json());

@@ -281,7 +281,7 @@ TEST(Decide, CountsInt8WithItsScalesAndKeepsKeysAndValuesInTheCheckpointsType) {
 TEST(Decide, ServesNoLongerSequencesThanTheModelHasPositionsAndSaysSo) {
   const Plan plan = planned(decide(test::decoder({}), cpu(1, 8 * gibi), {.max_sequence_length = 4096}));
   EXPECT_EQ(plan.sequence_length, 1024);
-  EXPECT_THAT(plan.message, HasSubstr("4096 tokens were asked for, the model has 1024 positions"));
+  EXPECT_THAT(plan.message, HasSubstr("4096 tokens were requested, the model has 1024 positions"));
 }
 
 TEST(Decide, TowersOfDifferentLengthsArePlannedForTheLongestAndAnAnswerForTheShortest) {

@@ -41,6 +41,15 @@ void warn_about_unsupported(const json& config, const std::string& file) {
   }
 }
 
+/// Published checkpoints say temperature 0 for greedy decoding, which transformers says by `do_sample`.
+void read_zero_temperature(json& config, const std::string& file) {
+  const auto found = config.find("temperature");
+  if (found == config.end() || !found->is_number() || found->get<double>() != 0) return;
+  LOG(WARNING) << file << " sets temperature = 0: requests that do not ask for sampling are greedy";
+  config.erase("temperature");
+  config["do_sample"] = false;
+}
+
 }  // namespace
 
 GenerationDefaults read_generation_defaults(const std::filesystem::path& folder) {
@@ -49,8 +58,9 @@ GenerationDefaults read_generation_defaults(const std::filesystem::path& folder)
   std::ifstream in(file);
   if (!in) return defaults;
   try {
-    const auto config = json::parse(in);
+    auto config = json::parse(in);
     if (!config.is_object()) throw Error(Reason::ModelUnreadable, file.string() + " does not hold a JSON object");
+    read_zero_temperature(config, file.string());
     defaults.config = engine::read_generation_config(config);
     defaults.has_top_k = !config.value("top_k", json()).is_null();
     warn_about_unsupported(config, file.string());

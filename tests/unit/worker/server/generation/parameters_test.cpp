@@ -150,7 +150,7 @@ TEST_P(EveryParameter, IsAcceptedAtItsBoundsAndRefusedBeyondByEveryReader) {
   for (const json& value : values.refused) {
     expect_refused(read_request(parameter, Dialect::HuggingFace, value), value);
     if (value != "1") expect_refused(read_flag(parameter, value), value);  // a flag's value is a text
-    expect_refused(read_file(parameter, value), value);
+    if (parameter.name != std::string("temperature") || value != 0) expect_refused(read_file(parameter, value), value);
   }
   if (!parameter.name_in(Dialect::OpenAi)) return;
   const Values openai = values_of(parameter, Dialect::OpenAi);
@@ -219,6 +219,16 @@ TEST(GenerationFlags, NotANumberIsRefused) {
     engine::ParameterValues values;
     cli::add_generation_flags(app, values);
     EXPECT_THROW(app.parse(std::string(text)), CLI::ValidationError) << text;
+  }
+}
+
+TEST(GenerationDefaultsFile, TemperatureZeroIsGreedy) {
+  const test::TempFolder folder;
+  for (const char* text : {R"({"temperature": 0, "do_sample": true})", R"({"temperature": 0.0})"}) {
+    std::ofstream(folder.path() / "generation_config.json") << text;
+    const auto sampling = read_generation_defaults(folder.path()).config.sampling;
+    EXPECT_FALSE(sampling.do_sample) << text;
+    EXPECT_EQ(sampling.temperature, 1) << text;
   }
 }
 
