@@ -2,8 +2,9 @@
 #include "contract/status_report.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "contract/untrusted_object.h"
 
 namespace pm {
 
@@ -11,9 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t max_bytes = int64_t{1} << 50;  // far above any device
 constexpr size_t max_ranks = 1024;
-constexpr double max_seconds = 1e6;
 
 json to_json(const RankReport& rank) {
   json out{{"rank", rank.rank},
@@ -35,42 +34,7 @@ json to_json(const RankReport& rank) {
   return out;
 }
 
-/// Reads the fields of an untrusted object.
-class Fields {
- public:
-  explicit Fields(const json& object) : object_(object) {}
-
-  const json* find(const char* key) const {
-    const auto found = object_.is_object() ? object_.find(key) : object_.end();
-    return object_.is_object() && found != object_.end() ? &*found : nullptr;
-  }
-  std::optional<int64_t> integer(const char* key) const {
-    const json* value = find(key);
-    if (!value || !value->is_number_integer()) return std::nullopt;
-    if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
-    return value->get<int64_t>();
-  }
-  int64_t bytes(const char* key) const { return std::clamp<int64_t>(integer(key).value_or(0), 0, max_bytes); }
-  std::string text(const char* key) const {
-    const json* value = find(key);
-    return value && value->is_string() ? value->get<std::string>() : std::string();
-  }
-  std::optional<double> seconds(const char* key) const {
-    const json* value = find(key);
-    if (!value || !value->is_number() || !std::isfinite(value->get<double>())) return std::nullopt;
-    return std::clamp(value->get<double>(), 0.0, max_seconds);
-  }
-  /// Returns the fields of an object; nullopt for anything else.
-  std::optional<Fields> object(const char* key) const {
-    const json* value = find(key);
-    return value && value->is_object() ? std::optional(Fields(*value)) : std::nullopt;
-  }
-
- private:
-  const json& object_;
-};
-
-std::optional<Memory> memory_at(const Fields& rank, const char* key) {
+std::optional<Memory> memory_at(const UntrustedObject& rank, const char* key) {
   const auto memory = rank.object(key);
   if (!memory) return std::nullopt;
   return Memory{.weights = memory->bytes("weights"),
@@ -81,7 +45,7 @@ std::optional<Memory> memory_at(const Fields& rank, const char* key) {
 }
 
 std::optional<RankReport> rank_from_json(const json& value) {
-  const Fields fields(value);
+  const UntrustedObject fields(value);
   const auto rank = fields.integer("rank");
   if (!rank || *rank < 0 || *rank >= static_cast<int64_t>(max_ranks)) return std::nullopt;
   RankReport out{.rank = static_cast<int>(*rank),
@@ -132,7 +96,7 @@ json to_json(const StatusReport& report) {
 }
 
 std::optional<StatusReport> status_report_from_json(const json& value) {
-  const Fields fields(value);
+  const UntrustedObject fields(value);
   const auto generation = fields.integer("replicaGeneration");
   const json* ranks = fields.find("ranks");
   if (!generation || !ranks || !ranks->is_array() || ranks->size() > max_ranks) return std::nullopt;

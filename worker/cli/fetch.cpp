@@ -9,6 +9,7 @@
 
 #include "base/byte_size.h"
 #include "base/signals.h"
+#include "contract/fetch_report.h"
 #include "contract/termination.h"
 #include "contract/worker_arguments.h"
 #include "worker/base/error.h"
@@ -33,20 +34,23 @@ struct FetchCommand {
   bool json = false;
 };
 
-json status_json(const hub::Repository& repository, const hub::Progress::View& view) {
-  json out{{"state", view.state},
-           {"model", repository.id},
-           {"revision", repository.revision},
-           {"commit", view.commit},
-           {"fetchedBytes", view.fetched},
-           {"totalBytes", view.total},
-           {"receivedBytes", view.received},
-           {"files", view.files},
-           {"filesDone", view.files_done},
-           {"retries", view.retries},
-           {"refetched", view.refetched}};
-  if (!view.waits_for.empty()) out["waitsFor"] = view.waits_for;
-  if (view.error) out["lastError"] = {{"reason", view.error->reason}, {"message", view.error->message.substr(0, 1024)}};
+FetchReport report_of(const hub::Repository& repository, const hub::Progress::View& view) {
+  FetchReport out{.state = view.state,
+                  .model = repository.id,
+                  .revision = repository.revision,
+                  .commit = view.commit,
+                  .fetched_bytes = view.fetched,
+                  .total_bytes = view.total,
+                  .received_bytes = view.received,
+                  .files = view.files,
+                  .files_done = view.files_done,
+                  .retries = view.retries,
+                  .refetched = view.refetched,
+                  .waits_for = view.waits_for};
+  if (view.error) {
+    out.reason = name_of(view.error->reason);
+    out.message = view.error->message;
+  }
   return out;
 }
 
@@ -82,8 +86,9 @@ class FetchAdminServer {
       response.body = value.dump(-1, ' ', false, json::error_handler_t::replace);
       return response;
     };
-    router_.add("GET", "/status",
-                [&, body](const server::RoutedRequest&) { return body(status_json(repository, progress.view())); });
+    router_.add("GET", "/status", [&, body](const server::RoutedRequest&) {
+      return body(to_json(report_of(repository, progress.view())));
+    });
     for (const char* path : {"/live", "/ready"})
       router_.add("GET", path, [body](const server::RoutedRequest&) { return body({{"fetching", true}}); });
     router_.add("GET", "/metrics", [&](const server::RoutedRequest&) {

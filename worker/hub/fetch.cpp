@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/byte_size.h"
+#include "contract/fetch_report.h"
 #include "worker/base/error.h"
 #include "worker/hub/download.h"
 
@@ -90,7 +91,7 @@ class Fetch {
                                        progress_.update([&](auto& view) {
                                          if (view.waits_for != holder)
                                            LOG(INFO) << "waiting for the download of " << holder;
-                                         view.state = "Waiting", view.waits_for = holder;
+                                         view.state = waiting_state, view.waits_for = holder;
                                          count(view);
                                        });
                                      });

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/operator/planning/fetching.h"
 
-#include <algorithm>
-
 #include "base/byte_size.h"
+#include "contract/fetch_report.h"
 #include "controller/operator/api/object_text.h"
 #include "controller/operator/api/requests.h"
 
@@ -182,20 +181,17 @@ bool fetches(const PodState& pod) {
 }
 
 std::optional<Wait> fetch_progress(const Json& answer) {
-  const auto bytes = [&](const char* pointer) {
-    return std::clamp<int64_t>(integer_at(answer, pointer).value_or(0), 0, int64_t{1} << 50);
-  };
-  const std::string state = k8s::string_at(answer, "/state"), reason = k8s::string_at(answer, "/lastError/reason");
-  if (state.empty()) return std::nullopt;
-  const std::string amount = bytes("/totalBytes") > 0 ? base::format_bytes(bytes("/fetchedBytes")) + " of " +
-                                                            base::format_bytes(bytes("/totalBytes"))
-                                                      : "the hub is queried for the files";
-  if (!reason.empty())
-    return Wait{reason_word(reason, name_of(Reason::Fetching)),
-                amount + "; " + clip(k8s::string_at(answer, "/lastError/message"), 1000) + "; it is tried again"};
-  if (state == "Waiting")
-    return Wait{"Fetching", amount + "; waits for the download of " + clip(k8s::string_at(answer, "/waitsFor"), 300) +
-                                " to the same claim"};
+  const std::optional<FetchReport> report = fetch_report_from_json(answer);
+  if (!report) return std::nullopt;
+  const std::string amount = report->total_bytes > 0 ? base::format_bytes(report->fetched_bytes) + " of " +
+                                                           base::format_bytes(report->total_bytes)
+                                                     : "the hub is queried for the files";
+  if (!report->reason.empty())
+    return Wait{reason_word(report->reason, name_of(Reason::Fetching)),
+                amount + "; " + clip(report->message, 1000) + "; it is tried again"};
+  if (report->state == waiting_state)
+    return Wait{name_of(Reason::Fetching),
+                amount + "; waits for the download of " + clip(report->waits_for, 300) + " to the same claim"};
   return Wait{name_of(Reason::Fetching), amount};
 }
 
