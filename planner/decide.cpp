@@ -289,14 +289,14 @@ class Decider {
   }
 
   RankPlan rank_plan(int rank, const Layout& layout) const {
-    const int of_lane = rank % static_cast<int>(layout.ranks.size()), t = rank % layout.sizes.tensor;
-    const Stage& stage = layout.stage_of(static_cast<size_t>(of_lane));
+    const int dp_local = rank % static_cast<int>(layout.ranks.size()), t = rank % layout.sizes.tensor;
+    const Stage& stage = layout.stage_of(static_cast<size_t>(dp_local));
     RankPlan out;
     out.rank = rank;
     out.dp_rank = rank / static_cast<int>(layout.ranks.size());
-    out.stage = of_lane / layout.sizes.tensor;
+    out.stage = dp_local / layout.sizes.tensor;
     out.tensor = t;
-    out.predicted = layout.ranks[static_cast<size_t>(of_lane)];
+    out.predicted = layout.ranks[static_cast<size_t>(dp_local)];
     if (!layout.weights.empty()) out.predicted.weights = layout.weights[static_cast<size_t>(rank)];
     out.predicted.kv =
         layout.kv_blocks * block_tokens * kv_bytes_per_token(stage.metadata, stage.partition, t, demand_.precision);

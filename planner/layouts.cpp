@@ -146,12 +146,11 @@ std::optional<Rejected> impossible(const ModelMetadata& metadata, const Hardware
   if (!across && sizes.devices() > each &&
       each % sizes.tensor !=
           0) {  // ranks follow each other over the nodes, so a tensor group has to divide a node's share
-    return rejected(
-        Reason::SpansNodes,
-        devices(sizes.devices()) + " lie at " + number(each) + " on a node, so that a tensor group of " +
-            number(sizes.tensor) +
-            " would span nodes, and unless requested it stays inside one; use a tensor size that divides " +
-            number(each));
+    return rejected(Reason::SpansNodes,
+                    devices(sizes.devices()) + " lie at " + number(each) + " on a node, so that a tensor group of " +
+                        number(sizes.tensor) +
+                        " would span nodes, and unless requested it stays inside one; use a tensor size that divides " +
+                        number(each));
   }
   return std::nullopt;
 }

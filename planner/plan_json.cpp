@@ -7,6 +7,7 @@
 
 #include "base/json_reader.h"
 #include "planner/plan.h"
+#include "planner/strategy_names.h"
 
 namespace pm {
 
@@ -19,8 +20,6 @@ constexpr int64_t most = std::numeric_limits<int64_t>::max() / 16;  // sums of f
 constexpr int max_ranks = 4096;
 constexpr Objective objectives[] = {Objective::Latency, Objective::Throughput, Objective::Memory};
 constexpr Residency residencies[] = {Residency::Device, Residency::HostMemory, Residency::File};
-constexpr Strategy strategies[] = {Strategy::Tensor, Strategy::Pipeline, Strategy::Data, Strategy::Sharded,
-                                   Strategy::Offload};
 
 json pair_of(const Range& range) { return json::array({range.begin, range.end}); }
 
@@ -282,9 +281,7 @@ Plan plan_from_json(const json& value) {
   const JsonReader reader(value, "plan");
   Plan plan;
   const auto strategy = strategy_of(reader.text("strategy", 16));
-  if (!strategy)
-    JsonReader::fail(reader.path("strategy"), "\"" + reader.text("strategy", 16) + "\"",
-                     "Tensor, Pipeline, Data, Sharded or Offload");
+  if (!strategy) JsonReader::fail(reader.path("strategy"), "\"" + reader.text("strategy", 16) + "\"", strategy_list());
   plan.strategy = *strategy;
   const JsonReader sizes = reader.object("sizes");
   plan.tensor = static_cast<int>(sizes.integer("tensor", 1, max_ranks));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Maps strategy names from training and other engines to the strategy that serves the same purpose here.
+#include "planner/strategy_names.h"
+
 #include <algorithm>
 #include <cctype>
-
-#include "planner/plan.h"
-#include "planner/strategy_names.h"
+#include <iterator>
 
 namespace pm {
 
@@ -65,24 +65,31 @@ constexpr Name names[] = {
 
 }  // namespace
 
+std::string strategy_list() {
+  std::string list;
+  for (const Strategy strategy : strategies) {
+    if (!list.empty()) list += strategy == std::end(strategies)[-1] ? " or " : ", ";
+    list += name_of(strategy);
+  }
+  return list;
+}
+
 std::string advice_on(std::string_view name) {
   std::string plain;
   for (const char c : name) {
     if (c != '-' && c != '_' && c != ' ' && c != '.')
       plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
-  const std::string known = "Tensor, Pipeline, Data, Sharded or Offload";
   for (const Name& one : names) {
     if (one.name == plain) return "\"" + std::string(name) + "\": " + std::string(one.answer);
   }
-  for (const Strategy strategy :
-       {Strategy::Tensor, Strategy::Pipeline, Strategy::Data, Strategy::Sharded, Strategy::Offload}) {
+  for (const Strategy strategy : strategies) {
     std::string lower(name_of(strategy));
     std::transform(lower.begin(), lower.end(), lower.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (lower == plain) return "\"" + std::string(name) + "\": write " + std::string(name_of(strategy));
   }
-  return "\"" + std::string(name) + "\" is no strategy; expected " + known;
+  return "\"" + std::string(name) + "\" is no strategy; expected " + strategy_list();
 }
 
 }  // namespace pm

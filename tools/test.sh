@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# All tests, stage by stage, each timed; the first failure ends the run. Stages build what they need. The CPU time of the
-# machine beside the clock's tells a stage that computes from one that waits.
+# All tests, stage by stage, each timed; the first failure ends the run. Stages build what they need. The CPU time
+# of the machine beside the clock's tells a stage that computes from one that waits.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 log=$(mktemp)

@@ -45,8 +45,12 @@ EXAMPLES = {
     "tokenizer class": {"MPNetTokenizer": "of a vocabulary file", "M2M100Tokenizer": "written in Python only"},
     "reason": {"UnsupportedDevice": "of the worker"},
     "child object": {"[dD]isruption_?[bB]udget": "watched, and removed when it is superfluous"},
-    "strategy": {r"\bSharded\b": "its name", "fully_sharded": "its source files"},
-    "checkpoint format": {r"torch_?[fF]ile|TorchFile|pytorch_model\.bin": "PyTorch's archives"},
+    "strategy": {
+        r"\bSharded\b": "its name",
+        "fully_sharded": "its source files",
+        r"plan\.gathering": "what distinguishes the plans of strategies that gather weights",
+    },
+    "checkpoint format": {r"torch_?[fF]ile|TorchFile|pytorch_model|[^a-z]\.bin\b": "PyTorch's archives"},
 }
 
 # Pages, manifests and benchmarks that explain or use things of every kind. Only some new things need a word there.
@@ -75,6 +79,7 @@ EXCEPTIONS = {
         "worker/comm/membership/device_communicator.*": "what throws it",
         "tests/unit/worker/comm/nccl/failure_test.cpp": "the test of what throws it",
     },
+    "checkpoint format": {"tests/parity/test_tokenizers.py": "pytorch_model.bin as a file that is no tokenizer's"},
     "child object": {
         "helm/parallelmodel/templates/budget.yaml": "the budget of the controller's own pods",
         "tests/e2e/test_life.py": "drains a node, which the budget limits",
@@ -84,7 +89,6 @@ EXCEPTIONS = {
     "strategy": {
         "contract/reasons.h": "a reason names the strategies that keep no weights on devices",
         "tests/gpu/fake_device/staging_test.cpp": "tests transfers to devices, which this strategy has",
-        "tests/unit/controller/operator/lifecycle_test.cpp": "a spec whose strategy is refused",
         "tests/unit/controller/operator/released.json": "a plan of an older release",
         "tests/unit/worker/parallel/sharded_rank.h": "a fixture of the tests of this strategy",
     },

@@ -48,3 +48,8 @@ def test_every_metric_of_the_controller_is_documented_and_no_other():
     kinds = "controller_runtime|workqueue|rest_client|reflector|leader_election|parallelmodel_operator"
     declared = set(re.findall(rf'"((?:{kinds})_[a-z_]+)"', sources("controller")))
     assert set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) == declared
+
+
+def test_the_readme_counts_the_families():
+    counted = re.search(r"(\d+) families", (ROOT / "README.md").read_text())
+    assert int(counted[1]) == len(list(ROOT.glob("policies/*.yaml")))

@@ -105,7 +105,8 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
   std::vector<GeneratedSequence> sequences;
   for (const auto& prompt : prompts) sequences.insert(sequences.end(), each, {answer_start(model, prompt)});
   const auto num_prompts = static_cast<int64_t>(prompts.size());
-  const engine::Limits limits = engine_limits(model, plan, 0, kv_blocks, num_prompts * width_of(generation), num_prompts);
+  const engine::Limits limits =
+      engine_limits(model, plan, 0, kv_blocks, num_prompts * width_of(generation), num_prompts);
   engine::DataParallelEngine engine(group, limits);
   for (size_t row = 0; row < prompts.size(); ++row) {
     engine::Request request{.id = std::to_string(row),

@@ -20,8 +20,10 @@ namespace {
 
 /// Accepts a strategy's name; for the name of another system's strategy, the error names the equivalent one here.
 CLI::Validator strategy_name() {
-  return {[](const std::string& name) { return strategy_of(name) ? std::string() : advice_on(name); },
-          "Tensor|Pipeline|Data|Sharded|Offload", "strategy"};
+  std::string names;
+  for (const Strategy strategy : strategies) names += (names.empty() ? "" : "|") + std::string(name_of(strategy));
+  return {[](const std::string& name) { return strategy_of(name) ? std::string() : advice_on(name); }, names,
+          "strategy"};
 }
 
 }  // namespace

@@ -89,12 +89,12 @@ class Launcher {
   }
 
   bool has_rank_0() const { return here_.first == 0; }
-  /// Returns true while rank 0, on this node or another, takes requests.
   /// Returns the reason that a rank wrote before it set `failed`.
   static Reason reason_of(const comm::RankStatus& rank) {
     return parse_reason({rank.reason, strnlen(rank.reason, sizeof rank.reason)}).value_or(Reason::RankLost);
   }
 
+  /// Returns true while rank 0, on this node or another, takes requests.
   bool rank_0_serves() const {
     const comm::RankStatus& rank = status_table_->rank(0);
     const bool there = has_rank_0() ? ranks_[0].running() : rank.heartbeat_ns != 0;

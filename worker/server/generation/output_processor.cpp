@@ -101,7 +101,7 @@ void OutputProcessor::finished(const std::string& reason, Generation::Time now) 
 
 void OutputProcessor::count(Choice& choice, const Generation::Arrival& arrival, size_t emitted) {
   if (arrival.event.queued_seconds >= 0) context_.metrics.queued(arrival.event.queued_seconds);
-  // the engine sends a token per event, and events that waited are merged; beam search delivers its sequences at the end
+  // the engine sends a token per event, and waiting events are merged; beam search delivers its sequences at the end
   const bool token_by_token = !arrival.event.tokens.empty() && arrival.event.tokens.size() <= arrival.events;
   if (arrival.event.queued_seconds >= 0 && token_by_token)
     context_.metrics.prefilled(std::max(0.0, seconds(arrival.time - arrived_) - arrival.event.queued_seconds));
