@@ -3,14 +3,13 @@
 read as any checkpoint's."""
 
 import json
-import struct
 
 import cases
 import pytest
 import torch
 import transformers
 from known_checkpoints_decoders import KNOWN
-from resolution import dump
+from resolution import dump, write_sparse
 
 BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 UNTIED = {
@@ -20,7 +19,7 @@ UNTIED = {
 
 
 def headers(folder, row):
-    """config.json and a file of the size of the weights, of which the header alone is written."""
+    """config.json and a file of the size of the weights, which is sparse."""
     _, _, model_type, model_class, config_class, settings, stored, *_ = row
     config = getattr(transformers, config_class)(**settings)
     with torch.device("meta"):
@@ -36,10 +35,7 @@ def headers(folder, row):
         seen.add(id(tensor))
         begin, end = end, end + tensor.numel() * BYTES[stored]
         header[name] = {"dtype": stored, "shape": list(tensor.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    with open(folder / "model.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
+    write_sparse(folder / "model.safetensors", header)
     (folder / "config.json").write_text(json.dumps(config.to_dict() | {"architectures": [model_class]}))
 
 

@@ -10,7 +10,7 @@ import fixtures
 import known_checkpoints_encoders
 import pytest
 import torch
-from resolution import TOOLS
+from resolution import TOOLS, write_sparse
 
 KNOWN = known_checkpoints_encoders.KNOWN
 
@@ -29,10 +29,7 @@ def sparse(folder, model_class, config):
         size = 4 * tensor.numel()
         header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [end, end + size]}
         end += size
-    text = json.dumps(header).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + end)
+    write_sparse(folder / "model.safetensors", header)
     config.architectures = [model_class]
     config.save_pretrained(folder)
     return end
