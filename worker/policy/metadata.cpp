@@ -41,7 +41,7 @@ void append_runs(const std::string& stack, const std::set<int>& places, std::vec
 
 /// Returns, by the path of the owner, the places beside the owner's that read a shared storage.
 std::map<std::string, std::vector<Use>> find_uses(const std::vector<PlacedParam>& all,
-                                                const std::vector<std::string>& stacks) {
+                                                  const std::vector<std::string>& stacks) {
   std::map<std::string, std::pair<std::string, int>> owners;
   std::map<std::string, std::map<std::string, std::set<int>>> places;
   for (const auto& [param, place] : all) {
