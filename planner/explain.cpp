@@ -89,9 +89,9 @@ std::string advice(const Explainer& e, const Sizes& sizes) {
 
 std::string layer_words(const Explainer& e) {
   const int64_t layer = largest_layer(e.metadata, e.demand.precision);
-  return layer > e.hardware.device_memory
-             ? "; one layer alone is " + base::format_bytes(layer) + ", which stages cannot cut and heads can (Tensor)"
-             : "";
+  return layer > e.hardware.device_memory ? "; one layer alone is " + base::format_bytes(layer) +
+                                                ", which stages cannot split and tensor parallelism can (Tensor)"
+                                          : "";
 }
 
 }  // namespace

@@ -233,13 +233,13 @@ class Partitioner {
 
 Range Partition::range(const std::string& stack, Axis axis, int64_t units, int rank) const {
   if (rank < 0 || rank >= ranks_)
-    throw std::out_of_range("rank " + text(rank) + " of a cut over " + text(ranks_) + " ranks");
+    throw std::out_of_range("rank " + text(rank) + " of a partition over " + text(ranks_) + " ranks");
   if (axis == Axis::None) return {0, units};
   const Key key = key_of(stack, axis, units);
   for (const Row& row : rows_) {
     if (key_of(row.stack, row.axis, row.units) == key) return row.ranges[static_cast<size_t>(rank)];
   }
-  throw std::out_of_range("no cut for " + text(units) + " " + std::string(name_of(axis)) + " of stack \"" + stack +
+  throw std::out_of_range("no partition of " + text(units) + " " + std::string(name_of(axis)) + " of stack \"" + stack +
                           "\"; the model metadata does not name them");
 }
 
@@ -256,7 +256,7 @@ int64_t Partition::weight_bytes(const ModelMetadata& metadata, int rank, std::ve
 }
 
 Partition make_partition(const ModelMetadata& metadata, int n, DType dtype) {
-  if (n < 1) throw std::invalid_argument("cannot cut over " + text(n) + " ranks; at least 1 is needed");
+  if (n < 1) throw std::invalid_argument("cannot partition over " + text(n) + " ranks; at least 1 is needed");
   Partition partition;
   partition.ranks_ = n;
   partition.dtype_ = dtype;

@@ -68,8 +68,8 @@ struct PlanConstraints {
 struct RankPlan {
   int rank = 0, dp_rank = 0, stage = 0, tensor = 0;
   Memory predicted;
-  nlohmann::json cut() const;  ///< {"decoder": {"layers": [0, 12], "heads": [0, 6], "kv": .., "kv_rows": .., "ffn":
-                               ///< ..}, "vocab": [0, 25129]}
+  nlohmann::json shard() const;  ///< {"decoder": {"layers": [0, 12], "heads": [0, 6], "kv": .., "kv_rows": .., "ffn":
+                                 ///< ..}, "vocab": [0, 25129]}
   std::vector<Partition::Row> rows;  ///< each row holds one range: this rank's
   Layers layers;  ///< its stage: make_partition(stage_metadata(metadata, layers), tensor, precision) are its partition
 };

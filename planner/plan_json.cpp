@@ -38,7 +38,7 @@ json rank_json(const RankPlan& rank) {
           {"dpRank", rank.dp_rank},
           {"stage", rank.stage},
           {"tensor", rank.tensor},
-          {"cut", rank.cut()},
+          {"shard", rank.shard()},
           {"rows", rows},
           {"layers", layers},
           {"predicted",
@@ -150,7 +150,7 @@ void check_places(const Plan& plan) {
 
 }  // namespace
 
-json RankPlan::cut() const {
+json RankPlan::shard() const {
   json out = json::object();
   for (const auto& [stack, range] : layers) out[stack]["layers"] = pair_of(range);
   for (const Partition::Row& row : rows) {

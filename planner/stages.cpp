@@ -23,7 +23,7 @@ class Costs {
   Costs(const ModelMetadata& metadata, int tensor, DType dtype) : metadata_(metadata) {
     for (const StackMetadata& stack : metadata.stacks) {
       if (stack.layers < 1)
-        throw std::invalid_argument("stack \"" + stack.name + "\" has no layers; stages are cut between layers");
+        throw std::invalid_argument("stack \"" + stack.name + "\" has no layers; stages are split between layers");
       offsets_.push_back(layers_);
       layers_ += static_cast<size_t>(stack.layers);
     }
@@ -254,7 +254,7 @@ Layers all_layers(const ModelMetadata& metadata) {
 }
 
 std::vector<Layers> stages(const ModelMetadata& metadata, int p, int tensor, DType dtype) {
-  if (p < 1) throw std::invalid_argument("cannot cut layers into " + text(p) + " stages; at least 1 is needed");
+  if (p < 1) throw std::invalid_argument("cannot split layers into " + text(p) + " stages; at least 1 is needed");
   if (p == 1) return {all_layers(metadata)};
   const Costs costs(metadata, std::max(tensor, 1), dtype);
   const auto count = static_cast<size_t>(p);

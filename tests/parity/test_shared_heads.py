@@ -137,8 +137,9 @@ def test_a_rank_caches_the_heads_that_it_attends_to_and_holds_its_part_of_their_
     shutil.copytree(fixtures.checkpoint(BY_NAME[name]), tmp_path / "model")
     with contextlib.closing(Server(tmp_path / "model", ranks)) as server:
         plan, memory = server.get("/plan").json(), server.get("/memory").json()
-    cuts = [rank["cut"]["decoder"] for rank in plan["ranks"]]
-    assert [cut["kv"] for cut in cuts] == kv and [cut["kv_rows"][1] - cut["kv_rows"][0] for cut in cuts] == rows
+    shards = [rank["shard"]["decoder"] for rank in plan["ranks"]]
+    assert [shard["kv"] for shard in shards] == kv
+    assert [shard["kv_rows"][1] - shard["kv_rows"][0] for shard in shards] == rows
     text = BY_NAME[name].settings
     size = text.get("head_dim", text["hidden_size"] // text["num_attention_heads"])
     for planned, held in zip(plan["ranks"], memory["ranks"]):

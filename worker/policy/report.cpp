@@ -59,10 +59,10 @@ std::string inspect_report(const Model& model) {
   out << std::left << std::setw(10) << "stack" << std::setw(10) << "layers" << std::setw(16) << "sharded by"
       << std::setw(7) << "type" << std::right << std::setw(16) << "bytes" << "\n";
   for (const Part& part : metadata.parts) {
-    const std::string cut =
+    const std::string sharded_by =
         part.axis == Axis::None ? "whole" : std::to_string(part.units) + " " + std::string(text_of(part.axis));
     out << std::left << std::setw(10) << (part.stack.empty() ? "-" : part.stack) << std::setw(10) << layers_of(part)
-        << std::setw(16) << cut << std::setw(7) << name_of(part.dtype) << std::right << std::setw(16)
+        << std::setw(16) << sharded_by << std::setw(7) << name_of(part.dtype) << std::right << std::setw(16)
         << part.units * part.elements_per_unit * part.count * size_of(part.dtype)
         << (part.keep ? "  always in this type" : "") << "\n";
   }

@@ -51,7 +51,7 @@ ShardingRule sharding_rule(Role role) {
     case Role::Scalar:
       return {Sharding::Replicated, Axis::None, -1};
   }
-  throw std::logic_error("a role without a cut");
+  throw std::logic_error("a role without a sharding rule");
 }
 
 bool is_matrix(Role role) {

@@ -23,7 +23,7 @@ enum class Sharding : uint8_t {
 };
 
 struct ShardingRule {
-  Sharding cut;
+  Sharding sharding;
   Axis axis;  ///< the units that the planner partitions; keys and values by rows, which are whole heads while there
               ///< are as many as ranks
   int dim;    ///< of the logical tensor ([out, in] for matrices) that is sharded; -1 for Replicated

@@ -105,7 +105,7 @@ std::vector<TensorSlice> tensor_slices(const Param& param, Range range) {
     for (const Stretch& stretch : stretches) result.push_back({0, 1, stretch.begin, stretch.size});
     return result;
   }
-  const bool rows = (dim == 0) != param.conv1d;  // the cut dimension is the stored tensor's first
+  const bool rows = (dim == 0) != param.conv1d;  // the sharded dimension is the stored tensor's first
   for (const Stretch& stretch : stretches) {
     if (rows)
       result.push_back({stretch.begin, stretch.size, 0, row_elements(stored)});

@@ -39,9 +39,9 @@ TEST(Decide, PredictsExactWeightsAndFitsEveryTermIntoTheDevice) {
     EXPECT_EQ(rank.predicted.weights, partition.weight_bytes(metadata, rank.rank));
     EXPECT_EQ(rank.predicted.kv, plan.kv_blocks * 16 * kv_bytes_per_token(metadata, partition, rank.rank, DType::F16));
     EXPECT_LE(rank.predicted.total(), 4 * gibi);
-    EXPECT_EQ(rank.cut()["decoder"]["layers"], nlohmann::json({0, 32}));
-    EXPECT_EQ(rank.cut()["decoder"]["heads"].size(), 2u);
-    EXPECT_TRUE(rank.cut().contains("vocab"));
+    EXPECT_EQ(rank.shard()["decoder"]["layers"], nlohmann::json({0, 32}));
+    EXPECT_EQ(rank.shard()["decoder"]["heads"].size(), 2u);
+    EXPECT_TRUE(rank.shard().contains("vocab"));
   }
   EXPECT_EQ(plan.concurrency, std::min<int64_t>(64, plan.kv_blocks / (2048 / 16)));
 }
@@ -59,8 +59,8 @@ TEST(Decide, AKvHeadThatRanksShareIsCachedWholeByEachAndItsExchangeIsCounted) {
   const Plan plan = planned(decide(shared, cpu(4, 2 * gibi), {.max_sequence_length = 64}));
   for (const RankPlan& rank : plan.ranks) {
     EXPECT_EQ(rank.predicted.kv, plan.kv_blocks * 16 * 2 * 2 * 64 * 4);
-    EXPECT_EQ(rank.cut()["decoder"]["kv"], nlohmann::json({0, 1}));
-    EXPECT_EQ(rank.cut()["decoder"]["kv_rows"], nlohmann::json({rank.rank * 16, rank.rank * 16 + 16}));
+    EXPECT_EQ(rank.shard()["decoder"]["kv"], nlohmann::json({0, 1}));
+    EXPECT_EQ(rank.shard()["decoder"]["kv_rows"], nlohmann::json({rank.rank * 16, rank.rank * 16 + 16}));
   }
   // 512 tokens: residual and others 5 x 512, q, k, v and the result of two heads, then all ranks' k and v and one
   // head's three times

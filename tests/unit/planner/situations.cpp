@@ -243,7 +243,7 @@ std::vector<Situation> situations() {
        {},
        "Data x 4",
        "NothingElseFits",
-       {"one layer alone is 10.0 GiB, which stages cannot cut and heads can (Tensor)",
+       {"one layer alone is 10.0 GiB, which stages cannot split and tensor parallelism can (Tensor)",
         "the fewest such devices that fit: 7"}},
       {"a layer larger than a device, cut by heads",
        wide(),
@@ -258,7 +258,7 @@ std::vector<Situation> situations() {
        {.strategy = Strategy::Pipeline},
        "-",
        "DoesNotFit",
-       {"one layer alone is 10.0 GiB, which stages cannot cut and heads can (Tensor)"}},
+       {"one layer alone is 10.0 GiB, which stages cannot split and tensor parallelism can (Tensor)"}},
       // host memory
       {"nothing else fits, the host is too small as well",
        llama_70b(),

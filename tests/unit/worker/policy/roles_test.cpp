@@ -11,8 +11,8 @@ TEST(Roles, EachHasARuleAndAName) {
   for (int i = 0; i <= static_cast<int>(Role::Scalar); ++i) {
     const ShardingRule rule = sharding_rule(static_cast<Role>(i));
     EXPECT_NE(name_of(static_cast<Role>(i)), "?") << i;
-    EXPECT_EQ(rule.dim == -1, rule.cut == Sharding::Replicated) << i;
-    EXPECT_EQ(rule.axis == Axis::None, rule.cut == Sharding::Replicated) << i;
+    EXPECT_EQ(rule.dim == -1, rule.sharding == Sharding::Replicated) << i;
+    EXPECT_EQ(rule.axis == Axis::None, rule.sharding == Sharding::Replicated) << i;
   }
 }
 
@@ -29,7 +29,7 @@ TEST(Roles, AColumnBiasIsCutLikeItsWeightAndARowBiasIsWhole) {
   }
   for (auto [weight, bias] : {std::pair{Role::OutWeight, Role::OutBias}, {Role::DownWeight, Role::DownBias}}) {
     EXPECT_EQ(sharding_rule(weight).dim, 1);
-    EXPECT_EQ(sharding_rule(bias).cut, Sharding::Replicated);
+    EXPECT_EQ(sharding_rule(bias).sharding, Sharding::Replicated);
   }
 }
 
@@ -43,11 +43,11 @@ TEST(Roles, QueriesAreCutByHeadsAndKeysAndValuesByRows) {
 TEST(Roles, TablesAreCutByRows) {
   EXPECT_EQ(sharding_rule(Role::PositionEmbedding).axis, Axis::Positions);
   EXPECT_EQ(sharding_rule(Role::PositionEmbedding).dim, 0);
-  EXPECT_EQ(sharding_rule(Role::IndexTable).cut, Sharding::Replicated);
+  EXPECT_EQ(sharding_rule(Role::IndexTable).sharding, Sharding::Replicated);
 }
 
 TEST(Roles, TiedTablesAreCutAlike) {
-  EXPECT_EQ(sharding_rule(Role::TokenEmbedding).cut, sharding_rule(Role::LogitsWeight).cut);
+  EXPECT_EQ(sharding_rule(Role::TokenEmbedding).sharding, sharding_rule(Role::LogitsWeight).sharding);
   EXPECT_EQ(sharding_rule(Role::TokenEmbedding).dim, sharding_rule(Role::LogitsWeight).dim);
 }
 
