@@ -148,6 +148,8 @@ def engines_of(arguments, precision, threads, paths, shape, log, stack):
     rows = [f"{out}x{int(int(into) * bytes_of)}" for out, into in (matrix.split("x") for matrix in matrices(shape))]
     yield add(Read("read", [arguments.read, threads, 1, *rows], threads, log, ready=False))
     yield add(Ours("ParallelModel", arguments.worker, paths["huggingface"], precision, 1, threads, log))
+    if arguments.before:
+        yield add(Ours("before", arguments.before, paths["huggingface"], precision, 1, threads, log))
     if threads > 1:
         yield add(
             Ours(f"ParallelModel n={threads}", arguments.worker, paths["huggingface"], precision, threads, 1, log)
@@ -208,6 +210,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--worker", required=True)
     parser.add_argument("--read", required=True, help="the program bench_read")
+    parser.add_argument("--before", help="another worker, of an earlier version")
     parser.add_argument("--precisions", default="F32,BF16,I8")
     parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
     parser.add_argument("--engines", default="hf,ct2,llama", help="beside ours")
