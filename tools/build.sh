@@ -6,6 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:?usage: tools/build.sh PRESET TARGET...}; shift
 log=${PM_CACHE:-$HOME/.cache/parallelmodel}/configure-$preset.log
+mkdir -p build
+exec 9> "build/$preset.lock"
+flock 9  # stages of `make test` run beside each other, and two runs of ninja in one folder would spoil its log
 cmake --preset "$preset" > "$log" 2>&1 || { cat "$log"; exit 1; }
 cmake --build --preset "$preset" --target "$@"
 ln -sfn "$preset/bin" build/bin

@@ -1,31 +1,56 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# All tests, stage by stage, each timed; the first failure ends the run. Stages build what they need. The CPU time
-# of the machine beside the clock's tells a stage that computes from one that waits.
+# All tests, stage by stage, each timed; the first failure ends the run. Stages build what they need. The end-to-end
+# tests wait more than they compute, so that they run beside the stages that compute.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
-log=$(mktemp)
-busy_seconds() { awk '/^cpu / { printf "%d", ($2 + $3 + $4) / 100 }' /proc/stat; } # of the whole machine
-stage() { # name command...
-  local begin=$SECONDS busy name=$1; shift
-  busy=$(busy_seconds)
-  echo "=== $name"
-  if ! "$@"; then echo "=== $name FAILED after $((SECONDS - begin)) s"; cat "$log"; exit 1; fi
-  printf '%-12s %5d s, %5d s CPU\n' "$name" $((SECONDS - begin)) $(($(busy_seconds) - busy)) >> "$log"
+cache=${PM_CACHE:=$HOME/.cache/parallelmodel}
+table=$(mktemp)
+begin_of_all=$SECONDS
+
+timed() { # name command...: adds a line with the seconds by the clock and of the processors
+  local name=$1 begin=$SECONDS spent result TIMEFORMAT='%U %S'; shift
+  spent=$(mktemp)
+  { time "$@" 2>&4; } 4>&2 2> "$spent"
+  result=$?
+  awk -v name="$name" -v clock=$((SECONDS - begin)) \
+    '{ printf "%-12s %5d s, %5d s CPU\n", name, clock, $1 + $2 }' "$spent" >> "$table"
+  rm -f "$spent"
+  return $result
 }
-# the cluster's Go build is the longest and needs nothing of ours: it runs beside the rest at low priority
-nice make -s cluster > "${PM_CACHE:=$HOME/.cache/parallelmodel}/cluster-build.log" 2>&1 & cluster=$!
-cluster_built() { wait $cluster || { tail -30 "$PM_CACHE/cluster-build.log"; return 1; }; }
+
+stage() { # name command...
+  echo "=== $1"
+  if ! timed "$@"; then echo "=== $1 FAILED"; cat "$table"; exit 1; fi
+}
+
+# The Go build of the cluster is the longest and needs nothing of ours: it runs beside the rest at low priority.
+nice make -s cluster > "$cache/cluster-build.log" 2>&1 & cluster=$!
+cluster_built() { wait $cluster || { tail -30 "$cache/cluster-build.log"; return 1; }; }
+
+# In a process group of its own, so that an interrupt reaches the tests, which then take their cluster down.
+e2e='' e2e_log=$cache/e2e.log
+start_e2e() {
+  set -m
+  timed e2e make -s e2e > "$e2e_log" 2>&1 & e2e=$!
+  set +m
+}
+e2e_passed() { wait $e2e; local result=$?; e2e=''; cat "$e2e_log"; return $result; }
+stop_e2e() { [ -z "$e2e" ] || { kill -INT -- -$e2e; wait $e2e; } 2> /dev/null; }
+trap stop_e2e EXIT
+
 stage deps make -s test-deps
 stage lint make -s lint
 stage build make -s build-tests
+start_e2e
 stage unit make -s unit
 stage cuda make -s cuda
 stage fuzz tests/fuzz/run.sh
 stage parity make -s parity
 stage hub make -s hub
-stage stress make -s stress
 stage cluster cluster_built
 stage reliability make -s reliability
-stage e2e make -s e2e
-echo "=== stages"; cat "$log"
+stage e2e-rest e2e_passed
+stage stress make -s stress
+echo "=== stages: $((SECONDS - begin_of_all)) s in all; e2e-rest is what e2e took after the stages beside it"
+cat "$table"
