@@ -57,16 +57,16 @@ def dump(folder, *more):
     return subprocess.run([TOOLS / "resolve_dump", folder, *more], capture_output=True, text=True, timeout=60)
 
 
-def write_sparse(path, header):
+def write_sparse(path, header, equal=()):
     """Writes a safetensors file of which the header and the first bytes of each tensor take place on the disk. Those
-    differ, so that no tensor is taken for another that is stored twice."""
+    differ, so that no tensor is taken for another that is stored twice, but for the names in `equal`."""
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for number, tensor in enumerate(header.values(), 1):
+        for number, (name, tensor) in enumerate(header.items(), 1):
             begin, end = tensor["data_offsets"]
             file.seek(8 + len(text) + begin)
-            file.write(number.to_bytes(2, "little")[: end - begin])
+            file.write((0 if name in equal else number).to_bytes(2, "little")[: end - begin])
         file.truncate(8 + len(text) + max(tensor["data_offsets"][1] for tensor in header.values()))
 
 

@@ -17,6 +17,12 @@ UNTIED = {
     "t5",
 }  # of those here: their heads are tensors of their own, which transformers 5 only sees in the file
 
+SHARED = {
+    "fsmt": [
+        f"model.{name}.weight" for name in ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
+    ]
+}  # stored as three tensors that are equal, for both languages have one vocabulary
+
 
 def headers(folder, row):
     """config.json and a file of the size of the weights, which is sparse."""
@@ -35,7 +41,7 @@ def headers(folder, row):
         seen.add(id(tensor))
         begin, end = end, end + tensor.numel() * BYTES[stored]
         header[name] = {"dtype": stored, "shape": list(tensor.shape), "data_offsets": [begin, end]}
-    write_sparse(folder / "model.safetensors", header)
+    write_sparse(folder / "model.safetensors", header, SHARED.get(model_type, ()))
     (folder / "config.json").write_text(json.dumps(config.to_dict() | {"architectures": [model_class]}))
 
 
