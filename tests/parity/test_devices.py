@@ -409,11 +409,13 @@ def test_a_full_size_model_is_loaded_to_a_device_with_little_beside_it_there_and
     )
 
 
-def test_a_pass_that_is_too_large_for_the_device_ends_alone(tmp_path):
-    folder = wide(tmp_path / "model")
-    with contextlib.closing(
-        FAKE_DEVICE.server(folder, "tensor=1", "--max-concurrency", "64", PM_FAKE_MEMORY="1124", PM_FAKE_OTHERS="16")
-    ) as server:
+OFFLOAD = ("--strategy", "Offload", "--offload-to", "HostMemory")
+
+
+@pytest.mark.parametrize("sizes, options", [("tensor=1", ()), ("data=1", OFFLOAD)], ids=["Tensor", "Offload"])
+def test_a_pass_that_is_too_large_for_the_device_ends_alone(tmp_path, sizes, options):
+    folder, memory = wide(tmp_path / "model"), {"PM_FAKE_MEMORY": "1124", "PM_FAKE_OTHERS": "16"}
+    with contextlib.closing(FAKE_DEVICE.server(folder, sizes, "--max-concurrency", "64", *options, **memory)) as server:
         rows = [[3] * 250 for _ in range(4)]  # the KV blocks leave room for a step, not for what it hands out beside
         error = server.refused(
             "/forward", {"inputs": {"input_ids": rows}, "hidden_states": True, "attentions": True}, 413
