@@ -93,6 +93,82 @@ TEST_F(Samples, ALargeVocabulary) {
   run({numbers(50257, 1, 4), coarse(50257, 2)},
       {{.top_p = 0.95, .seed = 3, .position = 4, .sample = true}, {.temperature = 0.8, .top_k = 50, .sample = true}});
 }
+TEST_F(Samples, ALargeVocabularyOfALanguageModel) {  // most scores far below a few; 16-bit logits have many ties
+  std::vector<float> scores = coarse(128256, 5);
+  for (size_t i = 0; i < 40; ++i) scores[i * 3001] = 10 + static_cast<float>(i) / 4;
+  run({scores, scores, scores, scores}, {{.temperature = 0.6, .top_p = 0.9, .seed = 5, .sample = true},
+                                         {.temperature = 0.7, .top_p = 0.8, .top_k = 20, .seed = 6, .sample = true},
+                                         {.temperature = 3, .top_p = 0.99, .min_p = 0.0001, .seed = 7, .sample = true},
+                                         {}});
+}
+TEST_F(Samples, ALargeVocabularyOfEqualScores) {
+  const std::vector<float> scores(20000, -3.f);
+  run({scores, scores, scores}, {{.top_p = 0.70001, .position = 1, .sample = true},
+                                 {.top_k = 7, .position = 2, .sample = true},
+                                 {.temperature = 0.3, .position = 3, .sample = true}});
+}
+TEST_F(Samples, ScoresFarBelowTheBestCountForTopK) {
+  std::vector<float> scores(300);
+  for (size_t i = 0; i < scores.size(); ++i) scores[i] = static_cast<float>(i * 37 % 300) * -25.f;
+  scores[40] = -INFINITY, scores[41] = -3e38f;
+  for (const int64_t top_k : {1, 2, 3, 150, 298, 299, 300, 1000}) {
+    for (const double temperature : {1.0, 40.0, 1000.0})
+      run({scores}, {{.temperature = temperature, .top_k = top_k, .seed = 4, .sample = true}});
+  }
+}
+TEST_F(Samples, ScoresThatDifferInTheirLastBitAreToldApart) {
+  for (const float middle : {0.f, 1e-30f, 1.f, -1.f, 4096.f}) {
+    std::vector<float> scores(200, middle);
+    for (size_t i = 1; i < 100; ++i) {
+      scores[2 * i] = std::nextafter(scores[2 * i - 2], -INFINITY);
+      scores[2 * i + 1] = std::nextafter(scores[2 * i - 1], INFINITY);
+    }
+    for (const int64_t top_k : {1, 30, 99, 100, 101, 199}) {
+      for (uint64_t position = 0; position < 3; ++position)
+        run({scores}, {{.top_k = top_k, .position = position, .sample = true}});
+    }
+    run({scores, scores}, {{.top_p = 0.5013, .position = 3, .sample = true},
+                           {.top_p = 0.1237, .top_k = 77, .position = 4, .sample = true}});
+  }
+}
+TEST_F(Samples, ChooseWhatTheHostChoosesAtEveryRandomNumber) {
+  const std::vector<float> scores = numbers(700, 8, 0.2);
+  std::vector<RowSampling> ways;
+  for (uint64_t position = 0; position < 150; ++position)
+    ways.push_back({.temperature = 0.9, .top_p = 0.97, .seed = 21, .position = position, .sample = true});
+  run(std::vector<std::vector<float>>(ways.size(), scores), ways);
+}
+TEST_F(Samples, MinPKeepsTheScoresOfItsShareItself) {
+  // shares to either side of those of scores, and by less than the next score's share differs
+  const std::vector<float> scores{1.f, 0.5f, 0.25f, 0.f, std::nextafter(0.5f, 0.f), std::nextafter(0.5f, 1.f)};
+  for (const double min_p :
+       {std::exp(-0.5) * (1 - 1e-10), std::exp(-0.5) * (1 + 1e-10), std::exp(-1.0) * (1 - 1e-10), 1.0, 1e-300}) {
+    for (uint64_t position = 0; position < 20; ++position)
+      run({scores}, {{.min_p = min_p, .position = position, .sample = true}});
+  }
+}
+TEST_F(Samples, ScoresThatAreNoNumbersGiveSomeToken) {
+  std::vector<float> scores(size_t{4} * 600, NAN);  // row 0 has nothing else
+  scores[600 + 17] = 1, scores[600 + 400] = 2;
+  std::fill(scores.begin() + 1200, scores.end(), 0.f);
+  scores[1800 + 5] = INFINITY;
+  const Buffer<float> on_scores(scores);
+  for (const RowSampling& how :
+       {RowSampling{}, RowSampling{.sample = true},
+        RowSampling{.temperature = 0.5, .top_p = 0.5, .min_p = 0.1, .top_k = 3, .sample = true},
+        RowSampling{.temperature = 1e-300, .top_p = 0.5, .sample = true}}) {
+    const Buffer<RowSampling> sampling(std::vector<RowSampling>(4, how));
+    const Buffer<int32_t> ids(4);
+    ops::cuda::sample({.scores = on_scores.data(),
+                       .score_stride = 600,
+                       .sampling = sampling.data(),
+                       .ids = ids.data(),
+                       .rows = 4,
+                       .vocabulary = 600},
+                      nullptr);
+    for (const int32_t id : ids.read()) EXPECT_TRUE(id >= 0 && id < 600) << id;
+  }
+}
 TEST_F(Samples, OfEqualScoresTheSmallestIdIsTheBest) {
   std::vector<float> scores(700, 1.f);
   scores[0] = 0;

@@ -21,9 +21,9 @@ struct RowSampling {
 /// remaining ids, in order of ids, the first whose cumulative probability exceeds Philox(seed, sequence, position) is
 /// taken (Salmon et al. 2011).
 ///
-/// Weights exp(score - best) are whole multiples of 2^-44, so that sums do not depend on their order: the same row
-/// gives the same token in any batch. The host sums doubles; the two samplers differ only where a threshold lies within
-/// about 2^-30 of a probability.
+/// Weights exp(score - best) are whole multiples of 2^-44 with a relative error below 2^-30, so that sums do not depend
+/// on their order: the same row gives the same token in any batch. The host sums doubles; the two samplers differ only
+/// where a threshold lies within about 2^-30 of a probability.
 struct Sample {
   const float* scores = nullptr;  ///< rows score_stride apart
   int64_t score_stride = 0;

@@ -62,6 +62,14 @@ void copy_later(void* to, const void* from, size_t bytes, bool real);
 void commit_copies();
 void wait_for_copies(int groups_left);
 
+/// The blocks of any kernel that a multiprocessor runs at once, which the driver says on a GPU.
+extern int resident_blocks;
+/// Counts atomicAdd for each address from now on.
+void count_atomics();
+/// Returns the largest of these counts, and stops counting.
+size_t most_atomics();
+void note_atomic(const void* address);
+
 template <typename T>
 T lane_value(const char* all, int lane) {
   T value;
@@ -145,8 +153,20 @@ inline unsigned __float_as_uint(float value) {
 }
 inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>(static_cast<uint64_t>(a) * b >> 32); }
 inline float rsqrtf(float value) { return 1.f / std::sqrt(value); }
-inline unsigned atomicAdd(unsigned* to, unsigned value) { return __atomic_fetch_add(to, value, __ATOMIC_RELAXED); }
-inline unsigned long long atomicAdd(unsigned long long* to, unsigned long long value) {
+inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits)); }
+/// The host's compiler, too, fuses no product with a sum here: it compiles for x86-64 without FMA.
+inline float __fmul_rn(float a, float b) { return a * b; }
+/// Byte i of the result is the byte of b:a that digit i of the selector names.
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const uint64_t bytes = static_cast<uint64_t>(b) << 32 | a;
+  unsigned result = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    result |= static_cast<unsigned>(bytes >> (8 * (selector >> (4 * i) & 7)) & 0xff) << (8 * i);
+  return result;
+}
+/// There is none of 64 bits: in shared memory it is a loop of compare-and-swap, which waits long for busy addresses.
+inline unsigned atomicAdd(unsigned* to, unsigned value) {
+  pm::emulation::note_atomic(to);
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 using std::max;

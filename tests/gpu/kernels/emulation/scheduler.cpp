@@ -15,6 +15,7 @@
 #include <random>
 #include <stdexcept>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@ namespace pm::emulation {
 
 Thread* running = nullptr;
 thread_local std::function<void(std::function<void()>)> on_launch;
+int resident_blocks = 2;
 
 namespace {
 
@@ -114,6 +116,8 @@ const std::function<void()>* body = nullptr;
 Member* current = nullptr;
 Fiber scheduler;
 std::string trouble;
+bool counts_atomics = false;
+std::unordered_map<const void*, size_t> atomics;
 char launched, landed;
 
 Member& self() { return *current; }
@@ -192,6 +196,20 @@ void wait_as(State state) {
 }  // namespace
 
 void seed(uint64_t value) { randomness.seed(value); }
+
+void count_atomics() {
+  atomics.clear();
+  counts_atomics = true;
+}
+size_t most_atomics() {
+  counts_atomics = false;
+  size_t most = 0;
+  for (const auto& [address, count] : atomics) most = std::max(most, count);
+  return most;
+}
+void note_atomic(const void* address) {
+  if (counts_atomics) ++atomics[address];
+}
 
 void block_barrier(int line) {
   Member& member = self();
