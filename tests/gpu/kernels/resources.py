@@ -12,6 +12,7 @@ REGISTERS = 65536  # of a multiprocessor, sm_80 to sm_120
 # threads of a block, and blocks that must fit at once by registers
 BLOCKS = {
     "decode_kernel": (128, 2),
+    "decode_mma_kernel": (128, 2),
     "combine_kernel": (128, 8),
     "prefill_kernel": (128, 2),
     "prefill_mma_kernel": (128, 2),

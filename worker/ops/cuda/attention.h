@@ -23,8 +23,13 @@ struct Scores {
 };
 
 /// Decode attention: one query per sequence. Splits of its keys run in parallel; the partial results are rescaled to
-/// one largest score and added in the keys' order (Dao et al. 2023, Flash-Decoding). The splits depend on lengths and
-/// `splits` only, so that the bits do not depend on the other sequences of the batch.
+/// one largest score and added (Dao et al. 2023, Flash-Decoding). A sequence uses as many of the `splits` as its length
+/// at the launch needs: at least eight KV blocks for each. So a captured launch with splits for the longest sequence
+/// costs a short one nothing, and the bits do not depend on the other sequences of the batch.
+///
+/// 16-bit heads of a multiple of 8 and at most 256 elements, with 16-byte aligned pointers and strides, use tensor
+/// cores: up to eight query heads of a KV head at once. Queries and softmax weights are rounded to two 16-bit numbers
+/// each, which keeps 16 (bf16) or 22 (fp16) bits of them; fp16 queries must be below 65,504.
 struct DecodeAttention {
   const void* q = nullptr;  ///< [rows, heads, d], rows q_stride elements apart
   int64_t q_stride = 0;
@@ -47,8 +52,12 @@ struct DecodeAttention {
 /// Returns the floats that the partial results of all splits take.
 int64_t decode_parts(const DecodeAttention&);
 /// Returns the number of splits that keeps `multiprocessors` multiprocessors busy when the longest sequence has `keys`
-/// keys; 1 where there are enough sequences and heads.
-int64_t decode_splits(int64_t sequences, int64_t heads, int64_t kv_heads, int64_t keys, int64_t multiprocessors);
+/// keys, from the blocks of the launch's kernel that the driver lets run at once. `splits` and `parts` are not read.
+int64_t decode_splits(const DecodeAttention&, int64_t keys, int64_t multiprocessors);
+/// Returns the fewest splits whose thread blocks, `blocks` a split, take 0.9 of the places of their waves, or else
+/// those with the largest share; fewer where `keys` keys need fewer. `places` blocks run at once.
+int64_t decode_splits(int64_t blocks, int64_t places, int64_t keys);
+/// Throws std::invalid_argument for shapes that no kernel supports.
 void decode_attention(const DecodeAttention&, Stream);
 
 /// Prefill attention: sequences of any number of queries. Tokens first[s] .. first[s] + tokens[s] - 1 of q belong to

@@ -128,7 +128,7 @@ at::Tensor CudaBackend::paged_attention(const at::Tensor& given_q, const at::Ten
     p.tables = all.tables(0), p.table_stride = all.table_stride, p.keys = all.row(MetadataKeys, 0),
     p.contexts = all.row(MetadataContexts, 0), p.rows = all.row(MetadataFirst, 0);
     p.sequences = single, p.heads = heads, p.kv_heads = kv_heads, p.d = d, p.scores = scores;
-    p.splits = decode_splits(single, heads, kv_heads, sequences.metadata.max_keys, hooks_.multiprocessors(q.device()));
+    p.splits = decode_splits(p, sequences.metadata.max_keys, hooks_.multiprocessors(q.device()));
     if (p.splits > 1) {
       kept.push_back(at::empty({decode_parts(p)}, q.options()));
       p.parts = address<float>(kept.back());

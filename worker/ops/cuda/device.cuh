@@ -55,6 +55,22 @@ void allow_shared(const char* name, [[maybe_unused]] Kernel* kernel, int64_t byt
 #endif
 }
 
+/// Returns how many blocks of a kernel a multiprocessor of the current device runs at once, by the registers and the
+/// static shared memory that they take. Throws std::runtime_error with CUDA's error string when the driver cannot say.
+template <typename Kernel>
+int resident_blocks([[maybe_unused]] const char* name, [[maybe_unused]] Kernel* kernel, [[maybe_unused]] int threads) {
+#ifdef PM_EMULATED
+  return emulation::resident_blocks;
+#else
+  int blocks = 0;
+  if (const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0);
+      error != cudaSuccess) {
+    throw std::runtime_error(std::string(name) + " has no occupancy: " + cudaGetErrorString(error));
+  }
+  return blocks;
+#endif
+}
+
 constexpr int64_t up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 /// Calls f with a null pointer to the C++ type of `type`.

@@ -122,10 +122,32 @@ void wait_copies() {
 
 #endif
 
-/// Packs two adjacent numbers of a row, the first in the lower half.
+/// Packs two adjacent numbers of a row, the first in the lower half, by one instruction.
 template <typename T>
 __device__ __forceinline__ unsigned packed(float first, float second) {
+#ifndef PM_EMULATED
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    unsigned word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    unsigned word;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+    return word;
+  }
+#endif
   return bits_of(narrowed<T>(first)) | bits_of(narrowed<T>(second)) << 16;
+}
+/// Returns the two numbers of a word.
+template <typename T>
+__device__ __forceinline__ void unpacked(unsigned word, float (&values)[2]) {
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    values[0] = __uint_as_float(word << 16);
+    values[1] = __uint_as_float(word & 0xffff0000u);
+  } else {
+    values[0] = __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xffffu)));
+    values[1] = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16)));
+  }
 }
 
 }  // namespace pm::ops::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of kernels that need the emulation: device functions called from the host, and how many scores share a counter
-// in shared memory.
+// Tests of kernels that need the emulation: device functions called from the host, the occupancy that a driver would
+// say, and how many scores share a counter in shared memory.
 #include "tests/gpu/kernels/emulation/emulation.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "tests/gpu/kernels/device.h"
+#include "worker/ops/cuda/attention.h"
 #include "worker/ops/cuda/sample.h"
 #include "worker/ops/cuda/weight.cuh"
 
@@ -70,6 +71,40 @@ TEST(SampleContention, FewScoresShareACounter) {
   EXPECT_LT(share_of_busiest_counter(equal, {.top_p = 0.9, .sample = true}), 0.6);
 }
 #endif
+
+TEST(DecodeOccupancy, SplitsFollowFromTheBlocksThatTheDriverLetsRunAtOnce) {
+  ops::cuda::DecodeAttention p;
+  p.cache = ops::cuda::Element::BF16, p.block_stride = 8 * 16 * 128;
+  p.sequences = 1, p.heads = 32, p.kv_heads = 8, p.d = 128;
+  const auto splits = [&](int resident) {
+    const int before = emulation::resident_blocks;
+    emulation::resident_blocks = resident;
+    const int64_t result = ops::cuda::decode_splits(p, 131072, 132);
+    emulation::resident_blocks = before;
+    return result;
+  };
+  EXPECT_EQ(splits(2), 30);
+  EXPECT_EQ(splits(3), 45);
+  p.heads = 8 * 9;  // more query heads of a KV head than a block takes: two blocks for each
+  EXPECT_EQ(splits(3), ops::cuda::decode_splits(16, 3 * 132, 131072));
+}
+TEST(DecodeOccupancy, ABlockTakesEightQueryHeadsOfAKvHeadWhereTheCacheHas16Bits) {
+  ops::cuda::DecodeAttention p;
+  p.sequences = 1, p.kv_heads = 1, p.heads = 8, p.block_stride = 16 * 512;
+  const auto blocks_are = [&](int64_t blocks) {
+    return ops::cuda::decode_splits(p, 131072, 100) == ops::cuda::decode_splits(blocks, 200, 131072);
+  };
+  for (const ops::cuda::Element cache : {ops::cuda::Element::F16, ops::cuda::Element::BF16}) {
+    for (const int64_t d : {64, 80, 128, 192, 256}) {
+      p.cache = cache, p.d = d;
+      EXPECT_TRUE(blocks_are(1)) << d;
+    }
+  }
+  p.cache = ops::cuda::Element::F32, p.d = 128;
+  EXPECT_TRUE(blocks_are(1));
+  p.d = 512;  // 16 columns in each lane leave registers for two heads
+  EXPECT_TRUE(blocks_are(4));
+}
 
 }  // namespace
 }  // namespace pm::cuda_test
