@@ -5,8 +5,8 @@ bench/gpu.sh runs it.
 
 Decoding is compared with the bytes that it has to read: (weights + keys and values of all sequences, half way) / the
 bandwidth of a copy on the same device in the same run. Prefill is compared with 2 x parameters x tokens / the rate
-of a large matrix product in the same dtype. `--device cpu --shapes tiny` only tries the script without a GPU; its
-results mean nothing.
+of a large matrix product in the same dtype. `--json` prints a line of JSON instead of each row of the table.
+`--device cpu --shapes tiny` only tries the script without a GPU; its results mean nothing.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import dataclasses
 import gc
 import hashlib
 import inspect
+import json
 import os
 import pathlib
 import sys
@@ -46,7 +47,7 @@ def llama(hidden, layers, heads, kv_heads, ffn, vocabulary, tied, target):
             num_key_value_heads=kv_heads,
             intermediate_size=ffn,
             vocab_size=vocabulary,
-            max_position_embeddings=4096,
+            max_position_embeddings=16384,
             tie_word_embeddings=tied,
         ),
         target=target,
@@ -86,18 +87,32 @@ def tokenizer(vocabulary):
     )
 
 
+def release_memory():
+    """Returns what this process no longer uses of the GPU's memory, which the worker needs."""
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
 def checkpoint(name):
     """Returns the folder of the shape's checkpoint, made once, on the GPU where there is one."""
+    source = repr(SHAPES[name]) + inspect.getsource(make_checkpoint) + inspect.getsource(tokenizer)
+    folder = CACHE / f"bench-gpu-{name}-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+    if not folder.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        partial = pathlib.Path(tempfile.mkdtemp(dir=CACHE, prefix=".partial-"))
+        make_checkpoint(SHAPES[name], partial)
+        partial.rename(folder)
+        release_memory()
+    return folder
+
+
+def make_checkpoint(shape, folder):
     import torch
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    shape = SHAPES[name]
-    source = repr(shape) + inspect.getsource(checkpoint) + inspect.getsource(tokenizer)
-    folder = CACHE / f"bench-gpu-{name}-{hashlib.sha256(source.encode()).hexdigest()[:12]}"
-    if folder.exists():
-        return folder
-    partial = pathlib.Path(tempfile.mkdtemp(dir=CACHE, prefix=".partial-"))
     config = getattr(transformers, shape.config)(bos_token_id=0, eos_token_id=0, pad_token_id=0, **shape.settings)
     torch.manual_seed(7)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
@@ -108,10 +123,8 @@ def checkpoint(name):
                     parameter.normal_(0, 1.5 / parameter.shape[1] ** 0.5)
         with torch.no_grad():  # no answer has bytes or the end token
             model.get_output_embeddings().weight[:257] = 0
-    model.save_pretrained(partial)
-    tokenizer(config.vocab_size).save_pretrained(partial)
-    partial.rename(folder)
-    return folder
+    model.save_pretrained(folder)
+    tokenizer(config.vocab_size).save_pretrained(folder)
 
 
 def limits(device, dtype):
@@ -222,15 +235,42 @@ class HuggingFace:
 
     def close(self):
         del self.model
-        gc.collect()
         if self.device == "cuda":
             self.torch._dynamo.reset()
-            self.torch.cuda.empty_cache()
+        release_memory()
 
 
 def kv_bytes(config, element):
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     return 2 * config.num_hidden_layers * heads * (config.hidden_size // config.num_attention_heads) * element
+
+
+class Report:
+    """Prints rows as they are measured: a table, or lines of JSON."""
+
+    def __init__(self, shape, as_json):
+        self.shape, self.as_json = shape, as_json
+
+    def heading(self, weights, bandwidth, peak):
+        shape = SHAPES[self.shape]
+        if self.as_json:
+            limits_of = {"bandwidth_GBps": round(bandwidth / 1e9, 1), "peak_Tflops": round(peak / 1e12, 1)}
+            print(json.dumps({"figure": f"{self.shape} limits", **limits_of, "weights": weights}), flush=True)
+            return
+        target = f", target {shape.target} for one stream" if shape.target else ""
+        print(
+            f"\n{self.shape}, {shape.dtype}: {weights / 1e9:.2f} GB of weights, {bandwidth / 1e9:.0f} GB/s by a copy, "
+            f"{peak / 1e12:.1f} Tflop/s by a product{target}\n{'':34}{'tok/s':>10}{'ms':>10}",
+            flush=True,
+        )
+
+    def row(self, engine, what, rate, milliseconds, limit, share):
+        """`milliseconds`: of a step of decoding, or of a prompt. `share` of the limit, "bandwidth" or "peak"."""
+        if self.as_json:
+            values = {"tokens_per_second": round(rate, 1), "ms": round(milliseconds, 3), f"of_{limit}": round(share, 4)}
+            print(json.dumps({"figure": f"{self.shape}, {engine}, {what}", **values}), flush=True)
+            return
+        print(f"{engine:20}{what:14}{rate:>10.1f}{milliseconds:>10.2f}{share:>8.2f} of the {limit}", flush=True)
 
 
 def measure(name, arguments, logs):
@@ -240,18 +280,15 @@ def measure(name, arguments, logs):
     folder, shape = checkpoint(name), SHAPES[name]
     config = transformers.AutoConfig.from_pretrained(folder)
     bandwidth, peak = limits(arguments.device, getattr(torch, shape.dtype))
+    release_memory()
     weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     looked_up = (
         0 if config.tie_word_embeddings else 2 * config.vocab_size * config.hidden_size
     )  # of the token embedding only the rows of a step are read
-    read, longest = weights - looked_up, max(arguments.prompt + arguments.tokens, arguments.prefill + 2)
-    print(
-        f"\n{name}, {shape.dtype}: {weights / 1e9:.2f} GB of weights, {bandwidth / 1e9:.0f} GB/s by a copy, "
-        f"{peak / 1e12:.1f} Tflop/s by a product"
-        f"{f', target {shape.target} for one stream' if shape.target else ''}\n"
-        f"{'':22}{'batch':>6}{'tok/s':>10}{'of the bandwidth':>18}{'prompt ms':>11}{'of the peak':>13}",
-        flush=True,
-    )
+    lengths = [length for length in arguments.prefill if length + 2 <= config.max_position_embeddings]
+    read, longest = weights - looked_up, max([arguments.prompt + arguments.tokens, *(length + 2 for length in lengths)])
+    report = Report(name, arguments.json)
+    report.heading(weights, bandwidth, peak)
     makers = {
         "ours": lambda: Ours(arguments.worker, folder, arguments.device, max(arguments.batches), longest, logs),
         "eager": lambda: HuggingFace(folder, arguments.device, False),
@@ -264,23 +301,15 @@ def measure(name, arguments, logs):
                 engine.run(rows, arguments.tokens)  # warm: libraries, graphs, compiled code
                 rate = max(engine.run(rows, arguments.tokens)[1] for _ in range(arguments.rounds))
                 cached = batch * (arguments.prompt + arguments.tokens / 2) * kv_bytes(config, 2)
-                prompt, share = "", ""
-                if batch == 1:
-                    long = prompts(1, arguments.prefill, config.vocab_size)
-                    engine.run(long, 2)
-                    seconds = min(
-                        engine.run([[2, *long[0][1:]]] if turn % 2 else [[3, *long[0][1:]]], 2)[0]
-                        for turn in range(arguments.rounds)
-                    )  # no prefix that is kept
-                    prompt, share = (
-                        f"{1000 * seconds:.1f}",
-                        f"{2 * (read / 2) * arguments.prefill / seconds / peak:.2f}",
-                    )
-                print(
-                    f"{engine.name:22}{batch:>6}{rate:>10.1f}{rate / batch * (read + cached) / bandwidth:>18.2f}"
-                    f"{prompt:>11}{share:>13}",
-                    flush=True,
-                )
+                share = rate / batch * (read + cached) / bandwidth
+                report.row(engine.name, f"batch {batch}", rate, 1000 * batch / rate, "bandwidth", share)
+            for length in lengths:
+                long = prompts(1, length, config.vocab_size)[0]
+                engine.run([long], 2)
+                # Each prompt begins with another token, so that no cached prefix is used.
+                seconds = min(engine.run([[2 + turn, *long[1:]]], 2)[0] for turn in range(arguments.rounds))
+                share = 2 * (read / 2) * length / seconds / peak
+                report.row(engine.name, f"prompt {length}", length / seconds, 1000 * seconds, "peak", share)
 
 
 def main():
@@ -294,11 +323,19 @@ def main():
         help="of " + ", ".join(SHAPES),
     )
     parser.add_argument("--engines", type=lambda text: text.split(","), default=["ours", "eager", "compiled"])
-    parser.add_argument("--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 8, 64])
+    parser.add_argument(
+        "--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 4, 8, 16, 32, 64]
+    )
     parser.add_argument("--prompt", type=int, default=128, help="tokens before those that are timed")
     parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--prefill", type=int, default=1024, help="tokens of the prompt that is timed")
+    parser.add_argument(
+        "--prefill",
+        type=lambda text: [int(n) for n in text.split(",") if n],
+        default=[512, 2048, 8192],
+        help="tokens of the prompts that are timed",
+    )
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="print lines of JSON, not a table")
     arguments = parser.parse_args()
     import torch
 

@@ -70,13 +70,13 @@ def test_the_benchmark_prints_its_table(tmp_path):
     )
     assert run.returncode == 0, run.stdout + run.stderr[-3000:]
     print(run.stdout)
-    head, *rows = run.stdout.strip().splitlines()
+    head, titles, *rows = run.stdout.strip().splitlines()
     assert re.match(r"tiny, bfloat16: \d+\.\d+ GB of weights, \d+ GB/s by a copy, [\d.]+ Tflop/s by a product", head), (
         head
     )
-    assert rows[0].split() == ["batch", "tok/s", "of", "the", "bandwidth", "prompt", "ms", "of", "the", "peak"]
-    for engine, (one, three) in zip(
-        ("ParallelModel", "HF eager", "HF static + compile"), zip(rows[1::2], rows[2::2]), strict=True
-    ):
-        assert re.match(rf"{re.escape(engine)} +1 +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+$", one), one
-        assert re.match(rf"{re.escape(engine)} +3 +[\d.]+ +[\d.]+ *$", three), three
+    assert titles.split() == ["tok/s", "ms"]
+    engines = ("ParallelModel", "HF eager", "HF static + compile")
+    measured = [("batch 1", "bandwidth"), ("batch 3", "bandwidth"), ("prompt 32", "peak")]
+    wanted = [(engine, what, limit) for engine in engines for what, limit in measured]
+    for (engine, what, limit), row in zip(wanted, rows, strict=True):
+        assert re.match(rf"{re.escape(engine)} +{what} +[\d.]+ +[\d.]+ +[\d.]+ of the {limit}$", row), row
