@@ -50,6 +50,12 @@ cuda: test-deps           ## the GPU's kernels by nvcc, and all tests that want 
 	@cmake --build --preset cuda
 	@ctest --preset cuda --verbose
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu/worker
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu/kit
+	@tools/gpu/pack.sh
+gpu-kit: test-deps        ## build/kit.tar.xz: what a machine with a GPU needs to run tools/gpu/run.py; ARGS="--variant NAME=REVISION"
+	@tools/gpu/pack.sh $(ARGS)
+gpu-report:               ## results of tools/gpu/run.py below DIR become a page of docs/design/evidence and rows of the README
+	@$(PM_CACHE)/venv/bin/python tools/gpu/report.py $(DIR)
 rehearsal: build-tests test-deps ## the tests that want a GPU on the fake device; PM_GPU_REHEARSE=short for the first case of each
 	@PM_GPU_REHEARSE=$${PM_GPU_REHEARSE:-1} $(PM_CACHE)/venv/bin/python -m pytest -q tests/gpu/worker
 fuzz: test-deps           ## ten minutes for each parser of untrusted input
