@@ -129,8 +129,8 @@ def numbers_in(value):
 
 
 def judge(prediction, found):
-    """Compares a figure with a prediction, an entry of a plan: `figure`, `field`, and `low` and `high`, or `is`. Returns
-    (value, what was predicted, verdict)."""
+    """Compares a figure with a prediction, an entry of a plan: `figure`, `field`, and `low` and `high`, or `is`.
+    Returns (value, what was predicted, verdict)."""
     low, high = prediction.get("low", ""), prediction.get("high", "")
     wanted = shown(prediction["is"]) if "is" in prediction else f"{low} to {high}"
     value = (found or {}).get(prediction["field"])
@@ -164,9 +164,4 @@ def summary(figure):
 
 def table(rows, widths):
     """Returns lines of aligned columns; the last column has no width."""
-    return [
-        "  ".join(
-            [*(str(cell).ljust(width) for cell, width in zip(row, widths)), *map(str, row[len(widths) :])]
-        ).rstrip()
-        for row in rows
-    ]
+    return ["  ".join([str(cell).ljust(width) for cell, width in zip(row, [*widths, 0])]).rstrip() for row in rows]

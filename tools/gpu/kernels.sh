@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # kernels.sh FOLDER [SOURCES]: compiles the CUDA kernels below SOURCES (default: this repository) with nvcc alone, into
-# FOLDER/libpm_kernels.so; of this repository also FOLDER/bench_gpu_kernels, which needs nothing else. It is for machines
-# with a GPU on which the programs of the kit do not start, and for the variants of pack.sh.
+# FOLDER/libpm_kernels.so; of this repository also FOLDER/bench_gpu_kernels, which needs nothing else. It is for
+# machines with a GPU on which the programs of the kit do not start, and for the variants of pack.sh.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=${1:?usage: tools/gpu/kernels.sh FOLDER [SOURCES]} sources=${2:-.}

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiles with Nsight Compute, which must be in PATH, at the clocks that the GPU has.
 
-ncu.py step SHAPE OUT.csv     the kernels of one decode step of a model of bench/gpu, without CUDA graphs: time by kernel
-ncu.py kernels OUT.csv        cases of bench_gpu_kernels: throughput of memory and of the multiprocessors, occupancy
+ncu.py step SHAPE OUT.csv  the kernels of one decode step of a model of bench/gpu, without CUDA graphs: time by kernel
+ncu.py kernels OUT.csv     cases of bench_gpu_kernels: throughput of memory and of the multiprocessors, occupancy
 Prints a line of JSON for each kernel."""
 
 import collections

@@ -18,8 +18,8 @@ sys.path[:0] = [str(REPOSITORY / "tests/parity"), str(REPOSITORY / "tests/gpu/wo
 
 
 def make_answers():
-    """Makes the answers for the families that run every kernel between them. What other tests compare with is made where
-    they run: that takes seconds there, and would take 55 MB here."""
+    """Makes the answers for the families that run every kernel between them. What other tests compare with is made
+    where they run: that takes seconds there, and would take 55 MB here."""
     import fixtures
     import inputs
     import oracle

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# self_test.sh ARCHIVE [PYTHON]: unpacks the kit into an empty folder and starts every program there as on a machine that
-# has no GPU, with an empty environment: each starts, and says why it does no more. PYTHON is one that has torch.
+# self_test.sh ARCHIVE [PYTHON]: unpacks the kit into an empty folder and starts every program there as on a machine
+# that has no GPU, with an empty environment: each starts, and says why it does no more. PYTHON is one that has torch.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 archive=${1:?usage: tools/gpu/self_test.sh ARCHIVE [PYTHON]} python=${2:-python3}

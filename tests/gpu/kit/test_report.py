@@ -10,6 +10,7 @@ import pytest
 import report
 import run
 
+DATE = "2027-01-02"
 RESULTS = [
     {
         "run": "first call",
@@ -72,7 +73,7 @@ def go(folder, into):
 def test_results_of_several_calls_become_one_page_and_rows_of_the_readme(tmp_path):
     done = go(write(tmp_path / "results", MODELS, RESULTS), tmp_path / "repository")
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / "repository/docs/design/evidence/gpu-2027-01-02.md").read_text()
+    page = (tmp_path / "repository/docs/design/evidence" / f"gpu-{DATE}.md").read_text()
     assert "Device: NVIDIA H200. Commit: `0123456789ab`. torch: 2.11.0." in page
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
     assert ["gemv bf16 x f32 4096->4096, 1 row", "GBps 3,322", "3200 to 3520", "as predicted", ""] in rows
