@@ -158,6 +158,7 @@ def summary(figure):
         for name, value in figure.items()
         if name not in {*first, "figure", "stage", "bytes", "flops", "launches", "spread", "error", "tolerance"}
         and not isinstance(value, (list, dict))
+        and value != ""
     ]
     return ", ".join(f"{name} {shown(figure[name])}" for name in order)
 
