@@ -107,7 +107,7 @@ Case decode_case(const Heads& h, int64_t sequences, int64_t keys, int64_t splits
                       .heads = h.heads,
                       .kv_heads = h.kv_heads,
                       .d = h.d};
-    p.splits = splits > 0 ? splits : ops::cuda::decode_splits(sequences, h.heads, h.kv_heads, keys, multiprocessors);
+    p.splits = splits > 0 ? splits : ops::cuda::decode_splits(p, keys, multiprocessors);
     p.scores.scale = static_cast<float>(scale_of(h.d));
     const Result parts(std::max<int64_t>(ops::cuda::decode_parts(p), 1), Element::F32);
     p.parts = static_cast<float*>(parts.data());
@@ -132,10 +132,11 @@ Case decode_case(const Heads& h, int64_t sequences, int64_t keys, int64_t splits
   return made;
 }
 
-/// Launches that read one key: what starting a split and combining the splits costs.
+/// Launches in which each split reads the fewest keys that it gets, eight KV blocks: what starting a split and
+/// combining the splits costs.
 Case combine_case(const Heads& h, int64_t sequences, int64_t splits, const Device& device) {
-  Case made = decode_case(h, sequences, 1, splits, device);
-  made.name = "decode and combine of one key, " + h.name() + ", " + std::to_string(sequences) + " x " +
+  Case made = decode_case(h, sequences, 128 * splits, splits, device);
+  made.name = "decode and combine of 128 keys a split, " + h.name() + ", " + std::to_string(sequences) + " x " +
               std::to_string(splits) + " splits";
   made.bytes = static_cast<double>(2 * sequences * h.heads * splits * (h.d + 2) * 4);
   made.flops = 0;
