@@ -70,7 +70,7 @@ def number(text):
 def one_step(launches, layers):
     """Returns the launches of a whole step: from the first decode attention of the last step but one to before that of
     the last. Each layer has one decode attention."""
-    places = [i for i, row in enumerate(launches) if "decode_kernel" in row["Kernel Name"]]
+    places = [i for i, row in enumerate(launches) if re.search("decode(_mma)?_kernel", row["Kernel Name"])]
     if len(places) < 2 * layers:
         sys.exit(f"ncu.py: {len(places)} launches of decode attention, two steps of {layers} layers were expected")
     return launches[places[-2 * layers] : places[-layers]]

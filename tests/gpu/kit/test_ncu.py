@@ -11,8 +11,10 @@ def launches(*names):
     return [{"Kernel Name": f"void pm::ops::cuda::(anonymous namespace)::{name}<float, 1>(Gemv)"} for name in names]
 
 
-def test_one_step_is_found_between_the_attention_of_two_steps():
-    step = [*LAYER, *LAYER, "sample_kernel"]
+@pytest.mark.parametrize("attention", ["decode_kernel", "decode_mma_kernel"])
+def test_one_step_is_found_between_the_attention_of_two_steps(attention):
+    layer = [name.replace("decode_kernel", attention) for name in LAYER]
+    step = [*layer, *layer, "sample_kernel"]
     found = ncu.one_step(launches("load_kernel", "prefill_kernel", *step, *step, *step), layers=2)
     assert sorted(ncu.short(row["Kernel Name"]) for row in found) == sorted(f"{name}<float, 1>" for name in step)
 
