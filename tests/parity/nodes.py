@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import requests
-from server import free_port
+from ports import free_port
 
 import worker
 

@@ -2,19 +2,13 @@
 """Runs `parallelmodel-worker serve` as a process and sends HTTP requests to it."""
 
 import contextlib
-import socket
 import subprocess
 import time
 
 import requests
+from ports import free_port
 
 import worker
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 class Server:
@@ -22,7 +16,7 @@ class Server:
 
     def __init__(self, folder, ranks=2, sizes="", strategy="", options=(), binary=None, patience=60, **environment):
         worker.require_binary()
-        self.port, self.folder = free_port(), folder
+        self.port, self.admin_port, self.folder = free_port(), free_port(), folder
         self.log = open(folder.with_suffix(".log"), "w+")
         self.process = subprocess.Popen(
             [
@@ -39,7 +33,7 @@ class Server:
                 "--port",
                 str(self.port),
                 "--admin-port",
-                str(free_port()),
+                str(self.admin_port),
                 "--drain-seconds",
                 "0",
                 *(("--strategy", strategy) if strategy else ()),

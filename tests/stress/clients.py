@@ -184,9 +184,12 @@ class Tally:
             self.lost.append((begin, ask.name, f"{type(error).__name__}: {error}"))
 
     def lost_before_refusals(self):
-        """Returns requests without reply that were sent before the first refusal. Later ones may find no server."""
+        """Returns requests without reply that were sent before the first refusal. Later ones may find no server, and so
+        may those whose connection was refused: a server that has answered everything ends without a refusal when nobody
+        asks in its last milliseconds.
+        """
         first = min((when for when, *_ in self.errors), default=float("inf"))
-        return [entry for entry in self.lost if entry[0] < first]
+        return [entry for entry in self.lost if entry[0] < first and not entry[2].startswith("ConnectionRefusedError")]
 
     def faultless(self):
         assert not self.wrong, (

@@ -11,19 +11,14 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import time
+
+from ports import free_port
 
 import worker
 
 FAILURE_LINE = re.compile(r"^[EF]\d+ ", re.MULTILINE)  # glog's severity letter and date
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def until(true, seconds, every=0.02):
