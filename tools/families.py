@@ -111,6 +111,16 @@ without the weights. *Tokenizer* names the files that it is made from; with "non
 """
 
 
+def ids_only():
+    """Why checkpoints have no tokenizer; each one without must have its reason, and no other."""
+    reasons = known_checkpoints_encoders.IDS_ONLY | known_checkpoints_decoders.IDS_ONLY
+    without = [row[0] for row in known_checkpoints_encoders.KNOWN if row[6] == "none"]
+    without += [row[0] for row in known_checkpoints_decoders.KNOWN if row[7] == "none"]
+    if set(without) != set(reasons):
+        raise ValueError(f"reasons for {sorted(reasons)}, but no tokenizer for {sorted(without)}")
+    return "### Ids only\n" + "\n".join(f"- {name}: {reasons[name]}" for name in without) + "\n"
+
+
 def known():
     found, rows = policies(), []
     encoders = [
@@ -135,7 +145,7 @@ def known():
             f"{found[family]['architectures'][model_class]['task']} | {stored} | {tokenizer} | "
             f"{', '.join(map(str, ranks))} | " + " | ".join(f"{count / 2**20:.1f}" for count in counts) + " |"
         )
-    return KNOWN + "\n".join(rows) + "\n"
+    return KNOWN + "\n".join(rows) + "\n\n" + ids_only()
 
 
 def page():

@@ -68,6 +68,11 @@ in the packages themselves: the crates' and wheels' folders, and `/usr/share/doc
 ## Python wheels, of which the images contain LibTorch and CUDA's libraries but no Python
 {table(wheels())}
 
+## Data
+| name | version | licence |
+|---|---|---|
+| character classes and prefixes of the Moses tokenizer, from sacremoses | 0.2.0 | MIT |
+
 ## Debian packages
 {table(debian())}
 """

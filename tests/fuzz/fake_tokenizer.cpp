@@ -81,6 +81,10 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool) const {
   return text;
 }
 
+bool Tokenizer::continues_word(int32_t) const { return false; }
+
+size_t Tokenizer::settled(std::span<const int32_t> ids) const { return ids.size(); }
+
 size_t Tokenizer::vocab_size() const { return vocabulary_size; }
 
 std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path&) { return ChatTemplate(nullptr); }

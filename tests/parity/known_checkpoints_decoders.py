@@ -18,6 +18,11 @@ LANGUAGES, TWO_MODELS, NUMBERED = (
 
 # (names that users know, checkpoint, model_type, class, configuration class, settings, stored type, tokenizer, bytes of
 # the largest rank at n = 1, 2, 4)
+# why a checkpoint has no tokenizer here
+IDS_ONLY = {
+    "CPM": "words come from jieba and its dictionary, which the checkpoint does not hold",
+}
+
 KNOWN = (
     (
         "GPT",
@@ -27,7 +32,7 @@ KNOWN = (
         "OpenAIGPTConfig",
         {},
         "F32",
-        FAST,
+        PAIRS,
         (466139136, 233180160, 116702208),
     ),
     (
@@ -93,7 +98,7 @@ KNOWN = (
         "CTRLConfig",
         {"n_positions": 50000},
         "F32",
-        "none",
+        "vocab.json + merges.txt",
         (6551858200, 3276671500, 1639080712),
     ),
     (
@@ -113,7 +118,7 @@ KNOWN = (
             "decoder_ffn_dim": 3072,
         },
         "F32",
-        FAST,
+        "tokenizer.json, else sentencepiece.bpe.model",
         (557086024, 278693540, 139498840),
     ),
     (
@@ -157,7 +162,7 @@ KNOWN = (
         "BlenderbotSmallConfig",
         {"vocab_size": 54944},
         "F32",
-        "none",
+        "vocab.json + merges.txt",
         (350255744, 175254848, 87754400),
     ),
     (
@@ -210,7 +215,7 @@ KNOWN = (
         "FSMTConfig",
         {"encoder_layers": 6, "decoder_layers": 6, "encoder_ffn_dim": 8192},
         "F32",
-        "none",
+        "vocab-src.json, vocab-tgt.json, merges.txt",
         (1078984704, 539676672, 270022656),
     ),
     (

@@ -10,8 +10,16 @@ _WORDS, _PIECES, _UNIGRAM = (
     "tokenizer.json, vocab.json + merges.txt",
     "tokenizer.json, SentencePiece",
 )
+_WORD_MERGES, _COUNTED = "vocab.json + merges.txt", "vocab.txt + bpe.codes"
 _NONE = "none"  # no fast tokenizer, or words are segmented by a program of their own
 _ROBERTA = {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
+
+# why a checkpoint has no tokenizer here
+IDS_ONLY = {
+    "BertJapanese": "words come from MeCab and its dictionary, which the checkpoint does not hold",
+    "RoFormer": "words come from jieba and its dictionary, which the checkpoint does not hold",
+    "TAPAS": "the input is a table and a question, not a text",
+}
 
 KNOWN = (
     (
@@ -127,7 +135,7 @@ KNOWN = (
         "RobertaForMaskedLM",
         "RobertaConfig",
         {"vocab_size": 64001, "max_position_embeddings": 258, **_ROBERTA},
-        _NONE,
+        _COUNTED,
         (540255236, 271428612, 137013764),
     ),
     (
@@ -147,7 +155,7 @@ KNOWN = (
         "RobertaForMaskedLM",
         "RobertaConfig",
         {"vocab_size": 64001, "max_position_embeddings": 130, **_ROBERTA},
-        _NONE,
+        _COUNTED,
         (539862020, 271232004, 136915460),
     ),
     (
@@ -207,7 +215,7 @@ KNOWN = (
         "XLMWithLMHeadModel",
         "XLMConfig",
         {},
-        _NONE,
+        _WORD_MERGES,
         (2668476164, 1334545284, 667579844),
     ),
     (
@@ -217,7 +225,7 @@ KNOWN = (
         "FlaubertWithLMHeadModel",
         "FlaubertConfig",
         {"emb_dim": 768, "n_heads": 12, "vocab_size": 67542},
-        _NONE,
+        _WORD_MERGES,
         (549556056, 274891692, 137561048),
     ),
 )

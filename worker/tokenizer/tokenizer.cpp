@@ -87,6 +87,7 @@ std::optional<Tokenizer> Tokenizer::find(const std::filesystem::path& folder, st
                                                             &SpecialIds::mask};
   for (size_t i = 0; i < std::size(roles); ++i)
     if (ids[i] >= 0) tokenizer.special_.*roles[i] = static_cast<int32_t>(ids[i]);
+  tokenizer.decodes_as_a_whole_ = tokenizer.settled({}) == 0;
   if (const auto letter = tokenizer.encode("a", false); !letter.empty()) tokenizer.anchor_ = letter.back();
   return tokenizer;
 }
@@ -136,6 +137,22 @@ std::string Tokenizer::piece(int32_t id) const {
   const std::string before = decode({&anchor_, 1}, false);
   const std::string both = decode(std::array{anchor_, id}, false);
   return both.starts_with(before) ? both.substr(before.size()) : decode({&id, 1}, false);
+}
+
+bool Tokenizer::continues_word(int32_t id) const {
+  bool continues = false;
+  Buffer error;
+  check(tx_continues_word(handle_of(handle_), static_cast<uint32_t>(id), &continues, &error), error,
+        "the id cannot be looked up");
+  return continues;
+}
+
+size_t Tokenizer::settled(std::span<const int32_t> ids) const {
+  size_t count = 0;
+  Buffer error;
+  check(tx_settled(handle_of(handle_), reinterpret_cast<const uint32_t*>(ids.data()), ids.size(), &count, &error),
+        error, "the ids cannot be decoded");
+  return count;
 }
 
 size_t Tokenizer::vocab_size() const {

@@ -31,6 +31,8 @@ struct SpecialIds {
 /// A tokenizer. One handle serves any number of threads; copies share it.
 class Tokenizer {
  public:
+  static constexpr std::string_view continuation_mark = "@@";
+
   /// Opens the tokenizer of a checkpoint folder: tokenizer.json, else vocab.txt, vocab.json + merges.txt, a
   /// SentencePiece model or bytes, by the tokenizer's class or the model type. Throws Error{ModelUnreadable}
   /// when there is none or it is broken.
@@ -59,6 +61,17 @@ class Tokenizer {
   /// Returns the text that `id` adds inside a text, leading space included, special or not; U+FFFD for a part of a
   /// character.
   std::string piece(int32_t id) const;
+  /// Returns whether the spelling of `id` ends in a mark ("@@") that a token after it removes. A text that ends with
+  /// such a token ends with continuation_mark.
+  bool continues_word(int32_t id) const;
+
+  /// Returns whether the text of an id may depend on all ids before it and on a few after it. Then only the text of the
+  /// first settled() ids is final.
+  bool decodes_as_a_whole() const { return decodes_as_a_whole_; }
+
+  /// Returns how many of the first ids have a text that no later id changes; only for decodes_as_a_whole().
+  size_t settled(std::span<const int32_t> ids) const;
+
   /// Returns the number of ids, added tokens included.
   size_t vocab_size() const;
 
@@ -66,6 +79,7 @@ class Tokenizer {
   explicit Tokenizer(std::shared_ptr<void> handle) : handle_(std::move(handle)) {}
   std::shared_ptr<void> handle_;
   SpecialIds special_;
+  bool decodes_as_a_whole_ = false;
   int32_t anchor_ = 0;  ///< an ordinary token, before which piece() decodes an id
 };
 
@@ -83,9 +97,13 @@ class Detokenizer {
 
  private:
   std::string emit(bool complete);
+  std::string emit_first(size_t count);
+  bool ends_inside_word(size_t count) const;
+  std::string text(size_t count) const;
 
   const Tokenizer& tokenizer_;
   std::vector<int32_t> ids_;  ///< a window: context already emitted, then the ids not yet emitted
+  bool inside_word_ = false;  ///< the last pushed id that is shown continues in the next one
   size_t read_ = 0;           ///< ids_[0, read_) are emitted
   size_t mark_ = 0;  ///< an earlier value of read_, so no character crosses it: where the window may next begin
 };

@@ -121,7 +121,7 @@ http::Response classify_texts(const ServerContext& context, const RoutedRequest&
 
   const std::string output = next_sentence ? can.next_sentence : "logits";
   const std::vector<std::string> labels = next_sentence ? std::vector<std::string>{"is_next", "not_next"} : can.labels;
-  const auto starts = split_into_batches(rows, max_batch_tokens);
+  const auto starts = split_into_batches(rows, context.max_batch_tokens);
   std::vector<ForwardBatch> batches;
   for (size_t b = 0; b + 1 < starts.size(); ++b)
     batches.push_back({pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])), {output}});

@@ -128,7 +128,7 @@ std::vector<std::vector<float>> embed(const ServerContext& context, const Routed
   if (!rows.empty() && options.text.output.empty()) refuse_text_input(context, "input");
 
   std::vector<ForwardBatch> batches;
-  const auto starts = split_into_batches(rows, max_batch_tokens);
+  const auto starts = split_into_batches(rows, context.max_batch_tokens);
   for (size_t b = 0; b + 1 < starts.size(); ++b)
     batches.push_back(
         {pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])), {options.text.output}});

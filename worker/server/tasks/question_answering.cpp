@@ -181,7 +181,7 @@ http::Response question_answering(const ServerContext& context, const RoutedRequ
     throw ApiError(400, "no_tokenizer", "this model has no tokenizer; send input_ids to POST /forward");
   const QuestionAnsweringRequest request = parse_request(object, context);
   const auto rows = windows(context, request);
-  const auto starts = split_into_batches(rows, max_batch_tokens);
+  const auto starts = split_into_batches(rows, context.max_batch_tokens);
   std::vector<ForwardBatch> batches;
   for (size_t b = 0; b + 1 < starts.size(); ++b)
     batches.push_back({pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])),

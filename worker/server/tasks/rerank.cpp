@@ -62,7 +62,7 @@ Ranking score_pairs(const ServerContext& context, const RoutedRequest& call, con
     rows.push_back(encode_row(context, request.query, document, request.truncate, document_field(rows.size())));
     ranking.tokens += rows.back().size();
   }
-  const auto starts = split_into_batches(rows, max_batch_tokens);
+  const auto starts = split_into_batches(rows, context.max_batch_tokens);
   std::vector<ForwardBatch> batches;
   for (size_t b = 0; b + 1 < starts.size(); ++b)
     batches.push_back({pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])), {"logits"}});

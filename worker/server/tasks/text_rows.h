@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "contract/kv_block.h"
 #include "worker/server/tasks/forward_runner.h"
 #include "worker/tokenizer/tokenizer.h"
 
@@ -35,8 +34,5 @@ Arrays pad_rows(const ServerContext&, std::span<const Row> rows);
 /// Splits rows into batches of at most `tokens` padded tokens, with at least one row each. Returns the index of the
 /// first row of each batch and the number of rows: {0, 3, 5} means rows 0..2, then 3..4.
 std::vector<size_t> split_into_batches(std::span<const Row> rows, size_t tokens);
-
-/// Maximum number of tokens of a batch of several rows; equal to the maximum of one generation step.
-constexpr size_t max_batch_tokens = step_tokens;
 
 }  // namespace pm::server

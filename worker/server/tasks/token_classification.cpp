@@ -142,7 +142,7 @@ http::Response classify_tokens(const ServerContext& context, const RoutedRequest
   for (const auto& text : texts)
     rows.push_back(
         encode_row(context, text, truncate, single ? "inputs" : "inputs[" + std::to_string(rows.size()) + "]"));
-  const auto starts = split_into_batches(rows, max_batch_tokens);
+  const auto starts = split_into_batches(rows, context.max_batch_tokens);
   std::vector<ForwardBatch> batches;
   for (size_t b = 0; b + 1 < starts.size(); ++b)
     batches.push_back({pad_rows(context, std::span(rows).subspan(starts[b], starts[b + 1] - starts[b])), {"logits"}});

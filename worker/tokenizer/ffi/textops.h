@@ -41,6 +41,8 @@ int tx_encode_tokens(const TxTokenizer*, const uint8_t* first, size_t first_len,
 int tx_token_id(const TxTokenizer*, const uint8_t* token, size_t len, int64_t* out, TxBuf* error);
 int tx_token_text(const TxTokenizer*, uint32_t id, TxBuf* out, TxBuf* error);
 int tx_decode(const TxTokenizer*, const uint32_t* ids, size_t len, bool skip_special, TxBuf* out, TxBuf* error);
+int tx_continues_word(const TxTokenizer*, uint32_t id, bool* out, TxBuf* error);
+int tx_settled(const TxTokenizer*, const uint32_t* ids, size_t len, size_t* out, TxBuf* error);
 int tx_vocab_size(const TxTokenizer*, size_t* out, TxBuf* error);
 // Status 0 with *out == nullptr: the folder has no chat template.
 int tx_chat_open(const char* path, TxChat** out, TxBuf* error);

@@ -2,6 +2,7 @@
 // Tests incremental detokenization.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <random>
 
 #include "tests/unit/worker/tokenizer/tokenizer_files.h"
@@ -110,6 +111,34 @@ TEST(Detokenizer, SpecialTokensAreSilentAndDoNotDisturbWhatFollows) {
   EXPECT_EQ(detokenizer.push('a'), "a");
   for (int i = 0; i < 20; ++i) EXPECT_EQ(detokenizer.push(256), "");
   EXPECT_EQ(detokenizer.push(' '), " ");
+}
+
+TEST(Detokenizer, AWordAfterManySpecialTokensKeepsItsSpace) {
+  const auto tokenizer = opened(test::word_level_json());
+  Detokenizer detokenizer(tokenizer);
+  EXPECT_EQ(detokenizer.push(0), "hello");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(detokenizer.push(3), "");
+  EXPECT_EQ(detokenizer.push(1), " world");
+}
+
+TEST(Detokenizer, TheMarkOfAnUnfinishedWordComesOutOnlyAtTheEnd) {
+  test::TempFolder folder;
+  std::ofstream(folder.path() / "vocab.json") << R"({"<unk>": 0, "hel@@": 1, "lo": 2, "@@": 3})";
+  std::ofstream(folder.path() / "merges.txt") << "#version: 0.2\n";
+  std::ofstream(folder.path() / "config.json") << R"({"model_type": "ctrl"})";
+  const auto tokenizer = Tokenizer::open(folder.path());
+  Detokenizer detokenizer(tokenizer);
+  EXPECT_EQ(detokenizer.push(1), "hel");
+  EXPECT_EQ(detokenizer.push(2), "lo");
+  EXPECT_EQ(detokenizer.push(1), " hel");
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(detokenizer.push(0), "");
+  EXPECT_EQ(detokenizer.flush(), "@@");
+  const std::vector<int32_t> prompt = {2, 1};
+  Detokenizer continuation(tokenizer, prompt);
+  EXPECT_EQ(continuation.push(2), "lo");
+  EXPECT_EQ(continuation.flush(), "");
+  Detokenizer idle(tokenizer, prompt);
+  EXPECT_EQ(idle.flush(), "");
 }
 
 }  // namespace

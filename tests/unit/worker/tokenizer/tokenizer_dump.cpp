@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test tool of the parity tests: tokenizer_dump FOLDER FILE, where FILE is {"texts": [...], "pairs": [[a, b], ...]},
-// prints ids, types, offsets and decoded texts of each, or why there is no tokenizer.
+// Test tool of the parity tests: tokenizer_dump FOLDER FILE, where FILE is {"texts": [...], "pairs": [[a, b], ...],
+// "ids": [[...], ...]}, prints ids, types, offsets and decoded texts of each, or why there is no tokenizer.
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -21,6 +21,13 @@ json described(const std::vector<pm::Token>& tokens) {
     sequences.push_back(token.sequence);
   }
   return {{"ids", ids}, {"types", types}, {"offsets", offsets}, {"sequences", sequences}};
+}
+
+std::string streamed(const pm::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  pm::Detokenizer stream(tokenizer);
+  std::string text;
+  for (int32_t id : ids) text += stream.push(id);
+  return text + stream.flush();
 }
 
 json role(const std::optional<int32_t>& id) { return id ? json(*id) : json(); }
@@ -56,12 +63,11 @@ int main(int argc, char** argv) {
       one["same"] = one["ids"] == json(encoded);
       one["decoded"] = tokenizer->decode(encoded);
       one["decoded_all"] = tokenizer->decode(encoded, false);
-      pm::Detokenizer stream(*tokenizer);
-      std::string streamed;
-      for (int32_t id : encoded) streamed += stream.push(id);
-      one["streamed"] = streamed + stream.flush();
+      one["streamed"] = streamed(*tokenizer, encoded);
       out["texts"].push_back(one);
     }
+    for (const auto& given : input.value("ids", std::vector<std::vector<int32_t>>{}))
+      out["ids"].push_back({{"decoded", tokenizer->decode(given)}, {"streamed", streamed(*tokenizer, given)}});
     for (const json& pair : input["pairs"])
       out["pairs"].push_back(described(tokenizer->encode_pair(pair[0].get<std::string>(), pair[1].get<std::string>())));
     std::cout << out << "\n";

@@ -143,12 +143,12 @@ TEST(Tokenizer, AFolderWithoutTokenizerIsAModelErrorThatNamesTheFile) {
 
 TEST(Tokenizer, AFolderWhoseTokenizerIsNotBuiltIsIdsOnlyWithTheReason) {
   TempFolder folder;
-  std::ofstream(folder.path() / "tokenizer_config.json") << R"({"tokenizer_class": "PhobertTokenizer"})";
+  std::ofstream(folder.path() / "tokenizer_config.json") << R"({"tokenizer_class": "BertJapaneseTokenizer"})";
   std::string why;
   EXPECT_EQ(Tokenizer::find(folder.path(), &why), std::nullopt);
-  EXPECT_THAT(why, HasSubstr("PhobertTokenizer"));
+  EXPECT_THAT(why, HasSubstr("BertJapaneseTokenizer"));
   EXPECT_THAT(error_of([&] { Tokenizer::open(folder.path()); }).what(),
-              testing::AllOf(HasSubstr("PhobertTokenizer"), HasSubstr("send token ids")));
+              testing::AllOf(HasSubstr("BertJapaneseTokenizer"), HasSubstr("send token ids")));
 }
 
 TEST(Tokenizer, AVocabularyOfWordPiecesIsEnoughForBert) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A tokenizer of either kind: fast (the tokenizers crate) or slow (a tokenizer that transformers implements in Python
 //! only).
-use crate::slow_tokenizer::SlowTokenizer;
+use crate::slow_tokenizer::{SlowToken, SlowTokenizer};
 use crate::TxToken;
 use tokenizers::{DecoderWrapper, ModelWrapper, Tokenizer};
 
@@ -25,7 +25,11 @@ impl AnyTokenizer {
                 .map_err(|e| e.to_string())?
                 .get_ids()
                 .to_vec()),
-            AnyTokenizer::Slow(t) => Ok(t.encode(text, None, special)?.into_iter().map(|(id, _)| id).collect()),
+            AnyTokenizer::Slow(t) => Ok(t
+                .encode(text, None, special)?
+                .into_iter()
+                .map(|token| token.id)
+                .collect()),
         }
     }
 
@@ -33,18 +37,15 @@ impl AnyTokenizer {
         let crate_ = match self {
             AnyTokenizer::Fast(t) => t,
             AnyTokenizer::Slow(t) => {
-                let encoded = t.encode(first, second, special)?;
-                // As in transformers, tokens that a first text alone would have are of type 0.
-                let alone = encoded.iter().filter(|(_, sequence)| *sequence != 1).count();
-                let of = |(i, (id, sequence))| TxToken {
-                    id,
-                    type_id: u32::from(special && i >= alone),
+                let of = |token: SlowToken| TxToken {
+                    id: token.id,
+                    type_id: token.type_id,
                     begin: 0,
                     end: 0,
-                    sequence,
+                    sequence: token.sequence,
                     word: -1,
                 };
-                return Ok(encoded.into_iter().enumerate().map(of).collect());
+                return Ok(t.encode(first, second, special)?.into_iter().map(of).collect());
             }
         };
         let encoding = match second {
@@ -100,6 +101,22 @@ impl AnyTokenizer {
                 })
             }
             AnyTokenizer::Slow(t) => Ok(t.decode(ids, skip_special)),
+        }
+    }
+
+    /// Returns whether the token ends in "@@", which a token after it removes.
+    pub fn continues_word(&self, id: u32) -> bool {
+        match self {
+            AnyTokenizer::Fast(_) => false,
+            AnyTokenizer::Slow(t) => t.continues_word(id),
+        }
+    }
+
+    /// Returns how many of the first ids have a text that no later id changes, where decoding looks at the whole text.
+    pub fn settled(&self, ids: &[u32]) -> Option<usize> {
+        match self {
+            AnyTokenizer::Fast(_) => None,
+            AnyTokenizer::Slow(t) => t.settled(ids),
         }
     }
 

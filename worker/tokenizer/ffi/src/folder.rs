@@ -174,6 +174,13 @@ impl Folder {
         ROLES.iter().filter_map(|role| self.token(role, "")).collect()
     }
 
+    /// Returns whether the files leave the special tokens without a role to the class.
+    pub fn names_no_extra_tokens(&self) -> bool {
+        !["extra_special_tokens", "additional_special_tokens"]
+            .iter()
+            .any(|key| self.settings.contains_key(*key))
+    }
+
     /// Returns the special tokens without a role.
     pub fn extra_tokens(&self) -> Vec<AddedToken> {
         let extra = ["extra_special_tokens", "additional_special_tokens"]

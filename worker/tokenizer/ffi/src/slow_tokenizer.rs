@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Slow tokenizers: Marian's and M2M100's, which transformers implements in Python only
-//! (`models/{marian,m2m_100}/tokenization_*.py` on `tokenization_python.py`). They split text by a SentencePiece model
-//! and number the pieces by a vocabulary of their own. Their tokens have no offsets in the text.
+//! Slow tokenizers: those that transformers implements in Python only (`models/*/tokenization_*.py` on
+//! `tokenization_python.py`). This file has their common part: added tokens, special tokens, templates, decoding.
+//! Marian's and M2M100's split text by a SentencePiece model and number the pieces by a vocabulary of their own; the
+//! others merge the characters of words (`word_splitter.rs`). Their tokens have no offsets in the text.
 use crate::folder::{default_of, file, read, Folder, Roles};
+use crate::moses::{Language, Moses};
+use crate::moses_join::MosesJoiner;
+use crate::python_text;
 use crate::sentencepiece::SentencePiece;
 use crate::sentencepiece_processor::SentencePieceProcessor;
+use crate::word_splitter::{counted_vocabulary, json_vocabulary, MergesFile, Vocabulary, WordSplitter, Words};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use tokenizers::AddedToken;
@@ -14,19 +19,43 @@ const M2M100: &str = "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en
     mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu";
 const WMT21: &str = "en ha is ja cs ru zh de";
 
+/// Splits the text between added tokens into tokens, and joins tokens to text.
+enum Splitter {
+    Pieces {
+        cuts: SentencePieceProcessor,
+        joins: SentencePieceProcessor,
+        marian: bool,
+    },
+    Words(WordSplitter),
+}
+
+/// Special tokens around one text, or around two and between them.
+#[derive(Default)]
+struct Template {
+    prefix: Vec<u32>,
+    between: Vec<u32>,
+    suffix: Vec<u32>,
+    /// whether the tokens after those that the first text alone would have are of type 1
+    typed: bool,
+}
+
+/// One token of an encoding. `sequence`: 0, 1, or -1 for a special token of the template.
+pub struct SlowToken {
+    pub id: u32,
+    pub sequence: i32,
+    pub type_id: u32,
+}
+
 pub struct SlowTokenizer {
-    cuts: SentencePieceProcessor,
-    /// decodes pieces
-    joins: SentencePieceProcessor,
+    splitter: Splitter,
     ids: HashMap<String, u32>,
     tokens: HashMap<u32, String>,
     /// added tokens, which are split off a text first, by their text
     added: HashMap<String, (u32, AddedToken)>,
     special: HashSet<u32>,
-    prefix: Vec<u32>,
-    suffix: Vec<u32>,
+    template: Template,
     unk: u32,
-    marian: bool,
+    unk_token: String,
     size: usize,
 }
 
@@ -39,6 +68,23 @@ fn processor(folder: &Folder, names: &[&str]) -> Result<SentencePieceProcessor, 
 fn vocabulary(folder: &Folder, name: &str) -> Result<HashMap<String, u32>, String> {
     let path = file(folder, &[name])?;
     serde_json::from_slice(&read(path.as_ref())?).map_err(|e| format!("{path} is not a vocabulary: {e}"))
+}
+
+/// Returns the text of the token with a role.
+fn named(folder: &Folder, roles: Roles, role: &str) -> Result<String, String> {
+    folder
+        .token(role, default_of(roles, role))
+        .map(|token| token.content)
+        .ok_or_else(|| format!("it has no {role}"))
+}
+
+/// Returns the source and target language of a translation model.
+pub fn translated_languages(folder: &Folder) -> Option<(Language, Language)> {
+    let codes = folder.settings.get("langs")?.as_array()?;
+    match &codes[..] {
+        [source, target] => Some((Language::parse(source.as_str()?)?, Language::parse(target.as_str()?)?)),
+        _ => None,
+    }
 }
 
 /// "en" -> "__en__"
@@ -58,9 +104,13 @@ impl SlowTokenizer {
             ids.clone()
         };
         let joins = processor(folder, &[if separate { "target.spm" } else { "source.spm" }])?;
-        let mut made = Self::new(folder, roles, processor(folder, &["source.spm"])?, joins, ids, shown)?;
-        made.marian = true;
-        made.suffix = vec![made.role(folder, roles, "eos_token")?];
+        let splitter = Splitter::Pieces {
+            cuts: processor(folder, &["source.spm"])?,
+            joins,
+            marian: true,
+        };
+        let mut made = Self::new(folder, roles, splitter, ids, shown)?;
+        made.template.suffix = vec![made.role(folder, roles, "eos_token")?];
         Ok(made)
     }
 
@@ -85,7 +135,12 @@ impl SlowTokenizer {
             }
         };
         let count = u32::try_from(ids.len()).map_err(|_| "vocab.json has too many tokens")?;
-        let mut made = Self::new(folder, roles, model()?, model()?, ids, shown)?;
+        let splitter = Splitter::Pieces {
+            cuts: model()?,
+            joins: model()?,
+            marian: false,
+        };
+        let mut made = Self::new(folder, roles, splitter, ids, shown)?;
         for (code, id) in codes.split_whitespace().zip(count..) {
             made.ids.insert(language(code), id);
             made.tokens.insert(id, language(code));
@@ -95,34 +150,140 @@ impl SlowTokenizer {
             .ids
             .get(&language(source))
             .filter(|_| codes.split_whitespace().any(|code| code == source));
-        made.prefix = vec![
+        made.template.prefix = vec![
             *id.ok_or_else(|| format!("tokenizer_config.json has src_lang \"{source}\", expected one of {codes}"))?
         ];
-        made.suffix = vec![made.role(folder, roles, "eos_token")?];
+        made.template.suffix = vec![made.role(folder, roles, "eos_token")?];
+        Ok(made)
+    }
+
+    /// Builds CTRL's tokenizer from vocab.json and merges.txt. It has no template.
+    pub fn control_codes(folder: &Folder, roles: Roles) -> Result<Self, String> {
+        let splitter = WordSplitter::new(folder, MergesFile::HEADED, Words::Plain(char::is_whitespace))?;
+        let mut made = Self::of_words(folder, roles, splitter, json_vocabulary(folder, "vocab.json")?)?;
+        made.template.typed = false;
+        Ok(made)
+    }
+
+    /// Builds BlenderbotSmall's tokenizer from vocab.json and merges.txt. It has no template.
+    pub fn dialogue(folder: &Folder, roles: Roles) -> Result<Self, String> {
+        let splitter = WordSplitter::new(folder, MergesFile::HEADED, Words::Dialogue)?;
+        Self::of_words(folder, roles, splitter, json_vocabulary(folder, "vocab.json")?)
+    }
+
+    /// Builds PhoBERT's and BERTweet's tokenizer from vocab.txt and bpe.codes, which Fairseq writes.
+    pub fn fairseq_pairs(folder: &Folder, roles: Roles) -> Result<Self, String> {
+        let splitter = WordSplitter::new(folder, MergesFile::COUNTED, Words::Plain(python_text::is_space))?;
+        let special: Vec<String> = ["bos_token", "pad_token", "eos_token", "unk_token"]
+            .iter()
+            .filter_map(|role| folder.token(role, default_of(roles, role)).map(|t| t.content))
+            .collect();
+        let mut made = Self::of_words(
+            folder,
+            roles,
+            splitter,
+            counted_vocabulary(folder, "vocab.txt", special)?,
+        )?;
+        let (cls, sep) = (
+            made.special_role(folder, roles, "cls_token")?,
+            made.special_role(folder, roles, "sep_token")?,
+        );
+        made.template = Template {
+            prefix: vec![cls],
+            between: vec![sep, sep],
+            suffix: vec![sep],
+            typed: false,
+        };
+        Ok(made)
+    }
+
+    /// Builds XLM's tokenizer from vocab.json and merges.txt. Texts are split as English, as transformers does unless
+    /// its caller names a language.
+    pub fn moses_english(folder: &Folder, roles: Roles) -> Result<Self, String> {
+        let words = Words::Moses {
+            moses: Moses::new(Language::English)?,
+            plain_letters: folder.flag("do_lowercase_and_remove_accent", true),
+        };
+        Self::of_moses(folder, roles, words)
+    }
+
+    /// Builds FlauBERT's tokenizer from vocab.json and merges.txt.
+    pub fn moses_french(folder: &Folder, roles: Roles) -> Result<Self, String> {
+        let words = Words::UniformMoses {
+            moses: Moses::new(Language::French)?,
+            lower: folder.flag("do_lowercase", false),
+        };
+        Self::of_moses(folder, roles, words)
+    }
+
+    /// Builds FSMT's tokenizer from vocab-src.json, vocab-tgt.json and merges.txt.
+    pub fn moses_translation(folder: &Folder, roles: Roles) -> Result<Self, String> {
+        let (source, target) = translated_languages(folder).ok_or("tokenizer_config.json names no two languages")?;
+        let words = Words::Translated {
+            moses: Moses::new(source)?,
+            joiner: MosesJoiner::new(target),
+            lower: folder.flag("do_lower_case", false),
+        };
+        let splitter = WordSplitter::new(folder, MergesFile::PLAIN, words)?;
+        let vocabulary = Vocabulary {
+            ids: json_vocabulary(folder, "vocab-src.json")?.ids,
+            tokens: json_vocabulary(folder, "vocab-tgt.json")?.tokens,
+        };
+        let mut made = Self::of_words(folder, roles, splitter, vocabulary)?;
+        let sep = made.special_role(folder, roles, "sep_token")?;
+        made.template = Template {
+            prefix: Vec::new(),
+            between: vec![sep],
+            suffix: vec![sep],
+            typed: true,
+        };
+        Ok(made)
+    }
+
+    fn of_moses(folder: &Folder, roles: Roles, words: Words) -> Result<Self, String> {
+        let splitter = WordSplitter::new(folder, MergesFile::PLAIN, words)?;
+        let mut made = Self::of_words(folder, roles, splitter, json_vocabulary(folder, "vocab.json")?)?;
+        let (bos, sep) = (
+            made.special_role(folder, roles, "bos_token")?,
+            made.special_role(folder, roles, "sep_token")?,
+        );
+        made.template = Template {
+            prefix: vec![bos],
+            between: vec![sep],
+            suffix: vec![sep],
+            typed: true,
+        };
+        Ok(made)
+    }
+
+    fn of_words(folder: &Folder, roles: Roles, splitter: WordSplitter, vocabulary: Vocabulary) -> Result<Self, String> {
+        let Vocabulary { ids, tokens } = vocabulary;
+        let mut made = Self::new(folder, roles, Splitter::Words(splitter), ids, HashMap::new())?;
+        made.tokens = tokens;
         Ok(made)
     }
 
     fn new(
         folder: &Folder,
         roles: Roles,
-        cuts: SentencePieceProcessor,
-        joins: SentencePieceProcessor,
+        splitter: Splitter,
         ids: HashMap<String, u32>,
         shown: HashMap<String, u32>,
     ) -> Result<Self, String> {
         let tokens = shown.into_iter().map(|(text, id)| (id, text)).collect();
         let mut made = SlowTokenizer {
-            cuts,
-            joins,
+            splitter,
             size: ids.len(),
             ids,
             tokens,
             added: HashMap::new(),
             special: HashSet::new(),
-            prefix: Vec::new(),
-            suffix: Vec::new(),
+            template: Template {
+                typed: true,
+                ..Template::default()
+            },
             unk: 0,
-            marian: false,
+            unk_token: named(folder, roles, "unk_token")?,
         };
         made.unk = made.role(folder, roles, "unk_token")?;
         for (id, token) in &folder.added {
@@ -131,7 +292,11 @@ impl SlowTokenizer {
             made.size += usize::from(!made.ids.contains_key(&token.content));
             made.added.insert(token.content.clone(), (id, token.clone()));
         }
-        for token in folder.special_tokens(roles, folder.extra_tokens()) {
+        let mut extra = folder.extra_tokens();
+        if let (Splitter::Words(splitter), true) = (&made.splitter, folder.names_no_extra_tokens()) {
+            extra.extend(splitter.default_extra_tokens());
+        }
+        for token in folder.special_tokens(roles, extra) {
             let next = u32::try_from(made.size).unwrap_or(u32::MAX);
             let known = made.token_to_id(&token.content);
             let id = known.unwrap_or(next);
@@ -143,13 +308,18 @@ impl SlowTokenizer {
     }
 
     fn role(&self, folder: &Folder, roles: Roles, role: &str) -> Result<u32, String> {
-        let token = folder
-            .token(role, default_of(roles, role))
-            .ok_or_else(|| format!("it has no {role}"))?;
+        let token = named(folder, roles, role)?;
         self.ids
-            .get(&token.content)
+            .get(&token)
             .copied()
-            .ok_or_else(|| format!("vocab.json lacks its {role}, \"{}\"", token.content))
+            .ok_or_else(|| format!("its vocabulary lacks its {role}, \"{token}\""))
+    }
+
+    /// Returns the id of a special token, which may follow the vocabulary.
+    fn special_role(&self, folder: &Folder, roles: Roles, role: &str) -> Result<u32, String> {
+        let token = named(folder, roles, role)?;
+        self.token_to_id(&token)
+            .ok_or_else(|| format!("its vocabulary lacks \"{token}\""))
     }
 
     /// Splits a text at added tokens; at each position the longest matching token wins.
@@ -175,18 +345,19 @@ impl SlowTokenizer {
     }
 
     fn words(&self, mut text: &str, out: &mut Vec<u32>) -> Result<(), String> {
-        if self.marian && text.starts_with(">>") {
-            if let Some(end) = text.find("<<") {
-                out.push(self.ids.get(&text[..end + 2]).copied().unwrap_or(self.unk));
-                text = &text[end + 2..];
+        let number = |token: &str| self.ids.get(token).copied().unwrap_or(self.unk);
+        match &self.splitter {
+            Splitter::Pieces { cuts, marian, .. } => {
+                if *marian && text.starts_with(">>") {
+                    if let Some(end) = text.find("<<") {
+                        out.push(number(&text[..end + 2]));
+                        text = &text[end + 2..];
+                    }
+                }
+                out.extend(cuts.encode(text)?.iter().map(|piece| number(piece)));
             }
+            Splitter::Words(splitter) => out.extend(splitter.split(text).iter().map(|token| number(token))),
         }
-        out.extend(
-            self.cuts
-                .encode(text)?
-                .iter()
-                .map(|piece| self.ids.get(piece).copied().unwrap_or(self.unk)),
-        );
         Ok(())
     }
 
@@ -214,18 +385,27 @@ impl SlowTokenizer {
         Ok(ids)
     }
 
-    /// Returns ids with the text that each belongs to: 0, 1, or -1 for special tokens around them.
-    pub fn encode(&self, first: &str, second: Option<&str>, special: bool) -> Result<Vec<(u32, i32)>, String> {
-        let mut all: Vec<(u32, i32)> = Vec::new();
-        if special {
-            all.extend(self.prefix.iter().map(|id| (*id, -1)));
-        }
-        all.extend(self.plain(first)?.into_iter().map(|id| (id, 0)));
+    pub fn encode(&self, first: &str, second: Option<&str>, special: bool) -> Result<Vec<SlowToken>, String> {
+        let mut all: Vec<SlowToken> = Vec::new();
+        let mut add = |ids: &[u32], sequence| {
+            all.extend(ids.iter().map(|id| SlowToken {
+                id: *id,
+                sequence,
+                type_id: 0,
+            }));
+        };
+        let template = |ids: &'_ [u32]| if special { ids.to_vec() } else { Vec::new() };
+        add(&template(&self.template.prefix), -1);
+        let plain = self.plain(first)?;
+        add(&plain, 0);
         if let Some(second) = second {
-            all.extend(self.plain(second)?.into_iter().map(|id| (id, 1)));
+            add(&template(&self.template.between), -1);
+            add(&self.plain(second)?, 1);
         }
-        if special {
-            all.extend(self.suffix.iter().map(|id| (*id, -1)));
+        add(&template(&self.template.suffix), -1);
+        if special && self.template.typed {
+            let alone = self.template.prefix.len() + plain.len() + self.template.suffix.len();
+            all.iter_mut().skip(alone).for_each(|token| token.type_id = 1);
         }
         Ok(all)
     }
@@ -243,42 +423,70 @@ impl SlowTokenizer {
             .iter()
             .find(|(_, (number, _))| *number == id)
             .map(|(text, _)| text.as_str());
-        added.or_else(|| self.tokens.get(&id).map(String::as_str)).or_else(|| {
-            if self.marian {
-                self.joins.piece(id)
-            } else {
-                self.spelling_of_unk(id)
-            }
-        })
+        added
+            .or_else(|| self.tokens.get(&id).map(String::as_str))
+            .or_else(|| match &self.splitter {
+                Splitter::Pieces {
+                    joins, marian: true, ..
+                } => joins.piece(id),
+                _ => self.spelling_of_unk(id),
+            })
     }
 
     fn spelling_of_unk(&self, id: u32) -> Option<&str> {
         if (id as usize) < self.size {
-            self.tokens.get(&self.unk).map(String::as_str)
+            Some(&self.unk_token)
         } else {
             None
         }
     }
 
+    /// Returns whether the token continues in the next one, which its spelling then shows by "@@".
+    pub fn continues_word(&self, id: u32) -> bool {
+        matches!(&self.splitter, Splitter::Words(splitter) if splitter.continues(self.id_to_token(id).unwrap_or_default()))
+    }
+
+    /// Returns how many of the first ids have a text that no later id changes, where decoding looks at the whole text.
+    pub fn settled(&self, ids: &[u32]) -> Option<usize> {
+        let Splitter::Words(splitter) = &self.splitter else {
+            return None;
+        };
+        splitter.settled(ids.iter().map(|id| match self.special.contains(id) {
+            true => "",
+            false => self.id_to_token(*id).unwrap_or_default(),
+        }))
+    }
+
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
+        let shown = ids.iter().filter(|id| !skip_special || !self.special.contains(id));
+        match &self.splitter {
+            Splitter::Pieces { joins, marian, .. } => self.join_pieces(shown, joins, *marian),
+            Splitter::Words(splitter) => {
+                splitter.join(shown.map(|id| self.id_to_token(*id).unwrap_or(&self.unk_token)))
+            }
+        }
+    }
+
+    fn join_pieces<'a>(
+        &self,
+        ids: impl Iterator<Item = &'a u32>,
+        joins: &SentencePieceProcessor,
+        marian: bool,
+    ) -> String {
         let mut out = String::new();
         let mut pieces: Vec<&str> = Vec::new();
         for id in ids {
-            let special = self.special.contains(id);
-            if special && skip_special {
-                continue;
-            }
             let Some(text) = self.id_to_token(*id) else { continue };
-            if special {
-                out.push_str(&self.joins.decode(pieces.drain(..)));
+            if self.special.contains(id) {
+                out.push_str(&joins.decode(pieces.drain(..)));
                 out.push_str(text);
-                out.push_str(if self.marian { " " } else { "" });
+                out.push_str(if marian { " " } else { "" });
             } else {
                 pieces.push(text);
             }
         }
-        out.push_str(&self.joins.decode(pieces));
-        if self.marian {
+        out.push_str(&joins.decode(pieces));
+        if marian {
             out.replace('▁', " ").trim().to_string()
         } else {
             out.trim().to_string()

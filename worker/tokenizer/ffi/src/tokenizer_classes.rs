@@ -5,7 +5,7 @@
 use crate::any_tokenizer::AnyTokenizer;
 use crate::folder::{default_of, file, read, Folder, Roles};
 use crate::sentencepiece::{SentencePiece, CONTROL, USER_DEFINED};
-use crate::slow_tokenizer::SlowTokenizer;
+use crate::slow_tokenizer::{translated_languages, SlowTokenizer};
 use serde::de::DeserializeOwned;
 use serde_json::{json, Value};
 use std::collections::HashMap;
@@ -60,6 +60,41 @@ const ROBERTA: Roles = &[
     ("cls_token", "<s>"),
     ("mask_token", "<mask>"),
 ];
+const HERBERT: Roles = &[
+    ("unk_token", "<unk>"),
+    ("sep_token", "</s>"),
+    ("pad_token", "<pad>"),
+    ("cls_token", "<s>"),
+    ("mask_token", "<mask>"),
+];
+const DEBERTA: Roles = &[
+    ("bos_token", "[CLS]"),
+    ("eos_token", "[SEP]"),
+    ("unk_token", "[UNK]"),
+    ("sep_token", "[SEP]"),
+    ("pad_token", "[PAD]"),
+    ("cls_token", "[CLS]"),
+    ("mask_token", "[MASK]"),
+];
+const XLNET: Roles = &[
+    ("bos_token", "<s>"),
+    ("eos_token", "</s>"),
+    ("unk_token", "<unk>"),
+    ("sep_token", "<sep>"),
+    ("pad_token", "<pad>"),
+    ("cls_token", "<cls>"),
+    ("mask_token", "<mask>"),
+];
+const BIG_BIRD: Roles = &[
+    ("bos_token", "<s>"),
+    ("eos_token", "</s>"),
+    ("unk_token", "<unk>"),
+    ("sep_token", "[SEP]"),
+    ("pad_token", "<pad>"),
+    ("cls_token", "[CLS]"),
+    ("mask_token", "[MASK]"),
+];
+const REFORMER: Roles = &[("eos_token", "</s>"), ("unk_token", "<unk>")];
 const CLIP: Roles = &[
     ("bos_token", "<|startoftext|>"),
     ("eos_token", "<|endoftext|>"),
@@ -77,6 +112,28 @@ const ALBERT: Roles = &[
     ("mask_token", "[MASK]"),
 ];
 const LLAMA: Roles = &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")];
+
+const UNK: Roles = &[("unk_token", "<unk>")];
+const XLM: Roles = &[
+    ("bos_token", "<s>"),
+    ("unk_token", "<unk>"),
+    ("sep_token", "</s>"),
+    ("pad_token", "<pad>"),
+    ("cls_token", "</s>"),
+    ("mask_token", "<special1>"),
+];
+const FSMT: Roles = &[
+    ("bos_token", "<s>"),
+    ("unk_token", "<unk>"),
+    ("sep_token", "</s>"),
+    ("pad_token", "<pad>"),
+];
+const DIALOGUE: Roles = &[
+    ("bos_token", "__start__"),
+    ("eos_token", "__end__"),
+    ("unk_token", "__unk__"),
+    ("pad_token", "__null__"),
+];
 
 const MBART50: Roles = &[
     ("eos_token", "</s>"),
@@ -106,7 +163,14 @@ const MORE_LANGUAGES: &str = "af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID ka_GE km
 
 const WORDS: &[&[&str]] = &[&["vocab.txt"]];
 const PAIRS: &[&[&str]] = &[&["vocab.json"], &["merges.txt"]];
-const PIECES: &[&[&str]] = &[&["spiece.model", "tokenizer.model", "sentencepiece.bpe.model"]];
+const TRANSLATION: &[&[&str]] = &[&["vocab-src.json"], &["vocab-tgt.json"], &["merges.txt"]];
+const COUNTED: &[&[&str]] = &[&["vocab.txt"], &["bpe.codes"]];
+const PIECES: &[&[&str]] = &[&[
+    "spiece.model",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
+]];
 const TWO_MODELS: &[&[&str]] = &[&["source.spm"], &["target.spm"], &["vocab.json"]];
 const VOCAB_AND_PIECES: &[&[&str]] = &[&["vocab.json"], &["sentencepiece.bpe.model"]];
 
@@ -205,6 +269,76 @@ const TOKENIZER_CLASSES: &[TokenizerClass] = &[
         build: Fast(xlm_roberta),
     },
     TokenizerClass {
+        classes: &["CamembertTokenizer"],
+        model_types: &["camembert"],
+        files: PIECES,
+        roles: ROBERTA,
+        build: Fast(camembert),
+    },
+    TokenizerClass {
+        classes: &["BarthezTokenizer"],
+        model_types: &[],
+        files: PIECES,
+        roles: ROBERTA,
+        build: Fast(barthez),
+    },
+    TokenizerClass {
+        classes: &["HerbertTokenizer"],
+        model_types: &[],
+        files: PAIRS,
+        roles: HERBERT,
+        build: Fast(herbert),
+    },
+    TokenizerClass {
+        classes: &["OpenAIGPTTokenizer"],
+        model_types: &["openai-gpt"],
+        files: PAIRS,
+        roles: UNK,
+        build: Fast(openai_gpt),
+    },
+    TokenizerClass {
+        classes: &["DebertaTokenizer"],
+        model_types: &["deberta"],
+        files: PAIRS,
+        roles: DEBERTA,
+        build: Fast(deberta),
+    },
+    TokenizerClass {
+        classes: &["DebertaV2Tokenizer"],
+        model_types: &["deberta-v2"],
+        files: PIECES,
+        roles: DEBERTA,
+        build: Fast(deberta_v2),
+    },
+    TokenizerClass {
+        classes: &["XLNetTokenizer"],
+        model_types: &["xlnet"],
+        files: PIECES,
+        roles: XLNET,
+        build: Fast(xlnet),
+    },
+    TokenizerClass {
+        classes: &["ReformerTokenizer"],
+        model_types: &["reformer"],
+        files: PIECES,
+        roles: REFORMER,
+        build: Fast(reformer),
+    },
+    TokenizerClass {
+        classes: &["BigBirdTokenizer"],
+        model_types: &["big_bird"],
+        files: PIECES,
+        roles: BIG_BIRD,
+        build: Fast(big_bird),
+    },
+    TokenizerClass {
+        classes: &["FunnelTokenizer"],
+        model_types: &["funnel"],
+        files: WORDS,
+        roles: XLNET,
+        build: Fast(funnel),
+    },
+    TokenizerClass {
         classes: &["MBartTokenizer"],
         model_types: &["mbart"],
         files: PIECES,
@@ -247,6 +381,48 @@ const TOKENIZER_CLASSES: &[TokenizerClass] = &[
         build: Build::Slow(SlowTokenizer::m2m100),
     },
     TokenizerClass {
+        classes: &["CTRLTokenizer"],
+        model_types: &["ctrl"],
+        files: PAIRS,
+        roles: UNK,
+        build: Build::Slow(SlowTokenizer::control_codes),
+    },
+    TokenizerClass {
+        classes: &["BlenderbotSmallTokenizer"],
+        model_types: &["blenderbot-small"],
+        files: PAIRS,
+        roles: DIALOGUE,
+        build: Build::Slow(SlowTokenizer::dialogue),
+    },
+    TokenizerClass {
+        classes: &["PhobertTokenizer", "BertweetTokenizer"],
+        model_types: &[],
+        files: COUNTED,
+        roles: ROBERTA,
+        build: Build::Slow(SlowTokenizer::fairseq_pairs),
+    },
+    TokenizerClass {
+        classes: &["XLMTokenizer"],
+        model_types: &["xlm"],
+        files: PAIRS,
+        roles: XLM,
+        build: Build::Slow(SlowTokenizer::moses_english),
+    },
+    TokenizerClass {
+        classes: &["FSMTTokenizer"],
+        model_types: &["fsmt"],
+        files: TRANSLATION,
+        roles: FSMT,
+        build: Build::Slow(SlowTokenizer::moses_translation),
+    },
+    TokenizerClass {
+        classes: &["FlaubertTokenizer"],
+        model_types: &["flaubert"],
+        files: PAIRS,
+        roles: XLM,
+        build: Build::Slow(SlowTokenizer::moses_french),
+    },
+    TokenizerClass {
         classes: &["LlamaTokenizer"],
         model_types: &["llama"],
         files: PIECES,
@@ -267,10 +443,19 @@ pub fn tokenizer_class(folder: &Folder) -> Option<&'static TokenizerClass> {
 }
 
 impl TokenizerClass {
-    /// Returns the first required file that is missing, with all of its names.
-    pub fn missing(&self, folder: &Folder) -> Option<String> {
+    /// Returns why a folder of this class has no tokenizer: a file that is missing, or a setting that is not built.
+    pub fn ids_only(&self, folder: &Folder) -> Option<String> {
         let absent = |names: &&&[&str]| !names.iter().any(|name| folder.path.join(name).is_file());
-        self.files.iter().find(absent).map(|names| names.join(", "))
+        if let Some(names) = self.files.iter().find(absent) {
+            return Some(format!("no {}", names.join(", ")));
+        }
+        if folder.flag("normalization", false) && self.classes.contains(&"BertweetTokenizer") {
+            return Some("tokenizer_config.json asks for the normalization of tweets, which is not built".into());
+        }
+        if self.classes.contains(&"FSMTTokenizer") && translated_languages(folder).is_none() {
+            return Some("tokenizer_config.json has no langs of two of en, de, fr and ru".into());
+        }
+        None
     }
 
     pub fn build(&self, folder: &Folder) -> Result<AnyTokenizer, String> {
@@ -455,6 +640,41 @@ fn byte_level(folder: &Folder, roles: Roles, add_prefix_space: bool) -> Result<T
 fn gpt2(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
     let mut tokenizer = byte_level(folder, roles, folder.flag("add_prefix_space", false))?;
     ends_template(&mut tokenizer, folder, roles, false, false)?;
+    Ok(tokenizer)
+}
+
+/// Builds pairs whose last one carries "</w>", on words as BERT splits them.
+fn suffixed_pairs(
+    folder: &Folder,
+    roles: Roles,
+    lowercase: bool,
+    strip_accents: Option<bool>,
+) -> Result<Tokenizer, String> {
+    let mut tokenizer = assembled(Parts {
+        model: byte_pairs(folder, Some(named(folder, roles, "unk_token")?), "</w>")?,
+        normalizer: Some(part(
+            json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+                                     "strip_accents": strip_accents, "lowercase": lowercase}),
+        )?),
+        pre_tokenizer: json!({"type": "BertPreTokenizer"}),
+        decoder: json!({"type": "BPEDecoder", "suffix": "</w>"}),
+    })?;
+    folder.add_tokens(&mut tokenizer, roles, folder.extra_tokens())?;
+    Ok(tokenizer)
+}
+
+fn openai_gpt(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let mut tokenizer = suffixed_pairs(folder, roles, true, None)?;
+    ends_template(&mut tokenizer, folder, roles, false, false)?;
+    Ok(tokenizer)
+}
+
+/// Builds HerBERT's tokenizer. The ids of the tokens around a text are 0 and 2, whatever the vocabulary says.
+fn herbert(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let mut tokenizer = suffixed_pairs(folder, roles, false, Some(false))?;
+    let (cls, sep) = (named(folder, roles, "cls_token")?, named(folder, roles, "sep_token")?);
+    let ends = json!({"type": "BertProcessing", "sep": [sep, 2], "cls": [cls, 0]});
+    tokenizer.with_post_processor(Some(part::<PostProcessorWrapper>(ends)?));
     Ok(tokenizer)
 }
 
@@ -645,6 +865,263 @@ fn xlm_roberta(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
         &[(&bos, 0), ("A", 0), (&eos, 0)],
         &[(&bos, 0), ("A", 0), (&eos, 0), (&eos, 0), ("B", 0), (&eos, 0)],
     )?;
+    Ok(tokenizer)
+}
+
+/// Adds the mask, which takes the space before it.
+fn add_mask(tokenizer: &mut Tokenizer, folder: &Folder, roles: Roles) -> Result<(), String> {
+    let mask = named(folder, roles, "mask_token")?;
+    if !folder.added.values().any(|t| t.content == mask) {
+        tokenizer
+            .add_special_tokens([AddedToken::from(mask, true).lstrip(true)])
+            .map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// Builds CamemBERT's vocabulary: its own special tokens, the pieces from the second on, the mask.
+fn camembert(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    let mut vocab = vec![
+        ("<s>NOTUSED".to_string(), 0.0),
+        (named(folder, roles, "pad_token")?, 0.0),
+        ("</s>NOTUSED".to_string(), 0.0),
+        (named(folder, roles, "unk_token")?, 0.0),
+        ("<unk>NOTUSED".to_string(), -100.0),
+    ];
+    vocab.extend(model.scored().into_iter().skip(1));
+    vocab.push((named(folder, roles, "mask_token")?, 0.0));
+    let scheme = if folder.flag("add_prefix_space", true) {
+        "always"
+    } else {
+        "never"
+    };
+    let mut tokenizer = assembled(Parts {
+        model: unigram(vocab, 3)?,
+        normalizer: charsmap(&model)?,
+        pre_tokenizer: spaces(true, scheme),
+        decoder: spaces(false, scheme),
+    })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    add_mask(&mut tokenizer, folder, roles)?;
+    let (bos, eos) = (named(folder, roles, "bos_token")?, named(folder, roles, "eos_token")?);
+    template(
+        &mut tokenizer,
+        &[(&bos, 0), ("A", 0), (&eos, 0)],
+        &[(&bos, 0), ("A", 0), (&eos, 0), (&eos, 0), ("B", 0), (&eos, 0)],
+    )?;
+    Ok(tokenizer)
+}
+
+/// Builds BARThez' tokenizer: the model's own numbers, of which 3 is the unknown piece. It has no template.
+fn barthez(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    if model.pieces.len() <= 3 {
+        return Err(format!(
+            "its SentencePiece model has {} pieces, expected 4 or more",
+            model.pieces.len()
+        ));
+    }
+    let scheme = if folder.flag("add_prefix_space", true) {
+        "always"
+    } else {
+        "never"
+    };
+    let normalizer = json!({"type": "Sequence", "normalizers": [
+        {"type": "Replace", "pattern": {"Regex": r"\s{2,}|[\n\r\t]"}, "content": " "},
+        {"type": "NFC"},
+        {"type": "Strip", "strip_left": false, "strip_right": true}]});
+    let mut tokenizer = assembled(Parts {
+        model: unigram(model.scored(), 3)?,
+        normalizer: Some(part(normalizer)?),
+        pre_tokenizer: spaces(false, scheme),
+        decoder: spaces(false, scheme),
+    })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    add_mask(&mut tokenizer, folder, roles)?;
+    ends_template(&mut tokenizer, folder, roles, false, false)?;
+    Ok(tokenizer)
+}
+
+fn funnel(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let mut tokenizer = word_piece(folder, roles)?;
+    let (cls, sep) = (named(folder, roles, "cls_token")?, named(folder, roles, "sep_token")?);
+    template(
+        &mut tokenizer,
+        &[(&cls, 2), ("A", 0), (&sep, 0)],
+        &[(&cls, 2), ("A", 0), (&sep, 0), ("B", 1), (&sep, 1)],
+    )?;
+    Ok(tokenizer)
+}
+
+fn deberta(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let mut tokenizer = byte_level(folder, roles, folder.flag("add_prefix_space", false))?;
+    let (cls, sep) = (named(folder, roles, "cls_token")?, named(folder, roles, "sep_token")?);
+    template(
+        &mut tokenizer,
+        &[(&cls, 0), ("A", 0), (&sep, 0)],
+        &[(&cls, 0), ("A", 0), (&sep, 0), (&sep, 0), ("B", 0), (&sep, 0)],
+    )?;
+    Ok(tokenizer)
+}
+
+/// Returns the number of the unknown piece, which transformers finds by its name and score.
+fn unknown_piece(folder: &Folder, roles: Roles, model: &SentencePiece, otherwise: usize) -> Result<usize, String> {
+    let unk = named(folder, roles, "unk_token")?;
+    let found = model.pieces.iter().position(|p| p.text == unk && p.score == 0.0);
+    Ok(found.unwrap_or(otherwise))
+}
+
+/// Sets "[CLS] A [SEP] B [SEP]" with the types of BERT.
+fn bert_template(tokenizer: &mut Tokenizer, folder: &Folder, roles: Roles) -> Result<(), String> {
+    let (cls, sep) = (named(folder, roles, "cls_token")?, named(folder, roles, "sep_token")?);
+    template(
+        tokenizer,
+        &[(&cls, 0), ("A", 0), (&sep, 0)],
+        &[(&cls, 0), ("A", 0), (&sep, 0), ("B", 1), (&sep, 1)],
+    )
+}
+
+fn sequence(steps: &[Value]) -> Value {
+    json!({"type": "Sequence", "normalizers": steps})
+}
+
+/// Builds the tokenizer of DeBERTa-v2 and v3. The model's own character map is not applied, as in transformers.
+fn deberta_v2(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    let scheme = if folder.flag("add_prefix_space", true) {
+        "always"
+    } else {
+        "first"
+    };
+    let mut steps = Vec::new();
+    if folder.flag("do_lower_case", false) {
+        steps.push(json!({"type": "Lowercase"}));
+    }
+    steps.extend([
+        json!({"type": "Replace", "pattern": {"Regex": r"\s{2,}|[\n\r\t]"}, "content": " "}),
+        json!({"type": "NFC"}),
+        json!({"type": "Strip", "strip_left": false, "strip_right": true}),
+    ]);
+    let mut splits = vec![spaces(false, scheme)];
+    if folder.flag("split_by_punct", false) {
+        splits.insert(0, json!({"type": "Punctuation", "behavior": "Isolated"}));
+    }
+    let unk = unknown_piece(folder, roles, &model, model.unk_id)?;
+    let mut tokenizer = assembled(Parts {
+        model: unigram(model.scored(), unk)?,
+        normalizer: Some(part(sequence(&steps))?),
+        pre_tokenizer: json!({"type": "Sequence", "pretokenizers": splits}),
+        decoder: spaces(false, scheme),
+    })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    bert_template(&mut tokenizer, folder, roles)?;
+    Ok(tokenizer)
+}
+
+fn xlnet(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    let mut steps = vec![
+        json!({"type": "Replace", "pattern": {"String": "``"}, "content": "\""}),
+        json!({"type": "Replace", "pattern": {"String": "''"}, "content": "\""}),
+        json!({"type": "NFKD"}),
+        json!({"type": "StripAccents"}),
+    ];
+    if folder.flag("do_lower_case", false) {
+        steps.push(json!({"type": "Lowercase"}));
+    }
+    let mut normalizers = steps
+        .into_iter()
+        .map(part::<NormalizerWrapper>)
+        .collect::<Result<Vec<_>, _>>()?;
+    normalizers.extend(charsmap(&model)?);
+    let mut tokenizer = assembled(Parts {
+        model: unigram(model.scored(), model.unk_id)?,
+        normalizer: Some(Sequence::new(normalizers).into()),
+        pre_tokenizer: spaces(true, "always"),
+        decoder: spaces(false, "always"),
+    })?;
+    let mut extra = kept_apart(&model);
+    let mask = named(folder, roles, "mask_token")?;
+    let separate = extra.iter().any(|t| t.content == mask);
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    if !separate {
+        add_mask(&mut tokenizer, folder, roles)?;
+    }
+    let (cls, sep) = (named(folder, roles, "cls_token")?, named(folder, roles, "sep_token")?);
+    template(
+        &mut tokenizer,
+        &[("A", 0), (&sep, 0), (&cls, 2)],
+        &[("A", 0), (&sep, 0), ("B", 1), (&sep, 1), (&cls, 2)],
+    )?;
+    Ok(tokenizer)
+}
+
+/// Builds Reformer's tokenizer: the merges of the model's pieces. It has no template.
+fn reformer(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    let ids: HashMap<&str, u32> = model
+        .pieces
+        .iter()
+        .zip(0..)
+        .map(|(p, id)| (p.text.as_str(), id))
+        .collect();
+    let vocab: ahash::AHashMap<String, u32> = ids.iter().map(|(text, id)| (text.to_string(), *id)).collect();
+    let bpe = BPE::builder()
+        .vocab_and_merges(vocab, model.merges(&ids))
+        .unk_token(named(folder, roles, "unk_token")?)
+        .fuse_unk(true);
+    let normalizer = if model.charsmap.is_empty() {
+        None
+    } else {
+        single_spaces(&model)?
+    };
+    let mut tokenizer = assembled(Parts {
+        model: bpe.build().map_err(|e| e.to_string())?.into(),
+        normalizer,
+        pre_tokenizer: spaces(false, "always"),
+        decoder: spaces(false, "always"),
+    })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    ends_template(&mut tokenizer, folder, roles, false, false)?;
+    Ok(tokenizer)
+}
+
+fn big_bird(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let model = sentence_piece(folder)?;
+    need_unigram(&model)?;
+    let scheme = if folder.flag("add_prefix_space", true) {
+        "always"
+    } else {
+        "never"
+    };
+    // The unknown piece of the published model is number 100.
+    let unk = unknown_piece(folder, roles, &model, 100)?;
+    let steps = [json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"})];
+    let mut tokenizer = assembled(Parts {
+        model: unigram(model.scored(), unk)?,
+        normalizer: Some(part(sequence(&steps))?),
+        pre_tokenizer: spaces(false, scheme),
+        decoder: spaces(false, scheme),
+    })?;
+    let mut extra = kept_apart(&model);
+    extra.extend(folder.extra_tokens());
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
+    add_mask(&mut tokenizer, folder, roles)?;
+    bert_template(&mut tokenizer, folder, roles)?;
     Ok(tokenizer)
 }
 
