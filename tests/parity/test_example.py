@@ -2,6 +2,7 @@
 """The trained example model tells the same stories as transformers, in whole English sentences."""
 
 import hashlib
+import json
 import random
 import re
 import sys
@@ -90,3 +91,21 @@ def test_generate_prints_the_story(case, tokenizer):
     assert done.returncode == 0, done.stderr
     sequence = oracle.greedy(case, tokenizer.encode(PROMPTS[0]).ids, NEW)["sequence"]
     assert done.stdout.strip() == tokenizer.decode(sequence).strip()
+
+
+@pytest.mark.parametrize("flag", ["--stop", "--stop-strings"])
+def test_generate_ends_its_text_before_a_stop_string(case, tokenizer, flag):
+    """The sequence ends with the token that completes the stop string."""
+    sequence = oracle.greedy(case, tokenizer.encode(PROMPTS[0]).ids, NEW)["sequence"]
+    answer = tokenizer.decode(sequence)[len(PROMPTS[0]) :]
+    stop = answer[25:29]
+    done = worker.run(
+        "generate", "--model", FOLDER, "--prompt", PROMPTS[0], "--max-new-tokens", NEW, "--json", f"{flag}={stop}"
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["text"] == [PROMPTS[0] + answer[: answer.index(stop)]]
+    kept = said["sequences"][0]
+    assert kept == sequence[: len(kept)]
+    assert stop in tokenizer.decode(kept)[len(PROMPTS[0]) :]
+    assert stop not in tokenizer.decode(kept[:-1])[len(PROMPTS[0]) :]

@@ -164,3 +164,63 @@ def test_generate_prints_the_ids_that_transformers_returns(name):
     wanted = oracle.greedy(case, row, 10)
     assert min(wanted["gaps"]) > compare.NEAR_TIE, "choose another seed"
     assert json.loads(done.stdout)["sequences"] == [wanted["sequence"]]
+
+
+def cli_sequences(folder, *flags):
+    done = worker.run("generate", "--model", folder, "--ranks", 2, "--strategy", "Tensor", "--json", *flags)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["sequences"]
+
+
+def flags_of(row, **options):
+    return [
+        "--input-ids",
+        ",".join(map(str, row)),
+        *(item for name, value in options.items() for item in ("--" + name.replace("_", "-"), value)),
+    ]
+
+
+def with_defaults(case, folder, **defaults):
+    """Copies the checkpoint of a case, with these values in its generation_config.json."""
+    shutil.copytree(fixtures.checkpoint(case), folder)
+    config = folder / "generation_config.json"
+    config.write_text(json.dumps({**(json.loads(config.read_text()) if config.exists() else {}), **defaults}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name, defaults",
+    [
+        ("GPT2LMHeadModel-all", {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}),
+        ("BartForConditionalGeneration-all", {"num_beams": 3, "length_penalty": 0.5}),
+        ("LlamaForCausalLM-all", {"bad_words_ids": [[7], [3, 4]], "min_new_tokens": 9}),
+    ],
+)
+def test_generate_has_the_defaults_of_the_checkpoint_and_flags_go_before_them(tmp_path, name, defaults):
+    case = BY_NAME[name]
+    row = inputs.prompts(case, [10], seed=31)[0]
+    folder = with_defaults(case, tmp_path / "model", **defaults, max_new_tokens=12)
+    if "num_beams" in defaults:
+        wanted = oracle.beams(case, row, 12, **defaults)["sequences"][:1]
+        plain = oracle.greedy(case, row, 12)["sequence"]
+    else:
+        wanted = [oracle.greedy(case, row, 12, **defaults)["sequence"]]
+        plain = None
+    assert cli_sequences(folder, *flags_of(row)) == wanted
+    shorter = cli_sequences(folder, *flags_of(row, max_length=len(wanted[0]) - 5))
+    assert len(shorter[0]) <= len(wanted[0]) - 5, "--max-length goes before max_new_tokens of the file"
+    if plain:
+        assert cli_sequences(folder, *flags_of(row, num_beams=1)) == [plain]
+
+
+def test_generate_ends_at_the_end_tokens_of_its_flag():
+    case = BY_NAME["GPT2LMHeadModel-all"]
+    row = inputs.prompts(case, [12], seed=3)[0]
+    answer = oracle.greedy(case, row, 10)["sequence"][len(row) :]
+    end = answer[5]
+    wanted = [*row, *answer[: answer.index(end) + 1]]
+    folder = fixtures.checkpoint(case)
+    assert cli_sequences(folder, *flags_of(row, max_new_tokens=10, eos_token_id=f"{end},9999")) == [wanted]
+    for flag in ("--eos-token-id=x", "--stop=", "--bad-words=a", "--stop=a"):
+        done = worker.run("generate", "--model", folder, *flags_of(row), flag)
+        assert done.returncode != 0 and flag.split("=")[0] in done.stderr, done.stderr

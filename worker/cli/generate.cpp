@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The subcommand generate: it generates from texts or token ids on the command line.
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "worker/base/error.h"
 #include "worker/cli/generation_flags.h"
 #include "worker/cli/offline_inference.h"
 #include "worker/cli/options.h"
+#include "worker/server/generation/generation_defaults.h"
+#include "worker/server/generation/generation_params.h"
+#include "worker/server/generation/stop_matcher.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm::cli {
@@ -16,7 +21,7 @@ namespace {
 struct GenerateOptions : ModelOptions {
   std::vector<std::string> prompts, id_lists;
   engine::ParameterValues generation;
-  std::vector<std::string> bad_words;
+  std::vector<std::string> bad_words, bad_word_ids, end_tokens, stops;
   bool json = false;
 };
 
@@ -36,31 +41,74 @@ std::vector<int32_t> ids_of(const std::string& list, const std::string& option =
   return ids;
 }
 
+/// Returns the parameters of the command line, then those of generation_config.json, then Hugging Face's.
+engine::GenerationConfig generation_of(const GenerateOptions& options, const std::filesystem::path& folder,
+                                       const std::optional<Tokenizer>& tokenizer) {
+  server::GenerationDefaults defaults = server::read_generation_defaults(folder);
+  if (!defaults.has_top_k) defaults.config.sampling.top_k = engine::default_top_k;
+  engine::GenerationConfig generation = generation_config(options.generation, defaults.config);
+  if (!options.bad_words.empty() || !options.bad_word_ids.empty()) generation.sampling.bad_words.clear();
+  for (const std::string& list : options.bad_word_ids)
+    generation.sampling.bad_words.push_back(ids_of(list, "--bad-words-ids"));
+  if (!options.bad_words.empty()) {
+    for (auto& ids : server::word_ids(options.bad_words, *tokenizer))
+      generation.sampling.bad_words.push_back(std::move(ids));
+  }
+  for (const std::string& list : options.end_tokens) {
+    const std::vector<int32_t> ids = ids_of(list, "--eos-token-id");
+    if (!generation.eos) generation.eos.emplace();
+    generation.eos->insert(generation.eos->end(), ids.begin(), ids.end());
+  }
+  if (!options.stops.empty() && generation.search.num_beams > 1)
+    throw Error(Reason::Usage, "--stop and " + std::to_string(generation.search.num_beams) +
+                                   " beams: stop strings need --num-beams 1");
+  return generation;
+}
+
+/// Returns the text of a sequence. It ends before the first stop string, and the sequence with the token that completes
+/// it.
+std::string text_of(GeneratedSequence& sequence, const Tokenizer& tokenizer, const std::vector<std::string>& stops) {
+  if (stops.empty()) return tokenizer.decode(sequence.tokens);
+  const std::span<const int32_t> before(sequence.tokens.data(), sequence.start);
+  Detokenizer detokenizer(tokenizer, before);
+  server::StopMatcher matcher(stops);
+  std::string answer;
+  for (size_t i = sequence.start; i < sequence.tokens.size() && !matcher.hit(); ++i) {
+    answer += matcher.push(detokenizer.push(sequence.tokens[i]));
+    if (matcher.hit()) sequence.tokens.resize(i + 1);
+  }
+  if (!matcher.hit()) answer += matcher.push(detokenizer.flush());
+  return matcher.hit() ? tokenizer.decode(before) + answer : tokenizer.decode(sequence.tokens);
+}
+
 int generate(const GenerateOptions& options) {
   const Setup setup = prepare(options);
   std::string why;
   const std::optional<Tokenizer> tokenizer = Tokenizer::find(setup.checkpoint.folder(), &why);
-  if (!options.prompts.empty() && !tokenizer)
-    throw Error(Reason::Usage, "--prompt needs a tokenizer, and " + why + "; give --input-ids");
+  if (!tokenizer) {
+    if (!options.prompts.empty())
+      throw Error(Reason::Usage, "--prompt needs a tokenizer, and " + why + "; give --input-ids");
+    if (!options.bad_words.empty())
+      throw Error(Reason::Usage, "--bad-words needs a tokenizer, and " + why + "; give --bad-words-ids");
+    if (!options.stops.empty())
+      throw Error(Reason::Usage, "--stop needs a tokenizer, and " + why + "; give --eos-token-id");
+  }
   std::vector<std::vector<int32_t>> prompts;
   for (const std::string& prompt : options.prompts) prompts.push_back(tokenizer->encode(prompt));
   for (const std::string& list : options.id_lists) prompts.push_back(ids_of(list));
   if (prompts.empty()) throw Error(Reason::Usage, "no prompt was given; use --prompt or --input-ids");
 
-  engine::GenerationConfig generation = generation_config(options.generation);
-  for (const std::string& list : options.bad_words)
-    generation.sampling.bad_words.push_back(ids_of(list, "--bad-words-ids"));
+  const engine::GenerationConfig generation = generation_of(options, setup.checkpoint.folder(), tokenizer);
   const int64_t blocks = generation_blocks(setup.model, prompts, generation);
   const auto group = engine::local_rank_group(setup.group(blocks));
   std::vector<std::vector<int32_t>> sequences;
   std::vector<double> scores;
+  nlohmann::json texts = nlohmann::json::array();
   for (GeneratedSequence& sequence : run_generation(*group, setup.model, setup.plan, blocks, prompts, generation)) {
+    if (tokenizer) texts.push_back(text_of(sequence, *tokenizer, options.stops));
     sequences.push_back(std::move(sequence.tokens));
     scores.push_back(sequence.score);
   }
-  nlohmann::json texts = nlohmann::json::array();
-  for (const auto& sequence : sequences)
-    if (tokenizer) texts.push_back(tokenizer->decode(sequence));
   if (options.json) {
     nlohmann::json out{{"text", texts}, {"sequences", sequences}};
     if (generation.search.num_beams > 1) out["scores"] = scores;
@@ -84,8 +132,16 @@ void add_generate(CLI::App& app, Program& program) {
   subcommand->add_option("--input-ids", options->id_lists,
                          "Token ids to continue, e.g. 464,3290,318; may be given several times");
   add_generation_flags(*subcommand, options->generation);
-  subcommand->add_option("--bad-words-ids", options->bad_words,
+  subcommand->add_option("--bad-words", options->bad_words,
+                         "Text that must not be generated; may be given several times");
+  subcommand->add_option("--bad-words-ids", options->bad_word_ids,
                          "Sequence of token ids that must not be generated, e.g. 464,3290; may be given several times");
+  subcommand->add_option("--eos-token-id", options->end_tokens,
+                         "Ids of end tokens in place of the model's, e.g. 2 or 2,32000; may be given several times");
+  subcommand
+      ->add_option("--stop,--stop-strings", options->stops,
+                   "Text before which an answer ends; may be given several times")
+      ->check([](const std::string& text) { return text.empty() ? std::string("a stop string is empty") : ""; });
   subcommand->add_flag("--json", options->json,
                        R"(Prints {"text": [...], "sequences": [[ids]]}, with beams also "scores")");
   subcommand->callback([options, &program] { program.code = generate(*options); });

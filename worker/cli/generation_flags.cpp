@@ -59,11 +59,14 @@ void add_generation_flags(CLI::App& app, ParameterValues& values) {
   for (const Parameter& parameter : engine::generation_parameters()) add_flag(app, parameter, values);
 }
 
-engine::GenerationConfig generation_config(const ParameterValues& values) {
-  engine::GenerationConfig config;
-  config.sampling.top_k = engine::default_top_k;
-  values.apply_to(config);
-  return config;
+engine::GenerationConfig generation_config(const ParameterValues& values, engine::GenerationConfig defaults) {
+  using engine::GenerationConfig;
+  if (values.has(&GenerationConfig::max_length) && !values.has(&GenerationConfig::max_new_tokens))
+    defaults.max_new_tokens.reset();
+  if (values.has(&engine::SamplingParams::min_new_tokens) && !values.has(&GenerationConfig::min_length))
+    defaults.min_length.reset();
+  values.apply_to(defaults);
+  return defaults;
 }
 
 }  // namespace pm::cli

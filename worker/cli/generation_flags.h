@@ -11,7 +11,11 @@ namespace pm::cli {
 /// throws CLI::ValidationError that names the flag. `values` outlives the parsing.
 void add_generation_flags(CLI::App&, engine::ParameterValues& values);
 
-/// Returns the configuration of these flags, with the defaults of Hugging Face's generate.
-engine::GenerationConfig generation_config(const engine::ParameterValues&);
+/// Returns the configuration of these flags; what they leave out is that of `defaults`, by default of Hugging Face's
+/// generate. A flag takes precedence over every default of the same purpose: --max-length over max_new_tokens,
+/// --min-new-tokens over min_length.
+engine::GenerationConfig generation_config(const engine::ParameterValues&,
+                                           engine::GenerationConfig defaults = {
+                                               .sampling = {.top_k = engine::default_top_k}});
 
 }  // namespace pm::cli

@@ -27,6 +27,7 @@ struct GenerationConfig {
   std::optional<int64_t> max_length, min_length;  ///< tokens of prompt (or start token) and answer together
   std::optional<double> max_time;                 ///< seconds
   bool ignore_eos = false;                        ///< continue after an end token
+  std::optional<std::vector<int64_t>> eos;        ///< ids of end tokens; none: the model's
   bool operator==(const GenerationConfig&) const = default;
 };
 

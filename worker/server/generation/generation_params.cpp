@@ -49,13 +49,9 @@ void add_bad_words(const GenerationParams& params, const Tokenizer* tokenizer, e
     throw ApiError(400, "no_tokenizer",
                    "bad_words are texts, but this model's folder has no tokenizer that is served; send bad_words_ids",
                    "bad_words");
-  for (const auto& word : params.bad_words) {
-    for (const std::string& text : {word, " " + word}) {
-      const auto ids = tokenizer->encode(text, false);
-      if (!ids.empty() &&
-          std::find(sampling.bad_words.begin(), sampling.bad_words.end(), ids) == sampling.bad_words.end())
-        sampling.bad_words.push_back(ids);
-    }
+  for (auto& ids : word_ids(params.bad_words, *tokenizer)) {
+    if (std::find(sampling.bad_words.begin(), sampling.bad_words.end(), ids) == sampling.bad_words.end())
+      sampling.bad_words.push_back(std::move(ids));
   }
 }
 
@@ -126,6 +122,17 @@ void read_common(Fields& fields, engine::Dialect dialect, GenerationParams& para
 void read_stops(Fields& fields, const std::string& name, GenerationParams& params) {
   if (const auto* value = fields.find(name))
     for (auto& stop : parse_strings(*value, name, max_stops)) params.stop.push_back(std::move(stop));
+}
+
+std::vector<std::vector<int32_t>> word_ids(const std::vector<std::string>& words, const Tokenizer& tokenizer) {
+  std::vector<std::vector<int32_t>> all;
+  for (const auto& word : words) {
+    for (const std::string& text : {word, " " + word}) {
+      auto ids = tokenizer.encode(text, false);
+      if (!ids.empty()) all.push_back(std::move(ids));
+    }
+  }
+  return all;
 }
 
 engine::SamplingParams make_sampling(const GenerationParams& params, const engine::SamplingParams& defaults,

@@ -46,10 +46,13 @@ std::vector<Prompt> parse_prompts(const nlohmann::json& value, const std::string
 /// Parses an array of at least one token id.
 std::vector<int32_t> parse_token_ids(const nlohmann::json& array, const std::string& field);
 
+/// Returns the token ids of words, each as a word of its own and as the continuation of a word.
+std::vector<std::vector<int32_t>> word_ids(const std::vector<std::string>& words, const Tokenizer&);
+
 /// Merges the parameters of a request into the model's defaults. Without do_sample the rule is vLLM's: temperature 0 is
 /// greedy; a positive temperature, top_p or top_k samples; otherwise the model's default holds (OpenAI's default
-/// temperature of 1 does not). `seed` is the seed of a request that has none. Each text in bad_words is banned both as
-/// a word of its own and as the continuation of a word; this needs the tokenizer.
+/// temperature of 1 does not). `seed` is the seed of a request that has none. The texts in bad_words are banned by
+/// their word_ids(), which needs the tokenizer.
 engine::SamplingParams make_sampling(const GenerationParams&, const engine::SamplingParams& defaults, uint64_t seed,
                                      const Tokenizer*);
 
