@@ -9,8 +9,12 @@ namespace pm {
 /// Tokens of one KV block (vLLM: block_size). An int, so that kernels multiply it in 32 bits.
 inline constexpr int block_tokens = 16;
 
-/// Maximum tokens of one engine step; longer prompts are prefilled in chunks.
+/// Maximum tokens of one engine step on CPUs; longer prompts are prefilled in chunks.
 inline constexpr int64_t step_tokens = 512;
+
+/// The same on GPUs, whose multiprocessors a chunk of 512 tokens does not fill. A plan has fewer where their
+/// activations would take much of its memory (grow_step of planner/strategies/layout.h).
+inline constexpr int64_t max_gpu_step_tokens = 2048;
 
 /// Returns the number of KV blocks that `tokens` tokens need.
 constexpr int64_t blocks_for(int64_t tokens) { return (tokens + block_tokens - 1) / block_tokens; }

@@ -63,7 +63,8 @@ std::optional<RankReport> rank_from_json(const json& value) {
     out.device = {device->bytes("total"), device->bytes("free"), device->bytes("reserved"), device->bytes("allocated"),
                   device->bytes("communicator")};
   if (const auto graphs = fields.object("graphs"))
-    out.graphs = {graphs->bytes("captured"), graphs->bytes("replayed"), graphs->bytes("bytes")};
+    out.graphs = {graphs->bytes("captured"), graphs->bytes("replayed"), graphs->bytes("bytes"),
+                  graphs->text("captureFailure")};
   return out;
 }
 
@@ -83,7 +84,9 @@ json to_json(const DeviceMemory& memory) {
 }
 
 json to_json(const GraphUse& graphs) {
-  return {{"captured", graphs.captured}, {"replayed", graphs.replayed}, {"bytes", graphs.bytes}};
+  json out{{"captured", graphs.captured}, {"replayed", graphs.replayed}, {"bytes", graphs.bytes}};
+  if (!graphs.capture_failure.empty()) out["captureFailure"] = graphs.capture_failure;
+  return out;
 }
 
 json to_json(const StatusReport& report) {

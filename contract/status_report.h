@@ -20,9 +20,11 @@ struct DeviceMemory {
   int64_t total = 0, free = 0, reserved = 0, allocated = 0, communicator = 0;
 };
 
-/// CUDA graphs: captured batch sizes, replayed steps and bytes of device memory.
+/// CUDA graphs: captured batch sizes, replayed steps and bytes of device memory. `capture_failure` says why none is
+/// captured where a capture has failed; else it is empty.
 struct GraphUse {
   int64_t captured = 0, replayed = 0, bytes = 0;
+  std::string capture_failure;
 };
 
 struct RankReport {
@@ -34,7 +36,7 @@ struct RankReport {
   std::optional<double> heartbeat_age;        ///< seconds since the last heartbeat; nullopt before the first
   std::optional<Memory> measured, predicted;  ///< predicted by the plan
   std::optional<DeviceMemory> device;         ///< nullopt on CPU
-  std::optional<GraphUse> graphs;             ///< nullopt: none is captured
+  std::optional<GraphUse> graphs;             ///< nullopt: none is captured, and no capture has failed
   std::string reason, message;                ///< of a failed rank
 };
 

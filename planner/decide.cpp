@@ -75,6 +75,7 @@ class Decider {
       for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) candidates.push_back(not_needed(strategy));
     }
     if (!choice) return {{}, explainer.does_not_fit(candidates)};
+    grow_step(metadata_, demand_, *candidates[choice->index].layout);
     Plan plan = plan_of(candidates[choice->index]);
     const Reason reason = explainer.reason(candidates, *choice, allowed.fixed);
     plan.reason = name_of(reason);
@@ -277,6 +278,7 @@ class Decider {
     plan.objective = constraints_.objective;
     plan.precision = demand_.precision;
     plan.sequence_length = demand_.sequence_length;
+    plan.step_tokens = layout.step_tokens;
     plan.kv_blocks = layout.kv_blocks;
     plan.concurrency = layout.concurrency;
     plan.shm_bytes = segment_bytes(chosen.sizes.devices());

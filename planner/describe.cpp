@@ -166,7 +166,9 @@ std::string describe(const Plan& plan) {
   if (plan.kv_blocks > 0) {
     out << plan.concurrency << (plan.concurrency == 1 ? " sequence" : " sequences") << " of " << plan.sequence_length
         << " tokens, " << plan.kv_blocks << " KV blocks of " << block_tokens << " tokens"
-        << (plan.data > 1 ? " a dp_rank\n" : "\n");
+        << (plan.data > 1 ? " a dp_rank" : "")
+        << (plan.step_tokens != step_tokens ? ", prompts in chunks of " + number(plan.step_tokens) + " tokens" : "")
+        << "\n";
   } else {
     out << "each input in one pass, up to " << plan.sequence_length << " tokens, no KV cache\n";
   }

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "contract/widened_tile.h"
+
 namespace pm {
 
 namespace {
@@ -18,18 +20,31 @@ int64_t ffn_columns(const Partition& partition, const StackMetadata& stack, int 
   return widest;
 }
 
-/// Returns the tokens of one step. An encoder's sequence and the source of a cross-attention are never split, and a
-/// forward pass without generation scores all its tokens.
-int64_t tokens_of_a_step(const ModelMetadata& metadata, int64_t sequence_length) {
+/// Returns the tokens of one step whose budget is `budget`. An encoder's sequence and the source of a cross-attention
+/// are never split, and a forward pass without generation scores all its tokens.
+int64_t tokens_of_a_step(const ModelMetadata& metadata, int64_t sequence_length, int64_t budget) {
   const bool whole = std::any_of(metadata.stacks.begin(), metadata.stacks.end(), [&](const StackMetadata& s) {
     return metadata.task != "generate" || !s.causal || s.cross;
   });
-  return whole ? std::max(step_tokens, sequence_length) : step_tokens;
+  return whole ? std::max(budget, sequence_length) : budget;
+}
+
+/// Returns the bytes of the tile into which a GPU widens quantised weights of `rank`.
+int64_t widened_tile(const ModelMetadata& metadata, const Partition& partition, int rank) {
+  const int64_t element = size_of(compute_type(metadata, DType::I8));
+  int64_t quantised = 0, widest = 0;
+  for (const Part& part : metadata.parts) {
+    if (!part.keep)
+      quantised += partition.range(part.stack, part.axis, part.units, rank).size() * part.quantised.elements;
+  }
+  for (const StackMetadata& stack : metadata.stacks)
+    widest = std::max({widest, stack.hidden, stack.heads * stack.head_dim, ffn_columns(partition, stack, rank)});
+  return std::min(quantised * element, 2 * widened_tile_bytes + widened_tile_row_multiple * widest * element);
 }
 
 }  // namespace
 
-int64_t hop_bytes(const ModelMetadata& metadata, int pipeline, int64_t sequence_length) {
+int64_t hop_bytes(const ModelMetadata& metadata, int pipeline, int64_t sequence_length, int64_t tokens) {
   if (pipeline <= 1) return 0;
   int64_t widest = 0;
   bool cross = false;
@@ -37,21 +52,22 @@ int64_t hop_bytes(const ModelMetadata& metadata, int pipeline, int64_t sequence_
     widest = std::max(widest, stack.hidden);
     cross = cross || stack.cross;
   }
-  return float_bytes * tokens_of_a_step(metadata, sequence_length) * widest * (cross ? 3 : 2);
+  return float_bytes * tokens_of_a_step(metadata, sequence_length, tokens) * widest * (cross ? 3 : 2);
 }
 
 int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partition, int rank, int64_t sequence_length,
-                         int64_t max_concurrency) {
+                         int64_t max_concurrency, const StepSize& step) {
   int64_t stacks = 0, vocabulary = 0;
-  const bool generates = metadata.task == "generate";
-  const int64_t tokens = tokens_of_a_step(metadata, sequence_length);
-  const int64_t sampling = generates ? std::min(max_concurrency, step_tokens) : tokens;
+  const bool generates = metadata.task == "generate", gpu = step.kind == DeviceKind::GPU;
+  const int64_t tokens = tokens_of_a_step(metadata, sequence_length, step.tokens);
+  const int64_t sampling = generates ? std::min(max_concurrency, step.tokens) : tokens;
   for (const StackMetadata& stack : metadata.stacks) {
     const bool attends = stack.heads > 0;
     const int64_t heads = attends ? partition.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
     const int64_t kv = attends ? partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
     const int64_t length = sequence_length, queries = std::min(tokens, length);
-    const int64_t scored = 2 * heads * queries * length + 4 * kv * stack.head_dim * length + queries * length;
+    const int64_t scored = 4 * kv * stack.head_dim * length +
+                           (gpu ? tokens * stack.head_dim * heads : 2 * heads * queries * length + queries * length);
     const int64_t exchanged =
         stack.kv_heads < partition.ranks() ? tokens * stack.head_dim * (2 * stack.kv_heads + 6 * kv) : 0;
     const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + std::max(scored, exchanged);
@@ -60,7 +76,8 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
     vocabulary = std::max(vocabulary, stack.vocab);
   }
   const bool scores = generates || metadata.task == "fill-mask";
-  return float_bytes * (stacks + (scores ? 2 * sampling * vocabulary : 0));
+  return float_bytes * (stacks + (scores ? 2 * sampling * vocabulary : 0)) +
+         (gpu && step.precision == DType::I8 ? widened_tile(metadata, partition, rank) : 0);
 }
 
 int64_t runtime_bytes(DeviceKind kind) { return kind == DeviceKind::CPU ? 256 * mebi : 1024 * mebi; }

@@ -13,11 +13,18 @@ namespace pm {
 
 constexpr int64_t float_bytes = 4;  ///< activations are fp32 on CPU whatever the precision of the weights
 
-/// Returns an upper bound of the bytes of tensors alive at once in one step of `rank`. T = step_tokens (or C where that
-/// is more and a sequence is never split: encoders and what attends to them, models that do not generate), C = sequence
-/// length, h = hidden, d = head_dim, a and k = the rank's heads and kv heads, K = all kv heads where they are fewer
-/// than ranks, else 0, f = its FFN columns, s = rows that are scored in one step (sequences; of a fill-mask model all
-/// T), V = the vocabulary:
+/// What a step is made of, beside the sequences of its requests.
+struct StepSize {
+  int64_t tokens = step_tokens;
+  DeviceKind kind = DeviceKind::CPU;
+  DType precision = DType::F32;  ///< of the plan
+};
+
+/// Returns an upper bound of the bytes of tensors alive at once in one step of `rank`. T = tokens of the step (or C
+/// where that is more and a sequence is never split: encoders and what attends to them, models that do not generate), C
+/// = sequence length, h = hidden, d = head_dim, a and k = the rank's heads and kv heads, K = all kv heads where they
+/// are fewer than ranks, else 0, f = its FFN columns, s = rows that are scored in one step (sequences; of a fill-mask
+/// model all T), V = the vocabulary:
 ///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
 ///              + max(T d (2a + 2k)            q, k, v and the attention's result
 ///                      + max(2 a T C + 4 k d C + T C    scores and their softmax, keys and values gathered twice, the
@@ -26,9 +33,12 @@ constexpr int64_t float_bytes = 4;  ///< activations are fp32 on CPU whatever th
 ///                          of all, its own heads' twice
 ///                    , 3 T f)                 up, gate, activated
 ///              + 2 s V)                       the rank's scores and, on rank 0, those of all
-/// Attention runs for one sequence at a time, so C counts once (worker/ops/cpu/attention.cpp).
+/// Attention runs for one sequence at a time, so C counts once (worker/ops/cpu/attention.cpp). The kernels of GPUs hold
+/// no scores: there the first line of the inner max is 4 k d C + T d a, keys and values in rows, and queries and
+/// results in 16 bits. With I8 a GPU also holds a tile of widened weights (contract/widened_tile.h):
+///   at most 2 x 32 MiB + 64 rows, and no more than all quantised elements of the rank take.
 int64_t activation_bytes(const ModelMetadata&, const Partition&, int rank, int64_t sequence_length,
-                         int64_t max_concurrency);
+                         int64_t max_concurrency, const StepSize& step = {});
 
 /// Returns the resident bytes of a rank's process that belong to no tensor: code and static data of LibTorch, threads,
 /// HTTP, the tokenizer, the staging buffer of a loader. On a CPU, `serve` on x86-64 takes 157 MiB; the rest covers the
@@ -38,8 +48,8 @@ int64_t runtime_bytes(DeviceKind);
 
 /// Returns the bytes that a pipeline rank holds in addition to activation_bytes() of its stage: received and sent
 /// hidden states [T, h] in fp32, and those of the encoder where a decoder reads them. That is 4 bytes x T h x (2, or
-/// 3), of the widest stack; 0 for one stage.
-int64_t hop_bytes(const ModelMetadata&, int pipeline, int64_t sequence_length);
+/// 3), of the widest stack; 0 for one stage. `tokens` are those of a step.
+int64_t hop_bytes(const ModelMetadata&, int pipeline, int64_t sequence_length, int64_t tokens = step_tokens);
 
 /// Returns the bytes of a replica's shared-memory segment: a slot of 4 MiB per rank, a ring of 1 MiB from rank 0 to
 /// each other rank and one back, a ring of 128 KiB for each ordered pair (worker/comm/shared_memory/segment.h), and 1

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "contract/kv_block.h"
 #include "contract/memory_bytes.h"
 #include "contract/reasons.h"
 #include "planner/model_metadata.h"
@@ -77,7 +78,7 @@ struct RankPlan {
 /// The estimates by which layouts are compared. Times come from the models in planner/strategies/; 0 means that there
 /// is none.
 struct Estimate {
-  int64_t bytes = 0;         ///< of the fullest device, with the KV cache of one sequence
+  int64_t bytes = 0;         ///< of the fullest device, with the KV cache of one sequence and steps of 512 tokens
   double token_seconds = 0;  ///< one more token of one sequence while no other is served; the whole forward pass for
                              ///< models that do not generate
   double tokens_per_second = 0;  ///< of the replica with as many sequences as it holds
@@ -114,6 +115,7 @@ struct Plan {
   Objective objective = Objective::Latency;
   DType precision = DType::F32;
   int64_t sequence_length = 0;
+  int64_t step_tokens = pm::step_tokens;  ///< token budget of a step; longer prompts are prefilled in chunks
   int64_t kv_blocks = 0;  ///< blocks of 16 tokens, the same on each rank; they fill the remaining memory
   int64_t concurrency =
       1;  ///< sequences of sequence_length that the KV blocks of all data-parallel ranks hold, at most max_concurrency

@@ -18,6 +18,7 @@ namespace {
 
 constexpr int64_t most = std::numeric_limits<int64_t>::max() / 16;  // sums of five terms stay in range
 constexpr int max_ranks = 4096;
+constexpr int64_t max_step_tokens = 1 << 20;
 constexpr Objective objectives[] = {Objective::Latency, Objective::Throughput, Objective::Memory};
 constexpr Residency residencies[] = {Residency::Device, Residency::HostMemory, Residency::File};
 
@@ -245,6 +246,7 @@ json to_json(const Plan& plan) {
            {"estimate", estimate_json(plan.estimate)},
            {"hardware", hardware_values},
            {"rejected", rejected}};
+  if (plan.step_tokens != step_tokens) out["stepTokens"] = plan.step_tokens;
   if (plan.gathering)
     out["gathering"] = {{"from", name_of(plan.gathering->from)}, {"bufferBytes", plan.gathering->buffer}};
   if (plan.gathering && plan.gathering->host > 0) out["gathering"]["hostBytes"] = plan.gathering->host;
@@ -298,6 +300,7 @@ Plan plan_from_json(const json& value) {
     JsonReader::fail(reader.path("precision"), "\"" + reader.text("precision", 16) + "\"", "F32, F16, BF16 or I8");
   plan.precision = *precision;
   plan.sequence_length = reader.integer("sequenceLength", 1, most);
+  plan.step_tokens = reader.integer("stepTokens", 1, max_step_tokens, step_tokens);
   plan.kv_blocks = reader.integer("kvBlocks", 0, most);
   plan.concurrency = reader.integer("concurrency", 1, most);
   plan.shm_bytes = reader.integer("shmBytes", 0, most);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <string_view>
 
 #include "bench/gpu_kernels/case.h"
@@ -34,11 +35,12 @@ bool matches(std::string_view name, std::string_view filter) {
 }
 
 std::vector<Case> make_cases(const Options& options, const Device& device) {
-  std::vector<Case> cases;
-  add_gemv(cases, device, options.small);
+  std::vector<Case> cases, last;
+  add_gemv(cases, last, device, options.small);
   add_attention(cases, device, options.small);
   add_sample(cases, device, options.small);
   add_row_kernels(cases, device, options.small);
+  std::move(last.begin(), last.end(), std::back_inserter(cases));
   std::erase_if(cases, [&](const Case& c) { return !matches(c.name, options.filter); });
   return cases;
 }

@@ -31,7 +31,8 @@ struct Case {
 int64_t sets_for(double bytes, int64_t cache_bytes);
 
 // Each adds the cases of some kernels. `small`: shapes for the emulation.
-void add_gemv(std::vector<Case>&, const Device&, bool small);
+/// `last` gets the numbers of rows that only tell where cuBLAS becomes faster; they are measured after all others.
+void add_gemv(std::vector<Case>&, std::vector<Case>& last, const Device&, bool small);
 void add_attention(std::vector<Case>&, const Device&, bool small);
 void add_row_kernels(std::vector<Case>&, const Device&, bool small);  ///< norm, activation, rotary embedding
 void add_sample(std::vector<Case>&, const Device&, bool small);

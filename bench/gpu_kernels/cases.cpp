@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases of matrix products of few rows, kernels of single rows, and the sampler.
+// Cases of matrix products of few rows, widening of quantised weights, kernels of single rows, and the sampler.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
 #include "bench/gpu_kernels/case.h"
+#include "contract/widened_tile.h"
 #include "worker/ops/cuda/activation.h"
-#include "worker/ops/cuda/gemv.h"
+#include "worker/ops/cuda/linear/gemv.h"
+#include "worker/ops/cuda/linear/widen.h"
 #include "worker/ops/cuda/norm.h"
 #include "worker/ops/cuda/rotary.h"
 #include "worker/ops/cuda/sample.h"
@@ -16,7 +17,7 @@ namespace pm::bench_gpu {
 
 namespace {
 
-using ops::cuda::RowSampling;
+using ops::RowSampling;
 
 const char* name_of(Element type) { return type == Element::F32 ? "f32" : type == Element::BF16 ? "bf16" : "i8"; }
 std::string rows_of(int64_t rows) { return std::to_string(rows) + (rows == 1 ? " row" : " rows"); }
@@ -27,32 +28,43 @@ struct Matrix {
   int64_t in, out;
 };
 
-Case gemv_case(const Matrix& m, int64_t rows, Element w_type, Element x_type, int64_t cache_bytes) {
-  const int64_t groups = w_type == Element::I8 ? (m.in + scale_group - 1) / scale_group : 0;
+/// The types of a product: of the weights, of x, and to which both are rounded where the weights are INT8.
+struct Types {
+  Element w, x, compute;
+};
+
+Case gemv_case(const Matrix& m, int64_t rows, const Types& types, const Device& device) {
+  const int64_t groups = types.w == Element::I8 ? (m.in + scale_group - 1) / scale_group : 0;
+  const int multiprocessors = static_cast<int>(device.multiprocessors);
   Case made;
-  made.name = std::string("gemv ") + name_of(w_type) + " x " + name_of(x_type) + " " + std::to_string(m.in) + "->" +
-              std::to_string(m.out) + ", " + rows_of(rows);
-  made.bytes = static_cast<double>(m.out * m.in * element_bytes(w_type) + m.out * groups * 2 +
-                                   rows * (m.in * element_bytes(x_type) + m.out * 4));
+  made.name = std::string("gemv ") + name_of(types.w) +
+              (types.w == Element::I8 ? std::string(" for ") + name_of(types.compute) : "") + " x " + name_of(types.x) +
+              " " + std::to_string(m.in) + "->" + std::to_string(m.out) + ", " + rows_of(rows);
+  made.bytes = static_cast<double>(m.out * m.in * element_bytes(types.w) + m.out * groups * 2 +
+                                   rows * (m.in * element_bytes(types.x) + m.out * 4));
   made.flops = 2 * static_cast<double>(rows * m.in * m.out);
-  made.tolerance = w_type == Element::BF16 && x_type == Element::F32 ? 4e-3 : 1e-5;  // x may be rounded to bf16
-  const int64_t sets = sets_for(made.bytes, cache_bytes);
+  // x is rounded to bf16, and so are INT8 weights times their scale
+  const bool rounds = types.compute == Element::BF16 && (types.x == Element::F32 || types.w == Element::I8);
+  made.tolerance = rounds ? 4e-3 : types.compute == Element::F32 ? 1e-5 : 1e-4;  // tensor cores truncate their sums
+  const int64_t sets = sets_for(made.bytes, device.cache_bytes);
   made.prepare = [=]() -> Prepared {
-    const Array w(sets * m.out * m.in, w_type), scales(std::max<int64_t>(m.out * groups, 1), Element::BF16, 11),
-        x(rows * m.in, x_type, 23);
+    const Array w(sets * m.out * m.in, types.w), scales(std::max<int64_t>(m.out * groups, 1), Element::BF16, 11),
+        x(rows * m.in, types.x, 23);
     const Result y(rows * m.out, Element::F32);
     const Launch launch = [=](int64_t set, Stream stream) {
       ops::cuda::gemv({.x = x.data(),
                        .x_stride = m.in,
-                       .x_type = x_type,
+                       .x_type = types.x,
                        .w = w.at(set % sets * m.out * m.in),
-                       .w_type = w_type,
+                       .w_type = types.w,
                        .scales = groups > 0 ? scales.data() : nullptr,
                        .scale_group = groups > 0 ? scale_group : 0,
+                       .compute = types.compute,
                        .y = y.data(),
                        .rows = rows,
                        .in = m.in,
-                       .out = m.out},
+                       .out = m.out,
+                       .multiprocessors = multiprocessors},
                       stream);
     };
     const auto error = [=] {
@@ -69,6 +81,46 @@ Case gemv_case(const Matrix& m, int64_t rows, Element w_type, Element x_type, in
           const double sum = std::inner_product(weights.begin(), weights.end(), inputs.begin() + row * m.in, 0.0);
           all.add(y.read(row * m.out + o, 1)[0], sum);
         }
+      }
+      return all.relative();
+    };
+    return {launch, error};
+  };
+  return made;
+}
+
+/// Widens a whole INT8 matrix as the worker does before a product of many rows: by tiles, into one workspace.
+Case widen_case(const Matrix& m, const Device& device) {
+  constexpr Element to = Element::BF16;
+  const int64_t groups = (m.in + scale_group - 1) / scale_group, tile = widened_tile_rows(m.out, m.in * 2);
+  Case made{.name = "widen i8 to bf16 " + std::to_string(m.in) + "->" + std::to_string(m.out)};
+  made.bytes = static_cast<double>(m.out * m.in * 3 + m.out * groups * 2);
+  made.tolerance = 4e-3;
+  const int64_t sets = sets_for(static_cast<double>(m.out * m.in), device.cache_bytes);
+  made.prepare = [=]() -> Prepared {
+    const Array w(sets * m.out * m.in, Element::I8), scales(m.out * groups, Element::BF16, 11);
+    const Result widened(tile * m.in, to);
+    const Launch launch = [=](int64_t set, Stream stream) {
+      for (int64_t first = 0; first < m.out; first += tile)
+        ops::cuda::widen({.numbers = w.at((set % sets * m.out + first) * m.in),
+                          .stride = m.in,
+                          .scales = scales.at(first * groups),
+                          .scale_stride = groups,
+                          .scale_group = scale_group,
+                          .out = widened.data(),
+                          .out_type = to,
+                          .rows = std::min(tile, m.out - first),
+                          .in = m.in},
+                         stream);
+    };
+    const auto error = [=] {  // the last tile lies in the workspace
+      Error all;
+      const int64_t first = (m.out - 1) / tile * tile;
+      for (const int64_t row : {first, m.out - 1}) {
+        const std::vector<double> got = widened.read((row - first) * m.in, m.in), numbers = w.read(row * m.in, m.in),
+                                  row_scales = scales.read(row * groups, groups);
+        for (size_t i = 0; i < got.size(); ++i)
+          all.add(got[i], numbers[i] * row_scales[i / static_cast<size_t>(scale_group)]);
       }
       return all.relative();
     };
@@ -156,20 +208,24 @@ struct Heads {
   int64_t heads, kv_heads, d;
 };
 
-/// Rotates queries and keys, and writes keys and values to the cache. Each token has a KV block of its own.
-Case rotary_case(const Heads& h, int64_t tokens) {
+/// Rotates queries and keys, after a norm of each of their heads with `norms`, and writes keys and values to the cache.
+/// Each token has a KV block of its own.
+Case rotary_case(const Heads& h, int64_t tokens, bool norms) {
   const int64_t vectors = h.heads + 2 * h.kv_heads, n = h.d / 2, block = h.kv_heads * block_tokens * h.d;
-  Case made{.name = "rotary and cache write f32 to bf16, " + std::to_string(h.heads) + "/" +
-                    std::to_string(h.kv_heads) + " heads of " + std::to_string(h.d) + ", " + rows_of(tokens)};
+  Case made{.name = std::string(norms ? "norms of heads, " : "") + "rotary and cache write f32 to bf16, " +
+                    std::to_string(h.heads) + "/" + std::to_string(h.kv_heads) + " heads of " + std::to_string(h.d) +
+                    ", " + rows_of(tokens)};
   made.bytes = static_cast<double>(tokens * (vectors * h.d * 4 + h.heads * h.d * 4 + 2 * h.kv_heads * h.d * 2 + n * 8));
   made.tolerance = 1e-5;
   made.prepare = [=]() -> Prepared {
-    const Array qkv(tokens * vectors * h.d, Element::F32), angles(tokens * n * 2, Element::F32, 3);
+    const Array qkv(tokens * vectors * h.d, Element::F32), angles(tokens * n * 2, Element::F32, 3),
+        weight(h.d, Element::BF16, 5);
     const Result q(tokens * h.heads * h.d, Element::F32), k(tokens * block, Element::BF16),
         v(tokens * block, Element::BF16);
     std::vector<int64_t> places(static_cast<size_t>(tokens));
     for (int64_t i = 0; i < tokens; ++i) places[static_cast<size_t>(i)] = i * block_tokens;
     const Table<int64_t> slots(places);
+    const ops::cuda::HeadNorm norm{.active = norms, .weight = weight.data(), .parameters = Element::BF16};
     const Launch launch = [=](int64_t, Stream stream) {
       ops::cuda::rotary_write({.qkv = qkv.data(),
                                .qkv_stride = vectors * h.d,
@@ -185,15 +241,24 @@ Case rotary_case(const Heads& h, int64_t tokens) {
                                .tokens = tokens,
                                .heads = h.heads,
                                .kv_heads = h.kv_heads,
-                               .d = h.d},
+                               .d = h.d,
+                               .query_norm = norm,
+                               .key_norm = norm},
                               stream);
     };
     const auto error = [=] {
       Error all;
+      const std::vector<double> weights = weight.read(0, h.d);
       for (const int64_t token : {int64_t{0}, tokens - 1}) {
         const std::vector<double> got = q.read(token * h.heads * h.d, h.heads * h.d),
-                                  given = qkv.read(token * vectors * h.d, h.heads * h.d),
                                   cosines = angles.read(token * n, n), sines = angles.read((tokens + token) * n, n);
+        std::vector<double> given = qkv.read(token * vectors * h.d, h.heads * h.d);
+        for (size_t head = 0; norms && head < given.size(); head += weights.size()) {
+          double square = 0;
+          for (size_t i = 0; i < weights.size(); ++i) square += given[head + i] * given[head + i];
+          const double scale = 1 / std::sqrt(square / static_cast<double>(h.d) + static_cast<double>(norm.eps));
+          for (size_t i = 0; i < weights.size(); ++i) given[head + i] *= scale * weights[i];
+        }
         for (size_t i = 0; i < got.size(); ++i) {
           const size_t half = static_cast<size_t>(n), column = i % (2 * half), pair = i % half, head = i - column;
           const double a = given[head + pair], b = given[head + half + pair];
@@ -259,27 +324,35 @@ int64_t sets_for(double bytes, int64_t cache_bytes) {
                              max_sets);
 }
 
-void add_gemv(std::vector<Case>& cases, const Device& device, bool small) {
+void add_gemv(std::vector<Case>& cases, std::vector<Case>& last, const Device& device, bool small) {
   // An 8B model: queries, keys and values; output; gate and up; down; head. A 1B model: the first, third and fourth.
   const std::vector<Matrix> matrices =
       small ? std::vector<Matrix>{{96, 40}, {64, 24}}
             : std::vector<Matrix>{{4096, 6144},   {4096, 4096}, {4096, 28672}, {14336, 4096},
                                   {4096, 128256}, {2048, 3072}, {2048, 16384}, {8192, 2048}};
-  const std::vector<int64_t> rows = small ? std::vector<int64_t>{1, 4} : std::vector<int64_t>{1, 2, 4, 8, 16, 32};
-  constexpr std::array<std::pair<Element, Element>, 3> types{
-      {{Element::BF16, Element::F32}, {Element::BF16, Element::BF16}, {Element::I8, Element::F32}}};
-  for (const auto& [w, x] : types) {
+  // tools/gpu/libraries.py multiplies the same rows by cuBLAS, and tools/gpu/crossover.py compares.
+  const std::vector<int64_t> some = small ? std::vector<int64_t>{1, 4} : std::vector<int64_t>{1, 4, 8};
+  const std::vector<int64_t> others =
+      small ? std::vector<int64_t>{5, 9} : std::vector<int64_t>{2, 3, 5, 6, 12, 16, 32, 64};
+  const Types bf16{Element::BF16, Element::F32, Element::BF16}, int8{Element::I8, Element::F32, Element::BF16};
+  const auto add = [&](std::vector<Case>& to, const Types& types, const std::vector<int64_t>& rows) {
     for (const Matrix& matrix : matrices) {
-      for (const int64_t count : rows) cases.push_back(gemv_case(matrix, count, w, x, device.cache_bytes));
+      for (const int64_t count : rows) to.push_back(gemv_case(matrix, count, types, device));
     }
-  }
+  };
+  for (const Types& types :
+       {bf16, Types{Element::BF16, Element::BF16, Element::BF16}, int8, Types{Element::I8, Element::F32, Element::F32}})
+    add(cases, types, some);
+  for (const Matrix& matrix : matrices) cases.push_back(widen_case(matrix, device));
+  for (const Types& types : {bf16, int8}) add(last, types, others);
 }
 
 void add_row_kernels(std::vector<Case>& cases, const Device& device, bool small) {
   for (const int64_t rows : small ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{1, 64, 2048}) {
     cases.push_back(norm_case(rows, small ? 72 : 4096, device.cache_bytes));
     cases.push_back(activation_case(rows, small ? 40 : 14336, device.cache_bytes));
-    cases.push_back(rotary_case(small ? Heads{4, 2, 16} : Heads{32, 8, 128}, rows));
+    for (const bool norms : {false, true})
+      cases.push_back(rotary_case(small ? Heads{4, 2, 16} : Heads{32, 8, 128}, rows, norms));
   }
 }
 

@@ -164,6 +164,7 @@ Case prefill_case(const Heads& h, int64_t tokens, int64_t context, const Device&
                        .q_stride = h.heads * h.d,
                        .out = out.data(),
                        .type = Element::BF16,
+                       .out_type = Element::BF16,
                        .k = cache->k.data(),
                        .v = cache->v.data(),
                        .keys_type = Element::BF16,
@@ -201,6 +202,50 @@ Case prefill_case(const Heads& h, int64_t tokens, int64_t context, const Device&
   return made;
 }
 
+/// The copy of a prompt's keys and values to adjacent rows, which FlashAttention of PyTorch needs in each layer.
+Case gather_case(const Heads& h, int64_t keys, const Device& device) {
+  Case made;
+  made.name = "gather bf16 " + std::to_string(h.kv_heads) + " kv heads of " + std::to_string(h.d) + ", " +
+              std::to_string(keys) + " keys";
+  made.bytes = static_cast<double>(keys * h.kv_heads * h.d * 2 * 2 * 2);  // keys and values, read and written
+  const int64_t sets = sets_for(made.bytes, device.cache_bytes), row = h.kv_heads * h.d;
+  made.prepare = [=]() -> Prepared {
+    const auto cache = std::make_shared<const Cache>(h, 1, keys, sets);
+    const Result k(keys * row, Element::BF16), v(keys * row, Element::BF16);
+    const Table<int32_t> starts(std::vector{0, static_cast<int32_t>(keys)});
+    const ops::cuda::GatherKv p{.k_cache = cache->k.data(),
+                                .v_cache = cache->v.data(),
+                                .block_stride = cache->block_elements(),
+                                .table_stride = cache->blocks_each,
+                                .starts = starts.data(),
+                                .k = k.data(),
+                                .v = v.data(),
+                                .sequences = 1,
+                                .max_keys = keys,
+                                .kv_heads = h.kv_heads,
+                                .d = h.d};
+    const Launch launch = [=, held = std::tuple(k, v, starts)](int64_t set, Stream stream) {
+      ops::cuda::GatherKv now = p;
+      now.tables = cache->set(set % sets);
+      ops::cuda::gather_kv(now, stream);
+    };
+    const auto error = [=] {
+      Error all;
+      for (const int64_t key : {int64_t{0}, keys / 2, keys - 1}) {
+        for (const int64_t head : {int64_t{0}, h.kv_heads - 1}) {
+          const int64_t from = cache->at(0, key, head), to = key * row + head * h.d;
+          const std::vector<double> k_from = cache->k.read(from, h.d), v_from = cache->v.read(from, h.d),
+                                    k_to = k.read(to, h.d), v_to = v.read(to, h.d);
+          for (size_t i = 0; i < k_from.size(); ++i) all.add(k_to[i], k_from[i]), all.add(v_to[i], v_from[i]);
+        }
+      }
+      return all.relative();
+    };
+    return {launch, error};
+  };
+  return made;
+}
+
 }  // namespace
 
 void add_attention(std::vector<Case>& cases, const Device& device, bool small) {
@@ -210,6 +255,7 @@ void add_attention(std::vector<Case>& cases, const Device& device, bool small) {
     cases.push_back(combine_case(few, 2, 3, device));
     cases.push_back(prefill_case(few, 20, 0, device));
     cases.push_back(prefill_case(few, 5, 18, device));
+    cases.push_back(gather_case(few, 37, device));
     return;
   }
   const Heads of_8b{32, 8, 128}, of_70b{64, 8, 128};
@@ -222,6 +268,7 @@ void add_attention(std::vector<Case>& cases, const Device& device, bool small) {
   }
   for (const auto& [tokens, context] : {std::pair{512, 0}, {2048, 0}, {8192, 0}, {32768, 0}, {512, 8192}, {2048, 8192}})
     cases.push_back(prefill_case(of_8b, tokens, context, device));
+  for (const int64_t keys : {512, 2048, 8192, 32768}) cases.push_back(gather_case(of_8b, keys, device));
   for (const auto& [sequences, keys] : {std::pair{1, 1024}, {1, 8192}, {1, 131072}, {8, 8192}, {64, 2048}}) {
     for (const int64_t splits : {1, 2, 4, 8, 16, 32, 64, 128}) {
       if (splits <= keys / 128) cases.push_back(decode_case(of_8b, sequences, keys, splits, device));

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double fp32_tolerance = 4e-6;
 constexpr double matrix_unit_tolerance = 1e-4;  // tensor cores truncate where fp32 additions round
-constexpr int64_t prefill_rows = 33;            // from here on a device may multiply on matrix units
+constexpr int64_t prefill_rows = 33;            // from here on arithmetic is taken to bound the time
 constexpr int64_t cold_bytes = int64_t{256} << 20;
 
 /// One matrix, and how many copies of it no cache holds at once.
@@ -28,8 +28,9 @@ struct Shape {
   int64_t out, in;
   std::vector<int64_t> rows;
   bool has_bias = false, is_large = false;
-  int64_t group = 32;               ///< I8: inputs that share a scale
-  bool scales_follow_rows = false;  ///< I8: as the loader lays them out for Sharded and Offload
+  int64_t group = 32;                        ///< I8: inputs that share a scale
+  bool scales_follow_rows = false;           ///< I8: as the loader lays them out for Sharded and Offload
+  at::ScalarType compute_type = at::kFloat;  ///< I8: of the model's other parameters; devices may round weights to it
 };
 
 Matrix random_matrix(const Shape& shape) {
@@ -43,6 +44,7 @@ Matrix random_matrix(const Shape& shape) {
           at::cat({matrix.quantised.numbers.view(at::kByte), matrix.quantised.scales.view(at::kByte)}, 1).contiguous();
       matrix.quantised = ops::int8_rows(rows, shape.in, shape.group);
     }
+    matrix.quantised.compute_type = shape.compute_type;
     matrix.values = ops::dequantised(matrix.quantised);
   } else {
     matrix.values = values.to(shape.type);
@@ -55,7 +57,8 @@ Matrix random_matrix(const Shape& shape) {
 /// Returns one case for each number of rows; they share the matrix.
 void add_cases(std::vector<Case>& cases, const Shape& shape) {
   const std::function<const Matrix&()> matrix = shared_value<Matrix>([shape] { return random_matrix(shape); });
-  const bool int8 = shape.type == at::kChar, wide = shape.type == at::kFloat || int8;
+  const bool int8 = shape.type == at::kChar;
+  const at::ScalarType product = int8 ? shape.compute_type : shape.type;
   const auto weight_bytes =
       static_cast<double>(int8 ? shape.out * ops::int8_row_bytes(shape.in, shape.group)
                                : shape.out * shape.in * static_cast<int64_t>(c10::elementSize(shape.type)));
@@ -63,21 +66,22 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
     const bool prefill = rows >= prefill_rows;
     Case one{.name = std::string(type_name(shape.type)) + " [" + std::to_string(shape.out) + ", " +
                      std::to_string(shape.in) + "]" + (shape.has_bias ? " + bias" : "") +
-                     (shape.scales_follow_rows ? ", scales in the rows" : "") + ", " + std::to_string(rows) +
-                     (rows == 1 ? " row" : " rows"),
+                     (shape.scales_follow_rows ? ", scales in the rows" : "") +
+                     (int8 && product != at::kFloat ? std::string(" for ") + type_name(product) : "") + ", " +
+                     std::to_string(rows) + (rows == 1 ? " row" : " rows"),
              .tolerance = fp32_tolerance,
              .is_large = shape.is_large};
+    if (prefill || product != at::kFloat)
+      one.device_tolerance = int8 && product != at::kFloat ? rounding_error(product) : matrix_unit_tolerance;
     if (prefill) {
-      one.device_tolerance = matrix_unit_tolerance;
       one.flops = 2. * static_cast<double>(rows * shape.out * shape.in);
     } else {
       one.bytes = weight_bytes + 4. * static_cast<double>(rows * (shape.in + shape.out));
     }
     one.make = [=]() -> Problem {
       const Matrix& given = matrix();
-      // Devices may round many rows to the type of the weights; these numbers are the same in both types.
-      const at::Tensor x =
-          wide ? at::randn({rows, shape.in}) : at::randn({rows, shape.in}).to(shape.type).to(at::kFloat);
+      // Devices may round x to the type of the products; these numbers are the same in both types.
+      const at::Tensor x = at::randn({rows, shape.in}).to(product).to(at::kFloat);
       const auto expected = [=]() -> Outputs {
         const at::Tensor y = at::mm(x.to(at::kDouble), given.values.to(at::kDouble).t());
         return {given.bias.defined() ? y + given.bias.to(at::kDouble) : y};
@@ -93,9 +97,9 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
           };
         }
         const ops::Int8Matrix& q = given.quantised;
-        std::vector<ops::Int8Matrix> weights{{q.numbers.to(device), q.scales.to(device), q.group}};
+        std::vector<ops::Int8Matrix> weights{{q.numbers.to(device), q.scales.to(device), q.group, q.compute_type}};
         while (weights.size() < copies)
-          weights.push_back({weights[0].numbers.clone(), weights[0].scales.clone(), q.group});
+          weights.push_back({weights[0].numbers.clone(), weights[0].scales.clone(), q.group, q.compute_type});
         return [=](const ops::Backend& backend, const Call& call) -> Outputs {
           return {backend.int8_linear(there, weights[static_cast<size_t>(call.number) % copies], bias)};
         };
@@ -113,7 +117,7 @@ std::vector<Case> linear_cases() {
   for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
     add_cases(cases, {.type = type, .out = 1000, .in = 1024, .rows = {1, 2, 3, 8, 32, 33, 128}});
     add_cases(cases, {.type = type, .out = 33, .in = 70, .rows = {1, 5, 40}, .has_bias = true});
-    add_cases(cases, {.type = type, .out = 14336, .in = 4096, .rows = {1, 2, 4, 8, 16, 32, 512}, .is_large = true});
+    add_cases(cases, {.type = type, .out = 14336, .in = 4096, .rows = {1, 2, 3, 4, 8, 16, 32, 512}, .is_large = true});
   }
   return cases;
 }
@@ -123,7 +127,15 @@ std::vector<Case> int8_linear_cases() {
   add_cases(cases, {.type = at::kChar, .out = 1000, .in = 1024, .rows = {1, 2, 3, 8, 32, 33, 128}});
   add_cases(cases, {.type = at::kChar, .out = 333, .in = 200, .rows = {1, 8, 40}, .has_bias = true, .group = 80});
   add_cases(cases, {.type = at::kChar, .out = 64, .in = 1024, .rows = {1, 8}, .scales_follow_rows = true});
-  add_cases(cases, {.type = at::kChar, .out = 14336, .in = 4096, .rows = {1, 2, 4, 8, 16, 32, 512}, .is_large = true});
+  for (at::ScalarType compute_type : {at::kHalf, at::kBFloat16})
+    add_cases(cases, {.type = at::kChar, .out = 333, .in = 224, .rows = {1, 4, 5, 40}, .compute_type = compute_type});
+  for (at::ScalarType compute_type : {at::kFloat, at::kBFloat16})
+    add_cases(cases, {.type = at::kChar,
+                      .out = 14336,
+                      .in = 4096,
+                      .rows = {1, 2, 3, 4, 8, 16, 32, 512},
+                      .is_large = true,
+                      .compute_type = compute_type});
   return cases;
 }
 

@@ -10,7 +10,7 @@ namespace pm::bench {
 
 namespace {
 
-constexpr double fp32_tolerance = 5e-6;
+constexpr double fp32_tolerance = 5e-6, norm_eps = 1e-6;
 
 struct HeadShape {
   int64_t heads, kv_heads, d, n;  ///< 2 n elements of each head are rotated
@@ -133,9 +133,11 @@ std::vector<Case> write_kv_cases() {
 
 std::vector<Case> rotary_write_cases() {
   std::vector<Case> cases;
-  const auto add = [&](const HeadShape& shape, at::ScalarType type, int64_t tokens, bool rotate_values) {
+  const auto add = [&](const HeadShape& shape, at::ScalarType type, int64_t tokens, bool rotate_values,
+                       bool norms = false) {
     Case one{.name = std::string(type_name(type)) + ", " + shape_name(tokens, shape) +
-                     (shape.is_neox ? "" : ", GPT-J pairs") + (rotate_values ? ", values too" : ""),
+                     (shape.is_neox ? "" : ", GPT-J pairs") + (rotate_values ? ", values too" : "") +
+                     (norms ? ", RMSNorm of heads" : ""),
              .tolerance = fp32_tolerance + rounding_error(type)};
     one.bytes = static_cast<double>(tokens * shape.d) *
                 (8. * static_cast<double>(shape.heads) +
@@ -144,22 +146,29 @@ std::vector<Case> rotary_write_cases() {
       const int64_t blocks = cache_blocks(tokens), heads = shape.heads, kv_heads = shape.kv_heads, d = shape.d;
       const at::Tensor qkv = at::randn({tokens, (heads + 2 * kv_heads) * d}), position = positions(tokens),
                        frequency = frequencies(shape.n), slots = random_slots(tokens, blocks);
+      const at::Tensor weight = norms ? at::rand({d}) + 0.5 : at::Tensor();
       const auto expected = [=]() -> Outputs {
-        const at::Tensor all = qkv.reshape({tokens, heads + 2 * kv_heads, d}),
-                         rotated = ops::reference::rotate(all, position, frequency, shape.is_neox, 1);
-        const at::Tensor values = (rotate_values ? rotated : all).narrow(1, heads + kv_heads, kv_heads);
+        const at::Tensor all = qkv.reshape({tokens, heads + 2 * kv_heads, d}), wide = all.to(at::kDouble);
+        const at::Tensor normed =
+            norms ? wide * at::rsqrt(wide.square().mean(2, true) + norm_eps) * weight.to(at::kDouble) : wide;
+        const at::Tensor rotated = ops::reference::rotate(normed, position, frequency, shape.is_neox, 1);
+        const at::Tensor values =
+            (rotate_values ? ops::reference::rotate(wide, position, frequency, shape.is_neox, 1) : all)
+                .narrow(1, heads + kv_heads, kv_heads);
         return {rotated.narrow(1, 0, heads), expected_cache(rotated.narrow(1, heads, kv_heads), slots, blocks),
                 expected_cache(values, slots, blocks)};
       };
       const auto on = [=](at::Device device) -> Run {
         const ops::Rotation rotation{ops::Backend().rotary_angles(position.to(device), frequency.to(device), 1),
                                      shape.is_neox, rotate_values};
+        const ops::HeadNorm norm{.weight = norms ? weight.to(device) : weight, .bias = {}, .eps = norm_eps};
+        const ops::HeadNorms of_heads = norms ? ops::HeadNorms{norm, norm} : ops::HeadNorms{};
         return [=, there = qkv.to(device), slots = slots.to(device), k_cache = empty_cache(blocks, shape, type, device),
                 v_cache = empty_cache(blocks, shape, type, device)](const ops::Backend& backend,
                                                                     const Call& call) -> Outputs {
           at::Tensor keys = call.keep_inputs ? k_cache.clone() : k_cache,
                      values = call.keep_inputs ? v_cache.clone() : v_cache;
-          const at::Tensor q = backend.rotary_write(there, heads, rotation, slots, keys, values);
+          const at::Tensor q = backend.rotary_write(there, heads, of_heads, rotation, slots, keys, values);
           return {q, keys, values};
         };
       };
@@ -172,6 +181,7 @@ std::vector<Case> rotary_write_cases() {
   }
   add(gptj, at::kFloat, 32, false);
   add(gptj, at::kFloat, 32, true);
+  for (int64_t tokens : {1, 32}) add(llama, at::kBFloat16, tokens, false, true);
   return cases;
 }
 

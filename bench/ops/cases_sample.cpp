@@ -16,9 +16,8 @@ namespace {
 at::Tensor host_choices(const at::Tensor& scores, const ops::SampleBatch& batch) {
   const int64_t vocabulary = scores.size(1);
   at::Tensor edited = scores.clone();
-  for (size_t i = 0; i < batch.edits.size(); ++i) {
-    const ops::ScoreEdit& edit = batch.edits[i];
-    float& score = edited.mutable_data_ptr<float>()[batch.edit_rows[i] * vocabulary + edit.id];
+  for (const auto& [row, edit] : batch.edits) {
+    float& score = edited.mutable_data_ptr<float>()[row * vocabulary + edit.id];
     score = (score < 0 ? score * edit.factor : score / edit.factor) - edit.subtrahend;
   }
   std::vector<int64_t> ids;
@@ -44,8 +43,8 @@ ops::SampleBatch make_batch(int64_t rows, const ops::RowSampling& sampling, bool
     batch.sampling.back().sequence = static_cast<uint64_t>(row);
     batch.rows.push_back(row);
     for (int32_t id = 0; has_edits && id < 200; ++id) {
-      batch.edits.push_back({.id = 7 * id, .factor = 1.25f, .subtrahend = id == 0 ? INFINITY : 0.5f});
-      batch.edit_rows.push_back(row);
+      batch.edits.push_back(
+          {static_cast<int32_t>(row), {.id = 7 * id, .factor = 1.25f, .subtrahend = id == 0 ? INFINITY : 0.5f}});
     }
   }
   return batch;

@@ -44,13 +44,17 @@ class Dispatched final : public ops::Backend {
   at::Tensor sample(at::Tensor scores, const ops::SampleBatch& batch) const override {
     return ops::sample(std::move(scores), batch);
   }
+  at::Tensor sample(at::Tensor scores, const ops::SamplingBuffers& buffers) const override {
+    return ops::sample(std::move(scores), buffers);
+  }
   void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                 at::Tensor& v_cache) const override {
     ops::write_kv(k, v, slots, k_cache, v_cache);
   }
-  at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const ops::Rotation& rotation, const at::Tensor& slots,
-                          at::Tensor& k_cache, at::Tensor& v_cache) const override {
-    return ops::rotary_write(qkv, heads, rotation, slots, k_cache, v_cache);
+  at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const ops::HeadNorms& norms,
+                          const ops::Rotation& rotation, const at::Tensor& slots, at::Tensor& k_cache,
+                          at::Tensor& v_cache) const override {
+    return ops::rotary_write(qkv, heads, norms, rotation, slots, k_cache, v_cache);
   }
   at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const ops::StepSequences& sequences, const ops::AttentionOptions& options,

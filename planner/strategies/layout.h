@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/kv_block.h"
 #include "planner/hardware.h"
 #include "planner/plan.h"
 
@@ -20,6 +21,7 @@ struct Demand {
   int devices_of_a_node = 1;    ///< rank r is on node r / devices_of_a_node
   std::optional<int> micro_batches;
   HardwareValues hardware_values;
+  int64_t step_tokens = pm::step_tokens;  ///< layouts are compared with this budget, whatever grow_step() makes of it
 };
 
 /// Sizes of the three axes; their product is the count of devices.
@@ -44,6 +46,7 @@ struct Layout {
   int64_t kv_blocks = 0;      ///< per rank; meaningful where the layout fits
   int64_t concurrency = 1;    ///< sequences that all data-parallel ranks hold, at most those of the demand
   int micro_batches = 1;
+  int64_t step_tokens = pm::step_tokens;  ///< token budget of a step, for which the activations of `ranks` are
   std::optional<Gathering>
       gathering;  ///< Sharded and Offload: `ranks` holds the fullest rank, since ranks differ only in their weights
   std::vector<int64_t> weights;  ///< of these, of every rank
@@ -77,6 +80,12 @@ Layout data_parallel(const ModelMetadata&, const Sizes&, const Demand&);
 /// Sets the KV blocks that fit on the fullest rank, for at least one sequence and at most those of the data-parallel
 /// rank's sequences (0 without a cache), and the concurrency of a data-parallel rank.
 void fill_cache(const ModelMetadata&, const Demand&, int64_t dp_rank_concurrency, Layout&);
+
+/// Gives a layout of GPUs that fits the largest token budget of a step, up to max_gpu_step_tokens, whose activations
+/// take at most an eighth of the memory that is left on any rank; the KV blocks are those that fit beside them. A
+/// budget of which half holds the longest prompt is not taken. The estimate stays that of the demand's budget, so that
+/// more memory never makes it worse.
+void grow_step(const ModelMetadata&, const Demand&, Layout&);
 
 /// Fully sharded: n data-parallel ranks, each of which holds 1/n of every flat parameter (Sharded) or none (Offload),
 /// and all-gathers a layer before it is used.

@@ -61,6 +61,14 @@ double widest(const ModelMetadata& metadata) {
   return static_cast<double>(hidden);
 }
 
+/// Returns the bytes of a step of tensor rank `t` of a stage, received and sent hidden states included.
+int64_t step_bytes(const ModelMetadata& metadata, const Stage& stage, int t, const Sizes& sizes, const Demand& demand,
+                   int64_t dp_rank_concurrency) {
+  return activation_bytes(stage.metadata, stage.partition, t, demand.sequence_length, dp_rank_concurrency,
+                          {demand.step_tokens, demand.kind, demand.precision}) +
+         hop_bytes(metadata, sizes.pipeline, demand.sequence_length, demand.step_tokens);
+}
+
 int doublings(int n) {
   int steps = 0;
   for (int reach = 1; reach < n; reach *= 2) ++steps;
@@ -123,8 +131,8 @@ Layout tensor_pipeline(const ModelMetadata& metadata, const Sizes& sizes, const 
                        int64_t dp_rank_concurrency) {
   Layout layout;
   layout.sizes = sizes;
-  const int64_t cached = blocks_per_sequence(metadata, demand.sequence_length) * block_tokens,
-                hop = hop_bytes(metadata, sizes.pipeline, demand.sequence_length);
+  layout.step_tokens = demand.step_tokens;
+  const int64_t cached = blocks_per_sequence(metadata, demand.sequence_length) * block_tokens;
   for (const Layers& layers : stages(metadata, sizes.pipeline, sizes.tensor, demand.precision)) {
     ModelMetadata held = stage_metadata(metadata, layers);
     Partition partition = make_partition(held, sizes.tensor, demand.precision);
@@ -133,8 +141,7 @@ Layout tensor_pipeline(const ModelMetadata& metadata, const Sizes& sizes, const 
       Memory memory;
       memory.weights = stage.partition.weight_bytes(stage.metadata, t);
       memory.kv = cached * kv_bytes_per_token(stage.metadata, stage.partition, t, demand.precision);
-      memory.activations =
-          activation_bytes(stage.metadata, stage.partition, t, demand.sequence_length, dp_rank_concurrency) + hop;
+      memory.activations = step_bytes(metadata, stage, t, sizes, demand, dp_rank_concurrency);
       memory.communicator = (segment_bytes(sizes.devices()) + sizes.devices() - 1) / sizes.devices();
       memory.runtime = runtime_bytes(demand.kind);
       layout.ranks.push_back(memory);
@@ -143,6 +150,32 @@ Layout tensor_pipeline(const ModelMetadata& metadata, const Sizes& sizes, const 
   }
   fill_cache(metadata, demand, dp_rank_concurrency, layout);
   return layout;
+}
+
+void grow_step(const ModelMetadata& metadata, const Demand& demand, Layout& layout) {
+  if (demand.kind != DeviceKind::GPU) return;
+  const int64_t dp_rank_concurrency = (demand.concurrency + layout.sizes.data - 1) / layout.sizes.data;
+  const Sizes sizes = layout.sizes;
+  for (int64_t tokens = max_gpu_step_tokens; tokens > demand.step_tokens; tokens /= 2) {
+    if (metadata.task == "generate" && tokens / 2 >= demand.sequence_length) continue;
+    Layout grown = layout;
+    Demand larger = demand;
+    grown.step_tokens = larger.step_tokens = tokens;
+    bool fits = true;
+    for (size_t rank = 0; rank < grown.ranks.size(); ++rank) {
+      Memory& memory = grown.ranks[rank];
+      const int64_t left = demand.device_memory - memory.total(), before = memory.activations;
+      memory.activations = step_bytes(metadata, grown.stage_of(rank), static_cast<int>(rank) % sizes.tensor, sizes,
+                                      larger, dp_rank_concurrency);
+      fits = fits && 8 * (memory.activations - before) <= left;
+      if (memory.total() > grown.need()) grown.fullest = rank;
+    }
+    if (!fits) continue;
+    fill_cache(metadata, larger, dp_rank_concurrency, grown);
+    grown.concurrency = std::min(demand.concurrency, grown.concurrency * sizes.data);
+    layout = std::move(grown);
+    return;
+  }
 }
 
 StageTimes stage_times(const Layout& layout, const Demand& demand, int dp_rank, double tokens) {

@@ -113,7 +113,7 @@ def serve_on_devices(hardware, tmp_path):
     with contextlib.ExitStack() as stack:
 
         def start(name, sizes, *options, **more):
-            folder = shutil.copytree(fixtures.checkpoint(BY_NAME[name]), tmp_path / "model")
+            folder = shutil.copytree(fixtures.checkpoint(BY_NAME[name]), tmp_path / "model", dirs_exist_ok=True)
             return stack.enter_context(contextlib.closing(hardware.server(folder, sizes, *options, **more)))
 
         yield start

@@ -159,23 +159,105 @@ def test_launches_are_not_recorded_unless_asked_for(serve_on_devices):
     assert graphs(server) == [None, None]
 
 
-@pytest.mark.parametrize("full", [0, 1])
-def test_one_rank_that_cannot_record_makes_all_launch_kernel_by_kernel(serve_on_devices, full):
+@pytest.mark.parametrize("sizes", ["tensor=1"])
+@pytest.mark.parametrize("concurrency, buckets", [(4, 3), (32, 7), (64, 11), (256, 11)])
+def test_a_server_of_any_concurrency_captures_its_graphs_twice(serve_on_devices, sizes, concurrency, buckets):
+    """`serve` captures its graphs over the KV blocks of the warm-up, drops both, and captures them again. From 40
+    sequences on a step has products of cuBLAS, whose workspaces outlive the graphs.
+    """
+    name = "LlamaForCausalLM-all"
+    server = serve_on_devices(name, sizes, "--max-concurrency", concurrency, patience=300, **CAPTURED)
+    assert [rank["captured"] for rank in graphs(server)] == [buckets]
+    assert log_of(server).count("captured the CUDA graph of a decode step for up to ") == 2 * buckets
+    row = rows_of(BY_NAME[name])[0]
+    wanted = oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][len(row) :]
+    found, lengths = come_and_go(server, row)
+    assert found == [wanted[:length] for length in lengths]
+    assert graphs(server)[0]["replayed"] > buckets, "the warm-up replays each graph once"
+
+
+@pytest.mark.parametrize("sizes", ["tensor=1", "tensor=2"])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"temperature": 0},
+        {"temperature": 0.8, "top_p": 0.9, "seed": 4},
+        {"temperature": 0.8, "top_k": 7, "repetition_penalty": 1.3, "presence_penalty": 0.4, "seed": 5},
+    ],
+    ids=["greedy", "sampled", "penalties"],
+)
+def test_a_decode_step_waits_for_its_tokens_only(serve_on_devices, sizes, choice):
+    """Inputs and tokens of a captured step are copied within the order of the device. The host waits for copies of the
+    prompt's step alone, so more tokens need no more of them, and are those of a server that captures nothing.
+    """
+    name = "LlamaForCausalLM-all"
+    row = rows_of(BY_NAME[name])[0]
+    found, waits = {}, {}
+    for graphs_on in (True, False):
+        options = ("--max-concurrency", "2", *(() if graphs_on else ("--no-graphs",)))
+        server = serve_on_devices(name, sizes, *options, PM_FAKE_COPIES="1", **CAPTURED)
+        counts = []
+        for length in (2, 14):
+            before = log_of(server).count("the host waits for a copy")
+            found[graphs_on] = tokens(server, row, max_tokens=length, **choice)
+            counts.append(log_of(server).count("the host waits for a copy") - before)
+        waits[graphs_on] = counts[1] - counts[0]
+        server.close()
+    assert found[True] == found[False]
+    assert waits[False] >= 12, "a step without graphs waits for copies, so the report works"
+    assert waits[True] == 0
+
+
+CAPTURE_FAULTS = {
+    "memory": "fake out of memory for a graph",
+    "operation": "operation not permitted when stream is capturing",
+    "instantiate": "the graph cannot be instantiated",
+}
+
+
+@pytest.mark.parametrize("fault", CAPTURE_FAULTS)
+@pytest.mark.parametrize("failing", [0, 1])
+def test_one_rank_that_cannot_capture_makes_all_launch_kernel_by_kernel(serve_on_devices, failing, fault):
     server = serve_on_devices(
-        "LlamaForCausalLM-all", "tensor=2", "--max-concurrency", "4", PM_FAKE_NO_GRAPHS_ON=str(full), **CAPTURED
+        "LlamaForCausalLM-all",
+        "tensor=2",
+        "--max-concurrency",
+        "4",
+        PM_FAKE_NO_GRAPHS_ON=str(failing),
+        PM_FAKE_CAPTURE_FAULT=fault,
+        **CAPTURED,
     )
     row = rows_of(BY_NAME["LlamaForCausalLM-all"])[0]
     wanted = oracle.greedy(BY_NAME["LlamaForCausalLM-all"], row, COUNT)["sequence"][len(row) :]
     found, lengths = come_and_go(server, row)
     assert found == [wanted[:length] for length in lengths]
-    assert graphs(server) == [None, None]
+    status = requests.get(f"http://127.0.0.1:{server.admin_port}/status", timeout=20).json()
+    assert [rank["graphs"] for rank in status["ranks"]] == graphs(server)
+    for rank, use in enumerate(graphs(server)):
+        assert (use["captured"], use["replayed"], use["bytes"]) == (0, 0, 0)
+        reason = CAPTURE_FAULTS[fault] if rank == failing else "another rank of the group cannot capture it"
+        assert f"fake:{rank}: no CUDA graph of a decode step for up to 4 sequences: " in use["captureFailure"]
+        assert reason in use["captureFailure"]
+    assert log_of(server).count("no CUDA graph of a decode step for up to 4 sequences") == 2, "each rank once"
+
+
+def log_of(server):
     server.log.flush()
-    assert (
-        pathlib.Path(server.log.name)
-        .read_text()
-        .count("a rank of the group cannot capture the CUDA graph of 4 sequences")
-        == 4
-    ), "each rank, before it has its KV blocks and after"
+    return pathlib.Path(server.log.name).read_text()
+
+
+@pytest.mark.parametrize("sizes", ["tensor=2", "pipeline=2"])
+def test_a_rank_has_a_context_on_its_own_device_only(serve_on_devices, sizes):
+    """A context takes some hundred MiB of a GPU. A thread that selects no device makes one on device 0."""
+    name = "LlamaForCausalLM-all"
+    server = serve_on_devices(name, sizes, "--max-concurrency", "4", PM_FAKE_CONTEXTS="1", **CAPTURED)
+    row = rows_of(BY_NAME[name])[0]
+    wanted = oracle.greedy(BY_NAME[name], row, COUNT)["sequence"][len(row) : len(row) + 6]
+    assert tokens(server, row, temperature=0, max_tokens=6) == wanted
+    processes = ranks(server)
+    server.close()
+    found = re.findall(r"process (\d+) has a context on fake:(\d+)", log_of(server))
+    assert [{int(device) for process, device in found if int(process) == rank} for rank in processes] == [{0}, {1}]
 
 
 class OnDevices(Nodes):
@@ -249,8 +331,7 @@ def ranks(server):
 
 
 def reason(server):
-    server.log.flush()
-    return re.findall(r"the group ends: (\w+): (.*)", pathlib.Path(server.log.name).read_text())[-1]
+    return re.findall(r"the group ends: (\w+): (.*)", log_of(server))[-1]
 
 
 @pytest.mark.parametrize("sizes", ["tensor=2", "pipeline=2"])

@@ -8,8 +8,10 @@ devices show that ranks use only their own.
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
+import re
 
 import cases
 import compare
@@ -47,6 +49,7 @@ CLASSES = [
     "DeiTForImageClassificationWithTeacher",
     "MBartForConditionalGeneration",
     "DPRQuestionEncoder",
+    "Qwen3ForCausalLM",
 ]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES]
 LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]
@@ -73,13 +76,20 @@ def test_greedy_tokens_equal_those_of_transformers(device, case, layout):
         check_answer(device, case, folder, ranks_of(layout), row, answer, sizes=layout)
 
 
-# between them: both norms, gated and plain activations, rotary angles, ALiBi, T5's buckets, windows, heads that share
-# keys, a cross-attention
+# between them: both norms, gated and plain activations, rotary angles, norms of heads, ALiBi, T5's buckets, windows,
+# heads that share keys, a cross-attention
 KERNELS = [
     case
     for case in CASES
     if case.model_class
-    in ("GPT2LMHeadModel", "LlamaForCausalLM", "BloomForCausalLM", "GPTNeoForCausalLM", "T5ForConditionalGeneration")
+    in (
+        "GPT2LMHeadModel",
+        "LlamaForCausalLM",
+        "BloomForCausalLM",
+        "GPTNeoForCausalLM",
+        "T5ForConditionalGeneration",
+        "Qwen3ForCausalLM",
+    )
 ]
 
 
@@ -111,6 +121,48 @@ def test_the_cuda_kernels_decode_in_16_bits_what_the_cpu_decodes(kernels, runner
     assert kernels.generate(folder, 1, rows, max_new_tokens=2, precision=precision) == runner.generate(
         folder, 1, rows, max_new_tokens=2, precision=precision
     )
+
+
+def with_heads_of_eight(model_class, **sizes):
+    """The first case of a class with heads of eight numbers, which tensor cores and FlashAttention take."""
+    case = next(case for case in cases.CASES if case.model_class == model_class)
+    return dataclasses.replace(
+        case, name=f"{case.name}-heads-of-eight", config=json.dumps({**json.loads(case.config), **sizes})
+    )
+
+
+# an encoder, prompts, windows, sources of another length; ALiBi and buckets of distances, which only our kernel has
+HEADS_OF_EIGHT = [
+    with_heads_of_eight("BertForMaskedLM", hidden_size=40),
+    with_heads_of_eight("LlamaForCausalLM"),
+    with_heads_of_eight("GPTNeoForCausalLM", hidden_size=40),
+    with_heads_of_eight("BartForConditionalGeneration", d_model=48, encoder_attention_heads=6),
+    with_heads_of_eight("BloomForCausalLM", hidden_size=56),
+    with_heads_of_eight("T5ForConditionalGeneration", d_kv=8),
+]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("case", HEADS_OF_EIGHT, ids=lambda case: case.name)
+def test_the_error_of_attention_in_16_bits_is_within_that_of_transformers(kernels, case, dtype):
+    case = dataclasses.replace(case, name=f"{case.name}-{dtype}", dtype=dtype)
+    given = inputs.make(case, inputs.kinds(case)[0])
+    exact = oracle.forward(case, given)
+    # of a few values the largest error is luck
+    names = [name for name, tensor in exact.items() if "attentions." not in name and tensor.size > 1000]
+    got = kernels.forward(fixtures.checkpoint(case), 1, given, attentions=False)
+    compare.sixteen_bit(got, oracle.forward(case, given, dtype), exact, names, places(case, given))
+
+
+@pytest.mark.parametrize("precision", ["BF16", "F16"])
+def test_prompts_in_16_bits_decode_what_the_cpu_decodes_from_every_kernel(kernels, runner, precision):
+    """The first token of each row follows from its prompt."""
+    for case in HEADS_OF_EIGHT:
+        if case.generates:
+            folder, rows = fixtures.checkpoint(case), rows_of(case)[:3]
+            assert kernels.generate(folder, 1, rows, max_new_tokens=1, precision=precision) == runner.generate(
+                folder, 1, rows, max_new_tokens=1, precision=precision
+            ), case.name
 
 
 @pytest.mark.parametrize("precision", ["BF16", "F16"])
@@ -156,6 +208,26 @@ def test_the_cuda_kernels_decode_int8_as_the_processor_does(kernels, runner, cas
     )
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_cuda_kernels_decode_int8_of_a_16_bit_checkpoint_as_the_processor_does(kernels, runner, dtype):
+    """Weights and activations are rounded to the checkpoint's dtype for tensor cores, so tokens may differ after a
+    near-tie, but not within the first few.
+    """
+    case = dataclasses.replace(KERNELS[1], name=f"{KERNELS[1].name}-{dtype}", dtype=dtype)
+    folder, rows = fixtures.checkpoint(case), rows_of(case)[:3]
+    assert kernels.generate(folder, 1, rows, max_new_tokens=2, precision="I8") == runner.generate(
+        folder, 1, rows, max_new_tokens=2, precision="I8"
+    )
+
+
+@pytest.mark.parametrize("strategy, to, ranks", [("Sharded", "", 2), ("Offload", "File", 1)])
+def test_the_cuda_kernels_multiply_gathered_int8_with_its_scales_behind_each_row(kernels, runner, strategy, to, ranks):
+    folder, rows = fixtures.checkpoint(KERNELS[1]), rows_of(KERNELS[1])[:2]
+    assert kernels.generate(
+        folder, ranks, rows, max_new_tokens=3, precision="I8", **gathered(strategy, to, ranks)
+    ) == runner.generate(folder, 1, rows, max_new_tokens=3, precision="I8")
+
+
 def decoded(runner, case, **options):
     """Three sequences, then two and one as they end; then others in the places of these, with other blocks."""
     folder, rows = fixtures.checkpoint(case), rows_of(case)
@@ -165,7 +237,7 @@ def decoded(runner, case, **options):
     ]
 
 
-@pytest.mark.parametrize("case", KERNELS[:4], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*KERNELS[:4], KERNELS[5]], ids=lambda case: case.name)
 def test_replayed_cuda_graphs_decode_what_the_cpu_decodes(captured, runner, case):
     assert decoded(captured, case) == decoded(runner, case)
 
@@ -288,7 +360,7 @@ def test_a_device_without_memory_for_the_weights_says_what_holds_it(tmp_path):
         assert words in run.stderr, (words, run.stderr)
 
 
-def wide(folder, vocabulary=512):
+def wide(folder, vocabulary=512, positions=256):
     """A Llama of four layers of 6 MiB, 26 MiB in all with the smallest vocabulary."""
     random, tensors = numpy.random.default_rng(3), {"model.norm.weight": numpy.ones(256, numpy.float32)}
     matrix = lambda out, width: random.standard_normal((out, width), dtype=numpy.float32) * (2 / width**0.5)
@@ -317,7 +389,7 @@ def wide(folder, vocabulary=512):
                 "num_attention_heads": 8,
                 "num_key_value_heads": 8,
                 "vocab_size": vocabulary,
-                "max_position_embeddings": 256,
+                "max_position_embeddings": positions,
                 "rms_norm_eps": 1e-5,
                 "hidden_act": "silu",
                 "bos_token_id": 1,
@@ -376,6 +448,32 @@ def test_a_server_makes_as_many_kv_blocks_as_its_largest_step_leaves_room_for(tm
     for kind, bytes in device.items():
         assert f'parallelmodel_rank_device_memory_bytes{{rank="0",kind="{kind}"}}' in metrics
     assert f"parallelmodel_kv_cache_blocks {measured['kv'] // block}" in metrics
+
+
+def test_the_plan_counts_the_tile_into_which_the_cuda_kernels_widen_int8(tmp_path):
+    folder = wide(tmp_path / "model")
+    with contextlib.closing(
+        FAKE_DEVICE.server(
+            folder, "tensor=1", "--precision", "I8", "--max-concurrency", "4", kernels=True, patience=300
+        )
+    ) as server:
+        rank = server.get("/memory").json()["ranks"][0]
+    measured, predicted = rank["measured"], rank["predicted"]
+    assert 2 * 1792 * 256 * 4 < measured["activations"] < predicted["activations"], "gate and up in F32, and the step"
+    assert 0 <= measured["weights"] - predicted["weights"] < MIB
+
+
+def test_a_prompt_enters_a_gpu_in_chunks_of_2048_tokens(tmp_path):
+    folder = wide(tmp_path / "model", positions=4096)
+    with contextlib.closing(FAKE_DEVICE.server(folder, "tensor=1", "--max-concurrency", "4")) as server:
+        assert server.get("/plan").json()["stepTokens"] == 2048
+        server.ask("/generate", {"input_ids": [3 + i % 500 for i in range(2500)], "max_new_tokens": 1})
+        counts = dict(
+            re.findall(
+                r'^parallelmodel_engine_step_tokens_bucket{.*?le="([^"]+)".*?} (\d+)', server.get("/metrics").text, re.M
+            )
+        )
+    assert int(counts["+Inf"]) - int(counts["1024"]) == 1, "2,048 tokens, then the other 452"
 
 
 @pytest.mark.parametrize("sizes", ["tensor=1", "tensor=2"])

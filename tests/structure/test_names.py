@@ -41,8 +41,9 @@ SHARED_HEADERS = {
 NOT_CODE = re.compile(
     r"//[^\n]*|/\*.*?\*/|R\"(\w*)\(.*?\)\1\"|\"(?:\\.|[^\"\\\n])*\"|(?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'", re.S
 )
-# kName, but for ATen's constants; `constexpr Type Name =` and `const Type Name{`; `constexpr Type a = 1, Name =`.
-K_NAME = re.compile(r"(?<!at::)(?<!c10::)(?<!torch::)\bk[A-Z]\w*")
+# kName, but for constants of ATen and FlashInfer; `constexpr Type Name =` and `const Type Name{`;
+# `constexpr Type a = 1, Name =`.
+K_NAME = re.compile(r"(?<!at::)(?<!c10::)(?<!torch::)(?<!MaskMode::)\bk[A-Z]\w*")
 CAMEL_CONSTANT = re.compile(
     r"\b(?:constexpr|const)\s+[\w:<>*\s]*?(?<!:)\b([A-Z][a-z]\w*)\s*(?:\[\w*\]\s*)*(?:=(?!=)|\{)"
 )

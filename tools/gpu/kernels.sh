@@ -14,7 +14,7 @@ folder=$(cd "$folder" && pwd)
 architecture=${PM_CUDA_ARCHITECTURE:-90}
 flags=(-std=c++20 -O3 "-gencode=arch=compute_$architecture,code=sm_$architecture" -Xcompiler=-fPIC)
 
-files=("$sources"/worker/ops/cuda/*.cu)
+mapfile -t files < <(find "$sources/worker/ops/cuda" -name "*.cu")
 [ $# != 1 ] || files+=(bench/gpu_kernels/{array,bench_gpu_kernels,cases,cases_attention,device_cuda}.cpp)
 printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -I{} sh -c \
   '"$@" -c {} -o "$0/$(basename {}).o"' "$folder/objects" "$nvcc" "${flags[@]}" "-I$sources"

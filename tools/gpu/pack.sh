@@ -18,6 +18,7 @@ build() {
   tools/deps.sh cuda
   cmake --preset kit > "$cache/configure-kit.log" 2>&1 || { cat "$cache/configure-kit.log"; exit 1; }
   cmake --build --preset kit
+  tools/gpu/flashinfer.sh "$cache/flashinfer"
 }
 
 torch_folders() { # the folders of torch's libraries, as launch.sh finds them
@@ -39,13 +40,13 @@ stage() { # the folder of the kit, without its manifest
     cp "$build/$program" "$kit/libexec/"
     cp tools/gpu/launch.sh "$kit/$program"
   done
-  cp "$build/lib/libpm_kernels.so" "$kit/lib/"
+  cp "$build/lib/libpm_kernels.so" "$cache/flashinfer/libflashinfer_prefill.so" "$kit/lib/"
   libraries | xargs -I{} cp -L {} "$kit/lib/"
   for variant; do
     local name=${variant%%=*} revision=${variant#*=} sources
     sources=$(mktemp -d)
-    git archive "$revision" worker/ops/cuda contract | tar -x -C "$sources"
-    for header in worker/ops/cuda/*.h contract/kv_block.h; do
+    git archive "$revision" worker/ops contract | tar -x -C "$sources"
+    for header in worker/ops/cuda/*.h worker/ops/cuda/*/*.h worker/ops/sample_batch.h contract/kv_block.h; do
       cmp "$header" "$sources/$header" || { echo "pack.sh: $revision has other parameters of kernels" >&2; exit 1; }
     done
     tools/gpu/kernels.sh "$kit/variants/$name" "$sources"

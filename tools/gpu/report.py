@@ -9,6 +9,7 @@ import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import crossover
 import figures
 import run
 
@@ -83,6 +84,30 @@ def predictions_part(calls):
     return ["## Predictions", text, "", *table(["figure", "measured", "predicted", "verdict", "what follows"], rows)]
 
 
+def crossover_part(calls):
+    found = {name: figure for call in calls for stage in call["figures"].values() for name, figure in stage.items()}
+    lines = []
+    for weights, constant in crossover.CONSTANTS.items():
+        rows = crossover.compared(found, weights)
+        if rows:
+            lines += [
+                f"{weights}: `gemv` is not slower {crossover.summary(rows)}. This is `{constant}` of",
+                "`worker/ops/cuda/backend_linear.cpp`.",
+                "",
+                *table(
+                    ["rows", "gemv us", "cuBLAS us", "gemv is not slower for"],
+                    [
+                        [row["rows"], f"{row['gemv']:.1f}", f"{row['cublas']:.1f}", f"{row['wins']} of {row['of']}"]
+                        for row in rows
+                    ],
+                ),
+            ]
+    text = (
+        "Sums over the matrices that both have measured. cuBLAS includes the cast of its inputs, and widening of int8."
+    )
+    return ["## gemv or cuBLAS", text, "", *lines] if lines else []
+
+
 def figures_part(calls):
     lines = []
     for call in calls:
@@ -118,7 +143,8 @@ def page(calls, date):
         "Times of single kernels are medians of replayed CUDA graphs. `-` means not measured.",
         "",
     ]
-    return "\n".join([*lines, *predictions_part(calls), *stages_part(calls), *figures_part(calls)]).rstrip() + "\n"
+    parts = [*predictions_part(calls), *crossover_part(calls), *stages_part(calls), *figures_part(calls)]
+    return "\n".join([*lines, *parts]).rstrip() + "\n"
 
 
 def model_rows(calls):

@@ -71,6 +71,7 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   if (limits.positions == 0) limits.positions = kv_blocks * block_tokens;  // relative positions have no end
   limits.forced_bos = static_cast<int32_t>(model.forced_bos);
   limits.forced_eos = static_cast<int32_t>(model.forced_eos);
+  limits.step_tokens = plan.step_tokens;
   limits.pipeline_batches = plan.pipeline;
   limits.micro_batches = plan.micro_batches;
   limits.split_forward = model.task != policy::Task::Similarity;
@@ -103,7 +104,10 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
   size_t open = prompts.size() * each;
   std::string failure;
   std::vector<GeneratedSequence> sequences;
-  for (const auto& prompt : prompts) sequences.insert(sequences.end(), each, {answer_start(model, prompt)});
+  for (const auto& prompt : prompts) {
+    const std::vector<int32_t> start = answer_start(model, prompt);
+    sequences.insert(sequences.end(), each, {.tokens = start, .start = start.size()});
+  }
   const auto num_prompts = static_cast<int64_t>(prompts.size());
   const engine::Limits limits =
       engine_limits(model, plan, 0, kv_blocks, num_prompts * width_of(generation), num_prompts);
@@ -113,7 +117,7 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
                             .prompt = prompts[row],
                             .max_new_tokens = new_tokens(answer_start(model, prompts[row]), generation),
                             .sampling = generation.sampling,
-                            .eos = model.eos,
+                            .eos = generation.eos.value_or(model.eos),
                             .ignore_eos = generation.ignore_eos,
                             .search = generation.search};
     request.max_time = generation.max_time.value_or(0);

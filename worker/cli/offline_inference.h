@@ -24,6 +24,7 @@ engine::Limits engine_limits(const policy::Model&, const Plan&, int64_t sequence
 /// A generated sequence, with its score if beam search was used.
 struct GeneratedSequence {
   std::vector<int32_t> tokens;
+  size_t start = 0;  ///< tokens before the answer
   double score = 0;
 };
 

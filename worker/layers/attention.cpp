@@ -77,7 +77,8 @@ ops::AttentionOptions options_of(const policy::Attention& attention, const Loade
   ops::AttentionOptions options{.scale = attention.scale,
                                 .softcap = attention.softcap,
                                 .causal = attention.mask == policy::Mask::Causal && attention.source.empty(),
-                                .window = attention.window};
+                                .window = attention.window,
+                                .compute_type = scalar_type(loader.partition().compute_type())};
   const Range heads = loader.range(attention.query.weight);
   if (attention.alibi) {
     options.alibi = {
@@ -118,7 +119,8 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       out_(attention.out, loader) {
   if (attention.query_norm) query_norm_.emplace(*attention.query_norm, loader);
   if (attention.key_norm) key_norm_.emplace(*attention.key_norm, loader);
-  if (attention.rotary) rotary_.emplace(*attention.rotary, loader.device());
+  if (query_norm_) head_norms_.query = query_norm_->of_heads();
+  if (key_norm_) head_norms_.key = key_norm_->of_heads();
   for (int rank = 0; rank < loader.partition().ranks(); ++rank) {
     heads_of_rank_.push_back(policy::rank_range(attention.query.weight, loader.partition(), rank).size());
   }
@@ -154,13 +156,12 @@ at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at:
   return out;
 }
 
-at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache cache, comm::Communicator& comm) const {
+at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, const ops::Rotation& rotation, LayerCache cache,
+                           comm::Communicator& comm) const {
   const ops::AttentionOptions options = this->options();
   const at::Tensor qkv = in_(x);
-  if (cache.keys && !shared_ && !query_norm_ &&
-      !key_norm_) {  // keys and values are rotated on their way into the cache
-    const at::Tensor q = ops::rotary_write(qkv, heads_, rotary_ ? rotary_->rotation(batch.positions) : ops::Rotation{},
-                                           batch.slots, *cache.keys, *cache.values);
+  if (cache.keys && !shared_) {  // keys are normed and rotated on their way into the cache
+    const at::Tensor q = ops::rotary_write(qkv, heads_, head_norms_, rotation, batch.slots, *cache.keys, *cache.values);
     return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)
         .reshape({x.size(0), heads_ * head_dim_});
   }
@@ -169,11 +170,10 @@ at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, LayerCache c
   at::Tensor v = heads(kv, kv_heads_, kv_heads_);
   if (query_norm_) q = (*query_norm_)(q);
   if (key_norm_) k = (*key_norm_)(k);
-  if (rotary_) {
-    const Rotary::Angles angles = rotary_->angles(batch.positions);
-    q = rotary_->rotate(q, angles);
-    k = rotary_->rotate(k, angles);
-    if (rotary_->values()) v = rotary_->rotate(v, angles);
+  if (rotation.angles.cos.defined()) {
+    q = ops::rotate(q, rotation.angles, rotation.is_neox);
+    k = ops::rotate(k, rotation.angles, rotation.is_neox);
+    if (rotation.rotate_values) v = ops::rotate(v, rotation.angles, rotation.is_neox);
   }
   at::Tensor result;
   if (cache.keys) {

@@ -2,7 +2,6 @@
 // Self-attention and cross-attention of a stack, and its KV cache.
 #pragma once
 #include "worker/layers/layers.h"
-#include "worker/layers/rotary.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::layers {
@@ -52,8 +51,10 @@ class Attention {
  public:
   Attention(const policy::Attention&, Loader&);
   /// Computes the result of this rank's heads [tokens, local heads x head_dim] from x [tokens, hidden], before the
-  /// output projection. With a cache, the tokens' keys and values are appended to it first.
-  at::Tensor self(const at::Tensor& x, const Batch&, LayerCache, comm::Communicator&) const;
+  /// output projection. With a cache, the tokens' keys and values are appended to it first. `rotation` is that of the
+  /// layer's rotary embedding at the batch's positions; without angles nothing is rotated.
+  at::Tensor self(const at::Tensor& x, const Batch&, const ops::Rotation& rotation, LayerCache,
+                  comm::Communicator&) const;
   /// Attends to the states of `source` instead.
   at::Tensor cross(const at::Tensor& x, const Batch&, const Source&, LayerCache, comm::Communicator&) const;
   const RowLinear& out() const { return out_; }
@@ -71,7 +72,7 @@ class Attention {
   std::vector<int64_t> heads_of_rank_;         ///< heads of every rank, for gathering attentions
   std::optional<SharedHeads> shared_;          ///< set where there are fewer kv heads than ranks
   std::optional<Norm> query_norm_, key_norm_;  ///< of each head's vector
-  std::optional<Rotary> rotary_;
+  ops::HeadNorms head_norms_;                  ///< the same for rotary_write
   bool crosses_;
   ColumnLinear in_;                     ///< stacked q, k, v; only q for cross-attention
   std::optional<ColumnLinear> source_;  ///< k, v of cross-attention

@@ -12,6 +12,7 @@
 #include "worker/comm/communicator.h"
 #include "worker/layers/batch.h"
 #include "worker/layers/loader.h"
+#include "worker/ops/fused.h"
 #include "worker/policy/spec/head.h"
 
 namespace pm::layers {
@@ -22,6 +23,7 @@ class Norm {
   Norm(const policy::Norm&, Loader&);
   at::Tensor operator()(const at::Tensor& x) const;                    ///< [tokens, hidden] -> same
   at::Tensor of_sum(at::Tensor& x, const at::Tensor& residual) const;  ///< norm of x + residual; x becomes the sum
+  ops::HeadNorm of_heads() const;                                      ///< this norm, for ops::rotary_write
 
  private:
   policy::NormKind kind_;

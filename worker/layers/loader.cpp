@@ -227,7 +227,7 @@ Weight Loader::int8_rows(std::span<const Param* const> params) {
   const std::vector<int64_t> shape = this->shape(params);
   const int64_t in = shape[1], group = policy::scale_group(*params[0]), groups = (in + group - 1) / group;
   const ops::Int8Matrix made{arena_.allocate(shape, at::kChar), arena_.allocate({shape[0], groups}, at::kBFloat16),
-                             group};
+                             group, scalar_type(partition_.compute_type())};
   const int64_t block = std::max<int64_t>(1, staging_bytes / std::max<int64_t>(1, 4 * in));
   int64_t row = 0;  // of all parameters
   for (const Param* param : params) {

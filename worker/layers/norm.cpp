@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "worker/layers/layers.h"
-#include "worker/ops/fused.h"
 
 namespace pm::layers {
 
@@ -22,6 +21,14 @@ at::Tensor Norm::operator()(const at::Tensor& x) const {
 at::Tensor Norm::of_sum(at::Tensor& x, const at::Tensor& residual) const {
   if (kind_ == policy::NormKind::Layer) return ops::fused_add_layer_norm(x, residual, weight_, bias_, eps_);
   return ops::fused_add_rms_norm(x, residual, weight_, eps_, kind_ == policy::NormKind::GemmaRms ? 1 : 0);
+}
+
+ops::HeadNorm Norm::of_heads() const {
+  return {.is_rms = kind_ != policy::NormKind::Layer,
+          .weight = weight_,
+          .bias = bias_,
+          .eps = eps_,
+          .weight_offset = kind_ == policy::NormKind::GemmaRms ? 1. : 0.};
 }
 
 const at::Tensor& Residual::sum() {

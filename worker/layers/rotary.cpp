@@ -3,8 +3,10 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <tuple>
 
 #include "worker/base/error.h"
 
@@ -89,16 +91,25 @@ Rotary::Rotary(const policy::Rotary& rotary, at::Device device) : style_(rotary.
   frequencies_ = at::tensor(frequencies, at::kDouble).to(at::kFloat).to(device);
 }
 
-Rotary::Angles Rotary::angles(const at::Tensor& positions) const {
-  return ops::rotary_angles(positions, frequencies_, factor_);
-}
-
 ops::Rotation Rotary::rotation(const at::Tensor& positions) const {
-  return {angles(positions), style_ == policy::RotaryStyle::Neox, values_};
+  return {ops::rotary_angles(positions, frequencies_, factor_), style_ == policy::RotaryStyle::Neox, values_};
 }
 
-at::Tensor Rotary::rotate(const at::Tensor& x, const Angles& angles) const {
-  return ops::rotate(x, angles, style_ == policy::RotaryStyle::Neox);
+size_t RotaryTable::add(const policy::Rotary& rotary) {
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(), [&](const policy::Rotary& other) {
+    return std::tie(other.style, other.dims, other.theta, other.scaling, other.values) ==
+           std::tie(rotary.style, rotary.dims, rotary.theta, rotary.scaling, rotary.values);
+  });
+  if (found != parameters_.end()) return static_cast<size_t>(found - parameters_.begin());
+  rotaries_.emplace_back(rotary, device_);
+  parameters_.push_back(rotary);
+  return parameters_.size() - 1;
+}
+
+std::vector<ops::Rotation> RotaryTable::rotations(const at::Tensor& positions) const {
+  std::vector<ops::Rotation> rotations;
+  for (const Rotary& rotary : rotaries_) rotations.push_back(rotary.rotation(positions));
+  return rotations;
 }
 
 }  // namespace pm::layers

@@ -3,6 +3,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "worker/ops/fused.h"
 #include "worker/policy/spec/attention.h"
 
@@ -13,22 +15,32 @@ class Rotary {
   /// Throws Error{UnknownArchitecture} for a kind of scaling that is not served, Error{ModelUnreadable} for one without
   /// its numbers.
   explicit Rotary(const policy::Rotary&, at::Device device = at::kCPU);
-  using Angles = ops::Angles;
-  /// Returns the angles of positions [tokens] int64: cos and sin, [tokens, 1, dims / 2] F32, times the attention
-  /// factor.
-  Angles angles(const at::Tensor& positions) const;
-  /// Returns the rotation of positions, for fused kernels.
+  /// Returns the rotation at positions [tokens] int64. Its cosines and sines are [tokens, 1, dims / 2] F32, times the
+  /// attention factor.
   ops::Rotation rotation(const at::Tensor& positions) const;
-  /// Returns true when values are rotated too.
-  bool values() const { return values_; }
-  /// Rotates the first `dims` of x [tokens, heads, head_dim]; the rest stays.
-  at::Tensor rotate(const at::Tensor& x, const Angles&) const;
 
  private:
   policy::RotaryStyle style_;
   bool values_;
   double factor_ = 1;       ///< of cos and sin (YaRN)
   at::Tensor frequencies_;  ///< [dims / 2] fp32
+};
+
+/// The rotary embeddings of a stack's layers. Layers with equal parameters share one, so that a step makes its angles
+/// once.
+class RotaryTable {
+ public:
+  explicit RotaryTable(at::Device device) : device_(device) {}
+  /// Adds the rotary embedding of a layer unless there is an equal one; returns its index. Throws as Rotary.
+  size_t add(const policy::Rotary&);
+  /// Makes the rotations of a step at positions [tokens] int64, one for each index. They are the step's own: with CUDA
+  /// graphs, their tensors are memory of the graph, and each replay fills them for the positions of its step.
+  std::vector<ops::Rotation> rotations(const at::Tensor& positions) const;
+
+ private:
+  at::Device device_;
+  std::vector<policy::Rotary> parameters_;
+  std::vector<Rotary> rotaries_;  ///< of parameters_
 };
 
 }  // namespace pm::layers

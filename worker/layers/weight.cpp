@@ -68,15 +68,15 @@ at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias) const {
 }
 
 at::Tensor Weight::look_up(const at::Tensor& ids) const {
-  return std::visit(
-      Visitor{[](std::monostate) -> at::Tensor { throw_empty("rows"); },
-              [&](const Resident& resident) { return at::index_select(resident.tensor, 0, ids); },
-              [&](const Int8& int8) {
-                const auto& [numbers, scales, group] = int8.matrix;
-                return ops::dequantised({at::index_select(numbers, 0, ids), at::index_select(scales, 0, ids), group});
-              },
-              [&](const Gathered& gathered) { return gathered.gatherer->look_up(gathered.number, ids); }},
-      form_);
+  return std::visit(Visitor{[](std::monostate) -> at::Tensor { throw_empty("rows"); },
+                            [&](const Resident& resident) { return at::index_select(resident.tensor, 0, ids); },
+                            [&](const Int8& int8) {
+                              const ops::Int8Matrix& matrix = int8.matrix;
+                              return ops::dequantised({at::index_select(matrix.numbers, 0, ids),
+                                                       at::index_select(matrix.scales, 0, ids), matrix.group});
+                            },
+                            [&](const Gathered& gathered) { return gathered.gatherer->look_up(gathered.number, ids); }},
+                    form_);
 }
 
 at::Tensor Weight::value() const {

@@ -16,13 +16,14 @@ at::Tensor normed(const std::optional<layers::Norm>& norm, const at::Tensor& x) 
 
 }  // namespace
 
-Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader)
+Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader, layers::RotaryTable& rotaries)
     : order(layer.order),
       residual_normed(layer.residual_normed),
       attention_norm(optionally<layers::Norm>(layer.attention.norm, loader)),
       mlp_norm(optionally<layers::Norm>(layer.mlp.norm, loader)),
       attention_post_norm(optionally<layers::Norm>(layer.attention.post_norm, loader)),
       mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
+      rotary(layer.attention.rotary ? std::optional(rotaries.add(*layer.attention.rotary)) : std::nullopt),
       attention(layer.attention, loader),
       cross(layer.cross ? std::optional(Cross{layers::Attention(*layer.cross, loader),
                                               optionally<layers::Norm>(layer.cross->norm, loader)})
@@ -30,10 +31,10 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader)
       mlp(layer.mlp, loader) {}
 
 /// Computes x + attn(norm(x)) + mlp(norm'(x)); one all-reduce adds both partial sums.
-void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch, layers::LayerCache cache,
-                            comm::Communicator& comm) const {
+void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch, const ops::Rotation& rotation,
+                            layers::LayerCache cache, comm::Communicator& comm) const {
   const at::Tensor y = state.normed(attention_norm), z = mlp_norm ? state.normed(mlp_norm) : y;
-  at::Tensor sum = attention.out().partial(attention.self(y, batch, cache, comm));
+  at::Tensor sum = attention.out().partial(attention.self(y, batch, rotation, cache, comm));
   sum.add_(mlp.partial(z));
   if (comm.size() > 1) comm.all_reduce(sum);
   for (const at::Tensor& bias : {attention.out().bias(), mlp.bias()}) {
@@ -42,9 +43,9 @@ void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch,
   state.add(std::move(sum));
 }
 
-void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batch, layers::LayerCache cache,
-                              const layers::Source* source, comm::Communicator& comm) const {
-  if (order == policy::Order::Parallel) return parallel(state, batch, cache, comm);
+void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batch, const ops::Rotation& rotation,
+                              layers::LayerCache cache, const layers::Source* source, comm::Communicator& comm) const {
+  if (order == policy::Order::Parallel) return parallel(state, batch, rotation, cache, comm);
   const std::optional<layers::Norm> none;
   const auto block = [&](const std::optional<layers::Norm>& norm, const std::optional<layers::Norm>& post, auto run) {
     if (order == policy::Order::Post) {
@@ -57,7 +58,7 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
     }
   };
   block(attention_norm, attention_post_norm,
-        [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, cache, comm), comm); });
+        [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, rotation, cache, comm), comm); });
   if (cross)
     block(cross->norm, none, [&](const at::Tensor& y) {
       return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm);
@@ -68,11 +69,12 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
 Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
     : range_(layers),
       ends_(layers.end == static_cast<int64_t>(stack.layers.size())),
+      rotaries_(loader.device()),
       raw_states_(stack.output.raw_states) {
   if (range_.begin == 0) input_.emplace(stack, loader);
   layers_.reserve(static_cast<size_t>(range_.size()));
   for (int64_t layer = range_.begin; layer < range_.end; ++layer)
-    layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], loader);
+    layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], loader, rotaries_);
   if (!ends_) return;
   norm_ = optionally<layers::Norm>(stack.output.norm, loader);
   projection_ = optionally<layers::Linear>(stack.output.projection, loader);
@@ -92,10 +94,13 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     ops::make_attention_metadata(batch.sequences, x.device());
     if (source) ops::make_attention_metadata(source->sequences, x.device());
   }
+  const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions);
+  const ops::Rotation none;
   layers::Residual state(std::move(x));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     if (keeps) keep(state.sum());
-    layers_[layer](state, batch,
+    const std::optional<size_t> rotary = layers_[layer].rotary;
+    layers_[layer](state, batch, rotary ? rotations[*rotary] : none,
                    cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{},
                    source, comm);
   }

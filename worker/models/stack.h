@@ -10,6 +10,7 @@
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/mlp.h"
+#include "worker/layers/rotary.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::models {
@@ -40,17 +41,20 @@ class Stack {
     policy::Order order;
     bool residual_normed;
     std::optional<layers::Norm> attention_norm, mlp_norm, attention_post_norm, mlp_post_norm;
+    std::optional<size_t> rotary;  ///< index in the stack's table
     layers::Attention attention;
     std::optional<Cross> cross;
     layers::Mlp mlp;
-    Layer(const policy::Layer&, layers::Loader&);
-    void operator()(layers::Residual& state, const layers::Batch&, layers::LayerCache, const layers::Source*,
-                    comm::Communicator&) const;
-    void parallel(layers::Residual& state, const layers::Batch&, layers::LayerCache, comm::Communicator&) const;
+    Layer(const policy::Layer&, layers::Loader&, layers::RotaryTable&);
+    void operator()(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
+                    const layers::Source*, comm::Communicator&) const;
+    void parallel(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
+                  comm::Communicator&) const;
   };
   Range range_;
   bool ends_;
   std::optional<layers::Input> input_;
+  layers::RotaryTable rotaries_;
   std::vector<Layer> layers_;
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;

@@ -139,9 +139,16 @@ at::Tensor Backend::silu_and_mul(const at::Tensor& x) const {
   return at::silu(x.narrow(1, 0, width)) * x.narrow(1, width, width);
 }
 
-at::Tensor Backend::sample(at::Tensor scores, const SampleBatch&) const {
+namespace {
+
+[[noreturn]] void throw_no_sampler(const at::Tensor& scores) {
   throw std::logic_error("device " + scores.device().str() + " has no sampler; sample on the host");
 }
+
+}  // namespace
+
+at::Tensor Backend::sample(at::Tensor scores, const SampleBatch&) const { throw_no_sampler(scores); }
+at::Tensor Backend::sample(at::Tensor scores, const SamplingBuffers&) const { throw_no_sampler(scores); }
 
 void Backend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                        at::Tensor& v_cache) const {
@@ -151,16 +158,19 @@ void Backend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tenso
   }
 }
 
-at::Tensor Backend::rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation& rotation,
+at::Tensor Backend::rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms& norms, const Rotation& rotation,
                                  const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
   const int64_t kv_heads = k_cache.size(1), d = k_cache.size(3);
-  const auto part = [&](int64_t first, int64_t count, bool turned) {
-    const at::Tensor x = qkv.narrow(1, first * d, count * d).unflatten(1, {count, d});
+  const auto part = [&](int64_t first, int64_t count, const std::optional<HeadNorm>& norm, bool turned) {
+    at::Tensor x = qkv.narrow(1, first * d, count * d).unflatten(1, {count, d});
+    if (norm)
+      x = norm->is_rms ? rms_norm(x, norm->weight, norm->eps, norm->weight_offset)
+                       : layer_norm(x, norm->weight, norm->bias, norm->eps);
     return turned && rotation.angles.cos.defined() ? rotate(x, rotation.angles, rotation.is_neox) : x;
   };
-  write_kv(part(heads, kv_heads, true), part(heads + kv_heads, kv_heads, rotation.rotate_values), slots, k_cache,
-           v_cache);
-  return part(0, heads, true);
+  write_kv(part(heads, kv_heads, norms.key, true), part(heads + kv_heads, kv_heads, {}, rotation.rotate_values), slots,
+           k_cache, v_cache);
+  return part(0, heads, norms.query, true);
 }
 
 at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

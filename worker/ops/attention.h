@@ -22,6 +22,17 @@ struct SequenceSpan {
   std::span<const int32_t> blocks;  ///< with a cache: block i holds keys 16 i .. 16 i + 15
 };
 
+/// Sequences of a step that one launch of a variable-length kernel such as FlashAttention takes: their queries are
+/// adjacent rows, and so are their keys where there is no cache.
+struct VarlenBatch {
+  int64_t first = 0, tokens = 0;             ///< the rows of the queries
+  int64_t key_row = 0, keys = 0;             ///< the rows of the keys; with a cache only their number
+  int64_t sequence = 0, sequences = 0;       ///< with a cache: the first in the buffer; number of sequences
+  int64_t max_tokens = 0, max_keys = 0;      ///< of any sequence
+  int64_t query_starts = 0, key_starts = 0;  ///< where the buffer has [sequences + 1] numbers: the queries (keys) of
+                                             ///< all sequences before each one, last the total
+};
+
 /// The sequences of a step as the attention kernels of a device read them; attention_metadata.h describes the buffer.
 /// In a CUDA graph the maxima are those that a replay may have.
 struct AttentionMetadata {
@@ -29,6 +40,8 @@ struct AttentionMetadata {
   int64_t table_stride = 0;              ///< blocks in a row of the block tables
   int64_t single = 0;                    ///< number of sequences with one query
   int64_t max_tokens = 0, max_keys = 0;  ///< of any sequence
+  std::vector<VarlenBatch> varlen;       ///< the sequences, with a cache only those of several queries; not in a graph
+  bool ends_with_queries = true;         ///< the last key of every sequence is that of its last query
 };
 
 /// The sequences of a step; the block tables of the spans lie in host memory.
@@ -63,6 +76,9 @@ struct AttentionOptions {
   int64_t window = 0;                  ///< 0: none; else a query sees itself and window - 1 tokens before it
   AlibiBias alibi;                     ///< slopes undefined: none
   RelativePositionBias relative_bias;  ///< table undefined: none
+  /// The type in which the model computes: that of its 16-bit weights. A device with tensor cores rounds fp32 queries,
+  /// keys and values to it, as transformers has them.
+  at::ScalarType compute_type = at::kFloat;
 };
 
 /// Returns the ALiBi slopes of all `heads` as BLOOM and Falcon compute them: powers of 2^(-8 / p) for the largest power
@@ -77,11 +93,11 @@ at::Tensor relative_buckets(const at::Tensor& distance, int64_t buckets, int64_t
 void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
               at::Tensor& v_cache);
 
-/// Splits the output of the fused QKV projection, qkv [tokens, (heads + 2 kv_heads) x d], rotates queries and keys, and
-/// writes keys and values to the caches as write_kv() does. One kernel does all of it where the device has one. Returns
-/// the rotated queries [tokens, heads, d].
-at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation&, const at::Tensor& slots,
-                        at::Tensor& k_cache, at::Tensor& v_cache);
+/// Splits the output of the fused QKV projection, qkv [tokens, (heads + 2 kv_heads) x d], applies the norms of heads,
+/// rotates queries and keys, and writes keys and values to the caches as write_kv() does. One kernel does all of it
+/// where the device has one. Returns the rotated queries [tokens, heads, d].
+at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms&, const Rotation&,
+                        const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache);
 
 /// q [tokens, heads, d], k, v [key rows, kv_heads, d], all fp32 -> [tokens, heads, d]. heads is a multiple of kv_heads;
 /// query head h reads kv head h / (heads / kv_heads). With `probabilities`, appends for each sequence the softmax

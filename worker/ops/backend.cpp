@@ -66,15 +66,18 @@ bool has_sampler(at::DeviceType type) { return backends()[static_cast<size_t>(ty
 at::Tensor sample(at::Tensor scores, const SampleBatch& batch) {
   return backend_for(scores).sample(std::move(scores), batch);
 }
+at::Tensor sample(at::Tensor scores, const SamplingBuffers& buffers) {
+  return backend_for(scores).sample(std::move(scores), buffers);
+}
 
 void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
               at::Tensor& v_cache) {
   backend_for(k).write_kv(k, v, slots, k_cache, v_cache);
 }
 
-at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation& rotation, const at::Tensor& slots,
-                        at::Tensor& k_cache, at::Tensor& v_cache) {
-  return backend_for(qkv).rotary_write(qkv, heads, rotation, slots, k_cache, v_cache);
+at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms& norms, const Rotation& rotation,
+                        const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) {
+  return backend_for(qkv).rotary_write(qkv, heads, norms, rotation, slots, k_cache, v_cache);
 }
 
 void make_attention_metadata(StepSequences& sequences, at::Device device) {

@@ -30,10 +30,11 @@ class Backend {
   /// Returns whether sample() is implemented; the ATen default has no sampler.
   virtual bool has_sampler() const { return false; }
   virtual at::Tensor sample(at::Tensor scores, const SampleBatch&) const;
+  virtual at::Tensor sample(at::Tensor scores, const SamplingBuffers&) const;
   virtual void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                         at::Tensor& v_cache) const;
-  virtual at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation&, const at::Tensor& slots,
-                                  at::Tensor& k_cache, at::Tensor& v_cache) const;
+  virtual at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms&, const Rotation&,
+                                  const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const;
   /// Returns the metadata of these sequences, at least one, for the attention of all layers. ATen's attention reads the
   /// spans and needs none.
   virtual AttentionMetadata attention_metadata(std::span<const SequenceSpan>, at::Device) const { return {}; }

@@ -48,8 +48,8 @@ DeviceMemory device_memory(at::Device device) {
 void reset_peak(at::Device device) { allocator(device).resetPeakStats(device.index()); }
 
 void release_unused(at::Device device) {
+  const c10::DeviceGuard here(device);  // first, because the call below restores the current device by selecting it
   c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-  const c10::DeviceGuard here(device);
   allocator(device).emptyCache();
 }
 

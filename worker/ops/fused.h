@@ -4,6 +4,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace pm::ops {
 
 /// LayerNorm, (x - mean) / sqrt(variance + eps), over the last dimension of x fp32. weight, bias [width] are of any
@@ -33,6 +35,18 @@ at::Tensor rotate(const at::Tensor& x, const Angles&, bool is_neox);
 struct Rotation {
   Angles angles;
   bool is_neox = true, rotate_values = false;  ///< pairs as in rotate(); rotate_values: values are rotated too
+};
+
+/// A norm of each head's vector before its rotation: rms_norm() or layer_norm() over head_dim, in fp32.
+struct HeadNorm {
+  bool is_rms = true;
+  at::Tensor weight, bias;  ///< [head_dim] of any float type or undefined; RMSNorm has no bias
+  double eps = 0;
+  double weight_offset = 0;  ///< of RMSNorm
+};
+/// The norms of a layer's queries and keys (Qwen3).
+struct HeadNorms {
+  std::optional<HeadNorm> query, key;
 };
 
 /// SwiGLU's activation: x [tokens, 2 width] fp32 -> silu(first half) * second half [tokens, width].

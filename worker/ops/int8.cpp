@@ -52,14 +52,14 @@ bool quantise(const float* rows, int64_t count, int64_t in, int64_t group, int8_
   return finite;
 }
 
-Int8Matrix int8_rows(const at::Tensor& bytes, int64_t in, int64_t group) {
+Int8Matrix int8_rows(const at::Tensor& bytes, int64_t in, int64_t group, at::ScalarType compute_type) {
   at::Tensor scales = bytes.narrow(1, in, bytes.size(1) - in);
   const bool aligned = (reinterpret_cast<uintptr_t>(scales.const_data_ptr()) |
                         static_cast<uintptr_t>(scales.storage_offset()) | static_cast<uintptr_t>(bytes.size(1))) %
                            sizeof(uint16_t) ==
                        0;
   if (!aligned) scales = scales.clone(at::MemoryFormat::Contiguous);
-  return {bytes.narrow(1, 0, in).view(at::kChar), scales.view(at::kBFloat16), group};
+  return {bytes.narrow(1, 0, in).view(at::kChar), scales.view(at::kBFloat16), group, compute_type};
 }
 
 at::Tensor dequantised(const Int8Matrix& matrix) {

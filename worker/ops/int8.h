@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// INT8 weights with group scales: half the bytes of 16-bit weights to read for each token. Activations, sums and
-// results stay fp32.
+// INT8 weights with group scales: half the bytes of 16-bit weights to read for each token. Sums and results are fp32.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,6 +11,9 @@ namespace pm::ops {
 struct Int8Matrix {
   at::Tensor numbers, scales;
   int64_t group = 0;  ///< inputs that share a scale; the last group of a row may be shorter
+  /// The type of the model's other parameters. Where it has 16 bits, a device may round x and W to it, for its matrix
+  /// units.
+  at::ScalarType compute_type = at::kFloat;
 };
 
 /// Quantises rows by groups, exactly in fp32: scale = largest |w| of the group / 127, rounded up to bf16; number = w /
@@ -23,7 +25,7 @@ bool quantise(const float* rows, int64_t count, int64_t in, int64_t group, int8_
 constexpr int64_t int8_row_bytes(int64_t in, int64_t group) { return in + (in + group - 1) / group * 2; }
 /// Returns a view of such rows, bytes [rows, int8_row_bytes] uint8, contiguous, as a matrix. Scales that are not
 /// aligned for bf16 are copied.
-Int8Matrix int8_rows(const at::Tensor& bytes, int64_t in, int64_t group);
+Int8Matrix int8_rows(const at::Tensor& bytes, int64_t in, int64_t group, at::ScalarType compute_type = at::kFloat);
 
 /// Returns numbers x scales in fp32.
 at::Tensor dequantised(const Int8Matrix&);

@@ -12,6 +12,12 @@ namespace pm::ops {
 
 at::Tensor pinned(int64_t bytes) { return driver(at::getAccelerator(/*checked=*/true).value()).pinned(bytes); }
 
+at::Tensor to_device(const at::Tensor& host, at::Device device) {
+  if (!device.is_cuda()) return host.to(device);
+  // PyTorch's allocator of pinned memory keeps this tensor's until the copy is done.
+  return host.pin_memory().to(device, host.scalar_type(), /*non_blocking=*/true);
+}
+
 Staging::~Staging() {
   try {
     stream_.synchronize();

@@ -14,6 +14,10 @@ namespace pm::ops {
 /// left.
 at::Tensor pinned(int64_t bytes);
 
+/// Returns a copy of a CPU tensor on a device. On a GPU the host does not wait for work that is queued there, as a copy
+/// from pageable memory does.
+at::Tensor to_device(const at::Tensor& host, at::Device);
+
 /// A ring of pinned buffers with a copy stream of its own, for one thread. Work queued on the current stream before
 /// put() does not wait for the copy; work queued after put() does.
 class Staging {

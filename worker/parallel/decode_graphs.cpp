@@ -2,13 +2,14 @@
 #include "worker/parallel/decode_graphs.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
-#include "worker/ops/attention_metadata.h"
+#include "worker/base/error.h"
 #include "worker/ops/device_memory.h"
+#include "worker/ops/staging.h"
 
 #include "base/log.h"
 
@@ -16,20 +17,57 @@ namespace pm::parallel {
 
 namespace {
 
-constexpr int64_t integer = sizeof(int64_t);
-constexpr int64_t vectors = 3;  // tokens, positions, slots
+/// Runs `body`. Returns why the device cannot do it: the first line of what PyTorch or a launch says. Returns nullopt
+/// when it can. Errors of the group and of the program are thrown on.
+std::optional<std::string> device_failure(const std::function<void()>& body) {
+  std::string text;
+  try {
+    body();
+    return std::nullopt;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::logic_error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    text = error.what_without_backtrace();
+  } catch (const std::runtime_error& error) {  // of a kernel that was not launched
+    text = error.what();
+  }
+  return text.substr(0, text.find('\n'));
+}
 
 }  // namespace
 
+void GraphStatus::fail(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = reason;
+}
+
+bool GraphStatus::failed() const {
+  const std::lock_guard lock(mutex_);
+  return !failure_.empty();
+}
+
+GraphCounts GraphStatus::counts() const {
+  const std::lock_guard lock(mutex_);
+  return {.captured = captured, .replayed = replayed, .failure = failure_};
+}
+
 DecodeGraphs::DecodeGraphs(at::Device device, int64_t max_sequence_length, bool enabled, comm::Communicator& group,
-                           std::atomic<int64_t>& captured, std::atomic<int64_t>& replayed)
+                           GraphStatus& status)
     : device_(device),
-      capture_(enabled ? ops::graph_capturer(device.type()) : nullptr),
+      pool_(enabled ? ops::GraphPool::make(device) : nullptr),
       max_sequence_length_(max_sequence_length),
-      table_stride_(blocks_for(max_sequence_length)),
       group_(group),
-      captured_(captured),
-      replayed_(replayed) {}
+      status_(status) {}
+
+DecodeGraphs::~DecodeGraphs() {
+  try {
+    const c10::DeviceGuard here(device_);  // graphs and events are destroyed on the current device
+    buckets_.clear();
+  } catch (const std::exception&) {  // a failed device has nothing left to destroy
+  }
+}
 
 int64_t DecodeGraphs::padded_batch_size(int64_t sequences) {
   int64_t bucket_size = 1;
@@ -38,57 +76,7 @@ int64_t DecodeGraphs::padded_batch_size(int64_t sequences) {
 }
 
 int64_t DecodeGraphs::bucket_size(int64_t sequences) const {
-  return capture_ && !disabled_ && sequences >= 1 && sequences <= max_captured_batch ? padded_batch_size(sequences) : 0;
-}
-
-void DecodeGraphs::make(Bucket& bucket, int64_t bucket_size) const {
-  const int64_t bytes = vectors * bucket_size * integer +
-                        ops::metadata_size(bucket_size, table_stride_) * static_cast<int64_t>(sizeof(int32_t));
-  bucket.host = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(device_.is_cuda()));
-  bucket.device = at::empty({bytes}, at::TensorOptions(at::kByte).device(device_));
-  const auto vector = [&](int64_t which) {
-    return bucket.device.narrow(0, which * bucket_size * integer, bucket_size * integer).view(at::kLong);
-  };
-  layers::Batch& batch = bucket.rows.batch;
-  batch.tokens = vector(0);
-  batch.positions = vector(1);
-  batch.slots = vector(2);
-  for (int64_t i = 0; i < bucket_size; ++i)
-    batch.sequences.spans.push_back({.first = i, .tokens = 1, .context = 0, .keys = 1, .key_row = 0, .blocks = {}});
-  const int64_t before = vectors * bucket_size * integer;
-  batch.sequences.metadata = {.buffer = bucket.device.narrow(0, before, bytes - before).view(at::kInt),
-                              .table_stride = table_stride_,
-                              .single = bucket_size,
-                              .max_tokens = 1,
-                              .max_keys = max_sequence_length_};
-}
-
-/// Fills the tensors of a bucket. Padding rows are token 0, and their keys and values are not stored.
-void DecodeGraphs::fill(Bucket& bucket, int64_t bucket_size, const models::StepRows& rows) const {
-  const layers::Batch& batch = rows.batch;
-  bucket.copied.synchronize();  // a rank that reads no results may run ahead of its device
-  auto* to = reinterpret_cast<int64_t*>(bucket.host.mutable_data_ptr<uint8_t>());
-  int64_t padding[vectors] = {0, 0, -1};
-  const at::Tensor* sources[vectors] = {&batch.tokens, &batch.positions, &batch.slots};
-  for (int64_t which = 0; which < vectors; ++which) {
-    const at::Tensor values = sources[which]->contiguous();
-    int64_t* end = std::copy_n(values.const_data_ptr<int64_t>(), values.numel(), to + which * bucket_size);
-    std::fill(end, to + (which + 1) * bucket_size, padding[which]);
-  }
-  ops::pack_metadata(batch.sequences.spans, bucket_size, table_stride_,
-                     reinterpret_cast<int32_t*>(to + vectors * bucket_size));
-  bucket.device.copy_(bucket.host, /*non_blocking=*/true);
-  bucket.copied.record(device_);
-}
-
-/// Runs `body`; returns false when it ran out of device memory.
-bool DecodeGraphs::run_unless_out_of_memory(const std::function<void()>& body) const {
-  try {
-    body();
-    return true;
-  } catch (const c10::OutOfMemoryError&) {
-    return false;
-  }
+  return pool_ && !disabled_ && sequences >= 1 && sequences <= max_captured_batch ? padded_batch_size(sequences) : 0;
 }
 
 /// Returns true when all ranks succeeded. It uses CPU tensors, which do not go over the device communicator.
@@ -99,20 +87,92 @@ bool DecodeGraphs::all_ranks_agree(bool mine) {
   return cannot.item<float>() == 0;
 }
 
-void DecodeGraphs::disable(int64_t bucket_size) {
-  LOG(WARNING)
-      << device_ << ": a rank of the group cannot capture the CUDA graph of " << bucket_size
-      << " sequences, for lack of memory or because graphs are disabled there; decode steps are launched kernel by "
-         "kernel from now on";
+/// Drops the graphs. `reason` is why this rank cannot capture; nullopt where another rank cannot. Throws c10::Error
+/// when the device has failed: then no step runs on it any more.
+void DecodeGraphs::disable(int64_t bucket_size, const std::optional<std::string>& reason) {
+  const std::string text = device_.str() + ": no CUDA graph of a decode step for up to " + std::to_string(bucket_size) +
+                           " sequences: " + reason.value_or("another rank of the group cannot capture it") +
+                           "; decode steps are launched kernel by kernel";
+  LOG(WARNING) << text;
+  status_.fail(text);
   disabled_ = true;
   ops::current_stream(device_).synchronize();  // work in progress uses the graphs that are freed here
   buckets_.clear();
-  captured_ = 0;
+  status_.captured = 0;
   ops::release_unused(device_);
 }
 
-at::Tensor DecodeGraphs::run(models::StepRows& rows, int64_t bucket_size,
-                             const std::function<at::Tensor(models::StepRows&)>& step) {
+/// Captures the graphs that choose tokens. A rank that learns no tokens takes part in the operations of the group.
+void DecodeGraphs::capture_tokens(Bucket& bucket, const DecodeStep& step) const {
+  bool learns = true;
+  const auto capture = [&](const std::function<at::Tensor()>& choose) {
+    return pool_->capture([&] {
+      const at::Tensor tokens = choose();
+      learns = tokens.defined();
+      if (learns) bucket.tokens.copy_(tokens, /*non_blocking=*/true);
+    });
+  };
+  if (step.greedy) bucket.greedy = capture([&] { return step.greedy(bucket.hidden); });
+  if (step.sample) bucket.sample = capture([&] { return step.sample(bucket.hidden, bucket.inputs->sampling()); });
+  if (!learns) bucket.tokens.reset();
+}
+
+/// Runs the step eagerly and captures it. Returns the hidden states of the eager step, or an undefined tensor when
+/// there is no memory for the bucket. Without a graph afterwards, graphs are disabled.
+at::Tensor DecodeGraphs::capture(Bucket& bucket, int64_t bucket_size, const models::StepRows& rows,
+                                 const DecodeStep& step) {
+  std::optional<std::string> failure = "graphs are disabled on this rank";
+  if (pool_) {
+    failure = device_failure([&] {
+      bucket.inputs.emplace(device_, bucket_size, max_sequence_length_, step.sample != nullptr);
+      bucket.tokens = ops::pinned(bucket_size * static_cast<int64_t>(sizeof(int64_t))).view(at::kLong);
+    });
+  }
+  at::Tensor eager;
+  if (all_ranks_agree(!failure)) {
+    DecodeInputs& inputs = *bucket.inputs;
+    const auto layers = [&] {
+      inputs.update_tables();
+      return step.hidden(inputs.rows());
+    };
+    inputs.fill(rows, nullptr);
+    pool_->run([&] {
+      eager = layers();
+      if (step.greedy) step.greedy(eager);
+      if (step.sample) step.sample(eager, inputs.sampling());
+    });
+    failure = device_failure([&] {
+      bucket.layers = pool_->capture([&] { bucket.hidden = layers(); });
+      capture_tokens(bucket, step);
+    });
+    if (all_ranks_agree(!failure)) {
+      ++status_.captured;
+      LOG(INFO) << device_ << " captured the CUDA graph of a decode step for up to " << bucket_size << " sequences";
+      return eager;
+    }
+  }
+  disable(bucket_size, failure);
+  return eager;
+}
+
+/// Replays the graphs of a step whose inputs are filled.
+DecodeResult DecodeGraphs::replay(Bucket& bucket, int64_t sequences, const ops::SampleBatch* samples) {
+  ops::Graph* choice = !samples ? nullptr : samples->is_greedy() ? bucket.greedy.get() : bucket.sample.get();
+  bucket.layers->replay();
+  if (choice) choice->replay();
+  group_.graph_replayed("a captured step");
+  ++status_.replayed;
+  DecodeResult result{.hidden = bucket.hidden.narrow(0, 0, sequences), .has_tokens = choice != nullptr, .tokens = {}};
+  if (choice && bucket.tokens.defined()) {
+    chosen_.record(device_);
+    chosen_.synchronize();
+    result.tokens = bucket.tokens.narrow(0, 0, sequences);
+  }
+  return result;
+}
+
+DecodeResult DecodeGraphs::run(models::StepRows& rows, int64_t bucket_size, const DecodeStep& step,
+                               const ops::SampleBatch* samples) {
   const auto& sequences = rows.batch.sequences.spans;
   const auto count = static_cast<int64_t>(sequences.size());
   const bool fits = count >= 1 && count <= bucket_size && bucket_size <= max_captured_batch && !rows.source &&
@@ -123,34 +183,18 @@ at::Tensor DecodeGraphs::run(models::StepRows& rows, int64_t bucket_size,
   if (!fits)
     throw std::logic_error("a step of " + std::to_string(count) + " sequences does not fit the CUDA graph for " +
                            std::to_string(bucket_size));
-  const auto run_eager = [&] {
-    rows = std::move(rows).on(device_);
-    return step(rows);
-  };
-  if (disabled_) return run_eager();
-  Bucket& bucket = buckets_[bucket_size];
-  if (!bucket.graph) {
-    if (!all_ranks_agree(capture_ && run_unless_out_of_memory([&] { make(bucket, bucket_size); }))) {
-      disable(bucket_size);
-      return run_eager();
-    }
-    fill(bucket, bucket_size, rows);
-    const at::Tensor eager = step(bucket.rows);
-    const bool mine =
-        run_unless_out_of_memory([&] { bucket.graph = capture_(device_, [&] { bucket.hidden = step(bucket.rows); }); });
-    if (!all_ranks_agree(mine)) {
-      disable(bucket_size);
-      return eager.narrow(0, 0, count);
-    }
-    ++captured_;
-    LOG(INFO) << device_ << " captured the CUDA graph of a decode step for up to " << bucket_size << " sequences";
-  } else {
-    fill(bucket, bucket_size, rows);
+  if (!disabled_ && !buckets_[bucket_size].layers) {
+    const at::Tensor eager = capture(buckets_[bucket_size], bucket_size, rows, step);
+    if (disabled_ && eager.defined()) return {.hidden = eager.narrow(0, 0, count), .has_tokens = false, .tokens = {}};
   }
-  bucket.graph->replay();
-  group_.graph_replayed("a captured step");
-  ++replayed_;
-  return bucket.hidden.narrow(0, 0, count);
+  if (disabled_) {
+    rows = std::move(rows).on(device_);
+    return {.hidden = step.hidden(rows), .has_tokens = false, .tokens = {}};
+  }
+  Bucket& bucket = buckets_.at(bucket_size);
+  if (samples && !bucket.inputs->fits(*samples)) samples = nullptr;
+  bucket.inputs->fill(rows, samples);
+  return replay(bucket, count, samples);
 }
 
 }  // namespace pm::parallel

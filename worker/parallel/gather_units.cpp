@@ -145,7 +145,8 @@ layers::Weight GatherUnits::view_rows(int number, const at::Tensor& bytes) const
   std::vector<int64_t> shape = weight.shape;
   shape[0] = bytes.numel() / weight.row_bytes;
   if (weight.group > 0)
-    return layers::Weight(ops::int8_rows(bytes.view({shape[0], weight.row_bytes}), shape[1], weight.group));
+    return layers::Weight(ops::int8_rows(bytes.view({shape[0], weight.row_bytes}), shape[1], weight.group,
+                                         layers::scalar_type(compute_)));
   return layers::Weight(bytes.view({-1}).view(weight.type).view(shape));
 }
 

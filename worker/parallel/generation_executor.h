@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <span>
+#include <stdexcept>
+#include <string>
 
 #include "worker/models/model.h"
 #include "worker/ops/sample.h"
@@ -15,9 +17,11 @@ namespace pm::parallel {
 /// The argmax or the sampled token of each row: [rows] int64, on the device of the executor.
 using Tokens = at::Tensor;
 
-/// CUDA graph counts since the KV blocks were made (decode_graphs.h): captured buckets and replayed steps.
+/// CUDA graph counts since the KV blocks were made (decode_graphs.h): captured buckets and replayed steps. `failure`
+/// says why no steps are captured any more; it is empty unless a capture has failed.
 struct GraphCounts {
   int64_t captured = 0, replayed = 0;
+  std::string failure;
 };
 
 /// Steps of generation over a KV cache.
@@ -30,6 +34,12 @@ class GenerationExecutor {
   /// Runs one generation step. Returns the hidden states after the last layer, [tokens, hidden] F32, on all ranks of
   /// the last stage.
   virtual at::Tensor step(models::StepRows&) = 0;
+  /// Runs a decode step for which bucket() returned a size, and chooses the token of each of its sequences, on the
+  /// device: `samples` has one for each row, in order. Returns the tokens [sequences] int64 in host memory; undefined
+  /// on ranks that do not learn them. Throws std::logic_error where bucket() returns 0.
+  virtual Tokens decode(models::StepRows&, const ops::SampleBatch& /*samples*/) {
+    throw std::logic_error("this executor captures no decode steps; call step()");
+  }
   /// Returns the CUDA graph bucket (padded batch size) of a decode step with one token for each of `sequences`
   /// sequences, or 0 to launch kernel by kernel. Rank 0 decides, and the step message tells all ranks.
   virtual int64_t bucket(int64_t /*sequences*/) const { return 0; }

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "worker/base/error.h"
 #include "worker/parallel/decode_graphs.h"
@@ -84,9 +83,9 @@ class TensorPipelineExecutor final : public Executor,
       if (with_blocks_ && stack == generating.name && range.size() > 0)
         cache_.emplace(generating, range, loader_, blocks, partition_.compute_type());
     }
-    captured_ = replayed_ = 0;
-    if (cache_ && graphs_supported_)
-      graphs_.emplace(device(), max_sequence_length_, graphs_enabled_, *tensor_, captured_, replayed_);
+    graph_status_.captured = graph_status_.replayed = 0;
+    if (cache_ && graphs_supported_ && !graph_status_.failed())  // it has failed on all ranks of the group
+      graphs_.emplace(device(), max_sequence_length_, graphs_enabled_, *tensor_, graph_status_);
   }
 
   void copy_blocks(std::span<const int32_t> pairs) override {
@@ -97,12 +96,7 @@ class TensorPipelineExecutor final : public Executor,
     if (!with_blocks_)
       throw Error(Reason::InvalidRequest,
                   policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
-    if (graphs_ && bucket_ > 0)
-      return graphs_->run(rows, bucket_, [&](models::StepRows& fixed) {
-        models::StageState state;
-        model_.step(fixed, &*cache_, state, *tensor_);
-        return state.at(models::Model::generating_stack(policy_).name);
-      });
+    if (graphs_ && bucket_ > 0) return graphs_->run(rows, bucket_, decode_step()).hidden;
     rows = std::move(rows).on(device());
     models::StageState state = receive_state();
     model_.step(rows, cache_ ? &*cache_ : nullptr, state, *tensor_);
@@ -110,10 +104,37 @@ class TensorPipelineExecutor final : public Executor,
     return is_last() ? state.at(models::Model::generating_stack(policy_).name) : at::Tensor();
   }
 
+  Tokens decode(models::StepRows& rows, const ops::SampleBatch& samples) override {
+    if (!graphs_ || bucket_ == 0) throw std::logic_error("a step for which no CUDA graph was asked cannot be replayed");
+    const DecodeResult result = graphs_->run(rows, bucket_, decode_step(), &samples);
+    if (result.has_tokens) return result.tokens;
+    const Tokens tokens = samples.is_greedy() ? greedy(result.hidden) : sample(result.hidden, samples);
+    return tokens.defined() ? tokens.cpu() : tokens;
+  }
+
+  /// Returns the parts of a decode step that graphs capture.
+  DecodeStep decode_step() {
+    DecodeStep step{.hidden =
+                        [this](models::StepRows& rows) {
+                          models::StageState state;
+                          model_.step(rows, &*cache_, state, *tensor_);
+                          return state.at(models::Model::generating_stack(policy_).name);
+                        },
+                    .greedy = [this](const at::Tensor& hidden) { return greedy(hidden); },
+                    .sample = {}};
+    if (ops::has_sampler(device().type())) {
+      step.sample = [this](const at::Tensor& hidden, const ops::SamplingBuffers& sampling) {
+        const at::Tensor scores = model_.head()->scores(hidden, *tensor_);
+        return scores.defined() ? ops::sample(scores, sampling) : Tokens();
+      };
+    }
+    return step;
+  }
+
   int64_t bucket(int64_t sequences) const override {
     return graphs_ && graphs_enabled_ && generates_alone() ? graphs_->bucket_size(sequences) : 0;
   }
-  GraphCounts graphs() const override { return {captured_, replayed_}; }
+  GraphCounts graphs() const override { return graph_status_.counts(); }
 
   Tokens greedy(const at::Tensor& hidden) override {
     const layers::LogitsHead& head = *model_.head()->logits();
@@ -165,7 +186,7 @@ class TensorPipelineExecutor final : public Executor,
   const int64_t max_sequence_length_;
   const bool graphs_enabled_, graphs_supported_;
   int64_t bucket_ = 0;  ///< bucket of the current step
-  std::atomic<int64_t> captured_{0}, replayed_{0};
+  GraphStatus graph_status_;
   std::optional<layers::KvCache> cache_;
   bool with_blocks_ = false;
   std::optional<DecodeGraphs> graphs_;

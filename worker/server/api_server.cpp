@@ -130,7 +130,8 @@ ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenize
               [this] { return acquire_image_decoder(); },
               options.chat_template,
               options.decoder_start,
-              options.http.limits.write},
+              options.http.limits.write,
+              static_cast<size_t>(plan.step_tokens)},
       http(with_gate(options.http), hexadecimal(options.random()),
            [this](const http::Request& request) { return answer(request); }) {
   add_routes();

@@ -3,8 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <functional>
-#include <vector>
+#include <cstdint>
 
 namespace pm::fake_device {
 
@@ -17,15 +16,16 @@ void synchronize_current_stream(at::Device);
 /// Returns the host memory behind an address of a fake device, and other addresses as they are.
 void* host_address(const void*);
 
+/// Returns how many copies between host and device the host has waited for. PM_FAKE_COPIES reports each on stderr.
+int64_t blocking_copies();
+
 /// Takes device memory outside of the allocator, as a library does; negative: releases it.
 void take_outside_allocator(int device, int64_t bytes);
 
-/// The operations captured while a graph is captured, to be replayed on the same memory. As on a GPU, nothing may be
-/// read on the host then, nor copied to or from it.
-struct Capture {
-  std::vector<std::function<void()>> steps;
-  std::vector<at::Tensor> retained;  ///< tensors allocated during capture, as in a graph's memory pool
-};
-extern thread_local Capture* capture;
+/// Makes every wait for a device throw c10::Error, as after a kernel that touched a wrong address; false: no longer.
+void break_device(bool so);
+
+/// Returns the integer in an environment variable, or `otherwise` where it is not set.
+int64_t environment_integer(const char* name, int64_t otherwise);
 
 }  // namespace pm::fake_device

@@ -3,16 +3,16 @@
 // worker runs them where it would run them on a GPU, through the same dispatch, on the same tables. Without it ATen's
 // operations serve.
 #include <ATen/ATen.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
 #include <functional>
 #include <mutex>
 #include <type_traits>
 
+#include "tests/gpu/fake_device/current_device.h"
 #include "tests/gpu/fake_device/device.h"
+#include "tests/gpu/fake_device/graphs.h"
 #include "worker/ops/cuda/backend.h"
-#include "worker/ops/graph.h"
 
 namespace pm::emulation {
 extern thread_local std::function<void(std::function<void()>)>
@@ -22,8 +22,6 @@ extern thread_local std::function<void(std::function<void()>)>
 namespace pm::fake_device {
 
 namespace {
-
-std::mutex launch_mutex;  // the emulation runs one launch at a time; ranks are threads
 
 class SerializedBackend final : public ops::Backend {
  public:
@@ -48,9 +46,10 @@ class SerializedBackend final : public ops::Backend {
                                 double weight_offset) const override {
     return serialized([&] { return kernels_.fused_add_rms_norm(x, residual, weight, eps, weight_offset); });
   }
-  at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const ops::Rotation& rotation, const at::Tensor& slots,
-                          at::Tensor& k_cache, at::Tensor& v_cache) const override {
-    return serialized([&] { return kernels_.rotary_write(qkv, heads, rotation, slots, k_cache, v_cache); });
+  at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const ops::HeadNorms& norms,
+                          const ops::Rotation& rotation, const at::Tensor& slots, at::Tensor& k_cache,
+                          at::Tensor& v_cache) const override {
+    return serialized([&] { return kernels_.rotary_write(qkv, heads, norms, rotation, slots, k_cache, v_cache); });
   }
   ops::Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const override {
     return serialized([&] { return kernels_.rotary_angles(positions, frequencies, factor); });
@@ -64,6 +63,9 @@ class SerializedBackend final : public ops::Backend {
   bool has_sampler() const override { return kernels_.has_sampler(); }
   at::Tensor sample(at::Tensor scores, const ops::SampleBatch& batch) const override {
     return serialized([&] { return kernels_.sample(scores, batch); });
+  }
+  at::Tensor sample(at::Tensor scores, const ops::SamplingBuffers& buffers) const override {
+    return serialized([&] { return kernels_.sample(scores, buffers); });
   }
   void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                 at::Tensor& v_cache) const override {
@@ -86,54 +88,31 @@ class SerializedBackend final : public ops::Backend {
  private:
   template <typename F>
   std::invoke_result_t<F> serialized(F&& f) const {
-    synchronize_current_stream(c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)
-                                   ->getDevice());  // before the lock, while others may launch
+    synchronize_current_stream(
+        at::Device(at::DeviceType::PrivateUse1, current_device()));  // before the lock, while others may launch
     const std::lock_guard lock(launch_mutex);
     return f();
   }
   ops::cuda::CudaBackend kernels_{{.address = &host_address,
-                                   .stream = [](at::Device) -> ops::cuda::Stream { return nullptr; },
+                                   .stream = [](at::Device device) -> ops::cuda::Stream {
+                                     require_current(device);
+                                     synchronize_current_stream(device);  // a launch reads what a copy before it wrote
+                                     return nullptr;
+                                   },
                                    .multiprocessors = [](at::Device) { return 4; },
-                                   .matrix_units = false}};
+                                   .compute_capability = [](at::Device) { return 90; }}};
 };
 
-/// A CUDA graph of the fake device: it repeats the same launches and operations in the same order on the same memory.
-/// PM_FAKE_GRAPHS enables it.
-class FakeGraph final : public ops::Graph {
- public:
-  explicit FakeGraph(const std::function<void()>& body) {
-    capture = &all_;
-    emulation::on_launch = [this](std::function<void()> again) { all_.steps.push_back(std::move(again)); };
-    const auto stop = [] { capture = nullptr, emulation::on_launch = nullptr; };
-    try {
-      body();
-      const char* refused = std::getenv("PM_FAKE_NO_GRAPHS_ON");  // the index of a device without memory for graphs
-      const int here = c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index();
-      TORCH_CHECK_WITH(OutOfMemoryError, !refused || std::atoi(refused) != here, "fake out of memory for a graph");
-    } catch (...) {
-      stop();
-      throw;
-    }
-    stop();
-  }
-  void replay() override {
-    const std::lock_guard lock(launch_mutex);
-    for (const auto& step : all_.steps) step();
-  }
-
- private:
-  Capture all_;
-};
+/// Adds the launches of a capture to its operations.
+void observe_launches(Capture* one) {
+  emulation::on_launch = nullptr;
+  if (one) emulation::on_launch = [one](std::function<void()> again) { one->add(std::move(again)); };
+}
 
 [[maybe_unused]] const bool registered = [] {
   if (!std::getenv("PM_FAKE_KERNELS")) return false;
   static const SerializedBackend kernels;
-  if (std::getenv("PM_FAKE_GRAPHS")) {
-    ops::register_graph_capturer(at::DeviceType::PrivateUse1,
-                                 [](at::Device, const std::function<void()>& body) -> std::unique_ptr<ops::Graph> {
-                                   return std::make_unique<FakeGraph>(body);
-                                 });
-  }
+  observe_capture = &observe_launches;
   ops::register_backend(at::DeviceType::PrivateUse1, kernels);
   return true;
 }();

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Counts the machine instructions of each kernel in compiled objects, of all kinds and in the loops without a loop
-inside, and checks what the emulation cannot see: no kernel waits in a compare-and-swap loop on shared memory, and no
-loop of the sampling kernel that loads scores has arithmetic in fp64.
+inside, and checks what the emulation cannot see: no kernel waits in a compare-and-swap loop on shared memory, no loop
+of the sampling kernel that loads scores has arithmetic in fp64, and norms of aligned rows load no single 16-bit number.
 
     instructions.py FOLDER [--arch sm_90] [--all]     --all: every kernel, not only the worst variant of each
 
@@ -95,6 +95,9 @@ def main():
                 wrong.append(f"{short} waits in a loop of compare-and-swap on shared memory")
             if "sample_kernel" in short and any(count("fp64", loop) for loop in loops):
                 wrong.append(f"{short} has fp64 arithmetic for each score")
+            is_aligned_norm = short.startswith("norm_kernel") and short.endswith(", 1>")
+            if is_aligned_norm and any(re.search(r"LDG\S*\.U16", instruction) for instruction in code):
+                wrong.append(f"{short} loads 16-bit numbers one by one")
             rows.append((short, code, max(loops, key=len, default=[])))
     if not rows:
         wrong.append(f"no kernel for {given.arch} under {given.folder}")

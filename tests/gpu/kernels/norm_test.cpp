@@ -13,7 +13,8 @@ struct Case {
   int64_t rows, width, stride;
   double weight_offset;
   Element parameters;
-  size_t before;
+  size_t before;                 ///< elements before the rows, so that they need not be aligned
+  size_t before_parameters = 0;  ///< elements before weight and bias
 };
 
 void run(const Case& c, Element type) {
@@ -24,7 +25,8 @@ void run(const Case& c, Element type) {
   std::vector<float> given = numbers(rows * stride, 1);
   for (float& value : given) value += 3;  // a mean that matters
   const Floats x(given, type, c.before), residual(numbers(rows * width, 2), type, c.before),
-      weight(numbers(width, 3), c.parameters), bias(numbers(width, 4), c.parameters);
+      weight(numbers(width, 3), c.parameters, c.before_parameters),
+      bias(numbers(width, 4), c.parameters, c.before_parameters);
   std::vector<double> sums(rows * width), expected(rows * width);
   for (size_t r = 0; r < rows; ++r) {
     double mean = 0, square = 0;
@@ -74,6 +76,26 @@ TEST_F(Norms, EqualTheFormula) {
       run({rms, true, false, true, 2, 67, 70, 0, Element::BF16, 1}, type);
       run({rms, false, true, false, 5, 1, 9, 1, Element::F16, 0}, type);
       run({rms, false, true, true, 2, 4096, 4112, 1, type, 0}, type);
+    }
+  }
+}
+TEST_F(Norms, WeightAndBiasMayHaveAnyTypeAndNeedNotBeAligned) {
+  for (Element type : {Element::F32, Element::F16, Element::BF16}) {
+    for (Element parameters : {Element::F32, Element::F16, Element::BF16}) {
+      run({true, false, true, false, 2, 72, 72, 1, parameters, 0}, type);
+      run({false, true, true, true, 2, 2056, 2056, 0, parameters, 0}, type);
+      run({.rms = false,
+           .residual = false,
+           .weight = true,
+           .bias = true,
+           .rows = 2,
+           .width = 72,
+           .stride = 72,
+           .weight_offset = 0,
+           .parameters = parameters,
+           .before = 0,
+           .before_parameters = 1},
+          type);
     }
   }
 }

@@ -12,7 +12,7 @@ struct Case {
   std::vector<std::pair<int64_t, int64_t>> sequences;  ///< context, queries
   Terms terms = {};
   Element keys = Element::F32, type = Element::F32;
-  bool paged = true, tensor_cores = false;
+  bool paged = true, tensor_cores = false, rounded_result = true;  ///< rounded_result: it has the type of q, not fp32
   int64_t source = -1;  ///< keys of each sequence, of another stream; -1: context + queries
 };
 
@@ -64,12 +64,14 @@ void run(const Case& c) {
       }
     }
   }
+  const Element out_type = c.rounded_result ? c.type : Element::F32;
   in_each_order([&] {
-    const Floats out(std::vector<float>(expected.size(), 0.f), c.type);  // unused rows are compared too
+    const Floats out(std::vector<float>(expected.size(), 0.f), out_type);  // unused rows are compared too
     const PrefillAttention p{.q = q.data(),
                              .q_stride = q_stride,
                              .out = out.data(),
                              .type = c.type,
+                             .out_type = out_type,
                              .k = c.paged ? cache.keys->data() : k.data(),
                              .v = c.paged ? cache.values->data() : v.data(),
                              .keys_type = c.keys,
@@ -127,6 +129,17 @@ TEST_F(Prefill, TensorCoresEqualTheFormulaPagedAndInRows) {
            .paged = paged,
            .tensor_cores = true});
   }
+}
+TEST_F(Prefill, ResultsOf16BitQueriesMayBeFp32) {
+  for (const auto& [type, cores] : {std::pair{Element::F16, true}, {Element::BF16, true}, {Element::BF16, false}})
+    run({.heads = 2,
+         .kv_heads = 1,
+         .d = cores ? 64 : 20,
+         .sequences = mixed,
+         .keys = type,
+         .type = type,
+         .tensor_cores = cores,
+         .rounded_result = false});
 }
 TEST_F(Prefill, TensorCoresTakeHeadsOfMultiplesOfEightUpTo256) {
   for (int64_t d : {8, 40, 72, 128, 256})

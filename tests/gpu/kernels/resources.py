@@ -16,12 +16,16 @@ BLOCKS = {
     "combine_kernel": (128, 8),
     "prefill_kernel": (128, 2),
     "prefill_mma_kernel": (128, 2),
-    "gemv_kernel": (128, 2),
+    "gather_kernel": (256, 4),
+    "gemv_kernel": (512, 1),
+    "gemv_mma_kernel": (512, 2),
+    "edit_kernel": (128, 4),
     "norm_kernel": (256, 2),
     "activate_kernel": (256, 2),
     "rotary_kernel": (128, 4),
     "angles_kernel": (128, 4),
     "sample_kernel": (512, 1),
+    "widen_kernel": (256, 4),
 }
 STACK = {"angles_kernel": 64}  # cosf and sinf reduce large angles there
 

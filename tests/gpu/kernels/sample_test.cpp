@@ -8,7 +8,7 @@
 namespace pm::cuda_test {
 namespace {
 
-using ops::cuda::RowSampling;
+using ops::RowSampling;
 using Samples = Kernels;
 
 int32_t host_choice(const std::vector<float>& scores, const RowSampling& how) {
@@ -220,6 +220,35 @@ TEST_F(Samples, FrequenciesAreThoseOfTheScores) {
   }
   EXPECT_EQ(counts[4], 0);
   EXPECT_LT(chi_square, 18.5);  // four degrees of freedom: one in a thousand would be beyond
+}
+TEST_F(Samples, EditsChangeTheScoresOfTheirRowsOnly) {
+  constexpr int64_t vocabulary = 700, stride = 703, rows = 5;
+  std::vector<float> scores = numbers(rows * stride, 21, 3);
+  scores[2 * stride + 4] = -INFINITY;
+  std::vector<ops::RowEdit> edits;
+  for (int32_t row : {0, 2, 4}) {
+    for (int32_t id = 0; id < vocabulary; id += row + 1)
+      edits.push_back({row, {.id = id, .factor = 1.3f, .subtrahend = id % 7 == 0 ? INFINITY : 0.25f * (id % 3)}});
+  }
+  const Buffer<ops::RowEdit> on_edits(edits);
+  for (const size_t count : {edits.size(), edits.size() / 2, size_t{1}, size_t{0}}) {
+    std::vector<float> expected = scores;
+    for (size_t i = 0; i < count; ++i) {
+      float& score = expected[static_cast<size_t>(edits[i].row * stride + edits[i].edit.id)];
+      score = (score < 0 ? score * 1.3f : score / 1.3f) - edits[i].edit.subtrahend;
+    }
+    const Buffer<int32_t> on_count(std::vector<int32_t>{static_cast<int32_t>(count)});
+    in_each_order([&] {
+      const Buffer<float> on_scores(scores);
+      ops::cuda::edit_scores({.scores = on_scores.data(),
+                              .score_stride = stride,
+                              .edits = on_edits.data(),
+                              .count = on_count.data(),
+                              .capacity = static_cast<int64_t>(edits.size())},
+                             nullptr);
+      EXPECT_EQ(on_scores.read(), expected) << count << " of " << edits.size() << " edits";
+    });
+  }
 }
 TEST(SampleRefusals, AVocabularyWhoseWeightsDoNotAddUpExactlyIsNamed) {
   EXPECT_THROW(ops::cuda::sample({.rows = 1, .vocabulary = (int64_t{1} << 19) + 1}, nullptr), std::invalid_argument);

@@ -6,6 +6,7 @@ import pytest
 from test_devices import (  # noqa: F401
     test_int8_weights_are_on_the_device,
     test_the_cuda_kernels_decode_int8_as_the_processor_does,
+    test_the_cuda_kernels_decode_int8_of_a_16_bit_checkpoint_as_the_processor_does,
 )
 from test_int8 import CASES
 from test_int8 import (

@@ -9,6 +9,7 @@ sockets: with one rank a node one GPU is enough.
 from test_device_processes import (  # noqa: F401
     test_a_lost_rank_ends_the_group_in_time_whatever_the_device_waits_for,
     test_a_rank_lost_during_graph_replay_ends_the_replica_in_time,
+    test_a_server_of_any_concurrency_captures_its_graphs_twice,
     test_decode_steps_of_a_tensor_parallel_group_are_captured_as_cuda_graphs,
     test_devices_of_several_nodes_say_what_transformers_says,
     test_models_that_keep_no_keys_are_served_on_devices,

@@ -12,25 +12,29 @@ namespace {
 using nlohmann::json;
 
 TEST(StatusReport, IsReadAsItIsWritten) {
-  const StatusReport report{.state = "Failed",
-                            .ready = true,
-                            .replica_generation = 7,
-                            .ranks = {{.rank = 0,
-                                       .state = "Ready",
-                                       .load_bytes = 10,
-                                       .load_total = 20,
-                                       .load_seconds = 1.5,
-                                       .steps = 3,
-                                       .heartbeat_age = 0.25,
-                                       .measured = Memory{1, 2, 3, 4, 5},
-                                       .predicted = Memory{6, 7, 8, 9, 10},
-                                       .device = DeviceMemory{5, 4, 3, 2, 1},
-                                       .graphs = GraphUse{8, 100, 4096}},
-                                      {.rank = 1, .state = "Failed", .reason = "RankLost", .message = "gone"}}};
+  const StatusReport report{
+      .state = "Failed",
+      .ready = true,
+      .replica_generation = 7,
+      .ranks = {{.rank = 0,
+                 .state = "Ready",
+                 .load_bytes = 10,
+                 .load_total = 20,
+                 .load_seconds = 1.5,
+                 .steps = 3,
+                 .heartbeat_age = 0.25,
+                 .measured = Memory{1, 2, 3, 4, 5},
+                 .predicted = Memory{6, 7, 8, 9, 10},
+                 .device = DeviceMemory{5, 4, 3, 2, 1},
+                 .graphs = GraphUse{8, 100, 4096}},
+                {.rank = 1, .state = "Failed", .reason = "RankLost", .message = "gone"},
+                {.rank = 2, .state = "Ready", .graphs = GraphUse{.capture_failure = "no memory"}}}};
   const json written = to_json(report);
   EXPECT_EQ(written["ranks"][0]["measured"]["total"], 15);
   EXPECT_TRUE(written["ranks"][1]["heartbeatAgeSeconds"].is_null());
   EXPECT_FALSE(written["ranks"][0].contains("reason"));
+  EXPECT_FALSE(written["ranks"][0]["graphs"].contains("captureFailure"));
+  EXPECT_EQ(written["ranks"][2]["graphs"]["captureFailure"], "no memory");
   const auto read = status_report_from_json(written);
   ASSERT_TRUE(read);
   EXPECT_EQ(to_json(*read), written);

@@ -75,7 +75,7 @@ std::vector<Situation> situations() {
        {.objective = memory},
        "Tensor x 4",
        "LeastMemory",
-       {"the least memory of the layouts that fit (next Tensor x 2, Pipeline x 2: 5.1 GiB on the fullest device)",
+       {"the least memory of the layouts that fit (next Tensor x 2, Pipeline x 2: 4.9 GiB on the fullest device)",
         "Data x 4 (MoreMemory)"}},
       {"fast links, larger than a device",
        llama_70b(),
@@ -271,7 +271,7 @@ std::vector<Situation> situations() {
        "Data x 2",
        "NothingElseFits",
        {"the host's 59.6 GiB are less than the 141.3 GiB they take, so that they would stay in their file",
-        "the fewest such devices that fit: 11"}},
+        "the fewest such devices that fit: 10"}},
       {"nothing else fits, the host would hold it",
        llama_70b(),
        [] {

@@ -109,6 +109,12 @@ GraphUsage<int64_t> snapshot(const GraphUsage<SharedValue>& usage) {
   return {.captured = usage.captured, .replayed = usage.replayed, .bytes = usage.bytes};
 }
 
+void report_capture_failure(RankStatus& status, const std::string& reason) {
+  if (status.capture_failed != 0) return;
+  write_text(status.capture_failure, reason);
+  status.capture_failed.store(1, std::memory_order_release);
+}
+
 std::shared_ptr<StatusTable> StatusTable::in_process(int n) {
   require_size(n);
   return std::make_shared<LocalStatusTable>(n);

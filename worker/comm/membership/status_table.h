@@ -58,6 +58,8 @@ struct alignas(64) RankStatus {
   MeasuredMemory<SharedValue> measured;
   DeviceUsage<SharedValue> device;
   GraphUsage<SharedValue> graphs;
+  std::atomic<uint32_t> capture_failed{0};  ///< 1 once capture_failure is written
+  char capture_failure[256] = {};           ///< why the rank captures no CUDA graphs
   std::atomic<int64_t> load_seconds_milli{0};
   std::atomic<int32_t> port{0};  ///< port for ranks of other nodes; for a rank of another node written after `address`
   char address[60] = {};         ///< address of the node, for a rank of another node
@@ -66,6 +68,10 @@ struct alignas(64) RankStatus {
   char reason[64] = {};
   char message[512] = {};
 };
+
+/// Records why a rank captures no CUDA graphs; the first reason stays. Longer texts are truncated. Called by the thread
+/// that writes the rank's status.
+void report_capture_failure(RankStatus&, const std::string& reason);
 
 class StatusTable {
  public:

@@ -210,9 +210,11 @@ class NcclCommunicator final : public Communicator {
   }
 
   /// Checks that ranks of one node make the same call. No rank waits: the later of two ranks sees what the earlier
-  /// called.
+  /// called. Captured calls do not count: the capture of one rank may end early, and later calls must have the same
+  /// numbers on all ranks all the same.
   void check_same_call(Operation op, int64_t bytes) {
     if (note().aborted()) throw_aborted(name(op), first_ + rank_, note());
+    if (world_->streams.capturing(world_->group.device)) return;
     const uint64_t number = ++world_->calls;
     const uint64_t mine = static_cast<uint64_t>(op) << op_shift |
                           (static_cast<uint64_t>(bytes) & bytes_mask) << bytes_shift | (number & number_mask);

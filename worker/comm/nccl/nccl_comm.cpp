@@ -20,6 +20,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds call_lock_timeout{1000}, finalize_timeout{5000};
 constexpr std::chrono::microseconds first_nap{20}, longest_nap{2000};
+constexpr std::chrono::microseconds yield_time{200};  // NCCL enqueues an operation in some tens of microseconds
 
 }  // namespace
 
@@ -87,9 +88,13 @@ ncclResult_t NcclComm::state() {
   return result == ncclSuccess ? now : result;
 }
 
+/// Waits until NCCL has started a call. A non-blocking communicator starts each in a thread of its own, also a
+/// collective (ncclGroupEndInternal), so this wait is part of every collective outside of graphs. It first yields,
+/// because a nap takes at least the timer slack of 50 us; then it naps, as joins take seconds.
 void NcclComm::await(const char* op, milliseconds deadline) {
-  const auto until = after(deadline);
-  for (auto nap = first_nap;; nap = std::min(2 * nap, longest_nap)) {
+  const auto until = after(deadline), yield_until = Clock::now() + yield_time;
+  auto nap = first_nap;
+  for (;;) {
     std::string what;
     {
       const std::lock_guard lock(mutex_);
@@ -99,8 +104,14 @@ void NcclComm::await(const char* op, milliseconds deadline) {
       if (now != ncclInProgress) what = words(now);
     }
     if (!what.empty()) fail(op, what);
-    if (Clock::now() > until) fail(op, "NCCL waited " + std::to_string(deadline.count()) + " ms for the others");
-    std::this_thread::sleep_for(nap);
+    const auto now = Clock::now();
+    if (now > until) fail(op, "NCCL waited " + std::to_string(deadline.count()) + " ms for the others");
+    if (now < yield_until) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(nap);
+      nap = std::min(2 * nap, longest_nap);
+    }
   }
 }
 
@@ -138,7 +149,14 @@ void NcclComm::abort() {
   const ncclComm_t comm = std::exchange(comm_, nullptr);
   lock.unlock();  // ncclCommAbort returns when graphs that hold its operations are gone, and the thread that drops them
                   // may need the lock
-  if (comm != nullptr) ncclCommAbort(comm);
+  if (comm == nullptr) return;
+  c10::OptionalDeviceGuard here;  // the watchdog aborts in threads of its own
+  try {
+    here.reset_device(device_);
+  } catch (const c10::Error& error) {
+    LOG(WARNING) << name() << ": " << error.what_without_backtrace();
+  }
+  ncclCommAbort(comm);
 }
 
 }  // namespace pm::comm::nccl

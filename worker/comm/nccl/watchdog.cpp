@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/comm/nccl/watchdog.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -27,6 +28,13 @@ Watchdog::~Watchdog() {
   }
   woken_.notify_all();
   thread_.join();
+  c10::OptionalDeviceGuard here;  // events are destroyed on the current device
+  try {
+    here.reset_device(device_);
+  } catch (const c10::Error&) {  // a failed device has no events to destroy
+  }
+  started_.clear();
+  free_.clear();
 }
 
 void Watchdog::add(NcclComm& nccl_comm) {
@@ -98,7 +106,15 @@ bool Watchdog::look(std::unique_lock<std::mutex>& lock) {
   return false;
 }
 
+/// The thread selects the device of its rank: a query of an event in a thread without a device makes a context on
+/// device 0, which takes some hundred MiB of the GPU of another rank.
 void Watchdog::run() {
+  c10::OptionalDeviceGuard here;
+  try {
+    here.reset_device(device_);
+  } catch (const c10::Error& error) {
+    segment_->abort("rank " + std::to_string(rank_) + " on " + device_.str() + ": " + error.what_without_backtrace());
+  }
   std::unique_lock lock(mutex_);
   while (!leaving_) {
     bool over = false;

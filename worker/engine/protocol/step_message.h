@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "worker/engine/engine.h"
-#include "worker/ops/sample.h"
+#include "worker/ops/sample_batch.h"
 
 namespace pm::engine {
 

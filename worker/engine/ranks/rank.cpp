@@ -10,6 +10,7 @@
 #include <string>
 
 #include "worker/engine/ranks/device.h"
+#include "worker/ops/staging.h"
 
 namespace pm::engine {
 
@@ -131,8 +132,36 @@ void add(const DeviceSampling& device_sampling, int64_t row, ops::SampleBatch& b
     batch.sampling.back().sequence += static_cast<uint64_t>(i);
     batch.rows.push_back(row);
   }
-  batch.edits.insert(batch.edits.end(), device_sampling.edits.begin(), device_sampling.edits.end());
-  batch.edit_rows.resize(batch.edits.size(), row);
+  for (const ops::ScoreEdit& edit : device_sampling.edits) batch.edits.push_back({static_cast<int32_t>(row), edit});
+}
+
+/// Returns the samples of a step for a CUDA graph in which every entry wants one token; nullopt for other steps.
+std::optional<ops::SampleBatch> decode_samples(const StepMessage& message) {
+  if (message.bucket == 0) return std::nullopt;
+  ops::SampleBatch samples;
+  for (const StepEntry& entry : message.entries) {
+    const auto row = static_cast<int64_t>(samples.rows.size());
+    const bool sampled = entry.output_kind == OutputKind::Sampled && entry.device_sampling.num_samples == 1;
+    if (!sampled && entry.output_kind != OutputKind::Argmax) return std::nullopt;
+    add(sampled ? entry.device_sampling : DeviceSampling{}, row, samples);
+  }
+  return samples;
+}
+
+/// Splits the tokens of a step by what its entries want.
+void set_tokens(const StepMessage& message, const at::Tensor& tokens, StepOutput& output) {
+  std::vector<int64_t> rows[2];  // of the argmax, and sampled
+  for (size_t i = 0; i < message.entries.size(); ++i)
+    rows[message.entries[i].output_kind == OutputKind::Sampled].push_back(static_cast<int64_t>(i));
+  if (!rows[0].empty()) output.argmax = at::index_select(tokens, 0, tensor_of(rows[0]));
+  if (!rows[1].empty()) output.sampled = at::index_select(tokens, 0, tensor_of(rows[1]));
+}
+
+/// Returns these rows of the hidden states.
+at::Tensor rows_of(const at::Tensor& hidden, const std::vector<int64_t>& rows) {
+  bool all = static_cast<int64_t>(rows.size()) == hidden.size(0);
+  for (size_t i = 0; all && i < rows.size(); ++i) all = rows[i] == static_cast<int64_t>(i);
+  return all ? hidden : at::index_select(hidden, 0, ops::to_device(tensor_of(rows), hidden.device()));
 }
 
 }  // namespace
@@ -154,14 +183,13 @@ void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecuto
           .push_back(row - 1);
   }
   at::Tensor argmax, sampled;
-  if (!argmax_rows.empty())
-    argmax = sampling.greedy(at::index_select(hidden, 0, tensor_of(argmax_rows).to(hidden.device())));
+  if (!argmax_rows.empty()) argmax = sampling.greedy(rows_of(hidden, argmax_rows));
   if (!sampled_rows.empty()) {
     parallel::DeviceSampler* sampler = executor_->device_sampler();
     if (!sampler)
       throw std::logic_error(std::to_string(sampled_rows.size()) +
                              " rows cannot be sampled: the device has no sampler");
-    sampled = sampler->sample(at::index_select(hidden, 0, tensor_of(sampled_rows).to(hidden.device())), batch);
+    sampled = sampler->sample(rows_of(hidden, sampled_rows), batch);
   }
   const int64_t num_argmax = argmax.defined() ? argmax.size(0) : 0;
   if (argmax.defined() || sampled.defined()) {  // one copy to the host for both
@@ -172,8 +200,7 @@ void Rank::compute_outputs(const StepMessage& message, parallel::SamplingExecuto
     if (argmax.defined()) output.argmax = ids.narrow(0, 0, num_argmax);
     if (sampled.defined()) output.sampled = ids.narrow(0, num_argmax, ids.size(0) - num_argmax);
   }
-  if (!logits_rows.empty())
-    output.logits = sampling.logits(at::index_select(hidden, 0, tensor_of(logits_rows).to(hidden.device())));
+  if (!logits_rows.empty()) output.logits = sampling.logits(rows_of(hidden, logits_rows));
   if (output.logits.defined()) output.logits = output.logits.contiguous();
 }
 
@@ -192,9 +219,14 @@ StepOutput Rank::execute(const StepMessage& message) {
     if (!message.block_copies.empty()) generation().copy_blocks(message.block_copies);
     models::StepRows rows = build_rows(message);
     if (!message.entries.empty()) {
-      const at::Tensor hidden = generation().step(rows);
-      if (parallel::SamplingExecutor* sampling = executor_->sampling())
-        compute_outputs(message, *sampling, hidden, output);
+      if (const std::optional<ops::SampleBatch> samples = decode_samples(message)) {
+        if (const at::Tensor tokens = generation().decode(rows, *samples); tokens.defined())
+          set_tokens(message, tokens, output);
+      } else {
+        const at::Tensor hidden = generation().step(rows);
+        if (parallel::SamplingExecutor* sampling = executor_->sampling())
+          compute_outputs(message, *sampling, hidden, output);
+      }
     }
     if (message.forward)
       output.outputs =

@@ -44,6 +44,7 @@ void report_graphs(parallel::Executor& executor, comm::RankStatus& status) {
   status.graphs.captured = counts.captured;
   status.graphs.replayed = counts.replayed;
   if (counts.captured == 0) status.graphs.bytes = 0;
+  if (!counts.failure.empty()) comm::report_capture_failure(status, counts.failure);
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ StepMessage largest_step(const policy::Model& model, const Plan& plan, int64_t b
   if (blocks < longest)
     throw std::invalid_argument(std::to_string(blocks) + " KV blocks are too few: one sequence of " +
                                 std::to_string(length) + " tokens needs " + std::to_string(longest));
-  const int64_t tokens = std::min(step_tokens, length), dp_size = std::max(1, plan.data);
+  const int64_t tokens = std::min(plan.step_tokens, length), dp_size = std::max(1, plan.data);
   const int64_t others =
       std::max<int64_t>(0, std::min({(plan.concurrency + dp_size - 1) / dp_size - 1, tokens - 1, blocks - longest}));
   int32_t next = 0;
@@ -216,6 +216,7 @@ WarmUpResult warm_up(Rank& rank, const RankGroupConfig& config, comm::Communicat
     with_memory_errors(device, "for KV blocks", &executor, [&] { generation.make_blocks(blocks); });
   }
   capture_graphs(rank, world, max_batch_size);
+  ops::release_unused(device);  // what the first steps of each size left on the stream of captures
   return {blocks, budget.activations, generation.graphs().captured > 0 ? budget.graphs : 0};
 }
 

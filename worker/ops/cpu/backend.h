@@ -21,6 +21,9 @@ class CpuBackend final : public Backend {
   at::Tensor silu_and_mul(const at::Tensor& x) const override;
   void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                 at::Tensor& v_cache) const override;
+  /// One sweep over the heads: norm, rotation, and the write to the cache.
+  at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms&, const Rotation&,
+                          const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const override;
   at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                              const StepSequences&, const AttentionOptions&) const override;
 };

@@ -16,6 +16,7 @@ namespace pm::ops {
 namespace {
 
 constexpr int64_t elements_per_chunk = int64_t{1} << 15;  // takes some microseconds
+constexpr int64_t max_head_dim = 512;                     // of rotary_write, which has heads on the stack
 
 /// Calls row(i) for all rows, on several threads where the rows are large enough.
 template <typename Row>
@@ -109,6 +110,50 @@ auto rms_statistics(double eps) {
   };
 }
 
+/// Computes the norm of one head's vector x [d], as layer_norm() and rms_norm() do.
+template <typename T>
+void norm_head(const HeadNorm& norm, const float* x, float* y, int64_t d) {
+  const T* weight = norm.weight.defined() ? norm.weight.const_data_ptr<T>() : nullptr;
+  if (norm.is_rms) {
+    const auto [shift, scale] = rms_statistics(norm.eps)(x, d);
+    return normalise<T>(x, y, d, shift, scale, weight, norm.weight_offset, nullptr);
+  }
+  const auto [shift, scale] = layer_statistics(norm.eps)(x, d);
+  normalise<T>(x, y, d, shift, scale, weight, 0, norm.bias.defined() ? norm.bias.const_data_ptr<T>() : nullptr);
+}
+
+/// A norm of heads with the function for the type of its parameters; nullptr: no norm.
+struct TypedHeadNorm {
+  HeadNorm norm;
+  void (*compute)(const HeadNorm&, const float* x, float* y, int64_t d) = nullptr;
+
+  explicit TypedHeadNorm(const std::optional<HeadNorm>& given) {
+    if (!given) return;
+    norm = *given;
+    const at::ScalarType type = norm.weight.defined() ? norm.weight.scalar_type()
+                                : norm.bias.defined() ? norm.bias.scalar_type()
+                                                      : at::kFloat;
+    if (norm.weight.defined()) norm.weight = norm.weight.contiguous();
+    if (norm.bias.defined()) norm.bias = norm.bias.to(type).contiguous();
+    AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "head_norm",
+                                    [&] { compute = &norm_head<scalar_t>; });
+  }
+};
+
+/// Rotates pairs of the first 2 n elements of x [d]; the other elements are copied.
+void rotate_head(const float* x, const float* cos, const float* sin, int64_t n, int64_t d, bool is_neox, float* y) {
+  if (is_neox) {
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i] * cos[i] - x[n + i] * sin[i];
+    for (int64_t i = 0; i < n; ++i) y[n + i] = x[n + i] * cos[i] + x[i] * sin[i];
+  } else {
+    for (int64_t i = 0; i < n; ++i) {
+      y[2 * i] = x[2 * i] * cos[i] - x[2 * i + 1] * sin[i];
+      y[2 * i + 1] = x[2 * i + 1] * cos[i] + x[2 * i] * sin[i];
+    }
+  }
+  for (int64_t i = 2 * n; i < d; ++i) y[i] = x[i];
+}
+
 }  // namespace
 
 at::Tensor CpuBackend::layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
@@ -161,19 +206,53 @@ at::Tensor CpuBackend::rotate(const at::Tensor& given, const Angles& angles, boo
     const int64_t token = row / heads;
     const float *a = from + token * x.stride(0) + row % heads * x.stride(1), *cos = cosines + token * n,
                 *sin = sines + token * n;
-    float* out = to + row * d;
-    if (is_neox) {
-      for (int64_t i = 0; i < n; ++i) out[i] = a[i] * cos[i] - a[n + i] * sin[i];
-      for (int64_t i = 0; i < n; ++i) out[n + i] = a[n + i] * cos[i] + a[i] * sin[i];
-    } else {
-      for (int64_t i = 0; i < n; ++i) {
-        out[2 * i] = a[2 * i] * cos[i] - a[2 * i + 1] * sin[i];
-        out[2 * i + 1] = a[2 * i + 1] * cos[i] + a[2 * i] * sin[i];
-      }
-    }
-    for (int64_t i = 2 * n; i < d; ++i) out[i] = a[i];
+    rotate_head(a, cos, sin, n, d, is_neox, to + row * d);
   });
   return y;
+}
+
+at::Tensor CpuBackend::rotary_write(const at::Tensor& given, int64_t heads, const HeadNorms& norms,
+                                    const Rotation& rotation, const at::Tensor& given_slots, at::Tensor& k_cache,
+                                    at::Tensor& v_cache) const {
+  if (k_cache.size(3) > max_head_dim)
+    return Backend::rotary_write(given, heads, norms, rotation, given_slots, k_cache, v_cache);
+  const at::Tensor qkv = given.contiguous(), slots = given_slots.contiguous();
+  const int64_t tokens = qkv.size(0), kv_heads = k_cache.size(1), d = k_cache.size(3), vectors = heads + 2 * kv_heads,
+                n = rotation.angles.cos.defined() ? rotation.angles.cos.size(2) : 0;
+  const TypedHeadNorm query_norm(norms.query), key_norm(norms.key), no_norm(std::nullopt);
+  at::Tensor q = at::empty({tokens, heads, d}, qkv.options());
+  const float *from = qkv.const_data_ptr<float>(),
+              *cosines = n > 0 ? rotation.angles.cos.const_data_ptr<float>() : nullptr,
+              *sines = n > 0 ? rotation.angles.sin.const_data_ptr<float>() : nullptr;
+  const int64_t* slot = slots.const_data_ptr<int64_t>();
+  float* queries = q.mutable_data_ptr<float>();
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, k_cache.scalar_type(), "rotary_write", [&] {
+    scalar_t *keys = k_cache.mutable_data_ptr<scalar_t>(), *values = v_cache.mutable_data_ptr<scalar_t>();
+    each_row(tokens * vectors, 4 * d, [&](int64_t row) {
+      const int64_t token = row / vectors, head = row % vectors;
+      const bool is_query = head < heads, is_value = head >= heads + kv_heads;
+      const TypedHeadNorm& norm = is_query ? query_norm : is_value ? no_norm : key_norm;
+      float normed[max_head_dim], turned[max_head_dim];
+      const float* x = from + row * d;
+      if (norm.compute) {
+        norm.compute(norm.norm, x, normed, d);
+        x = normed;
+      }
+      const int64_t pairs = is_value && !rotation.rotate_values ? 0 : n;
+      if (is_query)
+        return rotate_head(x, cosines + token * n, sines + token * n, pairs, d, rotation.is_neox,
+                           queries + (token * heads + head) * d);
+      if (pairs > 0) {
+        rotate_head(x, cosines + token * n, sines + token * n, pairs, d, rotation.is_neox, turned);
+        x = turned;
+      }
+      const at::Tensor& cache = is_value ? v_cache : k_cache;
+      scalar_t* to = (is_value ? values : keys) + slot[token] / block_tokens * cache.stride(0) +
+                     (head - heads - (is_value ? kv_heads : 0)) * cache.stride(1) + slot[token] % block_tokens * d;
+      for (int64_t i = 0; i < d; ++i) to[i] = static_cast<scalar_t>(x[i]);
+    });
+  });
+  return q;
 }
 
 at::Tensor CpuBackend::silu_and_mul(const at::Tensor& given) const {

@@ -65,8 +65,9 @@ void decode_attention(const DecodeAttention&, Stream);
 struct PrefillAttention {
   const void* q = nullptr;  ///< [rows, heads, d], rows q_stride elements apart
   int64_t q_stride = 0;
-  void* out = nullptr;          ///< [rows, heads, d]
-  Element type = Element::F32;  ///< of q and out
+  void* out = nullptr;              ///< [rows, heads, d]
+  Element type = Element::F32;      ///< of q
+  Element out_type = Element::F32;  ///< of out
   const void *k = nullptr, *v = nullptr;
   Element keys_type = Element::F32;  ///< of k and v
   bool paged = true;                 ///< k, v are caches as DecodeAttention's; else rows [key rows, kv_heads, d]
@@ -79,11 +80,25 @@ struct PrefillAttention {
   int64_t heads = 0, kv_heads = 0, d = 0;  ///< d <= 512
   Scores scores;
 };
-/// Uses tensor cores where q, k and v have one 16-bit type, d is a multiple of 8 and at most 256, and all pointers and
-/// strides are 16-byte aligned; the softmax weights are rounded to that type then. Else products and sums are fp32.
+/// Uses tensor cores where q, k and v have one 16-bit type, out has it too or is fp32, d is a multiple of 8 and at most
+/// 256, and all pointers and strides are 16-byte aligned; the softmax weights are rounded to that type then. Else
+/// products and sums are fp32.
 /// Throws std::invalid_argument for shapes that no kernel supports.
 void prefill_attention(const PrefillAttention&, Stream);
 /// Returns whether prefill_attention would use tensor cores.
 bool prefill_uses_tensor_cores(const PrefillAttention&);
+
+/// Copies the keys and values of sequences from a 16-bit cache to adjacent rows, for kernels that read no block tables.
+struct GatherKv {
+  const void *k_cache = nullptr, *v_cache = nullptr;  ///< [blocks, kv_heads, 16, d], blocks block_stride elements apart
+  int64_t block_stride = 0;
+  const int32_t* tables = nullptr;  ///< [sequences, table_stride]
+  int64_t table_stride = 0;
+  const int32_t* starts = nullptr;  ///< [sequences + 1]: the row of each sequence's first key; last the number of rows
+  void *k = nullptr, *v = nullptr;  ///< [rows, kv_heads, d]
+  int64_t sequences = 0, max_keys = 0, kv_heads = 0, d = 0;  ///< max_keys: of any sequence; d is a multiple of 8
+};
+/// All pointers and the stride must be 16-byte aligned. Throws std::invalid_argument for shapes that are not served.
+void gather_kv(const GatherKv&, Stream);
 
 }  // namespace pm::ops::cuda

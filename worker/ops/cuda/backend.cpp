@@ -1,81 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend, except for attention (backend_attention.cpp).
+// The CUDA backend, except for attention (backend_attention.cpp), linear layers (backend_linear.cpp) and sampling
+// (backend_sample.cpp).
 #include "worker/ops/cuda/backend.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "worker/ops/cuda/activation.h"
-#include "worker/ops/cuda/gemv.h"
 #include "worker/ops/cuda/norm.h"
 #include "worker/ops/cuda/rotary.h"
-#include "worker/ops/cuda/sample.h"
 
 namespace pm::ops::cuda {
 
 namespace {
-
-constexpr int64_t few_rows = 32;  // up to here reading the weights four times costs less than a GEMM
 
 bool is_element(at::ScalarType type) { return type == at::kFloat || type == at::kHalf || type == at::kBFloat16; }
 Element element(const at::Tensor& x) {
   return x.scalar_type() == at::kHalf ? Element::F16 : x.scalar_type() == at::kBFloat16 ? Element::BF16 : Element::F32;
 }
 
-}  // namespace
-
-at::Tensor CudaBackend::linear(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& given_bias) const {
-  const bool known = is_element(weight.scalar_type()) && weight.is_contiguous() &&
-                     (!given_bias.defined() || is_element(given_bias.scalar_type()));
-  if (known && given.size(0) <= few_rows && given.numel() > 0) {
-    const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
-    at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
-    Gemv p{.x = address(x),
-           .x_stride = x.size(1),
-           .x_type = Element::F32,
-           .w = address(weight),
-           .w_type = element(weight),
-           .scales = nullptr,
-           .scale_group = 0,
-           .bias = address(bias),
-           .bias_type = bias.defined() ? element(bias) : Element::F32,
-           .y = address(y),
-           .y_type = Element::F32,
-           .rows = x.size(0),
-           .in = x.size(1),
-           .out = weight.size(0)};
-    gemv(p, stream(x));
-    return y;
-  }
-  if (!known || weight.scalar_type() == at::kFloat || !hooks_.matrix_units)
-    return Backend::linear(given, weight, given_bias);
-  at::Tensor y = at::mm(given.to(weight.scalar_type()), weight.t(), at::kFloat);
-  return given_bias.defined() ? y.add_(given_bias) : y;
+/// Returns whether the kernel takes the norm's parameters as they lie.
+bool is_kernel_norm(const std::optional<ops::HeadNorm>& norm) {
+  if (!norm) return true;
+  const auto is_taken = [](const at::Tensor& x) {
+    return !x.defined() || (is_element(x.scalar_type()) && x.is_contiguous());
+  };
+  return is_taken(norm->weight) && is_taken(norm->bias) &&
+         (!norm->weight.defined() || !norm->bias.defined() || norm->weight.scalar_type() == norm->bias.scalar_type());
 }
 
-at::Tensor CudaBackend::int8_linear(const at::Tensor& given, const Int8Matrix& w, const at::Tensor& given_bias) const {
-  const int64_t out = w.numbers.size(0), in = w.numbers.size(1);
-  const bool known = w.numbers.is_contiguous() && w.scales.is_contiguous() && (w.group % 16 == 0 || w.group >= in) &&
-                     (!given_bias.defined() || is_element(given_bias.scalar_type()));
-  if (!known || given.size(0) > few_rows || given.numel() == 0) return Backend::int8_linear(given, w, given_bias);
-  const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
-  at::Tensor y = at::empty({x.size(0), out}, x.options());
-  gemv({.x = address(x),
-        .x_stride = in,
-        .w = address(w.numbers),
-        .w_type = Element::I8,
-        .scales = address(w.scales),
-        .scale_group = w.group,
-        .bias = address(bias),
-        .bias_type = bias.defined() ? element(bias) : Element::F32,
-        .y = address(y),
-        .rows = x.size(0),
-        .in = in,
-        .out = out},
-       stream(x));
-  return y;
+}  // namespace
+
+HeadNorm CudaBackend::head_norm(const std::optional<ops::HeadNorm>& norm) const {
+  if (!norm) return {};
+  return {.active = true,
+          .rms = norm->is_rms,
+          .weight = address(norm->weight),
+          .bias = norm->is_rms ? nullptr : address(norm->bias),
+          .parameters = norm->weight.defined() ? element(norm->weight)
+                        : norm->bias.defined() ? element(norm->bias)
+                                               : Element::F32,
+          .eps = static_cast<float>(norm->eps),
+          .weight_offset = norm->is_rms ? static_cast<float>(norm->weight_offset) : 0};
 }
 
 /// With a residual, `given` must be contiguous and is replaced by the sum.
@@ -180,65 +147,11 @@ at::Tensor CudaBackend::silu_and_mul(const at::Tensor& given) const {
   return y;
 }
 
-at::Tensor CudaBackend::sample(at::Tensor given, const SampleBatch& batch) const {
-  at::Tensor scores = given.contiguous();
-  const int64_t vocabulary = scores.size(1), count = static_cast<int64_t>(batch.sampling.size()),
-                edits = static_cast<int64_t>(batch.edits.size());
-  // One host-to-device copy holds: sampling [count], rows [count] int64, positions of edits [edits] int64, their
-  // factors and their subtrahends [edits] fp32 each.
-  constexpr int64_t size = sizeof(RowSampling);
-  static_assert(size % 8 == 0);
-  at::Tensor host = at::zeros({count * (size + 8) + edits * 16}, at::kByte);
-  const auto part = [&](const at::Tensor& bytes, int64_t from, int64_t length, at::ScalarType type) {
-    return bytes.narrow(0, from, length).view(type);
-  };
-  const int64_t rows_at = count * size, places_at = rows_at + count * 8, factors_at = places_at + edits * 8,
-                subtrahends_at = factors_at + edits * 4;
-  bool own = count == scores.size(0);  // each row is sampled once
-  for (int64_t i = 0; i < count; ++i) {
-    const ops::RowSampling& how = batch.sampling[static_cast<size_t>(i)];
-    const RowSampling row{.temperature = how.temperature,
-                          .top_p = how.top_p,
-                          .min_p = how.min_p,
-                          .top_k = how.top_k,
-                          .seed = how.seed,
-                          .sequence = how.sequence,
-                          .position = how.position,
-                          .sample = how.sample};
-    std::memcpy(host.mutable_data_ptr<uint8_t>() + i * size, &row, sizeof row);
-    reinterpret_cast<int64_t*>(host.mutable_data_ptr<uint8_t>() + rows_at)[i] = batch.rows[static_cast<size_t>(i)];
-    own = own && batch.rows[static_cast<size_t>(i)] == i;
-  }
-  for (int64_t i = 0; i < edits; ++i) {
-    const ScoreEdit& edit = batch.edits[static_cast<size_t>(i)];
-    uint8_t* bytes = host.mutable_data_ptr<uint8_t>();
-    reinterpret_cast<int64_t*>(bytes + places_at)[i] = batch.edit_rows[static_cast<size_t>(i)] * vocabulary + edit.id;
-    reinterpret_cast<float*>(bytes + factors_at)[i] = edit.factor;
-    reinterpret_cast<float*>(bytes + subtrahends_at)[i] = edit.subtrahend;
-  }
-  const at::Tensor packed = host.to(scores.device());
-  if (edits > 0) {
-    at::Tensor flat = scores.view({-1});
-    const at::Tensor places = part(packed, places_at, edits * 8, at::kLong);
-    const at::Tensor factors = part(packed, factors_at, edits * 4, at::kFloat),
-                     subtrahends = part(packed, subtrahends_at, edits * 4, at::kFloat);
-    const at::Tensor before = at::index_select(flat, 0, places);
-    flat.index_copy_(0, places, at::where(before < 0, before * factors, before / factors) - subtrahends);
-  }
-  if (!own) scores = at::index_select(scores, 0, part(packed, rows_at, count * 8, at::kLong));
-  at::Tensor ids = at::empty({count}, scores.options().dtype(at::kInt));
-  cuda::sample({.scores = address<float>(scores),
-                .score_stride = vocabulary,
-                .sampling = address<RowSampling>(packed),
-                .ids = address<int32_t>(ids),
-                .rows = count,
-                .vocabulary = vocabulary},
-               stream(scores));
-  return ids.to(at::kLong);
-}
-
-at::Tensor CudaBackend::rotary_write(const at::Tensor& given, int64_t heads, const Rotation& rotation,
-                                     const at::Tensor& given_slots, at::Tensor& k_cache, at::Tensor& v_cache) const {
+at::Tensor CudaBackend::rotary_write(const at::Tensor& given, int64_t heads, const ops::HeadNorms& norms,
+                                     const Rotation& rotation, const at::Tensor& given_slots, at::Tensor& k_cache,
+                                     at::Tensor& v_cache) const {
+  if (!is_kernel_norm(norms.query) || !is_kernel_norm(norms.key))
+    return Backend::rotary_write(given, heads, norms, rotation, given_slots, k_cache, v_cache);
   const at::Tensor qkv = given.contiguous(), slots = given_slots.contiguous();
   const int64_t tokens = qkv.size(0), kv_heads = k_cache.size(1), d = k_cache.size(3);
   at::Tensor q = at::empty({tokens, heads, d}, qkv.options());
@@ -253,6 +166,7 @@ at::Tensor CudaBackend::rotary_write(const at::Tensor& given, int64_t heads, con
   p.slots = address<int64_t>(slots), p.k_cache = address(k_cache), p.v_cache = address(v_cache),
   p.block_stride = k_cache.stride(0), p.cache = element(k_cache);
   p.tokens = tokens, p.heads = heads, p.kv_heads = kv_heads, p.d = d;
+  p.query_norm = head_norm(norms.query), p.key_norm = head_norm(norms.key);
   cuda::rotary_write(p, stream(qkv));
   return q;
 }

@@ -3,25 +3,41 @@
 // device access comes as functions, so that the same file serves a GPU and the fake device (tests/gpu/fake_device).
 #pragma once
 #include "worker/ops/backend.h"
+#include "worker/ops/cuda/linear/gemv.h"
+#include "worker/ops/cuda/rotary.h"
 #include "worker/ops/cuda/types.h"
 
 namespace pm::ops::cuda {
 
 /// Access to a device type.
 struct DeviceHooks {
-  void* (*address)(const void*);       ///< maps a tensor's pointer to the one that kernels use
-  Stream (*stream)(at::Device);        ///< the calling thread's current stream
-  int (*multiprocessors)(at::Device);  ///< number of multiprocessors
-  bool matrix_units;                   ///< whether at::mm multiplies 16-bit matrices into fp32
+  void* (*address)(const void*);          ///< maps a tensor's pointer to the one that kernels use
+  Stream (*stream)(at::Device);           ///< the calling thread's current stream
+  int (*multiprocessors)(at::Device);     ///< number of multiprocessors
+  int (*compute_capability)(at::Device);  ///< 10 x major + minor: 90 is sm_90
 };
+
+/// What computes the attention of several queries a sequence.
+enum class PrefillPath : uint8_t {
+  Flash,        ///< FlashAttention-2 of PyTorch, on 16-bit tensors
+  TensorCores,  ///< prefill_attention() on 16-bit tensors
+  Fp32          ///< prefill_attention() with products in fp32
+};
+
+/// Returns what computes attention with keys of `type`. PyTorch's FlashAttention is built without soft caps and without
+/// ALiBi, has no relative position bias, and takes heads of a multiple of 8 and at most 256 elements. It places the
+/// last query of a sequence at the last key: a mask that depends on positions is right only where `ends_with_queries`.
+PrefillPath prefill_path(const AttentionOptions&, at::ScalarType type, int64_t head_dim, bool ends_with_queries,
+                         int compute_capability);
 
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceHooks& hooks) : hooks_(hooks) {}
-  /// Few rows: gemv(), which reads each weight once. Many rows: ATen's GEMM; 16-bit weights are multiplied with 16-bit
-  /// rows into fp32.
+  /// Few rows: gemv(), which reads each weight once. More rows: ATen's GEMM. Both round x to 16-bit weights and add in
+  /// fp32. x is fp32, or of the type of 16-bit weights.
   at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override;
-  /// As linear(); groups that are neither a multiple of 16 inputs nor the whole row go to ATen.
+  /// As linear(), where weights and x are rounded to the matrix' compute_type. For more rows the weights are widened to
+  /// it in a workspace, tile by tile (widened_tile_rows).
   at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias) const override;
   at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                         double eps) const override;
@@ -35,10 +51,11 @@ class CudaBackend final : public Backend {
   at::Tensor silu_and_mul(const at::Tensor& x) const override;
   bool has_sampler() const override { return true; }
   at::Tensor sample(at::Tensor scores, const SampleBatch&) const override;
+  at::Tensor sample(at::Tensor scores, const SamplingBuffers&) const override;
   void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                 at::Tensor& v_cache) const override;
-  at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const Rotation&, const at::Tensor& slots,
-                          at::Tensor& k_cache, at::Tensor& v_cache) const override;
+  at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const ops::HeadNorms&, const Rotation&,
+                          const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const override;
   AttentionMetadata attention_metadata(std::span<const SequenceSpan>, at::Device) const override;
   at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const StepSequences&,
                               const AttentionOptions&, std::vector<at::Tensor>* probabilities) const override;
@@ -48,6 +65,12 @@ class CudaBackend final : public Backend {
  private:
   at::Tensor norm(const at::Tensor& x, const at::Tensor& residual, bool rms, const at::Tensor& weight,
                   double weight_offset, const at::Tensor& bias, double eps) const;
+  /// Launches gemv() with these weights.
+  at::Tensor run_gemv(const at::Tensor& x, Gemv weights, const at::Tensor& bias) const;
+  HeadNorm head_norm(const std::optional<ops::HeadNorm>&) const;
+  /// Writes the result of paged_attention's sequences with several queries to their rows of `out`.
+  void paged_prefill(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const StepSequences&,
+                     const AttentionOptions&, at::Tensor& out) const;
   template <typename T = void>
   T* address(const at::Tensor& tensor) const {
     return tensor.defined() ? static_cast<T*>(hooks_.address(tensor.const_data_ptr())) : nullptr;

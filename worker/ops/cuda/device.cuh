@@ -182,26 +182,27 @@ __device__ __forceinline__ void store_16(T* to, const float (&values)[per_load<T
 
 inline bool aligned_16(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
+/// Converts the elements of a word to fp32; int8 is converted with its scale (quantised.cuh).
+template <typename T>
+__device__ __forceinline__ void unpack_word(unsigned word, float* values) {
+  static_assert(sizeof(T) > 1);
+  if constexpr (std::is_same_v<T, float>) {
+    values[0] = __uint_as_float(word);
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {  // a bf16 is the upper half of the fp32 of the same value
+    values[0] = __uint_as_float(word << 16);
+    values[1] = __uint_as_float(word & 0xffff0000u);
+  } else {
+    values[0] = __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xffffu)));
+    values[1] = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16)));
+  }
+}
+
 /// Converts the elements of 16 loaded bytes to fp32.
 template <typename T>
 __device__ __forceinline__ void unpack(const uint4& words, float (&values)[per_load<T>]) {
   const unsigned four[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (std::is_same_v<T, float>) {
-      values[i] = __uint_as_float(four[i]);
-    } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {  // a bf16 is the upper half of the fp32 of the same value
-      values[2 * i] = __uint_as_float(four[i] << 16);
-      values[2 * i + 1] = __uint_as_float(four[i] & 0xffff0000u);
-    } else if constexpr (std::is_same_v<T, __half>) {
-      values[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(four[i] & 0xffffu)));
-      values[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(four[i] >> 16)));
-    } else {
-#pragma unroll
-      for (int b = 0; b < 4; ++b)
-        values[4 * i + b] = static_cast<float>(static_cast<int8_t>(four[i] >> (8 * b) & 0xffu));
-    }
-  }
+  for (int i = 0; i < 4; ++i) unpack_word<T>(four[i], values + per_load<T> / 4 * i);
 }
 
 /// Computes e^x by the fast instruction: the relative error is 2^-22 plus the rounding of x log2(e), which is

@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(threads, 2) prefill_kernel(PrefillAttention p)
 #pragma unroll
     for (int c = 0; c < Columns; ++c) {
       if (32 * c + lane < d)
-        put_element(p.out, p.type, tile.out_offset(p, query) + 32 * c + lane, sum[r] > 0 ? result[r][c] / sum[r] : 0.f);
+        put_element(p.out, p.out_type, tile.out_offset(p, query) + 32 * c + lane,
+                    sum[r] > 0 ? result[r][c] / sum[r] : 0.f);
     }
   }
 }
@@ -105,8 +106,9 @@ void start(const PrefillAttention& p, Stream stream) {
 }  // namespace
 
 bool prefill_uses_tensor_cores(const PrefillAttention& p) {
-  return p.type == p.keys_type && p.type != Element::F32 && p.d % 8 == 0 && p.d <= 256 && p.q_stride % 8 == 0 &&
-         p.k_stride % 8 == 0 && aligned_16(p.q) && aligned_16(p.k) && aligned_16(p.v);
+  return p.type == p.keys_type && p.type != Element::F32 && (p.out_type == p.type || p.out_type == Element::F32) &&
+         p.d % 8 == 0 && p.d <= 256 && p.q_stride % 8 == 0 && p.k_stride % 8 == 0 && aligned_16(p.q) &&
+         aligned_16(p.k) && aligned_16(p.v);
 }
 
 void prefill_attention(const PrefillAttention& p, Stream stream) {

@@ -131,15 +131,20 @@ __global__ void __launch_bounds__(threads, 2) prefill_mma_kernel(PrefillAttentio
     sum[r] += __shfl_xor_sync(all_lanes, sum[r], 2);
     const int64_t query = tile.begin + 16 * warp + lane / 4 + 8 * r;
     if (query >= tile.end) continue;
-    T* out = static_cast<T*>(p.out) + tile.out_offset(p, query);
+    const float share = sum[r] > 0 ? 1 / sum[r] : 0.f;
+    const auto write = [&](auto* row) {
 #pragma unroll
-    for (int c = 0; c < column_tiles; ++c) {
+      for (int c = 0; c < column_tiles; ++c) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int column = 8 * c + 2 * (lane % 4) + i;
-        if (column < p.d) out[column] = narrowed<T>(sum[r] > 0 ? result[c][2 * r + i] / sum[r] : 0.f);
+        for (int i = 0; i < 2; ++i) {
+          const int column = 8 * c + 2 * (lane % 4) + i;
+          if (column < p.d)
+            row[column] = narrowed<std::remove_reference_t<decltype(*row)>>(result[c][2 * r + i] * share);
+        }
       }
-    }
+    };
+    const int64_t out = tile.out_offset(p, query);
+    p.out_type == Element::F32 ? write(static_cast<float*>(p.out) + out) : write(static_cast<T*>(p.out) + out);
   }
 }
 

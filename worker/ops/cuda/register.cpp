@@ -2,9 +2,10 @@
 // Registers the CUDA backend and CUDA graph capture for CUDA tensors, in programs that this file is linked into (preset
 // cuda).
 #include <ATen/Context.h>
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
-#include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 
@@ -21,31 +22,40 @@ int multiprocessors(at::Device device) {
   return count;
 }
 
-/// A CUDA graph. All graphs of a thread share one memory pool, because no two of them run at once.
-class CapturedGraph final : public Graph {
+class CudaGraph final : public Graph {
  public:
-  CapturedGraph(at::Device device, const std::function<void()>& body) {
-    thread_local const auto pool = at::cuda::graph_pool_handle();
-    const c10::cuda::CUDAStream before = c10::cuda::getCurrentCUDAStream(device.index()),
-                                own = c10::cuda::getStreamFromPool(false, device.index());
-    before.synchronize();  // the inputs of the captured launches are written
-    const c10::cuda::CUDAStreamGuard here(own);
-    graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
-    try {
-      body();
-    } catch (...) {
-      try {
-        graph_.capture_end();
-      } catch (const std::exception&) {
-      }  // the first failure is reported
-      throw;
-    }
-    graph_.capture_end();
-  }
+  /// Other threads may call what a capture must not, such as the watchdog's queries of events.
+  void capture_begin(c10::MempoolId_t pool) override { graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal); }
+  void capture_end() override { graph_.capture_end(); }
   void replay() override { graph_.replay(); }
 
  private:
   at::cuda::CUDAGraph graph_;
+};
+
+class CudaGraphDriver final : public GraphDriver {
+ public:
+  c10::MempoolId_t new_pool() const override { return at::cuda::graph_pool_handle(); }
+  std::unique_ptr<Graph> new_graph() const override { return std::make_unique<CudaGraph>(); }
+  /// Clears the error that an invalid capture leaves behind, which the next launch would report as its own.
+  void end_stream_capture(const c10::Stream& stream) const noexcept override {
+    const cudaStream_t captured = c10::cuda::CUDAStream(stream).stream();
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(captured, &status) == cudaSuccess && status != cudaStreamCaptureStatusNone) {
+      cudaGraph_t graph = nullptr;
+      cudaStreamEndCapture(captured, &graph);
+      if (graph) cudaGraphDestroy(graph);
+    }
+    cudaGetLastError();
+  }
+  void end_allocate_to_pool(Allocator allocator, at::Device device, c10::MempoolId_t pool) const override {
+    if (allocator == Allocator::Device) return c10::cuda::CUDACachingAllocator::endAllocateToPool(device.index(), pool);
+    at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool);
+  }
+  void release_pool(Allocator allocator, at::Device device, c10::MempoolId_t pool) const override {
+    if (allocator == Allocator::Device) return c10::cuda::CUDACachingAllocator::releasePool(device.index(), pool);
+    at::getHostAllocator(at::kCUDA)->release_pool(pool);
+  }
 };
 
 [[maybe_unused]] const bool registered = [] {
@@ -53,13 +63,15 @@ class CapturedGraph final : public Graph {
       {.address = [](const void* address) { return const_cast<void*>(address); },
        .stream = [](at::Device device) -> Stream { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); },
        .multiprocessors = &multiprocessors,
-       .matrix_units = true});
+       .compute_capability =
+           [](at::Device device) {
+             const cudaDeviceProp& properties = *at::cuda::getDeviceProperties(device.index());
+             return 10 * properties.major + properties.minor;
+           }});
   register_backend(at::DeviceType::CUDA, kernels);
   at::globalContext().setAllowTF32CuBLAS(false);  // no TF32 even where TORCH_ALLOW_TF32_CUBLAS_OVERRIDE asks for it
-  register_graph_capturer(at::DeviceType::CUDA,
-                          [](at::Device device, const std::function<void()>& body) -> std::unique_ptr<Graph> {
-                            return std::make_unique<CapturedGraph>(device, body);
-                          });
+  static const CudaGraphDriver graphs;
+  register_graph_driver(at::DeviceType::CUDA, graphs);
   return true;
 }();
 

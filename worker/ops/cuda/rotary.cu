@@ -17,15 +17,16 @@ __global__ void __launch_bounds__(threads) angles_kernel(RotaryAngles p) {
   p.sin[i] = sinf(turn) * p.factor;
 }
 
-/// Returns a head's vector after its norm; all lanes of a warp compute it together.
-template <typename T>
+/// A head's vector after its norm; all lanes of a warp compute the statistics together. Without norms it is the vector
+/// itself.
+template <typename T, bool Norms>
 struct Normed {
   const T* from;
   HeadNorm norm;
   float mean = 0, scale = 1;
 
   __device__ __forceinline__ Normed(const T* given, const HeadNorm& how, int64_t d) : from(given), norm(how) {
-    if (!norm.active) return;
+    if (!Norms || !norm.active) return;
     float total = 0, square = 0;
     if (!norm.rms) {
       for (int64_t i = threadIdx.x % 32; i < d; i += 32) total += widened(from[i]);
@@ -36,7 +37,7 @@ struct Normed {
   }
   __device__ __forceinline__ float operator[](int64_t i) const {
     float value = widened(from[i]);
-    if (!norm.active) return value;
+    if (!Norms || !norm.active) return value;
     value = (value - mean) * scale;
     if (norm.weight) value *= norm.weight_offset + element_at(norm.weight, norm.parameters, i);
     if (norm.bias) value += element_at(norm.bias, norm.parameters, i);
@@ -44,7 +45,7 @@ struct Normed {
   }
 };
 
-template <typename T, typename C>
+template <typename T, typename C, bool Norms>
 __global__ void __launch_bounds__(threads) rotary_kernel(RotaryWrite p) {
   const int64_t vectors = p.heads + 2 * p.kv_heads,
                 number = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
@@ -52,11 +53,11 @@ __global__ void __launch_bounds__(threads) rotary_kernel(RotaryWrite p) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int64_t token = number / vectors, head = number % vectors;
   const bool query = head < p.heads, value = head >= p.heads + p.kv_heads;
-  const Normed<T> from(static_cast<const T*>(p.qkv) + token * p.qkv_stride + head * p.d,
-                       query   ? p.query_norm
-                       : value ? HeadNorm{}
-                               : p.key_norm,
-                       p.d);
+  const Normed<T, Norms> from(static_cast<const T*>(p.qkv) + token * p.qkv_stride + head * p.d,
+                              query   ? p.query_norm
+                              : value ? HeadNorm{}
+                                      : p.key_norm,
+                              p.d);
   T* to = nullptr;
   C* place = nullptr;
   if (query) {
@@ -108,7 +109,8 @@ void rotary_write(const RotaryWrite& p, Stream stream) {
       using T = std::remove_pointer_t<decltype(t)>;
       using C = std::remove_pointer_t<decltype(c)>;
       if constexpr (std::is_same_v<C, T> || std::is_same_v<T, float> || std::is_same_v<C, float>) {
-        auto* kernel = &rotary_kernel<T, C>;
+        auto* kernel =
+            p.query_norm.active || p.key_norm.active ? &rotary_kernel<T, C, true> : &rotary_kernel<T, C, false>;
         PM_LAUNCH(kernel, static_cast<unsigned>((all + warps - 1) / warps), threads, 0, stream)(p);
       }
     });

@@ -353,11 +353,33 @@ __global__ void __launch_bounds__(threads, 1) sample_kernel(Sample p) {
   if (threadIdx.x == 0 && id >= 0) p.ids[blockIdx.x] = id;
 }
 
+constexpr int edit_threads = 128;
+constexpr int64_t edit_blocks = 64;  // enough for all scores of a step that penalties change
+
+__global__ void __launch_bounds__(edit_threads) edit_kernel(EditScores p) {
+  const int count = *p.count;
+  for (int i = static_cast<int>(blockIdx.x) * edit_threads + static_cast<int>(threadIdx.x); i < count;
+       i += static_cast<int>(gridDim.x) * edit_threads) {
+    const RowEdit one = p.edits[i];
+    float& score = p.scores[one.row * p.score_stride + one.edit.id];
+    const float edited = score < 0 ? __fmul_rn(score, one.edit.factor) : score / one.edit.factor;
+    score = edited - one.edit.subtrahend;  // rounded twice, as on the host: the product is not fused with it
+  }
+}
+
 }  // namespace
 
+void edit_scores(const EditScores& p, Stream stream) {
+  if (p.capacity == 0) return;
+  const auto blocks = static_cast<unsigned>(std::min((p.capacity + edit_threads - 1) / edit_threads, edit_blocks));
+  PM_LAUNCH(edit_kernel, blocks, edit_threads, 0, stream)(p);
+  check_launch("edit_scores");
+}
+
 void sample(const Sample& p, Stream stream) {
-  require(p.vocabulary >= 1 && p.vocabulary <= (int64_t{1} << 19), "sample",
-          "a vocabulary of " + std::to_string(p.vocabulary) + "; 1 to 2^19 are served");
+  require(p.vocabulary >= 1 && p.vocabulary <= max_sample_vocabulary, "sample",
+          "a vocabulary of " + std::to_string(p.vocabulary) + "; 1 to " + std::to_string(max_sample_vocabulary) +
+              " are supported");
   if (p.rows == 0) return;
   PM_LAUNCH(sample_kernel, static_cast<unsigned>(p.rows), threads, 0, stream)(p);
   check_launch("sample");

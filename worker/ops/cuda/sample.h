@@ -3,17 +3,20 @@
 // numbers.
 #pragma once
 #include "worker/ops/cuda/types.h"
+#include "worker/ops/sample_batch.h"
 
 namespace pm::ops::cuda {
 
-/// Sampling parameters of one row under Hugging Face's names. They are read on the device, so that a captured launch
-/// may get others.
-struct RowSampling {
-  double temperature = 1, top_p = 1, min_p = 0;
-  int64_t top_k = 0;                              ///< 0: off
-  uint64_t seed = 0, sequence = 0, position = 0;  ///< of the row's random number
-  bool sample = false;                            ///< false: greedy, the smaller id on ties
+/// Edits scores [rows, vocabulary] in place. The number of edits is read on the device, so that a captured launch may
+/// get others.
+struct EditScores {
+  float* scores = nullptr;  ///< rows score_stride apart
+  int64_t score_stride = 0;
+  const RowEdit* edits = nullptr;  ///< [capacity], on the device
+  const int32_t* count = nullptr;  ///< on the device: at most `capacity`
+  int64_t capacity = 0;
 };
+void edit_scores(const EditScores&, Stream);
 
 /// Samples ids[row] from scores [rows, vocabulary], to which penalties and bans have been applied. The scores are
 /// divided by temperature. top_k keeps the k best and their ties. top_p drops the tail whose probabilities, summed from
@@ -27,9 +30,9 @@ struct RowSampling {
 struct Sample {
   const float* scores = nullptr;  ///< rows score_stride apart
   int64_t score_stride = 0;
-  const RowSampling* sampling = nullptr;  ///< [rows], on the device
+  const RowSampling* sampling = nullptr;  ///< [rows], on the device, so that a captured launch may get others
   int32_t* ids = nullptr;                 ///< [rows]
-  int64_t rows = 0, vocabulary = 0;       ///< vocabulary <= 2^19
+  int64_t rows = 0, vocabulary = 0;       ///< vocabulary <= max_sample_vocabulary
 };
 void sample(const Sample&, Stream);
 

@@ -74,8 +74,12 @@ std::optional<DeviceMemory> device_memory(const comm::RankStatus& rank) {
 
 std::optional<GraphUse> graph_use(const comm::RankStatus& rank) {
   const auto graphs = comm::snapshot(rank.graphs);
-  if (graphs.captured == 0) return std::nullopt;
-  return GraphUse{.captured = graphs.captured, .replayed = graphs.replayed, .bytes = graphs.bytes};
+  const bool failed = rank.capture_failed.load(std::memory_order_acquire) != 0;
+  if (graphs.captured == 0 && !failed) return std::nullopt;
+  return GraphUse{.captured = graphs.captured,
+                  .replayed = graphs.replayed,
+                  .bytes = graphs.bytes,
+                  .capture_failure = failed ? rank.capture_failure : ""};
 }
 
 nlohmann::json memory_report(const Plan& plan, comm::StatusTable* status_table) {

@@ -19,7 +19,7 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 Memory measured(const comm::RankStatus&);
 /// Returns the memory of the rank's device; nullopt for CPU ranks.
 std::optional<DeviceMemory> device_memory(const comm::RankStatus&);
-/// Returns the CUDA graphs of the rank; nullopt if none is captured.
+/// Returns the CUDA graphs of the rank; nullopt if none is captured and no capture has failed.
 std::optional<GraphUse> graph_use(const comm::RankStatus&);
 /// Returns Starting, Loading, Ready, Draining or Failed.
 std::string_view name_of(comm::RankState);

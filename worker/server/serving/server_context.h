@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/kv_block.h"
 #include "worker/engine/engine.h"
 #include "worker/server/http/router.h"
 #include "worker/server/monitoring/metrics.h"
@@ -43,6 +44,7 @@ struct ServerContext {
   int64_t decoder_start = -1;  ///< id of an encoder-decoder's start token; -1: none
   /// A stream whose client reads nothing for this long is cancelled.
   std::chrono::milliseconds stream_write_timeout{10'000};
+  size_t max_batch_tokens = step_tokens;  ///< of a batch of several rows: the token budget of a step
 };
 
 /// Throws ApiError 404 when the model does not serve the route of the call; the message lists the routes that it

@@ -4,7 +4,6 @@
 // ranks that never come. Ranks that call different operations hang or get wrong bytes. An abort ends only the caller's
 // side. Two ranks on one device are refused. Ranks share a file with the rank table and a ring from each rank to each
 // other.
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <nccl.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -21,7 +20,9 @@
 #include <thread>
 #include <vector>
 
+#include "tests/gpu/fake_device/current_device.h"
 #include "tests/gpu/fake_device/device.h"
+#include "tests/gpu/fake_device/graphs.h"
 #include "tests/gpu/fake_device/nccl/fault_injection.h"
 #include "tests/gpu/fake_device/streams.h"
 #include "worker/comm/shared_memory/ring.h"
@@ -49,7 +50,7 @@ struct Shared {
 uint64_t device_now() {
   const char* host = std::getenv("NCCL_HOSTID");
   return std::hash<std::string>()(host ? host : "") << 8 |
-         (1 + static_cast<uint64_t>(c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index()));
+         (1 + static_cast<uint64_t>(pm::fake_device::current_device()));
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ void start_or_record(const std::vector<Work>& all) {
   if (!pm::fake_device::capture) return start(all);
   std::vector<std::shared_ptr<int>> held;
   for (const Work& one : all) held.push_back(one.comm->graphs);
-  pm::fake_device::capture->steps.push_back([all, held] {
+  pm::fake_device::capture->add([all, held] {
     start(all);
     pm::fake_device::Streams::instance().finish(*reinterpret_cast<c10::Stream*>(all.front().stream));
   });
@@ -133,6 +134,7 @@ void put(ncclComm_t comm, cudaStream_t stream, std::function<void()> work) {
 }
 
 ncclResult_t usable(ncclComm_t comm) {
+  pm::fake_device::use_runtime();
   if (comm->state != ncclSuccess) return comm->state == ncclInProgress ? ncclInvalidUsage : comm->state.load();
   return ncclSuccess;
 }
@@ -184,7 +186,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* out, int ranks, ncclUniqueId id,
   const auto made = std::make_shared<ncclComm>(id.internal, rank, ranks);
   ncclComm_t comm = *out = made.get();
   comm->self = made;
-  comm->device = c10::impl::getDeviceGuardImpl(at::DeviceType::PrivateUse1)->getDevice().index();
+  pm::fake_device::use_device();
+  comm->device = pm::fake_device::current_device();
   pm::fake_device::take_outside_allocator(comm->device, device_bytes);
   comm->joining = std::thread([comm, device = device_now()] {
     Shared& shared = comm->shared();
@@ -222,6 +225,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  pm::fake_device::use_runtime();  // NCCL selects the device of the communicator, and then the device before
   comm->end();
   comm->joining.join();
   while (comm->under_way != 0 || comm->graphs.use_count() > 1)

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstddef>
 
+// NOLINTBEGIN(readability-identifier-naming): the names are NCCL's
 extern "C" {
 
 using cudaStream_t = struct CUstream_st*;  // a c10::Stream, by pm::fake_device::Streams::handle()
@@ -46,3 +47,4 @@ ncclResult_t ncclRecv(void*, size_t count, ncclDataType_t, int peer, ncclComm_t,
 const char* ncclGetErrorString(ncclResult_t);
 const char* ncclGetLastError(ncclComm_t);
 }
+// NOLINTEND(readability-identifier-naming)

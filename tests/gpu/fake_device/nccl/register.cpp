@@ -2,7 +2,7 @@
 // Registers the NCCL communicator for fake devices, over the substitute library beside this file.
 #include <ATen/ATen.h>
 
-#include "tests/gpu/fake_device/device.h"
+#include "tests/gpu/fake_device/graphs.h"
 #include "tests/gpu/fake_device/streams.h"
 #include "worker/comm/nccl/communicator.h"
 

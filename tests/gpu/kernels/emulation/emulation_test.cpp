@@ -2,9 +2,11 @@
 // Tests that the emulation detects missing, divergent or unmatched barriers, and memory read before it is written.
 #include <gtest/gtest.h>
 
+#include <tuple>
 #include <vector>
 
 #include "tests/gpu/kernels/emulation/emulation.h"
+#include "worker/ops/cuda/linear/gemv.h"
 
 namespace pm::emulation {
 namespace {
@@ -117,6 +119,44 @@ TEST(Emulation, TheOrderOfThreadsFollowsTheSeed) {
   EXPECT_NE(order(3), order(4));
 }
 #endif
+
+int launches(const std::function<void()>& body) {
+  int count = 0;
+  on_launch = [&](const std::function<void()>&) { ++count; };
+  body();
+  on_launch = nullptr;
+  return count;
+}
+TEST(Launches, GemvReadsTheWeightsOnceForUpToFourRowsAndForUpToEightOnTensorCores) {
+  using ops::cuda::Element;
+  constexpr int64_t in = 64, out = 5;
+  const std::vector<float> x(16 * in), w(out * in), scales(out * in);
+  std::vector<float> y(16 * out);
+  for (const auto& [type, compute, offset] : {std::tuple{Element::F32, Element::F32, 0},
+                                              {Element::F16, Element::F16, 0},
+                                              {Element::BF16, Element::BF16, 0},
+                                              {Element::I8, Element::F32, 0},
+                                              {Element::I8, Element::BF16, 0},
+                                              {Element::BF16, Element::BF16, 1}}) {
+    for (int64_t rows = 1; rows <= 9; ++rows) {
+      const ops::cuda::Gemv p{.x = x.data(),
+                              .x_stride = in,
+                              .w = w.data() + offset,
+                              .w_type = type,
+                              .scales = scales.data(),
+                              .scale_group = in,
+                              .compute = compute,
+                              .y = y.data(),
+                              .rows = rows,
+                              .in = in,
+                              .out = out};
+      const bool tensor_cores = compute != Element::F32 && offset == 0;
+      EXPECT_EQ(ops::cuda::gemv_uses_tensor_cores(p), tensor_cores);
+      const int64_t once = tensor_cores ? 8 : 4;
+      EXPECT_EQ(launches([&] { ops::cuda::gemv(p, nullptr); }), (rows + once - 1) / once) << rows << " rows";
+    }
+  }
+}
 
 }  // namespace
 }  // namespace pm::emulation

@@ -47,7 +47,7 @@ TEST(SampleArithmetic, AWeightIsTheExponentialOfTheDifference) {
 
 #if !defined(PM_WITH_TSAN)  // for which the table of counts would be a race
 /// Returns the largest share of a row's scores that add to one counter.
-double share_of_busiest_counter(const std::vector<float>& scores, const ops::cuda::RowSampling& how) {
+double share_of_busiest_counter(const std::vector<float>& scores, const ops::RowSampling& how) {
   int32_t id = -1;
   emulation::count_atomics();
   ops::cuda::sample({.scores = scores.data(),

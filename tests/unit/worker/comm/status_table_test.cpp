@@ -27,6 +27,7 @@ TEST(StatusTable, AFreshSharedTableHasNoFigures) {
   EXPECT_EQ(device.total + device.free + device.reserved + device.allocated + device.communicators, 0);
   const auto graphs = snapshot(status_table->rank(0).graphs);
   EXPECT_EQ(graphs.captured + graphs.replayed + graphs.bytes, 0);
+  EXPECT_EQ(status_table->rank(0).capture_failed, 0u);
 }
 
 TEST(StatusTable, ASnapshotHasEachFigureUnderItsName) {

@@ -90,9 +90,9 @@ class SummingExecutor final : public parallel::Executor,
   /// Samples with the host's sampler, with which a device must agree.
   at::Tensor sample(const at::Tensor& hidden, const ops::SampleBatch& batch) override {
     const at::Tensor scores = logits(hidden);
-    for (size_t i = 0; i < batch.edits.size(); ++i) {
-      float& score = scores.mutable_data_ptr<float>()[batch.edit_rows[i] * vocabulary + batch.edits[i].id];
-      score = (score < 0 ? score * batch.edits[i].factor : score / batch.edits[i].factor) - batch.edits[i].subtrahend;
+    for (const auto& [row, edit] : batch.edits) {
+      float& score = scores.mutable_data_ptr<float>()[row * vocabulary + edit.id];
+      score = (score < 0 ? score * edit.factor : score / edit.factor) - edit.subtrahend;
     }
     std::vector<int64_t> ids;
     for (size_t i = 0; i < batch.sampling.size(); ++i) {

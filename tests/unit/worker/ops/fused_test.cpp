@@ -94,11 +94,57 @@ TEST(RotaryWrite, RotatesQueriesAndKeysAndWritesKeysAndValuesToTheirSlots) {
       const auto turned = [&](const at::Tensor& x) { return turns ? rotate(x, rotation.angles, false) : x; };
       at::Tensor k = at::zeros({3, kv_heads, 16, d}), v = at::zeros({3, kv_heads, 16, d}), want_k = k.clone(),
                  want_v = v.clone();
-      EXPECT_TRUE(at::equal(rotary_write(qkv, heads, rotation, slots, k, v), turned(part(0, heads))));
+      EXPECT_TRUE(at::equal(rotary_write(qkv, heads, {}, rotation, slots, k, v), turned(part(0, heads))));
       write_kv(turned(part(heads, kv_heads)),
                values ? turned(part(heads + kv_heads, kv_heads)) : part(heads + kv_heads, kv_heads), slots, want_k,
                want_v);
       EXPECT_TRUE(at::equal(k, want_k) && at::equal(v, want_v)) << turns << values;
+    }
+  }
+}
+
+/// Norms of heads whose kinds and types of parameters differ.
+HeadNorms head_norms(int64_t d) {
+  return {
+      .query =
+          HeadNorm{
+              .is_rms = true, .weight = at::randn({d}).to(at::kBFloat16), .bias = {}, .eps = 1e-6, .weight_offset = 1},
+      .key = HeadNorm{.is_rms = false, .weight = at::randn({d}), .bias = at::randn({d}), .eps = 1e-5}};
+}
+
+TEST(RotaryWrite, NormsHeadsBeforeTheRotation) {
+  at::manual_seed(8);
+  const int64_t heads = 3, kv_heads = 2;
+  for (int64_t d : {10, 33, 600}) {
+    for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+      const at::Tensor qkv = at::randn({3, (heads + 2 * kv_heads) * d}), slots = at::tensor({17, 3, 40}, at::kLong),
+                       positions = at::tensor({5, 0, 9}, at::kLong), frequencies = at::rand({4});
+      const at::Tensor wide = qkv.to(at::kDouble).reshape({3, heads + 2 * kv_heads, d});
+      const HeadNorms norms = head_norms(d);
+      const at::Tensor q = wide.narrow(1, 0, heads), k = wide.narrow(1, heads, kv_heads),
+                       normed_q =
+                           q / at::sqrt(q.pow(2).mean(2, true) + 1e-6) * (norms.query->weight.to(at::kDouble) + 1),
+                       normed_k = at::layer_norm(k, {d}, norms.key->weight.to(at::kDouble),
+                                                 norms.key->bias.to(at::kDouble), 1e-5);
+      for (bool is_neox : {true, false}) {
+        const Rotation rotation{rotary_angles(positions, frequencies, 1), is_neox, false};
+        const auto turned = [&](const at::Tensor& x) {
+          return reference::rotate(x, positions, frequencies, is_neox, 1);
+        };
+        at::Tensor keys = at::zeros({3, kv_heads, 16, d}, type), values = at::zeros_like(keys),
+                   expected_keys = at::zeros({3, kv_heads, 16, d}, at::kDouble),
+                   expected_values = at::zeros_like(expected_keys);
+        const at::Tensor queries = rotary_write(qkv, heads, norms, rotation, slots, keys, values);
+        for (int64_t token = 0; token < 3; ++token) {
+          const int64_t slot = slots[token].item<int64_t>();
+          expected_keys[slot / 16].select(1, slot % 16).copy_(turned(normed_k)[token]);
+          expected_values[slot / 16].select(1, slot % 16).copy_(wide[token].narrow(0, heads + kv_heads, kv_heads));
+        }
+        const double unit = type == at::kFloat ? 0 : type == at::kHalf ? 1e-3 : 8e-3;
+        EXPECT_LT(error(queries, turned(normed_q)), 2e-5) << d;
+        EXPECT_LT(error(keys, expected_keys), 2e-5 + 8 * unit) << d << type;
+        EXPECT_LT(error(values, expected_values), 1e-7 + 4 * unit) << d << type;
+      }
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "tests/gpu/fake_device/current_device.h"
 #include "tests/gpu/fake_device/nccl/fault_injection.h"
 #include "tests/unit/worker/comm/nccl/ranks.h"
 #include "worker/base/error.h"
@@ -14,6 +15,7 @@ namespace pm::comm::test {
 namespace {
 
 using testing::AnyOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
@@ -160,6 +162,32 @@ TEST(DeviceFailures, ADeviceWithoutALibraryIsRefused) {
     EXPECT_EQ(error.reason, Reason::UnsupportedDevice);
     EXPECT_THAT(error.what(), HasSubstr("no library of collectives"));
   }
+}
+
+/// Threads that have not selected a device would use device 0, which none of these ranks has.
+TEST(DeviceContexts, NoThreadOfARankUsesAnotherDevice) {
+  fake_device::forget_contexts();
+  const auto work = [](Communicator& rank, at::Device device) {
+    join_nccl(rank, device);
+    at::Tensor tensor = ones(4, device);
+    for (int i = 0; i < 3; ++i) {
+      rank.all_reduce(tensor);
+      std::this_thread::sleep_for(50ms);  // the watchdog looks every 20 ms
+    }
+    rank.check();
+  };
+  {
+    DeviceRanks group(2, 20s, false, 2);
+    group.all(work);
+  }
+  EXPECT_THAT(fake_device::contexts(), ElementsAre(2, 3)) << "after a regular end";
+  {
+    DeviceRanks group(2, 20s, false, 2);
+    group.all(work);
+    abort_segment(group.segment.name, "RankLost: rank 1 died of signal 9");
+    std::this_thread::sleep_for(200ms);  // the watchdog aborts the communicators
+  }
+  EXPECT_THAT(fake_device::contexts(), ElementsAre(2, 3)) << "after an abort";
 }
 
 TEST(DeviceFailures, NothingIsLeftInSharedMemory) {

@@ -17,11 +17,11 @@ inline at::Device fake_device_at(int index) {
 }
 
 struct DeviceRanks {
-  /// `share` puts all ranks on one device.
-  explicit DeviceRanks(int n, std::chrono::milliseconds deadline = 20s, bool share = false) {
+  /// `share` puts all ranks on one device. Rank r is on device `first` + r otherwise.
+  explicit DeviceRanks(int n, std::chrono::milliseconds deadline = 20s, bool share = false, int first = 0) {
     create_segment(segment.name, n, 64 << 10);
     for (int r = 0; r < n; ++r) {
-      devices.push_back(fake_device_at(share ? 0 : r));
+      devices.push_back(fake_device_at(share ? 0 : first + r));
       ranks.push_back(device_communicator({.host = shared_memory(segment.name, r, n, deadline),
                                            .segment = Segment::open(segment.name, n),
                                            .device = devices.back(),

@@ -92,6 +92,10 @@ TEST(Memory, ADeviceAndItsGraphsAreReportedByName) {
                                       {"allocated", 15 << 20},
                                       {"communicator", 5 << 20}}));
   EXPECT_EQ(ranks[1]["graphs"], (json{{"captured", 4}, {"replayed", 9}, {"bytes", 1000}}));
+  comm::report_capture_failure(served.status_table->rank(0), "no memory");
+  comm::report_capture_failure(served.status_table->rank(0), "a later reason");
+  EXPECT_EQ(json::parse(served.get("/memory")->body)["ranks"][0]["graphs"],
+            (json{{"captured", 0}, {"replayed", 0}, {"bytes", 0}, {"captureFailure", "no memory"}}));
   EXPECT_THAT(served.get("/memory?format=text")->body,
               testing::HasSubstr("1     device: 80.0 MiB, 50.0 free; 20.0 reserved by this rank, of that 15.0 in "
                                  "tensors; 5.0 in communicators\n"));

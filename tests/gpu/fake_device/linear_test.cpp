@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers of the CUDA backend on the fake device with emulated kernels: results against fp64, and how many
+// launches and products of ATen they take, each of which reads all weights.
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "contract/widened_tile.h"
+#include "tests/gpu/fake_device/device.h"
+#include "worker/ops/cuda/backend.h"
+#include "worker/ops/device_memory.h"
+
+namespace pm::emulation {
+extern thread_local std::function<void(std::function<void()>)> on_launch;
+}
+
+namespace pm {
+namespace {
+
+const at::Device device(at::DeviceType::PrivateUse1, 0);
+
+const ops::cuda::CudaBackend& backend() {
+  static const ops::cuda::CudaBackend made({.address = &fake_device::host_address,
+                                            .stream = [](at::Device there) -> ops::cuda::Stream {
+                                              fake_device::synchronize_current_stream(there);
+                                              return nullptr;
+                                            },
+                                            .multiprocessors = [](at::Device) { return 4; }});
+  return made;
+}
+
+struct Counted {
+  at::Tensor result;  ///< on the host
+  int launches = 0;   ///< of our kernels
+  int products = 0;   ///< by ATen on the device
+};
+
+thread_local int products = 0;
+std::unique_ptr<at::ObserverContext> count_product(const at::RecordFunction& call) {
+  const auto inputs = call.inputs();
+  if (call.name() == std::string_view("aten::mm") && !inputs.empty() && inputs[0].isTensor() &&
+      inputs[0].toTensor().device() == device)
+    ++products;
+  return nullptr;
+}
+
+Counted counted(const std::function<at::Tensor()>& body) {
+  Counted counts;
+  products = 0;
+  const at::CallbackHandle counter =
+      at::addThreadLocalCallback(at::RecordFunctionCallback(&count_product).needsInputs(true));
+  emulation::on_launch = [&](const std::function<void()>&) { ++counts.launches; };
+  const at::Tensor result = body();
+  emulation::on_launch = nullptr;
+  at::removeCallback(counter);
+  counts.products = products;
+  counts.result = result.cpu();
+  return counts;
+}
+
+/// Returns the largest error relative to the largest expected value.
+double error(const at::Tensor& got, const at::Tensor& expected) {
+  return (got.to(at::kDouble) - expected).abs().max().item<double>() / expected.abs().max().item<double>();
+}
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& w) {
+  return at::mm(x.to(at::kDouble), w.to(at::kDouble).t());
+}
+
+constexpr double tolerance = 4e-6;
+
+TEST(CudaLinear, UpToFourRowsAreOneLaunchAndMoreRowsOneProductOfTheSameNumbers) {
+  at::manual_seed(1);
+  for (at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    const at::Tensor w = at::randn({45, 160}).to(type), bias = at::randn({45}).to(type), x = at::randn({40, 160}),
+                     expected = product(x.to(type), w) + bias.to(at::kDouble), there = w.to(device),
+                     bias_there = bias.to(device);
+    for (int64_t rows : {1, 2, 3, 4, 5, 8, 9, 32, 40}) {
+      const at::Tensor some = x.narrow(0, 0, rows).to(device);
+      const Counted counts = counted([&] { return backend().linear(some, there, bias_there); });
+      EXPECT_EQ(counts.launches, rows <= 4 ? 1 : 0) << rows << " rows";
+      EXPECT_EQ(counts.products, rows <= 4 ? 0 : 1) << rows << " rows";
+      EXPECT_LT(error(counts.result, expected.narrow(0, 0, rows)), tolerance) << rows << " rows";
+      const Counted rounded = counted([&] { return backend().linear(some.to(type), there, bias_there); });
+      EXPECT_TRUE(at::equal(rounded.result, counts.result)) << "x may come in the type of the weights";
+    }
+  }
+}
+
+TEST(CudaLinear, Fp32WeightsStayFp32) {
+  at::manual_seed(2);
+  const at::Tensor w = at::randn({45, 160}), x = at::randn({6, 160});
+  for (int64_t rows : {1, 4, 6}) {
+    const at::Tensor some = x.narrow(0, 0, rows);
+    EXPECT_LT(error(backend().linear(some.to(device), w.to(device), {}).cpu(), product(some, w)), tolerance);
+    const at::Tensor narrow = some.to(at::kHalf);
+    EXPECT_LT(error(backend().linear(narrow.to(device), w.to(device), {}).cpu(), product(narrow, w)), tolerance);
+  }
+}
+
+/// An int8 matrix of random numbers and positive scales on the host.
+ops::Int8Matrix int8_matrix(int64_t out, int64_t in, int64_t group, at::ScalarType compute_type) {
+  return {at::randint(-127, 128, {out, in}, at::TensorOptions(at::kChar)),
+          at::rand({out, (in + group - 1) / group}).add_(0.1).to(at::kBFloat16), group, compute_type};
+}
+
+ops::Int8Matrix on_device(const ops::Int8Matrix& w) {
+  return {w.numbers.to(device), w.scales.to(device), w.group, w.compute_type};
+}
+
+TEST(CudaLinear, Int8IsWidenedByOneLaunchForManyRows) {
+  at::manual_seed(3);
+  for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+    for (int64_t group : {20, 32, 80, 1000}) {
+      const ops::Int8Matrix w = int8_matrix(450, 400, group, type), there = on_device(w);
+      const at::Tensor bias = at::randn({450}), x = at::randn({70, 400}),
+                       expected = product(x.to(type), ops::dequantised(w).to(type)) + bias.to(at::kDouble),
+                       bias_there = bias.to(device);
+      for (int64_t rows : {1, 3, 4, 5, 8, 9, 33, 70}) {
+        const at::Tensor some = x.narrow(0, 0, rows).to(device);
+        const Counted counts = counted([&] { return backend().int8_linear(some, there, bias_there); });
+        EXPECT_EQ(counts.launches, 1) << rows << " rows, groups of " << group;
+        const bool few = rows <= (type == at::kFloat ? 4 : 8) && group != 20;  // gemv() takes even groups only
+        EXPECT_EQ(counts.products, few ? 0 : 1) << rows << " rows, groups of " << group;
+        EXPECT_LT(error(counts.result, expected.narrow(0, 0, rows)), tolerance)
+            << rows << " rows, groups of " << group << ", " << c10::toString(type);
+      }
+    }
+  }
+}
+
+TEST(CudaLinear, Int8WithScalesBehindEachRow) {
+  at::manual_seed(4);
+  for (int64_t in : {512, 96, 90}) {  // rows of 544, 102 and 96 bytes
+    const ops::Int8Matrix apart = int8_matrix(45, in, 32, at::kBFloat16);
+    const at::Tensor bytes =
+        at::cat({apart.numbers.view(at::kByte), apart.scales.view(at::kByte)}, 1).contiguous().to(device);
+    const ops::Int8Matrix w = ops::int8_rows(bytes, in, 32, at::kBFloat16);
+    const at::Tensor x = at::randn({20, in}),
+                     expected = product(x.to(at::kBFloat16), ops::dequantised(apart).to(at::kBFloat16));
+    for (int64_t rows : {1, 7, 20})
+      EXPECT_LT(error(backend().int8_linear(x.narrow(0, 0, rows).to(device), w, {}).cpu(), expected.narrow(0, 0, rows)),
+                tolerance)
+          << rows << " rows of " << in;
+  }
+}
+
+TEST(CudaLinear, ALargeInt8MatrixIsWidenedByTilesOfAtLeast32MiB) {
+  at::manual_seed(5);
+  constexpr int64_t in = 8192, out = 8200, rows = 9;
+  const ops::Int8Matrix w = int8_matrix(out, in, 32, at::kBFloat16), there = on_device(w);
+  const at::Tensor x = at::randn({rows, in}).to(at::kBFloat16), x_there = x.to(device);
+  ops::reset_peak(device);
+  const int64_t before = ops::device_memory(device).allocated;
+  const at::Tensor y = backend().int8_linear(x_there, there, {});
+  const int64_t beside = ops::device_memory(device).peak_allocated - before - rows * out * 4;
+  EXPECT_GE(beside, widened_tile_bytes);
+  EXPECT_LE(beside, 2 * widened_tile_bytes + widened_tile_row_multiple * in * 2);
+  EXPECT_LT(error(y.cpu(), product(x, ops::dequantised(w).to(at::kBFloat16))), tolerance);
+  const Counted counts = counted([&] { return backend().int8_linear(x_there, there, {}); });
+  EXPECT_EQ(counts.launches, 4);
+  EXPECT_EQ(counts.products, 4);
+}
+
+TEST(WidenedTiles, HaveAtLeast32MiBAndCoverAllRows) {
+  for (int64_t row_bytes : {2, 200, 8192, 57344, 1 << 20}) {
+    for (int64_t rows : {1, 63, 4096, 6144, 28672, 128256}) {
+      const int64_t tile = widened_tile_rows(rows, row_bytes);
+      EXPECT_GE(tile, 1);
+      EXPECT_LE(tile, rows);
+      EXPECT_TRUE(tile == rows || tile * row_bytes >= widened_tile_bytes) << rows << " x " << row_bytes;
+      EXPECT_TRUE(tile == rows || tile % widened_tile_row_multiple == 0);
+      EXPECT_LT(tile * row_bytes, 2 * widened_tile_bytes + widened_tile_row_multiple * row_bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pm

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers of the CUDA backend: our GEMV for a few rows, else ATen's matrix products (cuBLAS). Both round x to the
+// type of 16-bit weights and sum in fp32, so that a row gives the same result, up to the order of sums, among few and
+// among many.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "contract/widened_tile.h"
+#include "worker/ops/cuda/backend.h"
+#include "worker/ops/cuda/linear/widen.h"
+
+namespace pm::ops::cuda {
+
+namespace {
+
+/// Rows of x up to which gemv() multiplies; more rows go to cuBLAS. The number is a guess until a GPU has measured
+/// both: gemv() on tensor cores takes max_tensor_core_rows rows in one pass, so that 8 may turn out better.
+constexpr int64_t crossover_rows = 4;
+
+/// The same for quantised weights in 16-bit products, unmeasured as well: gemv() reads them once, while for cuBLAS they
+/// are read, written with twice the bytes, and read again.
+constexpr int64_t quantised_crossover_rows = max_tensor_core_rows;
+
+bool is_element(at::ScalarType type) { return type == at::kFloat || type == at::kHalf || type == at::kBFloat16; }
+bool is_element_or_undefined(const at::Tensor& x) { return !x.defined() || is_element(x.scalar_type()); }
+Element element_of(at::ScalarType type) {
+  return type == at::kHalf ? Element::F16 : type == at::kBFloat16 ? Element::BF16 : Element::F32;
+}
+
+/// Returns x, which is fp32 or of the type of the products where a layer before left it so.
+at::Tensor of_type_or_fp32(const at::Tensor& x, at::ScalarType type) {
+  return x.scalar_type() == type ? x : x.to(at::kFloat);
+}
+
+/// Writes x W^T to y [rows, out] fp32, whose rows may lie apart. x and W have one type.
+void multiply_into(at::Tensor y, const at::Tensor& x, const at::Tensor& w) {
+  if (w.scalar_type() == at::kFloat)
+    at::mm_out(y, x, w.t());
+  else
+    at::mm_out(y, x, w.t(), at::kFloat);
+}
+
+/// Writes rows first .. first + tile.size(0) - 1 of a quantised matrix to `tile` [rows, in], in its type.
+using WidenRows = std::function<void(int64_t first, const at::Tensor& tile)>;
+
+/// Returns x W^T for a quantised matrix W of `out` rows, which exists in the type of x for one tile of rows at a time.
+at::Tensor multiply_by_tiles(const at::Tensor& x, int64_t out, const WidenRows& widen_rows) {
+  const int64_t in = x.size(1), rows = widened_tile_rows(out, in * static_cast<int64_t>(x.element_size()));
+  const at::Tensor workspace = at::empty({rows, in}, x.options());
+  at::Tensor y = at::empty({x.size(0), out}, x.options().dtype(at::kFloat));
+  for (int64_t first = 0; first < out; first += rows) {
+    const int64_t count = std::min(rows, out - first);
+    const at::Tensor tile = workspace.narrow(0, 0, count);
+    widen_rows(first, tile);
+    multiply_into(y.narrow(1, first, count), x, tile);
+  }
+  return y;
+}
+
+}  // namespace
+
+at::Tensor CudaBackend::run_gemv(const at::Tensor& given, Gemv p, const at::Tensor& given_bias) const {
+  const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
+  at::Tensor y = at::empty({x.size(0), p.out}, x.options().dtype(at::kFloat));
+  p.x = address(x);
+  p.x_stride = p.in;
+  p.x_type = element_of(x.scalar_type());
+  p.bias = address(bias);
+  p.bias_type = bias.defined() ? element_of(bias.scalar_type()) : Element::F32;
+  p.y = address(y);
+  p.rows = x.size(0);
+  p.multiprocessors = hooks_.multiprocessors(x.device());
+  gemv(p, stream(x));
+  return y;
+}
+
+at::Tensor CudaBackend::linear(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& bias) const {
+  const at::ScalarType type = weight.scalar_type();
+  const at::Tensor x = of_type_or_fp32(given, type);
+  const bool known = is_element(type) && weight.is_contiguous() && is_element_or_undefined(bias);
+  if (known && x.size(0) <= crossover_rows && x.numel() > 0)
+    return run_gemv(x, {.w = address(weight), .w_type = element_of(type), .in = weight.size(1), .out = weight.size(0)},
+                    bias);
+  if (!is_element(type) || type == at::kFloat) return Backend::linear(x.to(at::kFloat), weight, bias);
+  at::Tensor y = at::mm(x.to(type), weight.t(), at::kFloat);
+  return bias.defined() ? y.add_(bias) : y;
+}
+
+at::Tensor CudaBackend::int8_linear(const at::Tensor& given, const Int8Matrix& w, const at::Tensor& bias) const {
+  const int64_t out = w.numbers.size(0), in = w.numbers.size(1);
+  const at::ScalarType type = w.compute_type;
+  const at::Tensor x = of_type_or_fp32(given, type);
+  if (!is_element(type) || w.numbers.stride(1) != 1 || w.scales.stride(1) != 1 || x.numel() == 0)
+    return Backend::int8_linear(x.to(at::kFloat), w, bias);
+  const bool grouped = w.group >= in || (w.group % 16 == 0 && in <= max_grouped_inputs),
+             few = x.size(0) <= (type == at::kFloat ? crossover_rows : quantised_crossover_rows);
+  if (grouped && few && is_element_or_undefined(bias))
+    return run_gemv(x,
+                    {.w = address(w.numbers),
+                     .w_stride = w.numbers.stride(0),
+                     .w_type = Element::I8,
+                     .scales = address(w.scales),
+                     .scale_stride = w.scales.stride(0),
+                     .scale_group = w.group,
+                     .compute = element_of(type),
+                     .in = in,
+                     .out = out},
+                    bias);
+  at::Tensor y = multiply_by_tiles(x.to(type), out, [&](int64_t first, const at::Tensor& tile) {
+    const at::Tensor numbers = w.numbers.narrow(0, first, tile.size(0)),
+                     scales = w.scales.narrow(0, first, tile.size(0));
+    widen({.numbers = address(numbers),
+           .stride = w.numbers.stride(0),
+           .scales = address(scales),
+           .scale_stride = w.scales.stride(0),
+           .scale_group = w.group,
+           .out = address(tile),
+           .out_type = element_of(type),
+           .rows = tile.size(0),
+           .in = in},
+          stream(x));
+  });
+  return bias.defined() ? y.add_(bias) : y;
+}
+
+}  // namespace pm::ops::cuda
