@@ -4,11 +4,8 @@ operator has the permissions that the chart grants."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import random
-import socket
 import ssl
 import subprocess
 import sys
@@ -20,7 +17,9 @@ import requests
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "cluster"))
+sys.path += [str(ROOT / "tests" / "cluster"), str(ROOT / "tests" / "parity")]
+from ports import free_port  # noqa: E402
+
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"
 TOKEN, OPERATOR_TOKEN = "reliability", "operator"
 SYSTEM = "parallelmodel-system"
@@ -34,15 +33,6 @@ GROUPS = {
     "poddisruptionbudgets": "/apis/policy/v1",
     "parallelmodels": "/apis/parallelmodel.dev/v1alpha1",
 }
-
-
-def free_port() -> int:
-    """Returns a free port below the ephemeral range, so that no connection takes it before it is bound."""
-    while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            port = random.SystemRandom().randint(20000, 32000)
-            probe.bind(("0.0.0.0", port))
-            return port
 
 
 class ApiError(Exception):

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 import yaml
-from apiserver import ROOT, Api, ControlPlane, free_port
+from apiserver import ROOT, Api, ControlPlane
 from machine import CHILDREN, Machine
+from ports import free_port
 from proxy import Proxy
 
 BUILD = Path(os.environ.get("PM_BUILD", ROOT / "build" / "release"))
