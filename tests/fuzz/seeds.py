@@ -142,6 +142,7 @@ def expressions():
         "-big - small",
         "types[0][1]",
         "expand(types)[l]",
+        "pair(image_size ?? 224)[0] // pair(patch_size ?? 16)[0]",
         "map.a.b == 2 and not tied",
         "last(split(act, '-'))",
         "starts(act, 'gated-') ? 'a' : list[3][0]",

@@ -65,6 +65,8 @@ def _drawn(case, kind, shape):
         )
     if "token_type_ids" in case.takes and kind != "bare":
         found["token_type_ids"] = random.integers(0, case.settings["type_vocab_size"], shape)
+    if "token_types" in case.takes and kind == "given":  # ids of tokens
+        found["token_type_ids"] = random.integers(0, case.text["vocab_size"], shape)
     if "position_ids" in case.takes and kind == "given":
         rows = next(case.text[name] for name in ("n_positions", "max_position_embeddings") if name in case.text)
         found["position_ids"] = random.integers(0, rows, shape)
@@ -137,8 +139,8 @@ def _decoder(case, kind, pad):
 
 def pixels(case, images):
     settings = case.settings.get("vision_config", case.settings)
-    size = settings.get("image_size", 224)
-    shape = (images, settings.get("num_channels", 3), size, size)
+    size = numpy.broadcast_to(settings.get("image_size", 224), 2).tolist()
+    shape = (images, settings.get("num_channels", 3), *size)
     return numpy.random.default_rng(case.seed + 5).standard_normal(shape).astype(numpy.float32)
 
 

@@ -45,6 +45,7 @@ SIZES = {
     "vocab",
     "positions",
     "patches.size",
+    "patches.image",
     "patches.channels",
     "relative_position_bias.layer",
     "relative_position_bias.num_buckets",
@@ -52,6 +53,7 @@ SIZES = {
 STORED = {"keep_in_fp32"}  # the dtype that a tensor is held in: test_resolve.py
 REQUESTS = {
     "features.input",
+    "input.token_types",
     "features.mask",
     "features.align",
     "pairs.positions",

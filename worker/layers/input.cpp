@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace pm::layers {
@@ -28,13 +29,15 @@ at::Tensor Table::partial(const at::Tensor& rows) const {
 
 namespace {
 
-/// Returns the frequencies of sinusoids, as policy::PositionKind describes them.
+/// Returns the frequencies of sinusoids, as policy::PositionKind describes them. An odd width has one more sine than
+/// cosines in Paper, and a zero behind them in Tensor2Tensor.
 at::Tensor frequencies_of(policy::PositionKind kind, int64_t width) {
-  const int64_t count = width / 2;
+  const double log = std::log(10000.0);
   if (kind == policy::PositionKind::Paper)
-    return at::exp(at::arange(count, at::kDouble) * (-std::log(10000.0) / static_cast<double>(count)));
+    return at::exp(at::arange((width + 1) / 2, at::kDouble) * (-2 * log / static_cast<double>(width)));
+  const int64_t count = width / 2;
   if (kind == policy::PositionKind::Tensor2Tensor)
-    return at::exp(at::arange(count, at::kFloat) * (-std::log(10000.0) / static_cast<double>(count - 1)));
+    return at::exp(at::arange(count, at::kFloat) * (-log / static_cast<double>(count - 1)));
   return {};
 }
 
@@ -78,10 +81,12 @@ at::Tensor Features::projected(const FeatureRows& features) const {
 
 Input::Input(const policy::Stack& stack, Loader& loader)
     : scale_(stack.input.scale),
+      token_types_(stack.input.token_types),
       position_offset_(stack.input.position_offset),
       position_last_(stack.input.position_after_norm) {
   const policy::Input& input = stack.input;
-  frequencies_ = frequencies_of(input.position, position_last_ || !input.token ? stack.hidden : input.token->shape[1]);
+  sinusoid_width_ = position_last_ || !input.token ? stack.hidden : input.token->shape[1];
+  frequencies_ = frequencies_of(input.position, sinusoid_width_);
   if (frequencies_.defined()) frequencies_ = frequencies_.to(loader.device());
   if (input.token) token_.emplace(*input.token, loader);
   if (input.positions) position_.emplace(*input.positions, loader);
@@ -91,7 +96,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   types_ = types_of(input.tables, loader);
   if (input.projection) {
     const bool images = input.projection->weight.shape.size() == 4;
-    if (images) patch_ = input.projection->weight.shape[2];
+    if (images) patch_ = {input.projection->weight.shape[2], input.projection->weight.shape[3]};
     (images ? patch_projection_ : projection_).emplace(*input.projection, loader);
   }
   std::vector<at::Tensor> extra;
@@ -104,10 +109,14 @@ Input::Input(const policy::Stack& stack, Loader& loader)
 /// [images, channels, height, width] -> [images x (extra tokens + patches), hidden]: a convolution whose stride is its
 /// kernel is a linear map.
 at::Tensor Input::patches(const at::Tensor& pixels) const {
-  const int64_t images = pixels.size(0), channels = pixels.size(1), down = pixels.size(2) / patch_,
-                across = pixels.size(3) / patch_;
-  const at::Tensor cut = pixels.reshape({images, channels, down, patch_, across, patch_}).permute({0, 2, 4, 1, 3, 5});
-  at::Tensor x = (*patch_projection_)(cut.reshape({images * down * across, channels * patch_ * patch_}))
+  const auto [high, wide] = patch_;
+  const int64_t images = pixels.size(0), channels = pixels.size(1), down = pixels.size(2) / high,
+                across = pixels.size(3) / wide;
+  const at::Tensor cut = pixels.narrow(2, 0, down * high)
+                             .narrow(3, 0, across * wide)
+                             .reshape({images, channels, down, high, across, wide})
+                             .permute({0, 2, 4, 1, 3, 5});
+  at::Tensor x = (*patch_projection_)(cut.reshape({images * down * across, channels * high * wide}))
                      .reshape({images, down * across, -1});
   if (extra_tokens_.defined()) x = at::cat({extra_tokens_.expand({images, extra_tokens_.size(1), x.size(2)}), x}, 1);
   return x.flatten(0, 1);
@@ -119,13 +128,19 @@ at::Tensor Input::looked_up(const at::Tensor& positions) const {
 
 at::Tensor Input::sinusoids(const at::Tensor& positions) const {
   const at::Tensor angles = (positions + position_offset_).to(frequencies_.scalar_type()).unsqueeze(1) * frequencies_;
-  return at::cat({at::sin(angles), at::cos(angles)}, 1).to(at::kFloat);
+  const int64_t sines = angles.size(1), rest = sinusoid_width_ - sines;
+  at::Tensor x = at::cat({at::sin(angles), at::cos(angles.narrow(1, 0, std::min(sines, rest)))}, 1).to(at::kFloat);
+  return x.size(1) == sinusoid_width_ ? x : at::constant_pad_nd(x, {0, sinusoid_width_ - x.size(1)});
 }
 
 at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const {
   at::Tensor x;
   if (token_) {
     x = token_->partial(batch.tokens);
+    if (const auto types = batch.types.find(token_types_); types != batch.types.end()) {
+      const at::Tensor& ids = types->second;
+      x.add_(token_->partial(ids.clamp_min(0)) * (ids >= 0).unsqueeze(1));
+    }
     if (scale_ != 1) x.mul_(scale_);
   }
   const bool together = position_ && !position_last_;  // one reduction for both tables

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the input of the first layer: token, position and further embeddings, or the patches of images.
 #pragma once
+#include <array>
+#include <string>
+
 #include "worker/layers/layers.h"
 #include "worker/policy/spec/stack.h"
 
@@ -60,9 +63,11 @@ class Input {
   at::Tensor looked_up(const at::Tensor& positions) const;
   at::Tensor sinusoids(const at::Tensor& positions) const;
   double scale_;
-  int64_t position_offset_, patch_ = 0;
+  std::string token_types_;  ///< key of the batch's types whose token embeddings are added
+  int64_t position_offset_, sinusoid_width_ = 0;
+  std::array<int64_t, 2> patch_{};  ///< height and width in pixels
   bool position_last_;
-  at::Tensor frequencies_;  ///< of sinusoids, [width / 2] in the type in which angles are computed; undefined: none
+  at::Tensor frequencies_;  ///< of sinusoids, [sines] in the type in which angles are computed; undefined: none
   std::optional<Table> token_, position_;
   std::vector<Types> types_;
   std::optional<Features> features_;

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "worker/models/features.h"
@@ -91,6 +90,11 @@ class Reader {
     };
     stack_input.batch.tokens = unpadded(ids);
     positions(stack, answers ? at::Tensor() : tensors_.ints("position_ids", ids), ids, unpadded, stack_input);
+    if (const std::string& name = stack.input.token_types; !name.empty()) {
+      const at::Tensor given = tensors_.ints(name, ids);
+      if (given.defined()) check_range(name, given, 0, stack.vocab, "ids");
+      stack_input.batch.types[name] = given.defined() ? unpadded(given) : at::full_like(stack_input.batch.tokens, -1);
+    }
     for (const policy::IndexTable& table : stack.input.tables) {
       const at::Tensor given = numbers(stack.input, table, ids);
       at::Tensor& rows = stack_input.batch.types[table.key()];
@@ -126,6 +130,7 @@ class Reader {
 
   /// Returns the indices that a table looks up [rows, length]. Undefined when they are absent.
   at::Tensor numbers(const policy::Input& input, const policy::IndexTable& table, const at::Tensor& ids) {
+    if (table.input.empty()) return {};
     if (table.column < 0) return tensors_.ints(table.input, ids);
     const at::Tensor all = columns(input, table.input, ids);
     if (!all.defined()) return {};
@@ -257,13 +262,12 @@ class Reader {
     }
     if (!std::holds_alternative<std::vector<float>>(array->values)) refuse("pixel_values has integers, expected fp32");
     const at::Tensor pixels = tensor_of(*array);
-    const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
-    const int64_t classes = stack.input.extra_tokens();
-    const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(stack.positions - classes)) + 0.5) * patch[2];
-    if (pixels.dim() != 4 || pixels.size(0) == 0 || pixels.size(1) != patch[1] || pixels.size(2) != side ||
-        pixels.size(3) != side) {
+    const int64_t channels = stack.input.projection->weight.shape[1];
+    const auto [height, width] = stack.input.image_size();
+    if (pixels.dim() != 4 || pixels.size(0) == 0 || pixels.size(1) != channels || pixels.size(2) != height ||
+        pixels.size(3) != width) {
       refuse("pixel_values has the shape " + c10::str(pixels.sizes()) + ", expected [images, " +
-             std::to_string(patch[1]) + ", " + std::to_string(side) + ", " + std::to_string(side) + "]");
+             std::to_string(channels) + ", " + std::to_string(height) + ", " + std::to_string(width) + "]");
     }
     StackInput& stack_input = inputs.stack_inputs[stack.name];
     lay_out("pixel_values", at::ones({pixels.size(0), stack.positions}, at::kLong), stack_input);

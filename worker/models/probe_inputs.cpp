@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/models/probe_inputs.h"
 
-#include <cmath>
-
 #include "worker/models/heads/heads.h"
 
 namespace pm::models {
@@ -16,10 +14,9 @@ Array token_ids(const policy::Model& model, const policy::Stack& stack, int64_t 
 }
 
 Array black_image(const policy::Stack& stack) {
-  const std::vector<int64_t>& patch = stack.input.projection->weight.shape;  // [hidden, channels, side, side]
-  const auto patches = static_cast<double>(stack.positions - stack.input.extra_tokens());
-  const auto side = static_cast<int64_t>(std::lround(std::sqrt(patches))) * patch[2];
-  return {{1, patch[1], side, side}, std::vector<float>(static_cast<size_t>(patch[1] * side * side))};
+  const int64_t channels = stack.input.projection->weight.shape[1];
+  const auto [height, width] = stack.input.image_size();
+  return {{1, channels, height, width}, std::vector<float>(static_cast<size_t>(channels * height * width))};
 }
 
 }  // namespace

@@ -70,6 +70,8 @@ class Evaluator {
       }
       case Op::Expand:
         return expand(child(0));
+      case Op::Pair:
+        return pair(child(0));
       default:
         return arithmetic(term.op, child(0), child(1));
     }
@@ -239,6 +241,15 @@ class Evaluator {
       }
     }
     return list;
+  }
+
+  /// Sizes of two directions, which a config.json gives as one number where both are equal.
+  static json pair(const json& value) {
+    if (value.is_null()) return nullptr;
+    if (value.is_number()) return json::array({value, value});
+    if (!value.is_array() || value.size() != 2)
+      fail("pair() of " + shown(value) + ", expected a number or a list of two");
+    return value;
   }
 
   const Variables& variables_;

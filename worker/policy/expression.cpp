@@ -271,9 +271,10 @@ class Parser {
                : token.text == "split"  ? Op::Split
                : token.text == "last"   ? Op::Last
                : token.text == "expand" ? Op::Expand
+               : token.text == "pair"   ? Op::Pair
                                         : Op::Name;
     if (term->op == Op::Name)
-      fail("no function \"" + token.text + "\"; there are starts, split, last, expand", token.column);
+      fail("no function \"" + token.text + "\"; there are starts, split, last, expand, pair", token.column);
     do term->children.push_back(choice());
     while (take(","));
     expect(")");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builder: stacks with their inputs and outputs.
 #include <algorithm>
+#include <cmath>
 
 #include "worker/base/error.h"
 #include "worker/policy/builder.h"
@@ -25,6 +26,18 @@ void expect_alike(const Node& section, const Attention& first, const Attention& 
   unreadable(section.where() + ": the stack's first attention has " + std::to_string(wanted) + " heads of size " +
              std::to_string(first.head_dim) + " per kv head, another of its attentions " + std::to_string(found) +
              " of size " + std::to_string(other.head_dim) + "; expected the same throughout a stack");
+}
+
+/// Returns a height and a width: the list of two that the node's expression gives, or its number for both.
+std::array<int64_t, 2> height_and_width(const Node& node, const Variables& variables) {
+  const nlohmann::json value = evaluate(node, variables);
+  const auto whole = [](const nlohmann::json& side) { return side.is_number_integer() && side.get<int64_t>() > 0; };
+  if (whole(value)) return {value.get<int64_t>(), value.get<int64_t>()};
+  if (!value.is_array() || value.size() != 2 || !whole(value[0]) || !whole(value[1])) {
+    unreadable("\"" + node.text + "\" (" + node.where() + ") is " + value.dump() +
+               " with this config.json, expected a size or a height and a width");
+  }
+  return {value[0].get<int64_t>(), value[1].get<int64_t>()};
 }
 
 }  // namespace
@@ -123,8 +136,8 @@ void Builder::position(const Context& context, const Node& section, const Scope&
   input.position_after_norm = after_norm && evaluate_bool(*after_norm, scope.variables);
   const int64_t width = input.position_after_norm ? context.sizes.hidden : context.sizes.embedding;
   if (sinusoidal) {
-    if (width % 2 || width < 4)
-      unreadable(node->where() + ": sinusoidal positions need an even width of at least 4, config.json gives " +
+    if (width < 4)
+      unreadable(node->where() + ": sinusoidal positions need a width of at least 4, config.json gives " +
                  std::to_string(width));
     input.position = parse_keyword(*sinusoidal, scope.variables, sinusoid_words) == "paper"
                          ? PositionKind::Paper
@@ -149,8 +162,8 @@ void Builder::tables(const Context& context, const Node& section, const Scope& s
     const std::optional<Binding> row = binder_.binding(&item, scope.variables);
     if (!row) continue;
     const Node *kind = item.get("input"), *rows = item.get("rows");
-    if (!kind || !rows || !row->names()) refuse_policy(item, "a table needs \"from\", \"input\" and \"rows\"");
-    IndexTable table{.table = {}, .input = kind->text};
+    if (!rows || !row->names()) refuse_policy(item, "a table needs \"from\" and \"rows\"");
+    IndexTable table{.table = {}, .input = kind ? kind->text : ""};
     for (auto [key, number] : {std::pair{"column", &table.column}, {"minus_column", &table.minus_column}}) {
       const Node* node = item.get(key);
       if (!node) continue;
@@ -204,6 +217,38 @@ std::optional<Features> Builder::features(const Context& context, const Node& se
   return features;
 }
 
+void Builder::patches(const Context& context, const Node& section, const Scope& scope, const std::string& path,
+                      Input& input) {
+  const Node* patches = section.get("patches");
+  if (!patches || input.projection) return;
+  const Node *channels = patches->get("channels"), *size = patches->get("size");
+  if (!channels || !size) refuse_policy(*patches, "patches need \"channels\" and \"size\"");
+  const auto [height, width] = height_and_width(*size, scope.variables);
+  const ParamRequest request{.role = Role::PatchProjection,
+                             .path = path + "patches",
+                             .shape = {context.sizes.hidden, evaluate_int(*channels, scope.variables), height, width}};
+  input.projection = linear(context, patches, nullptr, scope, request, Role::HeadDenseBias, true);
+}
+
+/// Sets the patches of an image down and across. Without the image's size they are a square of as many as the stack has
+/// positions.
+void Builder::patch_grid(const Context& context, const Node& section, const Scope& scope, Input& input) {
+  const Node* patches = section.get("patches");
+  if (!patches || !input.projection || input.projection->weight.shape.size() != 4) return;
+  const int64_t count = context.sizes.positions - input.extra_tokens();
+  if (const Node* image = patches->get("image")) {
+    const std::array<int64_t, 2> sides = height_and_width(*image, scope.variables);
+    input.patches = {sides[0] / input.projection->weight.shape[2], sides[1] / input.projection->weight.shape[3]};
+  } else {
+    input.patches.fill(std::llround(std::sqrt(static_cast<double>(std::max<int64_t>(0, count)))));
+  }
+  if (input.patches[0] < 1 || input.patches[0] * input.patches[1] != count) {
+    unreadable(patches->where() + ": the image has " + std::to_string(input.patches[0]) + " x " +
+               std::to_string(input.patches[1]) + " patches, the stack " + std::to_string(context.sizes.positions) +
+               " positions, of which " + std::to_string(input.extra_tokens()) + " are for other tokens");
+  }
+}
+
 Input Builder::input(const Context& context, const Node& section, const std::string& path) {
   const Sizes& sizes = context.sizes;
   Scope scope = context.scope;
@@ -219,21 +264,14 @@ Input Builder::input(const Context& context, const Node& section, const std::str
         scope);
   }
   if (const Node* scale = section.get("scale")) input.scale = evaluate_number(*scale, scope.variables);
+  if (const Node* types = section.get("token_types")) input.token_types = types->text;
   position(context, section, scope, path, input);
   tables(context, section, scope, path, input.tables);
   input.features = features(context, section, scope, path + "features");
   const ParamRequest projection{
       .role = Role::EmbeddingProjection, .path = path + "projection", .shape = {sizes.hidden, sizes.embedding}};
   input.projection = linear(context, section.get("projection"), nullptr, scope, projection, Role::HeadDenseBias, true);
-  if (const Node* patches = section.get("patches"); patches && !input.projection) {
-    const Node *channels = patches->get("channels"), *size = patches->get("size");
-    if (!channels || !size) refuse_policy(*patches, "patches need \"channels\" and \"size\"");
-    const int64_t side = evaluate_int(*size, scope.variables);
-    const ParamRequest request{.role = Role::PatchProjection,
-                               .path = path + "patches",
-                               .shape = {sizes.hidden, evaluate_int(*channels, scope.variables), side, side}};
-    input.projection = linear(context, patches, nullptr, scope, request, Role::HeadDenseBias, true);
-  }
+  patches(context, section, scope, path, input);
   for (auto [key, token] :
        {std::pair{"class_token", &input.class_token}, {"distillation_token", &input.distillation_token}}) {
     const std::optional<Binding> row = binder_.binding(section.get(key), scope.variables);
@@ -241,6 +279,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
     const ParamRequest request{.role = Role::ExtraToken, .path = path + key, .shape = {sizes.hidden}};
     *token = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
   }
+  patch_grid(context, section, scope, input);
   input.norm = norm(context, &section, scope, path + "norm", sizes.embedding);
   return input;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The input of a stack: embeddings of tokens or patches, positions, further tables, dense vectors.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,7 +19,7 @@ enum class PositionKind : uint8_t { None, Learned, Paper, Tensor2Tensor };
 /// right less left).
 struct IndexTable {
   Param table;
-  std::string input;
+  std::string input;  ///< empty: every token reads `default_row`
   int64_t column = -1, minus_column = -1;  ///< -1: none
   bool skip_if_absent =
       false;  ///< nothing is added for a request without `input` (XLM's langs); else such a request reads `default_row`
@@ -41,6 +42,8 @@ struct Features {
 struct Input {
   std::optional<Param> token;
   double scale = 1;
+  std::string token_types;  ///< the request's tensor of ids [rows, length] whose token embeddings are added to those of
+                            ///< the tokens (GPT-2's token_type_ids); empty: none
   PositionKind position = PositionKind::None;
   std::optional<Param> positions;
   int64_t position_offset = 0;  ///< rows of the table that lie before position 0
@@ -54,9 +57,13 @@ struct Input {
       false;  ///< added after the norm and the projection (BlenderbotSmall's decoder, OPT-350m), else before
   std::vector<IndexTable> tables;
   std::optional<Features> features;
-  std::optional<Linear> projection;  ///< factorized embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, p, p])
+  std::optional<Linear>
+      projection;  ///< factorized embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, height, width])
+  std::array<int64_t, 2> patches{};  ///< number of patches of an image down and across; 0: no images
   std::optional<Param> class_token, distillation_token;  ///< in this order before the patches
   std::optional<Norm> norm;
+  /// Returns the height and width in pixels of the images that the stack reads.
+  std::array<int64_t, 2> image_size() const;
   /// Returns the number of vectors before the patches of an image.
   int64_t extra_tokens() const { return (class_token ? 1 : 0) + (distillation_token ? 1 : 0); }
 

@@ -69,12 +69,13 @@ TEST(ProbeInputs, OfImageStacksAreABlackImage) {
   vision.input.token.reset();
   vision.input.projection = linear({8, 3, 4, 4});
   vision.input.class_token.emplace();
-  vision.positions = 10;  // 3 x 3 patches and the class token
+  vision.input.patches = {3, 2};
+  vision.positions = 7;
   both.stacks.push_back(vision);
   const Arrays inputs = probe_inputs(both);
   EXPECT_THAT(names(inputs), ElementsAre("input_ids", "pixel_values"));
-  EXPECT_THAT(inputs.at("pixel_values").shape, ElementsAre(1, 3, 12, 12));
-  EXPECT_EQ(std::get<std::vector<float>>(inputs.at("pixel_values").values).size(), 3u * 12 * 12);
+  EXPECT_THAT(inputs.at("pixel_values").shape, ElementsAre(1, 3, 12, 8));
+  EXPECT_EQ(std::get<std::vector<float>>(inputs.at("pixel_values").values).size(), 3u * 12 * 8);
 }
 
 }  // namespace
