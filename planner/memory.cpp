@@ -65,9 +65,12 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
     const bool attends = stack.heads > 0;
     const int64_t heads = attends ? partition.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
     const int64_t kv = attends ? partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
-    const int64_t length = sequence_length, queries = std::min(tokens, length);
+    const int64_t length = sequence_length, whole = std::min(tokens, length);
+    const int64_t queries = stack.query_block > 0 ? std::min(stack.query_block, whole) : whole;
+    const bool holds_scores = !gpu || stack.query_block > 0;  // kernels of a GPU do not
     const int64_t scored = 4 * kv * stack.head_dim * length +
-                           (gpu ? tokens * stack.head_dim * heads : 2 * heads * queries * length + queries * length);
+                           (holds_scores ? 2 * heads * queries * length + queries * length : 0) +
+                           (gpu || stack.query_block > 0 ? tokens * stack.head_dim * heads : 0);
     const int64_t exchanged =
         stack.kv_heads < partition.ranks() ? tokens * stack.head_dim * (2 * stack.kv_heads + 6 * kv) : 0;
     const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + std::max(scored, exchanged);

@@ -11,6 +11,7 @@ import json
 
 import cases_decoders
 import cases_encoders
+import cases_sparse
 
 RANKS = (1, 2, 3, 4)
 LENGTHS = (5, 1, 16, 17, 33)  # of texts: inside a block of 16 tokens, on its edge, over it
@@ -29,7 +30,7 @@ class Case:
     model_type: str = ""
     kind: str = ""  # decoder, encoder, encoder-decoder, dual, vision
     # of token_type_ids, position_ids, bbox, langs, cells (token_type_ids of tables), features (vectors of an image),
-    # spans (where no answer is)
+    # spans (where no answer is), global_attention_mask
     takes: tuple = ()
     generates: bool = False
     lengths: tuple = LENGTHS
@@ -109,6 +110,7 @@ _SEEDS = {
     "LlamaModel-all": 2520,
     **cases_encoders.SEEDS,
     **cases_decoders.SEEDS,
+    **cases_sparse.SEEDS,
 }
 
 
@@ -752,6 +754,7 @@ CASES = (
     *vit("not-square", "ViTModel ViTForImageClassification", num_hidden_layers=1, image_size=(13, 24), patch_size=(4, 6)),
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),
+    *cases_sparse.cases(_family),
 )
 
 BY_NAME = {case.name: case for case in CASES}

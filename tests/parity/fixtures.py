@@ -73,9 +73,14 @@ def refill(model, seed):
 
     generator = torch.Generator().manual_seed(seed)
     unscaled = {"t5": "q", "mt5": "q", "gpt_neo": "q_proj"}.get(model.config.model_type)
-    after = model.config.model_type in ("bart", "marian", "blenderbot-small", "fsmt", "openai-gpt") or not getattr(
-        model.config, "do_layer_norm_before", True
-    )
+    after = model.config.model_type in (
+        "bart",
+        "led",
+        "marian",
+        "blenderbot-small",
+        "fsmt",
+        "openai-gpt",
+    ) or not getattr(model.config, "do_layer_norm_before", True)
     saved = set(model.state_dict())
     seen = set()
     for path, module in model.named_modules():

@@ -8,7 +8,7 @@ def prompts(case, lengths, seed=0):
     """Returns rows of random ids of the given lengths, without special ids that have a meaning for a head."""
     random = numpy.random.default_rng(case.seed * 1000 + seed)
     text = case.text
-    special = {text.get(name) for name in ("pad_token_id", "eos_token_id")}
+    special = {text.get(name) for name in ("pad_token_id", "eos_token_id", "sep_token_id")}
     ids = [i for i in range(text.get("vocab_size") or text["src_vocab_size"]) if i not in special]
     rows = [random.choice(ids, length).tolist() for length in lengths]
     return [ended(case, row) for row in rows]
@@ -17,6 +17,8 @@ def prompts(case, lengths, seed=0):
 def ended(case, row):
     """The row with the end token that some heads look for; CLIP takes the first of two."""
     end = case.text.get("eos_token_id")
+    if "sep_token_id" in case.text and len(row) > 5:  # question, text
+        row[3] = row[4] = row[-1] = case.text["sep_token_id"]
     if case.kind == "encoder-decoder" and "Classification" in case.model_class:
         row[-1] = end
     if case.kind == "dual" and end != 2:
@@ -112,6 +114,16 @@ def _features(case, kind, mask):
     return found
 
 
+def _global(case, kind, shape):
+    """Global tokens, padding among them. Bare inputs leave them to the class, and so do those of a class that takes the
+    first."""
+    if "global_attention_mask" not in case.takes or kind == "bare":
+        return {}
+    if kind != "given" and case.model_class.endswith("SequenceClassification"):
+        return {}
+    return {"global_attention_mask": numpy.random.default_rng(case.seed + 11).integers(0, 4, shape) // 3}
+
+
 def _spans(case, kind, mask):
     """Where no answer begins or ends, and the token by which it is told that there is none."""
     if "spans" not in case.takes or kind == "bare":
@@ -126,12 +138,16 @@ def _decoder(case, kind, pad):
     """What the decoder is given. Sequence heads read the end token's place in the shifted input, so that nothing else
     can be given."""
     shifts = "SequenceClassification" in case.model_class or (
-        kind == "bare" and (case.model_type in ("bart", "mbart", "fsmt") or "QuestionAnswering" in case.model_class)
+        kind == "bare"
+        and (
+            case.model_type in ("bart", "mbart", "fsmt", "led", "bigbird_pegasus")
+            or "QuestionAnswering" in case.model_class
+        )
     )
     if not case.decodes or shifts:
         return {}
-    lengths = [7, 7] if kind == "bare" else [9, 18, 2, 16, 1][: len(case.lengths)]
-    batch = padded(prompts(case, lengths, seed=9), "right" if kind == "bare" else kind, pad)
+    lengths = [7, 7] if kind in ("bare", "given") else [9, 18, 2, 16, 1][: len(case.lengths)]
+    batch = padded(prompts(case, lengths, seed=9), "left" if kind == "left" else "right", pad)
     return {"decoder_input_ids": batch["input_ids"]} | (
         {} if kind == "bare" else {"decoder_attention_mask": batch["attention_mask"]}
     )
@@ -158,6 +174,7 @@ def make(case, kind):
             "attention_mask"
         ]  # 'given' keeps it: without one, transformers takes jumps of position_ids for packed sequences
     batch |= _drawn(case, kind, batch["input_ids"].shape)
+    batch |= _global(case, kind, batch["input_ids"].shape)
     batch |= _features(case, kind, batch.get("attention_mask")) | _spans(case, kind, batch.get("attention_mask"))
     if "cells" in case.takes and kind != "bare":
         batch["token_type_ids"] *= batch["attention_mask"][..., None]  # as TAPAS's tokenizer fills up
@@ -167,6 +184,14 @@ def make(case, kind):
     if "images" in case.reads:
         batch["pixel_values"] = pixels(case, 2)
     return batch
+
+
+def answerable(inputs, separator):
+    """The mask of tokens that are not padding and do not lie in the question, which ends with the first separator. A
+    question is never answered by its own tokens but the first."""
+    ids, columns = inputs["input_ids"], numpy.arange(inputs["input_ids"].shape[1])
+    lengths = inputs.get("question_lengths", (ids == separator).argmax(1)[:, None] + 1)
+    return inputs.get("attention_mask", numpy.ones_like(ids)) * ((columns == 0) | (columns >= lengths))
 
 
 def rows_that_count(case, name, inputs):
@@ -188,6 +213,14 @@ def rows_that_count(case, name, inputs):
     if case.model_class == "TapasForQuestionAnswering" and name == "logits" and "token_type_ids" in inputs:
         # what lies outside of the table is never chosen, and its mean is over the padding too
         return inputs["attention_mask"] * (inputs["token_type_ids"][..., 1] > 0)
+    if "global_attentions." in name:  # of rows with fewer global tokens than others, transformers has uniform weights
+        mask = inputs.get("attention_mask", numpy.ones_like(inputs["input_ids"]))
+        shape = (-1, mask.shape[-1])
+        mask, chosen = mask.reshape(shape), inputs.get("global_attention_mask", numpy.eye(1, mask.shape[-1]))
+        counts = (mask * chosen.reshape(shape)).sum(1)
+        return None if "attention_mask" not in inputs else mask * (counts == counts.max())[:, None]
+    if case.model_class == "BigBirdForQuestionAnswering" and name.endswith("_logits"):
+        return answerable(inputs, case.settings["sep_token_id"])
     if "spans" in case.takes and ("_top_" in name or name == "cls_logits"):
         return None
     if "visual_embeds" in inputs:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import mutations_decoders
 import mutations_encoders
+import mutations_sparse
 import numpy
 import yaml
 from cases import BY_NAME, Case
@@ -522,5 +523,6 @@ MUTATIONS = (
         ("head.pool", "the mean of the patches", policy("image: {pool: first", "image: {pool: patches")),
     ),
     *mutations_encoders.rows(_of, sys.modules[__name__]),
+    *mutations_sparse.rows(_of, sys.modules[__name__]),
     *mutations_decoders.decoders(sys.modules[__name__]),
 )

@@ -43,7 +43,9 @@ def unused(case):
             or (case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name)
             or (untied and name == "model.shared.weight")
         )
-    if case.model_type in ("bart", "blenderbot-small") and not case.settings.get("tie_word_embeddings", True):
+    if case.model_type in ("bart", "blenderbot-small", "led", "bigbird_pegasus") and not case.settings.get(
+        "tie_word_embeddings", True
+    ):
         return lambda name: name == "model.shared.weight"
     return lambda name: (
         case.kind == "encoder-decoder" and case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name

@@ -52,8 +52,9 @@ def test_the_oracle_shows_every_layer_and_something_besides(case):
             f"{prefix}attentions.{i}" for i in range(layers)
         }
         wanted |= {f"cross_attentions.{i}" for i in range(layers)} if prefix == "decoder_" else set()
-    assert {name for name in names if "hidden_states." in name or "attentions." in name} == wanted
-    assert names - wanted
+    more = {name for name in names if "global_attentions." in name}
+    assert {name for name in names if "hidden_states." in name or "attentions." in name} - more == wanted
+    assert names - wanted - more
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -120,6 +121,19 @@ def test_scores_of_cells_of_the_chosen_column_equal_those_of_transformers(runner
     chosen = kept & (theirs > -5000)
     assert 5 < chosen.sum() < kept.sum() and ((ours > -5000) == chosen)[kept].all()
     compare.tensors({"logits": ours}, {"logits": theirs}, lambda _: chosen)
+
+
+@pytest.mark.parametrize("kind", ["right", "left", "bare"])
+def test_no_answer_lies_in_the_question(runner, kind):
+    case = BY_NAME["BigBirdForQuestionAnswering-light"]
+    given = inputs.make(case, kind)
+    ours, theirs = runner.forward(fixtures.checkpoint(case), 2, given), oracle.forward(case, given)
+    mask = given.get("attention_mask", numpy.ones_like(given["input_ids"])) == 1
+    masked = mask & (inputs.answerable(given, case.settings["sep_token_id"]) == 0)
+    assert masked.any()
+    for name in ("start_logits", "end_logits"):
+        compare.tensors({name: ours[name]}, {name: theirs[name]}, lambda _: masked)
+        assert (ours[name][masked] < -9e5).all() and (ours[name][mask & ~masked] > -100).all()
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

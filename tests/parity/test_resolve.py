@@ -8,6 +8,7 @@ import json
 import re
 
 import cases_encoders
+import cases_sparse
 import fixtures
 import inputs
 import oracle
@@ -160,7 +161,7 @@ def blocks(case, model):
         return {
             "reader" if case.model_class == "DPRReader" else cases_encoders.stack(case): cases_encoders.blocks(base)
         }
-    if case.model_type in ("bert", "mpnet", "bert-generation"):
+    if case.model_type in ("bert", "mpnet", "bert-generation", *cases_sparse.ENCODERS):
         return {"encoder": list(base.encoder.layer)}
     if case.model_type == "albert":
         groups, config = base.encoder.albert_layer_groups, base.config

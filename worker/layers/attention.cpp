@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 namespace pm::layers {
@@ -116,6 +117,8 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
                   ? std::optional<ColumnLinear>(
                         std::in_place, std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader)
                   : std::nullopt),
+      sparse_(attention.is_sparse() ? std::optional<SparseSelfAttention>(std::in_place, attention, loader)
+                                    : std::nullopt),
       out_(attention.out, loader) {
   if (attention.query_norm) query_norm_.emplace(*attention.query_norm, loader);
   if (attention.key_norm) key_norm_.emplace(*attention.key_norm, loader);
@@ -156,6 +159,27 @@ at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at:
   return out;
 }
 
+at::Tensor Attention::sparse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
+                             const Batch& batch, comm::Communicator& comm) const {
+  const auto exchange = [&](const at::Tensor& columns) { return keys_and_values(columns, 0, comm); };
+  if (!batch.capture || !batch.capture->attentions) return (*sparse_)(q, k, v, x, batch, exchange, nullptr);
+  std::vector<ops::SparseProbabilities> probabilities;
+  const at::Tensor out = (*sparse_)(q, k, v, x, batch, exchange, &probabilities);
+  const auto gather = [&](const at::Tensor& own) {
+    if (own.size(2) > 0) return comm.gatherv(own.contiguous(), heads_of_rank_, 0);
+    const int64_t heads = std::accumulate(heads_of_rank_.begin(), heads_of_rank_.end(), int64_t{0});
+    return comm.rank() == 0 ? own.new_zeros({heads, own.size(1), 0}) : at::Tensor();  // there are no global tokens
+  };
+  std::vector<at::Tensor> seen, global;
+  for (const ops::SparseProbabilities& of_sequence : probabilities) {
+    seen.push_back(gather(of_sequence.seen));
+    if (of_sequence.global.defined()) global.push_back(gather(of_sequence.global));
+  }
+  batch.capture->attention.push_back(std::move(seen));
+  if (!global.empty()) batch.capture->global.push_back(std::move(global));
+  return out;
+}
+
 at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, const ops::Rotation& rotation, LayerCache cache,
                            comm::Communicator& comm) const {
   const ops::AttentionOptions options = this->options();
@@ -179,6 +203,8 @@ at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, const ops::R
   if (cache.keys) {
     ops::write_kv(k, v, batch.slots, *cache.keys, *cache.values);
     result = ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options);
+  } else if (sparse_) {
+    result = sparse(q, k, v, x, batch, comm);
   } else {
     result =
         ragged(q, k, v, batch.sequences, options, batch, batch.capture ? &batch.capture->attention : nullptr, comm);

@@ -8,17 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "worker/ops/attention.h"
+#include "worker/ops/sparse_attention.h"
 
 namespace pm::layers {
 
 /// What a forward pass captures beside its result. Hidden states are [tokens, hidden] in Hugging Face's order: the
 /// input of each layer, then the last state. attention[layer][sequence] is [heads, queries, keys], gathered on rank
-/// 0; cross likewise.
+/// 0; cross likewise. Sparse attention captures ops::SparseProbabilities: what each query sees under `attention`, and
+/// with a sliding window what global tokens see under `global`.
 struct Capture {
   bool hidden_states = false, attentions = false;
   std::vector<at::Tensor> hidden;
-  std::vector<std::vector<at::Tensor>> attention, cross;
+  std::vector<std::vector<at::Tensor>> attention, cross, global;
 };
 
 /// Dense vectors among the rows of a stack; they follow the tokens of their sequence.
@@ -42,6 +43,8 @@ struct Batch {
   at::Tensor
       slots;  ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   ops::StepSequences sequences;
+  std::vector<ops::SequenceColumns>
+      columns;  ///< for sparse attention; empty: no sequence is padded or has global tokens
   Capture* capture = nullptr;
 
   /// Moves the tensors to another device.

@@ -59,6 +59,7 @@ class ColumnLinear {
  public:
   ColumnLinear(std::vector<const policy::Linear*>, Loader&);
   at::Tensor operator()(const at::Tensor& x) const;  ///< [tokens, in] -> [tokens, local out]
+  bool is_gathered() const { return weight_.is_gathered(); }
 
  private:
   at::Tensor bias() const;

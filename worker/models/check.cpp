@@ -41,6 +41,11 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
   if (cross && (cross->softcap > 0 || cross->query_norm || cross->key_norm || cross->post_norm))
     refuse("has softcapped scores or further norms in cross-attention");
   if (self.window > 0 && self.mask != policy::Mask::Causal) refuse("has a window without a causal mask");
+  if ((cross && cross->is_sparse()) || (self.is_sparse() && self.mask != policy::Mask::Full))
+    refuse("has a sparse pattern in attention that is causal or crosses");
+  if (self.is_sparse() && (self.kv_heads != self.heads || self.alibi || self.rotary || self.relative_position_bias ||
+                           self.softcap > 0 || self.query_norm || self.key_norm))
+    refuse("has a sparse pattern with grouped heads, positions in attention, softcapped scores or norms of heads");
 }
 
 void check_generation(const policy::Model& model) {

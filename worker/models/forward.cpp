@@ -25,6 +25,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
     if (own.pixels.defined()) pixels.push_back(own.pixels);
     for (const auto& [name, values] : own.types) types[name].push_back(values);
     append_features(batch.features, own.features, rows);
+    batch.columns.insert(batch.columns.end(), own.columns.begin(), own.columns.end());
     for (ops::SequenceSpan sequence : own.sequences.spans) {
       sequence.first += rows;
       sequence.key_row += rows;
@@ -85,8 +86,17 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   for (size_t i = 0; i < capture.hidden.size(); ++i)
     request.put(names.hidden + std::to_string(i),
                 stack_input.padded(capture.hidden[i].narrow(0, row, stack_input.batch_rows())));
-  for (size_t i = 0; i < capture.attention.size(); ++i)
-    request.put(names.attentions + std::to_string(i), stack_input.padded(own(capture.attention[i]), stack_input));
+  for (size_t i = 0; i < capture.attention.size(); ++i) {
+    const std::string number = std::to_string(i);
+    if (i >= capture.global.size()) {
+      request.put(names.attentions + number, stack_input.padded(own(capture.attention[i]), stack_input));
+      continue;
+    }
+    const std::vector<at::Tensor> global = own(capture.global[i]);
+    request.put(names.attentions + number, stack_input.padded_windows(own(capture.attention[i]), global));
+    if (std::any_of(global.begin(), global.end(), [](const at::Tensor& one) { return one.size(2) > 0; }))
+      request.put(names.global + number, stack_input.padded_windows(global, global));
+  }
   if (capture.cross.empty()) return;
   const StackInput& seen = request.inputs.stack_inputs.at(stack.layers[0].cross->source);
   for (size_t i = 0; i < capture.cross.size(); ++i)
@@ -114,6 +124,7 @@ void hand(StageState& handed, const policy::Stack& stack, int64_t first, const l
   };
   sequences("attention", capture.attention);
   sequences("cross", capture.cross);
+  sequences("global", capture.global);
 }
 
 /// Returns all that the stages captured of a stack with this number of sequences.
@@ -125,7 +136,8 @@ layers::Capture captured(const StageState& handed, const policy::Stack& stack, s
   };
   for (int64_t i = 0; i <= static_cast<int64_t>(stack.layers.size()); ++i) {
     if (const at::Tensor hidden = find(key_of("hidden", stack, i)); hidden.defined()) capture.hidden.push_back(hidden);
-    for (const auto& [what, all] : {std::pair{"attention", &capture.attention}, std::pair{"cross", &capture.cross}}) {
+    for (const auto& [what, all] : {std::pair{"attention", &capture.attention}, std::pair{"cross", &capture.cross},
+                                    std::pair{"global", &capture.global}}) {
       if (!find(key_of(what, stack, i, 0)).defined()) continue;
       auto& layer = all->emplace_back();
       for (size_t j = 0; j < sequences; ++j) layer.push_back(find(key_of(what, stack, i, j)));
@@ -152,7 +164,7 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
   at::Tensor& states = handed[stack.name];
   if (const Stack* here = stacks_[number].get()) {
     const OutputSelection& wanted = with[0]->wanted;
-    layers::Capture capture{wanted.hidden_states, wanted.attentions, {}, {}, {}};
+    layers::Capture capture{wanted.hidden_states, wanted.attentions, {}, {}, {}, {}};
     layers::Batch batch = joined(stack_inputs);
     if (capture.hidden_states || capture.attentions) batch.capture = &capture;
     layers::Source source;

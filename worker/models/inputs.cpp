@@ -10,6 +10,7 @@
 #include "worker/models/heads/heads.h"
 #include "worker/models/requests/arrays.h"
 #include "worker/models/requests/request_tensors.h"
+#include "worker/models/separators.h"
 
 namespace pm::models {
 
@@ -89,6 +90,10 @@ class Reader {
       return at::index_select(beside(values, none).flatten(), 0, stack_input.places);
     };
     stack_input.batch.tokens = unpadded(ids);
+    if (has_sparse_attention(stack))
+      stack_input.batch.columns = sequence_columns(model_, stack, ids, stack_input, tensors_);
+    if (!answers && masks_question(model_))
+      inputs.head_inputs["question_lengths"] = question_lengths(model_, ids, tensors_);
     positions(stack, answers ? at::Tensor() : tensors_.ints("position_ids", ids), ids, unpadded, stack_input);
     if (const std::string& name = stack.input.token_types; !name.empty()) {
       const at::Tensor given = tensors_.ints(name, ids);
@@ -96,7 +101,10 @@ class Reader {
       stack_input.batch.types[name] = given.defined() ? unpadded(given) : at::full_like(stack_input.batch.tokens, -1);
     }
     for (const policy::IndexTable& table : stack.input.tables) {
-      const at::Tensor given = numbers(stack.input, table, ids);
+      at::Tensor given = numbers(stack.input, table, ids);
+      const at::Tensor question = inputs.head_input("question_lengths");
+      if (!given.defined() && question.defined() && table.input == "token_type_ids")  // 0 for the question, else 1
+        given = (at::arange(ids.size(1), at::kLong).unsqueeze(0) >= question.unsqueeze(1)).to(at::kLong);
       at::Tensor& rows = stack_input.batch.types[table.key()];
       rows = given.defined() ? unpadded(given)
                              : at::full_like(stack_input.batch.tokens, table.skip_if_absent ? -1 : table.default_row);

@@ -2,6 +2,7 @@
 #include "worker/models/probe_inputs.h"
 
 #include "worker/models/heads/heads.h"
+#include "worker/models/separators.h"
 
 namespace pm::models {
 
@@ -25,6 +26,11 @@ Arrays probe_inputs(const policy::Model& model) {
   ProbeInputs inputs;
   add_head_probe_inputs(model, inputs);
   for (const policy::Stack& stack : model.stacks) {
+    if (has_sliding_window(stack)) {  // global tokens have weights of their own; the class may find none by itself
+      Array mask = token_ids(model, stack, inputs.tokens);
+      std::get<std::vector<int64_t>>(mask.values).assign(static_cast<size_t>(inputs.tokens), 1);
+      inputs.arrays["global_attention_mask"] = std::move(mask);
+    }
     if (stack.input.token)
       inputs.arrays["input_ids"] = token_ids(model, stack, inputs.tokens);
     else

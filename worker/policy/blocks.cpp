@@ -345,6 +345,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
   a.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
   projections(context, section, scope, path, source_width, a);
+  a.pattern = pattern(context, section, scope, path, a);
   a.query_norm = norm(context, &section, scope, path + ".query_norm", a.head_dim, "query_norm");
   a.key_norm = norm(context, &section, scope, path + ".key_norm", a.head_dim, "key_norm");
   a.relative_position_bias = relative_position_bias(context, section, scope, path, a);

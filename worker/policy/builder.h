@@ -75,6 +75,10 @@ class Builder {
   std::optional<RelativePositionBias> relative_position_bias(const Context&, const Node& section, const Scope&,
                                                              const std::string& path, const Attention&);
   std::optional<Alibi> alibi(const Node& section, const Scope&);
+  // patterns.cpp
+  Pattern pattern(const Context&, const Node& section, const Scope&, const std::string& path, const Attention&);
+  Linear global_projection(const Context&, const Node& section, const Node& window, const Scope&,
+                           const std::string& path, const Attention&, Role role);
   std::optional<Rotary> rotary(const Node& section, const Scope&, const Attention&);
   void gate_and_up(const Context&, const Node& section, const Scope&, const std::string& path, GatedMlp&);
   Mlp mlp(const Context&, const Node& section, const Scope&, const std::string& path);

@@ -50,7 +50,14 @@ HeadTransform Builder::transform(HeadScope& at) {
 ClassesSpec Builder::classes(HeadScope& at, const std::optional<Pool>& pool, HeadTransform transform) {
   const Node* section = at.section.get("classes");
   const Node* vector = section ? section->get("vector") : nullptr;
-  ClassesSpec classes{.pool = pool, .transform = std::move(transform), .linear = {}};
+  ClassesSpec classes{.pool = pool, .mlp = {}, .transform = std::move(transform), .linear = {}};
+  if (const Node* block = at.section.get("mlp")) {
+    Scope scope = at.scope;
+    if (const Node* inside = block->get("at")) binder_.enter(*inside, scope);
+    classes.mlp = mlp(at.context, *block, scope, at.path + ".mlp");
+  }
+  if (const Node* mask = at.section.get("mask_question"))
+    classes.mask_question = evaluate_bool(*mask, at.scope.variables);
   classes.vector = vector && evaluate_bool(*vector, at.scope.variables);
   const std::vector<int64_t> shape =
       classes.vector ? std::vector<int64_t>{at.width} : std::vector<int64_t>{-1, at.width};

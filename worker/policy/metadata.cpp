@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "contract/query_block.h"
 #include "worker/policy/roles.h"
 #include "worker/policy/tensor_slices.h"
 
@@ -124,6 +125,12 @@ StackMetadata model_metadata(const Stack& stack) {
   metadata.ffn = layer.mlp.width();
   metadata.causal = layer.attention.mask == Mask::Causal;
   metadata.cross = layer.cross.has_value();
+  for (const Layer& one : stack.layers) {
+    if (const auto* window = std::get_if<SlidingWindow>(&one.attention.pattern))
+      metadata.query_block = std::max(metadata.query_block, sliding_query_block(window->size / 2));
+    if (const auto* blocks = std::get_if<BlockSparse>(&one.attention.pattern))
+      metadata.query_block = std::max(metadata.query_block, blocks->block);
+  }
   return metadata;
 }
 

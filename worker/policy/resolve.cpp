@@ -202,6 +202,9 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
     model.decoder_start = decoder_start_of(checkpoint, generates, policy, builder.variables());
   if (const Node* shift_tokens = policy.get("shift_tokens"))
     model.shift_tokens = evaluate_bool(*shift_tokens, builder.variables());
+  if (const Node* global = architecture.node->get("global_tokens"))
+    model.global_tokens = *parse<GlobalTokens>(global->text);
+  if (const Node* separator = policy.get("separator")) model.separator = evaluate_int(*separator, builder.variables());
   if (generates) {
     model.forced_bos = forced_id(checkpoint, "forced_bos_token_id");
     model.forced_eos = forced_id(checkpoint, "forced_eos_token_id");

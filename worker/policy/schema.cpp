@@ -89,28 +89,40 @@ Rule attention(Keys more = {}) {
                                {"scaling", expression},
                                {"values", expression}});
   const Rule alibi{Rule::Kind::Flag, {}, {{"when", expression}, {"scaled", expression}, {"bf16", expression}}};
-  return section(block_keys() +
-                 Keys{{"mask", word(mask_words)},
-                      {"scale", expression},
-                      {"window", expression},
-                      {"alibi", alibi},
-                      {"softcap", expression},
-                      {"heads", expression},
-                      {"kv_heads", expression},
-                      {"head_dim", expression},
-                      {"rotary", rotary},
-                      {"relative_position_bias", row({{"layer", expression},
-                                                      {"num_buckets", expression},
-                                                      {"max_distance", expression},
-                                                      {"bidirectional", expression}})},
-                      {"query_norm", norm_row()},
-                      {"key_norm", norm_row()},
-                      {"qkv", linear({{"fused", fused}})},
-                      {"q", linear()},
-                      {"k", linear()},
-                      {"v", linear()},
-                      {"out", linear()}} +
-                 std::move(more));
+  return section(
+      block_keys() +
+      Keys{{"mask", word(mask_words)},
+           {"scale", expression},
+           {"window", expression},
+           {"alibi", alibi},
+           {"sliding_window",
+            section({{"size", expression}, {"global_q", linear()}, {"global_k", linear()}, {"global_v", linear()}})},
+           {"block_sparse", section({{"when", expression}, {"block", expression}, {"random", expression}})},
+           {"softcap", expression},
+           {"heads", expression},
+           {"kv_heads", expression},
+           {"head_dim", expression},
+           {"rotary", rotary},
+           {"relative_position_bias", row({{"layer", expression},
+                                           {"num_buckets", expression},
+                                           {"max_distance", expression},
+                                           {"bidirectional", expression}})},
+           {"query_norm", norm_row()},
+           {"key_norm", norm_row()},
+           {"qkv", linear({{"fused", fused}})},
+           {"q", linear()},
+           {"k", linear()},
+           {"v", linear()},
+           {"out", linear()}} +
+      std::move(more));
+}
+
+Rule mlp() {
+  return section(block_keys() + Keys{{"act", word(words<Activation>())},
+                                     {"up", linear()},
+                                     {"gate", linear()},
+                                     {"gate_up", linear()},
+                                     {"down", linear()}});
 }
 
 Rule stack() {
@@ -152,11 +164,6 @@ Rule stack() {
                               {"bias", expression},
                               {"layout", word(layout_words)},
                               {"residual_normed", expression}});
-  const Rule mlp = section(block_keys() + Keys{{"act", word(words<Activation>())},
-                                               {"up", linear()},
-                                               {"gate", linear()},
-                                               {"gate_up", linear()},
-                                               {"down", linear()}});
   const Rule pooler = section(row_keys() + Keys{{"bias", bias},
                                                 {"layout", word(layout_words)},
                                                 {"act", word(words<Activation>())},
@@ -171,7 +178,7 @@ Rule stack() {
             {"prefix", names},     {"let", each(expression)},
             {"input", input},      {"layer", layer},
             {"attn", attention()}, {"cross", attention({{"source", text}, {"when", expression}})},
-            {"mlp", mlp},          {"output", output}};
+            {"mlp", mlp()},        {"output", output}};
   for (std::string_view name : size_words) keys.push_back({name, expression});
   return section(std::move(keys));
 }
@@ -181,9 +188,11 @@ Rule head() {
                   {"when", expression},
                   {"stack", text},
                   {"pool", word(words<Pool>())},
+                  {"mlp", mlp()},
                   {"dense", linear()},
                   {"act", word(words<Activation>())},
                   {"norm", norm_row()},
+                  {"mask_question", expression},
                   {"scale_input", expression},
                   {"softcap", expression},
                   {"logit_scale", row()},
@@ -217,6 +226,7 @@ const Rule& grammar() {
                                     {"eos", expression},
                                     {"decoder_start", expression},
                                     {"shift_tokens", expression},
+                                    {"separator", expression},
                                     {"rename", each(text)},
                                     {"refuse", each(text)},
                                     {"ignore", names},
@@ -227,6 +237,7 @@ const Rule& grammar() {
                                                                     {"stacks", texts},
                                                                     {"kind", known(words<ModelKind>())},
                                                                     {"outputs", each(texts)},
+                                                                    {"global_tokens", known(words<GlobalTokens>())},
                                                                     {"refuse", sentence},
                                                                     {"alias_of", text}}))}});
   return rule;
@@ -390,13 +401,14 @@ struct HeadKind {
 /// classes, whose scores are the states after its transform.
 void check_head(const Node& name, const Node& head) {
   static const std::vector<std::string_view> of_every_head{"at", "when", "stack", "output"};
-  static const std::vector<HeadKind> kinds{{"logits", {"pool", "dense", "act", "norm", "scale_input", "softcap"}},
-                                           {"cells", {"classes", "pool", "dense", "act", "norm", "scale_input"}},
-                                           {"spans", {"pool"}},
-                                           {"pairs", {"pool"}},
-                                           {"mean", {}},
-                                           {"between", {"logit_scale"}},
-                                           {"classes", {"pool", "dense", "act", "norm", "scale_input"}}};
+  static const std::vector<HeadKind> kinds{
+      {"logits", {"pool", "dense", "act", "norm", "scale_input", "softcap"}},
+      {"cells", {"classes", "pool", "dense", "act", "norm", "scale_input"}},
+      {"spans", {"pool"}},
+      {"pairs", {"pool"}},
+      {"mean", {}},
+      {"between", {"logit_scale"}},
+      {"classes", {"pool", "mlp", "dense", "act", "norm", "scale_input", "mask_question"}}};
   const auto kind =
       std::find_if(kinds.begin(), kinds.end() - 1, [&](const HeadKind& one) { return head.get(one.key); });
   const auto has = [](const std::vector<std::string_view>& keys, const std::string& key) {
@@ -431,6 +443,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"layer", own_keys(under(stack, "layer"))},
           {"attn", own_keys(attn)},
           {"cross", own_keys(under(stack, "cross"), attn)},
+          {"sliding_window", own_keys(under(attn, "sliding_window"))},
+          {"block_sparse", own_keys(under(attn, "block_sparse"))},
           {"alibi", own_keys(under(attn, "alibi"))},
           {"rotary", own_keys(under(attn, "rotary"))},
           {"relative_position_bias", own_keys(under(attn, "relative_position_bias"), plain)},

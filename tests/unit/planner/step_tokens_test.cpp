@@ -56,6 +56,19 @@ TEST(StepTokens, ModelsThatDoNotGenerateBatchRowsOfAnyLength) {
   EXPECT_EQ(planned(encoder(), cpus(1, 16 * gibi)).step_tokens, 512);
 }
 
+TEST(StepTokens, SparseAttentionHoldsTheScoresOfABlockOfQueries) {
+  ModelMetadata metadata = encoder();
+  const Partition whole = make_partition(metadata, 1, DType::F32);
+  const auto bytes = [&](int64_t length, DeviceKind kind) {
+    return activation_bytes(metadata, whole, 0, length, 1, {512, kind, DType::F32});
+  };
+  const int64_t dense = bytes(8192, DeviceKind::CPU);
+  metadata.stacks[0].query_block = 64;
+  EXPECT_LT(4 * bytes(8192, DeviceKind::CPU), dense);
+  EXPECT_LE(bytes(16384, DeviceKind::CPU), 2 * bytes(8192, DeviceKind::CPU));
+  EXPECT_EQ(bytes(8192, DeviceKind::GPU), bytes(8192, DeviceKind::CPU));
+}
+
 TEST(StepTokens, TakeAtMostAnEighthOfWhatIsLeft) {
   const ModelMetadata metadata = llama_7b();
   const Partition whole = make_partition(metadata, 1, DType::BF16);

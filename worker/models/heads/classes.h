@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The head of classes, or of a projected vector.
 #pragma once
+#include "worker/layers/mlp.h"
 #include "worker/models/heads/scoring.h"
 
 namespace pm::models {
@@ -11,8 +12,16 @@ class ClassesHead final : public ScoringHead {
 
  protected:
   at::Tensor score(const at::Tensor& states, comm::Communicator&) const override;
+  /// Lowers the scores of the question's tokens where the head masks them.
+  at::Tensor finish(const RequestForward&, const at::Tensor& states, const at::Tensor& scores) const override;
 
  private:
+  struct Block {
+    layers::Mlp mlp;
+    std::optional<layers::Norm> norm;
+  };
+  bool mask_question_;
+  std::optional<Block> block_;
   HeadTransform transform_;
   std::optional<layers::Linear> linear_;
 };

@@ -20,9 +20,10 @@ StackNames stack_names(const policy::Model& model, const policy::Stack& stack) {
     if (!decoder) names.states = side + names.states, names.pooled = side + names.pooled;
     names.hidden = side + names.hidden;
     names.attentions = side + names.attentions;
+    names.global = side + names.global;
     return names;
   }
-  for (std::string* name : {&names.states, &names.pooled, &names.hidden, &names.attentions})
+  for (std::string* name : {&names.states, &names.pooled, &names.hidden, &names.attentions, &names.global})
     *name = stack.name + "_model_output." + *name;
   return names;
 }

@@ -24,7 +24,7 @@ struct OutputSelection {
 /// The names of a stack's own outputs.
 struct StackNames {
   std::string states = "last_hidden_state", pooled = "pooler_output", hidden = "hidden_states.",
-              attentions = "attentions.", cross = "cross_attentions.";
+              attentions = "attentions.", cross = "cross_attentions.", global = "global_attentions.";
 };
 /// Returns the names: without prefix for a model of one stack, with encoder_ and decoder_ around cross-attention, else
 /// with the name of the tower.

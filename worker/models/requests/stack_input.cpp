@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace pm::models {
 
 int64_t StackInput::batch_rows() const { return places.size(0); }
@@ -19,6 +21,23 @@ at::Tensor StackInput::padded(const std::vector<at::Tensor>& of_sequences, const
   for (size_t row = 0; row < of_sequences.size(); ++row) {
     whole[static_cast<int64_t>(row)].index_put_(
         {at::indexing::Slice(), columns[row].unsqueeze(1), keys.columns[row].unsqueeze(0)}, of_sequences[row]);
+  }
+  return whole;
+}
+
+at::Tensor StackInput::padded_windows(const std::vector<at::Tensor>& of_sequences,
+                                      const std::vector<at::Tensor>& global) const {
+  int64_t most = 0;
+  for (const at::Tensor& one : global) most = std::max(most, one.size(2));
+  const int64_t others = of_sequences[0].size(2) - global[0].size(2);
+  at::Tensor whole =
+      at::zeros({rows, of_sequences[0].size(0), length, most + others}, of_sequences[0].options().dtype(at::kFloat));
+  for (size_t row = 0; row < of_sequences.size(); ++row) {
+    const at::Tensor places = columns[row].to(whole.device());
+    const int64_t globals = global[row].size(2);
+    at::Tensor own = whole[static_cast<int64_t>(row)];
+    own.narrow(2, 0, globals).index_copy_(1, places, of_sequences[row].narrow(2, 0, globals));
+    own.narrow(2, most, others).index_copy_(1, places, of_sequences[row].narrow(2, globals, others));
   }
   return whole;
 }

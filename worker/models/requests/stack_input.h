@@ -26,6 +26,9 @@ struct StackInput {
   /// Pads [heads, queries, keys] of each sequence to [rows, heads, length, keys' length], with zeros where no token
   /// is. `keys` is the stack whose columns the keys are.
   at::Tensor padded(const std::vector<at::Tensor>& of_sequences, const StackInput& keys) const;
+  /// Pads [heads, tokens, global tokens + others] of each sequence to [rows, heads, length, most global tokens +
+  /// others], with zeros where no token is. `global` tells the number of global tokens by its last dimension.
+  at::Tensor padded_windows(const std::vector<at::Tensor>& of_sequences, const std::vector<at::Tensor>& global) const;
 };
 
 struct Inputs {

@@ -11,6 +11,11 @@ void Attention::collect(ParamCollector& all) const {
   all.add(query);
   all.add(key);
   all.add(value);
+  if (const auto* window = std::get_if<SlidingWindow>(&pattern)) {
+    all.add(window->key);
+    all.add(window->value);
+    all.add(window->query);
+  }
   all.add(out);
   if (relative_position_bias) all.add(relative_position_bias->table);
 }

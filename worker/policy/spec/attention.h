@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "worker/policy/spec/param.h"
 
@@ -31,6 +32,19 @@ struct Alibi {
   bool scaled = false, bf16 = false;
 };
 
+/// A token sees those at a distance of at most size / 2, and global tokens, which a request names. Global tokens see
+/// all tokens, by projections of their own (Longformer).
+struct SlidingWindow {
+  int64_t size = 512;
+  Linear query, key, value;  ///< of global tokens, as Attention's
+};
+/// Attention in blocks: ops::BlockSparse describes it (BigBird).
+struct BlockSparse {
+  int64_t block = 64, random = 3;
+};
+/// Which keys a query sees; std::monostate: all that the mask shows.
+using Pattern = std::variant<std::monostate, SlidingWindow, BlockSparse>;
+
 struct Attention {
   std::optional<Norm> norm;       ///< before (pre) or after the residual sum (post), as the layer's order says
   std::optional<Norm> post_norm;  ///< of what the block adds to the residual (Gemma 2)
@@ -40,12 +54,14 @@ struct Attention {
   double softcap = 0;  ///< 0: none; else scaled scores become softcap * tanh(score / softcap)
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t window = 0;  ///< 0: none; else a token sees itself and window-1 before it
+  Pattern pattern;     ///< of the keys that a query sees
   std::string source;  ///< cross-attention: the stack it attends to
   std::optional<Alibi> alibi;
   std::optional<Rotary> rotary;
   std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table
   Linear query, key, value, out;
 
+  bool is_sparse() const { return !std::holds_alternative<std::monostate>(pattern); }
   void collect(ParamCollector&) const;
 };
 

@@ -33,6 +33,10 @@ enum class ModelKind : uint8_t { Encoder, Decoder, EncoderDecoder, Dual, Vision 
 /// stack's pooler.
 enum class Pool : uint8_t { First, Second, Last, LastButOne, Eot, LastEos, Patches, Pooler };
 
+/// The global tokens of a request that names none: its first token, those before its first separator, or those after
+/// its second.
+enum class GlobalTokens : uint8_t { None, First, BeforeSeparator, AfterSeparators };
+
 enum class Activation : uint8_t { Gelu, GeluNew, Relu, Silu, QuickGelu, Tanh };
 
 /// The words of an enumeration, in the order of its enumerators.
@@ -53,6 +57,10 @@ template <>
 struct Words<Pool> {
   static constexpr std::array<std::string_view, 8> all{"first", "second",   "last",    "last_but_one",
                                                        "eot",   "last_eos", "patches", "pooler"};
+};
+template <>
+struct Words<GlobalTokens> {
+  static constexpr std::array<std::string_view, 4> all{"none", "first", "before_separator", "after_separators"};
 };
 template <>
 struct Words<Activation> {

@@ -23,6 +23,7 @@ void LogitsSpec::collect(ParamCollector& all) const {
 }
 
 void ClassesSpec::collect(ParamCollector& all) const {
+  if (mlp) mlp->collect(all);
   transform.collect(all);
   all.add(linear);
 }

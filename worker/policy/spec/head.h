@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker/policy/spec/enums.h"
+#include "worker/policy/spec/mlp.h"
 #include "worker/policy/spec/param.h"
 
 namespace pm::policy {
@@ -36,10 +37,12 @@ struct LogitsSpec {
 /// Scores of classes, or the projection of a vector.
 struct ClassesSpec {
   std::optional<Pool> pool;  ///< as LogitsSpec's
+  std::optional<Mlp> mlp;    ///< before the transform: states become norm(states + mlp(states))
   HeadTransform transform;
   std::optional<Linear> linear;  ///< [classes, width]; absent: the transformed states are the scores
   bool vector = false;  ///< `linear` is one vector [width] with a bias of one number: one score per state, and no
                         ///< dimension of classes
+  bool mask_question = false;  ///< tokens of the question but the first have scores of 1e6 less (BigBird)
 
   void collect(ParamCollector&) const;
 };

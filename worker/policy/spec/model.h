@@ -29,7 +29,10 @@ struct Model {
       -1;  ///< encoder-decoder: the decoder's start token (decoder_start_token_id ?? bos_token_id); -1: none
   bool shift_tokens = false;  ///< default decoder_input_ids begin with the last token of input_ids, not with
                               ///< decoder_start (mBART, FSMT)
-  ModelMetadata metadata;     ///< exact: sum over params whose `shares` is empty
+  GlobalTokens global_tokens =
+      GlobalTokens::None;  ///< of a sliding window, for a request without global_attention_mask
+  int64_t separator = -1;  ///< the token between two texts (sep_token_id); -1: none
+  ModelMetadata metadata;  ///< exact: sum over params whose `shares` is empty
 
   /// Returns every parameter that has a tensor, in a fixed order. The pointers live as long as the model.
   std::vector<const Param*> params() const;

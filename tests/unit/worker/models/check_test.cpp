@@ -36,6 +36,9 @@ policy::Attention& cross(policy::Model& model) { return model.stacks[0].layers[0
 policy::Layer& layer(policy::Model& model) { return model.stacks[0].layers[0]; }
 policy::Input& input(policy::Model& model) { return model.stacks[0].input; }
 
+constexpr const char* bare_pattern =
+    "has a sparse pattern with grouped heads, positions in attention, softcapped scores or norms of heads";
+
 class Stacks : public testing::TestWithParam<Refused> {};
 
 TEST_P(Stacks, AreRefused) {
@@ -86,6 +89,26 @@ INSTANTIATE_TEST_SUITE_P(
         {"CrossPostNorm", [](auto& m) { cross(m).post_norm.emplace(); },
          "has softcapped scores or further norms in cross-attention"},
         {"WindowOverAll", [](auto& m) { self(m).window = 4; }, "has a window without a causal mask"},
+        {"PatternInCross", [](auto& m) { cross(m).pattern = policy::BlockSparse{}; },
+         "has a sparse pattern in attention that is causal or crosses"},
+        {"PatternInCausal",
+         [](auto& m) { self(m).pattern = policy::SlidingWindow{}, self(m).mask = policy::Mask::Causal; },
+         "has a sparse pattern in attention that is causal or crosses"},
+        {"PatternOfGroupedHeads", [](auto& m) { self(m).pattern = policy::BlockSparse{}, self(m).heads = 4; },
+         bare_pattern},
+        {"PatternWithAlibi", [](auto& m) { self(m).pattern = policy::BlockSparse{}, self(m).alibi.emplace(); },
+         bare_pattern},
+        {"PatternWithRotary", [](auto& m) { self(m).pattern = policy::SlidingWindow{}, self(m).rotary.emplace(); },
+         bare_pattern},
+        {"PatternWithBias",
+         [](auto& m) { self(m).pattern = policy::BlockSparse{}, self(m).relative_position_bias.emplace(); },
+         bare_pattern},
+        {"PatternWithSoftcap", [](auto& m) { self(m).pattern = policy::BlockSparse{}, self(m).softcap = 5; },
+         bare_pattern},
+        {"PatternWithQueryNorm",
+         [](auto& m) { self(m).pattern = policy::SlidingWindow{}, self(m).query_norm.emplace(); }, bare_pattern},
+        {"PatternWithKeyNorm", [](auto& m) { self(m).pattern = policy::SlidingWindow{}, self(m).key_norm.emplace(); },
+         bare_pattern},
         {"NoLanguageModelHead", [](auto& m) { m.task = policy::Task::Generate; },
          "has no language-model head for its task"},
         {"GeneratingInBothDirections",

@@ -49,7 +49,7 @@ inline policy::Head head(const std::string& name, decltype(policy::Head::kind) k
 }
 
 inline policy::ClassesSpec classes(std::optional<policy::Pool> pool, int64_t count = 3) {
-  return {.pool = pool, .transform = {}, .linear = linear({count, 8})};
+  return {.pool = pool, .mlp = {}, .transform = {}, .linear = linear({count, 8})};
 }
 
 /// Returns a model of the encoder with these heads.

@@ -60,6 +60,15 @@ TEST(WordsOfEnums, AreThoseOfPolicies) {
   EXPECT_EQ(to_string(Activation::Tanh), "tanh");
 }
 
+TEST(WordsOfEnums, OfGlobalTokensAreThoseOfPolicies) {
+  EXPECT_EQ(to_string(GlobalTokens::None), "none");
+  EXPECT_EQ(to_string(GlobalTokens::First), "first");
+  EXPECT_EQ(to_string(GlobalTokens::BeforeSeparator), "before_separator");
+  EXPECT_EQ(to_string(GlobalTokens::AfterSeparators), "after_separators");
+  for (const std::string_view word : words<GlobalTokens>()) EXPECT_EQ(to_string(*parse<GlobalTokens>(word)), word);
+  EXPECT_FALSE(parse<GlobalTokens>("last").has_value());
+}
+
 TEST(WordsOfEnums, OfActivationsHaveOtherNamesInConfigs) {
   for (const auto& [word, activation] : std::map<std::string, Activation>{{"swish", Activation::Silu},
                                                                           {"silu", Activation::Silu},

@@ -53,6 +53,9 @@ json attention_of(const policy::Attention& a) {
            {"post_norm", norm_of(a.post_norm)},
            {"query_norm", norm_of(a.query_norm)},
            {"key_norm", norm_of(a.key_norm)}};
+  if (const auto* window = std::get_if<policy::SlidingWindow>(&a.pattern)) out["sliding_window"] = window->size;
+  if (const auto* blocks = std::get_if<policy::BlockSparse>(&a.pattern))
+    out["block_sparse"] = {blocks->block, blocks->random};
   if (a.alibi) out["alibi"] = {{"scaled", a.alibi->scaled}, {"bf16", a.alibi->bf16}};
   if (a.rotary) {
     const char* style = a.rotary->style == policy::RotaryStyle::Neox ? "neox" : "interleaved";
