@@ -59,6 +59,21 @@ WORLDS = {
             decoder_ffn_dim=12,
         ),
     ),
+    "wav2vec2": (
+        "Wav2Vec2ForXVector",
+        dict(
+            conv_dim=[4, 6],
+            conv_kernel=[3, 2],
+            conv_stride=[2, 1],
+            num_conv_pos_embeddings=4,
+            num_conv_pos_embedding_groups=2,
+            tdnn_dim=[4, 5],
+            tdnn_kernel=[2, 1],
+            tdnn_dilation=[1, 1],
+            xvector_output_dim=3,
+            use_weighted_layer_sum=True,
+        ),
+    ),
 }
 SMALL = dict(
     hidden_size=8,

@@ -9,6 +9,7 @@ bucket ranges shorter than the text, epsilons large enough to be seen.
 import dataclasses
 import json
 
+import cases_audio
 import cases_decoders
 import cases_encoders
 import cases_sparse
@@ -49,7 +50,9 @@ class Case:
 
     @property
     def reads(self):
-        """Returns the inputs of the model: of "text", "choices", "images"."""
+        """Returns the inputs of the model: of "text", "choices", "images", "audio"."""
+        if self.model_type in cases_audio.MODEL_TYPES:
+            return ("audio",)
         if self.kind == "vision" or "Vision" in self.model_class or self.model_class == "CLIPForImageClassification":
             return ("images",)
         return (
@@ -111,6 +114,7 @@ _SEEDS = {
     **cases_encoders.SEEDS,
     **cases_decoders.SEEDS,
     **cases_sparse.SEEDS,
+    **cases_audio.SEEDS,
 }
 
 
@@ -755,6 +759,7 @@ CASES = (
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),
     *cases_sparse.cases(_family),
+    *cases_audio.cases(_family),
 )
 
 BY_NAME = {case.name: case for case in CASES}
@@ -769,5 +774,6 @@ OF_KINDS = tuple(
         "T5ForConditionalGeneration-all",
         "CLIPModel-all",
         "ViTModel-all",
+        "Wav2Vec2ForCTC-all",
     )
 )

@@ -102,6 +102,8 @@ def refill(model, seed):
                 ) * normal  # beside sinusoids more
             elif "Norm" in type(module).__name__ and name == "weight":
                 value = (0 if "Gemma2" in type(module).__name__ else 1) + 0.2 * normal  # Gemma adds the 1 itself
+            elif name == "running_var":
+                value = 0.5 + normal.square()
             elif parameter.dim() < 2 or name == "final_logits_bias":
                 value = 0.2 * normal
             else:

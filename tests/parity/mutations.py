@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 
+import mutations_audio
 import mutations_decoders
 import mutations_encoders
 import mutations_sparse
@@ -525,4 +526,5 @@ MUTATIONS = (
     *mutations_encoders.rows(_of, sys.modules[__name__]),
     *mutations_sparse.rows(_of, sys.modules[__name__]),
     *mutations_decoders.decoders(sys.modules[__name__]),
+    *mutations_audio.rows(_of, sys.modules[__name__]),
 )

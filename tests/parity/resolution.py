@@ -26,6 +26,8 @@ def unused(case):
     """Returns tensors that transformers saves and never uses: a second bias or table of an untied head,
     cross-attention without an encoder.
     """
+    if case.model_type in ("wav2vec2", "hubert"):  # of training: what stands for masked frames, the loss, a count
+        return lambda name: name.endswith(("masked_spec_embed", "objective.weight", "num_batches_tracked"))
     if case.model_type == "roformer":  # a formula
         return lambda name: name.endswith("encoder.embed_positions.weight")
     if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM", "RobertaForMaskedLM")) and not case.settings.get(

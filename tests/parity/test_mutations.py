@@ -49,6 +49,16 @@ SIZES = {
     "patches.channels",
     "relative_position_bias.layer",
     "relative_position_bias.num_buckets",
+    "convolutions.bins",
+    "convolutions.channels",
+    "convolutions.size",
+    "convolution.size",
+    "convolution.groups",
+    "time_delay.channels",
+    "time_delay.size",
+    "codebook.groups",
+    "codebook.size",
+    "codebook.width",
 }
 STORED = {"keep_in_fp32"}  # the dtype that a tensor is held in: test_resolve.py
 REQUESTS = {
@@ -57,6 +67,8 @@ REQUESTS = {
     "features.mask",
     "features.align",
     "pairs.positions",
+    "convolutions.input",
+    "convolutions.features",
 }  # what requests call their tensors: another name is refused
 
 

@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 
+import cases_audio
 import cases_encoders
 import cases_sparse
 import fixtures
@@ -161,6 +162,8 @@ def blocks(case, model):
         return {
             "reader" if case.model_class == "DPRReader" else cases_encoders.stack(case): cases_encoders.blocks(base)
         }
+    if case.model_type in cases_audio.MODEL_TYPES:
+        return cases_audio.blocks(model)
     if case.model_type in ("bert", "mpnet", "bert-generation", *cases_sparse.ENCODERS):
         return {"encoder": list(base.encoder.layer)}
     if case.model_type == "albert":
@@ -224,6 +227,7 @@ FEED_FORWARD = (
     "ffn.activation",
     "ffn.act",
     "ffn.1",
+    "feed_forward.intermediate_act_fn",
 )
 OURS = {
     "gelu": torch.nn.functional.gelu,
@@ -240,7 +244,7 @@ def norms(case, block):
     return [
         module
         for path, module in block.named_modules()
-        if "Norm" in type(module).__name__ and not path.startswith(unread)
+        if path and "Norm" in type(module).__name__ and not path.startswith(unread)
     ]
 
 
@@ -418,7 +422,9 @@ def test_inputs_poolers_and_last_states_are_described_as_transformers_computes_t
     assert not stack("GPT2Model-all", "decoder")["raw_states"]
 
 
-STATES = re.compile(r"past_key_values|hidden_states\.|attentions\.|last_hidden_state$|pooler_output$|_model_output\.")
+STATES = re.compile(
+    r"past_key_values|hidden_states\.|attentions\.|last_hidden_state$|pooler_output$|_model_output\.|extract_features$"
+)
 
 
 @pytest.mark.parametrize("case", CASES, **ids)

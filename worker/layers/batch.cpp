@@ -17,6 +17,7 @@ Batch Batch::on(at::Device device) && {
   for (at::Tensor* tensor : {&tokens, &positions, &pixels, &slots, &features.values, &features.rows, &features.aligned,
                              &features.positions, &features.shares})
     move(*tensor, device);
+  for (Audio& one : audio) move(one.values, device);
   for (auto* numbers : {&types, &features.types}) {
     for (auto& [key, rows] : *numbers) move(rows, device);
   }

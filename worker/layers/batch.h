@@ -17,9 +17,10 @@ namespace pm::layers {
 /// 0; cross likewise. Sparse attention captures ops::SparseProbabilities: what each query sees under `attention`, and
 /// with a sliding window what global tokens see under `global`.
 struct Capture {
-  bool hidden_states = false, attentions = false;
+  bool hidden_states = false, attentions = false, features = false;
   std::vector<at::Tensor> hidden;
   std::vector<std::vector<at::Tensor>> attention, cross, global;
+  at::Tensor audio_features;  ///< [frames, channels]: the normalized frames of audio before their projection
 };
 
 /// Dense vectors among the rows of a stack; they follow the tokens of their sequence.
@@ -32,14 +33,21 @@ struct FeatureRows {
                                           ///< is multiplied; undefined: none
 };
 
-/// The rows of a stack.
+/// The audio of one request: samples [rows, samples] or filter banks [rows, frames, bins], fp32, with their padding.
+struct Audio {
+  at::Tensor values;
+  int64_t frames = 0;  ///< that the convolutions make of a row
+};
+
+/// The rows of a stack. A sequence of audio has its first frames; the first `keys` of them are no padding.
 struct Batch {
   at::Tensor tokens;     ///< [tokens] int64; undefined for a stack of images
   at::Tensor positions;  ///< [tokens] int64, before the table's offset
   std::map<std::string, at::Tensor>
       types;  ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
-  FeatureRows features;  ///< in whose rows tokens, positions and types mean nothing
-  at::Tensor pixels;     ///< [images, channels, height, width] fp32; every image is one sequence
+  FeatureRows features;      ///< in whose rows tokens, positions and types mean nothing
+  at::Tensor pixels;         ///< [images, channels, height, width] fp32; every image is one sequence
+  std::vector<Audio> audio;  ///< of each request; every row is one sequence
   at::Tensor
       slots;  ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   ops::StepSequences sequences;

@@ -85,6 +85,8 @@ Input::Input(const policy::Stack& stack, Loader& loader)
       position_offset_(stack.input.position_offset),
       position_last_(stack.input.position_after_norm) {
   const policy::Input& input = stack.input;
+  if (input.convolutions) convolutions_.emplace(*input.convolutions, loader);
+  if (input.positional_convolution) positional_convolution_.emplace(*input.positional_convolution, loader);
   sinusoid_width_ = position_last_ || !input.token ? stack.hidden : input.token->shape[1];
   frequencies_ = frequencies_of(input.position, sinusoid_width_);
   if (frequencies_.defined()) frequencies_ = frequencies_.to(loader.device());
@@ -95,7 +97,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
                       loader);  // in the order in which a forward pass uses the tables
   types_ = types_of(input.tables, loader);
   if (input.projection) {
-    const bool images = input.projection->weight.shape.size() == 4;
+    const bool images = input.reads_images();
     if (images) patch_ = {input.projection->weight.shape[2], input.projection->weight.shape[3]};
     (images ? patch_projection_ : projection_).emplace(*input.projection, loader);
   }
@@ -122,6 +124,37 @@ at::Tensor Input::patches(const at::Tensor& pixels) const {
   return x.flatten(0, 1);
 }
 
+/// Returns the frames of all sequences one after another: [frames, channels].
+at::Tensor Input::frames(const Batch& batch) const {
+  std::vector<at::Tensor> all;
+  size_t sequence = 0;
+  for (const Audio& audio : batch.audio) {
+    const at::Tensor made = (*convolutions_)(audio.values);
+    for (int64_t row = 0; row < made.size(0); ++row)
+      all.push_back(made[row].narrow(0, 0, batch.sequences.spans[sequence++].tokens));
+  }
+  return at::cat(all);
+}
+
+/// Rows are padded again, because the convolution reaches over their ends. Frames of padding are zero, as transformers
+/// has them.
+at::Tensor Input::with_positional_convolution(const at::Tensor& x, const Batch& batch) const {
+  std::vector<at::Tensor> all;
+  size_t sequence = 0;
+  for (const Audio& audio : batch.audio) {
+    const int64_t rows = audio.values.size(0);
+    at::Tensor padded = at::zeros({rows, audio.frames, x.size(1)}, x.options());
+    for (int64_t row = 0; row < rows; ++row) {
+      const ops::SequenceSpan& span = batch.sequences.spans[sequence + static_cast<size_t>(row)];
+      padded[row].narrow(0, 0, span.keys).copy_(x.narrow(0, span.first, span.keys));
+    }
+    const at::Tensor made = (*positional_convolution_)(padded);
+    for (int64_t row = 0; row < rows; ++row)
+      all.push_back(made[row].narrow(0, 0, batch.sequences.spans[sequence++].tokens));
+  }
+  return at::cat(all);
+}
+
 at::Tensor Input::looked_up(const at::Tensor& positions) const {
   return position_->partial(position_offset_ == 0 ? positions : positions + position_offset_);
 }
@@ -143,6 +176,10 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     }
     if (scale_ != 1) x.mul_(scale_);
   }
+  if (convolutions_) {
+    x = frames(batch);
+    if (scale_ != 1) x.mul_(scale_);
+  }
   const bool together = position_ && !position_last_;  // one reduction for both tables
   if (together) {
     const at::Tensor positions = looked_up(batch.positions);
@@ -152,7 +189,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   if (features.values.defined())
     x.index_copy_(0, features.rows,
                   features_->partial(features, position_offset_));  // tables of positions in the same reduction
-  if (comm.size() > 1 && x.defined()) {
+  if (comm.size() > 1 && x.defined() && !convolutions_) {
     if (!token_ || !together) x = x.contiguous();
     comm.all_reduce(x);
   }
@@ -165,7 +202,9 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   x = with_types(x, types_, batch.types);
   if (places.defined()) x = x.index_copy(0, features.rows, places + features_->projected(features));
   if (norm_) x = (*norm_)(x);
+  if (batch.capture && batch.capture->features) batch.capture->audio_features = x;
   if (projection_) x = (*projection_)(x);
+  if (positional_convolution_) x = with_positional_convolution(x, batch);
   if (!position_last_) return x;
   if (frequencies_.defined()) return x + sinusoids(batch.positions);
   at::Tensor positions = looked_up(batch.positions).contiguous();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes the input of the first layer: token, position and further embeddings, or the patches of images.
+// Computes the input of the first layer: token, position and further embeddings, the patches of images, or the frames
+// of audio.
 #pragma once
 #include <array>
 #include <string>
 
+#include "worker/layers/convolution.h"
 #include "worker/layers/layers.h"
 #include "worker/policy/spec/stack.h"
 
@@ -55,11 +57,13 @@ class Input {
  public:
   Input(const policy::Stack&, Loader&);
   /// Returns one row per token: [tokens, hidden] F32. Images give their class and distillation tokens and their
-  /// patches; dense vectors have rows of their own.
+  /// patches; dense vectors have rows of their own. Audio gives the frames of its rows.
   at::Tensor operator()(const Batch&, comm::Communicator&) const;
 
  private:
   at::Tensor patches(const at::Tensor& pixels) const;
+  at::Tensor frames(const Batch&) const;
+  at::Tensor with_positional_convolution(const at::Tensor& x, const Batch&) const;
   at::Tensor looked_up(const at::Tensor& positions) const;
   at::Tensor sinusoids(const at::Tensor& positions) const;
   double scale_;
@@ -73,6 +77,8 @@ class Input {
   std::optional<Features> features_;
   std::optional<Linear> projection_, patch_projection_;
   at::Tensor extra_tokens_;  ///< [1, class and distillation token, hidden]; undefined: none
+  std::optional<Convolutions> convolutions_;
+  std::optional<PositionalConvolution> positional_convolution_;
   std::optional<Norm> norm_;
 };
 

@@ -12,7 +12,17 @@ namespace {
 void check_input(const policy::Model& model, const policy::Stack& stack) {
   const policy::Input& input = stack.input;
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
-  if (!input.token && !input.projection) refuse("has the stack \"" + stack.name + "\" without tokens and patches");
+  if (!input.token && !input.reads_images() && !input.convolutions)
+    refuse("has the stack \"" + stack.name + "\" without tokens, patches and audio");
+  if (input.convolutions && (input.token || input.positions || input.features || !input.tables.empty() ||
+                             input.reads_images() || input.position_after_norm))
+    refuse("has audio beside tokens, patches or tables");
+  if (input.positional_convolution && !input.convolutions) refuse("has a positional convolution without audio");
+  for (const policy::Convolution& layer :
+       input.convolutions ? input.convolutions->layers : std::vector<policy::Convolution>{}) {
+    if (layer.norm && layer.norm->kind != policy::NormKind::Layer)
+      refuse("has convolutions with norms that are not LayerNorm or group norm");
+  }
   const auto tells_cells = [](const policy::IndexTable& table) {
     return table.input == "token_type_ids" && std::max(table.column, table.minus_column) >= 2;
   };

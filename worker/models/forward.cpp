@@ -23,6 +23,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
     if (own.tokens.defined()) tokens.push_back(own.tokens);
     if (own.positions.defined()) positions.push_back(own.positions);
     if (own.pixels.defined()) pixels.push_back(own.pixels);
+    batch.audio.insert(batch.audio.end(), own.audio.begin(), own.audio.end());
     for (const auto& [name, values] : own.types) types[name].push_back(values);
     append_features(batch.features, own.features, rows);
     batch.columns.insert(batch.columns.end(), own.columns.begin(), own.columns.end());
@@ -62,6 +63,21 @@ layers::Source source_of(const at::Tensor& states, const std::vector<const Stack
   return source;
 }
 
+/// Returns whether a head of the stack reads the hidden states of all layers.
+bool mixes_layers(const policy::Model& model, const policy::Stack& stack) {
+  return std::any_of(model.heads.begin(), model.heads.end(),
+                     [&](const policy::Head& head) { return head.stack == stack.name && head.layer_weights; });
+}
+
+/// Returns whether the normalized frames of a stack are an output, or read by a head.
+bool needs_features(const policy::Model& model, const policy::Stack& stack) {
+  const auto& convolutions = stack.input.convolutions;
+  return convolutions && (!convolutions->features.empty() ||
+                          std::any_of(model.heads.begin(), model.heads.end(), [&](const policy::Head& head) {
+                            return head.stack == stack.name && head.as<policy::CodebookSpec>();
+                          }));
+}
+
 /// Stores the outputs of a stack with these states of one request. `capture` covers all requests; this request's rows
 /// begin at `row`, its sequences at `sequence`.
 void take_states(const policy::Model& model, const policy::Stack& stack, const at::Tensor& states,
@@ -77,13 +93,23 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   });
   if (stack.output.pooler && !projected && request.wants(names.pooled, bare))
     request.put(names.pooled, request.pooled.at(stack.name));
+  if (capture.audio_features.defined()) {
+    const at::Tensor& features = request.features[stack.name] =
+        capture.audio_features.narrow(0, row, stack_input.batch_rows());
+    const std::string& name = stack.input.convolutions->features;
+    if (!name.empty() && request.wants(name, bare)) request.put(name, stack_input.padded(features));
+  }
+  if (mixes_layers(model, stack)) {
+    for (const at::Tensor& states_before : capture.hidden)
+      request.hidden[stack.name].push_back(states_before.narrow(0, row, stack_input.batch_rows()));
+  }
   if (request.comm.rank() != 0) return;
   const auto own = [&](const std::vector<at::Tensor>& all) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(sequence);
     return std::vector<at::Tensor>(begin,
                                    begin + static_cast<std::ptrdiff_t>(stack_input.batch.sequences.spans.size()));
   };
-  for (size_t i = 0; i < capture.hidden.size(); ++i)
+  for (size_t i = 0; request.wanted.hidden_states && i < capture.hidden.size(); ++i)
     request.put(names.hidden + std::to_string(i),
                 stack_input.padded(capture.hidden[i].narrow(0, row, stack_input.batch_rows())));
   for (size_t i = 0; i < capture.attention.size(); ++i) {
@@ -116,6 +142,7 @@ std::string key_of(const char* what, const policy::Stack& stack, int64_t layer, 
 void hand(StageState& handed, const policy::Stack& stack, int64_t first, const layers::Capture& capture) {
   for (size_t i = 0; i < capture.hidden.size(); ++i)
     handed[key_of("hidden", stack, first + static_cast<int64_t>(i))] = capture.hidden[i];
+  if (capture.audio_features.defined()) handed[key_of("features", stack)] = capture.audio_features;
   const auto sequences = [&](const char* what, const std::vector<std::vector<at::Tensor>>& all) {
     for (size_t i = 0; i < all.size(); ++i) {
       for (size_t j = 0; j < all[i].size(); ++j)
@@ -134,6 +161,7 @@ layers::Capture captured(const StageState& handed, const policy::Stack& stack, s
     const auto found = handed.find(key);
     return found == handed.end() ? at::Tensor() : found->second;
   };
+  capture.audio_features = find(key_of("features", stack));
   for (int64_t i = 0; i <= static_cast<int64_t>(stack.layers.size()); ++i) {
     if (const at::Tensor hidden = find(key_of("hidden", stack, i)); hidden.defined()) capture.hidden.push_back(hidden);
     for (const auto& [what, all] : {std::pair{"attention", &capture.attention}, std::pair{"cross", &capture.cross},
@@ -164,9 +192,16 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
   at::Tensor& states = handed[stack.name];
   if (const Stack* here = stacks_[number].get()) {
     const OutputSelection& wanted = with[0]->wanted;
-    layers::Capture capture{wanted.hidden_states, wanted.attentions, {}, {}, {}, {}};
+    layers::Capture capture{.hidden_states = wanted.hidden_states || mixes_layers(policy_, stack),
+                            .attentions = wanted.attentions,
+                            .features = needs_features(policy_, stack),
+                            .hidden = {},
+                            .attention = {},
+                            .cross = {},
+                            .global = {},
+                            .audio_features = {}};
     layers::Batch batch = joined(stack_inputs);
-    if (capture.hidden_states || capture.attentions) batch.capture = &capture;
+    if (capture.hidden_states || capture.attentions || capture.features) batch.capture = &capture;
     layers::Source source;
     if (cross) source = source_of(handed.at(cross->source), stack_inputs, seen);
     states = (*here)(states, batch, nullptr, cross ? &source : nullptr, with[0]->comm);

@@ -17,9 +17,6 @@ namespace pm::models {
 namespace {
 
 bool crosses(const policy::Stack& stack) { return !stack.layers.empty() && stack.layers[0].cross.has_value(); }
-bool sees_images(const policy::Stack& stack) {
-  return stack.input.projection && stack.input.projection->weight.shape.size() == 4;
-}
 
 /// Reads the inputs of one model from the tensors of a request.
 class Reader {
@@ -29,8 +26,10 @@ class Reader {
   Inputs run() {
     Inputs inputs;
     for (const policy::Stack& stack : model_.stacks) {
-      if (sees_images(stack))
+      if (stack.input.reads_images())
         images(stack, inputs);
+      else if (stack.input.convolutions)
+        audio(stack, inputs);
       else
         tokens(stack, inputs);
     }
@@ -65,15 +64,16 @@ class Reader {
     else
       tensors_.find(mask_name);
     if (!ids.defined()) {
-      if (model_.stacks.size() == 1 || answers) refuse("the inputs have no tensor \"input_ids\"");
+      if (model_.stacks.size() == 1 || answers)
+        refuse("the inputs have no tensor \"" + (heard_ > 0 ? ids_name : "input_ids") + "\"");
       return;
     }
     if (!mask.defined())
       mask = at::ones_like(ids);  // shifted ids too: Hugging Face's decoder reads the shifted padding
     check_range(ids_name, ids, 0, stack.vocab, "ids");
-    if (answers && ids.size(0) != ids_.size(0)) {
-      refuse("decoder_input_ids has " + std::to_string(ids.size(0)) + " rows, input_ids has " +
-             std::to_string(ids_.size(0)));
+    if (const int64_t rows = heard_ > 0 ? heard_ : ids_.defined() ? ids_.size(0) : 0; answers && ids.size(0) != rows) {
+      refuse("decoder_input_ids has " + std::to_string(ids.size(0)) + " rows, " +
+             (heard_ > 0 ? "the audio" : "input_ids") + " has " + std::to_string(rows));
     }
     if (!answers) ids_ = ids, mask_ = mask;
     StackInput& stack_input = inputs.stack_inputs[stack.name];
@@ -284,8 +284,63 @@ class Reader {
     stack_input.batch.positions = at::arange(stack.positions, at::kLong).repeat({pixels.size(0)});
   }
 
+  /// Returns the number of samples (frames of filter banks) of each row that are no padding. As transformers' feature
+  /// extractors do, padding stands behind.
+  std::vector<int64_t> lengths(const std::string& name, const at::Tensor& values) {
+    const at::Tensor mask = tensors_.mask("attention_mask", {values.size(0), values.size(1)});
+    std::vector<int64_t> counts(static_cast<size_t>(values.size(0)), values.size(1));
+    for (int64_t row = 0; mask.defined() && row < values.size(0); ++row) {
+      const auto count = mask[row].sum().item<int64_t>();
+      if (count == 0) refuse("row " + std::to_string(row) + " of attention_mask is all zero");
+      if (!mask[row].narrow(0, 0, count).all().item<bool>())
+        refuse("row " + std::to_string(row) + " of attention_mask has a 1 behind a 0; padding of " + name +
+               " has to stand behind the audio");
+      counts[static_cast<size_t>(row)] = count;
+    }
+    return counts;
+  }
+
+  void audio(const policy::Stack& stack, Inputs& inputs) {
+    const policy::Convolutions& convolutions = *stack.input.convolutions;
+    const std::string& name = convolutions.input;
+    const Array* array = tensors_.find(name);
+    if (!array) refuse("the inputs have no tensor \"" + name + "\"");
+    if (!std::holds_alternative<std::vector<float>>(array->values)) refuse(name + " has integers, expected fp32");
+    const at::Tensor values = tensor_of(*array);
+    const bool samples = convolutions.bins == 0;
+    if (values.dim() != (samples ? 2 : 3) || values.numel() == 0 || (!samples && values.size(2) != convolutions.bins))
+      refuse(name + " has the shape " + c10::str(values.sizes()) + ", expected " +
+             (samples ? "[rows, samples]" : "[rows, frames, " + std::to_string(convolutions.bins) + "]"));
+    const std::vector<int64_t> counts = lengths(name, values);
+    const int64_t frames = convolutions.frames(values.size(1));
+    const bool whole = std::any_of(model_.heads.begin(), model_.heads.end(),
+                                   [](const policy::Head& head) { return head.reads_padding(); });
+    at::Tensor mask = at::zeros({values.size(0), frames}, at::kLong);
+    for (size_t row = 0; row < counts.size(); ++row) {
+      const int64_t own = convolutions.frames(counts[row]);
+      if (own == 0)
+        refuse("row " + std::to_string(row) + " of " + name + " has " + std::to_string(counts[row]) +
+               (samples ? " samples; " : " frames; ") + model_.architecture + " needs at least " +
+               std::to_string(convolutions.length(1)));
+      mask[static_cast<int64_t>(row)].narrow(0, 0, whole ? frames : own).fill_(1);
+    }
+    StackInput& stack_input = inputs.stack_inputs[stack.name];
+    lay_out(name, mask, stack_input);
+    std::vector<at::Tensor> positions;
+    for (size_t row = 0; row < counts.size(); ++row) {
+      ops::SequenceSpan& span = stack_input.batch.sequences.spans[row];
+      span.keys = convolutions.frames(counts[row]);
+      positions.push_back(at::arange(span.tokens, at::kLong));
+    }
+    stack_input.tokens = frames;
+    stack_input.batch.positions = at::cat(positions);
+    stack_input.batch.audio.push_back({values, frames});
+    heard_ = values.size(0);
+  }
+
   const policy::Model& model_;
   RequestTensors tensors_;
+  int64_t heard_ = 0;      ///< rows of audio
   at::Tensor ids_, mask_;  ///< of the encoder
 };
 

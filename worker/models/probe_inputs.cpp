@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/models/probe_inputs.h"
 
+#include <algorithm>
+
 #include "worker/models/heads/heads.h"
 #include "worker/models/separators.h"
 
@@ -20,19 +22,30 @@ Array black_image(const policy::Stack& stack) {
   return {{1, channels, height, width}, std::vector<float>(static_cast<size_t>(channels * height * width))};
 }
 
+Array silence(const policy::Convolutions& convolutions, int64_t frames) {
+  const int64_t length = convolutions.length(frames), bins = std::max<int64_t>(1, convolutions.bins);
+  std::vector<int64_t> shape{1, length};
+  if (convolutions.bins > 0) shape.push_back(bins);
+  return {shape, std::vector<float>(static_cast<size_t>(length * bins))};
+}
+
 }  // namespace
 
 Arrays probe_inputs(const policy::Model& model) {
   ProbeInputs inputs;
   add_head_probe_inputs(model, inputs);
+  bool hears = false;
   for (const policy::Stack& stack : model.stacks) {
     if (has_sliding_window(stack)) {  // global tokens have weights of their own; the class may find none by itself
       Array mask = token_ids(model, stack, inputs.tokens);
       std::get<std::vector<int64_t>>(mask.values).assign(static_cast<size_t>(inputs.tokens), 1);
       inputs.arrays["global_attention_mask"] = std::move(mask);
     }
-    if (stack.input.token)
-      inputs.arrays["input_ids"] = token_ids(model, stack, inputs.tokens);
+    if (stack.input.convolutions) {
+      inputs.arrays[stack.input.convolutions->input] = silence(*stack.input.convolutions, inputs.tokens);
+      hears = true;
+    } else if (stack.input.token)
+      inputs.arrays[hears ? "decoder_input_ids" : "input_ids"] = token_ids(model, stack, inputs.tokens);
     else
       inputs.arrays["pixel_values"] = black_image(stack);
   }

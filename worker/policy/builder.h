@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs), heads.cpp,
-// blocks.cpp (attention, MLP, norms).
+// audio/ (convolutions and heads over frames), blocks.cpp (attention, MLP, norms).
 #pragma once
 #include <list>
 
@@ -55,7 +55,20 @@ class Builder {
   std::optional<Pooler> pooler(const Context&, const Node& section, const Scope&, const std::string& path);
   Output output(const Context&, const Node& section, const std::string& path);
 
+  // audio/convolutions.cpp
+  /// Returns the value of an entry that has to be 1 (or 0 where `may_be_zero`) to 2^20.
+  static int64_t small_size(const Node& section, std::string_view key, const Scope&, bool may_be_zero = false);
+  std::optional<Convolutions> convolutions(const Context&, const Node& section, const Scope&, const std::string& path);
+  std::optional<PositionalConvolution> positional_convolution(const Context&, const Node& position, const Scope&,
+                                                              const std::string& path);
+  std::optional<BatchNorm> batch_norm(const Node& section, const Scope&, const std::string& path, int64_t width);
+
+  // audio/heads.cpp
+  TimeDelaySpec time_delay(HeadScope&);
+  CodebookSpec codebook(const HeadScope&, int64_t channels);
+
   // heads.cpp
+  std::optional<Param> layer_weights(const HeadScope&, const Stack* read);
   std::optional<Pool> pool(HeadScope&, const Stack* read, const std::string& name);
   HeadTransform transform(HeadScope&);
   ClassesSpec classes(HeadScope&, const std::optional<Pool>&, HeadTransform);

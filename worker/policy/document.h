@@ -2,6 +2,7 @@
 // Loads and validates policies: `extends` and `like` are resolved, every key is known, every expression parses.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,9 @@ std::vector<std::string> model_types(const Node& policy);
 
 /// Checks keys, words and expressions of a merged policy against the grammar of policies.
 void validate(const Node& policy);
+/// Checks that each class has a task or a refusal, and that the heads and stacks it names exist. `known` throws for a
+/// name that the section lacks.
+void check_architectures(const Node& policy, const std::function<void(const char* section, const Node& name)>& known);
 
 /// Returns the keys of each section of a policy. A section that extends another ("parameter", "linear", "norm") lists
 /// only its own keys. A test compares docs/reference/policies.md with it.

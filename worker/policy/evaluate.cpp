@@ -68,6 +68,11 @@ class Evaluator {
         if (!list.is_array() || list.empty()) fail("last() of " + shown(list) + ", expected a list that is not empty");
         return list.back();
       }
+      case Op::Length: {
+        const json list = child(0);
+        if (!list.is_array()) fail("length() of " + shown(list) + ", expected a list");
+        return static_cast<int64_t>(list.size());
+      }
       case Op::Expand:
         return expand(child(0));
       case Op::Pair:

@@ -270,11 +270,12 @@ class Parser {
     term->op = token.text == "starts"   ? Op::Starts
                : token.text == "split"  ? Op::Split
                : token.text == "last"   ? Op::Last
+               : token.text == "length" ? Op::Length
                : token.text == "expand" ? Op::Expand
                : token.text == "pair"   ? Op::Pair
                                         : Op::Name;
     if (term->op == Op::Name)
-      fail("no function \"" + token.text + "\"; there are starts, split, last, expand, pair", token.column);
+      fail("no function \"" + token.text + "\"; there are starts, split, last, length, expand, pair", token.column);
     do term->children.push_back(choice());
     while (take(","));
     expect(")");

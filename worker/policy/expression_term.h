@@ -32,6 +32,7 @@ enum class Op : uint8_t {
   Starts,
   Split,
   Last,
+  Length,
   Expand,
   Pair,
 };

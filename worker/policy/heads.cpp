@@ -33,6 +33,14 @@ std::optional<Pool> Builder::pool(HeadScope& at, const Stack* read, const std::s
   return pool;
 }
 
+std::optional<Param> Builder::layer_weights(const HeadScope& at, const Stack* read) {
+  const std::optional<Binding> row = binder_.binding(at.section.get("layer_weights"), at.scope.variables);
+  if (!row || !row->names()) return std::nullopt;
+  const int64_t states = read ? static_cast<int64_t>(read->layers.size()) + 1 : -1;
+  return binder_.bind({.role = Role::LayerWeights, .path = at.path + ".layer_weights", .shape = {states}},
+                      binder_.names(*row->names(), at.scope, ".weight"), *row, at.scope);
+}
+
 HeadTransform Builder::transform(HeadScope& at) {
   HeadTransform transform;
   transform.dense = linear(at.context, at.section.get("dense"), nullptr, at.scope,
@@ -173,6 +181,17 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
   }
   if (const Node* two = section.get("mean")) {
     head.kind = MeanSpec{two_of(*two)};
+    return head;
+  }
+  head.layer_weights = layer_weights(at, read);
+  if (section.get("time_delay") || section.get("codebook")) {
+    if (section.get("time_delay"))
+      head.kind = time_delay(at);
+    else
+      head.kind = codebook(at, sizes.embedding);
+    const size_t wanted = section.get("time_delay") ? 2 : 3;
+    if (head.outputs.size() != wanted)
+      refuse_policy(section, "the head \"" + name + "\" has " + std::to_string(wanted) + " outputs");
     return head;
   }
   const std::optional<Pool> pool = this->pool(at, read, name);

@@ -43,6 +43,12 @@ ShardingRule sharding_rule(Role role) {
     case Role::IndexTable:
     case Role::EmbeddingProjection:
     case Role::PatchProjection:
+    case Role::ConvolutionWeight:
+    case Role::ConvolutionBias:
+    case Role::ConvolutionGain:
+    case Role::RunningMean:
+    case Role::RunningVariance:
+    case Role::LayerWeights:
     case Role::ExtraToken:
     case Role::HeadDenseWeight:
     case Role::HeadDenseBias:
@@ -82,6 +88,18 @@ std::string_view name_of(Role role) {
       return "embedding projection";
     case Role::PatchProjection:
       return "patch projection";
+    case Role::ConvolutionWeight:
+      return "convolution weight";
+    case Role::ConvolutionBias:
+      return "convolution bias";
+    case Role::ConvolutionGain:
+      return "convolution gain";
+    case Role::RunningMean:
+      return "running mean";
+    case Role::RunningVariance:
+      return "running variance";
+    case Role::LayerWeights:
+      return "layer weights";
     case Role::ExtraToken:
       return "extra token";
     case Role::NormWeight:

@@ -129,6 +129,12 @@ Rule stack() {
   const Rule position{Rule::Kind::Position,
                       position_words,
                       {{"learned", row()},
+                       {"convolution", linear({{"size", expression},
+                                               {"groups", expression},
+                                               {"gain", row()},
+                                               {"batch_norm", row({{"eps", expression}})},
+                                               {"act", word(words<Activation>())},
+                                               {"norm", norm_row()}})},
                        {"sinusoidal", word(sinusoid_words)},
                        {"offset", expression},
                        {"skip_padding", expression},
@@ -144,8 +150,23 @@ Rule stack() {
                                       {"minus_column", expression},
                                       {"skip_if_absent", expression},
                                       {"default_row", expression}}};
+  const Rule convolutions = section({{"input", text},
+                                     {"features", text},
+                                     {"bins", expression},
+                                     {"layers", expression},
+                                     {"at", names},
+                                     {"kernel", linear()},
+                                     {"channels", expression},
+                                     {"size", expression},
+                                     {"stride", expression},
+                                     {"padding", expression},
+                                     {"norm", norm_row()},
+                                     {"norm_over_time", expression},
+                                     {"act", word(words<Activation>())},
+                                     {"gated", expression}});
   const Rule input =
       section({{"at", names},
+               {"convolutions", convolutions},
                {"token", row()},
                {"scale", expression},
                {"token_types", text},
@@ -214,6 +235,22 @@ Rule head() {
                                      {"start_n_top", expression},
                                      {"end_n_top", expression}})},
                   {"pairs", section({{"query", linear()}, {"key", linear()}, {"positions", text}})},
+                  {"layer_weights", row()},
+                  {"time_delay", section({{"layers", expression},
+                                          {"at", names},
+                                          {"linear", linear()},
+                                          {"channels", expression},
+                                          {"size", expression},
+                                          {"dilation", expression},
+                                          {"vector", linear()},
+                                          {"classes", linear()}})},
+                  {"codebook", section({{"groups", expression},
+                                        {"size", expression},
+                                        {"width", expression},
+                                        {"states", linear()},
+                                        {"scores", linear()},
+                                        {"entries", row()},
+                                        {"quantized", linear()}})},
                   {"mean", texts},
                   {"between", texts}});
 }
@@ -361,36 +398,6 @@ void check(const Node& node, const Rule& rule, const std::string& key) {
 
 namespace {
 
-/// Checks that each class has a task or a refusal, and that the heads and stacks it names exist.
-void check_architectures(const Node& policy, const std::function<void(const char*, const Node&)>& known) {
-  for (const auto& [name, architecture] : policy.get("architectures")->entries) {
-    if (!architecture.is_map()) refuse_policy(name, "the architecture " + name.text + " has no task");
-    if (const Node* other = architecture.get("alias_of")) {
-      known("architectures", *other);
-      if (architecture.entries.size() > 1 || policy.get("architectures")->get(other->text)->get("alias_of")) {
-        refuse_policy(*other, "\"alias_of\" stands alone and names a class that is described");
-      }
-      continue;
-    }
-    const Node* heads = architecture.get("heads");
-    for (const char* section : {"heads", "stacks"}) {
-      if (const Node* list = architecture.get(section))
-        check_each(*list, section, [&](const Node& item) { known(section, item); });
-    }
-    const Node* refusal = architecture.get("refuse");
-    if (!architecture.get("task") && !(refusal && refusal->is_scalar()))
-      refuse_policy(name, "the architecture " + name.text + " has no task");
-    const Node* outputs = architecture.get("outputs");
-    for (const auto& [head, output] : outputs ? outputs->entries : decltype(outputs->entries){}) {
-      bool listed = false;
-      if (heads)
-        check_each(*heads, "heads",
-                   [&, &wanted = head.text](const Node& item) { listed = listed || item.text == wanted; });
-      if (!listed) refuse_policy(head, "outputs: \"" + head.text + "\" is not one of the heads of " + name.text);
-    }
-  }
-}
-
 /// A kind of head: the key that makes a head one of it, and the keys that may stand beside it and those of every head.
 struct HeadKind {
   std::string_view key;
@@ -402,13 +409,15 @@ struct HeadKind {
 void check_head(const Node& name, const Node& head) {
   static const std::vector<std::string_view> of_every_head{"at", "when", "stack", "output"};
   static const std::vector<HeadKind> kinds{
-      {"logits", {"pool", "dense", "act", "norm", "scale_input", "softcap"}},
+      {"logits", {"pool", "dense", "act", "norm", "scale_input", "softcap", "layer_weights"}},
+      {"time_delay", {"dense", "act", "norm", "scale_input", "layer_weights"}},
+      {"codebook", {}},
       {"cells", {"classes", "pool", "dense", "act", "norm", "scale_input"}},
       {"spans", {"pool"}},
       {"pairs", {"pool"}},
       {"mean", {}},
       {"between", {"logit_scale"}},
-      {"classes", {"pool", "mlp", "dense", "act", "norm", "scale_input", "mask_question"}}};
+      {"classes", {"pool", "mlp", "dense", "act", "norm", "scale_input", "mask_question", "layer_weights"}}};
   const auto kind =
       std::find_if(kinds.begin(), kinds.end() - 1, [&](const HeadKind& one) { return head.get(one.key); });
   const auto has = [](const std::vector<std::string_view>& keys, const std::string& key) {
@@ -436,7 +445,10 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"architecture", own_keys(under(policy, "architectures").keys[0].rule)},
           {"stack", own_keys(stack)},
           {"input", own_keys(input)},
+          {"convolutions", own_keys(under(input, "convolutions"))},
           {"position", own_keys(under(input, "position"))},
+          {"convolution", own_keys(under(under(input, "position"), "convolution"), matrix)},
+          {"batch_norm", own_keys(under(under(under(input, "position"), "convolution"), "batch_norm"), plain)},
           {"tables", own_keys(under(input, "tables"), plain)},
           {"features", own_keys(under(input, "features"), matrix)},
           {"patches", own_keys(under(input, "patches"), matrix)},
@@ -459,6 +471,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"cells", own_keys(under(head, "cells"))},
           {"spans", own_keys(under(head, "spans"))},
           {"pairs", own_keys(under(head, "pairs"))},
+          {"time_delay", own_keys(under(head, "time_delay"))},
+          {"codebook", own_keys(under(head, "codebook"))},
           {"parameter", own_keys(plain)},
           {"linear", own_keys(matrix, plain)},
           {"norm", own_keys(under(attn, "norm"), plain)},

@@ -119,7 +119,13 @@ void Builder::position(const Context& context, const Node& section, const Scope&
     return;
   }
   const Node *learned = node->get("learned"), *sinusoidal = node->get("sinusoidal");
-  if (!learned == !sinusoidal) refuse_policy(*node, "a position that is a map needs \"learned\" or \"sinusoidal\"");
+  if (node->get("convolution")) {
+    if (learned || sinusoidal) refuse_policy(*node, "\"convolution\" stands alone among positions");
+    input.positional_convolution = positional_convolution(context, *node, scope, path + "positions");
+    return;
+  }
+  if (!learned == !sinusoidal)
+    refuse_policy(*node, "a position that is a map needs \"learned\", \"sinusoidal\" or \"convolution\"");
   if (const Node* offset = node->get("offset")) {
     input.position_offset = evaluate_int(*offset, scope.variables);
     if (input.position_offset < 0)
@@ -265,6 +271,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   }
   if (const Node* scale = section.get("scale")) input.scale = evaluate_number(*scale, scope.variables);
   if (const Node* types = section.get("token_types")) input.token_types = types->text;
+  input.convolutions = convolutions(context, section, scope, path + "convolutions");
   position(context, section, scope, path, input);
   tables(context, section, scope, path, input.tables);
   input.features = features(context, section, scope, path + "features");

@@ -23,7 +23,8 @@ bool ForwardQueue::runs_alone(const ForwardRequest& request) const {
 }
 
 int64_t ForwardQueue::next_rows(const QueuedForward& forward) const {
-  if (!split_) return forward.rows - forward.sent_rows;
+  // samples of audio stay together: the perplexity of a codebook is one number of all rows
+  if (!split_ || forward.request.inputs.contains("input_values")) return forward.rows - forward.sent_rows;
   const int64_t fit = rows_per_step(forward.request.inputs, forward.sent_rows, step_tokens_),
                 part = std::max<int64_t>(1, (forward.rows + parts_ - 1) / parts_);
   return std::min({fit, part, std::max<int64_t>(1, forward.rows - forward.sent_rows)});

@@ -19,7 +19,7 @@ void CellsHead::validate(const policy::Model& model, const policy::Head& head, c
 
 CellsHead::CellsHead(const policy::Model& model, const policy::Head& head, const policy::CellsSpec& cells,
                      layers::Loader& loader)
-    : ScoringHead(model, head, /*one_column=*/true),
+    : ScoringHead(model, head, loader, /*one_column=*/true),
       spec_(cells),
       transform_(cells.transform, loader),
       tokens_(cells.tokens, loader),

@@ -7,7 +7,7 @@ namespace pm::models {
 
 ClassesHead::ClassesHead(const policy::Model& model, const policy::Head& head, const policy::ClassesSpec& classes,
                          layers::Loader& loader)
-    : ScoringHead(model, head, classes.vector),
+    : ScoringHead(model, head, loader, classes.vector),
       mask_question_(classes.mask_question),
       transform_(classes.transform, loader) {
   if (classes.mlp) {

@@ -6,11 +6,13 @@
 
 #include "worker/models/heads/cells.h"
 #include "worker/models/heads/classes.h"
+#include "worker/models/heads/codebook.h"
 #include "worker/models/heads/logits.h"
 #include "worker/models/heads/mean.h"
 #include "worker/models/heads/pairs.h"
 #include "worker/models/heads/similarity.h"
 #include "worker/models/heads/spans.h"
+#include "worker/models/heads/time_delay.h"
 
 namespace pm::models {
 
@@ -33,6 +35,10 @@ template <>
 struct Runs<policy::SimilaritySpec> : std::type_identity<SimilarityHead> {};
 template <>
 struct Runs<policy::MeanSpec> : std::type_identity<MeanHead> {};
+template <>
+struct Runs<policy::TimeDelaySpec> : std::type_identity<TimeDelayHead> {};
+template <>
+struct Runs<policy::CodebookSpec> : std::type_identity<CodebookHead> {};
 
 }  // namespace
 

@@ -10,7 +10,9 @@ namespace pm::models {
 
 LanguageModelHead::LanguageModelHead(const policy::Model& model, const policy::Head& head,
                                      const policy::LogitsSpec& logits, layers::Loader& loader)
-    : ScoringHead(model, head, /*one_column=*/false), transform_(logits.transform, loader), logits_(logits, loader) {}
+    : ScoringHead(model, head, loader, /*one_column=*/false),
+      transform_(logits.transform, loader),
+      logits_(logits, loader) {}
 
 at::Tensor LanguageModelHead::scores(const at::Tensor& states, comm::Communicator& comm) const {
   return logits_.gathered(features(states), comm);

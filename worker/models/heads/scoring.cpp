@@ -19,6 +19,18 @@ at::Tensor HeadTransform::operator()(const at::Tensor& states) const {
   return scale_ == 1 ? x : x * scale_;
 }
 
+HeadStates::HeadStates(const policy::Head& head, layers::Loader& loader) : stack_(head.stack) {
+  if (head.layer_weights) weights_ = at::softmax(loader.load(*head.layer_weights).to(at::kFloat), 0);
+}
+
+at::Tensor HeadStates::operator()(const RequestForward& request) const {
+  if (!weights_.defined()) return request.states.at(stack_);
+  const std::vector<at::Tensor>& all = request.hidden.at(stack_);
+  at::Tensor sum = at::zeros_like(all[0]);
+  for (size_t i = 0; i < all.size(); ++i) sum.addcmul_(all[i], weights_[static_cast<int64_t>(i)]);
+  return sum;
+}
+
 void ScoringHead::run(std::span<RequestForward> requests) const {
   std::vector<RequestForward*> with;
   std::vector<at::Tensor> all;
@@ -39,7 +51,7 @@ void ScoringHead::run(std::span<RequestForward> requests) const {
 
 /// Returns the states that the head scores: every token's, or one per sequence.
 at::Tensor ScoringHead::states(const RequestForward& request) const {
-  const at::Tensor& of_stack = request.states.at(head_.stack);
+  const at::Tensor of_stack = states_(request);
   const std::optional<policy::Pool> pool = head_.pool();
   if (!pool) return of_stack;
   return pool == policy::Pool::Pooler ? request.pooled.at(head_.stack)

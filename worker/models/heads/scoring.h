@@ -25,6 +25,17 @@ class HeadTransform {
   double scale_;
 };
 
+/// The states that a head reads: the last ones of its stack, or a weighted sum of those of all layers.
+class HeadStates {
+ public:
+  HeadStates(const policy::Head&, layers::Loader&);
+  at::Tensor operator()(const RequestForward&) const;  ///< [rows, hidden]
+
+ private:
+  std::string stack_;
+  at::Tensor weights_;  ///< [layers + 1], they add up to 1; undefined: the last states
+};
+
 class ScoringHead : public Head {
  public:
   /// Scores the states of all requests together, so that the head's matrix is read once.
@@ -44,8 +55,8 @@ class ScoringHead : public Head {
 
  protected:
   /// `one_column`: the scores have one column, and the outputs no dimension of classes.
-  ScoringHead(const policy::Model& model, const policy::Head& head, bool one_column)
-      : Head(model, head), one_column_(one_column) {}
+  ScoringHead(const policy::Model& model, const policy::Head& head, layers::Loader& loader, bool one_column)
+      : Head(model, head), states_(head, loader), one_column_(one_column) {}
   /// Returns the scores [rows, columns] of states [rows, hidden]; undefined where this rank has none.
   virtual at::Tensor score(const at::Tensor& states, comm::Communicator&) const = 0;
   /// Turns the scores of one request's states into those that the head puts out.
@@ -56,6 +67,7 @@ class ScoringHead : public Head {
  private:
   at::Tensor states(const RequestForward&) const;
   void put(RequestForward&, at::Tensor scores) const;
+  HeadStates states_;
   bool one_column_;
 };
 

@@ -43,8 +43,8 @@ void RequestForward::put(const std::string& name, const at::Tensor& value) {
 
 at::Tensor RequestForward::select(Pool pool, const policy::Stack& stack, const at::Tensor& x) const {
   const StackInput& stack_input = inputs.stack_inputs.at(stack.name);
-  if (pool == Pool::Patches) {
-    const int64_t extra = stack.input.extra_tokens();
+  if (pool == Pool::Patches || pool == Pool::Mean) {
+    const int64_t extra = pool == Pool::Patches ? stack.input.extra_tokens() : 0;
     std::vector<at::Tensor> means;
     for (const ops::SequenceSpan& sequence : stack_input.batch.sequences.spans)
       means.push_back(x.narrow(0, sequence.first + extra, sequence.tokens - extra).mean(0));

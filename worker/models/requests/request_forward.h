@@ -36,6 +36,8 @@ struct RequestForward {
   comm::Communicator& comm;
   std::map<std::string, at::Tensor> states, pooled,
       vectors;  ///< of stacks, of their poolers, of heads with one vector per sequence
+  std::map<std::string, std::vector<at::Tensor>> hidden;  ///< all hidden states of stacks with heads that mix them
+  std::map<std::string, at::Tensor> features;             ///< of stacks that read audio: normalized frames
   Arrays outputs;
 
   /// Returns whether the output `name` is wanted; `by_default` where the request names no outputs.

@@ -21,6 +21,8 @@ enum class Task : uint8_t {
   MultipleChoice,
   Similarity,
   ClassifyImages,
+  ClassifyAudio,
+  Transcribe,
   Forward,
 };
 
@@ -29,9 +31,9 @@ enum class ModelKind : uint8_t { Encoder, Decoder, EncoderDecoder, Dual, Vision 
 
 /// The state of a sequence that a pooler or a head reads. Second: DeiT's distillation token. LastButOne: of the tokens
 /// without the dense vectors. Eot: the end token, or the one with the largest id when eos_token_id is 2 (CLIP).
-/// LastEos: the last end token (BART, T5). Patches: the mean of all but the class token. Pooler: the vector of the
-/// stack's pooler.
-enum class Pool : uint8_t { First, Second, Last, LastButOne, Eot, LastEos, Patches, Pooler };
+/// LastEos: the last end token (BART, T5). Patches: the mean of all but the class token. Mean: of all tokens. Pooler:
+/// the vector of the stack's pooler.
+enum class Pool : uint8_t { First, Second, Last, LastButOne, Eot, LastEos, Patches, Pooler, Mean };
 
 /// The global tokens of a request that names none: its first token, those before its first separator, or those after
 /// its second.
@@ -44,10 +46,10 @@ template <typename Enum>
 struct Words;
 template <>
 struct Words<Task> {
-  static constexpr std::array<std::string_view, 11> all{
+  static constexpr std::array<std::string_view, 13> all{
       "embed",           "generate",           "fill-mask",       "next-sentence", "classify",
       "classify-tokens", "question-answering", "multiple-choice", "similarity",    "classify-images",
-      "forward"};
+      "classify-audio",  "transcribe",         "forward"};
 };
 template <>
 struct Words<ModelKind> {
@@ -55,8 +57,8 @@ struct Words<ModelKind> {
 };
 template <>
 struct Words<Pool> {
-  static constexpr std::array<std::string_view, 8> all{"first", "second",   "last",    "last_but_one",
-                                                       "eot",   "last_eos", "patches", "pooler"};
+  static constexpr std::array<std::string_view, 9> all{"first",    "second",  "last",   "last_but_one", "eot",
+                                                       "last_eos", "patches", "pooler", "mean"};
 };
 template <>
 struct Words<GlobalTokens> {

@@ -44,6 +44,26 @@ void PairsSpec::collect(ParamCollector& all) const {
   all.add(key);
 }
 
+int64_t TimeDelaySpec::reach(bool dilated) const {
+  int64_t frames = 0;
+  for (const TimeDelayLayer& layer : layers) frames += (layer.taps - 1) * (dilated ? layer.dilation : 1);
+  return frames;
+}
+
+void TimeDelaySpec::collect(ParamCollector& all) const {
+  transform.collect(all);
+  for (const TimeDelayLayer& layer : layers) all.add(layer.linear);
+  all.add(vector);
+  all.add(classes);
+}
+
+void CodebookSpec::collect(ParamCollector& all) const {
+  all.add(states);
+  all.add(scores);
+  all.add(entries);
+  all.add(quantized);
+}
+
 void SimilaritySpec::collect(ParamCollector& all) const { all.add(scalar); }
 
 std::optional<Pool> Head::pool() const {
@@ -61,10 +81,13 @@ int64_t Head::scores() const {
   if (const auto* logits = as<LogitsSpec>()) return rows_of(logits->linear, false);
   if (const auto* classes = as<ClassesSpec>()) return classes->linear ? rows_of(*classes->linear, classes->vector) : 0;
   if (const auto* cells = as<CellsSpec>()) return rows_of(cells->tokens, true);
+  if (const auto* codebook = as<CodebookSpec>())
+    return rows_of(codebook->states, false) + rows_of(codebook->quantized, false);
   return 0;
 }
 
 void Head::collect(ParamCollector& all) const {
+  all.add(layer_weights);
   std::visit([&](const auto& spec) { spec.collect(all); }, kind);
 }
 

@@ -90,6 +90,38 @@ struct SimilaritySpec {
   void collect(ParamCollector&) const;
 };
 
+/// A layer of a time delay network: relu of a linear of `taps` frames that are `dilation` frames apart.
+struct TimeDelayLayer {
+  Linear linear;  ///< [out, taps x in]: the inputs of the first frame, then those of the second, ...
+  int64_t taps = 1, dilation = 1;
+};
+
+/// Vectors of speakers (x-vectors, Snyder et al. 2018): a time delay network over the frames, mean and standard
+/// deviation over time, a linear that gives the vector, and one that gives scores. Two outputs: scores, vector.
+/// Where a row is padded, the frames that count are reckoned without the dilations, as transformers does: some frames
+/// of padding count too.
+struct TimeDelaySpec {
+  HeadTransform transform;
+  std::vector<TimeDelayLayer> layers;
+  Linear vector, classes;  ///< [width, 2 x out of the last layer], [classes, width]
+
+  /// Returns by how many frames the layers shorten a row; without the dilations, what transformers subtracts.
+  int64_t reach(bool dilated) const;
+  void collect(ParamCollector&) const;
+};
+
+/// Projected states beside the quantized frames that they are trained to predict (wav2vec 2.0, Baevski et al. 2020): of
+/// each group the entry with the highest score. Three outputs: states, quantized frames, perplexity of the entries.
+struct CodebookSpec {
+  Linear states;     ///< [width, hidden]
+  Linear scores;     ///< [groups x entries, channels of the frames]
+  Param entries;     ///< [groups x entries, part of a vector]
+  Linear quantized;  ///< [width, groups x part of a vector]
+  int64_t groups = 1;
+
+  void collect(ParamCollector&) const;
+};
+
 /// The mean of two heads (DeiT's classifiers).
 struct MeanSpec {
   std::array<std::string, 2> of;
@@ -101,7 +133,12 @@ struct Head {
   std::string name, stack;  ///< the stack that it reads
   std::vector<std::string> outputs{
       "logits"};  ///< Hugging Face's names; two (start_logits, end_logits): one column each
-  std::variant<LogitsSpec, ClassesSpec, CellsSpec, SpansSpec, PairsSpec, SimilaritySpec, MeanSpec> kind;
+  std::variant<LogitsSpec, ClassesSpec, CellsSpec, SpansSpec, PairsSpec, SimilaritySpec, MeanSpec, TimeDelaySpec,
+               CodebookSpec>
+      kind;
+  /// [layers + 1]: the head reads the sum of all hidden states, weighted by the softmax of these; absent: the last
+  /// state.
+  std::optional<Param> layer_weights;
 
   /// Returns the spec when the head is of this kind, or nullptr.
   template <typename Spec>
@@ -112,6 +149,8 @@ struct Head {
   std::optional<Pool> pool() const;
   /// Returns the number of scores of one state; 0 for heads that do not score states one by one.
   int64_t scores() const;
+  /// Returns true for heads whose outputs depend on the frames of padding too.
+  bool reads_padding() const { return as<TimeDelaySpec>() || as<CodebookSpec>(); }
   void collect(ParamCollector&) const;
 };
 

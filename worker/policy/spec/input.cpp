@@ -25,6 +25,8 @@ void Input::collect(ParamCollector& all) const {
   all.add(class_token);
   all.add(distillation_token);
   all.add(norm);
+  if (convolutions) convolutions->collect(all);
+  if (positional_convolution) positional_convolution->collect(all);
 }
 
 }  // namespace pm::policy

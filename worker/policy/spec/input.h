@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The input of a stack: embeddings of tokens or patches, positions, further tables, dense vectors.
+// The input of a stack: embeddings of tokens or patches, frames of audio, positions, further tables, dense vectors.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/policy/spec/convolution.h"
 #include "worker/policy/spec/param.h"
 
 namespace pm::policy {
@@ -64,6 +65,10 @@ struct Input {
   std::optional<Norm> norm;
   /// Returns the height and width in pixels of the images that the stack reads.
   std::array<int64_t, 2> image_size() const;
+  std::optional<Convolutions> convolutions;  ///< the stack reads audio: frames are what tokens are elsewhere
+  std::optional<PositionalConvolution> positional_convolution;  ///< after the norm and the projection
+  /// Returns true for a stack of images.
+  bool reads_images() const { return projection && projection->weight.shape.size() == 4; }
   /// Returns the number of vectors before the patches of an image.
   int64_t extra_tokens() const { return (class_token ? 1 : 0) + (distillation_token ? 1 : 0); }
 

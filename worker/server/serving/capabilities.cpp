@@ -112,6 +112,7 @@ void read_sentence_transformers(const std::filesystem::path& folder, Capabilitie
 void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
   const bool several = model.stacks.size() > 1, crossed = model.kind == policy::ModelKind::EncoderDecoder && several;
   for (const policy::Stack& stack : model.stacks) {
+    if (stack.input.convolutions) continue;
     const bool pixels = !stack.input.token, decoder = crossed && stack.layers[0].cross;
     if (decoder) continue;
     const std::string before = !several ? "" : crossed ? "encoder_" : stack.name + "_model_output.";
@@ -153,6 +154,11 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
   capabilities.kind = model.kind;
   capabilities.takes_text = false;
   for (const policy::Stack& stack : model.stacks) {
+    if (const auto& convolutions = stack.input.convolutions) {
+      capabilities.audio = convolutions->input;
+      for (const policy::Convolution& layer : convolutions->layers) capabilities.audio_stride *= layer.stride;
+      continue;
+    }
     if (!stack.input.token) {
       capabilities.takes_images = true;
       capabilities.image_tokens = stack.positions;
@@ -197,12 +203,14 @@ bool Capabilities::serves(const std::string& route) const {
   if (route == "/v1/completions" || route == "/v1/chat/completions" || route == "/generate" ||
       route == "/generate_text/*")
     return generates;
+  if (route == "/v1/embeddings" && !audio.empty()) return false;
   if (route == "/v1/embeddings")
     return generates || task == policy::Task::Embed || task == policy::Task::Similarity ||
            task == policy::Task::FillMask;
   if (route == "/similarity") return task == policy::Task::Similarity || (takes_text && serves("/v1/embeddings"));
   if (route == "/rerank" || route == "/v1/rerank")
-    return (task == policy::Task::Classify && labels.size() == 1) || (task == policy::Task::Embed && takes_text);
+    return (task == policy::Task::Classify && labels.size() == 1) ||
+           (task == policy::Task::Embed && takes_text && audio.empty());
   if (route == "/tokenize" || route == "/detokenize") return takes_text;
   if (route == "/fill-mask") return task == policy::Task::FillMask;
   if (route == "/question-answering") return task == policy::Task::QuestionAnswering;

@@ -51,6 +51,8 @@ struct Capabilities {
   /// key.
   int64_t scores = 0, hidden_states = 0, attentions = 0;
   int64_t image_tokens = 0;  ///< tokens of an image
+  std::string audio;         ///< input of samples or filter banks; empty: the model reads no audio
+  int64_t audio_stride = 1;  ///< samples (frames of filter banks) per frame
   std::string features;      ///< input of dense vectors after a text's tokens; empty: none
 
   /// Returns whether the model supports `route`.

@@ -55,8 +55,9 @@ ForwardBatch parse_json_batch(const ServerContext& context, const RoutedRequest&
   if (!inputs.is_object() || inputs.empty()) throw bad_field("inputs", json_excerpt(inputs), allowed);
   ForwardBatch batch;
   for (const auto& [name, value] : inputs.items())
-    batch.inputs[name] = parse_json_tensor(value, "inputs." + name.substr(0, 60),
-                                           name == "pixel_values" || name == context.capabilities.features);
+    batch.inputs[name] = parse_json_tensor(
+        value, "inputs." + name.substr(0, 60),
+        name == "pixel_values" || name == context.capabilities.features || name == context.capabilities.audio);
   batch.hidden_states = fields.boolean("hidden_states").value_or(false);
   batch.attentions = fields.boolean("attentions").value_or(false);
   if (const json* outputs = fields.find("outputs")) {
@@ -104,6 +105,10 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
                        name);
       tokens += elements;
       width = std::max(width, length);
+    } else if (name == can.audio && array.shape.size() >= 2) {
+      const int64_t bins = array.shape.size() > 2 ? std::max<int64_t>(1, array.shape.back()) : 1;
+      tokens += elements / bins / can.audio_stride + 1;
+      width = std::max(width, array.shape[1] / can.audio_stride + 1);
     } else if (name == can.features && array.shape.size() >= 3) {
       const int64_t vectors = elements / std::max<int64_t>(1, array.shape.back());
       tokens += vectors;
@@ -143,7 +148,9 @@ Operation describe_forward(const ServerContext& context) {
   const json states = schema::boolean("Return the hidden states of every layer"),
              scores = schema::boolean("Return the attention weights of every layer");
   const json names = texts_schema("Names of the outputs to return; default: those of the Hugging Face class");
-  const json example = context.capabilities.takes_text ? json{{"inputs", {{"input_ids", {{1, 2, 3}}}}}} : json();
+  const json example = context.capabilities.takes_text && context.capabilities.audio.empty()
+                           ? json{{"inputs", {{"input_ids", {{1, 2, 3}}}}}}
+                           : json();
   Operation made =
       task_operation(context, "One forward pass over named tensors, as JSON or as safetensors",
                      {{"inputs", tensors, true}, {"hidden_states", states}, {"attentions", scores}, {"outputs", names}},

@@ -38,6 +38,11 @@ policy::Input& input(policy::Model& model) { return model.stacks[0].input; }
 
 constexpr const char* bare_pattern =
     "has a sparse pattern with grouped heads, positions in attention, softcapped scores or norms of heads";
+/// Makes the stack one of audio.
+void hears(policy::Model& model) {
+  input(model).token.reset();
+  input(model).convolutions.emplace().layers.resize(1);
+}
 
 class Stacks : public testing::TestWithParam<Refused> {};
 
@@ -52,7 +57,21 @@ TEST_P(Stacks, AreRefused) {
 INSTANTIATE_TEST_SUITE_P(
     OfEachKind, Stacks,
     testing::ValuesIn(std::vector<Refused>{
-        {"NoInput", [](auto& m) { input(m).token.reset(); }, "has the stack \"encoder\" without tokens and patches"},
+        {"NoInput", [](auto& m) { input(m).token.reset(); },
+         "has the stack \"encoder\" without tokens, patches and audio"},
+        {"AudioBesideTokens", [](auto& m) { input(m).convolutions.emplace(); },
+         "has audio beside tokens, patches or tables"},
+        {"AudioBesideLatePositions", [](auto& m) { hears(m), input(m).position_after_norm = true; },
+         "has audio beside tokens, patches or tables"},
+        {"PositionalConvolutionOverTokens", [](auto& m) { input(m).positional_convolution.emplace(); },
+         "has a positional convolution without audio"},
+        {"RmsNormOfConvolutions",
+         [](auto& m) { hears(m), input(m).convolutions->layers[0].norm = policy::Norm{.kind = policy::NormKind::Rms}; },
+         "has convolutions with norms that are not LayerNorm or group norm"},
+        {"SpeakersOfTokens", [](auto& m) { m.heads.push_back(head("speaker", policy::TimeDelaySpec{})); },
+         "has a time delay network over something else than audio"},
+        {"CodebookOfTokens", [](auto& m) { m.heads.push_back(head("codes", policy::CodebookSpec{})); },
+         "has a codebook of something else than audio"},
         {"CellsWithoutTables", [](auto& m) { input(m).position_reset_per_cell = true; },
          "has positions in cells without their columns and rows"},
         {"FeaturesAtSinusoids",

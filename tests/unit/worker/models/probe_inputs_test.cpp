@@ -78,5 +78,43 @@ TEST(ProbeInputs, OfImageStacksAreABlackImage) {
   EXPECT_EQ(std::get<std::vector<float>>(inputs.at("pixel_values").values).size(), 3u * 12 * 8);
 }
 
+/// Two convolutions: 6 taps every 4 samples, then 3 every 2.
+policy::Model listener(int64_t bins = 0) {
+  policy::Model model = test::model();
+  model.stacks[0].input.token.reset();
+  policy::Convolutions& convolutions = model.stacks[0].input.convolutions.emplace();
+  convolutions.input = bins > 0 ? "input_features" : "input_values";
+  convolutions.bins = bins;
+  convolutions.layers = {{.kernel = linear({5, 1, 6}), .stride = 4, .norm = {}},
+                         {.kernel = linear({5, 5, 3}), .stride = 2, .norm = {}}};
+  return model;
+}
+
+TEST(ProbeInputs, OfAudioAreTheSilenceOfOneFrame) {
+  EXPECT_THAT(names(probe_inputs(listener())), ElementsAre("input_values"));
+  EXPECT_THAT(probe_inputs(listener()).at("input_values").shape, ElementsAre(1, 14));
+  EXPECT_THAT(probe_inputs(listener(7)).at("input_features").shape, ElementsAre(1, 14, 7));
+  EXPECT_EQ(std::get<std::vector<float>>(probe_inputs(listener(7)).at("input_features").values).size(), 14u * 7);
+}
+
+TEST(ProbeInputs, HaveTheFramesThatSpeakerVectorsNeed) {
+  policy::Model speakers = listener();
+  policy::TimeDelaySpec spec;
+  spec.layers = {{.linear = {}, .taps = 3, .dilation = 2}, {.linear = {}, .taps = 2, .dilation = 3}};
+  EXPECT_EQ(spec.reach(true), 7);
+  EXPECT_EQ(spec.reach(false), 3);
+  speakers.heads = {head("speaker", spec)};
+  EXPECT_EQ(speakers.stacks[0].input.convolutions->frames(probe_inputs(speakers).at("input_values").shape[1]), 9);
+}
+
+TEST(ProbeInputs, OfADecoderBehindAudioAreItsStart) {
+  policy::Model answers = listener(4);
+  policy::Stack decoder = encoder();
+  decoder.name = "decoder";
+  decoder.layers[0].cross.emplace();
+  answers.stacks.push_back(decoder);
+  EXPECT_THAT(names(probe_inputs(answers)), ElementsAre("decoder_input_ids", "input_features"));
+}
+
 }  // namespace
 }  // namespace pm::test

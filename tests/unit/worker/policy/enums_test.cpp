@@ -38,6 +38,8 @@ TEST(WordsOfEnums, AreThoseOfPolicies) {
   EXPECT_EQ(to_string(Task::MultipleChoice), "multiple-choice");
   EXPECT_EQ(to_string(Task::Similarity), "similarity");
   EXPECT_EQ(to_string(Task::ClassifyImages), "classify-images");
+  EXPECT_EQ(to_string(Task::ClassifyAudio), "classify-audio");
+  EXPECT_EQ(to_string(Task::Transcribe), "transcribe");
   EXPECT_EQ(to_string(Task::Forward), "forward");
   EXPECT_EQ(to_string(ModelKind::Encoder), "encoder");
   EXPECT_EQ(to_string(ModelKind::Decoder), "decoder");
@@ -52,6 +54,7 @@ TEST(WordsOfEnums, AreThoseOfPolicies) {
   EXPECT_EQ(to_string(Pool::LastEos), "last_eos");
   EXPECT_EQ(to_string(Pool::Patches), "patches");
   EXPECT_EQ(to_string(Pool::Pooler), "pooler");
+  EXPECT_EQ(to_string(Pool::Mean), "mean");
   EXPECT_EQ(to_string(Activation::Gelu), "gelu");
   EXPECT_EQ(to_string(Activation::GeluNew), "gelu_new");
   EXPECT_EQ(to_string(Activation::Relu), "relu");

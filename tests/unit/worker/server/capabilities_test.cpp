@@ -92,6 +92,29 @@ TEST_F(AbilitiesOf, TowersEmbedByTheirProjectionsAndImagesByTheirPooler) {
   EXPECT_EQ(of(model("embed", "vision", {stack("vision", false)})).image.pooling, Pooling::First);
 }
 
+TEST_F(AbilitiesOf, ListenersTakeAudioAndNoText) {
+  policy::Stack listens = stack("encoder", false);
+  policy::Convolutions& convolutions = listens.input.convolutions.emplace();
+  convolutions.input = "input_values";
+  convolutions.layers.resize(2);
+  convolutions.layers[0].stride = 5;
+  convolutions.layers[1].stride = 2;
+  const auto can = of(model("embed", "encoder", {listens}));
+  EXPECT_EQ(can.audio, "input_values");
+  EXPECT_EQ(can.audio_stride, 10);
+  EXPECT_FALSE(can.takes_text);
+  EXPECT_FALSE(can.takes_images);
+  EXPECT_FALSE(can.serves("/v1/embeddings"));
+  EXPECT_FALSE(can.serves("/similarity"));
+  EXPECT_FALSE(can.serves("/tokenize"));
+  EXPECT_TRUE(can.serves("/forward"));
+  auto decoder = stack("decoder", true);
+  for (auto& layer : decoder.layers) layer.cross.emplace();
+  const auto both = of(model("embed", "encoder-decoder", {listens, decoder}));
+  EXPECT_FALSE(both.serves("/rerank"));
+  EXPECT_FALSE(both.serves("/v1/embeddings"));
+}
+
 TEST_F(AbilitiesOf, APoolerWithoutActivationEmbedsAndKeepsItsLength) {
   auto encoder = stack("encoder", true, "first");
   encoder.output.pooler->activation.reset();  // DPR

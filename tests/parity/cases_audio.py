@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of parity for models that read audio; cases.py collects them. Lengths are samples, or frames of filter banks;
+one of them gives one frame.
+"""
+
+import numpy
+
+LIGHT = (2,)
+SEEDS = {"Wav2Vec2ForSequenceClassification-mixed": 1760}
+MODEL_TYPES = ("wav2vec2", "hubert", "speech_to_text")
+_SAMPLES = (275, 23, 90, 260, 531)
+_SPOKEN = (275, 150, 90, 260, 531)  # with as many frames as a time delay network needs
+_FRAMES = (34, 1, 16, 33, 67)
+_WAV2VEC2 = {
+    "hidden_size": 30,
+    "num_attention_heads": 5,
+    "num_hidden_layers": 3,
+    "intermediate_size": 37,
+    "vocab_size": 41,
+    "conv_dim": [12, 14, 10],
+    "conv_kernel": [7, 3, 2],
+    "conv_stride": [4, 2, 2],
+    "num_conv_pos_embeddings": 6,
+    "num_conv_pos_embedding_groups": 3,
+    "layer_norm_eps": 1e-3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_SPEAKERS = {
+    "tdnn_dim": [9, 8, 11],
+    "tdnn_kernel": [3, 2, 1],
+    "tdnn_dilation": [1, 3, 1],
+    "xvector_output_dim": 13,
+}
+_CODES = {
+    "num_codevectors_per_group": 7,
+    "num_codevector_groups": 2,
+    "codevector_dim": 8,
+    "proj_codevector_dim": 6,
+}
+
+
+def cases(family):
+    wav2vec2 = family("wav2vec2", "encoder", "Wav2Vec2Config", **_WAV2VEC2)
+    hubert = family("hubert", "encoder", "HubertConfig", **_WAV2VEC2)
+    speech = family(
+        "speech_to_text",
+        "encoder-decoder",
+        "Speech2TextConfig",
+        d_model=30,
+        encoder_attention_heads=5,
+        decoder_attention_heads=6,
+        encoder_layers=2,
+        decoder_layers=3,
+        encoder_ffn_dim=37,
+        decoder_ffn_dim=43,
+        vocab_size=101,
+        max_source_positions=80,
+        max_target_positions=80,
+        conv_channels=14,
+        input_feat_per_channel=11,
+        bos_token_id=0,
+        pad_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+    )
+    stable = {"do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True}
+    return (
+        *wav2vec2("all", "Wav2Vec2ForCTC Wav2Vec2Model", lengths=_SAMPLES),
+        *wav2vec2("stable", "Wav2Vec2ForCTC Wav2Vec2Model", lengths=_SAMPLES, **stable),
+        *wav2vec2(
+            "light",
+            "Wav2Vec2ForSequenceClassification Wav2Vec2ForAudioFrameClassification",
+            ranks=LIGHT,
+            lengths=_SAMPLES,
+            num_hidden_layers=2,
+            classifier_proj_size=11,
+        ),
+        *wav2vec2("speaker", "Wav2Vec2ForXVector", ranks=LIGHT, lengths=_SPOKEN, num_hidden_layers=2, **_SPEAKERS),
+        *wav2vec2("codes", "Wav2Vec2ForPreTraining", ranks=LIGHT, lengths=_SAMPLES, num_hidden_layers=2, **_CODES),
+        *wav2vec2(
+            "mixed",
+            "Wav2Vec2ForSequenceClassification Wav2Vec2ForAudioFrameClassification",
+            ranks=(3,),
+            lengths=_SAMPLES,
+            classifier_proj_size=11,
+            use_weighted_layer_sum=True,
+            **stable,
+        ),
+        *wav2vec2(
+            "mixed-speaker",
+            "Wav2Vec2ForXVector",
+            ranks=(3,),
+            lengths=_SPOKEN,
+            num_hidden_layers=2,
+            use_weighted_layer_sum=True,
+            **stable,
+            **_SPEAKERS,
+        ),
+        *wav2vec2(
+            "seven-heads-odd-taps-relu",
+            "Wav2Vec2ForCTC",
+            ranks=LIGHT,
+            lengths=_SAMPLES,
+            hidden_size=35,
+            num_attention_heads=7,
+            num_hidden_layers=1,
+            num_conv_pos_embeddings=5,
+            num_conv_pos_embedding_groups=7,
+            feat_extract_activation="relu",
+            hidden_act="relu",
+            mask_time_prob=0.0,
+        ),
+        *hubert("all", "HubertForCTC", lengths=_SAMPLES),
+        *hubert("no-norm-stable", "HubertModel", ranks=LIGHT, lengths=_SAMPLES, feat_proj_layer_norm=False, **stable),
+        *hubert(
+            "batch-norm",
+            "HubertForSequenceClassification",
+            ranks=LIGHT,
+            lengths=_SAMPLES,
+            num_hidden_layers=2,
+            classifier_proj_size=11,
+            conv_pos_batch_norm=True,
+            use_weighted_layer_sum=True,
+        ),
+        *speech("all", "Speech2TextForConditionalGeneration", lengths=_FRAMES, speaks=False),
+        *speech("light", "Speech2TextModel", ranks=LIGHT, lengths=_FRAMES, encoder_layers=1, decoder_layers=1),
+        *speech(
+            "three-convolutions-unscaled",
+            "Speech2TextForConditionalGeneration",
+            ranks=LIGHT,
+            lengths=_FRAMES,
+            speaks=False,
+            encoder_layers=1,
+            decoder_layers=1,
+            num_conv_layers=3,
+            conv_kernel_sizes=[3, 5, 1],
+            input_channels=2,
+            scale_embedding=False,
+            activation_function="gelu",
+            pad_token_id=4,
+        ),
+    )
+
+
+def frames(case, lengths):
+    """The numbers of frames that the convolutions make of these lengths."""
+    settings, counts = case.settings, numpy.asarray(lengths)
+    if case.model_type == "speech_to_text":
+        for _ in range(settings.get("num_conv_layers", 2)):
+            counts = (counts - 1) // 2 + 1
+        return counts
+    for taps, stride in zip(settings["conv_kernel"], settings["conv_stride"], strict=True):
+        counts = (counts - taps) // stride + 1
+    return counts
+
+
+def audio(case, kind):
+    """right: rows of several lengths, with what is no silence behind them. bare: rows of one length and no mask."""
+    settings, random = case.settings, numpy.random.default_rng(case.seed + 11)
+    lengths = numpy.array(case.lengths if kind == "right" else case.lengths[:1] * 2)
+    shape = (len(lengths), max(lengths))
+    if case.model_type == "speech_to_text":
+        shape += (settings["input_feat_per_channel"] * settings.get("input_channels", 1),)
+    name = "input_features" if len(shape) == 3 else "input_values"
+    found = {name: random.standard_normal(shape).astype(numpy.float32)}
+    if kind == "right":
+        found["attention_mask"] = (numpy.arange(shape[1]) < lengths[:, None]).astype(numpy.int64)
+    return found
+
+
+def rows_that_count(case, name, given):
+    """As inputs.rows_that_count, for outputs of what reads audio."""
+    if name.startswith(("decoder_", "cross_attentions")) or (case.decodes and name in ("logits", "last_hidden_state")):
+        return given.get("decoder_attention_mask")
+    whole = case.model_class.endswith(("XVector", "PreTraining"))  # which read what stands behind the audio too
+    if "attention_mask" not in given or whole or name == "codevector_perplexity":
+        return None
+    if name == "logits" and case.one_per_row:
+        return None
+    mask = given["attention_mask"]
+    return (numpy.arange(frames(case, mask.shape[1])) < frames(case, mask.sum(1))[:, None]).astype(numpy.int64)
+
+
+def blocks(model):
+    """transformers' layers in the order in which they run, by the name of our stack."""
+    base = model.base_model
+    return {name: list(getattr(base, name).layers) for name in ("encoder", "decoder") if hasattr(base, name)}

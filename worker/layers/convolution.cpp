@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/layers/convolution.h"
+
+#include <ATen/ATen.h>
+
+#include "worker/layers/mlp.h"
+
+namespace pm::layers {
+
+namespace {
+
+at::Tensor optionally(const std::optional<policy::Param>& param, Loader& loader) {
+  return param ? loader.load(*param) : at::Tensor();
+}
+
+/// Returns the tensor in F32; undefined where it is undefined.
+at::Tensor in_f32(const at::Tensor& tensor) { return tensor.defined() ? tensor.to(at::kFloat) : tensor; }
+
+}  // namespace
+
+at::Tensor fold_gain(const at::Tensor& kernel, const at::Tensor& gain) {
+  const at::Tensor whole = kernel.to(at::kDouble);
+  const at::Tensor norms = whole.square().sum(at::IntArrayRef{0, 1}, /*keepdim=*/true).sqrt();
+  return (whole * (gain.to(at::kDouble) / norms)).to(at::kFloat);
+}
+
+Convolutions::Convolutions(const policy::Convolutions& convolutions, Loader& loader)
+    : activation_(convolutions.activation), gated_(convolutions.gated), samples_(convolutions.bins == 0) {
+  for (const policy::Convolution& convolution : convolutions.layers) {
+    Layer layer{.weight = loader.load(convolution.kernel.weight),
+                .bias = optionally(convolution.kernel.bias, loader),
+                .stride = convolution.stride,
+                .padding = convolution.padding,
+                .norm = {},
+                .time_weight = {},
+                .time_bias = {},
+                .eps = 0};
+    if (convolution.norm && convolution.norm_over_time) {
+      layer.time_weight = optionally(convolution.norm->weight, loader);
+      layer.time_bias = optionally(convolution.norm->bias, loader);
+      layer.eps = convolution.norm->eps;
+    } else if (convolution.norm) {
+      layer.norm.emplace(*convolution.norm, loader);
+    }
+    layers_.push_back(std::move(layer));
+  }
+}
+
+/// [1, channels, frames] -> the same of the next layer.
+at::Tensor Convolutions::run(const Layer& layer, const at::Tensor& x) const {
+  at::Tensor y = at::conv1d(x, in_f32(layer.weight), in_f32(layer.bias), layer.stride, layer.padding);
+  if (layer.time_weight.defined())
+    y = at::group_norm(y, y.size(1), in_f32(layer.time_weight), in_f32(layer.time_bias), layer.eps);
+  if (layer.norm) y = (*layer.norm)(y[0].t().contiguous()).t().unsqueeze(0);
+  y = activate(activation_, y);
+  return gated_ ? at::glu(y, 1) : y;
+}
+
+at::Tensor Convolutions::operator()(const at::Tensor& audio) const {
+  std::vector<at::Tensor> rows;
+  for (int64_t row = 0; row < audio.size(0); ++row) {
+    at::Tensor x = samples_ ? audio.narrow(0, row, 1).unsqueeze(1) : audio.narrow(0, row, 1).transpose(1, 2);
+    for (const Layer& layer : layers_) x = run(layer, x);
+    rows.push_back(x.transpose(1, 2));
+  }
+  return at::cat(rows).contiguous();
+}
+
+PositionalConvolution::PositionalConvolution(const policy::PositionalConvolution& convolution, Loader& loader)
+    : weight_(loader.load(convolution.kernel.weight)),
+      bias_(optionally(convolution.kernel.bias, loader)),
+      groups_(convolution.groups),
+      activation_(convolution.activation) {
+  // in place: the arena holds no second kernel. Folding twice changes nothing, if layers shared the tensor
+  if (convolution.gain) weight_.copy_(fold_gain(weight_, loader.load(*convolution.gain)));
+  if (const auto& norm = convolution.batch_norm) {
+    mean_ = loader.load(norm->mean);
+    variance_ = loader.load(norm->variance);
+    scale_ = loader.load(norm->weight);
+    shift_ = loader.load(norm->bias);
+    eps_ = norm->eps;
+  }
+  if (convolution.norm) norm_.emplace(*convolution.norm, loader);
+}
+
+at::Tensor PositionalConvolution::operator()(const at::Tensor& x) const {
+  at::Tensor y = x.transpose(1, 2);
+  if (mean_.defined()) {
+    const at::Tensor factor = in_f32(scale_) * (in_f32(variance_) + eps_).rsqrt();
+    y = (y - in_f32(mean_).unsqueeze(1)) * factor.unsqueeze(1) + in_f32(shift_).unsqueeze(1);
+  }
+  y = at::conv1d(y, in_f32(weight_), in_f32(bias_), /*stride=*/1, /*padding=*/weight_.size(2) / 2, /*dilation=*/1,
+                 groups_)
+          .narrow(2, 0, x.size(1));
+  const at::Tensor sum = x + activate(activation_, y).transpose(1, 2);
+  return norm_ ? (*norm_)(sum.flatten(0, 1)).reshape(sum.sizes()) : sum;
+}
+
+}  // namespace pm::layers

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions over time, by ATen in F32. Every rank holds them in full and computes them alike.
+#pragma once
+#include "worker/layers/layers.h"
+#include "worker/policy/spec/convolution.h"
+
+namespace pm::layers {
+
+/// The convolutions that turn audio into frames.
+class Convolutions {
+ public:
+  Convolutions(const policy::Convolutions&, Loader&);
+  /// Returns the frames [rows, frames, channels] of samples [rows, samples] or filter banks [rows, frames, bins]. Rows
+  /// are computed with their padding, one after another: the longest intermediate is that of one row.
+  at::Tensor operator()(const at::Tensor& audio) const;
+
+ private:
+  struct Layer {
+    at::Tensor weight, bias;
+    int64_t stride, padding;
+    std::optional<Norm> norm;           ///< of each frame
+    at::Tensor time_weight, time_bias;  ///< of the norm of each channel over time; undefined: there is none
+    double eps;
+  };
+  at::Tensor run(const Layer&, const at::Tensor& x) const;
+  std::vector<Layer> layers_;
+  std::optional<policy::Activation> activation_;
+  bool gated_, samples_;
+};
+
+/// Positions as a convolution.
+class PositionalConvolution {
+ public:
+  PositionalConvolution(const policy::PositionalConvolution&, Loader&);
+  /// Returns norm(x + act(kernel * batch_norm(x))) of x [rows, frames, hidden], whose frames of padding are zero.
+  at::Tensor operator()(const at::Tensor& x) const;
+
+ private:
+  at::Tensor weight_, bias_;
+  at::Tensor mean_, variance_, scale_, shift_;  ///< of the batch norm; undefined: there is none
+  double eps_ = 0;
+  int64_t groups_;
+  policy::Activation activation_;
+  std::optional<Norm> norm_;
+};
+
+/// Returns the kernel with the norm `gain` [taps] at each tap: gain * kernel / ||kernel||, the norm over the first two
+/// dimensions of [out, in, taps]. In F32.
+at::Tensor fold_gain(const at::Tensor& kernel, const at::Tensor& gain);
+
+}  // namespace pm::layers
