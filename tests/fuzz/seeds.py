@@ -98,6 +98,11 @@ def write_worlds(folder):
         text_config=tower, vision_config={**tower, "image_size": 4, "patch_size": 2}, projection_dim=4
     )
     transformers.CLIPModel(clip).save_pretrained(folder / "clip")
+    answers = {**WORLDS["gpt2"][1], "n_embd": 6, "is_decoder": True, "add_cross_attention": True}
+    pair = transformers.EncoderDecoderConfig(
+        encoder={"model_type": "bert", **SMALL}, decoder={"model_type": "gpt2", **answers}
+    )
+    transformers.EncoderDecoderModel(pair).save_pretrained(folder / "encoder-decoder")
     (folder / "made").write_text("")
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import json
 
 import cases_audio
+import cases_composites
 import cases_decoders
 import cases_encoders
 import cases_sparse
@@ -45,8 +46,13 @@ class Case:
 
     @property
     def text(self):
-        """Returns the configuration of the text model."""
-        return {**self.settings, **self.settings.get("text_config", {})}
+        """Returns the configuration of the text model. A composite's is that of its encoder, with the ids that both
+        parts know."""
+        settings = self.settings
+        found = {**settings, **settings.get("text_config", {}), **settings.get("encoder", {})}
+        if "encoder" in settings:
+            found["vocab_size"] = min(settings[part]["vocab_size"] for part in ("encoder", "decoder"))
+        return found
 
     @property
     def reads(self):
@@ -112,6 +118,7 @@ _SEEDS = {
     "LlamaForQuestionAnswering-all": 1523,
     "LlamaModel-all": 2520,
     **cases_encoders.SEEDS,
+    **cases_composites.SEEDS,
     **cases_decoders.SEEDS,
     **cases_sparse.SEEDS,
     **cases_audio.SEEDS,
@@ -135,6 +142,7 @@ def _family(model_type, kind, config_class, takes=(), **base):
                         "ForConditionalGeneration",
                         "MTModel",
                         "GenerationDecoder",
+                        "EncoderDecoderModel",
                     )
                 )
                 and not name.endswith("WithLMHeadModel")
@@ -760,6 +768,7 @@ CASES = (
     *cases_decoders.decoders(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),
+    *cases_composites.cases(_family),
 )
 
 BY_NAME = {case.name: case for case in CASES}

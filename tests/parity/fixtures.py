@@ -80,7 +80,10 @@ def refill(model, seed):
         "blenderbot-small",
         "fsmt",
         "openai-gpt",
+        "encoder-decoder",
     ) or not getattr(model.config, "do_layer_norm_before", True)
+    both = model.config.model_type == "encoder-decoder"
+    outputs, smaller = ("out_proj", "fc2", "c_proj", *(["output.dense"] if both else [])), 12 if both else 4
     saved = set(model.state_dict())
     seen = set()
     for path, module in model.named_modules():
@@ -115,8 +118,8 @@ def refill(model, seed):
                 model.config, "scale_attn_weights", True
             ):  # queries, keys and values in one
                 value[..., : model.config.n_embd] /= model.config.n_embd**0.25
-            if after and path.endswith(("out_proj", "fc2", "c_proj")):
-                value = value / 4
+            if after and path.endswith(outputs):
+                value = value / smaller
             parameter.data.copy_(value)
 
 

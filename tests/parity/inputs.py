@@ -69,7 +69,7 @@ def _drawn(case, kind, shape):
             [random.integers(0, min(size, 4), shape) for size in case.settings["type_vocab_sizes"]], -1
         )
     if "token_type_ids" in case.takes and kind != "bare":
-        found["token_type_ids"] = random.integers(0, case.settings["type_vocab_size"], shape)
+        found["token_type_ids"] = random.integers(0, case.text["type_vocab_size"], shape)
     if "token_types" in case.takes and kind == "given":  # ids of tokens
         found["token_type_ids"] = random.integers(0, case.text["vocab_size"], shape)
     if "position_ids" in case.takes and kind == "given":
@@ -149,8 +149,9 @@ def _decoder(case, kind, pad):
     )
     if not case.decodes or shifts:
         return {}
+    side = kind if kind in ("right", "left") else "right"
     lengths = [7, 7] if kind in ("bare", "given") else [9, 18, 2, 16, 1][: len(case.lengths)]
-    batch = padded(prompts(case, lengths, seed=9), "left" if kind == "left" else "right", pad)
+    batch = padded(prompts(case, lengths, seed=9), side, pad)
     return {"decoder_input_ids": batch["input_ids"]} | (
         {} if kind == "bare" else {"decoder_attention_mask": batch["attention_mask"]}
     )

@@ -298,4 +298,17 @@ KNOWN = (
         "audio",
         (118145024, 62582784, 34801664),
     ),
+    (
+        "bert2bert",
+        "encoder-decoder",
+        "patrickvonplaten/bert2bert_cnn_daily_mail",
+        "EncoderDecoderModel",
+        "EncoderDecoderConfig",
+        {
+            "encoder": {"model_type": "bert"},
+            "decoder": {"model_type": "bert", "is_decoder": True, "add_cross_attention": True},
+        },
+        _WORDS,
+        (987091176, 495018612, 248985404),
+    ),
 )

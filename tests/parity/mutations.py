@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 import mutations_audio
+import mutations_composites
 import mutations_decoders
 import mutations_encoders
 import mutations_sparse
@@ -527,4 +528,5 @@ MUTATIONS = (
     *mutations_sparse.rows(_of, sys.modules[__name__]),
     *mutations_decoders.decoders(sys.modules[__name__]),
     *mutations_audio.rows(_of, sys.modules[__name__]),
+    *mutations_composites.rows(_of, sys.modules[__name__]),
 )

@@ -28,6 +28,13 @@ def unused(case):
     """
     if case.model_type in ("wav2vec2", "hubert"):  # of training: what stands for masked frames, the loss, a count
         return lambda name: name.endswith(("masked_spec_embed", "objective.weight", "num_batches_tracked"))
+    if "encoder" in case.settings:  # the pooler, of which no output speaks, formulas, a second bias of an untied head
+        untied = not case.settings["decoder"].get("tie_word_embeddings", True)
+        return lambda name: (
+            name.startswith("encoder.pooler.")
+            or name.endswith("encoder.embed_positions.weight")
+            or (untied and name == "decoder.lm_head.bias")
+        )
     if case.model_type == "roformer":  # a formula
         return lambda name: name.endswith("encoder.embed_positions.weight")
     if case.name.startswith(("BertForMaskedLM", "MPNetForMaskedLM", "RobertaForMaskedLM")) and not case.settings.get(

@@ -5,6 +5,7 @@ every output of the class.
 
 import functools
 
+import cases_composites
 import compare
 import fixtures
 import inputs
@@ -22,6 +23,8 @@ def places(case, given):
 def stacks(case):
     """Returns the output prefix and number of layers of each stack, by the configuration."""
     settings = case.settings
+    if "encoder" in settings:
+        return {f"{part}_": cases_composites.layers(settings[part]) for part in ("encoder", "decoder")}
     count = next(
         (
             settings[name]

@@ -117,6 +117,18 @@ def test_an_id_outside_the_vocabulary_is_refused_before_it_is_looked_up(runner, 
     assert not answer["ok"] and "decoder_start_token_id is 1000000" in answer["error"], answer
 
 
+def test_prompts_have_the_vocabulary_of_the_encoder(runner):
+    """That of the decoder is smaller in the first case, larger in the second."""
+    case = BY_NAME["EncoderDecoderModel-bert2bert"]
+    row = [130, 17, 101, 64, 119]
+    assert max(row) < case.settings["encoder"]["vocab_size"] and max(row) > case.settings["decoder"]["vocab_size"]
+    check_answer(runner, case, fixtures.checkpoint(case), 2, row)
+    case = BY_NAME["EncoderDecoderModel-roberta2gpt2"]
+    folder = fixtures.checkpoint(case)
+    answer = runner.batch.ask({"model": str(folder), "generate": {"input_ids": [[5, 131]]}})
+    assert not answer["ok"] and "token id 131 is outside the vocabulary of 131" in answer["error"], answer
+
+
 @pytest.mark.parametrize(
     "name", ["GPT2LMHeadModel-inverse-layer-scale", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"]
 )

@@ -180,6 +180,7 @@ def test_every_option_of_the_policies_has_a_mutation():
         document = yaml.safe_load(policy_of(case))
         for stack in document.get("stacks", {}).values():
             used |= options_of(stack)
+        used |= options_of({name: document[name] for name in ("compose",) if name in document})
         for head in document.get("heads", {}).values():
             used |= options_of(head or {}, ("head",))
     assert sorted(used - {mutation.option for mutation in MUTATIONS}) == []

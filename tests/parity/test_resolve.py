@@ -8,6 +8,7 @@ import json
 import re
 
 import cases_audio
+import cases_composites
 import cases_encoders
 import cases_sparse
 import fixtures
@@ -158,6 +159,8 @@ def test_fused_projections_come_apart_as_transformers_attention_splits_them(case
 def blocks(case, model):
     """transformers' layers in the order in which they run, by the name of our stack."""
     base = model.base_model
+    if "encoder" in case.settings:
+        return {name: cases_composites.blocks(getattr(model, name)) for name in ("encoder", "decoder")}
     if case.model_type in cases_encoders.MODEL_TYPES:
         return {
             "reader" if case.model_class == "DPRReader" else cases_encoders.stack(case): cases_encoders.blocks(base)

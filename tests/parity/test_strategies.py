@@ -29,6 +29,7 @@ FAMILIES = [
     "AlbertForMaskedLM-all",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
+    "EncoderDecoderModel-roberta2gpt2",
     "CLIPModel-all",
     "ViTForImageClassification-all",
 ]

@@ -75,7 +75,13 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   limits.pipeline_batches = plan.pipeline;
   limits.micro_batches = plan.micro_batches;
   limits.split_forward = model.task != policy::Task::Similarity;
-  if (reads_source(model)) limits.decoder_start = static_cast<int32_t>(model.decoder_start);
+  if (reads_source(model)) {
+    const policy::Stack& source = *model.stack(stack.layers[0].cross->source);
+    limits.decoder_start = static_cast<int32_t>(model.decoder_start);
+    limits.source_vocabulary = source.vocab;
+    limits.source_positions = source.positions;
+    if (sequence_length > 0 && sequence_length < source.positions) limits.source_positions = sequence_length;
+  }
   return limits;
 }
 

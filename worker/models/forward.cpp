@@ -203,9 +203,14 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
     layers::Batch batch = joined(stack_inputs);
     if (capture.hidden_states || capture.attentions || capture.features) batch.capture = &capture;
     layers::Source source;
-    if (cross) source = source_of(handed.at(cross->source), stack_inputs, seen);
+    if (cross) {
+      const policy::Stack& other = *policy_.stack(cross->source);
+      const bool projected = other.output.cross_projection.has_value();
+      source = source_of(handed.at(projected ? key_of("source", other) : other.name), stack_inputs, seen);
+    }
     states = (*here)(states, batch, nullptr, cross ? &source : nullptr, with[0]->comm);
     hand(handed, stack, here->range().begin, capture);
+    if (here->ends() && stack.output.cross_projection) handed[key_of("source", stack)] = here->source(states);
     if (here->ends() && stack.output.pooler) pool(stack, *here, with, stack_inputs, handed);
   }
   if (!last_) return;

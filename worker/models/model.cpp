@@ -75,7 +75,10 @@ void Model::step(StepRows& rows, layers::KvCache* cache, StageState& handed, com
       rows.source->types[table.key()] =
           at::full_like(rows.source->tokens, table.skip_if_absent ? -1 : table.default_row);
     at::Tensor& states = handed[name];
-    if (const Stack* encoder = stack(name)) states = (*encoder)(states, *rows.source, nullptr, nullptr, comm);
+    if (const Stack* encoder = stack(name)) {
+      states = (*encoder)(states, *rows.source, nullptr, nullptr, comm);
+      if (encoder->ends()) states = encoder->source(states);
+    }
     rows.cross.states = states;
   }
   const Stack* here = stack(generating.name);

@@ -44,8 +44,8 @@ Arrays probe_inputs(const policy::Model& model) {
     if (stack.input.convolutions) {
       inputs.arrays[stack.input.convolutions->input] = silence(*stack.input.convolutions, inputs.tokens);
       hears = true;
-    } else if (stack.input.token)
-      inputs.arrays[hears ? "decoder_input_ids" : "input_ids"] = token_ids(model, stack, inputs.tokens);
+    } else if (stack.input.token)  // of an encoder, not of its decoder, unless that one reads audio
+      inputs.arrays.emplace(hears ? "decoder_input_ids" : "input_ids", token_ids(model, stack, inputs.tokens));
     else
       inputs.arrays["pixel_values"] = black_image(stack);
   }

@@ -78,6 +78,7 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
   if (!ends_) return;
   norm_ = optionally<layers::Norm>(stack.output.norm, loader);
   projection_ = optionally<layers::Linear>(stack.output.projection, loader);
+  cross_projection_ = optionally<layers::Linear>(stack.output.cross_projection, loader);
   if (const auto& pooler = stack.output.pooler) {
     pooler_norm_ = optionally<layers::Norm>(pooler->norm, loader);
     pooler_dense_ = optionally<layers::Linear>(pooler->dense, loader);
@@ -110,6 +111,10 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   if (projection_) x = (*projection_)(x);
   if (!raw_states_ && keeps) keep(x);
   return x;
+}
+
+at::Tensor Stack::source(const at::Tensor& states) const {
+  return cross_projection_ ? (*cross_projection_)(states) : states;
 }
 
 at::Tensor Stack::pooled(const at::Tensor& states) const {

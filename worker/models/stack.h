@@ -29,6 +29,8 @@ class Stack {
   /// The layers of this shard, and whether the stack's output is among them.
   const Range& range() const { return range_; }
   bool ends() const { return ends_; }
+  /// Returns what the cross-attention of other stacks reads of the stack's states [tokens, hidden].
+  at::Tensor source(const at::Tensor& states) const;
   /// Applies the stack's pooler to pooled states [sequences, hidden].
   at::Tensor pooled(const at::Tensor& states) const;
 
@@ -58,7 +60,7 @@ class Stack {
   std::vector<Layer> layers_;
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;
-  std::optional<layers::Linear> projection_, pooler_dense_;
+  std::optional<layers::Linear> projection_, cross_projection_, pooler_dense_;
   std::optional<policy::Activation> pooler_activation_;
 };
 

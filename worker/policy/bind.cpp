@@ -64,13 +64,13 @@ void Binder::check_type(const checkpoint::TensorInfo& tensor, const Node& at) {
 
 void Binder::missing(const std::vector<std::string>& names, const Node& at) {
   std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "\"" : " or \"") + name + "\"";
+  for (const std::string& name : names) all += (all.empty() ? "\"" : " or \"") + view_.prefix + name + "\"";
   for (const std::string& name : names) {
     auto found = unserved_.find(name);
     if (found == unserved_.end()) continue;
     used_.insert(name);
-    problems_.push_back("\"" + name + "\" has the element type " + found->second + ", which is not served (" +
-                        at.where() + ")");
+    problems_.push_back("\"" + view_.prefix + name + "\" has the element type " + found->second +
+                        ", which is not served (" + at.where() + ")");
     return;
   }
   missing_[at.where()].insert(all);
@@ -83,7 +83,7 @@ void Binder::take_spellings(const std::vector<std::string>& names, const checkpo
     const checkpoint::TensorInfo* other = find(name);
     if (!other || other == &taken) continue;
     known_.insert(name);
-    if (!first_match && !checkpoint_.equal(taken, *other)) {
+    if (!first_match && !view_.checkpoint.equal(taken, *other)) {
       problems_.push_back("\"" + taken.name + "\" and \"" + other->name + "\" should be one tensor and differ (" +
                           at.where() + ")");
     }
@@ -98,7 +98,7 @@ void Binder::share(Param& param, const std::string& tie, const std::string& own,
     refuse_policy(at, "tie: \"" + tie + "\" is not a parameter that is read before this one (\"" + param.path + "\")");
   }
   const Param& other = target->second;
-  if (!own.empty() && (param.conv1d != other.conv1d || !checkpoint_.equal(*param.tensor, *other.tensor))) return;
+  if (!own.empty() && (param.conv1d != other.conv1d || !view_.checkpoint.equal(*param.tensor, *other.tensor))) return;
   if (!own.empty() && param.tensor != other.tensor) {
     used_.erase(own);
     known_.insert(own);

@@ -13,6 +13,18 @@
 
 namespace pm::policy {
 
+/// What one policy describes: a checkpoint, or a part of a composite. The part has a section of config.json and the
+/// tensors whose names begin with `prefix`, which its policy does not spell.
+struct CheckpointView {
+  const checkpoint::Checkpoint& checkpoint;
+  const nlohmann::json& config;
+  std::string prefix;
+  std::vector<std::string> others = {};  ///< prefixes of tensors that belong to other views
+
+  /// Returns the name of a tensor here, or nothing when it belongs to another view.
+  std::optional<std::string> own_name(const std::string& name) const;
+};
+
 /// The prefix of tensor names and the variables of expressions at one place of the policy.
 struct Scope {
   std::string prefix, at;
@@ -48,7 +60,7 @@ struct Binding {
 
 class Binder {
  public:
-  Binder(const checkpoint::Checkpoint&, const Node& policy);
+  Binder(const CheckpointView&, const Node& policy);
 
   /// Returns the binding, or nothing when `node` is null or its `when` is false.
   std::optional<Binding> binding(const Node* node, const Variables&) const;
@@ -89,9 +101,9 @@ class Binder {
   bool ignored(const std::string& name) const;
   void missing(const std::vector<std::string>& names, const Node& at);
 
-  const checkpoint::Checkpoint& checkpoint_;
+  const CheckpointView& view_;
   const Node& policy_;
-  std::map<std::string, const checkpoint::TensorInfo*> table_;  ///< by name after `rename`
+  std::map<std::string, const checkpoint::TensorInfo*> table_;  ///< by name in the view after `rename`
   std::set<std::string> used_, known_, prefixes_{""};
   std::map<std::string, Param> bound_;                          ///< by path
   std::map<std::pair<std::string, int>, std::string> storage_;  ///< (tensor, part) -> path of the first that is it

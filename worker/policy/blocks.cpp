@@ -210,6 +210,28 @@ void Builder::fused_projections(const Context& context, const Binding& row, cons
   }
 }
 
+/// Builds the projections of keys and values that lie in one tensor, the keys first.
+void Builder::fused_keys_and_values(const Context& context, const Node& section, const Scope& scope,
+                                    const std::string& path, int64_t width, Attention& a) {
+  const Role weights[] = {Role::KeyWeight, Role::ValueWeight}, biases[] = {Role::KeyBias, Role::ValueBias};
+  const char* names[] = {".key", ".value"};
+  Linear* targets[] = {&a.key, &a.value};
+  const int64_t rows = a.kv_heads * a.head_dim;
+  for (int part = 0; part < 2; ++part) {
+    const ParamRequest request{.role = weights[part],
+                               .path = path + names[part],
+                               .shape = {rows, width},
+                               .units = rows,
+                               .block = a.head_dim,
+                               .fused = Fused::Concat,
+                               .part = part,
+                               .parts = 2,
+                               .stored_rows = 2 * rows};
+    if (auto made = linear(context, section.get("kv"), &section, scope, request, biases[part]))
+      *targets[part] = std::move(*made);
+  }
+}
+
 void Builder::projections(const Context& context, const Node& section, const Scope& scope, const std::string& path,
                           int64_t source_width, Attention& a) {
   const int64_t hidden = context.sizes.hidden;
@@ -228,8 +250,12 @@ void Builder::projections(const Context& context, const Node& section, const Sco
       if (auto made = linear(context, section.get(key), &section, scope, request, bias_role)) target = std::move(*made);
     };
     one("q", ".query", Role::QueryWeight, Role::QueryBias, a.heads, hidden, a.query);
-    one("k", ".key", Role::KeyWeight, Role::KeyBias, a.kv_heads, source_width, a.key);
-    one("v", ".value", Role::ValueWeight, Role::ValueBias, a.kv_heads, source_width, a.value);
+    if (section.get("kv")) {
+      fused_keys_and_values(context, section, scope, path, source_width, a);
+    } else {
+      one("k", ".key", Role::KeyWeight, Role::KeyBias, a.kv_heads, source_width, a.key);
+      one("v", ".value", Role::ValueWeight, Role::ValueBias, a.kv_heads, source_width, a.value);
+    }
   }
   const ParamRequest request{
       .role = Role::OutWeight, .path = path + ".out", .shape = {hidden, a.heads * a.head_dim}, .units = a.heads};
@@ -298,6 +324,20 @@ std::optional<Alibi> Builder::alibi(const Node& section, const Scope& scope) {
   return alibi;
 }
 
+/// Names the stack that cross-attention reads and returns the width of its states.
+int64_t Builder::set_source(const Context& context, const Node& section, Attention& a) const {
+  const Node* source = section.get("source");
+  const bool here = source && contexts_.contains(source->text);
+  if (!here && outer_) {
+    a.source = outer_->stack;
+    return outer_->width.value_or(context.sizes.hidden);
+  }
+  if (!source || source->text == context.scope.stack || (!here && !binder_.is_dry_run()))
+    refuse_policy(section, "cross needs \"source\", a stack that stands above this one");
+  a.source = source->text;
+  return here ? contexts_.at(source->text).sizes.hidden : context.sizes.hidden;
+}
+
 Attention Builder::attention(const Context& context, const Node& section, const Scope& scope, const std::string& path,
                              bool cross) {
   Attention a;
@@ -332,16 +372,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
     expect(a.softcap >= 0, *softcap, "softcap", a.softcap, "0 (none) or more");
   }
   a.alibi = alibi(section, scope);
-  int64_t source_width = context.sizes.hidden;
-  if (cross) {
-    const Node* source = section.get("source");
-    if (!source || source->text == context.scope.stack ||
-        (!contexts_.contains(source->text) && !binder_.is_dry_run())) {
-      refuse_policy(section, "cross needs \"source\", a stack that stands above this one");
-    }
-    a.source = source->text;
-    if (contexts_.contains(source->text)) source_width = contexts_.at(source->text).sizes.hidden;
-  }
+  const int64_t source_width = cross ? set_source(context, section, a) : context.sizes.hidden;
   a.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
   a.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
   projections(context, section, scope, path, source_width, a);
@@ -407,6 +438,30 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope
   return mlp;
 }
 
+/// Builds the cross-attention of a layer, if the class has what it reads.
+std::optional<Attention> Builder::cross_attention(const Context& context, int64_t number, const std::string& path) {
+  const Node* section = context.section->get("cross");
+  Variables variables = context.scope.variables;
+  variables.layer = number;
+  if (!holds(section, variables)) return std::nullopt;
+  const auto build = [&] {
+    return attention(context, *section, block_scope(context, *section, number), path + ".cross", true);
+  };
+  const Node* source = section->get("source");
+  const bool absent = source && policy_.get("stacks")->get(source->text) && !contexts_.contains(source->text);
+  if (outer_ || binder_.is_dry_run() || (source && !absent)) return build();
+  if (!absent) {
+    throw Error(Reason::UnknownArchitecture,
+                model_.architecture + " with cross-attention is served as the decoder of an encoder-decoder only (" +
+                    section->where() + ")");
+  }
+  // the class has no such stack, so that the weights of the block are known and not loaded (BartForCausalLM)
+  binder_.set_dry_run(true);
+  build();
+  binder_.set_dry_run(false);
+  return std::nullopt;
+}
+
 Layer Builder::layer(const Context& context, int64_t number, const std::string& path) {
   const Node& section = *context.section;
   Layer layer;
@@ -416,21 +471,12 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
     const std::string word = parse_keyword(*order, scope.variables, order_words);
     layer.order = word == "pre" ? Order::Pre : word == "post" ? Order::Post : Order::Parallel;
   }
-  const Node *attn = section.get("attn"), *cross = section.get("cross"), *ffn = section.get("mlp");
+  const Node *attn = section.get("attn"), *ffn = section.get("mlp");
   if (!attn || !ffn) refuse_policy(section, "a stack needs \"attn\" and \"mlp\"");
   layer.attention = attention(context, *attn, block_scope(context, *attn, number), path + ".attn", false);
   if (const Node* normed = option(context.layer, "residual_normed"))
     layer.residual_normed = evaluate_bool(*normed, scope.variables);
-  const Node* source = option(cross, "source");
-  if (source && policy_.get("stacks")->get(source->text) && !contexts_.contains(source->text) &&
-      !binder_.is_dry_run()) {
-    // the class has no such stack, so that the weights of the block are known and not loaded (BartForCausalLM)
-    binder_.set_dry_run(true);
-    if (holds(cross, scope.variables))
-      attention(context, *cross, block_scope(context, *cross, number), path + ".cross", true);
-    binder_.set_dry_run(false);
-  } else if (holds(cross, scope.variables))
-    layer.cross = attention(context, *cross, block_scope(context, *cross, number), path + ".cross", true);
+  layer.cross = cross_attention(context, number, path);
   layer.mlp = mlp(context, *ffn, block_scope(context, *ffn, number), path + ".mlp");
   return layer;
 }

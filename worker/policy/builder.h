@@ -15,10 +15,18 @@ struct Sizes {
           positions = 0;
 };
 
+/// What a decoder of a composite attends to: a stack that another policy builds.
+struct OuterSource {
+  std::string stack;
+  std::optional<int64_t> width;  ///< of the states; absent: they come in the decoder's own width
+};
+
 class Builder {
  public:
-  Builder(const checkpoint::Checkpoint& checkpoint, const Node& policy, Binder& binder, Model& model)
-      : checkpoint_(checkpoint), policy_(policy), binder_(binder), model_(model) {}
+  /// `outer`: what cross-attention reads whose source is not a stack of this policy's; absent: there is none.
+  Builder(const CheckpointView& view, const Node& policy, Binder& binder, Model& model,
+          std::optional<OuterSource> outer = std::nullopt)
+      : view_(view), policy_(policy), binder_(binder), model_(model), outer_(std::move(outer)) {}
 
   /// Builds a stack. Returns nothing when its `when` is false.
   std::optional<Stack> stack(const std::string& name, const Node& section);
@@ -79,9 +87,13 @@ class Builder {
 
   // blocks.cpp
   Layer layer(const Context&, int64_t number, const std::string& path);
+  std::optional<Attention> cross_attention(const Context&, int64_t number, const std::string& path);
+  int64_t set_source(const Context&, const Node& section, Attention&) const;
   Attention attention(const Context&, const Node& section, const Scope&, const std::string& path, bool cross);
   void projections(const Context&, const Node& section, const Scope&, const std::string& path, int64_t source_width,
                    Attention&);
+  void fused_keys_and_values(const Context&, const Node& section, const Scope&, const std::string& path, int64_t width,
+                             Attention&);
   void fuse(const Node& kind, const Scope&, const Attention&, ParamRequest&, std::vector<std::string>& order);
   void fused_projections(const Context&, const Binding&, const Node& section, const Scope&, const std::string& path,
                          Attention&);
@@ -107,10 +119,11 @@ class Builder {
   Scope block_scope(const Context&, const Node& section, int64_t layer) const;
   Activation activation(const Node* node, const Variables&);
 
-  const checkpoint::Checkpoint& checkpoint_;
+  const CheckpointView& view_;
   const Node& policy_;
   Binder& binder_;
   Model& model_;
+  std::optional<OuterSource> outer_;
   std::list<Node> lets_;  ///< stacks' own values; scopes point into it
   std::map<std::string, Context> contexts_;
 };

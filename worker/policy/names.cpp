@@ -62,19 +62,28 @@ std::vector<std::string> grouped(const Names& names) {
 
 }  // namespace
 
-Binder::Binder(const checkpoint::Checkpoint& checkpoint, const Node& policy)
-    : checkpoint_(checkpoint), policy_(policy) {
+std::optional<std::string> CheckpointView::own_name(const std::string& name) const {
+  const auto begins = [&](const std::string& other) { return name.starts_with(other); };
+  if (!begins(prefix) || std::any_of(others.begin(), others.end(), begins)) return std::nullopt;
+  return name.substr(prefix.size());
+}
+
+Binder::Binder(const CheckpointView& view, const Node& policy) : view_(view), policy_(policy) {
   const Node* renames = policy.get("rename");
-  for (const auto& [name, info] : checkpoint.tensors()) {
-    const std::string known = renamed(name, renames);
+  for (const auto& [name, info] : view.checkpoint.tensors()) {
+    const std::optional<std::string> own = view.own_name(name);
+    if (!own) continue;
+    const std::string known = renamed(*own, renames);
     auto [entry, fresh] = table_.emplace(known, &info);
     if (!fresh)
       problems_.push_back("the tensors \"" + entry->second->name + "\" and \"" + name + "\" are both \"" + known +
                           "\"");
   }
-  for (const auto& [name, type] : checkpoint.unsupported()) {
-    table_.emplace(renamed(name, renames), nullptr);
-    unserved_[renamed(name, renames)] = type;
+  for (const auto& [name, type] : view.checkpoint.unsupported()) {
+    const std::optional<std::string> own = view.own_name(name);
+    if (!own) continue;
+    table_.emplace(renamed(*own, renames), nullptr);
+    unserved_[renamed(*own, renames)] = type;
   }
 }
 
@@ -156,7 +165,7 @@ std::vector<std::string> Binder::finish() {
   }
   for (const auto& [name, info] : table_) {
     if (used_.contains(name)) continue;
-    const std::string shown = info ? info->name : name;
+    const std::string shown = info ? info->name : view_.prefix + name;
     if (known_.contains(name) || ignored(name))
       not_loaded.push_back(shown);
     else
@@ -164,7 +173,7 @@ std::vector<std::string> Binder::finish() {
   }
   if (problems_.empty() && unknown.empty()) return not_loaded;
   std::string message =
-      checkpoint_.folder().string() + " does not fit the policy " + (policy_.file ? *policy_.file : "") + ": ";
+      view_.checkpoint.folder().string() + " does not fit the policy " + (policy_.file ? *policy_.file : "") + ": ";
   message += listed(problems_, 24);
   if (!unknown.empty()) {
     message += std::string(problems_.empty() ? "" : "; ") + "no parameter of the policy reads " +

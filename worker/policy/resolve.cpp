@@ -8,6 +8,7 @@
 #include "worker/policy/builder.h"
 #include "worker/policy/document.h"
 #include "worker/policy/metadata.h"
+#include "worker/policy/resolution.h"
 
 namespace pm::policy {
 
@@ -35,13 +36,7 @@ std::string model_type_of(const checkpoint::Checkpoint& checkpoint) {
   return type->get<std::string>();
 }
 
-struct Architecture {
-  std::string name;
-  Task task = Task::Generate;
-  ModelKind kind = ModelKind::Decoder;
-  std::vector<std::string> heads, stacks;
-  const Node* node = nullptr;
-};
+}  // namespace
 
 void check_refusals(const Node* refusals, const Variables& variables) {
   if (!refusals) return;
@@ -51,15 +46,18 @@ void check_refusals(const Node* refusals, const Variables& variables) {
   }
 }
 
-/// Returns the architecture of config.json's first class, or the policy's first one when config.json names none.
-Architecture architecture_of(const checkpoint::Checkpoint& checkpoint, const Node& policy, const Variables& variables) {
+std::string class_of(const CheckpointView& view, const Node& policy) {
   const Node& table = *policy.get("architectures");
-  const json& config = checkpoint.config();
   std::string name = table.entries.empty() ? "" : table.entries[0].first.text;
-  if (auto listed = config.find("architectures");
-      listed != config.end() && listed->is_array() && !listed->empty() && (*listed)[0].is_string()) {
+  if (auto listed = view.config.find("architectures");
+      listed != view.config.end() && listed->is_array() && !listed->empty() && (*listed)[0].is_string()) {
     name = (*listed)[0].get<std::string>();
   }
+  return name;
+}
+
+Architecture architecture_of(std::string name, const Node& policy, const Variables& variables) {
+  const Node& table = *policy.get("architectures");
   const Node* found = table.get(name);
   if (const Node* other = found ? found->get("alias_of") : nullptr) {
     name = other->text;
@@ -77,17 +75,20 @@ Architecture architecture_of(const checkpoint::Checkpoint& checkpoint, const Nod
   if (refusal && refusal->is_scalar())
     refuse(Reason::UnknownArchitecture, name + " is not served: " + refusal->text + " (" + refusal->where() + ")");
   check_refusals(refusal, variables);
+  check_refusals(policy.get("refuse"), variables);
   Architecture architecture{name,
                             *parse<Task>(found->get("task")->text),
                             *parse<ModelKind>((kind ? kind : policy.get("kind"))->text),
                             texts_of(found->get("heads")),
                             texts_of(found->get("stacks")),
                             found};
-  if (architecture.stacks.empty()) {
-    for (const auto& entry : policy.get("stacks")->entries) architecture.stacks.push_back(entry.first.text);
+  if (const Node* stacks = policy.get("stacks"); stacks && architecture.stacks.empty()) {
+    for (const auto& entry : stacks->entries) architecture.stacks.push_back(entry.first.text);
   }
   return architecture;
 }
+
+namespace {
 
 /// Reads a token id or a list of them.
 std::vector<int64_t> ids_of(const json& value) {
@@ -179,36 +180,46 @@ void bind_unused(const Node& policy, const Architecture& architecture, const std
   binder.set_dry_run(false);
 }
 
+/// Builds a model by one policy that describes its stacks.
+Model resolve_alone(const CheckpointView& view, const Node& policy) {
+  const Variables variables{&view.config, {policy.get("let")}, std::nullopt};
+  Model model;
+  model.model_type = view.config.at("model_type");
+  const Architecture architecture = architecture_of(class_of(view, policy), policy, variables);
+  set_class(architecture, model);
+  read_token_ids(view.checkpoint, policy, variables, model);
+  build(view, policy, architecture, std::nullopt, model);
+  return model;
+}
+
 }  // namespace
 
-Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::path& policy_file) {
-  Model model;
-  model.model_type = model_type_of(checkpoint);
-  const Node policy = policy_file.empty() ? builtin_policy(model.model_type) : load_policy(policy_file);
-  if (const auto types = model_types(policy); !contains(types, model.model_type)) {
-    refuse(Reason::UnknownArchitecture, "config.json says model_type \"" + model.model_type + "\", the policy " +
-                                            (policy.file ? *policy.file : "") + " is for \"" + types.front() + "\"");
-  }
-  Binder binder(checkpoint, policy);
-  Builder builder(checkpoint, policy, binder, model);
-  const Architecture architecture = architecture_of(checkpoint, policy, builder.variables());
-  check_refusals(policy.get("refuse"), builder.variables());
+void set_class(const Architecture& architecture, Model& model) {
   model.architecture = architecture.name;
   model.task = architecture.task;
   model.kind = architecture.kind;
-  const bool generates = model.task == Task::Generate;  // other heads use the end token of config.json
-  model.eos = token_ids(checkpoint, generates, policy.get("eos"), builder.variables(), "eos_token_id");
-  if (model.kind == ModelKind::EncoderDecoder)
-    model.decoder_start = decoder_start_of(checkpoint, generates, policy, builder.variables());
-  if (const Node* shift_tokens = policy.get("shift_tokens"))
-    model.shift_tokens = evaluate_bool(*shift_tokens, builder.variables());
   if (const Node* global = architecture.node->get("global_tokens"))
     model.global_tokens = *parse<GlobalTokens>(global->text);
-  if (const Node* separator = policy.get("separator")) model.separator = evaluate_int(*separator, builder.variables());
-  if (generates) {
-    model.forced_bos = forced_id(checkpoint, "forced_bos_token_id");
-    model.forced_eos = forced_id(checkpoint, "forced_eos_token_id");
-  }
+}
+
+void read_token_ids(const checkpoint::Checkpoint& checkpoint, const Node& policy, const Variables& variables,
+                    Model& model) {
+  const bool generates = model.task == Task::Generate;  // other heads use the end token of config.json
+  model.eos = token_ids(checkpoint, generates, policy.get("eos"), variables, "eos_token_id");
+  if (model.kind == ModelKind::EncoderDecoder)
+    model.decoder_start = decoder_start_of(checkpoint, generates, policy, variables);
+  if (const Node* shift_tokens = policy.get("shift_tokens"))
+    model.shift_tokens = evaluate_bool(*shift_tokens, variables);
+  if (const Node* separator = policy.get("separator")) model.separator = evaluate_int(*separator, variables);
+  if (!generates) return;
+  model.forced_bos = forced_id(checkpoint, "forced_bos_token_id");
+  model.forced_eos = forced_id(checkpoint, "forced_eos_token_id");
+}
+
+void build(const CheckpointView& view, const Node& policy, const Architecture& architecture,
+           const std::optional<OuterSource>& outer, Model& model) {
+  Binder binder(view, policy);
+  Builder builder(view, policy, binder, model, outer);
   for (const auto& [name, section] : policy.get("stacks")->entries) {
     if (!contains(architecture.stacks, name.text)) continue;
     if (auto stack = builder.stack(name.text, section)) model.stacks.push_back(std::move(*stack));
@@ -216,7 +227,6 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
   if (model.stacks.empty())
     refuse(Reason::UnsupportedPolicy,
            (policy.file ? *policy.file : "") + ": no stack of " + model.architecture + " is switched on");
-  if (generates) check_answer_ids(model);
   const std::string last_stack = model.stacks.back().name;
   for (const std::string& name : architecture.heads) {
     const Node &section = *policy.get("heads")->get(name), *when = section.get("when");
@@ -226,6 +236,19 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
   name_outputs(architecture, model.heads);
   bind_unused(policy, architecture, last_stack, builder, binder);
   model.not_loaded = binder.finish();
+}
+
+Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::path& policy_file) {
+  const std::string type = model_type_of(checkpoint);
+  const Node policy = policy_file.empty() ? builtin_policy(type) : load_policy(policy_file);
+  if (const auto types = model_types(policy); !contains(types, type)) {
+    refuse(Reason::UnknownArchitecture, "config.json says model_type \"" + type + "\", the policy " +
+                                            (policy.file ? *policy.file : "") + " is for \"" + types.front() + "\"");
+  }
+  const CheckpointView view{.checkpoint = checkpoint, .config = checkpoint.config(), .prefix = ""};
+  Model model = policy.get("compose") ? resolve_composite(view, policy) : resolve_alone(view, policy);
+  model.model_type = type;
+  if (model.task == Task::Generate) check_answer_ids(model);
   mark_matrices(model);
   model.metadata = model_metadata(model);
   return model;

@@ -198,7 +198,7 @@ Rule stack() {
   Keys keys{{"like", text},        {"when", expression},
             {"prefix", names},     {"let", each(expression)},
             {"input", input},      {"layer", layer},
-            {"attn", attention()}, {"cross", attention({{"source", text}, {"when", expression}})},
+            {"attn", attention()}, {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
             {"mlp", mlp()},        {"output", output}};
   for (std::string_view name : size_words) keys.push_back({name, expression});
   return section(std::move(keys));
@@ -255,6 +255,8 @@ Rule head() {
                   {"between", texts}});
 }
 
+Rule compose() { return section({{"encoder", text}, {"decoder", text}, {"projection", linear()}}); }
+
 const Rule& grammar() {
   static const Rule rule = section({{"model_type", texts},
                                     {"extends", text},
@@ -267,6 +269,7 @@ const Rule& grammar() {
                                     {"rename", each(text)},
                                     {"refuse", each(text)},
                                     {"ignore", names},
+                                    {"compose", compose()},
                                     {"stacks", each(stack())},
                                     {"heads", each(head())},
                                     {"architectures", each(section({{"task", known(words<Task>())},
@@ -434,6 +437,16 @@ void check_head(const Node& name, const Node& head) {
   }
 }
 
+/// Checks that a composite names its two parts, and that it describes nothing that their policies do.
+void check_compose(const Node& policy, const Node& compose) {
+  for (const char* key : {"encoder", "decoder"})
+    if (!compose.get(key)) refuse_policy(compose, std::string("compose needs \"") + key + "\"");
+  for (const char* key : {"stacks", "heads", "rename", "ignore"}) {
+    if (const Node* node = policy.get(key))
+      refuse_policy(*node, std::string("\"") + key + "\" cannot stand beside compose, for each part has a policy");
+  }
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
@@ -443,6 +456,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
              plain = row(), matrix = linear();
   return {{"policy", own_keys(policy)},
           {"architecture", own_keys(under(policy, "architectures").keys[0].rule)},
+          {"compose", own_keys(under(policy, "compose"))},
           {"stack", own_keys(stack)},
           {"input", own_keys(input)},
           {"convolutions", own_keys(under(input, "convolutions"))},
@@ -481,9 +495,12 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
 
 void validate(const Node& policy) {
   check(policy, grammar(), "the policy");
-  for (const char* key : {"model_type", "kind", "stacks", "architectures"}) {
+  for (const char* key : {"model_type", "kind", "architectures"}) {
     if (!policy.get(key)) refuse_policy(policy, std::string("the policy has no \"") + key + "\"");
   }
+  const Node* compose = policy.get("compose");
+  if (!policy.get("stacks") && !compose) refuse_policy(policy, "the policy has no \"stacks\"");
+  if (compose) check_compose(policy, *compose);
   if (const Node* refusals = policy.get("refuse")) check_sentences(*refusals, "refuse");
   auto known = [&](const char* section, const Node& name) {
     const Node* map = policy.get(section);

@@ -42,7 +42,7 @@ std::array<int64_t, 2> height_and_width(const Node& node, const Variables& varia
 
 }  // namespace
 
-Variables Builder::variables() const { return {&checkpoint_.config(), {policy_.get("let")}, std::nullopt}; }
+Variables Builder::variables() const { return {&view_.config, {policy_.get("let")}, std::nullopt}; }
 
 Sizes Builder::sizes(const Node& section, const Variables& variables) {
   auto value = [&](const char* name, int64_t default_value) {
@@ -93,7 +93,7 @@ Builder::Context Builder::context(const std::string& name, const Node& section) 
   context.section = &section;
   context.layer = section.get("layer");
   context.scope.stack = name;
-  context.scope.variables = {&checkpoint_.config(), {&lets_.back(), policy_.get("let")}, std::nullopt};
+  context.scope.variables = {&view_.config, {&lets_.back(), policy_.get("let")}, std::nullopt};
   // the default sizes are variables that expressions may use
   context.sizes = sizes(section, context.scope.variables);
   for (auto [key, size] : {std::pair{"head_dim", context.sizes.head_dim},

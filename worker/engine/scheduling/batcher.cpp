@@ -47,9 +47,10 @@ Batcher::Batcher(const Limits& limits) : limits_(limits), pool_(limits.kv_blocks
 std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void(const Event&)> on_event,
                                              Time now) const {
   check_parameters(request);
+  const int64_t vocabulary = limits_.source_vocabulary > 0 ? limits_.source_vocabulary : limits_.vocabulary;
   for (int32_t id : request.prompt) {
-    if (id < 0 || id >= limits_.vocabulary)
-      refuse("token id " + text(id) + " is outside the vocabulary of " + text(limits_.vocabulary) + " tokens");
+    if (id < 0 || id >= vocabulary)
+      refuse("token id " + text(id) + " is outside the vocabulary of " + text(vocabulary) + " tokens");
   }
   auto group = std::make_unique<SequenceGroup>();
   if (limits_.decoder_start >= 0) {
@@ -85,7 +86,8 @@ void Batcher::check_limits(const SequenceGroup& group) const {
     refuse(what + " exceeds the maximum of " + text(max_tokens) + " tokens per sequence");
   };
   const int64_t max_tokens = std::min(limits_.positions, limits_.kv_blocks * block_tokens);
-  if (read > limits_.positions) too_long("the input of " + text(read) + " tokens", limits_.positions);
+  const int64_t source_positions = limits_.source_positions > 0 ? limits_.source_positions : limits_.positions;
+  if (read > source_positions) too_long("the input of " + text(read) + " tokens", source_positions);
   if (tokens > max_tokens)
     too_long("the prompt of " + text(group.prompt_tokens()) + " tokens plus max_new_tokens " +
                  text(group.request.max_new_tokens),

@@ -28,6 +28,8 @@ struct Limits {
   bool device_sampling = false;  ///< true if the device can sample tokens
   /// Encoder-decoder: the prompt goes to the encoder and the answer begins with this id; -1: no encoder.
   int32_t decoder_start = -1;
+  /// Encoder-decoder: vocabulary and positions of the encoder; 0: those of the decoder.
+  int64_t source_vocabulary = 0, source_positions = 0;
 };
 
 /// Events that are delivered after the lock is released.

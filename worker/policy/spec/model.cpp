@@ -25,6 +25,7 @@ std::vector<PlacedParam> placed_params(const Model& model) {
     append(stack_output, [&](ParamCollector& collector) {
       collector.add(stack.output.norm);
       collector.add(stack.output.projection);
+      collector.add(stack.output.cross_projection);
       if (!stack.output.pooler) return;
       collector.add(stack.output.pooler->norm);
       collector.add(stack.output.pooler->dense);

@@ -37,8 +37,10 @@ struct Pooler {
 
 struct Output {
   std::optional<Norm> norm;
-  std::optional<Linear> projection;  ///< after the norm, to the width of the embedding (OPT-350m)
-  bool raw_states = false;           ///< the last entry of hidden_states is the input of `norm`, not its output
+  std::optional<Linear> projection;        ///< after the norm, to the width of the embedding (OPT-350m)
+  std::optional<Linear> cross_projection;  ///< of the states, for the cross-attention of another stack that has another
+                                           ///< width (EncoderDecoderModel's enc_to_dec_proj)
+  bool raw_states = false;                 ///< the last entry of hidden_states is the input of `norm`, not its output
   std::optional<Pooler> pooler;
 };
 

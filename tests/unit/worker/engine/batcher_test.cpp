@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests that answers stay correct when KV blocks are shared, preempted or copied. The executor sums tokens through the
 // block tables, so that the answer itself shows a mistake.
+#include <gmock/gmock.h>
+
 #include <cmath>
 #include <future>
 
@@ -261,6 +263,26 @@ TEST(Batcher, TheBeamsOfAnEncoderDecoderShareTheEncodersBlocks) {
   for (size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(replies.scores[i], log_probability(*f.executor, {9}, replies.tokens[i], read), 1e-3);
   EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+}
+
+TEST(Batcher, ThePromptOfAnEncoderDecoderHasTheVocabularyAndThePositionsOfTheEncoder) {
+  Limits limits{.vocabulary = 20, .positions = 64, .kv_blocks = 60, .max_concurrency = 2};
+  limits.decoder_start = 9;
+  const auto refusal = [&](int32_t id, size_t tokens) -> std::string {
+    try {
+      Request request = request_of("a", std::vector<int32_t>(tokens, id), 4);
+      Batcher(limits).make(std::move(request), {}, {});
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal(20, 3), testing::HasSubstr("token id 20 is outside the vocabulary of 20"));
+  limits.source_vocabulary = 30;
+  limits.source_positions = 80;
+  EXPECT_EQ(refusal(29, 80), "");
+  EXPECT_THAT(refusal(30, 3), testing::HasSubstr("token id 30 is outside the vocabulary of 30"));
+  EXPECT_THAT(refusal(1, 81), testing::HasSubstr("the input of 81 tokens exceeds the maximum of 80"));
 }
 
 TEST(Batcher, CancellingARequestEndsEachOfItsSequencesOnce) {

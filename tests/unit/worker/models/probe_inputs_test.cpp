@@ -37,6 +37,16 @@ TEST(ProbeInputs, AreOneTokenWhichIsTheEndTokenIfThereIsOne) {
   EXPECT_THAT(probe_inputs(encoder).at("input_ids").shape, ElementsAre(1, 1, 1));
 }
 
+TEST(ProbeInputs, OfAnEncoderDecoderAreTokensOfTheEncoder) {
+  policy::Model both = model();
+  both.stacks[0].vocab = 40;
+  both.stacks.push_back(encoder());
+  both.stacks[1].name = "decoder";
+  both.stacks[1].vocab = 60;
+  both.eos = {50};  // in the vocabulary of the decoder only
+  EXPECT_THAT(ids(probe_inputs(both)), ElementsAre(0));
+}
+
 TEST(ProbeInputs, HaveTheTokensThatTheHeadsNeed) {
   EXPECT_THAT(probe_inputs(model({head("answer", classes(Pool::LastButOne))})).at("input_ids").shape,
               ElementsAre(1, 2));

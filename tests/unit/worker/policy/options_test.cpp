@@ -33,7 +33,8 @@ TEST(Options, AlibiIsAFlagOrASection) {
 
 TEST(Options, AStackCannotBeTheSourceOfItsOwnCrossAttention) {
   try {
-    first_layer(gpt2_with("cross: {source: decoder, qkv: {from: attn.c_attn, fused: concat}, out: attn.c_proj}"));
+    first_layer(
+        gpt2_with("cross: {when: true, source: decoder, qkv: {from: attn.c_attn, fused: concat}, out: attn.c_proj}"));
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("a stack that stands above this one"));

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps of resolve() that a model with a policy of its own and the parts of a composite have in common.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/policy/builder.h"
+
+namespace pm::policy {
+
+/// A class of a policy.
+struct Architecture {
+  std::string name;
+  Task task = Task::Generate;
+  ModelKind kind = ModelKind::Decoder;
+  std::vector<std::string> heads, stacks;
+  const Node* node = nullptr;
+};
+
+/// Returns the name of config.json's first class, or of the policy's first one when config.json names none.
+std::string class_of(const CheckpointView&, const Node& policy);
+/// Returns the class with this name. Throws Error{UnknownArchitecture} when the policy does not have it, or refuses it
+/// or this config.json.
+Architecture architecture_of(std::string name, const Node& policy, const Variables&);
+void set_class(const Architecture&, Model&);
+/// Sets the end, start and forced tokens.
+void read_token_ids(const checkpoint::Checkpoint&, const Node& policy, const Variables&, Model&);
+/// Builds the stacks and heads of a class. Throws Error{ModelUnreadable} unless every tensor of the view is read, known
+/// to another class, or ignored.
+void build(const CheckpointView&, const Node& policy, const Architecture&, const std::optional<OuterSource>&, Model&);
+
+/// Builds a model of two parts, each of which has a section of config.json and a policy of its own (composite.cpp).
+Model resolve_composite(const CheckpointView&, const Node& policy);
+
+}  // namespace pm::policy
