@@ -763,7 +763,9 @@ CASES = (
         image_size=18,
         patch_size=6,
     ),
-    *vit("not-square", "ViTModel ViTForImageClassification", num_hidden_layers=1, image_size=(13, 24), patch_size=(4, 6)),
+    *vit(
+        "not-square", "ViTModel ViTForImageClassification", num_hidden_layers=1, image_size=(13, 24), patch_size=(4, 6)
+    ),
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),
     *cases_sparse.cases(_family),

@@ -20,7 +20,7 @@ enum class PositionKind : uint8_t { None, Learned, Paper, Tensor2Tensor };
 /// right less left).
 struct IndexTable {
   Param table;
-  std::string input;  ///< empty: every token reads `default_row`
+  std::string input;                       ///< empty: every token reads `default_row`
   int64_t column = -1, minus_column = -1;  ///< -1: none
   bool skip_if_absent =
       false;  ///< nothing is added for a request without `input` (XLM's langs); else such a request reads `default_row`
