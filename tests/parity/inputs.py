@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model inputs: batches padded on either side, bare ids, explicit positions and types, images."""
 
-import cases_audio
+import inputs_audio
 import numpy
 
 
@@ -170,7 +170,7 @@ def make(case, kind):
         return {"pixel_values": pixels(case, 3)}
     pad = case.text["pad_token_id"]
     if case.reads == ("audio",):
-        return cases_audio.audio(case, kind) | _decoder(case, kind, pad)
+        return inputs_audio.audio(case, kind) | _decoder(case, kind, pad)
     lengths = case.lengths if kind in ("right", "left") else [11, 11]
     if case.reads == ("choices",):
         lengths = [5, 1, 17, 9, 33, 2] if kind in ("right", "left") else [11] * 6
@@ -204,7 +204,7 @@ def rows_that_count(case, name, inputs):
     """The mask ([rows, length], or [rows] for what is one per row) of the places of an output that mean something, or
     None: all of them."""
     if case.reads == ("audio",):
-        return cases_audio.rows_that_count(case, name, inputs)
+        return inputs_audio.rows_that_count(case, name, inputs)
     if (
         "input_ids" not in inputs
         or name.startswith(("vision_model_output.", "logits_per_"))

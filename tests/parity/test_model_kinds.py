@@ -79,9 +79,9 @@ def test_more_ranks_than_heads_are_refused_and_the_next_job_is_served(runner):
     )
 
 
-def test_an_input_that_the_class_reads_otherwise_in_transformers_is_refused_by_name(runner):
-    """GPT-2 there looks token types up in its token table; to leave them out would be to answer something else."""
-    case = BY_NAME["GPT2Model-all"]
+def test_an_input_that_the_class_does_not_take_is_refused_by_name(runner):
+    """To leave token types out would be to answer something else."""
+    case = BY_NAME["LlamaModel-all"]
     given = inputs.make(case, "right")
     with pytest.raises(AssertionError, match="token_type_ids"):
         runner.forward(fixtures.checkpoint(case), 2, {**given, "token_type_ids": given["attention_mask"]})

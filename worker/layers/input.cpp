@@ -169,10 +169,13 @@ at::Tensor Input::sinusoids(const at::Tensor& positions) const {
 at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const {
   at::Tensor x;
   if (token_) {
-    x = token_->partial(batch.tokens);
     if (const auto types = batch.types.find(token_types_); types != batch.types.end()) {
-      const at::Tensor& ids = types->second;
-      x.add_(token_->partial(ids.clamp_min(0)) * (ids >= 0).unsqueeze(1));
+      // One look-up for both: gathered weights are used once, in the order of the gather schedule.
+      const std::vector<at::Tensor> both =
+          token_->partial(at::cat({batch.tokens, types->second.clamp_min(0)})).chunk(2);
+      x = both[0] + both[1] * (types->second >= 0).unsqueeze(1);
+    } else {
+      x = token_->partial(batch.tokens);
     }
     if (scale_ != 1) x.mul_(scale_);
   }

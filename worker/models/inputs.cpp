@@ -138,7 +138,6 @@ class Reader {
 
   /// Returns the indices that a table looks up [rows, length]. Undefined when they are absent.
   at::Tensor numbers(const policy::Input& input, const policy::IndexTable& table, const at::Tensor& ids) {
-    if (table.input.empty()) return {};
     if (table.column < 0) return tensors_.ints(table.input, ids);
     const at::Tensor all = columns(input, table.input, ids);
     if (!all.defined()) return {};
@@ -271,7 +270,7 @@ class Reader {
     if (!std::holds_alternative<std::vector<float>>(array->values)) refuse("pixel_values has integers, expected fp32");
     const at::Tensor pixels = tensor_of(*array);
     const int64_t channels = stack.input.projection->weight.shape[1];
-    const auto [height, width] = stack.input.image_size();
+    const auto [height, width] = stack.input.image;
     if (pixels.dim() != 4 || pixels.size(0) == 0 || pixels.size(1) != channels || pixels.size(2) != height ||
         pixels.size(3) != width) {
       refuse("pixel_values has the shape " + c10::str(pixels.sizes()) + ", expected [images, " +

@@ -18,7 +18,7 @@ Array token_ids(const policy::Model& model, const policy::Stack& stack, int64_t 
 
 Array black_image(const policy::Stack& stack) {
   const int64_t channels = stack.input.projection->weight.shape[1];
-  const auto [height, width] = stack.input.image_size();
+  const auto [height, width] = stack.input.image;
   return {{1, channels, height, width}, std::vector<float>(static_cast<size_t>(channels * height * width))};
 }
 

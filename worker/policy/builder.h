@@ -56,7 +56,7 @@ class Builder {
   // stacks.cpp
   Input input(const Context&, const Node& section, const std::string& path);
   void patches(const Context&, const Node& section, const Scope&, const std::string& path, Input&);
-  void patch_grid(const Context&, const Node& section, const Scope&, Input&);
+  void image_size(const Context&, const Node& section, const Scope&, Input&);
   void position(const Context&, const Node& section, const Scope&, const std::string& path, Input&);
   void tables(const Context&, const Node& section, const Scope&, const std::string& path, std::vector<IndexTable>&);
   std::optional<Features> features(const Context&, const Node& section, const Scope&, const std::string& path);

@@ -126,7 +126,9 @@ void build_decoder(Part& part, const OuterSource& source) {
   }
   rename_stack(part.model, decoder_name);
   // requests and transformers name the decoder's indices so, beside those of the encoder
-  for (IndexTable& table : part.model.stacks[0].input.tables) table.input = "decoder_" + table.input;
+  Input& input = part.model.stacks[0].input;
+  for (IndexTable& table : input.tables) table.input = "decoder_" + table.input;
+  if (!input.token_types.empty()) input.token_types = "decoder_" + input.token_types;
 }
 
 /// Binds the projection of the encoder's states to the decoder's width.

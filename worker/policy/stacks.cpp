@@ -168,8 +168,8 @@ void Builder::tables(const Context& context, const Node& section, const Scope& s
     const std::optional<Binding> row = binder_.binding(&item, scope.variables);
     if (!row) continue;
     const Node *kind = item.get("input"), *rows = item.get("rows");
-    if (!rows || !row->names()) refuse_policy(item, "a table needs \"from\" and \"rows\"");
-    IndexTable table{.table = {}, .input = kind ? kind->text : ""};
+    if (!kind || !rows || !row->names()) refuse_policy(item, "a table needs \"from\", \"input\" and \"rows\"");
+    IndexTable table{.table = {}, .input = kind->text};
     for (auto [key, number] : {std::pair{"column", &table.column}, {"minus_column", &table.minus_column}}) {
       const Node* node = item.get(key);
       if (!node) continue;
@@ -236,22 +236,24 @@ void Builder::patches(const Context& context, const Node& section, const Scope& 
   input.projection = linear(context, patches, nullptr, scope, request, Role::HeadDenseBias, true);
 }
 
-/// Sets the patches of an image down and across. Without the image's size they are a square of as many as the stack has
+/// Sets the size of images. Where the policy does not say it, they are squares of as many patches as the stack has
 /// positions.
-void Builder::patch_grid(const Context& context, const Node& section, const Scope& scope, Input& input) {
+void Builder::image_size(const Context& context, const Node& section, const Scope& scope, Input& input) {
   const Node* patches = section.get("patches");
-  if (!patches || !input.projection || input.projection->weight.shape.size() != 4) return;
+  if (!patches || !input.reads_images()) return;
+  const std::vector<int64_t>& patch = input.projection->weight.shape;
   const int64_t count = context.sizes.positions - input.extra_tokens();
   if (const Node* image = patches->get("image")) {
-    const std::array<int64_t, 2> sides = height_and_width(*image, scope.variables);
-    input.patches = {sides[0] / input.projection->weight.shape[2], sides[1] / input.projection->weight.shape[3]};
+    input.image = height_and_width(*image, scope.variables);
   } else {
-    input.patches.fill(std::llround(std::sqrt(static_cast<double>(std::max<int64_t>(0, count)))));
+    const int64_t side = std::llround(std::sqrt(static_cast<double>(std::max<int64_t>(0, count))));
+    input.image = {side * patch[2], side * patch[3]};
   }
-  if (input.patches[0] < 1 || input.patches[0] * input.patches[1] != count) {
-    unreadable(patches->where() + ": the image has " + std::to_string(input.patches[0]) + " x " +
-               std::to_string(input.patches[1]) + " patches, the stack " + std::to_string(context.sizes.positions) +
-               " positions, of which " + std::to_string(input.extra_tokens()) + " are for other tokens");
+  const int64_t down = input.image[0] / patch[2], across = input.image[1] / patch[3];
+  if (down < 1 || down * across != count) {
+    unreadable(patches->where() + ": the image has " + std::to_string(down) + " x " + std::to_string(across) +
+               " patches, the stack " + std::to_string(context.sizes.positions) + " positions, of which " +
+               std::to_string(input.extra_tokens()) + " are for other tokens");
   }
 }
 
@@ -286,7 +288,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
     const ParamRequest request{.role = Role::ExtraToken, .path = path + key, .shape = {sizes.hidden}};
     *token = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
   }
-  patch_grid(context, section, scope, input);
+  image_size(context, section, scope, input);
   input.norm = norm(context, &section, scope, path + "norm", sizes.embedding);
   return input;
 }

@@ -8,10 +8,6 @@ std::string IndexTable::key() const {
   return input + "." + std::to_string(column) + (minus_column < 0 ? "" : "-" + std::to_string(minus_column));
 }
 
-std::array<int64_t, 2> Input::image_size() const {
-  return {patches[0] * projection->weight.shape[2], patches[1] * projection->weight.shape[3]};
-}
-
 void Input::collect(ParamCollector& all) const {
   all.add(token);
   all.add(positions);

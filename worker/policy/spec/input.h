@@ -20,7 +20,7 @@ enum class PositionKind : uint8_t { None, Learned, Paper, Tensor2Tensor };
 /// right less left).
 struct IndexTable {
   Param table;
-  std::string input;                       ///< empty: every token reads `default_row`
+  std::string input;
   int64_t column = -1, minus_column = -1;  ///< -1: none
   bool skip_if_absent =
       false;  ///< nothing is added for a request without `input` (XLM's langs); else such a request reads `default_row`
@@ -60,11 +60,9 @@ struct Input {
   std::optional<Features> features;
   std::optional<Linear>
       projection;  ///< factorized embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, height, width])
-  std::array<int64_t, 2> patches{};  ///< number of patches of an image down and across; 0: no images
+  std::array<int64_t, 2> image{};  ///< height and width in pixels of the images that the stack reads; 0: none
   std::optional<Param> class_token, distillation_token;  ///< in this order before the patches
   std::optional<Norm> norm;
-  /// Returns the height and width in pixels of the images that the stack reads.
-  std::array<int64_t, 2> image_size() const;
   std::optional<Convolutions> convolutions;  ///< the stack reads audio: frames are what tokens are elsewhere
   std::optional<PositionalConvolution> positional_convolution;  ///< after the norm and the projection
   /// Returns true for a stack of images.

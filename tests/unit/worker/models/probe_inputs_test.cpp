@@ -79,7 +79,7 @@ TEST(ProbeInputs, OfImageStacksAreABlackImage) {
   vision.input.token.reset();
   vision.input.projection = linear({8, 3, 4, 4});
   vision.input.class_token.emplace();
-  vision.input.patches = {3, 2};
+  vision.input.image = {12, 8};
   vision.positions = 7;
   both.stacks.push_back(vision);
   const Arrays inputs = probe_inputs(both);
