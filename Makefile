@@ -6,7 +6,7 @@ preset ?= release
 build := build/$(preset)
 
 .PHONY: deps test-deps lint-deps build build-tests cluster image demo test test-one unit lint fmt cuda rehearsal fuzz parity hub \
-  stress reliability manifests e2e bench bench-op run-controller clean help
+  stress reliability chart release-chart manifests e2e bench bench-op run-controller clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
 
@@ -68,6 +68,11 @@ stress: build-tests test-deps   ## 64 clients, leavers, lost ranks; PM_STRESS_SE
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/stress
 reliability: build cluster test-deps ## the controller against a real API server that kills, errs and lags; KUBERNETES=oldest takes that of the oldest release
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability
+chart: cluster test-deps  ## the chart's templates and the files of its release, without a cluster
+	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/chart
+release-chart: cluster    ## the chart as .tgz and OCI layout, install.yaml and checksums: OUT=DIR VALUES=FILE
+	@[ -n "$(OUT)" ] || { echo "name an empty folder: make release-chart OUT=DIR" >&2; exit 1; }
+	@tools/release/chart.py "$(OUT)" --helm "$$(tests/cluster/build.sh)/bin/helm" $(if $(VALUES),--values "$(VALUES)")
 manifests: build cluster test-deps ## kube-score and kube-linter on what the chart and the controller make
 	@PM_KUBELINTER=1 $(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability/test_manifests.py
 e2e: image test-deps      ## on a real Kubernetes

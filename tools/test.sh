@@ -49,6 +49,7 @@ stage fuzz tests/fuzz/run.sh
 stage parity make -s parity
 stage hub make -s hub
 stage cluster cluster_built
+stage chart make -s chart
 stage reliability make -s reliability
 stage e2e-rest e2e_passed
 stage stress make -s stress

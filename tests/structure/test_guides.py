@@ -85,6 +85,7 @@ EXCEPTIONS = {
     "checkpoint format": {"tests/parity/test_tokenizers.py": "pytorch_model.bin as a file that is no tokenizer's"},
     "child object": {
         "helm/parallelmodel/templates/budget.yaml": "the budget of the controller's own pods",
+        "tests/chart/test_*.py": "tests of that budget",
         "tests/e2e/test_life.py": "drains a node, which the budget limits",
         "tests/e2e/test_nodes.py": "expects the budget of a replica over two nodes",
         "tests/unit/controller/operator/lifecycle_test.cpp": "counts children after a reconcile",

@@ -16,6 +16,25 @@ app.kubernetes.io/component: controller
 {{ include "parallelmodel.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- include "parallelmodel.commonLabels" . }}
+{{- end -}}
+{{/* commonLabels, each on a line of its own; a key that another label of the chart has is refused, not doubled */}}
+{{- define "parallelmodel.commonLabels" -}}
+{{- range $key, $_ := .Values.commonLabels -}}
+{{- if has $key (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/version" "app.kubernetes.io/managed-by") -}}
+{{- fail (printf "commonLabels has %s, which the chart sets itself: choose another key" $key) -}}
+{{- end -}}
+{{- range $name, $labels := dict "podLabels" $.Values.podLabels "dashboard.labels" $.Values.dashboard.labels "alerts.labels" $.Values.alerts.labels "metrics.serviceMonitor.labels" $.Values.metrics.serviceMonitor.labels -}}
+{{- if hasKey $labels $key -}}
+{{- fail (printf "commonLabels and %s both have %s: keep one of them" $name $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.commonLabels }}{{ printf "\n%s" (toYaml .) }}{{ end -}}
+{{- end -}}
+{{/* number of controller pods: replicaCount, or else replicas */}}
+{{- define "parallelmodel.replicas" -}}
+{{- if kindIs "invalid" .Values.replicaCount -}}{{ .Values.replicas }}{{- else -}}{{ .Values.replicaCount }}{{- end -}}
 {{- end -}}
 {{- define "parallelmodel.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}{{ default (include "parallelmodel.fullname" .) .Values.serviceAccount.name }}
