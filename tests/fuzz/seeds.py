@@ -38,6 +38,7 @@ HEADERS = [
 WORLDS = {
     "gpt2": ("GPT2LMHeadModel", dict(n_embd=8, n_head=2, n_layer=2, vocab_size=11, n_positions=8)),
     "bert": ("BertForMaskedLM", {}),
+    "squeezebert": ("SqueezeBertForMaskedLM", dict(embedding_size=8)),
     "albert": ("AlbertForMaskedLM", dict(embedding_size=6)),
     "mpnet": ("MPNetForMaskedLM", {}),
     "gpt_neo": ("GPTNeoForCausalLM", dict(num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]])),

@@ -13,6 +13,7 @@ SEEDS = {
     "MegatronBertForCausalLM-causal": 1344,
     "RoFormerForCausalLM-causal": 38887,
     "ElectraForMaskedLM-all": 10738,
+    "IBertForMaskedLM-all": 1534,
     "RoFormerModel-turned-values": 1884,
     "CamembertForMaskedLM-all": 2944,
     "FlaubertForQuestionAnswering-search": 1859,
@@ -41,6 +42,8 @@ MODEL_TYPES = (
     "flaubert",
     "retribert",
     "visual_bert",
+    "squeezebert",
+    "ibert",
 )
 _BERT = {
     "hidden_size": 30,
@@ -62,6 +65,16 @@ def cases(family):
     xlm_roberta = family("xlm-roberta", "encoder", "XLMRobertaConfig", _TYPES, **_BERT, **_IDS)
     camembert = family("camembert", "encoder", "CamembertConfig", _TYPES, **_BERT, **_IDS)
     electra = family("electra", "encoder", "ElectraConfig", _TYPES, embedding_size=13, **_BERT, **_IDS)
+    squeezebert = family(
+        "squeezebert",
+        "encoder",
+        "SqueezeBertConfig",
+        _TYPES,
+        **{**_BERT, "hidden_size": 40, "intermediate_size": 52},
+        embedding_size=40,
+        **_IDS,
+    )
+    ibert = family("ibert", "encoder", "IBertConfig", _TYPES, **_BERT, **_IDS)
     distilbert = family(
         "distilbert",
         "encoder",
@@ -194,6 +207,46 @@ def cases(family):
         *electra("causal", "ElectraForCausalLM", ranks=LIGHT, **decoder),
         *electra(
             "one-size", "ElectraForPreTraining", ranks=LIGHT, embedding_size=30, num_hidden_layers=1, hidden_act="relu"
+        ),
+        *squeezebert("all", "SqueezeBertForMaskedLM"),
+        *squeezebert(
+            "light",
+            "SqueezeBertModel SqueezeBertForSequenceClassification SqueezeBertForMultipleChoice "
+            "SqueezeBertForTokenClassification "
+            "SqueezeBertForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=1,
+            hidden_act="relu",
+        ),
+        *squeezebert(  # blocks that end inside of heads, and fewer of them than ranks
+            "other-groups",
+            "SqueezeBertModel",
+            num_hidden_layers=2,
+            q_groups=2,
+            k_groups=1,
+            v_groups=20,
+            post_attention_groups=8,
+            intermediate_groups=2,
+            output_groups=1,
+        ),
+        *squeezebert(
+            "dense",
+            "SqueezeBertModel",
+            ranks=LIGHT,
+            num_hidden_layers=1,
+            q_groups=1,
+            k_groups=1,
+            v_groups=1,
+            intermediate_groups=1,
+            output_groups=1,
+        ),
+        *ibert("all", "IBertForMaskedLM"),
+        *ibert(
+            "light",
+            "IBertModel IBertForSequenceClassification IBertForMultipleChoice IBertForTokenClassification "
+            "IBertForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
         ),
         *distilbert("all", "DistilBertForMaskedLM"),
         *distilbert(

@@ -66,6 +66,11 @@ def tensors(pattern, make):
     return change
 
 
+def turned(pattern):
+    """A square matrix, with the last dimension of 1 of a convolution, is transposed."""
+    return tensors(pattern, lambda tensor: numpy.ascontiguousarray(tensor.transpose(1, 0, 2)))
+
+
 def dropped(pattern):
     return tensors(pattern, numpy.zeros_like)
 

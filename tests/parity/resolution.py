@@ -22,12 +22,24 @@ BY_NAME = cases.BY_NAME
 OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.values())
 
 
+# what I-BERT's quant_mode computes from the weights and measures of states
+QUANTIZED = (
+    "_integer",
+    "_scaling_factor",
+    ".x_min",
+    ".x_max",
+    "LayerNorm.shift",
+)
+
+
 def unused(case):
     """Returns tensors that transformers saves and never uses: a second bias or table of an untied head,
     cross-attention without an encoder.
     """
     if case.model_type in ("wav2vec2", "hubert"):  # of training: what stands for masked frames, the loss, a count
         return lambda name: name.endswith(("masked_spec_embed", "objective.weight", "num_batches_tracked"))
+    if case.model_type == "ibert":
+        return lambda name: name.endswith(QUANTIZED)
     if "encoder" in case.settings:  # the pooler, of which no output speaks, formulas, a second bias of an untied head
         untied = not case.settings["decoder"].get("tie_word_embeddings", True)
         return lambda name: (

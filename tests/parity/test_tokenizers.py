@@ -603,6 +603,8 @@ def test_tokenizer_json_is_taken_first_and_gives_the_same(case, tmp_path):
         ("bert", "bert"),
         ("gpt_neo", "gpt2"),
         ("bart", "roberta"),
+        ("ibert", "roberta"),
+        ("squeezebert", "bert"),
         ("t5", "t5"),
         ("llama", "llama"),
         ("albert", "albert"),

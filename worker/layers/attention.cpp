@@ -79,6 +79,7 @@ ops::AttentionOptions options_of(const policy::Attention& attention, const Loade
                                 .softcap = attention.softcap,
                                 .causal = attention.mask == policy::Mask::Causal && attention.source.empty(),
                                 .window = attention.window,
+                                .captures_scores = attention.shows_scores,
                                 .compute_type = scalar_type(loader.partition().compute_type())};
   const Range heads = loader.range(attention.query.weight);
   if (attention.alibi) {

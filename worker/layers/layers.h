@@ -11,6 +11,7 @@
 
 #include "worker/comm/communicator.h"
 #include "worker/layers/batch.h"
+#include "worker/layers/block_diagonal.h"
 #include "worker/layers/loader.h"
 #include "worker/ops/fused.h"
 #include "worker/policy/spec/head.h"
@@ -54,7 +55,7 @@ class Linear {
 };
 
 /// A column-parallel linear: output features are partitioned, no communication is needed. Several linears (q, k, v)
-/// may be stacked.
+/// may be stacked. Its matrix may be block-diagonal.
 class ColumnLinear {
  public:
   ColumnLinear(std::vector<const policy::Linear*>, Loader&);
@@ -62,7 +63,13 @@ class ColumnLinear {
   bool is_gathered() const { return weight_.is_gathered(); }
 
  private:
+  /// One of several linears that are not stacked, because one of them is block-diagonal.
+  struct Single {
+    Weight bias;
+    BlockDiagonal weight;
+  };
   at::Tensor bias() const;
+  std::vector<Single> singles_;
   struct Some {
     int64_t row;
     Weight bias;
@@ -71,7 +78,8 @@ class ColumnLinear {
   Weight bias_, weight_;    ///< in the order in which they are used
 };
 
-/// A row-parallel linear: input features are partitioned, and an all-reduce adds the partial sums before the bias.
+/// A row-parallel linear: input features are partitioned, and an all-reduce adds the partial sums before the bias. Its
+/// matrix may be block-diagonal.
 class RowLinear {
  public:
   RowLinear(const policy::Linear&, Loader&);
@@ -82,6 +90,7 @@ class RowLinear {
 
  private:
   Weight weight_;
+  std::optional<BlockDiagonal> diagonal_;  ///< instead of weight_
   at::Tensor bias_;
 };
 

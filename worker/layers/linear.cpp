@@ -2,6 +2,8 @@
 // Column-parallel and row-parallel linears, and the LM head.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "worker/layers/layers.h"
 #include "worker/ops/linear.h"
 
@@ -15,6 +17,13 @@ Linear::Linear(const policy::Linear& linear, Loader& loader) : weight_(loader.lo
 at::Tensor Linear::operator()(const at::Tensor& x) const { return ops::linear(x, weight_, bias_); }
 
 ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& loader) {
+  if (std::any_of(linears.begin(), linears.end(), [](const auto* one) { return one->weight.diagonal_blocks > 1; })) {
+    for (const policy::Linear* linear : linears) {  // members of a Single load in the order in which they are used
+      singles_.push_back(
+          {linear->bias ? loader.weight(*linear->bias) : Weight(), BlockDiagonal(linear->weight, loader)});
+    }
+    return;
+  }
   std::vector<const policy::Param*> weights, biases;
   for (const policy::Linear* linear : linears) {
     weights.push_back(&linear->weight);
@@ -43,22 +52,35 @@ at::Tensor ColumnLinear::bias() const {
 }
 
 at::Tensor ColumnLinear::operator()(const at::Tensor& x) const {
-  const at::Tensor added = bias();
-  return weight_.linear(x, added);
+  if (singles_.empty()) {
+    const at::Tensor added = bias();
+    return weight_.linear(x, added);
+  }
+  std::vector<at::Tensor> all;
+  for (const auto& [bias, weight] : singles_) {
+    const at::Tensor added = bias.value();
+    at::Tensor& made = all.emplace_back(weight(x));
+    if (added.defined()) made.add_(added);
+  }
+  return all.size() == 1 ? all[0] : at::cat(all, 1);
 }
 
-RowLinear::RowLinear(const policy::Linear& linear, Loader& loader) : weight_(loader.weight(linear.weight)) {
+RowLinear::RowLinear(const policy::Linear& linear, Loader& loader) {
+  if (linear.weight.diagonal_blocks > 1)
+    diagonal_.emplace(linear.weight, loader);
+  else
+    weight_ = loader.weight(linear.weight);
   if (linear.bias) bias_ = loader.load(*linear.bias);
 }
 
 at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm) const {
-  if (comm.size() == 1) return weight_.linear(x, bias_);
-  at::Tensor y = weight_.linear(x);
-  comm.all_reduce(y);
+  if (comm.size() == 1 && !diagonal_) return weight_.linear(x, bias_);
+  at::Tensor y = partial(x);
+  if (comm.size() > 1) comm.all_reduce(y);
   return bias_.defined() ? y.add_(bias_) : y;
 }
 
-at::Tensor RowLinear::partial(const at::Tensor& x) const { return weight_.linear(x); }
+at::Tensor RowLinear::partial(const at::Tensor& x) const { return diagonal_ ? (*diagonal_)(x) : weight_.linear(x); }
 
 LogitsHead::LogitsHead(const policy::LogitsSpec& head, Loader& loader)
     : softcap_(head.softcap), rows_(loader.range(head.linear.weight)) {

@@ -107,6 +107,21 @@ Weight Loader::weight(const Param& param, Access access) {
   return weight(one, access);
 }
 
+std::optional<Weight> Loader::sharded(const Param& param) {
+  const Param* one[] = {&param};
+  return sharder_ ? sharder_->keep(one, Access::Product) : std::nullopt;
+}
+
+at::Tensor Loader::load_slice(const Param& param, const TensorSlice& slice) {
+  const Param* one[] = {&param};
+  at::Tensor& part = loaded_[storages_of(one) + std::to_string(slice.row) + "," + std::to_string(slice.col)];
+  if (!part.defined()) {
+    part = arena_.allocate({slice.rows, slice.cols}, scalar_type(param.keep ? param.dtype : partition_.compute_type()));
+    fill(param, {&slice, 1}, part);
+  }
+  return part;
+}
+
 namespace {
 
 std::vector<int64_t> shape_of(const Param& param, Range range) {
@@ -183,7 +198,11 @@ void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor t
                   end = std::min(rows.end, before + all);
     if (end > begin) {
       std::vector<TensorSlice> pieces = policy::tensor_slices(*param, range(*param));
-      if (end - begin < all) pieces = narrowed(pieces, along_columns(*param), {begin - before, end - before});
+      const Range some{begin - before, end - before};
+      if (policy::is_block_diagonal_by_inputs(*param))
+        for (TensorSlice& piece : pieces) piece.row += some.begin, piece.rows = some.size();
+      else if (end - begin < all)
+        pieces = narrowed(pieces, along_columns(*param), some);
       fill(*param, pieces, target.narrow(0, done, end - begin));
       done += end - begin;
     }
@@ -276,7 +295,8 @@ void Loader::fill(const Param& param, std::span<const TensorSlice> pieces, at::T
   const auto read_strip = [&](const checkpoint::Strip& strip, std::span<std::byte> out) {
     direct_files_ ? direct_files_->read(tensor, {&strip, 1}, out) : checkpoint_.read(tensor, {&strip, 1}, out);
   };
-  const bool down = view.size(1) == columns;  // pieces lie below each other, else beside each other
+  const bool down = view.size(1) == columns &&
+                    !policy::is_block_diagonal_by_inputs(param);  // pieces lie below each other, else beside each other
   int64_t row0 = 0, col0 = 0;
   for (const TensorSlice& piece : pieces) {
     const int64_t row_bytes = piece.cols * element,

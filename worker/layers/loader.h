@@ -46,6 +46,10 @@ class Loader {
   /// Loads as load_rows does, for weights that a strategy may shard further; shard_with() registers it.
   Weight weight(std::span<const policy::Param* const>, Access = Access::Product);
   Weight weight(const policy::Param& param, Access access = Access::Product);
+  /// Returns the handle of a weight that a strategy shards further, or nothing when the rank holds it.
+  std::optional<Weight> sharded(const policy::Param&);
+  /// Loads a slice of the stored tensor as a matrix of its own.
+  at::Tensor load_slice(const policy::Param&, const policy::TensorSlice&);
   /// Asks `sharder` for each weight from now on. It must outlive the loader.
   void shard_with(WeightSharder& sharder) { sharder_ = &sharder; }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "worker/models/features.h"
 #include "worker/models/model.h"
@@ -115,7 +116,9 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   for (size_t i = 0; i < capture.attention.size(); ++i) {
     const std::string number = std::to_string(i);
     if (i >= capture.global.size()) {
-      request.put(names.attentions + number, stack_input.padded(own(capture.attention[i]), stack_input));
+      // transformers adds the lowest number to the scores of padding
+      const float hidden = stack.layers[i].attention.shows_scores ? std::numeric_limits<float>::lowest() : 0;
+      request.put(names.attentions + number, stack_input.padded(own(capture.attention[i]), stack_input, hidden));
       continue;
     }
     const std::vector<at::Tensor> global = own(capture.global[i]);

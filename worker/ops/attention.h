@@ -76,6 +76,7 @@ struct AttentionOptions {
   int64_t window = 0;                  ///< 0: none; else a query sees itself and window - 1 tokens before it
   AlibiBias alibi;                     ///< slopes undefined: none
   RelativePositionBias relative_bias;  ///< table undefined: none
+  bool captures_scores = false;        ///< `probabilities` get the scores before the softmax instead
   /// The type in which the model computes: that of its 16-bit weights. A device with tensor cores rounds fp32 queries,
   /// keys and values to it, as transformers has them.
   at::ScalarType compute_type = at::kFloat;

@@ -4,6 +4,8 @@
 
 #include "worker/base/error.h"
 #include "worker/policy/binder.h"
+#include "worker/policy/roles.h"
+#include "worker/policy/tensor_slices.h"
 
 namespace pm::policy {
 
@@ -21,17 +23,17 @@ std::vector<int64_t> stored_shape(const ParamRequest& request) {
   std::vector<int64_t> shape = request.shape;
   if (request.fused != Fused::None && !shape.empty()) shape[0] = request.stored_rows;
   if (request.conv1d && shape.size() == 2) std::swap(shape[0], shape[1]);
+  if (request.diagonal_blocks > 1 && sharding_rule(request.role).dim == 1) {
+    shape[0] *= request.diagonal_blocks;
+    shape[1] /= request.diagonal_blocks;
+  }
   return shape;
 }
 
 bool same(const std::vector<int64_t>& wanted, const std::vector<int64_t>& found) {
   if (wanted.empty()) return found.empty() || (found.size() == 1 && found[0] == 1);
-  // leading dimensions of 1 that the parameter lacks are ignored: BART's [1, vocabulary], ViT's [1, 1, hidden]
-  const size_t more = found.size() - std::min(found.size(), wanted.size());
-  if (found.size() < wanted.size() ||
-      std::any_of(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(more), [](int64_t f) { return f != 1; }))
-    return false;
-  return std::equal(wanted.begin(), wanted.end(), found.begin() + static_cast<std::ptrdiff_t>(more),
+  const std::vector<int64_t> shape = without_ones(found, wanted.size());
+  return std::equal(wanted.begin(), wanted.end(), shape.begin(), shape.end(),
                     [](int64_t w, int64_t f) { return w < 0 || w == f; });
 }
 
@@ -45,10 +47,9 @@ bool Binder::check_shape(const checkpoint::TensorInfo& tensor, ParamRequest& req
                         " (" + at.where() + ")");
     return false;
   }
-  const size_t more = tensor.shape.size() - std::min(tensor.shape.size(), request.shape.size());
+  const std::vector<int64_t> found = without_ones(tensor.shape, request.shape.size());
   for (size_t i = 0; i < request.shape.size(); ++i) {
-    if (request.shape[i] < 0)
-      request.shape[i] = tensor.shape[more + (request.conv1d && request.shape.size() == 2 ? 1 - i : i)];
+    if (request.shape[i] < 0) request.shape[i] = found[request.conv1d && request.shape.size() == 2 ? 1 - i : i];
   }
   if (request.units < 0) request.units = request.shape.empty() ? 1 : request.shape[0];
   return true;
@@ -155,6 +156,7 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
   param.block_part = request.block_part;
   param.units = request.units;
   param.block = request.block;
+  param.diagonal_blocks = request.diagonal_blocks;
   param.group = request.group;
   if (param.shares.empty()) {
     auto [first, fresh] = storage_.emplace(std::pair(param.tensor->name, param.part), param.path);

@@ -120,7 +120,9 @@ std::optional<Linear> Builder::linear(const Context& context, const Node* node, 
     bias(*row, block, context, scope, second, outside);
     return std::nullopt;
   }
-  second.shape = {bound ? bound->shape[0] : weight.shape[0]};
+  const bool by_inputs = sharding_rule(weight.role).dim == 1;
+  second.diagonal_blocks = 1;
+  second.shape = {(bound ? bound->shape[0] : weight.shape[0]) * (by_inputs ? weight.diagonal_blocks : 1)};
   if (weight.shape.size() == 1) second.shape.clear();  // one output: its bias is one number
   if (bound && weight.units < 0) second.units = bound->units;
   if (sharding_rule(bias_role).dim < 0) second.units = 1;
@@ -247,7 +249,8 @@ void Builder::projections(const Context& context, const Node& section, const Sco
                                  .shape = {heads * a.head_dim, width},
                                  .units = rows ? heads * a.head_dim : heads,
                                  .block = rows ? a.head_dim : 1};
-      if (auto made = linear(context, section.get(key), &section, scope, request, bias_role)) target = std::move(*made);
+      if (auto made = projection(context, section.get(key), section, scope, request, bias_role))
+        target = std::move(*made);
     };
     one("q", ".query", Role::QueryWeight, Role::QueryBias, a.heads, hidden, a.query);
     if (section.get("kv")) {
@@ -260,7 +263,7 @@ void Builder::projections(const Context& context, const Node& section, const Sco
   const ParamRequest request{
       .role = Role::OutWeight, .path = path + ".out", .shape = {hidden, a.heads * a.head_dim}, .units = a.heads};
   if (!section.get("out")) refuse_policy(section, "attention needs \"out\"");
-  if (auto made = linear(context, section.get("out"), &section, scope, request, Role::OutBias))
+  if (auto made = projection(context, section.get("out"), section, scope, request, Role::OutBias))
     a.out = std::move(*made);
 }
 
@@ -381,6 +384,9 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.key_norm = norm(context, &section, scope, path + ".key_norm", a.head_dim, "key_norm");
   a.relative_position_bias = relative_position_bias(context, section, scope, path, a);
   a.rotary = rotary(section, scope, a);
+  if (const Node* shown = section.get("attentions"))
+    a.shows_scores = parse_keyword(*shown, scope.variables, attentions_words) == "scores";
+  if (a.shows_scores && a.is_sparse()) refuse_policy(section, "\"attentions: scores\" is of full attention only");
   return a;
 }
 
@@ -416,21 +422,21 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope
   const bool both = section.get("gate_up") != nullptr;
   if ((!both && !section.get("up")) || !section.get("down"))
     refuse_policy(section, "an MLP needs \"up\" (or \"gate_up\") and \"down\"");
-  const auto projection = [&](const char* key, Role role, Role bias_role, std::vector<int64_t> shape) {
+  const auto made = [&](const char* key, Role role, Role bias_role, std::vector<int64_t> shape) {
     const ParamRequest request{.role = role, .path = path + "." + key, .shape = std::move(shape), .units = width};
-    return linear(context, section.get(key), &section, scope, request, bias_role);
+    return projection(context, section.get(key), section, scope, request, bias_role);
   };
   GatedMlp gated{.activation = act, .width = width, .gate = {}, .up = {}, .down = {}};
   bool has_gate = both;
   if (both) {
     gate_and_up(context, section, scope, path, gated);
   } else {
-    gated.up = projection("up", Role::UpWeight, Role::UpBias, {width, hidden}).value_or(Linear{});
-    std::optional<Linear> gate = projection("gate", Role::GateWeight, Role::GateBias, {width, hidden});
+    gated.up = made("up", Role::UpWeight, Role::UpBias, {width, hidden}).value_or(Linear{});
+    std::optional<Linear> gate = made("gate", Role::GateWeight, Role::GateBias, {width, hidden});
     has_gate = gate.has_value();
     if (gate) gated.gate = std::move(*gate);
   }
-  gated.down = projection("down", Role::DownWeight, Role::DownBias, {hidden, width}).value_or(Linear{});
+  gated.down = made("down", Role::DownWeight, Role::DownBias, {hidden, width}).value_or(Linear{});
   if (has_gate)
     mlp.kind = std::move(gated);
   else

@@ -113,6 +113,9 @@ class Builder {
   /// then from `block`, then from the layer; with `outside` the layer is not asked.
   std::optional<Linear> linear(const Context&, const Node* row, const Node* block, const Scope&, ParamRequest weight,
                                Role bias_role, bool outside = false);
+  /// As above, for a projection of a block, whose matrix may be block-diagonal.
+  std::optional<Linear> projection(const Context&, const Node* row, const Node& block, const Scope&,
+                                   ParamRequest weight, Role bias_role);
   std::optional<Param> bias(const Binding&, const Node* block, const Context&, const Scope&, ParamRequest request,
                             bool outside);
   /// Returns the scope of a block: the stack's prefix, the layer's `at`, then the block's.

@@ -141,7 +141,8 @@ void mark_matrices(Model& model) {
   std::set<std::string> owners;  // of storages that are multiplied
   const auto owner = [](const Param& param) { return param.shares.empty() ? param.path : param.shares; };
   for (const auto& [param, place] : all) {
-    if (is_matrix(param->role) && param->shape.size() == 2) owners.insert(owner(*param));
+    // scales of int8 belong to inputs that lie beside each other, which those of a block-diagonal matrix do not
+    if (is_matrix(param->role) && param->shape.size() == 2 && param->diagonal_blocks == 1) owners.insert(owner(*param));
   }
   for (const auto& [param, place] : all)
     const_cast<Param*>(param)->matrix = owners.contains(owner(*param));  // the caller passed the model as mutable

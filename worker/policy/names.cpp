@@ -9,8 +9,9 @@ namespace pm::policy {
 
 namespace {
 
-/// `{l}` in the pattern stands for a number.
+/// `{l}` in the pattern stands for a number, `*` at its beginning for any beginning.
 bool matches(std::string_view pattern, std::string_view name) {
+  if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
   constexpr std::string_view hole = "{l}";
   const size_t at = pattern.find(hole);
   if (at == std::string_view::npos) return pattern == name;

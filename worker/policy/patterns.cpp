@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builder: which keys a query sees.
+// Builder: projections in groups, and which keys a query sees.
 #include "worker/base/error.h"
 #include "worker/policy/builder.h"
+#include "worker/policy/roles.h"
 
 namespace pm::policy {
 
@@ -30,6 +31,23 @@ int64_t of_layer(const Node& node, const Variables& variables) {
 }
 
 }  // namespace
+
+std::optional<Linear> Builder::projection(const Context& context, const Node* node, const Node& block,
+                                          const Scope& scope, ParamRequest weight, Role bias_role) {
+  if (const Node* groups = node && node->is_map() ? node->get("groups") : nullptr) {
+    const int64_t count = evaluate_int(*groups, scope.variables), out = weight.shape[0], in = weight.shape[1];
+    if (count < 1 || out % count != 0 || in % count != 0)
+      throw Error(Reason::ModelUnreadable, groups->where() + ": the number of groups is " + std::to_string(count) +
+                                               " with this config.json, expected a divisor of " + std::to_string(in) +
+                                               " inputs and " + std::to_string(out) + " outputs");
+    weight.diagonal_blocks = count;
+    weight.shape[sharding_rule(weight.role).dim == 1 ? 0 : 1] /= count;
+  }
+  std::optional<Linear> made = linear(context, node, &block, scope, weight, bias_role);
+  if (made && weight.diagonal_blocks > 1 && made->weight.conv1d)
+    refuse_policy(*node, "\"groups\" and the layout conv1d exclude each other");
+  return made;
+}
 
 /// Builds the projection of global tokens that corresponds to the role's.
 Linear Builder::global_projection(const Context& context, const Node& section, const Node& window, const Scope& scope,

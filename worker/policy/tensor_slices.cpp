@@ -81,10 +81,16 @@ int64_t row_elements(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-std::vector<int64_t> stored_shape(const Param& param) {
-  std::vector<int64_t> shape = param.tensor->shape;
-  while (shape.size() > param.shape.size() && !shape.empty() && shape[0] == 1) shape.erase(shape.begin());
+std::vector<int64_t> without_ones(std::vector<int64_t> shape, size_t dimensions) {
+  while (shape.size() > dimensions && shape.front() == 1) shape.erase(shape.begin());
+  while (shape.size() > dimensions && shape.back() == 1) shape.pop_back();
   return shape;
+}
+
+std::vector<int64_t> stored_shape(const Param& param) { return without_ones(param.tensor->shape, param.shape.size()); }
+
+bool is_block_diagonal_by_inputs(const Param& param) {
+  return param.diagonal_blocks > 1 && sharding_rule(param.role).dim == 1;
 }
 
 std::vector<TensorSlice> tensor_slices(const Param& param, Range range) {
@@ -103,6 +109,16 @@ std::vector<TensorSlice> tensor_slices(const Param& param, Range range) {
   std::vector<TensorSlice> result;
   if (stored.size() < 2) {
     for (const Stretch& stretch : stretches) result.push_back({0, 1, stretch.begin, stretch.size});
+    return result;
+  }
+  if (is_block_diagonal_by_inputs(param)) {
+    const int64_t inputs = extent / param.diagonal_blocks;
+    for (const Stretch& stretch : stretches) {
+      for_heads({stretch.begin, stretch.begin + stretch.size}, inputs,
+                [&](int64_t block, int64_t first, int64_t count) {
+                  result.push_back({block * param.shape[0], param.shape[0], first, count});
+                });
+    }
     return result;
   }
   const bool rows = (dim == 0) != param.conv1d;  // the sharded dimension is the stored tensor's first

@@ -14,9 +14,14 @@ struct TensorSlice {
   int64_t row = 0, rows = 0, col = 0, cols = 0;
 };
 
-/// Returns the shape of the parameter's tensor in the checkpoint, without leading dimensions of 1 that the parameter
-/// lacks (ViT's [1, rows, hidden]).
+/// Returns the shape without leading, then trailing dimensions of 1 that one of `dimensions` lacks: ViT's [1, rows,
+/// hidden], the [out, in, 1] of a convolution of kernel size 1.
+std::vector<int64_t> without_ones(std::vector<int64_t> shape, size_t dimensions);
+/// Returns the shape of the parameter's tensor in the checkpoint, without_ones() that the parameter lacks.
 std::vector<int64_t> stored_shape(const Param&);
+/// Returns true for a block-diagonal matrix whose inputs are sharded. Its slices lie beside each other, each with some
+/// inputs of one block: all rows of the local tensor have a part in each.
+bool is_block_diagonal_by_inputs(const Param&);
 /// Returns the slices of the stored tensor that hold `range` units of the parameter, in the order in which they make
 /// the local logical tensor when they are concatenated along its sharded dimension. With conv1d storage they are
 /// concatenated along the matching stored dimension and transposed afterwards. 1-D tensors are viewed as [1, n],

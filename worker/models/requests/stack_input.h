@@ -24,8 +24,8 @@ struct StackInput {
   /// Pads [tokens, width] to [rows, length, width], with zeros where no token is.
   at::Tensor padded(const at::Tensor& values) const;
   /// Pads [heads, queries, keys] of each sequence to [rows, heads, length, keys' length], with zeros where no token
-  /// is. `keys` is the stack whose columns the keys are.
-  at::Tensor padded(const std::vector<at::Tensor>& of_sequences, const StackInput& keys) const;
+  /// is. `keys` is the stack whose columns the keys are; `hidden` stands instead of zero where there is none.
+  at::Tensor padded(const std::vector<at::Tensor>& of_sequences, const StackInput& keys, float hidden = 0) const;
   /// Pads [heads, tokens, global tokens + others] of each sequence to [rows, heads, length, most global tokens +
   /// others], with zeros where no token is. `global` tells the number of global tokens by its last dimension.
   at::Tensor padded_windows(const std::vector<at::Tensor>& of_sequences, const std::vector<at::Tensor>& global) const;

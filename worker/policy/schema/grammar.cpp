@@ -38,6 +38,8 @@ Rule linear(Keys more = {}) {
   return row(Keys{{"bias", bias}, {"layout", word(layout_words)}, {"keep_in_fp32", word(keep_in_fp32_words)}} +
              std::move(more));
 }
+/// A linear of a block, whose matrix may be block-diagonal.
+Rule projection() { return linear({{"groups", expression}}); }
 Rule norm_row() { return row({{"bias", bias}, {"kind", word(norm_words)}, {"eps", expression}}); }
 
 Keys block_keys() {
@@ -67,6 +69,7 @@ Rule attention(Keys more = {}) {
             section({{"size", expression}, {"global_q", linear()}, {"global_k", linear()}, {"global_v", linear()}})},
            {"block_sparse", section({{"when", expression}, {"block", expression}, {"random", expression}})},
            {"softcap", expression},
+           {"attentions", word(attentions_words)},
            {"heads", expression},
            {"kv_heads", expression},
            {"head_dim", expression},
@@ -78,19 +81,19 @@ Rule attention(Keys more = {}) {
            {"query_norm", norm_row()},
            {"key_norm", norm_row()},
            {"qkv", linear({{"fused", fused}})},
-           {"q", linear()},
-           {"k", linear()},
-           {"v", linear()},
-           {"out", linear()}} +
+           {"q", projection()},
+           {"k", projection()},
+           {"v", projection()},
+           {"out", projection()}} +
       std::move(more));
 }
 
 Rule mlp() {
   return section(block_keys() + Keys{{"act", word(words<Activation>())},
-                                     {"up", linear()},
-                                     {"gate", linear()},
+                                     {"up", projection()},
+                                     {"gate", projection()},
                                      {"gate_up", linear()},
-                                     {"down", linear()}});
+                                     {"down", projection()}});
 }
 
 Rule stack() {
@@ -308,6 +311,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"codebook", own_keys(under(head, "codebook"))},
           {"parameter", own_keys(plain)},
           {"linear", own_keys(matrix, plain)},
+          {"projection", own_keys(under(attn, "q"), matrix)},
           {"norm", own_keys(under(attn, "norm"), plain)},
           {"bias", own_keys(bias)}};
 }

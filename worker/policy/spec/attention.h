@@ -59,6 +59,7 @@ struct Attention {
   std::optional<Alibi> alibi;
   std::optional<Rotary> rotary;
   std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table
+  bool shows_scores = false;  ///< what is captured are the scores before the softmax, not the probabilities
   Linear query, key, value, out;
 
   bool is_sparse() const { return !std::holds_alternative<std::monostate>(pattern); }

@@ -37,6 +37,9 @@ struct Param {
   bool keep = false;         ///< true: the plan's precision does not override dtype
   bool matrix = false;       ///< multiplied, or sharing storage with a parameter that is: int8 may hold it
   std::string shares;        ///< path of an earlier parameter with the same storage; empty: storage of its own
+  /// The blocks of a block-diagonal matrix (a convolution in groups), which is stored as [out, in / blocks]; `shape` is
+  /// that, or [out / blocks, in] where inputs are sharded.
+  int64_t diagonal_blocks = 1;
 };
 
 struct Linear {

@@ -146,6 +146,31 @@ TEST(Pieces, RowCutsTakeColumnsOrRowsAsTheStorageGoes) {
   EXPECT_EQ(local_shape(param, {3, 7}), (std::vector<int64_t>{8, 4}));
 }
 
+TEST(Pieces, ABlockDiagonalMatrixIsCutWhereverItsBlocksEnd) {
+  // 12 inputs and 8 outputs in 4 blocks: a convolution [8, 3, 1], of which a block has 2 rows of 3
+  checkpoint::TensorInfo stored{.shape = {8, 3, 1}};
+  const Param by_inputs{
+      .role = Role::DownWeight, .tensor = &stored, .shape = {2, 12}, .units = 12, .diagonal_blocks = 4};
+  std::vector<std::vector<int64_t>> found;
+  for (const TensorSlice& piece : tensor_slices(by_inputs, {2, 7}))
+    found.push_back({piece.row, piece.rows, piece.col, piece.cols});
+  EXPECT_EQ(found, (std::vector<std::vector<int64_t>>{{0, 2, 2, 1}, {2, 2, 0, 3}, {4, 2, 0, 1}}));
+  EXPECT_EQ(local_shape(by_inputs, {2, 7}), (std::vector<int64_t>{2, 5}));
+  EXPECT_EQ(stored_shape(by_inputs), (std::vector<int64_t>{8, 3}));
+  EXPECT_TRUE(is_block_diagonal_by_inputs(by_inputs));
+  const Param by_outputs{.role = Role::UpWeight, .tensor = &stored, .shape = {8, 3}, .units = 8, .diagonal_blocks = 4};
+  const TensorSlice rows = tensor_slices(by_outputs, {3, 8}).at(0);
+  EXPECT_EQ((std::vector<int64_t>{rows.row, rows.rows, rows.col, rows.cols}), (std::vector<int64_t>{3, 5, 0, 3}));
+  EXPECT_FALSE(is_block_diagonal_by_inputs(by_outputs));
+}
+
+TEST(Pieces, OnesAreLeftOutAtTheBeginningBeforeTheEnd) {
+  EXPECT_EQ(without_ones({1, 5, 1}, 2), (std::vector<int64_t>{5, 1}));
+  EXPECT_EQ(without_ones({5, 4, 1}, 2), (std::vector<int64_t>{5, 4}));
+  EXPECT_EQ(without_ones({5, 1, 4}, 2), (std::vector<int64_t>{5, 1, 4}));
+  EXPECT_EQ(without_ones({1, 1}, 2), (std::vector<int64_t>{1, 1}));
+}
+
 TEST(Pieces, BucketTablesGiveTheColumnsOfTheirHeads) {
   checkpoint::TensorInfo tensor{.shape = {32, 5}};
   const Param param{.role = Role::RelativePositionBias, .tensor = &tensor, .shape = {32, 5}, .units = 5};

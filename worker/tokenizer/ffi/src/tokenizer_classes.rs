@@ -219,7 +219,7 @@ const TOKENIZER_CLASSES: &[TokenizerClass] = &[
             "LongformerTokenizer",
             "LEDTokenizer",
         ],
-        model_types: &["roberta", "bart", "longformer", "led"],
+        model_types: &["roberta", "ibert", "bart", "longformer", "led"],
         files: PAIRS,
         roles: ROBERTA,
         build: Fast(roberta),
