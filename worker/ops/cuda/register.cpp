@@ -16,12 +16,6 @@ namespace pm::ops::cuda {
 
 namespace {
 
-int multiprocessors(at::Device device) {
-  int count = 1;
-  cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device.index());
-  return count;
-}
-
 class CudaGraph final : public Graph {
  public:
   /// Other threads may call what a capture must not, such as the watchdog's queries of events.
@@ -62,7 +56,9 @@ class CudaGraphDriver final : public GraphDriver {
   static const CudaBackend kernels(
       {.address = [](const void* address) { return const_cast<void*>(address); },
        .stream = [](at::Device device) -> Stream { return c10::cuda::getCurrentCUDAStream(device.index()).stream(); },
-       .multiprocessors = &multiprocessors,
+       // PyTorch asks the runtime once, while layers ask here for each launch
+       .multiprocessors =
+           [](at::Device device) { return at::cuda::getDeviceProperties(device.index())->multiProcessorCount; },
        .compute_capability =
            [](at::Device device) {
              const cudaDeviceProp& properties = *at::cuda::getDeviceProperties(device.index());
