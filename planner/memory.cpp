@@ -67,9 +67,12 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
     const int64_t kv = attends ? partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
     const int64_t length = sequence_length, whole = std::min(tokens, length);
     const int64_t queries = stack.query_block > 0 ? std::min(stack.query_block, whole) : whole;
-    const bool holds_scores = !gpu || stack.query_block > 0;  // kernels of a GPU do not
+    // rows of relative positions that a sequence reads; their products with queries and keys stand beside the scores
+    const int64_t relative = std::min(stack.relative_rows, 2 * length);
+    const bool holds_scores = !gpu || stack.query_block > 0 || relative > 0;  // kernels of a GPU do not
     const int64_t scored = 4 * kv * stack.head_dim * length +
                            (holds_scores ? 2 * heads * queries * length + queries * length : 0) +
+                           2 * heads * queries * relative + relative * (stack.hidden + 3 * heads * stack.head_dim) +
                            (gpu || stack.query_block > 0 ? tokens * stack.head_dim * heads : 0);
     const int64_t exchanged =
         stack.kv_heads < partition.ranks() ? tokens * stack.head_dim * (2 * stack.kv_heads + 6 * kv) : 0;

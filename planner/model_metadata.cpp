@@ -66,6 +66,7 @@ json stack_json(const StackMetadata& stack) {
   if (stack.causal) out["c"] = true;
   if (stack.cross) out["x"] = true;
   if (stack.query_block != 0) out["b"] = stack.query_block;
+  if (stack.relative_rows != 0) out["r"] = stack.relative_rows;
   return out;
 }
 
@@ -113,6 +114,7 @@ StackMetadata read_stack(const JsonReader& reader) {
   stack.causal = reader.flag("c", false);
   stack.cross = reader.flag("x", false);
   stack.query_block = reader.integer("b", 0, max_units, 0);
+  stack.relative_rows = reader.integer("r", 0, max_units, 0);
   if (stack.heads > 0 && (stack.kv_heads < 1 || stack.heads % stack.kv_heads != 0)) {
     JsonReader::fail(reader.path("k"), std::to_string(stack.kv_heads) + " kv heads",
                      "a divisor of the " + std::to_string(stack.heads) + " heads");

@@ -71,9 +71,10 @@ struct StackMetadata {
   std::string name;
   int layers = 0;
   int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, positions = 0;
-  bool causal = false;      ///< holds a KV cache of its own tokens
-  int64_t query_block = 0;  ///< sparse attention: the queries whose scores are held at once; 0: all of a sequence
-  bool cross = false;       ///< also holds cross-attention keys and values of the encoder
+  bool causal = false;        ///< holds a KV cache of its own tokens
+  int64_t query_block = 0;    ///< sparse attention: the queries whose scores are held at once; 0: all of a sequence
+  int64_t relative_rows = 0;  ///< relative positions by content: rows of their table; 0: there are none
+  bool cross = false;         ///< also holds cross-attention keys and values of the encoder
   bool operator==(const StackMetadata&) const = default;
 };
 

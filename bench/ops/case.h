@@ -67,6 +67,7 @@ std::vector<Case> rotate_cases();
 std::vector<Case> write_kv_cases();
 std::vector<Case> rotary_write_cases();
 std::vector<Case> ragged_attention_cases();
+std::vector<Case> add_relative_content_cases();
 std::vector<Case> paged_attention_cases();
 std::vector<Case> sample_cases();
 
@@ -88,6 +89,7 @@ inline constexpr Operation operations[] = {
     {"write_kv", write_kv_cases},
     {"rotary_write", rotary_write_cases},
     {"ragged_attention", ragged_attention_cases},
+    {"add_relative_content", add_relative_content_cases},
     {"paged_attention", paged_attention_cases},
     {"sample", sample_cases},
 };

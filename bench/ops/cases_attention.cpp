@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "bench/ops/case.h"
@@ -141,6 +142,73 @@ std::vector<Case> ragged_attention_cases() {
        .sequences = repeated(8, {0, 512}),
        .options = encoder,
        .is_large = true});
+  return cases;
+}
+
+namespace {
+
+/// Inputs of the terms of relative positions: one sequence, with one row per distance up to `span`.
+struct RelativeInputs {
+  at::Tensor q, k, scores;
+  ops::RelativeContent content;
+  ops::RelativeIndex index;
+};
+
+RelativeInputs relative_inputs(int64_t heads, int64_t d, int64_t tokens, int64_t span) {
+  RelativeInputs in{.q = at::randn({tokens, heads, d}),
+                    .k = at::randn({heads, tokens, d}),
+                    .scores = at::randn({heads, tokens, tokens}),
+                    .content = {},
+                    .index = {.reach = tokens - 1, .rows = {}, .columns = {at::arange(tokens, at::kLong)}}};
+  in.index.rows = at::arange(1 - tokens, tokens, at::kLong).clamp(-span, span - 1) + std::min(span, tokens - 1);
+  const int64_t rows = in.index.rows[-1].item<int64_t>() + 1;
+  in.content.keys = at::randn({rows, heads, d});
+  in.content.queries = at::randn({rows, heads, d});
+  return in;
+}
+
+/// The rows of each pair's distance, one pair after another: fp64.
+Outputs expected_relative(const RelativeInputs& in) {
+  const at::Tensor columns = in.index.columns[0], distance = columns.unsqueeze(1) - columns.unsqueeze(0);
+  const at::Tensor row = at::index_select(in.index.rows, 0, (distance + in.index.reach).flatten());
+  const int64_t tokens = columns.numel();
+  const auto of_pairs = [&](const at::Tensor& table) {  // [heads, tokens, tokens, d]
+    return at::index_select(table.to(at::kDouble), 0, row).unflatten(0, {tokens, tokens}).permute({2, 0, 1, 3});
+  };
+  const at::Tensor q = in.q.to(at::kDouble).permute({1, 0, 2}).unsqueeze(2), k = in.k.to(at::kDouble).unsqueeze(1);
+  return {in.scores.to(at::kDouble) + (q * of_pairs(in.content.keys)).sum(3) +
+          (k * of_pairs(in.content.queries)).sum(3)};
+}
+
+}  // namespace
+
+std::vector<Case> add_relative_content_cases() {
+  std::vector<Case> cases;
+  for (const auto& [heads, d, tokens, span] :
+       {std::array<int64_t, 4>{5, 8, 33, 9}, {12, 64, 128, 512}, {12, 64, 512, 256}}) {
+    Case one{.name = std::to_string(tokens) + " tokens, " + std::to_string(heads) + " heads of " + std::to_string(d) +
+                     ", span " + std::to_string(span),
+             .tolerance = fp32_tolerance,
+             .is_large = tokens == 512};
+    one.flops = 4. * static_cast<double>(heads * tokens * d * std::min(2 * span, 2 * tokens - 1));
+    one.make = [=, h = heads, e = d, n = tokens, s = span]() -> Problem {
+      const auto in = std::make_shared<const RelativeInputs>(relative_inputs(h, e, n, s));
+      const auto on = [in](at::Device device) -> Run {
+        auto here = std::make_shared<RelativeInputs>(*in);
+        for (at::Tensor* one : {&here->q, &here->k, &here->scores, &here->content.keys, &here->content.queries,
+                                &here->index.rows, here->index.columns.data()})
+          *one = one->to(device);
+        here->content.index = &here->index;
+        return [here](const ops::Backend& backend, const Call& call) -> Outputs {
+          at::Tensor scores = call.keep_inputs ? here->scores.clone() : here->scores;
+          backend.add_relative_content(scores, here->q, here->k, here->content, here->index.columns[0]);
+          return {scores};
+        };
+      };
+      return {[in] { return expected_relative(*in); }, on};
+    };
+    cases.push_back(one);
+  }
   return cases;
 }
 

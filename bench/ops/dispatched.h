@@ -61,6 +61,10 @@ class Dispatched final : public ops::Backend {
                               std::vector<at::Tensor>* probabilities) const override {
     return ops::ragged_attention(q, k, v, sequences, options, probabilities);
   }
+  void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k,
+                            const ops::RelativeContent& content, const at::Tensor& columns) const override {
+    ops::add_relative_content(scores, q, k, content, columns);
+  }
   at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                              const ops::StepSequences& sequences, const ops::AttentionOptions& options) const override {
     return ops::paged_attention(q, k_cache, v_cache, sequences, options);

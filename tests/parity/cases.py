@@ -13,6 +13,7 @@ import cases_audio
 import cases_composites
 import cases_decoders
 import cases_encoders
+import cases_relative
 import cases_sparse
 
 RANKS = (1, 2, 3, 4)
@@ -120,6 +121,7 @@ _SEEDS = {
     **cases_encoders.SEEDS,
     **cases_composites.SEEDS,
     **cases_decoders.SEEDS,
+    **cases_relative.SEEDS,
     **cases_sparse.SEEDS,
     **cases_audio.SEEDS,
 }
@@ -768,6 +770,7 @@ CASES = (
     ),
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),
+    *cases_relative.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),
     *cases_composites.cases(_family),

@@ -13,6 +13,14 @@ _WORDS, _PIECES, _UNIGRAM = (
 _WORD_MERGES, _COUNTED = "vocab.json + merges.txt", "vocab.txt + bpe.codes"
 _NONE = "none"  # no fast tokenizer, or words are segmented by a program of their own
 _ROBERTA = {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
+_RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+_RELATIVE_V2 = {
+    "position_biased_input": False,
+    "position_buckets": 256,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    **_RELATIVE,
+}
 
 # why a checkpoint has no tokenizer here
 IDS_ONLY = {
@@ -247,6 +255,42 @@ KNOWN = (
         {"emb_dim": 768, "n_heads": 12, "vocab_size": 67542},
         _WORD_MERGES,
         (549556056, 274891692, 137561048),
+    ),
+    (
+        "DeBERTa",
+        "deberta",
+        "microsoft/deberta-base",
+        "DebertaModel",
+        "DebertaConfig",
+        {"position_biased_input": False, **_RELATIVE},
+        _WORD_MERGES,
+        (554406912, 277318656, 138774528),
+    ),
+    (
+        "DeBERTa-v2",
+        "deberta-v2",
+        "microsoft/deberta-v2-xlarge",
+        "DebertaV2Model",
+        "DebertaV2Config",
+        {"conv_kernel_size": 3, "conv_act": "gelu", **_RELATIVE_V2},
+        "SentencePiece",
+        (3538372608, 1769647104, 885284352),
+    ),
+    (
+        "DeBERTa-v3",
+        "deberta-v2",
+        "microsoft/deberta-v3-base",
+        "DebertaV2Model",
+        "DebertaV2Config",
+        {
+            "hidden_size": 768,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 12,
+            "intermediate_size": 3072,
+            **_RELATIVE_V2,
+        },
+        "SentencePiece",
+        (735326208, 367779840, 184006656),
     ),
     (
         "Longformer",

@@ -12,6 +12,7 @@ import mutations_audio
 import mutations_composites
 import mutations_decoders
 import mutations_encoders
+import mutations_relative
 import mutations_sparse
 import numpy
 import yaml
@@ -530,6 +531,7 @@ MUTATIONS = (
         ("head.pool", "the mean of the patches", policy("image: {pool: first", "image: {pool: patches")),
     ),
     *mutations_encoders.rows(_of, sys.modules[__name__]),
+    *mutations_relative.rows(_of, sys.modules[__name__]),
     *mutations_sparse.rows(_of, sys.modules[__name__]),
     *mutations_decoders.decoders(sys.modules[__name__]),
     *mutations_audio.rows(_of, sys.modules[__name__]),

@@ -38,6 +38,12 @@ def unused(case):
     """
     if case.model_type in ("wav2vec2", "hubert"):  # of training: what stands for masked frames, the loss, a count
         return lambda name: name.endswith(("masked_spec_embed", "objective.weight", "num_batches_tracked"))
+    if case.model_type in ("deberta", "deberta-v2") and (
+        not case.settings["relative_attention"] or not case.settings["pos_att_type"]
+    ):  # the table of relative positions and its norm, without a term that reads them
+        return lambda name: name.endswith(
+            ("rel_embeddings.weight", "encoder.LayerNorm.weight", "encoder.LayerNorm.bias")
+        )
     if case.model_type == "ibert":
         return lambda name: name.endswith(QUANTIZED)
     if "encoder" in case.settings:  # the pooler, of which no output speaks, formulas, a second bias of an untied head

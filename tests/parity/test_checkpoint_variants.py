@@ -203,6 +203,7 @@ PREFIXES = (
     "roberta.",
     "electra.",
     "ibert.",
+    "deberta.",
     "distilbert.",
     "deit.",
     "roformer.",

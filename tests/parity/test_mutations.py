@@ -49,11 +49,17 @@ SIZES = {
     "patches.channels",
     "relative_position_bias.layer",
     "relative_position_bias.num_buckets",
+    "relative_content.span",
+    "content_to_position.shared",  # another choice reads other tensors
+    "position_to_content.shared",
     "convolutions.bins",
     "convolutions.channels",
     "convolutions.size",
     "convolution.size",
     "convolution.groups",
+    "convolution_branch.size",
+    "input.norm_projected",  # the width of the norm tells it
+    "convolution_branch.groups",
     "time_delay.channels",
     "time_delay.size",
     "codebook.groups",

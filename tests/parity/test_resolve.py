@@ -10,6 +10,7 @@ import re
 import cases_audio
 import cases_composites
 import cases_encoders
+import cases_relative
 import cases_sparse
 import fixtures
 import inputs
@@ -167,7 +168,7 @@ def blocks(case, model):
         }
     if case.model_type in cases_audio.MODEL_TYPES:
         return cases_audio.blocks(model)
-    if case.model_type in ("bert", "mpnet", "bert-generation", *cases_sparse.ENCODERS):
+    if case.model_type in ("bert", "mpnet", "bert-generation", *cases_sparse.ENCODERS, *cases_relative.ENCODERS):
         return {"encoder": list(base.encoder.layer)}
     if case.model_type == "albert":
         groups, config = base.encoder.albert_layer_groups, base.config

@@ -21,14 +21,16 @@ from test_generate import COUNT, check_answer, rows_of
 
 import worker
 
-# one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, two stacks in a
-# row, two towers, images
+# one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, relative positions
+# by content, two stacks in a row, two towers, images
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
     "BertForMaskedLM-all",
     "AlbertForMaskedLM-all",
     "SqueezeBertForMaskedLM-all",
+    "DebertaForMaskedLM-all",
+    "DebertaV2Model-convolution",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
     "EncoderDecoderModel-roberta2gpt2",

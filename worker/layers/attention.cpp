@@ -113,6 +113,9 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       head_dim_(attention.head_dim),
       shared_(shared_heads(attention, loader)),
       crosses_(!attention.source.empty()),
+      relative_(attention.relative_content
+                    ? std::optional<RelativeTerms>(std::in_place, *attention.relative_content, loader)
+                    : std::nullopt),
       in_(projections_of(attention), loader),
       source_(crosses_
                   ? std::optional<ColumnLinear>(
@@ -181,10 +184,24 @@ at::Tensor Attention::sparse(const at::Tensor& q, const at::Tensor& k, const at:
   return out;
 }
 
+/// Returns the projections of x, and sets the terms of relative positions. Their rows go through the block's
+/// projections together with x where they share them: a gathered weight is used once in a layer.
+at::Tensor Attention::with_relative_content(const at::Tensor& x, const Batch& batch,
+                                            ops::AttentionOptions& options) const {
+  const at::Tensor& rows = batch.relative.states;
+  if (!relative_->shares()) {
+    options.relative_content = (*relative_)(batch.relative, {}, heads_, head_dim_);
+    return in_(x);
+  }
+  const at::Tensor both = in_(at::cat({x, rows}));
+  options.relative_content = (*relative_)(batch.relative, both.narrow(0, x.size(0), rows.size(0)), heads_, head_dim_);
+  return both.narrow(0, 0, x.size(0));
+}
+
 at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, const ops::Rotation& rotation, LayerCache cache,
                            comm::Communicator& comm) const {
-  const ops::AttentionOptions options = this->options();
-  const at::Tensor qkv = in_(x);
+  ops::AttentionOptions options = this->options();
+  const at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : in_(x);
   if (cache.keys && !shared_) {  // keys are normed and rotated on their way into the cache
     const at::Tensor q = ops::rotary_write(qkv, heads_, head_norms_, rotation, batch.slots, *cache.keys, *cache.values);
     return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)

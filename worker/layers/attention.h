@@ -2,6 +2,7 @@
 // Self-attention and cross-attention of a stack, and its KV cache.
 #pragma once
 #include "worker/layers/layers.h"
+#include "worker/layers/relative_content.h"
 #include "worker/layers/sparse_self_attention.h"
 #include "worker/policy/spec/stack.h"
 
@@ -68,6 +69,7 @@ class Attention {
                     comm::Communicator&) const;
   at::Tensor sparse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
                     const Batch& batch, comm::Communicator&) const;
+  at::Tensor with_relative_content(const at::Tensor& x, const Batch&, ops::AttentionOptions&) const;
   ops::AttentionOptions options() const;
   ops::AttentionOptions options_;  ///< without the relative position bias
   Weight buckets_;
@@ -77,6 +79,7 @@ class Attention {
   std::optional<Norm> query_norm_, key_norm_;  ///< of each head's vector
   ops::HeadNorms head_norms_;                  ///< the same for rotary_write
   bool crosses_;
+  std::optional<RelativeTerms> relative_;      ///< read before the block's own projections
   ColumnLinear in_;                            ///< stacked q, k, v; only q for cross-attention
   std::optional<ColumnLinear> source_;         ///< k, v of cross-attention
   std::optional<SparseSelfAttention> sparse_;  ///< instead of ops::ragged_attention

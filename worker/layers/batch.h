@@ -39,6 +39,12 @@ struct Audio {
   int64_t frames = 0;  ///< that the convolutions make of a row
 };
 
+/// The rows of a table of relative positions that a batch reads: [rows, hidden] F32.
+struct RelativeRows {
+  at::Tensor states;
+  ops::RelativeIndex index;
+};
+
 /// The rows of a stack. A sequence of audio has its first frames; the first `keys` of them are no padding.
 struct Batch {
   at::Tensor tokens;     ///< [tokens] int64; undefined for a stack of images
@@ -52,7 +58,9 @@ struct Batch {
       slots;  ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   ops::StepSequences sequences;
   std::vector<ops::SequenceColumns>
-      columns;  ///< for sparse attention; empty: no sequence is padded or has global tokens
+      columns;  ///< for sparse attention, relative positions by content and convolutions; empty: no sequence is padded
+                ///< or has global tokens
+  RelativeRows relative;  ///< made by the stack on its device
   Capture* capture = nullptr;
 
   /// Moves the tensors to another device.

@@ -96,4 +96,41 @@ at::Tensor PositionalConvolution::operator()(const at::Tensor& x) const {
   return norm_ ? (*norm_)(sum.flatten(0, 1)).reshape(sum.sizes()) : sum;
 }
 
+ConvolutionBranch::ConvolutionBranch(const policy::ConvolutionBranch& branch, Loader& loader)
+    : own_(loader.range(branch.kernel.weight)), groups_(branch.groups), activation_(branch.activation) {
+  const policy::Param& kernel = branch.kernel.weight;
+  if (branch.kernel.bias) bias_ = loader.weight(*branch.kernel.bias);
+  weight_ = loader.weight(kernel);
+  for (int rank = 0; rank < loader.partition().ranks(); ++rank)
+    channels_.push_back(
+        policy::local_shape(kernel, policy::rank_range(kernel, loader.partition(), rank)).front());
+  if (branch.norm) norm_.emplace(*branch.norm, loader);
+}
+
+at::Tensor ConvolutionBranch::operator()(const at::Tensor& x, const at::Tensor& state, const Batch& batch,
+                                         comm::Communicator& comm) const {
+  const at::Tensor bias = in_f32(bias_.value()), weight = in_f32(weight_.value());
+  const int64_t inputs = groups_ > 1 ? x.size(1) / groups_ * own_.size() : x.size(1);
+  const at::Tensor read = groups_ > 1 ? x.narrow(1, x.size(1) / groups_ * own_.begin, inputs) : x;
+  at::Tensor made = at::zeros({x.size(0), weight.size(0)}, x.options());
+  for (size_t i = 0; i < batch.sequences.spans.size() && weight.size(0) > 0; ++i) {
+    const ops::SequenceSpan& span = batch.sequences.spans[i];
+    const at::Tensor own = read.narrow(0, span.first, span.tokens);
+    at::Tensor columns, padded = own;
+    if (i < batch.columns.size() && !batch.columns[i].columns.empty()) {
+      const std::vector<int64_t>& places = batch.columns[i].columns;
+      columns = (at::tensor(places, at::kLong) - places.front()).to(x.device());
+      padded = at::zeros({places.back() - places.front() + 1, inputs}, x.options()).index_copy(0, columns, own);
+    }
+    const at::Tensor out = at::conv1d(padded.t().unsqueeze(0), weight, bias, /*stride=*/1,
+                                      /*padding=*/weight.size(2) / 2, /*dilation=*/1, groups_ > 1 ? own_.size() : 1)[0]
+                               .t();
+    made.narrow(0, span.first, span.tokens).copy_(columns.defined() ? at::index_select(out, 0, columns) : out);
+  }
+  at::Tensor channels = activate(activation_, made);
+  if (comm.size() > 1) channels = comm.all_gatherv(channels.t().contiguous(), channels_).t();
+  const at::Tensor sum = (state + channels).contiguous();
+  return norm_ ? (*norm_)(sum) : sum;
+}
+
 }  // namespace pm::layers

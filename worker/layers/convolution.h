@@ -44,6 +44,23 @@ class PositionalConvolution {
   std::optional<Norm> norm_;
 };
 
+/// A convolution beside a layer. Ranks share its outputs: each computes its channels, then they exchange them.
+class ConvolutionBranch {
+ public:
+  ConvolutionBranch(const policy::ConvolutionBranch&, Loader&);
+  /// Returns norm(state + act(kernel * x)) of x and state [tokens, hidden]. Between tokens that do not stand in
+  /// neighboring columns, and around them, are zeros.
+  at::Tensor operator()(const at::Tensor& x, const at::Tensor& state, const Batch&, comm::Communicator&) const;
+
+ private:
+  Weight bias_, weight_;  ///< in the order in which they are used
+  Range own_;             ///< groups of this rank, or outputs where there is one group
+  int64_t groups_;
+  std::vector<int64_t> channels_;  ///< of every rank
+  policy::Activation activation_;
+  std::optional<Norm> norm_;
+};
+
 /// Returns the kernel with the norm `gain` [taps] at each tap: gain * kernel / ||kernel||, the norm over the first two
 /// dimensions of [out, in, taps]. In F32.
 at::Tensor fold_gain(const at::Tensor& kernel, const at::Tensor& gain);

@@ -83,7 +83,8 @@ Input::Input(const policy::Stack& stack, Loader& loader)
     : scale_(stack.input.scale),
       token_types_(stack.input.token_types),
       position_offset_(stack.input.position_offset),
-      position_last_(stack.input.position_after_norm) {
+      position_last_(stack.input.position_after_norm),
+      norm_last_(stack.input.norm_projected) {
   const policy::Input& input = stack.input;
   if (input.convolutions) convolutions_.emplace(*input.convolutions, loader);
   if (input.positional_convolution) positional_convolution_.emplace(*input.positional_convolution, loader);
@@ -204,9 +205,10 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   const at::Tensor places = features.values.defined() ? at::index_select(x, 0, features.rows) : at::Tensor();
   x = with_types(x, types_, batch.types);
   if (places.defined()) x = x.index_copy(0, features.rows, places + features_->projected(features));
-  if (norm_) x = (*norm_)(x);
+  if (norm_ && !norm_last_) x = (*norm_)(x);
   if (batch.capture && batch.capture->features) batch.capture->audio_features = x;
   if (projection_) x = (*projection_)(x);
+  if (norm_ && norm_last_) x = (*norm_)(x);
   if (positional_convolution_) x = with_positional_convolution(x, batch);
   if (!position_last_) return x;
   if (frequencies_.defined()) return x + sinusoids(batch.positions);

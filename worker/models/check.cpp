@@ -43,6 +43,12 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
   if (cross && layer.order == policy::Order::Parallel) refuse("has cross-attention in parallel layers");
   if (cross && (cross->rotary || cross->alibi || cross->relative_position_bias))
     refuse("has positions in cross-attention");
+  if (self.relative_content &&
+      (self.kv_heads != self.heads || self.mask != policy::Mask::Full || self.is_sparse() || self.softcap > 0))
+    refuse("has relative positions by content beside grouped heads, a mask, a sparse pattern or softcapping");
+  if (cross && cross->relative_content) refuse("has relative positions by content in cross-attention");
+  if (layer.branch && (layer.order != policy::Order::Post || self.mask != policy::Mask::Full || cross))
+    refuse("has a convolution beside layers that are not post-norm, or that are causal or cross");
   if (layer.residual_normed && layer.order != policy::Order::Pre)
     refuse("has a normed residual in layers that are not pre-norm");
   if ((self.post_norm || layer.mlp.post_norm) && layer.order != policy::Order::Pre)

@@ -90,7 +90,7 @@ class Reader {
       return at::index_select(beside(values, none).flatten(), 0, stack_input.places);
     };
     stack_input.batch.tokens = unpadded(ids);
-    if (has_sparse_attention(stack))
+    if (reads_columns(stack))
       stack_input.batch.columns = sequence_columns(model_, stack, ids, stack_input, tensors_);
     if (!answers && masks_question(model_))
       inputs.head_inputs["question_lengths"] = question_lengths(model_, ids, tensors_);

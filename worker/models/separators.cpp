@@ -48,9 +48,10 @@ at::Tensor default_mask(const policy::Model& model, const at::Tensor& ids) {
 
 }  // namespace
 
-bool has_sparse_attention(const policy::Stack& stack) {
-  return std::any_of(stack.layers.begin(), stack.layers.end(),
-                     [](const policy::Layer& layer) { return layer.attention.is_sparse(); });
+bool reads_columns(const policy::Stack& stack) {
+  return std::any_of(stack.layers.begin(), stack.layers.end(), [](const policy::Layer& layer) {
+    return layer.attention.is_sparse() || layer.attention.relative_content || layer.branch;
+  });
 }
 
 bool has_sliding_window(const policy::Stack& stack) {

@@ -8,11 +8,12 @@
 
 namespace pm::models {
 
-/// Returns whether an attention of the stack sees some of the keys only.
-bool has_sparse_attention(const policy::Stack&);
+/// Returns whether layers of the stack read the columns in which tokens stand: sparse attention, relative positions by
+/// content, convolutions.
+bool reads_columns(const policy::Stack&);
 /// Returns whether an attention of the stack is a sliding window with global tokens.
 bool has_sliding_window(const policy::Stack&);
-/// Returns where the tokens of the stack's rows stand, for sparse attention. With a sliding window it reads
+/// Returns where the tokens of the stack's rows stand. With a sliding window it reads
 /// global_attention_mask [rows, length]; without that, the class says which tokens are global. Throws
 /// Error{InvalidRequest} when a row does not have the separators that the class looks for.
 std::vector<ops::SequenceColumns> sequence_columns(const policy::Model&, const policy::Stack&, const at::Tensor& ids,

@@ -28,7 +28,8 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader, layers::
       cross(layer.cross ? std::optional(Cross{layers::Attention(*layer.cross, loader),
                                               optionally<layers::Norm>(layer.cross->norm, loader)})
                         : std::nullopt),
-      mlp(layer.mlp, loader) {}
+      mlp(layer.mlp, loader),
+      branch(optionally<layers::ConvolutionBranch>(layer.branch, loader)) {}
 
 /// Computes x + attn(norm(x)) + mlp(norm'(x)); one all-reduce adds both partial sums.
 void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch, const ops::Rotation& rotation,
@@ -46,6 +47,7 @@ void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch,
 void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batch, const ops::Rotation& rotation,
                               layers::LayerCache cache, const layers::Source* source, comm::Communicator& comm) const {
   if (order == policy::Order::Parallel) return parallel(state, batch, rotation, cache, comm);
+  const at::Tensor input = branch ? state.sum() : at::Tensor();  // norms make new tensors: this one stays
   const std::optional<layers::Norm> none;
   const auto block = [&](const std::optional<layers::Norm>& norm, const std::optional<layers::Norm>& post, auto run) {
     if (order == policy::Order::Post) {
@@ -64,6 +66,7 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
       return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm);
     });
   block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
+  if (branch) state = layers::Residual((*branch)(input, state.sum(), batch, comm));
 }
 
 Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
@@ -72,6 +75,9 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
       rotaries_(loader.device()),
       raw_states_(stack.output.raw_states) {
   if (range_.begin == 0) input_.emplace(stack, loader);
+  if (range_.size() > 0)
+    relative_ = optionally<layers::RelativeTable>(
+        stack.layers[static_cast<size_t>(range_.begin)].attention.relative_content, loader);
   layers_.reserve(static_cast<size_t>(range_.size()));
   for (int64_t layer = range_.begin; layer < range_.end; ++layer)
     layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], loader, rotaries_);
@@ -95,6 +101,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     ops::make_attention_metadata(batch.sequences, x.device());
     if (source) ops::make_attention_metadata(source->sequences, x.device());
   }
+  if (relative_) batch.relative = (*relative_)(batch, x.device(), comm);
   const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions);
   const ops::Rotation none;
   layers::Residual state(std::move(x));

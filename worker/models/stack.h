@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/layers/attention.h"
+#include "worker/layers/convolution.h"
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/mlp.h"
@@ -47,6 +48,7 @@ class Stack {
     layers::Attention attention;
     std::optional<Cross> cross;
     layers::Mlp mlp;
+    std::optional<layers::ConvolutionBranch> branch;
     Layer(const policy::Layer&, layers::Loader&, layers::RotaryTable&);
     void operator()(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                     const layers::Source*, comm::Communicator&) const;
@@ -57,6 +59,7 @@ class Stack {
   bool ends_;
   std::optional<layers::Input> input_;
   layers::RotaryTable rotaries_;
+  std::optional<layers::RelativeTable> relative_;  ///< of all layers
   std::vector<Layer> layers_;
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;

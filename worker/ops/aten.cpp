@@ -2,6 +2,7 @@
 // Implements Backend by ATen's operations, for any device that ATen supports.
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <limits>
 #include <stdexcept>
 
@@ -48,14 +49,20 @@ at::Tensor hidden_mask(const SequenceSpan& sequence, const AttentionOptions& opt
   return hidden;
 }
 
+/// Adds to scores before they are scaled.
+using AddTerms = std::function<void(at::Tensor& scores)>;
+
 /// Attends with the queries of one sequence [queries, heads, d] to its keys and values [kv_heads, keys, d]; returns
 /// [queries, heads, d].
 at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceSpan& sequence,
-                        const AttentionOptions& options, std::vector<at::Tensor>* probabilities) {
+                        const AttentionOptions& options, const AddTerms& add_terms,
+                        std::vector<at::Tensor>* probabilities) {
   const int64_t heads = q.size(1), kv_heads = k.size(0), d = q.size(2);
   const at::Tensor query = q.permute({1, 0, 2}).reshape({kv_heads, heads / kv_heads * sequence.tokens, d});
-  at::Tensor scores = at::bmm(query, k.transpose(1, 2)).mul_(options.scale);  // [kv_heads, group x queries, keys]
+  at::Tensor scores = at::bmm(query, k.transpose(1, 2));  // [kv_heads, group x queries, keys]
   scores = scores.reshape({heads, sequence.tokens, sequence.keys});
+  if (add_terms) add_terms(scores);
+  scores.mul_(options.scale);
   if (options.softcap > 0) scores.div_(options.softcap).tanh_().mul_(options.softcap);
   if (const at::Tensor bias = score_bias(options, sequence.context, sequence.tokens, sequence.keys, q.device());
       bias.defined())
@@ -177,12 +184,19 @@ at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, c
                                      const StepSequences& sequences, const AttentionOptions& options,
                                      std::vector<at::Tensor>* probabilities) const {
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
-  for (const SequenceSpan& sequence : sequences.spans) {
-    const at::Tensor keys = k.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}),
+  const RelativeContent& content = options.relative_content;
+  for (size_t i = 0; i < sequences.spans.size(); ++i) {
+    const SequenceSpan& sequence = sequences.spans[i];
+    const at::Tensor queries = q.narrow(0, sequence.first, sequence.tokens),
+                     keys = k.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}),
                      values = v.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2});
+    AddTerms add_terms;
+    if (content.defined())
+      add_terms = [&](at::Tensor& scores) {
+        add_relative_content(scores, queries, keys, content, content.index->columns[i]);
+      };
     out.narrow(0, sequence.first, sequence.tokens)
-        .copy_(
-            many_queries(q.narrow(0, sequence.first, sequence.tokens), keys, values, sequence, options, probabilities));
+        .copy_(many_queries(queries, keys, values, sequence, options, add_terms, probabilities));
   }
   return out;
 }
@@ -198,7 +212,7 @@ void Backend::attend_many(const at::Tensor& q, const at::Tensor& k_cache, const 
                           const SequenceSpan& sequence, const AttentionOptions& options, at::Tensor& out) {
   const at::Tensor k = gather(k_cache, sequence), v = gather(v_cache, sequence);
   out.narrow(0, sequence.first, sequence.tokens)
-      .copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens), k, v, sequence, options, nullptr));
+      .copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens), k, v, sequence, options, {}, nullptr));
 }
 
 }  // namespace pm::ops

@@ -68,6 +68,22 @@ struct RelativePositionBias {
   bool bidirectional = true;   ///< half of the buckets for keys after the query
 };
 
+/// Which row of a table of relative positions each distance reads.
+struct RelativeIndex {
+  int64_t reach = 0;                ///< the largest distance of two tokens of a sequence
+  at::Tensor rows;                  ///< int64 [2 reach + 1]: of the distance query - key = -reach .. reach; ascending
+  std::vector<at::Tensor> columns;  ///< int64 [tokens] of each sequence: where its tokens stand, ascending
+};
+
+/// Terms of scores by the content of relative positions (He et al. 2021): query . keys[row] + key . queries[row], for
+/// the row of their distance. They are added before scores are scaled. There are as many kv heads as heads.
+struct RelativeContent {
+  at::Tensor keys;     ///< content to position: [rows, heads, d] fp32; undefined: none
+  at::Tensor queries;  ///< position to content: likewise
+  const RelativeIndex* index = nullptr;
+  bool defined() const { return keys.defined() || queries.defined(); }
+};
+
 /// Options of one layer's attention besides q, k and v.
 struct AttentionOptions {
   double scale = 1;
@@ -76,6 +92,7 @@ struct AttentionOptions {
   int64_t window = 0;                  ///< 0: none; else a query sees itself and window - 1 tokens before it
   AlibiBias alibi;                     ///< slopes undefined: none
   RelativePositionBias relative_bias;  ///< table undefined: none
+  RelativeContent relative_content;    ///< of sequences without a cache
   bool captures_scores = false;        ///< `probabilities` get the scores before the softmax instead
   /// The type in which the model computes: that of its 16-bit weights. A device with tensor cores rounds fp32 queries,
   /// keys and values to it, as transformers has them.
@@ -106,6 +123,11 @@ at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms&, 
 at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const StepSequences& sequences, const AttentionOptions&,
                             std::vector<at::Tensor>* probabilities = nullptr);
+
+/// Adds the terms of relative positions to the scores [heads, tokens, tokens] of a sequence, as ragged_attention does
+/// before it scales them. q [tokens, heads, d], k [heads, tokens, d], `columns` [tokens] int64.
+void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k, const RelativeContent&,
+                          const at::Tensor& columns);
 
 /// Attends like ragged_attention, with keys and values from the caches.
 at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,

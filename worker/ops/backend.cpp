@@ -91,6 +91,11 @@ at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::
   return backend_for(q).ragged_attention(q, k, v, sequences, options, probabilities);
 }
 
+void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k, const RelativeContent& content,
+                          const at::Tensor& columns) {
+  backend_for(scores).add_relative_content(scores, q, k, content, columns);
+}
+
 at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                            const StepSequences& sequences, const AttentionOptions& options) {
   return backend_for(q).paged_attention(q, k_cache, v_cache, sequences, options);

@@ -44,6 +44,9 @@ class Backend {
   virtual at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                                      const StepSequences&, const AttentionOptions&) const;
 
+  virtual void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k,
+                                    const RelativeContent&, const at::Tensor& columns) const;
+
  protected:
   /// Computes one sequence's rows of paged_attention's result by matrix products on its gathered keys and values.
   static void attend_many(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,

@@ -209,6 +209,7 @@ void Builder::fused_projections(const Context& context, const Binding& row, cons
     request.block = part == 0 ? 1 : a.head_dim;
     if (auto made = linear(context, row.node, &section, scope, request, biases[part]))
       *targets[part] = std::move(*made);
+    bias_of_part(row, part, request, biases[part], scope, *targets[part]);
   }
 }
 
@@ -383,6 +384,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.query_norm = norm(context, &section, scope, path + ".query_norm", a.head_dim, "query_norm");
   a.key_norm = norm(context, &section, scope, path + ".key_norm", a.head_dim, "key_norm");
   a.relative_position_bias = relative_position_bias(context, section, scope, path, a);
+  a.relative_content = relative_content(context, section, scope, path, a);
   a.rotary = rotary(section, scope, a);
   if (const Node* shown = section.get("attentions"))
     a.shows_scores = parse_keyword(*shown, scope.variables, attentions_words) == "scores";
@@ -484,6 +486,7 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
     layer.residual_normed = evaluate_bool(*normed, scope.variables);
   layer.cross = cross_attention(context, number, path);
   layer.mlp = mlp(context, *ffn, block_scope(context, *ffn, number), path + ".mlp");
+  layer.branch = convolution_branch(context, scope, path + ".branch");
   return layer;
 }
 

@@ -71,6 +71,8 @@ class Builder {
                                                               const std::string& path);
   std::optional<BatchNorm> batch_norm(const Node& section, const Scope&, const std::string& path, int64_t width);
 
+  std::optional<ConvolutionBranch> convolution_branch(const Context&, const Scope&, const std::string& path);
+
   // audio/heads.cpp
   TimeDelaySpec time_delay(HeadScope&);
   CodebookSpec codebook(const HeadScope&, int64_t channels);
@@ -101,6 +103,11 @@ class Builder {
                                                              const std::string& path, const Attention&);
   std::optional<Alibi> alibi(const Node& section, const Scope&);
   // patterns.cpp
+  std::optional<RelativeContent> relative_content(const Context&, const Node& section, const Scope&,
+                                                  const std::string& path, const Attention&);
+  std::optional<RelativeContent::Term> relative_term(const Context&, const Node& section, std::string_view key,
+                                                     const Scope&, const std::string& path, const Attention&);
+  void bias_of_part(const Binding& row, int part, const ParamRequest& weight, Role, const Scope&, Linear&);
   Pattern pattern(const Context&, const Node& section, const Scope&, const std::string& path, const Attention&);
   Linear global_projection(const Context&, const Node& section, const Node& window, const Scope&,
                            const std::string& path, const Attention&, Role role);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Evaluation of expressions over config.json, and the typed values that slots of a policy ask for.
+#include <algorithm>
 #include <cmath>
 
 #include "worker/base/error.h"
@@ -62,7 +63,7 @@ class Evaluator {
       case Op::Starts:
         return text(child(0)).starts_with(text(child(1)));
       case Op::Split:
-        return split(text(child(0)), text(child(1)));
+        return split(child(0), text(child(1)));
       case Op::Last: {
         const json list = child(0);
         if (!list.is_array() || list.empty()) fail("last() of " + shown(list) + ", expected a list that is not empty");
@@ -72,6 +73,11 @@ class Evaluator {
         const json list = child(0);
         if (!list.is_array()) fail("length() of " + shown(list) + ", expected a list");
         return static_cast<int64_t>(list.size());
+      }
+      case Op::Contains: {
+        const json list = child(0);
+        if (!list.is_array() && !list.is_null()) fail("contains() of " + shown(list) + ", expected a list");
+        return std::find(list.begin(), list.end(), child(1)) != list.end();
       }
       case Op::Expand:
         return expand(child(0));
@@ -221,8 +227,11 @@ class Evaluator {
     if (overflow) fail("the result is larger than 2^63");
     return result;
   }
-  static json split(const std::string& text, const std::string& separator) {
+  /// A list is split already; what is absent stays so.
+  json split(const json& value, const std::string& separator) {
     if (separator.empty()) fail("split() by an empty text");
+    if (value.is_array() || value.is_null()) return value;
+    const std::string text = this->text(value);
     json parts = json::array();
     size_t from = 0;
     for (size_t to; (to = text.find(separator, from)) != std::string::npos; from = to + separator.size())

@@ -267,19 +267,21 @@ class Parser {
     term->op = Op::Name;
     advance();
     if (!take("(")) return term;
-    term->op = token.text == "starts"   ? Op::Starts
-               : token.text == "split"  ? Op::Split
-               : token.text == "last"   ? Op::Last
-               : token.text == "length" ? Op::Length
-               : token.text == "expand" ? Op::Expand
-               : token.text == "pair"   ? Op::Pair
-                                        : Op::Name;
+    term->op = token.text == "starts"     ? Op::Starts
+               : token.text == "split"    ? Op::Split
+               : token.text == "last"     ? Op::Last
+               : token.text == "length"   ? Op::Length
+               : token.text == "contains" ? Op::Contains
+               : token.text == "expand"   ? Op::Expand
+               : token.text == "pair"     ? Op::Pair
+                                          : Op::Name;
     if (term->op == Op::Name)
-      fail("no function \"" + token.text + "\"; there are starts, split, last, length, expand, pair", token.column);
+      fail("no function \"" + token.text + "\"; there are starts, split, last, length, contains, expand, pair",
+           token.column);
     do term->children.push_back(choice());
     while (take(","));
     expect(")");
-    const size_t wanted = term->op == Op::Starts || term->op == Op::Split ? 2 : 1;
+    const size_t wanted = term->op == Op::Starts || term->op == Op::Split || term->op == Op::Contains ? 2 : 1;
     if (term->children.size() != wanted)
       fail(token.text + "() takes " + std::to_string(wanted) + " values", token.column);
     return term;

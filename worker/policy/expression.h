@@ -2,7 +2,8 @@
 // The closed expression grammar of policies over config.json. No loops, no assignment, no names beyond config, let and
 // l.
 //   value ? a : b    a ?? b    or  and  not    == != < <= > >=    + -  * / // %    -x    **    x.key  x[i]
-//   starts(text, prefix)  split(text, separator)  last(list)  expand([[pattern, times], ...])  pair(x)  'text'  12
+//   starts(text, prefix)  split(text, separator)  last(list)  contains(list, value)  pair(x)
+//   expand([[pattern, times], ...])  'text'  12
 //   1e-5  true  false  null
 // `??` takes its right side when the left is absent or null; it binds tighter than `?:` and looser than everything
 // else. Numbers are 64-bit integers (overflow is an error) or doubles; `/` gives a double, `//` and `%` are for

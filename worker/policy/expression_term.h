@@ -33,6 +33,7 @@ enum class Op : uint8_t {
   Split,
   Last,
   Length,
+  Contains,
   Expand,
   Pair,
 };

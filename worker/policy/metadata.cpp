@@ -128,6 +128,8 @@ StackMetadata model_metadata(const Stack& stack) {
   for (const Layer& one : stack.layers) {
     if (const auto* window = std::get_if<SlidingWindow>(&one.attention.pattern))
       metadata.query_block = std::max(metadata.query_block, sliding_query_block(window->size / 2));
+    if (const auto& content = one.attention.relative_content)
+      metadata.relative_rows = std::max(metadata.relative_rows, 2 * content->span);
     if (const auto* blocks = std::get_if<BlockSparse>(&one.attention.pattern))
       metadata.query_block = std::max(metadata.query_block, blocks->block);
   }

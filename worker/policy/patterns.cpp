@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builder: projections in groups, and which keys a query sees.
+// Builder: projections in groups, biases of fused parts, which keys a query sees, and what scores read of relative
+// positions.
 #include "worker/base/error.h"
 #include "worker/policy/builder.h"
+#include "worker/policy/keywords.h"
 #include "worker/policy/roles.h"
 
 namespace pm::policy {
 
 namespace {
 
-/// The maximum size of a window or a block, and of the number of random blocks: products with sizes stay below 2^63.
+/// The maximum size of a window or a block, of the number of random blocks, and of a span of distances: products with
+/// sizes stay below 2^63.
 constexpr int64_t most = int64_t{1} << 20;
 
 int64_t checked(const Node& node, const char* what, int64_t value, int64_t least) {
@@ -47,6 +50,19 @@ std::optional<Linear> Builder::projection(const Context& context, const Node* no
   if (made && weight.diagonal_blocks > 1 && made->weight.conv1d)
     refuse_policy(*node, "\"groups\" and the layout conv1d exclude each other");
   return made;
+}
+
+/// Binds the bias that one part of fused projections has as a tensor of its own (DeBERTa's q_bias and v_bias).
+void Builder::bias_of_part(const Binding& row, int part, const ParamRequest& weight, Role role, const Scope& scope,
+                           Linear& target) {
+  const Node* own = row.option(std::string(part_words[static_cast<size_t>(part)]) + "_bias");
+  if (!own) return;
+  const ParamRequest request{.role = role,
+                             .path = weight.path + ".bias",
+                             .shape = {weight.shape[0]},
+                             .units = weight.units,
+                             .block = weight.block};
+  target.bias = binder_.bind(request, binder_.names(*own, scope, ""), Binding{own}, scope);
 }
 
 /// Builds the projection of global tokens that corresponds to the role's.
@@ -88,6 +104,68 @@ Pattern Builder::pattern(const Context& context, const Node& section, const Scop
   if (!block || !random) refuse_policy(*blocks, "block_sparse needs \"block\" and \"random\"");
   return BlockSparse{checked(*block, "blocks of size", evaluate_int(*block, scope.variables), 1),
                      checked(*random, "random blocks", evaluate_int(*random, scope.variables), 0)};
+}
+
+/// Builds a term's projection of the table, whose rows ranks share by heads.
+std::optional<RelativeContent::Term> Builder::relative_term(const Context& context, const Node& section,
+                                                            std::string_view key, const Scope& scope,
+                                                            const std::string& path, const Attention& a) {
+  const Node* node = section.get(key);
+  const std::optional<Binding> row = binder_.binding(node, scope.variables);
+  if (!row) return std::nullopt;
+  RelativeContent::Term term;
+  const Node* shared = row->option("shared");
+  term.shared = shared && evaluate_bool(*shared, scope.variables);
+  if (term.shared) return term;
+  if (!row->names()) refuse_policy(*node, "a term of relative_content needs \"from\", or \"shared\"");
+  const ParamRequest request{.role = Role::QueryWeight,
+                             .path = path + "." + std::string(key),
+                             .shape = {a.heads * a.head_dim, context.sizes.hidden},
+                             .units = a.heads};
+  if (auto made = linear(context, node, nullptr, scope, request, Role::QueryBias, /*outside=*/true))
+    term.projection = std::move(*made);
+  return term;
+}
+
+std::optional<RelativeContent> Builder::relative_content(const Context& context, const Node& section,
+                                                         const Scope& scope, const std::string& path,
+                                                         const Attention& a) {
+  const Node* node = section.get("relative_content");
+  if (!binder_.binding(node, scope.variables)) return std::nullopt;
+  const Node *span = node->get("span"), *distance = node->get("max_distance");
+  const std::optional<Binding> table = binder_.binding(node->get("table"), scope.variables);
+  if (!span || !table || !table->names()) refuse_policy(*node, "relative_content needs \"table\" and \"span\"");
+  RelativeContent content;
+  content.span = evaluate_int(*span, scope.variables);
+  if (content.span < 1 || content.span > most)
+    throw Error(Reason::ModelUnreadable, span->where() + ": config.json gives a span of " +
+                                             std::to_string(content.span) + " relative positions, expected 1 to " +
+                                             std::to_string(most));
+  if (distance) content.max_distance = evaluate_int(*distance, scope.variables);
+  const int64_t exact = content.span / 2;  // distances below it have rows of their own
+  if (content.max_distance != 0 && (exact < 1 || content.max_distance <= exact + 1 || content.max_distance > 1 << 30))
+    throw Error(Reason::ModelUnreadable,
+                distance->where() + ": config.json gives a span of " + std::to_string(content.span) + " and " +
+                    std::to_string(content.max_distance) +
+                    " as the maximum distance; expected a span of at least 2, and a distance of more than half of it "
+                    "and 1, at most 2^30, or 0");
+  const std::string own = path + ".relative_content";
+  const ParamRequest request{.role = Role::PositionEmbedding,
+                             .path = own + ".table",
+                             .shape = {2 * content.span, context.sizes.hidden},
+                             .units = 2 * content.span};
+  content.table =
+      binder_.bind(request, binder_.names(*table->names(), scope, ".weight"), *table, scope).value_or(Param{});
+  content.norm = norm(context, node, scope, own + ".norm", context.sizes.hidden);
+  content.content_to_position = relative_term(context, *node, "content_to_position", scope, own, a);
+  content.position_to_content = relative_term(context, *node, "position_to_content", scope, own, a);
+  const auto shares = [](const auto& term) { return term && term->shared; };
+  if (content.content_to_position && content.position_to_content &&
+      shares(content.content_to_position) != shares(content.position_to_content))
+    refuse_policy(*node, "both terms of relative_content share the block's projections, or neither");
+  if (!content.content_to_position && !content.position_to_content)
+    refuse_policy(*node, "relative_content needs \"content_to_position\" or \"position_to_content\"");
+  return content;
 }
 
 }  // namespace pm::policy

@@ -35,6 +35,10 @@ ShardingRule sharding_rule(Role role) {
       return {Sharding::Row, Axis::Ffn, 1};
     case Role::PositionEmbedding:
       return {Sharding::Vocab, Axis::Positions, 0};
+    case Role::BranchWeight:
+      return {Sharding::Column, Axis::Groups, 0};
+    case Role::BranchBias:
+      return {Sharding::ColumnVector, Axis::Groups, 0};
     // added once after the reduction, normalised over the whole width, or too small to be worth an exchange
     case Role::OutBias:
     case Role::DownBias:
@@ -94,6 +98,10 @@ std::string_view name_of(Role role) {
       return "convolution bias";
     case Role::ConvolutionGain:
       return "convolution gain";
+    case Role::BranchWeight:
+      return "convolution branch weight";
+    case Role::BranchBias:
+      return "convolution branch bias";
     case Role::RunningMean:
       return "running mean";
     case Role::RunningVariance:

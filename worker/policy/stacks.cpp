@@ -289,7 +289,9 @@ Input Builder::input(const Context& context, const Node& section, const std::str
     *token = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
   }
   image_size(context, section, scope, input);
-  input.norm = norm(context, &section, scope, path + "norm", sizes.embedding);
+  if (const Node* node = section.get("norm_projected")) input.norm_projected = evaluate_bool(*node, scope.variables);
+  input.norm =
+      norm(context, &section, scope, path + "norm", input.norm_projected ? sizes.hidden : sizes.embedding);
   return input;
 }
 

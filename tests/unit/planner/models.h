@@ -19,7 +19,7 @@ struct Sizes {
 inline ModelMetadata decoder(const Sizes& s) {
   ModelMetadata metadata{.model_type = "gpt2", .architecture = "GPT2LMHeadModel", .task = "generate", .dtype = s.dtype};
   metadata.stacks = {
-      {"decoder", s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn, s.vocab, s.positions, true, 0, false}};
+      {"decoder", s.layers, s.hidden, s.heads, s.kv_heads, s.head_dim, s.ffn, s.vocab, s.positions, true, 0, 0, false}};
   const auto layer = [&](Axis axis, int64_t units, int64_t each) {
     metadata.parts.push_back({"decoder", 0, s.layers, axis, units, each, s.dtype, false});
   };
@@ -85,7 +85,7 @@ inline ModelMetadata encoder_decoder(int encoder_layers, int decoder_layers, int
                             false,
                             {{"decoder", stack_input}, {"", stack_input}}});
   for (const auto& [name, layers, cross] : {std::tuple{"encoder", encoder_layers, 0}, {"decoder", decoder_layers, 1}}) {
-    metadata.stacks.push_back({name, layers, hidden, heads, heads, dim, ffn, vocab, 0, cross == 1, 0, cross == 1});
+    metadata.stacks.push_back({name, layers, hidden, heads, heads, dim, ffn, vocab, 0, cross == 1, 0, 0, cross == 1});
     metadata.parts.push_back({name, 0, layers, Axis::Heads, heads, 2 * (1 + cross) * dim * hidden, DType::F32, false});
     metadata.parts.push_back({name, 0, layers, Axis::KvRows, heads * dim, 2 * (1 + cross) * hidden, DType::F32, false});
     metadata.parts.push_back({name, 0, layers, Axis::Ffn, ffn, 2 * hidden, DType::F32, false});

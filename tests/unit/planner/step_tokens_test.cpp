@@ -69,6 +69,21 @@ TEST(StepTokens, SparseAttentionHoldsTheScoresOfABlockOfQueries) {
   EXPECT_EQ(bytes(8192, DeviceKind::GPU), bytes(8192, DeviceKind::CPU));
 }
 
+TEST(StepTokens, RelativePositionsHoldTheProductsOfTheirRows) {
+  ModelMetadata metadata = encoder();
+  const Partition whole = make_partition(metadata, 1, DType::F32);
+  const auto bytes = [&](DeviceKind kind) {
+    return activation_bytes(metadata, whole, 0, 512, 1, {512, kind, DType::F32});
+  };
+  const int64_t cpu = bytes(DeviceKind::CPU), gpu = bytes(DeviceKind::GPU), heads = metadata.stacks[0].heads;
+  metadata.stacks[0].relative_rows = 512;
+  const int64_t few = bytes(DeviceKind::CPU);
+  EXPECT_GE(few, cpu + 4 * 2 * heads * 512 * 512 / 2);
+  EXPECT_GE(bytes(DeviceKind::GPU), gpu + 4 * 2 * heads * 512 * 512);
+  metadata.stacks[0].relative_rows = 4096;  // of which a text of 512 tokens reads 1024
+  EXPECT_LE(bytes(DeviceKind::CPU), 3 * few);
+}
+
 TEST(StepTokens, TakeAtMostAnEighthOfWhatIsLeft) {
   const ModelMetadata metadata = llama_7b();
   const Partition whole = make_partition(metadata, 1, DType::BF16);

@@ -26,6 +26,9 @@ class CpuBackend final : public Backend {
                           const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache) const override;
   at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                              const StepSequences&, const AttentionOptions&) const override;
+  /// One sweep over the scores for both terms, which reads the rows' products where they lie.
+  void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k, const RelativeContent&,
+                            const at::Tensor& columns) const override;
 };
 
 }  // namespace pm::ops

@@ -120,7 +120,7 @@ at::Tensor CudaBackend::ragged_attention(const at::Tensor& given_q, const at::Te
                                          const AttentionOptions& options,
                                          std::vector<at::Tensor>* probabilities) const {
   const int64_t heads = given_q.size(1), d = given_q.size(2);
-  if (probabilities || d > max_head_dim)
+  if (probabilities || d > max_head_dim || options.relative_content.defined())
     return Backend::ragged_attention(given_q, given_k, given_v, sequences, options, probabilities);
   at::Tensor out = at::empty(given_q.sizes(), given_q.options());
   if (sequences.spans.empty()) return out;

@@ -111,4 +111,31 @@ std::optional<PositionalConvolution> Builder::positional_convolution(const Conte
   return convolution;
 }
 
+std::optional<ConvolutionBranch> Builder::convolution_branch(const Context& context, const Scope& layer,
+                                                             const std::string& path) {
+  const Node* node = context.layer ? context.layer->get("convolution_branch") : nullptr;
+  if (!binder_.binding(node, layer.variables)) return std::nullopt;
+  Scope scope = layer;
+  scope.layer = static_cast<int>(layer.variables.layer.value_or(0));
+  ConvolutionBranch branch;
+  const int64_t hidden = context.sizes.hidden, taps = small_size(*node, "size", scope);
+  if (node->get("groups")) branch.groups = small_size(*node, "groups", scope);
+  if (hidden % branch.groups)
+    unreadable(*node, "config.json gives " + std::to_string(branch.groups) + " groups of " + std::to_string(hidden) +
+                          " channels, expected a divisor");
+  if (taps % 2 == 0)
+    unreadable(*node, "config.json gives a convolution of " + std::to_string(taps) +
+                          " taps beside a layer, expected an odd number: it keeps the length");
+  if (const Node* act = node->get("act")) branch.activation = activation(act, scope.variables);
+  // ranks share whole groups, or the outputs of the only one
+  const ParamRequest request{.role = Role::BranchWeight,
+                             .path = path,
+                             .shape = {hidden, hidden / branch.groups, taps},
+                             .units = branch.groups > 1 ? branch.groups : hidden};
+  if (auto made = linear(context, node, nullptr, scope, request, Role::BranchBias, /*outside=*/true))
+    branch.kernel = std::move(*made);
+  branch.norm = norm(context, node, scope, path + ".norm", hidden);
+  return branch;
+}
+
 }  // namespace pm::policy

@@ -8,6 +8,12 @@ void Attention::collect(ParamCollector& all) const {
   all.add(post_norm);
   all.add(query_norm);
   all.add(key_norm);
+  if (relative_content) {
+    all.add(relative_content->table);
+    all.add(relative_content->norm);
+    for (const auto* term : {&relative_content->content_to_position, &relative_content->position_to_content})
+      if (*term) all.add((*term)->projection);
+  }
   all.add(query);
   all.add(key);
   all.add(value);

@@ -26,6 +26,20 @@ struct RelativePositionBias {
   int64_t num_buckets = 32, max_distance = 128;
   bool bidirectional = true;
 };
+/// Attention to relative positions by content (He et al., "DeBERTa", 2021). A table has a row for each distance query -
+/// key. Scores get query . key of the row (content to position) and key . query of the row (position to content).
+struct RelativeContent {
+  /// What projects the rows: a linear of its own, or the block's.
+  struct Term {
+    bool shared = false;  ///< the block's projection
+    Linear projection;    ///< where it is not shared
+  };
+  Param table;               ///< [2 span, hidden], of all layers; row span + distance, or the first or the last one
+  std::optional<Norm> norm;  ///< of its rows
+  int64_t span = 512;
+  int64_t max_distance = 0;  ///< 0: none; else distances beyond span / 2 share rows, logarithmically up to this one
+  std::optional<Term> content_to_position, position_to_content;
+};
 /// ALiBi: the slopes of Press et al., "Train short, test long" (2021). BLOOM adds the bias to the scaled scores.
 /// Falcon rounds it to BF16 and adds it before scaling.
 struct Alibi {
@@ -59,6 +73,7 @@ struct Attention {
   std::optional<Alibi> alibi;
   std::optional<Rotary> rotary;
   std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table
+  std::optional<RelativeContent> relative_content;
   bool shows_scores = false;  ///< what is captured are the scores before the softmax, not the probabilities
   Linear query, key, value, out;
 

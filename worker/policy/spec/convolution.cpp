@@ -37,6 +37,11 @@ void Convolutions::collect(ParamCollector& all) const {
   }
 }
 
+void ConvolutionBranch::collect(ParamCollector& all) const {
+  all.add(kernel);
+  all.add(norm);
+}
+
 void PositionalConvolution::collect(ParamCollector& all) const {
   all.add(kernel);
   all.add(gain);

@@ -36,6 +36,16 @@ struct Convolutions {
   void collect(ParamCollector&) const;
 };
 
+/// A convolution beside a layer: norm(layer(x) + act(kernel * x)), where what is no token is zero (DeBERTa-v2).
+struct ConvolutionBranch {
+  Linear kernel;  ///< [hidden, hidden / groups, taps], an odd number of taps
+  int64_t groups = 1;
+  Activation activation = Activation::Tanh;
+  std::optional<Norm> norm;  ///< of the sum
+
+  void collect(ParamCollector&) const;
+};
+
 /// The statistics of batch normalization, at rest: (x - mean) / sqrt(variance + eps) * weight + bias for each channel.
 struct BatchNorm {
   Param mean, variance, weight, bias;

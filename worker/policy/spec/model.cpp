@@ -20,6 +20,7 @@ std::vector<PlacedParam> placed_params(const Model& model) {
         layer.attention.collect(collector);
         if (layer.cross) layer.cross->collect(collector);
         layer.mlp.collect(collector);
+        if (layer.branch) layer.branch->collect(collector);
       });
     }
     append(stack_output, [&](ParamCollector& collector) {

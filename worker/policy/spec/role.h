@@ -15,6 +15,8 @@ enum class Role : uint8_t {
   ConvolutionWeight,
   ConvolutionBias,
   ConvolutionGain,
+  BranchWeight,
+  BranchBias,
   RunningMean,
   RunningVariance,
   LayerWeights,

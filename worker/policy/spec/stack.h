@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/policy/spec/attention.h"
+#include "worker/policy/spec/convolution.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/input.h"
 #include "worker/policy/spec/mlp.h"
@@ -25,6 +26,7 @@ struct Layer {
   Attention attention;
   std::optional<Attention> cross;
   Mlp mlp;
+  std::optional<ConvolutionBranch> branch;
 };
 
 /// Makes one vector per sequence: act(dense(norm(state of the pooled token))). Absent parts are left out.

@@ -38,6 +38,10 @@ policy::Input& input(policy::Model& model) { return model.stacks[0].input; }
 
 constexpr const char* bare_pattern =
     "has a sparse pattern with grouped heads, positions in attention, softcapped scores or norms of heads";
+constexpr const char* content_alone =
+    "has relative positions by content beside grouped heads, a mask, a sparse pattern or softcapping";
+constexpr const char* branch_alone =
+    "has a convolution beside layers that are not post-norm, or that are causal or cross";
 /// Makes the stack one of audio.
 void hears(policy::Model& model) {
   input(model).token.reset();
@@ -108,6 +112,24 @@ INSTANTIATE_TEST_SUITE_P(
         {"CrossPostNorm", [](auto& m) { cross(m).post_norm.emplace(); },
          "has softcapped scores or further norms in cross-attention"},
         {"WindowOverAll", [](auto& m) { self(m).window = 4; }, "has a window without a causal mask"},
+        {"ContentOfGroupedHeads", [](auto& m) { self(m).relative_content.emplace(), self(m).heads = 4; },
+         content_alone},
+        {"ContentUnderAMask",
+         [](auto& m) { self(m).relative_content.emplace(), self(m).mask = policy::Mask::Causal; }, content_alone},
+        {"ContentInAPattern",
+         [](auto& m) { self(m).relative_content.emplace(), self(m).pattern = policy::BlockSparse{}; }, content_alone},
+        {"ContentWithSoftcap", [](auto& m) { self(m).relative_content.emplace(), self(m).softcap = 5; }, content_alone},
+        {"ContentInCross", [](auto& m) { cross(m).relative_content.emplace(); },
+         "has relative positions by content in cross-attention"},
+        {"BranchOfAPreNormLayer", [](auto& m) { layer(m).branch.emplace(), layer(m).order = policy::Order::Pre; },
+         branch_alone},
+        {"BranchOfACausalLayer",
+         [](auto& m) {
+           layer(m).branch.emplace(), layer(m).order = policy::Order::Post, self(m).mask = policy::Mask::Causal;
+         },
+         branch_alone},
+        {"BranchBesideCross",
+         [](auto& m) { layer(m).branch.emplace(), layer(m).order = policy::Order::Post, cross(m); }, branch_alone},
         {"PatternInCross", [](auto& m) { cross(m).pattern = policy::BlockSparse{}; },
          "has a sparse pattern in attention that is causal or crosses"},
         {"PatternInCausal",

@@ -44,6 +44,8 @@ TEST(Roles, TablesAreCutByRows) {
   EXPECT_EQ(sharding_rule(Role::PositionEmbedding).axis, Axis::Positions);
   EXPECT_EQ(sharding_rule(Role::PositionEmbedding).dim, 0);
   EXPECT_EQ(sharding_rule(Role::IndexTable).sharding, Sharding::Replicated);
+  EXPECT_EQ(sharding_rule(Role::BranchWeight).axis, Axis::Groups);
+  EXPECT_EQ(sharding_rule(Role::BranchBias).axis, Axis::Groups);
 }
 
 TEST(Roles, TiedTablesAreCutAlike) {

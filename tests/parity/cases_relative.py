@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of parity for families whose scores read relative positions by content; cases.py collects them. Spans are so
+short that texts of 33 tokens reach over them.
+"""
+
+LIGHT = (2,)
+# as in cases.py
+SEEDS = {}
+ENCODERS = ("deberta", "deberta-v2")
+_TYPES = ("token_type_ids", "position_ids")
+_BERT = {
+    "hidden_size": 30,
+    "num_attention_heads": 5,
+    "num_hidden_layers": 3,
+    "intermediate_size": 37,
+    "vocab_size": 101,
+    "max_position_embeddings": 80,
+    "type_vocab_size": 3,
+    "layer_norm_eps": 1e-3,
+    "pad_token_id": 3,
+    "bos_token_id": 4,
+    "eos_token_id": 100,
+}
+_BOTH = ["c2p", "p2c"]
+
+
+def cases(family):
+    deberta = family(
+        "deberta",
+        "encoder",
+        "DebertaConfig",
+        _TYPES,
+        **_BERT,
+        relative_attention=True,
+        pos_att_type=_BOTH,
+        max_relative_positions=9,
+    )
+    deberta_v2 = family(
+        "deberta-v2",
+        "encoder",
+        "DebertaV2Config",
+        _TYPES,
+        **_BERT,
+        relative_attention=True,
+        pos_att_type=_BOTH,
+        position_buckets=8,
+        max_relative_positions=24,
+    )
+    return (
+        *deberta("all", "DebertaForMaskedLM"),
+        *deberta(
+            "light",
+            "DebertaModel DebertaForSequenceClassification DebertaForTokenClassification DebertaForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+            hidden_act="relu",
+            pooler_hidden_act="tanh",
+        ),
+        *deberta(  # as published: no positions but relative ones, no types, a span as long as the longest text
+            "published",
+            "DebertaModel",
+            takes=(),
+            type_vocab_size=0,
+            position_biased_input=False,
+            max_relative_positions=-1,
+        ),
+        *deberta("by-content", "DebertaModel", ranks=LIGHT, pos_att_type=["c2p"]),
+        *deberta("by-position", "DebertaModel", ranks=LIGHT, pos_att_type=["p2c"]),
+        *deberta("no-terms", "DebertaModel", ranks=LIGHT, num_hidden_layers=1, pos_att_type=[]),
+        *deberta("absolute", "DebertaModel", ranks=LIGHT, num_hidden_layers=1, relative_attention=False),
+        *deberta("factorized", "DebertaForMaskedLM", embedding_size=13),
+        *deberta("modern", "DebertaForMaskedLM", ranks=LIGHT, num_hidden_layers=1, legacy=False),
+        *deberta_v2("all", "DebertaV2ForMaskedLM", share_att_key=True, norm_rel_ebd="layer_norm"),
+        *deberta_v2(
+            "light",
+            "DebertaV2Model DebertaV2ForSequenceClassification DebertaV2ForMultipleChoice "
+            "DebertaV2ForTokenClassification DebertaV2ForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+            hidden_act="relu",
+            pooler_hidden_act="tanh",
+        ),
+        *deberta_v2(
+            "convolution",
+            "DebertaV2Model",
+            share_att_key=True,
+            norm_rel_ebd="layer_norm",
+            conv_kernel_size=3,
+            conv_act="gelu",
+        ),
+        *deberta_v2(  # fewer groups than ranks
+            "convolution-in-groups", "DebertaV2Model", num_hidden_layers=2, conv_kernel_size=5, conv_groups=3
+        ),
+        *deberta_v2("no-buckets", "DebertaV2Model", ranks=LIGHT, position_buckets=-1, max_relative_positions=11),
+        *deberta_v2("by-content", "DebertaV2Model", ranks=LIGHT, pos_att_type=["c2p"], share_att_key=True),
+        *deberta_v2("by-position", "DebertaV2Model", ranks=LIGHT, pos_att_type=["p2c"]),
+        *deberta_v2(
+            "absolute",
+            "DebertaV2Model",
+            ranks=LIGHT,
+            num_hidden_layers=1,
+            relative_attention=False,
+            norm_rel_ebd="layer_norm",
+            attention_head_size=6,
+        ),
+        *deberta_v2("factorized", "DebertaV2ForMaskedLM", ranks=LIGHT, embedding_size=13, num_hidden_layers=1),
+        *deberta_v2("modern", "DebertaV2ForMaskedLM", ranks=LIGHT, num_hidden_layers=1, legacy=False),
+    )

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Relative positions by content, convolutions beside layers and biases of fused parts, on tiny checkpoints.
+#include <gmock/gmock.h>
+
+#include "tests/unit/worker/policy/resolved.h"
+
+namespace pm::policy {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string bert_with(const std::string& encoder) { return "extends: bert\nstacks: {encoder: {" + encoder + "}}\n"; }
+
+std::string content(const std::string& more) {
+  return bert_with("attn: {relative_content: {table: /bert.rel, span: 4" + more + "}}");
+}
+
+constexpr const char* both = ", content_to_position: {from: self.pos_key, bias: false}, "
+                             "position_to_content: {from: self.pos_query}";
+constexpr const char* shared = ", content_to_position: {from: self.pos_key, shared: true}, "
+                               "position_to_content: {from: self.pos_query, shared: true}";
+
+Synthetic with_table() {
+  Synthetic bert = tiny_bert();
+  bert.add("bert.rel.weight", {8, 20});
+  return bert;
+}
+
+Synthetic with_projections() {
+  Synthetic bert = with_table();
+  for (int l = 0; l < 2; ++l) {
+    const std::string at = "bert.encoder.layer." + std::to_string(l) + ".attention.self.";
+    bert.add(at + "pos_key.weight", {20, 20});
+    bert.linear(at + "pos_query", 20, 20);
+  }
+  return bert;
+}
+
+TEST(RelativeContents, ProjectOneTableByHeads) {
+  const Resolved resolved(with_projections(), content(both));
+  const auto& relative = resolved.model.stacks[0].layers[1].attention.relative_content;
+  ASSERT_TRUE(relative.has_value());
+  EXPECT_EQ(relative->span, 4);
+  EXPECT_EQ(relative->max_distance, 0);
+  const std::string at = "encoder.layers.1.attn.relative_content.";
+  const Param& table = resolved.param(at + "table");
+  EXPECT_EQ(table.role, Role::PositionEmbedding) << "ranks share its rows";
+  EXPECT_EQ(table.shares, "encoder.layers.0.attn.relative_content.table");
+  EXPECT_THAT(table.shape, ElementsAre(8, 20));
+  const Param& key = resolved.param(at + "content_to_position.weight");
+  EXPECT_EQ(key.role, Role::QueryWeight);
+  EXPECT_EQ(key.units, 5);
+  EXPECT_FALSE(relative->content_to_position->projection.bias.has_value());
+  EXPECT_EQ(resolved.param(at + "position_to_content.bias").role, Role::QueryBias);
+}
+
+TEST(RelativeContents, ShareTheBlocksProjectionsBothOrNeither) {
+  const Resolved resolved(with_table(), content(shared));
+  const auto& relative = resolved.model.stacks[0].layers[0].attention.relative_content;
+  EXPECT_TRUE(relative->content_to_position->shared && relative->position_to_content->shared);
+  EXPECT_THAT(refusal(with_projections(), Reason::UnsupportedPolicy,
+                      content(", content_to_position: {from: self.pos_key, shared: true}, "
+                              "position_to_content: {from: self.pos_query}")),
+              HasSubstr("or neither"));
+}
+
+TEST(RelativeContents, NeedATableASpanAndATerm) {
+  EXPECT_THAT(refusal(with_table(), Reason::UnsupportedPolicy, content("")), HasSubstr("content_to_position"));
+  EXPECT_THAT(refusal(with_table(), Reason::UnsupportedPolicy,
+                      bert_with("attn: {relative_content: {span: 4, "
+                                "content_to_position: {from: self.pos_key, shared: true}}}")),
+              HasSubstr("needs \"table\" and \"span\""));
+  EXPECT_THAT(refusal(with_projections(), Reason::UnsupportedPolicy,
+                      content(", content_to_position: {tie: encoder.token}")),
+              HasSubstr("\"from\", or \"shared\""));
+}
+
+TEST(RelativeContents, RefuseSizesThatMakeNoSense) {
+  Synthetic bert = with_table();
+  const auto refused = [&](const std::string& sizes) {
+    return refusal(bert, Reason::ModelUnreadable,
+                   bert_with("attn: {relative_content: {table: /bert.rel, " + sizes + shared + "}}"));
+  };
+  EXPECT_THAT(refused("span: 0"), HasSubstr("a span of 0 relative positions, expected 1 to"));
+  EXPECT_THAT(refused("span: 5"), AllOf(HasSubstr("[8, 20]"), HasSubstr("[10, 20]")));
+  EXPECT_THAT(refused("span: 4, max_distance: 3"), HasSubstr("3 as the maximum distance"));
+  EXPECT_EQ(refused("span: 4, max_distance: 4"), "resolved");
+}
+
+TEST(RelativeContents, AreAbsentWithoutACondition) {
+  Synthetic bert = tiny_bert();
+  const Resolved resolved(bert, content(", when: layers == 3" + std::string(shared)));
+  EXPECT_FALSE(resolved.model.stacks[0].layers[0].attention.relative_content.has_value());
+}
+
+TEST(Branches, AreConvolutionsThatRanksShare) {
+  Synthetic bert = tiny_bert();
+  bert.add("bert.conv.weight", {20, 10, 3});
+  bert.add("bert.conv.bias", {20});
+  const auto with = [](const std::string& more) {
+    return bert_with("layer: {convolution_branch: {when: l == 0, from: /bert.conv, " + more + "}}");
+  };
+  const Resolved resolved(bert, with("size: 3, groups: 2, act: relu"));
+  ASSERT_TRUE(resolved.model.stacks[0].layers[0].branch.has_value());
+  EXPECT_EQ(resolved.model.stacks[0].layers[0].branch->activation, Activation::Relu);
+  EXPECT_FALSE(resolved.model.stacks[0].layers[1].branch.has_value());
+  const Param& kernel = resolved.param("encoder.layers.0.branch.weight");
+  EXPECT_EQ(kernel.role, Role::BranchWeight);
+  EXPECT_EQ(kernel.units, 2) << "whole groups";
+  EXPECT_THAT(resolved.param("encoder.layers.0.branch.bias").shape, ElementsAre(20));
+  EXPECT_THAT(refusal(bert, Reason::ModelUnreadable, with("size: 4, groups: 2")), HasSubstr("4 taps"));
+  EXPECT_THAT(refusal(bert, Reason::ModelUnreadable, with("size: 3, groups: 3")), HasSubstr("3 groups of 20"));
+  bert.add("bert.conv.weight", {20, 20, 3});
+  EXPECT_EQ(Resolved(bert, with("size: 3")).param("encoder.layers.0.branch.weight").units, 20);
+}
+
+TEST(FusedParts, MayHaveBiasesOfTheirOwn) {
+  Synthetic gpt2 = tiny_gpt2();
+  for (int l = 0; l < 3; ++l) gpt2.add("transformer.h." + std::to_string(l) + ".attn.v_bias", {20});
+  const Resolved resolved(gpt2,
+                          "extends: gpt2\nignore: [\"h.{l}.attn.c_attn.bias\", \"h.{l}.attn.bias\"]\nstacks: {decoder: "
+                          "{attn: {qkv: {from: attn.c_attn, fused: concat, bias: false, v_bias: attn.v_bias}}}}\n");
+  const Attention& attention = resolved.model.stacks[0].layers[1].attention;
+  EXPECT_FALSE(attention.query.bias || attention.key.bias);
+  ASSERT_TRUE(attention.value.bias.has_value());
+  EXPECT_EQ(attention.value.bias->role, Role::ValueBias);
+  EXPECT_EQ(attention.value.bias->units, 20);
+  EXPECT_EQ(attention.value.bias->fused, Fused::None);
+}
+
+TEST(Norms, OfTheInputMayComeAfterTheProjection) {
+  EXPECT_FALSE(Resolved(tiny_bert()).model.stacks[0].input.norm_projected);
+  EXPECT_TRUE(Resolved(tiny_bert(), bert_with("input: {norm_projected: true}")).model.stacks[0].input.norm_projected);
+}
+
+}  // namespace
+}  // namespace pm::policy
