@@ -57,9 +57,8 @@ struct Batch {
   at::Tensor
       slots;  ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   ops::StepSequences sequences;
-  std::vector<ops::SequenceColumns>
-      columns;  ///< for sparse attention, relative positions by content and convolutions; empty: no sequence is padded
-                ///< or has global tokens
+  std::vector<ops::SequenceColumns> columns;  ///< for sparse attention, relative positions by content and convolutions;
+                                              ///< empty: no sequence is padded or has global tokens
   RelativeRows relative;  ///< made by the stack on its device
   Capture* capture = nullptr;
 

@@ -102,8 +102,7 @@ ConvolutionBranch::ConvolutionBranch(const policy::ConvolutionBranch& branch, Lo
   if (branch.kernel.bias) bias_ = loader.weight(*branch.kernel.bias);
   weight_ = loader.weight(kernel);
   for (int rank = 0; rank < loader.partition().ranks(); ++rank)
-    channels_.push_back(
-        policy::local_shape(kernel, policy::rank_range(kernel, loader.partition(), rank)).front());
+    channels_.push_back(policy::local_shape(kernel, policy::rank_range(kernel, loader.partition(), rank)).front());
   if (branch.norm) norm_.emplace(*branch.norm, loader);
 }
 

@@ -31,8 +31,7 @@ class RelativeTerms {
   bool shares() const;
   /// Returns the terms of this rank's heads. `shared` has the rows through the block's projections: queries, keys and
   /// values of the local heads side by side; undefined where shares() is false.
-  ops::RelativeContent operator()(const RelativeRows&, const at::Tensor& shared, int64_t heads,
-                                  int64_t head_dim) const;
+  ops::RelativeContent operator()(const RelativeRows&, const at::Tensor& shared, int64_t heads, int64_t head_dim) const;
 
  private:
   struct Term {

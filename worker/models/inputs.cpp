@@ -90,8 +90,7 @@ class Reader {
       return at::index_select(beside(values, none).flatten(), 0, stack_input.places);
     };
     stack_input.batch.tokens = unpadded(ids);
-    if (reads_columns(stack))
-      stack_input.batch.columns = sequence_columns(model_, stack, ids, stack_input, tensors_);
+    if (reads_columns(stack)) stack_input.batch.columns = sequence_columns(model_, stack, ids, stack_input, tensors_);
     if (!answers && masks_question(model_))
       inputs.head_inputs["question_lengths"] = question_lengths(model_, ids, tensors_);
     positions(stack, answers ? at::Tensor() : tensors_.ints("position_ids", ids), ids, unpadded, stack_input);

@@ -290,8 +290,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   }
   image_size(context, section, scope, input);
   if (const Node* node = section.get("norm_projected")) input.norm_projected = evaluate_bool(*node, scope.variables);
-  input.norm =
-      norm(context, &section, scope, path + "norm", input.norm_projected ? sizes.hidden : sizes.embedding);
+  input.norm = norm(context, &section, scope, path + "norm", input.norm_projected ? sizes.hidden : sizes.embedding);
   return input;
 }
 

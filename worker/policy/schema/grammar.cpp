@@ -158,10 +158,8 @@ Rule stack() {
                {"distillation_token", row()},
                {"norm", norm_row()},
                {"norm_projected", expression}});
-  const Rule branch = linear({{"size", expression},
-                              {"groups", expression},
-                              {"act", word(words<Activation>())},
-                              {"norm", norm_row()}});
+  const Rule branch =
+      linear({{"size", expression}, {"groups", expression}, {"act", word(words<Activation>())}, {"norm", norm_row()}});
   const Rule layer = section({{"at", names},
                               {"order", word(order_words)},
                               {"norm", word(norm_words)},

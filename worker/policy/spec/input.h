@@ -63,7 +63,7 @@ struct Input {
   std::array<int64_t, 2> image{};  ///< height and width in pixels of the images that the stack reads; 0: none
   std::optional<Param> class_token, distillation_token;  ///< in this order before the patches
   std::optional<Norm> norm;
-  bool norm_projected = false;  ///< the norm comes after the projection (DeBERTa), else before
+  bool norm_projected = false;               ///< the norm comes after the projection (DeBERTa), else before
   std::optional<Convolutions> convolutions;  ///< the stack reads audio: frames are what tokens are elsewhere
   std::optional<PositionalConvolution> positional_convolution;  ///< after the norm and the projection
   /// Returns true for a stack of images.

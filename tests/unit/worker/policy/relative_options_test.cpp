@@ -17,10 +17,12 @@ std::string content(const std::string& more) {
   return bert_with("attn: {relative_content: {table: /bert.rel, span: 4" + more + "}}");
 }
 
-constexpr const char* both = ", content_to_position: {from: self.pos_key, bias: false}, "
-                             "position_to_content: {from: self.pos_query}";
-constexpr const char* shared = ", content_to_position: {from: self.pos_key, shared: true}, "
-                               "position_to_content: {from: self.pos_query, shared: true}";
+constexpr const char* both =
+    ", content_to_position: {from: self.pos_key, bias: false}, "
+    "position_to_content: {from: self.pos_query}";
+constexpr const char* shared =
+    ", content_to_position: {from: self.pos_key, shared: true}, "
+    "position_to_content: {from: self.pos_query, shared: true}";
 
 Synthetic with_table() {
   Synthetic bert = tiny_bert();
@@ -72,9 +74,9 @@ TEST(RelativeContents, NeedATableASpanAndATerm) {
                       bert_with("attn: {relative_content: {span: 4, "
                                 "content_to_position: {from: self.pos_key, shared: true}}}")),
               HasSubstr("needs \"table\" and \"span\""));
-  EXPECT_THAT(refusal(with_projections(), Reason::UnsupportedPolicy,
-                      content(", content_to_position: {tie: encoder.token}")),
-              HasSubstr("\"from\", or \"shared\""));
+  EXPECT_THAT(
+      refusal(with_projections(), Reason::UnsupportedPolicy, content(", content_to_position: {tie: encoder.token}")),
+      HasSubstr("\"from\", or \"shared\""));
 }
 
 TEST(RelativeContents, RefuseSizesThatMakeNoSense) {
