@@ -6,7 +6,7 @@ FROM debian:trixie-slim AS build
 ENV DEBIAN_FRONTEND=noninteractive PM_CACHE=/cache
 RUN apt-get update && apt-get install -y --no-install-recommends g++ cmake ninja-build ccache make python3 python3-venv ca-certificates \
     prometheus-cpp-dev libgoogle-glog-dev libgtest-dev libgmock-dev nlohmann-json3-dev libssl-dev libyaml-cpp-dev libcli11-dev \
-    libpng-dev libjpeg62-turbo-dev \
+    libpng-dev libjpeg62-turbo-dev libsndfile1-dev libsoxr-dev pkg-config \
     libcpp-httplib-dev dpkg-dev rustup && rustup toolchain install stable --profile minimal && rustup default stable
 WORKDIR /src
 COPY . .

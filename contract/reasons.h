@@ -118,6 +118,8 @@ enum class ShownIn {
   X(QueueFull, Worker, Request, "`--max-queue` requests wait (HTTP 429)")                                       \
   X(ImageRefused, Worker, Request, "an image of another format, or a damaged one")                              \
   X(ImageTooLarge, Worker, Request, "an image with more pixels than the limit (HTTP 413)")                      \
+  X(AudioRefused, Worker, Request, "audio of another format, damaged, or empty")                                \
+  X(AudioTooLarge, Worker, Request, "audio with more seconds than the limit (HTTP 413)")                        \
   X(InputUnreadable, Worker, Request, "an input file of the CLI cannot be read")                                \
   X(OutputUnwritable, Worker, Request, "an output file of the CLI cannot be written")                           \
   X(InvalidJob, Worker, None, "a line of `forward --batch` is not a job; the others run")                       \

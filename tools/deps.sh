@@ -65,7 +65,8 @@ case ${1:-build} in
 build)
   packages g++ cmake ninja-build ccache python3 python3-venv ca-certificates prometheus-cpp-dev libgoogle-glog-dev \
     libgtest-dev libgmock-dev \
-    nlohmann-json3-dev libssl-dev libyaml-cpp-dev libcli11-dev libpng-dev libjpeg62-turbo-dev dpkg-dev
+    nlohmann-json3-dev libssl-dev libyaml-cpp-dev libcli11-dev libpng-dev libjpeg62-turbo-dev libsndfile1-dev \
+    libsoxr-dev pkg-config dpkg-dev
   cargo_present
   venv
   if once wheels tools/wheels.txt; then say "LibTorch wheels"; pip --no-deps -r tools/wheels.txt; stamp; fi

@@ -25,6 +25,14 @@ DEBIAN = {
     "CLI11": "libcli11-dev",
     "libpng": "libpng-dev",
     "libjpeg-turbo": "libjpeg62-turbo-dev",
+    "libsndfile": "libsndfile1-dev",
+    "soxr": "libsoxr-dev",
+    "FLAC": "libflac-dev",
+    "Ogg": "libogg-dev",
+    "Vorbis": "libvorbis-dev",
+    "Opus": "libopus-dev",
+    "mpg123": "libmpg123-dev",
+    "LAME": "libmp3lame0",
 }
 
 

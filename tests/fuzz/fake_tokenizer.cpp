@@ -3,8 +3,11 @@
 // have it.
 #include <nlohmann/json.hpp>
 
+#include <cstring>
+
 #include "worker/base/error.h"
 #include "worker/tokenizer/chat_template.h"
+#include "worker/tokenizer/ffi/textops.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm {
@@ -96,3 +99,11 @@ std::string ChatTemplate::render(std::string_view conversation) const {
 }
 
 }  // namespace pm
+
+/// Of the crate's C interface, what the decoder of CTC calls; spaces stay.
+int tx_strip(const uint8_t* text, size_t len, bool, TxBuf* out, TxBuf*) {
+  *out = {new uint8_t[len + 1], len};
+  if (len > 0) std::memcpy(out->ptr, text, len);
+  return 0;
+}
+void tx_buf_free(TxBuf buffer) { delete[] buffer.ptr; }

@@ -2,9 +2,15 @@
 // Requests to every route that runs the model, over a model of each task that answers at once: what is wrong with a
 // request is an error with a status below 500, and every reply is JSON. The input's first two bytes choose the model
 // and the route, the rest is the body.
+#include <unistd.h>
+
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/fuzz/input.h"
+#include "worker/server/audio/audio_classification.h"
+#include "worker/server/audio/audio_embedding.h"
+#include "worker/server/audio/transcription.h"
 #include "worker/server/generation/chat.h"
 #include "worker/server/generation/completions.h"
 #include "worker/server/generation/generate.h"
@@ -25,7 +31,7 @@ using namespace pm;
 using namespace pm::server;
 using nlohmann::json;
 
-constexpr int64_t vocabulary_size = 259, window_size = 64, label_names = 3;
+constexpr int64_t vocabulary_size = 259, window_size = 64, label_names = 3, audio_rate = 8000, audio_stride = 16;
 
 /// Gives each request a token for each byte of its prompt, and each pass outputs of the right shapes.
 class InstantEngine final : public engine::Engine {
@@ -51,6 +57,10 @@ class InstantEngine final : public engine::Engine {
   }
   void forward(engine::ForwardRequest request, std::function<void(engine::ForwardResult)> on_done) override {
     engine::ForwardResult result;
+    if (const auto audio = request.inputs.find("input_values"); audio != request.inputs.end()) {
+      result.outputs = hear(audio->second, request.outputs.at(0));
+      return on_done(std::move(result));
+    }
     const auto ids = request.inputs.find("input_ids");
     const std::vector<int64_t> shape = ids == request.inputs.end() ? std::vector<int64_t>{1, 1} : ids->second.shape;
     if (shape.size() < 2 || shape.size() > 3)
@@ -80,7 +90,48 @@ class InstantEngine final : public engine::Engine {
   int64_t steps() const override { return 0; }
 
   bool per_token = false, one_label = false;
+
+ private:
+  static Arrays hear(const Array& audio, const std::string& output) {
+    const int64_t frames = audio.shape.size() == 2 ? audio.shape[0] * audio.shape[1] / audio_stride : 0;
+    if (frames == 0) throw Error(Reason::InvalidRequest, "too few samples");
+    if (output == "embeddings") return {{output, {{1, 2}, std::vector<float>{3, 4}}}};
+    if (frames > 1 << 20) throw Error(Reason::InvalidRequest, "too much for a fuzzer");
+    std::vector<float> values(static_cast<size_t>(frames * label_names));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * i % 7);
+    return {{output, {{1, frames, label_names}, std::move(values)}}};
+  }
 };
+
+/// Three letters, one of which is the blank and one a space.
+std::optional<CtcDecoder> letters() {
+  const auto folder = std::filesystem::temp_directory_path() / ("fuzz-ctc-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "vocab.json") << R"({"<pad>": 0, "A": 1, "|": 2})";
+  auto decoder = CtcDecoder::find(folder);
+  std::filesystem::remove_all(folder);
+  return decoder;
+}
+
+/// A model that hears. One that gives a label for each frame serves no classification.
+Capabilities hearing(size_t kind) {
+  static constexpr policy::Task tasks[] = {policy::Task::Transcribe, policy::Task::Transcribe, policy::Task::Embed,
+                                           policy::Task::Forward};
+  Capabilities can;
+  can.task = tasks[kind % std::size(tasks)];
+  can.kind = policy::ModelKind::Encoder;
+  can.architecture = "Tiny";
+  can.takes_text = false;
+  can.audio = "input_values";
+  can.audio_stride = audio_stride;
+  can.scores = can.hidden_states = can.attentions = 4;
+  can.extractor = audio::FeatureExtractor{.rate = audio_rate};
+  if (can.task == policy::Task::Embed) can.audio_embedding = {"last_hidden_state", Pooling::Mean};
+  if (can.task == policy::Task::Forward) can.audio_embedding = {"embeddings"};
+  static const auto decoder = letters();
+  can.ctc = decoder;
+  return can;
+}
 
 Capabilities model_of(size_t kind) {
   using policy::Task;
@@ -117,7 +168,10 @@ const Route route_table[] = {{"/v1/completions", create_completion},
                              {"/forward", forward_tensors},
                              {"/tokenize", tokenize},
                              {"/detokenize", detokenize},
-                             {"/generate_text/*", generate_text}};
+                             {"/generate_text/*", generate_text},
+                             {"/v1/audio/transcriptions", transcribe},
+                             {"/v1/audio/classifications", classify_audio},
+                             {"/embed", embed_audio}};
 
 class Collected final : public http::Stream {
  public:
@@ -140,7 +194,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto chat_template = ChatTemplate::find({});
   static RequestMetrics metrics;
   InstantEngine engine;
-  const Capabilities can = model_of(data[0] & 15U);
+  const bool hears = (data[0] & 32U) != 0;
+  const Capabilities can = hears ? hearing(data[0] & 15U) : model_of(data[0] & 15U);
   engine.per_token = can.task == policy::Task::ClassifyTokens;
   engine.one_label = can.labels.size() == 1 && can.task == policy::Task::Classify;
   const Route& route = route_table[(data[1] & 31U) % std::size(route_table)];
@@ -165,8 +220,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   request.method = "POST";
   request.path = route.path;
   request.body = fuzz::text(data + 2, size - 2);
-  if ((data[1] & 32U) != 0) request.headers["content-type"] = "application/octet-stream";
-  if ((data[1] & 64U) != 0) request.headers["content-type"] = "image/png";
+  if ((data[1] & 32U) != 0)
+    request.headers["content-type"] = hears ? "multipart/form-data; boundary=b" : "application/octet-stream";
+  if ((data[1] & 64U) != 0) request.headers["content-type"] = hears ? "audio/wav" : "image/png";
   if ((data[1] & 128U) != 0) request.query = request.body.substr(0, 60);
   request.client_gone = [] { return false; };
   auto access = std::make_shared<AccessLogEntry>();

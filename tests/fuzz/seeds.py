@@ -287,11 +287,48 @@ def requests():
             yield from (bytes([kind, route]) + json.dumps(body).encode() for body in bodies[route])
     yield bytes([0, 12]) + b"once%20upon"
     yield bytes([0, 128 | 12]) + b"max_tokens=3"
+    for kind in range(4):
+        for route in (13, 14, 15):
+            yield bytes([32 | kind, 64 | route]) + wav()
+            options = {"response_format": "verbose_json", "timestamp_granularities[]": "word", "chunk_length_s": "0.02"}
+            yield bytes([32 | kind, 32 | route]) + form({**options, "language": "de"} if route == 13 else {})
     header = json.dumps({"input_ids": {"dtype": "I64", "shape": [1, 2], "data_offsets": [0, 16]}}).encode()
     yield bytes([1, 32 | 9]) + struct.pack("<Q", len(header)) + header + struct.pack("<qq", 1, 2)
 
 
+def wav(channels=1, bits=16, coding=1, rate=8000, data=bytes(range(256)) * 4):
+    width = (bits + 7) // 8 * channels
+    header = struct.pack("<HHIIHH", coding, channels, rate, rate * width, width, bits)
+    return (
+        b"RIFF"
+        + struct.pack("<I", 36 + len(data))
+        + b"WAVEfmt \x10\0\0\0"
+        + header
+        + b"data"
+        + (struct.pack("<I", len(data)) + data)
+    )
+
+
+def form(fields):
+    """A form with boundary b (tests/fuzz/request.cpp)."""
+    start = b"--b\r\nContent-Disposition: form-data; name="
+    parts = [start + name.encode() + b"\r\n\r\n" + value.encode() + b"\r\n" for name, value in fields.items()]
+    return b"".join(parts) + start + b'"file"; filename="a.wav"\r\n\r\n' + wav() + b"\r\n--b--\r\n"
+
+
+def audio_files():
+    """How to read the rest (tests/fuzz/audio.cpp), a count of damaged bytes, then a file or samples."""
+    for channels, bits, coding in [(1, 8, 1), (2, 16, 1), (1, 24, 1), (1, 32, 3), (1, 64, 3), (1, 8, 6), (1, 8, 7)]:
+        yield b"\x07\0" + wav(channels, bits, coding)
+    yield b"\x07\0" + wav(48)
+    yield b"\x07\0" + wav(rate=44100, data=b"")
+    for kind in range(4):
+        yield bytes([kind, 0]) + bytes(128 + 90 * (i % 17 > 8) for i in range(2000))
+        yield bytes([kind, 2, 60, 0, 255, 200, 0, 1]) + bytes(i * i % 251 for i in range(3000))
+
+
 WORDS = {
+    "audio": ["RIFF", "WAVE", "fmt ", "data", "LIST", "fact", "fLaC", "OggS", "OpusHead", "vorbis", "ID3", "Xing"],
     "hub": [
         '"sha":',
         '"siblings":',
@@ -342,6 +379,10 @@ WORDS = {
         '"input_ids"',
         '"num_beams"',
         '"num_return_sequences"',
+        "\r\n--b\r\n",
+        "\r\n--b--",
+        "Content-Disposition: form-data; name=",
+        "temperature",
         "\\ud800",
     ],
     "expression": [
@@ -449,6 +490,7 @@ if __name__ == "__main__":
         ("policy", policies),
         ("expression", expressions),
         ("request", requests),
+        ("audio", audio_files),
         ("hub", hub_answers),
     ]:
         (out / target).mkdir(parents=True, exist_ok=True)

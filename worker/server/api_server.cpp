@@ -7,6 +7,9 @@
 #include <semaphore>
 #include <thread>
 
+#include "worker/server/audio/audio_classification.h"
+#include "worker/server/audio/audio_embedding.h"
+#include "worker/server/audio/transcription.h"
 #include "worker/server/generation/chat.h"
 #include "worker/server/generation/completions.h"
 #include "worker/server/generation/generate.h"
@@ -49,14 +52,16 @@ int64_t system_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// Payload limits for tensors of /forward and for images in base64.
-constexpr size_t max_tensor_bytes = 4 << 20, max_image_bytes = 24 << 20;
+/// Payload limits for tensors of /forward, for images in base64 and for audio.
+constexpr size_t max_tensor_bytes = 4 << 20, max_image_bytes = 24 << 20, max_audio_bytes = 32 << 20;
 constexpr int max_decoders = 4;
 
 ApiOptions with_defaults(ApiOptions options) {
   const Capabilities& can = options.capabilities;
   if (can.images)
     options.http.payload_limit = std::max(options.http.payload_limit, max_image_bytes);
+  else if (can.extractor)
+    options.http.payload_limit = std::max(options.http.payload_limit, max_audio_bytes);
   else if (can.task != policy::Task::Generate)
     options.http.payload_limit = std::max(options.http.payload_limit, max_tensor_bytes);
   if (!options.unix_time) options.unix_time = system_seconds;
@@ -87,7 +92,7 @@ struct ApiServer::Impl {
   void log(const http::Request& request, const AccessLogEntry& access, int status,
            steady_clock::time_point start) const;
   std::shared_ptr<void> admit();
-  std::shared_ptr<void> acquire_image_decoder();
+  std::shared_ptr<void> acquire_decoder();
   std::string refusal() const;  ///< why nothing is generated now, as an error's code; "" when serving
   json model_json() const;
   json card() const;
@@ -102,7 +107,7 @@ struct ApiServer::Impl {
   const int64_t started;
   std::atomic<bool> draining{false}, refusing{false}, stopping{false};
   InFlightCounter open;                              ///< requests that use the model
-  std::counting_semaphore<> decoders{max_decoders};  ///< limits images that are decoded concurrently
+  std::counting_semaphore<> decoders{max_decoders};  ///< limits images and audio that are decoded concurrently
   RequestMetrics metrics;
   ServerContext context;
   Router router;
@@ -127,7 +132,7 @@ ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenize
               stopping,
               [this] { return admit(); },
               options.capabilities,
-              [this] { return acquire_image_decoder(); },
+              [this] { return acquire_decoder(); },
               options.chat_template,
               options.decoder_start,
               options.http.limits.write,
@@ -153,6 +158,9 @@ void ApiServer::Impl::add_routes() {
       "GET", "/generate_text/*", [this](const RoutedRequest& call) { return generate_text(context, call); },
       describe_generate_text(context), true);
   asks("/v1/embeddings", create_embeddings, describe_embeddings(context));
+  asks("/embed", embed_audio, describe_audio_embedding(context));
+  asks("/v1/audio/transcriptions", transcribe, describe_transcription(context));
+  asks("/v1/audio/classifications", classify_audio, describe_audio_classification(context));
   asks("/classify", classify, describe_classify(context));
   asks("/fill-mask", fill_mask, describe_fill_mask(context));
   asks("/question-answering", question_answering, describe_question_answering(context));
@@ -259,8 +267,8 @@ std::shared_ptr<void> ApiServer::Impl::admit() {
   return counted;
 }
 
-/// Waits for a free image decoder. The wait is bounded because the limits of an image bound its decoding time.
-std::shared_ptr<void> ApiServer::Impl::acquire_image_decoder() {
+/// Waits for a free decoder. The wait is bounded because the limits of a file bound its decoding time.
+std::shared_ptr<void> ApiServer::Impl::acquire_decoder() {
   decoders.acquire();
   return {this, [](void* self) { static_cast<Impl*>(self)->decoders.release(); }};
 }

@@ -50,12 +50,14 @@ ApiError as_api_error(const std::exception& exception) {
 
 std::span<const ErrorCode> error_codes() {
   static constexpr ErrorCode error_codes[] = {
+      {"audio_too_large", "the audio is longer than allowed"},
       {"context_length_exceeded", "the request has more tokens than the model accepts"},
       {"draining", "this replica is shutting down; retry, and another replica takes the request"},
       {"header_too_large", "the request's line and headers are too long"},
       {"image_too_large", "the image has more pixels than allowed"},
       {"internal_error", "the server failed"},
       {"invalid_api_key", "the API key is not one of this server's"},
+      {"invalid_audio", "the audio is not a readable WAV, FLAC, OGG or MP3"},
       {"invalid_image", "the image is not a readable PNG or JPEG"},
       {"invalid_json", "the body is not a JSON object, or is nested too deeply"},
       {"invalid_range", "Range requests are not supported"},
@@ -68,6 +70,7 @@ std::span<const ErrorCode> error_codes() {
       {"missing_field", "a field is missing"},
       {"model_not_found", "the server does not serve this model"},
       {"no_chat_template", "the model has no chat template; send the prompt to /v1/completions"},
+      {"no_feature_extractor", "the checkpoint has no feature extractor configuration"},
       {"no_image_processor", "the checkpoint has no image processor configuration"},
       {"no_mask", "the text has no mask token"},
       {"no_mask_token", "the tokenizer has no mask token"},

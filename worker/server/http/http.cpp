@@ -306,6 +306,9 @@ Response Server::Impl::answer(const Request& request) {
 
 void Server::Impl::serve(const httplib::Request& from, httplib::Response& to, const httplib::ContentReader* body) {
   Request request = to_request(from, next_id());
+  // The library would divide the parts of a form itself, by regular expressions and without limits. Without the header
+  // it hands on the body as it is, which multipart.cpp divides. The request that it refers to is not constant.
+  if (from.is_multipart_form_data()) const_cast<httplib::Request&>(from).headers.erase("Content-Type");
   auto error = refusal(from, request);
   const bool framed = !ambiguous_length(from);
   const auto unread = framed && body ? read_body(request, to, *body, !error) : std::nullopt;

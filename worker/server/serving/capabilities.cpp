@@ -135,6 +135,17 @@ void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
   }
 }
 
+/// Reads how audio becomes inputs and how it is embedded and spelled.
+void read_audio(const policy::Model& model, const std::filesystem::path& folder, Capabilities& capabilities) {
+  capabilities.extractor = audio::FeatureExtractor::read(folder);
+  const bool transcribes = model.task == policy::Task::Transcribe && model.kind == policy::ModelKind::Encoder;
+  if (transcribes) capabilities.ctc = CtcDecoder::find(folder, &capabilities.ctc_refusal);
+  if (model.task == policy::Task::Embed && model.kind == policy::ModelKind::Encoder)
+    capabilities.audio_embedding = {"last_hidden_state", Pooling::Mean};
+  for (const policy::Head& head : model.heads)
+    if (head.outputs.size() > 1 && head.outputs[1] == "embeddings") capabilities.audio_embedding = {"embeddings"};
+}
+
 void count_values(const policy::Model& model, Capabilities& capabilities) {
   for (const policy::Stack& stack : model.stacks) {
     capabilities.hidden_states += stack.hidden * (static_cast<int64_t>(stack.layers.size()) + 1);
@@ -194,6 +205,7 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
   capabilities.problem_type = value_of<std::string>(config, "problem_type", "");
   if (capabilities.takes_text && !capabilities.takes_images) read_sentence_transformers(folder, capabilities);
   if (capabilities.takes_images) capabilities.images = image::Processor::read(folder);
+  if (!capabilities.audio.empty()) read_audio(model, folder, capabilities);
   return capabilities;
 }
 
@@ -203,6 +215,10 @@ bool Capabilities::serves(const std::string& route) const {
   if (route == "/v1/completions" || route == "/v1/chat/completions" || route == "/generate" ||
       route == "/generate_text/*")
     return generates;
+  if (route == "/v1/audio/transcriptions")
+    return task == policy::Task::Transcribe && kind == policy::ModelKind::Encoder;
+  if (route == "/v1/audio/classifications") return task == policy::Task::ClassifyAudio;
+  if (route == "/embed") return !audio_embedding.output.empty();
   if (route == "/v1/embeddings" && !audio.empty()) return false;
   if (route == "/v1/embeddings")
     return generates || task == policy::Task::Embed || task == policy::Task::Similarity ||
@@ -224,8 +240,9 @@ std::vector<std::string> Capabilities::routes() const {
   std::vector<std::string> all;
   for (const char* route :
        {"POST /v1/completions", "POST /v1/chat/completions", "POST /generate", "GET /generate_text/*",
-        "POST /v1/embeddings", "POST /classify", "POST /fill-mask", "POST /question-answering", "POST /similarity",
-        "POST /rerank", "POST /v1/rerank", "POST /forward", "POST /tokenize", "POST /detokenize"}) {
+        "POST /v1/embeddings", "POST /embed", "POST /v1/audio/transcriptions", "POST /v1/audio/classifications",
+        "POST /classify", "POST /fill-mask", "POST /question-answering", "POST /similarity", "POST /rerank",
+        "POST /v1/rerank", "POST /forward", "POST /tokenize", "POST /detokenize"}) {
     const std::string text = route;
     if (serves(text.substr(text.find(' ') + 1))) all.push_back(text);
   }

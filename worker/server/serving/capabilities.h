@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "worker/audio/feature_extractor.h"
 #include "worker/image/processor.h"
 #include "worker/policy/spec/model.h"
+#include "worker/tokenizer/ctc_decoder.h"
 
 namespace pm::server {
 
@@ -50,10 +52,14 @@ struct Capabilities {
   /// Values that a pass gives out per token, by what is asked of it: scores; hidden states; attentions per token and
   /// key.
   int64_t scores = 0, hidden_states = 0, attentions = 0;
-  int64_t image_tokens = 0;  ///< tokens of an image
-  std::string audio;         ///< input of samples or filter banks; empty: the model reads no audio
-  int64_t audio_stride = 1;  ///< samples (frames of filter banks) per frame
-  std::string features;      ///< input of dense vectors after a text's tokens; empty: none
+  int64_t image_tokens = 0;   ///< tokens of an image
+  std::string audio;          ///< input of samples or filter banks; empty: the model reads no audio
+  int64_t audio_stride = 1;   ///< samples (frames of filter banks) per frame
+  Embedding audio_embedding;  ///< x-vectors, or the states of the frames, whose mean is taken
+  std::optional<audio::FeatureExtractor> extractor;  ///< without it audio comes only as a tensor
+  std::optional<CtcDecoder> ctc;                     ///< of a model that transcribes by CTC
+  std::string ctc_refusal;                           ///< why there is none
+  std::string features;                              ///< input of dense vectors after a text's tokens; empty: none
 
   /// Returns whether the model supports `route`.
   bool serves(const std::string& route) const;

@@ -38,8 +38,9 @@ struct ServerContext {
   /// Throws ApiError 503 unless the server takes requests. The request holds the result while it runs.
   std::function<std::shared_ptr<void>()> admit;
   const Capabilities& capabilities;
-  /// Waits until fewer images than the limit are being decoded. The caller holds the result while it decodes.
-  std::function<std::shared_ptr<void>()> acquire_image_decoder;
+  /// Waits until fewer images and audio files than the limit are being decoded. The caller holds the result while it
+  /// decodes.
+  std::function<std::shared_ptr<void>()> acquire_decoder;
   const std::optional<ChatTemplate>& chat_template;
   int64_t decoder_start = -1;  ///< id of an encoder-decoder's start token; -1: none
   /// A stream whose client reads nothing for this long is cancelled.

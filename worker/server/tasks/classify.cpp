@@ -2,6 +2,7 @@
 #include "worker/server/tasks/classify.h"
 
 #include "worker/server/http/api_error.h"
+#include "worker/server/tasks/label_scores.h"
 #include "worker/server/tasks/task_request.h"
 #include "worker/server/tasks/text_rows.h"
 #include "worker/server/tasks/token_classification.h"
@@ -16,38 +17,11 @@ constexpr size_t max_choices = 64;
 constexpr size_t max_batch_images = 8;
 constexpr size_t default_image_labels = 5;  // the default top_k of transformers' image pipeline
 
-enum class Activation { None, Sigmoid, Softmax };
-
-/// Reads function_to_apply. The default follows transformers: problem_type and the number of labels decide.
-Activation read_activation(Fields& fields, const Capabilities& can) {
-  if (const auto word = fields.text("function_to_apply")) {
-    if (*word == "none") return Activation::None;
-    if (*word == "sigmoid") return Activation::Sigmoid;
-    if (*word == "softmax") return Activation::Softmax;
-    throw bad_field("function_to_apply", json_excerpt(*word), "none, sigmoid or softmax");
-  }
+/// Follows transformers: problem_type and the number of labels decide.
+Activation default_activation(const Capabilities& can) {
   if (can.problem_type == "regression") return Activation::None;
   return can.problem_type == "multi_label_classification" || can.labels.size() == 1 ? Activation::Sigmoid
                                                                                     : Activation::Softmax;
-}
-
-std::vector<double> apply_activation(std::span<const float> logits, Activation activation) {
-  if (activation == Activation::Softmax) return softmax(logits);
-  std::vector<double> scores(logits.begin(), logits.end());
-  if (activation == Activation::Sigmoid)
-    for (double& score : scores) score = sigmoid(score);
-  return scores;
-}
-
-json label_scores(const std::vector<double>& scores, const std::vector<std::string>& labels, size_t top_k) {
-  json all = json::array();
-  for (size_t i : top_indices(scores, top_k))
-    all.push_back({{"label", i < labels.size() ? labels[i] : "LABEL_" + std::to_string(i)}, {"score", scores[i]}});
-  return all;
-}
-
-size_t read_top_k(Fields& fields, size_t absent) {
-  return static_cast<size_t>(fields.integer("top_k", 1, INT32_MAX).value_or(static_cast<int64_t>(absent)));
 }
 
 /// Accepts a text, [text, pair], or {"text", "text_pair"}.
@@ -71,22 +45,6 @@ Row encode_text_or_pair(const ServerContext& context, const json& value, bool tr
               : encode_row(context, first, truncate, field);
 }
 
-json labels_schema() {
-  return schema::list(
-      schema::object({{"label", schema::text(), true},
-                      {"score", schema::or_null(schema::real("null when the score is not finite")), true}}));
-}
-
-schema::Property top_k_schema(const std::string& absent) {
-  return {"top_k", schema::integer(1, INT32_MAX, "Maximum number of labels; default " + absent)};
-}
-
-schema::Property activation_schema() {
-  return {"function_to_apply",
-          schema::one_of({"none", "sigmoid", "softmax"},
-                         "The default depends on problem_type and the number of labels, as in transformers")};
-}
-
 /// The schema of what encode_text_or_pair accepts.
 json text_or_pair_schema(bool pair_needed, bool in_list) {
   const json text = schema::text("", 1);
@@ -104,7 +62,7 @@ http::Response classify_texts(const ServerContext& context, const RoutedRequest&
   const bool next_sentence = can.task != policy::Task::Classify;
   const json& inputs = require_field(fields, "inputs", "a text, a pair of texts, or an array of these");
   const size_t top_k = read_top_k(fields, SIZE_MAX);
-  const Activation activation = next_sentence ? Activation::Softmax : read_activation(fields, can);
+  const Activation activation = next_sentence ? Activation::Softmax : read_activation(fields, default_activation(can));
   fields.refuse_others();
   const bool single = !inputs.is_array();
   const json list = single ? json::array({inputs}) : inputs;
@@ -158,7 +116,7 @@ json classify_pixels(const ServerContext& context, const RoutedRequest& call, co
 http::Response classify_images(const ServerContext& context, const RoutedRequest& call, Fields& fields) {
   const json& inputs = require_field(fields, "inputs", "an image in base64, {\"image\": base64}, or an array of these");
   const size_t top_k = read_top_k(fields, default_image_labels);
-  const Activation activation = read_activation(fields, context.capabilities);
+  const Activation activation = read_activation(fields, default_activation(context.capabilities));
   fields.refuse_others();
   const bool single = !inputs.is_array();
   const json list = single ? json::array({inputs}) : inputs;
@@ -183,8 +141,9 @@ http::Response classify_file(const ServerContext& context, const RoutedRequest& 
                    "the body is an image, and " + context.capabilities.architecture + " classifies texts");
   const json none = json::object();
   Fields fields(none);
-  return one_or_all(true, classify_pixels(context, call, {decode_image_file(context, call.request.body, "the body")},
-                                          read_activation(fields, context.capabilities), default_image_labels));
+  return one_or_all(
+      true, classify_pixels(context, call, {decode_image_file(context, call.request.body, "the body")},
+                            read_activation(fields, default_activation(context.capabilities)), default_image_labels));
 }
 
 /// Serves multiple choice: scores each of "choices" as the continuation of "prompt".

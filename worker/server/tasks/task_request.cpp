@@ -124,8 +124,7 @@ void refuse_text_input(const ServerContext& context, const std::string& field) {
 
 Array decode_image_file(const ServerContext& context, std::string_view file, const std::string& field) {
   check_takes_images(context.capabilities, field);
-  const auto decoder =
-      context.acquire_image_decoder();  // bounds memory: a decoder may hold a few times the largest image
+  const auto decoder = context.acquire_decoder();  // bounds memory: a decoder may hold a few times the largest image
   try {
     return (*context.capabilities.images)(image::open(file));
   } catch (const Error& error) {

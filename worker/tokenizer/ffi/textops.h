@@ -44,6 +44,8 @@ int tx_decode(const TxTokenizer*, const uint32_t* ids, size_t len, bool skip_spe
 int tx_continues_word(const TxTokenizer*, uint32_t id, bool* out, TxBuf* error);
 int tx_settled(const TxTokenizer*, const uint32_t* ids, size_t len, size_t* out, TxBuf* error);
 int tx_vocab_size(const TxTokenizer*, size_t* out, TxBuf* error);
+// Python's str.strip, and str.lower if `lower`.
+int tx_strip(const uint8_t* text, size_t len, bool lower, TxBuf* out, TxBuf* error);
 // Status 0 with *out == nullptr: the folder has no chat template.
 int tx_chat_open(const char* path, TxChat** out, TxBuf* error);
 void tx_chat_free(TxChat*);

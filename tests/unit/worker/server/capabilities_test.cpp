@@ -107,12 +107,21 @@ TEST_F(AbilitiesOf, ListenersTakeAudioAndNoText) {
   EXPECT_FALSE(can.serves("/v1/embeddings"));
   EXPECT_FALSE(can.serves("/similarity"));
   EXPECT_FALSE(can.serves("/tokenize"));
+  EXPECT_FALSE(can.serves("/v1/audio/transcriptions"));
+  EXPECT_TRUE(can.serves("/embed"));
   EXPECT_TRUE(can.serves("/forward"));
+  EXPECT_TRUE(of(model("transcribe", "encoder", {listens})).serves("/v1/audio/transcriptions"));
+  EXPECT_TRUE(of(model("classify-audio", "encoder", {listens})).serves("/v1/audio/classifications"));
+  EXPECT_EQ(of(model("forward", "encoder", {listens}, {head("speaker", "encoder", "", {"logits", "embeddings"})}))
+                .audio_embedding.output,
+            "embeddings");
   auto decoder = stack("decoder", true);
   for (auto& layer : decoder.layers) layer.cross.emplace();
   const auto both = of(model("embed", "encoder-decoder", {listens, decoder}));
   EXPECT_FALSE(both.serves("/rerank"));
   EXPECT_FALSE(both.serves("/v1/embeddings"));
+  EXPECT_FALSE(both.serves("/embed"));
+  EXPECT_FALSE(of(model("transcribe", "encoder-decoder", {listens, decoder})).serves("/v1/audio/transcriptions"));
 }
 
 TEST_F(AbilitiesOf, APoolerWithoutActivationEmbedsAndKeepsItsLength) {

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/server/audio/transcription.h"
+
+#include <algorithm>
+
+#include "worker/audio/windows.h"
+#include "worker/server/audio/audio_request.h"
+#include "worker/server/audio/transcription_reply.h"
+#include "worker/server/http/api_error.h"
+#include "worker/server/tasks/forward_runner.h"
+
+namespace pm::server {
+namespace {
+
+using nlohmann::json;
+
+constexpr double default_chunk_seconds = 30, max_chunk_seconds = 600, strides_per_chunk = 6;
+constexpr double longest_segment = 10, longest_pause = 1;  // seconds
+
+struct TranscriptionRequest {
+  std::string format, language;
+  Granularities granularities;
+  audio::WindowLengths lengths;
+};
+
+double read_seconds(Fields& fields, const char* name, double absent, double most) {
+  const json* value = fields.find(name);
+  if (!value) return absent;
+  if (!value->is_number() || *value < 0 || *value > most)
+    throw bad_field(name, json_excerpt(*value), "seconds from 0 to " + std::to_string(static_cast<int64_t>(most)));
+  return *value;
+}
+
+/// Reads chunk_length_s and stride_length_s as transformers' pipeline has them. Windows end where the limit of frames
+/// of one forward pass would be exceeded.
+audio::WindowLengths read_lengths(Fields& fields, const Capabilities& can) {
+  const int64_t rate = can.extractor ? can.extractor->rate : 1;
+  const double most = static_cast<double>(max_audio_frames * can.audio_stride) / static_cast<double>(rate);
+  const double chunk = read_seconds(fields, "chunk_length_s", std::min(default_chunk_seconds, most),
+                                    std::min(max_chunk_seconds, most)),
+               stride = read_seconds(fields, "stride_length_s", chunk / strides_per_chunk, max_chunk_seconds);
+  const audio::WindowLengths lengths{audio::aligned_samples(chunk, rate, can.audio_stride),
+                                     audio::aligned_samples(stride, rate, can.audio_stride),
+                                     audio::aligned_samples(stride, rate, can.audio_stride)};
+  if (lengths.chunk <= lengths.left + lengths.right)
+    throw bad_field("stride_length_s", std::to_string(stride),
+                    "less than half of chunk_length_s, which is " + std::to_string(chunk));
+  return lengths;
+}
+
+Granularities read_granularities(Fields& fields, const std::string& format) {
+  const char* name = "timestamp_granularities";
+  const json* value = fields.find(name);
+  if (!value) return {};
+  const json list = value->is_string() ? json::array({*value}) : *value;
+  if (!list.is_array()) throw bad_field(name, json_excerpt(*value), "word, segment, or a list of these");
+  Granularities with{false, false};
+  for (const json& word : list) {
+    if (word != "word" && word != "segment") throw bad_field(name, json_excerpt(word), "word or segment");
+    (word == "word" ? with.words : with.segments) = true;
+  }
+  if (format != "verbose_json")
+    throw ApiError(400, "invalid_value",
+                   std::string(name) + " needs response_format verbose_json; response_format is " + format, name);
+  return with;
+}
+
+TranscriptionRequest read_request(const ServerContext& context, const json& options) {
+  Fields fields(options);
+  read_common_fields(fields, context);
+  TranscriptionRequest request;
+  request.format = fields.text("response_format").value_or("json");
+  if (std::find(transcript_formats.begin(), transcript_formats.end(), request.format) == transcript_formats.end())
+    throw bad_field("response_format", json_excerpt(request.format), "json, text, verbose_json, srt or vtt");
+  request.granularities = read_granularities(fields, request.format);
+  request.language = fields.text("language").value_or("");
+  if (!fields.text("prompt").value_or("").empty())
+    throw ApiError(400, "invalid_value", "prompt is given, and a CTC model reads audio only; leave it out", "prompt");
+  if (const json* temperature = fields.find("temperature"); temperature && *temperature != 0)
+    throw bad_field("temperature", json_excerpt(*temperature), "0; a CTC model does not sample");
+  fields.only("stream", false);
+  request.lengths = read_lengths(fields, context.capabilities);
+  fields.refuse_others();
+  return request;
+}
+
+/// Returns the most likely token of each frame, window by window.
+std::vector<int64_t> frame_tokens(const ServerContext& context, const RoutedRequest& call,
+                                  std::span<const float> samples, const TranscriptionRequest& request,
+                                  const std::string& field) {
+  const auto windows = audio::split_windows(static_cast<int64_t>(samples.size()), request.lengths);
+  std::vector<ForwardBatch> batches;
+  for (const audio::Window& window : windows)
+    batches.push_back(
+        {audio_inputs(context, samples.subspan(static_cast<size_t>(window.first), static_cast<size_t>(window.length)),
+                      field),
+         {"logits"}});
+  const auto outputs = run_forward_batches(context, call, std::move(batches));
+  std::vector<int64_t> tokens;
+  for (size_t w = 0; w < windows.size(); ++w) {
+    const std::vector<float>& logits = float_values(outputs[w], "logits", 3);
+    const auto& shape = outputs[w].at("logits").shape;
+    const audio::KeptFrames kept = windows[w].kept(shape[1], context.capabilities.audio_stride);
+    for (int64_t frame = kept.first; frame < kept.end; ++frame) {
+      const auto first = logits.begin() + frame * shape[2];
+      tokens.push_back(std::max_element(first, first + shape[2]) - first);
+    }
+  }
+  return tokens;
+}
+
+/// Converts frames to seconds with the roundings of transformers' pipeline.
+struct FrameTimes {
+  int64_t stride, rate;
+  double seconds(int64_t frames) const { return static_cast<double>(frames * stride) / static_cast<double>(rate); }
+};
+
+/// Groups words into segments: a pause or the length of the segment ends one.
+std::vector<TimedText> segments_of(const CtcDecoder& decoder, const std::vector<int64_t>& tokens,
+                                   const std::vector<CtcWord>& words, const FrameTimes& times) {
+  std::vector<TimedText> segments;
+  for (size_t first = 0; first < words.size();) {
+    size_t end = first + 1;
+    while (end < words.size() && times.seconds(words[end].start - words[end - 1].end) <= longest_pause &&
+           times.seconds(words[end].end - words[first].start) <= longest_segment)
+      ++end;
+    const int64_t start = words[first].start, stop = words[end - 1].end;
+    const auto own = std::span(tokens).subspan(static_cast<size_t>(start), static_cast<size_t>(stop - start));
+    segments.push_back({decoder.decode(own).text, times.seconds(start), times.seconds(stop), decoder.collapse(own)});
+    first = end;
+  }
+  return segments;
+}
+
+}  // namespace
+
+Operation describe_transcription(const ServerContext& context) {
+  const schema::Properties own{
+      {"response_format", schema::one_of(transcript_formats, "Form of the reply; default json")},
+      {"language", schema::text("Language of the audio, returned in verbose_json; a CTC model has one of its own")},
+      {"prompt", schema::described(schema::one_of({""}), "A CTC model reads no prompt")},
+      {"temperature", schema::integer(0, 0, "A CTC model does not sample")},
+      {"timestamp_granularities",
+       schema::list(schema::one_of({"word", "segment"}), 0, 0, "Only with verbose_json; default segment")},
+      {"stream", schema::constant(false)},
+      {"chunk_length_s", schema::number(0, max_chunk_seconds, "Seconds of a window of long audio; default 30", true)},
+      {"stride_length_s",
+       schema::number(0, max_chunk_seconds, "Seconds of context on both sides of a window; default a sixth of it")}};
+  Operation made = audio_operation(context, "Transcription, compatible with OpenAI's API", own, transcript_schema());
+  for (const char* type : {"text/plain", "application/x-subrip", "text/vtt"}) made.replies[type] = schema::text();
+  return made;
+}
+
+http::Response transcribe(const ServerContext& context, const RoutedRequest& call) {
+  const auto admitted = context.admit();
+  const AudioForm form = read_audio_form(context, call, {"temperature", "chunk_length_s", "stride_length_s", "stream"});
+  const TranscriptionRequest request = read_request(context, form.options);
+  const auto& decoder = context.capabilities.ctc;
+  if (!decoder)
+    throw ApiError(400, "no_tokenizer",
+                   "the model has no tokenizer for its classes: " + context.capabilities.ctc_refusal +
+                       "; POST /forward returns logits");
+  const std::vector<float> samples = decode_audio(context, form);
+  const std::vector<int64_t> tokens = frame_tokens(context, call, samples, request, form.field);
+  const CtcText text = decoder->decode(tokens);
+  const FrameTimes times{context.capabilities.audio_stride, context.capabilities.extractor->rate};
+  const double duration = static_cast<double>(samples.size()) / static_cast<double>(times.rate);
+  Transcript transcript{text.text, request.language, duration, {}, {}};
+  for (const CtcWord& word : text.words)
+    transcript.words.push_back({word.word, times.seconds(word.start), times.seconds(word.end), {}});
+  transcript.segments = segments_of(*decoder, tokens, text.words, times);
+  return transcript_response(transcript, request.format, request.granularities);
+}
+
+}  // namespace pm::server

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// POST /v1/audio/transcriptions: the text of a recording, compatible with OpenAI's API.
+#pragma once
+#include "worker/server/http/operation.h"
+#include "worker/server/serving/server_context.h"
+
+namespace pm::server {
+
+http::Response transcribe(const ServerContext&, const RoutedRequest&);
+Operation describe_transcription(const ServerContext&);
+
+}  // namespace pm::server
