@@ -12,6 +12,7 @@ import json
 import cases_audio
 import cases_composites
 import cases_decoders
+import cases_decoders_dense
 import cases_encoders
 import cases_relative
 import cases_sparse
@@ -122,6 +123,7 @@ _SEEDS = {
     **cases_composites.SEEDS,
     **cases_decoders.SEEDS,
     **cases_relative.SEEDS,
+    **cases_decoders_dense.SEEDS,
     **cases_sparse.SEEDS,
     **cases_audio.SEEDS,
 }
@@ -771,6 +773,7 @@ CASES = (
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),
     *cases_relative.cases(_family),
+    *cases_decoders_dense.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),
     *cases_composites.cases(_family),

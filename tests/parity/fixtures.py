@@ -104,7 +104,8 @@ def refill(model, seed):
                     0.3 if model.config.model_type in ("marian", "fsmt", "pegasus") else 0.1
                 ) * normal  # beside sinusoids more
             elif "Norm" in type(module).__name__ and name == "weight":
-                value = (0 if "Gemma2" in type(module).__name__ else 1) + 0.2 * normal  # Gemma adds the 1 itself
+                adds_one = any(word in type(module).__name__ for word in ("Gemma2", "Gemma3", "LayerNorm1P"))
+                value = (0 if adds_one else 1) + 0.2 * normal
             elif name == "running_var":
                 value = 0.5 + normal.square()
             elif parameter.dim() < 2 or name == "final_logits_bias":

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model inputs: batches padded on either side, bare ids, explicit positions and types, images."""
 
+import cases_decoders_dense
 import inputs_audio
 import numpy
 
@@ -86,6 +87,7 @@ def _drawn(case, kind, shape):
             "gemma2",
             "gpt_neox",
             "codegen",
+            *cases_decoders_dense.MODEL_TYPES,
         ):
             found["position_ids"].sort(-1)  # as rotary positions are: far beyond the text, with gaps
     return found

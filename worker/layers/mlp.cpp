@@ -25,6 +25,8 @@ at::Tensor activate(policy::Activation activation, const at::Tensor& x) {
       return x * at::sigmoid(1.702 * x);
     case Activation::Tanh:
       return at::tanh(x);
+    case Activation::Relu2:
+      return at::relu(x).square_();
   }
   throw std::logic_error("an activation without a function");
 }

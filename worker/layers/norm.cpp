@@ -11,20 +11,22 @@ namespace pm::layers {
 Norm::Norm(const policy::Norm& norm, Loader& loader) : kind_(norm.kind), eps_(norm.eps) {
   if (norm.weight) weight_ = loader.load(*norm.weight);
   if (norm.bias) bias_ = loader.load(*norm.bias);
+  // as transformers does: the sum is rounded to the type of the weight
+  if (kind_ == policy::NormKind::Layer1p && weight_.defined()) weight_ = weight_ + 1;
 }
 
 at::Tensor Norm::operator()(const at::Tensor& x) const {
-  if (kind_ == policy::NormKind::Layer) return ops::layer_norm(x, weight_, bias_, eps_);
+  if (policy::is_layer_norm(kind_)) return ops::layer_norm(x, weight_, bias_, eps_);
   return ops::rms_norm(x, weight_, eps_, kind_ == policy::NormKind::GemmaRms ? 1 : 0);
 }
 
 at::Tensor Norm::of_sum(at::Tensor& x, const at::Tensor& residual) const {
-  if (kind_ == policy::NormKind::Layer) return ops::fused_add_layer_norm(x, residual, weight_, bias_, eps_);
+  if (policy::is_layer_norm(kind_)) return ops::fused_add_layer_norm(x, residual, weight_, bias_, eps_);
   return ops::fused_add_rms_norm(x, residual, weight_, eps_, kind_ == policy::NormKind::GemmaRms ? 1 : 0);
 }
 
 ops::HeadNorm Norm::of_heads() const {
-  return {.is_rms = kind_ != policy::NormKind::Layer,
+  return {.is_rms = !policy::is_layer_norm(kind_),
           .weight = weight_,
           .bias = bias_,
           .eps = eps_,

@@ -14,11 +14,15 @@ std::optional<Part> optionally(const std::optional<Description>& description, la
 
 at::Tensor normed(const std::optional<layers::Norm>& norm, const at::Tensor& x) { return norm ? (*norm)(x) : x; }
 
+/// Multiplies what a block made, which nothing else reads.
+at::Tensor scaled(at::Tensor x, double factor) { return factor == 1 ? x : x.mul_(factor); }
+
 }  // namespace
 
 Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader, layers::RotaryTable& rotaries)
     : order(layer.order),
       residual_normed(layer.residual_normed),
+      residual_multiplier(layer.residual_multiplier),
       attention_norm(optionally<layers::Norm>(layer.attention.norm, loader)),
       mlp_norm(optionally<layers::Norm>(layer.mlp.norm, loader)),
       attention_post_norm(optionally<layers::Norm>(layer.attention.post_norm, loader)),
@@ -41,7 +45,7 @@ void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch,
   for (const at::Tensor& bias : {attention.out().bias(), mlp.bias()}) {
     if (bias.defined()) sum.add_(bias);
   }
-  state.add(std::move(sum));
+  state.add(scaled(std::move(sum), residual_multiplier));
 }
 
 void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batch, const ops::Rotation& rotation,
@@ -51,12 +55,12 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
   const std::optional<layers::Norm> none;
   const auto block = [&](const std::optional<layers::Norm>& norm, const std::optional<layers::Norm>& post, auto run) {
     if (order == policy::Order::Post) {
-      state.add(run(state.sum()));  // the block's result is not shared
+      state.add(scaled(run(state.sum()), residual_multiplier));  // the block's result is not shared
       state = layers::Residual(state.normed(norm));
     } else {
       const at::Tensor y = state.normed(norm);
       if (residual_normed) state = layers::Residual(y);
-      state.add(normed(post, run(y)));
+      state.add(scaled(normed(post, run(y)), residual_multiplier));
     }
   };
   block(attention_norm, attention_post_norm,

@@ -43,6 +43,7 @@ class Stack {
   struct Layer {
     policy::Order order;
     bool residual_normed;
+    double residual_multiplier;
     std::optional<layers::Norm> attention_norm, mlp_norm, attention_post_norm, mlp_post_norm;
     std::optional<size_t> rotary;  ///< index in the stack's table
     layers::Attention attention;

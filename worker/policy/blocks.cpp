@@ -136,7 +136,10 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
   Norm norm;
   const Node* kind = first_of({row->option("kind"), option(context.layer, "norm")});
   const std::string word = kind ? parse_keyword(*kind, scope.variables, norm_words) : "layer";
-  norm.kind = word == "layer" ? NormKind::Layer : word == "rms" ? NormKind::Rms : NormKind::GemmaRms;
+  norm.kind = word == "layer"     ? NormKind::Layer
+              : word == "rms"     ? NormKind::Rms
+              : word == "layer1p" ? NormKind::Layer1p
+                                  : NormKind::GemmaRms;
   const Node* eps =
       first_of({row->option("eps"), scope.variables.lets.empty() ? nullptr : scope.variables.lets[0]->get("eps"),
                 option(policy_.get("let"), "eps")});
@@ -146,7 +149,7 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
   norm.weight = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
   const Node* biased = row->option("bias");
   const bool named = biased && (biased->is_list() || biased->text.starts_with('='));
-  if (biased && !named ? evaluate_bool(*biased, scope.variables) : norm.kind == NormKind::Layer || named) {
+  if (biased && !named ? evaluate_bool(*biased, scope.variables) : is_layer_norm(norm.kind) || named) {
     request.role = Role::NormBias;
     request.path = path + ".bias";
     norm.bias = binder_.bind(
@@ -484,6 +487,8 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   layer.attention = attention(context, *attn, block_scope(context, *attn, number), path + ".attn", false);
   if (const Node* normed = option(context.layer, "residual_normed"))
     layer.residual_normed = evaluate_bool(*normed, scope.variables);
+  if (const Node* factor = option(context.layer, "residual_multiplier"))
+    layer.residual_multiplier = evaluate_number(*factor, scope.variables);
   layer.cross = cross_attention(context, number, path);
   layer.mlp = mlp(context, *ffn, block_scope(context, *ffn, number), path + ".mlp");
   layer.branch = convolution_branch(context, scope, path + ".branch");

@@ -7,11 +7,11 @@
 namespace pm::policy {
 
 inline const std::vector<std::string_view> layout_words{"linear", "conv1d"}, keep_in_fp32_words{"if_f16"},
-    norm_words{"layer", "rms", "gemma_rms"}, mask_words{"full", "causal"}, rotary_words{"neox", "interleaved"},
-    fused_words{"concat", "per_head", "grouped"}, order_words{"pre", "post", "parallel"}, position_words{"none"},
-    sinusoid_words{"paper", "tensor2tensor"}, position_ids_words{"rows", "tokens"}, part_words{"q", "k", "v"},
-    states_words{"raw", "normed"}, attentions_words{"probabilities", "scores"},
-    pooler_words{"first", "last", "eot", "last_eos", "patches"};
+    norm_words{"layer", "rms", "gemma_rms", "layer1p"}, mask_words{"full", "causal"},
+    rotary_words{"neox", "interleaved"}, fused_words{"concat", "per_head", "grouped"},
+    order_words{"pre", "post", "parallel"}, position_words{"none"}, sinusoid_words{"paper", "tensor2tensor"},
+    position_ids_words{"rows", "tokens"}, part_words{"q", "k", "v"}, states_words{"raw", "normed"},
+    attentions_words{"probabilities", "scores"}, pooler_words{"first", "last", "eot", "last_eos", "patches"};
 
 /// The sizes and defaults of a stack, from the stack itself or from a policy's `let`.
 inline const std::vector<std::string_view> size_words{"layers", "hidden", "embedding", "heads", "kv_heads", "head_dim",

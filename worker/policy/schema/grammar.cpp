@@ -166,7 +166,8 @@ Rule stack() {
                               {"bias", expression},
                               {"layout", word(layout_words)},
                               {"residual_normed", expression},
-                              {"convolution_branch", branch}});
+                              {"convolution_branch", branch},
+                              {"residual_multiplier", expression}});
   const Rule pooler = section(row_keys() + Keys{{"bias", bias},
                                                 {"layout", word(layout_words)},
                                                 {"act", word(words<Activation>())},

@@ -39,7 +39,8 @@ enum class Pool : uint8_t { First, Second, Last, LastButOne, Eot, LastEos, Patch
 /// its second.
 enum class GlobalTokens : uint8_t { None, First, BeforeSeparator, AfterSeparators };
 
-enum class Activation : uint8_t { Gelu, GeluNew, Relu, Silu, QuickGelu, Tanh };
+/// Relu2 is the square of relu (So et al. 2021, "Primer").
+enum class Activation : uint8_t { Gelu, GeluNew, Relu, Silu, QuickGelu, Tanh, Relu2 };
 
 /// The words of an enumeration, in the order of its enumerators.
 template <typename Enum>
@@ -66,7 +67,8 @@ struct Words<GlobalTokens> {
 };
 template <>
 struct Words<Activation> {
-  static constexpr std::array<std::string_view, 6> all{"gelu", "gelu_new", "relu", "silu", "quick_gelu", "tanh"};
+  static constexpr std::array<std::string_view, 7> all{"gelu",       "gelu_new", "relu", "silu",
+                                                       "quick_gelu", "tanh",     "relu2"};
 };
 
 template <typename Enum>

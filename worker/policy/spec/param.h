@@ -47,8 +47,10 @@ struct Linear {
   std::optional<Param> bias;
 };
 
-/// GemmaRms is RMSNorm that multiplies by 1 + weight (Gemma).
-enum class NormKind : uint8_t { Layer, Rms, GemmaRms };
+/// GemmaRms is RMSNorm that multiplies by 1 + weight (Gemma), Layer1p is LayerNorm that does so (Nemotron).
+enum class NormKind : uint8_t { Layer, Rms, GemmaRms, Layer1p };
+/// Returns true for the kinds that take the mean off.
+constexpr bool is_layer_norm(NormKind kind) { return kind == NormKind::Layer || kind == NormKind::Layer1p; }
 struct Norm {
   NormKind kind = NormKind::Layer;
   double eps = 1e-5;

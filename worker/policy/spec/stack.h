@@ -23,6 +23,7 @@ struct Layer {
   Order order = Order::Pre;
   bool residual_normed =
       false;  ///< Pre only: the residual is norm(x), not x (BLOOM's apply_residual_connection_post_layernorm)
+  double residual_multiplier = 1;  ///< of what a block adds to the residual (Granite)
   Attention attention;
   std::optional<Attention> cross;
   Mlp mlp;

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Further rows of cases.py: decoders with rotary positions that differ from LLaMA by options of its blocks."""
+
+TWO = (2,)  # ranks
+_ROPE = {"rope_type": "default", "rope_theta": 1000.0}
+_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+_WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
+
+# as in cases.py; or answers would be nearly tied
+SEEDS = {}
+
+# model_type: its class names' beginning, how many of _HEADS it has, and settings
+_FAMILIES = {
+    "smollm3": ("SmolLM3", 3, {"no_rope_layers": [1, 0, 1], "rope_parameters": _ROPE, "tie_word_embeddings": False}),
+    "granite": (
+        "Granite",
+        0,
+        {
+            "embedding_multiplier": 1.5,
+            "logits_scaling": 1.3,
+            "residual_multiplier": 0.7,
+            "attention_multiplier": 0.3,
+            "rope_parameters": _ROPE,
+        },
+    ),
+    "seed_oss": ("SeedOss", 3, {"head_dim": 8, "rope_parameters": _ROPE}),
+    "arcee": ("Arcee", 3, {"head_dim": 6, "rope_parameters": _ROPE}),
+    "starcoder2": (
+        "Starcoder2",
+        2,
+        {"norm_epsilon": 1e-3, "sliding_window": 7, "rope_parameters": _ROPE, "tie_word_embeddings": False},
+    ),
+    "stablelm": (
+        "StableLm",
+        2,
+        {
+            "hidden_size": 48,
+            "layer_norm_eps": 1e-3,
+            "use_qkv_bias": True,
+            "rope_parameters": {**_ROPE, "partial_rotary_factor": 0.5},
+        },
+    ),
+    "ernie4_5": ("Ernie4_5", 0, {"head_dim": 8, "rope_parameters": _ROPE, "tie_word_embeddings": False}),
+    "helium": ("Helium", 2, {"head_dim": 6, "rope_parameters": _ROPE}),
+    "phi": (
+        "Phi",
+        2,
+        {
+            "hidden_size": 48,
+            "layer_norm_eps": 1e-3,
+            "qk_layernorm": True,
+            "rope_parameters": {**_ROPE, "partial_rotary_factor": 0.5},
+        },
+    ),
+    "cohere": (
+        "Cohere",
+        0,
+        {"layer_norm_eps": 1e-3, "logit_scale": 0.5, "rope_parameters": _ROPE, "tie_word_embeddings": False},
+    ),
+    "cohere2": (
+        "Cohere2",
+        0,
+        {
+            "layer_norm_eps": 1e-3,
+            "logit_scale": 0.5,
+            "sliding_window": 6,
+            "layer_types": _WINDOWS,
+            "rope_parameters": _ROPE,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "glm": ("Glm", 2, {"head_dim": 8, "rope_parameters": {**_ROPE, "partial_rotary_factor": 0.5}}),
+    "glm4": ("Glm4", 2, {"head_dim": 8, "rope_parameters": {**_ROPE, "partial_rotary_factor": 0.5}}),
+    "nemotron": (
+        "Nemotron",
+        3,
+        {"head_dim": 8, "norm_eps": 1e-3, "rope_parameters": {**_ROPE, "partial_rotary_factor": 0.5}},
+    ),
+    "exaone4": ("Exaone4", 3, {"sliding_window": 6, "layer_types": _WINDOWS, "rope_parameters": _ROPE}),
+    "ministral": (
+        "Ministral",
+        3,
+        {"head_dim": 8, "sliding_window": 6, "layer_types": _WINDOWS, "rope_parameters": _ROPE},
+    ),
+}
+
+MODEL_TYPES = (*_FAMILIES, "gemma3_text")
+
+# what is rarer, in the class with the LM head
+_VARIANTS = (
+    ("smollm3", "windows-tied", {"use_sliding_window": True, "sliding_window": 5, "tie_word_embeddings": True}),
+    ("stablelm", "parallel", {"use_parallel_residual": True, "use_qkv_bias": False}),
+    ("starcoder2", "tied-no-window-no-bias", {"sliding_window": None, "use_bias": False, "tie_word_embeddings": True}),
+    ("cohere", "tied-bias", {"attention_bias": True, "tie_word_embeddings": True}),
+    ("phi", "no-norms", {"qk_layernorm": False}),
+    ("ernie4_5", "bias-tied", {"use_bias": True, "tie_word_embeddings": True}),
+    ("exaone4", "no-window", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
+)
+
+
+def cases(family):
+    """All rows; `family` is that of cases.py."""
+    base = {
+        "bos_token_id": 0,
+        "eos_token_id": 210,
+        "pad_token_id": 3,
+        "vocab_size": 211,
+        "hidden_size": 36,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 3,
+        "intermediate_size": 77,
+        "max_position_embeddings": 80,
+        "rms_norm_eps": 1e-3,
+    }
+    found, makers = [], {}
+    for model_type, (name, heads, settings) in _FAMILIES.items():
+        made = base | settings
+        if not model_type.startswith(("smollm3", "granite", "seed", "arcee", "ernie", "helium", "glm", "exa", "min")):
+            del made["rms_norm_eps"]  # theirs has another name
+        makers[model_type] = family(model_type, "decoder", f"{name}Config", ("position_ids",), **made)
+        found += makers[model_type]("all", f"{name}ForCausalLM")
+        classes = [f"{name}Model", *(name + head for head in _HEADS[:heads])]
+        found += makers[model_type]("all", " ".join(classes), ranks=TWO)
+    for model_type, label, settings in _VARIANTS:
+        found += makers[model_type](label, f"{_FAMILIES[model_type][0]}ForCausalLM", ranks=TWO, **settings)
+    gemma3 = family(
+        "gemma3_text",
+        "decoder",
+        "Gemma3TextConfig",
+        ("position_ids",),
+        **base,
+        head_dim=8,
+        sliding_window=5,
+        query_pre_attn_scalar=11,
+        layer_types=_WINDOWS,
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1000.0},
+        },
+    )
+    found += gemma3("all", "Gemma3ForCausalLM")
+    found += gemma3("all", "Gemma3TextModel Gemma3TextForSequenceClassification", ranks=TWO)
+    return found
