@@ -4,6 +4,8 @@ policy.
 """
 
 import dataclasses
+import functools
+import operator
 import re
 import sys
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from collections.abc import Callable
 import mutations_audio
 import mutations_composites
 import mutations_decoders
+import mutations_dense
 import mutations_encoders
 import mutations_relative
 import mutations_sparse
@@ -117,8 +120,8 @@ def config(**settings):
 
     def change(model):
         for key, value in settings.items():
-            section, _, inner = key.rpartition("__")
-            (model.config[section] if section else model.config)[inner] = value
+            *sections, inner = key.split("__")
+            functools.reduce(operator.getitem, sections, model.config)[inner] = value
 
     return change
 
@@ -531,6 +534,7 @@ MUTATIONS = (
         ("head.pool", "the mean of the patches", policy("image: {pool: first", "image: {pool: patches")),
     ),
     *mutations_encoders.rows(_of, sys.modules[__name__]),
+    *mutations_dense.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),
     *mutations_sparse.rows(_of, sys.modules[__name__]),
     *mutations_decoders.decoders(sys.modules[__name__]),

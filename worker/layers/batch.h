@@ -59,7 +59,7 @@ struct Batch {
   ops::StepSequences sequences;
   std::vector<ops::SequenceColumns> columns;  ///< for sparse attention, relative positions by content and convolutions;
                                               ///< empty: no sequence is padded or has global tokens
-  RelativeRows relative;  ///< made by the stack on its device
+  RelativeRows relative;                      ///< made by the stack on its device
   Capture* capture = nullptr;
 
   /// Moves the tensors to another device.

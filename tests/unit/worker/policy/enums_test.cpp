@@ -60,6 +60,7 @@ TEST(WordsOfEnums, AreThoseOfPolicies) {
   EXPECT_EQ(to_string(Activation::Relu), "relu");
   EXPECT_EQ(to_string(Activation::Silu), "silu");
   EXPECT_EQ(to_string(Activation::QuickGelu), "quick_gelu");
+  EXPECT_EQ(to_string(Activation::Relu2), "relu2");
   EXPECT_EQ(to_string(Activation::Tanh), "tanh");
 }
 

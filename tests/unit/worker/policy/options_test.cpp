@@ -46,6 +46,11 @@ TEST(Options, TheResidualMayBeNormed) {
   EXPECT_TRUE(first_layer(gpt2_with("layer: {residual_normed: n_head == 5}")).residual_normed);
 }
 
+TEST(Options, BlocksMayBeMultipliedBeforeTheResidual) {
+  EXPECT_DOUBLE_EQ(first_layer(gpt2_with("layer: {order: pre}")).residual_multiplier, 1);
+  EXPECT_DOUBLE_EQ(first_layer(gpt2_with("layer: {residual_multiplier: 1 / n_head}")).residual_multiplier, 0.2);
+}
+
 TEST(Options, OrderNormAndMaskAreWordsOrExpressions) {
   const Layer layer = first_layer(gpt2_with(
       "layer: {order: \"n_head == 5 ? 'post' : 'pre'\"}, attn: {mask: full, window: n_head - 2, scale: 0.25}"));
@@ -56,6 +61,9 @@ TEST(Options, OrderNormAndMaskAreWordsOrExpressions) {
   EXPECT_EQ(first_layer(gpt2_with("layer: {order: parallel}")).order, Order::Parallel);
   EXPECT_EQ(first_layer(gpt2_with("attn: {norm: {from: ln_1, kind: rms, bias: true}}")).attention.norm->kind,
             NormKind::Rms);
+  const Norm norm = *first_layer(gpt2_with("attn: {norm: {from: ln_1, kind: layer1p}}")).attention.norm;
+  EXPECT_EQ(norm.kind, NormKind::Layer1p);
+  EXPECT_TRUE(norm.bias) << "a LayerNorm has a bias unless it is said otherwise";
   EXPECT_DOUBLE_EQ(first_layer(gpt2_with("attn: {norm: {from: ln_1, eps: 0.5}}")).attention.norm->eps, 0.5);
 }
 

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mutations of the families of cases_decoders_dense.py; collected by mutations.py."""
+
+
+def rows(of, m):
+    """`of(name of a case, *rows)` makes mutations; `m` is mutations.py with what changes a model."""
+    return (
+        *of(
+            "GraniteForCausalLM-all",
+            ("layer.residual_multiplier", "none", m.config(residual_multiplier=1.0)),
+            ("input.scale", "none", m.config(embedding_multiplier=1.0)),
+            ("head.scale_input", "none", m.config(logits_scaling=1.0)),
+            ("attn.scale", "by the size of a head", m.config(attention_multiplier=6**-0.5)),
+        ),
+        *of("ArceeForCausalLM-all", ("let.act", "relu, not squared", m.config(hidden_act="relu"))),
+        *of(
+            "NemotronForCausalLM-all",
+            ("layer.norm", "times the weight alone", m.policy("norm: layer1p", "norm: layer")),
+            ("rotary.dims", "all of a head", m.config(rope_parameters__partial_rotary_factor=1.0)),
+        ),
+        *of(
+            "SmolLM3ForCausalLM-all",
+            ("rotary.when", "in every layer", m.config(no_rope_layers=[1, 1, 1])),
+        ),
+        *of(
+            "SmolLM3ForCausalLM-windows-tied",
+            ("attn.window", "none", m.config(use_sliding_window=False, layer_types=["full_attention"] * 3)),
+        ),
+        *of("SeedOssForCausalLM-all", ("attn.bias", "queries' dropped", m.dropped(r"layers\.1\..*q_proj\.bias"))),
+        *of("Starcoder2ForCausalLM-all", ("attn.window", "another", m.config(sliding_window=4))),
+        *of(
+            "StableLmForCausalLM-all",
+            ("rotary.dims", "all of a head", m.config(rope_parameters__partial_rotary_factor=1.0)),
+        ),
+        *of(
+            "StableLmForCausalLM-parallel",
+            ("layer.order", "one block after the other", m.policy("'parallel' : 'pre'", "'pre' : 'pre'")),
+        ),
+        *of("Ernie4_5ForCausalLM-all", ("rotary.style", "halves", m.policy("style: interleaved", "style: neox"))),
+        *of("HeliumForCausalLM-all", ("rotary.style", "halves", m.policy("style: interleaved", "style: neox"))),
+        *of(
+            "PhiForCausalLM-all",
+            ("attn.query_norm", "bias dropped", m.dropped(r"layers\.1\..*q_layernorm\.bias")),
+            ("attn.key_norm", "weight dropped", m.ones(r"layers\.1\..*k_layernorm\.weight")),
+            ("logits.bias", "dropped", m.dropped(r"lm_head\.bias")),
+        ),
+        *of("CohereForCausalLM-all", ("head.scale_input", "another", m.config(logit_scale=0.4))),
+        *of(
+            "Cohere2ForCausalLM-all",
+            ("attn.window", "another", m.config(sliding_window=4)),
+            ("rotary.when", "in every layer", m.policy('when: "', 'when: "true or ')),
+        ),
+        *of("GlmForCausalLM-all", ("attn.bias", "keys' dropped", m.dropped(r"layers\.1\..*k_proj\.bias"))),
+        *of(
+            "Glm4ForCausalLM-all",
+            ("attn.post_norm", "weight dropped", m.ones(r"layers\.1\.post_self_attn_layernorm\.weight")),
+            ("mlp.post_norm", "weight dropped", m.ones(r"layers\.1\.post_mlp_layernorm\.weight")),
+        ),
+        *of(
+            "Exaone4ForCausalLM-all",
+            ("rotary.when", "in every layer", m.policy('when: "', 'when: "true or ')),
+            ("attn.query_norm", "weight dropped", m.ones(r"layers\.1\..*q_norm\.weight")),
+        ),
+        *of("MinistralForCausalLM-all", ("attn.window", "another", m.config(sliding_window=4))),
+        *of(
+            "Gemma3ForCausalLM-all",
+            ("rotary.theta", "of the other layers", m.config(rope_parameters__sliding_attention__rope_theta=1000.0)),
+            ("rotary.scaling", "none", m.config(rope_parameters__full_attention__rope_type="default")),
+            ("attn.query_norm", "weight dropped", m.dropped(r"layers\.1\..*q_norm\.weight")),
+        ),
+    )
