@@ -33,7 +33,7 @@ std::string_view word(const std::optional<Enum>& value) {
 
 json norm_of(const std::optional<policy::Norm>& norm) {
   if (!norm) return nullptr;
-  const char* kinds[] = {"layer", "rms", "gemma_rms"};
+  const char* kinds[] = {"layer", "rms", "gemma_rms", "layer1p"};
   return {{"kind", kinds[static_cast<int>(norm->kind)]},
           {"eps", norm->eps},
           {"weight", norm->weight && norm->weight->tensor ? norm->weight->tensor->name : ""}};
