@@ -21,7 +21,8 @@ TEST(Activation, FollowsItsFormula) {
       {Activation::QuickGelu, [](double v) { return v / (1 + std::exp(-1.702 * v)); }},
       {Activation::Silu, [](double v) { return v / (1 + std::exp(-v)); }},
       {Activation::Relu, [](double v) { return std::max(v, 0.0); }},
-      {Activation::Tanh, [](double v) { return std::tanh(v); }}};
+      {Activation::Tanh, [](double v) { return std::tanh(v); }},
+      {Activation::Relu2, [](double v) { return v > 0 ? v * v : 0; }}};
   EXPECT_EQ(formulas.size(), policy::Words<Activation>::all.size());
   for (const auto& [activation, formula] : formulas) {
     const at::Tensor y = activate(activation, x);
