@@ -15,7 +15,7 @@ struct Limits {
   int64_t most_rate = 384'000;
 };
 
-/// Decodes a file to samples of -1 to 1 at `rate` per second. The format is told by the first bytes: WAV (whole numbers
+/// Decodes a file to samples of -1 to 1 at `rate` per second. The first bytes decide the format: WAV (whole numbers
 /// of 8, 16, 24 and 32 bits, floating point, A-law, mu-law), FLAC, OGG (Vorbis, Opus) and MPEG audio. Two channels
 /// become their mean, as in transformers' pipelines. Another rate is converted with soxr's high quality; the result has
 /// `seconds * rate` samples, rounded. Decoding and conversion go block by block, so beside the result only a few blocks

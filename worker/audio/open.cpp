@@ -46,7 +46,7 @@ sf_count_t read(void* into, sf_count_t count, void* data) {
 sf_count_t write(const void*, sf_count_t, void*) { return 0; }  // files are only read
 sf_count_t tell(void* data) { return static_cast<Memory*>(data)->place; }
 
-/// libsndfile reads twenty formats; only these four, told by their first bytes, reach it.
+/// libsndfile reads twenty formats; only these four, recognised by their first bytes, reach it.
 bool is_known_format(std::string_view file) {
   if (file.starts_with("RIFF"sv)) return file.size() >= 12 && file.substr(8, 4) == "WAVE"sv;
   if (file.starts_with("fLaC"sv) || file.starts_with("OggS"sv) || file.starts_with("ID3"sv)) return true;
