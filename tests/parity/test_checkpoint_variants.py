@@ -156,8 +156,10 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
     name = names.get(model_type) or next(
         name for name in OF_TYPES[model_type]["architectures"] if name.endswith("Model") and "Head" not in name
     )
+    # these classes cannot be built of their own defaults: they divide by a size that is None
+    said = {"ministral": {"head_dim": 128}, "nemotron": {"num_key_value_heads": 48}}.get(model_type, {})
     with torch.device("meta"):
-        model = getattr(transformers, name)(transformers.AutoConfig.for_model(model_type))
+        model = getattr(transformers, name)(transformers.AutoConfig.for_model(model_type, **said))
     seen, shapes = set(), {}
     for key, value in model.state_dict(keep_vars=True).items():
         if id(value) not in seen:
