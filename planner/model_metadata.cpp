@@ -55,6 +55,7 @@ constexpr int64_t max_width = int64_t{1} << 24;
 constexpr int64_t max_heads = int64_t{1} << 16;
 constexpr int64_t max_layers = 4096;  // of a stack
 constexpr int64_t max_count = 1 << 16;
+constexpr int64_t max_exchanges = 1024;  // of a layer
 constexpr size_t max_uses = 1024;
 
 json stack_json(const StackMetadata& stack) {
@@ -67,6 +68,7 @@ json stack_json(const StackMetadata& stack) {
   if (stack.cross) out["x"] = true;
   if (stack.query_block != 0) out["b"] = stack.query_block;
   if (stack.relative_rows != 0) out["r"] = stack.relative_rows;
+  if (stack.exchanges != 0) out["e"] = stack.exchanges;
   return out;
 }
 
@@ -115,6 +117,7 @@ StackMetadata read_stack(const JsonReader& reader) {
   stack.cross = reader.flag("x", false);
   stack.query_block = reader.integer("b", 0, max_units, 0);
   stack.relative_rows = reader.integer("r", 0, max_units, 0);
+  stack.exchanges = reader.integer("e", 0, max_exchanges, 0);
   if (stack.heads > 0 && (stack.kv_heads < 1 || stack.heads % stack.kv_heads != 0)) {
     JsonReader::fail(reader.path("k"), std::to_string(stack.kv_heads) + " kv heads",
                      "a divisor of the " + std::to_string(stack.heads) + " heads");

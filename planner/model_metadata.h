@@ -75,6 +75,7 @@ struct StackMetadata {
   int64_t query_block = 0;    ///< sparse attention: the queries whose scores are held at once; 0: all of a sequence
   int64_t relative_rows = 0;  ///< relative positions by content: rows of their table; 0: there are none
   bool cross = false;         ///< also holds cross-attention keys and values of the encoder
+  int64_t exchanges = 0;  ///< of tensor-parallel ranks in a layer, beside those of attention, cross-attention and MLP
   bool operator==(const StackMetadata&) const = default;
 };
 

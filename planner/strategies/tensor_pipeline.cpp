@@ -45,12 +45,12 @@ Read read_by(const Stage& stage, int t, DType precision) {
   return read;
 }
 
-/// Returns the all-reduces of a forward pass: two per layer, three with cross-attention, one of a partitioned
-/// embedding, one exchange of the best scores.
+/// Returns the exchanges of a forward pass: two all-reduces per layer, three with cross-attention, those of further
+/// blocks, one of a partitioned embedding, one exchange of the best scores.
 int exchanges(const ModelMetadata& metadata) {
   int count = 0;
   for (const StackMetadata& stack : metadata.stacks)
-    count += runs(metadata, stack) ? stack.layers * (stack.cross ? 3 : 2) : 0;
+    count += runs(metadata, stack) ? stack.layers * ((stack.cross ? 3 : 2) + static_cast<int>(stack.exchanges)) : 0;
   for (const Part& part : metadata.parts) count += part.axis == Axis::Vocab ? 1 : 0;
   return count;
 }

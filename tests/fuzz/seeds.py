@@ -56,6 +56,10 @@ WORLDS = {
         ),
     ),
     "albert": ("AlbertForMaskedLM", dict(embedding_size=6)),
+    "mobilebert": (
+        "MobileBertForMaskedLM",
+        dict(embedding_size=6, intra_bottleneck_size=4, num_feedforward_networks=2),
+    ),
     "mpnet": ("MPNetForMaskedLM", {}),
     "gpt_neo": ("GPTNeoForCausalLM", dict(num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]])),
     "gptj": ("GPTJForCausalLM", dict(n_embd=8, n_head=2, n_layer=2, rotary_dim=2)),

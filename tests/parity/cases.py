@@ -14,6 +14,7 @@ import cases_composites
 import cases_decoders
 import cases_decoders_dense
 import cases_encoders
+import cases_neighbors
 import cases_relative
 import cases_sparse
 
@@ -123,6 +124,7 @@ _SEEDS = {
     **cases_composites.SEEDS,
     **cases_decoders.SEEDS,
     **cases_relative.SEEDS,
+    **cases_neighbors.SEEDS,
     **cases_decoders_dense.SEEDS,
     **cases_sparse.SEEDS,
     **cases_audio.SEEDS,
@@ -773,6 +775,7 @@ CASES = (
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),
     *cases_relative.cases(_family),
+    *cases_neighbors.cases(_family),
     *cases_decoders_dense.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),

@@ -19,6 +19,8 @@ import pathlib
 import shutil
 import tempfile
 
+import cases_neighbors
+
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel")) / "oracle"
 
 
@@ -43,7 +45,7 @@ def _made_by(case):
         case.dtype,
         inspect.getsource(refill),
         inspect.getsource(build),
-    ]
+    ] + ([cases_neighbors.SMALLER[case.model_type]] if case.model_type in cases_neighbors.SMALLER else [])
 
 
 def cached(kind, case, extra, make):
@@ -153,8 +155,25 @@ def build(case):
     return model.to(getattr(torch, case.dtype))
 
 
+def shrink(model, case):
+    """Makes the parameters smaller that would let states grow from layer to layer, or sharpen a softmax. It stands
+    apart from refill(), whose source is in the keys of all answers."""
+    for name, parameter in model.named_parameters():
+        for ending, factor in cases_neighbors.SMALLER[case.model_type].items():
+            if name.endswith(ending):
+                parameter.data.div_(factor)
+    return model
+
+
 def checkpoint(case):
     """Folder of the case's checkpoint in Hugging Face format."""
+
+    def make_smaller(folder):
+        import transformers
+
+        transformers.utils.logging.disable_progress_bar()
+        shrink(build(case), case).save_pretrained(folder)
+        print(f"{case.name}: refilled with seed {case.seed}")
 
     def make(folder):
         import transformers
@@ -163,4 +182,5 @@ def checkpoint(case):
         build(case).save_pretrained(folder)
         print(f"{case.name}: refilled with seed {case.seed}")
 
-    return pathlib.Path(case.folder) if case.folder else cached("checkpoint", case, None, make)
+    own = make_smaller if case.model_type in cases_neighbors.SMALLER else make
+    return pathlib.Path(case.folder) if case.folder else cached("checkpoint", case, None, own)

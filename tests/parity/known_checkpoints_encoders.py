@@ -293,6 +293,16 @@ KNOWN = (
         (735326208, 367779840, 184006656),
     ),
     (
+        "MobileBERT",
+        "mobilebert",
+        "google/mobilebert-uncased",
+        "MobileBertForPreTraining",
+        "MobileBertConfig",
+        {},
+        _WORDS,
+        (147440880, 75339388, 39289668),
+    ),
+    (
         "Longformer",
         "longformer",
         "allenai/longformer-base-4096",

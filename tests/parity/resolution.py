@@ -44,6 +44,13 @@ def unused(case):
         return lambda name: name.endswith(
             ("rel_embeddings.weight", "encoder.LayerNorm.weight", "encoder.LayerNorm.bias")
         )
+    if case.model_type == "mobilebert":  # what attention does not read, a projection of embeddings that fit
+        idle = [".bottleneck.attention."] if case.settings.get("use_bottleneck_attention") else []
+        fits = not case.settings.get("trigram_input", True) and (
+            case.settings["embedding_size"] == case.settings["hidden_size"]
+        )
+        idle += ["embedding_transformation."] if fits else []
+        return lambda name: any(part in name for part in idle)
     if case.model_type == "ibert":
         return lambda name: name.endswith(QUANTIZED)
     if "encoder" in case.settings:  # the pooler, of which no output speaks, formulas, a second bias of an untied head

@@ -206,6 +206,7 @@ PREFIXES = (
     "electra.",
     "ibert.",
     "deberta.",
+    "mobilebert.",
     "distilbert.",
     "deit.",
     "roformer.",

@@ -50,6 +50,7 @@ CLASSES = [
     "MBartForConditionalGeneration",
     "DPRQuestionEncoder",
     "Qwen3ForCausalLM",
+    "MobileBertForMaskedLM",
 ]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES]
 LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]

@@ -59,6 +59,10 @@ SIZES = {
     "convolution.groups",
     "convolution_branch.size",
     "input.norm_projected",  # the width of the norm tells it
+    "input.project_tokens",  # likewise
+    "bottleneck.width",
+    "stacked_mlp.count",
+    "concat.layout",
     "convolution_branch.groups",
     "time_delay.channels",
     "time_delay.size",

@@ -10,6 +10,7 @@ import re
 import cases_audio
 import cases_composites
 import cases_encoders
+import cases_neighbors
 import cases_relative
 import cases_sparse
 import fixtures
@@ -169,7 +170,8 @@ def blocks(case, model):
         }
     if case.model_type in cases_audio.MODEL_TYPES:
         return cases_audio.blocks(model)
-    if case.model_type in ("bert", "mpnet", "bert-generation", *cases_sparse.ENCODERS, *cases_relative.ENCODERS):
+    plain = ("bert", "mpnet", "bert-generation")
+    if case.model_type in (*plain, *cases_sparse.ENCODERS, *cases_relative.ENCODERS, *cases_neighbors.ENCODERS):
         return {"encoder": list(base.encoder.layer)}
     if case.model_type == "albert":
         groups, config = base.encoder.albert_layer_groups, base.config
@@ -248,6 +250,8 @@ OURS = {
 
 def norms(case, block):
     unread = "encoder_attn" if case.model_class.endswith("ForCausalLM") else "."
+    if case.settings.get("use_bottleneck_attention"):  # attention reads the states to which blocks add
+        unread = "bottleneck.attention"
     return [
         module
         for path, module in block.named_modules()
@@ -256,6 +260,13 @@ def norms(case, block):
         and hasattr(module, "weight")  # SqueezeBERT's linear and its norm are a "Norm" together
         and not path.startswith(unread)
     ]
+
+
+def kind_of_norm(norm):
+    """The kind of a module of transformers as policies call it, and its epsilon."""
+    name = type(norm).__name__
+    kind = "rms" if "RMS" in name or "T5LayerNorm" in name else "affine" if name == "NoNorm" else "layer"
+    return kind, getattr(norm, "eps", None) or getattr(norm, "variance_epsilon", None)
 
 
 @pytest.mark.parametrize("case", CASES, **ids)
@@ -298,20 +309,19 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             given = act(x)
             given = given[0] if case.model_type == "ibert" else given  # beside the scale of quant_mode
             assert torch.allclose(OURS[ours["activation"]](x), given, atol=1e-5), ours["activation"]
-            kinds = {
-                (
-                    "rms" if "RMS" in type(n).__name__ or "T5LayerNorm" in type(n).__name__ else "layer",
-                    getattr(n, "eps", None) or getattr(n, "variance_epsilon", None),
-                )
-                for n in norms(case, block)
-            }
+            kinds = {kind_of_norm(n) for n in norms(case, block)}
             mine = [
                 *(attention[f"{name}norm"] for name in ("", "post_", "query_", "key_")),
                 ours["mlp_norm"],
                 ours["mlp_post_norm"],
                 ours.get("cross", {}).get("norm"),
+                *ours["more_norms"],
             ]
-            assert {(n["kind"].removeprefix("gemma_").removesuffix("1p"), n["eps"]) for n in mine if n} == kinds
+            assert {
+                (n["kind"].removeprefix("gemma_").removesuffix("1p"), None if n["kind"] == "affine" else n["eps"])
+                for n in mine
+                if n
+            } == kinds
             assert sum(n is not None for n in mine) == len(norms(case, block))
             assert (attention["mask"] == "causal") == (
                 name in ("decoder", "text")

@@ -22,7 +22,7 @@ from test_generate import COUNT, check_answer, rows_of
 import worker
 
 # one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, relative positions
-# by content, two stacks in a row, two towers, images
+# by content, bottlenecks, two stacks in a row, two towers, images
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
@@ -31,6 +31,7 @@ FAMILIES = [
     "SqueezeBertForMaskedLM-all",
     "DebertaForMaskedLM-all",
     "DebertaV2Model-convolution",
+    "MobileBertForMaskedLM-all",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
     "EncoderDecoderModel-roberta2gpt2",

@@ -19,6 +19,7 @@ SHARED_HEADERS = {
     "attention.h": LEVELS,
     "backend.h": "the interface of a device's kernels, and its implementations",
     "base64.h": PROGRAM,
+    "bottleneck.h": LEVELS,
     "client.h": "a client of an HTTP API, which the folder names",
     "communicator.h": "the interface of collectives, and its implementation by NCCL",
     "convolution.h": LEVELS,

@@ -100,6 +100,7 @@ Weight buckets_of(const policy::Attention& attention, Loader& loader) {
 
 std::vector<const policy::Linear*> projections_of(const policy::Attention& attention) {
   if (!attention.source.empty()) return {&attention.query};
+  if (attention.values_apart) return {&attention.query, &attention.key};
   return {&attention.query, &attention.key, &attention.value};
 }
 
@@ -117,6 +118,9 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
                     ? std::optional<RelativeTerms>(std::in_place, *attention.relative_content, loader)
                     : std::nullopt),
       in_(projections_of(attention), loader),
+      values_(attention.values_apart ? std::optional<ColumnLinear>(
+                                           std::in_place, std::vector<const policy::Linear*>{&attention.value}, loader)
+                                     : std::nullopt),
       source_(crosses_
                   ? std::optional<ColumnLinear>(
                         std::in_place, std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader)
@@ -198,10 +202,14 @@ at::Tensor Attention::with_relative_content(const at::Tensor& x, const Batch& ba
   return both.narrow(0, 0, x.size(0));
 }
 
-at::Tensor Attention::self(const at::Tensor& x, const Batch& batch, const ops::Rotation& rotation, LayerCache cache,
-                           comm::Communicator& comm) const {
+at::Tensor Attention::projected(const at::Tensor& x, const at::Tensor& values) const {
+  return values_ ? at::cat({in_(x), (*values_)(values)}, 1) : in_(x);
+}
+
+at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const Batch& batch,
+                           const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
   ops::AttentionOptions options = this->options();
-  const at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : in_(x);
+  const at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : projected(x, values);
   if (cache.keys && !shared_) {  // keys are normed and rotated on their way into the cache
     const at::Tensor q = ops::rotary_write(qkv, heads_, head_norms_, rotation, batch.slots, *cache.keys, *cache.values);
     return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)

@@ -55,8 +55,9 @@ class Attention {
   /// Computes the result of this rank's heads [tokens, local heads x head_dim] from x [tokens, hidden], before the
   /// output projection. With a cache, the tokens' keys and values are appended to it first. `rotation` is that of the
   /// layer's rotary embedding at the batch's positions; without angles nothing is rotated.
-  at::Tensor self(const at::Tensor& x, const Batch&, const ops::Rotation& rotation, LayerCache,
-                  comm::Communicator&) const;
+  /// Values are projected from `values` where that is defined.
+  at::Tensor self(const at::Tensor& x, const at::Tensor& values, const Batch&, const ops::Rotation& rotation,
+                  LayerCache, comm::Communicator&) const;
   /// Attends to the states of `source` instead.
   at::Tensor cross(const at::Tensor& x, const Batch&, const Source&, LayerCache, comm::Communicator&) const;
   const RowLinear& out() const { return out_; }
@@ -69,6 +70,7 @@ class Attention {
                     comm::Communicator&) const;
   at::Tensor sparse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
                     const Batch& batch, comm::Communicator&) const;
+  at::Tensor projected(const at::Tensor& x, const at::Tensor& values) const;
   at::Tensor with_relative_content(const at::Tensor& x, const Batch&, ops::AttentionOptions&) const;
   ops::AttentionOptions options() const;
   ops::AttentionOptions options_;  ///< without the relative position bias
@@ -81,6 +83,7 @@ class Attention {
   bool crosses_;
   std::optional<RelativeTerms> relative_;      ///< read before the block's own projections
   ColumnLinear in_;                            ///< stacked q, k, v; only q for cross-attention
+  std::optional<ColumnLinear> values_;         ///< v where it reads other states; then in_ is q and k
   std::optional<ColumnLinear> source_;         ///< k, v of cross-attention
   std::optional<SparseSelfAttention> sparse_;  ///< instead of ops::ragged_attention
   RowLinear out_;

@@ -84,11 +84,13 @@ Input::Input(const policy::Stack& stack, Loader& loader)
       token_types_(stack.input.token_types),
       position_offset_(stack.input.position_offset),
       position_last_(stack.input.position_after_norm),
-      norm_last_(stack.input.norm_projected) {
+      norm_last_(stack.input.norm_projected),
+      project_tokens_(stack.input.project_tokens),
+      trigram_(stack.input.trigram) {
   const policy::Input& input = stack.input;
   if (input.convolutions) convolutions_.emplace(*input.convolutions, loader);
   if (input.positional_convolution) positional_convolution_.emplace(*input.positional_convolution, loader);
-  sinusoid_width_ = position_last_ || !input.token ? stack.hidden : input.token->shape[1];
+  sinusoid_width_ = position_last_ || project_tokens_ || !input.token ? stack.hidden : input.token->shape[1];
   frequencies_ = frequencies_of(input.position, sinusoid_width_);
   if (frequencies_.defined()) frequencies_ = frequencies_.to(loader.device());
   if (input.token) token_.emplace(*input.token, loader);
@@ -156,6 +158,22 @@ at::Tensor Input::with_positional_convolution(const at::Tensor& x, const Batch& 
   return at::cat(all);
 }
 
+namespace {
+
+/// Puts the rows of the next token, the token and the previous one beside each other: [tokens, width] -> [tokens, 3 x
+/// width], zero beyond the ends of a sequence.
+at::Tensor trigrams(const at::Tensor& x, const Batch& batch) {
+  at::Tensor next = at::zeros_like(x), previous = at::zeros_like(x);
+  for (const ops::SequenceSpan& span : batch.sequences.spans) {
+    const int64_t pairs = span.tokens - 1;
+    next.narrow(0, span.first, pairs).copy_(x.narrow(0, span.first + 1, pairs));
+    previous.narrow(0, span.first + 1, pairs).copy_(x.narrow(0, span.first, pairs));
+  }
+  return at::cat({next, x, previous}, 1);
+}
+
+}  // namespace
+
 at::Tensor Input::looked_up(const at::Tensor& positions) const {
   return position_->partial(position_offset_ == 0 ? positions : positions + position_offset_);
 }
@@ -179,6 +197,9 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
       x = token_->partial(batch.tokens);
     }
     if (scale_ != 1) x.mul_(scale_);
+    if (trigram_) x = trigrams(x, batch);
+    // The projection is linear: it takes this rank's rows, and the sum over ranks adds what it makes of them.
+    if (project_tokens_ && projection_) x = projection_->product(x);
   }
   if (convolutions_) {
     x = frames(batch);
@@ -197,6 +218,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     if (!token_ || !together) x = x.contiguous();
     comm.all_reduce(x);
   }
+  if (project_tokens_ && projection_ && projection_->bias().defined()) x = x + projection_->bias();
   if (frequencies_.defined() && !position_last_) x = x.add_(sinusoids(batch.positions));
   if (patch_projection_) {
     const at::Tensor seen = patches(batch.pixels);
@@ -207,7 +229,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   if (places.defined()) x = x.index_copy(0, features.rows, places + features_->projected(features));
   if (norm_ && !norm_last_) x = (*norm_)(x);
   if (batch.capture && batch.capture->features) batch.capture->audio_features = x;
-  if (projection_) x = (*projection_)(x);
+  if (projection_ && !project_tokens_) x = (*projection_)(x);
   if (norm_ && norm_last_) x = (*norm_)(x);
   if (positional_convolution_) x = with_positional_convolution(x, batch);
   if (!position_last_) return x;

@@ -52,7 +52,8 @@ class Features {
 };
 
 /// Computes norm(scale * token + position + types), projected where the embedding is factorized. Positions after the
-/// norm are added last. The norm may come after the projection.
+/// norm are added last. The norm may come after the projection. The projection may be that of the tokens alone, of
+/// trigrams too.
 class Input {
  public:
   Input(const policy::Stack&, Loader&);
@@ -70,7 +71,7 @@ class Input {
   std::string token_types_;  ///< key of the batch's types whose token embeddings are added
   int64_t position_offset_, sinusoid_width_ = 0;
   std::array<int64_t, 2> patch_{};  ///< height and width in pixels
-  bool position_last_, norm_last_;
+  bool position_last_, norm_last_, project_tokens_, trigram_;
   at::Tensor frequencies_;  ///< of sinusoids, [sines] in the type in which angles are computed; undefined: none
   std::optional<Table> token_, position_;
   std::vector<Types> types_;

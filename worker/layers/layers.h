@@ -18,7 +18,7 @@
 
 namespace pm::layers {
 
-/// LayerNorm or RMSNorm over the last dimension, in fp32.
+/// LayerNorm, RMSNorm or an affine map over the last dimension, in fp32.
 class Norm {
  public:
   Norm(const policy::Norm&, Loader&);
@@ -27,6 +27,7 @@ class Norm {
   ops::HeadNorm of_heads() const;                                      ///< this norm, for ops::rotary_write
 
  private:
+  at::Tensor affine(const at::Tensor& x) const;
   policy::NormKind kind_;
   double eps_;
   at::Tensor weight_, bias_;
@@ -49,6 +50,9 @@ class Linear {
  public:
   Linear(const policy::Linear&, Loader&);
   at::Tensor operator()(const at::Tensor& x) const;
+  /// Returns the product without the bias, for a sum over ranks to which the bias is added once.
+  at::Tensor product(const at::Tensor& x) const;
+  const at::Tensor& bias() const { return bias_; }  ///< undefined: none
 
  private:
   at::Tensor weight_, bias_;
@@ -94,6 +98,21 @@ class RowLinear {
   at::Tensor bias_;
 };
 
+/// Column-parallel linears whose outputs every rank gets in full: an all-gather of small outputs, so that no matrix is
+/// held twice.
+class GatheredLinear {
+ public:
+  GatheredLinear(const std::vector<const policy::Linear*>&, Loader&);
+  /// Returns what each linear makes of x [tokens, in]: [tokens, out]. One all-gather serves all.
+  std::vector<at::Tensor> operator()(const at::Tensor& x, comm::Communicator&) const;
+
+ private:
+  ColumnLinear columns_;
+  std::vector<int64_t> outputs_;  ///< of each linear
+  std::vector<int64_t> counts_;   ///< outputs of all linears on each rank
+  at::Tensor order_;              ///< int64: where the outputs lie among those that are gathered; undefined: in order
+};
+
 /// The LM head: scores over the vocabulary, whose rows are partitioned over ranks.
 class LogitsHead {
  public:
@@ -108,7 +127,7 @@ class LogitsHead {
 
  private:
   double softcap_;
-  Weight bias_, weight_;  ///< in the order in which they are used
+  Weight bias_, weight_, concat_;  ///< in the order in which they are used
   Range rows_;
   std::vector<int64_t> columns_;
 };

@@ -16,6 +16,8 @@ Linear::Linear(const policy::Linear& linear, Loader& loader) : weight_(loader.lo
 
 at::Tensor Linear::operator()(const at::Tensor& x) const { return ops::linear(x, weight_, bias_); }
 
+at::Tensor Linear::product(const at::Tensor& x) const { return ops::linear(x, weight_, {}); }
+
 ColumnLinear::ColumnLinear(std::vector<const policy::Linear*> linears, Loader& loader) {
   if (std::any_of(linears.begin(), linears.end(), [](const auto* one) { return one->weight.diagonal_blocks > 1; })) {
     for (const policy::Linear* linear : linears) {  // members of a Single load in the order in which they are used
@@ -82,17 +84,62 @@ at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm) 
 
 at::Tensor RowLinear::partial(const at::Tensor& x) const { return diagonal_ ? (*diagonal_)(x) : weight_.linear(x); }
 
+GatheredLinear::GatheredLinear(const std::vector<const policy::Linear*>& linears, Loader& loader)
+    : columns_(linears, loader) {
+  const int ranks = loader.partition().ranks();
+  std::vector<std::vector<int64_t>> places(linears.size());  // of each linear's outputs among those that are gathered
+  int64_t before = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    int64_t count = 0;
+    for (size_t i = 0; i < linears.size(); ++i) {
+      const policy::Param& weight = linears[i]->weight;
+      const int64_t rows = policy::local_shape(weight, policy::rank_range(weight, loader.partition(), rank)).front();
+      for (int64_t row = 0; row < rows; ++row) places[i].push_back(before + count + row);
+      count += rows;
+    }
+    counts_.push_back(count);
+    before += count;
+  }
+  std::vector<int64_t> order;
+  for (const std::vector<int64_t>& own : places) {
+    outputs_.push_back(static_cast<int64_t>(own.size()));
+    order.insert(order.end(), own.begin(), own.end());
+  }
+  if (ranks > 1 && linears.size() > 1) order_ = at::tensor(order, at::kLong).to(loader.device());
+}
+
+std::vector<at::Tensor> GatheredLinear::operator()(const at::Tensor& x, comm::Communicator& comm) const {
+  at::Tensor rows = columns_(x).t();
+  if (comm.size() > 1) rows = comm.all_gatherv(rows.contiguous(), counts_);
+  if (order_.defined()) rows = at::index_select(rows, 0, order_);
+  std::vector<at::Tensor> all;
+  int64_t first = 0;
+  for (const int64_t outputs : outputs_) {
+    all.push_back(rows.narrow(0, first, outputs).t().contiguous());
+    first += outputs;
+  }
+  return all;
+}
+
 LogitsHead::LogitsHead(const policy::LogitsSpec& head, Loader& loader)
     : softcap_(head.softcap), rows_(loader.range(head.linear.weight)) {
   if (head.linear.bias) bias_ = loader.weight(*head.linear.bias);
   weight_ = loader.weight(head.linear.weight);
+  if (head.concat) concat_ = loader.weight(*head.concat);
   for (int rank = 0; rank < loader.partition().ranks(); ++rank)
     columns_.push_back(policy::rank_range(head.linear.weight, loader.partition(), rank).size());
 }
 
 at::Tensor LogitsHead::local(const at::Tensor& x) const {
   const at::Tensor bias = bias_.value();
-  at::Tensor scores = weight_.linear(x, bias);
+  at::Tensor scores;
+  if (concat_.defined()) {
+    const int64_t first = weight_.size(1), rest = concat_.size(1);
+    scores = weight_.linear(x.narrow(1, 0, first).contiguous(), bias);
+    scores.add_(concat_.linear(x.narrow(1, first, rest).contiguous()));
+  } else {
+    scores = weight_.linear(x, bias);
+  }
   return softcap_ > 0 ? scores.div_(softcap_).tanh_().mul_(softcap_) : scores;
 }
 

@@ -15,12 +15,20 @@ Norm::Norm(const policy::Norm& norm, Loader& loader) : kind_(norm.kind), eps_(no
   if (kind_ == policy::NormKind::Layer1p && weight_.defined()) weight_ = weight_ + 1;
 }
 
+/// Multiplies by the weight and adds the bias, in F32.
+at::Tensor Norm::affine(const at::Tensor& x) const {
+  const at::Tensor y = weight_.defined() ? x * weight_ : x;
+  return bias_.defined() ? y + bias_ : y;
+}
+
 at::Tensor Norm::operator()(const at::Tensor& x) const {
+  if (kind_ == policy::NormKind::Affine) return affine(x);
   if (policy::is_layer_norm(kind_)) return ops::layer_norm(x, weight_, bias_, eps_);
   return ops::rms_norm(x, weight_, eps_, kind_ == policy::NormKind::GemmaRms ? 1 : 0);
 }
 
 at::Tensor Norm::of_sum(at::Tensor& x, const at::Tensor& residual) const {
+  if (kind_ == policy::NormKind::Affine) return affine(x.add_(residual));
   if (policy::is_layer_norm(kind_)) return ops::fused_add_layer_norm(x, residual, weight_, bias_, eps_);
   return ops::fused_add_rms_norm(x, residual, weight_, eps_, kind_ == policy::NormKind::GemmaRms ? 1 : 0);
 }

@@ -23,6 +23,10 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
     if (layer.norm && layer.norm->kind != policy::NormKind::Layer)
       refuse("has convolutions with norms that are not LayerNorm or group norm");
   }
+  const bool tokens_alone = input.token && !input.features && !input.reads_images() && !input.position_after_norm;
+  if (input.project_tokens && (!tokens_alone || input.norm_projected))
+    refuse("projects tokens beside patches, audio or dense vectors, or before a norm that comes last");
+  if (input.trigram && !(input.project_tokens && input.projection)) refuse("has trigrams that are not projected");
   const auto tells_cells = [](const policy::IndexTable& table) {
     return table.input == "token_type_ids" && std::max(table.column, table.minus_column) >= 2;
   };
@@ -49,6 +53,18 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
   if (cross && cross->relative_content) refuse("has relative positions by content in cross-attention");
   if (layer.branch && (layer.order != policy::Order::Post || self.mask != policy::Mask::Full || cross))
     refuse("has a convolution beside layers that are not post-norm, or that are causal or cross");
+  const bool plain = layer.order == policy::Order::Post && !cross && !layer.branch && !layer.attention.is_sparse() &&
+                     !self.relative_content;
+  if (layer.bottleneck && !plain)
+    refuse(
+        "has a bottleneck around layers that are not post-norm, or with cross-attention, a convolution, a sparse "
+        "pattern or relative positions by content");
+  if (!layer.stacked.empty() && layer.order == policy::Order::Parallel)
+    refuse("has stacked feed-forward blocks in parallel layers");
+  for (const policy::Mlp& mlp : layer.stacked)
+    if (mlp.post_norm) refuse("has norms after stacked feed-forward blocks");
+  for (const auto* norm : {&self.query_norm, &self.key_norm})
+    if (*norm && (*norm)->kind == policy::NormKind::Affine) refuse("has norms of heads without statistics");
   if (layer.residual_normed && layer.order != policy::Order::Pre)
     refuse("has a normed residual in layers that are not pre-norm");
   if ((self.post_norm || layer.mlp.post_norm) && layer.order != policy::Order::Pre)

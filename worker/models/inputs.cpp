@@ -81,7 +81,9 @@ class Reader {
     const auto beside = [&](const at::Tensor& values, const at::Tensor& more) {
       return features.values.defined() ? at::cat({values, more}, 1) : values;
     };
-    lay_out(mask_name, beside(mask, features.mask), stack_input);
+    const bool reads_padding = policy::reads_padding(stack);
+    lay_out(mask_name, beside(reads_padding ? at::ones_like(mask) : mask, features.mask), stack_input);
+    if (reads_padding) hide_padding(mask_name, mask, stack_input);
     stack_input.tokens = ids.size(1);
     stack_input.batch.features = lay_out_features(features, ids.size(1), stack_input.places, stack_input.length);
     const at::Tensor none =
@@ -178,6 +180,22 @@ class Reader {
       first += count;
     }
     stack_input.places = at::cat(places);
+  }
+
+  /// Makes the tokens with mask 1 the only keys of rows that were laid out with their padding.
+  void hide_padding(const std::string& name, const at::Tensor& mask, StackInput& stack_input) const {
+    for (int64_t row = 0; row < mask.size(0); ++row) {
+      const at::Tensor seen = mask[row].nonzero().squeeze(1);
+      const int64_t count = seen.numel();
+      if (count == 0) refuse("row " + std::to_string(row) + " of " + name + " is all zero");
+      const int64_t first = seen[0].item<int64_t>();
+      if (seen[-1].item<int64_t>() - first != count - 1)
+        refuse("row " + std::to_string(row) + " of " + name + " has a 0 between ones; tokens of " +
+               model_.architecture + " read their neighbors, so that padding has to stand before or behind the text");
+      ops::SequenceSpan& span = stack_input.batch.sequences.spans[static_cast<size_t>(row)];
+      span.keys = count;
+      span.key_row = span.first + first;
+    }
   }
 
   template <typename Unpadded>

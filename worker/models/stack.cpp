@@ -19,6 +19,14 @@ at::Tensor scaled(at::Tensor x, double factor) { return factor == 1 ? x : x.mul_
 
 }  // namespace
 
+std::vector<Stack::Feed> Stack::feeds_of(const std::vector<policy::Mlp>& mlps, layers::Loader& loader) {
+  std::vector<Feed> feeds;
+  feeds.reserve(mlps.size());
+  for (const policy::Mlp& mlp : mlps)
+    feeds.push_back({layers::Mlp(mlp, loader), optionally<layers::Norm>(mlp.norm, loader)});
+  return feeds;
+}
+
 Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader, layers::RotaryTable& rotaries)
     : order(layer.order),
       residual_normed(layer.residual_normed),
@@ -27,19 +35,22 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader, layers::
       mlp_norm(optionally<layers::Norm>(layer.mlp.norm, loader)),
       attention_post_norm(optionally<layers::Norm>(layer.attention.post_norm, loader)),
       mlp_post_norm(optionally<layers::Norm>(layer.mlp.post_norm, loader)),
+      input_bottleneck(optionally<layers::InputBottleneck>(layer.bottleneck, loader)),
       rotary(layer.attention.rotary ? std::optional(rotaries.add(*layer.attention.rotary)) : std::nullopt),
       attention(layer.attention, loader),
       cross(layer.cross ? std::optional(Cross{layers::Attention(*layer.cross, loader),
                                               optionally<layers::Norm>(layer.cross->norm, loader)})
                         : std::nullopt),
+      stacked(feeds_of(layer.stacked, loader)),
       mlp(layer.mlp, loader),
+      output_bottleneck(optionally<layers::OutputBottleneck>(layer.bottleneck, loader)),
       branch(optionally<layers::ConvolutionBranch>(layer.branch, loader)) {}
 
 /// Computes x + attn(norm(x)) + mlp(norm'(x)); one all-reduce adds both partial sums.
 void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch, const ops::Rotation& rotation,
                             layers::LayerCache cache, comm::Communicator& comm) const {
   const at::Tensor y = state.normed(attention_norm), z = mlp_norm ? state.normed(mlp_norm) : y;
-  at::Tensor sum = attention.out().partial(attention.self(y, batch, rotation, cache, comm));
+  at::Tensor sum = attention.out().partial(attention.self(y, {}, batch, rotation, cache, comm));
   sum.add_(mlp.partial(z));
   if (comm.size() > 1) comm.all_reduce(sum);
   for (const at::Tensor& bias : {attention.out().bias(), mlp.bias()}) {
@@ -51,7 +62,13 @@ void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch,
 void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batch, const ops::Rotation& rotation,
                               layers::LayerCache cache, const layers::Source* source, comm::Communicator& comm) const {
   if (order == policy::Order::Parallel) return parallel(state, batch, rotation, cache, comm);
-  const at::Tensor input = branch ? state.sum() : at::Tensor();  // norms make new tensors: this one stays
+  // norms make new tensors: this one stays
+  const at::Tensor input = branch || input_bottleneck ? state.sum() : at::Tensor();
+  layers::InputBottleneck::States inside;
+  if (input_bottleneck) {
+    inside = (*input_bottleneck)(input, comm);
+    state = layers::Residual(inside.narrow);
+  }
   const std::optional<layers::Norm> none;
   const auto block = [&](const std::optional<layers::Norm>& norm, const std::optional<layers::Norm>& post, auto run) {
     if (order == policy::Order::Post) {
@@ -63,13 +80,17 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
       state.add(scaled(normed(post, run(y)), residual_multiplier));
     }
   };
-  block(attention_norm, attention_post_norm,
-        [&](const at::Tensor& y) { return attention.out()(attention.self(y, batch, rotation, cache, comm), comm); });
+  block(attention_norm, attention_post_norm, [&](const at::Tensor& y) {
+    const at::Tensor& read = input_bottleneck ? inside.attended : y;
+    return attention.out()(attention.self(read, inside.values, batch, rotation, cache, comm), comm);
+  });
   if (cross)
     block(cross->norm, none, [&](const at::Tensor& y) {
       return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm);
     });
+  for (const Feed& feed : stacked) block(feed.norm, none, [&](const at::Tensor& y) { return feed.mlp(y, comm); });
   block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
+  if (output_bottleneck) state = layers::Residual((*output_bottleneck)(state.sum(), input, comm));
   if (branch) state = layers::Residual((*branch)(input, state.sum(), batch, comm));
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/layers/attention.h"
+#include "worker/layers/bottleneck.h"
 #include "worker/layers/convolution.h"
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
@@ -40,15 +41,25 @@ class Stack {
     layers::Attention attention;
     std::optional<layers::Norm> norm;
   };
+  /// A feed-forward block between attention and the layer's last one.
+  struct Feed {
+    layers::Mlp mlp;
+    std::optional<layers::Norm> norm;
+  };
+  static std::vector<Feed> feeds_of(const std::vector<policy::Mlp>&, layers::Loader&);
+  /// The parts stand in the order in which a forward pass uses their weights.
   struct Layer {
     policy::Order order;
     bool residual_normed;
     double residual_multiplier;
     std::optional<layers::Norm> attention_norm, mlp_norm, attention_post_norm, mlp_post_norm;
+    std::optional<layers::InputBottleneck> input_bottleneck;
     std::optional<size_t> rotary;  ///< index in the stack's table
     layers::Attention attention;
     std::optional<Cross> cross;
+    std::vector<Feed> stacked;
     layers::Mlp mlp;
+    std::optional<layers::OutputBottleneck> output_bottleneck;
     std::optional<layers::ConvolutionBranch> branch;
     Layer(const policy::Layer&, layers::Loader&, layers::RotaryTable&);
     void operator()(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,

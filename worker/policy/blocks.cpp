@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builder: layers with their attention, MLP and norms.
+// Builder: attention, linears and norms.
 #include <cmath>
 
 #include "worker/base/error.h"
@@ -139,6 +139,7 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
   norm.kind = word == "layer"     ? NormKind::Layer
               : word == "rms"     ? NormKind::Rms
               : word == "layer1p" ? NormKind::Layer1p
+              : word == "affine"  ? NormKind::Affine
                                   : NormKind::GemmaRms;
   const Node* eps =
       first_of({row->option("eps"), scope.variables.lets.empty() ? nullptr : scope.variables.lets[0]->get("eps"),
@@ -149,7 +150,8 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
   norm.weight = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
   const Node* biased = row->option("bias");
   const bool named = biased && (biased->is_list() || biased->text.starts_with('='));
-  if (biased && !named ? evaluate_bool(*biased, scope.variables) : is_layer_norm(norm.kind) || named) {
+  const bool usual = is_layer_norm(norm.kind) || norm.kind == NormKind::Affine;
+  if (biased && !named ? evaluate_bool(*biased, scope.variables) : usual || named) {
     request.role = Role::NormBias;
     request.path = path + ".bias";
     norm.bias = binder_.bind(
@@ -242,6 +244,7 @@ void Builder::projections(const Context& context, const Node& section, const Sco
                           int64_t source_width, Attention& a) {
   const int64_t hidden = context.sizes.hidden;
   if (const std::optional<Binding> fused = binder_.binding(section.get("qkv"), scope.variables)) {
+    if (context.query_width > 0) refuse_policy(section, "queries, keys and values of a bottleneck are no one tensor");
     fused_projections(context, *fused, section, scope, path, a);
   } else {
     auto one = [&](const char* key, const char* name, Role role, Role bias_role, int64_t heads, int64_t width,
@@ -256,12 +259,14 @@ void Builder::projections(const Context& context, const Node& section, const Sco
       if (auto made = projection(context, section.get(key), section, scope, request, bias_role))
         target = std::move(*made);
     };
-    one("q", ".query", Role::QueryWeight, Role::QueryBias, a.heads, hidden, a.query);
+    const int64_t query = context.query_width > 0 ? context.query_width : hidden,
+                  value = context.value_width > 0 ? context.value_width : source_width;
+    one("q", ".query", Role::QueryWeight, Role::QueryBias, a.heads, query, a.query);
     if (section.get("kv")) {
       fused_keys_and_values(context, section, scope, path, source_width, a);
     } else {
       one("k", ".key", Role::KeyWeight, Role::KeyBias, a.kv_heads, source_width, a.key);
-      one("v", ".value", Role::ValueWeight, Role::ValueBias, a.kv_heads, source_width, a.value);
+      one("v", ".value", Role::ValueWeight, Role::ValueBias, a.kv_heads, value, a.value);
     }
   }
   const ParamRequest request{
@@ -379,7 +384,9 @@ Attention Builder::attention(const Context& context, const Node& section, const 
     expect(a.softcap >= 0, *softcap, "softcap", a.softcap, "0 (none) or more");
   }
   a.alibi = alibi(section, scope);
-  const int64_t source_width = cross ? set_source(context, section, a) : context.sizes.hidden;
+  const int64_t source_width = cross                     ? set_source(context, section, a)
+                               : context.query_width > 0 ? context.query_width
+                                                         : context.sizes.hidden;
   a.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
   a.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
   projections(context, section, scope, path, source_width, a);
@@ -393,106 +400,6 @@ Attention Builder::attention(const Context& context, const Node& section, const 
     a.shows_scores = parse_keyword(*shown, scope.variables, attentions_words) == "scores";
   if (a.shows_scores && a.is_sparse()) refuse_policy(section, "\"attentions: scores\" is of full attention only");
   return a;
-}
-
-/// Builds gate and up projections that lie in one tensor, the gate first.
-void Builder::gate_and_up(const Context& context, const Node& section, const Scope& scope, const std::string& path,
-                          GatedMlp& mlp) {
-  const Role weights[] = {Role::GateWeight, Role::UpWeight}, biases[] = {Role::GateBias, Role::UpBias};
-  const char* names[] = {".gate", ".up"};
-  Linear* targets[] = {&mlp.gate, &mlp.up};
-  for (int part = 0; part < 2; ++part) {
-    const ParamRequest request{.role = weights[part],
-                               .path = path + names[part],
-                               .shape = {mlp.width, context.sizes.hidden},
-                               .units = mlp.width,
-                               .fused = Fused::Concat,
-                               .part = part,
-                               .parts = 2,
-                               .stored_rows = 2 * mlp.width};
-    if (auto made = linear(context, section.get("gate_up"), &section, scope, request, biases[part]))
-      *targets[part] = std::move(*made);
-  }
-}
-
-Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope, const std::string& path) {
-  const int64_t width = context.sizes.ffn, hidden = context.sizes.hidden;
-  if (width <= 0)
-    throw Error(Reason::ModelUnreadable,
-                section.where() + ": config.json gives an MLP of " + std::to_string(width) + " columns");
-  const Activation act = activation(section.get("act"), scope.variables);
-  Mlp mlp;
-  mlp.norm = norm(context, &section, scope, path + ".norm", hidden);
-  mlp.post_norm = norm(context, &section, scope, path + ".post_norm", hidden, "post_norm");
-  const bool both = section.get("gate_up") != nullptr;
-  if ((!both && !section.get("up")) || !section.get("down"))
-    refuse_policy(section, "an MLP needs \"up\" (or \"gate_up\") and \"down\"");
-  const auto made = [&](const char* key, Role role, Role bias_role, std::vector<int64_t> shape) {
-    const ParamRequest request{.role = role, .path = path + "." + key, .shape = std::move(shape), .units = width};
-    return projection(context, section.get(key), section, scope, request, bias_role);
-  };
-  GatedMlp gated{.activation = act, .width = width, .gate = {}, .up = {}, .down = {}};
-  bool has_gate = both;
-  if (both) {
-    gate_and_up(context, section, scope, path, gated);
-  } else {
-    gated.up = made("up", Role::UpWeight, Role::UpBias, {width, hidden}).value_or(Linear{});
-    std::optional<Linear> gate = made("gate", Role::GateWeight, Role::GateBias, {width, hidden});
-    has_gate = gate.has_value();
-    if (gate) gated.gate = std::move(*gate);
-  }
-  gated.down = made("down", Role::DownWeight, Role::DownBias, {hidden, width}).value_or(Linear{});
-  if (has_gate)
-    mlp.kind = std::move(gated);
-  else
-    mlp.kind = DenseMlp{.activation = act, .width = width, .up = std::move(gated.up), .down = std::move(gated.down)};
-  return mlp;
-}
-
-/// Builds the cross-attention of a layer, if the class has what it reads.
-std::optional<Attention> Builder::cross_attention(const Context& context, int64_t number, const std::string& path) {
-  const Node* section = context.section->get("cross");
-  Variables variables = context.scope.variables;
-  variables.layer = number;
-  if (!holds(section, variables)) return std::nullopt;
-  const auto build = [&] {
-    return attention(context, *section, block_scope(context, *section, number), path + ".cross", true);
-  };
-  const Node* source = section->get("source");
-  const bool absent = source && policy_.get("stacks")->get(source->text) && !contexts_.contains(source->text);
-  if (outer_ || binder_.is_dry_run() || (source && !absent)) return build();
-  if (!absent) {
-    throw Error(Reason::UnknownArchitecture,
-                model_.architecture + " with cross-attention is served as the decoder of an encoder-decoder only (" +
-                    section->where() + ")");
-  }
-  // the class has no such stack, so that the weights of the block are known and not loaded (BartForCausalLM)
-  binder_.set_dry_run(true);
-  build();
-  binder_.set_dry_run(false);
-  return std::nullopt;
-}
-
-Layer Builder::layer(const Context& context, int64_t number, const std::string& path) {
-  const Node& section = *context.section;
-  Layer layer;
-  Scope scope = context.scope;
-  scope.variables.layer = number;
-  if (const Node* order = option(context.layer, "order")) {
-    const std::string word = parse_keyword(*order, scope.variables, order_words);
-    layer.order = word == "pre" ? Order::Pre : word == "post" ? Order::Post : Order::Parallel;
-  }
-  const Node *attn = section.get("attn"), *ffn = section.get("mlp");
-  if (!attn || !ffn) refuse_policy(section, "a stack needs \"attn\" and \"mlp\"");
-  layer.attention = attention(context, *attn, block_scope(context, *attn, number), path + ".attn", false);
-  if (const Node* normed = option(context.layer, "residual_normed"))
-    layer.residual_normed = evaluate_bool(*normed, scope.variables);
-  if (const Node* factor = option(context.layer, "residual_multiplier"))
-    layer.residual_multiplier = evaluate_number(*factor, scope.variables);
-  layer.cross = cross_attention(context, number, path);
-  layer.mlp = mlp(context, *ffn, block_scope(context, *ffn, number), path + ".mlp");
-  layer.branch = convolution_branch(context, scope, path + ".branch");
-  return layer;
 }
 
 }  // namespace pm::policy

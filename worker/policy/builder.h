@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs), heads.cpp,
-// audio/ (convolutions and heads over frames), blocks.cpp (attention, MLP, norms).
+// audio/ (convolutions and heads over frames), layer/ (layers and what stands around their attention), blocks.cpp
+// (attention, linears, norms).
 #pragma once
 #include <list>
 
@@ -41,6 +42,7 @@ class Builder {
     Scope scope;
     Sizes sizes;
     const Node* layer = nullptr;
+    int64_t query_width = 0, value_width = 0;  ///< of what queries and keys read, and values; 0: as sizes.hidden
   };
   /// The section of a head, and what its parts have in common. `width` is that of the states which the next part reads.
   struct HeadScope {
@@ -58,7 +60,8 @@ class Builder {
   void patches(const Context&, const Node& section, const Scope&, const std::string& path, Input&);
   void image_size(const Context&, const Node& section, const Scope&, Input&);
   void position(const Context&, const Node& section, const Scope&, const std::string& path, Input&);
-  void tables(const Context&, const Node& section, const Scope&, const std::string& path, std::vector<IndexTable>&);
+  static int64_t input_width(const Context&, const Input&);
+  void tables(const Node& section, const Scope&, const std::string& path, int64_t width, std::vector<IndexTable>&);
   std::optional<Features> features(const Context&, const Node& section, const Scope&, const std::string& path);
   std::optional<Pooler> pooler(const Context&, const Node& section, const Scope&, const std::string& path);
   Output output(const Context&, const Node& section, const std::string& path);
@@ -81,15 +84,24 @@ class Builder {
   std::optional<Param> layer_weights(const HeadScope&, const Stack* read);
   std::optional<Pool> pool(HeadScope&, const Stack* read, const std::string& name);
   HeadTransform transform(HeadScope&);
+  std::optional<Param> concat(const HeadScope&);
   ClassesSpec classes(HeadScope&, const std::optional<Pool>&, HeadTransform);
   CellsSpec cells(HeadScope&, ClassesSpec tokens);
   SpansSpec spans(const HeadScope&);
   PairsSpec pairs(const HeadScope&);
   SimilaritySpec similarity(const HeadScope&);
 
-  // blocks.cpp
+  // layer/
   Layer layer(const Context&, int64_t number, const std::string& path);
   std::optional<Attention> cross_attention(const Context&, int64_t number, const std::string& path);
+  void gate_and_up(const Context&, const Node& section, const Scope&, const std::string& path, GatedMlp&);
+  Mlp mlp(const Context&, const Node& section, const Scope&, const std::string& path);
+  std::vector<Mlp> stacked_mlp(const Context&, int64_t number, const std::string& path);
+  std::optional<Bottleneck> bottleneck(const Context&, int64_t number, const std::string& path);
+  /// Returns the context of the blocks inside of a bottleneck.
+  static Context inside(const Context&, const Bottleneck&);
+
+  // blocks.cpp
   int64_t set_source(const Context&, const Node& section, Attention&) const;
   Attention attention(const Context&, const Node& section, const Scope&, const std::string& path, bool cross);
   void projections(const Context&, const Node& section, const Scope&, const std::string& path, int64_t source_width,
@@ -112,8 +124,6 @@ class Builder {
   Linear global_projection(const Context&, const Node& section, const Node& window, const Scope&,
                            const std::string& path, const Attention&, Role role);
   std::optional<Rotary> rotary(const Node& section, const Scope&, const Attention&);
-  void gate_and_up(const Context&, const Node& section, const Scope&, const std::string& path, GatedMlp&);
-  Mlp mlp(const Context&, const Node& section, const Scope&, const std::string& path);
   std::optional<Norm> norm(const Context&, const Node* section, const Scope&, const std::string& path, int64_t width,
                            std::string_view key = "norm");
   /// Builds weight and bias of a linear. Whether there is a bias and how the matrix is stored is read from the entry,

@@ -2,6 +2,7 @@
 // Builder: task heads.
 #include "worker/base/error.h"
 #include "worker/policy/builder.h"
+#include "worker/policy/keywords.h"
 
 namespace pm::policy {
 
@@ -53,6 +54,25 @@ HeadTransform Builder::transform(HeadScope& at) {
   const Node* scale = logits && logits->get("scale_input") ? logits->get("scale_input") : at.section.get("scale_input");
   if (scale) transform.scale = evaluate_number(*scale, at.scope.variables);
   return transform;
+}
+
+/// Builds the columns of the scores' matrix that lie behind those of the token embedding.
+std::optional<Param> Builder::concat(const HeadScope& at) {
+  const Node* logits = at.section.get("logits");
+  const std::optional<Binding> row =
+      binder_.binding(logits && logits->is_map() ? logits->get("concat") : nullptr, at.scope.variables);
+  if (!row || !row->names()) return std::nullopt;
+  const Sizes& sizes = at.context.sizes;
+  if (sizes.embedding >= at.width)
+    unreadable(row->node->where() + ": config.json gives an embedding of " + std::to_string(sizes.embedding) +
+               " and states of " + std::to_string(at.width) + "; further columns need wider states");
+  const Node* layout = row->option("layout");
+  const ParamRequest request{.role = Role::LogitsWeight,
+                             .path = at.path + ".logits.concat",
+                             .shape = {sizes.vocab, at.width - sizes.embedding},
+                             .units = sizes.vocab,
+                             .conv1d = layout && parse_keyword(*layout, at.scope.variables, layout_words) == "conv1d"};
+  return binder_.bind(request, binder_.names(*row->names(), at.scope, ".weight"), *row, at.scope).value_or(Param{});
 }
 
 ClassesSpec Builder::classes(HeadScope& at, const std::optional<Pool>& pool, HeadTransform transform) {
@@ -208,13 +228,17 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
     return head;
   }
   HeadTransform before = transform(at);
-  const ParamRequest rows{
-      .role = Role::LogitsWeight, .path = at.path + ".logits", .shape = {sizes.vocab, at.width}, .units = sizes.vocab};
+  std::optional<Param> others = concat(at);
+  const ParamRequest rows{.role = Role::LogitsWeight,
+                          .path = at.path + ".logits",
+                          .shape = {sizes.vocab, others ? sizes.embedding : at.width},
+                          .units = sizes.vocab};
   if (auto logits = linear(at.context, section.get("logits"), nullptr, at.scope, rows, Role::LogitsBias, true)) {
     const Node* softcap = section.get("softcap");
     head.kind = LogitsSpec{.pool = pool,
                            .transform = std::move(before),
                            .linear = std::move(*logits),
+                           .concat = std::move(others),
                            .softcap = softcap ? evaluate_number(*softcap, at.scope.variables) : 0};
     return head;
   }

@@ -7,7 +7,7 @@
 namespace pm::policy {
 
 inline const std::vector<std::string_view> layout_words{"linear", "conv1d"}, keep_in_fp32_words{"if_f16"},
-    norm_words{"layer", "rms", "gemma_rms", "layer1p"}, mask_words{"full", "causal"},
+    norm_words{"layer", "rms", "gemma_rms", "layer1p", "affine"}, mask_words{"full", "causal"},
     rotary_words{"neox", "interleaved"}, fused_words{"concat", "per_head", "grouped"},
     order_words{"pre", "post", "parallel"}, position_words{"none"}, sinusoid_words{"paper", "tensor2tensor"},
     position_ids_words{"rows", "tokens"}, part_words{"q", "k", "v"}, states_words{"raw", "normed"},

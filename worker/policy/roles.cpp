@@ -36,8 +36,10 @@ ShardingRule sharding_rule(Role role) {
     case Role::PositionEmbedding:
       return {Sharding::Vocab, Axis::Positions, 0};
     case Role::BranchWeight:
+    case Role::BottleneckWeight:
       return {Sharding::Column, Axis::Groups, 0};
     case Role::BranchBias:
+    case Role::BottleneckBias:
       return {Sharding::ColumnVector, Axis::Groups, 0};
     // added once after the reduction, normalised over the whole width, or too small to be worth an exchange
     case Role::OutBias:
@@ -73,6 +75,7 @@ bool is_matrix(Role role) {
     case Role::UpWeight:
     case Role::GateWeight:
     case Role::DownWeight:
+    case Role::BottleneckWeight:
     case Role::LogitsWeight:
       return true;
     default:
@@ -102,6 +105,10 @@ std::string_view name_of(Role role) {
       return "convolution branch weight";
     case Role::BranchBias:
       return "convolution branch bias";
+    case Role::BottleneckWeight:
+      return "bottleneck weight";
+    case Role::BottleneckBias:
+      return "bottleneck bias";
     case Role::RunningMean:
       return "running mean";
     case Role::RunningVariance:

@@ -110,6 +110,11 @@ Builder::Context Builder::context(const std::string& name, const Node& section) 
   return context;
 }
 
+/// Returns the width of what is added to token embeddings: theirs, or that to which they are projected before.
+int64_t Builder::input_width(const Context& context, const Input& input) {
+  return input.project_tokens ? context.sizes.hidden : context.sizes.embedding;
+}
+
 void Builder::position(const Context& context, const Node& section, const Scope& scope, const std::string& path,
                        Input& input) {
   const Node* node = section.get("position");
@@ -140,7 +145,7 @@ void Builder::position(const Context& context, const Node& section, const Scope&
   input.position_ids_are_rows =
       ids ? parse_keyword(*ids, scope.variables, position_ids_words) == "rows" : input.position_skips_padding;
   input.position_after_norm = after_norm && evaluate_bool(*after_norm, scope.variables);
-  const int64_t width = input.position_after_norm ? context.sizes.hidden : context.sizes.embedding;
+  const int64_t width = input.position_after_norm ? context.sizes.hidden : input_width(context, input);
   if (sinusoidal) {
     if (width < 4)
       unreadable(node->where() + ": sinusoidal positions need a width of at least 4, config.json gives " +
@@ -160,7 +165,7 @@ void Builder::position(const Context& context, const Node& section, const Scope&
   input.positions = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
 }
 
-void Builder::tables(const Context& context, const Node& section, const Scope& scope, const std::string& path,
+void Builder::tables(const Node& section, const Scope& scope, const std::string& path, int64_t width,
                      std::vector<IndexTable>& tables) {
   const Node* list = section.get("tables");
   if (!list) return;
@@ -187,7 +192,7 @@ void Builder::tables(const Context& context, const Node& section, const Scope& s
       unreadable(item.where() + ": default_row is " + std::to_string(table.default_row) + ", the table has " +
                  std::to_string(count));
     const ParamRequest request{
-        .role = Role::IndexTable, .path = path + "tables." + table.key(), .shape = {count, context.sizes.embedding}};
+        .role = Role::IndexTable, .path = path + "tables." + table.key(), .shape = {count, width}};
     const std::optional<Param> bound =
         binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
     if (!bound) continue;
@@ -219,7 +224,7 @@ std::optional<Features> Builder::features(const Context& context, const Node& se
                              .units = rows};
     features.positions = binder_.bind(table, binder_.names(*row->names(), scope, ".weight"), *row, scope);
   }
-  tables(context, *node, scope, path + ".", features.tables);
+  tables(*node, scope, path + ".", context.sizes.embedding, features.tables);
   return features;
 }
 
@@ -274,11 +279,14 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   if (const Node* scale = section.get("scale")) input.scale = evaluate_number(*scale, scope.variables);
   if (const Node* types = section.get("token_types")) input.token_types = types->text;
   input.convolutions = convolutions(context, section, scope, path + "convolutions");
+  if (const Node* node = section.get("project_tokens")) input.project_tokens = evaluate_bool(*node, scope.variables);
+  if (const Node* node = section.get("trigram")) input.trigram = evaluate_bool(*node, scope.variables);
   position(context, section, scope, path, input);
-  tables(context, section, scope, path, input.tables);
+  tables(section, scope, path, input_width(context, input), input.tables);
   input.features = features(context, section, scope, path + "features");
-  const ParamRequest projection{
-      .role = Role::EmbeddingProjection, .path = path + "projection", .shape = {sizes.hidden, sizes.embedding}};
+  const ParamRequest projection{.role = Role::EmbeddingProjection,
+                                .path = path + "projection",
+                                .shape = {sizes.hidden, (input.trigram ? 3 : 1) * sizes.embedding}};
   input.projection = linear(context, section.get("projection"), nullptr, scope, projection, Role::HeadDenseBias, true);
   patches(context, section, scope, path, input);
   for (auto [key, token] :
@@ -290,7 +298,8 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   }
   image_size(context, section, scope, input);
   if (const Node* node = section.get("norm_projected")) input.norm_projected = evaluate_bool(*node, scope.variables);
-  input.norm = norm(context, &section, scope, path + "norm", input.norm_projected ? sizes.hidden : sizes.embedding);
+  input.norm =
+      norm(context, &section, scope, path + "norm", input.norm_projected ? sizes.hidden : input_width(context, input));
   return input;
 }
 
@@ -299,13 +308,20 @@ std::optional<Pooler> Builder::pooler(const Context& context, const Node& sectio
   const Node* when = section.get("when");
   if (when && !evaluate_bool(*when, scope.variables)) return std::nullopt;
   Pooler pooler;
-  if (const Node* pool = section.get("pool")) pooler.pool = parse_enum<Pool>(*pool, scope.variables, pooler_words);
-  if (const Node* act = section.get("act")) pooler.activation = activation(act, scope.variables);
+  // an expression may say that there is none
+  const auto given = [&](const char* key) -> const Node* {
+    const Node* node = section.get(key);
+    const bool spelled = node && (parse<Pool>(node->text) || parse<Activation>(node->text));
+    return node && (spelled || !evaluate(*node, scope.variables, /*nullable=*/true).is_null()) ? node : nullptr;
+  };
+  const Node *pool = given("pool"), *act = given("act");
+  if (pool) pooler.pool = parse_enum<Pool>(*pool, scope.variables, pooler_words);
+  if (act) pooler.activation = activation(act, scope.variables);
   pooler.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
   if (section.get("from")) {
     const ParamRequest request{.role = Role::HeadDenseWeight, .path = path, .shape = {-1, context.sizes.hidden}};
     pooler.dense = linear(context, &section, nullptr, scope, request, Role::HeadDenseBias, true);
-    if (!pooler.dense && !section.get("pool")) return std::nullopt;  // optional, and the checkpoint has none
+    if (!pooler.dense && !pool) return std::nullopt;  // optional, and the checkpoint has none
   }
   return pooler;
 }

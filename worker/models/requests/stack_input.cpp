@@ -19,7 +19,9 @@ at::Tensor StackInput::padded(const std::vector<at::Tensor>& of_sequences, const
   at::Tensor whole = at::full({rows, of_sequences[0].size(0), length, keys.length}, hidden,
                               of_sequences[0].options().dtype(at::kFloat));
   for (size_t row = 0; row < of_sequences.size(); ++row) {
-    const at::Tensor seen = keys.columns[row].narrow(0, 0, of_sequences[row].size(2));  // padding is no key
+    const ops::SequenceSpan& span = keys.batch.sequences.spans[row];
+    const at::Tensor seen =
+        keys.columns[row].narrow(0, span.key_row - span.first, of_sequences[row].size(2));  // padding is no key
     whole[static_cast<int64_t>(row)].index_put_({at::indexing::Slice(), columns[row].unsqueeze(1), seen.unsqueeze(0)},
                                                 of_sequences[row]);
   }

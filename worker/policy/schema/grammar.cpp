@@ -95,12 +95,14 @@ Rule attention(Keys more = {}) {
       std::move(more));
 }
 
-Rule mlp() {
-  return section(block_keys() + Keys{{"act", word(words<Activation>())},
-                                     {"up", projection()},
-                                     {"gate", projection()},
-                                     {"gate_up", linear()},
-                                     {"down", projection()}});
+Rule mlp(Keys more = {}) {
+  return section(block_keys() +
+                 Keys{{"act", word(words<Activation>())},
+                      {"up", projection()},
+                      {"gate", projection()},
+                      {"gate_up", linear()},
+                      {"down", projection()}} +
+                 std::move(more));
 }
 
 Rule stack() {
@@ -153,6 +155,8 @@ Rule stack() {
                {"features",
                 linear({{"input", text}, {"mask", text}, {"position", row()}, {"align", text}, {"tables", tables}})},
                {"projection", linear()},
+               {"project_tokens", expression},
+               {"trigram", expression},
                {"patches", linear({{"channels", expression}, {"size", expression}, {"image", expression}})},
                {"class_token", row()},
                {"distillation_token", row()},
@@ -160,6 +164,15 @@ Rule stack() {
                {"norm_projected", expression}});
   const Rule branch =
       linear({{"size", expression}, {"groups", expression}, {"act", word(words<Activation>())}, {"norm", norm_row()}});
+  const Rule bottleneck = section({{"when", expression},
+                                   {"width", expression},
+                                   {"input", linear()},
+                                   {"input_norm", norm_row()},
+                                   {"attention", linear()},
+                                   {"attention_norm", norm_row()},
+                                   {"wide", expression},
+                                   {"output", linear()},
+                                   {"output_norm", norm_row()}});
   const Rule layer = section({{"at", names},
                               {"order", word(order_words)},
                               {"norm", word(norm_words)},
@@ -167,6 +180,7 @@ Rule stack() {
                               {"layout", word(layout_words)},
                               {"residual_normed", expression},
                               {"convolution_branch", branch},
+                              {"bottleneck", bottleneck},
                               {"residual_multiplier", expression}});
   const Rule pooler = section(row_keys() + Keys{{"bias", bias},
                                                 {"layout", word(layout_words)},
@@ -182,7 +196,8 @@ Rule stack() {
             {"prefix", names},     {"let", each(expression)},
             {"input", input},      {"layer", layer},
             {"attn", attention()}, {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
-            {"mlp", mlp()},        {"output", output}};
+            {"mlp", mlp()},        {"stacked_mlp", mlp({{"count", expression}})},
+            {"output", output}};
   for (std::string_view name : size_words) keys.push_back({name, expression});
   return section(std::move(keys));
 }
@@ -200,7 +215,7 @@ Rule head() {
                   {"scale_input", expression},
                   {"softcap", expression},
                   {"logit_scale", row()},
-                  {"logits", linear({{"scale_input", expression}})},
+                  {"logits", linear({{"scale_input", expression}, {"concat", row({{"layout", word(layout_words)}})}})},
                   {"classes", linear({{"vector", expression}})},
                   {"output", texts},
                   {"cells", section({{"columns", linear()},
@@ -302,6 +317,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"patches", own_keys(under(input, "patches"), matrix)},
           {"layer", own_keys(under(stack, "layer"))},
           {"convolution_branch", own_keys(under(under(stack, "layer"), "convolution_branch"), matrix)},
+          {"bottleneck", own_keys(under(under(stack, "layer"), "bottleneck"))},
           {"attn", own_keys(attn)},
           {"cross", own_keys(under(stack, "cross"), attn)},
           {"sliding_window", own_keys(under(attn, "sliding_window"))},
@@ -314,10 +330,12 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"qkv", own_keys(under(attn, "qkv"), matrix)},
           {"fused", own_keys(under(under(attn, "qkv"), "fused"))},
           {"mlp", own_keys(under(stack, "mlp"))},
+          {"stacked_mlp", own_keys(under(stack, "stacked_mlp"), under(stack, "mlp"))},
           {"output", own_keys(output)},
           {"pooler", own_keys(under(output, "pooler"), plain)},
           {"head", own_keys(head)},
           {"logits", own_keys(under(head, "logits"), matrix)},
+          {"concat", own_keys(under(under(head, "logits"), "concat"), plain)},
           {"classes", own_keys(under(head, "classes"), matrix)},
           {"cells", own_keys(under(head, "cells"))},
           {"spans", own_keys(under(head, "spans"))},

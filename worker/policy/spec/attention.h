@@ -74,6 +74,7 @@ struct Attention {
   std::optional<Rotary> rotary;
   std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table
   std::optional<RelativeContent> relative_content;
+  bool values_apart = false;  ///< values are projected from other states than queries and keys (MobileBERT)
   bool shows_scores = false;  ///< what is captured are the scores before the softmax, not the probabilities
   Linear query, key, value, out;
 

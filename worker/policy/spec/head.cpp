@@ -20,6 +20,7 @@ void HeadTransform::collect(ParamCollector& all) const {
 void LogitsSpec::collect(ParamCollector& all) const {
   transform.collect(all);
   all.add(linear);
+  all.add(concat);
 }
 
 void ClassesSpec::collect(ParamCollector& all) const {

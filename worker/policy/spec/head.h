@@ -28,8 +28,9 @@ struct HeadTransform {
 struct LogitsSpec {
   std::optional<Pool> pool;  ///< the state of a sequence that is scored; absent: every token's
   HeadTransform transform;
-  Linear linear;       ///< [vocabulary, width]
-  double softcap = 0;  ///< as Attention's
+  Linear linear;                ///< [vocabulary, width], or the first of its columns
+  std::optional<Param> concat;  ///< [vocabulary, others]: the columns behind those of `linear` (MobileBERT)
+  double softcap = 0;           ///< as Attention's
 
   void collect(ParamCollector&) const;
 };

@@ -62,6 +62,9 @@ struct Input {
       projection;  ///< factorized embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, height, width])
   std::array<int64_t, 2> image{};  ///< height and width in pixels of the images that the stack reads; 0: none
   std::optional<Param> class_token, distillation_token;  ///< in this order before the patches
+  bool project_tokens = false;  ///< the projection is of the token embeddings alone, before positions and tables
+  bool trigram = false;  ///< what is projected are the embeddings of the next token, the token and the previous one,
+                         ///< beside each other; zero beyond the ends of a row
   std::optional<Norm> norm;
   bool norm_projected = false;               ///< the norm comes after the projection (DeBERTa), else before
   std::optional<Convolutions> convolutions;  ///< the stack reads audio: frames are what tokens are elsewhere

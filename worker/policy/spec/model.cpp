@@ -19,6 +19,8 @@ std::vector<PlacedParam> placed_params(const Model& model) {
       append(place++, [&](ParamCollector& collector) {
         layer.attention.collect(collector);
         if (layer.cross) layer.cross->collect(collector);
+        if (layer.bottleneck) layer.bottleneck->collect(collector);
+        for (const Mlp& mlp : layer.stacked) mlp.collect(collector);
         layer.mlp.collect(collector);
         if (layer.branch) layer.branch->collect(collector);
       });

@@ -47,8 +47,9 @@ struct Linear {
   std::optional<Param> bias;
 };
 
-/// GemmaRms is RMSNorm that multiplies by 1 + weight (Gemma), Layer1p is LayerNorm that does so (Nemotron).
-enum class NormKind : uint8_t { Layer, Rms, GemmaRms, Layer1p };
+/// GemmaRms is RMSNorm that multiplies by 1 + weight (Gemma), Layer1p is LayerNorm that does so (Nemotron). Affine is
+/// weight * x + bias, without statistics (MobileBERT's NoNorm).
+enum class NormKind : uint8_t { Layer, Rms, GemmaRms, Layer1p, Affine };
 /// Returns true for the kinds that take the mean off.
 constexpr bool is_layer_norm(NormKind kind) { return kind == NormKind::Layer || kind == NormKind::Layer1p; }
 struct Norm {

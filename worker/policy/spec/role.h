@@ -17,6 +17,8 @@ enum class Role : uint8_t {
   ConvolutionGain,
   BranchWeight,
   BranchBias,
+  BottleneckWeight,
+  BottleneckBias,
   RunningMean,
   RunningVariance,
   LayerWeights,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "worker/policy/spec/attention.h"
+#include "worker/policy/spec/bottleneck.h"
 #include "worker/policy/spec/convolution.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/input.h"
@@ -26,6 +27,8 @@ struct Layer {
   double residual_multiplier = 1;  ///< of what a block adds to the residual (Granite)
   Attention attention;
   std::optional<Attention> cross;
+  std::optional<Bottleneck> bottleneck;  ///< around all blocks
+  std::vector<Mlp> stacked;              ///< between attention and `mlp`, each with its residual and norm
   Mlp mlp;
   std::optional<ConvolutionBranch> branch;
 };
@@ -55,5 +58,9 @@ struct Stack {
   std::vector<Layer> layers;
   Output output;
 };
+
+/// Returns whether tokens of the stack read their neighbors' states, which may be padding: rows of padding are computed
+/// as those of tokens are, and only attention does not see them. So transformers has it.
+bool reads_padding(const Stack&);
 
 }  // namespace pm::policy

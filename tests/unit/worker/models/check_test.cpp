@@ -42,6 +42,16 @@ constexpr const char* content_alone =
     "has relative positions by content beside grouped heads, a mask, a sparse pattern or softcapping";
 constexpr const char* branch_alone =
     "has a convolution beside layers that are not post-norm, or that are causal or cross";
+constexpr const char* bottleneck_alone =
+    "has a bottleneck around layers that are not post-norm, or with cross-attention, a convolution, a sparse pattern "
+    "or "
+    "relative positions by content";
+/// Puts a bottleneck around a post-norm layer.
+policy::Layer& narrow(policy::Model& model) {
+  layer(model).order = policy::Order::Post;
+  layer(model).bottleneck.emplace();
+  return layer(model);
+}
 /// Makes the stack one of audio.
 void hears(policy::Model& model) {
   input(model).token.reset();
@@ -130,6 +140,23 @@ INSTANTIATE_TEST_SUITE_P(
          branch_alone},
         {"BranchBesideCross",
          [](auto& m) { layer(m).branch.emplace(), layer(m).order = policy::Order::Post, cross(m); }, branch_alone},
+        {"BottleneckOfAPreNormLayer", [](auto& m) { narrow(m).order = policy::Order::Pre; }, bottleneck_alone},
+        {"BottleneckBesideCross", [](auto& m) { narrow(m), cross(m); }, bottleneck_alone},
+        {"BottleneckAroundAPattern",
+         [](auto& m) { narrow(m).attention.pattern = policy::BlockSparse{}; }, bottleneck_alone},
+        {"BottleneckAroundContent", [](auto& m) { narrow(m).attention.relative_content.emplace(); }, bottleneck_alone},
+        {"StackedInParallel",
+         [](auto& m) { layer(m).stacked.resize(1), layer(m).order = policy::Order::Parallel; },
+         "has stacked feed-forward blocks in parallel layers"},
+        {"PostNormOfStacked", [](auto& m) { layer(m).stacked.resize(1), layer(m).stacked[0].post_norm.emplace(); },
+         "has norms after stacked feed-forward blocks"},
+        {"AffineNormOfHeads",
+         [](auto& m) { self(m).key_norm = policy::Norm{.kind = policy::NormKind::Affine}; },
+         "has norms of heads without statistics"},
+        {"TokensProjectedBesideVectors",
+         [](auto& m) { input(m).project_tokens = true, input(m).features.emplace(); },
+         "projects tokens beside patches, audio or dense vectors, or before a norm that comes last"},
+        {"TrigramsAsTheyAre", [](auto& m) { input(m).trigram = true; }, "has trigrams that are not projected"},
         {"PatternInCross", [](auto& m) { cross(m).pattern = policy::BlockSparse{}; },
          "has a sparse pattern in attention that is causal or crosses"},
         {"PatternInCausal",

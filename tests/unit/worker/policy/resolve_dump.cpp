@@ -33,7 +33,7 @@ std::string_view word(const std::optional<Enum>& value) {
 
 json norm_of(const std::optional<policy::Norm>& norm) {
   if (!norm) return nullptr;
-  const char* kinds[] = {"layer", "rms", "gemma_rms", "layer1p"};
+  const char* kinds[] = {"layer", "rms", "gemma_rms", "layer1p", "affine"};
   return {{"kind", kinds[static_cast<int>(norm->kind)]},
           {"eps", norm->eps},
           {"weight", norm->weight && norm->weight->tensor ? norm->weight->tensor->name : ""}};
@@ -80,6 +80,13 @@ json layers_of(const policy::Stack& stack) {
              {"mlp_post_norm", norm_of(layer.mlp.post_norm)},
              {"residual_normed", layer.residual_normed}};
     if (layer.cross) one["cross"] = attention_of(*layer.cross);
+    json more = json::array();  // norms
+    for (const policy::Mlp& mlp : layer.stacked) more.push_back(norm_of(mlp.norm));
+    if (const auto& narrow = layer.bottleneck) {
+      for (const auto* norm : {&narrow->input_norm, &narrow->attention_norm, &narrow->output_norm})
+        more.push_back(norm_of(*norm));
+    }
+    one["more_norms"] = more;
     all.push_back(one);
   }
   return all;

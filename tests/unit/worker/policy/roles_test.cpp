@@ -22,6 +22,7 @@ TEST(Roles, AColumnBiasIsCutLikeItsWeightAndARowBiasIsWhole) {
                               {Role::ValueWeight, Role::ValueBias},
                               {Role::UpWeight, Role::UpBias},
                               {Role::GateWeight, Role::GateBias},
+                              {Role::BottleneckWeight, Role::BottleneckBias},
                               {Role::LogitsWeight, Role::LogitsBias}}) {
     EXPECT_EQ(sharding_rule(weight).axis, sharding_rule(bias).axis);
     EXPECT_EQ(sharding_rule(weight).dim, 0);

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of parity for families whose tokens read the tokens beside them; cases.py collects them."""
+
+LIGHT = (2,)
+# as in cases.py
+SEEDS = {}
+ENCODERS = ("mobilebert",)
+# by what parameters with these endings are divided: MobileBERT's norms have no statistics
+SMALLER = {
+    "mobilebert": {"output.dense.weight": 4, "bottleneck.dense.weight": 4, "self.query.weight": 2},
+}
+_TYPES = ("token_type_ids", "position_ids")
+_BERT = {
+    "hidden_size": 30,
+    "num_attention_heads": 5,
+    "num_hidden_layers": 3,
+    "intermediate_size": 37,
+    "vocab_size": 101,
+    "max_position_embeddings": 80,
+    "type_vocab_size": 3,
+    "layer_norm_eps": 1e-3,
+    "embedding_size": 13,
+    "pad_token_id": 3,
+    "bos_token_id": 4,
+    "eos_token_id": 100,
+}
+
+
+def cases(family):
+    mobilebert = family(
+        "mobilebert",
+        "encoder",
+        "MobileBertConfig",
+        _TYPES,
+        **_BERT,
+        intra_bottleneck_size=20,
+        num_feedforward_networks=3,
+    )
+    return (
+        *mobilebert("all", "MobileBertForMaskedLM"),
+        *mobilebert(
+            "light",
+            "MobileBertModel MobileBertForPreTraining MobileBertForNextSentencePrediction "
+            "MobileBertForSequenceClassification MobileBertForMultipleChoice MobileBertForTokenClassification "
+            "MobileBertForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+            num_feedforward_networks=2,
+        ),
+        *mobilebert(  # attention reads narrow states; statistics in norms; the first state instead of a pooler
+            "narrow-attention",
+            "MobileBertModel",
+            use_bottleneck_attention=True,
+            trigram_input=False,
+            normalization_type="layer_norm",
+            layer_norm_eps=0.1,
+            num_feedforward_networks=1,
+            hidden_act="gelu",
+            classifier_activation=False,
+        ),
+        *mobilebert(  # attention reads the layer's states, which is possible where both widths are equal
+            "wide-attention",
+            "MobileBertModel",
+            ranks=LIGHT,
+            num_hidden_layers=1,
+            intra_bottleneck_size=30,
+            key_query_shared_bottleneck=False,
+        ),
+        *mobilebert(
+            "no-bottleneck",
+            "MobileBertModel",
+            ranks=LIGHT,
+            num_hidden_layers=1,
+            use_bottleneck=False,
+            trigram_input=False,
+            embedding_size=30,
+        ),
+    )

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builder: layers, and the cross-attention that a class may lack.
+#include "worker/base/error.h"
+#include "worker/policy/builder.h"
+#include "worker/policy/keywords.h"
+
+namespace pm::policy {
+
+/// Builds the cross-attention of a layer, if the class has what it reads.
+std::optional<Attention> Builder::cross_attention(const Context& context, int64_t number, const std::string& path) {
+  const Node* section = context.section->get("cross");
+  Variables variables = context.scope.variables;
+  variables.layer = number;
+  if (!binder_.binding(section, variables)) return std::nullopt;
+  const auto build = [&] {
+    return attention(context, *section, block_scope(context, *section, number), path + ".cross", true);
+  };
+  const Node* source = section->get("source");
+  const bool absent = source && policy_.get("stacks")->get(source->text) && !contexts_.contains(source->text);
+  if (outer_ || binder_.is_dry_run() || (source && !absent)) return build();
+  if (!absent) {
+    throw Error(Reason::UnknownArchitecture,
+                model_.architecture + " with cross-attention is served as the decoder of an encoder-decoder only (" +
+                    section->where() + ")");
+  }
+  // the class has no such stack, so that the weights of the block are known and not loaded (BartForCausalLM)
+  binder_.set_dry_run(true);
+  build();
+  binder_.set_dry_run(false);
+  return std::nullopt;
+}
+
+Layer Builder::layer(const Context& context, int64_t number, const std::string& path) {
+  const Node& section = *context.section;
+  const auto option = [&](std::string_view key) { return context.layer ? context.layer->get(key) : nullptr; };
+  Layer layer;
+  Scope scope = context.scope;
+  scope.variables.layer = number;
+  if (const Node* order = option("order")) {
+    const std::string word = parse_keyword(*order, scope.variables, order_words);
+    layer.order = word == "pre" ? Order::Pre : word == "post" ? Order::Post : Order::Parallel;
+  }
+  const Node *attn = section.get("attn"), *ffn = section.get("mlp");
+  if (!attn || !ffn) refuse_policy(section, "a stack needs \"attn\" and \"mlp\"");
+  layer.bottleneck = bottleneck(context, number, path + ".bottleneck");
+  const Context inner = layer.bottleneck ? inside(context, *layer.bottleneck) : context;
+  layer.attention = attention(inner, *attn, block_scope(inner, *attn, number), path + ".attn", false);
+  layer.attention.values_apart = layer.bottleneck && layer.bottleneck->attention;
+  if (const Node* normed = option("residual_normed")) layer.residual_normed = evaluate_bool(*normed, scope.variables);
+  if (const Node* factor = option("residual_multiplier"))
+    layer.residual_multiplier = evaluate_number(*factor, scope.variables);
+  layer.cross = cross_attention(context, number, path);
+  layer.stacked = stacked_mlp(inner, number, path);
+  layer.mlp = mlp(inner, *ffn, block_scope(inner, *ffn, number), path + ".mlp");
+  layer.branch = convolution_branch(context, scope, path + ".branch");
+  return layer;
+}
+
+}  // namespace pm::policy

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builder: feed-forward blocks.
+#include "worker/base/error.h"
+#include "worker/policy/builder.h"
+
+namespace pm::policy {
+
+namespace {
+
+/// The maximum number of feed-forward blocks between attention and the last one.
+constexpr int64_t most_stacked = 64;
+
+}  // namespace
+
+/// Builds gate and up projections that lie in one tensor, the gate first.
+void Builder::gate_and_up(const Context& context, const Node& section, const Scope& scope, const std::string& path,
+                          GatedMlp& mlp) {
+  const Role weights[] = {Role::GateWeight, Role::UpWeight}, biases[] = {Role::GateBias, Role::UpBias};
+  const char* names[] = {".gate", ".up"};
+  Linear* targets[] = {&mlp.gate, &mlp.up};
+  for (int part = 0; part < 2; ++part) {
+    const ParamRequest request{.role = weights[part],
+                               .path = path + names[part],
+                               .shape = {mlp.width, context.sizes.hidden},
+                               .units = mlp.width,
+                               .fused = Fused::Concat,
+                               .part = part,
+                               .parts = 2,
+                               .stored_rows = 2 * mlp.width};
+    if (auto made = linear(context, section.get("gate_up"), &section, scope, request, biases[part]))
+      *targets[part] = std::move(*made);
+  }
+}
+
+Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope, const std::string& path) {
+  const int64_t width = context.sizes.ffn, hidden = context.sizes.hidden;
+  if (width <= 0)
+    throw Error(Reason::ModelUnreadable,
+                section.where() + ": config.json gives an MLP of " + std::to_string(width) + " columns");
+  const Activation act = activation(section.get("act"), scope.variables);
+  Mlp mlp;
+  mlp.norm = norm(context, &section, scope, path + ".norm", hidden);
+  mlp.post_norm = norm(context, &section, scope, path + ".post_norm", hidden, "post_norm");
+  const bool both = section.get("gate_up") != nullptr;
+  if ((!both && !section.get("up")) || !section.get("down"))
+    refuse_policy(section, "an MLP needs \"up\" (or \"gate_up\") and \"down\"");
+  const auto made = [&](const char* key, Role role, Role bias_role, std::vector<int64_t> shape) {
+    const ParamRequest request{.role = role, .path = path + "." + key, .shape = std::move(shape), .units = width};
+    return projection(context, section.get(key), section, scope, request, bias_role);
+  };
+  GatedMlp gated{.activation = act, .width = width, .gate = {}, .up = {}, .down = {}};
+  bool has_gate = both;
+  if (both) {
+    gate_and_up(context, section, scope, path, gated);
+  } else {
+    gated.up = made("up", Role::UpWeight, Role::UpBias, {width, hidden}).value_or(Linear{});
+    std::optional<Linear> gate = made("gate", Role::GateWeight, Role::GateBias, {width, hidden});
+    has_gate = gate.has_value();
+    if (gate) gated.gate = std::move(*gate);
+  }
+  gated.down = made("down", Role::DownWeight, Role::DownBias, {hidden, width}).value_or(Linear{});
+  if (has_gate)
+    mlp.kind = std::move(gated);
+  else
+    mlp.kind = DenseMlp{.activation = act, .width = width, .up = std::move(gated.up), .down = std::move(gated.down)};
+  return mlp;
+}
+
+/// Builds the blocks between attention and the layer's last one. In their names `l` is the number of the block.
+std::vector<Mlp> Builder::stacked_mlp(const Context& context, int64_t number, const std::string& path) {
+  std::vector<Mlp> all;
+  const Node* section = context.section->get("stacked_mlp");
+  if (!section) return all;
+  Scope layer = context.scope;
+  layer.layer = static_cast<int>(number);
+  layer.variables.layer = number;
+  const int64_t count = small_size(*section, "count", layer, /*may_be_zero=*/true);
+  if (count > most_stacked)
+    throw Error(Reason::ModelUnreadable, section->where() + ": config.json gives " + std::to_string(count) +
+                                             " stacked feed-forward blocks, expected 0 to " +
+                                             std::to_string(most_stacked));
+  if (const Node* at = context.layer ? context.layer->get("at") : nullptr) binder_.enter(*at, layer);
+  for (int64_t block = 0; block < count; ++block) {
+    Scope scope = layer;
+    scope.variables.layer = block;
+    if (const Node* at = section->get("at")) binder_.enter(*at, scope);
+    all.push_back(mlp(context, *section, scope, path + ".stacked." + std::to_string(block)));
+  }
+  return all;
+}
+
+}  // namespace pm::policy
