@@ -4,10 +4,12 @@
 LIGHT = (2,)
 # as in cases.py
 SEEDS = {}
-ENCODERS = ("mobilebert",)
-# by what parameters with these endings are divided: MobileBERT's norms have no statistics
+ENCODERS = ("mobilebert", "convbert")
+# by what parameters with these endings are divided: MobileBERT's norms have no statistics, and a bias of ConvBERT looks
+# like a matrix
 SMALLER = {
     "mobilebert": {"output.dense.weight": 4, "bottleneck.dense.weight": 4, "self.query.weight": 2},
+    "convbert": {"key_conv_attn_layer.bias": 10, "conv_kernel_layer.weight": 2, "self.query.weight": 2},
 }
 _TYPES = ("token_type_ids", "position_ids")
 _BERT = {
@@ -35,6 +37,14 @@ def cases(family):
         **_BERT,
         intra_bottleneck_size=20,
         num_feedforward_networks=3,
+    )
+    convbert = family(
+        "convbert",
+        "encoder",
+        "ConvBertConfig",
+        _TYPES,
+        **{**_BERT, "num_attention_heads": 10},  # of which five attend
+        conv_kernel_size=5,
     )
     return (
         *mobilebert("all", "MobileBertForMaskedLM"),
@@ -75,4 +85,31 @@ def cases(family):
             trigram_input=False,
             embedding_size=30,
         ),
+        *convbert("all", "ConvBertForMaskedLM"),
+        *convbert(
+            "light",
+            "ConvBertModel ConvBertForSequenceClassification ConvBertForMultipleChoice "
+            "ConvBertForTokenClassification ConvBertForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+        ),
+        *convbert(  # ranks' columns end inside of groups
+            "groups",
+            "ConvBertModel",
+            num_hidden_layers=2,
+            num_groups=3,
+            intermediate_size=42,
+            embedding_size=30,
+            conv_kernel_size=3,
+        ),
+        *convbert(
+            "summary",
+            "ConvBertForMultipleChoice",
+            ranks=LIGHT,
+            num_hidden_layers=1,
+            summary_type="mean",
+            summary_use_proj=True,
+            summary_activation="tanh",
+        ),
+        *convbert("one-head", "ConvBertModel", ranks=(1,), num_hidden_layers=1, head_ratio=12),
     )

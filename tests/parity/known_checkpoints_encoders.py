@@ -303,6 +303,16 @@ KNOWN = (
         (147440880, 75339388, 39289668),
     ),
     (
+        "ConvBERT",
+        "convbert",
+        "YituTech/conv-bert-base",
+        "ConvBertModel",
+        "ConvBertConfig",
+        {},
+        _WORDS,
+        (422722080, 211644960, 106107936),
+    ),
+    (
         "Longformer",
         "longformer",
         "allenai/longformer-base-4096",

@@ -43,4 +43,42 @@ def rows(of, m):
             "MobileBertModel-wide-attention",
             ("bottleneck.wide", "attention reads narrow states", m.policy("wide: wide", "wide: false")),
         ),
+        *of(
+            "ConvBertForMaskedLM-all",
+            ("attn.span_convolution", "dropped", m.dropped(r"layer\.2\..*conv_out_layer")),
+            ("span_convolution.depthwise", "taps shifted", m.rolled(r"layer\.2\..*depthwise\.weight", 2)),
+            ("span_convolution.pointwise", "bias dropped", m.dropped(r"layer\.2\..*key_conv_attn_layer\.bias")),
+            (
+                "span_convolution.pointwise",
+                "two heads change places",
+                m.blocks_swapped(r"layer\.2\..*pointwise\.weight", 5, 0, 4),
+            ),
+            ("span_convolution.kernel", "bias dropped", m.dropped(r"layer\.2\..*conv_kernel_layer\.bias")),
+            (
+                "span_convolution.kernel",
+                "kernels of two heads change places",
+                m.blocks_swapped(r"layer\.2\..*conv_kernel_layer\.weight", 5, 1, 3),
+            ),
+            (
+                "span_convolution.values",
+                "two heads change places",
+                m.blocks_swapped(r"layer\.2\..*conv_out_layer\.weight", 5, 0, 4),
+            ),
+            (
+                "attn.out",
+                "heads that attend and heads that convolve change places",
+                m.blocks_swapped(r"layer\.2\.attention\.output\.dense\.weight", 2, 0, 1, 1),
+            ),
+        ),
+        *of(
+            "ConvBertModel-groups",
+            ("up.groups", "two blocks change places", m.blocks_swapped(r"layer\.1\.intermediate\.dense\.w", 3, 0, 2)),
+            ("down.groups", "two blocks change places", m.blocks_swapped(r"layer\.1\.output\.dense\.weight", 3, 1, 2)),
+            ("mlp.up", "columns shifted", m.rolled(r"layer\.1\.intermediate\.dense\.weight", 2)),
+        ),
+        *of(
+            "ConvBertForMultipleChoice-summary",
+            ("head.pool", "the first token", m.config(summary_type="first")),
+            ("head.act", "relu", m.config(summary_activation="relu")),
+        ),
     )

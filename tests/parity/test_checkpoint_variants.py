@@ -207,6 +207,7 @@ PREFIXES = (
     "ibert.",
     "deberta.",
     "mobilebert.",
+    "convbert.",
     "distilbert.",
     "deit.",
     "roformer.",

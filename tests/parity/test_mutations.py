@@ -63,6 +63,9 @@ SIZES = {
     "bottleneck.width",
     "stacked_mlp.count",
     "concat.layout",
+    "span_convolution.size",
+    "up.layout",  # a stack of blocks has other dimensions
+    "down.layout",
     "convolution_branch.groups",
     "time_delay.channels",
     "time_delay.size",

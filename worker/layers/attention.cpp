@@ -125,6 +125,8 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
                   ? std::optional<ColumnLinear>(
                         std::in_place, std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader)
                   : std::nullopt),
+      convolver_(attention.span_convolution ? std::optional<SpanConvolver>(std::in_place, attention, loader)
+                                            : std::nullopt),
       sparse_(attention.is_sparse() ? std::optional<SparseSelfAttention>(std::in_place, attention, loader)
                                     : std::nullopt),
       out_(attention.out, loader) {
@@ -235,7 +237,9 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
     result =
         ragged(q, k, v, batch.sequences, options, batch, batch.capture ? &batch.capture->attention : nullptr, comm);
   }
-  return result.reshape({x.size(0), heads_ * head_dim_});
+  result = result.reshape({x.size(0), heads_ * head_dim_});
+  return convolver_ ? at::cat({result, (*convolver_)(x, qkv.narrow(1, 0, heads_ * head_dim_), batch, comm)}, 1)
+                    : result;
 }
 
 at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Source& source, LayerCache cache,

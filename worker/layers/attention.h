@@ -3,6 +3,7 @@
 #pragma once
 #include "worker/layers/layers.h"
 #include "worker/layers/relative_content.h"
+#include "worker/layers/span_convolver.h"
 #include "worker/layers/sparse_self_attention.h"
 #include "worker/policy/spec/stack.h"
 
@@ -52,10 +53,10 @@ class SharedHeads {
 class Attention {
  public:
   Attention(const policy::Attention&, Loader&);
-  /// Computes the result of this rank's heads [tokens, local heads x head_dim] from x [tokens, hidden], before the
-  /// output projection. With a cache, the tokens' keys and values are appended to it first. `rotation` is that of the
-  /// layer's rotary embedding at the batch's positions; without angles nothing is rotated.
-  /// Values are projected from `values` where that is defined.
+  /// Computes the result of this rank's heads [tokens, local heads x head_dim], of those that convolve too, from x
+  /// [tokens, hidden], before the output projection. With a cache, the tokens' keys and values are appended to it
+  /// first. `rotation` is that of the layer's rotary embedding at the batch's positions; without angles nothing is
+  /// rotated. Values are projected from `values` where that is defined.
   at::Tensor self(const at::Tensor& x, const at::Tensor& values, const Batch&, const ops::Rotation& rotation,
                   LayerCache, comm::Communicator&) const;
   /// Attends to the states of `source` instead.
@@ -85,6 +86,7 @@ class Attention {
   ColumnLinear in_;                            ///< stacked q, k, v; only q for cross-attention
   std::optional<ColumnLinear> values_;         ///< v where it reads other states; then in_ is q and k
   std::optional<ColumnLinear> source_;         ///< k, v of cross-attention
+  std::optional<SpanConvolver> convolver_;     ///< of the heads behind those that attend
   std::optional<SparseSelfAttention> sparse_;  ///< instead of ops::ragged_attention
   RowLinear out_;
 };

@@ -31,8 +31,10 @@ BlockDiagonal::BlockDiagonal(const policy::Param& param, Loader& loader)
                                              .outputs = by_inputs_ ? outputs : local,
                                              .first = local.begin,
                                              .part = {}});
-    if (by_inputs_ && !weight_.defined())
-      made.part = loader.load_slice(param, {outputs.begin, block_out, begin - inputs.begin, end - begin});
+    if (!by_inputs_ || weight_.defined()) continue;
+    made.part = policy::is_transposed_in_blocks(param)
+                    ? loader.load_slice(param, {begin, end - begin, 0, block_out})
+                    : loader.load_slice(param, {outputs.begin, block_out, begin - inputs.begin, end - begin});
   }
 }
 

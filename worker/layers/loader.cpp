@@ -116,7 +116,9 @@ at::Tensor Loader::load_slice(const Param& param, const TensorSlice& slice) {
   const Param* one[] = {&param};
   at::Tensor& part = loaded_[storages_of(one) + std::to_string(slice.row) + "," + std::to_string(slice.col)];
   if (!part.defined()) {
-    part = arena_.allocate({slice.rows, slice.cols}, scalar_type(param.keep ? param.dtype : partition_.compute_type()));
+    const std::vector<int64_t> shape =
+        param.conv1d ? std::vector{slice.cols, slice.rows} : std::vector{slice.rows, slice.cols};
+    part = arena_.allocate(shape, scalar_type(param.keep ? param.dtype : partition_.compute_type()));
     fill(param, {&slice, 1}, part);
   }
   return part;
@@ -200,7 +202,9 @@ void Loader::read(std::span<const Param* const> params, Range rows, at::Tensor t
       std::vector<TensorSlice> pieces = policy::tensor_slices(*param, range(*param));
       const Range some{begin - before, end - before};
       if (policy::is_block_diagonal_by_inputs(*param))
-        for (TensorSlice& piece : pieces) piece.row += some.begin, piece.rows = some.size();
+        for (TensorSlice& piece : pieces)
+          (param->conv1d ? piece.col : piece.row) += some.begin,
+              (param->conv1d ? piece.cols : piece.rows) = some.size();
       else if (end - begin < all)
         pieces = narrowed(pieces, along_columns(*param), some);
       fill(*param, pieces, target.narrow(0, done, end - begin));
@@ -295,8 +299,9 @@ void Loader::fill(const Param& param, std::span<const TensorSlice> pieces, at::T
   const auto read_strip = [&](const checkpoint::Strip& strip, std::span<std::byte> out) {
     direct_files_ ? direct_files_->read(tensor, {&strip, 1}, out) : checkpoint_.read(tensor, {&strip, 1}, out);
   };
-  const bool down = view.size(1) == columns &&
-                    !policy::is_block_diagonal_by_inputs(param);  // pieces lie below each other, else beside each other
+  // pieces lie below each other, else beside each other
+  const bool by_inputs = policy::is_block_diagonal_by_inputs(param);
+  const bool down = policy::is_transposed_in_blocks(param) ? by_inputs : view.size(1) == columns && !by_inputs;
   int64_t row0 = 0, col0 = 0;
   for (const TensorSlice& piece : pieces) {
     const int64_t row_bytes = piece.cols * element,

@@ -50,6 +50,13 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
   if (self.relative_content &&
       (self.kv_heads != self.heads || self.mask != policy::Mask::Full || self.is_sparse() || self.softcap > 0))
     refuse("has relative positions by content beside grouped heads, a mask, a sparse pattern or softcapping");
+  const bool attends_plainly = self.kv_heads == self.heads && self.mask == policy::Mask::Full && !self.is_sparse() &&
+                               !self.relative_content && !self.rotary && !self.values_apart;
+  if ((self.span_convolution && (!attends_plainly || cross || layer.order == policy::Order::Parallel)) ||
+      (cross && cross->span_convolution))
+    refuse(
+        "has heads that convolve beside attention that is grouped, causal, sparse, of relative positions, crosses or "
+        "stands in parallel layers");
   if (cross && cross->relative_content) refuse("has relative positions by content in cross-attention");
   if (layer.branch && (layer.order != policy::Order::Post || self.mask != policy::Mask::Full || cross))
     refuse("has a convolution beside layers that are not post-norm, or that are causal or cross");

@@ -22,6 +22,11 @@ std::string text_of(const std::vector<int64_t>& shape) {
 std::vector<int64_t> stored_shape(const ParamRequest& request) {
   std::vector<int64_t> shape = request.shape;
   if (request.fused != Fused::None && !shape.empty()) shape[0] = request.stored_rows;
+  if (request.conv1d && request.diagonal_blocks > 1) {  // of each block [inputs, outputs]
+    const bool by_inputs = sharding_rule(request.role).dim == 1;
+    return {request.diagonal_blocks, shape[1] / (by_inputs ? request.diagonal_blocks : 1),
+            shape[0] / (by_inputs ? 1 : request.diagonal_blocks)};
+  }
   if (request.conv1d && shape.size() == 2) std::swap(shape[0], shape[1]);
   if (request.diagonal_blocks > 1 && sharding_rule(request.role).dim == 1) {
     shape[0] *= request.diagonal_blocks;
@@ -30,6 +35,7 @@ std::vector<int64_t> stored_shape(const ParamRequest& request) {
   return shape;
 }
 
+/// Returns whether a tensor has the wanted shape, in which -1 is any size.
 bool same(const std::vector<int64_t>& wanted, const std::vector<int64_t>& found) {
   if (wanted.empty()) return found.empty() || (found.size() == 1 && found[0] == 1);
   const std::vector<int64_t> shape = without_ones(found, wanted.size());
@@ -157,6 +163,7 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
   param.units = request.units;
   param.block = request.block;
   param.diagonal_blocks = request.diagonal_blocks;
+  param.segments = request.segments;
   param.group = request.group;
   if (param.shares.empty()) {
     auto [first, fresh] = storage_.emplace(std::pair(param.tensor->name, param.part), param.path);

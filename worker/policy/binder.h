@@ -50,7 +50,7 @@ struct ParamRequest {
   bool first_match =
       false;  ///< of several names the first that exists is read; the others may differ and are not loaded
   /// As Param's.
-  int64_t diagonal_blocks = 1;
+  int64_t diagonal_blocks = 1, segments = 1;
 };
 
 /// An entry of the policy that names a parameter: a name, a list of names, or a map with `from` and options.

@@ -48,6 +48,11 @@ std::string parse_keyword(const Node& node, const Variables& variables, const st
                                            "\" with this config.json; served are " + list);
 }
 
+const Node* Builder::given(const Node* node, const Variables& variables) {
+  if (!node || parse<Pool>(node->text) || parse<Activation>(node->text)) return node;
+  return evaluate(*node, variables, /*nullable=*/true).is_null() ? nullptr : node;
+}
+
 Activation Builder::activation(const Node* node, const Variables& variables) {
   Node act;
   if (!node) {
@@ -269,8 +274,11 @@ void Builder::projections(const Context& context, const Node& section, const Sco
       one("v", ".value", Role::ValueWeight, Role::ValueBias, a.kv_heads, value, a.value);
     }
   }
-  const ParamRequest request{
-      .role = Role::OutWeight, .path = path + ".out", .shape = {hidden, a.heads * a.head_dim}, .units = a.heads};
+  const ParamRequest request{.role = Role::OutWeight,
+                             .path = path + ".out",
+                             .shape = {hidden, (a.span_convolution ? 2 : 1) * a.heads * a.head_dim},
+                             .units = a.heads,
+                             .segments = a.span_convolution ? 2 : 1};
   if (!section.get("out")) refuse_policy(section, "attention needs \"out\"");
   if (auto made = projection(context, section.get("out"), section, scope, request, Role::OutBias))
     a.out = std::move(*made);
@@ -389,6 +397,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
                                                          : context.sizes.hidden;
   a.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
   a.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
+  a.span_convolution = span_convolution(context, section, scope, path, a);
   projections(context, section, scope, path, source_width, a);
   a.pattern = pattern(context, section, scope, path, a);
   a.query_norm = norm(context, &section, scope, path + ".query_norm", a.head_dim, "query_norm");

@@ -97,6 +97,8 @@ class Builder {
   void gate_and_up(const Context&, const Node& section, const Scope&, const std::string& path, GatedMlp&);
   Mlp mlp(const Context&, const Node& section, const Scope&, const std::string& path);
   std::vector<Mlp> stacked_mlp(const Context&, int64_t number, const std::string& path);
+  std::optional<SpanConvolution> span_convolution(const Context&, const Node& section, const Scope&,
+                                                  const std::string& path, const Attention&);
   std::optional<Bottleneck> bottleneck(const Context&, int64_t number, const std::string& path);
   /// Returns the context of the blocks inside of a bottleneck.
   static Context inside(const Context&, const Bottleneck&);
@@ -135,6 +137,8 @@ class Builder {
                                    ParamRequest weight, Role bias_role);
   std::optional<Param> bias(const Binding&, const Node* block, const Context&, const Scope&, ParamRequest request,
                             bool outside);
+  /// Returns the node of a word, or nullptr where it is an expression that says that there is none.
+  static const Node* given(const Node* node, const Variables&);
   /// Returns the scope of a block: the stack's prefix, the layer's `at`, then the block's.
   Scope block_scope(const Context&, const Node& section, int64_t layer) const;
   Activation activation(const Node* node, const Variables&);

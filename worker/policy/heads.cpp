@@ -48,7 +48,8 @@ HeadTransform Builder::transform(HeadScope& at) {
                            {.role = Role::HeadDenseWeight, .path = at.path + ".dense", .shape = {-1, at.width}},
                            Role::HeadDenseBias, true);
   if (transform.dense && !transform.dense->weight.shape.empty()) at.width = transform.dense->weight.shape[0];
-  if (at.section.get("act")) transform.activation = activation(at.section.get("act"), at.scope.variables);
+  if (const Node* act = given(at.section.get("act"), at.scope.variables))
+    transform.activation = activation(act, at.scope.variables);
   transform.norm = norm(at.context, &at.section, at.scope, at.path + ".norm", at.width);
   const Node* logits = at.section.get("logits");
   const Node* scale = logits && logits->get("scale_input") ? logits->get("scale_input") : at.section.get("scale_input");

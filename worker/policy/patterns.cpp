@@ -46,10 +46,7 @@ std::optional<Linear> Builder::projection(const Context& context, const Node* no
     weight.diagonal_blocks = count;
     weight.shape[sharding_rule(weight.role).dim == 1 ? 0 : 1] /= count;
   }
-  std::optional<Linear> made = linear(context, node, &block, scope, weight, bias_role);
-  if (made && weight.diagonal_blocks > 1 && made->weight.conv1d)
-    refuse_policy(*node, "\"groups\" and the layout conv1d exclude each other");
-  return made;
+  return linear(context, node, &block, scope, weight, bias_role);
 }
 
 /// Binds the bias that one part of fused projections has as a tensor of its own (DeBERTa's q_bias and v_bias).

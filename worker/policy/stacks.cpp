@@ -308,13 +308,7 @@ std::optional<Pooler> Builder::pooler(const Context& context, const Node& sectio
   const Node* when = section.get("when");
   if (when && !evaluate_bool(*when, scope.variables)) return std::nullopt;
   Pooler pooler;
-  // an expression may say that there is none
-  const auto given = [&](const char* key) -> const Node* {
-    const Node* node = section.get(key);
-    const bool spelled = node && (parse<Pool>(node->text) || parse<Activation>(node->text));
-    return node && (spelled || !evaluate(*node, scope.variables, /*nullable=*/true).is_null()) ? node : nullptr;
-  };
-  const Node *pool = given("pool"), *act = given("act");
+  const Node *pool = given(section.get("pool"), scope.variables), *act = given(section.get("act"), scope.variables);
   if (pool) pooler.pool = parse_enum<Pool>(*pool, scope.variables, pooler_words);
   if (act) pooler.activation = activation(act, scope.variables);
   pooler.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);

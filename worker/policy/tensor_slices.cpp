@@ -39,9 +39,12 @@ void for_heads(Range range, int64_t block, Body body) {
 std::vector<Stretch> split_range(const Param& param, Range range, int64_t unit, int64_t extent) {
   std::vector<Stretch> stretches;
   switch (param.fused) {
-    case Fused::None:
-      append(stretches, range.begin * unit, range.size() * unit);
+    case Fused::None: {
+      const int64_t head = unit / param.segments;
+      for (int64_t segment = 0; segment < param.segments; ++segment)
+        append(stretches, segment * (extent / param.segments) + range.begin * head, range.size() * head);
       break;
+    }
     case Fused::Concat: {
       // the queries, whose heads are `group` times those of keys and values, come first
       const int64_t before = param.part == 0 ? 0 : (param.group + param.part - 1) * extent;
@@ -87,7 +90,13 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape, size_t dimensions)
   return shape;
 }
 
-std::vector<int64_t> stored_shape(const Param& param) { return without_ones(param.tensor->shape, param.shape.size()); }
+std::vector<int64_t> stored_shape(const Param& param) {
+  const std::vector<int64_t>& stored = param.tensor->shape;
+  if (is_transposed_in_blocks(param) && stored.size() == 3) return {stored[0] * stored[1], stored[2]};
+  return without_ones(stored, param.shape.size());
+}
+
+bool is_transposed_in_blocks(const Param& param) { return param.diagonal_blocks > 1 && param.conv1d; }
 
 bool is_block_diagonal_by_inputs(const Param& param) {
   return param.diagonal_blocks > 1 && sharding_rule(param.role).dim == 1;
@@ -109,6 +118,21 @@ std::vector<TensorSlice> tensor_slices(const Param& param, Range range) {
   std::vector<TensorSlice> result;
   if (stored.size() < 2) {
     for (const Stretch& stretch : stretches) result.push_back({0, 1, stretch.begin, stretch.size});
+    return result;
+  }
+  if (is_transposed_in_blocks(param)) {
+    const bool by_inputs = is_block_diagonal_by_inputs(param);
+    const int64_t inputs = param.shape[1] / (by_inputs ? param.diagonal_blocks : 1), outputs = stored[1];
+    for (const Stretch& stretch : stretches) {
+      if (by_inputs) {  // inputs are rows, those of all blocks below each other
+        result.push_back({stretch.begin, stretch.size, 0, outputs});
+        continue;
+      }
+      for_heads({stretch.begin, stretch.begin + stretch.size}, outputs,
+                [&](int64_t block, int64_t first, int64_t count) {
+                  result.push_back({block * inputs, inputs, first, count});
+                });
+    }
     return result;
   }
   if (is_block_diagonal_by_inputs(param)) {
@@ -143,7 +167,7 @@ std::vector<int64_t> local_shape(const Param& param, Range range) {
 int64_t scale_group(const Param& param) {
   const ShardingRule rule = sharding_rule(param.role);
   if (rule.dim != 1 || rule.axis != Axis::Heads) return int8_group;
-  const int64_t head = param.shape[1] / param.units;
+  const int64_t head = param.shape[1] / param.units / param.segments;
   return head % int8_group == 0 ? int8_group : head;
 }
 

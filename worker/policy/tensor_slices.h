@@ -19,6 +19,9 @@ struct TensorSlice {
 std::vector<int64_t> without_ones(std::vector<int64_t> shape, size_t dimensions);
 /// Returns the shape of the parameter's tensor in the checkpoint, without_ones() that the parameter lacks.
 std::vector<int64_t> stored_shape(const Param&);
+/// Returns true for a block-diagonal matrix that is stored as [blocks, inputs of one, outputs of one]. It is read as
+/// [inputs, outputs of a block].
+bool is_transposed_in_blocks(const Param&);
 /// Returns true for a block-diagonal matrix whose inputs are sharded. Its slices lie beside each other, each with some
 /// inputs of one block: all rows of the local tensor have a part in each.
 bool is_block_diagonal_by_inputs(const Param&);

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "worker/policy/spec/param.h"
+#include "worker/policy/spec/span_convolution.h"
 
 namespace pm::policy {
 
@@ -74,6 +75,8 @@ struct Attention {
   std::optional<Rotary> rotary;
   std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table
   std::optional<RelativeContent> relative_content;
+  std::optional<SpanConvolution>
+      span_convolution;       ///< heads whose results stand behind those that attend, before `out`
   bool values_apart = false;  ///< values are projected from other states than queries and keys (MobileBERT)
   bool shows_scores = false;  ///< what is captured are the scores before the softmax, not the probabilities
   Linear query, key, value, out;

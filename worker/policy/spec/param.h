@@ -36,6 +36,8 @@ struct Param {
   DType dtype = DType::F32;  ///< type in memory unless the plan's precision overrides it
   bool keep = false;         ///< true: the plan's precision does not override dtype
   bool matrix = false;       ///< multiplied, or sharing storage with a parameter that is: int8 may hold it
+  int64_t segments = 1;      ///< inputs sharded by heads only: runs of all heads that lie one after another (ConvBERT's
+                             ///< heads that attend, then those that convolve); a rank has its heads of each
   std::string shares;        ///< path of an earlier parameter with the same storage; empty: storage of its own
   /// The blocks of a block-diagonal matrix (a convolution in groups), which is stored as [out, in / blocks]; `shape` is
   /// that, or [out / blocks, in] where inputs are sharded.

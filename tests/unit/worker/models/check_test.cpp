@@ -46,6 +46,10 @@ constexpr const char* bottleneck_alone =
     "has a bottleneck around layers that are not post-norm, or with cross-attention, a convolution, a sparse pattern "
     "or "
     "relative positions by content";
+constexpr const char* convolving_alone =
+    "has heads that convolve beside attention that is grouped, causal, sparse, of relative positions, crosses or "
+    "stands "
+    "in parallel layers";
 /// Puts a bottleneck around a post-norm layer.
 policy::Layer& narrow(policy::Model& model) {
   layer(model).order = policy::Order::Post;
@@ -145,6 +149,19 @@ INSTANTIATE_TEST_SUITE_P(
         {"BottleneckAroundAPattern",
          [](auto& m) { narrow(m).attention.pattern = policy::BlockSparse{}; }, bottleneck_alone},
         {"BottleneckAroundContent", [](auto& m) { narrow(m).attention.relative_content.emplace(); }, bottleneck_alone},
+        {"ConvolvingBesideGroupedHeads",
+         [](auto& m) { self(m).span_convolution.emplace(), self(m).heads = 4; }, convolving_alone},
+        {"ConvolvingUnderAMask",
+         [](auto& m) { self(m).span_convolution.emplace(), self(m).mask = policy::Mask::Causal; }, convolving_alone},
+        {"ConvolvingInAPattern",
+         [](auto& m) { self(m).span_convolution.emplace(), self(m).pattern = policy::BlockSparse{}; },
+         convolving_alone},
+        {"ConvolvingBesideContent",
+         [](auto& m) { self(m).span_convolution.emplace(), self(m).relative_content.emplace(); }, convolving_alone},
+        {"ConvolvingInCross", [](auto& m) { cross(m).span_convolution.emplace(); }, convolving_alone},
+        {"ConvolvingInParallel",
+         [](auto& m) { self(m).span_convolution.emplace(), layer(m).order = policy::Order::Parallel; },
+         convolving_alone},
         {"StackedInParallel",
          [](auto& m) { layer(m).stacked.resize(1), layer(m).order = policy::Order::Parallel; },
          "has stacked feed-forward blocks in parallel layers"},

@@ -79,6 +79,51 @@ TEST(Bottlenecks, NeedAWayInAndAWayBack) {
                    .bottleneck.has_value());
 }
 
+/// BERT with as many heads that convolve as attend.
+Synthetic convolving_bert() {
+  Synthetic bert = tiny_bert();
+  for (int l = 0; l < 2; ++l) {
+    const std::string at = "bert.encoder.layer." + std::to_string(l) + ".attention.";
+    bert.add(at + "self.depth.weight", {20, 1, 3});
+    bert.add(at + "self.point.weight", {10, 20, 1});
+    bert.add(at + "self.point_bias", {10, 1});
+    bert.linear(at + "self.taps", 15, 10);
+    for (const char* name : {"query", "key", "value", "neighbors"}) bert.linear(at + "self." + name, 10, 20);
+  }
+  return bert;
+}
+
+std::string convolving(const std::string& size) {
+  return bert_with(
+      "head_dim: 2, attn: {span_convolution: {size: " + size +
+      ", depthwise: self.depth, pointwise: {from: self.point, bias: [self.point_bias]}, kernel: self.taps, "
+      "values: self.neighbors}}");
+}
+
+TEST(SpanConvolutions, AreSharedByHeads) {
+  const Resolved resolved(convolving_bert(), convolving("3"));
+  const auto& made = resolved.model.stacks[0].layers[1].attention.span_convolution;
+  ASSERT_TRUE(made.has_value());
+  EXPECT_EQ(made->size, 3);
+  const std::string at = "encoder.layers.1.attn.";
+  const Param& kernel = resolved.param(at + "span_convolution.kernel.weight");
+  EXPECT_EQ(kernel.role, Role::OutWeight) << "by its inputs, which are heads";
+  EXPECT_THAT(kernel.shape, ElementsAre(15, 10));
+  EXPECT_EQ(resolved.param(at + "span_convolution.pointwise.bias").role, Role::QueryBias);
+  EXPECT_EQ(resolved.param(at + "span_convolution.values.weight").units, 5);
+  EXPECT_EQ(resolved.param(at + "out.weight").segments, 2);
+  EXPECT_EQ(resolved.model.metadata.stacks[0].exchanges, 1);
+  EXPECT_TRUE(reads_padding(resolved.model.stacks[0]));
+}
+
+TEST(SpanConvolutions, HaveAnOddNumberOfTapsAndAllParts) {
+  EXPECT_THAT(refusal(convolving_bert(), Reason::ModelUnreadable, convolving("4")), HasSubstr("kernels of 4 taps"));
+  EXPECT_THAT(refusal(convolving_bert(), Reason::ModelUnreadable, convolving("5")), HasSubstr("[20, 1, 5]"));
+  EXPECT_THAT(refusal(convolving_bert(), Reason::UnsupportedPolicy,
+                      bert_with("attn: {span_convolution: {size: 3, depthwise: self.depth}}")),
+              HasSubstr("needs \"pointwise\""));
+}
+
 TEST(StackedMlps, AreNumberedInTheirNames) {
   Synthetic bert = tiny_bert();
   const int64_t ffn = 37;

@@ -62,15 +62,20 @@ TEST(Projections, RefuseGroupsThatDoNotDivideThem) {
   EXPECT_THAT(refusal(bert, Reason::ModelUnreadable, bert_with(grouped)), HasSubstr("[20, 5, 1], expected [20, 10]"));
 }
 
-TEST(Projections, InGroupsAreNotStoredTransposed) {
+TEST(Projections, InGroupsMayBeStoredTransposedBlockByBlock) {
   Synthetic bert = grouped_bert();
-  for (int l = 0; l < 2; ++l)
-    bert.add("bert.encoder.layer." + std::to_string(l) + ".attention.self.query.weight", {5, 20});
-  EXPECT_THAT(
-      refusal(
-          bert, Reason::UnsupportedPolicy,
-          bert_with("attn: {q: {from: self.query, groups: 4, layout: conv1d}, out: {from: output.dense, groups: 2}}")),
-      HasSubstr("exclude each other"));
+  for (int l = 0; l < 2; ++l) {
+    const std::string at = "bert.encoder.layer." + std::to_string(l) + ".attention.";
+    bert.add(at + "self.query.weight", {4, 5, 5});
+    bert.add(at + "output.dense.weight", {2, 10, 10});
+  }
+  const std::string policy = bert_with(
+      "attn: {q: {from: self.query, groups: 4, layout: conv1d}, out: {from: output.dense, groups: 2, layout: conv1d}}");
+  const Resolved resolved(bert, policy);
+  EXPECT_THAT(resolved.param("encoder.layers.1.attn.query.weight").shape, ElementsAre(20, 5));
+  EXPECT_THAT(resolved.param("encoder.layers.1.attn.out.weight").shape, ElementsAre(10, 20));
+  bert.add("bert.encoder.layer.1.attention.self.query.weight", {20, 5});
+  EXPECT_THAT(refusal(bert, Reason::ModelUnreadable, policy), HasSubstr("[20, 5], expected [4, 5, 5]"));
 }
 
 TEST(Attentions, AreProbabilitiesOrScores) {

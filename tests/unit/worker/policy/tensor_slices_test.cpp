@@ -164,6 +164,39 @@ TEST(Pieces, ABlockDiagonalMatrixIsCutWhereverItsBlocksEnd) {
   EXPECT_FALSE(is_block_diagonal_by_inputs(by_outputs));
 }
 
+TEST(Pieces, TransposedBlocksAreReadAsOneMatrixOfAllInputs) {
+  checkpoint::TensorInfo tensor{.shape = {3, 4, 6}};  // three blocks of four inputs and six outputs
+  Param up{.role = Role::UpWeight, .tensor = &tensor, .shape = {18, 4}, .conv1d = true, .units = 18};
+  up.diagonal_blocks = 3;
+  EXPECT_EQ(stored_shape(up), (std::vector<int64_t>{12, 6}));
+  const std::vector<TensorSlice> outputs = tensor_slices(up, {4, 13});
+  ASSERT_EQ(outputs.size(), 3U) << "the end of a block, a block, the beginning of one";
+  EXPECT_EQ((std::vector{outputs[0].row, outputs[0].rows, outputs[0].col, outputs[0].cols}),
+            (std::vector<int64_t>{0, 4, 4, 2}));
+  EXPECT_EQ((std::vector{outputs[1].row, outputs[1].rows, outputs[1].col, outputs[1].cols}),
+            (std::vector<int64_t>{4, 4, 0, 6}));
+  EXPECT_EQ((std::vector{outputs[2].row, outputs[2].rows, outputs[2].col, outputs[2].cols}),
+            (std::vector<int64_t>{8, 4, 0, 1}));
+  Param down{.role = Role::DownWeight, .tensor = &tensor, .shape = {6, 12}, .conv1d = true, .units = 12};
+  down.diagonal_blocks = 3;
+  const std::vector<TensorSlice> inputs = tensor_slices(down, {3, 9});
+  ASSERT_EQ(inputs.size(), 1U) << "inputs of all blocks are rows below each other";
+  EXPECT_EQ((std::vector{inputs[0].row, inputs[0].rows, inputs[0].col, inputs[0].cols}),
+            (std::vector<int64_t>{3, 6, 0, 6}));
+}
+
+TEST(Pieces, SegmentsGiveTheirPartOfEachHead) {
+  checkpoint::TensorInfo tensor{.shape = {7, 24}};  // three heads of four, twice
+  Param out{.role = Role::OutWeight, .tensor = &tensor, .shape = {7, 24}, .units = 3};
+  out.segments = 2;
+  const std::vector<TensorSlice> own = tensor_slices(out, {1, 3});
+  ASSERT_EQ(own.size(), 2U);
+  EXPECT_EQ((std::vector{own[0].col, own[0].cols, own[1].col, own[1].cols}), (std::vector<int64_t>{4, 8, 16, 8}));
+  EXPECT_EQ(tensor_slices(out, {0, 3}).size(), 1U) << "all of it is one piece";
+  EXPECT_EQ(local_shape(out, {1, 3}), (std::vector<int64_t>{7, 16}));
+  EXPECT_EQ(scale_group(out), 4) << "of int8: a head of one segment";
+}
+
 TEST(Pieces, OnesAreLeftOutAtTheBeginningBeforeTheEnd) {
   EXPECT_EQ(without_ones({1, 5, 1}, 2), (std::vector<int64_t>{5, 1}));
   EXPECT_EQ(without_ones({5, 4, 1}, 2), (std::vector<int64_t>{5, 4}));
