@@ -57,6 +57,7 @@ WORLDS = {
     ),
     "albert": ("AlbertForMaskedLM", dict(embedding_size=6)),
     "convbert": ("ConvBertForMaskedLM", dict(embedding_size=6, num_groups=2, conv_kernel_size=3)),
+    "luke": ("LukeForMaskedLM", dict(entity_vocab_size=7, entity_emb_size=6)),
     "mobilebert": (
         "MobileBertForMaskedLM",
         dict(embedding_size=6, intra_bottleneck_size=4, num_feedforward_networks=2),

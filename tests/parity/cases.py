@@ -14,6 +14,7 @@ import cases_composites
 import cases_decoders
 import cases_decoders_dense
 import cases_encoders
+import cases_entities
 import cases_neighbors
 import cases_relative
 import cases_sparse
@@ -35,7 +36,7 @@ class Case:
     model_type: str = ""
     kind: str = ""  # decoder, encoder, encoder-decoder, dual, vision
     # of token_type_ids, position_ids, bbox, langs, cells (token_type_ids of tables), features (vectors of an image),
-    # spans (where no answer is), global_attention_mask
+    # spans (where no answer is), global_attention_mask, entities
     takes: tuple = ()
     generates: bool = False
     lengths: tuple = LENGTHS
@@ -125,6 +126,7 @@ _SEEDS = {
     **cases_decoders.SEEDS,
     **cases_relative.SEEDS,
     **cases_neighbors.SEEDS,
+    **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
     **cases_sparse.SEEDS,
     **cases_audio.SEEDS,
@@ -776,6 +778,7 @@ CASES = (
     *cases_decoders.decoders(_family),
     *cases_relative.cases(_family),
     *cases_neighbors.cases(_family),
+    *cases_entities.cases(_family),
     *cases_decoders_dense.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),

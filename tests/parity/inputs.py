@@ -2,6 +2,7 @@
 """Model inputs: batches padded on either side, bare ids, explicit positions and types, images."""
 
 import cases_decoders_dense
+import cases_entities
 import inputs_audio
 import numpy
 
@@ -183,6 +184,7 @@ def make(case, kind):
         ]  # 'given' keeps it: without one, transformers takes jumps of position_ids for packed sequences
     batch |= _drawn(case, kind, batch["input_ids"].shape)
     batch |= _global(case, kind, batch["input_ids"].shape)
+    batch |= cases_entities.entities(case, kind, batch.get("attention_mask", numpy.ones_like(batch["input_ids"])))
     batch |= _features(case, kind, batch.get("attention_mask")) | _spans(case, kind, batch.get("attention_mask"))
     if "cells" in case.takes and kind != "bare":
         batch["token_type_ids"] *= batch["attention_mask"][..., None]  # as TAPAS's tokenizer fills up
@@ -207,6 +209,8 @@ def rows_that_count(case, name, inputs):
     None: all of them."""
     if case.reads == ("audio",):
         return inputs_audio.rows_that_count(case, name, inputs)
+    if (of_entities := cases_entities.rows_that_count(case, name, inputs)) is not False:
+        return of_entities
     if (
         "input_ids" not in inputs
         or name.startswith(("vision_model_output.", "logits_per_"))

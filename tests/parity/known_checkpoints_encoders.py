@@ -25,6 +25,7 @@ _RELATIVE_V2 = {
 # why a checkpoint has no tokenizer here
 IDS_ONLY = {
     "BertJapanese": "words come from MeCab and its dictionary, which the checkpoint does not hold",
+    "LUKE": "entities come from a table of titles, which is no part of a tokenizer of texts",
     "RoFormer": "words come from jieba and its dictionary, which the checkpoint does not hold",
     "TAPAS": "the input is a table and a question, not a text",
 }
@@ -311,6 +312,16 @@ KNOWN = (
         {},
         _WORDS,
         (422722080, 211644960, 106107936),
+    ),
+    (
+        "LUKE",
+        "luke",
+        "studio-ousia/luke-base",
+        "LukeForMaskedLM",
+        "LukeConfig",
+        {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+        _NONE,
+        (1257787884, 632167168, 319357316),
     ),
     (
         "Longformer",

@@ -15,6 +15,7 @@ import mutations_composites
 import mutations_decoders
 import mutations_dense
 import mutations_encoders
+import mutations_entities
 import mutations_neighbors
 import mutations_relative
 import mutations_sparse
@@ -538,6 +539,7 @@ MUTATIONS = (
     *mutations_dense.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),
     *mutations_neighbors.rows(_of, sys.modules[__name__]),
+    *mutations_entities.rows(_of, sys.modules[__name__]),
     *mutations_sparse.rows(_of, sys.modules[__name__]),
     *mutations_decoders.decoders(sys.modules[__name__]),
     *mutations_audio.rows(_of, sys.modules[__name__]),

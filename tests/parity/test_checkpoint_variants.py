@@ -208,6 +208,7 @@ PREFIXES = (
     "deberta.",
     "mobilebert.",
     "convbert.",
+    "luke.",
     "distilbert.",
     "deit.",
     "roformer.",

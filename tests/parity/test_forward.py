@@ -55,7 +55,7 @@ def test_the_oracle_shows_every_layer_and_something_besides(case):
             f"{prefix}attentions.{i}" for i in range(layers)
         }
         wanted |= {f"cross_attentions.{i}" for i in range(layers)} if prefix == "decoder_" else set()
-    more = {name for name in names if "global_attentions." in name}
+    more = {name for name in names if "global_attentions." in name or "entity_hidden_states." in name}
     assert {name for name in names if "hidden_states." in name or "attentions." in name} - more == wanted
     assert names - wanted - more
 

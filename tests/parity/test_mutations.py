@@ -64,6 +64,8 @@ SIZES = {
     "stacked_mlp.count",
     "concat.layout",
     "span_convolution.size",
+    "entities.width",
+    "entities.position_rows",
     "up.layout",  # a stack of blocks has other dimensions
     "down.layout",
     "convolution_branch.groups",
@@ -80,6 +82,9 @@ REQUESTS = {
     "features.mask",
     "features.align",
     "pairs.positions",
+    "entities.input",
+    "entities.mask",
+    "entities.mentions",
     "convolutions.input",
     "convolutions.features",
 }  # what requests call their tensors: another name is refused

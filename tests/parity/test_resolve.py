@@ -10,6 +10,7 @@ import re
 import cases_audio
 import cases_composites
 import cases_encoders
+import cases_entities
 import cases_neighbors
 import cases_relative
 import cases_sparse
@@ -170,7 +171,7 @@ def blocks(case, model):
         }
     if case.model_type in cases_audio.MODEL_TYPES:
         return cases_audio.blocks(model)
-    plain = ("bert", "mpnet", "bert-generation")
+    plain = ("bert", "mpnet", "bert-generation", *cases_entities.ENCODERS)
     if case.model_type in (*plain, *cases_sparse.ENCODERS, *cases_relative.ENCODERS, *cases_neighbors.ENCODERS):
         return {"encoder": list(base.encoder.layer)}
     if case.model_type == "albert":

@@ -22,7 +22,7 @@ from test_generate import COUNT, check_answer, rows_of
 import worker
 
 # one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, relative positions
-# by content, bottlenecks, heads that convolve, two stacks in a row, two towers, images
+# by content, bottlenecks, heads that convolve, entities, two stacks in a row, two towers, images
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
@@ -34,6 +34,7 @@ FAMILIES = [
     "MobileBertForMaskedLM-all",
     "ConvBertForMaskedLM-all",
     "ConvBertModel-groups",
+    "LukeForMaskedLM-all",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
     "EncoderDecoderModel-roberta2gpt2",

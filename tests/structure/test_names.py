@@ -23,6 +23,7 @@ SHARED_HEADERS = {
     "client.h": "a client of an HTTP API, which the folder names",
     "communicator.h": "the interface of collectives, and its implementation by NCCL",
     "convolution.h": LEVELS,
+    "entities.h": LEVELS,
     "hardware.h": "what the planner knows of devices, and how the controller learns it",
     "head.h": LEVELS,
     "input.h": LEVELS,

@@ -125,6 +125,9 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
                   ? std::optional<ColumnLinear>(
                         std::in_place, std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader)
                   : std::nullopt),
+      entity_queries_(attention.entity_queries
+                          ? std::optional<EntityQueries>(std::in_place, *attention.entity_queries, loader)
+                          : std::nullopt),
       convolver_(attention.span_convolution ? std::optional<SpanConvolver>(std::in_place, attention, loader)
                                             : std::nullopt),
       sparse_(attention.is_sparse() ? std::optional<SparseSelfAttention>(std::in_place, attention, loader)
@@ -204,6 +207,17 @@ at::Tensor Attention::with_relative_content(const at::Tensor& x, const Batch& ba
   return both.narrow(0, 0, x.size(0));
 }
 
+/// Attends with queries of two parts, one for tokens and one for entities. Values are as wide as they are, with zeros
+/// that nothing reads.
+at::Tensor Attention::with_entities(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
+                                    const Batch& batch, const ops::AttentionOptions& options,
+                                    comm::Communicator& comm) const {
+  return ragged(entity_queries_->queries(q, x, batch.entities), EntityQueries::keys(k, batch.entities),
+                at::cat({v, at::zeros_like(v)}, 2), batch.sequences, options, batch,
+                batch.capture ? &batch.capture->attention : nullptr, comm)
+      .narrow(2, 0, head_dim_);
+}
+
 at::Tensor Attention::projected(const at::Tensor& x, const at::Tensor& values) const {
   return values_ ? at::cat({in_(x), (*values_)(values)}, 1) : in_(x);
 }
@@ -233,6 +247,8 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
     result = ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options);
   } else if (sparse_) {
     result = sparse(q, k, v, x, batch, comm);
+  } else if (entity_queries_ && batch.entities.ids.defined()) {
+    result = with_entities(q, k, v, x, batch, options, comm);
   } else {
     result =
         ragged(q, k, v, batch.sequences, options, batch, batch.capture ? &batch.capture->attention : nullptr, comm);

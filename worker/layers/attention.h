@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Self-attention and cross-attention of a stack, and its KV cache.
 #pragma once
+#include "worker/layers/entity_queries.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/relative_content.h"
 #include "worker/layers/span_convolver.h"
@@ -71,6 +72,8 @@ class Attention {
                     comm::Communicator&) const;
   at::Tensor sparse(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
                     const Batch& batch, comm::Communicator&) const;
+  at::Tensor with_entities(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
+                           const Batch&, const ops::AttentionOptions&, comm::Communicator&) const;
   at::Tensor projected(const at::Tensor& x, const at::Tensor& values) const;
   at::Tensor with_relative_content(const at::Tensor& x, const Batch&, ops::AttentionOptions&) const;
   ops::AttentionOptions options() const;
@@ -82,10 +85,11 @@ class Attention {
   std::optional<Norm> query_norm_, key_norm_;  ///< of each head's vector
   ops::HeadNorms head_norms_;                  ///< the same for rotary_write
   bool crosses_;
-  std::optional<RelativeTerms> relative_;      ///< read before the block's own projections
-  ColumnLinear in_;                            ///< stacked q, k, v; only q for cross-attention
-  std::optional<ColumnLinear> values_;         ///< v where it reads other states; then in_ is q and k
-  std::optional<ColumnLinear> source_;         ///< k, v of cross-attention
+  std::optional<RelativeTerms> relative_;  ///< read before the block's own projections
+  ColumnLinear in_;                        ///< stacked q, k, v; only q for cross-attention
+  std::optional<ColumnLinear> values_;     ///< v where it reads other states; then in_ is q and k
+  std::optional<ColumnLinear> source_;     ///< k, v of cross-attention
+  std::optional<EntityQueries> entity_queries_;
   std::optional<SpanConvolver> convolver_;     ///< of the heads behind those that attend
   std::optional<SparseSelfAttention> sparse_;  ///< instead of ops::ragged_attention
   RowLinear out_;

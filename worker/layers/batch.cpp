@@ -14,11 +14,12 @@ void move(at::Tensor& tensor, at::Device device) {
 }  // namespace
 
 Batch Batch::on(at::Device device) && {
-  for (at::Tensor* tensor : {&tokens, &positions, &pixels, &slots, &features.values, &features.rows, &features.aligned,
-                             &features.positions, &features.shares})
+  for (at::Tensor* tensor :
+       {&tokens, &positions, &pixels, &slots, &features.values, &features.rows, &features.aligned, &features.positions,
+        &features.shares, &entities.ids, &entities.rows, &entities.mentioned, &entities.positions, &entities.shares})
     move(*tensor, device);
   for (Audio& one : audio) move(one.values, device);
-  for (auto* numbers : {&types, &features.types}) {
+  for (auto* numbers : {&types, &features.types, &entities.types}) {
     for (auto& [key, rows] : *numbers) move(rows, device);
   }
   return std::move(*this);

@@ -33,6 +33,14 @@ struct FeatureRows {
                                           ///< is multiplied; undefined: none
 };
 
+/// Entities among the rows of a stack; they follow the tokens of their sequence.
+struct EntityRows {
+  at::Tensor ids;                           ///< [entities] int64; undefined: there are none
+  at::Tensor rows;                          ///< [entities] int64: which of the batch's rows each is
+  std::map<std::string, at::Tensor> types;  ///< [entities] int64 for each of the entities' tables by its key
+  at::Tensor mentioned, positions, shares;  ///< [pairs]: number of an entity, a position, by what its row is multiplied
+};
+
 /// The audio of one request: samples [rows, samples] or filter banks [rows, frames, bins], fp32, with their padding.
 struct Audio {
   at::Tensor values;
@@ -52,6 +60,7 @@ struct Batch {
   std::map<std::string, at::Tensor>
       types;  ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
   FeatureRows features;      ///< in whose rows tokens, positions and types mean nothing
+  EntityRows entities;       ///< likewise
   at::Tensor pixels;         ///< [images, channels, height, width] fp32; every image is one sequence
   std::vector<Audio> audio;  ///< of each request; every row is one sequence
   at::Tensor

@@ -79,6 +79,28 @@ at::Tensor Features::projected(const FeatureRows& features) const {
   return with_types(projection_(features.values), types_, features.types);
 }
 
+Entities::Entities(const policy::Entities& entities, Loader& loader)
+    : table_(entities.table, loader),
+      positions_(entities.positions, loader),
+      types_(types_of(entities.tables, loader)) {
+  if (entities.projection) projection_.emplace(*entities.projection, loader);
+  if (entities.norm) norm_.emplace(*entities.norm, loader);
+}
+
+at::Tensor Entities::partial(const EntityRows& entities) const {
+  at::Tensor x = table_.partial(entities.ids);
+  // The projection is linear: it takes this rank's rows, and the sum over ranks adds what it makes of them.
+  if (projection_) x = projection_->product(x);
+  if (entities.mentioned.numel() == 0) return x;
+  return x.index_add(0, entities.mentioned, positions_.partial(entities.positions) * entities.shares.unsqueeze(1));
+}
+
+at::Tensor Entities::normed(const at::Tensor& x, const EntityRows& entities) const {
+  at::Tensor sum = projection_ && projection_->bias().defined() ? x + projection_->bias() : x;
+  sum = with_types(sum, types_, entities.types);
+  return norm_ ? (*norm_)(sum) : sum;
+}
+
 Input::Input(const policy::Stack& stack, Loader& loader)
     : scale_(stack.input.scale),
       token_types_(stack.input.token_types),
@@ -98,6 +120,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   if (input.features)
     features_.emplace(*input.features, input.positions.value(),
                       loader);  // in the order in which a forward pass uses the tables
+  if (input.entities) entities_.emplace(*input.entities, loader);
   types_ = types_of(input.tables, loader);
   if (input.projection) {
     const bool images = input.reads_images();
@@ -214,6 +237,8 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   if (features.values.defined())
     x.index_copy_(0, features.rows,
                   features_->partial(features, position_offset_));  // tables of positions in the same reduction
+  const EntityRows& entities = batch.entities;
+  if (entities.ids.defined()) x.index_copy_(0, entities.rows, entities_->partial(entities));
   if (comm.size() > 1 && x.defined() && !convolutions_) {
     if (!token_ || !together) x = x.contiguous();
     comm.all_reduce(x);
@@ -225,9 +250,11 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     x = x.defined() ? x + seen : seen;
   }
   const at::Tensor places = features.values.defined() ? at::index_select(x, 0, features.rows) : at::Tensor();
+  const at::Tensor embedded = entities.ids.defined() ? at::index_select(x, 0, entities.rows) : at::Tensor();
   x = with_types(x, types_, batch.types);
   if (places.defined()) x = x.index_copy(0, features.rows, places + features_->projected(features));
   if (norm_ && !norm_last_) x = (*norm_)(x);
+  if (embedded.defined()) x = x.index_copy(0, entities.rows, entities_->normed(embedded, entities));
   if (batch.capture && batch.capture->features) batch.capture->audio_features = x;
   if (projection_ && !project_tokens_) x = (*projection_)(x);
   if (norm_ && norm_last_) x = (*norm_)(x);

@@ -51,6 +51,24 @@ class Features {
   std::vector<Types> types_;
 };
 
+/// Embeds entities as rows of a stack.
+class Entities {
+ public:
+  Entities(const policy::Entities&, Loader&);
+  /// Returns this rank's summand of projected ids and mean positions [entities, hidden] F32, zero where other ranks
+  /// have the rows.
+  at::Tensor partial(const EntityRows&) const;
+  /// Returns norm(x + types) of the sum over ranks [entities, hidden].
+  at::Tensor normed(const at::Tensor& x, const EntityRows&) const;
+
+ private:
+  Table table_;
+  std::optional<Linear> projection_;
+  Table positions_;
+  std::vector<Types> types_;
+  std::optional<Norm> norm_;
+};
+
 /// Computes norm(scale * token + position + types), projected where the embedding is factorized. Positions after the
 /// norm are added last. The norm may come after the projection. The projection may be that of the tokens alone, of
 /// trigrams too.
@@ -76,6 +94,7 @@ class Input {
   std::optional<Table> token_, position_;
   std::vector<Types> types_;
   std::optional<Features> features_;
+  std::optional<Entities> entities_;
   std::optional<Linear> projection_, patch_projection_;
   at::Tensor extra_tokens_;  ///< [1, class and distillation token, hidden]; undefined: none
   std::optional<Convolutions> convolutions_;

@@ -27,6 +27,11 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
   if (input.project_tokens && (!tokens_alone || input.norm_projected))
     refuse("projects tokens beside patches, audio or dense vectors, or before a norm that comes last");
   if (input.trigram && !(input.project_tokens && input.projection)) refuse("has trigrams that are not projected");
+  if (input.entities && (!tokens_alone || input.project_tokens || input.projection || input.norm_projected ||
+                         input.position_reset_per_cell || !input.positions))
+    refuse(
+        "has entities beside patches, audio or dense vectors, or without learned positions of tokens as wide as "
+        "states");
   const auto tells_cells = [](const policy::IndexTable& table) {
     return table.input == "token_type_ids" && std::max(table.column, table.minus_column) >= 2;
   };
@@ -56,6 +61,12 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
       (cross && cross->span_convolution))
     refuse(
         "has heads that convolve beside attention that is grouped, causal, sparse, of relative positions, crosses or "
+        "stands in parallel layers");
+  if ((self.entity_queries && (!attends_plainly || self.softcap > 0 || self.alibi || self.relative_position_bias ||
+                               self.span_convolution || cross || layer.order == policy::Order::Parallel)) ||
+      (cross && cross->entity_queries))
+    refuse(
+        "has queries of entities beside attention that is grouped, causal, sparse, with positions in it, crosses or "
         "stands in parallel layers");
   if (cross && cross->relative_content) refuse("has relative positions by content in cross-attention");
   if (layer.branch && (layer.order != policy::Order::Post || self.mask != policy::Mask::Full || cross))

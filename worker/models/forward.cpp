@@ -7,6 +7,7 @@
 
 #include "worker/models/features.h"
 #include "worker/models/model.h"
+#include "worker/models/requests/entities.h"
 
 namespace pm::models {
 
@@ -27,6 +28,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
     batch.audio.insert(batch.audio.end(), own.audio.begin(), own.audio.end());
     for (const auto& [name, values] : own.types) types[name].push_back(values);
     append_features(batch.features, own.features, rows);
+    append_entities(batch.entities, own.entities, rows);
     batch.columns.insert(batch.columns.end(), own.columns.begin(), own.columns.end());
     for (ops::SequenceSpan sequence : own.sequences.spans) {
       sequence.first += rows;
@@ -88,7 +90,15 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   request.states[stack.name] = states;
   const bool bare = model.task == policy::Task::Embed || model.task == policy::Task::Similarity ||
                     names.states == "encoder_last_hidden_state";
-  if (request.wants(names.states, bare)) request.put(names.states, stack_input.padded(states));
+  // of tokens and of entities; an empty name is not put out
+  const auto put = [&](const std::string& tokens, const std::string& entities, const at::Tensor& values) {
+    const at::Tensor all = stack_input.padded(values);
+    const int64_t others = stack.input.entities ? stack_input.length - stack_input.tokens : 0;
+    if (!tokens.empty()) request.put(tokens, others > 0 ? all.narrow(1, 0, stack_input.tokens) : all);
+    if (!entities.empty() && others > 0) request.put(entities, all.narrow(1, stack_input.tokens, others));
+  };
+  const auto wanted = [&](const std::string& name) { return request.wants(name, bare) ? name : std::string(); };
+  put(wanted(names.states), wanted(names.entity_states), states);
   const bool projected = std::any_of(model.heads.begin(), model.heads.end(), [&](const policy::Head& head) {
     return head.stack == stack.name && is_compared(model, head.name);
   });
@@ -111,8 +121,8 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
                                    begin + static_cast<std::ptrdiff_t>(stack_input.batch.sequences.spans.size()));
   };
   for (size_t i = 0; request.wanted.hidden_states && i < capture.hidden.size(); ++i)
-    request.put(names.hidden + std::to_string(i),
-                stack_input.padded(capture.hidden[i].narrow(0, row, stack_input.batch_rows())));
+    put(names.hidden + std::to_string(i), names.entity_hidden + std::to_string(i),
+        capture.hidden[i].narrow(0, row, stack_input.batch_rows()));
   for (size_t i = 0; i < capture.attention.size(); ++i) {
     const std::string number = std::to_string(i);
     if (i >= capture.global.size()) {

@@ -9,6 +9,7 @@
 #include "worker/models/features.h"
 #include "worker/models/heads/heads.h"
 #include "worker/models/requests/arrays.h"
+#include "worker/models/requests/entities.h"
 #include "worker/models/requests/request_tensors.h"
 #include "worker/models/separators.h"
 
@@ -78,16 +79,19 @@ class Reader {
     if (!answers) ids_ = ids, mask_ = mask;
     StackInput& stack_input = inputs.stack_inputs[stack.name];
     const RequestFeatures features = read_features(stack, ids, tensors_);
+    const RequestEntities entities = read_entities(model_, stack, ids, tensors_);
+    const at::Tensor others = features.values.defined() ? features.mask : entities.mask;  // behind the tokens
     const auto beside = [&](const at::Tensor& values, const at::Tensor& more) {
-      return features.values.defined() ? at::cat({values, more}, 1) : values;
+      return others.defined() ? at::cat({values, more}, 1) : values;
     };
     const bool reads_padding = policy::reads_padding(stack);
-    lay_out(mask_name, beside(reads_padding ? at::ones_like(mask) : mask, features.mask), stack_input);
+    lay_out(mask_name, beside(reads_padding ? at::ones_like(mask) : mask, others), stack_input);
     if (reads_padding) hide_padding(mask_name, mask, stack_input);
     stack_input.tokens = ids.size(1);
     stack_input.batch.features = lay_out_features(features, ids.size(1), stack_input.places, stack_input.length);
-    const at::Tensor none =
-        features.values.defined() ? at::zeros_like(features.mask) : at::Tensor();  // the ids of vectors are never read
+    if (entities.ids.defined()) lay_out_entities(entities, ids.size(1), stack_input);
+    // ids of what stands behind the tokens are never read
+    const at::Tensor none = others.defined() ? at::zeros_like(others) : at::Tensor();
     const auto unpadded = [&](const at::Tensor& values) {
       return at::index_select(beside(values, none).flatten(), 0, stack_input.places);
     };
@@ -210,8 +214,11 @@ class Reader {
       positions = unpadded(within_cells(stack, ids));
     } else if (input.position_skips_padding) {
       std::vector<at::Tensor> counts;
-      for (const ops::SequenceSpan& sequence : stack_input.batch.sequences.spans)
-        counts.push_back(at::arange(sequence.tokens, at::kLong));
+      for (const at::Tensor& columns : stack_input.columns) {  // entities behind the tokens have none
+        const int64_t all = columns.numel(), count = (columns < stack_input.tokens).sum().item<int64_t>();
+        counts.push_back(at::arange(count, at::kLong));
+        if (count < all) counts.push_back(at::zeros({all - count}, at::kLong));
+      }
       positions = at::cat(counts);
     } else {
       positions = unpadded(at::arange(ids.size(1), at::kLong).expand(ids.sizes()));

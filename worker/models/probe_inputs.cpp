@@ -16,6 +16,12 @@ Array token_ids(const policy::Model& model, const policy::Stack& stack, int64_t 
   return model.task == policy::Task::MultipleChoice ? Array{{1, 1, tokens}, ids} : Array{{1, tokens}, ids};
 }
 
+/// Returns whether a head reads the tokens where mentions of entities begin and end.
+bool reads_spans(const policy::Model& model) {
+  return std::any_of(model.heads.begin(), model.heads.end(),
+                     [](const policy::Head& head) { return head.entities == policy::EntityStates::Span; });
+}
+
 Array black_image(const policy::Stack& stack) {
   const int64_t channels = stack.input.projection->weight.shape[1];
   const auto [height, width] = stack.input.image;
@@ -40,6 +46,19 @@ Arrays probe_inputs(const policy::Model& model) {
       Array mask = token_ids(model, stack, inputs.tokens);
       std::get<std::vector<int64_t>>(mask.values).assign(static_cast<size_t>(inputs.tokens), 1);
       inputs.arrays["global_attention_mask"] = std::move(mask);
+    }
+    if (const auto& entities = stack.input.entities) {  // two, for heads that read pairs; at the first token
+      for (const std::string& name :
+           {entities->input, std::string("entity_start_positions"), std::string("entity_end_positions")}) {
+        const bool positions = name != entities->input;
+        if (positions && !reads_spans(model)) continue;
+        Array numbers = token_ids(model, stack, 2);
+        std::get<std::vector<int64_t>>(numbers.values).assign(2, 0);
+        inputs.arrays[name] = std::move(numbers);
+      }
+      Array mentions = inputs.arrays[entities->input];
+      mentions.shape.push_back(1);
+      inputs.arrays[entities->mentions] = std::move(mentions);
     }
     if (stack.input.convolutions) {
       inputs.arrays[stack.input.convolutions->input] = silence(*stack.input.convolutions, inputs.tokens);

@@ -399,6 +399,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
   a.span_convolution = span_convolution(context, section, scope, path, a);
   projections(context, section, scope, path, source_width, a);
+  a.entity_queries = entity_queries(context, section, scope, path, a);
   a.pattern = pattern(context, section, scope, path, a);
   a.query_norm = norm(context, &section, scope, path + ".query_norm", a.head_dim, "query_norm");
   a.key_norm = norm(context, &section, scope, path + ".key_norm", a.head_dim, "key_norm");

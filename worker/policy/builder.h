@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs), heads.cpp,
-// audio/ (convolutions and heads over frames), layer/ (layers and what stands around their attention), blocks.cpp
-// (attention, linears, norms).
+// input/ (entities), audio/ (convolutions and heads over frames), layer/ (layers and what stands around their
+// attention), blocks.cpp (attention, linears, norms).
 #pragma once
 #include <list>
 
@@ -65,6 +65,11 @@ class Builder {
   std::optional<Features> features(const Context&, const Node& section, const Scope&, const std::string& path);
   std::optional<Pooler> pooler(const Context&, const Node& section, const Scope&, const std::string& path);
   Output output(const Context&, const Node& section, const std::string& path);
+
+  // input/entities.cpp
+  std::optional<Entities> entities(const Context&, const Node& section, const std::string& path);
+  std::optional<EntityQueries> entity_queries(const Context&, const Node& section, const Scope&,
+                                              const std::string& path, const Attention&);
 
   // audio/convolutions.cpp
   /// Returns the value of an entry that has to be 1 (or 0 where `may_be_zero`) to 2^20.

@@ -216,6 +216,14 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
     return head;
   }
   const std::optional<Pool> pool = this->pool(at, read, name);
+  if (const Node* node = section.get("entities")) {
+    head.entities = parse_enum<EntityStates>(*node, at.scope.variables);
+    if (!binder_.is_dry_run() && (pool || !read || !read->input.entities))
+      refuse_policy(*node, "a head reads states of entities without \"pool\", of a stack that has entities");
+    at.width *= head.entities == EntityStates::Span ? 3 : head.entities == EntityStates::Pair ? 2 : 1;
+  }
+  const bool of_entities = head.entities && read && read->input.entities && !read->input.entities->table.shape.empty();
+  const int64_t vocabulary = of_entities ? read->input.entities->table.shape[0] : sizes.vocab;
   if (section.get("spans") || section.get("pairs")) {
     if (pool) refuse_architecture(model_, "has pairs or spans of pooled states");
     if (section.get("pairs")) {
@@ -232,8 +240,8 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
   std::optional<Param> others = concat(at);
   const ParamRequest rows{.role = Role::LogitsWeight,
                           .path = at.path + ".logits",
-                          .shape = {sizes.vocab, others ? sizes.embedding : at.width},
-                          .units = sizes.vocab};
+                          .shape = {vocabulary, others ? sizes.embedding : at.width},
+                          .units = vocabulary};
   if (auto logits = linear(at.context, section.get("logits"), nullptr, at.scope, rows, Role::LogitsBias, true)) {
     const Node* softcap = section.get("softcap");
     head.kind = LogitsSpec{.pool = pool,

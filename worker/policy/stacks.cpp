@@ -284,6 +284,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   position(context, section, scope, path, input);
   tables(section, scope, path, input_width(context, input), input.tables);
   input.features = features(context, section, scope, path + "features");
+  input.entities = entities(context, section, path + "entities.");
   const ParamRequest projection{.role = Role::EmbeddingProjection,
                                 .path = path + "projection",
                                 .shape = {sizes.hidden, (input.trigram ? 3 : 1) * sizes.embedding}};

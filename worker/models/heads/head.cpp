@@ -29,7 +29,9 @@ bool is_averaged(const policy::Model& model, const std::string& name) {
 }
 
 bool needs_head(const policy::Model& model, const policy::Head& head, const RequestForward& request) {
-  if (!request.inputs.stack_inputs.contains(head.stack)) return false;
+  const auto stack_input = request.inputs.stack_inputs.find(head.stack);
+  if (stack_input == request.inputs.stack_inputs.end()) return false;
+  if (head.entities && !stack_input->second.batch.entities.ids.defined()) return false;
   return request.wants_any(head.outputs) || is_compared(model, head.name) || is_averaged(model, head.name);
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "worker/layers/mlp.h"
+#include "worker/models/requests/entities.h"
 
 namespace pm::models {
 
@@ -52,19 +53,25 @@ void ScoringHead::run(std::span<RequestForward> requests) const {
 /// Returns the states that the head scores: every token's, or one per sequence.
 at::Tensor ScoringHead::states(const RequestForward& request) const {
   const at::Tensor of_stack = states_(request);
+  if (head_.entities) return entity_states(*head_.entities, request.inputs.stack_inputs.at(head_.stack), of_stack);
   const std::optional<policy::Pool> pool = head_.pool();
-  if (!pool) return of_stack;
+  if (!pool) {
+    const policy::Stack& stack = *model_.stack(head_.stack);
+    return stack.input.entities ? token_states(request.inputs.stack_inputs.at(head_.stack), of_stack) : of_stack;
+  }
   return pool == policy::Pool::Pooler ? request.pooled.at(head_.stack)
                                       : request.select(*pool, *model_.stack(head_.stack), of_stack);
 }
 
 void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
-  const bool pooled = head_.pool().has_value();
+  const bool pooled = head_.is_pooled();
   if (pooled) request.vectors[head_.name] = scores;
   // a similarity puts out the vectors that it compares
   if (request.comm.rank() != 0 || is_compared(model_, head_.name) || !request.wants_any(head_.outputs)) return;
+  const StackInput& stack_input = request.inputs.stack_inputs.at(head_.stack);
   if (!pooled)
-    scores = request.inputs.stack_inputs.at(head_.stack).padded(scores);
+    scores = model_.stack(head_.stack)->input.entities ? padded_part(stack_input, scores, head_.entities.has_value())
+                                                       : stack_input.padded(scores);
   else if (request.inputs.choices > 0)
     scores = scores.reshape({-1, request.inputs.choices});
   if (one_column_) scores = scores.select(-1, 0);

@@ -24,6 +24,7 @@ struct OutputSelection {
 /// The names of a stack's own outputs.
 struct StackNames {
   std::string states = "last_hidden_state", pooled = "pooler_output", hidden = "hidden_states.",
+              entity_states = "entity_last_hidden_state", entity_hidden = "entity_hidden_states.",
               attentions = "attentions.", cross = "cross_attentions.", global = "global_attentions.";
 };
 /// Returns the names: without prefix for a model of one stack, with encoder_ and decoder_ around cross-attention, else

@@ -54,7 +54,8 @@ Inputs Inputs::on(at::Device device) && {
   for (auto& [stack, stack_input] : stack_inputs) {
     stack_input.batch = std::move(stack_input.batch).on(device);
     for (at::Tensor& columns : stack_input.columns) columns = columns.to(device);
-    stack_input.places = stack_input.places.to(device);
+    for (at::Tensor* tensor : {&stack_input.places, &stack_input.entity_starts, &stack_input.entity_ends})
+      if (tensor->defined()) *tensor = tensor->to(device);
   }
   for (auto& [name, tensor] : head_inputs) tensor = tensor.to(device);
   return std::move(*this);

@@ -14,10 +14,11 @@ namespace pm::models {
 /// The input of one stack, and where its rows belong in the padded form.
 struct StackInput {
   layers::Batch batch;
-  int64_t rows = 0, length = 0;     ///< of the padded form
-  int64_t tokens = 0;               ///< columns of tokens or patches; dense vectors have the columns after them
-  std::vector<at::Tensor> columns;  ///< of each sequence: the columns that its tokens came from
-  at::Tensor places;                ///< [tokens]: the index of each in [rows x length]
+  int64_t rows = 0, length = 0;           ///< of the padded form
+  int64_t tokens = 0;                     ///< columns of tokens or patches; dense vectors have the columns after them
+  std::vector<at::Tensor> columns;        ///< of each sequence: the columns that its tokens came from
+  at::Tensor places;                      ///< [tokens]: the index of each in [rows x length]
+  at::Tensor entity_starts, entity_ends;  ///< [entities]: rows of the tokens where the mention of each begins and ends
 
   /// Returns the number of rows of the stack's states: tokens, or an image's patches with its class token.
   int64_t batch_rows() const;

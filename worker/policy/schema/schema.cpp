@@ -126,7 +126,7 @@ struct HeadKind {
 void check_head(const Node& name, const Node& head) {
   static const std::vector<std::string_view> of_every_head{"at", "when", "stack", "output"};
   static const std::vector<HeadKind> kinds{
-      {"logits", {"pool", "dense", "act", "norm", "scale_input", "softcap", "layer_weights"}},
+      {"logits", {"pool", "entities", "dense", "act", "norm", "scale_input", "softcap", "layer_weights"}},
       {"time_delay", {"dense", "act", "norm", "scale_input", "layer_weights"}},
       {"codebook", {}},
       {"cells", {"classes", "pool", "dense", "act", "norm", "scale_input"}},
@@ -134,7 +134,8 @@ void check_head(const Node& name, const Node& head) {
       {"pairs", {"pool"}},
       {"mean", {}},
       {"between", {"logit_scale"}},
-      {"classes", {"pool", "mlp", "dense", "act", "norm", "scale_input", "mask_question", "layer_weights"}}};
+      {"classes",
+       {"pool", "entities", "mlp", "dense", "act", "norm", "scale_input", "mask_question", "layer_weights"}}};
   const auto kind =
       std::find_if(kinds.begin(), kinds.end() - 1, [&](const HeadKind& one) { return head.get(one.key); });
   const auto has = [](const std::vector<std::string_view>& keys, const std::string& key) {

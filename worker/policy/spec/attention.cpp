@@ -17,6 +17,7 @@ void Attention::collect(ParamCollector& all) const {
   all.add(query);
   all.add(key);
   all.add(value);
+  if (entity_queries) entity_queries->collect(all);
   if (span_convolution) span_convolution->collect(all);
   if (const auto* window = std::get_if<SlidingWindow>(&pattern)) {
     all.add(window->key);

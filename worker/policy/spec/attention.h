@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "worker/policy/spec/entities.h"
 #include "worker/policy/spec/param.h"
 #include "worker/policy/spec/span_convolution.h"
 
@@ -75,6 +76,7 @@ struct Attention {
   std::optional<Rotary> rotary;
   std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table
   std::optional<RelativeContent> relative_content;
+  std::optional<EntityQueries> entity_queries;
   std::optional<SpanConvolution>
       span_convolution;       ///< heads whose results stand behind those that attend, before `out`
   bool values_apart = false;  ///< values are projected from other states than queries and keys (MobileBERT)

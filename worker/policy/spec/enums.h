@@ -39,6 +39,10 @@ enum class Pool : uint8_t { First, Second, Last, LastButOne, Eot, LastEos, Patch
 /// its second.
 enum class GlobalTokens : uint8_t { None, First, BeforeSeparator, AfterSeparators };
 
+/// Which states of entities a head reads: those of each, that of the first of a row, those of the first two beside each
+/// other, or for each those of the tokens where its mention begins and ends beside its own (LUKE).
+enum class EntityStates : uint8_t { Each, First, Pair, Span };
+
 /// Relu2 is the square of relu (So et al. 2021, "Primer").
 enum class Activation : uint8_t { Gelu, GeluNew, Relu, Silu, QuickGelu, Tanh, Relu2 };
 
@@ -64,6 +68,10 @@ struct Words<Pool> {
 template <>
 struct Words<GlobalTokens> {
   static constexpr std::array<std::string_view, 4> all{"none", "first", "before_separator", "after_separators"};
+};
+template <>
+struct Words<EntityStates> {
+  static constexpr std::array<std::string_view, 4> all{"each", "first", "pair", "span"};
 };
 template <>
 struct Words<Activation> {

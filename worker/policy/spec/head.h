@@ -137,6 +137,7 @@ struct Head {
   std::variant<LogitsSpec, ClassesSpec, CellsSpec, SpansSpec, PairsSpec, SimilaritySpec, MeanSpec, TimeDelaySpec,
                CodebookSpec>
       kind;
+  std::optional<EntityStates> entities;  ///< the head reads states of entities, not of tokens
   /// [layers + 1]: the head reads the sum of all hidden states, weighted by the softmax of these; absent: the last
   /// state.
   std::optional<Param> layer_weights;
@@ -148,6 +149,8 @@ struct Head {
   }
   /// Returns the state of a sequence that the head reads; nothing for heads that read every token's, or other heads.
   std::optional<Pool> pool() const;
+  /// Returns whether there is one row of scores per sequence.
+  bool is_pooled() const { return pool() || entities == EntityStates::First || entities == EntityStates::Pair; }
   /// Returns the number of scores of one state; 0 for heads that do not score states one by one.
   int64_t scores() const;
   /// Returns true for heads whose outputs depend on the frames of padding too.

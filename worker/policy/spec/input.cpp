@@ -3,11 +3,6 @@
 
 namespace pm::policy {
 
-std::string IndexTable::key() const {
-  if (column < 0) return input;
-  return input + "." + std::to_string(column) + (minus_column < 0 ? "" : "-" + std::to_string(minus_column));
-}
-
 void Input::collect(ParamCollector& all) const {
   all.add(token);
   all.add(positions);
@@ -17,6 +12,7 @@ void Input::collect(ParamCollector& all) const {
     all.add(features->positions);
     for (const IndexTable& table : features->tables) all.add(table.table);
   }
+  if (entities) entities->collect(all);
   all.add(projection);
   all.add(class_token);
   all.add(distillation_token);

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "worker/policy/spec/convolution.h"
+#include "worker/policy/spec/entities.h"
+#include "worker/policy/spec/index_table.h"
 #include "worker/policy/spec/param.h"
 
 namespace pm::policy {
@@ -15,19 +17,6 @@ namespace pm::policy {
 /// The kind of position embedding. Sinusoids are computed: sines of all frequencies, then cosines. Paper (Vaswani et
 /// al. 2017): frequency i of n is 10000^(-i / n). Tensor2Tensor: 10000^(-i / (n - 1)), in F32 as fairseq computes it.
 enum class PositionKind : uint8_t { None, Learned, Paper, Tensor2Tensor };
-/// A further embedding table of the input. The request gives the indices under the name `input`: [rows, length], or
-/// several per token [rows, length, columns], of which `column` is used, less `minus_column` (LayoutLM's width is
-/// right less left).
-struct IndexTable {
-  Param table;
-  std::string input;
-  int64_t column = -1, minus_column = -1;  ///< -1: none
-  bool skip_if_absent =
-      false;  ///< nothing is added for a request without `input` (XLM's langs); else such a request reads `default_row`
-  int64_t default_row = 0;
-  /// The key of the indices: "token_type_ids", "bbox.0", "bbox.2-0".
-  std::string key() const;
-};
 
 /// Dense vectors of a request that are appended to the tokens of their row (VisualBERT's regions of an image). They
 /// are projected, and position and type embeddings are added as for tokens.
@@ -58,6 +47,7 @@ struct Input {
       false;  ///< added after the norm and the projection (BlenderbotSmall's decoder, OPT-350m), else before
   std::vector<IndexTable> tables;
   std::optional<Features> features;
+  std::optional<Entities> entities;
   std::optional<Linear>
       projection;  ///< factorized embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, height, width])
   std::array<int64_t, 2> image{};  ///< height and width in pixels of the images that the stack reads; 0: none

@@ -177,6 +177,7 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
     }
     capabilities.takes_text = true;
     if (stack.input.features) capabilities.features = stack.input.features->input;
+    if (stack.input.entities) capabilities.entities = stack.input.entities->input;
     if (stack.positions > 0)
       capabilities.positions =
           capabilities.positions > 0 ? std::min(capabilities.positions, stack.positions) : stack.positions;
@@ -186,7 +187,7 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
   find_embeddings(model, capabilities);
   count_values(model, capabilities);
   for (const policy::Head& head : model.heads) {
-    if (model.task == policy::Task::FillMask && head.as<policy::LogitsSpec>())
+    if (model.task == policy::Task::FillMask && head.as<policy::LogitsSpec>() && !head.entities)
       capabilities.vocabulary_scores = head.outputs[0];
     if (model.task == policy::Task::NextSentence ||
         (head.outputs[0] == "seq_relationship_logits" && capabilities.features.empty()))

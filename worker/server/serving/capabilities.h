@@ -59,6 +59,7 @@ struct Capabilities {
   std::optional<audio::FeatureExtractor> extractor;  ///< without it audio comes only as a tensor
   std::optional<CtcDecoder> ctc;                     ///< of a model that transcribes by CTC
   std::string ctc_refusal;                           ///< why there is none
+  std::string entities;                              ///< input of entities after a text's tokens; empty: none
   std::string features;                              ///< input of dense vectors after a text's tokens; empty: none
 
   /// Returns whether the model supports `route`.

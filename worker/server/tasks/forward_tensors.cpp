@@ -109,6 +109,9 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
       const int64_t bins = array.shape.size() > 2 ? std::max<int64_t>(1, array.shape.back()) : 1;
       tokens += elements / bins / can.audio_stride + 1;
       width = std::max(width, array.shape[1] / can.audio_stride + 1);
+    } else if (name == can.entities && !array.shape.empty()) {
+      tokens += elements;
+      feature_rows = array.shape.back();
     } else if (name == can.features && array.shape.size() >= 3) {
       const int64_t vectors = elements / std::max<int64_t>(1, array.shape.back());
       tokens += vectors;

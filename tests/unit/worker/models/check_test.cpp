@@ -50,6 +50,9 @@ constexpr const char* convolving_alone =
     "has heads that convolve beside attention that is grouped, causal, sparse, of relative positions, crosses or "
     "stands "
     "in parallel layers";
+constexpr const char* entities_alone =
+    "has queries of entities beside attention that is grouped, causal, sparse, with positions in it, crosses or stands "
+    "in parallel layers";
 /// Puts a bottleneck around a post-norm layer.
 policy::Layer& narrow(policy::Model& model) {
   layer(model).order = policy::Order::Post;
@@ -162,6 +165,16 @@ INSTANTIATE_TEST_SUITE_P(
         {"ConvolvingInParallel",
          [](auto& m) { self(m).span_convolution.emplace(), layer(m).order = policy::Order::Parallel; },
          convolving_alone},
+        {"EntityQueriesOfGroupedHeads",
+         [](auto& m) { self(m).entity_queries.emplace(), self(m).heads = 4; }, entities_alone},
+        {"EntityQueriesUnderAMask",
+         [](auto& m) { self(m).entity_queries.emplace(), self(m).mask = policy::Mask::Causal; }, entities_alone},
+        {"EntityQueriesWithABias",
+         [](auto& m) { self(m).entity_queries.emplace(), self(m).relative_position_bias.emplace(); }, entities_alone},
+        {"EntityQueriesInCross", [](auto& m) { cross(m).entity_queries.emplace(); }, entities_alone},
+        {"EntitiesWithoutPositions", [](auto& m) { input(m).entities.emplace(); },
+         "has entities beside patches, audio or dense vectors, or without learned positions of tokens as wide as "
+         "states"},
         {"StackedInParallel",
          [](auto& m) { layer(m).stacked.resize(1), layer(m).order = policy::Order::Parallel; },
          "has stacked feed-forward blocks in parallel layers"},

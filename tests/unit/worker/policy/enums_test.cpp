@@ -64,6 +64,13 @@ TEST(WordsOfEnums, AreThoseOfPolicies) {
   EXPECT_EQ(to_string(Activation::Tanh), "tanh");
 }
 
+TEST(WordsOfEnums, OfStatesOfEntitiesAreThoseOfPolicies) {
+  EXPECT_EQ(to_string(EntityStates::Each), "each");
+  EXPECT_EQ(to_string(EntityStates::First), "first");
+  EXPECT_EQ(to_string(EntityStates::Pair), "pair");
+  EXPECT_EQ(to_string(EntityStates::Span), "span");
+}
+
 TEST(WordsOfEnums, OfGlobalTokensAreThoseOfPolicies) {
   EXPECT_EQ(to_string(GlobalTokens::None), "none");
   EXPECT_EQ(to_string(GlobalTokens::First), "first");

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/policy/spec/index_table.h"
+
+namespace pm::policy {
+
+std::string IndexTable::key() const {
+  if (column < 0) return input;
+  return input + "." + std::to_string(column) + (minus_column < 0 ? "" : "-" + std::to_string(minus_column));
+}
+
+}  // namespace pm::policy

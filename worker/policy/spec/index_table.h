@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// A further embedding table of an input.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "worker/policy/spec/param.h"
+
+namespace pm::policy {
+
+/// A further embedding table of the input. The request gives the indices under the name `input`: [rows, length], or
+/// several per token [rows, length, columns], of which `column` is used, less `minus_column` (LayoutLM's width is
+/// right less left).
+struct IndexTable {
+  Param table;
+  std::string input;
+  int64_t column = -1, minus_column = -1;  ///< -1: none
+  bool skip_if_absent =
+      false;  ///< nothing is added for a request without `input` (XLM's langs); else such a request reads `default_row`
+  int64_t default_row = 0;
+  /// The key of the indices: "token_type_ids", "bbox.0", "bbox.2-0".
+  std::string key() const;
+};
+
+}  // namespace pm::policy
