@@ -82,7 +82,9 @@ int main(int argc, char** argv) {
       const std::function<void(const at::Tensor&)> runs[] = {
           read_all,
           [&](const at::Tensor& w) { int8 ? pm::ops::linear(x, matrix_with_scales(w), {}) : pm::ops::linear(x, w); },
-          [&](const at::Tensor& w) { int8 ? aten.int8_linear(x, matrix_with_scales(w), {}) : aten.linear(x, w, {}); },
+          [&](const at::Tensor& w) {
+            int8 ? aten.int8_linear(x, matrix_with_scales(w), {}, at::kFloat) : aten.linear(x, w, {}, at::kFloat);
+          },
           [&](const at::Tensor& w) {
             if (!int8) at::mm(same, w.t());
           }};

@@ -28,7 +28,8 @@ struct Matrix {
   int64_t in, out;
 };
 
-/// The types of a product: of the weights, of x, and to which both are rounded where the weights are INT8.
+/// The types of a product: of the weights, of x and the result, and to which weights and x are rounded where the
+/// weights are INT8.
 struct Types {
   Element w, x, compute;
 };
@@ -41,16 +42,15 @@ Case gemv_case(const Matrix& m, int64_t rows, const Types& types, const Device& 
               (types.w == Element::I8 ? std::string(" for ") + name_of(types.compute) : "") + " x " + name_of(types.x) +
               " " + std::to_string(m.in) + "->" + std::to_string(m.out) + ", " + rows_of(rows);
   made.bytes = static_cast<double>(m.out * m.in * element_bytes(types.w) + m.out * groups * 2 +
-                                   rows * (m.in * element_bytes(types.x) + m.out * 4));
+                                   rows * (m.in + m.out) * element_bytes(types.x));
   made.flops = 2 * static_cast<double>(rows * m.in * m.out);
-  // x is rounded to bf16, and so are INT8 weights times their scale
-  const bool rounds = types.compute == Element::BF16 && (types.x == Element::F32 || types.w == Element::I8);
-  made.tolerance = rounds ? 4e-3 : types.compute == Element::F32 ? 1e-5 : 1e-4;  // tensor cores truncate their sums
+  // x or the result is rounded to bf16, and so are INT8 weights times their scale
+  made.tolerance = types.compute == Element::BF16 ? 4e-3 : 1e-5;
   const int64_t sets = sets_for(made.bytes, device.cache_bytes);
   made.prepare = [=]() -> Prepared {
     const Array w(sets * m.out * m.in, types.w), scales(std::max<int64_t>(m.out * groups, 1), Element::BF16, 11),
         x(rows * m.in, types.x, 23);
-    const Result y(rows * m.out, Element::F32);
+    const Result y(rows * m.out, types.x);
     const Launch launch = [=](int64_t set, Stream stream) {
       ops::cuda::gemv({.x = x.data(),
                        .x_stride = m.in,
@@ -61,6 +61,7 @@ Case gemv_case(const Matrix& m, int64_t rows, const Types& types, const Device& 
                        .scale_group = groups > 0 ? scale_group : 0,
                        .compute = types.compute,
                        .y = y.data(),
+                       .y_type = types.x,
                        .rows = rows,
                        .in = m.in,
                        .out = m.out,
@@ -129,23 +130,28 @@ Case widen_case(const Matrix& m, const Device& device) {
   return made;
 }
 
-/// RMSNorm of rows with the residual addition before it.
-Case norm_case(int64_t rows, int64_t width, int64_t cache_bytes) {
-  Case made{.name = "norm f32 of " + std::to_string(width) + ", " + rows_of(rows)};
-  made.bytes = static_cast<double>(rows * width * 4 * 4 + width * 2);
-  made.tolerance = 1e-5;
+/// Returns the tolerance of results that are rounded to `type` once or twice.
+double tolerance_of(Element type) { return type == Element::F32 ? 1e-5 : 4e-3; }
+
+/// RMSNorm of rows of `type` with the residual addition before it.
+Case norm_case(int64_t rows, int64_t width, Element type, int64_t cache_bytes) {
+  Case made{.name = std::string("norm ") + name_of(type) + " of " + std::to_string(width) + ", " + rows_of(rows)};
+  made.bytes = static_cast<double>(rows * width * 4 * element_bytes(type) + width * 2);
+  made.tolerance = tolerance_of(type);
   const int64_t sets = sets_for(made.bytes, cache_bytes);
   made.prepare = [=]() -> Prepared {
-    const Array x(sets * rows * width, Element::F32), residual(rows * width, Element::F32, 5),
-        weight(width, Element::BF16, 9);
-    const Result sum(rows * width, Element::F32), y(rows * width, Element::F32);
+    const Array x(sets * rows * width, type), residual(rows * width, type, 5), weight(width, Element::BF16, 9);
+    const Result sum(rows * width, type), y(rows * width, type);
     const Launch launch = [=](int64_t set, Stream stream) {
       ops::cuda::norm({.rms = true,
                        .x = x.at(set % sets * rows * width),
                        .x_stride = width,
+                       .x_type = type,
                        .residual = residual.data(),
                        .sum = sum.data(),
+                       .sum_type = type,
                        .y = y.data(),
+                       .y_type = type,
                        .weight = weight.data(),
                        .parameters = Element::BF16,
                        .rows = rows,
@@ -173,19 +179,21 @@ Case norm_case(int64_t rows, int64_t width, int64_t cache_bytes) {
   return made;
 }
 
-Case activation_case(int64_t rows, int64_t width, int64_t cache_bytes) {
-  Case made{.name = "silu and product f32 of " + std::to_string(width) + ", " + rows_of(rows)};
-  made.bytes = static_cast<double>(rows * width * 3 * 4);
-  made.tolerance = 1e-5;
+Case activation_case(int64_t rows, int64_t width, Element type, int64_t cache_bytes) {
+  Case made{.name = std::string("silu and product ") + name_of(type) + " of " + std::to_string(width) + ", " +
+                    rows_of(rows)};
+  made.bytes = static_cast<double>(rows * width * 3 * element_bytes(type));
+  made.tolerance = tolerance_of(type);
   const int64_t sets = sets_for(made.bytes, cache_bytes);
   made.prepare = [=]() -> Prepared {
-    const Array x(sets * rows * 2 * width, Element::F32);
-    const Result y(rows * width, Element::F32);
+    const Array x(sets * rows * 2 * width, type);
+    const Result y(rows * width, type);
     const Launch launch = [=](int64_t set, Stream stream) {
       ops::cuda::activate({.activation = ops::cuda::Activation::Silu,
                            .gated = true,
                            .x = x.at(set % sets * rows * 2 * width),
                            .y = y.data(),
+                           .type = type,
                            .rows = rows,
                            .width = width},
                           stream);
@@ -212,16 +220,16 @@ struct Heads {
 /// Each token has a KV block of its own.
 Case rotary_case(const Heads& h, int64_t tokens, bool norms) {
   const int64_t vectors = h.heads + 2 * h.kv_heads, n = h.d / 2, block = h.kv_heads * block_tokens * h.d;
-  Case made{.name = std::string(norms ? "norms of heads, " : "") + "rotary and cache write f32 to bf16, " +
+  constexpr Element type = Element::BF16;
+  Case made{.name = std::string(norms ? "norms of heads, " : "") + "rotary and cache write bf16, " +
                     std::to_string(h.heads) + "/" + std::to_string(h.kv_heads) + " heads of " + std::to_string(h.d) +
                     ", " + rows_of(tokens)};
-  made.bytes = static_cast<double>(tokens * (vectors * h.d * 4 + h.heads * h.d * 4 + 2 * h.kv_heads * h.d * 2 + n * 8));
-  made.tolerance = 1e-5;
+  made.bytes = static_cast<double>(tokens * ((vectors + h.heads + 2 * h.kv_heads) * h.d * 2 + n * 8));
+  made.tolerance = tolerance_of(type);
   made.prepare = [=]() -> Prepared {
-    const Array qkv(tokens * vectors * h.d, Element::F32), angles(tokens * n * 2, Element::F32, 3),
+    const Array qkv(tokens * vectors * h.d, type), angles(tokens * n * 2, Element::F32, 3),
         weight(h.d, Element::BF16, 5);
-    const Result q(tokens * h.heads * h.d, Element::F32), k(tokens * block, Element::BF16),
-        v(tokens * block, Element::BF16);
+    const Result q(tokens * h.heads * h.d, type), k(tokens * block, Element::BF16), v(tokens * block, Element::BF16);
     std::vector<int64_t> places(static_cast<size_t>(tokens));
     for (int64_t i = 0; i < tokens; ++i) places[static_cast<size_t>(i)] = i * block_tokens;
     const Table<int64_t> slots(places);
@@ -229,6 +237,7 @@ Case rotary_case(const Heads& h, int64_t tokens, bool norms) {
     const Launch launch = [=](int64_t, Stream stream) {
       ops::cuda::rotary_write({.qkv = qkv.data(),
                                .qkv_stride = vectors * h.d,
+                               .type = type,
                                .q = q.data(),
                                .cos = static_cast<const float*>(angles.data()),
                                .sin = static_cast<const float*>(angles.at(tokens * n)),
@@ -334,14 +343,14 @@ void add_gemv(std::vector<Case>& cases, std::vector<Case>& last, const Device& d
   const std::vector<int64_t> some = small ? std::vector<int64_t>{1, 4} : std::vector<int64_t>{1, 4, 8};
   const std::vector<int64_t> others =
       small ? std::vector<int64_t>{5, 9} : std::vector<int64_t>{2, 3, 5, 6, 12, 16, 32, 64};
-  const Types bf16{Element::BF16, Element::F32, Element::BF16}, int8{Element::I8, Element::F32, Element::BF16};
+  const Types bf16{Element::BF16, Element::BF16, Element::BF16}, int8{Element::I8, Element::BF16, Element::BF16};
   const auto add = [&](std::vector<Case>& to, const Types& types, const std::vector<int64_t>& rows) {
     for (const Matrix& matrix : matrices) {
       for (const int64_t count : rows) to.push_back(gemv_case(matrix, count, types, device));
     }
   };
   for (const Types& types :
-       {bf16, Types{Element::BF16, Element::BF16, Element::BF16}, int8, Types{Element::I8, Element::F32, Element::F32}})
+       {bf16, Types{Element::BF16, Element::F32, Element::BF16}, int8, Types{Element::I8, Element::F32, Element::F32}})
     add(cases, types, some);
   for (const Matrix& matrix : matrices) cases.push_back(widen_case(matrix, device));
   for (const Types& types : {bf16, int8}) add(last, types, others);
@@ -349,8 +358,10 @@ void add_gemv(std::vector<Case>& cases, std::vector<Case>& last, const Device& d
 
 void add_row_kernels(std::vector<Case>& cases, const Device& device, bool small) {
   for (const int64_t rows : small ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{1, 64, 2048}) {
-    cases.push_back(norm_case(rows, small ? 72 : 4096, device.cache_bytes));
-    cases.push_back(activation_case(rows, small ? 40 : 14336, device.cache_bytes));
+    for (const Element type : {Element::BF16, Element::F32}) {
+      cases.push_back(norm_case(rows, small ? 72 : 4096, type, device.cache_bytes));
+      cases.push_back(activation_case(rows, small ? 40 : 14336, type, device.cache_bytes));
+    }
     for (const bool norms : {false, true})
       cases.push_back(rotary_case(small ? Heads{4, 2, 16} : Heads{32, 8, 128}, rows, norms));
   }

@@ -80,26 +80,27 @@ std::vector<Case> norm_cases(bool rms, bool adds_residual, const Norm& call_norm
 
 std::vector<Case> layer_norm_cases() {
   return norm_cases(false, false, [](const ops::Backend& backend, at::Tensor& x, const NormInputs& given) -> Outputs {
-    return {backend.layer_norm(x, given.weight, given.bias, eps)};
+    return {backend.layer_norm(x, given.weight, given.bias, eps, at::kFloat)};
   });
 }
 
 std::vector<Case> rms_norm_cases() {
   return norm_cases(true, false, [](const ops::Backend& backend, at::Tensor& x, const NormInputs& given) -> Outputs {
-    return {backend.rms_norm(x, given.weight, eps, given.weight_offset)};
+    return {backend.rms_norm(x, given.weight, eps, given.weight_offset, at::kFloat)};
   });
 }
 
 std::vector<Case> fused_add_layer_norm_cases() {
   return norm_cases(false, true, [](const ops::Backend& backend, at::Tensor& x, const NormInputs& given) -> Outputs {
-    const at::Tensor y = backend.fused_add_layer_norm(x, given.residual, given.weight, given.bias, eps);
+    const at::Tensor y = backend.fused_add_layer_norm(x, given.residual, given.weight, given.bias, eps, at::kFloat);
     return {y, x};
   });
 }
 
 std::vector<Case> fused_add_rms_norm_cases() {
   return norm_cases(true, true, [](const ops::Backend& backend, at::Tensor& x, const NormInputs& given) -> Outputs {
-    const at::Tensor y = backend.fused_add_rms_norm(x, given.residual, given.weight, eps, given.weight_offset);
+    const at::Tensor y =
+        backend.fused_add_rms_norm(x, given.residual, given.weight, eps, given.weight_offset, at::kFloat);
     return {y, x};
   });
 }

@@ -93,7 +93,7 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
           std::vector<at::Tensor> weights{given.values.to(device)};
           while (weights.size() < copies) weights.push_back(weights[0].clone());
           return [=](const ops::Backend& backend, const Call& call) -> Outputs {
-            return {backend.linear(there, weights[static_cast<size_t>(call.number) % copies], bias)};
+            return {backend.linear(there, weights[static_cast<size_t>(call.number) % copies], bias, at::kFloat)};
           };
         }
         const ops::Int8Matrix& q = given.quantised;
@@ -101,7 +101,7 @@ void add_cases(std::vector<Case>& cases, const Shape& shape) {
         while (weights.size() < copies)
           weights.push_back({weights[0].numbers.clone(), weights[0].scales.clone(), q.group, q.compute_type});
         return [=](const ops::Backend& backend, const Call& call) -> Outputs {
-          return {backend.int8_linear(there, weights[static_cast<size_t>(call.number) % copies], bias)};
+          return {backend.int8_linear(there, weights[static_cast<size_t>(call.number) % copies], bias, at::kFloat)};
         };
       };
       return {expected, on};

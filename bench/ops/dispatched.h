@@ -12,26 +12,30 @@ namespace pm::bench {
 class Dispatched final : public ops::Backend {
  public:
   explicit Dispatched(at::DeviceType type) : type_(type) {}
-  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override {
-    return ops::linear(x, weight, bias);
+  at::ScalarType activation_type(at::ScalarType compute) const override { return ops::activation_type(type_, compute); }
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    at::ScalarType result) const override {
+    return ops::linear(x, weight, bias, result);
   }
-  at::Tensor int8_linear(const at::Tensor& x, const ops::Int8Matrix& matrix, const at::Tensor& bias) const override {
-    return ops::linear(x, matrix, bias);
+  at::Tensor int8_linear(const at::Tensor& x, const ops::Int8Matrix& matrix, const at::Tensor& bias,
+                         at::ScalarType result) const override {
+    return ops::linear(x, matrix, bias, result);
   }
-  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        double eps) const override {
-    return ops::layer_norm(x, weight, bias, eps);
+  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                        at::ScalarType result) const override {
+    return ops::layer_norm(x, weight, bias, eps, result);
   }
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const override {
-    return ops::rms_norm(x, weight, eps, weight_offset);
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,
+                      at::ScalarType result) const override {
+    return ops::rms_norm(x, weight, eps, weight_offset, result);
   }
   at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                  const at::Tensor& bias, double eps) const override {
-    return ops::fused_add_layer_norm(x, residual, weight, bias, eps);
+                                  const at::Tensor& bias, double eps, at::ScalarType result) const override {
+    return ops::fused_add_layer_norm(x, residual, weight, bias, eps, result);
   }
   at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
-                                double weight_offset) const override {
-    return ops::fused_add_rms_norm(x, residual, weight, eps, weight_offset);
+                                double weight_offset, at::ScalarType result) const override {
+    return ops::fused_add_rms_norm(x, residual, weight, eps, weight_offset, result);
   }
   ops::Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const override {
     return ops::rotary_angles(positions, frequencies, factor);

@@ -197,13 +197,14 @@ at::Tensor Attention::sparse(const at::Tensor& q, const at::Tensor& k, const at:
 /// projections together with x where they share them: a gathered weight is used once in a layer.
 at::Tensor Attention::with_relative_content(const at::Tensor& x, const Batch& batch,
                                             ops::AttentionOptions& options) const {
-  const at::Tensor& rows = batch.relative.states;
   if (!relative_->shares()) {
     options.relative_content = (*relative_)(batch.relative, {}, heads_, head_dim_);
     return in_(x);
   }
+  const at::Tensor rows = batch.relative.states.to(x.scalar_type());
   const at::Tensor both = in_(at::cat({x, rows}));
-  options.relative_content = (*relative_)(batch.relative, both.narrow(0, x.size(0), rows.size(0)), heads_, head_dim_);
+  options.relative_content =
+      (*relative_)(batch.relative, both.narrow(0, x.size(0), rows.size(0)).to(at::kFloat), heads_, head_dim_);
   return both.narrow(0, 0, x.size(0));
 }
 
@@ -234,8 +235,8 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
   const at::Tensor kv = keys_and_values(qkv, heads_ * head_dim_, comm);
   at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
   at::Tensor v = heads(kv, kv_heads_, kv_heads_);
-  if (query_norm_) q = (*query_norm_)(q);
-  if (key_norm_) k = (*key_norm_)(k);
+  if (query_norm_) q = (*query_norm_)(q, q.scalar_type());
+  if (key_norm_) k = (*key_norm_)(k, k.scalar_type());
   if (rotation.angles.cos.defined()) {
     q = ops::rotate(q, rotation.angles, rotation.is_neox);
     k = ops::rotate(k, rotation.angles, rotation.is_neox);
@@ -254,8 +255,10 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
         ragged(q, k, v, batch.sequences, options, batch, batch.capture ? &batch.capture->attention : nullptr, comm);
   }
   result = result.reshape({x.size(0), heads_ * head_dim_});
-  return convolver_ ? at::cat({result, (*convolver_)(x, qkv.narrow(1, 0, heads_ * head_dim_), batch, comm)}, 1)
-                    : result;
+  if (!convolver_) return result;
+  const at::Tensor queries = qkv.narrow(1, 0, heads_ * head_dim_).to(at::kFloat);
+  const at::Tensor convolved = (*convolver_)(x.to(at::kFloat), queries, batch, comm);
+  return at::cat({result, convolved.to(result.scalar_type())}, 1);
 }
 
 at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Source& source, LayerCache cache,

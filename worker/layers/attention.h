@@ -36,8 +36,8 @@ struct LayerCache {
 
 /// Exchanges keys and values of kv heads that several ranks attend to. The rows of a head's projections are
 /// partitioned over these ranks, so that no weight is held twice: with one kv head (Falcon-7B), replicating them
-/// would take 1.8 % of a rank's bytes at n = 8. The projected rows are exchanged instead, 8 bytes per token and row:
-/// half a KiB per token for one head of 64, against 18 KiB of the layer's all-reduce.
+/// would take 1.8 % of a rank's bytes at n = 8. The projected rows are exchanged instead, at most 8 bytes per token and
+/// row: half a KiB per token for one head of 64, against 18 KiB of the layer's all-reduce.
 class SharedHeads {
  public:
   /// `rows` are the projection rows of every rank; `own` are the rows of the heads that this rank attends to.
@@ -55,9 +55,9 @@ class Attention {
  public:
   Attention(const policy::Attention&, Loader&);
   /// Computes the result of this rank's heads [tokens, local heads x head_dim], of those that convolve too, from x
-  /// [tokens, hidden], before the output projection. With a cache, the tokens' keys and values are appended to it
-  /// first. `rotation` is that of the layer's rotary embedding at the batch's positions; without angles nothing is
-  /// rotated. Values are projected from `values` where that is defined.
+  /// [tokens, hidden], in its type, before the output projection. With a cache, the tokens' keys and values are
+  /// appended to it first. `rotation` is that of the layer's rotary embedding at the batch's positions; without angles
+  /// nothing is rotated. Values are projected from `values` where that is defined.
   at::Tensor self(const at::Tensor& x, const at::Tensor& values, const Batch&, const ops::Rotation& rotation,
                   LayerCache, comm::Communicator&) const;
   /// Attends to the states of `source` instead.

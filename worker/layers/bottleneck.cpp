@@ -38,7 +38,7 @@ OutputBottleneck::OutputBottleneck(const policy::Bottleneck& bottleneck, Loader&
 
 at::Tensor OutputBottleneck::operator()(const at::Tensor& narrow, const at::Tensor& x, comm::Communicator& comm) const {
   at::Tensor made = linear_(narrow, comm).front();
-  return norm_ ? norm_->of_sum(made, x) : made.add_(x);
+  return norm_ ? norm_->of_sum(made, x, at::kFloat) : made.add_(x);
 }
 
 }  // namespace pm::layers

@@ -18,13 +18,23 @@
 
 namespace pm::layers {
 
+/// The types of activations in a stack: F32, or on a device that multiplies 16-bit numbers those that transformers has.
+struct ActivationTypes {
+  /// What products and attention read: results of norms, of column-parallel linears, of attention and of activations.
+  at::ScalarType product = at::kFloat;
+  /// The residual stream, and what blocks add to it. Sums over ranks are F32 until they are added.
+  at::ScalarType residual = at::kFloat;
+};
+
 /// LayerNorm, RMSNorm or an affine map over the last dimension, in fp32.
 class Norm {
  public:
   Norm(const policy::Norm&, Loader&);
-  at::Tensor operator()(const at::Tensor& x) const;                    ///< [tokens, hidden] -> same
-  at::Tensor of_sum(at::Tensor& x, const at::Tensor& residual) const;  ///< norm of x + residual; x becomes the sum
-  ops::HeadNorm of_heads() const;                                      ///< this norm, for ops::rotary_write
+  /// [tokens, hidden] -> same, rounded to `result`.
+  at::Tensor operator()(const at::Tensor& x, at::ScalarType result = at::kFloat) const;
+  /// Returns the norm of x + residual. x becomes the sum, in the type of the residual.
+  at::Tensor of_sum(at::Tensor& x, const at::Tensor& residual, at::ScalarType result) const;
+  ops::HeadNorm of_heads() const;  ///< this norm, for ops::rotary_write
 
  private:
   at::Tensor affine(const at::Tensor& x) const;
@@ -33,13 +43,15 @@ class Norm {
   at::Tensor weight_, bias_;
 };
 
-/// The residual stream. The last summand is added together with the next norm, in one sweep over memory.
+/// The residual stream, in the type of its first state. The last summand is added together with the next norm, in one
+/// sweep over memory.
 class Residual {
  public:
   explicit Residual(at::Tensor state) : state_(std::move(state)) {}
   const at::Tensor& sum();
-  at::Tensor normed(const std::optional<Norm>&);  ///< norm(sum()); without a norm the sum
-  void add(at::Tensor x);                         ///< takes ownership of x, which is written to
+  /// Returns norm(sum()), without a norm the sum, rounded to `result`.
+  at::Tensor normed(const std::optional<Norm>&, at::ScalarType result);
+  void add(at::Tensor x);  ///< takes ownership of x, which is written to; x may be F32
 
  private:
   at::Tensor state_, added_;
@@ -63,7 +75,7 @@ class Linear {
 class ColumnLinear {
  public:
   ColumnLinear(std::vector<const policy::Linear*>, Loader&);
-  at::Tensor operator()(const at::Tensor& x) const;  ///< [tokens, in] -> [tokens, local out]
+  at::Tensor operator()(const at::Tensor& x) const;  ///< [tokens, in] -> [tokens, local out] in the type of x
   bool is_gathered() const { return weight_.is_gathered(); }
 
  private:
@@ -87,8 +99,9 @@ class ColumnLinear {
 class RowLinear {
  public:
   RowLinear(const policy::Linear&, Loader&);
-  at::Tensor operator()(const at::Tensor& x, comm::Communicator&) const;  ///< [tokens, local in] -> [tokens, out]
-  /// Returns this rank's partial sum without the bias, for blocks that share one all-reduce.
+  /// [tokens, local in] -> [tokens, out], rounded to `result`; a sum over several ranks is F32.
+  at::Tensor operator()(const at::Tensor& x, comm::Communicator&, at::ScalarType result) const;
+  /// Returns this rank's partial sum in F32 without the bias, for blocks that share one all-reduce.
   at::Tensor partial(const at::Tensor& x) const;
   const at::Tensor& bias() const { return bias_; }  ///< undefined: none
 

@@ -56,13 +56,14 @@ at::Tensor ColumnLinear::bias() const {
 at::Tensor ColumnLinear::operator()(const at::Tensor& x) const {
   if (singles_.empty()) {
     const at::Tensor added = bias();
-    return weight_.linear(x, added);
+    return weight_.linear(x, added, x.scalar_type());
   }
   std::vector<at::Tensor> all;
   for (const auto& [bias, weight] : singles_) {
     const at::Tensor added = bias.value();
     at::Tensor& made = all.emplace_back(weight(x));
     if (added.defined()) made.add_(added);
+    made = made.to(x.scalar_type());
   }
   return all.size() == 1 ? all[0] : at::cat(all, 1);
 }
@@ -75,11 +76,12 @@ RowLinear::RowLinear(const policy::Linear& linear, Loader& loader) {
   if (linear.bias) bias_ = loader.load(*linear.bias);
 }
 
-at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm) const {
-  if (comm.size() == 1 && !diagonal_) return weight_.linear(x, bias_);
+at::Tensor RowLinear::operator()(const at::Tensor& x, comm::Communicator& comm, at::ScalarType result) const {
+  if (comm.size() == 1 && !diagonal_) return weight_.linear(x, bias_, result);
   at::Tensor y = partial(x);
   if (comm.size() > 1) comm.all_reduce(y);
-  return bias_.defined() ? y.add_(bias_) : y;
+  if (bias_.defined()) y.add_(bias_);
+  return comm.size() > 1 ? y : y.to(result);
 }
 
 at::Tensor RowLinear::partial(const at::Tensor& x) const { return diagonal_ ? (*diagonal_)(x) : weight_.linear(x); }

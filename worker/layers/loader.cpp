@@ -8,6 +8,7 @@
 
 #include "worker/base/error.h"
 #include "worker/ops/device_memory.h"
+#include "worker/ops/linear.h"
 #include "worker/policy/roles.h"
 
 #include "base/log.h"
@@ -71,6 +72,10 @@ Loader::Loader(const checkpoint::Checkpoint& checkpoint, const Partition& partit
       progress_(std::move(progress)),
       device_(device),
       arena_(device) {}
+
+at::ScalarType Loader::activation_type() const {
+  return ops::activation_type(device_.type(), scalar_type(partition_.compute_type()));
+}
 
 Range Loader::range(const Param& param) const { return policy::rank_range(param, partition_, rank_); }
 

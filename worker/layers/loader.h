@@ -35,6 +35,8 @@ class Loader {
   int rank() const { return rank_; }
   at::Device device() const { return device_; }
   const Partition& partition() const { return partition_; }
+  /// Returns the type of activations between the model's products on the device (ops::activation_type).
+  at::ScalarType activation_type() const;
   /// Returns the units of `param` that this rank holds.
   Range range(const policy::Param&) const;
   /// Loads the local logical tensor of `param` in its resident layout. Parameters that share storage get the same

@@ -67,8 +67,8 @@ std::variant<DenseMlp, GatedMlp> make_kind(const policy::Mlp& mlp, Loader& loade
 
 Mlp::Mlp(const policy::Mlp& mlp, Loader& loader) : kind_(make_kind(mlp, loader)) {}
 
-at::Tensor Mlp::operator()(const at::Tensor& x, comm::Communicator& comm) const {
-  return std::visit([&](const auto& mlp) { return mlp.down()(mlp.inner(x), comm); }, kind_);
+at::Tensor Mlp::operator()(const at::Tensor& x, comm::Communicator& comm, at::ScalarType result) const {
+  return std::visit([&](const auto& mlp) { return mlp.down()(mlp.inner(x), comm, result); }, kind_);
 }
 
 at::Tensor Mlp::partial(const at::Tensor& x) const {

@@ -46,8 +46,9 @@ class GatedMlp {
 class Mlp {
  public:
   Mlp(const policy::Mlp&, Loader&);
-  at::Tensor operator()(const at::Tensor& x, comm::Communicator&) const;  ///< [tokens, hidden] -> same
-  /// Returns this rank's partial sum without the bias, for blocks that share one all-reduce.
+  /// [tokens, hidden] -> same, in the type of RowLinear's result.
+  at::Tensor operator()(const at::Tensor& x, comm::Communicator&, at::ScalarType result = at::kFloat) const;
+  /// Returns this rank's partial sum in F32 without the bias, for blocks that share one all-reduce.
   at::Tensor partial(const at::Tensor& x) const;
   const at::Tensor& bias() const;  ///< undefined: none
 

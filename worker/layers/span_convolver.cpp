@@ -42,9 +42,10 @@ at::Tensor SpanConvolver::operator()(const at::Tensor& x, const at::Tensor& quer
   const at::Tensor seen =
       add_neighbors(x, taps_, batch, [&](int64_t tap, int64_t, int64_t) { return channels[tap].unsqueeze(0); });
   const at::Tensor keys = pointwise_(seen);
-  const at::Tensor kernels = at::softmax(
-      kernel_(keys.mul(queries), comm).narrow(1, heads_.begin * taps_, heads_.size() * taps_).unflatten(1, {-1, taps_}),
-      -1);  // [tokens, local heads, taps]
+  const at::Tensor kernels = at::softmax(kernel_(keys.mul(queries), comm, at::kFloat)
+                                             .narrow(1, heads_.begin * taps_, heads_.size() * taps_)
+                                             .unflatten(1, {-1, taps_}),
+                                         -1);  // [tokens, local heads, taps]
   const at::Tensor values = values_(x).unflatten(1, {heads_.size(), -1});
   return add_neighbors(values, taps_, batch,
                        [&](int64_t tap, int64_t first, int64_t count) {

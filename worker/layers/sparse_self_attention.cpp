@@ -45,7 +45,9 @@ ops::GlobalRows SparseSelfAttention::global_rows(const at::Tensor& x, const Batc
   const at::Tensor kv = exchange(global_->keys_and_values(x));
   const at::Tensor of_tokens = at::index_select(x, 0, at::tensor(rows, at::kLong).to(x.device()));
   const auto shaped = [&](const at::Tensor& columns, int64_t first) {
-    return columns.narrow(1, first * head_dim, heads * head_dim).reshape({columns.size(0), heads, head_dim});
+    return columns.narrow(1, first * head_dim, heads * head_dim)
+        .reshape({columns.size(0), heads, head_dim})
+        .to(at::kFloat);
   };
   return {shaped(global_->query(of_tokens), 0), shaped(kv, 0), shaped(kv, heads)};
 }
@@ -54,7 +56,9 @@ at::Tensor SparseSelfAttention::operator()(const at::Tensor& q, const at::Tensor
                                            const at::Tensor& x, const Batch& batch, const Exchange& exchange,
                                            std::vector<ops::SparseProbabilities>* probabilities) const {
   const ops::GlobalRows global = global_ ? global_rows(x, batch, q.size(1), q.size(2), exchange) : ops::GlobalRows{};
-  return ops::sparse_attention(q, k, v, global, batch.sequences.spans, batch.columns, options_, probabilities);
+  return ops::sparse_attention(q.to(at::kFloat), k.to(at::kFloat), v.to(at::kFloat), global, batch.sequences.spans,
+                               batch.columns, options_, probabilities)
+      .to(q.scalar_type());
 }
 
 }  // namespace pm::layers

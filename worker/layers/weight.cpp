@@ -24,12 +24,12 @@ struct Visitor : Lambdas... {
 
 }  // namespace
 
-at::Tensor Weight::Gathered::linear(const at::Tensor& x, const at::Tensor& bias) const {
+at::Tensor Weight::Gathered::linear(const at::Tensor& x, const at::Tensor& bias, at::ScalarType result) const {
   const int64_t out = shape[0];
   at::Tensor y;
   gatherer->tiles(number, [&](int64_t first, const Weight& rows) {
     const int64_t count = rows.size(0);
-    const at::Tensor part = rows.linear(x, bias.defined() ? bias.narrow(0, first, count) : bias);
+    const at::Tensor part = rows.linear(x, bias.defined() ? bias.narrow(0, first, count) : bias, result);
     if (count == out) {
       y = part;
       return;
@@ -59,11 +59,11 @@ int64_t Weight::size(int64_t dimension) const {
       form_);
 }
 
-at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias) const {
+at::Tensor Weight::linear(const at::Tensor& x, const at::Tensor& bias, at::ScalarType result) const {
   return std::visit(Visitor{[](std::monostate) -> at::Tensor { throw_empty("product"); },
-                            [&](const Resident& resident) { return ops::linear(x, resident.tensor, bias); },
-                            [&](const Int8& int8) { return ops::linear(x, int8.matrix, bias); },
-                            [&](const Gathered& gathered) { return gathered.linear(x, bias); }},
+                            [&](const Resident& resident) { return ops::linear(x, resident.tensor, bias, result); },
+                            [&](const Int8& int8) { return ops::linear(x, int8.matrix, bias, result); },
+                            [&](const Gathered& gathered) { return gathered.linear(x, bias, result); }},
                     form_);
 }
 

@@ -48,8 +48,9 @@ class Weight {
   /// Returns the size of a dimension. Throws std::logic_error if the weight is empty, as linear() and look_up() do.
   int64_t size(int64_t dimension) const;
 
-  /// Returns x [tokens, in] W^T + bias -> [tokens, out] in F32. A sharded matrix is gathered at each call.
-  at::Tensor linear(const at::Tensor& x, const at::Tensor& bias = {}) const;
+  /// Returns x [tokens, in] W^T + bias -> [tokens, out], rounded once to `result`. A sharded matrix is gathered at each
+  /// call.
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& bias = {}, at::ScalarType result = at::kFloat) const;
   /// Looks up rows of the table, in the type in which it is held, F32 for int8.
   at::Tensor look_up(const at::Tensor& ids) const;
   /// Returns the resident tensor, or a gathered copy (F32 for int8); undefined if the weight is empty. It is meant for
@@ -67,7 +68,7 @@ class Weight {
     WeightGatherer* gatherer;
     int number;  ///< of the weight among those of the gatherer
     std::vector<int64_t> shape;
-    at::Tensor linear(const at::Tensor& x, const at::Tensor& bias) const;
+    at::Tensor linear(const at::Tensor& x, const at::Tensor& bias, at::ScalarType result) const;
     at::Tensor value() const;
   };
   std::variant<std::monostate, Resident, Int8, Gathered> form_;

@@ -3,6 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <utility>
+
 namespace pm::models {
 
 namespace {
@@ -12,10 +15,21 @@ std::optional<Part> optionally(const std::optional<Description>& description, la
   return description ? std::optional<Part>(std::in_place, *description, loader) : std::nullopt;
 }
 
-at::Tensor normed(const std::optional<layers::Norm>& norm, const at::Tensor& x) { return norm ? (*norm)(x) : x; }
+at::Tensor normed(const std::optional<layers::Norm>& norm, const at::Tensor& x, at::ScalarType result) {
+  return norm ? (*norm)(x, result) : x;
+}
 
 /// Multiplies what a block made, which nothing else reads.
 at::Tensor scaled(at::Tensor x, double factor) { return factor == 1 ? x : x.mul_(factor); }
+
+/// Returns the types of a stack's activations. Where transformers keeps the last linear of a block in fp32 in a model
+/// of F16, because its products leave the range of F16 (T5), the sums that they are added to are fp32 as well.
+layers::ActivationTypes activation_types(const policy::Stack& stack, const layers::Loader& loader) {
+  const at::ScalarType type = loader.activation_type();
+  const bool leaves_f16 = std::any_of(stack.layers.begin(), stack.layers.end(),
+                                      [](const policy::Layer& layer) { return layer.mlp.down().weight.f32_if_f16; });
+  return {.product = type, .residual = type == at::kHalf && leaves_f16 ? at::kFloat : type};
+}
 
 }  // namespace
 
@@ -27,8 +41,10 @@ std::vector<Stack::Feed> Stack::feeds_of(const std::vector<policy::Mlp>& mlps, l
   return feeds;
 }
 
-Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader, layers::RotaryTable& rotaries)
-    : order(layer.order),
+Stack::Layer::Layer(const policy::Layer& layer, layers::ActivationTypes activations, layers::Loader& loader,
+                    layers::RotaryTable& rotaries)
+    : types(activations),
+      order(layer.order),
       residual_normed(layer.residual_normed),
       residual_multiplier(layer.residual_multiplier),
       attention_norm(optionally<layers::Norm>(layer.attention.norm, loader)),
@@ -49,7 +65,8 @@ Stack::Layer::Layer(const policy::Layer& layer, layers::Loader& loader, layers::
 /// Computes x + attn(norm(x)) + mlp(norm'(x)); one all-reduce adds both partial sums.
 void Stack::Layer::parallel(layers::Residual& state, const layers::Batch& batch, const ops::Rotation& rotation,
                             layers::LayerCache cache, comm::Communicator& comm) const {
-  const at::Tensor y = state.normed(attention_norm), z = mlp_norm ? state.normed(mlp_norm) : y;
+  const at::Tensor y = state.normed(attention_norm, types.product),
+                   z = mlp_norm ? state.normed(mlp_norm, types.product) : y;
   at::Tensor sum = attention.out().partial(attention.self(y, {}, batch, rotation, cache, comm));
   sum.add_(mlp.partial(z));
   if (comm.size() > 1) comm.all_reduce(sum);
@@ -66,37 +83,46 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
   const at::Tensor input = branch || input_bottleneck ? state.sum() : at::Tensor();
   layers::InputBottleneck::States inside;
   if (input_bottleneck) {
-    inside = (*input_bottleneck)(input, comm);
-    state = layers::Residual(inside.narrow);
+    inside = (*input_bottleneck)(input.to(at::kFloat), comm);
+    for (at::Tensor* read : {&inside.attended, &inside.values}) *read = read->to(types.product);
+    state = layers::Residual(inside.narrow.to(types.residual));
   }
   const std::optional<layers::Norm> none;
   const auto block = [&](const std::optional<layers::Norm>& norm, const std::optional<layers::Norm>& post, auto run) {
     if (order == policy::Order::Post) {
       state.add(scaled(run(state.sum()), residual_multiplier));  // the block's result is not shared
-      state = layers::Residual(state.normed(norm));
+      state = layers::Residual(state.normed(norm, types.residual));
     } else {
-      const at::Tensor y = state.normed(norm);
+      const at::Tensor y = state.normed(norm, types.product);
       if (residual_normed) state = layers::Residual(y);
-      state.add(scaled(normed(post, run(y)), residual_multiplier));
+      state.add(scaled(normed(post, run(y), types.residual), residual_multiplier));
     }
   };
   block(attention_norm, attention_post_norm, [&](const at::Tensor& y) {
     const at::Tensor& read = input_bottleneck ? inside.attended : y;
-    return attention.out()(attention.self(read, inside.values, batch, rotation, cache, comm), comm);
+    return attention.out()(attention.self(read, inside.values, batch, rotation, cache, comm), comm, types.residual);
   });
   if (cross)
     block(cross->norm, none, [&](const at::Tensor& y) {
-      return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm);
+      return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm, types.residual);
     });
-  for (const Feed& feed : stacked) block(feed.norm, none, [&](const at::Tensor& y) { return feed.mlp(y, comm); });
-  block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return mlp(y, comm); });
-  if (output_bottleneck) state = layers::Residual((*output_bottleneck)(state.sum(), input, comm));
-  if (branch) state = layers::Residual((*branch)(input, state.sum(), batch, comm));
+  for (const Feed& feed : stacked)
+    block(feed.norm, none, [&](const at::Tensor& y) { return feed.mlp(y, comm, types.residual); });
+  block(mlp_norm, mlp_post_norm, [&](const at::Tensor& y) { return mlp(y, comm, types.residual); });
+  if (output_bottleneck) {
+    const at::Tensor wide = (*output_bottleneck)(state.sum().to(at::kFloat), input.to(at::kFloat), comm);
+    state = layers::Residual(wide.to(types.residual));
+  }
+  if (branch) {
+    const at::Tensor sum = (*branch)(input.to(at::kFloat), state.sum().to(at::kFloat), batch, comm);
+    state = layers::Residual(sum.to(types.residual));
+  }
 }
 
 Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
     : range_(layers),
       ends_(layers.end == static_cast<int64_t>(stack.layers.size())),
+      types_(activation_types(stack, loader)),
       rotaries_(loader.device()),
       raw_states_(stack.output.raw_states) {
   if (range_.begin == 0) input_.emplace(stack, loader);
@@ -105,7 +131,7 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
         stack.layers[static_cast<size_t>(range_.begin)].attention.relative_content, loader);
   layers_.reserve(static_cast<size_t>(range_.size()));
   for (int64_t layer = range_.begin; layer < range_.end; ++layer)
-    layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], loader, rotaries_);
+    layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], types_, loader, rotaries_);
   if (!ends_) return;
   norm_ = optionally<layers::Norm>(stack.output.norm, loader);
   projection_ = optionally<layers::Linear>(stack.output.projection, loader);
@@ -120,7 +146,7 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
 at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache* cache, layers::Source* source,
                              comm::Communicator& comm) const {
   const bool keeps = batch.capture && batch.capture->hidden_states;
-  const auto keep = [&](const at::Tensor& states) { batch.capture->hidden.push_back(states); };
+  const auto keep = [&](const at::Tensor& states) { batch.capture->hidden.push_back(states.to(at::kFloat)); };
   if (input_) x = (*input_)(batch, comm);
   if (!layers_.empty() && !(batch.capture && batch.capture->attentions)) {  // attention that is captured has no kernel
     ops::make_attention_metadata(batch.sequences, x.device());
@@ -129,7 +155,8 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   if (relative_) batch.relative = (*relative_)(batch, x.device(), comm);
   const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions);
   const ops::Rotation none;
-  layers::Residual state(std::move(x));
+  if (source && source->states.defined()) source->states = source->states.to(types_.product);  // once for all layers
+  layers::Residual state(std::exchange(x, {}).to(types_.residual));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     if (keeps) keep(state.sum());
     const std::optional<size_t> rotary = layers_[layer].rotary;
@@ -137,9 +164,9 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
                    cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{},
                    source, comm);
   }
-  if (!ends_) return state.sum();
+  if (!ends_) return state.sum().to(at::kFloat);
   if (raw_states_ && keeps) keep(state.sum());
-  x = state.normed(norm_);
+  x = state.normed(norm_, at::kFloat);
   if (projection_) x = (*projection_)(x);
   if (!raw_states_ && keeps) keep(x);
   return x;
@@ -150,7 +177,7 @@ at::Tensor Stack::source(const at::Tensor& states) const {
 }
 
 at::Tensor Stack::pooled(const at::Tensor& states) const {
-  at::Tensor x = normed(pooler_norm_, states);
+  at::Tensor x = normed(pooler_norm_, states, at::kFloat);
   if (pooler_dense_) x = (*pooler_dense_)(x);
   return layers::activate(pooler_activation_, x);
 }

@@ -25,7 +25,8 @@ class Stack {
   /// Returns the states after the stage's last layer, or after the final norm and projection where the stack ends:
   /// [tokens, hidden] in F32, the same on every rank. `x` has the states of the stage before; undefined where the
   /// stack begins. With `cache`, keys and values are appended to it; without, attention stays inside the batch.
-  /// `source` is what cross-attention reads. Makes the attention metadata of both.
+  /// `source` is what cross-attention reads. Makes the attention metadata of both. Between the layers activations have
+  /// the types of layers::ActivationTypes; states are cast where they come in and where they leave.
   at::Tensor operator()(at::Tensor x, layers::Batch&, layers::KvCache* cache, layers::Source* source,
                         comm::Communicator&) const;
   /// The layers of this shard, and whether the stack's output is among them.
@@ -49,6 +50,7 @@ class Stack {
   static std::vector<Feed> feeds_of(const std::vector<policy::Mlp>&, layers::Loader&);
   /// The parts stand in the order in which a forward pass uses their weights.
   struct Layer {
+    layers::ActivationTypes types;
     policy::Order order;
     bool residual_normed;
     double residual_multiplier;
@@ -61,7 +63,7 @@ class Stack {
     layers::Mlp mlp;
     std::optional<layers::OutputBottleneck> output_bottleneck;
     std::optional<layers::ConvolutionBranch> branch;
-    Layer(const policy::Layer&, layers::Loader&, layers::RotaryTable&);
+    Layer(const policy::Layer&, layers::ActivationTypes, layers::Loader&, layers::RotaryTable&);
     void operator()(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                     const layers::Source*, comm::Communicator&) const;
     void parallel(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
@@ -69,6 +71,7 @@ class Stack {
   };
   Range range_;
   bool ends_;
+  layers::ActivationTypes types_;
   std::optional<layers::Input> input_;
   layers::RotaryTable rotaries_;
   std::optional<layers::RelativeTable> relative_;  ///< of all layers

@@ -18,13 +18,18 @@ constexpr int64_t tile_bytes = int64_t{1} << 20;  // of fp32; a tile stays in th
 /// Returns the norm of x times weight, plus bias, computed in double and rounded once (see cpu/fused.cpp). LayerNorm:
 /// (x - mean) / sqrt(variance + eps); RMSNorm: x / sqrt(mean of x^2 + eps).
 at::Tensor normed(const at::Tensor& x, bool subtract_mean, const at::Tensor& weight, double weight_offset,
-                  const at::Tensor& bias, double eps) {
+                  const at::Tensor& bias, double eps, at::ScalarType result) {
   at::Tensor y = x.to(at::kDouble);
   if (subtract_mean) y = y - y.mean(-1, /*keepdim=*/true);
   y = y * (y.square().mean(-1, /*keepdim=*/true) + eps).rsqrt();
   if (weight.defined()) y = y * (weight.to(at::kDouble) + weight_offset);
   if (bias.defined()) y = y + bias.to(at::kDouble);
-  return y.to(at::kFloat);
+  return y.to(result);
+}
+
+/// Replaces x by x + residual, in the type of the residual.
+void add_residual(at::Tensor& x, const at::Tensor& residual) {
+  x = x.scalar_type() == residual.scalar_type() ? x.add_(residual) : at::add(x, residual).to(residual.scalar_type());
 }
 
 /// Returns the keys or values of one sequence as fp32 [kv_heads, length, d].
@@ -52,8 +57,8 @@ at::Tensor hidden_mask(const SequenceSpan& sequence, const AttentionOptions& opt
 /// Adds to scores before they are scaled.
 using AddTerms = std::function<void(at::Tensor& scores)>;
 
-/// Attends with the queries of one sequence [queries, heads, d] to its keys and values [kv_heads, keys, d]; returns
-/// [queries, heads, d].
+/// Attends with the queries of one sequence [queries, heads, d] to its keys and values [kv_heads, keys, d], all fp32;
+/// returns [queries, heads, d].
 at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceSpan& sequence,
                         const AttentionOptions& options, const AddTerms& add_terms,
                         std::vector<at::Tensor>* probabilities) {
@@ -78,9 +83,11 @@ at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tens
 
 }  // namespace
 
-at::Tensor Backend::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const {
+at::Tensor Backend::linear(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& bias,
+                           at::ScalarType result) const {
+  const at::Tensor x = given.to(at::kFloat);
   if (weight.scalar_type() == at::kFloat)
-    return bias.defined() ? at::addmm(bias.to(at::kFloat), x, weight.t()) : at::mm(x, weight.t());
+    return (bias.defined() ? at::addmm(bias.to(at::kFloat), x, weight.t()) : at::mm(x, weight.t())).to(result);
   const int64_t out = weight.size(0), in = weight.size(1);
   at::Tensor y = at::empty({x.size(0), out}, x.options());
   const int64_t rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in));
@@ -91,10 +98,12 @@ at::Tensor Backend::linear(const at::Tensor& x, const at::Tensor& weight, const 
     target.copy_(at::mm(x, tile.t()));
   }
   if (bias.defined()) y.add_(bias);
-  return y;
+  return y.to(result);
 }
 
-at::Tensor Backend::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias) const {
+at::Tensor Backend::int8_linear(const at::Tensor& given, const Int8Matrix& w, const at::Tensor& bias,
+                                at::ScalarType result) const {
+  const at::Tensor x = given.to(at::kFloat);
   const int64_t out = w.numbers.size(0), in = w.numbers.size(1),
                 rows = std::max<int64_t>(16, tile_bytes / std::max<int64_t>(1, 4 * in));
   at::Tensor y = at::empty({x.size(0), out}, x.options());
@@ -105,25 +114,28 @@ at::Tensor Backend::int8_linear(const at::Tensor& x, const Int8Matrix& w, const 
             at::mm(x, dequantised({w.numbers.narrow(0, first, count), w.scales.narrow(0, first, count), w.group}).t()));
   }
   if (bias.defined()) y.add_(bias);
-  return y;
+  return y.to(result);
 }
 
-at::Tensor Backend::layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                               double eps) const {
-  return normed(x, true, weight, 0, bias, eps);
+at::Tensor Backend::layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                               at::ScalarType result) const {
+  return normed(x, true, weight, 0, bias, eps, result);
 }
-at::Tensor Backend::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const {
-  return normed(x, false, weight, weight_offset, {}, eps);
+at::Tensor Backend::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,
+                             at::ScalarType result) const {
+  return normed(x, false, weight, weight_offset, {}, eps, result);
 }
 
 at::Tensor Backend::fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                         const at::Tensor& bias, double eps) const {
-  return layer_norm(x.add_(residual), weight, bias, eps);
+                                         const at::Tensor& bias, double eps, at::ScalarType result) const {
+  add_residual(x, residual);
+  return layer_norm(x, weight, bias, eps, result);
 }
 
 at::Tensor Backend::fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
-                                       double weight_offset) const {
-  return rms_norm(x.add_(residual), weight, eps, weight_offset);
+                                       double weight_offset, at::ScalarType result) const {
+  add_residual(x, residual);
+  return rms_norm(x, weight, eps, weight_offset, result);
 }
 
 Angles Backend::rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const {
@@ -138,7 +150,7 @@ at::Tensor Backend::rotate(const at::Tensor& x, const Angles& angles, bool is_ne
                    b = is_neox ? turned.narrow(2, n, n) : turned.unflatten(2, {n, 2}).select(3, 1);
   const at::Tensor first = a * angles.cos - b * angles.sin, second = b * angles.cos + a * angles.sin;
   at::Tensor y = is_neox ? at::cat({first, second}, 2) : at::stack({first, second}, 3).flatten(2);
-  return rest > 0 ? at::cat({y, x.narrow(2, 2 * n, rest)}, 2) : y;
+  return (rest > 0 ? at::cat({y, x.narrow(2, 2 * n, rest)}, 2) : y).to(x.scalar_type());
 }
 
 at::Tensor Backend::silu_and_mul(const at::Tensor& x) const {
@@ -171,8 +183,8 @@ at::Tensor Backend::rotary_write(const at::Tensor& qkv, int64_t heads, const Hea
   const auto part = [&](int64_t first, int64_t count, const std::optional<HeadNorm>& norm, bool turned) {
     at::Tensor x = qkv.narrow(1, first * d, count * d).unflatten(1, {count, d});
     if (norm)
-      x = norm->is_rms ? rms_norm(x, norm->weight, norm->eps, norm->weight_offset)
-                       : layer_norm(x, norm->weight, norm->bias, norm->eps);
+      x = norm->is_rms ? rms_norm(x, norm->weight, norm->eps, norm->weight_offset, x.scalar_type())
+                       : layer_norm(x, norm->weight, norm->bias, norm->eps, x.scalar_type());
     return turned && rotation.angles.cos.defined() ? rotate(x, rotation.angles, rotation.is_neox) : x;
   };
   write_kv(part(heads, kv_heads, norms.key, true), part(heads + kv_heads, kv_heads, {}, rotation.rotate_values), slots,
@@ -187,9 +199,9 @@ at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, c
   const RelativeContent& content = options.relative_content;
   for (size_t i = 0; i < sequences.spans.size(); ++i) {
     const SequenceSpan& sequence = sequences.spans[i];
-    const at::Tensor queries = q.narrow(0, sequence.first, sequence.tokens),
-                     keys = k.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}),
-                     values = v.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2});
+    const at::Tensor queries = q.narrow(0, sequence.first, sequence.tokens).to(at::kFloat),
+                     keys = k.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}).to(at::kFloat),
+                     values = v.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}).to(at::kFloat);
     AddTerms add_terms;
     if (content.defined())
       add_terms = [&](at::Tensor& scores) {
@@ -212,7 +224,8 @@ void Backend::attend_many(const at::Tensor& q, const at::Tensor& k_cache, const 
                           const SequenceSpan& sequence, const AttentionOptions& options, at::Tensor& out) {
   const at::Tensor k = gather(k_cache, sequence), v = gather(v_cache, sequence);
   out.narrow(0, sequence.first, sequence.tokens)
-      .copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens), k, v, sequence, options, {}, nullptr));
+      .copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens).to(at::kFloat), k, v, sequence, options, {},
+                          nullptr));
 }
 
 }  // namespace pm::ops

@@ -117,9 +117,9 @@ void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots,
 at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms&, const Rotation&,
                         const at::Tensor& slots, at::Tensor& k_cache, at::Tensor& v_cache);
 
-/// q [tokens, heads, d], k, v [key rows, kv_heads, d], all fp32 -> [tokens, heads, d]. heads is a multiple of kv_heads;
-/// query head h reads kv head h / (heads / kv_heads). With `probabilities`, appends for each sequence the softmax
-/// [heads, queries, keys] in fp32.
+/// q [tokens, heads, d], k, v [key rows, kv_heads, d], all of one type -> [tokens, heads, d] of that type. heads is a
+/// multiple of kv_heads; query head h reads kv head h / (heads / kv_heads). With `probabilities`, appends for each
+/// sequence the softmax [heads, queries, keys] in fp32.
 at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const StepSequences& sequences, const AttentionOptions&,
                             std::vector<at::Tensor>* probabilities = nullptr);

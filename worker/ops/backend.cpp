@@ -33,26 +33,33 @@ const Backend& backend_for(const at::Tensor& x) { return backend_for(x.device().
 
 void register_backend(at::DeviceType type, const Backend& backend) { backends()[static_cast<size_t>(type)] = &backend; }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) { return backend_for(x).linear(x, weight, {}); }
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return backend_for(x).linear(x, weight, bias);
+at::ScalarType activation_type(at::DeviceType type, at::ScalarType compute) {
+  return backend_for(type).activation_type(compute);
 }
-at::Tensor linear(const at::Tensor& x, const Int8Matrix& matrix, const at::Tensor& bias) {
-  return backend_for(x).int8_linear(x, matrix, bias);
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
+  return backend_for(x).linear(x, weight, {}, at::kFloat);
 }
-at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
-  return backend_for(x).layer_norm(x, weight, bias, eps);
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType result) {
+  return backend_for(x).linear(x, weight, bias, result);
 }
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) {
-  return backend_for(x).rms_norm(x, weight, eps, weight_offset);
+at::Tensor linear(const at::Tensor& x, const Int8Matrix& matrix, const at::Tensor& bias, at::ScalarType result) {
+  return backend_for(x).int8_linear(x, matrix, bias, result);
+}
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                      at::ScalarType result) {
+  return backend_for(x).layer_norm(x, weight, bias, eps, result);
+}
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,
+                    at::ScalarType result) {
+  return backend_for(x).rms_norm(x, weight, eps, weight_offset, result);
 }
 at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                const at::Tensor& bias, double eps) {
-  return backend_for(x).fused_add_layer_norm(x, residual, weight, bias, eps);
+                                const at::Tensor& bias, double eps, at::ScalarType result) {
+  return backend_for(x).fused_add_layer_norm(x, residual, weight, bias, eps, result);
 }
 at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
-                              double weight_offset) {
-  return backend_for(x).fused_add_rms_norm(x, residual, weight, eps, weight_offset);
+                              double weight_offset, at::ScalarType result) {
+  return backend_for(x).fused_add_rms_norm(x, residual, weight, eps, weight_offset, result);
 }
 Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) {
   return backend_for(positions).rotary_angles(positions, frequencies, factor);

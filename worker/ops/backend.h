@@ -10,20 +10,24 @@
 namespace pm::ops {
 
 /// The default implementation of all operations by ATen; a device overrides the ones for which it has kernels.
-/// Arguments and results are those of the free functions of the same names. Tensors lie on the device, spans and block
-/// tables in host memory.
+/// Arguments and results are those of the free functions of the same names, without default arguments. Tensors lie on
+/// the device, spans and block tables in host memory.
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const;
-  virtual at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias) const;
-  virtual at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                double eps) const;
-  virtual at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const;
+  virtual at::ScalarType activation_type(at::ScalarType /*compute*/) const { return at::kFloat; }
+  virtual at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                            at::ScalarType result) const;
+  virtual at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias,
+                                 at::ScalarType result) const;
+  virtual at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                                at::ScalarType result) const;
+  virtual at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,
+                              at::ScalarType result) const;
   virtual at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                          const at::Tensor& bias, double eps) const;
+                                          const at::Tensor& bias, double eps, at::ScalarType result) const;
   virtual at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
-                                        double weight_offset) const;
+                                        double weight_offset, at::ScalarType result) const;
   virtual Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const;
   virtual at::Tensor rotate(const at::Tensor& x, const Angles&, bool is_neox) const;
   virtual at::Tensor silu_and_mul(const at::Tensor& x) const;

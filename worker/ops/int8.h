@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// INT8 weights with group scales: half the bytes of 16-bit weights to read for each token. Sums and results are fp32.
+// INT8 weights with group scales: half the bytes of 16-bit weights to read for each token. Sums are fp32.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -30,7 +30,7 @@ Int8Matrix int8_rows(const at::Tensor& bytes, int64_t in, int64_t group, at::Sca
 /// Returns numbers x scales in fp32.
 at::Tensor dequantised(const Int8Matrix&);
 
-/// x [tokens, in] fp32 -> x W^T + bias [tokens, out] fp32. bias [out] is of any float type; undefined: no bias.
-at::Tensor linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias);
+/// x [tokens, in] -> x W^T + bias [tokens, out] of type `result`. bias [out] is of any float type; undefined: no bias.
+at::Tensor linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias, at::ScalarType result = at::kFloat);
 
 }  // namespace pm::ops

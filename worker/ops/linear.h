@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers, y = x W^T + bias, in fp32 for weights of any float type.
+// Linear layers, y = x W^T + bias, with sums in fp32 for weights of any float type; and the type of activations.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceType.h>
 
 namespace pm::ops {
 
-/// x [tokens, in] fp32, weight [out, in] of any float type -> [tokens, out] fp32. 16-bit weights are widened tile by
-/// tile, so that no fp32 copy of a whole matrix exists; products and sums are fp32. A device with matrix units may
-/// round x to the type of 16-bit weights first, for any number of tokens; there x may also have that type.
+/// Returns the type of activations between the layers of a model whose weights compute in `compute`: fp32, or on
+/// devices that multiply 16-bit numbers the model's 16-bit type, as transformers has it. Operations on such a device
+/// take either type and sum in fp32. Elsewhere all activations are fp32.
+at::ScalarType activation_type(c10::DeviceType, at::ScalarType compute);
+
+/// x [tokens, in], weight [out, in] of any float type -> [tokens, out] of type `result`, rounded once. 16-bit weights
+/// are widened tile by tile, so that no fp32 copy of a whole matrix exists; products and sums are fp32. A device with
+/// matrix units may round x to the type of 16-bit weights first, for any number of tokens. Partial sums that ranks add
+/// are fp32.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 /// Adds bias [out] in the same GEMM where ATen can. An undefined bias is no bias.
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  at::ScalarType result = at::kFloat);
 
 }  // namespace pm::ops

@@ -141,6 +141,7 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
     const bool raised = request.f32_if_f16 && param.tensor->dtype == DType::F16;
     param.dtype = raised ? DType::F32 : param.tensor->dtype;
     param.keep = raised;
+    param.f32_if_f16 = request.f32_if_f16;
   } else if (!tie) {
     const Node* optional = row.option("optional");
     if (!optional || !evaluate_bool(*optional, scope.variables)) missing(names, at);

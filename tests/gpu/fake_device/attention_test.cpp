@@ -77,21 +77,24 @@ AttentionOptions on_device(AttentionOptions options) {
   return options;
 }
 
+/// Returns a cache of `type` on the fake device that holds the rows [key rows, kv_heads, d].
+at::Tensor cache_of(const reference::AttentionInputs& inputs, const at::Tensor& rows, at::ScalarType type) {
+  const at::Tensor blocks = at::full({inputs.blocks, rows.size(1), block_tokens, rows.size(2)}, std::nan("")).to(type);
+  const auto slots = inputs.slots.accessor<int64_t, 1>();
+  for (int64_t i = 0; i < slots.size(0); ++i)
+    blocks.select(0, slots[i] / block_tokens).select(1, slots[i] % block_tokens).copy_(rows[i]);
+  return blocks.to(device);
+}
+
 /// Runs paged attention on the fake device with a cache of `type`. Returns the largest error against fp64.
 double paged_error(int64_t heads, int64_t kv_heads, int64_t d, std::span<const SequenceShape> shapes,
                    at::ScalarType type, const AttentionOptions& options) {
   reference::AttentionInputs inputs = reference::attention_inputs(heads, kv_heads, d, shapes, type);
   inputs.q = inputs.q.to(type).to(at::kFloat);  // so that the path does not matter for the expected result
-  const auto cache = [&](const at::Tensor& rows) {
-    const at::Tensor blocks = at::full({inputs.blocks, kv_heads, block_tokens, d}, std::nan("")).to(type);
-    const auto slots = inputs.slots.accessor<int64_t, 1>();
-    for (int64_t i = 0; i < slots.size(0); ++i)
-      blocks.select(0, slots[i] / block_tokens).select(1, slots[i] % block_tokens).copy_(rows[i]);
-    return blocks.to(device);
-  };
   inputs.sequences.metadata = backend().attention_metadata(inputs.sequences.spans, device);
-  const at::Tensor got = backend().paged_attention(inputs.q.to(device), cache(inputs.k), cache(inputs.v),
-                                                   inputs.sequences, on_device(options));
+  const at::Tensor got =
+      backend().paged_attention(inputs.q.to(device), cache_of(inputs, inputs.k, type), cache_of(inputs, inputs.v, type),
+                                inputs.sequences, on_device(options));
   EXPECT_EQ(got.scalar_type(), at::kFloat);
   return (got.cpu() - reference::attention(inputs, options)).abs().max().item<double>();
 }
@@ -110,6 +113,19 @@ double ragged_error(int64_t heads, int64_t kv_heads, int64_t d, std::span<const 
   return (got.cpu() - reference::attention(inputs, options)).abs().max().item<double>();
 }
 
+/// Runs paged attention with queries of the cache's type. Returns the largest difference from fp64.
+double narrow_error(std::span<const SequenceShape> shapes, at::ScalarType type, const AttentionOptions& options) {
+  reference::AttentionInputs inputs = reference::attention_inputs(4, 2, 16, shapes, type);
+  const at::Tensor q = inputs.q.to(type);
+  inputs.q = q.to(at::kFloat);
+  inputs.sequences.metadata = backend().attention_metadata(inputs.sequences.spans, device);
+  const at::Tensor got =
+      backend().paged_attention(q.to(device), cache_of(inputs, inputs.k, type), cache_of(inputs, inputs.v, type),
+                                inputs.sequences, on_device(options));
+  EXPECT_EQ(got.scalar_type(), type);
+  return (got.cpu().to(at::kDouble) - reference::attention(inputs, options)).abs().max().item<double>();
+}
+
 /// Returns the calls of FlashAttention while `f` runs.
 template <typename F>
 int64_t calls_of(F&& f) {
@@ -126,6 +142,15 @@ TEST(FlashPrefill, PromptsBesideDecodeSequencesAreOneLaunchForEachRunOfRows) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     EXPECT_EQ(calls_of([&] { EXPECT_LT(paged_error(4, 2, 16, adjacent, type, {.scale = 0.3}), tolerance(type)); }), 1);
     EXPECT_EQ(calls_of([&] { EXPECT_LT(paged_error(4, 2, 16, apart, type, {.scale = 0.3}), tolerance(type)); }), 2);
+  }
+}
+
+TEST(FlashPrefill, QueriesOf16BitsGiveResultsOf16BitsFromEveryKernel) {
+  const SequenceShape shapes[]{{0, 20}, {300, 1}, {33, 5}, {7, 1}};
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    EXPECT_EQ(calls_of([&] { EXPECT_LT(narrow_error(shapes, type, {.scale = 0.3}), tolerance(type)); }), 2);
+    const AttentionOptions capped{.scale = 0.3, .softcap = 0.5};
+    EXPECT_EQ(calls_of([&] { EXPECT_LT(narrow_error(shapes, type, capped), tolerance(type)); }), 0);
   }
 }
 

@@ -25,26 +25,30 @@ namespace {
 
 class SerializedBackend final : public ops::Backend {
  public:
-  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override {
-    return serialized([&] { return kernels_.linear(x, weight, bias); });
+  at::ScalarType activation_type(at::ScalarType compute) const override { return kernels_.activation_type(compute); }
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    at::ScalarType result) const override {
+    return serialized([&] { return kernels_.linear(x, weight, bias, result); });
   }
-  at::Tensor int8_linear(const at::Tensor& x, const ops::Int8Matrix& w, const at::Tensor& bias) const override {
-    return serialized([&] { return kernels_.int8_linear(x, w, bias); });
+  at::Tensor int8_linear(const at::Tensor& x, const ops::Int8Matrix& w, const at::Tensor& bias,
+                         at::ScalarType result) const override {
+    return serialized([&] { return kernels_.int8_linear(x, w, bias, result); });
   }
-  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        double eps) const override {
-    return serialized([&] { return kernels_.layer_norm(x, weight, bias, eps); });
+  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                        at::ScalarType result) const override {
+    return serialized([&] { return kernels_.layer_norm(x, weight, bias, eps, result); });
   }
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const override {
-    return serialized([&] { return kernels_.rms_norm(x, weight, eps, weight_offset); });
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,
+                      at::ScalarType result) const override {
+    return serialized([&] { return kernels_.rms_norm(x, weight, eps, weight_offset, result); });
   }
   at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                  const at::Tensor& bias, double eps) const override {
-    return serialized([&] { return kernels_.fused_add_layer_norm(x, residual, weight, bias, eps); });
+                                  const at::Tensor& bias, double eps, at::ScalarType result) const override {
+    return serialized([&] { return kernels_.fused_add_layer_norm(x, residual, weight, bias, eps, result); });
   }
   at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
-                                double weight_offset) const override {
-    return serialized([&] { return kernels_.fused_add_rms_norm(x, residual, weight, eps, weight_offset); });
+                                double weight_offset, at::ScalarType result) const override {
+    return serialized([&] { return kernels_.fused_add_rms_norm(x, residual, weight, eps, weight_offset, result); });
   }
   at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const ops::HeadNorms& norms,
                           const ops::Rotation& rotation, const at::Tensor& slots, at::Tensor& k_cache,

@@ -37,20 +37,24 @@ struct Counted {
   at::Tensor result;  ///< on the host
   int launches = 0;   ///< of our kernels
   int products = 0;   ///< by ATen on the device
+  int others = 0;     ///< casts and sums by ATen on the device
 };
 
-thread_local int products = 0;
+thread_local int products = 0, others = 0;
 std::unique_ptr<at::ObserverContext> count_product(const at::RecordFunction& call) {
   const auto inputs = call.inputs();
-  if (call.name() == std::string_view("aten::mm") && !inputs.empty() && inputs[0].isTensor() &&
+  const std::string_view name = call.name();
+  if ((name == "aten::mm" || name == "aten::addmm") && !inputs.empty() && inputs[0].isTensor() &&
       inputs[0].toTensor().device() == device)
     ++products;
+  const bool adds = name == "aten::add_", copies = name == "aten::copy_" && inputs[1].toTensor().device() == device;
+  if ((adds || copies) && inputs[0].toTensor().device() == device) ++others;
   return nullptr;
 }
 
 Counted counted(const std::function<at::Tensor()>& body) {
   Counted counts;
-  products = 0;
+  products = others = 0;
   const at::CallbackHandle counter =
       at::addThreadLocalCallback(at::RecordFunctionCallback(&count_product).needsInputs(true));
   emulation::on_launch = [&](const std::function<void()>&) { ++counts.launches; };
@@ -58,6 +62,7 @@ Counted counted(const std::function<at::Tensor()>& body) {
   emulation::on_launch = nullptr;
   at::removeCallback(counter);
   counts.products = products;
+  counts.others = others;
   counts.result = result.cpu();
   return counts;
 }
@@ -73,6 +78,14 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& w) {
 
 constexpr double tolerance = 4e-6;
 
+/// Returns whether each number is the expected one rounded to its type, or where fp32 sums come near the middle of two
+/// numbers the other of these.
+bool is_rounded_once(const at::Tensor& got, const at::Tensor& expected) {
+  const double unit = got.scalar_type() == at::kHalf ? 4.9e-4 : 3.91e-3;  // half of a place, relative
+  const at::Tensor slack = expected.abs() * unit + expected.abs().max() * tolerance;
+  return (got.to(at::kDouble) - expected).abs().le(slack).all().item<bool>();
+}
+
 TEST(CudaLinear, UpToFourRowsAreOneLaunchAndMoreRowsOneProductOfTheSameNumbers) {
   at::manual_seed(1);
   for (at::ScalarType type : {at::kHalf, at::kBFloat16}) {
@@ -81,11 +94,11 @@ TEST(CudaLinear, UpToFourRowsAreOneLaunchAndMoreRowsOneProductOfTheSameNumbers) 
                      bias_there = bias.to(device);
     for (int64_t rows : {1, 2, 3, 4, 5, 8, 9, 32, 40}) {
       const at::Tensor some = x.narrow(0, 0, rows).to(device);
-      const Counted counts = counted([&] { return backend().linear(some, there, bias_there); });
+      const Counted counts = counted([&] { return backend().linear(some, there, bias_there, at::kFloat); });
       EXPECT_EQ(counts.launches, rows <= 4 ? 1 : 0) << rows << " rows";
       EXPECT_EQ(counts.products, rows <= 4 ? 0 : 1) << rows << " rows";
       EXPECT_LT(error(counts.result, expected.narrow(0, 0, rows)), tolerance) << rows << " rows";
-      const Counted rounded = counted([&] { return backend().linear(some.to(type), there, bias_there); });
+      const Counted rounded = counted([&] { return backend().linear(some.to(type), there, bias_there, at::kFloat); });
       EXPECT_TRUE(at::equal(rounded.result, counts.result)) << "x may come in the type of the weights";
     }
   }
@@ -96,9 +109,44 @@ TEST(CudaLinear, Fp32WeightsStayFp32) {
   const at::Tensor w = at::randn({45, 160}), x = at::randn({6, 160});
   for (int64_t rows : {1, 4, 6}) {
     const at::Tensor some = x.narrow(0, 0, rows);
-    EXPECT_LT(error(backend().linear(some.to(device), w.to(device), {}).cpu(), product(some, w)), tolerance);
+    EXPECT_LT(error(backend().linear(some.to(device), w.to(device), {}, at::kFloat).cpu(), product(some, w)),
+              tolerance);
     const at::Tensor narrow = some.to(at::kHalf);
-    EXPECT_LT(error(backend().linear(narrow.to(device), w.to(device), {}).cpu(), product(narrow, w)), tolerance);
+    EXPECT_LT(error(backend().linear(narrow.to(device), w.to(device), {}, at::kFloat).cpu(), product(narrow, w)),
+              tolerance);
+  }
+}
+
+TEST(CudaLinear, ResultsOf16BitsAreWrittenByTheProductAndRoundedOnce) {
+  at::manual_seed(6);
+  for (at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    const at::Tensor w = at::randn({45, 160}).to(type), bias = at::randn({45}).to(type),
+                     x = at::randn({40, 160}).to(type), there = w.to(device), bias_there = bias.to(device);
+    for (bool biased : {true, false}) {
+      const at::Tensor added = biased ? bias_there : at::Tensor();
+      for (int64_t rows : {1, 4, 5, 40}) {
+        const at::Tensor some = x.narrow(0, 0, rows).to(device);
+        const Counted counts = counted([&] { return backend().linear(some, there, added, type); });
+        EXPECT_EQ(counts.result.scalar_type(), type);
+        EXPECT_EQ(counts.launches, rows <= 4 ? 1 : 0) << rows << " rows";
+        EXPECT_EQ(counts.products, rows <= 4 ? 0 : 1) << rows << " rows";
+        EXPECT_EQ(counts.others, 0) << rows << " rows: neither a cast nor a sum";
+        at::Tensor expected = product(x.narrow(0, 0, rows), w);
+        if (biased) expected = expected + bias.to(at::kDouble);
+        EXPECT_TRUE(is_rounded_once(counts.result, expected)) << rows << " rows of " << c10::toString(type);
+      }
+    }
+  }
+}
+
+TEST(CudaLinear, ABiasOfAnotherTypeIsAddedBeforeTheResultIsRounded) {
+  at::manual_seed(7);
+  const at::Tensor w = at::randn({45, 160}).to(at::kBFloat16), bias = at::randn({45}),
+                   x = at::randn({9, 160}).to(at::kBFloat16), expected = product(x, w) + bias.to(at::kDouble);
+  for (int64_t rows : {1, 9}) {
+    const at::Tensor some = x.narrow(0, 0, rows).to(device);
+    const at::Tensor got = backend().linear(some, w.to(device), bias.to(device), at::kBFloat16).cpu();
+    EXPECT_TRUE(is_rounded_once(got, expected.narrow(0, 0, rows))) << rows << " rows";
   }
 }
 
@@ -122,12 +170,32 @@ TEST(CudaLinear, Int8IsWidenedByOneLaunchForManyRows) {
                        bias_there = bias.to(device);
       for (int64_t rows : {1, 3, 4, 5, 8, 9, 33, 70}) {
         const at::Tensor some = x.narrow(0, 0, rows).to(device);
-        const Counted counts = counted([&] { return backend().int8_linear(some, there, bias_there); });
+        const Counted counts = counted([&] { return backend().int8_linear(some, there, bias_there, at::kFloat); });
         EXPECT_EQ(counts.launches, 1) << rows << " rows, groups of " << group;
         const bool few = rows <= (type == at::kFloat ? 4 : 8) && group != 20;  // gemv() takes even groups only
         EXPECT_EQ(counts.products, few ? 0 : 1) << rows << " rows, groups of " << group;
         EXPECT_LT(error(counts.result, expected.narrow(0, 0, rows)), tolerance)
             << rows << " rows, groups of " << group << ", " << c10::toString(type);
+      }
+    }
+  }
+}
+
+TEST(CudaLinear, Int8ResultsOf16BitsAreRoundedOnce) {
+  at::manual_seed(8);
+  for (at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    for (int64_t group : {20, 32}) {
+      const ops::Int8Matrix w = int8_matrix(450, 400, group, type), there = on_device(w);
+      const at::Tensor bias = at::randn({450}).to(type), x = at::randn({20, 400}).to(type),
+                       expected = product(x, ops::dequantised(w).to(type)) + bias.to(at::kDouble),
+                       bias_there = bias.to(device);
+      for (int64_t rows : {1, 8, 20}) {
+        const at::Tensor some = x.narrow(0, 0, rows).to(device);
+        const Counted counts = counted([&] { return backend().int8_linear(some, there, bias_there, type); });
+        EXPECT_EQ(counts.result.scalar_type(), type);
+        EXPECT_EQ(counts.launches, 1) << rows << " rows, groups of " << group;
+        EXPECT_EQ(counts.others, 0) << rows << " rows: neither a cast nor a sum";
+        EXPECT_TRUE(is_rounded_once(counts.result, expected.narrow(0, 0, rows))) << rows << " rows";
       }
     }
   }
@@ -143,7 +211,8 @@ TEST(CudaLinear, Int8WithScalesBehindEachRow) {
     const at::Tensor x = at::randn({20, in}),
                      expected = product(x.to(at::kBFloat16), ops::dequantised(apart).to(at::kBFloat16));
     for (int64_t rows : {1, 7, 20})
-      EXPECT_LT(error(backend().int8_linear(x.narrow(0, 0, rows).to(device), w, {}).cpu(), expected.narrow(0, 0, rows)),
+      EXPECT_LT(error(backend().int8_linear(x.narrow(0, 0, rows).to(device), w, {}, at::kFloat).cpu(),
+                      expected.narrow(0, 0, rows)),
                 tolerance)
           << rows << " rows of " << in;
   }
@@ -156,12 +225,12 @@ TEST(CudaLinear, ALargeInt8MatrixIsWidenedByTilesOfAtLeast32MiB) {
   const at::Tensor x = at::randn({rows, in}).to(at::kBFloat16), x_there = x.to(device);
   ops::reset_peak(device);
   const int64_t before = ops::device_memory(device).allocated;
-  const at::Tensor y = backend().int8_linear(x_there, there, {});
+  const at::Tensor y = backend().int8_linear(x_there, there, {}, at::kFloat);
   const int64_t beside = ops::device_memory(device).peak_allocated - before - rows * out * 4;
   EXPECT_GE(beside, widened_tile_bytes);
   EXPECT_LE(beside, 2 * widened_tile_bytes + widened_tile_row_multiple * in * 2);
   EXPECT_LT(error(y.cpu(), product(x, ops::dequantised(w).to(at::kBFloat16))), tolerance);
-  const Counted counts = counted([&] { return backend().int8_linear(x_there, there, {}); });
+  const Counted counts = counted([&] { return backend().int8_linear(x_there, there, {}, at::kFloat); });
   EXPECT_EQ(counts.launches, 4);
   EXPECT_EQ(counts.products, 4);
 }

@@ -33,9 +33,10 @@ class CountingBackend final : public ops::Backend {
     is_inside = false;
     return queries;
   }
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const override {
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,
+                      at::ScalarType result) const override {
     norms += !is_inside && x.size(-1) == head_dim;
-    return Backend::rms_norm(x, weight, eps, weight_offset);
+    return Backend::rms_norm(x, weight, eps, weight_offset, result);
   }
   at::Tensor rotate(const at::Tensor& x, const ops::Angles& of, bool is_neox) const override {
     rotations += !is_inside;

@@ -17,14 +17,19 @@ struct Case {
   size_t before_parameters = 0;  ///< elements before weight and bias
 };
 
-void run(const Case& c, Element type) {
-  SCOPED_TRACE(std::string(c.rms ? "rms " : "layer ") + name(type) + ", " + std::to_string(c.rows) + " x " +
-               std::to_string(c.width));
+/// The types of x, of residual and sum, and of y.
+struct Types {
+  Element x, sum, y;
+};
+
+void run(const Case& c, const Types& types) {
+  SCOPED_TRACE(std::string(c.rms ? "rms " : "layer ") + name(types.x) + " + " + name(types.sum) + " to " +
+               name(types.y) + ", " + std::to_string(c.rows) + " x " + std::to_string(c.width));
   const auto rows = static_cast<size_t>(c.rows), width = static_cast<size_t>(c.width),
              stride = static_cast<size_t>(c.stride);
   std::vector<float> given = numbers(rows * stride, 1);
   for (float& value : given) value += 3;  // a mean that matters
-  const Floats x(given, type, c.before), residual(numbers(rows * width, 2), type, c.before),
+  const Floats x(given, types.x, c.before), residual(numbers(rows * width, 2), types.sum, c.before),
       weight(numbers(width, 3), c.parameters, c.before_parameters),
       bias(numbers(width, 4), c.parameters, c.before_parameters);
   std::vector<double> sums(rows * width), expected(rows * width);
@@ -32,7 +37,7 @@ void run(const Case& c, Element type) {
     double mean = 0, square = 0;
     for (size_t i = 0; i < width; ++i) {
       double& sum = sums[r * width + i] = x.values()[r * stride + i];
-      if (c.residual) sum = rounded(x.values()[r * stride + i] + residual.values()[r * width + i], type);
+      if (c.residual) sum = rounded(x.values()[r * stride + i] + residual.values()[r * width + i], types.sum);
       mean += sum / static_cast<double>(width);
     }
     if (c.rms) mean = 0;
@@ -45,14 +50,16 @@ void run(const Case& c, Element type) {
     }
   }
   in_each_order([&] {
-    const Floats y(rows * width, type), sum(rows * width, type);
+    const Floats y(rows * width, types.y), sum(rows * width, types.sum);
     ops::cuda::norm({.rms = c.rms,
                      .x = x.data(),
                      .x_stride = c.stride,
+                     .x_type = types.x,
                      .residual = c.residual ? residual.data() : nullptr,
                      .sum = c.residual ? sum.data() : nullptr,
+                     .sum_type = types.sum,
                      .y = y.data(),
-                     .type = type,
+                     .y_type = types.y,
                      .weight = c.weight ? weight.data() : nullptr,
                      .bias = c.bias ? bias.data() : nullptr,
                      .parameters = c.parameters,
@@ -61,12 +68,15 @@ void run(const Case& c, Element type) {
                      .rows = c.rows,
                      .width = c.width},
                     nullptr);
-    EXPECT_LE(largest_error(y.read(), expected), 12 * (4e-7 + (type == Element::F32 ? 0 : unit(type))));
+    const double rounding = types.y == Element::F32 ? 0 : unit(types.y);
+    EXPECT_LE(largest_error(y.read(), expected), 12 * (4e-7 + rounding));
     if (c.residual) {
       EXPECT_EQ(largest_error(sum.read(), sums), 0);
     }
   });
 }
+
+void run(const Case& c, Element type) { run(c, Types{type, type, type}); }
 
 TEST_F(Norms, EqualTheFormula) {
   for (Element type : {Element::F32, Element::F16, Element::BF16}) {
@@ -96,6 +106,34 @@ TEST_F(Norms, WeightAndBiasMayHaveAnyTypeAndNeedNotBeAligned) {
            .before = 0,
            .before_parameters = 1},
           type);
+    }
+  }
+}
+TEST_F(Norms, AnFp32SumOverRanksGoesBesideAResidualOf16Bits) {
+  for (Element type : {Element::F16, Element::BF16}) {
+    for (Element parameters : {Element::F32, type}) {
+      for (bool rms : {true, false}) {
+        for (Element y : {type, Element::F32}) {
+          const Types types{Element::F32, type, y};
+          run({rms, true, true, !rms, 2, 2304, 2304, 0, parameters, 0}, types);
+          run({rms, true, true, !rms, 2, 72, 80, 1, parameters, 0}, types);
+          run({rms, true, true, !rms, 2, 67, 70, 0, parameters, 1}, types);
+        }
+      }
+    }
+  }
+}
+TEST_F(Norms, TypesOfRowsAndOfTheResultMayDiffer) {
+  for (Element type : {Element::F16, Element::BF16}) {
+    for (const Types& types : {Types{Element::F32, Element::F32, type},
+                               {type, type, Element::F32},
+                               {type, Element::F32, type},
+                               {type, Element::F32, Element::F32}}) {
+      for (bool residual : {true, false}) {
+        run({true, residual, true, false, 2, 2304, 2304, 0, type, 0}, types);
+        run({false, residual, true, true, 2, 72, 72, 0, Element::F32, 0}, types);
+        run({false, residual, true, true, 2, 68, 68, 0, type, 0}, types);
+      }
     }
   }
 }

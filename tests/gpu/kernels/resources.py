@@ -21,6 +21,7 @@ BLOCKS = {
     "gemv_mma_kernel": (512, 2),
     "edit_kernel": (128, 4),
     "norm_kernel": (256, 2),
+    "any_norm_kernel": (256, 2),
     "activate_kernel": (256, 2),
     "rotary_kernel": (128, 4),
     "angles_kernel": (128, 4),

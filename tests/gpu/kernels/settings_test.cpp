@@ -14,5 +14,12 @@ TEST(Settings, ProductsOfFp32HaveNoTf32InThemWhateverTheEnvironmentAsksFor) {
   EXPECT_EQ(at::globalContext().float32MatmulPrecision(), at::Float32MatmulPrecision::HIGHEST);
 }
 
+TEST(Settings, ProductsInto16BitsAddThePartsOfSplitInputsInFp32) {
+  using enum at::CuBLASReductionOption;
+  EXPECT_EQ(at::globalContext().allowFP16ReductionCuBLAS(), DisallowReducedPrecisionAllowSplitK);
+  EXPECT_EQ(at::globalContext().allowBF16ReductionCuBLAS(), DisallowReducedPrecisionAllowSplitK);
+  EXPECT_FALSE(at::globalContext().allowFP16AccumulationCuBLAS());
+}
+
 }  // namespace
 }  // namespace pm::ops::cuda

@@ -5,17 +5,21 @@
 
 namespace pm::ops {
 
+/// Activations are fp32 here, so that results are.
 class CpuBackend final : public Backend {
  public:
-  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override;
-  at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias) const override;
-  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        double eps) const override;
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const override;
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    at::ScalarType result) const override;
+  at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias,
+                         at::ScalarType result) const override;
+  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                        at::ScalarType result) const override;
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,
+                      at::ScalarType result) const override;
   at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                  const at::Tensor& bias, double eps) const override;
+                                  const at::Tensor& bias, double eps, at::ScalarType result) const override;
   at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
-                                double weight_offset) const override;
+                                double weight_offset, at::ScalarType result) const override;
   Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const override;
   at::Tensor rotate(const at::Tensor& x, const Angles&, bool is_neox) const override;
   at::Tensor silu_and_mul(const at::Tensor& x) const override;

@@ -156,25 +156,26 @@ void rotate_head(const float* x, const float* cos, const float* sin, int64_t n, 
 
 }  // namespace
 
-at::Tensor CpuBackend::layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                  double eps) const {
+at::Tensor CpuBackend::layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                                  at::ScalarType) const {
   return norm(x, {}, weight, 0, bias, layer_statistics(eps));
 }
-at::Tensor CpuBackend::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const {
+at::Tensor CpuBackend::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,
+                                at::ScalarType) const {
   return norm(x, {}, weight, weight_offset, {}, rms_statistics(eps));
 }
 
 at::Tensor CpuBackend::fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                            const at::Tensor& bias, double eps) const {
+                                            const at::Tensor& bias, double eps, at::ScalarType result) const {
   if (!x.is_contiguous() || !residual.is_contiguous())
-    return Backend::fused_add_layer_norm(x, residual, weight, bias, eps);
+    return Backend::fused_add_layer_norm(x, residual, weight, bias, eps, result);
   return norm(x, residual, weight, 0, bias, layer_statistics(eps));
 }
 
 at::Tensor CpuBackend::fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                          double eps, double weight_offset) const {
+                                          double eps, double weight_offset, at::ScalarType result) const {
   if (!x.is_contiguous() || !residual.is_contiguous())
-    return Backend::fused_add_rms_norm(x, residual, weight, eps, weight_offset);
+    return Backend::fused_add_rms_norm(x, residual, weight, eps, weight_offset, result);
   return norm(x, residual, weight, weight_offset, {}, rms_statistics(eps));
 }
 

@@ -81,7 +81,8 @@ at::Tensor few_rows(const at::Tensor& given, Gemv whole, const at::Tensor& given
 
 }  // namespace
 
-at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const {
+at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                              at::ScalarType result) const {
   const bool known = is_element(weight.scalar_type()) && (!bias.defined() || is_element(bias.scalar_type()));
   if (known && weight.is_contiguous() && x.size(0) >= 1 && x.size(0) <= most_rows(weight.scalar_type())) {
     const Gemv whole{.type = element(weight.scalar_type()),
@@ -90,12 +91,13 @@ at::Tensor CpuBackend::linear(const at::Tensor& x, const at::Tensor& weight, con
                      .out = weight.size(0)};
     return few_rows(x, whole, bias, whole.in * weight.element_size());
   }
-  return Backend::linear(x, weight, bias);
+  return Backend::linear(x, weight, bias, result);
 }
 
-at::Tensor CpuBackend::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias) const {
+at::Tensor CpuBackend::int8_linear(const at::Tensor& x, const Int8Matrix& w, const at::Tensor& bias,
+                                   at::ScalarType result) const {
   if (x.size(0) < 1 || x.size(0) > most_rows(at::kChar) || (bias.defined() && !is_element(bias.scalar_type())))
-    return Backend::int8_linear(x, w, bias);
+    return Backend::int8_linear(x, w, bias, result);
   const Gemv whole{.type = Element::I8,
                    .w = w.numbers.const_data_ptr(),
                    .in = w.numbers.size(1),

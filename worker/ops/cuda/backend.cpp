@@ -45,24 +45,26 @@ HeadNorm CudaBackend::head_norm(const std::optional<ops::HeadNorm>& norm) const 
           .weight_offset = norm->is_rms ? static_cast<float>(norm->weight_offset) : 0};
 }
 
-/// With a residual, `given` must be contiguous and is replaced by the sum.
-at::Tensor CudaBackend::norm(const at::Tensor& given, const at::Tensor& residual, bool rms,
-                             const at::Tensor& given_weight, double weight_offset, const at::Tensor& given_bias,
-                             double eps) const {
+at::Tensor CudaBackend::norm(at::Tensor& given, const at::Tensor& residual, bool rms, const at::Tensor& given_weight,
+                             double weight_offset, const at::Tensor& given_bias, double eps,
+                             at::ScalarType result) const {
   const at::Tensor x = given.contiguous(), weight = given_weight.defined() ? given_weight.contiguous() : given_weight;
   const at::Tensor bias = given_bias.defined()
                               ? (weight.defined() ? given_bias.to(weight.scalar_type()) : given_bias).contiguous()
                               : given_bias;
-  at::Tensor y = at::empty_like(x);
+  at::Tensor y = at::empty(x.sizes(), x.options().dtype(result));
+  if (residual.defined() && residual.scalar_type() != x.scalar_type()) given = at::empty_like(residual);
   const int64_t width = x.size(-1);
   if (x.numel() == 0) return y;
   cuda::norm({.rms = rms,
               .x = address(x),
               .x_stride = width,
+              .x_type = element(x),
               .residual = address(residual),
-              .sum = residual.defined() ? address(x) : nullptr,
+              .sum = residual.defined() ? address(given) : nullptr,
+              .sum_type = element(residual.defined() ? residual : x),
               .y = address(y),
-              .type = Element::F32,
+              .y_type = element(y),
               .weight = address(weight),
               .bias = address(bias),
               .parameters = weight.defined() ? element(weight)
@@ -76,27 +78,29 @@ at::Tensor CudaBackend::norm(const at::Tensor& given, const at::Tensor& residual
   return y;
 }
 
-at::Tensor CudaBackend::layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                   double eps) const {
-  return norm(x, {}, false, weight, 0, bias, eps);
+at::Tensor CudaBackend::layer_norm(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& bias,
+                                   double eps, at::ScalarType result) const {
+  at::Tensor x = given;
+  return norm(x, {}, false, weight, 0, bias, eps, result);
 }
-at::Tensor CudaBackend::rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps,
-                                 double weight_offset) const {
-  return norm(x, {}, true, weight, weight_offset, {}, eps);
+at::Tensor CudaBackend::rms_norm(const at::Tensor& given, const at::Tensor& weight, double eps, double weight_offset,
+                                 at::ScalarType result) const {
+  at::Tensor x = given;
+  return norm(x, {}, true, weight, weight_offset, {}, eps, result);
 }
 
 at::Tensor CudaBackend::fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                             const at::Tensor& bias, double eps) const {
+                                             const at::Tensor& bias, double eps, at::ScalarType result) const {
   if (!x.is_contiguous() || !residual.is_contiguous())
-    return Backend::fused_add_layer_norm(x, residual, weight, bias, eps);
-  return norm(x, residual, false, weight, 0, bias, eps);
+    return Backend::fused_add_layer_norm(x, residual, weight, bias, eps, result);
+  return norm(x, residual, false, weight, 0, bias, eps, result);
 }
 
 at::Tensor CudaBackend::fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                           double eps, double weight_offset) const {
+                                           double eps, double weight_offset, at::ScalarType result) const {
   if (!x.is_contiguous() || !residual.is_contiguous())
-    return Backend::fused_add_rms_norm(x, residual, weight, eps, weight_offset);
-  return norm(x, residual, true, weight, weight_offset, {}, eps);
+    return Backend::fused_add_rms_norm(x, residual, weight, eps, weight_offset, result);
+  return norm(x, residual, true, weight, weight_offset, {}, eps, result);
 }
 
 Angles CudaBackend::rotary_angles(const at::Tensor& given, const at::Tensor& frequencies, double factor) const {
@@ -122,6 +126,7 @@ at::Tensor CudaBackend::rotate(const at::Tensor& given, const Angles& angles, bo
   if (x.numel() == 0) return y;
   RotaryWrite p{.qkv = address(x),
                 .qkv_stride = heads * d,
+                .type = element(x),
                 .q = address(y),
                 .cos = address<float>(angles.cos),
                 .sin = address<float>(angles.sin),
@@ -140,7 +145,7 @@ at::Tensor CudaBackend::silu_and_mul(const at::Tensor& given) const {
             .gated = true,
             .x = address(x),
             .y = address(y),
-            .type = Element::F32,
+            .type = element(x),
             .rows = y.size(0),
             .width = y.size(1)},
            stream(x));
@@ -158,6 +163,7 @@ at::Tensor CudaBackend::rotary_write(const at::Tensor& given, int64_t heads, con
   if (tokens == 0) return q;
   RotaryWrite p{.qkv = address(qkv),
                 .qkv_stride = qkv.size(1),
+                .type = element(qkv),
                 .q = address(q),
                 .cos = address<float>(rotation.angles.cos),
                 .sin = address<float>(rotation.angles.sin)};
@@ -175,7 +181,7 @@ void CudaBackend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::T
                            at::Tensor& v_cache) const {
   if (k.numel() == 0) return;
   const at::Tensor kv = at::cat({k.flatten(1), v.flatten(1)}, 1), slots = given_slots.contiguous();
-  RotaryWrite p{.qkv = address(kv), .qkv_stride = kv.size(1)};
+  RotaryWrite p{.qkv = address(kv), .qkv_stride = kv.size(1), .type = element(kv)};
   p.slots = address<int64_t>(slots), p.k_cache = address(k_cache), p.v_cache = address(v_cache),
   p.block_stride = k_cache.stride(0), p.cache = element(k_cache);
   p.tokens = k.size(0), p.kv_heads = k.size(1), p.d = k.size(2);

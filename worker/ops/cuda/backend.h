@@ -33,19 +33,23 @@ PrefillPath prefill_path(const AttentionOptions&, at::ScalarType type, int64_t h
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(const DeviceHooks& hooks) : hooks_(hooks) {}
-  /// Few rows: gemv(), which reads each weight once. More rows: ATen's GEMM. Both round x to 16-bit weights and add in
-  /// fp32. x is fp32, or of the type of 16-bit weights.
-  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const override;
+  at::ScalarType activation_type(at::ScalarType compute) const override;
+  /// Few rows: gemv(), which reads each weight once. More rows: ATen's GEMM. Both round x to 16-bit weights, add in
+  /// fp32 and round the result once.
+  at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    at::ScalarType result) const override;
   /// As linear(), where weights and x are rounded to the matrix' compute_type. For more rows the weights are widened to
   /// it in a workspace, tile by tile (widened_tile_rows).
-  at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias) const override;
-  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                        double eps) const override;
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset) const override;
+  at::Tensor int8_linear(const at::Tensor& x, const Int8Matrix&, const at::Tensor& bias,
+                         at::ScalarType result) const override;
+  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps,
+                        at::ScalarType result) const override;
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, double weight_offset,
+                      at::ScalarType result) const override;
   at::Tensor fused_add_layer_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                  const at::Tensor& bias, double eps) const override;
+                                  const at::Tensor& bias, double eps, at::ScalarType result) const override;
   at::Tensor fused_add_rms_norm(at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, double eps,
-                                double weight_offset) const override;
+                                double weight_offset, at::ScalarType result) const override;
   Angles rotary_angles(const at::Tensor& positions, const at::Tensor& frequencies, double factor) const override;
   at::Tensor rotate(const at::Tensor& x, const Angles&, bool is_neox) const override;
   at::Tensor silu_and_mul(const at::Tensor& x) const override;
@@ -63,10 +67,11 @@ class CudaBackend final : public Backend {
                              const StepSequences&, const AttentionOptions&) const override;
 
  private:
-  at::Tensor norm(const at::Tensor& x, const at::Tensor& residual, bool rms, const at::Tensor& weight,
-                  double weight_offset, const at::Tensor& bias, double eps) const;
+  /// Launches norm(). With a residual, x must be contiguous and becomes the sum.
+  at::Tensor norm(at::Tensor& x, const at::Tensor& residual, bool rms, const at::Tensor& weight, double weight_offset,
+                  const at::Tensor& bias, double eps, at::ScalarType result) const;
   /// Launches gemv() with these weights.
-  at::Tensor run_gemv(const at::Tensor& x, Gemv weights, const at::Tensor& bias) const;
+  at::Tensor run_gemv(const at::Tensor& x, Gemv weights, const at::Tensor& bias, at::ScalarType result) const;
   HeadNorm head_norm(const std::optional<ops::HeadNorm>&) const;
   /// Writes the result of paged_attention's sequences with several queries to their rows of `out`.
   void paged_prefill(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache, const StepSequences&,

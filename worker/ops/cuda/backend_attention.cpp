@@ -173,7 +173,7 @@ at::Tensor CudaBackend::paged_attention(const at::Tensor& given_q, const at::Ten
   const DeviceMetadata all = device_metadata(sequences, hooks_.address);
   if (const int64_t single = sequences.metadata.single; single > 0) {
     std::vector<at::Tensor> kept;
-    DecodeAttention p{.q = address(q), .q_stride = heads * d, .out = address(out)};
+    DecodeAttention p{.q = address(q), .q_stride = heads * d, .out = address(out), .type = element(q)};
     p.k_cache = address(k_cache), p.v_cache = address(v_cache), p.block_stride = k_cache.stride(0),
     p.cache = element(k_cache);
     p.tables = all.tables(0), p.table_stride = all.table_stride, p.keys = all.row(MetadataKeys, 0),
@@ -182,7 +182,7 @@ at::Tensor CudaBackend::paged_attention(const at::Tensor& given_q, const at::Ten
     p.scores = scores_of(options, q.device(), kept, hooks_.address);
     p.splits = decode_splits(p, sequences.metadata.max_keys, hooks_.multiprocessors(q.device()));
     if (p.splits > 1) {
-      kept.push_back(at::empty({decode_parts(p)}, q.options()));
+      kept.push_back(at::empty({decode_parts(p)}, q.options().dtype(at::kFloat)));
       p.parts = address<float>(kept.back());
     }
     decode_attention(p, stream(q));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linear layers of the CUDA backend: our GEMV for a few rows, else ATen's matrix products (cuBLAS). Both round x to the
-// type of 16-bit weights and sum in fp32, so that a row gives the same result, up to the order of sums, among few and
-// among many.
+// type of 16-bit weights, sum in fp32 and round the result once, so that a row gives the same result, up to the order
+// of sums, among few and among many.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -34,66 +34,100 @@ at::Tensor of_type_or_fp32(const at::Tensor& x, at::ScalarType type) {
   return x.scalar_type() == type ? x : x.to(at::kFloat);
 }
 
-/// Writes x W^T to y [rows, out] fp32, whose rows may lie apart. x and W have one type.
-void multiply_into(at::Tensor y, const at::Tensor& x, const at::Tensor& w) {
-  if (w.scalar_type() == at::kFloat)
+/// How cuBLAS writes a result: with the bias, rounded once to the type of the products, or in fp32. In fp32 the bias
+/// is added afterwards, because cuBLAS takes one of the matrices' type only.
+struct Writing {
+  at::ScalarType type;
+  bool adds_bias;
+
+  Writing(at::ScalarType product, const at::Tensor& bias, at::ScalarType result) {
+    const bool same = result == product && (!bias.defined() || bias.scalar_type() == product);
+    type = same ? product : at::kFloat;
+    adds_bias = same && product != at::kFloat && bias.defined();
+  }
+  /// Completes what was written.
+  at::Tensor finished(at::Tensor y, const at::Tensor& bias, at::ScalarType result) const {
+    if (bias.defined() && !adds_bias) y.add_(bias);
+    return y.to(result);
+  }
+};
+
+/// Writes x W^T to y [rows, out], whose rows may lie apart, plus `bias` where it is defined. x and W have one type; y
+/// has it too or is fp32, then without a bias.
+void multiply_into(at::Tensor y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
+  if (bias.defined())
+    at::addmm_out(y, bias, x, w.t());
+  else if (w.scalar_type() == y.scalar_type())
     at::mm_out(y, x, w.t());
   else
-    at::mm_out(y, x, w.t(), at::kFloat);
+    at::mm_out(y, x, w.t(), y.scalar_type());
 }
 
 /// Writes rows first .. first + tile.size(0) - 1 of a quantised matrix to `tile` [rows, in], in its type.
 using WidenRows = std::function<void(int64_t first, const at::Tensor& tile)>;
 
-/// Returns x W^T for a quantised matrix W of `out` rows, which exists in the type of x for one tile of rows at a time.
-at::Tensor multiply_by_tiles(const at::Tensor& x, int64_t out, const WidenRows& widen_rows) {
+/// Returns x W^T + bias for a quantised matrix W of `out` rows, which exists in the type of x for one tile of rows at a
+/// time.
+at::Tensor multiply_by_tiles(const at::Tensor& x, int64_t out, const at::Tensor& bias, at::ScalarType result,
+                             const WidenRows& widen_rows) {
   const int64_t in = x.size(1), rows = widened_tile_rows(out, in * static_cast<int64_t>(x.element_size()));
   const at::Tensor workspace = at::empty({rows, in}, x.options());
-  at::Tensor y = at::empty({x.size(0), out}, x.options().dtype(at::kFloat));
+  const Writing writing(x.scalar_type(), bias, result);
+  at::Tensor y = at::empty({x.size(0), out}, x.options().dtype(writing.type));
   for (int64_t first = 0; first < out; first += rows) {
     const int64_t count = std::min(rows, out - first);
     const at::Tensor tile = workspace.narrow(0, 0, count);
     widen_rows(first, tile);
-    multiply_into(y.narrow(1, first, count), x, tile);
+    multiply_into(y.narrow(1, first, count), x, tile, writing.adds_bias ? bias.narrow(0, first, count) : at::Tensor());
   }
-  return y;
+  return writing.finished(y, bias, result);
 }
 
 }  // namespace
 
-at::Tensor CudaBackend::run_gemv(const at::Tensor& given, Gemv p, const at::Tensor& given_bias) const {
+at::Tensor CudaBackend::run_gemv(const at::Tensor& given, Gemv p, const at::Tensor& given_bias,
+                                 at::ScalarType result) const {
   const at::Tensor x = given.contiguous(), bias = given_bias.defined() ? given_bias.contiguous() : given_bias;
-  at::Tensor y = at::empty({x.size(0), p.out}, x.options().dtype(at::kFloat));
+  at::Tensor y = at::empty({x.size(0), p.out}, x.options().dtype(result));
   p.x = address(x);
   p.x_stride = p.in;
   p.x_type = element_of(x.scalar_type());
   p.bias = address(bias);
   p.bias_type = bias.defined() ? element_of(bias.scalar_type()) : Element::F32;
   p.y = address(y);
+  p.y_type = element_of(result);
   p.rows = x.size(0);
   p.multiprocessors = hooks_.multiprocessors(x.device());
   gemv(p, stream(x));
   return y;
 }
 
-at::Tensor CudaBackend::linear(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& bias) const {
+at::ScalarType CudaBackend::activation_type(at::ScalarType compute) const {
+  return is_element(compute) ? compute : at::kFloat;
+}
+
+at::Tensor CudaBackend::linear(const at::Tensor& given, const at::Tensor& weight, const at::Tensor& bias,
+                               at::ScalarType result) const {
   const at::ScalarType type = weight.scalar_type();
   const at::Tensor x = of_type_or_fp32(given, type);
   const bool known = is_element(type) && weight.is_contiguous() && is_element_or_undefined(bias);
   if (known && x.size(0) <= crossover_rows && x.numel() > 0)
     return run_gemv(x, {.w = address(weight), .w_type = element_of(type), .in = weight.size(1), .out = weight.size(0)},
-                    bias);
-  if (!is_element(type) || type == at::kFloat) return Backend::linear(x.to(at::kFloat), weight, bias);
-  at::Tensor y = at::mm(x.to(type), weight.t(), at::kFloat);
-  return bias.defined() ? y.add_(bias) : y;
+                    bias, result);
+  if (!is_element(type) || type == at::kFloat) return Backend::linear(x, weight, bias, result);
+  const Writing writing(type, bias, result);
+  at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options().dtype(writing.type));
+  multiply_into(y, x.to(type), weight, writing.adds_bias ? bias : at::Tensor());
+  return writing.finished(y, bias, result);
 }
 
-at::Tensor CudaBackend::int8_linear(const at::Tensor& given, const Int8Matrix& w, const at::Tensor& bias) const {
+at::Tensor CudaBackend::int8_linear(const at::Tensor& given, const Int8Matrix& w, const at::Tensor& bias,
+                                    at::ScalarType result) const {
   const int64_t out = w.numbers.size(0), in = w.numbers.size(1);
   const at::ScalarType type = w.compute_type;
   const at::Tensor x = of_type_or_fp32(given, type);
   if (!is_element(type) || w.numbers.stride(1) != 1 || w.scales.stride(1) != 1 || x.numel() == 0)
-    return Backend::int8_linear(x.to(at::kFloat), w, bias);
+    return Backend::int8_linear(x, w, bias, result);
   const bool grouped = w.group >= in || (w.group % 16 == 0 && in <= max_grouped_inputs),
              few = x.size(0) <= (type == at::kFloat ? crossover_rows : quantised_crossover_rows);
   if (grouped && few && is_element_or_undefined(bias))
@@ -107,8 +141,8 @@ at::Tensor CudaBackend::int8_linear(const at::Tensor& given, const Int8Matrix& w
                      .compute = element_of(type),
                      .in = in,
                      .out = out},
-                    bias);
-  at::Tensor y = multiply_by_tiles(x.to(type), out, [&](int64_t first, const at::Tensor& tile) {
+                    bias, result);
+  return multiply_by_tiles(x.to(type), out, bias, result, [&](int64_t first, const at::Tensor& tile) {
     const at::Tensor numbers = w.numbers.narrow(0, first, tile.size(0)),
                      scales = w.scales.narrow(0, first, tile.size(0));
     widen({.numbers = address(numbers),
@@ -122,7 +156,6 @@ at::Tensor CudaBackend::int8_linear(const at::Tensor& given, const Int8Matrix& w
            .in = in},
           stream(x));
   });
-  return bias.defined() ? y.add_(bias) : y;
 }
 
 }  // namespace pm::ops::cuda

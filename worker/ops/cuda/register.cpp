@@ -66,6 +66,9 @@ class CudaGraphDriver final : public GraphDriver {
            }});
   register_backend(at::DeviceType::CUDA, kernels);
   at::globalContext().setAllowTF32CuBLAS(false);  // no TF32 even where TORCH_ALLOW_TF32_CUBLAS_OVERRIDE asks for it
+  // Products into 16 bits are rounded once: parts of split inputs (split-K) are added in fp32, as gemv() adds them.
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
   static const CudaGraphDriver graphs;
   register_graph_driver(at::DeviceType::CUDA, graphs);
   return true;

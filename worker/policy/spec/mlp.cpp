@@ -14,6 +14,10 @@ void GatedMlp::collect(ParamCollector& all) const {
   all.add(down);
 }
 
+const Linear& Mlp::down() const {
+  return std::visit([](const auto& mlp) -> const Linear& { return mlp.down; }, kind);
+}
+
 int64_t Mlp::width() const {
   return std::visit([](const auto& mlp) { return mlp.width; }, kind);
 }

@@ -34,6 +34,8 @@ struct Mlp {
   std::optional<Norm> norm, post_norm;  ///< as Attention's
   std::variant<DenseMlp, GatedMlp> kind;
 
+  /// Returns the linear whose product is added to the residual.
+  const Linear& down() const;
   /// Returns the columns that tensor-parallel ranks share.
   int64_t width() const;
   void collect(ParamCollector&) const;

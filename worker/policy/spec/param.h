@@ -35,6 +35,7 @@ struct Param {
   int block_part = 0;        ///< Blocks only: the index of this part in a block
   DType dtype = DType::F32;  ///< type in memory unless the plan's precision overrides it
   bool keep = false;         ///< true: the plan's precision does not override dtype
+  bool f32_if_f16 = false;   ///< its products leave the range of F16: F32 in a model of F16
   bool matrix = false;       ///< multiplied, or sharing storage with a parameter that is: int8 may hold it
   int64_t segments = 1;      ///< inputs sharded by heads only: runs of all heads that lie one after another (ConvBERT's
                              ///< heads that attend, then those that convolve); a rank has its heads of each

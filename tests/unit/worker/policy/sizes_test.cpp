@@ -132,6 +132,15 @@ TEST_P(FullSizes, StagesHoldExactlyWhatTheirLayersRead) {
   }
 }
 
+TEST_P(FullSizes, OnlyTheLastLinearsOfT5sFeedForwardBlocksLeaveTheRangeOfF16) {
+  const checkpoint::Folder folder;
+  GetParam().checkpoint.write(folder, true);
+  const auto checkpoint = checkpoint::Checkpoint::open(folder.path);
+  const Model model = resolve(checkpoint);
+  for (const Param* param : model.params())
+    EXPECT_EQ(param->f32_if_f16, GetParam().name == "T5-3B" && param->path.ends_with("mlp.down.weight")) << param->path;
+}
+
 TEST_P(FullSizes, FactsAreSmallAndSurviveTheirJson) {
   const checkpoint::Folder folder;
   GetParam().checkpoint.write(folder, true);
