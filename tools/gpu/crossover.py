@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares gemv with cuBLAS by number of rows: stages `bench` and `libraries` of the first call have both. What the
-worker launches beside a product counts as part of it: the cast of fp32 activations to 16 bits, the widening of int8."""
+worker launches beside a product counts as part of it: the widening of int8."""
 
 import libraries
 
 # weights: the constant of worker/ops/cuda/backend_linear.cpp that has the rows up to which gemv() multiplies
 CONSTANTS = {"bf16": "crossover_rows", "int8 of bf16": "quantised_crossover_rows"}
-GEMV = {"bf16": "gemv bf16 x f32", "int8 of bf16": "gemv i8 for bf16 x f32"}
+GEMV = {"bf16": "gemv bf16 x bf16", "int8 of bf16": "gemv i8 for bf16 x bf16"}
 
 
 def us(found, figure):
@@ -18,10 +18,7 @@ def times(found, weights, matrix, rows):
     """Returns the microseconds of a product by gemv and by cuBLAS, or None where one is missing."""
     name = f"{matrix[0]}->{matrix[1]}, {rows} row{'s' * (rows > 1)}"
     ours = us(found, f"{GEMV[weights]} {name}")
-    parts = [
-        us(found, f"cublas bf16 {name}"),
-        us(found, f"cast f32 to bf16 of {matrix[0]}, {libraries.CAST_ROWS} rows"),
-    ]
+    parts = [us(found, f"cublas bf16 {name}")]
     if weights != "bf16":
         parts.append(us(found, f"widen i8 to bf16 {matrix[0]}->{matrix[1]}"))
     return None if ours is None or None in parts else (ours, sum(parts))

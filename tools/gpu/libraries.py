@@ -24,7 +24,6 @@ MATRICES = [
     (8192, 2048),
 ]
 ROWS = [1, 2, 3, 4, 5, 6, 8, 12, 16, 32, 64, 512, 2048]
-CAST_ROWS = 8  # tools/gpu/crossover.py adds this time to every product of few rows
 PROMPTS = [(512, 0), (2048, 0), (8192, 0), (32768, 0), (512, 8192), (2048, 8192)]
 HEADS, KV_HEADS, D = 32, 8, 128
 REPLAYS, REPLAY_US = 10, 2000
@@ -64,21 +63,14 @@ def products(torch, inputs, outputs, cache_bytes):
     w = torch.randn(sets, outputs, inputs, device="cuda", dtype=torch.bfloat16)
     for rows in ROWS:
         x = torch.randn(rows, inputs, device="cuda", dtype=torch.bfloat16)
-        us = microseconds(torch, lambda turn: torch.mm(x, w[turn % sets].t(), out_dtype=torch.float32))
-        size, flops = 2 * inputs * outputs + rows * (2 * inputs + 4 * outputs), 2 * rows * inputs * outputs
+        us = microseconds(torch, lambda turn: torch.mm(x, w[turn % sets].t()))
+        size, flops = 2 * inputs * outputs + 2 * rows * (inputs + outputs), 2 * rows * inputs * outputs
         show(
             f"cublas bf16 {inputs}->{outputs}, {rows} row{'s' * (rows > 1)}",
             us=round(us, 3),
             GBps=round(size / us / 1e3, 1),
             Tflops=round(flops / us / 1e6, 2),
         )
-
-
-def cast(torch, inputs):
-    """The rounding of fp32 activations, which the worker launches before a product of 16 bits."""
-    x = torch.randn(CAST_ROWS, inputs, device="cuda")
-    us = microseconds(torch, lambda _: x.to(torch.bfloat16))
-    show(f"cast f32 to bf16 of {inputs}, {CAST_ROWS} rows", us=round(us, 3))
 
 
 def try_attention(torch, name, tokens, context, launch):
@@ -170,8 +162,6 @@ def main():
         library = sys.argv[1] if len(sys.argv) > 1 else ""
         flashinfer = flashinfer_prefill(torch, library) if pathlib.Path(library).is_file() else None
         attention(torch, flashinfer)  # first, because it decides more
-        for inputs in sorted({inputs for inputs, _ in MATRICES}):
-            cast(torch, inputs)
         for inputs, outputs in MATRICES:
             products(torch, inputs, outputs, cache_bytes)
 

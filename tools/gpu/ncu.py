@@ -32,7 +32,7 @@ CASES = [
     "gemv bf16 x f32 4096->28672, 1 row",
     "gemv bf16 x f32 4096->4096, 1 row",
     "gemv bf16 x f32 4096->28672, 8 rows",
-    "gemv i8 for bf16 x f32 4096->28672, 1 row",
+    "gemv i8 for bf16 x bf16 4096->28672, 1 row",
     "decode bf16 32/8 heads of 128, 8 x 8192 keys",
     "prefill bf16 32/8 heads of 128, 2048 tokens",
     "sample by top_p 0.9 of 128256, 1 row",
