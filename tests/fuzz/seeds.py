@@ -55,6 +55,7 @@ WORLDS = {
             conv_kernel_size=3,
         ),
     ),
+    "xlnet": ("XLNetLMHeadModel", dict(d_model=8, n_head=2, n_layer=2, d_inner=6)),
     "albert": ("AlbertForMaskedLM", dict(embedding_size=6)),
     "convbert": ("ConvBertForMaskedLM", dict(embedding_size=6, num_groups=2, conv_kernel_size=3)),
     "luke": ("LukeForMaskedLM", dict(entity_vocab_size=7, entity_emb_size=6)),

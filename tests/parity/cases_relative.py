@@ -22,6 +22,19 @@ _BERT = {
     "eos_token_id": 100,
 }
 _BOTH = ["c2p", "p2c"]
+_XLNET = {
+    "d_model": 30,
+    "n_head": 5,
+    "n_layer": 3,
+    "d_inner": 37,
+    "vocab_size": 101,
+    "type_vocab_size": 3,
+    "layer_norm_eps": 1e-3,
+    "use_mems_eval": False,
+    "pad_token_id": 3,
+    "bos_token_id": 4,
+    "eos_token_id": 100,
+}
 
 
 def cases(family):
@@ -46,6 +59,7 @@ def cases(family):
         position_buckets=8,
         max_relative_positions=24,
     )
+    xlnet = family("xlnet", "encoder", "XLNetConfig", ("token_type_ids",), **_XLNET)
     return (
         *deberta("all", "DebertaForMaskedLM"),
         *deberta(
@@ -105,4 +119,33 @@ def cases(family):
         ),
         *deberta_v2("factorized", "DebertaV2ForMaskedLM", ranks=LIGHT, embedding_size=13, num_hidden_layers=1),
         *deberta_v2("modern", "DebertaV2ForMaskedLM", ranks=LIGHT, num_hidden_layers=1, legacy=False),
+        *xlnet("all", "XLNetLMHeadModel", speaks=False),
+        *xlnet(
+            "light",
+            "XLNetModel XLNetForSequenceClassification XLNetForMultipleChoice XLNetForTokenClassification "
+            "XLNetForQuestionAnsweringSimple",
+            ranks=LIGHT,
+            n_layer=2,
+            ff_activation="relu",
+        ),
+        *xlnet(
+            "search",
+            "XLNetForQuestionAnswering",
+            takes=("token_type_ids", "spans"),
+            lengths=(5, 4, 16, 17, 33),
+            n_layer=2,
+            start_n_top=3,
+            end_n_top=2,
+        ),
+        *xlnet("clamped", "XLNetModel", clamp_len=7, n_layer=2),
+        *xlnet(
+            "first-token-without-projection",
+            "XLNetForSequenceClassification",
+            ranks=LIGHT,
+            n_layer=1,
+            summary_type="first",
+            summary_use_proj=False,
+            summary_activation="relu",
+        ),
+        *xlnet("untied", "XLNetLMHeadModel", ranks=LIGHT, speaks=False, n_layer=1, tie_word_embeddings=False),
     )

@@ -222,7 +222,10 @@ def rows_that_count(case, name, inputs):
     ) or (name == "logits" and case.one_per_row):
         # an encoder's pooler reads the first column (RoFormer's choices the last): of a padded row the padding, and
         # nobody wants to know that
-        column = -1 if case.model_class == "RoFormerForMultipleChoice" else 0
+        last = case.model_class == "RoFormerForMultipleChoice" or (
+            case.model_type == "xlnet" and case.settings.get("summary_type") != "first"
+        )
+        column = -1 if last else 0
         return inputs["attention_mask"][..., column] if case.kind == "encoder" and "attention_mask" in inputs else None
     if case.model_class == "TapasForQuestionAnswering" and name == "logits" and "token_type_ids" in inputs:
         # what lies outside of the table is never chosen, and its mean is over the padding too
@@ -236,7 +239,9 @@ def rows_that_count(case, name, inputs):
     if case.model_class == "BigBirdForQuestionAnswering" and name.endswith("_logits"):
         return answerable(inputs, case.settings["sep_token_id"])
     if "spans" in case.takes and ("_top_" in name or name == "cls_logits"):
-        return None
+        # XLNet answers by the last column of a row without a cls_index, which may be padding
+        padding = case.model_type == "xlnet" and name == "cls_logits" and "cls_index" not in inputs
+        return inputs["attention_mask"][:, -1] if padding and "attention_mask" in inputs else None
     if "visual_embeds" in inputs:
         vectors = inputs.get("visual_attention_mask", numpy.ones(inputs["visual_embeds"].shape[:-1], numpy.int64))
         mask = numpy.concatenate([inputs["attention_mask"], vectors], -1)

@@ -324,6 +324,16 @@ KNOWN = (
         (1257787884, 632167168, 319357316),
     ),
     (
+        "XLNet",
+        "xlnet",
+        "xlnet/xlnet-base-cased",
+        "XLNetLMHeadModel",
+        "XLNetConfig",
+        {"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072},
+        "SentencePiece",
+        (466998272, 233591296, 116887808),
+    ),
+    (
         "Longformer",
         "longformer",
         "allenai/longformer-base-4096",

@@ -57,4 +57,30 @@ def rows(of, m):
             ("layer.convolution_branch", "taps shifted", m.rolled(r"conv\.conv\.weight", 2)),
             ("layer.convolution_branch", "after another layer", m.policy("l == 0", "l == 1")),
         ),
+        *of(
+            "XLNetLMHeadModel-all",
+            (
+                "relative_content.content_to_position",
+                "two heads change places",
+                m.blocks_swapped(r"layer\.2\.rel_attn\.r$", 5, 0, 4, 1),
+            ),
+            ("content_to_position.layout", "linear", m.policy('"=r", layout: conv1d', '"=r"')),
+            ("q.layout", "linear", m.policy('"=q", layout: conv1d', '"=q"')),
+            ("k.layout", "linear", m.policy('"=k", layout: conv1d', '"=k"')),
+            ("v.layout", "linear", m.policy('"=v", layout: conv1d', '"=v"')),
+            ("content_to_position.query_bias", "dropped", m.dropped(r"layer\.2\.rel_attn\.r_r_bias")),
+            ("relative_content.content_bias", "dropped", m.dropped(r"layer\.2\.rel_attn\.r_w_bias")),
+            ("relative_content.segments", "changed about", m.rolled(r"layer\.2\.rel_attn\.seg_embed")),
+            ("segments.query_bias", "dropped", m.dropped(r"layer\.2\.rel_attn\.r_s_bias")),
+            ("head.logits", "bias dropped", m.dropped(r"lm_loss\.bias")),
+        ),
+        *of(
+            "XLNetModel-clamped",
+            ("relative_content.span", "one farther", m.config(clamp_len=8)),
+        ),
+        *of(
+            "XLNetForSequenceClassification-light",
+            ("head.act", "relu", m.config(summary_activation="relu")),
+            ("head.pool", "the first token", m.config(summary_type="first")),
+        ),
     )

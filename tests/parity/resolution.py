@@ -51,6 +51,8 @@ def unused(case):
         )
         idle += ["embedding_transformation."] if fits else []
         return lambda name: any(part in name for part in idle)
+    if case.model_type == "xlnet":  # the beginning of the second stream
+        return lambda name: name.endswith("mask_emb")
     if case.model_type == "ibert":
         return lambda name: name.endswith(QUANTIZED)
     if "encoder" in case.settings:  # the pooler, of which no output speaks, formulas, a second bias of an untied head

@@ -87,6 +87,7 @@ REQUESTS = {
     "entities.mentions",
     "convolutions.input",
     "convolutions.features",
+    "segments.input",
 }  # what requests call their tensors: another name is refused
 
 

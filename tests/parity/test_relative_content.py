@@ -10,7 +10,12 @@ import pytest
 from cases import BY_NAME
 from test_forward import places
 
-CASES = ["DebertaForMaskedLM-all", "DebertaV2Model-convolution", "DebertaV2Model-convolution-in-groups"]
+CASES = [
+    "DebertaForMaskedLM-all",
+    "DebertaV2Model-convolution",
+    "DebertaV2Model-convolution-in-groups",
+    "XLNetLMHeadModel-all",
+]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -174,6 +174,8 @@ def blocks(case, model):
     plain = ("bert", "mpnet", "bert-generation", *cases_entities.ENCODERS)
     if case.model_type in (*plain, *cases_sparse.ENCODERS, *cases_relative.ENCODERS, *cases_neighbors.ENCODERS):
         return {"encoder": list(base.encoder.layer)}
+    if case.model_type == "xlnet":
+        return {"encoder": list(base.layer)}
     if case.model_type == "albert":
         groups, config = base.encoder.albert_layer_groups, base.config
         order = [
@@ -219,6 +221,7 @@ ATTENTION = (
     "self_attention",
     "layer.0.SelfAttention",
     "multi_head_attention",
+    "rel_attn",
     "attention",
 )
 FEED_FORWARD = (
@@ -237,6 +240,7 @@ FEED_FORWARD = (
     "ffn.1",
     "feed_forward.intermediate_act_fn",
     "intermediate.act",
+    "ff.activation_function",
 )
 OURS = {
     "gelu": torch.nn.functional.gelu,

@@ -35,6 +35,7 @@ FAMILIES = [
     "ConvBertForMaskedLM-all",
     "ConvBertModel-groups",
     "LukeForMaskedLM-all",
+    "XLNetLMHeadModel-all",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
     "EncoderDecoderModel-roberta2gpt2",

@@ -21,8 +21,20 @@ at::Tensor relative_rows(const at::Tensor& distance, int64_t span, int64_t max_d
   return (row + span).clamp(0, 2 * span - 1);
 }
 
-RelativeTable::RelativeTable(const policy::RelativeContent& content, Loader& loader)
-    : table_(content.table, loader), span_(content.span), max_distance_(content.max_distance) {
+at::Tensor relative_sinusoids(const at::Tensor& distance, int64_t hidden) {
+  // in F32, as transformers has the angles: far distances turn on their last bit
+  const at::Tensor exponents = at::arange(0, hidden, 2, at::kFloat) / static_cast<double>(hidden);
+  const at::Tensor frequencies = at::reciprocal(at::pow(10000, exponents)).to(distance.device());
+  const at::Tensor angles = distance.to(at::kFloat).unsqueeze(1) * frequencies;
+  return at::cat({at::sin(angles), at::cos(angles)}, 1);
+}
+
+RelativeTable::RelativeTable(const policy::RelativeContent& content, int64_t hidden, Loader& loader)
+    : hidden_(hidden),
+      span_(content.span),
+      max_distance_(content.max_distance),
+      segments_(content.segments ? content.segments->input : "") {
+  if (content.table) table_.emplace(*content.table, loader);
   if (content.norm) norm_.emplace(*content.norm, loader);
 }
 
@@ -35,14 +47,18 @@ RelativeRows RelativeTable::operator()(const Batch& batch, at::Device device, co
     const auto* places = columns.const_data_ptr<int64_t>();
     rows.index.reach = std::max(rows.index.reach, places[tokens - 1] - places[0]);
     rows.index.columns.push_back(columns.to(device));
+    if (!segments_.empty())
+      rows.index.segments.push_back(batch.types.at(segments_).narrow(0, batch.sequences.spans[i].first, tokens));
   }
   const int64_t reach = rows.index.reach;
-  const at::Tensor read = relative_rows(at::arange(-reach, reach + 1, at::kLong), span_, max_distance_);
+  const at::Tensor distance = at::arange(-reach, reach + 1, at::kLong),
+                   read = table_ ? relative_rows(distance, span_, max_distance_) : distance.clamp(-span_, span_);
   const auto* all = read.const_data_ptr<int64_t>();
   const int64_t first = all[0], last = all[2 * reach];
   rows.index.rows = (read - first).to(device);
-  rows.states = table_.partial(at::arange(first, last + 1, at::TensorOptions(at::kLong).device(device)));
-  if (comm.size() > 1) {
+  const at::Tensor numbers = at::arange(first, last + 1, at::TensorOptions(at::kLong).device(device));
+  rows.states = table_ ? table_->partial(numbers) : relative_sinusoids(numbers, hidden_);
+  if (table_ && comm.size() > 1) {
     rows.states = rows.states.contiguous();
     comm.all_reduce(rows.states);
   }
@@ -53,10 +69,16 @@ RelativeRows RelativeTable::operator()(const Batch& batch, at::Device device, co
 RelativeTerms::Term::Term(const std::optional<policy::RelativeContent::Term>& term, Loader& loader)
     : present(term.has_value()), shared(term && term->shared) {
   if (present && !shared) projection.emplace(std::vector<const policy::Linear*>{&term->projection}, loader);
+  if (term && term->query_bias) query_bias = loader.weight(*term->query_bias);
 }
 
 RelativeTerms::RelativeTerms(const policy::RelativeContent& content, Loader& loader)
-    : key_(content.content_to_position, loader), query_(content.position_to_content, loader) {}
+    : key_(content.content_to_position, loader), query_(content.position_to_content, loader) {
+  if (content.content_bias) content_bias_ = loader.weight(*content.content_bias);
+  if (!content.segments) return;
+  segments_ = loader.weight(content.segments->states);
+  segment_bias_ = loader.weight(content.segments->query_bias);
+}
 
 bool RelativeTerms::shares() const { return key_.shared || query_.shared; }
 
@@ -72,9 +94,18 @@ at::Tensor RelativeTerms::projected(const Term& term, const at::Tensor& rows, co
 
 ops::RelativeContent RelativeTerms::operator()(const RelativeRows& rows, const at::Tensor& shared, int64_t heads,
                                                int64_t head_dim) const {
-  return {.keys = projected(key_, rows.states, shared, heads, heads, head_dim),
-          .queries = projected(query_, rows.states, shared, 0, heads, head_dim),
-          .index = &rows.index};
+  const auto of_heads = [&](const Weight& weight, int64_t rows = 1) {
+    return weight.defined() ? weight.value().to(at::kFloat).reshape({rows, heads, head_dim}) : at::Tensor();
+  };
+  ops::RelativeContent content;
+  content.index = &rows.index;
+  content.keys = projected(key_, rows.states, shared, heads, heads, head_dim);
+  content.key_bias = of_heads(key_.query_bias);
+  content.queries = projected(query_, rows.states, shared, 0, heads, head_dim);
+  content.content_bias = of_heads(content_bias_);
+  content.segments = of_heads(segments_, 2);
+  content.segment_bias = of_heads(segment_bias_);
+  return content;
 }
 
 }  // namespace pm::layers

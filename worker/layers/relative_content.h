@@ -9,18 +9,20 @@
 
 namespace pm::layers {
 
-/// The table of relative positions of a stack. Ranks share its rows.
+/// The rows of relative positions of a stack: those of a table, which ranks share, or sinusoids of the distance.
 class RelativeTable {
  public:
-  RelativeTable(const policy::RelativeContent&, Loader&);
-  /// Returns the rows that the distances of a batch's tokens read, the same on every rank, and which distance reads
-  /// which.
+  /// `hidden` is the width of the rows.
+  RelativeTable(const policy::RelativeContent&, int64_t hidden, Loader&);
+  /// Returns the rows that the distances of a batch's tokens read, the same on every rank, which distance reads which,
+  /// and the segments of the tokens.
   RelativeRows operator()(const Batch&, at::Device, comm::Communicator&) const;
 
  private:
-  Table table_;
+  std::optional<Table> table_;
   std::optional<Norm> norm_;
-  int64_t span_, max_distance_;
+  int64_t hidden_, span_, max_distance_;
+  std::string segments_;  ///< the input that numbers the segments; "": there are none
 };
 
 /// One layer's projections of the rows, by its own linears or by the block's.
@@ -37,15 +39,20 @@ class RelativeTerms {
   struct Term {
     bool present, shared;
     std::optional<ColumnLinear> projection;
+    Weight query_bias;
     Term(const std::optional<policy::RelativeContent::Term>&, Loader&);
   };
   at::Tensor projected(const Term&, const at::Tensor& rows, const at::Tensor& shared, int64_t first, int64_t heads,
                        int64_t head_dim) const;
   Term key_, query_;
+  Weight content_bias_, segments_, segment_bias_;  ///< in the order in which they are used
 };
 
-/// Returns the row that each distance query - key reads, int64 -> int64. With `max_distance`, distances of up to
-/// span / 2 have rows of their own, and those beyond it share rows logarithmically (DeBERTa-v2).
+/// Returns the row of a table that each distance query - key reads, int64 -> int64. With `max_distance`, distances of
+/// up to span / 2 have rows of their own, and those beyond it share rows logarithmically (DeBERTa-v2).
 at::Tensor relative_rows(const at::Tensor& distance, int64_t span, int64_t max_distance);
+/// Returns the sines, then the cosines of distances [rows] int64 -> [rows, hidden] F32, at the frequencies 10000^(-2i /
+/// hidden) (Dai et al. 2019).
+at::Tensor relative_sinusoids(const at::Tensor& distance, int64_t hidden);
 
 }  // namespace pm::layers

@@ -105,6 +105,10 @@ class Reader {
       if (given.defined()) check_range(name, given, 0, stack.vocab, "ids");
       stack_input.batch.types[name] = given.defined() ? unpadded(given) : at::full_like(stack_input.batch.tokens, -1);
     }
+    if (const std::string name = segments_input(stack); !name.empty()) {  // without any, all tokens are in one segment
+      const at::Tensor given = tensors_.ints(name, ids);
+      stack_input.batch.types[name] = given.defined() ? unpadded(given) : at::zeros_like(stack_input.batch.tokens);
+    }
     for (const policy::IndexTable& table : stack.input.tables) {
       at::Tensor given = numbers(stack.input, table, ids);
       const at::Tensor question = inputs.head_input("question_lengths");

@@ -54,6 +54,13 @@ bool reads_columns(const policy::Stack& stack) {
   });
 }
 
+std::string segments_input(const policy::Stack& stack) {
+  for (const policy::Layer& layer : stack.layers)
+    if (const auto& content = layer.attention.relative_content; content && content->segments)
+      return content->segments->input;
+  return {};
+}
+
 bool has_sliding_window(const policy::Stack& stack) {
   return std::any_of(stack.layers.begin(), stack.layers.end(), [](const policy::Layer& layer) {
     return std::holds_alternative<policy::SlidingWindow>(layer.attention.pattern);

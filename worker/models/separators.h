@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the separators of a request's texts say: which tokens are global, and where a question ends.
+// What attention reads beside the tokens: their columns and segments; and what the separators of a request's texts say:
+// which tokens are global, and where a question ends.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "worker/models/requests/request_tensors.h"
@@ -11,6 +13,8 @@ namespace pm::models {
 /// Returns whether layers of the stack read the columns in which tokens stand: sparse attention, relative positions by
 /// content, convolutions.
 bool reads_columns(const policy::Stack&);
+/// Returns the input that numbers the segments of tokens for the stack's attention; "": there is none.
+std::string segments_input(const policy::Stack&);
 /// Returns whether an attention of the stack is a sliding window with global tokens.
 bool has_sliding_window(const policy::Stack&);
 /// Returns where the tokens of the stack's rows stand. With a sliding window it reads

@@ -126,9 +126,10 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
       rotaries_(loader.device()),
       raw_states_(stack.output.raw_states) {
   if (range_.begin == 0) input_.emplace(stack, loader);
-  if (range_.size() > 0)
-    relative_ = optionally<layers::RelativeTable>(
-        stack.layers[static_cast<size_t>(range_.begin)].attention.relative_content, loader);
+  if (range_.size() > 0) {
+    const auto& content = stack.layers[static_cast<size_t>(range_.begin)].attention.relative_content;
+    if (content) relative_.emplace(*content, stack.hidden, loader);
+  }
   layers_.reserve(static_cast<size_t>(range_.size()));
   for (int64_t layer = range_.begin; layer < range_.end; ++layer)
     layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], types_, loader, rotaries_);

@@ -202,13 +202,16 @@ at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, c
     const at::Tensor queries = q.narrow(0, sequence.first, sequence.tokens).to(at::kFloat),
                      keys = k.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}).to(at::kFloat),
                      values = v.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}).to(at::kFloat);
+    const auto with = [&](const at::Tensor& bias) { return bias.defined() ? queries + bias : queries; };
     AddTerms add_terms;
     if (content.defined())
       add_terms = [&](at::Tensor& scores) {
-        add_relative_content(scores, queries, keys, content, content.index->columns[i]);
+        add_relative_content(scores, with(content.key_bias), keys, content, content.index->columns[i]);
+        if (content.segments.defined())
+          add_segments(scores, with(content.segment_bias), content.segments, content.index->segments[i]);
       };
     out.narrow(0, sequence.first, sequence.tokens)
-        .copy_(many_queries(queries, keys, values, sequence, options, add_terms, probabilities));
+        .copy_(many_queries(with(content.content_bias), keys, values, sequence, options, add_terms, probabilities));
   }
   return out;
 }

@@ -70,16 +70,20 @@ struct RelativePositionBias {
 
 /// Which row of a table of relative positions each distance reads.
 struct RelativeIndex {
-  int64_t reach = 0;                ///< the largest distance of two tokens of a sequence
-  at::Tensor rows;                  ///< int64 [2 reach + 1]: of the distance query - key = -reach .. reach; ascending
-  std::vector<at::Tensor> columns;  ///< int64 [tokens] of each sequence: where its tokens stand, ascending
+  int64_t reach = 0;                 ///< the largest distance of two tokens of a sequence
+  at::Tensor rows;                   ///< int64 [2 reach + 1]: of the distance query - key = -reach .. reach; ascending
+  std::vector<at::Tensor> columns;   ///< int64 [tokens] of each sequence: where its tokens stand, ascending
+  std::vector<at::Tensor> segments;  ///< int64 [tokens] of each sequence: in which segment they are; empty: none
 };
 
 /// Terms of scores by the content of relative positions (He et al. 2021): query . keys[row] + key . queries[row], for
-/// the row of their distance. They are added before scores are scaled. There are as many kv heads as heads.
+/// the row of their distance. They are added before scores are scaled. There are as many kv heads as heads. Each bias
+/// [1, heads, d] is added to the queries of its products; undefined: none.
 struct RelativeContent {
-  at::Tensor keys;     ///< content to position: [rows, heads, d] fp32; undefined: none
-  at::Tensor queries;  ///< position to content: likewise
+  at::Tensor keys;                                  ///< content to position: [rows, heads, d] fp32; undefined: none
+  at::Tensor queries;                               ///< position to content: likewise
+  at::Tensor key_bias, content_bias, segment_bias;  ///< of products with `keys`, with the keys of tokens, `segments`
+  at::Tensor segments;  ///< [2, heads, d]: a query meets the first for keys of its own segment, the second for others
   const RelativeIndex* index = nullptr;
   bool defined() const { return keys.defined() || queries.defined(); }
 };
@@ -128,6 +132,10 @@ at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::
 /// before it scales them. q [tokens, heads, d], k [heads, tokens, d], `columns` [tokens] int64.
 void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k, const RelativeContent&,
                           const at::Tensor& columns);
+
+/// Adds to the scores [heads, tokens, tokens] of a sequence what its queries [tokens, heads, d] say of the segments
+/// [tokens] int64 of keys: query . states[0] for those of the query's own, query . states[1] for others.
+void add_segments(at::Tensor& scores, const at::Tensor& q, const at::Tensor& states, const at::Tensor& segments);
 
 /// Attends like ragged_attention, with keys and values from the caches.
 at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,

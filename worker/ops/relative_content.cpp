@@ -21,4 +21,10 @@ void Backend::add_relative_content(at::Tensor& scores, const at::Tensor& q, cons
   }
 }
 
+void add_segments(at::Tensor& scores, const at::Tensor& q, const at::Tensor& states, const at::Tensor& segments) {
+  const at::Tensor products = at::bmm(q.permute({1, 0, 2}), states.permute({1, 2, 0}));  // [heads, tokens, 2]
+  const at::Tensor same = products.narrow(2, 0, 1), other = products.narrow(2, 1, 1);
+  scores.add_(at::where(segments.unsqueeze(1) == segments.unsqueeze(0), same, other));
+}
+
 }  // namespace pm::ops

@@ -35,10 +35,12 @@ std::vector<int64_t> stored_shape(const ParamRequest& request) {
   return shape;
 }
 
-/// Returns whether a tensor has the wanted shape, in which -1 is any size.
-bool same(const std::vector<int64_t>& wanted, const std::vector<int64_t>& found) {
+/// Returns whether a tensor has the wanted shape, in which -1 is any size; its last axes may be heads of `head_dim`.
+bool same(const std::vector<int64_t>& wanted, const std::vector<int64_t>& found, int64_t head_dim) {
   if (wanted.empty()) return found.empty() || (found.size() == 1 && found[0] == 1);
-  const std::vector<int64_t> shape = without_ones(found, wanted.size());
+  std::vector<int64_t> shape = without_ones(found, wanted.size());
+  if (head_dim > 0 && shape.size() == wanted.size() + 1 && shape.back() == head_dim)
+    shape = with_last_axes_merged(std::move(shape), wanted.size());
   return std::equal(wanted.begin(), wanted.end(), shape.begin(), shape.end(),
                     [](int64_t w, int64_t f) { return w < 0 || w == f; });
 }
@@ -48,12 +50,13 @@ bool same(const std::vector<int64_t>& wanted, const std::vector<int64_t>& found)
 /// Compares the tensor's shape with the request and fills in the sizes that the tensor decides.
 bool Binder::check_shape(const checkpoint::TensorInfo& tensor, ParamRequest& request, const Node& at) {
   const std::vector<int64_t> wanted = stored_shape(request);
-  if (!same(wanted, tensor.shape)) {
+  if (!same(wanted, tensor.shape, request.head_dim)) {
     problems_.push_back("\"" + tensor.name + "\" has shape " + text_of(tensor.shape) + ", expected " + text_of(wanted) +
                         " (" + at.where() + ")");
     return false;
   }
-  const std::vector<int64_t> found = without_ones(tensor.shape, request.shape.size());
+  const std::vector<int64_t> found =
+      with_last_axes_merged(without_ones(tensor.shape, request.shape.size()), request.shape.size());
   for (size_t i = 0; i < request.shape.size(); ++i) {
     if (request.shape[i] < 0) request.shape[i] = found[request.conv1d && request.shape.size() == 2 ? 1 - i : i];
   }

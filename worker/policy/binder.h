@@ -51,6 +51,7 @@ struct ParamRequest {
       false;  ///< of several names the first that exists is read; the others may differ and are not loaded
   /// As Param's.
   int64_t diagonal_blocks = 1, segments = 1;
+  int64_t head_dim = 0;  ///< not 0: the tensor may have the heads and what is within one as two last axes (XLNet)
 };
 
 /// An entry of the policy that names a parameter: a name, a list of names, or a map with `from` and options.

@@ -260,7 +260,8 @@ void Builder::projections(const Context& context, const Node& section, const Sco
                                  .path = path + name,
                                  .shape = {heads * a.head_dim, width},
                                  .units = rows ? heads * a.head_dim : heads,
-                                 .block = rows ? a.head_dim : 1};
+                                 .block = rows ? a.head_dim : 1,
+                                 .head_dim = a.head_dim};
       if (auto made = projection(context, section.get(key), section, scope, request, bias_role))
         target = std::move(*made);
     };
@@ -278,7 +279,8 @@ void Builder::projections(const Context& context, const Node& section, const Sco
                              .path = path + ".out",
                              .shape = {hidden, (a.span_convolution ? 2 : 1) * a.heads * a.head_dim},
                              .units = a.heads,
-                             .segments = a.span_convolution ? 2 : 1};
+                             .segments = a.span_convolution ? 2 : 1,
+                             .head_dim = a.head_dim};
   if (!section.get("out")) refuse_policy(section, "attention needs \"out\"");
   if (auto made = projection(context, section.get("out"), section, scope, request, Role::OutBias))
     a.out = std::move(*made);

@@ -126,6 +126,10 @@ class Builder {
                                                   const std::string& path, const Attention&);
   std::optional<RelativeContent::Term> relative_term(const Context&, const Node& section, std::string_view key,
                                                      const Scope&, const std::string& path, const Attention&);
+  std::optional<Param> bias_of_queries(const Node& row, const Scope&, const std::string& path, const Attention&);
+  std::optional<RelativeContent::Segments> segments(const Node& section, const Scope&, const std::string& path,
+                                                    const Attention&);
+  int64_t span_of(const Node& section, const Scope&, bool sinusoids);
   void bias_of_part(const Binding& row, int part, const ParamRequest& weight, Role, const Scope&, Linear&);
   Pattern pattern(const Context&, const Node& section, const Scope&, const std::string& path, const Attention&);
   Linear global_projection(const Context&, const Node& section, const Node& window, const Scope&,

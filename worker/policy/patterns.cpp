@@ -118,10 +118,54 @@ std::optional<RelativeContent::Term> Builder::relative_term(const Context& conte
   const ParamRequest request{.role = Role::QueryWeight,
                              .path = path + "." + std::string(key),
                              .shape = {a.heads * a.head_dim, context.sizes.hidden},
-                             .units = a.heads};
+                             .units = a.heads,
+                             .head_dim = a.head_dim};
   if (auto made = linear(context, node, nullptr, scope, request, Role::QueryBias, /*outside=*/true))
     term.projection = std::move(*made);
+  if (const Node* bias = row->option("query_bias"))
+    term.query_bias = bias_of_queries(*bias, scope, request.path + ".query_bias", a);
   return term;
+}
+
+/// Binds what a term of scores adds to its queries: a vector for each head.
+std::optional<Param> Builder::bias_of_queries(const Node& row, const Scope& scope, const std::string& path,
+                                              const Attention& a) {
+  const ParamRequest request{
+      .role = Role::QueryBias, .path = path, .shape = {a.heads * a.head_dim}, .units = a.heads, .head_dim = a.head_dim};
+  return binder_.bind(request, binder_.names(row, scope, ""), Binding{&row}, scope);
+}
+
+std::optional<RelativeContent::Segments> Builder::segments(const Node& section, const Scope& scope,
+                                                           const std::string& path, const Attention& a) {
+  const Node* node = section.get("segments");
+  const std::optional<Binding> row = binder_.binding(node, scope.variables);
+  if (!row) return std::nullopt;
+  const Node *input = row->option("input"), *bias = row->option("query_bias");
+  if (!row->names() || !input || !bias)
+    refuse_policy(*node, "segments of relative_content need \"from\", \"input\" and \"query_bias\"");
+  const ParamRequest request{.role = Role::SegmentStates,
+                             .path = path + ".segments",
+                             .shape = {2, a.heads * a.head_dim},
+                             .units = a.heads,
+                             .head_dim = a.head_dim};
+  return RelativeContent::Segments{
+      input->text, binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope).value_or(Param{}),
+      bias_of_queries(*bias, scope, request.path + ".query_bias", a).value_or(Param{})};
+}
+
+/// Reads how far distances have rows of their own: all of a table, or up to a distance from which sinusoids are alike.
+int64_t Builder::span_of(const Node& node, const Scope& scope, bool sinusoids) {
+  const Node* span = node.get("span");
+  if (!span) {
+    if (!sinusoids) refuse_policy(node, "relative_content with a table needs \"span\"");
+    return most;
+  }
+  const int64_t value = evaluate_int(*span, scope.variables);
+  if (sinusoids && value < 1) return most;
+  if (value < 1 || value > most)
+    throw Error(Reason::ModelUnreadable, span->where() + ": config.json gives a span of " + std::to_string(value) +
+                                             " relative positions, expected 1 to " + std::to_string(most));
+  return value;
 }
 
 std::optional<RelativeContent> Builder::relative_content(const Context& context, const Node& section,
@@ -129,15 +173,15 @@ std::optional<RelativeContent> Builder::relative_content(const Context& context,
                                                          const Attention& a) {
   const Node* node = section.get("relative_content");
   if (!binder_.binding(node, scope.variables)) return std::nullopt;
-  const Node *span = node->get("span"), *distance = node->get("max_distance");
+  const Node* distance = node->get("max_distance");
   const std::optional<Binding> table = binder_.binding(node->get("table"), scope.variables);
-  if (!span || !table || !table->names()) refuse_policy(*node, "relative_content needs \"table\" and \"span\"");
+  if (table && !table->names()) refuse_policy(*node, "the table of relative_content needs \"from\"");
   RelativeContent content;
-  content.span = evaluate_int(*span, scope.variables);
-  if (content.span < 1 || content.span > most)
-    throw Error(Reason::ModelUnreadable, span->where() + ": config.json gives a span of " +
-                                             std::to_string(content.span) + " relative positions, expected 1 to " +
-                                             std::to_string(most));
+  content.span = span_of(*node, scope, /*sinusoids=*/!table);
+  if (!table && distance) refuse_policy(*node, "relative_content without \"table\" has no \"max_distance\"");
+  if (!table && context.sizes.hidden % 2)
+    throw Error(Reason::ModelUnreadable, node->where() + ": config.json gives " + std::to_string(context.sizes.hidden) +
+                                             " columns, expected an even number: sines and cosines of distances");
   if (distance) content.max_distance = evaluate_int(*distance, scope.variables);
   const int64_t exact = content.span / 2;  // distances below it have rows of their own
   if (content.max_distance != 0 && (exact < 1 || content.max_distance <= exact + 1 || content.max_distance > 1 << 30))
@@ -147,12 +191,14 @@ std::optional<RelativeContent> Builder::relative_content(const Context& context,
                     " as the maximum distance; expected a span of at least 2, and a distance of more than half of it "
                     "and 1, at most 2^30, or 0");
   const std::string own = path + ".relative_content";
-  const ParamRequest request{.role = Role::PositionEmbedding,
-                             .path = own + ".table",
-                             .shape = {2 * content.span, context.sizes.hidden},
-                             .units = 2 * content.span};
-  content.table =
-      binder_.bind(request, binder_.names(*table->names(), scope, ".weight"), *table, scope).value_or(Param{});
+  if (table) {
+    const ParamRequest request{.role = Role::PositionEmbedding,
+                               .path = own + ".table",
+                               .shape = {2 * content.span, context.sizes.hidden},
+                               .units = 2 * content.span};
+    content.table =
+        binder_.bind(request, binder_.names(*table->names(), scope, ".weight"), *table, scope).value_or(Param{});
+  }
   content.norm = norm(context, node, scope, own + ".norm", context.sizes.hidden);
   content.content_to_position = relative_term(context, *node, "content_to_position", scope, own, a);
   content.position_to_content = relative_term(context, *node, "position_to_content", scope, own, a);
@@ -162,6 +208,9 @@ std::optional<RelativeContent> Builder::relative_content(const Context& context,
     refuse_policy(*node, "both terms of relative_content share the block's projections, or neither");
   if (!content.content_to_position && !content.position_to_content)
     refuse_policy(*node, "relative_content needs \"content_to_position\" or \"position_to_content\"");
+  if (const Node* bias = node->get("content_bias"))
+    content.content_bias = bias_of_queries(*bias, scope, own + ".content_bias", a);
+  content.segments = segments(*node, scope, own, a);
   return content;
 }
 

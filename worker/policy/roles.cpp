@@ -24,6 +24,7 @@ ShardingRule sharding_rule(Role role) {
     case Role::OutWeight:
       return {Sharding::RowHead, Axis::Heads, 1};
     case Role::RelativePositionBias:
+    case Role::SegmentStates:
       return {Sharding::HeadLast, Axis::Heads, 1};
     case Role::UpWeight:
     case Role::GateWeight:
@@ -137,6 +138,8 @@ std::string_view name_of(Role role) {
       return "attention out weight";
     case Role::OutBias:
       return "attention out bias";
+    case Role::SegmentStates:
+      return "segment states";
     case Role::RelativePositionBias:
       return "relative position bias";
     case Role::UpWeight:

@@ -90,10 +90,19 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape, size_t dimensions)
   return shape;
 }
 
+std::vector<int64_t> with_last_axes_merged(std::vector<int64_t> shape, size_t dimensions) {
+  while (dimensions > 0 && shape.size() > dimensions) {
+    const int64_t last = shape.back();
+    shape.pop_back();
+    shape.back() *= last;
+  }
+  return shape;
+}
+
 std::vector<int64_t> stored_shape(const Param& param) {
   const std::vector<int64_t>& stored = param.tensor->shape;
   if (is_transposed_in_blocks(param) && stored.size() == 3) return {stored[0] * stored[1], stored[2]};
-  return without_ones(stored, param.shape.size());
+  return with_last_axes_merged(without_ones(stored, param.shape.size()), param.shape.size());
 }
 
 bool is_transposed_in_blocks(const Param& param) { return param.diagonal_blocks > 1 && param.conv1d; }

@@ -17,7 +17,11 @@ struct TensorSlice {
 /// Returns the shape without leading, then trailing dimensions of 1 that one of `dimensions` lacks: ViT's [1, rows,
 /// hidden], the [out, in, 1] of a convolution of kernel size 1.
 std::vector<int64_t> without_ones(std::vector<int64_t> shape, size_t dimensions);
-/// Returns the shape of the parameter's tensor in the checkpoint, without_ones() that the parameter lacks.
+/// Returns the shape with its last axes as one, so that there are at most `dimensions`: XLNet's [hidden, heads,
+/// head_dim].
+std::vector<int64_t> with_last_axes_merged(std::vector<int64_t> shape, size_t dimensions);
+/// Returns the shape of the parameter's tensor in the checkpoint, without_ones() that the parameter lacks, its last
+/// axes merged.
 std::vector<int64_t> stored_shape(const Param&);
 /// Returns true for a block-diagonal matrix that is stored as [blocks, inputs of one, outputs of one]. It is read as
 /// [inputs, outputs of a block].

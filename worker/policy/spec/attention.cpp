@@ -11,8 +11,16 @@ void Attention::collect(ParamCollector& all) const {
   if (relative_content) {
     all.add(relative_content->table);
     all.add(relative_content->norm);
-    for (const auto* term : {&relative_content->content_to_position, &relative_content->position_to_content})
-      if (*term) all.add((*term)->projection);
+    for (const auto* term : {&relative_content->content_to_position, &relative_content->position_to_content}) {
+      if (!*term) continue;
+      all.add((*term)->projection);
+      all.add((*term)->query_bias);
+    }
+    all.add(relative_content->content_bias);
+    if (const auto& segments = relative_content->segments) {
+      all.add(segments->states);
+      all.add(segments->query_bias);
+    }
   }
   all.add(query);
   all.add(key);

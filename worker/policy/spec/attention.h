@@ -28,19 +28,31 @@ struct RelativePositionBias {
   int64_t num_buckets = 32, max_distance = 128;
   bool bidirectional = true;
 };
-/// Attention to relative positions by content (He et al., "DeBERTa", 2021). A table has a row for each distance query -
-/// key. Scores get query . key of the row (content to position) and key . query of the row (position to content).
+/// Attention to relative positions by content (He et al., "DeBERTa", 2021; Dai et al., "Transformer-XL", 2019). There
+/// is a row for each distance query - key. Scores get query . key of the row (content to position) and key . query of
+/// the row (position to content).
 struct RelativeContent {
   /// What projects the rows: a linear of its own, or the block's.
   struct Term {
-    bool shared = false;  ///< the block's projection
-    Linear projection;    ///< where it is not shared
+    bool shared = false;              ///< the block's projection
+    Linear projection;                ///< where it is not shared
+    std::optional<Param> query_bias;  ///< content to position: added to its queries
   };
-  Param table;               ///< [2 span, hidden], of all layers; row span + distance, or the first or the last one
+  /// Scores get query . states[0] for keys of the query's segment, query . states[1] for others (XLNet).
+  struct Segments {
+    std::string input;  ///< the input tensor that numbers the segments of tokens
+    Param states;       ///< [2, heads x head_dim]
+    Param query_bias;   ///< added to the queries of this term
+  };
+  /// [2 span, hidden], of all layers; row span + distance, or the first or the last one. Absent: rows are the sines,
+  /// then the cosines of the distance, which is clamped to -span .. span.
+  std::optional<Param> table;
   std::optional<Norm> norm;  ///< of its rows
   int64_t span = 512;
   int64_t max_distance = 0;  ///< 0: none; else distances beyond span / 2 share rows, logarithmically up to this one
   std::optional<Term> content_to_position, position_to_content;
+  std::optional<Param> content_bias;  ///< added to the queries where they meet keys
+  std::optional<Segments> segments;
 };
 /// ALiBi: the slopes of Press et al., "Train short, test long" (2021). BLOOM adds the bias to the scaled scores.
 /// Falcon rounds it to BF16 and adds it before scaling.

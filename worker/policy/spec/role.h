@@ -34,6 +34,7 @@ enum class Role : uint8_t {
   OutWeight,
   OutBias,
   RelativePositionBias,
+  SegmentStates,
   UpWeight,
   UpBias,
   GateWeight,

@@ -40,6 +40,18 @@ Inputs inputs(int64_t heads, int64_t d, const std::vector<std::vector<int64_t>>&
   return in;
 }
 
+/// Adds biases of queries, and segments of tokens in turn.
+void add_segments_and_biases(Inputs& in, int64_t heads, int64_t d) {
+  RelativeContent& content = in.options.relative_content;
+  for (at::Tensor* bias : {&content.key_bias, &content.content_bias, &content.segment_bias})
+    *bias = at::randn({1, heads, d});
+  content.segments = at::randn({2, heads, d});
+  for (const SequenceSpan& span : in.sequences.spans)
+    in.index.segments.push_back(at::arange(span.tokens, at::kLong).remainder(3));
+}
+
+at::Tensor with(const at::Tensor& query, const at::Tensor& bias) { return bias.defined() ? query + bias[0] : query; }
+
 /// The formula, pair by pair, in fp64.
 at::Tensor expected(const Inputs& in) {
   const RelativeContent& content = in.options.relative_content;
@@ -52,8 +64,13 @@ at::Tensor expected(const Inputs& in) {
       for (int64_t key = 0; key < span.tokens; ++key) {
         const int64_t distance = (in.index.columns[i][query] - in.index.columns[i][key]).item<int64_t>(),
                       row = in.index.rows[in.index.reach + distance].item<int64_t>();
-        at::Tensor score = (of(in.q, query) * of(in.k, key)).sum(1);
-        if (content.keys.defined()) score = score + (of(in.q, query) * content.keys[row]).sum(1);
+        at::Tensor score = (with(of(in.q, query), content.content_bias) * of(in.k, key)).sum(1);
+        if (content.keys.defined())
+          score = score + (with(of(in.q, query), content.key_bias) * content.keys[row]).sum(1);
+        if (content.segments.defined()) {
+          const bool other = !at::equal(in.index.segments[i][query], in.index.segments[i][key]);
+          score = score + (with(of(in.q, query), content.segment_bias) * content.segments[other ? 1 : 0]).sum(1);
+        }
         if (content.queries.defined()) score = score + (of(in.k, key) * content.queries[row]).sum(1);
         scores.push_back(score * in.options.scale);
       }
@@ -84,6 +101,19 @@ TEST(RelativeContent, EqualsTheFormulaOfEachPair) {
     std::vector<at::Tensor> seen;
     EXPECT_LT(difference(ragged_attention(in.q, in.k, in.v, in.sequences, in.options, &seen), wanted), 2e-6);
     EXPECT_EQ(seen.size(), columns.size());
+    EXPECT_LT(difference(Backend().ragged_attention(in.q, in.k, in.v, in.sequences, in.options, nullptr), wanted), 2e-6)
+        << "the reference by gathers";
+  }
+}
+
+TEST(RelativeContent, HasBiasesOfItsOwnAndSegments) {
+  const std::vector<std::vector<int64_t>> columns{from_to(0, 19), {4}, {1, 2, 5, 40}};
+  for (const bool keys : {true, false}) {
+    Inputs in = inputs(5, 6, columns, /*exact=*/9, keys, !keys);
+    in.options.relative_content.index = &in.index;
+    add_segments_and_biases(in, 5, 6);
+    const at::Tensor wanted = expected(in);
+    EXPECT_LT(difference(ragged_attention(in.q, in.k, in.v, in.sequences, in.options), wanted), 2e-6);
     EXPECT_LT(difference(Backend().ragged_attention(in.q, in.k, in.v, in.sequences, in.options, nullptr), wanted), 2e-6)
         << "the reference by gathers";
   }

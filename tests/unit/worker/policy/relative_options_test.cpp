@@ -71,9 +71,9 @@ TEST(RelativeContents, ShareTheBlocksProjectionsBothOrNeither) {
 TEST(RelativeContents, NeedATableASpanAndATerm) {
   EXPECT_THAT(refusal(with_table(), Reason::UnsupportedPolicy, content("")), HasSubstr("content_to_position"));
   EXPECT_THAT(refusal(with_table(), Reason::UnsupportedPolicy,
-                      bert_with("attn: {relative_content: {span: 4, "
+                      bert_with("attn: {relative_content: {table: /bert.rel, "
                                 "content_to_position: {from: self.pos_key, shared: true}}}")),
-              HasSubstr("needs \"table\" and \"span\""));
+              HasSubstr("with a table needs \"span\""));
   EXPECT_THAT(
       refusal(with_projections(), Reason::UnsupportedPolicy, content(", content_to_position: {tie: encoder.token}")),
       HasSubstr("\"from\", or \"shared\""));
@@ -89,6 +89,62 @@ TEST(RelativeContents, RefuseSizesThatMakeNoSense) {
   EXPECT_THAT(refused("span: 5"), AllOf(HasSubstr("[8, 20]"), HasSubstr("[10, 20]")));
   EXPECT_THAT(refused("span: 4, max_distance: 3"), HasSubstr("3 as the maximum distance"));
   EXPECT_EQ(refused("span: 4, max_distance: 4"), "resolved");
+}
+
+/// What XLNet has, with heads and what is within one as two axes.
+Synthetic with_segments() {
+  Synthetic bert = tiny_bert();
+  for (int l = 0; l < 2; ++l) {
+    const std::string at = "bert.encoder.layer." + std::to_string(l) + ".attention.";
+    bert.add(at + "r", {20, 5, 4});
+    for (const char* bias : {"r_bias", "w_bias", "s_bias"}) bert.add(at + bias, {5, 4});
+    bert.add(at + "segments", {2, 5, 4});
+  }
+  return bert;
+}
+
+std::string sinusoids(const std::string& more) {
+  return bert_with(
+      "attn: {relative_content: {content_to_position: {from: \"=r\", layout: conv1d, bias: false, query_bias: r_bias}, "
+      "content_bias: w_bias, segments: {from: \"=segments\", input: token_type_ids, query_bias: s_bias}" +
+      more + "}}");
+}
+
+TEST(RelativeContents, OfSinusoidsHaveBiasesAndSegmentsByHeads) {
+  const Resolved resolved(with_segments(), sinusoids(""));
+  const auto& relative = resolved.model.stacks[0].layers[1].attention.relative_content;
+  ASSERT_TRUE(relative.has_value() && relative->segments.has_value());
+  EXPECT_FALSE(relative->table.has_value());
+  EXPECT_EQ(relative->span, int64_t{1} << 20) << "no distance is clamped";
+  EXPECT_EQ(relative->segments->input, "token_type_ids");
+  const std::string at = "encoder.layers.1.attn.relative_content.";
+  const Param& position = resolved.param(at + "content_to_position.weight");
+  EXPECT_TRUE(position.conv1d);
+  EXPECT_THAT(position.shape, ElementsAre(20, 20));
+  for (const char* bias : {"content_to_position.query_bias", "content_bias", "segments.query_bias"}) {
+    EXPECT_EQ(resolved.param(at + bias).role, Role::QueryBias) << bias;
+    EXPECT_THAT(resolved.param(at + bias).shape, ElementsAre(20)) << bias;
+    EXPECT_EQ(resolved.param(at + bias).units, 5) << bias;
+  }
+  const Param& segments = resolved.param(at + "segments");
+  EXPECT_EQ(segments.role, Role::SegmentStates);
+  EXPECT_THAT(segments.shape, ElementsAre(2, 20));
+  EXPECT_EQ(segments.units, 5);
+  EXPECT_EQ(
+      Resolved(with_segments(), sinusoids(", span: 7")).model.stacks[0].layers[0].attention.relative_content->span, 7);
+}
+
+TEST(RelativeContents, RefuseAxesThatAreNotHeadsAndSegmentsWithoutAnInput) {
+  Synthetic bert = with_segments();
+  bert.add("bert.encoder.layer.1.attention.w_bias", {4, 5});
+  EXPECT_THAT(refusal(bert, Reason::ModelUnreadable, sinusoids("")), AllOf(HasSubstr("[4, 5]"), HasSubstr("[20]")));
+  EXPECT_THAT(refusal(with_segments(), Reason::UnsupportedPolicy, sinusoids(", max_distance: 9")),
+              HasSubstr("no \"max_distance\""));
+  EXPECT_THAT(
+      refusal(with_segments(), Reason::UnsupportedPolicy,
+              bert_with("attn: {relative_content: {content_to_position: {from: \"=r\", layout: conv1d, bias: false}, "
+                        "segments: {from: \"=segments\", query_bias: s_bias}}}")),
+      HasSubstr("\"input\""));
 }
 
 TEST(RelativeContents, AreAbsentWithoutACondition) {

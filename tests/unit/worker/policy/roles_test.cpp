@@ -47,6 +47,7 @@ TEST(Roles, TablesAreCutByRows) {
   EXPECT_EQ(sharding_rule(Role::IndexTable).sharding, Sharding::Replicated);
   EXPECT_EQ(sharding_rule(Role::BranchWeight).axis, Axis::Groups);
   EXPECT_EQ(sharding_rule(Role::BranchBias).axis, Axis::Groups);
+  EXPECT_EQ(sharding_rule(Role::SegmentStates).axis, Axis::Heads);
 }
 
 TEST(Roles, TiedTablesAreCutAlike) {

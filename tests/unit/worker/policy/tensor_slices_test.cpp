@@ -204,6 +204,17 @@ TEST(Pieces, OnesAreLeftOutAtTheBeginningBeforeTheEnd) {
   EXPECT_EQ(without_ones({1, 1}, 2), (std::vector<int64_t>{1, 1}));
 }
 
+TEST(Pieces, LastAxesAreOneWhereAParameterHasFewer) {
+  EXPECT_EQ(with_last_axes_merged({6, 5, 4}, 2), (std::vector<int64_t>{6, 20}));
+  EXPECT_EQ(with_last_axes_merged({6, 5}, 2), (std::vector<int64_t>{6, 5}));
+  EXPECT_EQ(with_last_axes_merged({5, 4}, 1), (std::vector<int64_t>{20}));
+  checkpoint::TensorInfo stored{.shape = {6, 5, 4}};  // [hidden, heads, head_dim]
+  const Param query{.role = Role::QueryWeight, .tensor = &stored, .shape = {20, 6}, .conv1d = true, .units = 5};
+  const TensorSlice two_heads = tensor_slices(query, {1, 3}).at(0);
+  EXPECT_EQ((std::vector<int64_t>{two_heads.row, two_heads.rows, two_heads.col, two_heads.cols}),
+            (std::vector<int64_t>{0, 6, 4, 8}));
+}
+
 TEST(Pieces, BucketTablesGiveTheColumnsOfTheirHeads) {
   checkpoint::TensorInfo tensor{.shape = {32, 5}};
   const Param param{.role = Role::RelativePositionBias, .tensor = &tensor, .shape = {32, 5}, .units = 5};
