@@ -55,7 +55,10 @@ WORLDS = {
             conv_kernel_size=3,
         ),
     ),
-    "xlnet": ("XLNetLMHeadModel", dict(d_model=8, n_head=2, n_layer=2, d_inner=6)),
+    "xlnet": (  # whose texts may have any length, and not even say so
+        "XLNetLMHeadModel",
+        dict(d_model=8, n_head=2, n_layer=2, d_inner=6, max_position_embeddings=None),
+    ),
     "albert": ("AlbertForMaskedLM", dict(embedding_size=6)),
     "convbert": ("ConvBertForMaskedLM", dict(embedding_size=6, num_groups=2, conv_kernel_size=3)),
     "luke": ("LukeForMaskedLM", dict(entity_vocab_size=7, entity_emb_size=6)),
@@ -116,7 +119,8 @@ def write_worlds(folder):
     transformers.utils.logging.disable_progress_bar()
     for model_type, (name, sizes) in WORLDS.items():
         kind = getattr(transformers, name)
-        kind(kind.config_class(**{**SMALL, **sizes})).save_pretrained(folder / model_type)
+        settings = {key: value for key, value in {**SMALL, **sizes}.items() if value is not None}
+        kind(kind.config_class(**settings)).save_pretrained(folder / model_type)
     tower = {**SMALL, "projection_dim": 4}
     clip = transformers.CLIPConfig(
         text_config=tower, vision_config={**tower, "image_size": 4, "patch_size": 2}, projection_dim=4
