@@ -54,6 +54,7 @@ CLASSES = [
     "ConvBertForMaskedLM",
     "LukeForMaskedLM",
     "LukeForEntitySpanClassification",
+    "XLNetLMHeadModel",
 ]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES]
 LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]

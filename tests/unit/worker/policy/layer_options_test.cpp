@@ -183,7 +183,7 @@ TEST(Norms, MayHaveNoStatistics) {
   const Resolved resolved(tiny_bert(), bert_with("layer: {norm: affine}"));
   const auto& norm = resolved.model.stacks[0].layers[0].attention.norm;
   EXPECT_EQ(norm->kind, NormKind::Affine);
-  EXPECT_TRUE(norm->bias) << "without being asked for";
+  EXPECT_TRUE(norm->bias) << "is read where the policy does not name it";
 }
 
 TEST(Poolers, MayHaveNoActivation) {
