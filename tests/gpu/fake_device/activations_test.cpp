@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "tests/gpu/fake_device/decoder_tensors.h"
 #include "tests/gpu/fake_device/device.h"
 #include "tests/unit/worker/parallel/sharded_rank.h"
 #include "worker/models/model.h"
@@ -133,7 +134,7 @@ const CountingBackend& backend() {
   return made;
 }
 
-/// A Llama of `layers` layers with the proportions of an 8B: 4,096 : 1,024 : 14,336, a sixty-fourth of each.
+// the proportions of an 8B: 4,096 : 1,024 : 14,336, a sixty-fourth of each
 constexpr int64_t hidden = 64, heads = 4, kv_heads = 1, head_dim = 16, ffn = 224, part_of_8b = 4096 / hidden;
 
 policy::Synthetic small_llama(int layers) {
@@ -144,20 +145,7 @@ policy::Synthetic small_llama(int layers) {
               {"rope_theta", 100.0},   {"num_hidden_layers", layers},
               {"rms_norm_eps", 1e-6},  {"max_position_embeddings", 64},
               {"hidden_act", "silu"},  {"intermediate_size", ffn}};
-  s.add("model.embed_tokens.weight", {words, hidden});
-  for (int l = 0; l < layers; ++l) {
-    const std::string at = "model.layers." + std::to_string(l) + ".";
-    for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) s.add(at + norm + ".weight", {hidden});
-    s.linear(at + "self_attn.q_proj", heads * head_dim, hidden, false);
-    s.linear(at + "self_attn.k_proj", kv_heads * head_dim, hidden, false);
-    s.linear(at + "self_attn.v_proj", kv_heads * head_dim, hidden, false);
-    s.linear(at + "self_attn.o_proj", hidden, heads * head_dim, false);
-    s.linear(at + "mlp.gate_proj", ffn, hidden, false);
-    s.linear(at + "mlp.up_proj", ffn, hidden, false);
-    s.linear(at + "mlp.down_proj", hidden, ffn, false);
-  }
-  s.add("model.norm.weight", {hidden});
-  s.add("lm_head.weight", {words, hidden});
+  add_decoder_tensors(s, {hidden, heads, kv_heads, head_dim, ffn, words}, layers);
   return s;
 }
 

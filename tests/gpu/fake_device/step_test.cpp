@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/gpu/fake_device/decoder_tensors.h"
 #include "tests/gpu/fake_device/device.h"
 #include "tests/unit/worker/parallel/sharded_rank.h"
 #include "worker/models/model.h"
@@ -60,21 +61,10 @@ policy::Synthetic tiny_qwen3() {
               {"vocab_size", words},   {"num_hidden_layers", layers},
               {"rope_theta", 100.0},   {"intermediate_size", ffn},
               {"rms_norm_eps", 1e-6},  {"max_position_embeddings", 64}};
-  s.add("model.embed_tokens.weight", {words, hidden});
-  for (int l = 0; l < layers; ++l) {
-    const std::string at = "model.layers." + std::to_string(l) + ".";
-    for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) s.add(at + norm + ".weight", {hidden});
-    for (const char* norm : {"self_attn.q_norm", "self_attn.k_norm"}) s.add(at + norm + ".weight", {head_dim});
-    s.linear(at + "self_attn.q_proj", heads * head_dim, hidden, false);
-    s.linear(at + "self_attn.k_proj", kv_heads * head_dim, hidden, false);
-    s.linear(at + "self_attn.v_proj", kv_heads * head_dim, hidden, false);
-    s.linear(at + "self_attn.o_proj", hidden, heads * head_dim, false);
-    s.linear(at + "mlp.gate_proj", ffn, hidden, false);
-    s.linear(at + "mlp.up_proj", ffn, hidden, false);
-    s.linear(at + "mlp.down_proj", hidden, ffn, false);
-  }
-  s.add("model.norm.weight", {hidden});
-  s.add("lm_head.weight", {words, hidden});
+  add_decoder_tensors(s, {hidden, heads, kv_heads, head_dim, ffn, words}, layers);
+  for (int l = 0; l < layers; ++l)
+    for (const char* norm : {"q_norm", "k_norm"})
+      s.add("model.layers." + std::to_string(l) + ".self_attn." + norm + ".weight", {head_dim});
   return s;
 }
 
