@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Slow tokenizers: those that transformers implements in Python only (`models/*/tokenization_*.py` on
 //! `tokenization_python.py`). This file has their common part: added tokens, special tokens, templates, decoding.
-//! Marian's and M2M100's split text by a SentencePiece model and number the pieces by a vocabulary of their own; the
-//! others merge the characters of words (`word_splitter.rs`). Their tokens have no offsets in the text.
+//! Marian's, M2M100's and Speech2Text's split text by a SentencePiece model and number the pieces by a vocabulary of
+//! their own; the others merge the characters of words (`word_splitter.rs`). Their tokens have no offsets in the text.
 use crate::folder::{default_of, file, read, Folder, Roles};
 use crate::moses::{Language, Moses};
 use crate::moses_join::MosesJoiner;
@@ -19,12 +19,24 @@ const M2M100: &str = "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en
     mg mk ml mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu";
 const WMT21: &str = "en ha is ja cs ru zh de";
 
+/// How a family's tokens become text, beside what their SentencePiece model does.
+#[derive(Clone, Copy, PartialEq)]
+enum Spelling {
+    /// A language code at the beginning is one token; a space follows special tokens; "▁" left in pieces is a space.
+    Marian,
+    M2M100,
+    /// A space follows special tokens; the text between them may be spelled in capitals.
+    Speech {
+        capitals: bool,
+    },
+}
+
 /// Splits the text between added tokens into tokens, and joins tokens to text.
 enum Splitter {
     Pieces {
         cuts: SentencePieceProcessor,
         joins: SentencePieceProcessor,
-        marian: bool,
+        spelling: Spelling,
     },
     Words(WordSplitter),
 }
@@ -107,7 +119,7 @@ impl SlowTokenizer {
         let splitter = Splitter::Pieces {
             cuts: processor(folder, &["source.spm"])?,
             joins,
-            marian: true,
+            spelling: Spelling::Marian,
         };
         let mut made = Self::new(folder, roles, splitter, ids, shown)?;
         made.template.suffix = vec![made.role(folder, roles, "eos_token")?];
@@ -138,7 +150,7 @@ impl SlowTokenizer {
         let splitter = Splitter::Pieces {
             cuts: model()?,
             joins: model()?,
-            marian: false,
+            spelling: Spelling::M2M100,
         };
         let mut made = Self::new(folder, roles, splitter, ids, shown)?;
         for (code, id) in codes.split_whitespace().zip(count..) {
@@ -153,6 +165,28 @@ impl SlowTokenizer {
         made.template.prefix = vec![
             *id.ok_or_else(|| format!("tokenizer_config.json has src_lang \"{source}\", expected one of {codes}"))?
         ];
+        made.template.suffix = vec![made.role(folder, roles, "eos_token")?];
+        Ok(made)
+    }
+
+    /// Builds Speech2Text's tokenizer from sentencepiece.bpe.model and vocab.json. With `lang_codes` a text would begin
+    /// with the number that the SentencePiece model gives the language, which is none of the vocabulary's.
+    pub fn speech(folder: &Folder, roles: Roles) -> Result<Self, String> {
+        if folder.settings.get("lang_codes").is_some_and(|codes| !codes.is_null()) {
+            return Err(
+                "tokenizer_config.json has lang_codes, by which one model writes several languages".to_string(),
+            );
+        }
+        let ids = vocabulary(folder, "vocab.json")?;
+        let shown = ids.clone();
+        let splitter = Splitter::Pieces {
+            cuts: processor(folder, &["sentencepiece.bpe.model"])?,
+            joins: processor(folder, &["sentencepiece.bpe.model"])?,
+            spelling: Spelling::Speech {
+                capitals: folder.flag("do_upper_case", false),
+            },
+        };
+        let mut made = Self::new(folder, roles, splitter, ids, shown)?;
         made.template.suffix = vec![made.role(folder, roles, "eos_token")?];
         Ok(made)
     }
@@ -347,8 +381,8 @@ impl SlowTokenizer {
     fn words(&self, mut text: &str, out: &mut Vec<u32>) -> Result<(), String> {
         let number = |token: &str| self.ids.get(token).copied().unwrap_or(self.unk);
         match &self.splitter {
-            Splitter::Pieces { cuts, marian, .. } => {
-                if *marian && text.starts_with(">>") {
+            Splitter::Pieces { cuts, spelling, .. } => {
+                if *spelling == Spelling::Marian && text.starts_with(">>") {
                     if let Some(end) = text.find("<<") {
                         out.push(number(&text[..end + 2]));
                         text = &text[end + 2..];
@@ -427,7 +461,9 @@ impl SlowTokenizer {
             .or_else(|| self.tokens.get(&id).map(String::as_str))
             .or_else(|| match &self.splitter {
                 Splitter::Pieces {
-                    joins, marian: true, ..
+                    joins,
+                    spelling: Spelling::Marian,
+                    ..
                 } => joins.piece(id),
                 _ => self.spelling_of_unk(id),
             })
@@ -460,7 +496,7 @@ impl SlowTokenizer {
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let shown = ids.iter().filter(|id| !skip_special || !self.special.contains(id));
         match &self.splitter {
-            Splitter::Pieces { joins, marian, .. } => self.join_pieces(shown, joins, *marian),
+            Splitter::Pieces { joins, spelling, .. } => self.join_pieces(shown, joins, *spelling),
             Splitter::Words(splitter) => {
                 splitter.join(shown.map(|id| self.id_to_token(*id).unwrap_or(&self.unk_token)))
             }
@@ -471,22 +507,26 @@ impl SlowTokenizer {
         &self,
         ids: impl Iterator<Item = &'a u32>,
         joins: &SentencePieceProcessor,
-        marian: bool,
+        spelling: Spelling,
     ) -> String {
+        let spelled = |text: String| match spelling {
+            Spelling::Speech { capitals: true } => text.to_uppercase(),
+            _ => text,
+        };
         let mut out = String::new();
         let mut pieces: Vec<&str> = Vec::new();
         for id in ids {
             let Some(text) = self.id_to_token(*id) else { continue };
             if self.special.contains(id) {
-                out.push_str(&joins.decode(pieces.drain(..)));
+                out.push_str(&spelled(joins.decode(pieces.drain(..))));
                 out.push_str(text);
-                out.push_str(if marian { " " } else { "" });
+                out.push_str(if spelling == Spelling::M2M100 { "" } else { " " });
             } else {
                 pieces.push(text);
             }
         }
-        out.push_str(&joins.decode(pieces));
-        if marian {
+        out.push_str(&spelled(joins.decode(pieces)));
+        if spelling == Spelling::Marian {
             out.replace('▁', " ").trim().to_string()
         } else {
             out.trim().to_string()

@@ -144,6 +144,12 @@ const PEGASUS: Roles = &[
     ("pad_token", "<pad>"),
     ("mask_token", "<mask_2>"),
 ];
+const SPEECH: Roles = &[
+    ("bos_token", "<s>"),
+    ("eos_token", "</s>"),
+    ("unk_token", "<unk>"),
+    ("pad_token", "<pad>"),
+];
 const M2M100: Roles = &[
     ("bos_token", "<s>"),
     ("eos_token", "</s>"),
@@ -370,6 +376,13 @@ const TOKENIZER_CLASSES: &[TokenizerClass] = &[
         files: VOCAB_AND_PIECES,
         roles: M2M100,
         build: Build::Slow(SlowTokenizer::m2m100),
+    },
+    TokenizerClass {
+        classes: &["Speech2TextTokenizer"],
+        model_types: &["speech_to_text"],
+        files: VOCAB_AND_PIECES,
+        roles: SPEECH,
+        build: Build::Slow(SlowTokenizer::speech),
     },
     TokenizerClass {
         classes: &["CTRLTokenizer"],
