@@ -31,7 +31,7 @@ bool quantises(const ModelMetadata& metadata) {
 int64_t sequence_length(const ModelMetadata& metadata, int64_t wished) {
   int64_t positions = 0;
   for (const StackMetadata& stack : metadata.stacks) {
-    if (stack.positions <= 0) continue;
+    if (stack.positions <= 0 || (metadata.task == "generate" && stack.media)) continue;
     const bool shorter = metadata.task == "generate" ? stack.positions < positions
                                                      : stack.positions > positions;  // towers have inputs of their own
     if (positions == 0 || shorter) positions = stack.positions;

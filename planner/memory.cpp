@@ -20,13 +20,21 @@ int64_t ffn_columns(const Partition& partition, const StackMetadata& stack, int 
   return widest;
 }
 
+/// Returns the tokens of the longest input of a stack. Where answers are generated, all images have the same number.
+int64_t longest_input(const ModelMetadata& metadata, const StackMetadata& stack, int64_t sequence_length) {
+  const bool image = metadata.task == "generate" && stack.media && stack.positions > 0;
+  return image ? stack.positions : sequence_length;
+}
+
 /// Returns the tokens of one step whose budget is `budget`. An encoder's sequence and the source of a cross-attention
 /// are never split, and a forward pass without generation scores all its tokens.
 int64_t tokens_of_a_step(const ModelMetadata& metadata, int64_t sequence_length, int64_t budget) {
-  const bool whole = std::any_of(metadata.stacks.begin(), metadata.stacks.end(), [&](const StackMetadata& s) {
-    return metadata.task != "generate" || !s.causal || s.cross;
-  });
-  return whole ? std::max(budget, sequence_length) : budget;
+  int64_t tokens = budget;
+  for (const StackMetadata& stack : metadata.stacks) {
+    if (metadata.task != "generate" || !stack.causal || stack.cross)
+      tokens = std::max(tokens, longest_input(metadata, stack, sequence_length));
+  }
+  return tokens;
 }
 
 /// Returns the bytes of the tile into which a GPU widens quantised weights of `rank`.
@@ -43,6 +51,14 @@ int64_t widened_tile(const ModelMetadata& metadata, const Partition& partition, 
 }
 
 }  // namespace
+
+int64_t source_length(const ModelMetadata& metadata, int64_t sequence_length) {
+  const auto crosses = [](const StackMetadata& stack) { return stack.cross; };
+  if (std::none_of(metadata.stacks.begin(), metadata.stacks.end(), crosses)) return 0;
+  for (const StackMetadata& stack : metadata.stacks)
+    if (stack.media) return longest_input(metadata, stack, sequence_length);
+  return sequence_length;
+}
 
 int64_t hop_bytes(const ModelMetadata& metadata, int pipeline, int64_t sequence_length, int64_t tokens) {
   if (pipeline <= 1) return 0;
@@ -65,7 +81,7 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
     const bool attends = stack.heads > 0;
     const int64_t heads = attends ? partition.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
     const int64_t kv = attends ? partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
-    const int64_t length = sequence_length, whole = std::min(tokens, length);
+    const int64_t length = longest_input(metadata, stack, sequence_length), whole = std::min(tokens, length);
     const int64_t queries = stack.query_block > 0 ? std::min(stack.query_block, whole) : whole;
     // rows of relative positions that a sequence reads; their products with queries and keys stand beside the scores
     const int64_t relative = std::min(stack.relative_rows, 2 * length);

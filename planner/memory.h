@@ -20,11 +20,15 @@ struct StepSize {
   DType precision = DType::F32;  ///< of the plan
 };
 
+/// Returns the states of the longest input that cross-attention reads: all positions of an image, else as many as the
+/// longest sequence has; 0 without cross-attention.
+int64_t source_length(const ModelMetadata&, int64_t sequence_length);
+
 /// Returns an upper bound of the bytes of tensors alive at once in one step of `rank`. T = tokens of the step (or C
 /// where that is more and a sequence is never split: encoders and what attends to them, models that do not generate), C
-/// = sequence length, h = hidden, d = head_dim, a and k = the rank's heads and kv heads, K = all kv heads where they
-/// are fewer than ranks, else 0, f = its FFN columns, s = rows that are scored in one step (sequences; of a fill-mask
-/// model all T), V = the vocabulary:
+/// = sequence length, or positions of an image where an answer is generated from one, h = hidden, d = head_dim, a and k
+/// = the rank's heads and kv heads, K = all kv heads where they are fewer than ranks, else 0, f = its FFN columns, s =
+/// rows that are scored in one step (sequences; of a fill-mask model all T), V = the vocabulary:
 ///   4 bytes x (5 T h                          residual, its sum, the norm, the block's result and its reduction
 ///              + max(T d (2a + 2k)            q, k, v and the attention's result
 ///                      + max(2 a T C + 4 k d C + T C    scores and their softmax, keys and values gathered twice, the

@@ -76,6 +76,7 @@ struct StackMetadata {
   int64_t relative_rows = 0;  ///< relative positions by content: rows of their table; 0: there are none
   bool cross = false;         ///< also holds cross-attention keys and values of the encoder
   int64_t exchanges = 0;  ///< of tensor-parallel ranks in a layer, beside those of attention, cross-attention and MLP
+  bool media = false;     ///< reads images or audio, no tokens; positions, if any, are those of every input
   bool operator==(const StackMetadata&) const = default;
 };
 

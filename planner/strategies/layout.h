@@ -55,8 +55,7 @@ struct Layout {
   const Stage& stage_of(size_t rank) const { return stages[rank / static_cast<size_t>(sizes.tensor)]; }
 };
 
-/// Returns the KV blocks of the longest sequence: those of the answer and, with cross-attention, of a source of the
-/// same length.
+/// Returns the KV blocks of the longest sequence: those of the answer and, with cross-attention, of its longest source.
 int64_t blocks_per_sequence(const ModelMetadata&, int64_t sequence_length);
 /// Returns true when the stack takes part in the timed forward pass: decoding one token runs the decoder only, other
 /// forward passes run all stacks.

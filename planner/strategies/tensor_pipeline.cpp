@@ -100,9 +100,7 @@ double stage_seconds(const Stage& stage, int tensor, bool across, const Demand& 
 }  // namespace
 
 int64_t blocks_per_sequence(const ModelMetadata& metadata, int64_t sequence_length) {
-  const bool cross = std::any_of(metadata.stacks.begin(), metadata.stacks.end(),
-                                 [](const StackMetadata& stack) { return stack.cross; });
-  return blocks_for(sequence_length) * (cross ? 2 : 1);
+  return blocks_for(sequence_length) + blocks_for(source_length(metadata, sequence_length));
 }
 
 void fill_cache(const ModelMetadata& metadata, const Demand& demand, int64_t dp_rank_concurrency, Layout& layout) {

@@ -62,7 +62,14 @@ class LoadedModel {
 nlohmann::json run_job(const nlohmann::json& job, LoadedModel& loaded) {
   const Setup& setup = loaded.setup;
   if (job.contains("generate")) {
-    const auto prompts = job["generate"].at("input_ids").get<std::vector<std::vector<int32_t>>>();
+    std::vector<Prompt> prompts;
+    if (job.contains("inputs")) {
+      for (const auto& file : job["inputs"].get<std::vector<std::string>>())
+        for (Prompt& prompt : prompts_of(read_tensors(file))) prompts.push_back(std::move(prompt));
+    } else {
+      for (auto& ids : job["generate"].at("input_ids").get<std::vector<std::vector<int32_t>>>())
+        prompts.push_back({std::move(ids), {}});
+    }
     const engine::GenerationConfig generation = engine::read_generation_config(job["generate"]);
     const int64_t blocks = generation_blocks(setup.model, prompts, generation);
     nlohmann::json answer = {{"ok", true}, {"sequences", nlohmann::json::array()}, {"scores", nlohmann::json::array()}};
@@ -144,7 +151,9 @@ void add_forward(CLI::App& app, Program& program) {
       "--batch", options->batch,
       "Read jobs as JSON lines from standard input: {\"model\", \"ranks\", \"strategy\", \"sizes\", \"offload_to\", "
       "\"inputs\", \"outputs\", \"hidden_states\", \"attentions\"} or "
-      "{\"model\", \"ranks\", \"generate\": {\"input_ids\": [[..]], \"max_new_tokens\", ..}}; one result line each");
+      "{\"model\", \"ranks\", \"generate\": {\"input_ids\": [[..]], \"max_new_tokens\", ..}}, with \"inputs\": [files] "
+      "in "
+      "place of ids for encoders of images or audio; one result line each");
   options->process.add_to(*subcommand);
   subcommand->callback([options, &program] {
     program.code = options->batch ? forward_batch(*options) : forward_once(*options, program);

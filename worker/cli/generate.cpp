@@ -7,6 +7,7 @@
 
 #include "worker/base/error.h"
 #include "worker/cli/generation_flags.h"
+#include "worker/cli/media_files.h"
 #include "worker/cli/offline_inference.h"
 #include "worker/cli/options.h"
 #include "worker/server/generation/generation_defaults.h"
@@ -19,7 +20,8 @@ namespace pm::cli {
 namespace {
 
 struct GenerateOptions : ModelOptions {
-  std::vector<std::string> prompts, id_lists;
+  std::vector<std::string> prompts, id_lists, images, audio;
+  std::string inputs;
   engine::ParameterValues generation;
   std::vector<std::string> bad_words, bad_word_ids, end_tokens, stops;
   bool json = false;
@@ -81,6 +83,27 @@ std::string text_of(GeneratedSequence& sequence, const Tokenizer& tokenizer, con
   return matcher.hit() ? tokenizer.decode(before) + answer : tokenizer.decode(sequence.tokens);
 }
 
+/// Returns the prompts of all options, which have to be of the kind that the model reads.
+std::vector<Prompt> all_prompts(const GenerateOptions& options, const Setup& setup,
+                                const std::optional<Tokenizer>& tokenizer) {
+  const std::filesystem::path folder = setup.checkpoint.folder();
+  std::vector<Prompt> prompts, media = image_prompts(options.images, folder);
+  for (Prompt& prompt : audio_prompts(options.audio, folder)) media.push_back(std::move(prompt));
+  if (!options.inputs.empty())
+    for (Prompt& prompt : prompts_of(read_tensors(options.inputs))) media.push_back(std::move(prompt));
+  for (const std::string& prompt : options.prompts) prompts.push_back({tokenizer->encode(prompt), {}});
+  for (const std::string& list : options.id_lists) prompts.push_back({ids_of(list), {}});
+  const policy::Stack* source = models::Model::source_stack(setup.model);
+  const bool reads_media = source && source->input.reads_media();
+  if ((reads_media ? media : prompts).empty() || !(reads_media ? prompts : media).empty())
+    throw Error(Reason::Usage, reads_media
+                                   ? setup.model.architecture +
+                                         " generates from images or audio; use --image, "
+                                         "--audio or --inputs, and no text"
+                                   : "no prompt was given, or one that is no text; use --prompt or --input-ids");
+  return reads_media ? media : prompts;
+}
+
 int generate(const GenerateOptions& options) {
   const Setup setup = prepare(options);
   std::string why;
@@ -93,11 +116,7 @@ int generate(const GenerateOptions& options) {
     if (!options.stops.empty())
       throw Error(Reason::Usage, "--stop needs a tokenizer, and " + why + "; give --eos-token-id");
   }
-  std::vector<std::vector<int32_t>> prompts;
-  for (const std::string& prompt : options.prompts) prompts.push_back(tokenizer->encode(prompt));
-  for (const std::string& list : options.id_lists) prompts.push_back(ids_of(list));
-  if (prompts.empty()) throw Error(Reason::Usage, "no prompt was given; use --prompt or --input-ids");
-
+  const std::vector<Prompt> prompts = all_prompts(options, setup, tokenizer);
   const engine::GenerationConfig generation = generation_of(options, setup.checkpoint.folder(), tokenizer);
   const int64_t blocks = generation_blocks(setup.model, prompts, generation);
   const auto group = engine::local_rank_group(setup.group(blocks));
@@ -131,6 +150,14 @@ void add_generate(CLI::App& app, Program& program) {
   subcommand->add_option("--prompt", options->prompts, "Text to continue; may be given several times");
   subcommand->add_option("--input-ids", options->id_lists,
                          "Token ids to continue, e.g. 464,3290,318; may be given several times");
+  subcommand->add_option(
+      "--image", options->images,
+      "Image to generate from (PNG or JPEG), of a model that reads images; may be given several times");
+  subcommand->add_option("--audio", options->audio,
+                         "Audio to generate from (WAV, FLAC, OGG or MP3), of a model that reads audio; may be given "
+                         "several times");
+  subcommand->add_option("--inputs", options->inputs,
+                         "safetensors file with pixel_values, input_values or input_features; a prompt for each row");
   add_generation_flags(*subcommand, options->generation);
   subcommand->add_option("--bad-words", options->bad_words,
                          "Text that must not be generated; may be given several times");

@@ -9,6 +9,8 @@
 #include <mutex>
 
 #include "worker/base/error.h"
+#include "worker/engine/protocol/batch_rows.h"
+#include "worker/models/inputs.h"
 
 namespace pm::cli {
 
@@ -20,17 +22,24 @@ namespace {
 
 namespace {
 
-/// Returns whether prompts are the input of an encoder, as in encoder-decoder models.
-bool reads_source(const policy::Model& model) {
-  return models::Model::generating_stack(model).layers[0].cross.has_value();
-}
-
-/// Returns the first tokens of the output sequence: the prompt itself, or the start token of an encoder-decoder.
-std::vector<int32_t> answer_start(const policy::Model& model, const std::vector<int32_t>& prompt) {
-  if (!reads_source(model)) return prompt;
+/// Returns the first tokens of the output sequence: the prompt itself, or the start token of an encoder-decoder, which
+/// a prompt follows if the encoder does not read it.
+std::vector<int32_t> answer_start(const policy::Model& model, const Prompt& prompt) {
+  const policy::Stack* source = models::Model::source_stack(model);
+  if (!source) return prompt.tokens;
   if (model.decoder_start < 0)
     refuse("config.json has no decoder_start_token_id; generating with an encoder-decoder needs one");
-  return {static_cast<int32_t>(model.decoder_start)};
+  std::vector<int32_t> start{static_cast<int32_t>(model.decoder_start)};
+  if (source->input.reads_media()) start.insert(start.end(), prompt.tokens.begin(), prompt.tokens.end());
+  return start;
+}
+
+/// Returns the number of states that an encoder makes of a prompt.
+int64_t source_states(const policy::Model& model, const Prompt& prompt) {
+  const policy::Stack* source = models::Model::source_stack(model);
+  if (!source) return 0;
+  return source->input.reads_media() ? models::make_source_input(model, prompt.source).batch_rows()
+                                     : static_cast<int64_t>(prompt.tokens.size());
 }
 
 int64_t new_tokens(const std::vector<int32_t>& prompt, const engine::GenerationConfig& generation) {
@@ -50,14 +59,21 @@ int64_t width_of(const engine::GenerationConfig& generation) {
 
 }  // namespace
 
-int64_t generation_blocks(const policy::Model& model, const std::vector<std::vector<int32_t>>& prompts,
+std::vector<Prompt> prompts_of(const Arrays& inputs) {
+  if (inputs.empty()) refuse("there are no inputs to generate from");
+  const int64_t rows = engine::num_rows(inputs);
+  std::vector<Prompt> prompts;
+  for (int64_t row = 0; row < rows; ++row) prompts.push_back({{}, engine::slice_rows(inputs, row, 1)});
+  return prompts;
+}
+
+int64_t generation_blocks(const policy::Model& model, const std::vector<Prompt>& prompts,
                           const engine::GenerationConfig& generation) {
   int64_t blocks = 0;
-  for (const auto& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
     const std::vector<int32_t> start = answer_start(model, prompt);
-    const auto source = reads_source(model) ? static_cast<int64_t>(prompt.size()) : 0;
-    blocks += engine::max_blocks(static_cast<int64_t>(start.size()), new_tokens(start, generation), source,
-                                 width_of(generation));
+    blocks += engine::max_blocks(static_cast<int64_t>(start.size()), new_tokens(start, generation),
+                                 source_states(model, prompt), width_of(generation));
   }
   return blocks;
 }
@@ -75,12 +91,13 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   limits.pipeline_batches = plan.pipeline;
   limits.micro_batches = plan.micro_batches;
   limits.split_forward = model.task != policy::Task::Similarity;
-  if (reads_source(model)) {
-    const policy::Stack& source = *model.stack(stack.layers[0].cross->source);
+  if (const policy::Stack* source = models::Model::source_stack(model)) {
     limits.decoder_start = static_cast<int32_t>(model.decoder_start);
-    limits.source_vocabulary = source.vocab;
-    limits.source_positions = source.positions;
-    if (sequence_length > 0 && sequence_length < source.positions) limits.source_positions = sequence_length;
+    limits.source_inputs = source->input.reads_media();
+    limits.source_vocabulary = source->vocab;
+    limits.source_positions = source->positions;
+    if (sequence_length > 0 && sequence_length < source->positions && !limits.source_inputs)
+      limits.source_positions = sequence_length;
   }
   return limits;
 }
@@ -100,7 +117,7 @@ Arrays run_forward(engine::RankGroup& group, const policy::Model& model, const P
 }
 
 std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const policy::Model& model, const Plan& plan,
-                                              int64_t kv_blocks, const std::vector<std::vector<int32_t>>& prompts,
+                                              int64_t kv_blocks, const std::vector<Prompt>& prompts,
                                               const engine::GenerationConfig& generation) {
   if (!group.leader().executor().generation())
     refuse(model.architecture + " has no language-model head, so it cannot generate");
@@ -110,7 +127,7 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
   size_t open = prompts.size() * each;
   std::string failure;
   std::vector<GeneratedSequence> sequences;
-  for (const auto& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
     const std::vector<int32_t> start = answer_start(model, prompt);
     sequences.insert(sequences.end(), each, {.tokens = start, .start = start.size()});
   }
@@ -120,13 +137,14 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
   engine::DataParallelEngine engine(group, limits);
   for (size_t row = 0; row < prompts.size(); ++row) {
     engine::Request request{.id = std::to_string(row),
-                            .prompt = prompts[row],
+                            .prompt = prompts[row].tokens,
                             .max_new_tokens = new_tokens(answer_start(model, prompts[row]), generation),
                             .sampling = generation.sampling,
                             .eos = generation.eos.value_or(model.eos),
                             .ignore_eos = generation.ignore_eos,
                             .search = generation.search};
     request.max_time = generation.max_time.value_or(0);
+    request.source = prompts[row].source;
     request.sampling.min_new_tokens =
         std::max(request.sampling.min_new_tokens,
                  generation.min_length.value_or(0) - static_cast<int64_t>(answer_start(model, prompts[row]).size()));

@@ -28,14 +28,23 @@ struct GeneratedSequence {
   double score = 0;
 };
 
+/// What to generate from: tokens, and with an encoder of images or audio its inputs, of which the tokens continue the
+/// answer's start.
+struct Prompt {
+  std::vector<int32_t> tokens;
+  Arrays source;
+};
+
+/// Returns one prompt for each row of an encoder's inputs of images or audio. Throws Error{InvalidRequest} for tensors
+/// of different numbers of rows.
+std::vector<Prompt> prompts_of(const Arrays& inputs);
+
 /// Returns the number of KV blocks that generating from all `prompts` concurrently takes.
-int64_t generation_blocks(const policy::Model&, const std::vector<std::vector<int32_t>>& prompts,
-                          const engine::GenerationConfig&);
+int64_t generation_blocks(const policy::Model&, const std::vector<Prompt>& prompts, const engine::GenerationConfig&);
 /// Generates from each prompt and returns prompt and answer, num_return_sequences in a row for each prompt, as
 /// transformers.generate returns them: with the end token, but without padding. An encoder-decoder returns the answer
 /// with its start token.
 std::vector<GeneratedSequence> run_generation(engine::RankGroup&, const policy::Model&, const Plan&, int64_t kv_blocks,
-                                              const std::vector<std::vector<int32_t>>& prompts,
-                                              const engine::GenerationConfig&);
+                                              const std::vector<Prompt>& prompts, const engine::GenerationConfig&);
 
 }  // namespace pm::cli

@@ -16,6 +16,7 @@
 #include "worker/engine/ranks/rank_memory.h"
 #include "worker/engine/scheduling/data_parallel_engine.h"
 #include "worker/launch/health.h"
+#include "worker/models/inputs.h"
 #include "worker/models/probe_inputs.h"
 #include "worker/server/api_server.h"
 #include "worker/server/generation/generation_defaults.h"
@@ -48,10 +49,16 @@ void probe(engine::RankGroup& group, const policy::Model& model) {
   }
   message.entries.push_back(
       {.slot = 0, .reset_table = true, .tokens = {0}, .blocks = {0}, .output_kind = engine::OutputKind::Argmax});
-  if (models::Model::generating_stack(model).layers[0].cross) {
-    message.entries[0].source = {0};
-    message.entries[0].source_blocks = {1};
-    message.entries[0].source_tokens = 1;
+  if (const policy::Stack* source = models::Model::source_stack(model)) {
+    engine::StepEntry& entry = message.entries[0];
+    entry.source_tokens = 1;
+    if (source->input.reads_media()) {
+      entry.source_inputs = models::blank_source(model, 1);
+      entry.source_tokens = models::make_source_input(model, entry.source_inputs).batch_rows();
+    } else {
+      entry.source = {0};
+    }
+    for (int32_t block = 1; block <= blocks_for(entry.source_tokens); ++block) entry.source_blocks.push_back(block);
   }
   group.run(message);
   engine::StepMessage after;

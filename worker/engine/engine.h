@@ -65,7 +65,7 @@ struct SearchParams {
 /// A generation request.
 struct Request {
   std::string id;               ///< not empty; appears in every reply and log line
-  std::vector<int32_t> prompt;  ///< at least one token
+  std::vector<int32_t> prompt;  ///< at least one token; with a source any number: the answer continues them
   int64_t max_new_tokens = 16;
   SamplingParams sampling;
   std::vector<int64_t> eos;  ///< end-of-sequence token ids; the model's by default
@@ -74,6 +74,9 @@ struct Request {
   int64_t logprobs = -1;  ///< k >= 0: every token carries its log-probability and the k most likely tokens; not
                           ///< available with beams; -1: off
   double max_time = 0;    ///< seconds after submit() at which the answer ends with Finish::Length; 0: no limit
+  /// What an encoder of images or audio reads, one row under the names of a forward pass: pixel_values, or
+  /// input_features with attention_mask. Empty: the model has no such encoder.
+  Arrays source;
 };
 
 /// Reason why a sequence ended; None while it runs.

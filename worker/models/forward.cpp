@@ -5,44 +5,12 @@
 #include <algorithm>
 #include <limits>
 
-#include "worker/models/features.h"
+#include "worker/models/joined.h"
 #include "worker/models/model.h"
-#include "worker/models/requests/entities.h"
 
 namespace pm::models {
 
 namespace {
-
-/// Concatenates the rows of several inputs.
-layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
-  if (stack_inputs.size() == 1) return stack_inputs[0]->batch;
-  std::vector<at::Tensor> tokens, positions, pixels;
-  std::map<std::string, std::vector<at::Tensor>> types;
-  layers::Batch batch;
-  int64_t rows = 0;
-  for (const StackInput* stack_input : stack_inputs) {
-    const layers::Batch& own = stack_input->batch;
-    if (own.tokens.defined()) tokens.push_back(own.tokens);
-    if (own.positions.defined()) positions.push_back(own.positions);
-    if (own.pixels.defined()) pixels.push_back(own.pixels);
-    batch.audio.insert(batch.audio.end(), own.audio.begin(), own.audio.end());
-    for (const auto& [name, values] : own.types) types[name].push_back(values);
-    append_features(batch.features, own.features, rows);
-    append_entities(batch.entities, own.entities, rows);
-    batch.columns.insert(batch.columns.end(), own.columns.begin(), own.columns.end());
-    for (ops::SequenceSpan sequence : own.sequences.spans) {
-      sequence.first += rows;
-      sequence.key_row += rows;
-      batch.sequences.spans.push_back(sequence);
-    }
-    rows += stack_input->batch_rows();
-  }
-  if (!tokens.empty()) batch.tokens = at::cat(tokens);
-  if (!positions.empty()) batch.positions = at::cat(positions);
-  if (!pixels.empty()) batch.pixels = at::cat(pixels);
-  for (auto& [name, values] : types) batch.types[name] = at::cat(values);
-  return batch;
-}
 
 /// Returns the source of cross-attention: the states of all requests, concatenated in the order of their rows.
 layers::Source source_of(const at::Tensor& states, const std::vector<const StackInput*>& stack_inputs,
@@ -230,13 +198,14 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
   size_t sequences = 0, sequence = 0;
   for (const StackInput* stack_input : stack_inputs) sequences += stack_input->batch.sequences.spans.size();
   const layers::Capture capture = captured(handed, stack, sequences);
+  const at::Tensor& shown = stack.output.shows_projected ? handed.at(key_of("source", stack)) : states;
   int64_t row = 0;
   for (size_t i = 0; i < with.size(); ++i) {
     const size_t own = stack_inputs[i]->batch.sequences.spans.size();
     if (stack.output.pooler)
       with[i]->pooled[stack.name] =
           handed.at(key_of("pooled", stack)).narrow(0, static_cast<int64_t>(sequence), static_cast<int64_t>(own));
-    take_states(policy_, stack, states.narrow(0, row, stack_inputs[i]->batch_rows()), capture, row, sequence, *with[i]);
+    take_states(policy_, stack, shown.narrow(0, row, stack_inputs[i]->batch_rows()), capture, row, sequence, *with[i]);
     row += stack_inputs[i]->batch_rows();
     sequence += own;
   }

@@ -8,6 +8,7 @@
 
 #include "worker/models/features.h"
 #include "worker/models/heads/heads.h"
+#include "worker/models/model.h"
 #include "worker/models/requests/arrays.h"
 #include "worker/models/requests/entities.h"
 #include "worker/models/requests/request_tensors.h"
@@ -24,16 +25,22 @@ class Reader {
  public:
   Reader(const policy::Model& model, const Arrays& arrays) : model_(model), tensors_(model, arrays) {}
 
+  StackInput source() {
+    const policy::Stack* encoder = Model::source_stack(model_);
+    if (!encoder || !encoder->input.reads_media())
+      throw std::logic_error(model_.architecture + " has no encoder of images or audio");
+    Inputs inputs;
+    read(*encoder, inputs);
+    tensors_.refuse_unknown();
+    StackInput& made = inputs.stack_inputs.at(encoder->name);
+    if (made.rows != 1)
+      refuse("the encoder's input has " + std::to_string(made.rows) + " rows; generation takes one at a time");
+    return std::move(made);
+  }
+
   Inputs run() {
     Inputs inputs;
-    for (const policy::Stack& stack : model_.stacks) {
-      if (stack.input.reads_images())
-        images(stack, inputs);
-      else if (stack.input.convolutions)
-        audio(stack, inputs);
-      else
-        tokens(stack, inputs);
-    }
+    for (const policy::Stack& stack : model_.stacks) read(stack, inputs);
     read_head_inputs(model_, tensors_, inputs);
     tensors_.refuse_unknown();
     inputs.choices = tensors_.choices();
@@ -43,6 +50,15 @@ class Reader {
   }
 
  private:
+  void read(const policy::Stack& stack, Inputs& inputs) {
+    if (stack.input.reads_images())
+      images(stack, inputs);
+    else if (stack.input.convolutions)
+      audio(stack, inputs);
+    else
+      tokens(stack, inputs);
+  }
+
   /// Hugging Face's shift_tokens_right: the decoder's start token, then all tokens but the last. With shift_tokens
   /// the start is the last token of the row; padding stands on the right.
   at::Tensor shifted(const at::Tensor& ids) const {
@@ -66,15 +82,16 @@ class Reader {
       tensors_.find(mask_name);
     if (!ids.defined()) {
       if (model_.stacks.size() == 1 || answers)
-        refuse("the inputs have no tensor \"" + (heard_ > 0 ? ids_name : "input_ids") + "\"");
+        refuse("the inputs have no tensor \"" + (source_rows_ > 0 ? ids_name : "input_ids") + "\"");
       return;
     }
     if (!mask.defined())
       mask = at::ones_like(ids);  // shifted ids too: Hugging Face's decoder reads the shifted padding
     check_range(ids_name, ids, 0, stack.vocab, "ids");
-    if (const int64_t rows = heard_ > 0 ? heard_ : ids_.defined() ? ids_.size(0) : 0; answers && ids.size(0) != rows) {
+    const int64_t rows = source_rows_ > 0 ? source_rows_ : ids_.defined() ? ids_.size(0) : 0;
+    if (answers && ids.size(0) != rows) {
       refuse("decoder_input_ids has " + std::to_string(ids.size(0)) + " rows, " +
-             (heard_ > 0 ? "the audio" : "input_ids") + " has " + std::to_string(rows));
+             (source_rows_ > 0 ? "the encoder's input" : "input_ids") + " has " + std::to_string(rows));
     }
     if (!answers) ids_ = ids, mask_ = mask;
     StackInput& stack_input = inputs.stack_inputs[stack.name];
@@ -292,7 +309,8 @@ class Reader {
   void images(const policy::Stack& stack, Inputs& inputs) {
     const Array* array = tensors_.find("pixel_values");
     if (!array) {
-      if (model_.stacks.size() == 1) refuse("the inputs have no tensor \"pixel_values\"");
+      if (model_.stacks.size() == 1 || model_.kind == policy::ModelKind::EncoderDecoder)
+        refuse("the inputs have no tensor \"pixel_values\"");
       return;
     }
     if (!std::holds_alternative<std::vector<float>>(array->values)) refuse("pixel_values has integers, expected fp32");
@@ -309,6 +327,7 @@ class Reader {
     stack_input.tokens = stack.positions;
     stack_input.batch.pixels = pixels;
     stack_input.batch.positions = at::arange(stack.positions, at::kLong).repeat({pixels.size(0)});
+    source_rows_ = pixels.size(0);
   }
 
   /// Returns the number of samples (frames of filter banks) of each row that are no padding. As transformers' feature
@@ -362,19 +381,18 @@ class Reader {
     stack_input.tokens = frames;
     stack_input.batch.positions = at::cat(positions);
     stack_input.batch.audio.push_back({values, frames});
-    heard_ = values.size(0);
+    source_rows_ = values.size(0);
   }
 
   const policy::Model& model_;
   RequestTensors tensors_;
-  int64_t heard_ = 0;      ///< rows of audio
-  at::Tensor ids_, mask_;  ///< of the encoder
+  int64_t source_rows_ = 0;  ///< rows of images or audio
+  at::Tensor ids_, mask_;    ///< of the encoder
 };
 
-}  // namespace
-
-Inputs make_inputs(const policy::Model& model, const Arrays& arrays) {
-  for (const auto& [name, array] : arrays) {  // the number of values must match the shape
+/// Refuses arrays whose number of values does not match their shape.
+void check_shapes(const Arrays& arrays) {
+  for (const auto& [name, array] : arrays) {
     int64_t elements = 1;
     for (int64_t size : array.shape) {
       if (size < 0 || size > (int64_t{1} << 31) || elements > (int64_t{1} << 31))
@@ -385,7 +403,18 @@ Inputs make_inputs(const policy::Model& model, const Arrays& arrays) {
     if (held != static_cast<size_t>(elements))
       refuse(name + " has " + std::to_string(held) + " values, its shape asks for " + std::to_string(elements));
   }
+}
+
+}  // namespace
+
+Inputs make_inputs(const policy::Model& model, const Arrays& arrays) {
+  check_shapes(arrays);
   return Reader(model, arrays).run();
+}
+
+StackInput make_source_input(const policy::Model& model, const Arrays& arrays) {
+  check_shapes(arrays);
+  return Reader(model, arrays).source();
 }
 
 }  // namespace pm::models

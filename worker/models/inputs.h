@@ -15,5 +15,8 @@ namespace pm::models {
 /// stack's features; and what its heads read. Throws Error{InvalidRequest} with the tensor, what it is and what is
 /// expected.
 Inputs make_inputs(const policy::Model&, const Arrays&);
+/// Makes the rows of the encoder of images or audio, from which a decoder generates, of one row of its tensors alone.
+/// Throws Error{InvalidRequest} as make_inputs() does; std::logic_error where the encoder reads tokens.
+StackInput make_source_input(const policy::Model&, const Arrays&);
 
 }  // namespace pm::models

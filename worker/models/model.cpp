@@ -28,6 +28,11 @@ const policy::Stack& Model::generating_stack(const policy::Model& model) {
   return head ? *model.stack(head->stack) : model.stacks.back();
 }
 
+const policy::Stack* Model::source_stack(const policy::Model& model) {
+  const auto& cross = generating_stack(model).layers[0].cross;
+  return cross ? model.stack(cross->source) : nullptr;
+}
+
 Model::Model(const policy::Model& model, const Layers& layers, layers::Loader& loader) : policy_(model) {
   check(model);
   if (layers.size() != model.stacks.size())

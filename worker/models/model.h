@@ -45,6 +45,8 @@ class Model {
   static bool generates(const policy::Model&);
   /// Returns the stack that generates: the one that the LM head reads.
   static const policy::Stack& generating_stack(const policy::Model&);
+  /// Returns the encoder whose states the generating stack attends to; nullptr where there is none.
+  static const policy::Stack* source_stack(const policy::Model&);
 
   /// Runs a forward pass over the inputs of one or more requests, whose rows go through the stacks together, and
   /// advances `handed`. Returns, on rank 0 of the last stage, the outputs of each request under Hugging Face's names;

@@ -2,8 +2,10 @@
 #include "worker/models/probe_inputs.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "worker/models/heads/heads.h"
+#include "worker/models/model.h"
 #include "worker/models/separators.h"
 
 namespace pm::models {
@@ -37,10 +39,19 @@ Array silence(const policy::Convolutions& convolutions, int64_t frames) {
 
 }  // namespace
 
+Arrays blank_source(const policy::Model& model, int64_t states) {
+  const policy::Stack* source = Model::source_stack(model);
+  if (!source || !source->input.reads_media())
+    throw std::logic_error(model.architecture + " has no encoder of images or audio");
+  if (const auto& convolutions = source->input.convolutions)
+    return {{convolutions->input, silence(*convolutions, states)}};
+  return {{"pixel_values", black_image(*source)}};
+}
+
 Arrays probe_inputs(const policy::Model& model) {
   ProbeInputs inputs;
   add_head_probe_inputs(model, inputs);
-  bool hears = false;
+  const policy::Stack* encoder = Model::source_stack(model);
   for (const policy::Stack& stack : model.stacks) {
     if (has_sliding_window(stack)) {  // global tokens have weights of their own; the class may find none by itself
       Array mask = token_ids(model, stack, inputs.tokens);
@@ -62,9 +73,9 @@ Arrays probe_inputs(const policy::Model& model) {
     }
     if (stack.input.convolutions) {
       inputs.arrays[stack.input.convolutions->input] = silence(*stack.input.convolutions, inputs.tokens);
-      hears = true;
-    } else if (stack.input.token)  // of an encoder, not of its decoder, unless that one reads audio
-      inputs.arrays.emplace(hears ? "decoder_input_ids" : "input_ids", token_ids(model, stack, inputs.tokens));
+    } else if (stack.input.token)  // of an encoder, not of its decoder, unless the encoder reads images or audio
+      inputs.arrays.emplace(encoder && encoder->input.reads_media() ? "decoder_input_ids" : "input_ids",
+                            token_ids(model, stack, inputs.tokens));
     else
       inputs.arrays["pixel_values"] = black_image(stack);
   }

@@ -73,6 +73,10 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
                      partition_.compute_type());
   }
 
+  models::StackInput source_input(const Arrays& inputs) const override {
+    return models::make_source_input(policy_, inputs);
+  }
+
   void copy_blocks(std::span<const int32_t> pairs) override {
     if (cache_) cache_->copy_blocks(pairs);
   }

@@ -40,6 +40,11 @@ class GenerationExecutor {
   virtual Tokens decode(models::StepRows&, const ops::SampleBatch& /*samples*/) {
     throw std::logic_error("this executor captures no decode steps; call step()");
   }
+  /// Returns the encoder's rows for one input of images or audio. May be called from any thread. Throws
+  /// Error{InvalidRequest} naming the tensor and its defect; std::logic_error where the encoder reads tokens.
+  virtual models::StackInput source_input(const Arrays&) const {
+    throw std::logic_error("this executor has no encoder of images or audio");
+  }
   /// Returns the CUDA graph bucket (padded batch size) of a decode step with one token for each of `sequences`
   /// sequences, or 0 to launch kernel by kernel. Rank 0 decides, and the step message tells all ranks.
   virtual int64_t bucket(int64_t /*sequences*/) const { return 0; }

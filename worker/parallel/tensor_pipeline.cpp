@@ -88,6 +88,10 @@ class TensorPipelineExecutor final : public Executor,
       graphs_.emplace(device(), max_sequence_length_, graphs_enabled_, *tensor_, graph_status_);
   }
 
+  models::StackInput source_input(const Arrays& inputs) const override {
+    return models::make_source_input(policy_, inputs);
+  }
+
   void copy_blocks(std::span<const int32_t> pairs) override {
     if (cache_) cache_->copy_blocks(pairs);
   }

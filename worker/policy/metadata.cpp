@@ -117,6 +117,7 @@ StackMetadata model_metadata(const Stack& stack) {
   StackMetadata metadata{.name = stack.name, .layers = static_cast<int>(stack.layers.size()), .hidden = stack.hidden};
   metadata.vocab = stack.vocab;
   metadata.positions = stack.positions;
+  metadata.media = stack.input.reads_media();
   if (stack.layers.empty()) return metadata;
   const Layer& layer = stack.layers.front();
   metadata.heads = layer.attention.heads;

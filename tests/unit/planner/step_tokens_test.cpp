@@ -7,6 +7,7 @@
 
 #include "contract/widened_tile.h"
 #include "planner/memory.h"
+#include "planner/strategies/layout.h"
 #include "situations.h"
 
 namespace pm::test {
@@ -82,6 +83,42 @@ TEST(StepTokens, RelativePositionsHoldTheProductsOfTheirRows) {
   EXPECT_GE(bytes(DeviceKind::GPU), gpu + 4 * 2 * heads * 512 * 512);
   metadata.stacks[0].relative_rows = 4096;  // of which a text of 512 tokens reads 1024
   EXPECT_LE(bytes(DeviceKind::CPU), 3 * few);
+}
+
+/// An encoder of images with 577 positions, and a decoder of text with 128.
+ModelMetadata captions() {
+  ModelMetadata metadata = encoder();
+  metadata.task = "generate";
+  metadata.stacks[0].media = true;
+  metadata.stacks[0].positions = 577;
+  StackMetadata decoder = metadata.stacks[0];
+  decoder.name = "decoder";
+  decoder.media = false;
+  decoder.causal = decoder.cross = true;
+  decoder.positions = 128;
+  metadata.stacks.push_back(decoder);
+  return metadata;
+}
+
+TEST(StepTokens, AnImageHasItsOwnLengthBesideTheAnswers) {
+  ModelMetadata metadata = captions();
+  EXPECT_EQ(source_length(metadata, 128), 577);
+  EXPECT_EQ(blocks_per_sequence(metadata, 128), blocks_for(128) + blocks_for(577));
+  EXPECT_EQ(planned(metadata, cpus(1, 16 * gibi)).sequence_length, 128);
+  metadata.stacks[0].positions = 0;  // audio is as long as the longest sequence
+  EXPECT_EQ(source_length(metadata, 128), 128);
+  metadata.stacks[1].cross = false;
+  EXPECT_EQ(source_length(metadata, 128), 0);
+}
+
+TEST(StepTokens, AnImageLongerThanTheBudgetCountsInAStep) {
+  ModelMetadata metadata = captions();
+  const Partition whole = make_partition(metadata, 1, DType::F32);
+  const auto bytes = [&] { return activation_bytes(metadata, whole, 0, 128, 1, {512, DeviceKind::CPU, DType::F32}); };
+  metadata.stacks[0].positions = 128;
+  const int64_t small = bytes();
+  metadata.stacks[0].positions = 2048;
+  EXPECT_GT(bytes(), 4 * small);
 }
 
 TEST(StepTokens, TakeAtMostAnEighthOfWhatIsLeft) {

@@ -38,10 +38,14 @@ struct StepEntry {
   std::vector<int32_t> blocks;         ///< KV blocks appended to the slot's table before the step
   std::vector<int32_t> source;         ///< encoder-decoder, once per request: input tokens of the encoder
   std::vector<int32_t> source_blocks;  ///< with `reset_table`: KV blocks of the cross-attention
-  int64_t source_tokens = 0;           ///< with `reset_table`: number of encoder tokens in them
+  int64_t source_tokens = 0;           ///< with `reset_table`: number of the encoder's states in them
   OutputKind output_kind = OutputKind::None;
   DeviceSampling device_sampling = {};  ///< for OutputKind::Sampled
+  Arrays source_inputs = {};            ///< in place of `source`, of an encoder of images or audio: its inputs, one row
   bool operator==(const StepEntry&) const = default;
+
+  /// Returns true if the encoder runs for this entry.
+  bool encodes() const { return !source.empty() || !source_inputs.empty(); }
 };
 
 /// A forward pass over the named inputs of one or more requests.

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "worker/engine/ranks/device.h"
+#include "worker/models/joined.h"
 #include "worker/ops/staging.h"
 
 namespace pm::engine {
@@ -28,7 +29,7 @@ parallel::StepRequirements step_requirements(const StepMessage& message) {
   step_requirements.tokens = !message.entries.empty();
   step_requirements.bucket = message.bucket;
   for (const StepEntry& entry : message.entries) {
-    step_requirements.source = step_requirements.source || !entry.source.empty();
+    step_requirements.source = step_requirements.source || entry.encodes();
     step_requirements.best = step_requirements.best || entry.output_kind == OutputKind::Argmax;
     step_requirements.scores =
         step_requirements.scores || entry.output_kind == OutputKind::Logits || entry.output_kind == OutputKind::Sampled;
@@ -44,9 +45,8 @@ parallel::StepRequirements step_requirements(const StepMessage& message) {
 
 int32_t graph_bucket(const StepMessage& message, parallel::Executor& executor) {
   const parallel::GenerationExecutor* generation = executor.generation();
-  const bool single = std::all_of(message.entries.begin(), message.entries.end(), [](const StepEntry& entry) {
-    return entry.tokens.size() == 1 && entry.source.empty();
-  });
+  const bool single = std::all_of(message.entries.begin(), message.entries.end(),
+                                  [](const StepEntry& entry) { return entry.tokens.size() == 1 && !entry.encodes(); });
   return generation && single && !message.entries.empty()
              ? static_cast<int32_t>(generation->bucket(static_cast<int64_t>(message.entries.size())))
              : 0;
@@ -104,8 +104,16 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
 /// values.
 void Rank::add_encoder_rows(const StepMessage& message, models::StepRows& rows) {
   std::vector<int64_t> tokens, positions, cache_slots;
+  std::vector<models::StackInput> inputs;  // of images or audio, which stand in no message beside tokens
   layers::Batch batch;
   for (const StepEntry& entry : message.entries) {
+    if (!entry.source_inputs.empty()) {
+      inputs.push_back(generation().source_input(entry.source_inputs));
+      if (inputs.back().batch_rows() != entry.source_tokens)
+        throw std::logic_error("the encoder makes " + std::to_string(inputs.back().batch_rows()) +
+                               " states of an input for which the step has " + std::to_string(entry.source_tokens));
+      for (int64_t i = 0; i < entry.source_tokens; ++i) cache_slots.push_back(cache_slot(entry.source_blocks, i));
+    }
     if (entry.source.empty()) continue;
     const auto first = static_cast<int64_t>(tokens.size()), count = static_cast<int64_t>(entry.source.size());
     batch.sequences.spans.push_back(
@@ -116,9 +124,15 @@ void Rank::add_encoder_rows(const StepMessage& message, models::StepRows& rows) 
       cache_slots.push_back(cache_slot(entry.source_blocks, i));
     }
   }
-  if (tokens.empty()) return;
-  batch.tokens = tensor_of(tokens);
-  batch.positions = tensor_of(positions);
+  if (cache_slots.empty()) return;
+  if (inputs.empty()) {
+    batch.tokens = tensor_of(tokens);
+    batch.positions = tensor_of(positions);
+  } else {
+    std::vector<const models::StackInput*> all;
+    for (const models::StackInput& input : inputs) all.push_back(&input);
+    batch = models::joined(all);
+  }
   rows.source = std::move(batch);
   rows.cross.slots = tensor_of(cache_slots);
 }

@@ -10,6 +10,7 @@
 #include "planner/strategies/layout.h"
 #include "worker/engine/ranks/device.h"
 #include "worker/engine/ranks/memory_budget.h"
+#include "worker/models/probe_inputs.h"
 #include "worker/ops/device_memory.h"
 #include "worker/parallel/decode_graphs.h"
 
@@ -23,10 +24,6 @@ namespace {
 /// largest answer. It stays free if the KV blocks that the plan promised still fit. A single rank keeps no reserve:
 /// there only the request that does not fit fails.
 constexpr int64_t answer_bytes = 2 * max_forward_values * float_bytes;
-
-bool has_cross_attention(const policy::Model& model) {
-  return models::Model::generating_stack(model).layers[0].cross.has_value();
-}
 
 /// Returns the minimum over all ranks. It is sent as a CPU tensor, so that no device communicator is created for it.
 int64_t all_reduce_min(int64_t value, comm::Communicator& world) {
@@ -96,7 +93,7 @@ int64_t allocate_kv_blocks(Rank& rank, int64_t wanted, int64_t block_bytes, int6
 }  // namespace
 
 StepMessage largest_step(const policy::Model& model, const Plan& plan, int64_t blocks, int64_t& needed) {
-  const int64_t length = plan.sequence_length, source = has_cross_attention(model) ? length : 0;
+  const int64_t length = plan.sequence_length, source = source_length(model.metadata, length);
   const int64_t longest = blocks_for(length) + blocks_for(source);
   if (blocks < longest)
     throw std::invalid_argument(std::to_string(blocks) + " KV blocks are too few: one sequence of " +
@@ -119,8 +116,12 @@ StepMessage largest_step(const policy::Model& model, const Plan& plan, int64_t b
            .tokens = std::vector<int32_t>(static_cast<size_t>(chunk_tokens)),
            .blocks = take(blocks_for(length)),
            .output_kind = OutputKind::Logits};
+  Arrays blank;  // input of an encoder of images or audio
   if (source > 0) {
-    chunk.source = std::vector<int32_t>(static_cast<size_t>(source));
+    if (models::Model::source_stack(model)->input.reads_media())
+      chunk.source_inputs = blank = models::blank_source(model, source);
+    else
+      chunk.source = std::vector<int32_t>(static_cast<size_t>(source));
     chunk.source_blocks = take(blocks_for(source));
     chunk.source_tokens = source;
   }
@@ -136,8 +137,10 @@ StepMessage largest_step(const policy::Model& model, const Plan& plan, int64_t b
   }
   const int64_t row = std::clamp<int64_t>(
       max_forward_values / std::max<int64_t>(1, models::Model::generating_stack(model).vocab), 1, length);
-  message.forward =
-      ForwardJob{{{{"input_ids", {{1, row}, std::vector<int64_t>(static_cast<size_t>(row))}}}}, false, false, {}};
+  Arrays inputs = blank;
+  inputs[inputs.empty() ? "input_ids" : "decoder_input_ids"] = {{1, row},
+                                                                std::vector<int64_t>(static_cast<size_t>(row))};
+  message.forward = ForwardJob{{std::move(inputs)}, false, false, {}};
   needed = next;
   return message;
 }

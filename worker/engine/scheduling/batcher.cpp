@@ -23,7 +23,7 @@ bool uses_argmax(const SequenceGroup& group) {
 
 void check_parameters(const Request& request) {
   const SearchParams& search = request.search;
-  if (request.prompt.empty()) refuse("the prompt has 0 tokens; at least 1 is required");
+  if (request.prompt.empty() && request.source.empty()) refuse("the prompt has 0 tokens; at least 1 is required");
   if (request.max_new_tokens < 1)
     refuse("max_new_tokens is " + text(request.max_new_tokens) + "; at least 1 is required");
   if (search.num_beams < 1) refuse("num_beams is " + text(search.num_beams) + "; at least 1 is required");
@@ -44,17 +44,28 @@ Batcher::Batcher(const Limits& limits) : limits_(limits), pool_(limits.kv_blocks
   for (int64_t i = limits_.max_concurrency; i-- > 0;) free_slots_.push_back(static_cast<int32_t>(i));
 }
 
-std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void(const Event&)> on_event,
-                                             Time now) const {
+std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void(const Event&)> on_event, Time now,
+                                             int64_t source_tokens) const {
   check_parameters(request);
-  const int64_t vocabulary = limits_.source_vocabulary > 0 ? limits_.source_vocabulary : limits_.vocabulary;
+  if (limits_.source_inputs == request.source.empty())
+    refuse(limits_.source_inputs ? "the request has no image or audio, which the encoder of this model reads"
+                                 : "the request has inputs for an encoder of images or audio; this model has none");
+  if (limits_.source_inputs && limits_.decoder_start < 0)
+    refuse("config.json has no decoder_start_token_id; generating with an encoder-decoder needs one");
+  const int64_t vocabulary =
+      limits_.source_vocabulary > 0 && !limits_.source_inputs ? limits_.source_vocabulary : limits_.vocabulary;
   for (int32_t id : request.prompt) {
     if (id < 0 || id >= vocabulary)
       refuse("token id " + text(id) + " is outside the vocabulary of " + text(vocabulary) + " tokens");
   }
   auto group = std::make_unique<SequenceGroup>();
-  if (limits_.decoder_start >= 0) {
+  if (limits_.source_inputs) {
+    group->source_inputs = std::move(request.source);
+    group->source_tokens = source_tokens;
+    request.prompt.insert(request.prompt.begin(), limits_.decoder_start);
+  } else if (limits_.decoder_start >= 0) {
     group->source = std::move(request.prompt);
+    group->source_tokens = static_cast<int64_t>(group->source.size());
     request.prompt = {limits_.decoder_start};
   }
   SamplingParams& sampling = request.sampling;
@@ -80,8 +91,7 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
 }
 
 void Batcher::check_limits(const SequenceGroup& group) const {
-  const auto read = static_cast<int64_t>(group.source.size()),
-             tokens = group.prompt_tokens() + group.request.max_new_tokens;
+  const int64_t read = group.source_tokens, tokens = group.prompt_tokens() + group.request.max_new_tokens;
   const auto too_long = [&](const std::string& what, int64_t max_tokens) {
     refuse(what + " exceeds the maximum of " + text(max_tokens) + " tokens per sequence");
   };
@@ -149,7 +159,7 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
   if (!group.has_source()) prefix = pool_.find_prefix(first.tokens);
   const int64_t common = group.sequences.size() > 1 ? group.prompt_tokens() / block_tokens : 0,
                 cached = static_cast<int64_t>(prefix.blocks.size());
-  int64_t need = blocks_for(static_cast<int64_t>(group.source.size())) + blocks_for(first.length()) - cached, spare = 0;
+  int64_t need = blocks_for(group.source_tokens) + blocks_for(first.length()) - cached, spare = 0;
   for (size_t i = 1; i < group.sequences.size(); ++i) need += blocks_for(group.sequences[i].length()) - common;
   for (const auto& other : running_) spare += static_cast<int64_t>(other->sequences.size());
   if (need + spare > pool_.available()) {
@@ -171,7 +181,7 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
     sequence.computed = sequence.shared_tokens = common * block_tokens;
     extend(sequence.blocks, sequence.length());
   }
-  extend(group.source_blocks, static_cast<int64_t>(group.source.size()));
+  extend(group.source_blocks, group.source_tokens);
   return true;
 }
 
@@ -286,7 +296,7 @@ void Batcher::release_sequence(SequenceGroup& group, Sequence& sequence) {
 
 void Batcher::plan_prompts(Plan& plan) {
   for (auto& group : running_) {
-    bool read = group->source.empty() || group->source_encoded;
+    bool read = !group->has_source() || group->source_encoded;
     for (Sequence& sequence : group->sequences) {
       if (plan.token_budget <= 0) return;
       if (group->ready(sequence) || sequence.shared_tokens > group->sequences.front().computed) continue;
@@ -294,7 +304,7 @@ void Batcher::plan_prompts(Plan& plan) {
       const int64_t remaining = group->search && group->sequences.size() > 1 ? sequence.uncomputed_tokens() - 1
                                                                              : sequence.uncomputed_tokens();
       // the encoder's input is never split: if it exceeds the budget, it runs with decode tokens only
-      const auto source = read ? 0 : static_cast<int64_t>(group->source.size());
+      const int64_t source = read ? 0 : group->source_tokens;
       if (source > 0 && source >= plan.token_budget && planned_prompt_tokens_ > 0) return;
       const int64_t count = std::min(std::max<int64_t>(1, plan.token_budget - source), remaining);
       if (count <= 0) continue;
@@ -315,11 +325,15 @@ void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t 
   if (sequence.reset_table) {
     entry.reset_table = true;
     entry.source_blocks = group.source_blocks;
-    entry.source_tokens = static_cast<int64_t>(group.source.size());
+    entry.source_tokens = group.source_tokens;
     sequence.reset_table = false;
     sequence.sent_blocks = 0;
   }
-  if (group.has_source() && !group.source_encoded) entry.source = group.source, group.source_encoded = true;
+  if (group.has_source() && !group.source_encoded) {
+    entry.source = group.source;
+    entry.source_inputs = group.source_inputs;
+    group.source_encoded = true;
+  }
   entry.blocks.assign(sequence.blocks.begin() + static_cast<std::ptrdiff_t>(sequence.sent_blocks),
                       sequence.blocks.end());
   sequence.sent_blocks = static_cast<int64_t>(sequence.blocks.size());

@@ -26,8 +26,10 @@ struct Limits {
   int64_t pipeline_batches = 1;
   int64_t micro_batches = 1;     ///< micro-batches into which a forward pass is split for the pipeline
   bool device_sampling = false;  ///< true if the device can sample tokens
-  /// Encoder-decoder: the prompt goes to the encoder and the answer begins with this id; -1: no encoder.
+  /// Encoder-decoder: the answer begins with this id; -1: no encoder. The prompt goes to the encoder, or behind this id
+  /// where the encoder reads images or audio.
   int32_t decoder_start = -1;
+  bool source_inputs = false;  ///< the encoder reads images or audio: Request::source
   /// Encoder-decoder: vocabulary and positions of the encoder; 0: those of the decoder.
   int64_t source_vocabulary = 0, source_positions = 0;
 };
@@ -40,8 +42,10 @@ class Batcher {
  public:
   explicit Batcher(const Limits&);
 
-  /// Validates a request and returns its sequence group. Throws Error{InvalidRequest}.
-  std::unique_ptr<SequenceGroup> make(Request, std::function<void(const Event&)> on_event, Time now) const;
+  /// Validates a request and returns its sequence group. `source_tokens` is the number of states that an encoder of
+  /// images or audio makes of the request's source; 0 if there is none. Throws Error{InvalidRequest}.
+  std::unique_ptr<SequenceGroup> make(Request, std::function<void(const Event&)> on_event, Time now,
+                                      int64_t source_tokens = 0) const;
   /// Appends a sequence group to the waiting queue.
   void enqueue(std::unique_ptr<SequenceGroup> group) { waiting_.push_back(std::move(group)); }
 

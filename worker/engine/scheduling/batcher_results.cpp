@@ -158,8 +158,7 @@ void Batcher::emit(SequenceGroup& group, Event event, Outbox& outbox) {
     event.queued_seconds = std::chrono::duration<double>(group.admitted - group.submitted).count();
     event.cached_tokens = group.cached_tokens;
     if (!event.tokens.empty())
-      statistics_.prompt_tokens +=
-          static_cast<int64_t>(group.has_source() ? group.source.size() : group.request.prompt.size());
+      statistics_.prompt_tokens += group.has_source() ? group.source_tokens : group.prompt_tokens();
   }
   if (event.finish != Finish::None) group.ended[static_cast<size_t>(event.sequence)] = true;
   if (group.on_event) outbox.emplace_back(group.on_event, std::move(event));

@@ -62,8 +62,12 @@ Scheduler::~Scheduler() {
 }
 
 void Scheduler::submit(Request request, std::function<void(const Event&)> on_event) {
-  if (!dp_rank_.executor().generation()) throw Error(Reason::InvalidRequest, "this model does not generate text");
-  std::unique_ptr<SequenceGroup> group = batcher_.make(std::move(request), std::move(on_event), clock_());
+  parallel::GenerationExecutor* generation = dp_rank_.executor().generation();
+  if (!generation) throw Error(Reason::InvalidRequest, "this model does not generate text");
+  const int64_t source_tokens =
+      limits_.source_inputs && !request.source.empty() ? generation->source_input(request.source).batch_rows() : 0;
+  std::unique_ptr<SequenceGroup> group =
+      batcher_.make(std::move(request), std::move(on_event), clock_(), source_tokens);
   {
     std::lock_guard lock(mutex_);
     if (!failure_.empty()) throw Error(Reason::RankLost, failure_);
@@ -189,7 +193,7 @@ bool Scheduler::launch_tokens() {
   const StepMessage& message = pending.message;
   if (message.entries.empty() && message.freed_slots.empty() && message.block_copies.empty()) return false;
   for (const StepEntry& entry : message.entries)
-    pending.times.tokens += static_cast<int64_t>(entry.tokens.size() + entry.source.size());
+    pending.times.tokens += static_cast<int64_t>(entry.tokens.size()) + (entry.encodes() ? entry.source_tokens : 0);
   start(std::move(pending));
   return true;
 }

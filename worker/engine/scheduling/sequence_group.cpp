@@ -6,7 +6,7 @@
 namespace pm::engine {
 
 bool SequenceGroup::ready(const Sequence& sequence) const {
-  return sequence.uncomputed_tokens() == 1 && (source.empty() || source_encoded) &&
+  return sequence.uncomputed_tokens() == 1 && (!has_source() || source_encoded) &&
          (&sequence == sequences.data() || sequence.shared_tokens <= sequences.front().computed);
 }
 

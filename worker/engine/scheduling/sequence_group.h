@@ -42,6 +42,8 @@ struct SequenceGroup {
                     ///< answer
   Listener on_event;
   std::vector<int32_t> source;  ///< encoder-decoder: input tokens of the encoder
+  Arrays source_inputs;         ///< instead of them, of an encoder of images or audio: its inputs
+  int64_t source_tokens = 0;    ///< encoder-decoder: states that the encoder makes of either
   std::vector<int32_t> source_blocks;
   bool source_encoded = false;
   std::vector<Sequence> sequences;   ///< one until the prompt is computed
@@ -59,7 +61,7 @@ struct SequenceGroup {
   int64_t max_sequences() const { return std::max(request.search.num_beams, request.search.num_return_sequences); }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t generated(const Sequence& sequence) const { return sequence.length() - prompt_tokens(); }
-  bool has_source() const { return !source.empty(); }
+  bool has_source() const { return source_tokens > 0; }
   /// Returns true if the sequence has exactly one uncomputed token, so that it takes part in a step with one row.
   bool ready(const Sequence& sequence) const;
   bool all_ready() const;
@@ -67,7 +69,7 @@ struct SequenceGroup {
 };
 
 /// Upper bound of the KV blocks of a request. Its `width` sequences share the whole blocks of the prompt; all other
-/// blocks are their own. `source` is the length of the encoder's input.
+/// blocks are their own. `source` is the number of the encoder's states.
 int64_t max_blocks(int64_t prompt, int64_t max_new_tokens, int64_t source, int64_t width);
 
 }  // namespace pm::engine

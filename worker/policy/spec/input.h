@@ -60,6 +60,7 @@ struct Input {
   std::optional<Convolutions> convolutions;  ///< the stack reads audio: frames are what tokens are elsewhere
   std::optional<PositionalConvolution> positional_convolution;  ///< after the norm and the projection
   /// Returns true for a stack of images.
+  bool reads_media() const { return !token; }  ///< images or audio
   bool reads_images() const { return projection && projection->weight.shape.size() == 4; }
   /// Returns the number of vectors before the patches of an image.
   int64_t extra_tokens() const { return (class_token ? 1 : 0) + (distillation_token ? 1 : 0); }

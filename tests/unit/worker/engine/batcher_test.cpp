@@ -285,6 +285,63 @@ TEST(Batcher, ThePromptOfAnEncoderDecoderHasTheVocabularyAndThePositionsOfTheEnc
   EXPECT_THAT(refusal(1, 81), testing::HasSubstr("the input of 81 tokens exceeds the maximum of 80"));
 }
 
+Arrays sounds_of(const std::vector<int32_t>& tokens) {
+  return {{"sounds", {{1, static_cast<int64_t>(tokens.size())}, std::vector<float>(tokens.begin(), tokens.end())}}};
+}
+
+TEST(Batcher, AnAnswerToSoundsContinuesThePromptAndSurvivesPreemption) {
+  Limits limits{.vocabulary = vocabulary,
+                .positions = 512,
+                .kv_blocks = 24,
+                .max_concurrency = 8,
+                .max_queue = 100,
+                .step_tokens = 64};
+  limits.decoder_start = 9;
+  limits.source_inputs = true;
+  Fixture f(limits);
+  std::vector<std::unique_ptr<Replies>> replies;
+  const auto heard = [](int i) { return prompt_of(i, 40 + static_cast<size_t>(i)); };
+  const auto asked = [](int i) { return i % 2 ? std::vector<int32_t>{5, 6} : std::vector<int32_t>(); };
+  for (int i = 0; i < 8; ++i) {
+    Request request = request_of(std::to_string(i), asked(i), 60);
+    request.source = sounds_of(heard(i));
+    replies.push_back(std::make_unique<Replies>(1));
+    submit(f, std::move(request), *replies.back());
+  }
+  for (int i = 0; i < 8; ++i) {
+    replies[static_cast<size_t>(i)]->wait();
+    std::vector<int32_t> start = asked(i);
+    start.insert(start.begin(), 9);
+    EXPECT_EQ(replies[static_cast<size_t>(i)]->tokens[0], expected(start, 60, heard(i))) << i;
+  }
+  EXPECT_GT(f.scheduler.statistics().preempted, 0);
+  EXPECT_EQ(f.scheduler.statistics().kv_blocks_used, 0);
+}
+
+TEST(Batcher, ASourceIsRefusedWhereTheModelReadsNoneAndAskedForWhereItReadsOne) {
+  Limits limits{.vocabulary = vocabulary, .positions = 64, .kv_blocks = 60, .max_concurrency = 2};
+  limits.decoder_start = 9;
+  const auto refusal = [&](std::vector<int32_t> prompt, Arrays source) -> std::string {
+    try {
+      Request request = request_of("a", std::move(prompt), 4);
+      request.source = std::move(source);
+      Batcher(limits).make(std::move(request), {}, {}, 3);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal({1}, sounds_of({1, 2, 3})), testing::HasSubstr("this model has none"));
+  limits.source_inputs = true;
+  EXPECT_EQ(refusal({}, sounds_of({1, 2, 3})), "");
+  EXPECT_THAT(refusal({1}, {}), testing::HasSubstr("no image or audio"));
+  EXPECT_THAT(refusal({97}, sounds_of({1, 2, 3})), testing::HasSubstr("token id 97 is outside the vocabulary of 97"));
+  limits.source_positions = 2;
+  EXPECT_THAT(refusal({}, sounds_of({1, 2, 3})), testing::HasSubstr("exceeds the maximum of 2"));
+  limits.decoder_start = -1;
+  EXPECT_THAT(refusal({}, sounds_of({1, 2, 3})), testing::HasSubstr("no decoder_start_token_id"));
+}
+
 TEST(Batcher, CancellingARequestEndsEachOfItsSequencesOnce) {
   Fixture f({.vocabulary = vocabulary,
              .positions = 4096,

@@ -20,6 +20,12 @@ StepMessage example() {
   message.entries.push_back({7, true, 32, {5, 6}, {1, 2, 3}, {11, 12}, {4}, 2, OutputKind::Logits});
   message.entries.push_back({});
   message.entries.push_back(
+      {.slot = 1,
+       .tokens = {4},
+       .source_blocks = {9},
+       .source_tokens = 5,
+       .source_inputs = {{"pixel_values", {{1, 3, 1, 2}, std::vector<float>{1, 2, 3, 4, 5, 6}}}}});
+  message.entries.push_back(
       {.slot = 2,
        .tokens = {9},
        .output_kind = OutputKind::Sampled,

@@ -80,6 +80,18 @@ class SummingExecutor final : public parallel::Executor,
     if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return out;
   }
+  /// An encoder of sounds: "sounds" [1, states] are the tokens of one that reads text.
+  models::StackInput source_input(const Arrays& inputs) const override {
+    const auto found = inputs.find("sounds");
+    if (found == inputs.end()) throw Error(Reason::InvalidRequest, "the inputs have no tensor \"sounds\"");
+    models::StackInput input;
+    input.batch.tokens = at::tensor(std::get<std::vector<float>>(found->second.values)).to(at::kLong);
+    const int64_t states = input.batch.tokens.size(0);
+    input.batch.positions = input.places = at::arange(states, at::kLong);
+    input.batch.sequences.spans.push_back(
+        {.first = 0, .tokens = states, .context = 0, .keys = states, .key_row = 0, .blocks = {}});
+    return input;
+  }
   parallel::GenerationExecutor* generation() override { return this; }
   parallel::SamplingExecutor* sampling() override { return this; }
   parallel::DeviceSampler* device_sampler() override { return device_sampling_ ? this : nullptr; }

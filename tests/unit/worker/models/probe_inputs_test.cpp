@@ -47,6 +47,22 @@ TEST(ProbeInputs, OfAnEncoderDecoderAreTokensOfTheEncoder) {
   EXPECT_THAT(ids(probe_inputs(both)), ElementsAre(0));
 }
 
+TEST(ProbeInputs, OfAnEncoderOfImagesStandBesideTokensOfItsDecoder) {
+  policy::Model captions = model();
+  captions.task = policy::Task::Forward;
+  policy::Stack& sees = captions.stacks[0];
+  sees.input = {};
+  sees.input.projection = linear({8, 3, 2, 2});
+  sees.input.image = {4, 6};
+  captions.stacks.push_back(encoder());
+  captions.stacks[1].name = "decoder";
+  captions.stacks[1].layers[0].cross.emplace().source = "encoder";
+  const Arrays inputs = probe_inputs(captions);
+  EXPECT_THAT(names(inputs), ElementsAre("decoder_input_ids", "pixel_values"));
+  EXPECT_EQ(models::blank_source(captions, 1), Arrays({{"pixel_values", inputs.at("pixel_values")}}));
+  EXPECT_THROW(models::blank_source(model(), 1), std::logic_error);
+}
+
 TEST(ProbeInputs, HaveTheTokensThatTheHeadsNeed) {
   EXPECT_THAT(probe_inputs(model({head("answer", classes(Pool::LastButOne))})).at("input_ids").shape,
               ElementsAre(1, 2));
@@ -121,7 +137,7 @@ TEST(ProbeInputs, OfADecoderBehindAudioAreItsStart) {
   policy::Model answers = listener(4);
   policy::Stack decoder = encoder();
   decoder.name = "decoder";
-  decoder.layers[0].cross.emplace();
+  decoder.layers[0].cross.emplace().source = answers.stacks[0].name;
   answers.stacks.push_back(decoder);
   EXPECT_THAT(names(probe_inputs(answers)), ElementsAre("decoder_input_ids", "input_features"));
 }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/models/joined.h"
+
+#include <ATen/ATen.h>
+
+#include "worker/models/features.h"
+#include "worker/models/requests/entities.h"
+
+namespace pm::models {
+
+layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
+  if (stack_inputs.size() == 1) return stack_inputs[0]->batch;
+  std::vector<at::Tensor> tokens, positions, pixels;
+  std::map<std::string, std::vector<at::Tensor>> types;
+  layers::Batch batch;
+  int64_t rows = 0;
+  for (const StackInput* stack_input : stack_inputs) {
+    const layers::Batch& own = stack_input->batch;
+    if (own.tokens.defined()) tokens.push_back(own.tokens);
+    if (own.positions.defined()) positions.push_back(own.positions);
+    if (own.pixels.defined()) pixels.push_back(own.pixels);
+    batch.audio.insert(batch.audio.end(), own.audio.begin(), own.audio.end());
+    for (const auto& [name, values] : own.types) types[name].push_back(values);
+    append_features(batch.features, own.features, rows);
+    append_entities(batch.entities, own.entities, rows);
+    batch.columns.insert(batch.columns.end(), own.columns.begin(), own.columns.end());
+    for (ops::SequenceSpan sequence : own.sequences.spans) {
+      sequence.first += rows;
+      sequence.key_row += rows;
+      batch.sequences.spans.push_back(sequence);
+    }
+    rows += stack_input->batch_rows();
+  }
+  if (!tokens.empty()) batch.tokens = at::cat(tokens);
+  if (!positions.empty()) batch.positions = at::cat(positions);
+  if (!pixels.empty()) batch.pixels = at::cat(pixels);
+  for (auto& [name, values] : types) batch.types[name] = at::cat(values);
+  return batch;
+}
+
+}  // namespace pm::models
