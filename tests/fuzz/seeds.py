@@ -131,6 +131,14 @@ def write_worlds(folder):
         encoder={"model_type": "bert", **SMALL}, decoder={"model_type": "gpt2", **answers}
     )
     transformers.EncoderDecoderModel(pair).save_pretrained(folder / "encoder-decoder")
+    for name, model, sees in (
+        ("vision", transformers.VisionEncoderDecoderModel, "vit"),
+        ("speech", transformers.SpeechEncoderDecoderModel, "wav2vec2"),
+    ):
+        pair = model.config_class(
+            encoder={"model_type": sees, **SMALL, **WORLDS[sees][1]}, decoder={"model_type": "gpt2", **answers}
+        )
+        model(pair).save_pretrained(folder / f"{name}-encoder-decoder")
     (folder / "made").write_text("")
 
 

@@ -55,12 +55,15 @@ class Case:
         settings = self.settings
         found = {**settings, **settings.get("text_config", {}), **settings.get("encoder", {})}
         if "encoder" in settings:
-            found["vocab_size"] = min(settings[part]["vocab_size"] for part in ("encoder", "decoder"))
+            sizes = [settings[part].get("vocab_size") for part in ("encoder", "decoder")]
+            found["vocab_size"] = min(size for size in sizes if size)
         return found
 
     @property
     def reads(self):
         """Returns the inputs of the model: of "text", "choices", "images", "audio"."""
+        if self.model_type == "vision-encoder-decoder":
+            return ("images",)
         if self.model_type in cases_audio.MODEL_TYPES:
             return ("audio",)
         if self.kind == "vision" or "Vision" in self.model_class or self.model_class == "CLIPForImageClassification":
@@ -79,6 +82,11 @@ class Case:
         return self.kind == "encoder-decoder" and not self.model_class.endswith(
             ("EncoderModel", "TokenClassification", "ForCausalLM")
         )
+
+    @property
+    def media(self):
+        """Returns whether answers are generated from images or audio."""
+        return self.generates and self.reads in (("images",), ("audio",))
 
     @property
     def one_per_row(self):

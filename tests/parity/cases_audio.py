@@ -4,12 +4,15 @@ one of them gives one frame.
 """
 
 LIGHT = (2,)
-SEEDS = {"Wav2Vec2ForSequenceClassification-mixed": 1760}
-MODEL_TYPES = ("wav2vec2", "hubert", "speech_to_text")
-_SAMPLES = (275, 23, 90, 260, 531)
+SEEDS = {
+    "Wav2Vec2ForSequenceClassification-mixed": 1760,
+    "Speech2TextForConditionalGeneration-three-convolutions-unscaled": 3504,
+}
+MODEL_TYPES = ("wav2vec2", "hubert", "speech_to_text", "speech-encoder-decoder")
+SAMPLES = (275, 23, 90, 260, 531)
 _SPOKEN = (275, 150, 90, 260, 531)  # with as many frames as a time delay network needs
 _FRAMES = (34, 1, 16, 33, 67)
-_WAV2VEC2 = {
+WAV2VEC2 = {
     "hidden_size": 30,
     "num_attention_heads": 5,
     "num_hidden_layers": 3,
@@ -40,8 +43,8 @@ _CODES = {
 
 
 def cases(family):
-    wav2vec2 = family("wav2vec2", "encoder", "Wav2Vec2Config", **_WAV2VEC2)
-    hubert = family("hubert", "encoder", "HubertConfig", **_WAV2VEC2)
+    wav2vec2 = family("wav2vec2", "encoder", "Wav2Vec2Config", **WAV2VEC2)
+    hubert = family("hubert", "encoder", "HubertConfig", **WAV2VEC2)
     speech = family(
         "speech_to_text",
         "encoder-decoder",
@@ -65,23 +68,23 @@ def cases(family):
     )
     stable = {"do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True}
     return (
-        *wav2vec2("all", "Wav2Vec2ForCTC Wav2Vec2Model", lengths=_SAMPLES),
-        *wav2vec2("stable", "Wav2Vec2ForCTC Wav2Vec2Model", lengths=_SAMPLES, **stable),
+        *wav2vec2("all", "Wav2Vec2ForCTC Wav2Vec2Model", lengths=SAMPLES),
+        *wav2vec2("stable", "Wav2Vec2ForCTC Wav2Vec2Model", lengths=SAMPLES, **stable),
         *wav2vec2(
             "light",
             "Wav2Vec2ForSequenceClassification Wav2Vec2ForAudioFrameClassification",
             ranks=LIGHT,
-            lengths=_SAMPLES,
+            lengths=SAMPLES,
             num_hidden_layers=2,
             classifier_proj_size=11,
         ),
         *wav2vec2("speaker", "Wav2Vec2ForXVector", ranks=LIGHT, lengths=_SPOKEN, num_hidden_layers=2, **_SPEAKERS),
-        *wav2vec2("codes", "Wav2Vec2ForPreTraining", ranks=LIGHT, lengths=_SAMPLES, num_hidden_layers=2, **_CODES),
+        *wav2vec2("codes", "Wav2Vec2ForPreTraining", ranks=LIGHT, lengths=SAMPLES, num_hidden_layers=2, **_CODES),
         *wav2vec2(
             "mixed",
             "Wav2Vec2ForSequenceClassification Wav2Vec2ForAudioFrameClassification",
             ranks=(3,),
-            lengths=_SAMPLES,
+            lengths=SAMPLES,
             classifier_proj_size=11,
             use_weighted_layer_sum=True,
             **stable,
@@ -100,7 +103,7 @@ def cases(family):
             "seven-heads-odd-taps-relu",
             "Wav2Vec2ForCTC",
             ranks=LIGHT,
-            lengths=_SAMPLES,
+            lengths=SAMPLES,
             hidden_size=35,
             num_attention_heads=7,
             num_hidden_layers=1,
@@ -110,26 +113,25 @@ def cases(family):
             hidden_act="relu",
             mask_time_prob=0.0,
         ),
-        *hubert("all", "HubertForCTC", lengths=_SAMPLES),
-        *hubert("no-norm-stable", "HubertModel", ranks=LIGHT, lengths=_SAMPLES, feat_proj_layer_norm=False, **stable),
+        *hubert("all", "HubertForCTC", lengths=SAMPLES),
+        *hubert("no-norm-stable", "HubertModel", ranks=LIGHT, lengths=SAMPLES, feat_proj_layer_norm=False, **stable),
         *hubert(
             "batch-norm",
             "HubertForSequenceClassification",
             ranks=LIGHT,
-            lengths=_SAMPLES,
+            lengths=SAMPLES,
             num_hidden_layers=2,
             classifier_proj_size=11,
             conv_pos_batch_norm=True,
             use_weighted_layer_sum=True,
         ),
-        *speech("all", "Speech2TextForConditionalGeneration", lengths=_FRAMES, speaks=False),
+        *speech("all", "Speech2TextForConditionalGeneration", lengths=_FRAMES),
         *speech("light", "Speech2TextModel", ranks=LIGHT, lengths=_FRAMES, encoder_layers=1, decoder_layers=1),
         *speech(
             "three-convolutions-unscaled",
             "Speech2TextForConditionalGeneration",
             ranks=LIGHT,
             lengths=_FRAMES,
-            speaks=False,
             encoder_layers=1,
             decoder_layers=1,
             num_conv_layers=3,

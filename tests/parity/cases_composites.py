@@ -3,9 +3,13 @@
 widths, both numbers of heads and of layers differ where a pair of families allows it.
 """
 
+import cases_audio
+
 LIGHT = (2,)
 # as in cases.py
 SEEDS = {
+    "VisionEncoderDecoderModel-deit2bert": 3217,
+    "SpeechEncoderDecoderModel-hubert2bert": 19185,
     "EncoderDecoderModel-bert2bert": 3507,
     "EncoderDecoderModel-distilbert2electra": 5511,
     "EncoderDecoderModel-albert2camembert": 48512,
@@ -31,6 +35,44 @@ _DECODES = {
     "num_hidden_layers": 3,
     "intermediate_size": 43,
     "vocab_size": 101,
+}
+
+
+_GPT2 = {
+    "n_embd": 30,
+    "n_head": 5,
+    "n_layer": 3,
+    "n_inner": 77,
+    "n_positions": 80,
+    "vocab_size": 211,
+    "layer_norm_epsilon": 1e-3,
+    "is_decoder": True,
+    "add_cross_attention": True,
+    **IDS,
+}
+_BART = {
+    "d_model": 36,
+    "decoder_attention_heads": 9,
+    "decoder_layers": 3,
+    "decoder_ffn_dim": 43,
+    "is_decoder": True,
+    "add_cross_attention": True,
+    **IDS,
+    "vocab_size": 101,
+    "max_position_embeddings": 80,
+    "tie_word_embeddings": False,
+}
+_PATCHES = {
+    "num_hidden_layers": 2,
+    "intermediate_size": 37,
+    "image_size": [12, 20],
+    "patch_size": 4,
+    "layer_norm_eps": 1e-3,
+}
+# what decoders add to their states, so that the last token does not drown (fixtures.py)
+SMALLER = {
+    "vision-encoder-decoder": {"output.dense.weight": 6, "c_proj.weight": 6, "out_proj.weight": 6, "fc2.weight": 6},
+    "speech-encoder-decoder": {"output.dense.weight": 6, "c_proj.weight": 6, "out_proj.weight": 6, "fc2.weight": 6},
 }
 
 
@@ -67,7 +109,39 @@ def cases(family):
         **IDS,
     )
     types = ("token_type_ids", "position_ids")
+    special = {"decoder_start_token_id": 4, **IDS}
+    vision = family("vision-encoder-decoder", "encoder-decoder", "VisionEncoderDecoderConfig", **special)
+    speech = family("speech-encoder-decoder", "encoder-decoder", "SpeechEncoderDecoderConfig", **special)
+    heard = {**cases_audio.WAV2VEC2, "num_hidden_layers": 2}
     return (
+        *vision(
+            "vit2gpt2",
+            "VisionEncoderDecoderModel",
+            encoder=of("vit", _PATCHES, hidden_size=35, num_attention_heads=7),
+            decoder=of("gpt2", _GPT2),
+        ),
+        *vision(
+            "deit2bert",
+            "VisionEncoderDecoderModel",
+            ranks=LIGHT,
+            encoder=of("deit", _PATCHES, hidden_size=36, num_attention_heads=6, image_size=12),
+            decoder=of("bert", _BERT, **_DECODES),
+        ),
+        *speech(
+            "wav2vec2-stable2bart",
+            "SpeechEncoderDecoderModel",
+            lengths=cases_audio.SAMPLES,
+            encoder=of("wav2vec2", heard, do_stable_layer_norm=True, feat_extract_norm="layer", conv_bias=True),
+            decoder=of("bart", _BART),
+        ),
+        *speech(
+            "hubert2bert",
+            "SpeechEncoderDecoderModel",
+            ranks=LIGHT,
+            lengths=cases_audio.SAMPLES,
+            encoder=of("hubert", heard, hidden_size=36, num_attention_heads=6),
+            decoder=of("bert", _BERT, **_DECODES),
+        ),
         *pair(
             "bert2bert",
             "EncoderDecoderModel",
@@ -80,15 +154,7 @@ def cases(family):
             "EncoderDecoderModel",
             takes=types,
             encoder=of("roberta", _BERT, hidden_size=35, num_attention_heads=7),
-            decoder=of(
-                "gpt2",
-                {"n_embd": 30, "n_head": 5, "n_layer": 3, "n_inner": 77, "n_positions": 80, "vocab_size": 211},
-                **IDS,
-                layer_norm_epsilon=1e-3,
-                scale_attn_by_inverse_layer_idx=True,
-                is_decoder=True,
-                add_cross_attention=True,
-            ),
+            decoder=of("gpt2", _GPT2, scale_attn_by_inverse_layer_idx=True),
         ),
         *pair(
             "bert-generation-seven-heads-untied",
@@ -143,12 +209,6 @@ def cases(family):
             takes=types,
             ranks=LIGHT,
             encoder=of("bert", _BERT),
-            decoder=of(
-                "bart",
-                {"d_model": 36, "decoder_attention_heads": 9, "decoder_layers": 3, "decoder_ffn_dim": 43},
-                **{**IDS, "vocab_size": 101, "max_position_embeddings": 80, "tie_word_embeddings": False},
-                is_decoder=True,
-                add_cross_attention=True,
-            ),
+            decoder=of("bart", _BART),
         ),
     )

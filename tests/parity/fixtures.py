@@ -19,9 +19,12 @@ import pathlib
 import shutil
 import tempfile
 
+import cases_composites
 import cases_neighbors
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel")) / "oracle"
+
+SMALLER = {**cases_neighbors.SMALLER, **cases_composites.SMALLER}  # by shrink()
 
 
 @functools.cache
@@ -45,7 +48,7 @@ def _made_by(case):
         case.dtype,
         inspect.getsource(refill),
         inspect.getsource(build),
-    ] + ([cases_neighbors.SMALLER[case.model_type]] if case.model_type in cases_neighbors.SMALLER else [])
+    ] + ([SMALLER[case.model_type]] if case.model_type in SMALLER else [])
 
 
 def cached(kind, case, extra, make):
@@ -159,7 +162,7 @@ def shrink(model, case):
     """Makes the parameters smaller that would let states grow from layer to layer, or sharpen a softmax. It stands
     apart from refill(), whose source is in the keys of all answers."""
     for name, parameter in model.named_parameters():
-        for ending, factor in cases_neighbors.SMALLER[case.model_type].items():
+        for ending, factor in SMALLER[case.model_type].items():
             if name.endswith(ending):
                 parameter.data.div_(factor)
     return model
@@ -182,5 +185,5 @@ def checkpoint(case):
         build(case).save_pretrained(folder)
         print(f"{case.name}: refilled with seed {case.seed}")
 
-    own = make_smaller if case.model_type in cases_neighbors.SMALLER else make
+    own = make_smaller if case.model_type in SMALLER else make
     return pathlib.Path(case.folder) if case.folder else cached("checkpoint", case, None, own)

@@ -43,7 +43,7 @@ def kinds(case):
     """right, left: padded there, with masks and types. bare: ids and nothing else. given: positions and types that
     nobody would guess."""
     if case.reads == ("images",):
-        return ["images"]
+        return ["right", "bare"] if case.decodes else ["images"]
     if case.reads == ("audio",):
         return ["right", "bare"]
     given = (
@@ -161,7 +161,7 @@ def _decoder(case, kind, pad):
 
 
 def pixels(case, images):
-    settings = case.settings.get("vision_config", case.settings)
+    settings = case.settings.get("vision_config") or case.settings.get("encoder") or case.settings
     size = numpy.broadcast_to(settings.get("image_size", 224), 2).tolist()
     shape = (images, settings.get("num_channels", 3), *size)
     return numpy.random.default_rng(case.seed + 5).standard_normal(shape).astype(numpy.float32)
@@ -172,6 +172,9 @@ def make(case, kind):
     if kind == "images":
         return {"pixel_values": pixels(case, 3)}
     pad = case.text["pad_token_id"]
+    if case.reads == ("images",):
+        answers = _decoder(case, kind, pad)
+        return {"pixel_values": pixels(case, len(answers["decoder_input_ids"]))} | answers
     if case.reads == ("audio",):
         return inputs_audio.audio(case, kind) | _decoder(case, kind, pad)
     lengths = case.lengths if kind in ("right", "left") else [11, 11]
@@ -196,6 +199,18 @@ def make(case, kind):
     return batch
 
 
+def media(case, rows=4):
+    """Returns inputs of the encoder of images or audio, one row each and without padding."""
+    if case.reads == ("images",):
+        return [{"pixel_values": image[None]} for image in pixels(case, rows)]
+    batch = inputs_audio.audio(case, "right")
+    mask = batch.pop("attention_mask")
+    return [
+        {name: array[row : row + 1, :length] for name, array in batch.items()}
+        for row, length in enumerate(mask.sum(1)[:rows])
+    ]
+
+
 def answerable(inputs, separator):
     """The mask of tokens that are not padding and do not lie in the question, which ends with the first separator. A
     question is never answered by its own tokens but the first."""
@@ -207,7 +222,7 @@ def answerable(inputs, separator):
 def rows_that_count(case, name, inputs):
     """The mask ([rows, length], or [rows] for what is one per row) of the places of an output that mean something, or
     None: all of them."""
-    if case.reads == ("audio",):
+    if case.reads == ("audio",) or (case.reads == ("images",) and case.decodes):
         return inputs_audio.rows_that_count(case, name, inputs)
     if (of_entities := cases_entities.rows_that_count(case, name, inputs)) is not False:
         return of_entities

@@ -6,7 +6,7 @@ import numpy
 
 def frames(case, lengths):
     """The numbers of frames that the convolutions make of these lengths."""
-    settings, counts = case.settings, numpy.asarray(lengths)
+    settings, counts = case.settings.get("encoder", case.settings), numpy.asarray(lengths)
     if case.model_type == "speech_to_text":
         for _ in range(settings.get("num_conv_layers", 2)):
             counts = (counts - 1) // 2 + 1

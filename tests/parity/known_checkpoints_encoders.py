@@ -404,6 +404,19 @@ KNOWN = (
         (118145024, 62582784, 34801664),
     ),
     (
+        "ViT-GPT2",
+        "vision-encoder-decoder",
+        "nlpconnect/vit-gpt2-image-captioning",
+        "VisionEncoderDecoderModel",
+        "VisionEncoderDecoderConfig",
+        {
+            "encoder": {"model_type": "vit"},
+            "decoder": {"model_type": "gpt2", "is_decoder": True, "add_cross_attention": True},
+        },
+        _PIECES,
+        (954421248, 478675968, 240804864),
+    ),
+    (
         "bert2bert",
         "encoder-decoder",
         "patrickvonplaten/bert2bert_cnn_daily_mail",

@@ -26,6 +26,28 @@ def rows(of, m):
             ),
         ),
         *of(
+            "VisionEncoderDecoderModel-vit2gpt2",
+            ("compose.projection", "columns shifted", m.rolled(r"enc_to_dec_proj\.weight", 1)),
+            ("compose.encoder", "another epsilon", m.config(encoder__layer_norm_eps=0.1)),
+            ("compose.decoder", "another activation", m.config(decoder__activation_function="relu")),
+            ("input.patches", "columns change places", m.tensors(r"projection\.weight", lambda t: t[..., ::-1])),
+            ("cross.out", "bias added twice", m.twice(r"h\.2\.crossattention\.c_proj\.bias")),
+        ),
+        *of(
+            "SpeechEncoderDecoderModel-wav2vec2-stable2bart",
+            (
+                "compose.states",
+                "those before the projection",
+                m.policy("states: projected", "states: own"),
+                "",
+                ("encoder_last_hidden_state",),
+            ),
+            ("compose.projection", "bias dropped", m.dropped(r"enc_to_dec_proj\.bias")),
+            ("compose.encoder", "norms behind the blocks", m.config(encoder__do_stable_layer_norm=False)),
+            ("compose.decoder", "another activation", m.config(decoder__activation_function="relu")),
+            ("convolutions.kernel", "turned round", m.tensors(r"layers\.2\.conv\.weight", lambda t: t[..., ::-1])),
+        ),
+        *of(
             "EncoderDecoderModel-bert2bert",
             ("compose.encoder", "as many heads as the decoder", m.config(encoder__num_attention_heads=9)),
             ("compose.encoder", "a causal mask", m.config(encoder__is_decoder=True)),

@@ -158,10 +158,37 @@ def _positions(case, ids):
     )
 
 
+def _greedy_media(case, source, max_new_tokens, options):
+    """As greedy(), from one row of an encoder's images or audio."""
+
+    def make(folder):
+        import torch
+
+        result = model(case).generate(
+            **{name: torch.from_numpy(array) for name, array in source.items()},
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            output_logits=True,
+            output_scores=True,
+            return_dict_in_generate=True,
+            use_cache=False,
+            **options,
+        )
+        best = [step[0].topk(2).values for step in result.scores]
+        gaps = [((two[0] - two[1]) / step[0].std()).item() for two, step in zip(best, result.logits)]
+        (folder / "greedy.json").write_text(json.dumps({"sequence": result.sequences[0].tolist(), "gaps": gaps}))
+
+    digest = hashlib.sha256(b"".join(name.encode() + array.tobytes() for name, array in sorted(source.items())))
+    key = [digest.hexdigest(), max_new_tokens, options]
+    return json.loads((fixtures.cached("greedy", case, key, make) / "greedy.json").read_text())
+
+
 def greedy(case, prompt, max_new_tokens, **options):
-    """transformers.generate for one unpadded prompt: the whole sequence (of an encoder-decoder: the decoder's), and per
-    new token the gap between the two best scores, after the options' processors, in units of the logits' standard
-    deviation."""
+    """transformers.generate for one unpadded prompt (ids, or the encoder's images or audio): the whole sequence (of an
+    encoder-decoder: the decoder's), and per new token the gap between the two best scores, after the options'
+    processors, in units of the logits' standard deviation."""
+    if case.media:
+        return _greedy_media(case, prompt, max_new_tokens, options)
 
     def make(folder):
         import torch

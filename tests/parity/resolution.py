@@ -36,7 +36,11 @@ def unused(case):
     """Returns tensors that transformers saves and never uses: a second bias or table of an untied head,
     cross-attention without an encoder.
     """
-    if case.model_type in ("wav2vec2", "hubert"):  # of training: what stands for masked frames, the loss, a count
+    if case.model_type in (
+        "wav2vec2",
+        "hubert",
+        "speech-encoder-decoder",
+    ):  # of training: what stands for masked frames, the loss, a count
         return lambda name: name.endswith(("masked_spec_embed", "objective.weight", "num_batches_tracked"))
     if case.model_type in ("deberta", "deberta-v2") and (
         not case.settings["relative_attention"] or not case.settings["pos_att_type"]

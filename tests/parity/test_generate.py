@@ -20,7 +20,7 @@ GENERATING = [case for case in CASES if case.generates]
 
 
 def rows_of(case):
-    return inputs.prompts(case, case.lengths, seed=2)
+    return inputs.media(case) if case.media else inputs.prompts(case, case.lengths, seed=2)
 
 
 def check_answer(runner, case, folder, ranks, row, answer=None, **options):

@@ -88,6 +88,7 @@ REQUESTS = {
     "convolutions.input",
     "convolutions.features",
     "segments.input",
+    "compose.reads",  # an encoder that reads something else is refused
 }  # what requests call their tensors: another name is refused
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the worker and returns its outputs under the names of the oracle's."""
 
+import numpy
 from safetensors.numpy import load_file, save_file
 
 
@@ -27,7 +28,13 @@ class WorkerRunner:
         return load_file(paths["outputs"])
 
     def generate(self, model, ranks, rows, policy="", sizes="", strategy="", offload_to="", precision=None, **options):
+        """Rows are lists of ids, or the inputs of an encoder of images or audio."""
         held = {"precision": precision} if precision else {}
+        if isinstance(rows[0], dict):
+            held["inputs"] = [str(self.folder / f"row-{i}.safetensors") for i in range(len(rows))]
+            for row, path in zip(rows, held["inputs"]):
+                save_file({name: numpy.ascontiguousarray(array) for name, array in row.items()}, path)
+            rows = []
         return self.batch.run(
             {
                 "model": str(model),

@@ -57,17 +57,31 @@ std::string of_part(const Part& part, const char* key) {
   return std::string("the ") + key + " of config.json is of model_type \"" + part.type + "\"";
 }
 
+/// Returns what a stack reads, in the words of `reads`.
+std::string reads_of(const Node& stack) {
+  const Node* input = stack.get("input");
+  if (input && input->get("patches")) return "images";
+  return input && input->get("convolutions") ? "audio" : "tokens";
+}
+
 /// Returns the class that gives the states of the family's only stack: what transformers' AutoModel makes.
-Architecture encoder_class(const Part& part) {
+Architecture encoder_class(const Part& part, const std::string& reads) {
   const bool one_stack = !part.policy.get("compose") && part.policy.get("stacks")->entries.size() == 1;
+  if (one_stack) {
+    const std::string found = reads_of(part.policy.get("stacks")->entries[0].second);
+    if (found != reads)
+      refuse(of_part(part, encoder_name) + ", which reads " + found + "; this class needs an encoder that reads " +
+             reads);
+  }
   for (const auto& [name, row] : part.policy.get("architectures")->entries) {
     const Node *task = row.get("task"), *kind = row.get("kind");
     const std::string& word = (kind ? kind : part.policy.get("kind"))->text;
-    const bool reads_text = word == to_string(ModelKind::Encoder) || word == to_string(ModelKind::Decoder);
-    if (one_stack && reads_text && task && task->text == to_string(Task::Embed) && !row.get("heads"))
+    const bool alone = word == to_string(ModelKind::Encoder) || word == to_string(ModelKind::Decoder) ||
+                       word == to_string(ModelKind::Vision);
+    if (one_stack && alone && task && task->text == to_string(Task::Embed) && !row.get("heads"))
       return architecture_of(name.text, part.policy, part.variables);
   }
-  refuse(of_part(part, encoder_name) + ", which is no stack of layers over tokens");
+  refuse(of_part(part, encoder_name) + ", which has no class that gives the states of one stack of layers");
 }
 
 /// Returns the class that generates without an encoder: what transformers' AutoModelForCausalLM makes.
@@ -99,8 +113,8 @@ void rename_stack(Model& part, const std::string& name) {
     if (head.stack == before) head.stack = name;
 }
 
-void build_encoder(Part& part) {
-  const Architecture architecture = encoder_class(part);
+void build_encoder(Part& part, const std::string& reads) {
+  const Architecture architecture = encoder_class(part, reads);
   set_class(architecture, part.model);
   build(part.view, part.policy, architecture, std::nullopt, part.model);
   rename_stack(part.model, encoder_name);
@@ -164,12 +178,17 @@ Model resolve_composite(const CheckpointView& view, const Node& policy) {
   Binder binder(rest, policy);
   const std::optional<Binding> projection = binder.binding(compose.get("projection"), variables);
 
-  build_encoder(encoder);
+  const Node* reads = compose.get("reads");
+  build_encoder(encoder, reads ? reads->text : "tokens");
   const int64_t width = encoder.model.stacks[0].hidden;
   build_decoder(decoder, {.stack = encoder_name, .width = projection ? std::nullopt : std::optional(width)});
   const int64_t wanted = decoder.model.stacks[0].hidden;
-  if (projection && width != wanted)
-    encoder.model.stacks[0].output.cross_projection = cross_projection(*projection, variables, binder, wanted, width);
+  if (projection && width != wanted) {
+    Output& output = encoder.model.stacks[0].output;
+    output.cross_projection = cross_projection(*projection, variables, binder, wanted, width);
+    const Node* states = compose.get("states");
+    output.shows_projected = states && states->text == "projected";
+  }
 
   model.not_loaded = binder.finish();
   for (Part* part : {&encoder, &decoder}) {

@@ -278,7 +278,13 @@ Rule head() {
                   {"between", texts}});
 }
 
-Rule compose() { return section({{"encoder", text}, {"decoder", text}, {"projection", linear()}}); }
+Rule compose() {
+  return section({{"encoder", text},
+                  {"decoder", text},
+                  {"reads", word(reads_words)},
+                  {"states", word(encoder_states_words)},
+                  {"projection", linear()}});
+}
 
 /// Returns the names of the rule's keys that `base` lacks.
 std::vector<std::string> own_keys(const Rule& rule, const Rule& base = {}) {

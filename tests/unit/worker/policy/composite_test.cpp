@@ -141,10 +141,12 @@ TEST(Composite, PartsThatCannotBeJoinedAreRefusedByName) {
   };
   EXPECT_THAT(refusal(with("encoder", {{"model_type", "swin"}}), Reason::UnknownArchitecture),
               AllOf(HasSubstr("the section \"encoder\""), HasSubstr("\"swin\", for which there is no policy")));
-  EXPECT_THAT(refusal(with("encoder", {{"model_type", "t5"}}), Reason::UnknownArchitecture),
-              HasSubstr("the encoder of config.json is of model_type \"t5\", which is no stack of layers over tokens"));
+  EXPECT_THAT(
+      refusal(with("encoder", {{"model_type", "t5"}}), Reason::UnknownArchitecture),
+      HasSubstr(
+          "the encoder of config.json is of model_type \"t5\", which has no class that gives the states of one stack"));
   EXPECT_THAT(refusal(with("encoder", {{"model_type", "vit"}}), Reason::UnknownArchitecture),
-              HasSubstr("\"vit\", which is no stack of layers over tokens"));
+              HasSubstr("\"vit\", which reads images; this class needs an encoder that reads tokens"));
   EXPECT_THAT(refusal(with("decoder", {{"model_type", "distilbert"}}), Reason::UnknownArchitecture),
               HasSubstr("the decoder of config.json is of model_type \"distilbert\", which has no class"));
   EXPECT_THAT(refusal(with("decoder", {{"hidden_size", 20}}), Reason::ModelUnreadable),
@@ -184,6 +186,57 @@ TEST(Composite, NamesInMessagesAreThoseOfTheCheckpoint) {
   s.add("elsewhere", {3});
   EXPECT_THAT(refusal(s, Reason::ModelUnreadable),
               AllOf(HasSubstr("policies/encoder_decoder.yaml"), HasSubstr("reads \"elsewhere\"")));
+}
+
+/// A ViT of width 20 and one layer as encoder, a GPT-2 as decoder.
+Synthetic vit_and_gpt2() {
+  Synthetic s = bert_and_gpt2();
+  std::erase_if(s.tensors, [](const auto& entry) { return entry.first.starts_with("encoder."); });
+  s.config["model_type"] = "vision-encoder-decoder";
+  s.config["architectures"] = {"VisionEncoderDecoderModel"};
+  s.config["encoder"] = {{"model_type", "vit"},    {"hidden_size", 20},       {"num_attention_heads", 5},
+                         {"num_hidden_layers", 1}, {"intermediate_size", 37}, {"image_size", 4},
+                         {"patch_size", 2}};
+  s.add("encoder.embeddings.cls_token", {1, 1, 20});
+  s.add("encoder.embeddings.position_embeddings", {1, 5, 20});
+  s.add("encoder.embeddings.patch_embeddings.projection.weight", {20, 3, 2, 2});
+  s.add("encoder.embeddings.patch_embeddings.projection.bias", {20});
+  const std::string at = "encoder.encoder.layer.0.";
+  for (const char* name :
+       {"attention.attention.query", "attention.attention.key", "attention.attention.value", "attention.output.dense"})
+    s.linear(at + name, 20, 20);
+  s.norm(at + "layernorm_before", 20);
+  s.norm(at + "layernorm_after", 20);
+  s.linear(at + "intermediate.dense", 37, 20);
+  s.linear(at + "output.dense", 20, 37);
+  s.norm("encoder.layernorm", 20);
+  return s;
+}
+
+TEST(Composite, AnEncoderMayReadImages) {
+  const Resolved resolved(vit_and_gpt2());
+  EXPECT_EQ(resolved.model.task, Task::Generate);
+  EXPECT_TRUE(resolved.model.stacks[0].input.reads_images());
+  EXPECT_TRUE(resolved.model.metadata.stacks[0].media);
+  EXPECT_FALSE(resolved.model.metadata.stacks[1].media);
+  EXPECT_FALSE(resolved.model.stacks[0].output.shows_projected);
+}
+
+TEST(Composite, TheEncoderReadsWhatTheClassNeeds) {
+  Synthetic images = vit_and_gpt2();
+  images.config["model_type"] = "speech-encoder-decoder";
+  images.config["architectures"] = {"SpeechEncoderDecoderModel"};
+  EXPECT_THAT(refusal(images, Reason::UnknownArchitecture),
+              HasSubstr("reads images; this class needs an encoder that reads audio"));
+  images.config["model_type"] = "encoder-decoder";
+  images.config["architectures"] = {"EncoderDecoderModel"};
+  EXPECT_THAT(refusal(images, Reason::UnknownArchitecture),
+              HasSubstr("reads images; this class needs an encoder that reads tokens"));
+  Synthetic tokens = bert_and_gpt2();
+  tokens.config["model_type"] = "vision-encoder-decoder";
+  tokens.config["architectures"] = {"VisionEncoderDecoderModel"};
+  EXPECT_THAT(refusal(tokens, Reason::UnknownArchitecture),
+              HasSubstr("reads tokens; this class needs an encoder that reads images"));
 }
 
 TEST(Composite, APolicyNamesBothPartsAndDescribesNothingOfThem) {
