@@ -5,7 +5,9 @@
 
 #include "worker/audio/windows.h"
 #include "worker/server/audio/audio_request.h"
+#include "worker/server/audio/speech_writer.h"
 #include "worker/server/audio/transcription_reply.h"
+#include "worker/server/generation/event_stream.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/tasks/forward_runner.h"
 
@@ -16,11 +18,14 @@ using nlohmann::json;
 
 constexpr double default_chunk_seconds = 30, max_chunk_seconds = 600, strides_per_chunk = 6;
 constexpr double longest_segment = 10, longest_pause = 1;  // seconds
+constexpr int64_t banks_per_second = 100;                  // filter banks of Kaldi have a shift of 10 ms
+constexpr double max_temperature = 2;
 
 struct TranscriptionRequest {
   std::string format, language;
   Granularities granularities;
   audio::WindowLengths lengths;
+  WritingOptions writing;
 };
 
 double read_seconds(Fields& fields, const char* name, double absent, double most) {
@@ -31,24 +36,38 @@ double read_seconds(Fields& fields, const char* name, double absent, double most
   return *value;
 }
 
+/// Returns the samples for which the model has one frame.
+int64_t samples_per_frame(const Capabilities& can) {
+  const int64_t hop = can.extractor && can.extractor->bins > 0 ? can.extractor->rate / banks_per_second : 1;
+  return can.audio_stride * hop;
+}
+
 /// Reads chunk_length_s and stride_length_s as transformers' pipeline has them. Windows end where the limit of frames
-/// of one forward pass would be exceeded.
-audio::WindowLengths read_lengths(Fields& fields, const Capabilities& can) {
-  const int64_t rate = can.extractor ? can.extractor->rate : 1;
-  const double most = static_cast<double>(max_audio_frames * can.audio_stride) / static_cast<double>(rate);
-  const double chunk = read_seconds(fields, "chunk_length_s", std::min(default_chunk_seconds, most),
-                                    std::min(max_chunk_seconds, most)),
-               stride = read_seconds(fields, "stride_length_s", chunk / strides_per_chunk, max_chunk_seconds);
-  const audio::WindowLengths lengths{audio::aligned_samples(chunk, rate, can.audio_stride),
-                                     audio::aligned_samples(stride, rate, can.audio_stride),
-                                     audio::aligned_samples(stride, rate, can.audio_stride)};
+/// of one forward pass would be exceeded. Texts of windows that overlap cannot be joined, so that windows of a model
+/// that generates stand side by side.
+audio::WindowLengths read_lengths(Fields& fields, const ServerContext& context) {
+  const Capabilities& can = context.capabilities;
+  const bool writes = can.writes_speech();
+  const int64_t rate = can.extractor ? can.extractor->rate : 1, align = samples_per_frame(can),
+                frames = writes ? std::min(max_audio_frames, context.max_model_len) : max_audio_frames;
+  const double most = static_cast<double>(frames * align) / static_cast<double>(rate);
+  const double chunk =
+      read_seconds(fields, "chunk_length_s", std::min(default_chunk_seconds, most), std::min(max_chunk_seconds, most));
+  if (writes) {
+    fields.only("stride_length_s", 0);
+    return {audio::aligned_samples(chunk, rate, align), 0, 0};
+  }
+  const double stride = read_seconds(fields, "stride_length_s", chunk / strides_per_chunk, max_chunk_seconds);
+  const audio::WindowLengths lengths{audio::aligned_samples(chunk, rate, align),
+                                     audio::aligned_samples(stride, rate, align),
+                                     audio::aligned_samples(stride, rate, align)};
   if (lengths.chunk <= lengths.left + lengths.right)
     throw bad_field("stride_length_s", std::to_string(stride),
                     "less than half of chunk_length_s, which is " + std::to_string(chunk));
   return lengths;
 }
 
-Granularities read_granularities(Fields& fields, const std::string& format) {
+Granularities read_granularities(Fields& fields, const std::string& format, bool writes) {
   const char* name = "timestamp_granularities";
   const json* value = fields.find(name);
   if (!value) return {};
@@ -59,10 +78,27 @@ Granularities read_granularities(Fields& fields, const std::string& format) {
     if (word != "word" && word != "segment") throw bad_field(name, json_excerpt(word), "word or segment");
     (word == "word" ? with.words : with.segments) = true;
   }
+  if (with.words && writes)
+    throw bad_field(name, "word", "segment; a model that generates the text tells no times of words");
   if (format != "verbose_json")
     throw ApiError(400, "invalid_value",
                    std::string(name) + " needs response_format verbose_json; response_format is " + format, name);
   return with;
+}
+
+WritingOptions read_writing(Fields& fields) {
+  WritingOptions options;
+  if (const json* value = fields.find("temperature")) {
+    if (!value->is_number() || *value < 0 || *value > max_temperature)
+      throw bad_field("temperature", json_excerpt(*value), "a number from 0 to 2");
+    options.temperature = value->get<double>();
+  }
+  if (const json* value = fields.find("max_new_tokens")) {
+    if (!value->is_number_integer() || *value < 1)
+      throw bad_field("max_new_tokens", json_excerpt(*value), "at least 1");
+    options.max_new_tokens = value->get<int64_t>();
+  }
+  return options;
 }
 
 TranscriptionRequest read_request(const ServerContext& context, const json& options) {
@@ -72,14 +108,17 @@ TranscriptionRequest read_request(const ServerContext& context, const json& opti
   request.format = fields.text("response_format").value_or("json");
   if (std::find(transcript_formats.begin(), transcript_formats.end(), request.format) == transcript_formats.end())
     throw bad_field("response_format", json_excerpt(request.format), "json, text, verbose_json, srt or vtt");
-  request.granularities = read_granularities(fields, request.format);
+  const bool writes = context.capabilities.writes_speech();
+  request.granularities = read_granularities(fields, request.format, writes);
   request.language = fields.text("language").value_or("");
   if (!fields.text("prompt").value_or("").empty())
-    throw ApiError(400, "invalid_value", "prompt is given, and a CTC model reads audio only; leave it out", "prompt");
-  if (const json* temperature = fields.find("temperature"); temperature && *temperature != 0)
+    throw ApiError(400, "invalid_value", "prompt is given, and the model reads audio only; leave it out", "prompt");
+  if (writes)
+    request.writing = read_writing(fields);
+  else if (const json* temperature = fields.find("temperature"); temperature && *temperature != 0)
     throw bad_field("temperature", json_excerpt(*temperature), "0; a CTC model does not sample");
   fields.only("stream", false);
-  request.lengths = read_lengths(fields, context.capabilities);
+  request.lengths = read_lengths(fields, context);
   fields.refuse_others();
   return request;
 }
@@ -132,20 +171,58 @@ std::vector<TimedText> segments_of(const CtcDecoder& decoder, const std::vector<
   return segments;
 }
 
+/// Transcribes with a model that generates text: each window gives a segment.
+http::Response transcribe_by_writing(const ServerContext& context, const RoutedRequest& call,
+                                     const TranscriptionRequest& request, const AudioForm& form,
+                                     const std::shared_ptr<void>& admitted) {
+  if (!context.tokenizer)
+    throw ApiError(400, "no_tokenizer",
+                   "the model's folder has no tokenizer that is served; POST /forward returns logits");
+  const std::vector<float> samples = decode_audio(context, form);
+  const auto windows = audio::split_windows(static_cast<int64_t>(samples.size()), request.lengths);
+  std::vector<Arrays> inputs;
+  for (const audio::Window& window : windows)
+    inputs.push_back(audio_inputs(
+        context, std::span(samples).subspan(static_cast<size_t>(window.first), static_cast<size_t>(window.length)),
+        form.field));
+  const auto written = write_speech(context, call, std::move(inputs), request.writing, form.field, admitted);
+  if (!written) return client_gone_response();
+  const auto rate = static_cast<double>(context.capabilities.extractor->rate);
+  Transcript transcript{{}, request.language, static_cast<double>(samples.size()) / rate, {}, {}};
+  std::vector<int32_t> all;
+  for (size_t w = 0; w < windows.size(); ++w) {
+    const std::vector<int32_t>& ids = (*written)[w];
+    all.insert(all.end(), ids.begin(), ids.end());
+    transcript.segments.push_back({context.tokenizer->decode(ids),
+                                   static_cast<double>(windows[w].first) / rate,
+                                   static_cast<double>(windows[w].first + windows[w].length) / rate,
+                                   {ids.begin(), ids.end()}});
+  }
+  transcript.text = context.tokenizer->decode(all);
+  return transcript_response(transcript, request.format, request.granularities);
+}
+
 }  // namespace
 
 Operation describe_transcription(const ServerContext& context) {
-  const schema::Properties own{
+  const bool writes = context.capabilities.writes_speech();
+  schema::Properties own{
       {"response_format", schema::one_of(transcript_formats, "Form of the reply; default json")},
-      {"language", schema::text("Language of the audio, returned in verbose_json; a CTC model has one of its own")},
-      {"prompt", schema::described(schema::one_of({""}), "A CTC model reads no prompt")},
-      {"temperature", schema::integer(0, 0, "A CTC model does not sample")},
+      {"language", schema::text("Language of the audio, returned in verbose_json; the model has one of its own")},
+      {"prompt", schema::described(schema::one_of({""}), "The model reads no prompt")},
+      {"temperature", writes ? schema::number(0, max_temperature, "Above 0, tokens are sampled")
+                             : schema::integer(0, 0, "A CTC model does not sample")},
       {"timestamp_granularities",
-       schema::list(schema::one_of({"word", "segment"}), 0, 0, "Only with verbose_json; default segment")},
+       schema::list(writes ? schema::one_of({"segment"}) : schema::one_of({"word", "segment"}), 0, 0,
+                    "Only with verbose_json; default segment")},
       {"stream", schema::constant(false)},
       {"chunk_length_s", schema::number(0, max_chunk_seconds, "Seconds of a window of long audio; default 30", true)},
-      {"stride_length_s",
-       schema::number(0, max_chunk_seconds, "Seconds of context on both sides of a window; default a sixth of it")}};
+      {"stride_length_s", writes
+                              ? schema::constant(0)
+                              : schema::number(0, max_chunk_seconds,
+                                               "Seconds of context on both sides of a window; default a sixth of it")}};
+  if (writes)
+    own.push_back({"max_new_tokens", schema::integer(1, INT64_MAX, "Maximum number of tokens of each window")});
   Operation made = audio_operation(context, "Transcription, compatible with OpenAI's API", own, transcript_schema());
   for (const char* type : {"text/plain", "application/x-subrip", "text/vtt"}) made.replies[type] = schema::text();
   return made;
@@ -153,8 +230,10 @@ Operation describe_transcription(const ServerContext& context) {
 
 http::Response transcribe(const ServerContext& context, const RoutedRequest& call) {
   const auto admitted = context.admit();
-  const AudioForm form = read_audio_form(context, call, {"temperature", "chunk_length_s", "stride_length_s", "stream"});
+  const AudioForm form =
+      read_audio_form(context, call, {"temperature", "chunk_length_s", "stride_length_s", "stream", "max_new_tokens"});
   const TranscriptionRequest request = read_request(context, form.options);
+  if (context.capabilities.writes_speech()) return transcribe_by_writing(context, call, request, form, admitted);
   const auto& decoder = context.capabilities.ctc;
   if (!decoder)
     throw ApiError(400, "no_tokenizer",

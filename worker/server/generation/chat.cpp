@@ -124,7 +124,7 @@ http::Response create_chat_completion(const ServerContext& context, const Routed
   const LengthLimits length{.field = "max_completion_tokens",
                             .max_new_tokens = request.params.values.get(&engine::GenerationConfig::max_new_tokens)};
   const engine::SearchParams search{.num_return_sequences = request.n};
-  auto requests = make_engine_requests(context, call.request.id, {render_prompt(context, request)}, "messages",
+  auto requests = make_engine_requests(context, call.request.id, {{render_prompt(context, request), {}}}, "messages",
                                        request.params, sampling, search, length, request.logprobs);
   ChatReply chat{.context = context,
                  .id = call.request.id,

@@ -120,7 +120,7 @@ http::Response create_completion(const ServerContext& context, const RoutedReque
                             .max_new_tokens = request.params.values.get(&engine::GenerationConfig::max_new_tokens),
                             .default_max_new_tokens = default_tokens};
   const engine::SearchParams search{.num_return_sequences = request.n};
-  auto requests = make_engine_requests(context, call.request.id, tokenize_prompts(context, request.prompts, "prompt"),
+  auto requests = make_engine_requests(context, call.request.id, encode_prompts(context, request.prompts, "prompt"),
                                        "prompt", request.params, sampling, search, length, request.logprobs);
   CompletionReply completion{.context = context,
                              .id = call.request.id,

@@ -53,35 +53,39 @@ bool is_encoder_decoder(const ServerContext& context) {
   return context.capabilities.kind == policy::ModelKind::EncoderDecoder;
 }
 
-std::vector<std::vector<int32_t>> tokenize_prompts(const ServerContext& context, const std::vector<Prompt>& prompts,
-                                                   const std::string& field) {
-  std::vector<std::vector<int32_t>> all;
-  for (const Prompt& prompt : prompts) {
+std::vector<EncodedPrompt> encode_prompts(const ServerContext& context, std::vector<Prompt> prompts,
+                                          const std::string& field) {
+  std::vector<EncodedPrompt> all;
+  for (Prompt& prompt : prompts) {
     const std::string place = field_name(field, all.size(), prompts.size());
     if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
-      all.push_back(*ids);
+      all.push_back({*ids, {}});
+      continue;
+    }
+    if (auto* source = std::get_if<Arrays>(&prompt)) {
+      all.push_back({{}, std::move(*source)});
       continue;
     }
     if (!context.tokenizer)
       throw ApiError(400, "no_tokenizer",
                      place + " is text, but this model's folder has no tokenizer that is served; send token ids",
                      place);
-    all.push_back(context.tokenizer->encode(std::get<std::string>(prompt)));
-    if (all.back().empty())
+    all.push_back({context.tokenizer->encode(std::get<std::string>(prompt)), {}});
+    if (all.back().ids.empty())
       throw ApiError(400, "invalid_value", place + " has 0 tokens; at least one token is required", place);
   }
   return all;
 }
 
 std::vector<engine::Request> make_engine_requests(const ServerContext& context, const std::string& id,
-                                                  std::vector<std::vector<int32_t>> prompts, const std::string& field,
+                                                  std::vector<EncodedPrompt> prompts, const std::string& field,
                                                   const GenerationParams& params,
                                                   const engine::SamplingParams& sampling,
                                                   const engine::SearchParams& search, const LengthLimits& length,
                                                   int64_t logprobs) {
   std::vector<engine::Request> requests;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    const auto tokens = static_cast<int64_t>(prompts[i].size());
+    const auto tokens = static_cast<int64_t>(prompts[i].ids.size());
     engine::Request request;
     request.id = id + "-" + std::to_string(i);
     request.max_new_tokens = resolve_max_new_tokens(context, length, tokens, field_name(field, i, prompts.size()));
@@ -96,7 +100,8 @@ std::vector<engine::Request> make_engine_requests(const ServerContext& context, 
     request.logprobs = logprobs;
     request.max_time =
         params.values.get(&engine::GenerationConfig::max_time).value_or(context.defaults.config.max_time.value_or(0));
-    request.prompt = std::move(prompts[i]);
+    request.prompt = std::move(prompts[i].ids);
+    request.source = std::move(prompts[i].source);
     requests.push_back(std::move(request));
   }
   return requests;

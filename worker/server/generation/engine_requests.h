@@ -20,15 +20,20 @@ struct LengthLimits {
   std::optional<int64_t> min_length;              ///< no end token before this length, counted as max_length
 };
 
-/// Returns the token ids of prompts. Texts get the special tokens that the checkpoint's tokenizer adds. `field` names
-/// the prompts in messages ("prompt"). Throws ApiError 400.
-std::vector<std::vector<int32_t>> tokenize_prompts(const ServerContext&, const std::vector<Prompt>& prompts,
-                                                   const std::string& field);
+/// A prompt as the engine takes it: token ids, or the inputs of an encoder of images or audio.
+struct EncodedPrompt {
+  std::vector<int32_t> ids;
+  Arrays source;
+};
+
+/// Encodes prompts. Texts get the special tokens that the checkpoint's tokenizer adds. `field` names the prompts in
+/// messages ("prompt"). Throws ApiError 400.
+std::vector<EncodedPrompt> encode_prompts(const ServerContext&, std::vector<Prompt> prompts, const std::string& field);
 
 /// Returns one request per prompt, each for search.num_return_sequences sequences. Throws ApiError 400 that names the
 /// field whose length does not fit.
 std::vector<engine::Request> make_engine_requests(const ServerContext&, const std::string& id,
-                                                  std::vector<std::vector<int32_t>> prompts, const std::string& field,
+                                                  std::vector<EncodedPrompt> prompts, const std::string& field,
                                                   const GenerationParams&, const engine::SamplingParams& sampling,
                                                   const engine::SearchParams&, const LengthLimits&, int64_t logprobs);
 

@@ -129,7 +129,7 @@ GenerateReply submit(const ServerContext& context, const RoutedRequest& call, co
   const std::string field = object.contains("inputs") ? "inputs" : "input_ids";
   const bool logprobs = request.details && request.search.num_beams == 1;
   auto requests =
-      make_engine_requests(context, call.request.id, tokenize_prompts(context, request.prompts, field), field,
+      make_engine_requests(context, call.request.id, encode_prompts(context, request.prompts, field), field,
                            request.params, request.sampling, request.search, request.length, logprobs ? 0 : -1);
   generated.output = std::make_shared<OutputProcessor>(context, std::move(requests), request.params.stop, call.access,
                                                        std::move(admitted), arrived);

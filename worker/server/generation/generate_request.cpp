@@ -6,6 +6,7 @@
 #include "worker/server/generation/generation_defaults.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/percent_encoding.h"
+#include "worker/server/tasks/task_request.h"
 
 namespace pm::server {
 namespace {
@@ -16,8 +17,14 @@ using engine::ParameterGroup;
 using engine::SamplingParams;
 using nlohmann::json;
 
-void read_prompts(Fields& fields, GenerateRequest& request) {
+void read_prompts(Fields& fields, const ServerContext& context, GenerateRequest& request) {
   const auto* inputs = fields.find("inputs");
+  if (context.capabilities.captions_images()) {
+    for (Array& image :
+         parse_images(context, require_field(fields, "inputs", images_allowed), "inputs", request.single))
+      request.prompts.emplace_back(Arrays{{"pixel_values", std::move(image)}});
+    return;
+  }
   const auto* ids = fields.find("input_ids");
   if (!inputs == !ids)
     throw ApiError(
@@ -101,7 +108,7 @@ GenerateRequest parse_generate(const json& object, const ServerContext& context,
   Fields fields(object);
   GenerateRequest request;
   GenerationParams& params = request.params;
-  read_prompts(fields, request);
+  read_prompts(fields, context, request);
   read_model(fields, context.model);
   read_common(fields, Dialect::HuggingFace, params);
   read_group(fields, ParameterGroup::Search, Dialect::HuggingFace, params);

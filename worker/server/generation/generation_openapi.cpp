@@ -5,6 +5,7 @@
 #include "worker/server/generation/completions.h"
 #include "worker/server/generation/generate.h"
 #include "worker/server/generation/generation_params.h"
+#include "worker/server/tasks/task_request.h"
 
 namespace pm::server {
 namespace {
@@ -252,9 +253,12 @@ Operation describe_chat_completion(const ServerContext& context) {
 
 Operation describe_generate(const ServerContext& context) {
   schema::Properties own = generate_properties(context);
-  append(own, {{"inputs", prompts_schema(true, false)},
-               {"input_ids", prompts_schema(false, true)},
-               {"details", schema::boolean("Add details of the tokens to each result")},
+  const bool images = context.capabilities.captions_images();
+  if (images)
+    own.push_back({"inputs", images_schema(), true});
+  else
+    append(own, {{"inputs", prompts_schema(true, false)}, {"input_ids", prompts_schema(false, true)}});
+  append(own, {{"details", schema::boolean("Add details of the tokens to each result")},
                {"stream", schema::boolean("Stream the answer as server-sent events")},
                {"return_token_ids", schema::boolean("Add the ids that generate of transformers returns")}});
   own.push_back(

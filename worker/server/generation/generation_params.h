@@ -14,7 +14,8 @@
 
 namespace pm::server {
 
-using Prompt = std::variant<std::string, std::vector<int32_t>>;
+/// A text, token ids, or what the model's encoder reads of an image or of audio.
+using Prompt = std::variant<std::string, std::vector<int32_t>, Arrays>;
 
 constexpr size_t max_prompts = 128;   ///< in one request
 constexpr int64_t max_logprobs = 20;  ///< alternatives per token

@@ -138,8 +138,7 @@ void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
 /// Reads how audio becomes inputs and how it is embedded and spelled.
 void read_audio(const policy::Model& model, const std::filesystem::path& folder, Capabilities& capabilities) {
   capabilities.extractor = audio::FeatureExtractor::read(folder);
-  const bool transcribes = model.task == policy::Task::Transcribe && model.kind == policy::ModelKind::Encoder;
-  if (transcribes) capabilities.ctc = CtcDecoder::find(folder, &capabilities.ctc_refusal);
+  if (model.task == policy::Task::Transcribe) capabilities.ctc = CtcDecoder::find(folder, &capabilities.ctc_refusal);
   if (model.task == policy::Task::Embed && model.kind == policy::ModelKind::Encoder)
     capabilities.audio_embedding = {"last_hidden_state", Pooling::Mean};
   for (const policy::Head& head : model.heads)
@@ -211,13 +210,11 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
 }
 
 bool Capabilities::serves(const std::string& route) const {
-  const bool generates = task == policy::Task::Generate;
+  const bool generates = task == policy::Task::Generate && !captions_images() && !writes_speech();
   if (route == "/forward") return true;
-  if (route == "/v1/completions" || route == "/v1/chat/completions" || route == "/generate" ||
-      route == "/generate_text/*")
-    return generates;
-  if (route == "/v1/audio/transcriptions")
-    return task == policy::Task::Transcribe && kind == policy::ModelKind::Encoder;
+  if (route == "/v1/completions" || route == "/v1/chat/completions" || route == "/generate_text/*") return generates;
+  if (route == "/generate") return generates || captions_images();
+  if (route == "/v1/audio/transcriptions") return task == policy::Task::Transcribe || writes_speech();
   if (route == "/v1/audio/classifications") return task == policy::Task::ClassifyAudio;
   if (route == "/embed") return !audio_embedding.output.empty();
   if (route == "/v1/embeddings" && !audio.empty()) return false;

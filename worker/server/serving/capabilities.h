@@ -62,6 +62,9 @@ struct Capabilities {
   std::string entities;                              ///< input of entities after a text's tokens; empty: none
   std::string features;                              ///< input of dense vectors after a text's tokens; empty: none
 
+  /// Returns whether the model generates text from images, and from audio.
+  bool captions_images() const { return task == policy::Task::Generate && takes_images; }
+  bool writes_speech() const { return task == policy::Task::Generate && !audio.empty(); }
   /// Returns whether the model supports `route`.
   bool serves(const std::string& route) const;
   /// Returns the supported routes: "POST /v1/embeddings", "POST /forward", ...

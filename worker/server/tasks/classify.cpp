@@ -114,22 +114,12 @@ json classify_pixels(const ServerContext& context, const RoutedRequest& call, co
 }
 
 http::Response classify_images(const ServerContext& context, const RoutedRequest& call, Fields& fields) {
-  const json& inputs = require_field(fields, "inputs", "an image in base64, {\"image\": base64}, or an array of these");
+  const json& inputs = require_field(fields, "inputs", images_allowed);
   const size_t top_k = read_top_k(fields, default_image_labels);
   const Activation activation = read_activation(fields, default_activation(context.capabilities));
   fields.refuse_others();
-  const bool single = !inputs.is_array();
-  const json list = single ? json::array({inputs}) : inputs;
-  if (list.empty() || list.size() > max_images)
-    throw ApiError(list.empty() ? 400 : 413, "too_many_inputs",
-                   "inputs has " + std::to_string(list.size()) + " images; allowed: 1 to " + std::to_string(max_images),
-                   "inputs");
-  std::vector<Array> images;
-  for (const json& one : list) {
-    const std::string field = single ? "inputs" : "inputs[" + std::to_string(images.size()) + "]";
-    const bool object = one.is_object() && one.size() == 1 && one.contains("image");
-    images.push_back(decode_image(context, object ? one["image"] : one, field));
-  }
+  bool single = false;
+  const std::vector<Array> images = parse_images(context, inputs, "inputs", single);
   return one_or_all(single, classify_pixels(context, call, images, activation, top_k));
 }
 
@@ -188,11 +178,8 @@ Operation describe_texts(const ServerContext& context) {
 }
 
 Operation describe_images(const ServerContext& context) {
-  const json image = schema::any({image_schema(), schema::object({{"image", image_schema(), true}})});
   Operation made = task_operation(context, "Image classification",
-                                  {{"inputs", schema::any({image, schema::list(image, 1, max_images)}), true},
-                                   top_k_schema("5"),
-                                   activation_schema()},
+                                  {{"inputs", images_schema(), true}, top_k_schema("5"), activation_schema()},
                                   one_or_list(labels_schema()), nullptr);
   for (const char* type : {"image/png", "image/jpeg"}) made.bodies[type] = {{"type", "string"}, {"format", "binary"}};
   return made;

@@ -140,6 +140,28 @@ Array decode_image(const ServerContext& context, const json& value, const std::s
   return decode_image_file(context, decode_file(value, field), field);
 }
 
+std::vector<Array> parse_images(const ServerContext& context, const json& value, const std::string& field,
+                                bool& single) {
+  single = !value.is_array();
+  const json list = single ? json::array({value}) : value;
+  if (list.empty() || list.size() > max_images)
+    throw ApiError(
+        list.empty() ? 400 : 413, "too_many_inputs",
+        field + " has " + std::to_string(list.size()) + " images; allowed: 1 to " + std::to_string(max_images), field);
+  std::vector<Array> images;
+  for (const json& one : list) {
+    const std::string place = single ? field : field + "[" + std::to_string(images.size()) + "]";
+    const bool object = one.is_object() && one.size() == 1 && one.contains("image");
+    images.push_back(decode_image(context, object ? one["image"] : one, place));
+  }
+  return images;
+}
+
+json images_schema() {
+  const json image = schema::any({image_schema(), schema::object({{"image", image_schema(), true}})});
+  return schema::any({image, schema::list(image, 1, max_images)});
+}
+
 Array stack_images(const std::vector<Array>& images, const std::string& field) {
   Array all{images.at(0).shape, std::vector<float>()};
   all.shape[0] = static_cast<int64_t>(images.size());

@@ -41,6 +41,13 @@ std::vector<std::string> parse_texts(const nlohmann::json& value, const std::str
 
 /// Decodes one image, in base64 or as a data: URL, into pixel_values [1, 3, height, width]. Throws ApiError: 400 for
 /// data that is not an image or when the model takes no images, 413 for an image that is too large.
+/// Parses an image or an array of 1 to max_images; each is a text, or an object with the field "image". `single` says
+/// which it was.
+std::vector<Array> parse_images(const ServerContext&, const nlohmann::json& value, const std::string& field,
+                                bool& single);
+/// The schema of what parse_images accepts, and in words.
+nlohmann::json images_schema();
+inline constexpr const char* images_allowed = "an image in base64, {\"image\": base64}, or an array of these";
 Array decode_image(const ServerContext&, const nlohmann::json& value, const std::string& field);
 /// Decodes the bytes of an image file in the same way.
 Array decode_image_file(const ServerContext&, std::string_view file, const std::string& field);

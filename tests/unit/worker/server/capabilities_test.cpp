@@ -121,7 +121,23 @@ TEST_F(AbilitiesOf, ListenersTakeAudioAndNoText) {
   EXPECT_FALSE(both.serves("/rerank"));
   EXPECT_FALSE(both.serves("/v1/embeddings"));
   EXPECT_FALSE(both.serves("/embed"));
-  EXPECT_FALSE(of(model("transcribe", "encoder-decoder", {listens, decoder})).serves("/v1/audio/transcriptions"));
+  const auto writes = of(model("generate", "encoder-decoder", {listens, decoder}));
+  EXPECT_TRUE(writes.writes_speech());
+  EXPECT_TRUE(writes.serves("/v1/audio/transcriptions"));
+  for (const char* route :
+       {"/generate", "/v1/completions", "/v1/chat/completions", "/generate_text/*", "/v1/embeddings"})
+    EXPECT_FALSE(writes.serves(route)) << route;
+}
+
+TEST_F(AbilitiesOf, ACaptionerTakesImagesToGenerateFrom) {
+  auto decoder = stack("decoder", true);
+  for (auto& layer : decoder.layers) layer.cross.emplace();
+  const auto can = of(model("generate", "encoder-decoder", {stack("encoder", false), decoder}));
+  EXPECT_TRUE(can.captions_images());
+  EXPECT_TRUE(can.serves("/generate"));
+  for (const char* route :
+       {"/v1/completions", "/v1/chat/completions", "/generate_text/*", "/v1/embeddings", "/v1/audio/transcriptions"})
+    EXPECT_FALSE(can.serves(route)) << route;
 }
 
 TEST_F(AbilitiesOf, APoolerWithoutActivationEmbedsAndKeepsItsLength) {

@@ -121,7 +121,7 @@ TEST_F(Transcriptions, TheFileMayBeTheBodyOrStandInJson) {
 }
 
 TEST_F(Transcriptions, WhatAModelCannotHonourIsRefused) {
-  EXPECT_THAT(message_of(refused("prompt", "Once upon")), HasSubstr("a CTC model reads audio only"));
+  EXPECT_THAT(message_of(refused("prompt", "Once upon")), HasSubstr("the model reads audio only"));
   EXPECT_THAT(message_of(refused("temperature", "0.7")), HasSubstr("temperature is 0.7"));
   EXPECT_THAT(message_of(refused("response_format", "xml")), HasSubstr("verbose_json"));
   EXPECT_THAT(message_of(refused("timestamp_granularities[]", "word")),
