@@ -15,6 +15,7 @@ sys.path.append(
     str(pathlib.Path(__file__).resolve().parents[1] / "parity")
 )  # the program under test and the drawing of parameters
 
+import audio_models
 import serving
 import small_models
 from clients import ask_alone
@@ -37,6 +38,8 @@ KINDS = {
         {},
     ),  # room for streams of seconds
     "encoder-decoder": (small_models.encoder_decoder, small_models.of_encoder_decoder, {"kv_blocks": SHORT}),
+    "listener": (audio_models.listener, lambda: audio_models.of_audio(writes=False), {}),
+    "writer": (audio_models.writer, lambda: audio_models.of_audio(writes=True), {"kv_blocks": 3 * SHORT}),
 }
 
 

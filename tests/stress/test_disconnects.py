@@ -20,7 +20,7 @@ LONG = {
 }  # seconds of work
 
 
-@pytest.mark.parametrize("kind", ["decoder", "encoder", "encoder-decoder"])
+@pytest.mark.parametrize("kind", ["decoder", "encoder", "encoder-decoder", "listener", "writer"])
 def test_those_who_stay_get_their_replies_while_others_leave(serve, expected_of, kind):
     server = serve(kind)
     asks, expected = expected_of(server, kind)

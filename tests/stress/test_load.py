@@ -45,6 +45,8 @@ def watch(server, load, seconds):
         *((kind, "tensor=2", None) for kind in ("decoder", "encoder", "classifier", "encoder-decoder")),
         ("decoder", "pipeline=2", None),
         ("encoder-decoder", "pipeline=2", None),
+        ("listener", "tensor=2", None),
+        ("writer", "pipeline=2", None),
         ("decoder", "data=2", None),
         ("encoder", "data=2", None),
         ("decoder", "data=2", "Sharded"),
