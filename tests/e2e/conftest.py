@@ -19,7 +19,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "cluster"), str(Path(__file__).parent)]
+sys.path += [str(ROOT / "tests" / folder) for folder in ("stress", "parity")]  # small models
 
+from audio_models import writer  # noqa: E402
 from cluster import Cluster, image, tools_image  # noqa: E402
 from world import MODELS, SYSTEM, Oracle, World  # noqa: E402
 
@@ -63,12 +65,14 @@ def make_storyteller(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Path:
     """Returns the folder of the PVC: it holds the example checkpoint, copies that are each broken in one way, one with
-    other names, and MiniLM."""
+    other names, MiniLM, and a small model that writes what it hears."""
     folder = tmp_path_factory.mktemp("models")
     for name in ("stories", "truncated", "misshapen", "storyteller"):
         shutil.copytree(CHECKPOINT, folder / name)
     make_storyteller(folder / "storyteller")
     shutil.copytree(MINILM, folder / "minilm")
+    (folder / "writer").mkdir()
+    writer(folder / "writer")
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)  # the worker's user 65532 has to read it
     for path in folder.rglob("*"):
