@@ -192,8 +192,11 @@ http::Response transcribe_by_writing(const ServerContext& context, const RoutedR
   std::vector<int32_t> all;
   for (size_t w = 0; w < windows.size(); ++w) {
     const std::vector<int32_t>& ids = (*written)[w];
-    all.insert(all.end(), ids.begin(), ids.end());
-    transcript.segments.push_back({context.tokenizer->decode(ids),
+    std::vector<int32_t> sequence;  // with its start token, as transformers decodes it
+    if (context.decoder_start >= 0) sequence.push_back(static_cast<int32_t>(context.decoder_start));
+    sequence.insert(sequence.end(), ids.begin(), ids.end());
+    all.insert(all.end(), sequence.begin(), sequence.end());
+    transcript.segments.push_back({context.tokenizer->decode(sequence),
                                    static_cast<double>(windows[w].first) / rate,
                                    static_cast<double>(windows[w].first + windows[w].length) / rate,
                                    {ids.begin(), ids.end()}});
