@@ -70,6 +70,7 @@ WORLDS = {
     "gpt_neo": ("GPTNeoForCausalLM", dict(num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]])),
     "gptj": ("GPTJForCausalLM", dict(n_embd=8, n_head=2, n_layer=2, rotary_dim=2)),
     "llama": ("LlamaForCausalLM", dict(num_key_value_heads=1)),
+    "olmo2": ("Olmo2ForCausalLM", dict(num_key_value_heads=1)),
     "falcon": ("FalconForCausalLM", {}),
     "bloom": ("BloomForCausalLM", dict(n_layer=2, n_head=2)),
     "vit": ("ViTForImageClassification", dict(image_size=4, patch_size=2)),

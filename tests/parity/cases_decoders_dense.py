@@ -16,6 +16,7 @@ SEEDS = {
     "GlmModel-all": 1,
     "Glm4ForTokenClassification-all": 1,
     "Ernie4_5ForCausalLM-bias-tied": 1,
+    "Olmo2ForCausalLM-seven-heads": 2492,
 }
 
 # model_type: its class names' beginning, how many of _HEADS it has, and settings
@@ -86,6 +87,19 @@ _FAMILIES = {
         {"head_dim": 8, "norm_eps": 1e-3, "rope_parameters": {**_ROPE, "partial_rotary_factor": 0.5}},
     ),
     "exaone4": ("Exaone4", 3, {"sliding_window": 6, "layer_types": _WINDOWS, "rope_parameters": _ROPE}),
+    "olmo2": ("Olmo2", 1, {"rope_parameters": _ROPE}),
+    "olmo3": (
+        "Olmo3",
+        1,
+        {
+            "sliding_window": 6,
+            "layer_types": _WINDOWS,
+            "rope_parameters": {
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+                "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1000.0},
+            },
+        },
+    ),
     "ministral": (
         "Ministral",
         3,
@@ -103,6 +117,11 @@ _VARIANTS = (
     ("cohere", "tied-bias", {"attention_bias": True, "tie_word_embeddings": True}),
     ("phi", "no-norms", {"qk_layernorm": False}),
     ("ernie4_5", "bias-tied", {"use_bias": True, "tie_word_embeddings": True}),
+    (
+        "olmo2",
+        "seven-heads",
+        {"hidden_size": 42, "num_attention_heads": 7, "num_key_value_heads": 7, "attention_bias": True},
+    ),
     ("exaone4", "no-window", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
 )
 
@@ -125,7 +144,9 @@ def cases(family):
     found, makers = [], {}
     for model_type, (name, heads, settings) in _FAMILIES.items():
         made = base | settings
-        if not model_type.startswith(("smollm3", "granite", "seed", "arcee", "ernie", "helium", "glm", "exa", "min")):
+        if not model_type.startswith(
+            ("smollm3", "granite", "seed", "arcee", "ernie", "helium", "glm", "exa", "min", "olmo")
+        ):
             del made["rms_norm_eps"]  # theirs has another name
         makers[model_type] = family(model_type, "decoder", f"{name}Config", ("position_ids",), **made)
         found += makers[model_type]("all", f"{name}ForCausalLM")

@@ -61,6 +61,22 @@ def rows(of, m):
             ("rotary.when", "in every layer", m.policy('when: "', 'when: "true or ')),
             ("attn.query_norm", "weight dropped", m.ones(r"layers\.1\..*q_norm\.weight")),
         ),
+        *of(
+            "Olmo2ForCausalLM-all",
+            (
+                "query_norm.over",
+                "the first heads' weight",
+                m.tensors(r"layers\.1\..*q_norm\.weight", lambda t: t[::-1]),
+            ),
+            ("attn.query_norm", "weight dropped", m.ones(r"layers\.1\..*q_norm\.weight")),
+            ("attn.key_norm", "weight dropped", m.ones(r"layers\.1\..*k_norm\.weight")),
+        ),
+        *of(
+            "Olmo3ForCausalLM-all",
+            ("attn.window", "another", m.config(sliding_window=4)),
+            ("rotary.theta", "of the other layers", m.config(rope_parameters__sliding_attention__rope_theta=1000.0)),
+            ("rotary.scaling", "none", m.config(rope_parameters__full_attention__rope_type="default")),
+        ),
         *of("MinistralForCausalLM-all", ("attn.window", "another", m.config(sliding_window=4))),
         *of(
             "Gemma3ForCausalLM-all",

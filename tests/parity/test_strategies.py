@@ -27,6 +27,7 @@ import worker
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
+    "Olmo2ForCausalLM-all",
     "BertForMaskedLM-all",
     "AlbertForMaskedLM-all",
     "SqueezeBertForMaskedLM-all",

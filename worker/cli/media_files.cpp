@@ -45,9 +45,8 @@ std::vector<Prompt> image_prompts(const std::vector<std::string>& files, const s
   if (files.empty()) return {};
   const auto processor = image::Processor::read(folder);
   if (!processor) refuse_unprepared(folder, "an image");
-  return prompts_of_files(files, [&](const std::string& bytes) {
-    return Arrays{{"pixel_values", (*processor)(image::open(bytes))}};
-  });
+  return prompts_of_files(
+      files, [&](const std::string& bytes) { return Arrays{{"pixel_values", (*processor)(image::open(bytes))}}; });
 }
 
 std::vector<Prompt> audio_prompts(const std::vector<std::string>& files, const std::filesystem::path& folder) {

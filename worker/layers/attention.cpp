@@ -118,6 +118,8 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
                     ? std::optional<RelativeTerms>(std::in_place, *attention.relative_content, loader)
                     : std::nullopt),
       in_(projections_of(attention), loader),
+      projection_norms_(attention.projection_norms ? std::optional<ProjectionNorms>(std::in_place, attention, loader)
+                                                   : std::nullopt),
       values_(attention.values_apart ? std::optional<ColumnLinear>(
                                            std::in_place, std::vector<const policy::Linear*>{&attention.value}, loader)
                                      : std::nullopt),
@@ -226,7 +228,8 @@ at::Tensor Attention::projected(const at::Tensor& x, const at::Tensor& values) c
 at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const Batch& batch,
                            const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
   ops::AttentionOptions options = this->options();
-  const at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : projected(x, values);
+  at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : projected(x, values);
+  if (projection_norms_) qkv = (*projection_norms_)(qkv, comm);
   if (cache.keys && !shared_) {  // keys are normed and rotated on their way into the cache
     const at::Tensor q = ops::rotary_write(qkv, heads_, head_norms_, rotation, batch.slots, *cache.keys, *cache.values);
     return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)

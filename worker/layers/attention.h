@@ -3,6 +3,7 @@
 #pragma once
 #include "worker/layers/entity_queries.h"
 #include "worker/layers/layers.h"
+#include "worker/layers/projection_norms.h"
 #include "worker/layers/relative_content.h"
 #include "worker/layers/span_convolver.h"
 #include "worker/layers/sparse_self_attention.h"
@@ -87,8 +88,9 @@ class Attention {
   bool crosses_;
   std::optional<RelativeTerms> relative_;  ///< read before the block's own projections
   ColumnLinear in_;                        ///< stacked q, k, v; only q for cross-attention
-  std::optional<ColumnLinear> values_;     ///< v where it reads other states; then in_ is q and k
-  std::optional<ColumnLinear> source_;     ///< k, v of cross-attention
+  std::optional<ProjectionNorms> projection_norms_;
+  std::optional<ColumnLinear> values_;  ///< v where it reads other states; then in_ is q and k
+  std::optional<ColumnLinear> source_;  ///< k, v of cross-attention
   std::optional<EntityQueries> entity_queries_;
   std::optional<SpanConvolver> convolver_;     ///< of the heads behind those that attend
   std::optional<SparseSelfAttention> sparse_;  ///< instead of ops::ragged_attention

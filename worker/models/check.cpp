@@ -81,6 +81,10 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
     refuse("has stacked feed-forward blocks in parallel layers");
   for (const policy::Mlp& mlp : layer.stacked)
     if (mlp.post_norm) refuse("has norms after stacked feed-forward blocks");
+  if (self.projection_norms &&
+      (self.is_sparse() || self.relative_content || self.values_apart || self.entity_queries || self.span_convolution))
+    refuse("has norms of whole projections beside a sparse pattern, relative positions by content or further heads");
+  if (cross && cross->projection_norms) refuse("has norms of whole projections in cross-attention");
   for (const auto* norm : {&self.query_norm, &self.key_norm})
     if (*norm && (*norm)->kind == policy::NormKind::Affine) refuse("has norms of heads without statistics");
   if (layer.residual_normed && layer.order != policy::Order::Pre)

@@ -136,6 +136,11 @@ std::optional<Linear> Builder::linear(const Context& context, const Node* node, 
 
 std::optional<Norm> Builder::norm(const Context& context, const Node* section, const Scope& scope,
                                   const std::string& path, int64_t width, std::string_view key) {
+  return norm(context, section, scope, {.role = Role::NormWeight, .path = path + ".weight", .shape = {width}}, key);
+}
+
+std::optional<Norm> Builder::norm(const Context& context, const Node* section, const Scope& scope, ParamRequest request,
+                                  std::string_view key) {
   const std::optional<Binding> row = binder_.binding(option(section, key), scope.variables);
   if (!row || !row->names()) return std::nullopt;
   Norm norm;
@@ -151,14 +156,13 @@ std::optional<Norm> Builder::norm(const Context& context, const Node* section, c
                 option(policy_.get("let"), "eps")});
   if (eps) norm.eps = evaluate_number(*eps, scope.variables);
   if (eps) expect(norm.eps >= 0, *eps, "eps", norm.eps, "no negative number");
-  ParamRequest request{.role = Role::NormWeight, .path = path + ".weight", .shape = {width}};
   norm.weight = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
   const Node* biased = row->option("bias");
   const bool named = biased && (biased->is_list() || biased->text.starts_with('='));
   const bool usual = is_layer_norm(norm.kind) || norm.kind == NormKind::Affine;
   if (biased && !named ? evaluate_bool(*biased, scope.variables) : usual || named) {
     request.role = Role::NormBias;
-    request.path = path + ".bias";
+    request.path.replace(request.path.rfind('.'), std::string::npos, ".bias");
     norm.bias = binder_.bind(
         request, named ? binder_.names(*biased, scope, "") : binder_.names(*row->names(), scope, ".bias"), *row, scope);
   }
@@ -403,8 +407,11 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   projections(context, section, scope, path, source_width, a);
   a.entity_queries = entity_queries(context, section, scope, path, a);
   a.pattern = pattern(context, section, scope, path, a);
-  a.query_norm = norm(context, &section, scope, path + ".query_norm", a.head_dim, "query_norm");
-  a.key_norm = norm(context, &section, scope, path + ".key_norm", a.head_dim, "key_norm");
+  a.projection_norms = projection_norms(context, section, scope, path, a);
+  if (!a.projection_norms) {
+    a.query_norm = norm(context, &section, scope, path + ".query_norm", a.head_dim, "query_norm");
+    a.key_norm = norm(context, &section, scope, path + ".key_norm", a.head_dim, "key_norm");
+  }
   a.relative_position_bias = relative_position_bias(context, section, scope, path, a);
   a.relative_content = relative_content(context, section, scope, path, a);
   a.rotary = rotary(section, scope, a);

@@ -102,6 +102,8 @@ class Builder {
   void gate_and_up(const Context&, const Node& section, const Scope&, const std::string& path, GatedMlp&);
   Mlp mlp(const Context&, const Node& section, const Scope&, const std::string& path);
   std::vector<Mlp> stacked_mlp(const Context&, int64_t number, const std::string& path);
+  std::optional<ProjectionNorms> projection_norms(const Context&, const Node& section, const Scope&,
+                                                  const std::string& path, const Attention&);
   std::optional<SpanConvolution> span_convolution(const Context&, const Node& section, const Scope&,
                                                   const std::string& path, const Attention&);
   std::optional<Bottleneck> bottleneck(const Context&, int64_t number, const std::string& path);
@@ -137,6 +139,8 @@ class Builder {
   std::optional<Rotary> rotary(const Node& section, const Scope&, const Attention&);
   std::optional<Norm> norm(const Context&, const Node* section, const Scope&, const std::string& path, int64_t width,
                            std::string_view key = "norm");
+  std::optional<Norm> norm(const Context&, const Node* section, const Scope&, ParamRequest weight,
+                           std::string_view key);
   /// Builds weight and bias of a linear. Whether there is a bias and how the matrix is stored is read from the entry,
   /// then from `block`, then from the layer; with `outside` the layer is not asked.
   std::optional<Linear> linear(const Context&, const Node* row, const Node* block, const Scope&, ParamRequest weight,

@@ -12,7 +12,8 @@ inline const std::vector<std::string_view> layout_words{"linear", "conv1d"}, kee
     order_words{"pre", "post", "parallel"}, position_words{"none"}, sinusoid_words{"paper", "tensor2tensor"},
     position_ids_words{"rows", "tokens"}, part_words{"q", "k", "v"}, reads_words{"tokens", "images", "audio"},
     states_words{"raw", "normed"}, encoder_states_words{"own", "projected"},
-    attentions_words{"probabilities", "scores"}, pooler_words{"first", "last", "eot", "last_eos", "patches"};
+    attentions_words{"probabilities", "scores"}, over_words{"heads", "projection"},
+    pooler_words{"first", "last", "eot", "last_eos", "patches"};
 
 /// The sizes and defaults of a stack, from the stack itself or from a policy's `let`.
 inline const std::vector<std::string_view> size_words{"layers", "hidden", "embedding", "heads", "kv_heads", "head_dim",

@@ -40,7 +40,11 @@ Rule linear(Keys more = {}) {
 }
 /// A linear of a block, whose matrix may be block-diagonal.
 Rule projection() { return linear({{"groups", expression}}); }
-Rule norm_row() { return row({{"bias", bias}, {"kind", word(norm_words)}, {"eps", expression}}); }
+Rule norm_row(Keys more = {}) {
+  Keys keys{{"bias", bias}, {"kind", word(norm_words)}, {"eps", expression}};
+  keys.insert(keys.end(), more.begin(), more.end());
+  return row(std::move(keys));
+}
 
 Keys block_keys() {
   return {{"at", names},
@@ -97,8 +101,8 @@ Rule attention(Keys more = {}) {
                                          {"pointwise", linear()},
                                          {"kernel", linear()},
                                          {"values", linear()}})},
-           {"query_norm", norm_row()},
-           {"key_norm", norm_row()},
+           {"query_norm", norm_row({{"over", word(over_words)}})},
+           {"key_norm", norm_row({{"over", word(over_words)}})},
            {"qkv", linear({{"fused", fused}, {"q_bias", names}, {"k_bias", names}, {"v_bias", names}})},
            {"q", projection()},
            {"k", projection()},

@@ -25,6 +25,10 @@ void Attention::collect(ParamCollector& all) const {
   all.add(query);
   all.add(key);
   all.add(value);
+  if (projection_norms) {
+    all.add(projection_norms->query.weight);
+    all.add(projection_norms->key.weight);
+  }
   if (entity_queries) entity_queries->collect(all);
   if (span_convolution) span_convolution->collect(all);
   if (const auto* window = std::get_if<SlidingWindow>(&pattern)) {

@@ -73,10 +73,17 @@ struct BlockSparse {
 /// Which keys a query sees; std::monostate: all that the mask shows.
 using Pattern = std::variant<std::monostate, SlidingWindow, BlockSparse>;
 
+/// Norms of all queries and of all keys of a token, over all heads together, before rotary embedding (OLMo 2). Their
+/// weights are cut with the heads.
+struct ProjectionNorms {
+  Norm query, key;
+};
+
 struct Attention {
   std::optional<Norm> norm;       ///< before (pre) or after the residual sum (post), as the layer's order says
   std::optional<Norm> post_norm;  ///< of what the block adds to the residual (Gemma 2)
   std::optional<Norm> query_norm, key_norm;  ///< of each head's vector, before rotary embedding (Qwen3)
+  std::optional<ProjectionNorms> projection_norms;
   Mask mask = Mask::Full;
   double scale = 1;    ///< of q.k
   double softcap = 0;  ///< 0: none; else scaled scores become softcap * tanh(score / softcap)

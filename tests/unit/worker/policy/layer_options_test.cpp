@@ -197,5 +197,43 @@ TEST(Poolers, MayHaveNoActivation) {
   EXPECT_EQ(pooler("pool: first, act: relu").activation, Activation::Relu);
 }
 
+/// BERT with a weight for all queries and one for all keys of a token.
+Synthetic normed_bert() {
+  Synthetic bert = tiny_bert();
+  for (int l = 0; l < 2; ++l)
+    for (const char* name : {"q_norm", "k_norm"})
+      bert.add("bert.encoder.layer." + std::to_string(l) + ".attention.self." + name + ".weight", {20});
+  return bert;
+}
+
+TEST(ProjectionNorms, AreCutWithTheHeads) {
+  const Resolved resolved(normed_bert(),
+                          bert_with("attn: {query_norm: {from: self.q_norm, kind: rms, over: projection}, "
+                                    "key_norm: {from: self.k_norm, kind: rms, eps: 0.5, over: projection}}"));
+  const Attention& attention = resolved.model.stacks[0].layers[1].attention;
+  ASSERT_TRUE(attention.projection_norms.has_value());
+  EXPECT_FALSE(attention.query_norm || attention.key_norm);
+  EXPECT_EQ(attention.projection_norms->key.eps, 0.5);
+  const Param &query = resolved.param("encoder.layers.1.attn.query_norm.weight"),
+              &key = resolved.param("encoder.layers.1.attn.key_norm.weight");
+  EXPECT_EQ(query.role, Role::QueryBias);
+  EXPECT_EQ(query.units, 5);
+  EXPECT_EQ(key.role, Role::KeyBias);
+  EXPECT_EQ(key.units, 20);
+  EXPECT_THAT(key.shape, ElementsAre(20));
+  EXPECT_EQ(resolved.model.metadata.stacks[0].exchanges, 1);
+}
+
+TEST(ProjectionNorms, OfOtherKindsAreRefused) {
+  const auto refused = [](const std::string& query, const std::string& key) {
+    return refusal(normed_bert(), Reason::UnsupportedPolicy,
+                   bert_with("attn: {query_norm: {from: self.q_norm, " + query + "}, key_norm: {from: self.k_norm, " +
+                             key + "}}"));
+  };
+  EXPECT_THAT(refused("kind: rms, over: projection", "kind: rms"), HasSubstr("have to be over the same"));
+  EXPECT_THAT(refused("kind: layer, bias: false, over: projection", "kind: layer, bias: false, over: projection"),
+              HasSubstr("has to be an RMS norm without a bias"));
+}
+
 }  // namespace
 }  // namespace pm::policy

@@ -51,8 +51,8 @@ json attention_of(const policy::Attention& a) {
            {"bias", a.query.bias.has_value()},
            {"softcap", a.softcap},
            {"post_norm", norm_of(a.post_norm)},
-           {"query_norm", norm_of(a.query_norm)},
-           {"key_norm", norm_of(a.key_norm)}};
+           {"query_norm", norm_of(a.projection_norms ? a.projection_norms->query : a.query_norm)},
+           {"key_norm", norm_of(a.projection_norms ? a.projection_norms->key : a.key_norm)}};
   if (const auto* window = std::get_if<policy::SlidingWindow>(&a.pattern)) out["sliding_window"] = window->size;
   if (const auto* blocks = std::get_if<policy::BlockSparse>(&a.pattern))
     out["block_sparse"] = {blocks->block, blocks->random};
