@@ -87,6 +87,19 @@ WORLDS = {
             decoder_ffn_dim=12,
         ),
     ),
+    "prophetnet": (  # whose configuration has no number of layers for both stacks
+        "ProphetNetForConditionalGeneration",
+        dict(
+            num_hidden_layers=None,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+            num_decoder_attention_heads=2,
+            encoder_ffn_dim=12,
+            decoder_ffn_dim=12,
+            num_buckets=4,
+            relative_max_distance=6,
+        ),
+    ),
     "wav2vec2": (
         "Wav2Vec2ForXVector",
         dict(

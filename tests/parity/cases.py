@@ -16,6 +16,7 @@ import cases_decoders_dense
 import cases_encoders
 import cases_entities
 import cases_neighbors
+import cases_prophetnet
 import cases_relative
 import cases_sparse
 
@@ -80,7 +81,7 @@ class Case:
     def decodes(self):
         """Returns whether a decoder attends to an encoder."""
         return self.kind == "encoder-decoder" and not self.model_class.endswith(
-            ("EncoderModel", "TokenClassification", "ForCausalLM")
+            ("EncoderModel", "TokenClassification", "ForCausalLM", "ProphetNetEncoder", "ProphetNetDecoder")
         )
 
     @property
@@ -134,6 +135,7 @@ _SEEDS = {
     **cases_decoders.SEEDS,
     **cases_relative.SEEDS,
     **cases_neighbors.SEEDS,
+    **cases_prophetnet.SEEDS,
     **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
     **cases_sparse.SEEDS,
@@ -786,6 +788,7 @@ CASES = (
     *cases_decoders.decoders(_family),
     *cases_relative.cases(_family),
     *cases_neighbors.cases(_family),
+    *cases_prophetnet.cases(_family),
     *cases_entities.cases(_family),
     *cases_decoders_dense.cases(_family),
     *cases_sparse.cases(_family),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of parity for families whose tokens read the tokens beside them; cases.py collects them."""
 
+import cases_prophetnet
+
 LIGHT = (2,)
 # as in cases.py
 SEEDS = {}
@@ -8,6 +10,7 @@ ENCODERS = ("mobilebert", "convbert")
 # by what parameters with these endings are divided: MobileBERT's norms have no statistics, and a bias of ConvBERT looks
 # like a matrix
 SMALLER = {
+    **cases_prophetnet.SMALLER,
     "mobilebert": {"output.dense.weight": 4, "bottleneck.dense.weight": 4, "self.query.weight": 2},
     "convbert": {"key_conv_attn_layer.bias": 10, "conv_kernel_layer.weight": 2, "self.query.weight": 2},
 }

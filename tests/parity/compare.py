@@ -18,13 +18,13 @@ def everywhere(_):
 
 def _kept(name, array, places):
     """Selects the compared positions: rows and positions of [rows, length, ..], queries of attentions [rows, heads,
-    queries, keys].
+    queries, keys], or of the streams of a decoder.
     """
     mask = places(name)
     if mask is None:
         return array
     keep = mask.astype(bool)
-    return array.transpose(0, 2, 1, 3)[keep] if "attentions." in name else array[keep]
+    return numpy.moveaxis(array, -2, 1)[keep] if "attentions." in name else array[keep]
 
 
 def tensors(ours, theirs, places=everywhere, names=None, tolerance=FP32):

@@ -3,6 +3,7 @@
 
 import cases_decoders_dense
 import cases_entities
+import cases_prophetnet
 import inputs_audio
 import numpy
 
@@ -267,4 +268,5 @@ def rows_that_count(case, name, inputs):
             )
         return mask.reshape(-1, mask.shape[-1])
     mask = inputs.get("attention_mask" if not case.decodes or name.startswith("encoder_") else "decoder_attention_mask")
-    return None if mask is None else mask.reshape(-1, mask.shape[-1])
+    mask = cases_prophetnet.rows_that_count(case, name, mask)
+    return None if mask is None else mask if name == "logits_ngram" else mask.reshape(-1, mask.shape[-1])

@@ -17,6 +17,7 @@ import mutations_dense
 import mutations_encoders
 import mutations_entities
 import mutations_neighbors
+import mutations_prophetnet
 import mutations_relative
 import mutations_sparse
 import numpy
@@ -539,6 +540,7 @@ MUTATIONS = (
     *mutations_dense.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),
     *mutations_neighbors.rows(_of, sys.modules[__name__]),
+    *mutations_prophetnet.rows(_of, sys.modules[__name__]),
     *mutations_entities.rows(_of, sys.modules[__name__]),
     *mutations_sparse.rows(_of, sys.modules[__name__]),
     *mutations_decoders.decoders(sys.modules[__name__]),

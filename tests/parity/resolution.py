@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import cases
+import cases_prophetnet
 import oracle
 import torch
 
@@ -87,6 +88,12 @@ def unused(case):
         "tie_word_embeddings", True
     ):
         return lambda name: name == "model.shared.weight"
+    if case.model_type in cases_prophetnet.MODEL_TYPES:
+        untied = not case.settings.get("tie_word_embeddings", True)  # then each stack has a table of its own
+        return lambda name: (
+            (cases_prophetnet.decodes_alone(case) and ".cross_attn" in name)
+            or (untied and name == "prophetnet.word_embeddings.weight")
+        )
     return lambda name: (
         case.kind == "encoder-decoder" and case.model_class.endswith("ForCausalLM") and ".encoder_attn" in name
     )

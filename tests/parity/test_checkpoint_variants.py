@@ -138,7 +138,7 @@ OF_TYPES = {
     for kind in ([policy["model_type"]] if isinstance(policy["model_type"], str) else policy["model_type"])
 }
 TYPES = [
-    kind for kind in OF_TYPES if kind not in ("retribert", "encoder-decoder")
+    kind for kind in OF_TYPES if kind not in ("retribert", "xlm-prophetnet", "encoder-decoder")
 ]  # which transformers had; whose parts have no default
 
 
@@ -223,6 +223,7 @@ PREFIXES = (
     "wav2vec2.",
     "hubert.",
     "transformer.",
+    "prophetnet.",
     "model.",
     "vit.",
 )
@@ -242,7 +243,7 @@ def test_the_prefix_of_the_base_model_may_be_missing_or_there(tmp_path, case):
     prefix = next((p for p in PREFIXES if any(name.startswith(p) for name in names)), None)
     if prefix is None:
         family = {"t5": "", "mt5": "", "bart": "model."}.get(
-            case.model_type, getattr(transformers, case.model_class).base_model_prefix + "."
+            case.model_type, fixtures.library(case.model_class).base_model_prefix + "."
         )
         change = lambda stored: {family + name: tensor for name, tensor in stored.items()}
     else:

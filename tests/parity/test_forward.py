@@ -6,6 +6,7 @@ every output of the class.
 import functools
 
 import cases_composites
+import cases_prophetnet
 import compare
 import fixtures
 import inputs
@@ -28,11 +29,20 @@ def stacks(case):
     count = next(
         (
             settings[name]
-            for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
+            for name in (
+                "num_hidden_layers",
+                "n_layer",
+                "n_layers",
+                "num_layers",
+                "encoder_layers",
+                "num_encoder_layers",
+            )
             if name in settings
         ),
         None,
     )
+    if case.model_type in cases_prophetnet.MODEL_TYPES and cases_prophetnet.decodes_alone(case):
+        return {"": settings["num_decoder_layers"]}
     if case.kind == "encoder-decoder" and case.model_class.endswith("ForCausalLM"):
         return {"": settings["decoder_layers"]}
     if case.decodes:
@@ -55,7 +65,13 @@ def test_the_oracle_shows_every_layer_and_something_besides(case):
             f"{prefix}attentions.{i}" for i in range(layers)
         }
         wanted |= {f"cross_attentions.{i}" for i in range(layers)} if prefix == "decoder_" else set()
-    more = {name for name in names if "global_attentions." in name or "entity_hidden_states." in name}
+    more = {
+        name
+        for name in names
+        if "global_attentions." in name
+        or "entity_hidden_states." in name
+        or (case.model_type in cases_prophetnet.MODEL_TYPES and cases_prophetnet.is_of_streams(name))
+    }
     assert {name for name in names if "hidden_states." in name or "attentions." in name} - more == wanted
     assert names - wanted - more
 

@@ -5,9 +5,9 @@ read as any checkpoint's."""
 import json
 
 import cases
+import fixtures
 import pytest
 import torch
-import transformers
 from known_checkpoints_decoders import KNOWN
 from resolution import dump, write_sparse
 
@@ -27,9 +27,9 @@ SHARED = {
 def headers(folder, row):
     """config.json and a file of the size of the weights, which is sparse."""
     _, _, model_type, model_class, config_class, settings, stored, *_ = row
-    config = getattr(transformers, config_class)(**settings)
+    config = fixtures.library(config_class)(**settings)
     with torch.device("meta"):
-        model = getattr(transformers, model_class)(config)
+        model = fixtures.library(model_class)(config)
     seen, header, end = set(), {}, 0
     for name, tensor in model.state_dict(keep_vars=True).items():
         if (

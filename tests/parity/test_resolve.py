@@ -12,6 +12,7 @@ import cases_composites
 import cases_encoders
 import cases_entities
 import cases_neighbors
+import cases_prophetnet
 import cases_relative
 import cases_sparse
 import fixtures
@@ -64,6 +65,8 @@ def classes_of(family):
     """The classes of a family that transformers can load a checkpoint into."""
     if family == "retribert":  # transformers had it
         return {"RetriBertModel"}
+    if family == "xlm_prophetnet":  # likewise
+        return {name.replace("ProphetNet", "XLMProphetNet") for name in classes_of("prophetnet")}
     # a source file of the server is called openai; the text of a model that reads images has no folder of its own
     folder = {"openai_gpt": "openai", "gemma3_text": "gemma3"}.get(family, family)
     module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
@@ -182,6 +185,8 @@ def blocks(case, model):
             int(l / (config.num_hidden_layers / config.num_hidden_groups)) for l in range(config.num_hidden_layers)
         ]
         return {"encoder": [layer for group in order for layer in groups[group].albert_layers]}
+    if cases_prophetnet.encodes_alone(case) or case.model_class.endswith("ProphetNetDecoder"):
+        return {"encoder" if cases_prophetnet.encodes_alone(case) else "decoder": list(base.layers)}
     if case.kind == "encoder-decoder":
         inner = getattr(base, "transformer", base)
         return {
@@ -241,6 +246,7 @@ FEED_FORWARD = (
     "feed_forward.intermediate_act_fn",
     "intermediate.act",
     "ff.activation_function",
+    "feed_forward.activation_fn",
 )
 OURS = {
     "gelu": torch.nn.functional.gelu,
@@ -254,7 +260,7 @@ OURS = {
 
 
 def norms(case, block):
-    unread = "encoder_attn" if case.model_class.endswith("ForCausalLM") else "."
+    unread = ("encoder_attn", "cross_attn") if case.model_class.endswith(("ForCausalLM", "ProphetNetDecoder")) else "."
     if case.settings.get("use_bottleneck_attention"):  # attention reads the states to which blocks add
         unread = "bottleneck.attention"
     return [
@@ -288,7 +294,7 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             if case.model_type in ("t5", "mt5"):
                 block = torch.nn.ModuleDict({"layer": block.layer})
             module = first_of(block, *ATTENTION) if case.model_type not in ("albert", "vit") else block.attention
-            own = ("num_attention_heads", "num_heads", "n_heads", "n_head")
+            own = ("num_attn_heads", "num_attention_heads", "num_heads", "n_heads", "n_head")
             heads = (
                 first_of(module, *own)
                 if any(hasattr(module, name) for name in own)

@@ -27,6 +27,7 @@ NAMES = [
     "BloomForCausalLM-all",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
+    "ProphetNetForConditionalGeneration-all",
     "EncoderDecoderModel-bert2bert",
 ]
 

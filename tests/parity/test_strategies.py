@@ -22,8 +22,8 @@ from test_generate import COUNT, check_answer, rows_of
 import worker
 
 # one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, relative positions
-# by content, bottlenecks, heads that convolve, entities, two stacks in a row, encoders of images and of audio before a
-# decoder, two towers, images
+# by content, bottlenecks, heads that convolve, entities, streams, two stacks in a row, encoders of images and of audio
+# before a decoder, two towers, images
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
@@ -40,6 +40,7 @@ FAMILIES = [
     "XLNetLMHeadModel-all",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
+    "ProphetNetForConditionalGeneration-all",
     "EncoderDecoderModel-roberta2gpt2",
     "VisionEncoderDecoderModel-vit2gpt2",
     "SpeechEncoderDecoderModel-wav2vec2-stable2bart",

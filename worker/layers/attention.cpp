@@ -117,6 +117,9 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       relative_(attention.relative_content
                     ? std::optional<RelativeTerms>(std::in_place, *attention.relative_content, loader)
                     : std::nullopt),
+      buckets_of_queries_(attention.content_buckets
+                              ? std::optional<ContentBuckets>(std::in_place, *attention.content_buckets, loader)
+                              : std::nullopt),
       in_(projections_of(attention), loader),
       projection_norms_(attention.projection_norms ? std::optional<ProjectionNorms>(std::in_place, attention, loader)
                                                    : std::nullopt),
@@ -225,8 +228,43 @@ at::Tensor Attention::projected(const at::Tensor& x, const at::Tensor& values) c
   return values_ ? at::cat({in_(x), (*values_)(values)}, 1) : in_(x);
 }
 
+/// Attends with biases that queries say for distances, in all streams of the batch.
+at::Tensor Attention::in_buckets(const at::Tensor& x, const Batch& batch, LayerCache cache,
+                                 comm::Communicator& comm) const {
+  at::Tensor biases = (*buckets_of_queries_)(x, heads_);
+  const bool swaps = batch.streams > 0 && !cache.keys && buckets_of_queries_->is_swapped();
+  if (swaps) biases = ContentBuckets::swapped(biases, batch, heads_of_rank_, comm);
+  const at::Tensor qkv = in_(x), kv = keys_and_values(qkv, heads_ * head_dim_, comm);
+  ops::BucketAttention attention{.scale = options_.scale,
+                                 .streams = batch.streams,
+                                 .q = heads(qkv, 0, heads_),
+                                 .k = heads(kv, 0, kv_heads_),
+                                 .v = heads(kv, kv_heads_, kv_heads_),
+                                 .biases = biases,
+                                 .buckets = batch.buckets};
+  if (cache.keys) {
+    const int64_t tokens = x.size(0) / (1 + batch.streams);
+    ops::write_kv(attention.k.narrow(0, 0, tokens), attention.v.narrow(0, 0, tokens), batch.slots, *cache.keys,
+                  *cache.values);
+    attention.k_cache = cache.keys;
+    attention.v_cache = cache.values;
+  }
+  const bool captures = batch.capture && batch.capture->attentions;
+  ops::BucketProbabilities probabilities;
+  const at::Tensor result =
+      ops::bucket_attention(attention, batch.sequences.spans, captures ? &probabilities : nullptr);
+  if (captures) {
+    for (auto* of_sequences : {&probabilities.own, &probabilities.streams})
+      for (at::Tensor& one : *of_sequences) one = comm.gatherv(one.contiguous(), heads_of_rank_, 0);
+    batch.capture->attention.push_back(std::move(probabilities.own));
+    if (batch.streams > 0) batch.capture->streams.push_back(std::move(probabilities.streams));
+  }
+  return result.reshape({x.size(0), heads_ * head_dim_});
+}
+
 at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const Batch& batch,
                            const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
+  if (buckets_of_queries_) return in_buckets(x, batch, cache, comm);
   ops::AttentionOptions options = this->options();
   at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : projected(x, values);
   if (projection_norms_) qkv = (*projection_norms_)(qkv, comm);
@@ -274,14 +312,25 @@ at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Sourc
     k = heads(kv, 0, kv_heads_);
     v = heads(kv, kv_heads_, kv_heads_);
   }
-  at::Tensor result;
-  if (cache.keys) {
-    if (k.defined()) ops::write_kv(k, v, source.slots, *cache.keys, *cache.values);
-    result = ops::paged_attention(q, *cache.keys, *cache.values, source.sequences, options);
-  } else {
-    result = ragged(q, k, v, source.sequences, options, batch, batch.capture ? &batch.capture->cross : nullptr, comm);
+  if (cache.keys && k.defined()) ops::write_kv(k, v, source.slots, *cache.keys, *cache.values);
+  // the sequences are those of one stream: queries of the same token in each stream read the same source
+  const int64_t tokens = x.size(0) / (1 + batch.streams);
+  std::vector<at::Tensor> results;
+  std::vector<std::vector<at::Tensor>> captured;
+  for (int64_t stream = 0; stream <= batch.streams; ++stream) {
+    const at::Tensor queries = batch.streams > 0 ? q.narrow(0, stream * tokens, tokens) : q;
+    results.push_back(cache.keys ? ops::paged_attention(queries, *cache.keys, *cache.values, source.sequences, options)
+                                 : ragged(queries, k, v, source.sequences, options, batch, &captured, comm));
   }
-  return result.reshape({x.size(0), heads_ * head_dim_});
+  if (!captured.empty()) {
+    std::vector<at::Tensor>& seen = batch.capture->cross.emplace_back(std::move(captured[0]));
+    for (size_t i = 0; captured.size() > 1 && i < seen.size() && seen[i].defined(); ++i) {
+      std::vector<at::Tensor> of_streams{seen[i]};
+      for (size_t stream = 1; stream < captured.size(); ++stream) of_streams.push_back(captured[stream][i]);
+      seen[i] = at::cat(of_streams, 1);
+    }
+  }
+  return (results.size() > 1 ? at::cat(results) : results[0]).reshape({x.size(0), heads_ * head_dim_});
 }
 
 }  // namespace pm::layers

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Self-attention and cross-attention of a stack, and its KV cache.
 #pragma once
+#include "worker/layers/content_buckets.h"
 #include "worker/layers/entity_queries.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/projection_norms.h"
@@ -58,7 +59,8 @@ class Attention {
   /// Computes the result of this rank's heads [tokens, local heads x head_dim], of those that convolve too, from x
   /// [tokens, hidden], in its type, before the output projection. With a cache, the tokens' keys and values are
   /// appended to it first. `rotation` is that of the layer's rotary embedding at the batch's positions; without angles
-  /// nothing is rotated. Values are projected from `values` where that is defined.
+  /// nothing is rotated. Values are projected from `values` where that is defined. The rows of streams follow those
+  /// of the main stream in x and in the result; only the main stream's keys and values come into the cache.
   at::Tensor self(const at::Tensor& x, const at::Tensor& values, const Batch&, const ops::Rotation& rotation,
                   LayerCache, comm::Communicator&) const;
   /// Attends to the states of `source` instead.
@@ -76,6 +78,7 @@ class Attention {
   at::Tensor with_entities(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
                            const Batch&, const ops::AttentionOptions&, comm::Communicator&) const;
   at::Tensor projected(const at::Tensor& x, const at::Tensor& values) const;
+  at::Tensor in_buckets(const at::Tensor& x, const Batch&, LayerCache, comm::Communicator&) const;
   at::Tensor with_relative_content(const at::Tensor& x, const Batch&, ops::AttentionOptions&) const;
   ops::AttentionOptions options() const;
   ops::AttentionOptions options_;  ///< without the relative position bias
@@ -86,8 +89,9 @@ class Attention {
   std::optional<Norm> query_norm_, key_norm_;  ///< of each head's vector
   ops::HeadNorms head_norms_;                  ///< the same for rotary_write
   bool crosses_;
-  std::optional<RelativeTerms> relative_;  ///< read before the block's own projections
-  ColumnLinear in_;                        ///< stacked q, k, v; only q for cross-attention
+  std::optional<RelativeTerms> relative_;             ///< read before the block's own projections
+  std::optional<ContentBuckets> buckets_of_queries_;  ///< likewise
+  ColumnLinear in_;                                   ///< stacked q, k, v; only q for cross-attention
   std::optional<ProjectionNorms> projection_norms_;
   std::optional<ColumnLinear> values_;  ///< v where it reads other states; then in_ is q and k
   std::optional<ColumnLinear> source_;  ///< k, v of cross-attention

@@ -8,18 +8,21 @@
 #include <string>
 #include <vector>
 
+#include "worker/ops/bucket_attention.h"
 #include "worker/ops/sparse_attention.h"
 
 namespace pm::layers {
 
 /// What a forward pass captures beside its result. Hidden states are [tokens, hidden] in Hugging Face's order: the
 /// input of each layer, then the last state. attention[layer][sequence] is [heads, queries, keys], gathered on rank
-/// 0; cross likewise. Sparse attention captures ops::SparseProbabilities: what each query sees under `attention`, and
+/// 0; cross likewise. Where the rows are of several streams, hidden states have the rows of all, cross-attention the
+/// queries of all, and `streams` has what those beside the main one saw in self-attention [heads, streams, queries,
+/// keys + 1]. Sparse attention captures ops::SparseProbabilities: what each query sees under `attention`, and
 /// with a sliding window what global tokens see under `global`.
 struct Capture {
   bool hidden_states = false, attentions = false, features = false;
   std::vector<at::Tensor> hidden;
-  std::vector<std::vector<at::Tensor>> attention, cross, global;
+  std::vector<std::vector<at::Tensor>> attention, cross, global, streams;
   at::Tensor audio_features;  ///< [frames, channels]: the normalized frames of audio before their projection
 };
 
@@ -66,9 +69,13 @@ struct Batch {
   at::Tensor
       slots;  ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   ops::StepSequences sequences;
-  std::vector<ops::SequenceColumns> columns;  ///< for sparse attention, relative positions by content and convolutions;
-                                              ///< empty: no sequence is padded or has global tokens
+  std::vector<ops::SequenceColumns> columns;  ///< for sparse attention, relative positions by content, buckets of
+                                              ///< distances and convolutions; empty: no sequence is padded or has
+                                              ///< global tokens
+  int64_t streams = 0;  ///< that predict following tokens; the states of each have a row per token, behind all rows of
+                        ///< the main stream
   RelativeRows relative;                      ///< made by the stack on its device
+  std::vector<ops::SequenceBuckets> buckets;  ///< likewise
   Capture* capture = nullptr;
 
   /// Moves the tensors to another device.

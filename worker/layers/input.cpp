@@ -122,6 +122,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
                       loader);  // in the order in which a forward pass uses the tables
   if (input.entities) entities_.emplace(*input.entities, loader);
   types_ = types_of(input.tables, loader);
+  if (input.streams) streams_ = loader.load(*input.streams).to(at::kFloat).roll(1, 0);  // row i - 1 is that of stream i
   if (input.projection) {
     const bool images = input.reads_images();
     if (images) patch_ = {input.projection->weight.shape[2], input.projection->weight.shape[3]};
@@ -201,6 +202,14 @@ at::Tensor Input::looked_up(const at::Tensor& positions) const {
   return position_->partial(position_offset_ == 0 ? positions : positions + position_offset_);
 }
 
+/// Makes the rows of all streams from those of the tokens and, behind them, of the positions of the next tokens.
+at::Tensor Input::with_streams(const at::Tensor& x, int64_t streams) const {
+  const int64_t tokens = x.size(0) / 2;
+  std::vector<at::Tensor> rows{x.narrow(0, 0, tokens)};
+  for (int64_t stream = 0; stream < streams; ++stream) rows.push_back(x.narrow(0, tokens, tokens) + streams_[stream]);
+  return at::cat(rows);
+}
+
 at::Tensor Input::sinusoids(const at::Tensor& positions) const {
   const at::Tensor angles = (positions + position_offset_).to(frequencies_.scalar_type()).unsqueeze(1) * frequencies_;
   const int64_t sines = angles.size(1), rest = sinusoid_width_ - sines;
@@ -230,7 +239,10 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   }
   const bool together = position_ && !position_last_;  // one reduction for both tables
   if (together) {
-    const at::Tensor positions = looked_up(batch.positions);
+    // the streams that predict the next token stand at its position
+    const bool ahead = batch.streams > 0;
+    const at::Tensor positions = looked_up(ahead ? at::cat({batch.positions, batch.positions + 1}) : batch.positions);
+    if (ahead) x = at::cat({x, at::zeros_like(x)});
     x = x.defined() ? x.add_(positions) : positions;
   }
   const FeatureRows& features = batch.features;
@@ -243,6 +255,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     if (!token_ || !together) x = x.contiguous();
     comm.all_reduce(x);
   }
+  if (batch.streams > 0) x = with_streams(x, batch.streams);
   if (project_tokens_ && projection_ && projection_->bias().defined()) x = x + projection_->bias();
   if (frequencies_.defined() && !position_last_) x = x.add_(sinusoids(batch.positions));
   if (patch_projection_) {

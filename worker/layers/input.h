@@ -76,7 +76,8 @@ class Input {
  public:
   Input(const policy::Stack&, Loader&);
   /// Returns one row per token: [tokens, hidden] F32. Images give their class and distillation tokens and their
-  /// patches; dense vectors have rows of their own. Audio gives the frames of its rows.
+  /// patches; dense vectors have rows of their own. Audio gives the frames of its rows. The rows of streams follow
+  /// those of all tokens.
   at::Tensor operator()(const Batch&, comm::Communicator&) const;
 
  private:
@@ -84,6 +85,7 @@ class Input {
   at::Tensor frames(const Batch&) const;
   at::Tensor with_positional_convolution(const at::Tensor& x, const Batch&) const;
   at::Tensor looked_up(const at::Tensor& positions) const;
+  at::Tensor with_streams(const at::Tensor& x, int64_t streams) const;
   at::Tensor sinusoids(const at::Tensor& positions) const;
   double scale_;
   std::string token_types_;  ///< key of the batch's types whose token embeddings are added
@@ -96,6 +98,7 @@ class Input {
   std::optional<Features> features_;
   std::optional<Entities> entities_;
   std::optional<Linear> projection_, patch_projection_;
+  at::Tensor streams_;       ///< [streams, hidden] F32: what each begins with; undefined: none
   at::Tensor extra_tokens_;  ///< [1, class and distillation token, hidden]; undefined: none
   std::optional<Convolutions> convolutions_;
   std::optional<PositionalConvolution> positional_convolution_;

@@ -39,6 +39,13 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
     refuse("has positions in cells without their columns and rows");
   const bool columns = input.token && input.position == policy::PositionKind::Learned && !input.position_after_norm &&
                        !input.position_skips_padding && !input.position_reset_per_cell;
+  if (input.streams && (!columns || input.scale != 1 || input.features || input.entities || input.trigram ||
+                        input.projection || !input.tables.empty() || !input.token_types.empty()))
+    refuse("has streams beside tokens that are not the sum of a token's and a position's learned row");
+  if (input.streams && !std::all_of(stack.layers.begin(), stack.layers.end(), [](const policy::Layer& layer) {
+        return layer.attention.content_buckets && layer.order != policy::Order::Parallel;
+      }))
+    refuse("has streams without content_buckets in each layer, or in parallel layers");
   if (input.features && !columns)
     refuse("has dense vectors beside tokens whose positions are not learned ones of their columns");
   if (input.features && stack.output.pooler && stack.output.pooler->pool == policy::Pool::Last)
@@ -68,6 +75,15 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
     refuse(
         "has queries of entities beside attention that is grouped, causal, sparse, with positions in it, crosses or "
         "stands in parallel layers");
+  if (self.content_buckets &&
+      (self.kv_heads != self.heads || self.mask != policy::Mask::Causal || self.is_sparse() || self.softcap > 0 ||
+       self.window > 0 || self.alibi || self.rotary || self.relative_position_bias || self.relative_content ||
+       self.query_norm || self.key_norm || self.values_apart || self.shows_scores ||
+       layer.order == policy::Order::Parallel))
+    refuse(
+        "has content_buckets beside grouped heads, attention that is not causal, a pattern, softcapping, other "
+        "positions in attention, norms of heads, a bottleneck, scores in place of attentions, or in parallel layers");
+  if (cross && cross->content_buckets) refuse("has content_buckets in cross-attention");
   if (cross && cross->relative_content) refuse("has relative positions by content in cross-attention");
   if (layer.branch && (layer.order != policy::Order::Post || self.mask != policy::Mask::Full || cross))
     refuse("has a convolution beside layers that are not post-norm, or that are causal or cross");

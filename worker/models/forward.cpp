@@ -7,6 +7,7 @@
 
 #include "worker/models/joined.h"
 #include "worker/models/model.h"
+#include "worker/models/requests/streams.h"
 
 namespace pm::models {
 
@@ -49,12 +50,19 @@ bool needs_features(const policy::Model& model, const policy::Stack& stack) {
                           }));
 }
 
-/// Stores the outputs of a stack with these states of one request. `capture` covers all requests; this request's rows
-/// begin at `row`, its sequences at `sequence`.
-void take_states(const policy::Model& model, const policy::Stack& stack, const at::Tensor& states,
+/// Returns what stands for padding among attentions: transformers adds the lowest number to scores.
+float shown_of_padding(const policy::Attention& attention) {
+  return attention.shows_scores ? std::numeric_limits<float>::lowest() : 0;
+}
+
+/// Stores the outputs of a stack for one request. States and `capture` cover all requests; this request's rows begin at
+/// `row`, its sequences at `sequence`.
+void take_states(const policy::Model& model, const policy::Stack& stack, const at::Tensor& all_states,
                  const layers::Capture& capture, int64_t row, size_t sequence, RequestForward& request) {
   const StackInput& stack_input = request.inputs.stack_inputs.at(stack.name);
   const StackNames names = stack_names(model, stack);
+  const int64_t rows = stack_input.batch_rows(), streams = stack.input.stream_count();
+  const at::Tensor states = all_states.narrow(0, row, rows);
   request.states[stack.name] = states;
   const bool bare = model.task == policy::Task::Embed || model.task == policy::Task::Similarity ||
                     names.states == "encoder_last_hidden_state";
@@ -67,6 +75,11 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   };
   const auto wanted = [&](const std::string& name) { return request.wants(name, bare) ? name : std::string(); };
   put(wanted(names.states), wanted(names.entity_states), states);
+  const auto put_streams = [&](const std::string& name, const at::Tensor& all) {
+    if (streams > 0) request.put(name, padded_streams(stack_input, states_of_streams(all, streams, row, rows)));
+  };
+  request.streams[stack.name] = states_of_streams(all_states, streams, row, rows);
+  if (request.wants(names.stream_states, bare)) put_streams(names.stream_states, all_states);
   const bool projected = std::any_of(model.heads.begin(), model.heads.end(), [&](const policy::Head& head) {
     return head.stack == stack.name && is_compared(model, head.name);
   });
@@ -88,15 +101,18 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
     return std::vector<at::Tensor>(begin,
                                    begin + static_cast<std::ptrdiff_t>(stack_input.batch.sequences.spans.size()));
   };
-  for (size_t i = 0; request.wanted.hidden_states && i < capture.hidden.size(); ++i)
-    put(names.hidden + std::to_string(i), names.entity_hidden + std::to_string(i),
-        capture.hidden[i].narrow(0, row, stack_input.batch_rows()));
+  for (size_t i = 0; request.wanted.hidden_states && i < capture.hidden.size(); ++i) {
+    const std::string number = std::to_string(i);
+    put(names.hidden + number, names.entity_hidden + number, capture.hidden[i].narrow(0, row, rows));
+    put_streams(names.stream_hidden + number, capture.hidden[i]);
+  }
   for (size_t i = 0; i < capture.attention.size(); ++i) {
     const std::string number = std::to_string(i);
     if (i >= capture.global.size()) {
-      // transformers adds the lowest number to the scores of padding
-      const float hidden = stack.layers[i].attention.shows_scores ? std::numeric_limits<float>::lowest() : 0;
-      request.put(names.attentions + number, stack_input.padded(own(capture.attention[i]), stack_input, hidden));
+      request.put(names.attentions + number, stack_input.padded(own(capture.attention[i]), stack_input,
+                                                                shown_of_padding(stack.layers[i].attention)));
+      if (i < capture.streams.size())
+        request.put(names.stream_attentions + number, padded_stream_attentions(stack_input, own(capture.streams[i])));
       continue;
     }
     const std::vector<at::Tensor> global = own(capture.global[i]);
@@ -107,7 +123,9 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   if (capture.cross.empty()) return;
   const StackInput& seen = request.inputs.stack_inputs.at(stack.layers[0].cross->source);
   for (size_t i = 0; i < capture.cross.size(); ++i)
-    request.put(names.cross + std::to_string(i), stack_input.padded(own(capture.cross[i]), seen));
+    request.put(names.cross + std::to_string(i),
+                padded_cross_attentions(stack_input, streams, own(capture.cross[i]), seen,
+                                        shown_of_padding(*stack.layers[i].cross)));
 }
 
 /// The keys of StageState beside the states, which stand under the stack's own name.
@@ -133,6 +151,7 @@ void hand(StageState& handed, const policy::Stack& stack, int64_t first, const l
   sequences("attention", capture.attention);
   sequences("cross", capture.cross);
   sequences("global", capture.global);
+  sequences("streams", capture.streams);
 }
 
 /// Returns all that the stages captured of a stack with this number of sequences.
@@ -146,7 +165,7 @@ layers::Capture captured(const StageState& handed, const policy::Stack& stack, s
   for (int64_t i = 0; i <= static_cast<int64_t>(stack.layers.size()); ++i) {
     if (const at::Tensor hidden = find(key_of("hidden", stack, i)); hidden.defined()) capture.hidden.push_back(hidden);
     for (const auto& [what, all] : {std::pair{"attention", &capture.attention}, std::pair{"cross", &capture.cross},
-                                    std::pair{"global", &capture.global}}) {
+                                    std::pair{"global", &capture.global}, std::pair{"streams", &capture.streams}}) {
       if (!find(key_of(what, stack, i, 0)).defined()) continue;
       auto& layer = all->emplace_back();
       for (size_t j = 0; j < sequences; ++j) layer.push_back(find(key_of(what, stack, i, j)));
@@ -180,8 +199,10 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
                             .attention = {},
                             .cross = {},
                             .global = {},
+                            .streams = {},
                             .audio_features = {}};
     layers::Batch batch = joined(stack_inputs);
+    batch.streams = stack.input.stream_count();
     if (capture.hidden_states || capture.attentions || capture.features) batch.capture = &capture;
     layers::Source source;
     if (cross) {
@@ -205,7 +226,7 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
     if (stack.output.pooler)
       with[i]->pooled[stack.name] =
           handed.at(key_of("pooled", stack)).narrow(0, static_cast<int64_t>(sequence), static_cast<int64_t>(own));
-    take_states(policy_, stack, shown.narrow(0, row, stack_inputs[i]->batch_rows()), capture, row, sequence, *with[i]);
+    take_states(policy_, stack, shown, capture, row, sequence, *with[i]);
     row += stack_inputs[i]->batch_rows();
     sequence += own;
   }

@@ -244,7 +244,10 @@ class Reader {
     } else {
       positions = unpadded(at::arange(ids.size(1), at::kLong).expand(ids.sizes()));
     }
-    const int64_t rows = input.positions ? input.positions->shape[0] - input.position_offset : stack.positions;
+    // streams read the row behind that of the last token
+    const int64_t rows = input.positions
+                             ? input.positions->shape[0] - input.position_offset - (input.stream_count() > 0 ? 1 : 0)
+                             : stack.positions;
     if (rows > 0)
       check_range("position_ids", positions, input.position_ids_are_rows ? -input.position_offset : 0, rows,
                   "positions of this model");

@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "worker/models/heads/heads.h"
@@ -74,6 +75,7 @@ void Model::step(StepRows& rows, layers::KvCache* cache, StageState& handed, com
   for (const policy::IndexTable& table : generating.input.tables)
     rows.batch.types[table.key()] = at::full_like(rows.batch.tokens, table.skip_if_absent ? -1 : table.default_row);
   const bool crosses = generating.layers[0].cross.has_value();
+  rows.batch.streams = std::min<int64_t>(1, generating.input.stream_count());  // scores are those of the first
   if (rows.source) {
     const std::string& name = generating.layers[0].cross->source;
     for (const policy::IndexTable& table : policy_.stack(name)->input.tables)
@@ -90,6 +92,9 @@ void Model::step(StepRows& rows, layers::KvCache* cache, StageState& handed, com
   if (!here) return;
   at::Tensor& states = handed[generating.name];
   states = (*here)(states, rows.batch, cache, crosses ? &rows.cross : nullptr, comm);
+  if (rows.batch.streams == 0 || !here->ends()) return;
+  const int64_t tokens = rows.batch.tokens.size(0);
+  states = states.narrow(0, language_model(policy_)->streams ? tokens : 0, tokens);
 }
 
 }  // namespace pm::models

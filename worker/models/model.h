@@ -56,7 +56,8 @@ class Model {
   /// Returns true when forward() of these reads the matrix of an LM head.
   bool reads_vocabulary(std::span<const Inputs>, const OutputSelection&, comm::Communicator&) const;
   /// Advances `handed` by one step of generation. After the last stage it has the states of the generating stack's
-  /// rows [tokens, hidden] in F32 under the stack's name. `cache` may be null where no layer of that stack is.
+  /// rows [tokens, hidden] in F32 under the stack's name, of the stream that its head scores. `cache` may be null where
+  /// no layer of that stack is.
   void step(StepRows&, layers::KvCache* cache, StageState& handed, comm::Communicator&) const;
   /// Returns true on the last stage, which has the last layer and all heads.
   bool last() const { return last_; }

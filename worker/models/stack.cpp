@@ -129,6 +129,8 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
   if (range_.size() > 0) {
     const auto& content = stack.layers[static_cast<size_t>(range_.begin)].attention.relative_content;
     if (content) relative_.emplace(*content, stack.hidden, loader);
+    if (const auto& buckets = stack.layers[static_cast<size_t>(range_.begin)].attention.content_buckets)
+      buckets_ = {buckets->num_buckets, buckets->max_distance};
   }
   layers_.reserve(static_cast<size_t>(range_.size()));
   for (int64_t layer = range_.begin; layer < range_.end; ++layer)
@@ -154,6 +156,8 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     if (source) ops::make_attention_metadata(source->sequences, x.device());
   }
   if (relative_) batch.relative = (*relative_)(batch, x.device(), comm);
+  if (buckets_)
+    batch.buckets = ops::sequence_buckets(batch.sequences.spans, batch.columns, batch.streams, *buckets_, x.device());
   const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions);
   const ops::Rotation none;
   if (source && source->states.defined()) source->states = source->states.to(types_.product);  // once for all layers

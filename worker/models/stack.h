@@ -23,10 +23,11 @@ class Stack {
   /// Loads the layers [begin, end). The first layer comes with the stack's input, the last with its output.
   Stack(const policy::Stack&, Range layers, layers::Loader&);
   /// Returns the states after the stage's last layer, or after the final norm and projection where the stack ends:
-  /// [tokens, hidden] in F32, the same on every rank. `x` has the states of the stage before; undefined where the
-  /// stack begins. With `cache`, keys and values are appended to it; without, attention stays inside the batch.
-  /// `source` is what cross-attention reads. Makes the attention metadata of both. Between the layers activations have
-  /// the types of layers::ActivationTypes; states are cast where they come in and where they leave.
+  /// [tokens, hidden] in F32, the same on every rank; the rows of the batch's streams follow. `x` has the states of the
+  /// stage before; undefined where the stack begins. With `cache`, keys and values are appended to it; without,
+  /// attention stays inside the batch. `source` is what cross-attention reads. Makes the attention metadata of both.
+  /// Between the layers activations have the types of layers::ActivationTypes; states are cast where they come in and
+  /// where they leave.
   at::Tensor operator()(at::Tensor x, layers::Batch&, layers::KvCache* cache, layers::Source* source,
                         comm::Communicator&) const;
   /// The layers of this shard, and whether the stack's output is among them.
@@ -75,6 +76,7 @@ class Stack {
   std::optional<layers::Input> input_;
   layers::RotaryTable rotaries_;
   std::optional<layers::RelativeTable> relative_;  ///< of all layers
+  std::optional<ops::BucketShape> buckets_;        ///< likewise
   std::vector<Layer> layers_;
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "worker/ops/backend.h"
+#include "worker/ops/bucket_attention.h"
 #include "worker/ops/score_bias.h"
 
 namespace pm::ops {
@@ -30,16 +31,6 @@ at::Tensor normed(const at::Tensor& x, bool subtract_mean, const at::Tensor& wei
 /// Replaces x by x + residual, in the type of the residual.
 void add_residual(at::Tensor& x, const at::Tensor& residual) {
   x = x.scalar_type() == residual.scalar_type() ? x.add_(residual) : at::add(x, residual).to(residual.scalar_type());
-}
-
-/// Returns the keys or values of one sequence as fp32 [kv_heads, length, d].
-at::Tensor gather(const at::Tensor& cache, const SequenceSpan& sequence) {
-  const int64_t length = sequence.keys, blocks = blocks_for(length);
-  const at::Tensor table =
-      at::from_blob(const_cast<int32_t*>(sequence.blocks.data()), {blocks}, at::kInt).to(cache.device());
-  at::Tensor taken = at::index_select(cache, 0, table).to(at::kFloat);  // [blocks, kv_heads, 16, d]
-  taken = taken.permute({1, 0, 2, 3}).reshape({cache.size(1), blocks * block_tokens, cache.size(3)});
-  return taken.narrow(1, 0, length);
 }
 
 /// Returns the attention mask [queries, keys]: true where a query must not attend to a key. It is built for each call
@@ -225,7 +216,7 @@ at::Tensor Backend::paged_attention(const at::Tensor& q, const at::Tensor& k_cac
 
 void Backend::attend_many(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                           const SequenceSpan& sequence, const AttentionOptions& options, at::Tensor& out) {
-  const at::Tensor k = gather(k_cache, sequence), v = gather(v_cache, sequence);
+  const at::Tensor k = gathered_blocks(k_cache, sequence), v = gathered_blocks(v_cache, sequence);
   out.narrow(0, sequence.first, sequence.tokens)
       .copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens).to(at::kFloat), k, v, sequence, options, {},
                           nullptr));

@@ -136,7 +136,7 @@ class TensorPipelineExecutor final : public Executor,
   }
 
   int64_t bucket(int64_t sequences) const override {
-    return graphs_ && graphs_enabled_ && generates_alone() ? graphs_->bucket_size(sequences) : 0;
+    return graphs_ && graphs_enabled_ && decodes_in_graphs() ? graphs_->bucket_size(sequences) : 0;
   }
   GraphCounts graphs() const override { return graph_status_.counts(); }
 
@@ -169,8 +169,11 @@ class TensorPipelineExecutor final : public Executor,
   }
 
   bool is_last() const { return next_ < 0; }
-  /// Returns true for models that generate without an encoder.
-  bool generates_alone() const { return !models::Model::generating_stack(policy_).layers.at(0).cross; }
+  /// Returns true for models that generate without an encoder, and whose attention reads no block tables of the host.
+  bool decodes_in_graphs() const {
+    const policy::Layer& layer = models::Model::generating_stack(policy_).layers.at(0);
+    return !layer.cross && !layer.attention.content_buckets;
+  }
   models::StageState receive_state() {
     return previous_ < 0 ? models::StageState{} : receive(*world_, previous_, device());
   }

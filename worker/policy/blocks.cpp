@@ -414,6 +414,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   }
   a.relative_position_bias = relative_position_bias(context, section, scope, path, a);
   a.relative_content = relative_content(context, section, scope, path, a);
+  a.content_buckets = content_buckets(context, section, scope, path, a);
   a.rotary = rotary(section, scope, a);
   if (const Node* shown = section.get("attentions"))
     a.shows_scores = parse_keyword(*shown, scope.variables, attentions_words) == "scores";

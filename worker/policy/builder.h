@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs), heads.cpp,
-// input/ (entities), audio/ (convolutions and heads over frames), layer/ (layers and what stands around their
+// input/ (entities, streams), audio/ (convolutions and heads over frames), layer/ (layers and what stands around their
 // attention), blocks.cpp (attention, linears, norms).
 #pragma once
 #include <list>
@@ -70,6 +70,11 @@ class Builder {
   std::optional<Entities> entities(const Context&, const Node& section, const std::string& path);
   std::optional<EntityQueries> entity_queries(const Context&, const Node& section, const Scope&,
                                               const std::string& path, const Attention&);
+
+  // input/streams.cpp
+  std::optional<Param> streams(const Context&, const Node& section, const Scope&, const std::string& path);
+  std::optional<ContentBuckets> content_buckets(const Context&, const Node& section, const Scope&,
+                                                const std::string& path, const Attention&);
 
   // audio/convolutions.cpp
   /// Returns the value of an entry that has to be 1 (or 0 where `may_be_zero`) to 2^20.

@@ -236,6 +236,11 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
     if (head.outputs.size() != 5) refuse_policy(section, "a head with \"spans\" has five outputs");
     return head;
   }
+  if (const Node* node = section.get("streams")) head.streams = evaluate_bool(*node, at.scope.variables);
+  if (head.streams && !binder_.is_dry_run() &&
+      (pool || head.layer_weights || !read || !read->input.streams || head.outputs.size() != 2))
+    refuse_policy(*section.get("streams"),
+                  "a head of streams has two outputs and reads every token's last state of a stack with streams");
   HeadTransform before = transform(at);
   std::optional<Param> others = concat(at);
   const ParamRequest rows{.role = Role::LogitsWeight,

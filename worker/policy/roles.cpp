@@ -12,8 +12,10 @@ ShardingRule sharding_rule(Role role) {
     case Role::LogitsBias:
       return {Sharding::Vocab, Axis::Vocab, 0};
     case Role::QueryWeight:
+    case Role::BucketWeight:
       return {Sharding::ColumnHead, Axis::Heads, 0};
     case Role::QueryBias:
+    case Role::BucketBias:
       return {Sharding::HeadVector, Axis::Heads, 0};
     case Role::KeyWeight:
     case Role::ValueWeight:
@@ -73,6 +75,7 @@ bool is_matrix(Role role) {
     case Role::KeyWeight:
     case Role::ValueWeight:
     case Role::OutWeight:
+    case Role::BucketWeight:
     case Role::UpWeight:
     case Role::GateWeight:
     case Role::DownWeight:
@@ -142,6 +145,10 @@ std::string_view name_of(Role role) {
       return "segment states";
     case Role::RelativePositionBias:
       return "relative position bias";
+    case Role::BucketWeight:
+      return "bucket weight";
+    case Role::BucketBias:
+      return "bucket bias";
     case Role::UpWeight:
       return "up weight";
     case Role::UpBias:

@@ -285,6 +285,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   tables(section, scope, path, input_width(context, input), input.tables);
   input.features = features(context, section, scope, path + "features");
   input.entities = entities(context, section, path + "entities.");
+  input.streams = streams(context, section, scope, path + "streams");
   const ParamRequest projection{.role = Role::EmbeddingProjection,
                                 .path = path + "projection",
                                 .shape = {sizes.hidden, (input.trigram ? 3 : 1) * sizes.embedding}};

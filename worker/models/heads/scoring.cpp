@@ -52,6 +52,10 @@ void ScoringHead::run(std::span<RequestForward> requests) const {
 
 /// Returns the states that the head scores: every token's, or one per sequence.
 at::Tensor ScoringHead::states(const RequestForward& request) const {
+  if (head_.streams) {
+    const std::vector<at::Tensor>& streams = request.streams.at(head_.stack);
+    return request.wants(head_.outputs[1], true) ? at::cat(streams) : streams[0];
+  }
   const at::Tensor of_stack = states_(request);
   if (head_.entities) return entity_states(*head_.entities, request.inputs.stack_inputs.at(head_.stack), of_stack);
   const std::optional<policy::Pool> pool = head_.pool();
@@ -63,12 +67,24 @@ at::Tensor ScoringHead::states(const RequestForward& request) const {
                                       : request.select(*pool, *model_.stack(head_.stack), of_stack);
 }
 
+/// Puts out the scores [streams x tokens, columns] by the first stream, and those by the others, [rows, streams - 1,
+/// length, columns].
+void ScoringHead::put_streams(RequestForward& request, const StackInput& stack_input, const at::Tensor& scores) const {
+  std::vector<at::Tensor> padded;
+  for (const at::Tensor& of_stream : scores.split(stack_input.batch_rows()))
+    padded.push_back(stack_input.padded(of_stream));
+  if (request.wants(head_.outputs[0], true)) request.put(head_.outputs[0], padded[0]);
+  padded.erase(padded.begin());
+  if (!padded.empty()) request.put(head_.outputs[1], at::stack(padded, 1));
+}
+
 void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
   const bool pooled = head_.is_pooled();
   if (pooled) request.vectors[head_.name] = scores;
   // a similarity puts out the vectors that it compares
   if (request.comm.rank() != 0 || is_compared(model_, head_.name) || !request.wants_any(head_.outputs)) return;
   const StackInput& stack_input = request.inputs.stack_inputs.at(head_.stack);
+  if (head_.streams) return put_streams(request, stack_input, scores);
   if (!pooled)
     scores = model_.stack(head_.stack)->input.entities ? padded_part(stack_input, scores, head_.entities.has_value())
                                                        : stack_input.padded(scores);

@@ -67,6 +67,7 @@ class ScoringHead : public Head {
  private:
   at::Tensor states(const RequestForward&) const;
   void put(RequestForward&, at::Tensor scores) const;
+  void put_streams(RequestForward&, const StackInput&, const at::Tensor& scores) const;
   HeadStates states_;
   bool one_column_;
 };

@@ -21,6 +21,8 @@ StackNames stack_names(const policy::Model& model, const policy::Stack& stack) {
     names.hidden = side + names.hidden;
     names.attentions = side + names.attentions;
     names.global = side + names.global;
+    names.stream_hidden = side + "ngram_hidden_states.";
+    names.stream_attentions = side + names.stream_attentions;
     return names;
   }
   for (std::string* name : {&names.states, &names.pooled, &names.hidden, &names.attentions, &names.global})

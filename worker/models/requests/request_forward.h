@@ -25,7 +25,9 @@ struct OutputSelection {
 struct StackNames {
   std::string states = "last_hidden_state", pooled = "pooler_output", hidden = "hidden_states.",
               entity_states = "entity_last_hidden_state", entity_hidden = "entity_hidden_states.",
-              attentions = "attentions.", cross = "cross_attentions.", global = "global_attentions.";
+              attentions = "attentions.", cross = "cross_attentions.", global = "global_attentions.",
+              stream_states = "last_hidden_state_ngram", stream_hidden = "hidden_states_ngram.",
+              stream_attentions = "ngram_attentions.";
 };
 /// Returns the names: without prefix for a model of one stack, with encoder_ and decoder_ around cross-attention, else
 /// with the name of the tower.
@@ -37,8 +39,9 @@ struct RequestForward {
   comm::Communicator& comm;
   std::map<std::string, at::Tensor> states, pooled,
       vectors;  ///< of stacks, of their poolers, of heads with one vector per sequence
-  std::map<std::string, std::vector<at::Tensor>> hidden;  ///< all hidden states of stacks with heads that mix them
-  std::map<std::string, at::Tensor> features;             ///< of stacks that read audio: normalized frames
+  std::map<std::string, std::vector<at::Tensor>> streams;  ///< states of each stream that predicts following tokens
+  std::map<std::string, std::vector<at::Tensor>> hidden;   ///< all hidden states of stacks with heads that mix them
+  std::map<std::string, at::Tensor> features;              ///< of stacks that read audio: normalized frames
   Arrays outputs;
 
   /// Returns whether the output `name` is wanted; `by_default` where the request names no outputs.

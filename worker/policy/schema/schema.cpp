@@ -126,7 +126,7 @@ struct HeadKind {
 void check_head(const Node& name, const Node& head) {
   static const std::vector<std::string_view> of_every_head{"at", "when", "stack", "output"};
   static const std::vector<HeadKind> kinds{
-      {"logits", {"pool", "entities", "dense", "act", "norm", "scale_input", "softcap", "layer_weights"}},
+      {"logits", {"pool", "entities", "streams", "dense", "act", "norm", "scale_input", "softcap", "layer_weights"}},
       {"time_delay", {"dense", "act", "norm", "scale_input", "layer_weights"}},
       {"codebook", {}},
       {"cells", {"classes", "pool", "dense", "act", "norm", "scale_input"}},

@@ -22,6 +22,7 @@ void Attention::collect(ParamCollector& all) const {
       all.add(segments->query_bias);
     }
   }
+  if (content_buckets) all.add(content_buckets->linear);
   all.add(query);
   all.add(key);
   all.add(value);

@@ -54,6 +54,15 @@ struct RelativeContent {
   std::optional<Param> content_bias;  ///< added to the queries where they meet keys
   std::optional<Segments> segments;
 };
+/// Scores get what the query's state says for the bucket of its distance to the key, after scaling (Qi et al.,
+/// "ProphetNet", 2020). Buckets are those of keys before the query: half of them exact, the others logarithmic.
+struct ContentBuckets {
+  Linear linear;  ///< [num_buckets x heads, hidden], the head fastest
+  int64_t num_buckets = 32, max_distance = 128;
+  /// Without a cache, streams that predict following tokens take biases [streams, heads, tokens] out of an array that
+  /// is laid out as [tokens, streams, heads]: that of another head, token and stream. Tokens of padding are among them.
+  bool swapped_in_streams = false;
+};
 /// ALiBi: the slopes of Press et al., "Train short, test long" (2021). BLOOM adds the bias to the scaled scores.
 /// Falcon rounds it to BF16 and adds it before scaling.
 struct Alibi {
@@ -95,6 +104,7 @@ struct Attention {
   std::optional<Rotary> rotary;
   std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table
   std::optional<RelativeContent> relative_content;
+  std::optional<ContentBuckets> content_buckets;
   std::optional<EntityQueries> entity_queries;
   std::optional<SpanConvolution>
       span_convolution;       ///< heads whose results stand behind those that attend, before `out`

@@ -138,6 +138,9 @@ struct Head {
                CodebookSpec>
       kind;
   std::optional<EntityStates> entities;  ///< the head reads states of entities, not of tokens
+  /// The head scores the states of the streams that predict following tokens, not those of the main one. Two outputs:
+  /// scores by the first stream, and by all others.
+  bool streams = false;
   /// [layers + 1]: the head reads the sum of all hidden states, weighted by the softmax of these; absent: the last
   /// state.
   std::optional<Param> layer_weights;

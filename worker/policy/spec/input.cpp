@@ -13,6 +13,7 @@ void Input::collect(ParamCollector& all) const {
     for (const IndexTable& table : features->tables) all.add(table.table);
   }
   if (entities) entities->collect(all);
+  all.add(streams);
   all.add(projection);
   all.add(class_token);
   all.add(distillation_token);

@@ -55,6 +55,9 @@ struct Input {
   bool project_tokens = false;  ///< the projection is of the token embeddings alone, before positions and tables
   bool trigram = false;  ///< what is projected are the embeddings of the next token, the token and the previous one,
                          ///< beside each other; zero beyond the ends of a row
+  /// [streams, hidden]: the rows of streams beside the main one, which predict following tokens (ProphetNet). Stream i
+  /// begins with the position of the next token and row i - 1; stream 0 with the last row.
+  std::optional<Param> streams;
   std::optional<Norm> norm;
   bool norm_projected = false;               ///< the norm comes after the projection (DeBERTa), else before
   std::optional<Convolutions> convolutions;  ///< the stack reads audio: frames are what tokens are elsewhere
@@ -62,6 +65,8 @@ struct Input {
   /// Returns true for a stack of images.
   bool reads_media() const { return !token; }  ///< images or audio
   bool reads_images() const { return projection && projection->weight.shape.size() == 4; }
+  /// Returns the number of streams beside the main one.
+  int64_t stream_count() const { return streams && !streams->shape.empty() ? streams->shape[0] : 0; }
   /// Returns the number of vectors before the patches of an image.
   int64_t extra_tokens() const { return (class_token ? 1 : 0) + (distillation_token ? 1 : 0); }
 

@@ -37,8 +37,9 @@ struct Param {
   bool keep = false;         ///< true: the plan's precision does not override dtype
   bool f32_if_f16 = false;   ///< its products leave the range of F16: F32 in a model of F16
   bool matrix = false;       ///< multiplied, or sharing storage with a parameter that is: int8 may hold it
-  int64_t segments = 1;      ///< inputs sharded by heads only: runs of all heads that lie one after another (ConvBERT's
-                             ///< heads that attend, then those that convolve); a rank has its heads of each
+  int64_t segments = 1;      ///< sharded by heads only: runs of all heads that lie one after another (ConvBERT's inputs
+                             ///< of heads that attend, then of those that convolve; ProphetNet's outputs for each
+                             ///< bucket of distances); a rank has its heads of each
   std::string shares;        ///< path of an earlier parameter with the same storage; empty: storage of its own
   /// The blocks of a block-diagonal matrix (a convolution in groups), which is stored as [out, in / blocks]; `shape` is
   /// that, or [out / blocks, in] where inputs are sharded.

@@ -34,6 +34,8 @@ enum class Role : uint8_t {
   OutWeight,
   OutBias,
   RelativePositionBias,
+  BucketWeight,
+  BucketBias,
   SegmentStates,
   UpWeight,
   UpBias,

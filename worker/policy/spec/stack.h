@@ -60,8 +60,8 @@ struct Stack {
   Output output;
 };
 
-/// Returns whether tokens of the stack read their neighbors' states, which may be padding: rows of padding are computed
-/// as those of tokens are, and only attention does not see them. So transformers has it.
+/// Returns whether tokens of the stack read what others make of their states, which may be padding: rows of padding are
+/// computed as those of tokens are, and only attention does not see them. So transformers has it.
 bool reads_padding(const Stack&);
 
 }  // namespace pm::policy

@@ -53,6 +53,17 @@ constexpr const char* convolving_alone =
 constexpr const char* entities_alone =
     "has queries of entities beside attention that is grouped, causal, sparse, with positions in it, crosses or stands "
     "in parallel layers";
+constexpr const char* buckets_alone =
+    "has content_buckets beside grouped heads, attention that is not causal, a pattern, softcapping, other positions "
+    "in attention, norms of heads, a bottleneck, scores in place of attentions, or in parallel layers";
+constexpr const char* streams_alone =
+    "has streams beside tokens that are not the sum of a token's and a position's learned row";
+/// Makes the layer one whose queries say what distances count.
+policy::Attention& in_buckets(policy::Model& model) {
+  self(model).mask = policy::Mask::Causal;
+  self(model).content_buckets.emplace();
+  return self(model);
+}
 /// Puts a bottleneck around a post-norm layer.
 policy::Layer& narrow(policy::Model& model) {
   layer(model).order = policy::Order::Post;
@@ -175,6 +186,31 @@ INSTANTIATE_TEST_SUITE_P(
         {"EntitiesWithoutPositions", [](auto& m) { input(m).entities.emplace(); },
          "has entities beside patches, audio or dense vectors, or without learned positions of tokens as wide as "
          "states"},
+        {"BucketsOfGroupedHeads", [](auto& m) { in_buckets(m).heads = 4; }, buckets_alone},
+        {"BucketsInBothDirections", [](auto& m) { in_buckets(m).mask = policy::Mask::Full; }, buckets_alone},
+        {"BucketsInAWindow", [](auto& m) { in_buckets(m).window = 4; }, buckets_alone},
+        {"BucketsWithSoftcap", [](auto& m) { in_buckets(m).softcap = 5; }, buckets_alone},
+        {"BucketsWithAlibi", [](auto& m) { in_buckets(m).alibi.emplace(); }, buckets_alone},
+        {"BucketsWithRotary", [](auto& m) { in_buckets(m).rotary.emplace(); }, buckets_alone},
+        {"BucketsWithABias", [](auto& m) { in_buckets(m).relative_position_bias.emplace(); }, buckets_alone},
+        {"BucketsWithQueryNorm", [](auto& m) { in_buckets(m).query_norm.emplace(); }, buckets_alone},
+        {"BucketsOfScores", [](auto& m) { in_buckets(m).shows_scores = true; }, buckets_alone},
+        {"BucketsInParallel", [](auto& m) { in_buckets(m), layer(m).order = policy::Order::Parallel; },
+         buckets_alone},
+        {"BucketsInCross", [](auto& m) { cross(m).content_buckets.emplace(); },
+         "has content_buckets in cross-attention"},
+        {"StreamsWithoutBuckets", [](auto& m) { input(m).streams.emplace(); },
+         "has streams without content_buckets in each layer, or in parallel layers"},
+        {"StreamsAtSinusoids",
+         [](auto& m) {
+           in_buckets(m), input(m).streams.emplace(), input(m).position = policy::PositionKind::Paper;
+         },
+         streams_alone},
+        {"StreamsOfScaledTokens", [](auto& m) { in_buckets(m), input(m).streams.emplace(), input(m).scale = 2; },
+         streams_alone},
+        {"StreamsBesideTypes",
+         [](auto& m) { in_buckets(m), input(m).streams.emplace(), input(m).tables = {table("token_type_ids")}; },
+         streams_alone},
         {"StackedInParallel",
          [](auto& m) { layer(m).stacked.resize(1), layer(m).order = policy::Order::Parallel; },
          "has stacked feed-forward blocks in parallel layers"},
@@ -291,6 +327,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Check, TheLastOfTokensAloneMayBePooled) {
   EXPECT_EQ(refusal(model({head("score", classes(Pool::Last))})), "runs");
+}
+
+TEST(Check, ADecoderWithStreamsRuns) {
+  policy::Model decoder = model({head("lm", policy::LogitsSpec{})});
+  in_buckets(decoder);
+  input(decoder).streams.emplace();
+  EXPECT_EQ(refusal(decoder), "runs");
 }
 
 TEST(Check, ADecoderWithALanguageModelHeadGenerates) {

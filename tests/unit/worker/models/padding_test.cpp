@@ -41,6 +41,41 @@ TEST(Padding, HasRowsThatAttentionDoesNotSee) {
   EXPECT_EQ(shown[0][0][0].nonzero().squeeze(1)[0].item<int64_t>(), 2) << "keys stand in their own columns";
 }
 
+/// A decoder with two streams; a table of `rows` positions.
+policy::Model streaming(bool swapped, int64_t rows) {
+  policy::Model made = model();
+  policy::Stack& stack = made.stacks[0];
+  stack.input.positions.emplace().shape = {rows, 8};
+  stack.input.streams.emplace().shape = {2, 8};
+  stack.layers[0].attention.mask = policy::Mask::Causal;
+  stack.layers[0].attention.content_buckets.emplace().swapped_in_streams = swapped;
+  return made;
+}
+
+std::string refusal_of(const policy::Model& model, std::vector<int64_t> mask) {
+  try {
+    make_inputs(model, padded(std::move(mask)));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason, Reason::InvalidRequest);
+    return error.what();
+  }
+  return "served";
+}
+
+TEST(Padding, HasRowsWhereStreamsTakeTheBiasesOfOthers) {
+  const policy::Model swapped = streaming(true, 9);
+  EXPECT_EQ(make_inputs(swapped, padded({0, 0, 1, 1, 1, 1, 1, 0})).stack_inputs.at("encoder").batch.tokens.numel(), 8);
+  EXPECT_THAT(refusal_of(swapped, {1, 1, 1, 1, 1, 0, 1, 0}), HasSubstr("row 1 of attention_mask has a 0 between ones"));
+  const models::Inputs own = make_inputs(streaming(false, 9), padded({0, 0, 1, 1, 1, 0, 1, 0}));
+  EXPECT_EQ(own.stack_inputs.at("encoder").batch.tokens.numel(), 4);
+  EXPECT_EQ(own.stack_inputs.at("encoder").batch.columns.at(1).columns, (std::vector<int64_t>{0, 2}));
+}
+
+TEST(Padding, StreamsNeedAPositionBehindTheLastToken) {
+  EXPECT_EQ(refusal_of(streaming(true, 5), {1, 1, 1, 1, 1, 1, 1, 1}), "served");
+  EXPECT_THAT(refusal_of(streaming(true, 4), {1, 1, 1, 1, 1, 1, 1, 1}), HasSubstr("position"));
+}
+
 TEST(Padding, HasNoRowsWhereNothingReadsIt) {
   const models::Inputs inputs = make_inputs(neighborly(false), padded({0, 0, 1, 1, 1, 0, 1, 0}));
   EXPECT_EQ(inputs.stack_inputs.at("encoder").batch.tokens.numel(), 4);

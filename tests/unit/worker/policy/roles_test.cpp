@@ -23,6 +23,7 @@ TEST(Roles, AColumnBiasIsCutLikeItsWeightAndARowBiasIsWhole) {
                               {Role::UpWeight, Role::UpBias},
                               {Role::GateWeight, Role::GateBias},
                               {Role::BottleneckWeight, Role::BottleneckBias},
+                              {Role::BucketWeight, Role::BucketBias},
                               {Role::LogitsWeight, Role::LogitsBias}}) {
     EXPECT_EQ(sharding_rule(weight).axis, sharding_rule(bias).axis);
     EXPECT_EQ(sharding_rule(weight).dim, 0);
@@ -37,6 +38,7 @@ TEST(Roles, AColumnBiasIsCutLikeItsWeightAndARowBiasIsWhole) {
 TEST(Roles, QueriesAreCutByHeadsAndKeysAndValuesByRows) {
   EXPECT_EQ(sharding_rule(Role::QueryWeight).axis, Axis::Heads);
   EXPECT_EQ(sharding_rule(Role::OutWeight).axis, Axis::Heads);
+  EXPECT_EQ(sharding_rule(Role::BucketWeight).axis, Axis::Heads);
   for (const Role role : {Role::KeyWeight, Role::KeyBias, Role::ValueWeight, Role::ValueBias})
     EXPECT_EQ(sharding_rule(role).axis, Axis::KvRows);
 }

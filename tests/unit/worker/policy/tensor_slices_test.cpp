@@ -197,6 +197,23 @@ TEST(Pieces, SegmentsGiveTheirPartOfEachHead) {
   EXPECT_EQ(scale_group(out), 4) << "of int8: a head of one segment";
 }
 
+TEST(Pieces, SegmentsOfOutputsGiveARowOfEachHeadForEachBucket) {
+  checkpoint::TensorInfo matrix{.shape = {12, 7}}, vector{.shape = {12}};  // three heads for each of four buckets
+  Param weight{.role = Role::BucketWeight, .tensor = &matrix, .shape = {12, 7}, .units = 3};
+  Param bias{.role = Role::BucketBias, .tensor = &vector, .shape = {12}, .units = 3};
+  weight.segments = bias.segments = 4;
+  std::vector<int64_t> rows, columns;
+  for (const TensorSlice& own : tensor_slices(weight, {1, 3})) {
+    rows.insert(rows.end(), {own.row, own.rows});
+    EXPECT_EQ(own.cols, 7);
+  }
+  EXPECT_EQ(rows, (std::vector<int64_t>{1, 2, 4, 2, 7, 2, 10, 2}));
+  for (const TensorSlice& own : tensor_slices(bias, {0, 1})) columns.insert(columns.end(), {own.col, own.cols});
+  EXPECT_EQ(columns, (std::vector<int64_t>{0, 1, 3, 1, 6, 1, 9, 1}));
+  EXPECT_EQ(tensor_slices(weight, {0, 3}).size(), 1U) << "all of it is one piece";
+  EXPECT_EQ(local_shape(weight, {1, 3}), (std::vector<int64_t>{8, 7}));
+}
+
 TEST(Pieces, OnesAreLeftOutAtTheBeginningBeforeTheEnd) {
   EXPECT_EQ(without_ones({1, 5, 1}, 2), (std::vector<int64_t>{5, 1}));
   EXPECT_EQ(without_ones({5, 4, 1}, 2), (std::vector<int64_t>{5, 4}));
