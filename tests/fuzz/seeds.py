@@ -115,6 +115,29 @@ WORLDS = {
             use_weighted_layer_sum=True,
         ),
     ),
+    "detr": (
+        "DetrForSegmentation",
+        dict(
+            hidden_size=None,
+            num_hidden_layers=None,
+            num_attention_heads=None,
+            d_model=16,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=8,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=12,
+            decoder_ffn_dim=12,
+            num_queries=3,
+            backbone_config=dict(
+                model_type="resnet",
+                embedding_size=4,
+                hidden_sizes=[4, 4, 4, 8],
+                depths=[1, 1, 1, 1],
+                out_features=["stage1", "stage2", "stage3", "stage4"],
+            ),
+        ),
+    ),
 }
 SMALL = dict(
     hidden_size=8,

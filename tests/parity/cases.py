@@ -13,6 +13,7 @@ import cases_audio
 import cases_composites
 import cases_decoders
 import cases_decoders_dense
+import cases_detection
 import cases_encoders
 import cases_entities
 import cases_neighbors
@@ -67,6 +68,8 @@ class Case:
             return ("images",)
         if self.model_type in cases_audio.MODEL_TYPES:
             return ("audio",)
+        if self.model_type in cases_detection.MODEL_TYPES:
+            return ("images",)
         if self.kind == "vision" or "Vision" in self.model_class or self.model_class == "CLIPForImageClassification":
             return ("images",)
         return (
@@ -140,6 +143,7 @@ _SEEDS = {
     **cases_decoders_dense.SEEDS,
     **cases_sparse.SEEDS,
     **cases_audio.SEEDS,
+    **cases_detection.SEEDS,
 }
 
 
@@ -790,6 +794,7 @@ CASES = (
     *cases_neighbors.cases(_family),
     *cases_prophetnet.cases(_family),
     *cases_entities.cases(_family),
+    *cases_detection.cases(_family),
     *cases_decoders_dense.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),

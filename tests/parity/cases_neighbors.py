@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of parity for families whose tokens read the tokens beside them; cases.py collects them."""
 
+import cases_detection
 import cases_prophetnet
 
 LIGHT = (2,)
@@ -11,6 +12,7 @@ ENCODERS = ("mobilebert", "convbert")
 # like a matrix
 SMALLER = {
     **cases_prophetnet.SMALLER,
+    "detr": cases_detection.SMALLER,
     "mobilebert": {"output.dense.weight": 4, "bottleneck.dense.weight": 4, "self.query.weight": 2},
     "convbert": {"key_conv_attn_layer.bias": 10, "conv_kernel_layer.weight": 2, "self.query.weight": 2},
 }

@@ -48,7 +48,7 @@ def tensors(ours, theirs, places=everywhere, names=None, tolerance=FP32):
                 f"{name} is off by {off.max():.3g} at {place} (ours {a[place]:.6g}, oracle {b[place]:.6g}); "
                 f"allowed {tolerance:g} x {largest:.3g}"
             )
-        worst = max(worst, off.max() / largest)
+        worst = max(worst, off.max() / largest if largest > 0 else 0.0)
     return worst
 
 

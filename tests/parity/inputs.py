@@ -2,6 +2,7 @@
 """Model inputs: batches padded on either side, bare ids, explicit positions and types, images."""
 
 import cases_decoders_dense
+import cases_detection
 import cases_entities
 import cases_prophetnet
 import inputs_audio
@@ -43,6 +44,8 @@ def padded(rows, side, pad=3):
 def kinds(case):
     """right, left: padded there, with masks and types. bare: ids and nothing else. given: positions and types that
     nobody would guess."""
+    if case.model_type in cases_detection.MODEL_TYPES:
+        return ["right", "bare"]
     if case.reads == ("images",):
         return ["right", "bare"] if case.decodes else ["images"]
     if case.reads == ("audio",):
@@ -170,6 +173,8 @@ def pixels(case, images):
 
 def make(case, kind):
     """Returns named arrays: ids and masks int64, pixels float32."""
+    if case.model_type in cases_detection.MODEL_TYPES:
+        return cases_detection.images(case, kind)
     if kind == "images":
         return {"pixel_values": pixels(case, 3)}
     pad = case.text["pad_token_id"]
@@ -225,6 +230,8 @@ def rows_that_count(case, name, inputs):
     None: all of them."""
     if case.reads == ("audio",) or (case.reads == ("images",) and case.decodes):
         return inputs_audio.rows_that_count(case, name, inputs)
+    if (of_images := cases_detection.rows_that_count(case, name, inputs)) is not False:
+        return of_images
     if (of_entities := cases_entities.rows_that_count(case, name, inputs)) is not False:
         return of_entities
     if (

@@ -25,6 +25,7 @@ _RELATIVE_V2 = {
 # why a checkpoint has no tokenizer here
 IDS_ONLY = {
     "BertJapanese": "words come from MeCab and its dictionary, which the checkpoint does not hold",
+    "DETR": "the input is an image, not a text",
     "LUKE": "entities come from a table of titles, which is no part of a tokenizer of texts",
     "RoFormer": "words come from jieba and its dictionary, which the checkpoint does not hold",
     "TAPAS": "the input is a table and a question, not a text",
@@ -428,5 +429,16 @@ KNOWN = (
         },
         _WORDS,
         (987091176, 495018612, 248985404),
+    ),
+    (
+        "DETR",
+        "detr",
+        "facebook/detr-resnet-50",
+        "DetrForObjectDetection",
+        "DetrConfig",
+        # its ResNet has the names of timm, and the sizes of that of transformers
+        {"num_labels": 91, "backbone_config": {"model_type": "resnet", "out_features": ["stage4"]}},
+        _NONE,
+        (166524032, 131793024, 114427520),
     ),
 )

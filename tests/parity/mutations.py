@@ -14,6 +14,7 @@ import mutations_audio
 import mutations_composites
 import mutations_decoders
 import mutations_dense
+import mutations_detection
 import mutations_encoders
 import mutations_entities
 import mutations_neighbors
@@ -543,6 +544,7 @@ MUTATIONS = (
     *mutations_prophetnet.rows(_of, sys.modules[__name__]),
     *mutations_entities.rows(_of, sys.modules[__name__]),
     *mutations_sparse.rows(_of, sys.modules[__name__]),
+    *mutations_detection.rows(_of, sys.modules[__name__]),
     *mutations_decoders.decoders(sys.modules[__name__]),
     *mutations_audio.rows(_of, sys.modules[__name__]),
     *mutations_composites.rows(_of, sys.modules[__name__]),

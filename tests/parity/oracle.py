@@ -130,7 +130,8 @@ def forward(case, inputs, dtype="float32", attention="eager", draw=None):
             name: tensor.to(getattr(torch, dtype)) if tensor.is_floating_point() else tensor
             for name, tensor in given.items()
         }
-        asked, options = model(case, dtype, attention), {"use_cache": False} if case.generates or case.decodes else {}
+        caches = case.generates or (case.decodes and case.reads != ("images",))
+        asked, options = model(case, dtype, attention), {"use_cache": False} if caches else {}
         with torch.no_grad():
             parameters = {} if draw is None else _moved(asked.named_parameters(), draw)
             whole = flat(

@@ -208,6 +208,12 @@ def processors():
     )
     yield "vit without resize", "ViTImageProcessor", dict(do_resize=False)
     yield "deit", "DeiTImageProcessor", {}
+    yield "detr", "DetrImageProcessor", {}
+    # the shorter side is less where the longer one would be too long, with both roundings
+    yield "detr bounded", "DetrImageProcessor", dict(size={"shortest_edge": 50, "longest_edge": 77}, do_pad=False)
+    yield "detr of one size", "DetrImageProcessor", dict(size={"shortest_edge": 40, "longest_edge": 60})
+    yield "detr to 30 x 20", "DetrImageProcessor", dict(size={"height": 30, "width": 20})
+    yield "detr in the older spelling", "DetrImageProcessor", dict(size=33, max_size=40)
 
 
 @pytest.mark.parametrize("class_name,options", [pytest.param(c, o, id=name) for name, c, o in processors()])

@@ -21,10 +21,10 @@ def sparse(folder, model_class, config):
         model = fixtures.library(model_class)(config)
     header, end = {}, 0
     tied = set(model.all_tied_weights_keys)
-    kept = {
-        id(tensor): (name, tensor)
-        for name, tensor in sorted(model.named_parameters(remove_duplicate=False), key=lambda one: one[0] not in tied)
-    }
+    stored = list(model.named_parameters(remove_duplicate=False))
+    if config.model_type == "detr":  # whose batch norms are buffers
+        stored += model.named_buffers()
+    kept = {id(tensor): (name, tensor) for name, tensor in sorted(stored, key=lambda one: one[0] not in tied)}
     for name, tensor in kept.values():
         size = 4 * tensor.numel()
         header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [end, end + size]}

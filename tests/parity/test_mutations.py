@@ -74,6 +74,17 @@ SIZES = {
     "codebook.groups",
     "codebook.size",
     "codebook.width",
+    "backbone.channels",
+    "backbone.stages",
+    "backbone.blocks",
+    "stem.channels",
+    "stem.size",
+    "block.convolutions",
+    "block.channels",
+    "block.size",
+    "queries.count",
+    "position.grid",  # another choice reads other tensors
+    "masks.heads",  # the channels of the first convolution tell it
 }
 STORED = {"keep_in_fp32"}  # the dtype that a tensor is held in: test_resolve.py
 REQUESTS = {
@@ -89,6 +100,7 @@ REQUESTS = {
     "convolutions.features",
     "segments.input",
     "compose.reads",  # an encoder that reads something else is refused
+    "backbone.mask",
 }  # what requests call their tensors: another name is refused
 
 

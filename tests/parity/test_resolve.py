@@ -9,6 +9,7 @@ import re
 
 import cases_audio
 import cases_composites
+import cases_detection
 import cases_encoders
 import cases_entities
 import cases_neighbors
@@ -174,6 +175,8 @@ def blocks(case, model):
         }
     if case.model_type in cases_audio.MODEL_TYPES:
         return cases_audio.blocks(model)
+    if case.model_type in cases_detection.MODEL_TYPES:
+        return cases_detection.blocks(model)
     plain = ("bert", "mpnet", "bert-generation", *cases_entities.ENCODERS)
     if case.model_type in (*plain, *cases_sparse.ENCODERS, *cases_relative.ENCODERS, *cases_neighbors.ENCODERS):
         return {"encoder": list(base.encoder.layer)}
@@ -298,6 +301,8 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             heads = (
                 first_of(module, *own)
                 if any(hasattr(module, name) for name in own)
+                else cases_detection.heads(module)
+                if case.model_type in cases_detection.MODEL_TYPES
                 else model.config.num_attention_heads
             )
             assert attention["heads"] == heads
@@ -335,7 +340,7 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             } == kinds
             assert sum(n is not None for n in mine) == len(norms(case, block))
             assert (attention["mask"] == "causal") == (
-                name in ("decoder", "text")
+                (name in ("decoder", "text") and case.model_type not in cases_detection.MODEL_TYPES)
                 or any(bool(model.config.to_dict().get(key)) for key in ("is_decoder", "causal"))
             )
     assert said["kind"] == kind_of(case)

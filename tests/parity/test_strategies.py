@@ -23,7 +23,7 @@ import worker
 
 # one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, relative positions
 # by content, bottlenecks, heads that convolve, entities, streams, two stacks in a row, encoders of images and of audio
-# before a decoder, two towers, images
+# before a decoder, two towers, images, cells of images
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
@@ -46,6 +46,8 @@ FAMILIES = [
     "SpeechEncoderDecoderModel-wav2vec2-stable2bart",
     "CLIPModel-all",
     "ViTForImageClassification-all",
+    "DetrForObjectDetection-learned-positions",
+    "DetrForSegmentation-masks",
 ]
 LAYOUTS = [
     "pipeline=2",

@@ -3,9 +3,12 @@
 #include "worker/image/processor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "worker/image/refusal.h"
 
@@ -38,6 +41,15 @@ Processor deit() {
   return p;
 }
 
+Processor detr() {
+  Processor p;
+  p.shortest_edge = 800;
+  p.longest_edge = 1333;
+  p.mean = {0.485, 0.456, 0.406};
+  p.std = {0.229, 0.224, 0.225};
+  return p;
+}
+
 /// Returns the defaults of the class for keys that the file lacks.
 Processor defaults_of(const std::string& file, const json& config) {
   std::string name;
@@ -49,10 +61,12 @@ Processor defaults_of(const std::string& file, const json& config) {
     if (name.ends_with(ending)) name.resize(name.size() - std::strlen(ending));
   if (name == "CLIP") return clip();
   if (name == "DeiT") return deit();
+  if (name == "Detr") return detr();
   if (name == "ViT") return {};
-  throw unreadable(file, "the image processor " +
-                             (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
-                             "; served are CLIPImageProcessor, ViTImageProcessor and DeiTImageProcessor");
+  throw unreadable(file,
+                   "the image processor " +
+                       (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
+                       "; served are CLIPImageProcessor, ViTImageProcessor, DeiTImageProcessor and DetrImageProcessor");
 }
 
 /// Reads the fields of one file; errors name them.
@@ -93,21 +107,29 @@ struct Reader {
     const auto* value = find("size");
     if (!value) return;
     if (value->is_number()) {  // the older spelling: CLIP means the shorter side, the others a square
-      if (edge)
+      if (edge) {
         p.shortest_edge = side(*value, "size");
-      else
+        if (const auto* most = p.longest_edge > 0 ? find("max_size") : nullptr)
+          p.longest_edge = side(*most, "max_size");
+      } else {
         p.height = p.width = side(*value, "size");
+      }
       return;
     }
-    if (value->is_object() && value->size() == 1 && value->contains("shortest_edge")) {
+    if (p.longest_edge > 0 && value->is_object() && value->size() == 2 && value->contains("shortest_edge") &&
+        value->contains("longest_edge")) {
+      p.shortest_edge = side((*value)["shortest_edge"], "size.shortest_edge");
+      p.longest_edge = side((*value)["longest_edge"], "size.longest_edge");
+    } else if (p.longest_edge == 0 && value->is_object() && value->size() == 1 && value->contains("shortest_edge")) {
       p.shortest_edge = side((*value)["shortest_edge"], "size.shortest_edge");
     } else if (value->is_object() && value->size() == 2 && value->contains("height") && value->contains("width")) {
-      p.shortest_edge = 0;
+      p.shortest_edge = p.longest_edge = 0;
       p.height = side((*value)["height"], "size.height");
       p.width = side((*value)["width"], "size.width");
     } else {
       throw unreadable(file,
-                       "size is " + value->dump() + "; served are {\"shortest_edge\"} and {\"height\", \"width\"}");
+                       "size is " + value->dump() + "; served are {\"height\", \"width\"} and " +
+                           (p.longest_edge > 0 ? "{\"shortest_edge\", \"longest_edge\"}" : "{\"shortest_edge\"}"));
     }
   }
   void crop(Processor& p) const {
@@ -129,7 +151,8 @@ Processor from_json(const std::string& file, const json& config) {
   const Reader read{file, config};
   bool pad = false;
   read.flag("do_pad", pad);
-  if (pad) throw unreadable(file, "do_pad is true, which is not served");
+  if (pad && p.longest_edge == 0) throw unreadable(file, "do_pad is true, which is not served");
+  if (read.find("pad_size")) throw unreadable(file, "pad_size is given, which is not served");
   read.flag("do_resize", p.do_resize);
   read.flag("do_center_crop", p.do_center_crop);
   read.flag("do_rescale", p.do_rescale);
@@ -189,11 +212,33 @@ Image center_crop(const Image& image, int64_t width, int64_t height) {
   return out;
 }
 
+namespace {
+
+/// Returns width and height with the shorter side at `shortest`, or less where the longer side would exceed `longest`.
+/// The steps, and where they round, are transformers' (get_size_with_aspect_ratio).
+std::pair<int64_t, int64_t> bounded_size(const Image& image, int64_t shortest, int64_t longest) {
+  const auto width = static_cast<double>(image.width), height = static_cast<double>(image.height);
+  const double less = std::min(width, height), more = std::max(width, height);
+  auto side = static_cast<double>(shortest);
+  int64_t whole = shortest;
+  if (more / less * side > static_cast<double>(longest)) {
+    side = static_cast<double>(longest) * less / more;
+    whole = std::max<int64_t>(1, std::llrint(side));  // to the even one of two as near
+  }
+  if (static_cast<int64_t>(less) == whole) return {image.width, image.height};
+  if (image.width < image.height) return {whole, static_cast<int64_t>(side * height / width)};
+  return {static_cast<int64_t>(side * width / height), whole};
+}
+
+}  // namespace
+
 Image Processor::resize_and_crop(const Image& image, const Limits& limits) const {
   Image framed = image;
   if (do_resize) {
     int64_t to_width = width, to_height = height;
-    if (shortest_edge > 0) {
+    if (longest_edge > 0) {
+      std::tie(to_width, to_height) = bounded_size(image, shortest_edge, longest_edge);
+    } else if (shortest_edge > 0) {
       const bool upright = image.width <= image.height;
       const int64_t small = upright ? image.width : image.height, large = upright ? image.height : image.width;
       const int64_t longer = shortest_edge * large / small;  // int(edge * long / short)

@@ -104,6 +104,11 @@ std::vector<const policy::Linear*> projections_of(const policy::Attention& atten
   return {&attention.query, &attention.key, &attention.value};
 }
 
+std::vector<const policy::Linear*> projections_of_source(const policy::Attention& attention) {
+  if (attention.values_apart) return {&attention.key};
+  return {&attention.key, &attention.value};
+}
+
 }  // namespace
 
 Attention::Attention(const policy::Attention& attention, Loader& loader)
@@ -126,10 +131,8 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       values_(attention.values_apart ? std::optional<ColumnLinear>(
                                            std::in_place, std::vector<const policy::Linear*>{&attention.value}, loader)
                                      : std::nullopt),
-      source_(crosses_
-                  ? std::optional<ColumnLinear>(
-                        std::in_place, std::vector<const policy::Linear*>{&attention.key, &attention.value}, loader)
-                  : std::nullopt),
+      source_(crosses_ ? std::optional<ColumnLinear>(std::in_place, projections_of_source(attention), loader)
+                       : std::nullopt),
       entity_queries_(attention.entity_queries
                           ? std::optional<EntityQueries>(std::in_place, *attention.entity_queries, loader)
                           : std::nullopt),
@@ -308,7 +311,12 @@ at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Sourc
   const at::Tensor q = heads(in_(x), 0, heads_);
   at::Tensor k, v;
   if (source.states.defined()) {
-    const at::Tensor kv = keys_and_values((*source_)(source.states), 0, comm);
+    const auto project = [&] {
+      if (!values_) return (*source_)(source.states);
+      const at::Tensor values = (*values_)(source.states);  // in the order in which the weights were loaded
+      return at::cat({(*source_)(source.states + source.added_positions), values}, 1);
+    };
+    const at::Tensor kv = keys_and_values(project(), 0, comm);
     k = heads(kv, 0, kv_heads_);
     v = heads(kv, kv_heads_, kv_heads_);
   }

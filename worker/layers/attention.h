@@ -63,7 +63,7 @@ class Attention {
   /// of the main stream in x and in the result; only the main stream's keys and values come into the cache.
   at::Tensor self(const at::Tensor& x, const at::Tensor& values, const Batch&, const ops::Rotation& rotation,
                   LayerCache, comm::Communicator&) const;
-  /// Attends to the states of `source` instead.
+  /// Attends to the states of `source` instead, by keys of these states with their added positions.
   at::Tensor cross(const at::Tensor& x, const Batch&, const Source&, LayerCache, comm::Communicator&) const;
   const RowLinear& out() const { return out_; }
 
@@ -93,7 +93,7 @@ class Attention {
   std::optional<ContentBuckets> buckets_of_queries_;  ///< likewise
   ColumnLinear in_;                                   ///< stacked q, k, v; only q for cross-attention
   std::optional<ProjectionNorms> projection_norms_;
-  std::optional<ColumnLinear> values_;  ///< v where it reads other states; then in_ is q and k
+  std::optional<ColumnLinear> values_;  ///< v where it reads other states; then in_ is q and k, or source_ is k
   std::optional<ColumnLinear> source_;  ///< k, v of cross-attention
   std::optional<EntityQueries> entity_queries_;
   std::optional<SpanConvolver> convolver_;     ///< of the heads behind those that attend

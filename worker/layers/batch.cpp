@@ -14,11 +14,12 @@ void move(at::Tensor& tensor, at::Device device) {
 }  // namespace
 
 Batch Batch::on(at::Device device) && {
-  for (at::Tensor* tensor :
-       {&tokens, &positions, &pixels, &slots, &features.values, &features.rows, &features.aligned, &features.positions,
-        &features.shares, &entities.ids, &entities.rows, &entities.mentioned, &entities.positions, &entities.shares})
+  for (at::Tensor* tensor : {&tokens, &positions, &pixels, &added_positions, &slots, &features.values, &features.rows,
+                             &features.aligned, &features.positions, &features.shares, &entities.ids, &entities.rows,
+                             &entities.mentioned, &entities.positions, &entities.shares})
     move(*tensor, device);
   for (Audio& one : audio) move(one.values, device);
+  for (Pictures& one : pictures) move(one.pixels, device), move(one.cells, device);
   for (auto* numbers : {&types, &features.types, &entities.types}) {
     for (auto& [key, rows] : *numbers) move(rows, device);
   }
@@ -26,7 +27,7 @@ Batch Batch::on(at::Device device) && {
 }
 
 Source Source::on(at::Device device) && {
-  for (at::Tensor* tensor : {&states, &slots}) move(*tensor, device);
+  for (at::Tensor* tensor : {&states, &added_positions, &slots}) move(*tensor, device);
   return std::move(*this);
 }
 

@@ -24,6 +24,9 @@ struct Capture {
   std::vector<at::Tensor> hidden;
   std::vector<std::vector<at::Tensor>> attention, cross, global, streams;
   at::Tensor audio_features;  ///< [frames, channels]: the normalized frames of audio before their projection
+  bool feature_maps = false;
+  std::vector<std::vector<at::Tensor>> maps;  ///< maps[level][request], [images, channels, rows, columns]: of each
+                                              ///< stage of a backbone but the last, then the projected cells
 };
 
 /// Dense vectors among the rows of a stack; they follow the tokens of their sequence.
@@ -50,6 +53,12 @@ struct Audio {
   int64_t frames = 0;  ///< that the convolutions make of a row
 };
 
+/// The images of one request, all padded to one size.
+struct Pictures {
+  at::Tensor pixels;  ///< [images, channels, height, width] fp32
+  at::Tensor cells;   ///< [images, rows, columns] bool: which cells are no padding; these are rows of the batch
+};
+
 /// The rows of a table of relative positions that a batch reads: [rows, hidden] F32.
 struct RelativeRows {
   at::Tensor states;
@@ -62,10 +71,13 @@ struct Batch {
   at::Tensor positions;  ///< [tokens] int64, before the table's offset
   std::map<std::string, at::Tensor>
       types;  ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
-  FeatureRows features;      ///< in whose rows tokens, positions and types mean nothing
-  EntityRows entities;       ///< likewise
-  at::Tensor pixels;         ///< [images, channels, height, width] fp32; every image is one sequence
-  std::vector<Audio> audio;  ///< of each request; every row is one sequence
+  FeatureRows features;            ///< in whose rows tokens, positions and types mean nothing
+  EntityRows entities;             ///< likewise
+  at::Tensor pixels;               ///< [images, channels, height, width] fp32; every image is one sequence
+  std::vector<Audio> audio;        ///< of each request; every row is one sequence
+  std::vector<Pictures> pictures;  ///< of each request, for a stack with a backbone; every image is one sequence
+  at::Tensor added_positions;  ///< [tokens, hidden] F32, made by the stack: layers add them to what queries and keys
+                               ///< read; undefined: none
   at::Tensor
       slots;  ///< [tokens] int64: block * 16 + offset of the KV cache; undefined: attention inside the rows, no cache
   ops::StepSequences sequences;
@@ -85,8 +97,9 @@ struct Batch {
 /// What cross-attention reads. Without a cache: `states` with one span per sequence of the batch. With a cache: the
 /// spans' blocks, after keys and values of `states`, if any, were written to `slots`.
 struct Source {
-  at::Tensor states;  ///< [source tokens, hidden]
-  at::Tensor slots;   ///< [source tokens] int64
+  at::Tensor states;           ///< [source tokens, hidden]
+  at::Tensor added_positions;  ///< [source tokens, hidden]: added to what keys read; undefined: none
+  at::Tensor slots;            ///< [source tokens] int64
   ops::StepSequences sequences;
 
   Source on(at::Device) &&;

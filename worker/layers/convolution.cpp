@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <numbers>
+
 #include "worker/layers/mlp.h"
 
 namespace pm::layers {
@@ -130,6 +132,75 @@ at::Tensor ConvolutionBranch::operator()(const at::Tensor& x, const at::Tensor& 
   if (comm.size() > 1) channels = comm.all_gatherv(channels.t().contiguous(), channels_).t();
   const at::Tensor sum = (state + channels).contiguous();
   return norm_ ? (*norm_)(sum) : sum;
+}
+
+Backbone::Convolution::Convolution(const policy::ImageConvolution& convolution, Loader& loader)
+    : kernel(loader.load(convolution.kernel)),
+      mean(loader.load(convolution.norm.mean)),
+      variance(loader.load(convolution.norm.variance)),
+      scale(loader.load(convolution.norm.weight)),
+      shift(loader.load(convolution.norm.bias)),
+      eps(convolution.norm.eps),
+      stride(convolution.stride),
+      dilation(convolution.dilation) {}
+
+at::Tensor Backbone::Convolution::operator()(const at::Tensor& x) const {
+  const int64_t padding = dilation * (kernel.size(2) / 2);
+  at::Tensor y = at::conv2d(x, kernel.to(at::kFloat), /*bias=*/{}, /*stride=*/{stride, stride},
+                            /*padding=*/{padding, padding}, /*dilation=*/{dilation, dilation});
+  const at::Tensor factor = scale.to(at::kFloat) * (variance.to(at::kFloat) + eps).rsqrt();
+  const at::Tensor offset = shift.to(at::kFloat) - mean.to(at::kFloat) * factor;
+  return y.mul_(factor.reshape({1, -1, 1, 1})).add_(offset.reshape({1, -1, 1, 1}));
+}
+
+Backbone::Backbone(const policy::Backbone& backbone, Loader& loader)
+    : stem_(backbone.stem, loader), activation_(backbone.activation) {
+  for (const std::vector<policy::ResidualBlock>& stage : backbone.stages) {
+    std::vector<Block>& blocks = stages_.emplace_back();
+    for (const policy::ResidualBlock& block : stage) {
+      Block& made = blocks.emplace_back();
+      for (const policy::ImageConvolution& convolution : block.convolutions)
+        made.convolutions.emplace_back(convolution, loader);
+      if (block.shortcut) made.shortcut.emplace(*block.shortcut, loader);
+    }
+  }
+}
+
+at::Tensor Backbone::run(const Block& block, const at::Tensor& x) const {
+  at::Tensor y = x;
+  for (size_t i = 0; i < block.convolutions.size(); ++i) {
+    y = block.convolutions[i](y);
+    if (i + 1 < block.convolutions.size()) y = at::relu_(y);
+  }
+  return activate(activation_, y.add_(block.shortcut ? (*block.shortcut)(x) : x));
+}
+
+std::vector<at::Tensor> Backbone::operator()(const at::Tensor& image) const {
+  at::Tensor x = activate(activation_, stem_(image));
+  x = at::max_pool2d(x, /*kernel_size=*/{3, 3}, /*stride=*/{2, 2}, /*padding=*/{1, 1});
+  std::vector<at::Tensor> maps;
+  for (const std::vector<Block>& stage : stages_) {
+    for (const Block& block : stage) x = run(block, x);
+    maps.push_back(x);
+  }
+  return maps;
+}
+
+at::Tensor sine_positions(const at::Tensor& cells, int64_t width) {
+  constexpr double temperature = 10000, smallest = 1e-6;
+  const int64_t half = width / 2;
+  const at::Tensor seen = cells.to(at::kFloat),
+                   order = at::arange(half, at::TensorOptions(at::kLong).device(cells.device())),
+                   exponents = 2 * at::div(order, 2, "floor").to(at::kFloat) / static_cast<double>(half),
+                   periods = at::pow(temperature, exponents);
+  const auto encoded = [&](int64_t dimension) {
+    const at::Tensor count = seen.cumsum(dimension);
+    const at::Tensor all = count.narrow(dimension, count.size(dimension) - 1, 1);
+    const at::Tensor angles = (count / (all + smallest) * (2 * std::numbers::pi)).unsqueeze(3) / periods;
+    const auto every_other = [&](int64_t first) { return angles.slice(3, first, half, 2); };
+    return at::stack({every_other(0).sin(), every_other(1).cos()}, 4).flatten(3);
+  };
+  return at::cat({encoded(1), encoded(2)}, 3);
 }
 
 }  // namespace pm::layers

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions over time, by ATen in F32. Every rank holds them in full and computes them alike.
+// Convolutions over time and over images, by ATen in F32. Every rank holds them in full and computes them alike.
 #pragma once
+#include <vector>
+
 #include "worker/layers/layers.h"
 #include "worker/policy/spec/convolution.h"
+#include "worker/policy/spec/images.h"
 
 namespace pm::layers {
 
@@ -64,5 +67,33 @@ class ConvolutionBranch {
 /// Returns the kernel with the norm `gain` [taps] at each tap: gain * kernel / ||kernel||, the norm over the first two
 /// dimensions of [out, in, taps]. In F32.
 at::Tensor fold_gain(const at::Tensor& kernel, const at::Tensor& gain);
+
+/// The residual network of a stack.
+class Backbone {
+ public:
+  Backbone(const policy::Backbone&, Loader&);
+  /// Returns what each stage makes of an image [1, channels, height, width]: maps [1, channels, rows, columns].
+  std::vector<at::Tensor> operator()(const at::Tensor& image) const;
+
+ private:
+  struct Convolution {
+    at::Tensor kernel, mean, variance, scale, shift;
+    double eps;
+    int64_t stride, dilation;
+    Convolution(const policy::ImageConvolution&, Loader&);
+    at::Tensor operator()(const at::Tensor& x) const;
+  };
+  struct Block {
+    std::vector<Convolution> convolutions;
+    std::optional<Convolution> shortcut;
+  };
+  at::Tensor run(const Block&, const at::Tensor& x) const;
+  Convolution stem_;
+  std::vector<std::vector<Block>> stages_;
+  policy::Activation activation_;
+};
+
+/// Returns the sines and cosines of visible cells [images, rows, columns] bool: [images, rows, columns, width] F32.
+at::Tensor sine_positions(const at::Tensor& cells, int64_t width);
 
 }  // namespace pm::layers

@@ -108,8 +108,16 @@ Input::Input(const policy::Stack& stack, Loader& loader)
       position_last_(stack.input.position_after_norm),
       norm_last_(stack.input.norm_projected),
       project_tokens_(stack.input.project_tokens),
-      trigram_(stack.input.trigram) {
+      trigram_(stack.input.trigram),
+      hidden_(stack.hidden),
+      sines_of_cells_(stack.input.grid && !stack.input.grid->rows) {
   const policy::Input& input = stack.input;
+  if (input.backbone) backbone_.emplace(*input.backbone, loader);
+  if (input.grid && input.grid->rows) {
+    grid_rows_.emplace(*input.grid->rows, loader);
+    grid_columns_.emplace(*input.grid->columns, loader);
+  }
+  if (input.queries) queries_.emplace(*input.queries, loader);
   if (input.convolutions) convolutions_.emplace(*input.convolutions, loader);
   if (input.positional_convolution) positional_convolution_.emplace(*input.positional_convolution, loader);
   sinusoid_width_ = position_last_ || project_tokens_ || !input.token ? stack.hidden : input.token->shape[1];
@@ -182,6 +190,55 @@ at::Tensor Input::with_positional_convolution(const at::Tensor& x, const Batch& 
   return at::cat(all);
 }
 
+/// Returns the projected cells of all images that are no padding, one after another: [cells, hidden].
+at::Tensor Input::cells(const Batch& batch) const {
+  std::vector<at::Tensor> all;
+  Capture* capture = batch.capture && batch.capture->feature_maps ? batch.capture : nullptr;
+  for (const Pictures& pictures : batch.pictures) {
+    std::vector<std::vector<at::Tensor>> levels;
+    for (int64_t image = 0; image < pictures.pixels.size(0); ++image) {
+      std::vector<at::Tensor> maps = (*backbone_)(pictures.pixels.narrow(0, image, 1));
+      const at::Tensor last = maps.back()[0];  // [channels, rows, columns]
+      const at::Tensor states = (*projection_)(last.flatten(1).t().contiguous());
+      const at::Tensor own = pictures.cells[image].flatten().nonzero().squeeze(1);
+      all.push_back(at::index_select(states, 0, own));
+      if (!capture) continue;
+      maps.back() = states.t().reshape({1, hidden_, last.size(1), last.size(2)});
+      levels.resize(maps.size());
+      for (size_t level = 0; level < maps.size(); ++level) levels[level].push_back(maps[level]);
+    }
+    if (!capture) continue;
+    capture->maps.resize(levels.size());
+    for (size_t level = 0; level < levels.size(); ++level) capture->maps[level].push_back(at::cat(levels[level]));
+  }
+  return at::cat(all);
+}
+
+at::Tensor Input::added_positions(const Batch& batch, comm::Communicator& comm) const {
+  at::Tensor all;
+  if (queries_) {
+    all = queries_->partial(batch.positions);
+  } else if (grid_rows_) {
+    std::vector<at::Tensor> rows, columns;
+    for (const Pictures& pictures : batch.pictures) {
+      const at::Tensor places = pictures.cells.nonzero();  // image, row, column
+      rows.push_back(places.select(1, 1));
+      columns.push_back(places.select(1, 2));
+    }
+    const at::Tensor down = grid_rows_->partial(at::cat(rows)), across = grid_columns_->partial(at::cat(columns));
+    all = at::cat({across, down}, 1);
+  } else if (sines_of_cells_) {
+    std::vector<at::Tensor> visible;
+    for (const Pictures& pictures : batch.pictures) {
+      const at::Tensor own = pictures.cells.flatten().nonzero().squeeze(1);
+      visible.push_back(at::index_select(sine_positions(pictures.cells, hidden_).flatten(0, 2), 0, own));
+    }
+    return at::cat(visible);
+  }
+  if (all.defined() && comm.size() > 1) comm.all_reduce(all = all.contiguous());
+  return all;
+}
+
 namespace {
 
 /// Puts the rows of the next token, the token and the previous one beside each other: [tokens, width] -> [tokens, 3 x
@@ -218,6 +275,8 @@ at::Tensor Input::sinusoids(const at::Tensor& positions) const {
 }
 
 at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const {
+  if (backbone_) return cells(batch);
+  if (queries_) return at::zeros({batch.positions.size(0), hidden_}, batch.positions.options().dtype(at::kFloat));
   at::Tensor x;
   if (token_) {
     if (const auto types = batch.types.find(token_types_); types != batch.types.end()) {

@@ -79,8 +79,12 @@ class Input {
   /// patches; dense vectors have rows of their own. Audio gives the frames of its rows. The rows of streams follow
   /// those of all tokens.
   at::Tensor operator()(const Batch&, comm::Communicator&) const;
+  /// Returns the positions that layers add to what queries and keys read [tokens, hidden] F32: of cells or of learned
+  /// queries. Undefined where there are none.
+  at::Tensor added_positions(const Batch&, comm::Communicator&) const;
 
  private:
+  at::Tensor cells(const Batch&) const;
   at::Tensor patches(const at::Tensor& pixels) const;
   at::Tensor frames(const Batch&) const;
   at::Tensor with_positional_convolution(const at::Tensor& x, const Batch&) const;
@@ -102,6 +106,10 @@ class Input {
   at::Tensor extra_tokens_;  ///< [1, class and distillation token, hidden]; undefined: none
   std::optional<Convolutions> convolutions_;
   std::optional<PositionalConvolution> positional_convolution_;
+  int64_t hidden_;
+  bool sines_of_cells_ = false;
+  std::optional<Backbone> backbone_;
+  std::optional<Table> grid_rows_, grid_columns_, queries_;
   std::optional<Norm> norm_;
 };
 

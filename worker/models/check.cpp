@@ -9,9 +9,38 @@ namespace pm::models {
 
 namespace {
 
+/// Checks a stack over cells of images, or one of learned queries that attends to such a stack.
+void check_detection(const policy::Model& model, const policy::Stack& stack) {
+  const policy::Input& input = stack.input;
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  if (input.token || input.positions || input.features || input.entities || !input.tables.empty() ||
+      input.reads_images() || input.convolutions || input.positional_convolution || input.norm || input.class_token ||
+      input.distillation_token || input.position != policy::PositionKind::None)
+    refuse("has a backbone or learned queries beside tokens, patches, audio, tables, norms or other positions");
+  if (input.backbone.has_value() == input.queries.has_value())
+    refuse("has the stack \"" + stack.name +
+           "\" with a backbone and learned queries, or with positions of cells alone");
+  if (input.backbone && (!input.projection || !input.grid)) refuse("has a backbone without a projection or positions");
+  if (input.queries && (input.projection || input.grid)) refuse("has learned queries with a projection or a grid");
+  if (stack.output.pooler) refuse("pools cells of images or learned queries");
+  for (const policy::Layer& layer : stack.layers) {
+    const policy::Attention& self = layer.attention;
+    if (self.mask != policy::Mask::Full || self.is_sparse() || self.relative_content || self.rotary || self.alibi ||
+        self.relative_position_bias || layer.bottleneck || layer.order == policy::Order::Parallel)
+      refuse(
+          "adds positions to queries and keys of attention that is causal, sparse, has other positions, or stands "
+          "in parallel layers or in a bottleneck");
+    if (input.backbone && layer.cross) refuse("has cross-attention of cells of images");
+    if (!input.queries) continue;
+    const policy::Stack* source = layer.cross ? model.stack(layer.cross->source) : nullptr;
+    if (!source || !source->input.backbone) refuse("has learned queries that do not attend to cells of images");
+  }
+}
+
 void check_input(const policy::Model& model, const policy::Stack& stack) {
   const policy::Input& input = stack.input;
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  if (input.backbone || input.queries || input.grid) return check_detection(model, stack);
   if (!input.token && !input.reads_images() && !input.convolutions)
     refuse("has the stack \"" + stack.name + "\" without tokens, patches and audio");
   if (input.convolutions && (input.token || input.positions || input.features || !input.tables.empty() ||

@@ -50,6 +50,14 @@ bool needs_features(const policy::Model& model, const policy::Stack& stack) {
                           }));
 }
 
+/// Returns whether a head reads the maps of a stack's backbone.
+bool needs_maps(const policy::Model& model, const policy::Stack& stack) {
+  return std::any_of(model.heads.begin(), model.heads.end(), [&](const policy::Head& head) {
+    const auto* masks = head.as<policy::MasksSpec>();
+    return masks && masks->cells == stack.name;
+  });
+}
+
 /// Returns what stands for padding among attentions: transformers adds the lowest number to scores.
 float shown_of_padding(const policy::Attention& attention) {
   return attention.shows_scores ? std::numeric_limits<float>::lowest() : 0;
@@ -65,7 +73,7 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   const at::Tensor states = all_states.narrow(0, row, rows);
   request.states[stack.name] = states;
   const bool bare = model.task == policy::Task::Embed || model.task == policy::Task::Similarity ||
-                    names.states == "encoder_last_hidden_state";
+                    model.task == policy::Task::DetectObjects || names.states == "encoder_last_hidden_state";
   // of tokens and of entities; an empty name is not put out
   const auto put = [&](const std::string& tokens, const std::string& entities, const at::Tensor& values) {
     const at::Tensor all = stack_input.padded(values);
@@ -142,6 +150,10 @@ void hand(StageState& handed, const policy::Stack& stack, int64_t first, const l
   for (size_t i = 0; i < capture.hidden.size(); ++i)
     handed[key_of("hidden", stack, first + static_cast<int64_t>(i))] = capture.hidden[i];
   if (capture.audio_features.defined()) handed[key_of("features", stack)] = capture.audio_features;
+  for (size_t level = 0; level < capture.maps.size(); ++level) {
+    for (size_t request = 0; request < capture.maps[level].size(); ++request)
+      handed[key_of("maps", stack, static_cast<int64_t>(level), request)] = capture.maps[level][request];
+  }
   const auto sequences = [&](const char* what, const std::vector<std::vector<at::Tensor>>& all) {
     for (size_t i = 0; i < all.size(); ++i) {
       for (size_t j = 0; j < all[i].size(); ++j)
@@ -200,18 +212,26 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
                             .cross = {},
                             .global = {},
                             .streams = {},
-                            .audio_features = {}};
+                            .audio_features = {},
+                            .feature_maps = needs_maps(policy_, stack),
+                            .maps = {}};
     layers::Batch batch = joined(stack_inputs);
     batch.streams = stack.input.stream_count();
-    if (capture.hidden_states || capture.attentions || capture.features) batch.capture = &capture;
+    if (capture.hidden_states || capture.attentions || capture.features || capture.feature_maps)
+      batch.capture = &capture;
+    const std::string positions = key_of("positions", stack);
+    if (const auto found = handed.find(positions); found != handed.end()) batch.added_positions = found->second;
     layers::Source source;
     if (cross) {
       const policy::Stack& other = *policy_.stack(cross->source);
       const bool projected = other.output.cross_projection.has_value();
       source = source_of(handed.at(projected ? key_of("source", other) : other.name), stack_inputs, seen);
+      const auto found = handed.find(key_of("positions", other));
+      if (found != handed.end()) source.added_positions = found->second;
     }
     states = (*here)(states, batch, nullptr, cross ? &source : nullptr, with[0]->comm);
     hand(handed, stack, here->range().begin, capture);
+    if (batch.added_positions.defined()) handed[positions] = batch.added_positions;
     if (here->ends() && stack.output.cross_projection) handed[key_of("source", stack)] = here->source(states);
     if (here->ends() && stack.output.pooler) pool(stack, *here, with, stack_inputs, handed);
   }
@@ -226,6 +246,8 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
     if (stack.output.pooler)
       with[i]->pooled[stack.name] =
           handed.at(key_of("pooled", stack)).narrow(0, static_cast<int64_t>(sequence), static_cast<int64_t>(own));
+    for (int64_t level = 0; needs_maps(policy_, stack) && handed.contains(key_of("maps", stack, level, i)); ++level)
+      with[i]->maps.push_back(handed.at(key_of("maps", stack, level, i)));
     take_states(policy_, stack, shown, capture, row, sequence, *with[i]);
     row += stack_inputs[i]->batch_rows();
     sequence += own;

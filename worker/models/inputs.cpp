@@ -11,6 +11,7 @@
 #include "worker/models/model.h"
 #include "worker/models/requests/arrays.h"
 #include "worker/models/requests/entities.h"
+#include "worker/models/requests/pictures.h"
 #include "worker/models/requests/request_tensors.h"
 #include "worker/models/separators.h"
 
@@ -55,6 +56,10 @@ class Reader {
       images(stack, inputs);
     else if (stack.input.convolutions)
       audio(stack, inputs);
+    else if (stack.input.backbone)
+      pictures(stack, inputs);
+    else if (stack.input.queries)
+      queries(stack, inputs);
     else
       tokens(stack, inputs);
   }
@@ -333,6 +338,24 @@ class Reader {
     source_rows_ = pixels.size(0);
   }
 
+  void pictures(const policy::Stack& stack, Inputs& inputs) {
+    StackInput& stack_input = inputs.stack_inputs[stack.name];
+    stack_input.batch.pictures.push_back(read_pictures(model_, stack.input, tensors_));
+    const at::Tensor& cells = stack_input.batch.pictures[0].cells;
+    lay_out(stack.input.backbone->mask, cells.flatten(1).to(at::kLong), stack_input);
+    stack_input.tokens = stack_input.length;
+    pictured_ = cells.size(0);
+  }
+
+  /// Lays out the learned queries of each image.
+  void queries(const policy::Stack& stack, Inputs& inputs) {
+    StackInput& stack_input = inputs.stack_inputs[stack.name];
+    const int64_t count = stack.input.queries->shape[0];
+    lay_out("the queries", at::ones({pictured_, count}, at::kLong), stack_input);
+    stack_input.tokens = count;
+    stack_input.batch.positions = at::arange(count, at::kLong).repeat({pictured_});
+  }
+
   /// Returns the number of samples (frames of filter banks) of each row that are no padding. As transformers' feature
   /// extractors do, padding stands behind.
   std::vector<int64_t> lengths(const std::string& name, const at::Tensor& values) {
@@ -390,6 +413,7 @@ class Reader {
   const policy::Model& model_;
   RequestTensors tensors_;
   int64_t source_rows_ = 0;  ///< rows of images or audio
+  int64_t pictured_ = 0;     ///< images of a stack with a backbone
   at::Tensor ids_, mask_;    ///< of the encoder
 };
 

@@ -20,6 +20,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
     if (own.positions.defined()) positions.push_back(own.positions);
     if (own.pixels.defined()) pixels.push_back(own.pixels);
     batch.audio.insert(batch.audio.end(), own.audio.begin(), own.audio.end());
+    batch.pictures.insert(batch.pictures.end(), own.pictures.begin(), own.pictures.end());
     for (const auto& [name, values] : own.types) types[name].push_back(values);
     append_features(batch.features, own.features, rows);
     append_entities(batch.entities, own.entities, rows);

@@ -30,6 +30,12 @@ Array black_image(const policy::Stack& stack) {
   return {{1, channels, height, width}, std::vector<float>(static_cast<size_t>(channels * height * width))};
 }
 
+/// A black image that a backbone makes cells of.
+Array small_image(const policy::Backbone& backbone) {
+  constexpr int64_t side = 32;
+  return {{1, backbone.channels, side, side}, std::vector<float>(static_cast<size_t>(backbone.channels * side * side))};
+}
+
 Array silence(const policy::Convolutions& convolutions, int64_t frames) {
   const int64_t length = convolutions.length(frames), bins = std::max<int64_t>(1, convolutions.bins);
   std::vector<int64_t> shape{1, length};
@@ -76,7 +82,9 @@ Arrays probe_inputs(const policy::Model& model) {
     } else if (stack.input.token)  // of an encoder, not of its decoder, unless the encoder reads images or audio
       inputs.arrays.emplace(encoder && encoder->input.reads_media() ? "decoder_input_ids" : "input_ids",
                             token_ids(model, stack, inputs.tokens));
-    else
+    else if (const auto& backbone = stack.input.backbone)
+      inputs.arrays["pixel_values"] = small_image(*backbone);
+    else if (!stack.input.queries)
       inputs.arrays["pixel_values"] = black_image(stack);
   }
   return std::move(inputs.arrays);

@@ -98,13 +98,17 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
       state.add(scaled(normed(post, run(y), types.residual), residual_multiplier));
     }
   };
+  const at::Tensor& positions = batch.added_positions;
   block(attention_norm, attention_post_norm, [&](const at::Tensor& y) {
     const at::Tensor& read = input_bottleneck ? inside.attended : y;
-    return attention.out()(attention.self(read, inside.values, batch, rotation, cache, comm), comm, types.residual);
+    const at::Tensor heads = positions.defined() ? attention.self(read + positions, read, batch, rotation, cache, comm)
+                                                 : attention.self(read, inside.values, batch, rotation, cache, comm);
+    return attention.out()(heads, comm, types.residual);
   });
   if (cross)
     block(cross->norm, none, [&](const at::Tensor& y) {
-      return cross->attention.out()(cross->attention.cross(y, batch, *source, cache, comm), comm, types.residual);
+      const at::Tensor read = positions.defined() ? y + positions : y;
+      return cross->attention.out()(cross->attention.cross(read, batch, *source, cache, comm), comm, types.residual);
     });
   for (const Feed& feed : stacked)
     block(feed.norm, none, [&](const at::Tensor& y) { return feed.mlp(y, comm, types.residual); });
@@ -150,7 +154,12 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
                              comm::Communicator& comm) const {
   const bool keeps = batch.capture && batch.capture->hidden_states;
   const auto keep = [&](const at::Tensor& states) { batch.capture->hidden.push_back(states.to(at::kFloat)); };
-  if (input_) x = (*input_)(batch, comm);
+  if (input_) {
+    x = (*input_)(batch, comm);
+    batch.added_positions = input_->added_positions(batch, comm);
+  }
+  const at::Tensor positions = batch.added_positions;  // handed on in F32
+  if (positions.defined()) batch.added_positions = positions.to(types_.product);
   if (!layers_.empty() && !(batch.capture && batch.capture->attentions)) {  // attention that is captured has no kernel
     ops::make_attention_metadata(batch.sequences, x.device());
     if (source) ops::make_attention_metadata(source->sequences, x.device());
@@ -160,7 +169,10 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     batch.buckets = ops::sequence_buckets(batch.sequences.spans, batch.columns, batch.streams, *buckets_, x.device());
   const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions);
   const ops::Rotation none;
-  if (source && source->states.defined()) source->states = source->states.to(types_.product);  // once for all layers
+  if (source) {  // once for all layers
+    for (at::Tensor* read : {&source->states, &source->added_positions})
+      if (read->defined()) *read = read->to(types_.product);
+  }
   layers::Residual state(std::exchange(x, {}).to(types_.residual));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     if (keeps) keep(state.sum());
@@ -169,6 +181,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
                    cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{},
                    source, comm);
   }
+  batch.added_positions = positions;
   if (!ends_) return state.sum().to(at::kFloat);
   if (raw_states_ && keeps) keep(state.sum());
   x = state.normed(norm_, at::kFloat);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs), heads.cpp,
-// input/ (entities, streams), audio/ (convolutions and heads over frames), layer/ (layers and what stands around their
-// attention), blocks.cpp (attention, linears, norms).
+// input/ (entities, streams), audio/ (convolutions and heads over frames), images/ (backbones and heads of detection),
+// layer/ (layers and what stands around their attention), blocks.cpp (attention, linears, norms).
 #pragma once
 #include <list>
 
@@ -89,6 +89,20 @@ class Builder {
   // audio/heads.cpp
   TimeDelaySpec time_delay(HeadScope&);
   CodebookSpec codebook(const HeadScope&, int64_t channels);
+
+  // images/backbone.cpp
+  ImageConvolution image_convolution(const Node& section, const Scope&, const std::string& path, int64_t in,
+                                     int64_t out, int64_t size);
+  std::optional<Backbone> backbone(const Node& section, const Scope&, const std::string& path);
+  std::optional<GridPosition> grid(const Context&, const Node& position, const Scope&, const std::string& path);
+  std::optional<Param> queries(const Context&, const Node& section, const Scope&, const std::string& path);
+  void add_positions(Stack&) const;
+
+  // images/heads.cpp
+  BoxesSpec boxes(const HeadScope&);
+  MaskConvolution mask_convolution(const HeadScope&, const Node& row, const Scope&, const std::string& name, int64_t in,
+                                   int64_t out);
+  MasksSpec masks(const HeadScope&, const Stack* read);
 
   // heads.cpp
   std::optional<Param> layer_weights(const HeadScope&, const Stack* read);

@@ -215,6 +215,15 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
       refuse_policy(section, "the head \"" + name + "\" has " + std::to_string(wanted) + " outputs");
     return head;
   }
+  if (section.get("boxes") || section.get("masks")) {
+    if (section.get("boxes"))
+      head.kind = boxes(at);
+    else
+      head.kind = masks(at, read);
+    if (!output) head.outputs = {section.get("boxes") ? "pred_boxes" : "pred_masks"};
+    if (head.outputs.size() != 1) refuse_policy(section, "a head with \"boxes\" or \"masks\" has one output");
+    return head;
+  }
   const std::optional<Pool> pool = this->pool(at, read, name);
   if (const Node* node = section.get("entities")) {
     head.entities = parse_enum<EntityStates>(*node, at.scope.variables);

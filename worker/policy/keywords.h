@@ -10,8 +10,8 @@ inline const std::vector<std::string_view> layout_words{"linear", "conv1d"}, kee
     norm_words{"layer", "rms", "gemma_rms", "layer1p", "affine"}, mask_words{"full", "causal"},
     rotary_words{"neox", "interleaved"}, fused_words{"concat", "per_head", "grouped"},
     order_words{"pre", "post", "parallel"}, position_words{"none"}, sinusoid_words{"paper", "tensor2tensor"},
-    position_ids_words{"rows", "tokens"}, part_words{"q", "k", "v"}, reads_words{"tokens", "images", "audio"},
-    states_words{"raw", "normed"}, encoder_states_words{"own", "projected"},
+    grid_words{"sine", "learned"}, position_ids_words{"rows", "tokens"}, part_words{"q", "k", "v"},
+    reads_words{"tokens", "images", "audio"}, states_words{"raw", "normed"}, encoder_states_words{"own", "projected"},
     attentions_words{"probabilities", "scores"}, over_words{"heads", "projection"},
     pooler_words{"first", "last", "eot", "last_eos", "patches"};
 

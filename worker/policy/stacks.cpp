@@ -129,8 +129,13 @@ void Builder::position(const Context& context, const Node& section, const Scope&
     input.positional_convolution = positional_convolution(context, *node, scope, path + "positions");
     return;
   }
+  if (node->get("grid")) {
+    if (learned || sinusoidal) refuse_policy(*node, "\"grid\" stands alone among positions");
+    input.grid = grid(context, *node, scope, path + "positions.");
+    return;
+  }
   if (!learned == !sinusoidal)
-    refuse_policy(*node, "a position that is a map needs \"learned\", \"sinusoidal\" or \"convolution\"");
+    refuse_policy(*node, "a position that is a map needs \"learned\", \"sinusoidal\", \"grid\" or \"convolution\"");
   if (const Node* offset = node->get("offset")) {
     input.position_offset = evaluate_int(*offset, scope.variables);
     if (input.position_offset < 0)
@@ -279,6 +284,8 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   if (const Node* scale = section.get("scale")) input.scale = evaluate_number(*scale, scope.variables);
   if (const Node* types = section.get("token_types")) input.token_types = types->text;
   input.convolutions = convolutions(context, section, scope, path + "convolutions");
+  input.backbone = backbone(section, scope, path + "backbone");
+  input.queries = queries(context, section, scope, path);
   if (const Node* node = section.get("project_tokens")) input.project_tokens = evaluate_bool(*node, scope.variables);
   if (const Node* node = section.get("trigram")) input.trigram = evaluate_bool(*node, scope.variables);
   position(context, section, scope, path, input);
@@ -355,6 +362,7 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
     expect_alike(section, stack.layers.front().attention, made.attention);
     if (made.cross) expect_alike(section, stack.layers.front().attention, *made.cross);
   }
+  add_positions(stack);
   if (const Node* node = section.get("output")) stack.output = output(context, *node, path);
   return stack;
 }

@@ -4,10 +4,12 @@
 #include <type_traits>
 #include <variant>
 
+#include "worker/models/heads/boxes.h"
 #include "worker/models/heads/cells.h"
 #include "worker/models/heads/classes.h"
 #include "worker/models/heads/codebook.h"
 #include "worker/models/heads/logits.h"
+#include "worker/models/heads/masks.h"
 #include "worker/models/heads/mean.h"
 #include "worker/models/heads/pairs.h"
 #include "worker/models/heads/similarity.h"
@@ -39,6 +41,10 @@ template <>
 struct Runs<policy::TimeDelaySpec> : std::type_identity<TimeDelayHead> {};
 template <>
 struct Runs<policy::CodebookSpec> : std::type_identity<CodebookHead> {};
+template <>
+struct Runs<policy::BoxesSpec> : std::type_identity<BoxesHead> {};
+template <>
+struct Runs<policy::MasksSpec> : std::type_identity<MasksHead> {};
 
 }  // namespace
 

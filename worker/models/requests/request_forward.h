@@ -42,6 +42,7 @@ struct RequestForward {
   std::map<std::string, std::vector<at::Tensor>> streams;  ///< states of each stream that predicts following tokens
   std::map<std::string, std::vector<at::Tensor>> hidden;   ///< all hidden states of stacks with heads that mix them
   std::map<std::string, at::Tensor> features;              ///< of stacks that read audio: normalized frames
+  std::vector<at::Tensor> maps;                            ///< layers::Capture::maps of this request
   Arrays outputs;
 
   /// Returns whether the output `name` is wanted; `by_default` where the request names no outputs.

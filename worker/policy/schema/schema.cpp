@@ -129,6 +129,8 @@ void check_head(const Node& name, const Node& head) {
       {"logits", {"pool", "entities", "streams", "dense", "act", "norm", "scale_input", "softcap", "layer_weights"}},
       {"time_delay", {"dense", "act", "norm", "scale_input", "layer_weights"}},
       {"codebook", {}},
+      {"boxes", {}},
+      {"masks", {}},
       {"cells", {"classes", "pool", "dense", "act", "norm", "scale_input"}},
       {"spans", {"pool"}},
       {"pairs", {"pool"}},

@@ -108,7 +108,8 @@ struct Attention {
   std::optional<EntityQueries> entity_queries;
   std::optional<SpanConvolution>
       span_convolution;       ///< heads whose results stand behind those that attend, before `out`
-  bool values_apart = false;  ///< values are projected from other states than queries and keys (MobileBERT)
+  bool values_apart = false;  ///< values are projected from other states than queries and keys (MobileBERT), or keys of
+                              ///< cross-attention have positions (DETR)
   bool shows_scores = false;  ///< what is captured are the scores before the softmax, not the probabilities
   Linear query, key, value, out;
 

@@ -23,6 +23,7 @@ enum class Task : uint8_t {
   ClassifyImages,
   ClassifyAudio,
   Transcribe,
+  DetectObjects,
   Forward,
 };
 
@@ -51,10 +52,10 @@ template <typename Enum>
 struct Words;
 template <>
 struct Words<Task> {
-  static constexpr std::array<std::string_view, 13> all{
+  static constexpr std::array<std::string_view, 14> all{
       "embed",           "generate",           "fill-mask",       "next-sentence", "classify",
       "classify-tokens", "question-answering", "multiple-choice", "similarity",    "classify-images",
-      "classify-audio",  "transcribe",         "forward"};
+      "classify-audio",  "transcribe",         "detect-objects",  "forward"};
 };
 template <>
 struct Words<ModelKind> {

@@ -65,6 +65,26 @@ void CodebookSpec::collect(ParamCollector& all) const {
   all.add(quantized);
 }
 
+void BoxesSpec::collect(ParamCollector& all) const {
+  for (const Linear& layer : layers) all.add(layer);
+}
+
+void MasksSpec::collect(ParamCollector& all) const {
+  const auto add = [&](const MaskConvolution& one) {
+    all.add(one.kernel);
+    all.add(one.norm.weight);
+    all.add(one.norm.bias);
+  };
+  all.add(query);
+  all.add(key);
+  for (const MaskConvolution& one : convolutions) add(one);
+  for (const Fusion& fusion : fusions) {
+    all.add(fusion.adapter);
+    add(fusion.refine);
+  }
+  all.add(output);
+}
+
 void SimilaritySpec::collect(ParamCollector& all) const { all.add(scalar); }
 
 std::optional<Pool> Head::pool() const {
@@ -82,6 +102,7 @@ int64_t Head::scores() const {
   if (const auto* logits = as<LogitsSpec>()) return rows_of(logits->linear, false);
   if (const auto* classes = as<ClassesSpec>()) return classes->linear ? rows_of(*classes->linear, classes->vector) : 0;
   if (const auto* cells = as<CellsSpec>()) return rows_of(cells->tokens, true);
+  if (as<BoxesSpec>()) return 4;
   if (const auto* codebook = as<CodebookSpec>())
     return rows_of(codebook->states, false) + rows_of(codebook->quantized, false);
   return 0;

@@ -123,6 +123,39 @@ struct CodebookSpec {
   void collect(ParamCollector&) const;
 };
 
+/// Boxes of detected objects [center x, center y, width, height] as shares of the image: the sigmoid of linears with a
+/// ReLU after each but the last (DETR).
+struct BoxesSpec {
+  std::vector<Linear> layers;  ///< the last one is [4, width]
+
+  void collect(ParamCollector&) const;
+};
+
+/// A convolution of the mask head with a bias: act(group_norm(kernel * x)), of 8 groups or one for each channel.
+struct MaskConvolution {
+  Linear kernel;  ///< [channels out, channels in, size, size]
+  Norm norm;
+};
+
+/// Masks of detected objects (DETR): how each state attends to the cells of the encoder by each head, beside the
+/// projected cells, goes through convolutions. Then the map is enlarged to that of each earlier stage of the backbone
+/// in turn, to which an adapter of that stage is added, and refined. It has one output [rows, states, height, width].
+struct MasksSpec {
+  std::string cells;  ///< the stack of cells
+  int64_t heads = 1;
+  Linear query, key;  ///< [hidden, hidden]
+  struct Fusion {
+    Linear adapter;  ///< [channels, channels of the stage, 1, 1]
+    MaskConvolution refine;
+  };
+  std::vector<MaskConvolution> convolutions;
+  std::vector<Fusion> fusions;  ///< with the last stage but one, and so on to the first
+  Linear output;                ///< [1, channels, size, size]
+  Activation activation = Activation::Relu;
+
+  void collect(ParamCollector&) const;
+};
+
 /// The mean of two heads (DeiT's classifiers).
 struct MeanSpec {
   std::array<std::string, 2> of;
@@ -135,7 +168,7 @@ struct Head {
   std::vector<std::string> outputs{
       "logits"};  ///< Hugging Face's names; two (start_logits, end_logits): one column each
   std::variant<LogitsSpec, ClassesSpec, CellsSpec, SpansSpec, PairsSpec, SimilaritySpec, MeanSpec, TimeDelaySpec,
-               CodebookSpec>
+               CodebookSpec, BoxesSpec, MasksSpec>
       kind;
   std::optional<EntityStates> entities;  ///< the head reads states of entities, not of tokens
   /// The head scores the states of the streams that predict following tokens, not those of the main one. Two outputs:

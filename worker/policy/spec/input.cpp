@@ -20,6 +20,9 @@ void Input::collect(ParamCollector& all) const {
   all.add(norm);
   if (convolutions) convolutions->collect(all);
   if (positional_convolution) positional_convolution->collect(all);
+  if (backbone) backbone->collect(all);
+  if (grid) grid->collect(all);
+  all.add(queries);
 }
 
 }  // namespace pm::policy

@@ -9,6 +9,7 @@
 
 #include "worker/policy/spec/convolution.h"
 #include "worker/policy/spec/entities.h"
+#include "worker/policy/spec/images.h"
 #include "worker/policy/spec/index_table.h"
 #include "worker/policy/spec/param.h"
 
@@ -62,8 +63,15 @@ struct Input {
   bool norm_projected = false;               ///< the norm comes after the projection (DeBERTa), else before
   std::optional<Convolutions> convolutions;  ///< the stack reads audio: frames are what tokens are elsewhere
   std::optional<PositionalConvolution> positional_convolution;  ///< after the norm and the projection
-  /// Returns true for a stack of images.
-  bool reads_media() const { return !token; }  ///< images or audio
+  std::optional<Backbone> backbone;  ///< the stack reads images of any size: cells are what tokens are elsewhere
+  std::optional<GridPosition> grid;  ///< positions of cells, as of `queries`: layers add them to what queries and keys
+                                     ///< read, and not to the states
+  std::optional<Param> queries;      ///< [count, hidden]: the positions of learned queries, whose states begin as zeros
+  /// Returns true for a stack whose layers add positions to what queries and keys read.
+  bool adds_positions() const { return grid || queries; }
+  /// Returns true for a stack of images or audio.
+  bool reads_media() const { return !token && !queries; }
+  /// Returns true for a stack of images that have one size, as patches.
   bool reads_images() const { return projection && projection->weight.shape.size() == 4; }
   /// Returns the number of streams beside the main one.
   int64_t stream_count() const { return streams && !streams->shape.empty() ? streams->shape[0] : 0; }

@@ -112,7 +112,7 @@ void read_sentence_transformers(const std::filesystem::path& folder, Capabilitie
 void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
   const bool several = model.stacks.size() > 1, crossed = model.kind == policy::ModelKind::EncoderDecoder && several;
   for (const policy::Stack& stack : model.stacks) {
-    if (stack.input.convolutions) continue;
+    if (stack.input.convolutions || stack.input.backbone || stack.input.queries) continue;
     const bool pixels = !stack.input.token, decoder = crossed && stack.layers[0].cross;
     if (decoder) continue;
     const std::string before = !several ? "" : crossed ? "encoder_" : stack.name + "_model_output.";
@@ -145,6 +145,15 @@ void read_audio(const policy::Model& model, const std::filesystem::path& folder,
     if (head.outputs.size() > 1 && head.outputs[1] == "embeddings") capabilities.audio_embedding = {"embeddings"};
 }
 
+/// Returns the side in pixels of a cell after so many stages.
+int64_t cell_side(const policy::Backbone& backbone, size_t stages) {
+  int64_t side = backbone.stem.stride * 2;  // the stem pools by 2
+  for (size_t i = 0; i < stages; ++i)
+    for (const policy::ResidualBlock& block : backbone.stages[i])
+      for (const policy::ImageConvolution& convolution : block.convolutions) side *= convolution.stride;
+  return side;
+}
+
 void count_values(const policy::Model& model, Capabilities& capabilities) {
   for (const policy::Stack& stack : model.stacks) {
     capabilities.hidden_states += stack.hidden * (static_cast<int64_t>(stack.layers.size()) + 1);
@@ -153,6 +162,14 @@ void count_values(const policy::Model& model, Capabilities& capabilities) {
       capabilities.attentions += layer.attention.heads + (layer.cross ? layer.cross->heads : 0);
   }
   for (const policy::Head& head : model.heads) capabilities.scores += head.scores();
+  for (const policy::Head& head : model.heads) {
+    const auto* masks = head.as<policy::MasksSpec>();
+    const policy::Stack *cells = masks ? model.stack(masks->cells) : nullptr, *queries = model.stack(head.stack);
+    if (!cells || !cells->input.backbone || !queries || !queries->input.queries) continue;
+    const policy::Backbone& backbone = *cells->input.backbone;
+    const int64_t finer = cell_side(backbone, backbone.stages.size()) / cell_side(backbone, 1);
+    capabilities.scores += queries->input.queries->shape[0] * finer * finer;  // masks of the cells of the first stage
+  }
 }
 
 }  // namespace
@@ -167,6 +184,15 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
     if (const auto& convolutions = stack.input.convolutions) {
       capabilities.audio = convolutions->input;
       for (const policy::Convolution& layer : convolutions->layers) capabilities.audio_stride *= layer.stride;
+      continue;
+    }
+    if (const auto& queries = stack.input.queries) {  // of each image that another stack reads
+      capabilities.image_tokens = queries->shape[0];
+      continue;
+    }
+    if (const auto& backbone = stack.input.backbone) {
+      capabilities.takes_images = true;
+      capabilities.cell_pixels = cell_side(*backbone, backbone->stages.size());
       continue;
     }
     if (!stack.input.token) {
@@ -217,7 +243,7 @@ bool Capabilities::serves(const std::string& route) const {
   if (route == "/v1/audio/transcriptions") return task == policy::Task::Transcribe || writes_speech();
   if (route == "/v1/audio/classifications") return task == policy::Task::ClassifyAudio;
   if (route == "/embed") return !audio_embedding.output.empty();
-  if (route == "/v1/embeddings" && !audio.empty()) return false;
+  if (route == "/v1/embeddings" && (!audio.empty() || cell_pixels > 0)) return false;
   if (route == "/v1/embeddings")
     return generates || task == policy::Task::Embed || task == policy::Task::Similarity ||
            task == policy::Task::FillMask;

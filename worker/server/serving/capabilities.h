@@ -52,7 +52,8 @@ struct Capabilities {
   /// Values that a pass gives out per token, by what is asked of it: scores; hidden states; attentions per token and
   /// key.
   int64_t scores = 0, hidden_states = 0, attentions = 0;
-  int64_t image_tokens = 0;   ///< tokens of an image
+  int64_t image_tokens = 0;   ///< tokens of an image, or learned queries beside the cells of an image of any size
+  int64_t cell_pixels = 0;    ///< side of a cell of an image; 0: all images have one size
   std::string audio;          ///< input of samples or filter banks; empty: the model reads no audio
   int64_t audio_stride = 1;   ///< samples (frames of filter banks) per frame
   Embedding audio_embedding;  ///< x-vectors, or the states of the frames, whose mean is taken

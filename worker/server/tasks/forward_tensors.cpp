@@ -89,8 +89,12 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
                                                                                             : elements * size;
     if (name == "pixel_values") {
       const int64_t images = array.shape.empty() ? 0 : array.shape[0];
-      tokens += images * can.image_tokens;
-      width = std::max(width, can.image_tokens);
+      int64_t cells = can.image_tokens;
+      if (can.cell_pixels > 0 && array.shape.size() == 4)
+        cells += ((array.shape[2] - 1) / can.cell_pixels + 1) * ((array.shape[3] - 1) / can.cell_pixels + 1);
+      cells = std::clamp<int64_t>(cells, 1, engine::max_forward_values);
+      tokens += std::min(images, engine::max_forward_values / cells) * cells;
+      width = std::max(width, cells);
       if (images > static_cast<int64_t>(max_images))
         throw ApiError(413, "too_many_inputs",
                        "pixel_values has " + std::to_string(images) + " images; at most " + std::to_string(max_images) +

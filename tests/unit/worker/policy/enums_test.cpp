@@ -40,6 +40,7 @@ TEST(WordsOfEnums, AreThoseOfPolicies) {
   EXPECT_EQ(to_string(Task::ClassifyImages), "classify-images");
   EXPECT_EQ(to_string(Task::ClassifyAudio), "classify-audio");
   EXPECT_EQ(to_string(Task::Transcribe), "transcribe");
+  EXPECT_EQ(to_string(Task::DetectObjects), "detect-objects");
   EXPECT_EQ(to_string(Task::Forward), "forward");
   EXPECT_EQ(to_string(ModelKind::Encoder), "encoder");
   EXPECT_EQ(to_string(ModelKind::Decoder), "decoder");

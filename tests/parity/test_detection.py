@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Detection of objects: backbones by the names of timm."""
+
+import json
+
+import compare
+import fixtures
+import numpy
+import pytest
+import torch
+import transformers
+from resolution import dump, write_sparse
+from safetensors.torch import load_file, save_file
+
+# blocks of the stages; timm and transformers build the same networks of them
+DEPTHS = {
+    "resnet18": [2, 2, 2, 2],
+    "resnet34": [3, 4, 6, 3],
+    "resnet50": [3, 4, 6, 3],
+    "resnet101": [3, 4, 23, 3],
+    "resnet152": [3, 8, 36, 3],
+}
+SMALL = {
+    "d_model": 20,
+    "encoder_attention_heads": 5,
+    "decoder_attention_heads": 4,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 17,
+    "decoder_ffn_dim": 13,
+    "num_queries": 6,
+    "num_labels": 4,
+}
+
+
+def resnet(name):
+    basic = name in ("resnet18", "resnet34")
+    return {
+        "model_type": "resnet",
+        "embedding_size": 64,
+        "hidden_sizes": [64, 128, 256, 512] if basic else [256, 512, 1024, 2048],
+        "depths": DEPTHS[name],
+        "layer_type": "basic" if basic else "bottleneck",
+        "out_features": ["stage4"],
+    }
+
+
+def timm_name(name):
+    """The name that timm gives a tensor of transformers' ResNet."""
+    before, inside, tensor = name.partition("conv_encoder.model.")
+    if not inside:
+        return name
+    parts = tensor.split(".")
+    if parts[0] == "embedder":
+        return before + inside + {"convolution": "conv1", "normalization": "bn1"}[parts[2]] + "." + parts[-1]
+    block = f"layer{int(parts[2]) + 1}.{parts[4]}."
+    if parts[5] == "shortcut":
+        return before + inside + block + "downsample." + str(int(parts[6] == "normalization")) + "." + parts[-1]
+    kind = {"convolution": "conv", "normalization": "bn"}[parts[7]]
+    return before + inside + block + kind + str(int(parts[6]) + 1) + "." + parts[-1]
+
+
+def dilate(model):
+    """Takes the stride of the last stage away, and spreads its kernels instead but for the first, as timm does for an
+    output stride of 16."""
+    first = True
+    for block in model.model.backbone.model.encoder.stages[3].layers:
+        for module in block.modules():
+            if not isinstance(module, torch.nn.Conv2d):
+                continue
+            module.stride = (1, 1)
+            if module.kernel_size != (3, 3):
+                continue
+            if not first:
+                module.dilation = module.padding = (2, 2)
+            first = False
+
+
+def written(folder, model, **settings):
+    """A checkpoint with the names of timm; `settings` replace the configuration of the backbone."""
+    model.save_pretrained(folder)
+    tensors = {timm_name(name): tensor for name, tensor in load_file(folder / "model.safetensors").items()}
+    assert any(".layer4.1.bn2.running_var" in name for name in tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    del config["backbone_config"]
+    (folder / "config.json").write_text(json.dumps({**config, **settings}))
+
+
+@pytest.mark.parametrize(
+    "name, dilated, settings",
+    [
+        ("resnet18", False, {"use_timm_backbone": True, "backbone": "resnet18", "backbone_config": None}),
+        ("resnet18", True, {"backbone": "resnet18", "dilation": True}),
+        ("resnet50", True, {"backbone_config": {"model_type": "timm_backbone", "backbone": "resnet50.a1_in1k"}}),
+    ],
+)
+def test_a_backbone_with_the_names_of_timm_is_read_by_its_name(runner, tmp_path, name, dilated, settings):
+    torch.manual_seed(17)
+    model = transformers.DetrForObjectDetection(transformers.DetrConfig(**SMALL, backbone_config=resnet(name))).eval()
+    fixtures.refill(model, 17)
+    with torch.no_grad():
+        for path, tensor in model.named_parameters():
+            if path.endswith(("convolution.weight", "input_projection.weight")):
+                tensor.div_(2)
+    if dilated:
+        dilate(model)
+        if "backbone_config" in settings:
+            settings = {"backbone_config": {**settings["backbone_config"], "output_stride": 16}}
+    written(tmp_path, model, **settings)
+    given = {"pixel_values": numpy.random.default_rng(3).standard_normal((1, 3, 75, 60)).astype(numpy.float32)}
+    with torch.no_grad():
+        outputs = model(torch.from_numpy(given["pixel_values"]))
+    theirs = {name: outputs[name].numpy() for name in ("logits", "pred_boxes", "encoder_last_hidden_state")}
+    assert theirs["encoder_last_hidden_state"].shape[1] == (20 if dilated else 6)
+    compare.tensors(runner.forward(tmp_path, 2, given), theirs)
+
+
+@pytest.mark.parametrize("name", list(DEPTHS))
+def test_every_backbone_that_is_served_has_the_blocks_of_timm(tmp_path, name):
+    with torch.device("meta"):
+        model = transformers.DetrModel(transformers.DetrConfig(**SMALL, backbone_config=resnet(name)))
+    header, end = {}, 0
+    for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        stored = timm_name(path.replace("backbone.model.", "backbone.conv_encoder.model."))
+        header[stored] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [end, end + 4 * tensor.numel()]}
+        end += 4 * tensor.numel()
+    write_sparse(tmp_path / "model.safetensors", header)
+    (tmp_path / "config.json").write_text(
+        json.dumps({**SMALL, "model_type": "detr", "architectures": ["DetrModel"], "backbone": name})
+    )
+    done = dump(tmp_path, "--bytes")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0] == end

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/models/requests/pictures.h"
+
+#include <ATen/ATen.h>
+
+#include "worker/models/requests/arrays.h"
+
+namespace pm::models {
+
+layers::Pictures read_pictures(const policy::Model& model, const policy::Input& input, RequestTensors& tensors) {
+  const policy::Backbone& backbone = *input.backbone;
+  const Array* array = tensors.find("pixel_values");
+  tensors.find(backbone.mask);
+  if (!array) refuse("the inputs have no tensor \"pixel_values\"");
+  if (!std::holds_alternative<std::vector<float>>(array->values)) refuse("pixel_values has integers, expected fp32");
+  const at::Tensor pixels = tensor_of(*array);
+  if (pixels.dim() != 4 || pixels.numel() == 0 || pixels.size(1) != backbone.channels)
+    refuse("pixel_values has the shape " + c10::str(pixels.sizes()) + ", expected [images, " +
+           std::to_string(backbone.channels) + ", height, width]");
+  const auto [rows, columns] = backbone.cells(pixels.size(2), pixels.size(3));
+  if (const auto& table = input.grid->rows; table && std::max(rows, columns) > table->shape[0])
+    refuse("pixel_values has images of " + std::to_string(pixels.size(2)) + " x " + std::to_string(pixels.size(3)) +
+           " pixels, which make " + std::to_string(rows) + " x " + std::to_string(columns) + " cells; " +
+           model.architecture + " has positions for " + std::to_string(table->shape[0]) + " on each side");
+  layers::Pictures pictures{.pixels = pixels, .cells = at::ones({pixels.size(0), rows, columns}, at::kBool)};
+  const at::Tensor mask = tensors.mask(backbone.mask, {pixels.size(0), pixels.size(2), pixels.size(3)});
+  if (!mask.defined()) return pictures;
+  const std::vector<int64_t> size{rows, columns};
+  pictures.cells = at::upsample_nearest2d(mask.to(at::kFloat).unsqueeze(0), size)[0].to(at::kBool);
+  for (int64_t image = 0; image < pictures.cells.size(0); ++image) {
+    if (!pictures.cells[image].any().item<bool>())
+      refuse(backbone.mask + " hides image " + std::to_string(image) + ": none of its " + std::to_string(rows) + " x " +
+             std::to_string(columns) + " cells shows a pixel with a 1");
+  }
+  return pictures;
+}
+
+}  // namespace pm::models

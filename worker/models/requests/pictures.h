@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the images of a request for a stack with a backbone: images of any size, padded to one size with a mask.
+#pragma once
+#include "worker/layers/batch.h"
+#include "worker/models/requests/request_tensors.h"
+
+namespace pm::models {
+
+/// Reads pixel_values [images, channels, height, width], and the mask [images, height, width] with ones where an image
+/// is, and finds the cells that the mask shows, as transformers does: each cell has the nearest pixel's. Throws
+/// Error{InvalidRequest} that names the tensor.
+layers::Pictures read_pictures(const policy::Model&, const policy::Input&, RequestTensors&);
+
+}  // namespace pm::models
