@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detection of objects: backbones by the names of timm."""
+"""Detection of objects: backbones by the names of timm, and boxes over HTTP as transformers' pipeline gives them."""
 
+import io
 import json
 
+import cases
 import compare
 import fixtures
 import numpy
@@ -11,7 +13,9 @@ import torch
 import transformers
 from resolution import dump, write_sparse
 from safetensors.torch import load_file, save_file
+from test_endpoints import close_to, in_base64, picture, serve
 
+__all__ = ["serve"]  # a fixture
 # blocks of the stages; timm and transformers build the same networks of them
 DEPTHS = {
     "resnet18": [2, 2, 2, 2],
@@ -132,3 +136,35 @@ def test_every_backbone_that_is_served_has_the_blocks_of_timm(tmp_path, name):
     done = dump(tmp_path, "--bytes")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0] == end
+
+
+def test_objects_have_the_boxes_of_transformers_pipeline(serve):
+    processor = transformers.DetrImageProcessorPil(size={"shortest_edge": 60, "longest_edge": 90})
+    case = cases.BY_NAME["DetrForObjectDetection-all"]
+    names = {i: f"kind {i}" for i in range(5)}
+    settings = {**case.settings, "id2label": names, "label2id": {name: i for i, name in names.items()}}
+    del settings["num_labels"]
+    server, model = serve("DetrForObjectDetection", transformers.DetrConfig(**settings), processor=processor)
+    oracle = transformers.pipeline("object-detection", model=model, image_processor=processor)
+    images = [picture(140, 70), picture(70, 61, 1)]
+    scores = [found["score"] for image in images for found in oracle(image, threshold=0)]
+    assert len(scores) == 2 * case.settings["num_queries"]
+    threshold = (sorted(scores)[4] + sorted(scores)[5]) / 2
+    theirs = [oracle(image, threshold=threshold) for image in images]
+    assert sum(map(len, theirs)) == len(scores) - 5
+    body = {"inputs": [in_base64(image) for image in images], "threshold": threshold}
+    close_to(server.ask("/detect", body), theirs)
+    close_to(server.ask("/detect", {"inputs": {"image": in_base64(images[0])}}), oracle(images[0]))
+    file = io.BytesIO()
+    images[1].save(file, "PNG")
+    reply = server.post("/detect", data=file.getvalue(), headers={"Content-Type": "image/png"})
+    close_to(reply.json(), oracle(images[1]))
+    for wrong, what in (
+        ({"inputs": in_base64(images[0]), "threshold": 2}, "a number from 0 to 1"),
+        ({"inputs": in_base64(images[0])[:40]}, "inputs"),
+        ({"inputs": "aGVsbG8="}, "PNG"),
+        ({"inputs": in_base64(images[0]), "treshold": 0.5}, "treshold"),
+        ({}, "inputs"),
+    ):
+        assert what in server.refused("/detect", wrong, 400)["message"]
+    assert "POST /detect" in server.refused("/classify", {"inputs": "text"}, 404)["message"]

@@ -24,6 +24,7 @@
 #include "worker/server/openapi.h"
 #include "worker/server/serving/server_context.h"
 #include "worker/server/tasks/classify.h"
+#include "worker/server/tasks/detect.h"
 #include "worker/server/tasks/embeddings.h"
 #include "worker/server/tasks/fill_mask.h"
 #include "worker/server/tasks/forward_tensors.h"
@@ -162,6 +163,7 @@ void ApiServer::Impl::add_routes() {
   asks("/v1/audio/transcriptions", transcribe, describe_transcription(context));
   asks("/v1/audio/classifications", classify_audio, describe_audio_classification(context));
   asks("/classify", classify, describe_classify(context));
+  asks("/detect", detect, describe_detect(context));
   asks("/fill-mask", fill_mask, describe_fill_mask(context));
   asks("/question-answering", question_answering, describe_question_answering(context));
   asks("/similarity", similarity, describe_similarity(context));

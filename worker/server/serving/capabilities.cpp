@@ -243,6 +243,7 @@ bool Capabilities::serves(const std::string& route) const {
   if (route == "/v1/audio/transcriptions") return task == policy::Task::Transcribe || writes_speech();
   if (route == "/v1/audio/classifications") return task == policy::Task::ClassifyAudio;
   if (route == "/embed") return !audio_embedding.output.empty();
+  if (route == "/detect") return task == policy::Task::DetectObjects;
   if (route == "/v1/embeddings" && (!audio.empty() || cell_pixels > 0)) return false;
   if (route == "/v1/embeddings")
     return generates || task == policy::Task::Embed || task == policy::Task::Similarity ||
@@ -265,8 +266,8 @@ std::vector<std::string> Capabilities::routes() const {
   for (const char* route :
        {"POST /v1/completions", "POST /v1/chat/completions", "POST /generate", "GET /generate_text/*",
         "POST /v1/embeddings", "POST /embed", "POST /v1/audio/transcriptions", "POST /v1/audio/classifications",
-        "POST /classify", "POST /fill-mask", "POST /question-answering", "POST /similarity", "POST /rerank",
-        "POST /v1/rerank", "POST /forward", "POST /tokenize", "POST /detokenize"}) {
+        "POST /classify", "POST /detect", "POST /fill-mask", "POST /question-answering", "POST /similarity",
+        "POST /rerank", "POST /v1/rerank", "POST /forward", "POST /tokenize", "POST /detokenize"}) {
     const std::string text = route;
     if (serves(text.substr(text.find(' ') + 1))) all.push_back(text);
   }

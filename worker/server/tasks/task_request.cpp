@@ -122,11 +122,14 @@ void refuse_text_input(const ServerContext& context, const std::string& field) {
       field + " is text, and " + context.capabilities.architecture + " takes images only: {\"image\": base64}", field);
 }
 
-Array decode_image_file(const ServerContext& context, std::string_view file, const std::string& field) {
+Array decode_image_file(const ServerContext& context, std::string_view file, const std::string& field,
+                        const std::function<void(const image::Image&)>& opened) {
   check_takes_images(context.capabilities, field);
   const auto decoder = context.acquire_decoder();  // bounds memory: a decoder may hold a few times the largest image
   try {
-    return (*context.capabilities.images)(image::open(file));
+    const image::Image image = image::open(file);
+    if (opened) opened(image);
+    return (*context.capabilities.images)(image);
   } catch (const Error& error) {
     if (error.reason == Reason::ImageTooLarge)
       throw ApiError(413, "image_too_large", field + ": " + error.what(), field);
@@ -140,20 +143,29 @@ Array decode_image(const ServerContext& context, const json& value, const std::s
   return decode_image_file(context, decode_file(value, field), field);
 }
 
-std::vector<Array> parse_images(const ServerContext& context, const json& value, const std::string& field,
-                                bool& single) {
+std::vector<ImageFile> parse_image_files(const ServerContext& context, const json& value, const std::string& field,
+                                         bool& single) {
+  check_takes_images(context.capabilities, field);
   single = !value.is_array();
   const json list = single ? json::array({value}) : value;
   if (list.empty() || list.size() > max_images)
     throw ApiError(
         list.empty() ? 400 : 413, "too_many_inputs",
         field + " has " + std::to_string(list.size()) + " images; allowed: 1 to " + std::to_string(max_images), field);
-  std::vector<Array> images;
+  std::vector<ImageFile> files;
   for (const json& one : list) {
-    const std::string place = single ? field : field + "[" + std::to_string(images.size()) + "]";
+    const std::string place = single ? field : field + "[" + std::to_string(files.size()) + "]";
     const bool object = one.is_object() && one.size() == 1 && one.contains("image");
-    images.push_back(decode_image(context, object ? one["image"] : one, place));
+    files.push_back({decode_file(object ? one["image"] : one, place), place});
   }
+  return files;
+}
+
+std::vector<Array> parse_images(const ServerContext& context, const json& value, const std::string& field,
+                                bool& single) {
+  std::vector<Array> images;
+  for (const ImageFile& file : parse_image_files(context, value, field, single))
+    images.push_back(decode_image_file(context, file.bytes, file.field));
   return images;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parsers and schemas of request fields that the task routes share.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -41,16 +42,24 @@ std::vector<std::string> parse_texts(const nlohmann::json& value, const std::str
 
 /// Decodes one image, in base64 or as a data: URL, into pixel_values [1, 3, height, width]. Throws ApiError: 400 for
 /// data that is not an image or when the model takes no images, 413 for an image that is too large.
+/// The bytes of an image file, and its field in messages.
+struct ImageFile {
+  std::string bytes, field;
+};
 /// Parses an image or an array of 1 to max_images; each is a text, or an object with the field "image". `single` says
 /// which it was.
+std::vector<ImageFile> parse_image_files(const ServerContext&, const nlohmann::json& value, const std::string& field,
+                                         bool& single);
+/// Likewise, and prepares the images.
 std::vector<Array> parse_images(const ServerContext&, const nlohmann::json& value, const std::string& field,
                                 bool& single);
 /// The schema of what parse_images accepts, and in words.
 nlohmann::json images_schema();
 inline constexpr const char* images_allowed = "an image in base64, {\"image\": base64}, or an array of these";
 Array decode_image(const ServerContext&, const nlohmann::json& value, const std::string& field);
-/// Decodes the bytes of an image file in the same way.
-Array decode_image_file(const ServerContext&, std::string_view file, const std::string& field);
+/// Decodes the bytes of an image file in the same way; `opened` gets the image before its preparation.
+Array decode_image_file(const ServerContext&, std::string_view file, const std::string& field,
+                        const std::function<void(const image::Image&)>& opened = {});
 /// Concatenates arrays of one image each to [images, ...]. Throws ApiError 400 when their sizes differ.
 Array stack_images(const std::vector<Array>& images, const std::string& field);
 

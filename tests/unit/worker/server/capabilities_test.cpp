@@ -218,6 +218,7 @@ TEST_F(AbilitiesOf, EveryTaskServesItsRouteAndForward) {
                                                                       {"classify-tokens", "/classify"},
                                                                       {"classify-images", "/classify"},
                                                                       {"multiple-choice", "/classify"},
+                                                                      {"detect-objects", "/detect"},
                                                                       {"question-answering", "/question-answering"}}) {
     Capabilities can;
     can.task = *policy::parse<policy::Task>(task);
