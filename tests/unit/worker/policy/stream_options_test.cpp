@@ -21,6 +21,11 @@ Synthetic with_buckets() {
   Synthetic bert = tiny_bert();
   for (int l = 0; l < 2; ++l)
     bert.linear("bert.encoder.layer." + std::to_string(l) + ".attention.self.distances", 20, 20);
+  return bert;
+}
+
+Synthetic with_streams() {
+  Synthetic bert = with_buckets();
   bert.add("bert.streams.weight", {3, 20});
   return bert;
 }
@@ -64,7 +69,7 @@ std::string streams(const std::string& of_input, const std::string& head = "") {
 }
 
 TEST(Streams, AreRowsOfATableAndReadPaddingWhereTheirBiasesAreSwapped) {
-  const Resolved resolved(with_buckets(), streams("from: /bert.streams, count: 3"));
+  const Resolved resolved(with_streams(), streams("from: /bert.streams, count: 3"));
   const Stack& stack = resolved.model.stacks[0];
   EXPECT_EQ(stack.input.stream_count(), 3);
   EXPECT_EQ(resolved.param("encoder.streams").role, Role::IndexTable);
@@ -74,20 +79,20 @@ TEST(Streams, AreRowsOfATableAndReadPaddingWhereTheirBiasesAreSwapped) {
 }
 
 TEST(Streams, NeedATableAndACount) {
-  EXPECT_THAT(refusal(with_buckets(), Reason::UnsupportedPolicy, streams("from: /bert.streams")),
+  EXPECT_THAT(refusal(with_streams(), Reason::UnsupportedPolicy, streams("from: /bert.streams")),
               HasSubstr("\"count\""));
-  EXPECT_THAT(refusal(with_buckets(), Reason::ModelUnreadable, streams("from: /bert.streams, count: 0")),
+  EXPECT_THAT(refusal(with_streams(), Reason::ModelUnreadable, streams("from: /bert.streams, count: 0")),
               HasSubstr("count"));
-  EXPECT_THAT(refusal(with_buckets(), Reason::ModelUnreadable, streams("from: /bert.streams, count: 2")),
+  EXPECT_THAT(refusal(with_streams(), Reason::ModelUnreadable, streams("from: /bert.streams, count: 2")),
               AllOf(HasSubstr("[3, 20]"), HasSubstr("[2, 20]")));
 }
 
 TEST(Streams, AreScoredByAHeadWithTwoOutputs) {
   const std::string both = "heads: {mlm: {streams: true, output: [logits, logits_ngram]}}\n";
-  const Resolved resolved(with_buckets(), streams("from: /bert.streams, count: 3", both));
+  const Resolved resolved(with_streams(), streams("from: /bert.streams, count: 3", both));
   EXPECT_TRUE(resolved.model.heads[0].streams);
   EXPECT_THAT(resolved.model.heads[0].outputs, ElementsAre("logits", "logits_ngram"));
-  EXPECT_THAT(refusal(with_buckets(), Reason::UnsupportedPolicy,
+  EXPECT_THAT(refusal(with_streams(), Reason::UnsupportedPolicy,
                       streams("from: /bert.streams, count: 3", "heads: {mlm: {streams: true}}\n")),
               HasSubstr("two outputs"));
   EXPECT_THAT(refusal(with_buckets(), Reason::UnsupportedPolicy, buckets(", num_buckets: 4") + both),
