@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
          "\"bias\" as a section needs \"from\""},
         {"AHeadIsOfOneKind", "stacks: {d: {}}\nheads: {h: {logits: a, classes: b}}\n",
          "mine.yaml:5: \"classes\" has no meaning in the head \"h\" of logits; allowed beside it are at, when, stack, "
-         "output, pool, entities, dense, act, norm, scale_input, softcap"},
+         "output, pool, entities, streams, dense, act, norm, scale_input, softcap"},
         {"ClassesHaveNoSoftcap", "stacks: {d: {}}\nheads: {h: {classes: a, softcap: 3}}\n",
          "\"softcap\" has no meaning in the head \"h\" of classes"},
         {"CellsHaveNoLogits", "stacks: {d: {}}\nheads: {h: {cells: {columns: a}, logit_scale: b}}\n",
