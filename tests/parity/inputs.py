@@ -228,10 +228,10 @@ def answerable(inputs, separator):
 def rows_that_count(case, name, inputs):
     """The mask ([rows, length], or [rows] for what is one per row) of the places of an output that mean something, or
     None: all of them."""
-    if case.reads == ("audio",) or (case.reads == ("images",) and case.decodes):
-        return inputs_audio.rows_that_count(case, name, inputs)
     if (of_images := cases_detection.rows_that_count(case, name, inputs)) is not False:
         return of_images
+    if case.reads == ("audio",) or (case.reads == ("images",) and case.decodes):
+        return inputs_audio.rows_that_count(case, name, inputs)
     if (of_entities := cases_entities.rows_that_count(case, name, inputs)) is not False:
         return of_entities
     if (

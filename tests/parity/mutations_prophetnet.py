@@ -9,7 +9,7 @@ def rows(of, m):
             "ProphetNetForConditionalGeneration-all",
             ("input.token", "rows shifted", m.rolled(r"word_embeddings")),
             ("input.position", "shifted by one", m.rolled(r"decoder\.position_embeddings")),
-            ("position.offset", "none", m.policy("offset: 1", "offset: 0")),
+            ("position.offset", "of the encoder, none", m.rolled(r"encoder\.position_embeddings")),
             ("input.streams", "the first is the last", m.rolled(r"ngram_embeddings")),
             ("input.norm", "bias dropped", m.dropped(r"decoder\.embeddings_layer_norm\.bias")),
             ("attn.norm", "bias dropped", m.dropped(r"decoder\.layers\.1\.self_attn_layer_norm\.bias")),
@@ -49,7 +49,7 @@ def rows(of, m):
             ("mlp.down", "bias dropped", m.dropped(r"decoder\.layers\.1\.feed_forward\.output\.bias")),
             ("mlp.act", "relu", m.config(activation_function="relu")),
             ("layer.order", "norms before the blocks", m.policy("order: post", "order: pre")),
-            ("layer.norm", "of mean squares", m.policy("order: post, norm: layer", "order: post, norm: rms")),
+            ("layer.norm", "times 1 more", m.policy("order: post, norm: layer", "order: post, norm: layer1p")),
             (
                 "head.streams",
                 "of the main stream",

@@ -350,13 +350,13 @@ def kind_of(case):
     """Returns the kind of model of a class, by its computation."""
     if (
         case.kind == "encoder-decoder"
-        and case.model_class.endswith(("EncoderModel", "TokenClassification"))
+        and case.model_class.endswith(("EncoderModel", "TokenClassification", "NetEncoder"))
         or case.model_class.startswith("CLIPText")
     ):
         return "encoder"
     if (
         case.kind == "encoder-decoder"
-        and case.model_class.endswith("ForCausalLM")
+        and case.model_class.endswith(("ForCausalLM", "NetDecoder"))
         or case.model_class == "BertGenerationDecoder"
         or (case.kind == "encoder" and case.generates)
     ):
@@ -461,7 +461,8 @@ def test_inputs_poolers_and_last_states_are_described_as_transformers_computes_t
 
 
 STATES = re.compile(
-    r"past_key_values|hidden_states\.|attentions\.|last_hidden_state$|pooler_output$|_model_output\.|extract_features$"
+    r"past_key_values|hidden_states(_ngram)?\.|attentions\.|last_hidden_state(_ngram)?$|pooler_output$|_model_output\."
+    r"|extract_features$"
 )
 
 
