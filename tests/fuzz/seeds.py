@@ -67,6 +67,10 @@ WORLDS = {
         dict(embedding_size=6, intra_bottleneck_size=4, num_feedforward_networks=2),
     ),
     "mpnet": ("MPNetForMaskedLM", {}),
+    "lxmert": (
+        "LxmertForPreTraining",
+        dict(l_layers=2, r_layers=1, x_layers=1, visual_feat_dim=5, num_qa_labels=3, num_object_labels=3),
+    ),
     "gpt_neo": ("GPTNeoForCausalLM", dict(num_layers=2, num_heads=2, attention_types=[[["global", "local"], 1]])),
     "gptj": ("GPTJForCausalLM", dict(n_embd=8, n_head=2, n_layer=2, rotary_dim=2)),
     "llama": ("LlamaForCausalLM", dict(num_key_value_heads=1)),

@@ -20,6 +20,7 @@ import cases_neighbors
 import cases_prophetnet
 import cases_relative
 import cases_sparse
+import cases_streams
 
 RANKS = (1, 2, 3, 4)
 LENGTHS = (5, 1, 16, 17, 33)  # of texts: inside a block of 16 tokens, on its edge, over it
@@ -38,7 +39,7 @@ class Case:
     model_type: str = ""
     kind: str = ""  # decoder, encoder, encoder-decoder, dual, vision
     # of token_type_ids, position_ids, bbox, langs, cells (token_type_ids of tables), features (vectors of an image),
-    # spans (where no answer is), global_attention_mask, entities
+    # spans (where no answer is), global_attention_mask, entities, regions
     takes: tuple = ()
     generates: bool = False
     lengths: tuple = LENGTHS
@@ -142,6 +143,7 @@ _SEEDS = {
     **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
     **cases_sparse.SEEDS,
+    **cases_streams.SEEDS,
     **cases_audio.SEEDS,
     **cases_detection.SEEDS,
 }
@@ -795,6 +797,7 @@ CASES = (
     *cases_prophetnet.cases(_family),
     *cases_entities.cases(_family),
     *cases_detection.cases(_family),
+    *cases_streams.cases(_family),
     *cases_decoders_dense.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),

@@ -9,10 +9,11 @@ LIGHT = (2,)
 SEEDS = {}
 ENCODERS = ("mobilebert", "convbert")
 # by what parameters with these endings are divided: MobileBERT's norms have no statistics, and a bias of ConvBERT looks
-# like a matrix
+# like a matrix; regions of LXMERT would become alike in a few layers, so that no attention would matter
 SMALLER = {
     **cases_prophetnet.SMALLER,
     "detr": cases_detection.SMALLER,
+    "lxmert": {"output.dense.weight": 4, "output.dense.bias": 4},
     "mobilebert": {"output.dense.weight": 4, "bottleneck.dense.weight": 4, "self.query.weight": 2},
     "convbert": {"key_conv_attn_layer.bias": 10, "conv_kernel_layer.weight": 2, "self.query.weight": 2},
 }

@@ -5,6 +5,7 @@ import cases_decoders_dense
 import cases_detection
 import cases_entities
 import cases_prophetnet
+import cases_streams
 import inputs_audio
 import numpy
 
@@ -194,6 +195,7 @@ def make(case, kind):
     batch |= _drawn(case, kind, batch["input_ids"].shape)
     batch |= _global(case, kind, batch["input_ids"].shape)
     batch |= cases_entities.entities(case, kind, batch.get("attention_mask", numpy.ones_like(batch["input_ids"])))
+    batch |= cases_streams.regions(case, kind, len(batch["input_ids"]))
     batch |= _features(case, kind, batch.get("attention_mask")) | _spans(case, kind, batch.get("attention_mask"))
     if "cells" in case.takes and kind != "bare":
         batch["token_type_ids"] *= batch["attention_mask"][..., None]  # as TAPAS's tokenizer fills up
@@ -234,6 +236,8 @@ def rows_that_count(case, name, inputs):
         return inputs_audio.rows_that_count(case, name, inputs)
     if (of_entities := cases_entities.rows_that_count(case, name, inputs)) is not False:
         return of_entities
+    if (of_streams := cases_streams.rows_that_count(case, name, inputs)) is not False:
+        return of_streams
     if (
         "input_ids" not in inputs
         or name.startswith(("vision_model_output.", "logits_per_"))

@@ -239,6 +239,16 @@ KNOWN = (
         (448299248, 229785212, 120529732),
     ),
     (
+        "LXMERT",
+        "lxmert",
+        "unc-nlp/lxmert-base-uncased",
+        "LxmertForPreTraining",
+        "LxmertConfig",
+        {},
+        _WORDS,
+        (897386848, 486044908, 280375476),
+    ),
+    (
         "XLM",
         "xlm",
         "FacebookAI/xlm-mlm-en-2048",

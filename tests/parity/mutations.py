@@ -21,6 +21,7 @@ import mutations_neighbors
 import mutations_prophetnet
 import mutations_relative
 import mutations_sparse
+import mutations_streams
 import numpy
 import yaml
 from cases import BY_NAME, Case
@@ -545,6 +546,7 @@ MUTATIONS = (
     *mutations_entities.rows(_of, sys.modules[__name__]),
     *mutations_sparse.rows(_of, sys.modules[__name__]),
     *mutations_detection.rows(_of, sys.modules[__name__]),
+    *mutations_streams.rows(_of, sys.modules[__name__]),
     *mutations_decoders.decoders(sys.modules[__name__]),
     *mutations_audio.rows(_of, sys.modules[__name__]),
     *mutations_composites.rows(_of, sys.modules[__name__]),

@@ -56,6 +56,8 @@ def unused(case):
         )
         idle += ["embedding_transformation."] if fits else []
         return lambda name: any(part in name for part in idle)
+    if case.model_type == "lxmert":  # scores of regions, of use in a loss only
+        return lambda name: name.startswith("obj_predict_head.")
     if case.model_type == "xlnet":  # the beginning of the second stream
         return lambda name: name.endswith("mask_emb")
     if case.model_type == "ibert":

@@ -7,6 +7,7 @@ import functools
 
 import cases_composites
 import cases_prophetnet
+import cases_streams
 import compare
 import fixtures
 import inputs
@@ -24,6 +25,8 @@ def places(case, given):
 def stacks(case):
     """Returns the output prefix and number of layers of each stack, by the configuration."""
     settings = case.settings
+    if case.model_type in cases_streams.MODEL_TYPES:
+        return cases_streams.stacks(case)
     if "encoder" in settings:
         return {f"{part}_": cases_composites.layers(settings[part]) for part in ("encoder", "decoder")}
     count = next(
@@ -65,6 +68,8 @@ def test_the_oracle_shows_every_layer_and_something_besides(case):
             f"{prefix}attentions.{i}" for i in range(layers)
         }
         wanted |= {f"cross_attentions.{i}" for i in range(layers)} if prefix == "decoder_" else set()
+    if case.model_type in cases_streams.MODEL_TYPES:
+        wanted = cases_streams.shown(case)
     more = {
         name
         for name in names

@@ -96,6 +96,7 @@ REQUESTS = {
     "entities.input",
     "entities.mask",
     "entities.mentions",
+    "vectors.mask",
     "convolutions.input",
     "convolutions.features",
     "segments.input",

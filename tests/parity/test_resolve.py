@@ -16,6 +16,7 @@ import cases_neighbors
 import cases_prophetnet
 import cases_relative
 import cases_sparse
+import cases_streams
 import fixtures
 import inputs
 import oracle
@@ -169,6 +170,8 @@ def blocks(case, model):
     base = model.base_model
     if "encoder" in case.settings:
         return {name: cases_composites.blocks(getattr(model, name)) for name in ("encoder", "decoder")}
+    if case.model_type in cases_streams.MODEL_TYPES:
+        return cases_streams.blocks(base)
     if case.model_type in cases_encoders.MODEL_TYPES:
         return {
             "reader" if case.model_class == "DPRReader" else cases_encoders.stack(case): cases_encoders.blocks(base)
@@ -230,6 +233,7 @@ ATTENTION = (
     "layer.0.SelfAttention",
     "multi_head_attention",
     "rel_attn",
+    "lang_self_att.self",
     "attention",
 )
 FEED_FORWARD = (
@@ -250,6 +254,7 @@ FEED_FORWARD = (
     "intermediate.act",
     "ff.activation_function",
     "feed_forward.activation_fn",
+    "lang_inter.intermediate_act_fn",
 )
 OURS = {
     "gelu": torch.nn.functional.gelu,
@@ -462,7 +467,7 @@ def test_inputs_poolers_and_last_states_are_described_as_transformers_computes_t
 
 STATES = re.compile(
     r"past_key_values|hidden_states(_ngram)?\.|attentions\.|last_hidden_state(_ngram)?$|pooler_output$|_model_output\."
-    r"|extract_features$"
+    r"|extract_features$|language_output$|vision_output$|pooled_output$"
 )
 
 

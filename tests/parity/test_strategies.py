@@ -22,8 +22,8 @@ from test_generate import COUNT, check_answer, rows_of
 import worker
 
 # one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, relative positions
-# by content, bottlenecks, heads that convolve, entities, streams, two stacks in a row, encoders of images and of audio
-# before a decoder, two towers, images, cells of images
+# by content, bottlenecks, heads that convolve, entities, streams, two streams, two stacks in a row, encoders of images
+# and of audio before a decoder, two towers, images, cells of images
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
@@ -38,6 +38,7 @@ FAMILIES = [
     "ConvBertModel-groups",
     "LukeForMaskedLM-all",
     "XLNetLMHeadModel-all",
+    "LxmertModel-all",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
     "ProphetNetForConditionalGeneration-all",

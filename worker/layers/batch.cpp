@@ -20,6 +20,7 @@ Batch Batch::on(at::Device device) && {
     move(*tensor, device);
   for (Audio& one : audio) move(one.values, device);
   for (Pictures& one : pictures) move(one.pixels, device), move(one.cells, device);
+  for (at::Tensor& part : vectors) move(part, device);
   for (auto* numbers : {&types, &features.types, &entities.types}) {
     for (auto& [key, rows] : *numbers) move(rows, device);
   }

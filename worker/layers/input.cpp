@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 namespace pm::layers {
 
@@ -101,6 +102,26 @@ at::Tensor Entities::normed(const at::Tensor& x, const EntityRows& entities) con
   return norm_ ? (*norm_)(sum) : sum;
 }
 
+VectorInput::VectorInput(const policy::Vectors& vectors, Loader& loader) {
+  for (const policy::Vectors::Part& part : vectors.parts) {
+    parts_.push_back({Linear(part.projection, loader), {}});
+    if (part.norm) parts_.back().norm.emplace(*part.norm, loader);
+  }
+}
+
+at::Tensor VectorInput::operator()(const std::vector<at::Tensor>& parts) const {
+  if (parts.size() != parts_.size())
+    throw std::logic_error("a batch has " + std::to_string(parts.size()) + " parts of vectors, the stack " +
+                           std::to_string(parts_.size()));
+  at::Tensor sum;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    at::Tensor x = parts_[i].projection(parts[i]);
+    if (parts_[i].norm) x = (*parts_[i].norm)(x);
+    sum = sum.defined() ? sum + x : x;
+  }
+  return sum / static_cast<double>(parts_.size());
+}
+
 Input::Input(const policy::Stack& stack, Loader& loader)
     : scale_(stack.input.scale),
       token_types_(stack.input.token_types),
@@ -118,6 +139,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
     grid_columns_.emplace(*input.grid->columns, loader);
   }
   if (input.queries) queries_.emplace(*input.queries, loader);
+  if (input.vectors) vectors_.emplace(*input.vectors, loader);
   if (input.convolutions) convolutions_.emplace(*input.convolutions, loader);
   if (input.positional_convolution) positional_convolution_.emplace(*input.positional_convolution, loader);
   sinusoid_width_ = position_last_ || project_tokens_ || !input.token ? stack.hidden : input.token->shape[1];
@@ -277,6 +299,7 @@ at::Tensor Input::sinusoids(const at::Tensor& positions) const {
 at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const {
   if (backbone_) return cells(batch);
   if (queries_) return at::zeros({batch.positions.size(0), hidden_}, batch.positions.options().dtype(at::kFloat));
+  if (vectors_) return (*vectors_)(batch.vectors);
   at::Tensor x;
   if (token_) {
     if (const auto types = batch.types.find(token_types_); types != batch.types.end()) {

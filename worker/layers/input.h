@@ -7,6 +7,7 @@
 
 #include "worker/layers/convolution.h"
 #include "worker/layers/layers.h"
+#include "worker/layers/vector_input.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::layers {
@@ -104,6 +105,7 @@ class Input {
   std::optional<Linear> projection_, patch_projection_;
   at::Tensor streams_;       ///< [streams, hidden] F32: what each begins with; undefined: none
   at::Tensor extra_tokens_;  ///< [1, class and distillation token, hidden]; undefined: none
+  std::optional<VectorInput> vectors_;
   std::optional<Convolutions> convolutions_;
   std::optional<PositionalConvolution> positional_convolution_;
   int64_t hidden_;

@@ -41,8 +41,12 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
   const policy::Input& input = stack.input;
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
   if (input.backbone || input.queries || input.grid) return check_detection(model, stack);
-  if (!input.token && !input.reads_images() && !input.convolutions)
-    refuse("has the stack \"" + stack.name + "\" without tokens, patches and audio");
+  if (!input.token && !input.reads_images() && !input.convolutions && !input.vectors)
+    refuse("has the stack \"" + stack.name + "\" without tokens, patches, audio and vectors");
+  if (input.vectors && (input.token || input.positions || input.position != policy::PositionKind::None ||
+                        !input.tables.empty() || input.features || input.projection || input.class_token ||
+                        input.distillation_token || input.norm || input.convolutions || input.positional_convolution))
+    refuse("has vectors in place of tokens beside tokens, positions, tables, patches, audio or a norm of their mean");
   if (input.convolutions && (input.token || input.positions || input.features || !input.tables.empty() ||
                              input.reads_images() || input.position_after_norm))
     refuse("has audio beside tokens, patches or tables");
@@ -147,6 +151,25 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
     refuse("has a sparse pattern with grouped heads, positions in attention, softcapped scores or norms of heads");
 }
 
+/// Refuses all that a layer of two streams does not have: its attention is plain, and so is what stands around it.
+void check_streams(const policy::Model& model, const policy::Layer& layer) {
+  if (!layer.co_attention) return;
+  const auto is_plain = [](const policy::Attention& attention) {
+    return attention.kv_heads == attention.heads && attention.mask == policy::Mask::Full && !attention.is_sparse() &&
+           attention.source.empty() && !attention.alibi && !attention.rotary && !attention.relative_position_bias &&
+           !attention.relative_content && !attention.entity_queries && !attention.span_convolution &&
+           !attention.query_norm && !attention.key_norm && !attention.post_norm && !attention.shows_scores;
+  };
+  const auto& [across, second, mlp] = *layer.co_attention;
+  if (layer.order != policy::Order::Post || layer.cross || layer.bottleneck || layer.branch || !layer.stacked.empty() ||
+      layer.residual_multiplier != 1 || layer.mlp.post_norm || mlp.post_norm)
+    policy::refuse_architecture(model, "has two streams in layers that are not post-norm, or have further blocks");
+  if (!is_plain(layer.attention) || !is_plain(across) || !is_plain(second))
+    policy::refuse_architecture(model,
+                                "has two streams whose attention is grouped, causal, sparse, has positions in it or "
+                                "norms of heads, or shows scores");
+}
+
 void check_generation(const policy::Model& model) {
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
   if (model.task == policy::Task::Generate && !Model::generates(model))
@@ -164,8 +187,11 @@ void check_generation(const policy::Model& model) {
 
 void Model::check(const policy::Model& model) {
   for (const policy::Stack& stack : model.stacks) {
-    check_input(model, stack);
-    for (const policy::Layer& layer : stack.layers) check_layer(model, layer);
+    if (stack.joins.empty()) check_input(model, stack);
+    for (const policy::Layer& layer : stack.layers) {
+      check_layer(model, layer);
+      check_streams(model, layer);
+    }
   }
   validate_heads(model);
   check_generation(model);

@@ -8,6 +8,7 @@
 #include "worker/models/joined.h"
 #include "worker/models/model.h"
 #include "worker/models/requests/streams.h"
+#include "worker/models/requests/two_streams.h"
 
 namespace pm::models {
 
@@ -63,6 +64,25 @@ float shown_of_padding(const policy::Attention& attention) {
   return attention.shows_scores ? std::numeric_limits<float>::lowest() : 0;
 }
 
+/// Returns whether a class puts out the states of its stacks: one without heads, or with heads of vectors.
+bool is_bare(const policy::Model& model) {
+  return model.task == policy::Task::Embed || model.task == policy::Task::Similarity ||
+         model.task == policy::Task::DetectObjects || model.heads.empty();
+}
+
+/// Stores the states of the second stream of a stack that joins two. `states` and `hidden` are those of all rows, and
+/// the request's begin at `row`.
+void take_second_stream(const policy::Model& model, const policy::Stack& stack, const at::Tensor& states,
+                        const std::vector<at::Tensor>& hidden, int64_t row, RequestForward& request) {
+  const StackInput& stack_input = request.inputs.stack_inputs.at(stack.joins[1]);
+  const StackNames names = stack_names(model, stack, 1);
+  const auto put = [&](const std::string& name, const at::Tensor& values) {
+    request.put(name, stack_input.padded(values.narrow(0, row, stack_input.batch_rows())));
+  };
+  if (request.wants(names.states, is_bare(model))) put(names.states, states);
+  for (size_t i = 0; request.wanted.hidden_states && i < hidden.size(); ++i) put(names.hidden_state(i), hidden[i]);
+}
+
 /// Stores the outputs of a stack for one request. States and `capture` cover all requests; this request's rows begin at
 /// `row`, its sequences at `sequence`.
 void take_states(const policy::Model& model, const policy::Stack& stack, const at::Tensor& all_states,
@@ -70,12 +90,13 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   const StackInput& stack_input = request.inputs.stack_inputs.at(stack.name);
   const StackNames names = stack_names(model, stack);
   const int64_t rows = stack_input.batch_rows(), streams = stack.input.stream_count();
-  const at::Tensor states = all_states.narrow(0, row, rows);
+  // states that went on in a stack that joins this one are not here any more
+  const at::Tensor states = all_states.defined() ? all_states.narrow(0, row, rows) : at::Tensor();
   request.states[stack.name] = states;
-  const bool bare = model.task == policy::Task::Embed || model.task == policy::Task::Similarity ||
-                    model.task == policy::Task::DetectObjects || names.states == "encoder_last_hidden_state";
+  const bool bare = is_bare(model) || names.states == "encoder_last_hidden_state";
   // of tokens and of entities; an empty name is not put out
   const auto put = [&](const std::string& tokens, const std::string& entities, const at::Tensor& values) {
+    if (tokens.empty() && (entities.empty() || !stack.input.entities)) return;
     const at::Tensor all = stack_input.padded(values);
     const int64_t others = stack.input.entities ? stack_input.length - stack_input.tokens : 0;
     if (!tokens.empty()) request.put(tokens, others > 0 ? all.narrow(1, 0, stack_input.tokens) : all);
@@ -86,7 +107,7 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   const auto put_streams = [&](const std::string& name, const at::Tensor& all) {
     if (streams > 0) request.put(name, padded_streams(stack_input, states_of_streams(all, streams, row, rows)));
   };
-  request.streams[stack.name] = states_of_streams(all_states, streams, row, rows);
+  if (streams > 0) request.streams[stack.name] = states_of_streams(all_states, streams, row, rows);
   if (request.wants(names.stream_states, bare)) put_streams(names.stream_states, all_states);
   const bool projected = std::any_of(model.heads.begin(), model.heads.end(), [&](const policy::Head& head) {
     return head.stack == stack.name && is_compared(model, head.name);
@@ -111,14 +132,16 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   };
   for (size_t i = 0; request.wanted.hidden_states && i < capture.hidden.size(); ++i) {
     const std::string number = std::to_string(i);
-    put(names.hidden + number, names.entity_hidden + number, capture.hidden[i].narrow(0, row, rows));
+    put(names.hidden_state(i), names.entity_hidden + number, capture.hidden[i].narrow(0, row, rows));
     put_streams(names.stream_hidden + number, capture.hidden[i]);
   }
+  // of two streams the first is seen to attend to the second
+  const StackInput& keys = stack.joins.empty() ? stack_input : request.inputs.stack_inputs.at(stack.joins[1]);
   for (size_t i = 0; i < capture.attention.size(); ++i) {
     const std::string number = std::to_string(i);
     if (i >= capture.global.size()) {
-      request.put(names.attentions + number, stack_input.padded(own(capture.attention[i]), stack_input,
-                                                                shown_of_padding(stack.layers[i].attention)));
+      request.put(names.attentions + number,
+                  stack_input.padded(own(capture.attention[i]), keys, shown_of_padding(stack.layers[i].attention)));
       if (i < capture.streams.size())
         request.put(names.stream_attentions + number, padded_stream_attentions(stack_input, own(capture.streams[i])));
       continue;
@@ -199,6 +222,7 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
     with.push_back(&request);
     stack_inputs.push_back(&found->second);
     if (cross) seen.push_back(&request.inputs.stack_inputs.at(cross->source));
+    if (!stack.joins.empty()) seen.push_back(&request.inputs.stack_inputs.at(stack.joins[1]));
   }
   if (with.empty()) return;
   at::Tensor& states = handed[stack.name];
@@ -216,6 +240,11 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
                             .feature_maps = needs_maps(policy_, stack),
                             .maps = {}};
     layers::Batch batch = joined(stack_inputs);
+    if (!stack.joins.empty()) batch = two_streams(batch, joined(seen));
+    if (!stack.joins.empty() && here->range().begin == 0) {
+      states = at::cat({handed.at(stack.joins[0]), handed.at(stack.joins[1])});
+      for (const std::string& name : stack.joins) handed[name] = at::Tensor();  // no later stage reads them
+    }
     batch.streams = stack.input.stream_count();
     if (capture.hidden_states || capture.attentions || capture.features || capture.feature_maps)
       batch.capture = &capture;
@@ -251,6 +280,11 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
     take_states(policy_, stack, shown, capture, row, sequence, *with[i]);
     row += stack_inputs[i]->batch_rows();
     sequence += own;
+  }
+  if (stack.joins.empty()) return;
+  for (size_t i = 0; i < with.size(); ++i) {  // their rows stand behind those of all first streams
+    take_second_stream(policy_, stack, states, capture.hidden, row, *with[i]);
+    row += seen[i]->batch_rows();
   }
 }
 

@@ -13,6 +13,7 @@
 #include "worker/models/requests/entities.h"
 #include "worker/models/requests/pictures.h"
 #include "worker/models/requests/request_tensors.h"
+#include "worker/models/requests/two_streams.h"
 #include "worker/models/separators.h"
 
 namespace pm::models {
@@ -52,7 +53,11 @@ class Reader {
 
  private:
   void read(const policy::Stack& stack, Inputs& inputs) {
-    if (stack.input.reads_images())
+    if (!stack.joins.empty())
+      join(stack, inputs);
+    else if (stack.input.vectors)
+      vectors(stack, inputs);
+    else if (stack.input.reads_images())
       images(stack, inputs);
     else if (stack.input.convolutions)
       audio(stack, inputs);
@@ -354,6 +359,26 @@ class Reader {
     lay_out("the queries", at::ones({pictured_, count}, at::kLong), stack_input);
     stack_input.tokens = count;
     stack_input.batch.positions = at::arange(count, at::kLong).repeat({pictured_});
+  }
+
+  void vectors(const policy::Stack& stack, Inputs& inputs) {
+    const policy::Vectors& described = *stack.input.vectors;
+    const RequestVectors found = read_vectors(described, ids_.defined() ? ids_.size(0) : 0, tensors_);
+    StackInput& stack_input = inputs.stack_inputs[stack.name];
+    lay_out(described.mask, found.mask, stack_input);
+    stack_input.tokens = stack_input.length;
+    for (const at::Tensor& part : found.parts)
+      stack_input.batch.vectors.push_back(at::index_select(part.flatten(0, 1), 0, stack_input.places));
+    stack_input.batch.positions = at::zeros_like(stack_input.places);  // vectors have none
+  }
+
+  /// The rows of a stack that joins two are those of the first here; Model::forward adds those of the second.
+  void join(const policy::Stack& stack, Inputs& inputs) const {
+    for (const std::string& name : stack.joins)
+      if (!inputs.stack_inputs.contains(name))
+        refuse(model_.architecture + " got no inputs of the stack \"" + name +
+               "\", which it joins to another; it takes " + tensors_.listed());
+    inputs.stack_inputs[stack.name] = joined_input(inputs.stack_inputs.at(stack.joins[0]));
   }
 
   /// Returns the number of samples (frames of filter banks) of each row that are no padding. As transformers' feature

@@ -22,6 +22,11 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
     batch.audio.insert(batch.audio.end(), own.audio.begin(), own.audio.end());
     batch.pictures.insert(batch.pictures.end(), own.pictures.begin(), own.pictures.end());
     for (const auto& [name, values] : own.types) types[name].push_back(values);
+    batch.vectors.resize(own.vectors.size());
+    for (size_t part = 0; part < own.vectors.size(); ++part) {
+      at::Tensor& all = batch.vectors[part];
+      all = all.defined() ? at::cat({all, own.vectors[part]}) : own.vectors[part];
+    }
     append_features(batch.features, own.features, rows);
     append_entities(batch.entities, own.entities, rows);
     batch.columns.insert(batch.columns.end(), own.columns.begin(), own.columns.end());

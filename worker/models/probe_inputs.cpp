@@ -43,6 +43,12 @@ Array silence(const policy::Convolutions& convolutions, int64_t frames) {
   return {shape, std::vector<float>(static_cast<size_t>(length * bins))};
 }
 
+/// Returns one vector.
+Array zeros(const policy::Vectors::Part& part) {
+  const int64_t width = part.projection.weight.shape[1];
+  return {{1, 1, width}, std::vector<float>(static_cast<size_t>(width))};
+}
+
 }  // namespace
 
 Arrays blank_source(const policy::Model& model, int64_t states) {
@@ -59,6 +65,7 @@ Arrays probe_inputs(const policy::Model& model) {
   add_head_probe_inputs(model, inputs);
   const policy::Stack* encoder = Model::source_stack(model);
   for (const policy::Stack& stack : model.stacks) {
+    if (!stack.joins.empty()) continue;
     if (has_sliding_window(stack)) {  // global tokens have weights of their own; the class may find none by itself
       Array mask = token_ids(model, stack, inputs.tokens);
       std::get<std::vector<int64_t>>(mask.values).assign(static_cast<size_t>(inputs.tokens), 1);
@@ -79,6 +86,8 @@ Arrays probe_inputs(const policy::Model& model) {
     }
     if (stack.input.convolutions) {
       inputs.arrays[stack.input.convolutions->input] = silence(*stack.input.convolutions, inputs.tokens);
+    } else if (stack.input.vectors) {
+      for (const policy::Vectors::Part& part : stack.input.vectors->parts) inputs.arrays[part.input] = zeros(part);
     } else if (stack.input.token)  // of an encoder, not of its decoder, unless the encoder reads images or audio
       inputs.arrays.emplace(encoder && encoder->input.reads_media() ? "decoder_input_ids" : "input_ids",
                             token_ids(model, stack, inputs.tokens));

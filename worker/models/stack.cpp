@@ -129,16 +129,22 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
       types_(activation_types(stack, loader)),
       rotaries_(loader.device()),
       raw_states_(stack.output.raw_states) {
-  if (range_.begin == 0) input_.emplace(stack, loader);
+  if (range_.begin == 0 && stack.joins.empty()) input_.emplace(stack, loader);
   if (range_.size() > 0) {
     const auto& content = stack.layers[static_cast<size_t>(range_.begin)].attention.relative_content;
     if (content) relative_.emplace(*content, stack.hidden, loader);
     if (const auto& buckets = stack.layers[static_cast<size_t>(range_.begin)].attention.content_buckets)
       buckets_ = {buckets->num_buckets, buckets->max_distance};
   }
-  layers_.reserve(static_cast<size_t>(range_.size()));
-  for (int64_t layer = range_.begin; layer < range_.end; ++layer)
-    layers_.emplace_back(stack.layers[static_cast<size_t>(layer)], types_, loader, rotaries_);
+  layers_.reserve(static_cast<size_t>(stack.joins.empty() ? range_.size() : 0));
+  two_streams_.reserve(static_cast<size_t>(stack.joins.empty() ? 0 : range_.size()));
+  for (int64_t number = range_.begin; number < range_.end; ++number) {
+    const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
+    if (layer.co_attention)
+      two_streams_.emplace_back(layer, types_, loader);
+    else
+      layers_.emplace_back(layer, types_, loader, rotaries_);
+  }
   if (!ends_) return;
   norm_ = optionally<layers::Norm>(stack.output.norm, loader);
   projection_ = optionally<layers::Linear>(stack.output.projection, loader);
@@ -160,10 +166,11 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   }
   const at::Tensor positions = batch.added_positions;  // handed on in F32
   if (positions.defined()) batch.added_positions = positions.to(types_.product);
-  if (!layers_.empty() && !(batch.capture && batch.capture->attentions)) {  // attention that is captured has no kernel
+  if (range_.size() > 0 && !(batch.capture && batch.capture->attentions)) {  // what is captured has no kernel
     ops::make_attention_metadata(batch.sequences, x.device());
     if (source) ops::make_attention_metadata(source->sequences, x.device());
   }
+  for (layers::Batch& stream : batch.joined) ops::make_attention_metadata(stream.sequences, x.device());
   if (relative_) batch.relative = (*relative_)(batch, x.device(), comm);
   if (buckets_)
     batch.buckets = ops::sequence_buckets(batch.sequences.spans, batch.columns, batch.streams, *buckets_, x.device());
@@ -180,6 +187,10 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     layers_[layer](state, batch, rotary ? rotations[*rotary] : none,
                    cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{},
                    source, comm);
+  }
+  for (const TwoStreamLayer& layer : two_streams_) {
+    if (keeps) keep(state.sum());
+    layer(state, batch, comm);
   }
   batch.added_positions = positions;
   if (!ends_) return state.sum().to(at::kFloat);

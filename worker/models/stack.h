@@ -13,6 +13,7 @@
 #include "worker/layers/layers.h"
 #include "worker/layers/mlp.h"
 #include "worker/layers/rotary.h"
+#include "worker/models/two_stream_layer.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::models {
@@ -24,10 +25,10 @@ class Stack {
   Stack(const policy::Stack&, Range layers, layers::Loader&);
   /// Returns the states after the stage's last layer, or after the final norm and projection where the stack ends:
   /// [tokens, hidden] in F32, the same on every rank; the rows of the batch's streams follow. `x` has the states of the
-  /// stage before; undefined where the stack begins. With `cache`, keys and values are appended to it; without,
-  /// attention stays inside the batch. `source` is what cross-attention reads. Makes the attention metadata of both.
-  /// Between the layers activations have the types of layers::ActivationTypes; states are cast where they come in and
-  /// where they leave.
+  /// stage before; undefined where the stack begins, but for one that joins two others: then it has their states, one
+  /// behind the other. With `cache`, keys and values are appended to it; without, attention stays inside the batch.
+  /// `source` is what cross-attention reads. Makes the attention metadata of both. Between the layers activations have
+  /// the types of layers::ActivationTypes; states are cast where they come in and where they leave.
   at::Tensor operator()(at::Tensor x, layers::Batch&, layers::KvCache* cache, layers::Source* source,
                         comm::Communicator&) const;
   /// The layers of this shard, and whether the stack's output is among them.
@@ -78,6 +79,7 @@ class Stack {
   std::optional<layers::RelativeTable> relative_;  ///< of all layers
   std::optional<ops::BucketShape> buckets_;        ///< likewise
   std::vector<Layer> layers_;
+  std::vector<TwoStreamLayer> two_streams_;  ///< instead of layers_, of a stack that joins two
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;
   std::optional<layers::Linear> projection_, cross_projection_, pooler_dense_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs), heads.cpp,
-// input/ (entities, streams), audio/ (convolutions and heads over frames), images/ (backbones and heads of detection),
-// layer/ (layers and what stands around their attention), blocks.cpp (attention, linears, norms).
+// input/ (entities, streams, dense vectors), audio/ (convolutions and heads over frames), images/ (backbones and heads
+// of detection), layer/ (layers and what stands around their attention), blocks.cpp (attention, linears, norms).
 #pragma once
 #include <list>
 
@@ -75,6 +75,8 @@ class Builder {
   std::optional<Param> streams(const Context&, const Node& section, const Scope&, const std::string& path);
   std::optional<ContentBuckets> content_buckets(const Context&, const Node& section, const Scope&,
                                                 const std::string& path, const Attention&);
+  // input/vectors.cpp
+  std::optional<Vectors> vectors(const Context&, const Node& section, const Scope&, const std::string& path);
 
   // audio/convolutions.cpp
   /// Returns the value of an entry that has to be 1 (or 0 where `may_be_zero`) to 2^20.
@@ -125,6 +127,8 @@ class Builder {
                                                   const std::string& path, const Attention&);
   std::optional<SpanConvolution> span_convolution(const Context&, const Node& section, const Scope&,
                                                   const std::string& path, const Attention&);
+  std::vector<std::string> joins(const Context&) const;
+  std::optional<CoAttention> co_attention(const Context&, int64_t number, const std::string& path);
   std::optional<Bottleneck> bottleneck(const Context&, int64_t number, const std::string& path);
   /// Returns the context of the blocks inside of a bottleneck.
   static Context inside(const Context&, const Bottleneck&);

@@ -127,7 +127,8 @@ StackMetadata model_metadata(const Stack& stack) {
   metadata.causal = layer.attention.mask == Mask::Causal;
   metadata.cross = layer.cross.has_value();
   metadata.exchanges = static_cast<int64_t>(layer.stacked.size()) + (layer.bottleneck ? 2 : 0) +
-                       (layer.attention.span_convolution ? 1 : 0) + (layer.attention.projection_norms ? 1 : 0);
+                       (layer.attention.span_convolution ? 1 : 0) + (layer.attention.projection_norms ? 1 : 0) +
+                       (layer.co_attention ? 1 : 0);
   for (const Layer& one : stack.layers) {
     if (const auto* window = std::get_if<SlidingWindow>(&one.attention.pattern))
       metadata.query_block = std::max(metadata.query_block, sliding_query_block(window->size / 2));

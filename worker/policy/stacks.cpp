@@ -293,6 +293,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   input.features = features(context, section, scope, path + "features");
   input.entities = entities(context, section, path + "entities.");
   input.streams = streams(context, section, scope, path + "streams");
+  input.vectors = vectors(context, section, scope, path + "vectors.");
   const ParamRequest projection{.role = Role::EmbeddingProjection,
                                 .path = path + "projection",
                                 .shape = {sizes.hidden, (input.trigram ? 3 : 1) * sizes.embedding}};
@@ -356,11 +357,15 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
   stack.vocab = context.sizes.vocab;
   stack.positions = context.sizes.positions;
   const std::string path = name + ".";
+  stack.joins = joins(context);
   if (const Node* node = section.get("input")) stack.input = input(context, *node, path);
   for (int64_t l = 0; l < context.sizes.layers; ++l) {
     const Layer& made = stack.layers.emplace_back(layer(context, l, path + "layers." + std::to_string(l)));
     expect_alike(section, stack.layers.front().attention, made.attention);
     if (made.cross) expect_alike(section, stack.layers.front().attention, *made.cross);
+    if (!made.co_attention) continue;
+    expect_alike(section, stack.layers.front().attention, made.co_attention->across);
+    expect_alike(section, stack.layers.front().attention, made.co_attention->attention);
   }
   add_positions(stack);
   if (const Node* node = section.get("output")) stack.output = output(context, *node, path);

@@ -11,9 +11,27 @@ namespace pm::models {
 
 using policy::Pool;
 
-StackNames stack_names(const policy::Model& model, const policy::Stack& stack) {
+namespace {
+
+/// The names of LXMERT in transformers. The last states of a stream are those of the stack that joins it.
+StackNames stream_names(const policy::Model& model, const policy::Stack& stack, size_t stream) {
+  StackNames names;
+  const bool joins = !stack.joins.empty();
+  const std::string& own = joins ? stack.joins.at(stream) : stack.name;
+  names.states = joins ? own + "_output" : "";
+  names.pooled = joins ? "pooled_output" : "";
+  names.hidden = own + "_hidden_states.";
+  names.attentions = stack.name + "_attentions.";
+  names.first_hidden = joins ? static_cast<int64_t>(model.stack(own)->layers.size()) - 1 : -1;
+  return names;
+}
+
+}  // namespace
+
+StackNames stack_names(const policy::Model& model, const policy::Stack& stack, size_t stream) {
   StackNames names;
   if (model.stacks.size() == 1) return names;
+  if (!stack.joins.empty() || model.joining(stack.name)) return stream_names(model, stack, stream);
   if (model.kind == policy::ModelKind::EncoderDecoder) {
     const bool decoder = stack.layers[0].cross.has_value();
     const std::string side = decoder ? "decoder_" : "encoder_";
@@ -28,6 +46,11 @@ StackNames stack_names(const policy::Model& model, const policy::Stack& stack) {
   for (std::string* name : {&names.states, &names.pooled, &names.hidden, &names.attentions, &names.global})
     *name = stack.name + "_model_output." + *name;
   return names;
+}
+
+std::string StackNames::hidden_state(size_t i) const {
+  const int64_t number = first_hidden + static_cast<int64_t>(i);
+  return number < 0 ? "" : hidden + std::to_string(number);
 }
 
 bool RequestForward::wants(const std::string& name, bool by_default) const {

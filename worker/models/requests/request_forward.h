@@ -23,15 +23,19 @@ struct OutputSelection {
 
 /// The names of a stack's own outputs.
 struct StackNames {
+  int64_t first_hidden = 0;  ///< the number of the first hidden state; those with a negative one are not put out
   std::string states = "last_hidden_state", pooled = "pooler_output", hidden = "hidden_states.",
               entity_states = "entity_last_hidden_state", entity_hidden = "entity_hidden_states.",
               attentions = "attentions.", cross = "cross_attentions.", global = "global_attentions.",
               stream_states = "last_hidden_state_ngram", stream_hidden = "hidden_states_ngram.",
               stream_attentions = "ngram_attentions.";
+  /// Returns the name of the hidden state before layer i, or an empty one where it is not put out.
+  std::string hidden_state(size_t i) const;
 };
 /// Returns the names: without prefix for a model of one stack, with encoder_ and decoder_ around cross-attention, else
-/// with the name of the tower.
-StackNames stack_names(const policy::Model&, const policy::Stack&);
+/// with the name of the tower. States of two streams are named after the stacks that are joined: the second begins as
+/// the output of the first layer, and layers that join them go on counting. `stream` is 1 for the second of them.
+StackNames stack_names(const policy::Model&, const policy::Stack&, size_t stream = 0);
 
 struct RequestForward {
   const Inputs& inputs;

@@ -52,6 +52,7 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   layer.cross = cross_attention(context, number, path);
   layer.stacked = stacked_mlp(inner, number, path);
   layer.mlp = mlp(inner, *ffn, block_scope(inner, *ffn, number), path + ".mlp");
+  layer.co_attention = co_attention(context, number, path + ".co_attention");
   layer.branch = convolution_branch(context, scope, path + ".branch");
   return layer;
 }

@@ -203,6 +203,9 @@ Rule stack() {
                                      {"tables", tables},
                                      {"norm", norm_row()}})},
                {"streams", row({{"count", expression}})},
+               {"vectors",
+                section({{"mask", text},
+                         {"parts", {Rule::Kind::Rows, {}, linear({{"input", text}, {"norm", norm_row()}}).keys}}})},
                {"projection", linear()},
                {"project_tokens", expression},
                {"trigram", expression},
@@ -241,12 +244,20 @@ Rule stack() {
                                {"projection", linear()},
                                {"states", word(states_words)},
                                {"pooler", pooler}});
-  Keys keys{{"like", text},        {"when", expression},
-            {"prefix", names},     {"let", each(expression)},
-            {"input", input},      {"layer", layer},
-            {"attn", attention()}, {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
-            {"mlp", mlp()},        {"stacked_mlp", mlp({{"count", expression}})},
-            {"output", output}};
+  Keys keys{{"like", text},
+            {"when", expression},
+            {"prefix", names},
+            {"let", each(expression)},
+            {"input", input},
+            {"layer", layer},
+            {"attn", attention()},
+            {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
+            {"mlp", mlp()},
+            {"stacked_mlp", mlp({{"count", expression}})},
+            {"output", output},
+            {"joins", texts},
+            {"co_attention", attention()},
+            {"second", section({{"attn", attention()}, {"mlp", mlp()}})}};
   for (std::string_view name : size_words) keys.push_back({name, expression});
   return section(std::move(keys));
 }
@@ -387,6 +398,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"features", own_keys(under(input, "features"), matrix)},
           {"entities", own_keys(under(input, "entities"))},
           {"streams", own_keys(under(input, "streams"), plain)},
+          {"vectors", own_keys(under(input, "vectors"))},
+          {"parts", own_keys(under(under(input, "vectors"), "parts"), matrix)},
           {"patches", own_keys(under(input, "patches"), matrix)},
           {"layer", own_keys(under(stack, "layer"))},
           {"convolution_branch", own_keys(under(under(stack, "layer"), "convolution_branch"), matrix)},
@@ -407,6 +420,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"qkv", own_keys(under(attn, "qkv"), matrix)},
           {"fused", own_keys(under(under(attn, "qkv"), "fused"))},
           {"mlp", own_keys(under(stack, "mlp"))},
+          {"second", own_keys(under(stack, "second"))},
           {"stacked_mlp", own_keys(under(stack, "stacked_mlp"), under(stack, "mlp"))},
           {"output", own_keys(output)},
           {"pooler", own_keys(under(output, "pooler"), plain)},

@@ -18,6 +18,7 @@ void Input::collect(ParamCollector& all) const {
   all.add(class_token);
   all.add(distillation_token);
   all.add(norm);
+  if (vectors) vectors->collect(all);
   if (convolutions) convolutions->collect(all);
   if (positional_convolution) positional_convolution->collect(all);
   if (backbone) backbone->collect(all);

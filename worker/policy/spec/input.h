@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker/policy/spec/convolution.h"
+#include "worker/policy/spec/dense_vectors.h"
 #include "worker/policy/spec/entities.h"
 #include "worker/policy/spec/images.h"
 #include "worker/policy/spec/index_table.h"
@@ -61,6 +62,7 @@ struct Input {
   std::optional<Param> streams;
   std::optional<Norm> norm;
   bool norm_projected = false;               ///< the norm comes after the projection (DeBERTa), else before
+  std::optional<Vectors> vectors;            ///< the stack reads dense vectors, and nothing else
   std::optional<Convolutions> convolutions;  ///< the stack reads audio: frames are what tokens are elsewhere
   std::optional<PositionalConvolution> positional_convolution;  ///< after the norm and the projection
   std::optional<Backbone> backbone;  ///< the stack reads images of any size: cells are what tokens are elsewhere
@@ -70,7 +72,7 @@ struct Input {
   /// Returns true for a stack whose layers add positions to what queries and keys read.
   bool adds_positions() const { return grid || queries; }
   /// Returns true for a stack of images or audio.
-  bool reads_media() const { return !token && !queries; }
+  bool reads_media() const { return !token && !queries && !vectors; }
   /// Returns true for a stack of images that have one size, as patches.
   bool reads_images() const { return projection && projection->weight.shape.size() == 4; }
   /// Returns the number of streams beside the main one.

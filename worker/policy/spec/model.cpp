@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/policy/spec/model.h"
 
+#include <algorithm>
+
 #include "worker/base/error.h"
 
 namespace pm::policy {
@@ -23,6 +25,7 @@ std::vector<PlacedParam> placed_params(const Model& model) {
         for (const Mlp& mlp : layer.stacked) mlp.collect(collector);
         layer.mlp.collect(collector);
         if (layer.branch) layer.branch->collect(collector);
+        if (layer.co_attention) layer.co_attention->collect(collector);
       });
     }
     append(stack_output, [&](ParamCollector& collector) {
@@ -47,6 +50,12 @@ std::vector<const Param*> Model::params() const {
   std::vector<const Param*> all;
   for (const PlacedParam& one : placed_params(*this)) all.push_back(one.param);
   return all;
+}
+
+const Stack* Model::joining(std::string_view name) const {
+  for (const Stack& stack : stacks)
+    if (std::find(stack.joins.begin(), stack.joins.end(), name) != stack.joins.end()) return &stack;
+  return nullptr;
 }
 
 const Stack* Model::stack(std::string_view name) const {

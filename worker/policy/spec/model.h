@@ -37,6 +37,8 @@ struct Model {
   /// Returns every parameter that has a tensor, in a fixed order. The pointers live as long as the model.
   std::vector<const Param*> params() const;
   const Stack* stack(std::string_view name) const;
+  /// Returns the stack that joins the one with this name to another, or nullptr.
+  const Stack* joining(std::string_view name) const;
 };
 
 /// Throws Error{UnknownArchitecture}: the model has what this version does not run. `what` continues its name:

@@ -8,6 +8,7 @@
 
 #include "worker/policy/spec/attention.h"
 #include "worker/policy/spec/bottleneck.h"
+#include "worker/policy/spec/co_attention.h"
 #include "worker/policy/spec/convolution.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/input.h"
@@ -31,6 +32,7 @@ struct Layer {
   std::vector<Mlp> stacked;              ///< between attention and `mlp`, each with its residual and norm
   Mlp mlp;
   std::optional<ConvolutionBranch> branch;
+  std::optional<CoAttention> co_attention;  ///< of layers whose stack joins two; attention and MLP are of its first
 };
 
 /// Makes one vector per sequence: act(dense(norm(state of the pooled token))). Absent parts are left out.
@@ -56,6 +58,8 @@ struct Stack {
   std::string name;  ///< encoder, decoder, vision, text
   int64_t hidden = 0, vocab = 0, positions = 0;
   Input input;
+  std::vector<std::string> joins;  ///< two earlier stacks whose last states are the rows of this one; empty: it has an
+                                   ///< input of its own
   std::vector<Layer> layers;
   Output output;
 };

@@ -112,7 +112,8 @@ void read_sentence_transformers(const std::filesystem::path& folder, Capabilitie
 void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
   const bool several = model.stacks.size() > 1, crossed = model.kind == policy::ModelKind::EncoderDecoder && several;
   for (const policy::Stack& stack : model.stacks) {
-    if (stack.input.convolutions || stack.input.backbone || stack.input.queries) continue;
+    const policy::Input& input = stack.input;
+    if (input.convolutions || input.backbone || input.queries || input.vectors || !stack.joins.empty()) continue;
     const bool pixels = !stack.input.token, decoder = crossed && stack.layers[0].cross;
     if (decoder) continue;
     const std::string before = !several ? "" : crossed ? "encoder_" : stack.name + "_model_output.";
@@ -159,7 +160,7 @@ void count_values(const policy::Model& model, Capabilities& capabilities) {
     capabilities.hidden_states += stack.hidden * (static_cast<int64_t>(stack.layers.size()) + 1);
     capabilities.scores += stack.hidden;
     for (const policy::Layer& layer : stack.layers)
-      capabilities.attentions += layer.attention.heads + (layer.cross ? layer.cross->heads : 0);
+      capabilities.attentions += layer.attention.heads + (layer.cross ? layer.cross->heads : 0);  // or of co-attention
   }
   for (const policy::Head& head : model.heads) capabilities.scores += head.scores();
   for (const policy::Head& head : model.heads) {
@@ -186,8 +187,13 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
       for (const policy::Convolution& layer : convolutions->layers) capabilities.audio_stride *= layer.stride;
       continue;
     }
+    if (!stack.joins.empty()) continue;
     if (const auto& queries = stack.input.queries) {  // of each image that another stack reads
       capabilities.image_tokens = queries->shape[0];
+      continue;
+    }
+    if (stack.input.vectors) {
+      for (const policy::Vectors::Part& part : stack.input.vectors->parts) capabilities.vectors.push_back(part.input);
       continue;
     }
     if (const auto& backbone = stack.input.backbone) {

@@ -62,6 +62,7 @@ struct Capabilities {
   std::string ctc_refusal;                           ///< why there is none
   std::string entities;                              ///< input of entities after a text's tokens; empty: none
   std::string features;                              ///< input of dense vectors after a text's tokens; empty: none
+  std::vector<std::string> vectors;  ///< inputs of dense vectors in place of tokens, parts of one another
 
   /// Returns whether the model generates text from images, and from audio.
   bool captions_images() const { return task == policy::Task::Generate && takes_images; }

@@ -57,7 +57,9 @@ ForwardBatch parse_json_batch(const ServerContext& context, const RoutedRequest&
   for (const auto& [name, value] : inputs.items())
     batch.inputs[name] = parse_json_tensor(
         value, "inputs." + name.substr(0, 60),
-        name == "pixel_values" || name == context.capabilities.features || name == context.capabilities.audio);
+        name == "pixel_values" || name == context.capabilities.features || name == context.capabilities.audio ||
+            std::find(context.capabilities.vectors.begin(), context.capabilities.vectors.end(), name) !=
+                context.capabilities.vectors.end());
   batch.hidden_states = fields.boolean("hidden_states").value_or(false);
   batch.attentions = fields.boolean("attentions").value_or(false);
   if (const json* outputs = fields.find("outputs")) {
@@ -116,7 +118,7 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
     } else if (name == can.entities && !array.shape.empty()) {
       tokens += elements;
       feature_rows = array.shape.back();
-    } else if (name == can.features && array.shape.size() >= 3) {
+    } else if ((name == can.features || (!can.vectors.empty() && name == can.vectors[0])) && array.shape.size() >= 3) {
       const int64_t vectors = elements / std::max<int64_t>(1, array.shape.back());
       tokens += vectors;
       feature_rows = array.shape[array.shape.size() - 2];

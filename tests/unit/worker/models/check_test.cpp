@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
     OfEachKind, Stacks,
     testing::ValuesIn(std::vector<Refused>{
         {"NoInput", [](auto& m) { input(m).token.reset(); },
-         "has the stack \"encoder\" without tokens, patches and audio"},
+         "has the stack \"encoder\" without tokens, patches, audio and vectors"},
         {"AudioBesideTokens", [](auto& m) { input(m).convolutions.emplace(); },
          "has audio beside tokens, patches or tables"},
         {"AudioBesideLatePositions", [](auto& m) { hears(m), input(m).position_after_norm = true; },

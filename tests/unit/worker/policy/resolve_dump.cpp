@@ -86,6 +86,10 @@ json layers_of(const policy::Stack& stack) {
       for (const auto* norm : {&narrow->input_norm, &narrow->attention_norm, &narrow->output_norm})
         more.push_back(norm_of(*norm));
     }
+    if (const auto& streams = layer.co_attention) {
+      for (const auto* norm : {&streams->across.norm, &streams->attention.norm, &streams->mlp.norm})
+        more.push_back(norm_of(*norm));
+    }
     one["more_norms"] = more;
     all.push_back(one);
   }
