@@ -52,8 +52,8 @@ def model(case, dtype="float32", attention="eager"):
 
 
 def _generate_one_by_one(loaded, generate, ids, **named):
-    """ProphetNet's passes over several tokens mix up what their queries say of distances: with a cache, it sees one token
-    at a time, which is what people run. A prompt that the decoder continues is fed token by token."""
+    """ProphetNet's passes over several tokens mix up what their queries say of distances: with a cache, it sees one
+    token at a time, which is what people run. A prompt that the decoder continues is fed token by token."""
     import torch
 
     named["use_cache"] = True

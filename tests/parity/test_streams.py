@@ -15,7 +15,7 @@ from cases import BY_NAME
 from server import Server
 from test_forward import places
 
-MODEL = "LxmertModel-all"
+MODEL, SERVED = "LxmertModel-all", "LxmertForPreTraining-untied-relu"
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -45,7 +45,7 @@ def test_regions_that_the_mask_leaves_out_change_nothing(runner):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model") / "model"
-    shutil.copytree(fixtures.checkpoint(BY_NAME["LxmertForQuestionAnswering-light"]), folder)
+    shutil.copytree(fixtures.checkpoint(BY_NAME[SERVED]), folder)
     with contextlib.closing(Server(folder, 2, "tensor=2")) as running:
         yield running
 
@@ -55,18 +55,20 @@ def asked(given):
 
 
 def test_requests_over_http_are_answered(server):
-    case = BY_NAME["LxmertForQuestionAnswering-light"]
+    case = BY_NAME[SERVED]
     given = inputs.make(case, "given")
+    theirs = oracle.forward(case, given)
     answer = server.ask("/forward", asked(given))["outputs"]
-    assert list(answer) == ["question_answering_score"]
-    theirs = oracle.forward(case, given)["question_answering_score"]
-    numpy.testing.assert_allclose(answer["question_answering_score"]["data"], theirs, atol=1e-4)
+    assert {name for name in theirs if "states." not in name and "attentions." not in name} == set(answer)
+    for name in ("cross_relationship_score", "prediction_logits"):
+        ours = numpy.array(answer[name]["data"], numpy.float32)
+        compare.tensors({name: ours}, {name: theirs[name]}, places(case, given))
     chosen = server.ask("/forward?outputs=vision_output&hidden_states=true", asked(given))["outputs"]
-    assert "vision_output" in chosen and "vision_hidden_states.0" in chosen and "question_answering_score" not in chosen
+    assert {"vision_output", "vision_hidden_states.0"} < set(chosen) and "prediction_logits" not in chosen
 
 
 def test_requests_that_lack_or_misshape_regions_are_refused(server):
-    given = inputs.make(BY_NAME["LxmertForQuestionAnswering-light"], "given")
+    given = inputs.make(BY_NAME[SERVED], "given")
     for change, said in (
         ({"visual_pos": None}, 'the inputs have no tensor "visual_pos"'),
         ({"input_ids": None, "attention_mask": None, "token_type_ids": None}, "got no inputs of the stack"),

@@ -2,11 +2,11 @@
 // Self-attention and cross-attention of a stack, and its KV cache.
 #pragma once
 #include "worker/layers/content_buckets.h"
+#include "worker/layers/convolution/span_convolver.h"
 #include "worker/layers/entity_queries.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/projection_norms.h"
 #include "worker/layers/relative_content.h"
-#include "worker/layers/span_convolver.h"
 #include "worker/layers/sparse_self_attention.h"
 #include "worker/policy/spec/stack.h"
 

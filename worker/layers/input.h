@@ -5,7 +5,7 @@
 #include <array>
 #include <string>
 
-#include "worker/layers/convolution.h"
+#include "worker/layers/convolution/convolution.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/vector_input.h"
 #include "worker/policy/spec/stack.h"

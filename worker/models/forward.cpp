@@ -7,7 +7,7 @@
 
 #include "worker/models/joined.h"
 #include "worker/models/model.h"
-#include "worker/models/requests/streams.h"
+#include "worker/models/requests/stream_states.h"
 #include "worker/models/requests/two_streams.h"
 
 namespace pm::models {

@@ -8,7 +8,7 @@
 
 #include "worker/layers/attention.h"
 #include "worker/layers/bottleneck.h"
-#include "worker/layers/convolution.h"
+#include "worker/layers/convolution/convolution.h"
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/mlp.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fold of weight normalization against its formula in fp64, and lengths of convolutions against ATen's.
-#include "worker/layers/convolution.h"
+#include "worker/layers/convolution/convolution.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

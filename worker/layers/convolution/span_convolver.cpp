@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/layers/span_convolver.h"
+#include "worker/layers/convolution/span_convolver.h"
 
 #include <ATen/ATen.h>
 

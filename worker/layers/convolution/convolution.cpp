@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/layers/convolution.h"
+#include "worker/layers/convolution/convolution.h"
 
 #include <ATen/ATen.h>
 

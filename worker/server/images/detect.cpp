@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/server/tasks/detect.h"
+#include "worker/server/images/detect.h"
 
 #include <algorithm>
 #include <array>

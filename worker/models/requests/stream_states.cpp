@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/models/requests/streams.h"
+#include "worker/models/requests/stream_states.h"
 
 #include <ATen/ATen.h>
 
