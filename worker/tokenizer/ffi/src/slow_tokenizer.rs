@@ -2,7 +2,8 @@
 //! Slow tokenizers: those that transformers implements in Python only (`models/*/tokenization_*.py` on
 //! `tokenization_python.py`). This file has their common part: added tokens, special tokens, templates, decoding.
 //! Marian's, M2M100's and Speech2Text's split text by a SentencePiece model and number the pieces by a vocabulary of
-//! their own; the others merge the characters of words (`word_splitter.rs`). Their tokens have no offsets in the text.
+//! their own, `slow_tokenizer/offset_pieces.rs` by the model's order; the others merge the characters of words
+//! (`word_splitter.rs`). Their tokens have no offsets in the text.
 use crate::folder::{default_of, file, read, Folder, Roles};
 use crate::moses::{Language, Moses};
 use crate::moses_join::MosesJoiner;
@@ -13,6 +14,7 @@ use crate::word_splitter::{counted_vocabulary, json_vocabulary, MergesFile, Voca
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use tokenizers::AddedToken;
+mod offset_pieces;
 
 /// `language_codes` of M2M100's tokenizer.
 const M2M100: &str = "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv \
@@ -29,6 +31,8 @@ enum Spelling {
     Speech {
         capitals: bool,
     },
+    /// Tokens side by side, in which "▁" is a space.
+    Joined,
 }
 
 /// Splits the text between added tokens into tokens, and joins tokens to text.
@@ -513,6 +517,10 @@ impl SlowTokenizer {
             Spelling::Speech { capitals: true } => text.to_uppercase(),
             _ => text,
         };
+        if spelling == Spelling::Joined {
+            let all: String = ids.filter_map(|id| self.id_to_token(*id)).collect();
+            return all.replace('▁', " ").trim().to_string();
+        }
         let mut out = String::new();
         let mut pieces: Vec<&str> = Vec::new();
         for id in ids {

@@ -32,6 +32,21 @@ const BERT: Roles = &[
     ("cls_token", "[CLS]"),
     ("mask_token", "[MASK]"),
 ];
+const PROPHETNET: Roles = &[
+    ("unk_token", "[UNK]"),
+    ("sep_token", "[SEP]"),
+    ("pad_token", "[PAD]"),
+    ("mask_token", "[MASK]"),
+];
+const XLM_PROPHETNET: Roles = &[
+    ("bos_token", "[SEP]"),
+    ("eos_token", "[SEP]"),
+    ("unk_token", "[UNK]"),
+    ("sep_token", "[SEP]"),
+    ("pad_token", "[PAD]"),
+    ("cls_token", "[CLS]"),
+    ("mask_token", "[MASK]"),
+];
 const MPNET: Roles = &[
     ("bos_token", "<s>"),
     ("eos_token", "</s>"),
@@ -159,6 +174,7 @@ const M2M100: Roles = &[
 ];
 
 const WORDS: &[&[&str]] = &[&["vocab.txt"]];
+const PROPHETNET_FILE: &[&[&str]] = &[&["prophetnet.tokenizer"]];
 const PAIRS: &[&[&str]] = &[&["vocab.json"], &["merges.txt"]];
 const TRANSLATION: &[&[&str]] = &[&["vocab-src.json"], &["vocab-tgt.json"], &["merges.txt"]];
 const COUNTED: &[&[&str]] = &[&["vocab.txt"], &["bpe.codes"]];
@@ -203,6 +219,20 @@ const TOKENIZER_CLASSES: &[TokenizerClass] = &[
         files: WORDS,
         roles: BERT,
         build: Fast(bert),
+    },
+    TokenizerClass {
+        classes: &["ProphetNetTokenizer"],
+        model_types: &["prophetnet"],
+        files: PROPHETNET_FILE,
+        roles: PROPHETNET,
+        build: Fast(prophetnet),
+    },
+    TokenizerClass {
+        classes: &["XLMProphetNetTokenizer"],
+        model_types: &["xlm-prophetnet"],
+        files: PROPHETNET_FILE,
+        roles: XLM_PROPHETNET,
+        build: Build::Slow(SlowTokenizer::offset_pieces),
     },
     TokenizerClass {
         classes: &["MPNetTokenizer"],
@@ -452,6 +482,9 @@ impl TokenizerClass {
         let absent = |names: &&&[&str]| !names.iter().any(|name| folder.path.join(name).is_file());
         if let Some(names) = self.files.iter().find(absent) {
             return Some(format!("no {}", names.join(", ")));
+        }
+        if self.classes.contains(&"ProphetNetTokenizer") && !folder.flag("do_basic_tokenize", true) {
+            return Some("tokenizer_config.json has do_basic_tokenize false, which is not built".into());
         }
         if folder.flag("normalization", false) && self.classes.contains(&"BertweetTokenizer") {
             return Some("tokenizer_config.json asks for the normalization of tweets, which is not built".into());

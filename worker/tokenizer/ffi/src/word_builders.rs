@@ -7,7 +7,18 @@ use tokenizers::models::{bpe::BPE, wordpiece::WordPiece};
 use tokenizers::{AddedToken, ModelWrapper, PostProcessorWrapper, Tokenizer};
 
 fn word_piece(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
-    let vocab = file(folder, &["vocab.txt"])?;
+    words_of_pieces(folder, roles, "vocab.txt", true, folder.extra_tokens())
+}
+
+/// `cleanup`: decoding takes the spaces before punctuation out.
+fn words_of_pieces(
+    folder: &Folder,
+    roles: Roles,
+    name: &str,
+    cleanup: bool,
+    extra: Vec<AddedToken>,
+) -> Result<Tokenizer, String> {
+    let vocab = file(folder, &[name])?;
     read(vocab.as_ref())?; // checks the size limit
     let model = WordPiece::from_file(&vocab)
         .unk_token(named(folder, roles, "unk_token")?)
@@ -19,15 +30,30 @@ fn word_piece(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
         model: model.into(),
         normalizer: Some(part(normalizer)?),
         pre_tokenizer: json!({"type": "BertPreTokenizer"}),
-        decoder: json!({"type": "WordPiece", "prefix": "##", "cleanup": true}),
+        decoder: json!({"type": "WordPiece", "prefix": "##", "cleanup": cleanup}),
     })?;
-    folder.add_tokens(&mut tokenizer, roles, folder.extra_tokens())?;
+    folder.add_tokens(&mut tokenizer, roles, extra)?;
     Ok(tokenizer)
 }
 
 pub fn bert(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
     let mut tokenizer = word_piece(folder, roles)?;
     bert_template(&mut tokenizer, folder, roles)?;
+    Ok(tokenizer)
+}
+
+/// Builds ProphetNet's tokenizer, which transformers has in Python only: BERT's words, a second separator, and a template
+/// without a token at the beginning.
+pub fn prophetnet(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let mut extra: Vec<AddedToken> = folder.token("x_sep_token", "[X_SEP]").into_iter().collect();
+    extra.extend(folder.extra_tokens());
+    let mut tokenizer = words_of_pieces(folder, roles, "prophetnet.tokenizer", false, extra)?;
+    let sep = named(folder, roles, "sep_token")?;
+    template(
+        &mut tokenizer,
+        &[("A", 0), (&sep, 0)],
+        &[("A", 0), (&sep, 0), ("B", 1), (&sep, 1)],
+    )?;
     Ok(tokenizer)
 }
 

@@ -23,7 +23,7 @@ impl SlowTokenizer {
         let splitter = Splitter::Pieces {
             cuts: processor(folder, &[name])?,
             joins: processor(folder, &[name])?,
-            spelling: Spelling::M2M100,
+            spelling: Spelling::Joined,
         };
         let shown = ids.clone();
         let mut made = Self::new(folder, roles, splitter, ids, shown)?;
