@@ -23,6 +23,7 @@ sys.path += [str(ROOT / "tests" / folder) for folder in ("stress", "parity")]  #
 
 from audio_models import writer  # noqa: E402
 from cluster import Cluster, image, tools_image  # noqa: E402
+from image_models import detector  # noqa: E402
 from world import MODELS, SYSTEM, Oracle, World  # noqa: E402
 
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"  # a proxy of the machine cannot reach the cluster
@@ -65,14 +66,15 @@ def make_storyteller(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> Path:
     """Returns the folder of the PVC: it holds the example checkpoint, copies that are each broken in one way, one with
-    other names, MiniLM, and a small model that writes what it hears."""
+    other names, MiniLM, and small models that write what they hear and find objects in images."""
     folder = tmp_path_factory.mktemp("models")
     for name in ("stories", "truncated", "misshapen", "storyteller"):
         shutil.copytree(CHECKPOINT, folder / name)
     make_storyteller(folder / "storyteller")
     shutil.copytree(MINILM, folder / "minilm")
-    (folder / "writer").mkdir()
-    writer(folder / "writer")
+    for name, make in (("writer", writer), ("detector", detector)):
+        (folder / name).mkdir()
+        make(folder / name)
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)  # the worker's user 65532 has to read it
     for path in folder.rglob("*"):

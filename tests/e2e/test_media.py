@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that writes what it hears, over two ranks: the official OpenAI client gets the text of transformers' pipeline
-through Kubernetes.
+"""Models of audio and of images over two ranks: through Kubernetes, the official OpenAI client gets the text of
+transformers' pipeline, and POST /detect the objects and boxes of another.
 """
 
 import base64
@@ -11,6 +11,7 @@ import wave
 import numpy
 import pytest
 from audio_models import RATE, sound
+from image_models import picture
 from world import MODELS
 
 
@@ -50,6 +51,31 @@ def test_what_is_heard_is_written_as_by_transformers(world, writer, models):
     expected = written(models / "writer", sounds)
     assert len(set(expected)) > 2 and RATE == 16000
     assert world.inside(transcribed, world.url(writer), writer, sounds) == expected
+
+
+@pytest.fixture(scope="module")
+def detector(world) -> str:
+    world.apply("detector", source="pvc://models/detector")
+    world.wait_ready("detector")
+    yield "detector"
+    world.cluster.kubectl("delete", "pm", "detector", "-n", MODELS, "--wait=false")
+
+
+def test_objects_have_the_boxes_of_transformers(world, detector, models):
+    import torch
+    import transformers
+
+    torch.set_num_threads(1)
+    detect = transformers.pipeline("object-detection", model=str(models / "detector"), device="cpu")
+    image, file = picture(1), io.BytesIO()
+    image.save(file, "PNG")
+    expected = detect(image, threshold=0)
+    body = {"inputs": base64.b64encode(file.getvalue()).decode(), "threshold": 0}
+    found = world.post(world.url(detector) + "/detect", body).json()
+    assert [one["label"] for one in found] == [one["label"] for one in expected] and len(found) == 7
+    for ours, theirs in zip(found, expected):
+        assert ours["score"] == pytest.approx(theirs["score"], abs=1e-4)
+        assert all(abs(ours["box"][side] - theirs["box"][side]) <= 1 for side in theirs["box"])
 
 
 def test_a_broken_file_is_refused_and_the_next_is_served(world, writer):
