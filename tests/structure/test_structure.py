@@ -93,7 +93,13 @@ BELOW = {
     "controller/operator": {"contract", "planner", "controller/core", "controller/client", "controller/runtime"},
 }
 # Folders whose files may include both ways: a folder and its parts are one idea there.
-WHOLE = {"planner/strategies", "worker/layers", "worker/ops/cpu", "worker/ops/cuda", "worker/ops/cuda/linear"}
+WHOLE = {
+    "planner/strategies",
+    "worker/layers/convolution",
+    "worker/ops/cpu",
+    "worker/ops/cuda",
+    "worker/ops/cuda/linear",
+}
 MAX_FILES = 33  # in a folder; data and cases may have more: policies are one file a family, parity tests one a topic
 FULL_FOLDERS = {"policies", "tests/parity"}
 MAX_LINES = 500
