@@ -29,7 +29,7 @@ from test_strategies import ranks_of
 import worker
 
 # one case of each kind of model, input and head of its own: the first case of every model class that is not just
-# another head on the same stack
+# another head on the same stack. Models with convolutions cannot run here: the fake device has none
 CLASSES = [
     "GPT2LMHeadModel",
     "LlamaForCausalLM",
@@ -57,7 +57,6 @@ CLASSES = [
     "XLNetLMHeadModel",
     "ProphetNetForConditionalGeneration",
     "ProphetNetForCausalLM",
-    "DetrForSegmentation",
 ]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES]
 LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]
