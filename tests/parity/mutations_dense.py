@@ -70,6 +70,7 @@ def rows(of, m):
             ),
             ("attn.query_norm", "weight dropped", m.ones(r"layers\.1\..*q_norm\.weight")),
             ("attn.key_norm", "weight dropped", m.ones(r"layers\.1\..*k_norm\.weight")),
+            ("key_norm.over", "turned round", m.tensors(r"layers\.1\..*k_norm\.weight", lambda t: t[::-1])),
         ),
         *of(
             "Olmo3ForCausalLM-all",

@@ -82,4 +82,5 @@ def rows(of, m):
                 ("cross_attentions.1",),
             ),
         ),
+        *of("XLMProphetNetForConditionalGeneration-all", ("mlp.act", "relu", m.config(activation_function="relu"))),
     )

@@ -48,7 +48,7 @@ def _mask(*rows):
         (LISTENER, {"input_values": _SAMPLES, "input_ids": _START}, '"input_ids" is not an input of Wav2Vec2ForCTC'),
         (SPEECH, {"input_features": _BANKS[..., :10].copy()}, "expected [rows, frames, 11]"),
         (SPEECH, {"input_features": _BANKS}, 'no tensor "decoder_input_ids"'),
-        (SPEECH, {"input_features": _BANKS, "decoder_input_ids": _START[:1]}, "has 1 rows, the audio has 2"),
+        (SPEECH, {"input_features": _BANKS, "decoder_input_ids": _START[:1]}, "has 1 rows, the encoder's input has 2"),
     ],
 )
 def test_audio_that_a_model_cannot_read_is_refused(runner, tmp_path, case, given, words):

@@ -49,6 +49,7 @@ SIZES = {
     "patches.channels",
     "relative_position_bias.layer",
     "relative_position_bias.num_buckets",
+    "content_buckets.num_buckets",
     "relative_content.span",
     "content_to_position.shared",  # another choice reads other tensors
     "position_to_content.shared",

@@ -387,7 +387,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"convolutions", own_keys(under(input, "convolutions"))},
           {"backbone", own_keys(under(input, "backbone"))},
           {"stem", own_keys(under(under(input, "backbone"), "stem"))},
-          {"block", own_keys(under(under(input, "backbone"), "block"))},
+          {"block", own_keys(under(under(input, "backbone"), "block"), under(under(input, "backbone"), "stem"))},
           {"shortcut", own_keys(under(under(under(input, "backbone"), "block"), "shortcut"))},
           {"queries", own_keys(under(input, "queries"), plain)},
           {"position", own_keys(under(input, "position"))},
