@@ -14,7 +14,7 @@ from world import MODELS
 
 sys.path.append(str(ROOT / "tests" / "hub"))
 
-from server import Fault, Hub  # noqa: E402
+from faulty_hub import Fault, Hub  # noqa: E402
 
 TOKEN = "hf_onlyforthehub"
 PROMPT = "Once upon a time"

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
 
-from server import Hub
+from faulty_hub import Hub
 
 WORKER = Path(os.environ.get("PM_WORKER", ROOT / "build" / "release" / "bin" / "parallelmodel-worker"))
 EXAMPLE = Path(os.environ.get("PM_CHECKPOINT", ROOT / "examples" / "tiny-stories"))

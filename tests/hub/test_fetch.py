@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import EXAMPLE, TOKEN
-from server import Fault, Hub
+from faulty_hub import Fault, Hub
 
 MIB = 1 << 20
 RANDOM = random.Random(7)

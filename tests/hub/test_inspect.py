@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from conftest import EXAMPLE, TOKEN
-from server import Fault
+from faulty_hub import Fault
 
 MIB = 1 << 20
 

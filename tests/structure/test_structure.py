@@ -377,3 +377,11 @@ def test_the_tree_names_no_machine_path_and_no_registry_host():
 def test_the_page_of_the_api_says_what_its_definition_says():
     made = subprocess.run([sys.executable, ROOT / "tools/crd.py"], check=True, capture_output=True, text=True).stdout
     assert (ROOT / "docs/reference/crd.md").read_text() == made, "run tools/crd.py docs/reference/crd.md"
+
+
+@pytest.mark.parametrize("folder", ["chart", "e2e", "hub", "reliability", "stress"])
+def test_the_tests_of_late_stages_can_be_imported(folder):
+    """Their folders share helper modules, and a clash of names would otherwise show after half an hour of tests."""
+    collect = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", f"tests/{folder}"]
+    done = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
