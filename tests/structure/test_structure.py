@@ -99,6 +99,7 @@ WHOLE = {
     "worker/ops/cpu",
     "worker/ops/cuda",
     "worker/ops/cuda/linear",
+    "worker/policy/spec/input",
 }
 MAX_FILES = 33  # in a folder; data and cases may have more: policies are one file a family, parity tests one a topic
 FULL_FOLDERS = {"policies", "tests/parity"}

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "worker/layers/layers.h"
-#include "worker/policy/spec/dense_vectors.h"
+#include "worker/policy/spec/input/dense_vectors.h"
 
 namespace pm::layers {
 

@@ -5,7 +5,7 @@
 
 #include "worker/layers/layers.h"
 #include "worker/policy/spec/convolution.h"
-#include "worker/policy/spec/images.h"
+#include "worker/policy/spec/input/images.h"
 
 namespace pm::layers {
 

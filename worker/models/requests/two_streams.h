@@ -6,7 +6,7 @@
 #include "worker/layers/batch.h"
 #include "worker/models/requests/request_tensors.h"
 #include "worker/models/requests/stack_input.h"
-#include "worker/policy/spec/dense_vectors.h"
+#include "worker/policy/spec/input/dense_vectors.h"
 
 namespace pm::models {
 

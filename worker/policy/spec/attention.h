@@ -7,7 +7,7 @@
 #include <string>
 #include <variant>
 
-#include "worker/policy/spec/entities.h"
+#include "worker/policy/spec/input/entities.h"
 #include "worker/policy/spec/param.h"
 #include "worker/policy/spec/span_convolution.h"
 

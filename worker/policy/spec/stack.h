@@ -11,7 +11,7 @@
 #include "worker/policy/spec/co_attention.h"
 #include "worker/policy/spec/convolution.h"
 #include "worker/policy/spec/enums.h"
-#include "worker/policy/spec/input.h"
+#include "worker/policy/spec/input/input.h"
 #include "worker/policy/spec/mlp.h"
 #include "worker/policy/spec/param.h"
 

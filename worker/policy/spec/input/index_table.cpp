@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/policy/spec/index_table.h"
+#include "worker/policy/spec/input/index_table.h"
 
 namespace pm::policy {
 

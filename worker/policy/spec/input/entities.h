@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/policy/spec/index_table.h"
+#include "worker/policy/spec/input/index_table.h"
 #include "worker/policy/spec/param.h"
 
 namespace pm::policy {

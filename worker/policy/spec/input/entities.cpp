@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/policy/spec/entities.h"
+#include "worker/policy/spec/input/entities.h"
 
 namespace pm::policy {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/policy/spec/dense_vectors.h"
+#include "worker/policy/spec/input/dense_vectors.h"
 
 namespace pm::policy {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/policy/spec/images.h"
+#include "worker/policy/spec/input/images.h"
 
 namespace pm::policy {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "worker/policy/spec/convolution.h"
-#include "worker/policy/spec/dense_vectors.h"
-#include "worker/policy/spec/entities.h"
-#include "worker/policy/spec/images.h"
-#include "worker/policy/spec/index_table.h"
+#include "worker/policy/spec/input/dense_vectors.h"
+#include "worker/policy/spec/input/entities.h"
+#include "worker/policy/spec/input/images.h"
+#include "worker/policy/spec/input/index_table.h"
 #include "worker/policy/spec/param.h"
 
 namespace pm::policy {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/policy/spec/input.h"
+#include "worker/policy/spec/input/input.h"
 
 namespace pm::policy {
 
