@@ -159,7 +159,8 @@ RelativeInputs relative_inputs(int64_t heads, int64_t d, int64_t tokens, int64_t
                     .k = at::randn({heads, tokens, d}),
                     .scores = at::randn({heads, tokens, tokens}),
                     .content = {},
-                    .index = {.reach = tokens - 1, .rows = {}, .columns = {at::arange(tokens, at::kLong)}}};
+                    .index = {.reach = tokens - 1, .rows = {}, .sequences = {{}}}};
+  in.index.sequences[0].columns = in.index.sequences[0].key_columns = at::arange(tokens, at::kLong);
   in.index.rows = at::arange(1 - tokens, tokens, at::kLong).clamp(-span, span - 1) + std::min(span, tokens - 1);
   const int64_t rows = in.index.rows[-1].item<int64_t>() + 1;
   in.content.keys = at::randn({rows, heads, d});
@@ -169,7 +170,7 @@ RelativeInputs relative_inputs(int64_t heads, int64_t d, int64_t tokens, int64_t
 
 /// The rows of each pair's distance, one pair after another: fp64.
 Outputs expected_relative(const RelativeInputs& in) {
-  const at::Tensor columns = in.index.columns[0], distance = columns.unsqueeze(1) - columns.unsqueeze(0);
+  const at::Tensor columns = in.index.sequences[0].columns, distance = columns.unsqueeze(1) - columns.unsqueeze(0);
   const at::Tensor row = at::index_select(in.index.rows, 0, (distance + in.index.reach).flatten());
   const int64_t tokens = columns.numel();
   const auto of_pairs = [&](const at::Tensor& table) {  // [heads, tokens, tokens, d]
@@ -195,13 +196,14 @@ std::vector<Case> add_relative_content_cases() {
       const auto in = std::make_shared<const RelativeInputs>(relative_inputs(h, e, n, s));
       const auto on = [in](at::Device device) -> Run {
         auto here = std::make_shared<RelativeInputs>(*in);
-        for (at::Tensor* one : {&here->q, &here->k, &here->scores, &here->content.keys, &here->content.queries,
-                                &here->index.rows, here->index.columns.data()})
+        for (at::Tensor* one :
+             {&here->q, &here->k, &here->scores, &here->content.keys, &here->content.queries, &here->index.rows,
+              &here->index.sequences[0].columns, &here->index.sequences[0].key_columns})
           *one = one->to(device);
         here->content.index = &here->index;
         return [here](const ops::Backend& backend, const Call& call) -> Outputs {
           at::Tensor scores = call.keep_inputs ? here->scores.clone() : here->scores;
-          backend.add_relative_content(scores, here->q, here->k, here->content, here->index.columns[0]);
+          backend.add_relative_content(scores, here->q, here->k, here->content, here->index.sequences[0]);
           return {scores};
         };
       };

@@ -66,8 +66,8 @@ class Dispatched final : public ops::Backend {
     return ops::ragged_attention(q, k, v, sequences, options, probabilities);
   }
   void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k,
-                            const ops::RelativeContent& content, const at::Tensor& columns) const override {
-    ops::add_relative_content(scores, q, k, content, columns);
+                            const ops::RelativeContent& content, const ops::RelativeSequence& sequence) const override {
+    ops::add_relative_content(scores, q, k, content, sequence);
   }
   at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                              const ops::StepSequences& sequences, const ops::AttentionOptions& options) const override {

@@ -18,6 +18,7 @@ import cases_encoders
 import cases_entities
 import cases_neighbors
 import cases_prophetnet
+import cases_pooled
 import cases_relative
 import cases_sparse
 import cases_streams
@@ -140,6 +141,7 @@ _SEEDS = {
     **cases_relative.SEEDS,
     **cases_neighbors.SEEDS,
     **cases_prophetnet.SEEDS,
+    **cases_pooled.SEEDS,
     **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
     **cases_sparse.SEEDS,
@@ -793,6 +795,7 @@ CASES = (
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),
     *cases_relative.cases(_family),
+    *cases_pooled.cases(_family),
     *cases_neighbors.cases(_family),
     *cases_prophetnet.cases(_family),
     *cases_entities.cases(_family),

@@ -15,6 +15,8 @@ SMALLER = {
     "detr": cases_detection.SMALLER,
     "lxmert": {"output.dense.weight": 4, "output.dense.bias": 4},
     "mobilebert": {"output.dense.weight": 4, "bottleneck.dense.weight": 4, "self.query.weight": 2},
+    # biases of Funnel's queries look like matrices too
+    "funnel": {"r_w_bias": 4, "r_r_bias": 4, "r_s_bias": 4, "q_head.weight": 2},
     "convbert": {"key_conv_attn_layer.bias": 10, "conv_kernel_layer.weight": 2, "self.query.weight": 2},
 }
 _TYPES = ("token_type_ids", "position_ids")

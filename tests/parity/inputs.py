@@ -6,6 +6,7 @@ import cases_detection
 import cases_entities
 import cases_prophetnet
 import cases_streams
+import cases_pooled
 import inputs_audio
 import numpy
 
@@ -186,7 +187,8 @@ def make(case, kind):
         return inputs_audio.audio(case, kind) | _decoder(case, kind, pad)
     lengths = case.lengths if kind in ("right", "left") else [11, 11]
     if case.reads == ("choices",):
-        lengths = [5, 1, 17, 9, 33, 2] if kind in ("right", "left") else [11] * 6
+        some = cases_pooled.CHOICES if case.model_type in cases_pooled.MODEL_TYPES else [5, 1, 17, 9, 33, 2]
+        lengths = some if kind in ("right", "left") else [11] * 6
     batch = padded(prompts(case, lengths), kind if kind in ("right", "left") else "right", pad)
     if kind == "bare":
         del batch[
@@ -238,6 +240,8 @@ def rows_that_count(case, name, inputs):
         return of_entities
     if (of_streams := cases_streams.rows_that_count(case, name, inputs)) is not False:
         return of_streams
+    if case.model_type in cases_pooled.MODEL_TYPES:  # padding is computed as tokens are, and pooled rows have no mask
+        return None
     if (
         "input_ids" not in inputs
         or name.startswith(("vision_model_output.", "logits_per_"))

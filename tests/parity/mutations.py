@@ -19,6 +19,7 @@ import mutations_encoders
 import mutations_entities
 import mutations_neighbors
 import mutations_prophetnet
+import mutations_pooled
 import mutations_relative
 import mutations_sparse
 import mutations_streams
@@ -541,6 +542,7 @@ MUTATIONS = (
     *mutations_encoders.rows(_of, sys.modules[__name__]),
     *mutations_dense.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),
+    *mutations_pooled.rows(_of, sys.modules[__name__]),
     *mutations_neighbors.rows(_of, sys.modules[__name__]),
     *mutations_prophetnet.rows(_of, sys.modules[__name__]),
     *mutations_entities.rows(_of, sys.modules[__name__]),

@@ -27,6 +27,11 @@ def model(case, dtype="float32", attention="eager"):
     assert not any(report.values()), f"{case.name}: transformers does not load what it saved: {report}"
     if case.model_type == "xlnet":  # whose attention is F32 whatever its other weights are
         loaded = loaded.to(getattr(torch, dtype))
+    if case.model_type == "funnel":  # whose loading sets the row of padding to zero, whatever the checkpoint has there
+        name = next(name for name, _ in loaded.named_parameters() if name.endswith("word_embeddings.weight"))
+        stored = load_file(fixtures.checkpoint(case) / "model.safetensors")[name]
+        with torch.no_grad():
+            loaded.get_parameter(name).copy_(torch.from_numpy(stored))
     if case.model_type == "falcon" and case.settings.get("alibi") and attention == "eager":
         # eager Falcon adds its ALiBi twice, for the mask has it already; its default attention, by which it is judged
         # here too, adds it once

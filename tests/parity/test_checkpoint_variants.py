@@ -211,6 +211,7 @@ PREFIXES = (
     "ibert.",
     "deberta.",
     "mobilebert.",
+    "funnel.",
     "convbert.",
     "luke.",
     "distilbert.",

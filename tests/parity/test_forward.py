@@ -8,6 +8,7 @@ import functools
 import cases_composites
 import cases_prophetnet
 import cases_streams
+import cases_pooled
 import compare
 import fixtures
 import inputs
@@ -29,6 +30,8 @@ def stacks(case):
         return cases_streams.stacks(case)
     if "encoder" in settings:
         return {f"{part}_": cases_composites.layers(settings[part]) for part in ("encoder", "decoder")}
+    if case.model_type in cases_pooled.MODEL_TYPES:
+        return {"": sum(cases_pooled.layers(case))}
     count = next(
         (
             settings[name]
@@ -70,6 +73,8 @@ def test_the_oracle_shows_every_layer_and_something_besides(case):
         wanted |= {f"cross_attentions.{i}" for i in range(layers)} if prefix == "decoder_" else set()
     if case.model_type in cases_streams.MODEL_TYPES:
         wanted = cases_streams.shown(case)
+    if case.model_type in cases_pooled.MODEL_TYPES and cases_pooled.layers(case)[1]:  # before upsampling and after it
+        wanted.add(f"hidden_states.{sum(cases_pooled.layers(case)) + 1}")
     more = {
         name
         for name in names

@@ -14,6 +14,7 @@ import cases_encoders
 import cases_entities
 import cases_neighbors
 import cases_prophetnet
+import cases_pooled
 import cases_relative
 import cases_sparse
 import cases_streams
@@ -185,6 +186,8 @@ def blocks(case, model):
         return {"encoder": list(base.encoder.layer)}
     if case.model_type == "xlnet":
         return {"encoder": list(base.layer)}
+    if case.model_type in cases_pooled.MODEL_TYPES:
+        return cases_pooled.blocks(case, base)
     if case.model_type == "albert":
         groups, config = base.encoder.albert_layer_groups, base.config
         order = [
@@ -247,6 +250,7 @@ FEED_FORWARD = (
     "layer.1.DenseReluDense.act",
     "activation_fn",
     "mlp.activation_fn",
+    "ffn.activation_function",
     "ffn.activation",
     "ffn.act",
     "ffn.1",

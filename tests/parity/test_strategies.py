@@ -39,6 +39,8 @@ FAMILIES = [
     "LukeForMaskedLM-all",
     "XLNetLMHeadModel-all",
     "LxmertModel-all",
+    "FunnelForMaskedLM-all",
+    "FunnelBaseModel-base",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
     "ProphetNetForConditionalGeneration-all",

@@ -31,6 +31,7 @@ SHARED_HEADERS = {
     "metrics.h": PROGRAM,
     "mlp.h": LEVELS,
     "model.h": LEVELS,
+    "pooling.h": LEVELS,
     "rotary.h": LEVELS,
     "sample.h": LEVELS,
     "similarity.h": "the similarity of vectors: the head of a model, and the route that it serves",

@@ -99,7 +99,7 @@ Weight buckets_of(const policy::Attention& attention, Loader& loader) {
 }
 
 std::vector<const policy::Linear*> projections_of(const policy::Attention& attention) {
-  if (!attention.source.empty()) return {&attention.query};
+  if (!attention.source.empty() || attention.queries_apart) return {&attention.query};
   if (attention.values_apart) return {&attention.query, &attention.key};
   return {&attention.query, &attention.key, &attention.value};
 }
@@ -119,6 +119,7 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       head_dim_(attention.head_dim),
       shared_(shared_heads(attention, loader)),
       crosses_(!attention.source.empty()),
+      queries_apart_(attention.queries_apart),
       relative_(attention.relative_content
                     ? std::optional<RelativeTerms>(std::in_place, *attention.relative_content, loader)
                     : std::nullopt),
@@ -131,8 +132,9 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       values_(attention.values_apart ? std::optional<ColumnLinear>(
                                            std::in_place, std::vector<const policy::Linear*>{&attention.value}, loader)
                                      : std::nullopt),
-      source_(crosses_ ? std::optional<ColumnLinear>(std::in_place, projections_of_source(attention), loader)
-                       : std::nullopt),
+      source_(crosses_ || queries_apart_
+                  ? std::optional<ColumnLinear>(std::in_place, projections_of_source(attention), loader)
+                  : std::nullopt),
       entity_queries_(attention.entity_queries
                           ? std::optional<EntityQueries>(std::in_place, *attention.entity_queries, loader)
                           : std::nullopt),
@@ -276,7 +278,9 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
     return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)
         .reshape({x.size(0), heads_ * head_dim_});
   }
-  const at::Tensor kv = keys_and_values(qkv, heads_ * head_dim_, comm);
+  const at::Tensor kv = queries_apart_
+                            ? keys_and_values((*source_)(batch.unpooled.defined() ? batch.unpooled : x), 0, comm)
+                            : keys_and_values(qkv, heads_ * head_dim_, comm);
   at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
   at::Tensor v = heads(kv, kv_heads_, kv_heads_);
   if (query_norm_) q = (*query_norm_)(q, q.scalar_type());

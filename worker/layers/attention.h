@@ -88,13 +88,13 @@ class Attention {
   std::optional<SharedHeads> shared_;          ///< set where there are fewer kv heads than ranks
   std::optional<Norm> query_norm_, key_norm_;  ///< of each head's vector
   ops::HeadNorms head_norms_;                  ///< the same for rotary_write
-  bool crosses_;
+  bool crosses_, queries_apart_;
   std::optional<RelativeTerms> relative_;             ///< read before the block's own projections
   std::optional<ContentBuckets> buckets_of_queries_;  ///< likewise
   ColumnLinear in_;                                   ///< stacked q, k, v; only q for cross-attention
   std::optional<ProjectionNorms> projection_norms_;
   std::optional<ColumnLinear> values_;  ///< v where it reads other states; then in_ is q and k, or source_ is k
-  std::optional<ColumnLinear> source_;  ///< k, v of cross-attention
+  std::optional<ColumnLinear> source_;  ///< k, v of cross-attention, or where queries may read other states
   std::optional<EntityQueries> entity_queries_;
   std::optional<SpanConvolver> convolver_;     ///< of the heads behind those that attend
   std::optional<SparseSelfAttention> sparse_;  ///< instead of ops::ragged_attention

@@ -91,6 +91,9 @@ struct Batch {
   std::vector<ops::SequenceBuckets> buckets;  ///< likewise
   std::vector<Batch> joined;  ///< of a stack that joins two: the sequences of each, which see themselves;
                               ///< those of the batch see their counterparts
+  at::Tensor
+      unpooled;        ///< [rows, hidden]: what keys and values read in a layer that pools queries only; else undefined
+  at::Tensor skipped;  ///< [tokens, hidden] F32: states that came to an earlier layer, for one that upsamples
   Capture* capture = nullptr;
 
   /// Moves the tensors to another device.

@@ -33,31 +33,73 @@ RelativeTable::RelativeTable(const policy::RelativeContent& content, int64_t hid
     : hidden_(hidden),
       span_(content.span),
       max_distance_(content.max_distance),
+      class_apart_(content.class_apart),
       segments_(content.segments ? content.segments->input : "") {
   if (content.table) table_.emplace(*content.table, loader);
   if (content.norm) norm_.emplace(*content.norm, loader);
 }
 
 RelativeRows RelativeTable::operator()(const Batch& batch, at::Device device, comm::Communicator& comm) const {
-  RelativeRows rows;
+  std::vector<ops::RelativeSequence> sequences;
   for (size_t i = 0; i < batch.sequences.spans.size(); ++i) {
-    const int64_t tokens = batch.sequences.spans[i].tokens;
+    const ops::SequenceSpan& span = batch.sequences.spans[i];
     const bool padded = i < batch.columns.size() && !batch.columns[i].columns.empty();
-    at::Tensor columns = padded ? at::tensor(batch.columns[i].columns, at::kLong) : at::arange(tokens, at::kLong);
-    const auto* places = columns.const_data_ptr<int64_t>();
-    rows.index.reach = std::max(rows.index.reach, places[tokens - 1] - places[0]);
-    rows.index.columns.push_back(columns.to(device));
-    if (!segments_.empty())
-      rows.index.segments.push_back(batch.types.at(segments_).narrow(0, batch.sequences.spans[i].first, tokens));
+    ops::RelativeSequence& own = sequences.emplace_back();
+    own.columns = padded ? at::tensor(batch.columns[i].columns, at::kLong) : at::arange(span.tokens, at::kLong);
+    own.key_columns = own.columns.narrow(0, span.key_row - span.first, span.keys);
+    if (class_apart_) own.queries_apart = 1, own.keys_apart = span.key_row == span.first ? 1 : 0;
+    if (segments_.empty()) continue;
+    own.segments = batch.types.at(segments_).narrow(0, span.first, span.tokens);
+    own.key_segments = batch.types.at(segments_).narrow(0, span.key_row, span.keys);
   }
-  const int64_t reach = rows.index.reach;
+  return rows(std::move(sequences), 1, device, comm);
+}
+
+RelativeRows RelativeTable::operator()(const PooledRows& queries, const PooledRows& keys, const Batch& batch,
+                                       at::Device device, comm::Communicator& comm) const {
+  std::vector<ops::RelativeSequence> sequences;
+  const auto segments = [&](const PooledRows& rows) {
+    return segments_.empty() ? at::Tensor() : at::index_select(batch.types.at(segments_), 0, rows.tokens.to(device));
+  };
+  const at::Tensor of_queries = segments(queries), of_keys = segments(keys);
+  for (size_t i = 0; i < queries.spans.size(); ++i) {
+    const ops::SequenceSpan &query = queries.spans[i], &key = keys.spans[i];
+    const auto places = [](const RowColumns& columns, int64_t first, int64_t count) {
+      return at::arange(first, first + count, at::kLong) * columns.step + columns.start;
+    };
+    ops::RelativeSequence& own = sequences.emplace_back();
+    own.columns = places(queries.columns[i], 0, query.tokens);
+    own.key_columns = places(keys.columns[i], key.key_row - key.first, key.keys);
+    if (class_apart_) own.queries_apart = 1, own.keys_apart = key.key_row == key.first ? 1 : 0;
+    if (segments_.empty()) continue;
+    own.segments = of_queries.narrow(0, query.first, query.tokens);
+    own.key_segments = of_keys.narrow(0, key.key_row, key.keys);
+  }
+  return rows(std::move(sequences), std::min(queries.step(), keys.step()), device, comm);
+}
+
+/// Makes the rows that the distances of these queries and keys read. Distances are multiples of `step`.
+RelativeRows RelativeTable::rows(std::vector<ops::RelativeSequence> sequences, int64_t step, at::Device device,
+                                 comm::Communicator& comm) const {
+  RelativeRows rows;
+  int64_t reach = 0;
+  for (ops::RelativeSequence& own : sequences) {
+    const auto *column = own.columns.const_data_ptr<int64_t>(), *key = own.key_columns.const_data_ptr<int64_t>();
+    reach = std::max({reach, column[own.columns.numel() - 1] - key[0], key[own.key_columns.numel() - 1] - column[0]});
+    own.columns = own.columns.to(device);
+    own.key_columns = own.key_columns.to(device);
+  }
+  reach = rows.index.reach = (reach + step - 1) / step * step;
+  const int64_t span = span_ / step + (span_ % step ? 1 : 0);
   const at::Tensor distance = at::arange(-reach, reach + 1, at::kLong),
-                   read = table_ ? relative_rows(distance, span_, max_distance_) : distance.clamp(-span_, span_);
+                   read = table_ ? relative_rows(distance, span_, max_distance_)
+                                 : at::floor_divide(distance, step).clamp(-span, span);
   const auto* all = read.const_data_ptr<int64_t>();
   const int64_t first = all[0], last = all[2 * reach];
   rows.index.rows = (read - first).to(device);
+  rows.index.sequences = std::move(sequences);
   const at::Tensor numbers = at::arange(first, last + 1, at::TensorOptions(at::kLong).device(device));
-  rows.states = table_ ? table_->partial(numbers) : relative_sinusoids(numbers, hidden_);
+  rows.states = table_ ? table_->partial(numbers) : relative_sinusoids((numbers * step).clamp(-span_, span_), hidden_);
   if (table_ && comm.size() > 1) {
     rows.states = rows.states.contiguous();
     comm.all_reduce(rows.states);
@@ -78,6 +120,8 @@ RelativeTerms::RelativeTerms(const policy::RelativeContent& content, Loader& loa
   if (!content.segments) return;
   segments_ = loader.weight(content.segments->states);
   segment_bias_ = loader.weight(content.segments->query_bias);
+  others_first_ = content.segments->others_first;
+  common_segment_ = content.segments->common;
 }
 
 bool RelativeTerms::shares() const { return key_.shared || query_.shared; }
@@ -104,6 +148,8 @@ ops::RelativeContent RelativeTerms::operator()(const RelativeRows& rows, const a
   content.queries = projected(query_, rows.states, shared, 0, heads, head_dim);
   content.content_bias = of_heads(content_bias_);
   content.segments = of_heads(segments_, 2);
+  if (others_first_) content.segments = content.segments.flip(0);
+  content.common_segment = common_segment_;
   content.segment_bias = of_heads(segment_bias_);
   return content;
 }

@@ -5,6 +5,7 @@
 
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
+#include "worker/layers/rows/pooling.h"
 #include "worker/policy/spec/attention.h"
 
 namespace pm::layers {
@@ -17,11 +18,16 @@ class RelativeTable {
   /// Returns the rows that the distances of a batch's tokens read, the same on every rank, which distance reads which,
   /// and the segments of the tokens.
   RelativeRows operator()(const Batch&, at::Device, comm::Communicator&) const;
+  /// Returns the same for a layer whose queries and keys are these rows, made of the batch's tokens.
+  RelativeRows operator()(const PooledRows& queries, const PooledRows& keys, const Batch&, at::Device,
+                          comm::Communicator&) const;
 
  private:
+  RelativeRows rows(std::vector<ops::RelativeSequence>, int64_t step, at::Device, comm::Communicator&) const;
   std::optional<Table> table_;
   std::optional<Norm> norm_;
   int64_t hidden_, span_, max_distance_;
+  bool class_apart_;
   std::string segments_;  ///< the input that numbers the segments; "": there are none
 };
 
@@ -46,6 +52,8 @@ class RelativeTerms {
                        int64_t head_dim) const;
   Term key_, query_;
   Weight content_bias_, segments_, segment_bias_;  ///< in the order in which they are used
+  bool others_first_ = false;
+  std::optional<int64_t> common_segment_;
 };
 
 /// Returns the row of a table that each distance query - key reads, int64 -> int64. With `max_distance`, distances of

@@ -170,6 +170,40 @@ void check_streams(const policy::Model& model, const policy::Layer& layer) {
                                 "norms of heads, or shows scores");
 }
 
+/// Checks what stands beside layers that pool rows or upsample them.
+void check_rows(const policy::Model& model, const policy::Stack& stack) {
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  const policy::Input& input = stack.input;
+  if (!policy::resizes_rows(stack)) return;
+  const auto first =
+      std::find_if(stack.layers.begin(), stack.layers.end(), [](const auto& one) { return one.pooling; });
+  bool pooled = false;
+  for (const policy::Layer& layer : stack.layers) {
+    if (layer.upsampling && !pooled && layer.upsampling->stride > 1) refuse("upsamples rows that are not pooled");
+    if (layer.upsampling && layer.upsampling->added_layer > first - stack.layers.begin())
+      refuse("adds states of rows that are pooled to those of all tokens");
+    pooled = (pooled && !layer.upsampling) || layer.pooling;
+  }
+  if (!input.token || input.entities || input.features || input.stream_count() > 0)
+    refuse("pools rows that are not those of tokens alone");
+  if (stack.output.pooler) refuse("has a pooler behind layers that pool");
+  for (const policy::Layer& layer : stack.layers) {
+    const auto& content = layer.attention.relative_content;
+    if (!content || content->table || (content->content_to_position && content->content_to_position->shared) ||
+        layer.order != policy::Order::Post || layer.cross || layer.bottleneck || layer.branch ||
+        layer.attention.span_convolution)
+      refuse(
+          "pools rows of layers that are not post-norm, have cross-attention, a bottleneck or a convolution, or whose "
+          "attention does not read sinusoids of distances");
+  }
+  for (const policy::Head& head : model.heads) {
+    if (head.stack != stack.name) continue;
+    if (head.layer_weights) refuse("has a head that reads all hidden states of layers that pool");
+    if (pooled && head.pool() != policy::Pool::First)
+      refuse("has a head that reads more than the first of pooled rows");
+  }
+}
+
 void check_generation(const policy::Model& model) {
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
   if (model.task == policy::Task::Generate && !Model::generates(model))
@@ -192,6 +226,7 @@ void Model::check(const policy::Model& model) {
       check_layer(model, layer);
       check_streams(model, layer);
     }
+    check_rows(model, stack);
   }
   validate_heads(model);
   check_generation(model);

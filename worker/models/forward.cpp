@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "worker/models/joined.h"
 #include "worker/models/model.h"
@@ -70,6 +71,13 @@ bool is_bare(const policy::Model& model) {
          model.task == policy::Task::DetectObjects || model.heads.empty();
 }
 
+/// Where the rows and sequences of a request begin among those of all requests.
+struct Place {
+  std::vector<int64_t> rows;  ///< of each hidden state; one number where all have the same rows
+  size_t sequence = 0;
+  int64_t row(size_t hidden_state) const { return rows[std::min(hidden_state, rows.size() - 1)]; }
+};
+
 /// Stores the states of the second stream of a stack that joins two. `states` and `hidden` are those of all rows, and
 /// the request's begin at `row`.
 void take_second_stream(const policy::Model& model, const policy::Stack& stack, const at::Tensor& states,
@@ -83,27 +91,43 @@ void take_second_stream(const policy::Model& model, const policy::Stack& stack, 
   for (size_t i = 0; request.wanted.hidden_states && i < hidden.size(); ++i) put(names.hidden_state(i), hidden[i]);
 }
 
-/// Stores the outputs of a stack for one request. States and `capture` cover all requests; this request's rows begin at
-/// `row`, its sequences at `sequence`.
+/// Stores the attentions of one layer. Of two streams the first is seen to attend to the second.
+void put_attentions(const policy::Stack& stack, size_t layer, const std::vector<at::Tensor>& own,
+                    const std::string& name, RequestForward& request) {
+  const policy::Layer& one = stack.layers[layer];
+  const int64_t read = policy::hidden_state_of(stack, static_cast<int64_t>(layer));
+  const StackInput& queries = request.inputs.rows_of(stack.name, read + 1);
+  const bool reads_unpooled = one.pooling && one.pooling->queries_only;
+  const StackInput& keys = !stack.joins.empty() ? request.inputs.stack_inputs.at(stack.joins[1])
+                           : reads_unpooled     ? request.inputs.rows_of(stack.name, read)
+                                                : queries;
+  request.put(name, queries.padded(own, keys, shown_of_padding(one.attention)));
+}
+
+/// Stores the outputs of a stack for one request. States and `capture` cover all requests.
 void take_states(const policy::Model& model, const policy::Stack& stack, const at::Tensor& all_states,
-                 const layers::Capture& capture, int64_t row, size_t sequence, RequestForward& request) {
+                 const layers::Capture& capture, const Place& place, RequestForward& request) {
   const StackInput& stack_input = request.inputs.stack_inputs.at(stack.name);
+  const StackInput& last = request.inputs.rows_of(stack.name);
+  const int64_t row = place.row(0);
   const StackNames names = stack_names(model, stack);
   const int64_t rows = stack_input.batch_rows(), streams = stack.input.stream_count();
   // states that went on in a stack that joins this one are not here any more
-  const at::Tensor states = all_states.defined() ? all_states.narrow(0, row, rows) : at::Tensor();
+  const at::Tensor states =
+      all_states.defined() ? all_states.narrow(0, place.rows.back(), last.batch_rows()) : at::Tensor();
   request.states[stack.name] = states;
   const bool bare = is_bare(model) || names.states == "encoder_last_hidden_state";
   // of tokens and of entities; an empty name is not put out
-  const auto put = [&](const std::string& tokens, const std::string& entities, const at::Tensor& values) {
+  const auto put = [&](const std::string& tokens, const std::string& entities, const StackInput& of,
+                       const at::Tensor& values) {
     if (tokens.empty() && (entities.empty() || !stack.input.entities)) return;
-    const at::Tensor all = stack_input.padded(values);
+    const at::Tensor all = of.padded(values);
     const int64_t others = stack.input.entities ? stack_input.length - stack_input.tokens : 0;
     if (!tokens.empty()) request.put(tokens, others > 0 ? all.narrow(1, 0, stack_input.tokens) : all);
     if (!entities.empty() && others > 0) request.put(entities, all.narrow(1, stack_input.tokens, others));
   };
   const auto wanted = [&](const std::string& name) { return request.wants(name, bare) ? name : std::string(); };
-  put(wanted(names.states), wanted(names.entity_states), states);
+  put(wanted(names.states), wanted(names.entity_states), last, states);
   const auto put_streams = [&](const std::string& name, const at::Tensor& all) {
     if (streams > 0) request.put(name, padded_streams(stack_input, states_of_streams(all, streams, row, rows)));
   };
@@ -126,22 +150,20 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   }
   if (request.comm.rank() != 0) return;
   const auto own = [&](const std::vector<at::Tensor>& all) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(sequence);
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(place.sequence);
     return std::vector<at::Tensor>(begin,
                                    begin + static_cast<std::ptrdiff_t>(stack_input.batch.sequences.spans.size()));
   };
   for (size_t i = 0; request.wanted.hidden_states && i < capture.hidden.size(); ++i) {
-    const std::string number = std::to_string(i);
-    put(names.hidden_state(i), names.entity_hidden + number, capture.hidden[i].narrow(0, row, rows));
-    put_streams(names.stream_hidden + number, capture.hidden[i]);
+    const StackInput& of = request.inputs.rows_of(stack.name, static_cast<int64_t>(i));
+    put(names.hidden_state(i), names.entity_hidden + std::to_string(i), of,
+        capture.hidden[i].narrow(0, place.row(i), of.batch_rows()));
+    put_streams(names.stream_hidden + std::to_string(i), capture.hidden[i]);
   }
-  // of two streams the first is seen to attend to the second
-  const StackInput& keys = stack.joins.empty() ? stack_input : request.inputs.stack_inputs.at(stack.joins[1]);
   for (size_t i = 0; i < capture.attention.size(); ++i) {
     const std::string number = std::to_string(i);
     if (i >= capture.global.size()) {
-      request.put(names.attentions + number,
-                  stack_input.padded(own(capture.attention[i]), keys, shown_of_padding(stack.layers[i].attention)));
+      put_attentions(stack, i, own(capture.attention[i]), names.attentions + number, request);
       if (i < capture.streams.size())
         request.put(names.stream_attentions + number, padded_stream_attentions(stack_input, own(capture.streams[i])));
       continue;
@@ -170,8 +192,9 @@ std::string key_of(const char* what, const policy::Stack& stack, int64_t layer, 
 
 /// Adds what the layers from `first` on captured. Ranks without captured tensors add nothing.
 void hand(StageState& handed, const policy::Stack& stack, int64_t first, const layers::Capture& capture) {
+  const int64_t states_before = first == 0 ? 0 : policy::hidden_state_of(stack, first - 1) + 1;
   for (size_t i = 0; i < capture.hidden.size(); ++i)
-    handed[key_of("hidden", stack, first + static_cast<int64_t>(i))] = capture.hidden[i];
+    handed[key_of("hidden", stack, states_before + static_cast<int64_t>(i))] = capture.hidden[i];
   if (capture.audio_features.defined()) handed[key_of("features", stack)] = capture.audio_features;
   for (size_t level = 0; level < capture.maps.size(); ++level) {
     for (size_t request = 0; request < capture.maps[level].size(); ++request)
@@ -197,7 +220,8 @@ layers::Capture captured(const StageState& handed, const policy::Stack& stack, s
     return found == handed.end() ? at::Tensor() : found->second;
   };
   capture.audio_features = find(key_of("features", stack));
-  for (int64_t i = 0; i <= static_cast<int64_t>(stack.layers.size()); ++i) {
+  const int64_t states = policy::hidden_state_of(stack, static_cast<int64_t>(stack.layers.size()));
+  for (int64_t i = 0; i <= states; ++i) {
     if (const at::Tensor hidden = find(key_of("hidden", stack, i)); hidden.defined()) capture.hidden.push_back(hidden);
     for (const auto& [what, all] : {std::pair{"attention", &capture.attention}, std::pair{"cross", &capture.cross},
                                     std::pair{"global", &capture.global}, std::pair{"streams", &capture.streams}}) {
@@ -258,31 +282,40 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
       const auto found = handed.find(key_of("positions", other));
       if (found != handed.end()) source.added_positions = found->second;
     }
+    if (const auto skipped = handed.find(key_of("skipped", stack)); skipped != handed.end())
+      batch.skipped = std::exchange(skipped->second, {});
     states = (*here)(states, batch, nullptr, cross ? &source : nullptr, with[0]->comm);
+    if (batch.skipped.defined()) handed[key_of("skipped", stack)] = batch.skipped;
     hand(handed, stack, here->range().begin, capture);
     if (batch.added_positions.defined()) handed[positions] = batch.added_positions;
     if (here->ends() && stack.output.cross_projection) handed[key_of("source", stack)] = here->source(states);
     if (here->ends() && stack.output.pooler) pool(stack, *here, with, stack_inputs, handed);
   }
   if (!last_) return;
-  size_t sequences = 0, sequence = 0;
+  size_t sequences = 0;
   for (const StackInput* stack_input : stack_inputs) sequences += stack_input->batch.sequences.spans.size();
   const layers::Capture capture = captured(handed, stack, sequences);
   const at::Tensor& shown = stack.output.shows_projected ? handed.at(key_of("source", stack)) : states;
-  int64_t row = 0;
+  Place place;
+  place.rows.resize(
+      policy::resizes_rows(stack)
+          ? static_cast<size_t>(policy::hidden_state_of(stack, static_cast<int64_t>(stack.layers.size()))) + 1
+          : 1);
   for (size_t i = 0; i < with.size(); ++i) {
     const size_t own = stack_inputs[i]->batch.sequences.spans.size();
     if (stack.output.pooler)
       with[i]->pooled[stack.name] =
-          handed.at(key_of("pooled", stack)).narrow(0, static_cast<int64_t>(sequence), static_cast<int64_t>(own));
+          handed.at(key_of("pooled", stack)).narrow(0, static_cast<int64_t>(place.sequence), static_cast<int64_t>(own));
     for (int64_t level = 0; needs_maps(policy_, stack) && handed.contains(key_of("maps", stack, level, i)); ++level)
       with[i]->maps.push_back(handed.at(key_of("maps", stack, level, i)));
-    take_states(policy_, stack, shown, capture, row, sequence, *with[i]);
-    row += stack_inputs[i]->batch_rows();
-    sequence += own;
+    take_states(policy_, stack, shown, capture, place, *with[i]);
+    for (size_t state = 0; state < place.rows.size(); ++state)
+      place.rows[state] += with[i]->inputs.rows_of(stack.name, static_cast<int64_t>(state)).batch_rows();
+    place.sequence += own;
   }
   if (stack.joins.empty()) return;
-  for (size_t i = 0; i < with.size(); ++i) {  // their rows stand behind those of all first streams
+  int64_t row = place.rows[0];  // behind the rows of all first streams
+  for (size_t i = 0; i < with.size(); ++i) {
     take_second_stream(policy_, stack, states, capture.hidden, row, *with[i]);
     row += seen[i]->batch_rows();
   }

@@ -114,6 +114,7 @@ class Reader {
     const bool reads_padding = policy::reads_padding(stack);
     lay_out(mask_name, beside(reads_padding ? at::ones_like(mask) : mask, others), stack_input);
     if (reads_padding) hide_padding(mask_name, mask, stack_input);
+    if (policy::resizes_rows(stack)) inputs.pooled_rows[stack.name] = pooled_rows(mask_name, stack, stack_input);
     stack_input.tokens = ids.size(1);
     stack_input.batch.features = lay_out_features(features, ids.size(1), stack_input.places, stack_input.length);
     if (entities.ids.defined()) lay_out_entities(entities, ids.size(1), stack_input);
@@ -231,6 +232,26 @@ class Reader {
       span.keys = count;
       span.key_row = span.first + first;
     }
+  }
+
+  /// Returns the rows of each hidden state of a stack that pools.
+  std::vector<StackInput> pooled_rows(const std::string& mask, const policy::Stack& stack,
+                                      const StackInput& stack_input) const {
+    const layers::PooledRows tokens(stack_input.batch.sequences.spans);
+    layers::PooledRows rows = tokens;
+    std::vector<StackInput> all{with_rows(stack_input, tokens)};
+    for (const policy::Layer& layer : stack.layers) {
+      if (layer.upsampling) all.push_back(with_rows(stack_input, rows = tokens));
+      if (layer.pooling) rows = layers::pool_rows(*layer.pooling, rows).rows;
+      for (size_t row = 0; row < rows.spans.size(); ++row) {
+        if (rows.spans[row].keys == 0)
+          refuse("row " + std::to_string(row) + " of " + mask + " leaves no token: " + model_.architecture +
+                 " pools tokens with the padding beside them, which then is all there is; give it less padding, behind "
+                 "the text");
+      }
+      all.push_back(with_rows(stack_input, rows));
+    }
+    return all;
   }
 
   template <typename Unpadded>

@@ -31,6 +31,13 @@ layers::ActivationTypes activation_types(const policy::Stack& stack, const layer
   return {.product = type, .residual = type == at::kHalf && leaves_f16 ? at::kFloat : type};
 }
 
+/// Returns whether a layer adds the states that come to the layer `number`.
+bool is_added_later(const policy::Stack& stack, size_t number) {
+  return std::any_of(stack.layers.begin(), stack.layers.end(), [&](const policy::Layer& layer) {
+    return layer.upsampling && layer.upsampling->added_layer == static_cast<int64_t>(number);
+  });
+}
+
 }  // namespace
 
 std::vector<Stack::Feed> Stack::feeds_of(const std::vector<policy::Mlp>& mlps, layers::Loader& loader) {
@@ -124,8 +131,10 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
 }
 
 Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
-    : range_(layers),
+    : policy_(stack),
+      range_(layers),
       ends_(layers.end == static_cast<int64_t>(stack.layers.size())),
+      resizes_(policy::resizes_rows(stack)),
       types_(activation_types(stack, loader)),
       rotaries_(loader.device()),
       raw_states_(stack.output.raw_states) {
@@ -156,6 +165,49 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
   }
 }
 
+Stack::Rows Stack::rows_at_begin(const layers::Batch& batch) const {
+  if (!resizes_) return {};
+  const layers::PooledRows tokens(batch.sequences.spans);
+  return {tokens, layers::rows_before(policy_, range_.begin, tokens)};
+}
+
+/// Makes the batch's sequences those of a layer with these queries and keys.
+void Stack::set_rows(const layers::PooledRows& queries, const layers::PooledRows& keys, layers::Batch& batch,
+                     at::Device device, comm::Communicator& comm) const {
+  batch.sequences = {.spans = queries.spans, .metadata = {}};
+  for (size_t i = 0; i < keys.spans.size(); ++i) {
+    batch.sequences.spans[i].keys = keys.spans[i].keys;
+    batch.sequences.spans[i].key_row = keys.spans[i].key_row;
+  }
+  if (relative_) batch.relative = (*relative_)(queries, keys, batch, device, comm);
+}
+
+/// Upsamples and pools the state that comes to a layer, as the policy says, and sets the rows of its blocks.
+void Stack::resize(size_t layer, Rows& rows, layers::Residual& state, layers::Batch& batch,
+                   comm::Communicator& comm) const {
+  const policy::Layer& one = policy_.layers[layer];
+  const at::Device device = state.sum().device();
+  batch.unpooled.reset();
+  if (one.upsampling) {
+    const at::Tensor wide = layers::upsample_states(*one.upsampling, rows.here, rows.tokens, state.sum());
+    state = layers::Residual((wide + batch.skipped).to(types_.residual));
+    batch.skipped.reset();
+    rows.here = rows.tokens;
+  }
+  if (!one.pooling) {
+    const bool begins = layer == static_cast<size_t>(range_.begin);
+    if (one.upsampling || begins || policy_.layers[layer - 1].pooling)  // the keys of a layer that pools are others
+      set_rows(rows.here, rows.here, batch, device, comm);
+    return;
+  }
+  const layers::RowPairs pairs = layers::pool_rows(*one.pooling, rows.here);
+  const at::Tensor pooled = layers::pool_states(one.pooling->kind, pairs, state.sum()).to(types_.residual);
+  if (one.pooling->queries_only) batch.unpooled = state.sum();
+  set_rows(pairs.rows, one.pooling->queries_only ? rows.here : pairs.rows, batch, device, comm);
+  state = layers::Residual(pooled);
+  rows.here = pairs.rows;
+}
+
 at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache* cache, layers::Source* source,
                              comm::Communicator& comm) const {
   const bool keeps = batch.capture && batch.capture->hidden_states;
@@ -171,9 +223,10 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     if (source) ops::make_attention_metadata(source->sequences, x.device());
   }
   for (layers::Batch& stream : batch.joined) ops::make_attention_metadata(stream.sequences, x.device());
-  if (relative_) batch.relative = (*relative_)(batch, x.device(), comm);
+  if (relative_ && !resizes_) batch.relative = (*relative_)(batch, x.device(), comm);
   if (buckets_)
     batch.buckets = ops::sequence_buckets(batch.sequences.spans, batch.columns, batch.streams, *buckets_, x.device());
+  Rows rows = rows_at_begin(batch);
   const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions);
   const ops::Rotation none;
   if (source) {  // once for all layers
@@ -183,6 +236,12 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   layers::Residual state(std::exchange(x, {}).to(types_.residual));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     if (keeps) keep(state.sum());
+    if (resizes_) {
+      const auto number = static_cast<size_t>(range_.begin) + layer;
+      if (is_added_later(policy_, number)) batch.skipped = state.sum().to(at::kFloat);
+      resize(number, rows, state, batch, comm);
+      if (keeps && policy_.layers[number].upsampling) keep(state.sum());
+    }
     const std::optional<size_t> rotary = layers_[layer].rotary;
     layers_[layer](state, batch, rotary ? rotations[*rotary] : none,
                    cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{},

@@ -14,6 +14,7 @@
 #include "worker/layers/mlp.h"
 #include "worker/layers/rotary.h"
 #include "worker/models/two_stream_layer.h"
+#include "worker/layers/rows/pooling.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::models {
@@ -27,8 +28,10 @@ class Stack {
   /// [tokens, hidden] in F32, the same on every rank; the rows of the batch's streams follow. `x` has the states of the
   /// stage before; undefined where the stack begins, but for one that joins two others: then it has their states, one
   /// behind the other. With `cache`, keys and values are appended to it; without, attention stays inside the batch.
-  /// `source` is what cross-attention reads. Makes the attention metadata of both. Between the layers activations have
-  /// the types of layers::ActivationTypes; states are cast where they come in and where they leave.
+  /// Layers that pool or upsample change the batch's rows; states that a later one adds are left in `skipped` of the
+  /// batch, where the stage before has to have left them. `source` is what cross-attention reads. Makes the attention
+  /// metadata of both. Between the layers activations have the types of layers::ActivationTypes; states are cast where
+  /// they come in and where they leave.
   at::Tensor operator()(at::Tensor x, layers::Batch&, layers::KvCache* cache, layers::Source* source,
                         comm::Communicator&) const;
   /// The layers of this shard, and whether the stack's output is among them.
@@ -71,8 +74,17 @@ class Stack {
     void parallel(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                   comm::Communicator&) const;
   };
+  /// The rows of the batch as layers pool and upsample them; empty where none does.
+  struct Rows {
+    layers::PooledRows tokens, here;
+  };
+  Rows rows_at_begin(const layers::Batch&) const;
+  void resize(size_t layer, Rows&, layers::Residual& state, layers::Batch&, comm::Communicator&) const;
+  void set_rows(const layers::PooledRows& queries, const layers::PooledRows& keys, layers::Batch&, at::Device,
+                comm::Communicator&) const;
+  const policy::Stack& policy_;
   Range range_;
-  bool ends_;
+  bool ends_, resizes_;
   layers::ActivationTypes types_;
   std::optional<layers::Input> input_;
   layers::RotaryTable rotaries_;

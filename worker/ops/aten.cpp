@@ -197,9 +197,8 @@ at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, c
     AddTerms add_terms;
     if (content.defined())
       add_terms = [&](at::Tensor& scores) {
-        add_relative_content(scores, with(content.key_bias), keys, content, content.index->columns[i]);
-        if (content.segments.defined())
-          add_segments(scores, with(content.segment_bias), content.segments, content.index->segments[i]);
+        add_relative_terms(scores, with(content.key_bias), with(content.segment_bias), keys, content,
+                           content.index->sequences[i]);
       };
     out.narrow(0, sequence.first, sequence.tokens)
         .copy_(many_queries(with(content.content_bias), keys, values, sequence, options, add_terms, probabilities));

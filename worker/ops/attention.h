@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -68,12 +69,19 @@ struct RelativePositionBias {
   bool bidirectional = true;   ///< half of the buckets for keys after the query
 };
 
+/// Where the queries and the keys of one sequence stand. Keys are fewer than queries where padding is none, and more
+/// where queries are pooled. The first `queries_apart` queries and `keys_apart` keys get no terms (Funnel's <cls>).
+struct RelativeSequence {
+  at::Tensor columns, key_columns;    ///< int64 [queries], [keys]: in which columns they stand, ascending
+  at::Tensor segments, key_segments;  ///< likewise: in which segments they are; undefined: there are none
+  int64_t queries_apart = 0, keys_apart = 0;
+};
+
 /// Which row of a table of relative positions each distance reads.
 struct RelativeIndex {
-  int64_t reach = 0;                 ///< the largest distance of two tokens of a sequence
-  at::Tensor rows;                   ///< int64 [2 reach + 1]: of the distance query - key = -reach .. reach; ascending
-  std::vector<at::Tensor> columns;   ///< int64 [tokens] of each sequence: where its tokens stand, ascending
-  std::vector<at::Tensor> segments;  ///< int64 [tokens] of each sequence: in which segment they are; empty: none
+  int64_t reach = 0;  ///< no distance of a query and a key of a sequence is larger
+  at::Tensor rows;    ///< int64 [2 reach + 1]: of the distance query - key = -reach .. reach; ascending
+  std::vector<RelativeSequence> sequences;
 };
 
 /// Terms of scores by the content of relative positions (He et al. 2021): query . keys[row] + key . queries[row], for
@@ -84,6 +92,7 @@ struct RelativeContent {
   at::Tensor queries;                               ///< position to content: likewise
   at::Tensor key_bias, content_bias, segment_bias;  ///< of products with `keys`, with the keys of tokens, `segments`
   at::Tensor segments;  ///< [2, heads, d]: a query meets the first for keys of its own segment, the second for others
+  std::optional<int64_t> common_segment;  ///< this one and any other are one segment
   const RelativeIndex* index = nullptr;
   bool defined() const { return keys.defined() || queries.defined(); }
 };
@@ -128,14 +137,19 @@ at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::
                             const StepSequences& sequences, const AttentionOptions&,
                             std::vector<at::Tensor>* probabilities = nullptr);
 
-/// Adds the terms of relative positions to the scores [heads, tokens, tokens] of a sequence, as ragged_attention does
-/// before it scales them. q [tokens, heads, d], k [heads, tokens, d], `columns` [tokens] int64.
+/// Adds the terms of relative positions to the scores [heads, queries, keys] of a sequence, as ragged_attention does
+/// before it scales them. q [queries, heads, d], k [heads, keys, d]. None stands apart.
 void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k, const RelativeContent&,
-                          const at::Tensor& columns);
+                          const RelativeSequence&);
 
-/// Adds to the scores [heads, tokens, tokens] of a sequence what its queries [tokens, heads, d] say of the segments
-/// [tokens] int64 of keys: query . states[0] for those of the query's own, query . states[1] for others.
-void add_segments(at::Tensor& scores, const at::Tensor& q, const at::Tensor& states, const at::Tensor& segments);
+/// Adds to the scores [heads, queries, keys] of a sequence what its queries [queries, heads, d] say of the segments of
+/// keys: query . segments[0] for those of the query's own, query . segments[1] for others. None stands apart.
+void add_segments(at::Tensor& scores, const at::Tensor& q, const RelativeContent&, const RelativeSequence&);
+
+/// Adds both to the scores of a sequence, except to those of what stands apart. `queries` and `segment_queries` have
+/// the biases of their terms.
+void add_relative_terms(at::Tensor& scores, const at::Tensor& queries, const at::Tensor& segment_queries,
+                        const at::Tensor& keys, const RelativeContent&, const RelativeSequence&);
 
 /// Attends like ragged_attention, with keys and values from the caches.
 at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,

@@ -99,8 +99,8 @@ at::Tensor ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::
 }
 
 void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k, const RelativeContent& content,
-                          const at::Tensor& columns) {
-  backend_for(scores).add_relative_content(scores, q, k, content, columns);
+                          const RelativeSequence& sequence) {
+  backend_for(scores).add_relative_content(scores, q, k, content, sequence);
 }
 
 at::Tensor paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,

@@ -49,7 +49,7 @@ class Backend {
                                      const StepSequences&, const AttentionOptions&) const;
 
   virtual void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k,
-                                    const RelativeContent&, const at::Tensor& columns) const;
+                                    const RelativeContent&, const RelativeSequence&) const;
 
  protected:
   /// Computes one sequence's rows of paged_attention's result by matrix products on its gathered keys and values.

@@ -133,6 +133,10 @@ class Builder {
   /// Returns the context of the blocks inside of a bottleneck.
   static Context inside(const Context&, const Bottleneck&);
 
+  std::optional<Pooling> pooling(const Context&, const Scope&);
+  std::optional<Upsampling> upsampling(const Context&, int64_t number, const Scope&);
+  static void set_queries_apart(std::vector<Layer>&);
+
   // blocks.cpp
   int64_t set_source(const Context&, const Node& section, Attention&) const;
   Attention attention(const Context&, const Node& section, const Scope&, const std::string& path, bool cross);

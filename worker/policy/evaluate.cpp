@@ -83,6 +83,17 @@ class Evaluator {
         return expand(child(0));
       case Op::Pair:
         return pair(child(0));
+      case Op::List: {
+        json list = json::array();
+        for (size_t i = 0; i < term.children.size(); ++i) list.push_back(child(i));
+        return list;
+      }
+      case Op::Times:
+        return times(child(0), child(1));
+      case Op::Sum:
+        return sum(child(0), child(1));
+      case Op::Run:
+        return run(child(0), child(1));
       default:
         return arithmetic(term.op, child(0), child(1));
     }
@@ -264,6 +275,36 @@ class Evaluator {
     if (!value.is_array() || value.size() != 2)
       fail("pair() of " + shown(value) + ", expected a number or a list of two");
     return value;
+  }
+
+  /// The elements of a list times a number, or times those of a list of the same length.
+  json times(const json& list, const json& factors) {
+    if (list.is_null() || factors.is_null()) return nullptr;
+    if (!list.is_array() || (factors.is_array() && factors.size() != list.size()))
+      fail("times() of " + shown(list) + " and " + shown(factors) +
+           ", expected a list and a number, or two of one length");
+    json products = json::array();
+    for (size_t i = 0; i < list.size(); ++i)
+      products.push_back(arithmetic(Op::Multiply, list[i], factors.is_array() ? factors[i] : factors));
+    return products;
+  }
+  /// The sum of the first elements of a list, or of all where it has fewer.
+  json sum(const json& list, const json& count) {
+    if (list.is_null()) return nullptr;
+    if (!list.is_array() || !count.is_number_integer())
+      fail("sum() of " + shown(list) + " and " + shown(count) + ", expected a list and a whole number");
+    json total = int64_t{0};
+    for (size_t i = 0; i < list.size() && static_cast<int64_t>(i) < count.get<int64_t>(); ++i)
+      total = arithmetic(Op::Add, total, list[i]);
+    return total;
+  }
+  /// The number of the run in which `number` lies, where a list says how long each run is; behind all: their count.
+  json run(const json& lengths, const json& number) {
+    if (lengths.is_null()) return nullptr;
+    if (!lengths.is_array()) fail("run() of " + shown(lengths) + ", expected a list");
+    for (size_t i = 0; i < lengths.size(); ++i)
+      if (compare(Op::Less, number, sum(lengths, static_cast<int64_t>(i) + 1))) return static_cast<int64_t>(i);
+    return static_cast<int64_t>(lengths.size());
   }
 
   const Variables& variables_;

@@ -240,6 +240,12 @@ class Parser {
       expect(")");
       return inside;
     }
+    if (take("[")) {
+      TermPtr list = make(Op::List, choice());
+      while (take(",")) list->children.push_back(choice());
+      expect("]");
+      return list;
+    }
     fail(token.kind == Token::Kind::End ? "the expression ends too early" : "unexpected '" + token.text + "'",
          token.column);
   }
@@ -274,14 +280,19 @@ class Parser {
                : token.text == "contains" ? Op::Contains
                : token.text == "expand"   ? Op::Expand
                : token.text == "pair"     ? Op::Pair
+               : token.text == "times"    ? Op::Times
+               : token.text == "sum"      ? Op::Sum
+               : token.text == "run"      ? Op::Run
                                           : Op::Name;
     if (term->op == Op::Name)
-      fail("no function \"" + token.text + "\"; there are starts, split, last, length, contains, expand, pair",
+      fail("no function \"" + token.text +
+               "\"; there are starts, split, last, length, contains, expand, pair, times, sum, run",
            token.column);
     do term->children.push_back(choice());
     while (take(","));
     expect(")");
-    const size_t wanted = term->op == Op::Starts || term->op == Op::Split || term->op == Op::Contains ? 2 : 1;
+    const bool one = term->op == Op::Last || term->op == Op::Length || term->op == Op::Expand || term->op == Op::Pair;
+    const size_t wanted = one ? 1 : 2;
     if (term->children.size() != wanted)
       fail(token.text + "() takes " + std::to_string(wanted) + " values", token.column);
     return term;

@@ -36,6 +36,10 @@ enum class Op : uint8_t {
   Contains,
   Expand,
   Pair,
+  List,
+  Times,
+  Sum,
+  Run,
 };
 
 struct Expression::Term {

@@ -148,9 +148,13 @@ std::optional<RelativeContent::Segments> Builder::segments(const Node& section, 
                              .shape = {2, a.heads * a.head_dim},
                              .units = a.heads,
                              .head_dim = a.head_dim};
-  return RelativeContent::Segments{
-      input->text, binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope).value_or(Param{}),
-      bias_of_queries(*bias, scope, request.path + ".query_bias", a).value_or(Param{})};
+  RelativeContent::Segments made;
+  made.input = input->text;
+  made.states = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope).value_or(Param{});
+  made.query_bias = bias_of_queries(*bias, scope, request.path + ".query_bias", a).value_or(Param{});
+  if (const Node* common = row->option("common")) made.common = evaluate_int(*common, scope.variables);
+  if (const Node* order = row->option("others_first")) made.others_first = evaluate_bool(*order, scope.variables);
+  return made;
 }
 
 /// Reads how far distances have rows of their own: all of a table, or up to a distance from which sinusoids are alike.
@@ -211,6 +215,7 @@ std::optional<RelativeContent> Builder::relative_content(const Context& context,
   if (const Node* bias = node->get("content_bias"))
     content.content_bias = bias_of_queries(*bias, scope, own + ".content_bias", a);
   content.segments = segments(*node, scope, own, a);
+  if (const Node* apart = node->get("class_apart")) content.class_apart = evaluate_bool(*apart, scope.variables);
   return content;
 }
 

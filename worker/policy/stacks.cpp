@@ -368,6 +368,7 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
     expect_alike(section, stack.layers.front().attention, made.co_attention->attention);
   }
   add_positions(stack);
+  set_queries_apart(stack.layers);
   if (const Node* node = section.get("output")) stack.output = output(context, *node, path);
   return stack;
 }

@@ -83,7 +83,7 @@ void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
   if (pooled) request.vectors[head_.name] = scores;
   // a similarity puts out the vectors that it compares
   if (request.comm.rank() != 0 || is_compared(model_, head_.name) || !request.wants_any(head_.outputs)) return;
-  const StackInput& stack_input = request.inputs.stack_inputs.at(head_.stack);
+  const StackInput& stack_input = request.inputs.rows_of(head_.stack);
   if (head_.streams) return put_streams(request, stack_input, scores);
   if (!pooled)
     scores = model_.stack(head_.stack)->input.entities ? padded_part(stack_input, scores, head_.entities.has_value())

@@ -67,7 +67,7 @@ void RequestForward::put(const std::string& name, const at::Tensor& value) {
 }
 
 at::Tensor RequestForward::select(Pool pool, const policy::Stack& stack, const at::Tensor& x) const {
-  const StackInput& stack_input = inputs.stack_inputs.at(stack.name);
+  const StackInput& stack_input = inputs.rows_of(stack.name);
   if (pool == Pool::Patches || pool == Pool::Mean) {
     const int64_t extra = pool == Pool::Patches ? stack.input.extra_tokens() : 0;
     std::vector<at::Tensor> means;

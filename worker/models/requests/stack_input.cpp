@@ -45,6 +45,22 @@ at::Tensor StackInput::padded_windows(const std::vector<at::Tensor>& of_sequence
   return whole;
 }
 
+StackInput with_rows(const StackInput& input, const layers::PooledRows& rows) {
+  StackInput made;
+  made.batch.sequences.spans = rows.spans;
+  made.rows = input.rows;
+  made.length = made.tokens = rows.spans.empty() ? 0 : rows.spans[0].tokens;
+  for (const ops::SequenceSpan& span : rows.spans) made.columns.push_back(at::arange(span.tokens, at::kLong));
+  made.places = at::arange(rows.count(), at::kLong);
+  return made;
+}
+
+const StackInput& Inputs::rows_of(const std::string& stack, std::optional<int64_t> number) const {
+  const auto found = pooled_rows.find(stack);
+  if (found == pooled_rows.end()) return stack_inputs.at(stack);
+  return number ? found->second.at(static_cast<size_t>(*number)) : found->second.back();
+}
+
 at::Tensor Inputs::head_input(const std::string& name) const {
   const auto found = head_inputs.find(name);
   return found == head_inputs.end() ? at::Tensor() : found->second;
@@ -54,6 +70,12 @@ Inputs Inputs::on(at::Device device) && {
   for (auto& [stack, stack_input] : stack_inputs) {
     stack_input.batch = std::move(stack_input.batch).on(device);
     for (at::Tensor& columns : stack_input.columns) columns = columns.to(device);
+    if (const auto pooled = pooled_rows.find(stack); pooled != pooled_rows.end()) {
+      for (StackInput& rows : pooled->second) {
+        for (at::Tensor& columns : rows.columns) columns = columns.to(device);
+        rows.places = rows.places.to(device);
+      }
+    }
     for (at::Tensor* tensor : {&stack_input.places, &stack_input.entity_starts, &stack_input.entity_ends})
       if (tensor->defined()) *tensor = tensor->to(device);
   }

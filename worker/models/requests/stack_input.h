@@ -4,10 +4,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "worker/layers/batch.h"
+#include "worker/layers/rows/pooling.h"
 
 namespace pm::models {
 
@@ -32,13 +34,21 @@ struct StackInput {
   at::Tensor padded_windows(const std::vector<at::Tensor>& of_sequences, const std::vector<at::Tensor>& global) const;
 };
 
+/// Returns the input with the rows of layers that pool, which all are laid out with their padding: as many for each row
+/// of the padded form.
+StackInput with_rows(const StackInput&, const layers::PooledRows&);
+
 struct Inputs {
   std::map<std::string, StackInput> stack_inputs;  ///< by name of the stack; a tower without inputs is absent
-  int64_t choices = 0;                             ///< choices per question; 0: rows are not choices
+  std::map<std::string, std::vector<StackInput>> pooled_rows;  ///< of stacks that pool: the rows of each hidden state
+  int64_t choices = 0;                                         ///< choices per question; 0: rows are not choices
   std::vector<int64_t> ends;  ///< of each sequence of a model that pools there: which of its tokens is the end token,
                               ///< or the last but one
   std::map<std::string, at::Tensor> head_inputs;  ///< inputs of heads: p_mask, cls_index, the columns that pairs choose
 
+  /// Returns the rows of a hidden state of a stack, without `number` of the last one. Only rows, length, columns,
+  /// places and the sequences of the batch are those of pooled rows.
+  const StackInput& rows_of(const std::string& stack, std::optional<int64_t> number = std::nullopt) const;
   /// Returns an input of heads; undefined when it is absent.
   at::Tensor head_input(const std::string& name) const;
   /// Moves the tensors to another device. They are made on the CPU.

@@ -32,7 +32,7 @@ class CpuBackend final : public Backend {
                              const StepSequences&, const AttentionOptions&) const override;
   /// One sweep over the scores for both terms, which reads the rows' products where they lie.
   void add_relative_content(at::Tensor& scores, const at::Tensor& q, const at::Tensor& k, const RelativeContent&,
-                            const at::Tensor& columns) const override;
+                            const RelativeSequence&) const override;
 };
 
 }  // namespace pm::ops

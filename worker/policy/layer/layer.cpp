@@ -54,6 +54,8 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   layer.mlp = mlp(inner, *ffn, block_scope(inner, *ffn, number), path + ".mlp");
   layer.co_attention = co_attention(context, number, path + ".co_attention");
   layer.branch = convolution_branch(context, scope, path + ".branch");
+  layer.pooling = pooling(context, scope);
+  layer.upsampling = upsampling(context, number, scope);
   return layer;
 }
 

@@ -40,9 +40,11 @@ struct RelativeContent {
   };
   /// Scores get query . states[0] for keys of the query's segment, query . states[1] for others (XLNet).
   struct Segments {
-    std::string input;  ///< the input tensor that numbers the segments of tokens
-    Param states;       ///< [2, heads x head_dim]
-    Param query_bias;   ///< added to the queries of this term
+    std::string input;              ///< the input tensor that numbers the segments of tokens
+    std::optional<int64_t> common;  ///< this one and any other are one segment
+    bool others_first = false;      ///< states[0] is for keys of others, states[1] for those of the query's segment
+    Param states;                   ///< [2, heads x head_dim]
+    Param query_bias;               ///< added to the queries of this term
   };
   /// [2 span, hidden], of all layers; row span + distance, or the first or the last one. Absent: rows are the sines,
   /// then the cosines of the distance, which is clamped to -span .. span.
@@ -53,6 +55,7 @@ struct RelativeContent {
   std::optional<Term> content_to_position, position_to_content;
   std::optional<Param> content_bias;  ///< added to the queries where they meet keys
   std::optional<Segments> segments;
+  bool class_apart = false;  ///< the first token has neither distances nor segments
 };
 /// Scores get what the query's state says for the bucket of its distance to the key, after scaling (Qi et al.,
 /// "ProphetNet", 2020). Buckets are those of keys before the query: half of them exact, the others logarithmic.
@@ -106,11 +109,12 @@ struct Attention {
   std::optional<RelativeContent> relative_content;
   std::optional<ContentBuckets> content_buckets;
   std::optional<EntityQueries> entity_queries;
-  std::optional<SpanConvolution>
-      span_convolution;       ///< heads whose results stand behind those that attend, before `out`
-  bool values_apart = false;  ///< values are projected from other states than queries and keys (MobileBERT), or keys of
-                              ///< cross-attention have positions (DETR)
-  bool shows_scores = false;  ///< what is captured are the scores before the softmax, not the probabilities
+  std::optional<SpanConvolution> span_convolution;  ///< heads whose results stand behind those that attend
+  /// Values are projected from other states than queries and keys (MobileBERT), or keys of cross-attention have
+  /// positions (DETR).
+  bool values_apart = false;
+  bool queries_apart = false;  ///< queries are projected from other states than keys and values in a layer that pools
+  bool shows_scores = false;   ///< what is captured are the scores before the softmax, not the probabilities
   Linear query, key, value, out;
 
   bool is_sparse() const { return !std::holds_alternative<std::monostate>(pattern); }

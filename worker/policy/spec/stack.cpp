@@ -5,8 +5,19 @@
 
 namespace pm::policy {
 
+bool resizes_rows(const Stack& stack) {
+  return std::any_of(stack.layers.begin(), stack.layers.end(),
+                     [](const Layer& layer) { return layer.pooling || layer.upsampling; });
+}
+
+int64_t hidden_state_of(const Stack& stack, int64_t number) {
+  const auto end = stack.layers.begin() + std::min<int64_t>(number + 1, static_cast<int64_t>(stack.layers.size()));
+  return number + std::count_if(stack.layers.begin(), end, [](const Layer& layer) { return layer.upsampling; });
+}
+
 bool reads_padding(const Stack& stack) {
-  return stack.input.trigram || std::any_of(stack.layers.begin(), stack.layers.end(), [&](const Layer& layer) {
+  return stack.input.trigram || resizes_rows(stack) ||
+         std::any_of(stack.layers.begin(), stack.layers.end(), [&](const Layer& layer) {
            const auto& buckets = layer.attention.content_buckets;
            return layer.attention.span_convolution ||
                   (buckets && buckets->swapped_in_streams && stack.input.stream_count() > 0);

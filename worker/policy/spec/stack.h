@@ -14,6 +14,7 @@
 #include "worker/policy/spec/input/input.h"
 #include "worker/policy/spec/mlp.h"
 #include "worker/policy/spec/param.h"
+#include "worker/policy/spec/pooling.h"
 
 namespace pm::policy {
 
@@ -33,6 +34,8 @@ struct Layer {
   Mlp mlp;
   std::optional<ConvolutionBranch> branch;
   std::optional<CoAttention> co_attention;  ///< of layers whose stack joins two; attention and MLP are of its first
+  std::optional<Pooling> pooling;           ///< of the rows that come to the layer
+  std::optional<Upsampling> upsampling;
 };
 
 /// Makes one vector per sequence: act(dense(norm(state of the pooled token))). Absent parts are left out.
@@ -63,6 +66,12 @@ struct Stack {
   std::vector<Layer> layers;
   Output output;
 };
+
+/// Returns whether layers of the stack pool or upsample its rows.
+bool resizes_rows(const Stack&);
+/// Returns which of the stack's hidden states is what the blocks of the layer `number` read, or the stack's last state
+/// where it is the number of layers. Upsampled states stand behind those that came to the layer.
+int64_t hidden_state_of(const Stack&, int64_t number);
 
 /// Returns whether tokens of the stack read what others make of their states, which may be padding: rows of padding are
 /// computed as those of tokens are, and only attention does not see them. So transformers has it.

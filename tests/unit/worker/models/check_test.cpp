@@ -70,6 +70,20 @@ policy::Layer& narrow(policy::Model& model) {
   layer(model).bottleneck.emplace();
   return layer(model);
 }
+/// Makes the second of three post-norm layers pool, whose scores read sinusoids of distances.
+policy::Stack& pools(policy::Model& model) {
+  policy::Stack& stack = model.stacks[0];
+  stack.layers.resize(3);
+  for (policy::Layer& one : stack.layers) {
+    one.order = policy::Order::Post;
+    one.attention.relative_content.emplace().content_to_position.emplace();
+  }
+  stack.layers[1].pooling.emplace();
+  return stack;
+}
+constexpr const char* pooling_alone =
+    "pools rows of layers that are not post-norm, have cross-attention, a bottleneck or a convolution, or whose "
+    "attention does not read sinusoids of distances";
 /// Makes the stack one of audio.
 void hears(policy::Model& model) {
   input(model).token.reset();
@@ -118,6 +132,29 @@ INSTANTIATE_TEST_SUITE_P(
         {"FeaturesBehindAPoolerOfTheLast",
          [](auto& m) { input(m).features = features(), m.stacks[0].output.pooler.emplace().pool = Pool::Last; },
          "pools the last of tokens and dense vectors"},
+        {"UpsamplingOfAllTokens",
+         [](auto& m) { pools(m).layers[0].upsampling = policy::Upsampling{.stride = 2, .added_layer = 0}; },
+         "upsamples rows that are not pooled"},
+        {"UpsamplingWithPooledStates",
+         [](auto& m) { pools(m).layers[2].upsampling = policy::Upsampling{.stride = 2, .added_layer = 2}; },
+         "adds states of rows that are pooled to those of all tokens"},
+        {"PoolingOfEntities", [](auto& m) { pools(m), input(m).entities.emplace(), input(m).positions.emplace(); },
+         "pools rows that are not those of tokens alone"},
+        {"PoolerBehindPooling", [](auto& m) { pools(m).output.pooler.emplace(); },
+         "has a pooler behind layers that pool"},
+        {"PoolingWithoutDistances", [](auto& m) { pools(m).layers[2].attention.relative_content.reset(); },
+         pooling_alone},
+        {"PoolingBeforeNorms", [](auto& m) { pools(m).layers[0].order = policy::Order::Pre; }, pooling_alone},
+        {"PoolingWithATable", [](auto& m) { pools(m).layers[0].attention.relative_content->table.emplace(); },
+         pooling_alone},
+        {"MixedLayersThatPool",
+         [](auto& m) {
+           pools(m), m.heads.push_back(head("mixed", classes(Pool::First)));
+           m.heads[0].layer_weights.emplace();
+         },
+         "has a head that reads all hidden states of layers that pool"},
+        {"HeadOfPooledRows", [](auto& m) { pools(m), m.heads.push_back(head("each", classes(std::nullopt))); },
+         "has a head that reads more than the first of pooled rows"},
         {"ParallelCross", [](auto& m) { cross(m), layer(m).order = policy::Order::Parallel; },
          "has cross-attention in parallel layers"},
         {"CrossRotary", [](auto& m) { cross(m).rotary.emplace(); }, "has positions in cross-attention"},

@@ -25,7 +25,8 @@ Inputs inputs(int64_t heads, int64_t d, const std::vector<std::vector<int64_t>>&
     const auto count = static_cast<int64_t>(own.size());
     in.sequences.spans.push_back(
         {.first = tokens, .tokens = count, .context = 0, .keys = count, .key_row = tokens, .blocks = {}});
-    in.index.columns.push_back(at::tensor(own, at::kLong));
+    const at::Tensor here = at::tensor(own, at::kLong);
+    in.index.sequences.push_back({.columns = here, .key_columns = here, .segments = {}, .key_segments = {}});
     in.index.reach = std::max(in.index.reach, own.back() - own.front());
     tokens += count;
   }
@@ -46,37 +47,43 @@ void add_segments_and_biases(Inputs& in, int64_t heads, int64_t d) {
   for (at::Tensor* bias : {&content.key_bias, &content.content_bias, &content.segment_bias})
     *bias = at::randn({1, heads, d});
   content.segments = at::randn({2, heads, d});
-  for (const SequenceSpan& span : in.sequences.spans)
-    in.index.segments.push_back(at::arange(span.tokens, at::kLong).remainder(3));
+  for (RelativeSequence& own : in.index.sequences) {
+    own.segments = at::arange(own.columns.numel(), at::kLong).remainder(3);
+    own.key_segments = at::arange(own.key_columns.numel(), at::kLong).remainder(3);
+  }
 }
 
 at::Tensor with(const at::Tensor& query, const at::Tensor& bias) { return bias.defined() ? query + bias[0] : query; }
 
+/// The score of a query and a key of sequence `i`, [heads] in fp64.
+at::Tensor score(const Inputs& in, size_t i, int64_t query, int64_t key) {
+  const RelativeContent& content = in.options.relative_content;
+  const SequenceSpan& span = in.sequences.spans[i];
+  const RelativeSequence& own = in.index.sequences[i];
+  const at::Tensor q = in.q[span.first + query].to(at::kDouble), k = in.k[span.key_row + key].to(at::kDouble);
+  at::Tensor sum = (with(q, content.content_bias) * k).sum(1);
+  if (query < own.queries_apart || key < own.keys_apart) return sum;
+  const int64_t distance = (own.columns[query] - own.key_columns[key]).item<int64_t>(),
+                row = in.index.rows[in.index.reach + distance].item<int64_t>();
+  if (content.keys.defined()) sum = sum + (with(q, content.key_bias) * content.keys[row]).sum(1);
+  if (content.queries.defined()) sum = sum + (k * content.queries[row]).sum(1);
+  if (!content.segments.defined()) return sum;
+  const auto a = own.segments[query].item<int64_t>(), b = own.key_segments[key].item<int64_t>();
+  const bool same = a == b || content.common_segment == a || content.common_segment == b;
+  return sum + (with(q, content.segment_bias) * content.segments[same ? 0 : 1]).sum(1);
+}
+
 /// The formula, pair by pair, in fp64.
 at::Tensor expected(const Inputs& in) {
-  const RelativeContent& content = in.options.relative_content;
   at::Tensor out = at::zeros(in.q.sizes(), at::kDouble);
   for (size_t i = 0; i < in.sequences.spans.size(); ++i) {
     const SequenceSpan& span = in.sequences.spans[i];
-    const auto of = [&](const at::Tensor& x, int64_t token) { return x[span.first + token].to(at::kDouble); };
     for (int64_t query = 0; query < span.tokens; ++query) {
       std::vector<at::Tensor> scores;
-      for (int64_t key = 0; key < span.tokens; ++key) {
-        const int64_t distance = (in.index.columns[i][query] - in.index.columns[i][key]).item<int64_t>(),
-                      row = in.index.rows[in.index.reach + distance].item<int64_t>();
-        at::Tensor score = (with(of(in.q, query), content.content_bias) * of(in.k, key)).sum(1);
-        if (content.keys.defined())
-          score = score + (with(of(in.q, query), content.key_bias) * content.keys[row]).sum(1);
-        if (content.segments.defined()) {
-          const bool other = !at::equal(in.index.segments[i][query], in.index.segments[i][key]);
-          score = score + (with(of(in.q, query), content.segment_bias) * content.segments[other ? 1 : 0]).sum(1);
-        }
-        if (content.queries.defined()) score = score + (of(in.k, key) * content.queries[row]).sum(1);
-        scores.push_back(score * in.options.scale);
-      }
+      for (int64_t key = 0; key < span.keys; ++key) scores.push_back(score(in, i, query, key) * in.options.scale);
       const at::Tensor weights = at::softmax(at::stack(scores), 0);  // [keys, heads]
-      for (int64_t key = 0; key < span.tokens; ++key)
-        out[span.first + query] += weights[key].unsqueeze(1) * of(in.v, key);
+      for (int64_t key = 0; key < span.keys; ++key)
+        out[span.first + query] += weights[key].unsqueeze(1) * in.v[span.key_row + key].to(at::kDouble);
     }
   }
   return out;
@@ -116,6 +123,48 @@ TEST(RelativeContent, HasBiasesOfItsOwnAndSegments) {
     EXPECT_LT(difference(ragged_attention(in.q, in.k, in.v, in.sequences, in.options), wanted), 2e-6);
     EXPECT_LT(difference(Backend().ragged_attention(in.q, in.k, in.v, in.sequences, in.options, nullptr), wanted), 2e-6)
         << "the reference by gathers";
+  }
+}
+
+/// Makes the queries of sequences others than their keys: every second token with the first before them, or all tokens
+/// where the last ones are padding.
+void set_queries(Inputs& in, bool pooled) {
+  int64_t first = 0;
+  for (size_t i = 0; i < in.sequences.spans.size(); ++i) {
+    SequenceSpan& span = in.sequences.spans[i];
+    RelativeSequence& own = in.index.sequences[i];
+    if (pooled) {
+      own.columns = at::cat({own.key_columns.narrow(0, 0, 1) - 1, own.key_columns.slice(0, 1, std::nullopt, 2)});
+      span.first = first;
+      span.tokens = own.columns.numel();
+      first += span.tokens;
+    } else {
+      span.keys = (span.keys + 1) / 2;
+      own.key_columns = own.key_columns.narrow(0, 0, span.keys);
+    }
+    own.queries_apart = own.keys_apart = 1;
+  }
+  if (pooled) in.q = in.q.narrow(0, 0, first);
+  in.index.reach += 1;
+  const at::Tensor rows = in.index.rows + 1;
+  in.index.rows = at::cat({rows.narrow(0, 0, 1) - 1, rows, rows.narrow(0, -1, 1)});
+}
+
+TEST(RelativeContent, HasFewerQueriesOrKeysOfWhichTheFirstMayStandApart) {
+  for (const bool pooled : {true, false}) {
+    Inputs in = inputs(5, 6, {from_to(0, 19), {4}, from_to(0, 34)}, /*exact=*/50, true, true);
+    in.options.relative_content.index = &in.index;
+    for (at::Tensor* table : {&in.options.relative_content.keys, &in.options.relative_content.queries})
+      *table = at::cat({at::randn({1, 5, 6}), *table});
+    set_queries(in, pooled);
+    add_segments_and_biases(in, 5, 6);
+    in.options.relative_content.common_segment = 2;
+    const at::Tensor wanted = expected(in);
+    EXPECT_LT(difference(ragged_attention(in.q, in.k, in.v, in.sequences, in.options), wanted), 2e-6) << pooled;
+    EXPECT_LT(difference(Backend().ragged_attention(in.q, in.k, in.v, in.sequences, in.options, nullptr), wanted), 2e-6)
+        << "the reference by gathers";
+    in.options.relative_content.common_segment = std::nullopt;
+    EXPECT_GT(difference(ragged_attention(in.q, in.k, in.v, in.sequences, in.options), wanted), 1e-3);
   }
 }
 

@@ -134,6 +134,29 @@ TEST(RelativeContents, OfSinusoidsHaveBiasesAndSegmentsByHeads) {
       Resolved(with_segments(), sinusoids(", span: 7")).model.stacks[0].layers[0].attention.relative_content->span, 7);
 }
 
+TEST(RelativeContents, MayHaveSegmentsInTheOtherOrderAndAFirstTokenWithout) {
+  const auto segments = [](const std::string& more, const std::string& beside) {
+    return bert_with(
+        "attn: {relative_content: {content_to_position: {from: \"=r\", layout: conv1d, bias: false}, segments: {from: "
+        "\"=segments\", input: token_type_ids, query_bias: s_bias" +
+        more + "}" + beside + "}}");
+  };
+  Synthetic bert = with_segments();
+  const auto content = [&](const std::string& policy) {
+    return *Resolved(bert, policy +
+                               "ignore: [\"encoder.layer.{l}.attention.r_bias\", "
+                               "\"encoder.layer.{l}.attention.w_bias\"]\n")
+                .model.stacks[0]
+                .layers[1]
+                .attention.relative_content;
+  };
+  const RelativeContent plain = content(segments("", ""));
+  EXPECT_FALSE(plain.class_apart || plain.segments->others_first || plain.segments->common.has_value());
+  const RelativeContent other = content(segments(", common: 1 + 1, others_first: true", ", class_apart: layers == 2"));
+  EXPECT_TRUE(other.class_apart && other.segments->others_first);
+  EXPECT_EQ(other.segments->common, 2);
+}
+
 TEST(RelativeContents, RefuseAxesThatAreNotHeadsAndSegmentsWithoutAnInput) {
   Synthetic bert = with_segments();
   bert.add("bert.encoder.layer.1.attention.w_bias", {4, 5});
