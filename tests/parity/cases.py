@@ -16,9 +16,10 @@ import cases_decoders_dense
 import cases_detection
 import cases_encoders
 import cases_entities
+import cases_memory
 import cases_neighbors
-import cases_prophetnet
 import cases_pooled
+import cases_prophetnet
 import cases_relative
 import cases_sparse
 import cases_streams
@@ -141,6 +142,7 @@ _SEEDS = {
     **cases_relative.SEEDS,
     **cases_neighbors.SEEDS,
     **cases_prophetnet.SEEDS,
+    **cases_memory.SEEDS,
     **cases_pooled.SEEDS,
     **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
@@ -796,6 +798,7 @@ CASES = (
     *cases_decoders.decoders(_family),
     *cases_relative.cases(_family),
     *cases_pooled.cases(_family),
+    *cases_memory.cases(_family),
     *cases_neighbors.cases(_family),
     *cases_prophetnet.cases(_family),
     *cases_entities.cases(_family),

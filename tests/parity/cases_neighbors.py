@@ -17,6 +17,7 @@ SMALLER = {
     "mobilebert": {"output.dense.weight": 4, "bottleneck.dense.weight": 4, "self.query.weight": 2},
     # biases of Funnel's queries look like matrices too
     "funnel": {"r_w_bias": 4, "r_r_bias": 4, "r_s_bias": 4, "q_head.weight": 2},
+    "transfo-xl": {"r_w_bias": 4, "r_r_bias": 4, "qkv_net.weight": 2},
     "convbert": {"key_conv_attn_layer.bias": 10, "conv_kernel_layer.weight": 2, "self.query.weight": 2},
 }
 _TYPES = ("token_type_ids", "position_ids")

@@ -4,9 +4,10 @@
 import cases_decoders_dense
 import cases_detection
 import cases_entities
+import cases_memory
+import cases_pooled
 import cases_prophetnet
 import cases_streams
-import cases_pooled
 import inputs_audio
 import numpy
 
@@ -52,6 +53,8 @@ def kinds(case):
         return ["right", "bare"] if case.decodes else ["images"]
     if case.reads == ("audio",):
         return ["right", "bare"]
+    if case.model_type in cases_memory.MODEL_TYPES:  # which read no mask
+        return ["bare", "given"] if case.takes else ["bare"]
     given = (
         case.takes and case.model_class != "DistilBertForMultipleChoice"
     )  # which does not put given positions' choices below each other
@@ -190,13 +193,14 @@ def make(case, kind):
         some = cases_pooled.CHOICES if case.model_type in cases_pooled.MODEL_TYPES else [5, 1, 17, 9, 33, 2]
         lengths = some if kind in ("right", "left") else [11] * 6
     batch = padded(prompts(case, lengths), kind if kind in ("right", "left") else "right", pad)
-    if kind == "bare":
+    if kind == "bare" or case.model_type in cases_memory.MODEL_TYPES:
         del batch[
             "attention_mask"
         ]  # 'given' keeps it: without one, transformers takes jumps of position_ids for packed sequences
     batch |= _drawn(case, kind, batch["input_ids"].shape)
     batch |= _global(case, kind, batch["input_ids"].shape)
     batch |= cases_entities.entities(case, kind, batch.get("attention_mask", numpy.ones_like(batch["input_ids"])))
+    batch |= cases_memory.memory(case, kind, len(batch["input_ids"]))
     batch |= cases_streams.regions(case, kind, len(batch["input_ids"]))
     batch |= _features(case, kind, batch.get("attention_mask")) | _spans(case, kind, batch.get("attention_mask"))
     if "cells" in case.takes and kind != "bare":

@@ -29,6 +29,7 @@ IDS_ONLY = {
     "LUKE": "entities come from a table of titles, which is no part of a tokenizer of texts",
     "RoFormer": "words come from jieba and its dictionary, which the checkpoint does not hold",
     "TAPAS": "the input is a table and a question, not a text",
+    "Transformer-XL": "its vocabulary is a pickle, which is code, and its words come from the Moses tokenizer",
 }
 
 KNOWN = (
@@ -363,6 +364,16 @@ KNOWN = (
         {"block_sizes": [6, 6, 6]},
         "vocab.txt",
         (710596612, 356668420, 179705860),
+    ),
+    (
+        "Transformer-XL",
+        "transfo-xl",
+        "transfo-xl/transfo-xl-wt103",
+        "TransfoXLLMHeadModel",
+        "TransfoXLConfig",
+        {"cutoffs": [20000, 40000, 200000], "tie_projs": [False, True, True, True]},
+        _NONE,
+        (1140821288, 575483580, 292814692),
     ),
     (
         "Longformer",

@@ -17,9 +17,10 @@ import mutations_dense
 import mutations_detection
 import mutations_encoders
 import mutations_entities
+import mutations_memory
 import mutations_neighbors
-import mutations_prophetnet
 import mutations_pooled
+import mutations_prophetnet
 import mutations_relative
 import mutations_sparse
 import mutations_streams
@@ -543,6 +544,7 @@ MUTATIONS = (
     *mutations_dense.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),
     *mutations_pooled.rows(_of, sys.modules[__name__]),
+    *mutations_memory.rows(_of, sys.modules[__name__]),
     *mutations_neighbors.rows(_of, sys.modules[__name__]),
     *mutations_prophetnet.rows(_of, sys.modules[__name__]),
     *mutations_entities.rows(_of, sys.modules[__name__]),

@@ -7,6 +7,12 @@ import dataclasses
 
 import torch
 import transformers
+from removed_transfo_xl import (  # noqa: F401
+    TransfoXLConfig,
+    TransfoXLForSequenceClassification,
+    TransfoXLLMHeadModel,
+    TransfoXLModel,
+)
 from transformers.utils import ModelOutput
 
 

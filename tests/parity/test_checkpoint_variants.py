@@ -138,7 +138,9 @@ OF_TYPES = {
     for kind in ([policy["model_type"]] if isinstance(policy["model_type"], str) else policy["model_type"])
 }
 TYPES = [
-    kind for kind in OF_TYPES if kind not in ("retribert", "xlm-prophetnet") and not kind.endswith("encoder-decoder")
+    kind
+    for kind in OF_TYPES
+    if kind not in ("retribert", "xlm-prophetnet", "transfo-xl") and not kind.endswith("encoder-decoder")
 ]  # which transformers had; whose parts have no default
 
 

@@ -58,6 +58,7 @@ CLASSES = [
     "ProphetNetForConditionalGeneration",
     "ProphetNetForCausalLM",
     "FunnelForMaskedLM",
+    "TransfoXLLMHeadModel",
 ]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES]
 LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]

@@ -6,9 +6,9 @@ every output of the class.
 import functools
 
 import cases_composites
+import cases_pooled
 import cases_prophetnet
 import cases_streams
-import cases_pooled
 import compare
 import fixtures
 import inputs

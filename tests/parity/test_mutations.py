@@ -85,6 +85,10 @@ SIZES = {
     "block.size",
     "queries.count",
     "position.grid",  # another choice reads other tensors
+    "clusters.ends",
+    "clusters.divisor",
+    "score_clusters.ends",
+    "score_clusters.divisor",
     "masks.heads",  # the channels of the first convolution tell it
 }
 STORED = {"keep_in_fp32"}  # the dtype that a tensor is held in: test_resolve.py
@@ -98,6 +102,7 @@ REQUESTS = {
     "entities.mask",
     "entities.mentions",
     "vectors.mask",
+    "memory.input",
     "convolutions.input",
     "convolutions.features",
     "segments.input",

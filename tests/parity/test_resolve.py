@@ -12,9 +12,10 @@ import cases_composites
 import cases_detection
 import cases_encoders
 import cases_entities
+import cases_memory
 import cases_neighbors
-import cases_prophetnet
 import cases_pooled
+import cases_prophetnet
 import cases_relative
 import cases_sparse
 import cases_streams
@@ -68,6 +69,8 @@ def classes_of(family):
     """The classes of a family that transformers can load a checkpoint into."""
     if family == "retribert":  # transformers had it
         return {"RetriBertModel"}
+    if family == "transfo_xl":  # likewise
+        return {"TransfoXLModel", "TransfoXLLMHeadModel", "TransfoXLForSequenceClassification"}
     if family == "xlm_prophetnet":  # likewise
         return {name.replace("ProphetNet", "XLMProphetNet") for name in classes_of("prophetnet")}
     # a source file of the server is called openai; the text of a model that reads images has no folder of its own
@@ -184,6 +187,8 @@ def blocks(case, model):
     plain = ("bert", "mpnet", "bert-generation", *cases_entities.ENCODERS)
     if case.model_type in (*plain, *cases_sparse.ENCODERS, *cases_relative.ENCODERS, *cases_neighbors.ENCODERS):
         return {"encoder": list(base.encoder.layer)}
+    if case.model_type in cases_memory.MODEL_TYPES:
+        return {"encoder": list(base.layers)}
     if case.model_type == "xlnet":
         return {"encoder": list(base.layer)}
     if case.model_type in cases_pooled.MODEL_TYPES:
@@ -237,6 +242,7 @@ ATTENTION = (
     "multi_head_attention",
     "rel_attn",
     "lang_self_att.self",
+    "dec_attn",
     "attention",
 )
 FEED_FORWARD = (
@@ -254,6 +260,7 @@ FEED_FORWARD = (
     "ffn.activation",
     "ffn.act",
     "ffn.1",
+    "pos_ff.CoreNet.1",
     "feed_forward.intermediate_act_fn",
     "intermediate.act",
     "ff.activation_function",
@@ -350,6 +357,7 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             assert sum(n is not None for n in mine) == len(norms(case, block))
             assert (attention["mask"] == "causal") == (
                 (name in ("decoder", "text") and case.model_type not in cases_detection.MODEL_TYPES)
+                or case.model_type in cases_memory.MODEL_TYPES
                 or any(bool(model.config.to_dict().get(key)) for key in ("is_decoder", "causal"))
             )
     assert said["kind"] == kind_of(case)

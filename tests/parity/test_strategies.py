@@ -40,6 +40,7 @@ FAMILIES = [
     "XLNetLMHeadModel-all",
     "LxmertModel-all",
     "FunnelForMaskedLM-all",
+    "TransfoXLLMHeadModel-all",
     "FunnelBaseModel-base",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",

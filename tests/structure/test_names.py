@@ -22,6 +22,7 @@ SHARED_HEADERS = {
     "bottleneck.h": LEVELS,
     "client.h": "a client of an HTTP API, which the folder names",
     "communicator.h": "the interface of collectives, and its implementation by NCCL",
+    "clusters.h": LEVELS,
     "convolution.h": LEVELS,
     "entities.h": LEVELS,
     "hardware.h": "what the planner knows of devices, and how the controller learns it",

@@ -278,9 +278,8 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
     return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)
         .reshape({x.size(0), heads_ * head_dim_});
   }
-  const at::Tensor kv = queries_apart_
-                            ? keys_and_values((*source_)(batch.unpooled.defined() ? batch.unpooled : x), 0, comm)
-                            : keys_and_values(qkv, heads_ * head_dim_, comm);
+  const at::Tensor kv = queries_apart_ ? keys_and_values((*source_)(batch.keyed.defined() ? batch.keyed : x), 0, comm)
+                                       : keys_and_values(qkv, heads_ * head_dim_, comm);
   at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
   at::Tensor v = heads(kv, kv_heads_, kv_heads_);
   if (query_norm_) q = (*query_norm_)(q, q.scalar_type());

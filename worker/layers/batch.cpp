@@ -21,6 +21,7 @@ Batch Batch::on(at::Device device) && {
   for (Audio& one : audio) move(one.values, device);
   for (Pictures& one : pictures) move(one.pixels, device), move(one.cells, device);
   for (at::Tensor& part : vectors) move(part, device);
+  for (at::Tensor& states : memory) move(states, device);
   for (auto* numbers : {&types, &features.types, &entities.types}) {
     for (auto& [key, rows] : *numbers) move(rows, device);
   }

@@ -89,10 +89,11 @@ struct Batch {
                         ///< the main stream
   RelativeRows relative;                      ///< made by the stack on its device
   std::vector<ops::SequenceBuckets> buckets;  ///< likewise
-  std::vector<Batch> joined;  ///< of a stack that joins two: the sequences of each, which see themselves;
-                              ///< those of the batch see their counterparts
-  at::Tensor
-      unpooled;        ///< [rows, hidden]: what keys and values read in a layer that pools queries only; else undefined
+  std::vector<Batch> joined;       ///< of a stack that joins two: the sequences of each, which see themselves;
+                                   ///< those of the batch see their counterparts
+  std::vector<at::Tensor> memory;  ///< of each layer [sequences x length, hidden] F32: policy::Memory; empty: zeros
+  at::Tensor keyed;    ///< [rows, hidden]: what keys and values read where it is not what queries read: in a layer that
+                       ///< pools queries only, and behind a memory; else undefined
   at::Tensor skipped;  ///< [tokens, hidden] F32: states that came to an earlier layer, for one that upsamples
   Capture* capture = nullptr;
 

@@ -28,6 +28,26 @@ at::Tensor Table::partial(const at::Tensor& rows) const {
       .masked_fill(at::logical_not(own), 0);
 }
 
+ClusteredTable::ClusteredTable(const policy::Input& input, Loader& loader) {
+  int64_t first = 0;
+  for (const policy::TokenCluster& cluster : input.clusters) {
+    const policy::Param& table = cluster.table ? *cluster.table : *input.token;
+    clusters_.push_back({first, table.shape[0], Table(table, loader), loader.load(cluster.projection).to(at::kFloat)});
+    first += table.shape[0];
+  }
+}
+
+at::Tensor ClusteredTable::partial(const at::Tensor& ids) const {
+  at::Tensor sum;
+  for (const auto& [first, count, table, projection] : clusters_) {
+    const at::Tensor row = ids - first, is_other = at::logical_or(row < 0, row >= count).unsqueeze(1);
+    const at::Tensor own = table.partial(row.clamp(0, count - 1)).masked_fill(is_other, 0);
+    // The projection is linear: it takes this rank's rows, and the sum over ranks adds what it makes of them.
+    sum = sum.defined() ? at::addmm(sum, own, projection.t()) : at::mm(own, projection.t());
+  }
+  return sum;
+}
+
 namespace {
 
 /// Returns the frequencies of sinusoids, as policy::PositionKind describes them. An odd width has one more sine than
@@ -145,7 +165,10 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   sinusoid_width_ = position_last_ || project_tokens_ || !input.token ? stack.hidden : input.token->shape[1];
   frequencies_ = frequencies_of(input.position, sinusoid_width_);
   if (frequencies_.defined()) frequencies_ = frequencies_.to(loader.device());
-  if (input.token) token_.emplace(*input.token, loader);
+  if (!input.clusters.empty())
+    clusters_.emplace(input, loader);
+  else if (input.token)
+    token_.emplace(*input.token, loader);
   if (input.positions) position_.emplace(*input.positions, loader);
   if (input.features)
     features_.emplace(*input.features, input.positions.value(),
@@ -301,6 +324,10 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   if (queries_) return at::zeros({batch.positions.size(0), hidden_}, batch.positions.options().dtype(at::kFloat));
   if (vectors_) return (*vectors_)(batch.vectors);
   at::Tensor x;
+  if (clusters_) {
+    x = clusters_->partial(batch.tokens);
+    if (scale_ != 1) x.mul_(scale_);
+  }
   if (token_) {
     if (const auto types = batch.types.find(token_types_); types != batch.types.end()) {
       // One look-up for both: gathered weights are used once, in the order of the gather schedule.

@@ -26,6 +26,22 @@ class Table {
   bool whole_;
 };
 
+/// A vocabulary in clusters: the embeddings of each have a width of their own, and are projected.
+class ClusteredTable {
+ public:
+  ClusteredTable(const policy::Input&, Loader&);
+  /// Returns this rank's summand of the projected embeddings [tokens, hidden] F32 of ids [tokens] int64.
+  at::Tensor partial(const at::Tensor& ids) const;
+
+ private:
+  struct Cluster {
+    int64_t first, ids;
+    Table table;
+    at::Tensor projection;  ///< [hidden, width] F32
+  };
+  std::vector<Cluster> clusters_;
+};
+
 /// A further embedding table of the input.
 struct Types {
   std::string key;
@@ -99,6 +115,7 @@ class Input {
   bool position_last_, norm_last_, project_tokens_, trigram_;
   at::Tensor frequencies_;  ///< of sinusoids, [sines] in the type in which angles are computed; undefined: none
   std::optional<Table> token_, position_;
+  std::optional<ClusteredTable> clusters_;  ///< instead of token_
   std::vector<Types> types_;
   std::optional<Features> features_;
   std::optional<Entities> entities_;

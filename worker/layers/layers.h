@@ -130,6 +130,8 @@ class GatheredLinear {
 class LogitsHead {
  public:
   LogitsHead(const policy::LogitsSpec&, Loader&);
+  /// Scores of `linear` alone.
+  LogitsHead(const policy::Linear&, Loader&);
   /// Returns this rank's columns [rows, local vocabulary] in F32 from [rows, hidden].
   at::Tensor local(const at::Tensor& x) const;
   /// Returns all columns on rank 0 [rows, vocabulary]; undefined elsewhere.
@@ -139,7 +141,7 @@ class LogitsHead {
   const std::vector<int64_t>& columns() const { return columns_; }
 
  private:
-  double softcap_;
+  double softcap_ = 0;
   Weight bias_, weight_, concat_;  ///< in the order in which they are used
   Range rows_;
   std::vector<int64_t> columns_;

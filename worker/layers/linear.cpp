@@ -123,13 +123,16 @@ std::vector<at::Tensor> GatheredLinear::operator()(const at::Tensor& x, comm::Co
   return all;
 }
 
-LogitsHead::LogitsHead(const policy::LogitsSpec& head, Loader& loader)
-    : softcap_(head.softcap), rows_(loader.range(head.linear.weight)) {
-  if (head.linear.bias) bias_ = loader.weight(*head.linear.bias);
-  weight_ = loader.weight(head.linear.weight);
-  if (head.concat) concat_ = loader.weight(*head.concat);
+LogitsHead::LogitsHead(const policy::Linear& linear, Loader& loader) : rows_(loader.range(linear.weight)) {
+  if (linear.bias) bias_ = loader.weight(*linear.bias);
+  weight_ = loader.weight(linear.weight);
   for (int rank = 0; rank < loader.partition().ranks(); ++rank)
-    columns_.push_back(policy::rank_range(head.linear.weight, loader.partition(), rank).size());
+    columns_.push_back(policy::rank_range(linear.weight, loader.partition(), rank).size());
+}
+
+LogitsHead::LogitsHead(const policy::LogitsSpec& head, Loader& loader) : LogitsHead(head.linear, loader) {
+  softcap_ = head.softcap;
+  if (head.concat) concat_ = loader.weight(*head.concat);
 }
 
 at::Tensor LogitsHead::local(const at::Tensor& x) const {

@@ -92,9 +92,8 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
   if (cross && layer.order == policy::Order::Parallel) refuse("has cross-attention in parallel layers");
   if (cross && (cross->rotary || cross->alibi || cross->relative_position_bias))
     refuse("has positions in cross-attention");
-  if (self.relative_content &&
-      (self.kv_heads != self.heads || self.mask != policy::Mask::Full || self.is_sparse() || self.softcap > 0))
-    refuse("has relative positions by content beside grouped heads, a mask, a sparse pattern or softcapping");
+  if (self.relative_content && (self.kv_heads != self.heads || self.is_sparse() || self.softcap > 0))
+    refuse("has relative positions by content beside grouped heads, a sparse pattern or softcapping");
   const bool attends_plainly = self.kv_heads == self.heads && self.mask == policy::Mask::Full && !self.is_sparse() &&
                                !self.relative_content && !self.rotary && !self.values_apart;
   if ((self.span_convolution && (!attends_plainly || cross || layer.order == policy::Order::Parallel)) ||
@@ -204,6 +203,27 @@ void check_rows(const policy::Model& model, const policy::Stack& stack) {
   }
 }
 
+/// Checks what stands beside layers that read a memory: nothing else knows that keys are more than tokens.
+void check_memory(const policy::Model& model, const policy::Stack& stack) {
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  if (!stack.memory) return;
+  const policy::Input& input = stack.input;
+  if (!input.token || input.entities || input.features || input.stream_count() > 0 || policy::resizes_rows(stack) ||
+      policy::reads_padding(stack) || stack.output.pooler)
+    refuse("has a memory beside rows that are not those of tokens alone, or a pooler");
+  for (const policy::Layer& layer : stack.layers) {
+    const policy::Attention& self = layer.attention;
+    const auto& content = self.relative_content;
+    if (layer.order == policy::Order::Parallel || layer.cross || layer.bottleneck || layer.branch ||
+        self.mask != policy::Mask::Causal || self.kv_heads != self.heads || self.alibi || self.rotary ||
+        self.relative_position_bias || self.projection_norms || self.entity_queries || self.span_convolution ||
+        !content || content->segments || (content->content_to_position && content->content_to_position->shared))
+      refuse(
+          "has a memory in layers that are parallel, have cross-attention, a bottleneck or a convolution, or whose "
+          "attention is not causal with projected distances");
+  }
+}
+
 void check_generation(const policy::Model& model) {
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
   if (model.task == policy::Task::Generate && !Model::generates(model))
@@ -212,6 +232,7 @@ void check_generation(const policy::Model& model) {
   for (const policy::Layer& layer : Model::generating_stack(model).layers) {
     const policy::Attention& self = layer.attention;
     if (self.mask != policy::Mask::Causal) refuse("generates with attention that is not causal");
+    if (self.relative_content) refuse("generates with relative positions by content");
     if (layer.cross && (layer.cross->kv_heads != self.kv_heads || layer.cross->head_dim != self.head_dim))
       refuse("has cross-attention whose heads are not those of its self-attention");
   }
@@ -227,6 +248,7 @@ void Model::check(const policy::Model& model) {
       check_streams(model, layer);
     }
     check_rows(model, stack);
+    check_memory(model, stack);
   }
   validate_heads(model);
   check_generation(model);

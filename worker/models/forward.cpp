@@ -8,6 +8,7 @@
 
 #include "worker/models/joined.h"
 #include "worker/models/model.h"
+#include "worker/models/requests/request_memory.h"
 #include "worker/models/requests/stream_states.h"
 #include "worker/models/requests/two_streams.h"
 
@@ -98,10 +99,37 @@ void put_attentions(const policy::Stack& stack, size_t layer, const std::vector<
   const int64_t read = policy::hidden_state_of(stack, static_cast<int64_t>(layer));
   const StackInput& queries = request.inputs.rows_of(stack.name, read + 1);
   const bool reads_unpooled = one.pooling && one.pooling->queries_only;
+  if (stack.memory)
+    return request.put(name, queries.padded(own, memory_keys(*stack.memory, queries), shown_of_padding(one.attention)));
   const StackInput& keys = !stack.joins.empty() ? request.inputs.stack_inputs.at(stack.joins[1])
                            : reads_unpooled     ? request.inputs.rows_of(stack.name, read)
                                                 : queries;
   request.put(name, queries.padded(own, keys, shown_of_padding(one.attention)));
+}
+
+std::string memory_name(const policy::Memory& memory, size_t layer) {
+  return memory.input + "." + std::to_string(layer);
+}
+
+/// Returns whether a request wants the memories behind its tokens. They are put out where they are named alone: each is
+/// as large as what came in.
+bool wants_memory(const policy::Stack& stack, const RequestForward& request) {
+  for (size_t layer = 0; stack.memory && layer < stack.layers.size(); ++layer)
+    if (request.wants(memory_name(*stack.memory, layer), false)) return true;
+  return false;
+}
+
+/// Stores the memories that are wanted. `hidden` are the states of all requests, and this one's begin at `row`.
+void put_memory(const policy::Stack& stack, const std::vector<at::Tensor>& hidden, int64_t row,
+                RequestForward& request) {
+  const StackInput& tokens = request.inputs.stack_inputs.at(stack.name);
+  const std::vector<at::Tensor>& before = tokens.batch.memory;
+  for (size_t layer = 0; layer < stack.layers.size(); ++layer) {
+    const std::string name = memory_name(*stack.memory, layer);
+    if (request.wants(name, false))
+      request.put(name, next_memory(*stack.memory, tokens, before.empty() ? at::Tensor() : before[layer],
+                                    hidden.at(layer).narrow(0, row, tokens.batch_rows())));
+  }
 }
 
 /// Stores the outputs of a stack for one request. States and `capture` cover all requests.
@@ -149,6 +177,7 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
       request.hidden[stack.name].push_back(states_before.narrow(0, row, stack_input.batch_rows()));
   }
   if (request.comm.rank() != 0) return;
+  if (wants_memory(stack, request)) put_memory(stack, capture.hidden, row, request);
   const auto own = [&](const std::vector<at::Tensor>& all) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(place.sequence);
     return std::vector<at::Tensor>(begin,
@@ -252,17 +281,18 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
   at::Tensor& states = handed[stack.name];
   if (const Stack* here = stacks_[number].get()) {
     const OutputSelection& wanted = with[0]->wanted;
-    layers::Capture capture{.hidden_states = wanted.hidden_states || mixes_layers(policy_, stack),
-                            .attentions = wanted.attentions,
-                            .features = needs_features(policy_, stack),
-                            .hidden = {},
-                            .attention = {},
-                            .cross = {},
-                            .global = {},
-                            .streams = {},
-                            .audio_features = {},
-                            .feature_maps = needs_maps(policy_, stack),
-                            .maps = {}};
+    layers::Capture capture{
+        .hidden_states = wanted.hidden_states || mixes_layers(policy_, stack) || wants_memory(stack, *with[0]),
+        .attentions = wanted.attentions,
+        .features = needs_features(policy_, stack),
+        .hidden = {},
+        .attention = {},
+        .cross = {},
+        .global = {},
+        .streams = {},
+        .audio_features = {},
+        .feature_maps = needs_maps(policy_, stack),
+        .maps = {}};
     layers::Batch batch = joined(stack_inputs);
     if (!stack.joins.empty()) batch = two_streams(batch, joined(seen));
     if (!stack.joins.empty() && here->range().begin == 0) {
@@ -352,7 +382,8 @@ bool Model::reads_vocabulary(std::span<const Inputs> requests, const OutputSelec
   for (const Inputs& inputs : requests) {
     const RequestForward request{.inputs = inputs, .wanted = wanted, .comm = comm};
     if (std::any_of(policy_.heads.begin(), policy_.heads.end(), [&](const policy::Head& head) {
-          return head.as<policy::LogitsSpec>() && needs_head(policy_, head, request);
+          return (head.as<policy::LogitsSpec>() || head.as<policy::ClustersSpec>()) &&
+                 needs_head(policy_, head, request);
         }))
       return true;
   }

@@ -12,6 +12,7 @@
 #include "worker/models/requests/arrays.h"
 #include "worker/models/requests/entities.h"
 #include "worker/models/requests/pictures.h"
+#include "worker/models/requests/request_memory.h"
 #include "worker/models/requests/request_tensors.h"
 #include "worker/models/requests/two_streams.h"
 #include "worker/models/separators.h"
@@ -124,6 +125,7 @@ class Reader {
       return at::index_select(beside(values, none).flatten(), 0, stack_input.places);
     };
     stack_input.batch.tokens = unpadded(ids);
+    stack_input.batch.memory = read_memory(stack, ids.size(0), tensors_);
     if (reads_columns(stack)) stack_input.batch.columns = sequence_columns(model_, stack, ids, stack_input, tensors_);
     if (!answers && masks_question(model_))
       inputs.head_inputs["question_lengths"] = question_lengths(model_, ids, tensors_);

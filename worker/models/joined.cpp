@@ -5,6 +5,7 @@
 
 #include "worker/models/features.h"
 #include "worker/models/requests/entities.h"
+#include "worker/models/requests/request_memory.h"
 
 namespace pm::models {
 
@@ -29,6 +30,8 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
     }
     append_features(batch.features, own.features, rows);
     append_entities(batch.entities, own.entities, rows);
+    append_memory(batch.memory, static_cast<int64_t>(batch.sequences.spans.size()), own.memory,
+                  static_cast<int64_t>(own.sequences.spans.size()));
     batch.columns.insert(batch.columns.end(), own.columns.begin(), own.columns.end());
     for (ops::SequenceSpan sequence : own.sequences.spans) {
       sequence.first += rows;

@@ -130,6 +130,12 @@ void Stack::Layer::operator()(layers::Residual& state, const layers::Batch& batc
   }
 }
 
+at::Tensor Stack::Layer::keyed(const layers::MemoryRows& rows, const at::Tensor& memories,
+                               layers::Residual& state) const {
+  const at::Tensor all = rows.beside(memories, state.sum());
+  return order == policy::Order::Pre ? normed(attention_norm, all, types.product) : all.to(types.product);
+}
+
 Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
     : policy_(stack),
       range_(layers),
@@ -187,7 +193,7 @@ void Stack::resize(size_t layer, Rows& rows, layers::Residual& state, layers::Ba
                    comm::Communicator& comm) const {
   const policy::Layer& one = policy_.layers[layer];
   const at::Device device = state.sum().device();
-  batch.unpooled.reset();
+  batch.keyed.reset();
   if (one.upsampling) {
     const at::Tensor wide = layers::upsample_states(*one.upsampling, rows.here, rows.tokens, state.sum());
     state = layers::Residual((wide + batch.skipped).to(types_.residual));
@@ -202,7 +208,7 @@ void Stack::resize(size_t layer, Rows& rows, layers::Residual& state, layers::Ba
   }
   const layers::RowPairs pairs = layers::pool_rows(*one.pooling, rows.here);
   const at::Tensor pooled = layers::pool_states(one.pooling->kind, pairs, state.sum()).to(types_.residual);
-  if (one.pooling->queries_only) batch.unpooled = state.sum();
+  if (one.pooling->queries_only) batch.keyed = state.sum();
   set_rows(pairs.rows, one.pooling->queries_only ? rows.here : pairs.rows, batch, device, comm);
   state = layers::Residual(pooled);
   rows.here = pairs.rows;
@@ -223,7 +229,13 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     if (source) ops::make_attention_metadata(source->sequences, x.device());
   }
   for (layers::Batch& stream : batch.joined) ops::make_attention_metadata(stream.sequences, x.device());
-  if (relative_ && !resizes_) batch.relative = (*relative_)(batch, x.device(), comm);
+  std::optional<layers::MemoryRows> memory;
+  if (policy_.memory) {
+    memory.emplace(batch.sequences.spans, policy_.memory->length);
+    set_rows(memory->queries(), memory->keys(), batch, x.device(), comm);
+  } else if (relative_ && !resizes_) {
+    batch.relative = (*relative_)(batch, x.device(), comm);
+  }
   if (buckets_)
     batch.buckets = ops::sequence_buckets(batch.sequences.spans, batch.columns, batch.streams, *buckets_, x.device());
   Rows rows = rows_at_begin(batch);
@@ -242,6 +254,10 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
       resize(number, rows, state, batch, comm);
       if (keeps && policy_.layers[number].upsampling) keep(state.sum());
     }
+    if (memory) {
+      const auto number = static_cast<size_t>(range_.begin) + layer;
+      batch.keyed = layers_[layer].keyed(*memory, batch.memory.empty() ? at::Tensor() : batch.memory[number], state);
+    }
     const std::optional<size_t> rotary = layers_[layer].rotary;
     layers_[layer](state, batch, rotary ? rotations[*rotary] : none,
                    cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{},
@@ -252,6 +268,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     layer(state, batch, comm);
   }
   batch.added_positions = positions;
+  batch.keyed.reset();
   if (!ends_) return state.sum().to(at::kFloat);
   if (raw_states_ && keeps) keep(state.sum());
   x = state.normed(norm_, at::kFloat);

@@ -13,8 +13,8 @@
 #include "worker/layers/layers.h"
 #include "worker/layers/mlp.h"
 #include "worker/layers/rotary.h"
+#include "worker/layers/rows/memory_rows.h"
 #include "worker/models/two_stream_layer.h"
-#include "worker/layers/rows/pooling.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::models {
@@ -73,6 +73,8 @@ class Stack {
                     const layers::Source*, comm::Communicator&) const;
     void parallel(layers::Residual& state, const layers::Batch&, const ops::Rotation&, layers::LayerCache,
                   comm::Communicator&) const;
+    /// Returns what keys and values read of a memory and the state that comes to the layer.
+    at::Tensor keyed(const layers::MemoryRows&, const at::Tensor& memories, layers::Residual& state) const;
   };
   /// The rows of the batch as layers pool and upsample them; empty where none does.
   struct Rows {

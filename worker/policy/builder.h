@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds the stacks and heads of a Model from the sections of a policy: stacks.cpp (stacks, inputs), heads.cpp,
-// input/ (entities, streams, dense vectors), audio/ (convolutions and heads over frames), images/ (backbones and heads
-// of detection), layer/ (layers and what stands around their attention), blocks.cpp (attention, linears, norms).
+// input/ (clusters, entities, streams, dense vectors), audio/ (convolutions and heads over frames), images/ (backbones
+// and heads of detection), layer/ (layers and what stands around their attention), blocks.cpp (attention, linears,
+// norms).
 #pragma once
 #include <list>
 
@@ -75,6 +76,17 @@ class Builder {
   std::optional<Param> streams(const Context&, const Node& section, const Scope&, const std::string& path);
   std::optional<ContentBuckets> content_buckets(const Context&, const Node& section, const Scope&,
                                                 const std::string& path, const Attention&);
+  // input/clusters.cpp
+  struct ClusterSize {
+    int64_t ids, width;
+  };
+  /// Returns how many ids each cluster of the vocabulary has, and how wide their embeddings are.
+  static std::vector<ClusterSize> cluster_sizes(const Context&, const Node& section, const Scope&);
+  Param cluster_projection(const Context&, const Node& section, const Scope&, const std::string& path, int64_t width);
+  void token_clusters(const Context&, const Node& section, const Scope&, const std::string& path, Input&);
+  ClustersSpec score_clusters(const HeadScope&);
+  std::optional<Memory> memory(const Context&);
+
   // input/vectors.cpp
   std::optional<Vectors> vectors(const Context&, const Node& section, const Scope&, const std::string& path);
 
@@ -135,7 +147,7 @@ class Builder {
 
   std::optional<Pooling> pooling(const Context&, const Scope&);
   std::optional<Upsampling> upsampling(const Context&, int64_t number, const Scope&);
-  static void set_queries_apart(std::vector<Layer>&);
+  static void set_queries_apart(Stack&);
 
   // blocks.cpp
   int64_t set_source(const Context&, const Node& section, Attention&) const;

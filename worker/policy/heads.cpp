@@ -215,6 +215,11 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
       refuse_policy(section, "the head \"" + name + "\" has " + std::to_string(wanted) + " outputs");
     return head;
   }
+  if (section.get("score_clusters")) {
+    head.kind = score_clusters(at);
+    if (head.outputs.size() != 1) refuse_policy(section, "a head with \"score_clusters\" has one output");
+    return head;
+  }
   if (section.get("boxes") || section.get("masks")) {
     if (section.get("boxes"))
       head.kind = boxes(at);

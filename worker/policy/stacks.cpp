@@ -281,6 +281,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
         request, row->names() ? binder_.names(*row->names(), scope, ".weight") : std::vector<std::string>{}, *row,
         scope);
   }
+  token_clusters(context, section, scope, path, input);
   if (const Node* scale = section.get("scale")) input.scale = evaluate_number(*scale, scope.variables);
   if (const Node* types = section.get("token_types")) input.token_types = types->text;
   input.convolutions = convolutions(context, section, scope, path + "convolutions");
@@ -368,7 +369,8 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
     expect_alike(section, stack.layers.front().attention, made.co_attention->attention);
   }
   add_positions(stack);
-  set_queries_apart(stack.layers);
+  stack.memory = memory(context);
+  set_queries_apart(stack);
   if (const Node* node = section.get("output")) stack.output = output(context, *node, path);
   return stack;
 }

@@ -7,6 +7,7 @@
 #include "worker/models/heads/boxes.h"
 #include "worker/models/heads/cells.h"
 #include "worker/models/heads/classes.h"
+#include "worker/models/heads/clusters.h"
 #include "worker/models/heads/codebook.h"
 #include "worker/models/heads/logits.h"
 #include "worker/models/heads/masks.h"
@@ -45,6 +46,8 @@ template <>
 struct Runs<policy::BoxesSpec> : std::type_identity<BoxesHead> {};
 template <>
 struct Runs<policy::MasksSpec> : std::type_identity<MasksHead> {};
+template <>
+struct Runs<policy::ClustersSpec> : std::type_identity<ClustersHead> {};
 
 }  // namespace
 

@@ -32,6 +32,19 @@ at::Tensor HeadStates::operator()(const RequestForward& request) const {
   return sum;
 }
 
+at::Tensor in_pieces(const at::Tensor& states, int64_t columns,
+                     const std::function<at::Tensor(const at::Tensor& some)>& score) {
+  constexpr int64_t most = int64_t{1} << 22;  // of a block
+  if (states.device().is_cpu()) return score(states);
+  const int64_t rows = states.size(0), piece = std::max<int64_t>(1, most / (columns + 1));
+  std::vector<at::Tensor> pieces;
+  for (int64_t row = 0; row < rows; row += piece) {
+    const at::Tensor some = score(states.narrow(0, row, std::min(piece, rows - row)));
+    if (some.defined()) pieces.push_back(some.cpu());
+  }
+  return pieces.empty() ? at::Tensor() : at::cat(pieces);
+}
+
 void ScoringHead::run(std::span<RequestForward> requests) const {
   std::vector<RequestForward*> with;
   std::vector<at::Tensor> all;

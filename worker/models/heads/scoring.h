@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "worker/layers/layers.h"
@@ -35,6 +36,11 @@ class HeadStates {
   std::string stack_;
   at::Tensor weights_;  ///< [layers + 1], they add up to 1; undefined: the last states
 };
+
+/// Returns `score` of states [rows, hidden] -> [rows, columns], which may be undefined. Scores of a device are copied
+/// to the CPU in blocks of rows, because together they would exceed all other memory of the forward pass.
+at::Tensor in_pieces(const at::Tensor& states, int64_t columns,
+                     const std::function<at::Tensor(const at::Tensor& some)>& score);
 
 class ScoringHead : public Head {
  public:

@@ -47,12 +47,12 @@ std::optional<Upsampling> Builder::upsampling(const Context& context, int64_t nu
   return made;
 }
 
-/// Lets queries have a projection of their own in all layers of a stack of which one pools queries only: layers may
-/// share their weights.
-void Builder::set_queries_apart(std::vector<Layer>& layers) {
-  bool apart = false;
-  for (const Layer& layer : layers) apart = apart || (layer.pooling && layer.pooling->queries_only);
-  for (Layer& layer : layers) layer.attention.queries_apart = apart;
+/// Lets queries have a projection of their own in all layers of a stack that has a memory, or of which one pools
+/// queries only: layers may share their weights.
+void Builder::set_queries_apart(Stack& stack) {
+  bool apart = stack.memory.has_value();
+  for (const Layer& layer : stack.layers) apart = apart || (layer.pooling && layer.pooling->queries_only);
+  for (Layer& layer : stack.layers) layer.attention.queries_apart = apart;
 }
 
 }  // namespace pm::policy

@@ -126,6 +126,9 @@ Rule mlp(Keys more = {}) {
                  std::move(more));
 }
 
+/// The keys of a vocabulary in clusters.
+const Keys clusters{{"ends", expression}, {"divisor", expression}, {"projection", row()}};
+
 Rule stack() {
   const Rule position{Rule::Kind::Position,
                       position_words,
@@ -187,6 +190,7 @@ Rule stack() {
        {"backbone", backbone},
        {"queries", row({{"count", expression}})},
        {"token", row()},
+       {"clusters", section(clusters + Keys{{"when", expression}, {"table", row()}})},
        {"scale", expression},
        {"token_types", text},
        {"position", position},
@@ -244,6 +248,7 @@ Rule stack() {
                               {"bottleneck", bottleneck},
                               {"pooling", pooling},
                               {"upsampling", upsampling},
+                              {"memory", section({{"when", expression}, {"length", expression}, {"input", text}})},
                               {"residual_multiplier", expression}});
   const Rule pooler = section(row_keys() + Keys{{"bias", bias},
                                                 {"layout", word(layout_words)},
@@ -324,6 +329,7 @@ Rule head() {
                              {"entries", row()},
                              {"quantized", linear()}})},
        {"boxes", section({{"layers", expression}, {"linear", linear()}})},
+       {"score_clusters", section(clusters + Keys{{"scores", linear()}, {"others", linear()}})},
        {"masks", section({{"heads", expression},
                           {"act", word(words<Activation>())},
                           {"query", linear()},
@@ -408,6 +414,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"tables", own_keys(under(input, "tables"), plain)},
           {"features", own_keys(under(input, "features"), matrix)},
           {"entities", own_keys(under(input, "entities"))},
+          {"clusters", own_keys(under(input, "clusters"))},
           {"streams", own_keys(under(input, "streams"), plain)},
           {"vectors", own_keys(under(input, "vectors"))},
           {"parts", own_keys(under(under(input, "vectors"), "parts"), matrix)},
@@ -417,6 +424,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"bottleneck", own_keys(under(under(stack, "layer"), "bottleneck"))},
           {"pooling", own_keys(under(under(stack, "layer"), "pooling"))},
           {"upsampling", own_keys(under(under(stack, "layer"), "upsampling"))},
+          {"memory", own_keys(under(under(stack, "layer"), "memory"))},
           {"attn", own_keys(attn)},
           {"cross", own_keys(under(stack, "cross"), attn)},
           {"sliding_window", own_keys(under(attn, "sliding_window"))},
@@ -447,6 +455,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"time_delay", own_keys(under(head, "time_delay"))},
           {"codebook", own_keys(under(head, "codebook"))},
           {"boxes", own_keys(under(head, "boxes"))},
+          {"score_clusters", own_keys(under(head, "score_clusters"))},
           {"masks", own_keys(under(head, "masks"))},
           {"fusion", own_keys(under(under(head, "masks"), "fusion"))},
           {"refine", own_keys(under(under(under(head, "masks"), "fusion"), "refine"), matrix)},

@@ -113,8 +113,9 @@ struct Attention {
   /// Values are projected from other states than queries and keys (MobileBERT), or keys of cross-attention have
   /// positions (DETR).
   bool values_apart = false;
-  bool queries_apart = false;  ///< queries are projected from other states than keys and values in a layer that pools
-  bool shows_scores = false;   ///< what is captured are the scores before the softmax, not the probabilities
+  /// Queries are projected from other states than keys and values: layers of the stack pool, or read a memory.
+  bool queries_apart = false;
+  bool shows_scores = false;  ///< what is captured are the scores before the softmax, not the probabilities
   Linear query, key, value, out;
 
   bool is_sparse() const { return !std::holds_alternative<std::monostate>(pattern); }

@@ -23,6 +23,14 @@ void LogitsSpec::collect(ParamCollector& all) const {
   all.add(concat);
 }
 
+void ClustersSpec::collect(ParamCollector& all) const {
+  for (const ScoreCluster& cluster : clusters) {
+    all.add(cluster.projection);
+    all.add(cluster.scores);
+  }
+  all.add(others);
+}
+
 void ClassesSpec::collect(ParamCollector& all) const {
   if (mlp) mlp->collect(all);
   transform.collect(all);
@@ -103,6 +111,11 @@ int64_t Head::scores() const {
   if (const auto* classes = as<ClassesSpec>()) return classes->linear ? rows_of(*classes->linear, classes->vector) : 0;
   if (const auto* cells = as<CellsSpec>()) return rows_of(cells->tokens, true);
   if (as<BoxesSpec>()) return 4;
+  if (const auto* vocabulary = as<ClustersSpec>()) {
+    int64_t ids = 0;
+    for (const ScoreCluster& cluster : vocabulary->clusters) ids += rows_of(cluster.scores, false);
+    return ids;
+  }
   if (const auto* codebook = as<CodebookSpec>())
     return rows_of(codebook->states, false) + rows_of(codebook->quantized, false);
   return 0;

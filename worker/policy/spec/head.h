@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker/policy/spec/enums.h"
+#include "worker/policy/spec/input/clusters.h"
 #include "worker/policy/spec/mlp.h"
 #include "worker/policy/spec/param.h"
 
@@ -168,7 +169,7 @@ struct Head {
   std::vector<std::string> outputs{
       "logits"};  ///< Hugging Face's names; two (start_logits, end_logits): one column each
   std::variant<LogitsSpec, ClassesSpec, CellsSpec, SpansSpec, PairsSpec, SimilaritySpec, MeanSpec, TimeDelaySpec,
-               CodebookSpec, BoxesSpec, MasksSpec>
+               CodebookSpec, BoxesSpec, MasksSpec, ClustersSpec>
       kind;
   std::optional<EntityStates> entities;  ///< the head reads states of entities, not of tokens
   /// The head scores the states of the streams that predict following tokens, not those of the main one. Two outputs:

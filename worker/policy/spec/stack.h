@@ -56,6 +56,13 @@ struct Output {
   std::optional<Pooler> pooler;
 };
 
+/// States of earlier tokens, which keys and values of each layer read before those of the sequence (Dai et al.,
+/// "Transformer-XL", 2019). A request gives those of its rows, or all are zero; they are attended to in any case.
+struct Memory {
+  int64_t length = 0;  ///< of each sequence, at least 1
+  std::string input;   ///< the request's tensors are input.0, input.1, ... [rows, length, hidden], one for each layer
+};
+
 /// One stack of layers.
 struct Stack {
   std::string name;  ///< encoder, decoder, vision, text
@@ -63,6 +70,7 @@ struct Stack {
   Input input;
   std::vector<std::string> joins;  ///< two earlier stacks whose last states are the rows of this one; empty: it has an
                                    ///< input of its own
+  std::optional<Memory> memory;
   std::vector<Layer> layers;
   Output output;
 };

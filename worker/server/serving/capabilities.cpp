@@ -208,6 +208,10 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
     }
     capabilities.takes_text = true;
     if (stack.input.features) capabilities.features = stack.input.features->input;
+    if (stack.memory) {
+      capabilities.memory = stack.memory->input + ".";
+      capabilities.memory_tokens = stack.memory->length;
+    }
     if (stack.input.entities) capabilities.entities = stack.input.entities->input;
     if (stack.positions > 0)
       capabilities.positions =

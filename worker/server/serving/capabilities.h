@@ -63,6 +63,8 @@ struct Capabilities {
   std::string entities;                              ///< input of entities after a text's tokens; empty: none
   std::string features;                              ///< input of dense vectors after a text's tokens; empty: none
   std::vector<std::string> vectors;  ///< inputs of dense vectors in place of tokens, parts of one another
+  std::string memory;                ///< what names of a memory's inputs begin with, "mems."; empty: none
+  int64_t memory_tokens = 0;         ///< that each row attends to beside its own
 
   /// Returns whether the model generates text from images, and from audio.
   bool captions_images() const { return task == policy::Task::Generate && takes_images; }

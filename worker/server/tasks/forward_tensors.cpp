@@ -46,6 +46,13 @@ void read_query(const RoutedRequest& call, ForwardBatch& batch) {
   }
 }
 
+/// Returns whether a tensor has fractional values. Nested lists do not say it.
+bool has_fractions(const std::string& name, const Capabilities& can) {
+  return name == "pixel_values" || name == can.features || name == can.audio ||
+         (!can.memory.empty() && name.starts_with(can.memory)) ||
+         std::find(can.vectors.begin(), can.vectors.end(), name) != can.vectors.end();
+}
+
 ForwardBatch parse_json_batch(const ServerContext& context, const RoutedRequest& call) {
   const json object = parse_route_body(context, call);
   Fields fields(object);
@@ -55,11 +62,8 @@ ForwardBatch parse_json_batch(const ServerContext& context, const RoutedRequest&
   if (!inputs.is_object() || inputs.empty()) throw bad_field("inputs", json_excerpt(inputs), allowed);
   ForwardBatch batch;
   for (const auto& [name, value] : inputs.items())
-    batch.inputs[name] = parse_json_tensor(
-        value, "inputs." + name.substr(0, 60),
-        name == "pixel_values" || name == context.capabilities.features || name == context.capabilities.audio ||
-            std::find(context.capabilities.vectors.begin(), context.capabilities.vectors.end(), name) !=
-                context.capabilities.vectors.end());
+    batch.inputs[name] =
+        parse_json_tensor(value, "inputs." + name.substr(0, 60), has_fractions(name, context.capabilities));
   batch.hidden_states = fields.boolean("hidden_states").value_or(false);
   batch.attentions = fields.boolean("attentions").value_or(false);
   if (const json* outputs = fields.find("outputs")) {
@@ -124,7 +128,7 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
       feature_rows = array.shape[array.shape.size() - 2];
     }
   }
-  width += feature_rows;
+  width += feature_rows + can.memory_tokens;
   if (tokens > max_tokens)
     throw ApiError(413, "too_many_inputs",
                    "the inputs have " + std::to_string(tokens) + " tokens; at most " + std::to_string(max_tokens) +

@@ -39,7 +39,7 @@ policy::Input& input(policy::Model& model) { return model.stacks[0].input; }
 constexpr const char* bare_pattern =
     "has a sparse pattern with grouped heads, positions in attention, softcapped scores or norms of heads";
 constexpr const char* content_alone =
-    "has relative positions by content beside grouped heads, a mask, a sparse pattern or softcapping";
+    "has relative positions by content beside grouped heads, a sparse pattern or softcapping";
 constexpr const char* branch_alone =
     "has a convolution beside layers that are not post-norm, or that are causal or cross";
 constexpr const char* bottleneck_alone =
@@ -84,6 +84,16 @@ policy::Stack& pools(policy::Model& model) {
 constexpr const char* pooling_alone =
     "pools rows of layers that are not post-norm, have cross-attention, a bottleneck or a convolution, or whose "
     "attention does not read sinusoids of distances";
+/// Gives the stack a memory, and causal attention whose scores read sinusoids of distances.
+policy::Attention& remembers(policy::Model& model) {
+  model.stacks[0].memory.emplace();
+  self(model).mask = policy::Mask::Causal;
+  self(model).relative_content.emplace().content_to_position.emplace();
+  return self(model);
+}
+constexpr const char* memory_alone =
+    "has a memory in layers that are parallel, have cross-attention, a bottleneck or a convolution, or whose attention "
+    "is not causal with projected distances";
 /// Makes the stack one of audio.
 void hears(policy::Model& model) {
   input(model).token.reset();
@@ -155,6 +165,15 @@ INSTANTIATE_TEST_SUITE_P(
          "has a head that reads all hidden states of layers that pool"},
         {"HeadOfPooledRows", [](auto& m) { pools(m), m.heads.push_back(head("each", classes(std::nullopt))); },
          "has a head that reads more than the first of pooled rows"},
+        {"MemoryBesideFeatures", [](auto& m) { remembers(m), input(m).features = features(); },
+         "has a memory beside rows that are not those of tokens alone, or a pooler"},
+        {"MemoryBeforeAPooler", [](auto& m) { remembers(m), m.stacks[0].output.pooler.emplace(); },
+         "has a memory beside rows that are not those of tokens alone, or a pooler"},
+        {"MemoryThatAllSee", [](auto& m) { remembers(m).mask = policy::Mask::Full; }, memory_alone},
+        {"MemoryWithoutDistances", [](auto& m) { remembers(m).relative_content.reset(); }, memory_alone},
+        {"MemoryOfSegments", [](auto& m) { remembers(m).relative_content->segments.emplace(); }, memory_alone},
+        {"MemoryInParallelLayers", [](auto& m) { remembers(m), layer(m).order = policy::Order::Parallel; },
+         memory_alone},
         {"ParallelCross", [](auto& m) { cross(m), layer(m).order = policy::Order::Parallel; },
          "has cross-attention in parallel layers"},
         {"CrossRotary", [](auto& m) { cross(m).rotary.emplace(); }, "has positions in cross-attention"},
@@ -179,8 +198,12 @@ INSTANTIATE_TEST_SUITE_P(
         {"WindowOverAll", [](auto& m) { self(m).window = 4; }, "has a window without a causal mask"},
         {"ContentOfGroupedHeads", [](auto& m) { self(m).relative_content.emplace(), self(m).heads = 4; },
          content_alone},
-        {"ContentUnderAMask",
-         [](auto& m) { self(m).relative_content.emplace(), self(m).mask = policy::Mask::Causal; }, content_alone},
+        {"ContentInGeneration",
+         [](auto& m) {
+           remembers(m), m.task = policy::Task::Generate;
+           m.heads.push_back(head("lm", policy::LogitsSpec{}));
+         },
+         "generates with relative positions by content"},
         {"ContentInAPattern",
          [](auto& m) { self(m).relative_content.emplace(), self(m).pattern = policy::BlockSparse{}; }, content_alone},
         {"ContentWithSoftcap", [](auto& m) { self(m).relative_content.emplace(), self(m).softcap = 5; }, content_alone},
@@ -371,6 +394,12 @@ TEST(Check, ADecoderWithStreamsRuns) {
   in_buckets(decoder);
   input(decoder).streams.emplace();
   EXPECT_EQ(refusal(decoder), "runs");
+}
+
+TEST(Check, AStackWithAMemoryRuns) {
+  policy::Model changed = model();
+  remembers(changed).window = 4;
+  EXPECT_EQ(refusal(changed), "runs");
 }
 
 TEST(Check, ADecoderWithALanguageModelHeadGenerates) {

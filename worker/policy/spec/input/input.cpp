@@ -5,6 +5,10 @@ namespace pm::policy {
 
 void Input::collect(ParamCollector& all) const {
   all.add(token);
+  for (const TokenCluster& cluster : clusters) {
+    all.add(cluster.table);
+    all.add(cluster.projection);
+  }
   all.add(positions);
   for (const IndexTable& table : tables) all.add(table.table);
   if (features) {

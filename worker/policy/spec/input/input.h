@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker/policy/spec/convolution.h"
+#include "worker/policy/spec/input/clusters.h"
 #include "worker/policy/spec/input/dense_vectors.h"
 #include "worker/policy/spec/input/entities.h"
 #include "worker/policy/spec/input/images.h"
@@ -33,6 +34,7 @@ struct Features {
 
 struct Input {
   std::optional<Param> token;
+  std::vector<TokenCluster> clusters;  ///< of the vocabulary; empty: `token` has all of it
   double scale = 1;
   std::string token_types;  ///< the request's tensor of ids [rows, length] whose token embeddings are added to those of
                             ///< the tokens (GPT-2's token_type_ids); empty: none
