@@ -25,6 +25,7 @@ SEEDS = {
     "RoFormerForSequenceClassification-light": 3878,
     "RobertaForMultipleChoice-light": 1754,
     "XLMForMultipleChoice-light": 1341,
+    "EuroBertForMaskedLM-all": 1872,
 }
 MODEL_TYPES = (
     "roberta",
@@ -44,6 +45,10 @@ MODEL_TYPES = (
     "visual_bert",
     "squeezebert",
     "ibert",
+    "modernbert",
+    "eurobert",
+    "nomic_bert",
+    "gte",
 )
 _BERT = {
     "hidden_size": 30,
@@ -88,6 +93,28 @@ def cases(family):
         max_position_embeddings=80,
         pad_token_id=3,
     )
+    modernbert = family(
+        "modernbert",
+        "encoder",
+        "ModernBertConfig",
+        ("position_ids",),
+        hidden_size=40,  # five heads of eight
+        num_attention_heads=5,
+        num_hidden_layers=4,
+        intermediate_size=37,
+        vocab_size=101,
+        max_position_embeddings=80,
+        norm_eps=1e-3,
+        local_attention=8,
+        **_IDS,
+        cls_token_id=4,
+    )
+    rotating = {**_BERT, "hidden_size": 40}  # five heads of eight
+    del rotating["type_vocab_size"], rotating["layer_norm_eps"]
+    eurobert = family("eurobert", "encoder", "EuroBertConfig", ("position_ids",), rms_norm_eps=1e-3, **rotating, **_IDS)
+    rotating |= {"layer_norm_eps": 1e-3, "type_vocab_size": 3}
+    nomic_bert = family("nomic_bert", "encoder", "NomicBertConfig", _TYPES, **rotating, **_IDS)
+    gte = family("gte", "encoder", "GteConfig", _TYPES, **rotating, **_IDS)
     megatron = family("megatron-bert", "encoder", "MegatronBertConfig", _TYPES, **_BERT, **_IDS)
     dpr = family("dpr", "encoder", "DPRConfig", ("token_type_ids",), **_BERT, pad_token_id=3)
     deit = family(
@@ -247,6 +274,62 @@ def cases(family):
             "IBertForQuestionAnswering",
             ranks=LIGHT,
             num_hidden_layers=2,
+        ),
+        *modernbert("all", "ModernBertForMaskedLM", lengths=(5, 1, 33, 17, 2)),
+        *modernbert(
+            "light",
+            "ModernBertModel ModernBertForSequenceClassification ModernBertForMultipleChoice "
+            "ModernBertForTokenClassification ModernBertForQuestionAnswering",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+            rope_parameters={
+                "full_attention": {"rope_type": "default", "rope_theta": 300.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 40.0},
+            },
+        ),
+        *modernbert(
+            "biased",
+            "ModernBertForMaskedLM ModernBertForSequenceClassification",
+            ranks=LIGHT,
+            num_hidden_layers=3,
+            layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+            norm_bias=True,
+            attention_bias=True,
+            mlp_bias=True,
+            classifier_bias=True,
+            classifier_pooling="mean",
+            classifier_activation="relu",
+            hidden_activation="silu",
+            decoder_bias=False,
+            tie_word_embeddings=False,
+        ),
+        *eurobert("all", "EuroBertForMaskedLM", num_key_value_heads=5),
+        *eurobert(
+            "light",
+            "EuroBertModel EuroBertForSequenceClassification EuroBertForTokenClassification",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+            num_key_value_heads=1,
+            attention_bias=True,
+            mlp_bias=True,
+            classifier_pooling="mean",
+        ),
+        *eurobert("first", "EuroBertForSequenceClassification", ranks=LIGHT, classifier_pooling="bos", mlp_bias=True),
+        *nomic_bert("all", "NomicBertForMaskedLM"),
+        *nomic_bert(
+            "light",
+            "NomicBertModel NomicBertForSequenceClassification NomicBertForTokenClassification",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+            head_dim=6,
+        ),
+        *gte("all", "GteForMaskedLM"),
+        *gte(
+            "light",
+            "GteModel GteForSequenceClassification GteForTokenClassification",
+            ranks=LIGHT,
+            num_hidden_layers=2,
+            rope_parameters={"rope_type": "default", "rope_theta": 300.0},
         ),
         *distilbert("all", "DistilBertForMaskedLM"),
         *distilbert(

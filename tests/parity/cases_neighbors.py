@@ -18,6 +18,8 @@ SMALLER = {
     # biases of Funnel's queries look like matrices too
     "funnel": {"r_w_bias": 4, "r_r_bias": 4, "r_s_bias": 4, "q_head.weight": 2},
     "transfo-xl": {"r_w_bias": 4, "r_r_bias": 4, "qkv_net.weight": 2},
+    "nomic_bert": {"q_proj.weight": 2},
+    "gte": {"q_proj.weight": 2},
     "convbert": {"key_conv_attn_layer.bias": 10, "conv_kernel_layer.weight": 2, "self.query.weight": 2},
 }
 _TYPES = ("token_type_ids", "position_ids")

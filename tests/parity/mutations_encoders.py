@@ -205,6 +205,43 @@ def rows(of, m):
             ("attn.mask", "causal", m.config(causal=True)),
             ("head.logits", "bias dropped", m.dropped(r"pred_layer\.proj\.bias")),
         ),
+        *of(
+            "ModernBertForMaskedLM-all",
+            ("attn.window", "one more", m.policy("// 2 + 1", "// 2 + 2")),
+            ("attn.window", "of all layers", m.policy('"local ? (local_attention', '"true ? (local_attention')),
+            ("attn.norm", "of the first layer dropped from all", m.ones(r"layers\.1\.attn_norm\.weight")),
+            ("attn.qkv", "two heads change places", m.blocks_swapped(r"layers\.2\.attn\.Wqkv", 15, 0, 4)),
+            (
+                "rotary.theta",
+                "that of other layers",
+                m.policy("rope_parameters.full_attention.rope_theta ?? global_rope_theta ?? 160000", "10000"),
+            ),
+            ("mlp.gate_up", "halves change places", m.blocks_swapped(r"layers\.0\.mlp\.Wi", 2, 0, 1)),
+            ("input.norm", "weight dropped", m.ones(r"embeddings\.norm\.weight")),
+            ("output.norm", "weight dropped", m.ones(r"final_norm\.weight")),
+            ("head.norm", "weight dropped", m.ones(r"head\.norm\.weight")),
+            ("head.logits", "bias dropped", m.dropped(r"decoder\.bias")),
+        ),
+        *of(
+            "ModernBertForSequenceClassification-biased",
+            ("head.pool", "the first", m.config(classifier_pooling="cls")),
+            ("norm.bias", "dropped", m.dropped(r"layers\.1\.mlp_norm\.bias")),
+        ),
+        *of(
+            "EuroBertForMaskedLM-all",
+            ("attn.mask", "causal", m.policy("mask: full", "mask: causal")),
+            ("rotary.theta", "another", m.policy("rope_parameters.rope_theta ?? rope_theta ??", "9 +")),
+        ),
+        *of(
+            "NomicBertForMaskedLM-all",
+            ("mlp.gate", "gate and up change places", m.swapped("fc11", "fc12")),
+            ("attn.norm", "norms change places", m.swapped("norm1", "norm2")),
+        ),
+        *of(
+            "GteForMaskedLM-all",
+            ("mlp.up_gate", "the gate first", m.policy("up_gate: {", "gate_up: {")),
+            ("input.tables", "types shifted", m.rolled(r"token_type_embeddings")),
+        ),
         *of("FlaubertModel-all", ("layer.order", "norms before", m.config(pre_norm=True))),
         *of("FlaubertWithLMHeadModel-norms-before", ("layer.order", "norms after the sums", m.config(pre_norm=False))),
     )

@@ -11,6 +11,7 @@ import known_checkpoints_encoders
 import pytest
 import torch
 from resolution import TOOLS, write_sparse
+from transformers.core_model_loading import revert_weight_conversion
 
 KNOWN = known_checkpoints_encoders.KNOWN
 
@@ -25,7 +26,10 @@ def sparse(folder, model_class, config):
     if config.model_type == "detr":  # whose batch norms are buffers
         stored += model.named_buffers()
     kept = {id(tensor): (name, tensor) for name, tensor in sorted(stored, key=lambda one: one[0] not in tied)}
-    for name, tensor in kept.values():
+    saved = dict(kept.values())
+    if config.model_type in ("nomic_bert", "gte"):  # whose files have the names of before transformers had them
+        saved = revert_weight_conversion(model, saved)
+    for name, tensor in saved.items():
         size = 4 * tensor.numel()
         header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [end, end + size]}
         end += size

@@ -142,7 +142,7 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
   if (self.softcap > 0 && (self.alibi || self.relative_position_bias)) refuse("has softcapped scores with a bias");
   if (cross && (cross->softcap > 0 || cross->query_norm || cross->key_norm || cross->post_norm))
     refuse("has softcapped scores or further norms in cross-attention");
-  if (self.window > 0 && self.mask != policy::Mask::Causal) refuse("has a window without a causal mask");
+  if (self.window > 0 && self.is_sparse()) refuse("has a window beside a sparse pattern");
   if ((cross && cross->is_sparse()) || (self.is_sparse() && self.mask != policy::Mask::Full))
     refuse("has a sparse pattern in attention that is causal or crosses");
   if (self.is_sparse() && (self.kv_heads != self.heads || self.alibi || self.rotary || self.relative_position_bias ||

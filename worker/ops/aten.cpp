@@ -41,8 +41,18 @@ at::Tensor hidden_mask(const SequenceSpan& sequence, const AttentionOptions& opt
   const at::Tensor key = at::arange(0, sequence.keys, whole).unsqueeze(0);
   at::Tensor hidden = at::zeros({sequence.tokens, sequence.keys}, whole.dtype(at::kBool));
   if (options.causal) hidden = hidden.logical_or(key > query);
-  if (options.window > 0) hidden = hidden.logical_or(key <= query - options.window);
+  if (options.window > 0) {
+    hidden = hidden.logical_or(key <= query - options.window);
+    if (!options.causal) hidden = hidden.logical_or(key >= query + options.window);
+  }
   return hidden;
+}
+
+/// Returns whether scores of some queries may be computed without the keys that none of them sees.
+bool is_windowed(const SequenceSpan& sequence, const AttentionOptions& options) {
+  return options.window > 0 && sequence.keys > 4 * options.window &&
+         sequence.keys == sequence.context + sequence.tokens && !options.relative_content.defined() &&
+         !options.alibi.slopes.defined() && !options.relative_bias.table.defined();
 }
 
 /// Adds to scores before they are scaled.
@@ -70,6 +80,27 @@ at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tens
   if (probabilities) probabilities->push_back(options.captures_scores ? scores : weights);
   const at::Tensor out = at::bmm(weights.reshape({kv_heads, heads / kv_heads * sequence.tokens, sequence.keys}), v);
   return out.reshape({heads, sequence.tokens, d}).permute({1, 0, 2});
+}
+
+/// As many_queries(), block by block of queries with the keys in their window, so that time and memory grow with the
+/// window and not with the square of the length.
+at::Tensor windowed_queries(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const SequenceSpan& sequence,
+                            const AttentionOptions& options) {
+  const int64_t step = std::max<int64_t>(options.window, 64);
+  at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
+  for (int64_t begin = 0; begin < sequence.tokens; begin += step) {
+    const int64_t queries = std::min(step, sequence.tokens - begin), position = sequence.context + begin,
+                  from = std::max<int64_t>(0, position - options.window + 1),
+                  after = position + queries + (options.causal ? 0 : options.window - 1);
+    SequenceSpan block = sequence;
+    block.tokens = queries;
+    block.context = position - from;
+    block.keys = std::min(sequence.keys, after) - from;
+    out.narrow(0, begin, queries)
+        .copy_(many_queries(q.narrow(0, begin, queries), k.narrow(1, from, block.keys), v.narrow(1, from, block.keys),
+                            block, options, {}, nullptr));
+  }
+  return out;
 }
 
 }  // namespace
@@ -201,7 +232,10 @@ at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, c
                            content.index->sequences[i]);
       };
     out.narrow(0, sequence.first, sequence.tokens)
-        .copy_(many_queries(with(content.content_bias), keys, values, sequence, options, add_terms, probabilities));
+        .copy_(
+            is_windowed(sequence, options) && !probabilities
+                ? windowed_queries(queries, keys, values, sequence, options)
+                : many_queries(with(content.content_bias), keys, values, sequence, options, add_terms, probabilities));
   }
   return out;
 }
@@ -215,10 +249,11 @@ at::Tensor Backend::paged_attention(const at::Tensor& q, const at::Tensor& k_cac
 
 void Backend::attend_many(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                           const SequenceSpan& sequence, const AttentionOptions& options, at::Tensor& out) {
-  const at::Tensor k = gathered_blocks(k_cache, sequence), v = gathered_blocks(v_cache, sequence);
+  const at::Tensor queries = q.narrow(0, sequence.first, sequence.tokens).to(at::kFloat),
+                   k = gathered_blocks(k_cache, sequence), v = gathered_blocks(v_cache, sequence);
   out.narrow(0, sequence.first, sequence.tokens)
-      .copy_(many_queries(q.narrow(0, sequence.first, sequence.tokens).to(at::kFloat), k, v, sequence, options, {},
-                          nullptr));
+      .copy_(is_windowed(sequence, options) ? windowed_queries(queries, k, v, sequence, options)
+                                            : many_queries(queries, k, v, sequence, options, {}, nullptr));
 }
 
 }  // namespace pm::ops

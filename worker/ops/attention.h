@@ -102,8 +102,9 @@ struct AttentionOptions {
   double scale = 1;
   double softcap = 0;  ///< 0: none; else scaled scores become softcap * tanh(score / softcap); excludes a bias
   bool causal = true;
-  int64_t window = 0;                  ///< 0: none; else a query sees itself and window - 1 tokens before it
-  AlibiBias alibi;                     ///< slopes undefined: none
+  int64_t window = 0;  ///< 0: none; else a query sees itself and window - 1 tokens before it, and as many
+                       ///< after it where attention is not causal
+  AlibiBias alibi;     ///< slopes undefined: none
   RelativePositionBias relative_bias;  ///< table undefined: none
   RelativeContent relative_content;    ///< of sequences without a cache
   bool captures_scores = false;        ///< `probabilities` get the scores before the softmax instead

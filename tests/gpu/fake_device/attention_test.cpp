@@ -33,7 +33,7 @@ TEST(PrefillPath, IsChosenByTypeHeadSizeTermsMaskAndDevice) {
   const at::Tensor table = at::ones({4});
   const AttentionOptions plain, open{.causal = false}, window{.window = 8}, softcap{.softcap = 30},
       alibi{.alibi = {.slopes = table}}, buckets{.relative_bias = {.table = table.view({2, 2})}},
-      open_window{.causal = false, .window = 8};
+      two_sided{.causal = false, .window = 8};
   struct Row {
     const char* what;
     AttentionOptions options;
@@ -49,9 +49,9 @@ TEST(PrefillPath, IsChosenByTypeHeadSizeTermsMaskAndDevice) {
       {"in fp16", plain, at::kHalf, 64, true, 80, Flash},
       {"an encoder", open, at::kHalf, 64, true, 120, Flash},
       {"a sliding window", window, at::kBFloat16, 256, true, 90, Flash},
-      {"a window that is open after the query", open_window, at::kBFloat16, 64, true, 90, Flash},
+      {"a window on both sides of the query", two_sided, at::kBFloat16, 64, true, 90, Flash},
       {"cross-attention", open, at::kBFloat16, 64, false, 90, Flash},
-      {"cross-attention in a window", open_window, at::kBFloat16, 64, false, 90, TensorCores},
+      {"cross-attention in a window", two_sided, at::kBFloat16, 64, false, 90, TensorCores},
       {"a causal mask over other keys", plain, at::kBFloat16, 64, false, 90, TensorCores},
       {"a soft cap", softcap, at::kBFloat16, 128, true, 90, TensorCores},
       {"ALiBi", alibi, at::kBFloat16, 128, true, 90, TensorCores},
@@ -164,6 +164,15 @@ TEST(FlashPrefill, WindowsCountTheQueryItself) {
   for (const int64_t window : {1, 7, 16, 100}) {
     const AttentionOptions options{.scale = 0.25, .window = window};
     EXPECT_EQ(calls_of([&] { EXPECT_LT(paged_error(2, 2, 16, shapes, at::kHalf, options), tolerance(at::kHalf)); }), 2);
+  }
+}
+
+TEST(FlashPrefill, WindowsOfEncodersHaveTwoSides) {
+  const SequenceShape shapes[]{{0, 40}, {0, 9}};
+  for (const int64_t window : {1, 7, 16, 100}) {
+    const AttentionOptions options{.scale = 0.25, .causal = false, .window = window};
+    EXPECT_EQ(calls_of([&] { EXPECT_LT(ragged_error(2, 2, 16, shapes, at::kHalf, options), tolerance(at::kHalf)); }),
+              1);
   }
 }
 

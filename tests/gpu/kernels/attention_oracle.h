@@ -45,7 +45,7 @@ inline std::vector<double> attended(const float* q, int64_t d, int64_t position,
   std::vector<double> scores(static_cast<size_t>(keys), -INFINITY), out(static_cast<size_t>(d), 0.0);
   double largest = -INFINITY, total = 0;
   for (int64_t j = 0; j < keys; ++j) {
-    if ((terms.causal && j > position) || (terms.window > 0 && j <= position - terms.window)) continue;
+    if ((terms.causal && j > position) || (terms.window > 0 && std::abs(position - j) >= terms.window)) continue;
     double score = 0;
     for (int64_t i = 0; i < d; ++i) score += static_cast<double>(q[i]) * static_cast<double>(key_at(j)[i]);
     score *= terms.scale;

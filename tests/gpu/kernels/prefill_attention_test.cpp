@@ -173,6 +173,23 @@ TEST_F(Prefill, WindowsHideWhatLiesBeforeThem) {
          .tensor_cores = true});
   }
 }
+TEST_F(Prefill, WithoutCausalityWindowsHideWhatLiesBehindThemToo) {
+  for (int64_t window : {1, 16, 33}) {
+    run({.heads = 1,
+         .kv_heads = 1,
+         .d = 16,
+         .sequences = {{0, 90}, {0, 7}},
+         .terms = {.causal = false, .window = window}});
+    run({.heads = 1,
+         .kv_heads = 1,
+         .d = 16,
+         .sequences = {{0, 90}, {0, 7}},
+         .terms = {.causal = false, .window = window},
+         .keys = Element::F16,
+         .type = Element::F16,
+         .tensor_cores = true});
+  }
+}
 TEST_F(Prefill, EveryTermOfAScore) {
   for (const auto& [type, cores] : {std::pair{Element::F32, false}, {Element::F16, true}}) {
     for (const Terms& terms : {Terms{.softcap = 0.5}, Terms{.slopes = slopes_of(2), .slopes_scaled = true},

@@ -13,7 +13,8 @@ struct Scores {
   float scale = 1;
   float softcap = 0;                ///< 0: none
   bool causal = true;               ///< a query attends to no later key
-  int64_t window = 0;               ///< 0: none; else a query sees itself and window - 1 tokens before it
+  int64_t window = 0;               ///< 0: none; else a query sees itself and window - 1 tokens before it, and as many
+                                    ///< after it where attention is not causal
   const float* slopes = nullptr;    ///< [heads] (Press et al. 2021); nullptr: none
   bool slopes_scaled = false;       ///< multiplied by `scale` too
   bool slopes_bf16 = false;         ///< slope, position and product are rounded to bf16

@@ -76,10 +76,11 @@ at::Tensor flash_attention(const at::Tensor& q, const at::Tensor& k, const at::T
                    key_starts = metadata.buffer.narrow(0, batch.key_starts, batch.sequences + 1);
   // With one query for each sequence PyTorch would split the keys, and the sums would depend on the other sequences.
   const int64_t max_tokens = std::max<int64_t>(batch.max_tokens, 2);
-  const int64_t before = options.window > 0 ? options.window - 1 : -1;  // tokens in sight before the query; -1: all
+  const int64_t before =
+      options.window > 0 ? options.window - 1 : -1;  // tokens in sight before the query, and after it; -1: all
   return std::get<0>(at::_flash_attention_forward(q, k, v, query_starts, key_starts, max_tokens, batch.max_keys,
                                                   /*dropout_p=*/0, options.causal, /*return_debug_mask=*/false,
-                                                  options.scale, before, options.causal ? 0 : -1));
+                                                  options.scale, before, options.causal ? 0 : before));
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ struct Tile {
     context = p.contexts[sequence];
     keys = p.keys[sequence];
     const int64_t last = context + end - 1;  // positions of the tile's queries: context + begin .. last
-    to = p.scores.causal && last + 1 < keys ? last + 1 : keys;
+    const int64_t seen = p.scores.causal ? last + 1 : p.scores.window > 0 ? last + p.scores.window : keys;
+    to = seen < keys ? seen : keys;
     from = p.scores.window > 0 && context + begin + 1 > p.scores.window ? context + begin + 1 - p.scores.window : 0;
     from = from / keys_at_once * keys_at_once;
   }

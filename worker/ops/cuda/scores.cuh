@@ -29,7 +29,7 @@ __device__ __forceinline__ float score_of(const Scores& s, float product, int64_
 
 /// Returns whether the query attends to the key, which must exist.
 __device__ __forceinline__ bool sees(const Scores& s, int64_t query, int64_t key) {
-  return (!s.causal || key <= query) && (s.window <= 0 || key > query - s.window);
+  return (!s.causal || key <= query) && (s.window <= 0 || (key > query - s.window && key < query + s.window));
 }
 
 /// Returns exp(value - largest); 0 for a masked score, also where all scores so far are masked.

@@ -12,23 +12,25 @@ constexpr int64_t most_stacked = 64;
 
 }  // namespace
 
-/// Builds gate and up projections that lie in one tensor, the gate first.
+/// Builds gate and up projections that lie in one tensor, in the order that the key says.
 void Builder::gate_and_up(const Context& context, const Node& section, const Scope& scope, const std::string& path,
                           GatedMlp& mlp) {
   const Role weights[] = {Role::GateWeight, Role::UpWeight}, biases[] = {Role::GateBias, Role::UpBias};
   const char* names[] = {".gate", ".up"};
   Linear* targets[] = {&mlp.gate, &mlp.up};
-  for (int part = 0; part < 2; ++part) {
-    const ParamRequest request{.role = weights[part],
-                               .path = path + names[part],
+  const bool gate_first = section.get("gate_up") != nullptr;
+  for (int i = 0; i < 2; ++i) {
+    const ParamRequest request{.role = weights[i],
+                               .path = path + names[i],
                                .shape = {mlp.width, context.sizes.hidden},
                                .units = mlp.width,
                                .fused = Fused::Concat,
-                               .part = part,
+                               .part = gate_first ? i : 1 - i,
                                .parts = 2,
                                .stored_rows = 2 * mlp.width};
-    if (auto made = linear(context, section.get("gate_up"), &section, scope, request, biases[part]))
-      *targets[part] = std::move(*made);
+    if (auto made =
+            linear(context, section.get(gate_first ? "gate_up" : "up_gate"), &section, scope, request, biases[i]))
+      *targets[i] = std::move(*made);
   }
 }
 
@@ -41,9 +43,9 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope
   Mlp mlp;
   mlp.norm = norm(context, &section, scope, path + ".norm", hidden);
   mlp.post_norm = norm(context, &section, scope, path + ".post_norm", hidden, "post_norm");
-  const bool both = section.get("gate_up") != nullptr;
+  const bool both = section.get("gate_up") || section.get("up_gate");
   if ((!both && !section.get("up")) || !section.get("down"))
-    refuse_policy(section, "an MLP needs \"up\" (or \"gate_up\") and \"down\"");
+    refuse_policy(section, "an MLP needs \"up\" (or \"gate_up\", or \"up_gate\") and \"down\"");
   const auto made = [&](const char* key, Role role, Role bias_role, std::vector<int64_t> shape) {
     const ParamRequest request{.role = role, .path = path + "." + key, .shape = std::move(shape), .units = width};
     return projection(context, section.get(key), section, scope, request, bias_role);

@@ -122,6 +122,7 @@ Rule mlp(Keys more = {}) {
                       {"up", projection()},
                       {"gate", projection()},
                       {"gate_up", linear()},
+                      {"up_gate", linear()},
                       {"down", projection()}} +
                  std::move(more));
 }

@@ -100,7 +100,7 @@ struct Attention {
   double scale = 1;    ///< of q.k
   double softcap = 0;  ///< 0: none; else scaled scores become softcap * tanh(score / softcap)
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t window = 0;  ///< 0: none; else a token sees itself and window-1 before it
+  int64_t window = 0;  ///< 0: none; else a token sees itself and window - 1 before it, with a full mask also after it
   Pattern pattern;     ///< of the keys that a query sees
   std::string source;  ///< cross-attention: the stack it attends to
   std::optional<Alibi> alibi;

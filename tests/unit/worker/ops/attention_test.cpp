@@ -40,6 +40,17 @@ TEST(Attention, EqualsThePlainFormulaForMixedPrefillAndDecode) {
   }
 }
 TEST(Attention, WindowHidesWhatLiesBeforeIt) { run({4, 4, 8, mixed, {.scale = 0.3, .window = 16}}); }
+TEST(Attention, WindowOfLongSequencesLeavesOutWhatNoQuerySees) {
+  for (int64_t window : {1, 7, 33, 70}) {
+    const std::vector<reference::SequenceShape> shapes{{0, 300}, {200, 90}, {290, 1}, {0, 20}};
+    run({4, 2, 8, shapes, {.scale = 0.3, .window = window}});
+    run({4, 2, 8, {{0, 300}, {0, 20}, {0, 129}}, {.scale = 0.3, .causal = false, .window = window}});
+    run({2, 2, 8, {{0, 300}}, {.scale = 0.3, .softcap = 3, .causal = false, .window = window}});
+  }
+}
+TEST(Attention, WithoutCausalityAWindowHasTwoSides) {
+  run({4, 4, 8, {{0, 9}, {0, 33}}, {.scale = 0.3, .causal = false, .window = 5}});
+}
 TEST(Attention, WithoutCausalityEveryQuerySeesEveryKey) {
   run({4, 4, 8, {{0, 9}, {0, 33}}, {.scale = 0.3, .causal = false}});
 }

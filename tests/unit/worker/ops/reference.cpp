@@ -52,6 +52,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   at::Tensor hidden = at::zeros({queries, keys}, at::kBool);
   if (options.causal) hidden = hidden.logical_or(key > query);
   if (options.window > 0) hidden = hidden.logical_or(key <= query - options.window);
+  if (options.window > 0 && !options.causal) hidden = hidden.logical_or(key >= query + options.window);
   scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
   const at::Tensor weights = at::softmax(scores, -1).reshape({kv_heads, heads / kv_heads, queries, keys});
   return at::einsum("ngqk,knd->qngd", {weights, v.to(at::kDouble)}).reshape({queries, heads, d});
