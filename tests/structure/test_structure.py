@@ -96,6 +96,7 @@ BELOW = {
 WHOLE = {
     "planner/strategies",
     "worker/layers/convolution",
+    "worker/layers/patterns",
     "worker/ops/cpu",
     "worker/ops/cuda",
     "worker/ops/cuda/linear",

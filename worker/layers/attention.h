@@ -5,9 +5,9 @@
 #include "worker/layers/convolution/span_convolver.h"
 #include "worker/layers/entity_queries.h"
 #include "worker/layers/layers.h"
+#include "worker/layers/patterns/sparse_self_attention.h"
 #include "worker/layers/projection_norms.h"
 #include "worker/layers/relative_content.h"
-#include "worker/layers/sparse_self_attention.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::layers {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/layers/sparse_self_attention.h"
+#include "worker/layers/patterns/sparse_self_attention.h"
 
 #include <ATen/ATen.h>
 
