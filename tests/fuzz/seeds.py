@@ -84,6 +84,21 @@ WORLDS = {
         dict(embedding_size=6, intra_bottleneck_size=4, num_feedforward_networks=2),
     ),
     "mpnet": ("MPNetForMaskedLM", {}),
+    "reformer": (
+        "ReformerForMaskedLM",
+        dict(
+            num_hidden_layers=None,
+            attention_head_size=4,
+            attn_layers=["local", "lsh"],
+            feed_forward_size=12,
+            axial_pos_shape=[2, 4],
+            axial_pos_embds_dim=[3, 5],
+            local_attn_chunk_length=2,
+            lsh_attn_chunk_length=4,
+            num_buckets=[2, 4],
+            hash_seed=1,
+        ),
+    ),
     "lxmert": (
         "LxmertForPreTraining",
         dict(l_layers=2, r_layers=1, x_layers=1, visual_feat_dim=5, num_qa_labels=3, num_object_labels=3),

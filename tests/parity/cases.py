@@ -20,6 +20,7 @@ import cases_memory
 import cases_neighbors
 import cases_pooled
 import cases_prophetnet
+import cases_reformer
 import cases_relative
 import cases_sparse
 import cases_streams
@@ -91,6 +92,11 @@ class Case:
         )
 
     @property
+    def shows_attentions(self):
+        """Returns whether a forward pass puts out attentions."""
+        return self.model_type not in cases_reformer.MODEL_TYPES
+
+    @property
     def media(self):
         """Returns whether answers are generated from images or audio."""
         return self.generates and self.reads in (("images",), ("audio",))
@@ -139,6 +145,7 @@ _SEEDS = {
     **cases_encoders.SEEDS,
     **cases_composites.SEEDS,
     **cases_decoders.SEEDS,
+    **cases_reformer.SEEDS,
     **cases_relative.SEEDS,
     **cases_neighbors.SEEDS,
     **cases_prophetnet.SEEDS,
@@ -796,6 +803,7 @@ CASES = (
     ),
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),
+    *cases_reformer.cases(_family),
     *cases_relative.cases(_family),
     *cases_pooled.cases(_family),
     *cases_memory.cases(_family),

@@ -21,6 +21,7 @@ import mutations_memory
 import mutations_neighbors
 import mutations_pooled
 import mutations_prophetnet
+import mutations_reformer
 import mutations_relative
 import mutations_sparse
 import mutations_streams
@@ -542,6 +543,7 @@ MUTATIONS = (
     ),
     *mutations_encoders.rows(_of, sys.modules[__name__]),
     *mutations_dense.rows(_of, sys.modules[__name__]),
+    *mutations_reformer.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),
     *mutations_pooled.rows(_of, sys.modules[__name__]),
     *mutations_memory.rows(_of, sys.modules[__name__]),

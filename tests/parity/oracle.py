@@ -7,6 +7,7 @@ import inspect
 import json
 
 import cases_prophetnet
+import cases_reformer
 import fixtures
 from safetensors.numpy import load_file, save_file
 
@@ -39,6 +40,8 @@ def model(case, dtype="float32", attention="eager"):
             block.self_attention.register_forward_pre_hook(_without_second_alibi, with_kwargs=True)
     if case.generates and case.model_type in cases_prophetnet.MODEL_TYPES:
         loaded.generate = functools.partial(_generate_one_by_one, loaded, loaded.generate)
+    if case.model_type in cases_reformer.MODEL_TYPES:
+        cases_reformer.quiet(loaded, case)
     for module in loaded.modules():
         if type(module).__name__ in ("BigBirdModel", "BigBirdPegasusEncoder"):
             # a short text changes the model: the next long one would have full attention too

@@ -233,6 +233,7 @@ PREFIXES = (
     "hubert.",
     "transformer.",
     "prophetnet.",
+    "reformer.",
     "model.",
     "vit.",
     "nomic_bert.",

@@ -42,7 +42,8 @@ def layout_of(strategy, ranks):
 @pytest.mark.parametrize("case, strategy, ranks", PASSES)
 def test_hidden_states_and_outputs_equal_those_of_transformers(runner, case, strategy, ranks):
     given = inputs.make(case, inputs.kinds(case)[0])
-    found = runner.forward(fixtures.checkpoint(case), ranks, given, **layout_of(strategy, ranks))
+    options = {"attentions": case.shows_attentions, **layout_of(strategy, ranks)}
+    found = runner.forward(fixtures.checkpoint(case), ranks, given, **options)
     compare.tensors(found, oracle.forward(case, given), places(case, given))
 
 
@@ -121,7 +122,7 @@ def test_layers_larger_than_a_buffer_are_gathered_in_tiles(tmp_path, name, strat
         "--outputs",
         tmp_path / "out.safetensors",
         "--hidden-states",
-        "--attentions",
+        *(["--attentions"] if case.shows_attentions else []),
         *processes,
     )
     assert run.returncode == 0, run.stderr

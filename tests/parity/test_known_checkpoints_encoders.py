@@ -63,6 +63,8 @@ def test_the_bytes_of_ranks_are_those_of_the_table(
         unread = 4 * config.hidden_size  # what stands for masked frames in training
     if model_type == "xlnet":
         unread = 4 * config.hidden_size  # the beginning of the second stream
+    if model_type == "reformer":
+        unread = 4 * config.vocab_size  # a bias of scores that transformers does not add
     if model_type == "lxmert":  # scores of objects, attributes and features of regions
         outputs = config.num_object_labels + config.num_attr_labels + config.visual_feat_dim
         unread = 4 * ((outputs + config.hidden_size) * (config.hidden_size + 1) + 2 * config.hidden_size)

@@ -62,6 +62,8 @@ SIZES = {
     "input.norm_projected",  # the width of the norm tells it
     "input.project_tokens",  # likewise
     "bottleneck.width",
+    "axial.width",
+    "axial.columns",
     "stacked_mlp.count",
     "concat.layout",
     "span_convolution.size",
@@ -123,7 +125,10 @@ def check(runner, case, folder, kind="", names=(), **options):
     given = inputs.make(case, kind or inputs.kinds(case)[0])
     theirs = oracle.forward(case, given)
     return compare.tensors(
-        runner.forward(folder, RANKS, given, **options), theirs, places(case, given), names=names or final(theirs)
+        runner.forward(folder, RANKS, given, attentions=case.shows_attentions, **options),
+        theirs,
+        places(case, given),
+        names=names or final(theirs),
     )
 
 

@@ -193,6 +193,8 @@ def blocks(case, model):
         return {"encoder": list(base.layer)}
     if case.model_type in cases_pooled.MODEL_TYPES:
         return cases_pooled.blocks(case, base)
+    if case.model_type == "reformer":
+        return {"encoder": list(base.encoder.layers)}
     if case.model_type == "albert":
         groups, config = base.encoder.albert_layer_groups, base.config
         order = [
@@ -234,6 +236,7 @@ def first_of(module, *names):
 ATTENTION = (
     "attention.self",
     "attention.attn",
+    "attention.self_attention",
     "attn.attention",
     "attn",
     "self_attn",
@@ -265,6 +268,7 @@ FEED_FORWARD = (
     "intermediate.act",
     "ff.activation_function",
     "feed_forward.activation_fn",
+    "feed_forward.dense.act_fn",
     "lang_inter.intermediate_act_fn",
 )
 OURS = {

@@ -22,8 +22,8 @@ from test_generate import COUNT, check_answer, rows_of
 import worker
 
 # one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, relative positions
-# by content, bottlenecks, heads that convolve, entities, streams, two streams, two stacks in a row, encoders of images
-# and of audio before a decoder, two towers, images, cells of images
+# by content, bottlenecks, heads that convolve, entities, streams, two streams, attention in chunks between two residual
+# streams, two stacks in a row, encoders of images and of audio before a decoder, two towers, images, cells of images
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
@@ -42,6 +42,8 @@ FAMILIES = [
     "FunnelForMaskedLM-all",
     "TransfoXLLMHeadModel-all",
     "FunnelBaseModel-base",
+    "ReformerModel-all",
+    "ReformerModelWithLMHead-all",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
     "ProphetNetForConditionalGeneration-all",
@@ -89,7 +91,9 @@ ANSWERS = [
 def test_hidden_states_and_outputs_equal_those_of_transformers(runner, case, layout):
     need_stages(case, layout)
     given = inputs.make(case, inputs.kinds(case)[0])
-    found = runner.forward(fixtures.checkpoint(case), ranks_of(layout), given, sizes=layout)
+    found = runner.forward(
+        fixtures.checkpoint(case), ranks_of(layout), given, sizes=layout, attentions=case.shows_attentions
+    )
     compare.tensors(found, oracle.forward(case, given), places(case, given))
 
 

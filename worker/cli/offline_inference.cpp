@@ -91,6 +91,7 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   limits.pipeline_batches = plan.pipeline;
   limits.micro_batches = plan.micro_batches;
   limits.split_forward = model.task != policy::Task::Similarity;
+  limits.shows_attentions = models::Model::shows_attentions(model);
   if (const policy::Stack* source = models::Model::source_stack(model)) {
     limits.decoder_start = static_cast<int32_t>(model.decoder_start);
     limits.source_inputs = source->input.reads_media();

@@ -13,7 +13,7 @@ namespace {
 
 /// Returns the kv heads that `rank` attends to.
 Range kv_heads_of(const policy::Attention& attention, const Partition& partition, int rank) {
-  return partition.range(attention.key.weight.stack, Axis::Kv, attention.kv_heads, rank);
+  return partition.range(attention.value.weight.stack, Axis::Kv, attention.kv_heads, rank);
 }
 
 std::optional<SharedHeads> shared_heads(const policy::Attention& attention, const Loader& loader) {
@@ -101,6 +101,7 @@ Weight buckets_of(const policy::Attention& attention, Loader& loader) {
 std::vector<const policy::Linear*> projections_of(const policy::Attention& attention) {
   if (!attention.source.empty() || attention.queries_apart) return {&attention.query};
   if (attention.values_apart) return {&attention.query, &attention.key};
+  if (attention.chunks && attention.chunks->hashes) return {&attention.query, &attention.value};
   return {&attention.query, &attention.key, &attention.value};
 }
 
@@ -142,6 +143,7 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
                                             : std::nullopt),
       sparse_(attention.is_sparse() ? std::optional<SparseSelfAttention>(std::in_place, attention, loader)
                                     : std::nullopt),
+      chunked_(attention.chunks ? std::optional<ChunkedAttention>(std::in_place, attention, loader) : std::nullopt),
       out_(attention.out, loader) {
   if (attention.query_norm) query_norm_.emplace(*attention.query_norm, loader);
   if (attention.key_norm) key_norm_.emplace(*attention.key_norm, loader);
@@ -267,8 +269,16 @@ at::Tensor Attention::in_buckets(const at::Tensor& x, const Batch& batch, LayerC
   return result.reshape({x.size(0), heads_ * head_dim_});
 }
 
+at::Tensor Attention::in_chunks(const at::Tensor& x, const Batch& batch) const {
+  const at::Tensor all = in_(x), q = heads(all, 0, heads_);
+  const int64_t own = chunked_->hashes() ? 0 : heads_;  // heads before the keys
+  return (*chunked_)(q, heads(all, own, heads_), heads(all, own + heads_, heads_), batch)
+      .reshape({x.size(0), heads_ * head_dim_});
+}
+
 at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const Batch& batch,
                            const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
+  if (chunked_) return in_chunks(x, batch);
   if (buckets_of_queries_) return in_buckets(x, batch, cache, comm);
   ops::AttentionOptions options = this->options();
   at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : projected(x, values);

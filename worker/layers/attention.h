@@ -5,6 +5,7 @@
 #include "worker/layers/convolution/span_convolver.h"
 #include "worker/layers/entity_queries.h"
 #include "worker/layers/layers.h"
+#include "worker/layers/patterns/chunked_attention.h"
 #include "worker/layers/patterns/sparse_self_attention.h"
 #include "worker/layers/projection_norms.h"
 #include "worker/layers/relative_content.h"
@@ -78,6 +79,7 @@ class Attention {
   at::Tensor with_entities(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
                            const Batch&, const ops::AttentionOptions&, comm::Communicator&) const;
   at::Tensor projected(const at::Tensor& x, const at::Tensor& values) const;
+  at::Tensor in_chunks(const at::Tensor& x, const Batch&) const;
   at::Tensor in_buckets(const at::Tensor& x, const Batch&, LayerCache, comm::Communicator&) const;
   at::Tensor with_relative_content(const at::Tensor& x, const Batch&, ops::AttentionOptions&) const;
   ops::AttentionOptions options() const;
@@ -98,6 +100,7 @@ class Attention {
   std::optional<EntityQueries> entity_queries_;
   std::optional<SpanConvolver> convolver_;     ///< of the heads behind those that attend
   std::optional<SparseSelfAttention> sparse_;  ///< instead of ops::ragged_attention
+  std::optional<ChunkedAttention> chunked_;    ///< likewise
   RowLinear out_;
 };
 

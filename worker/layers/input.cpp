@@ -170,6 +170,11 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   else if (input.token)
     token_.emplace(*input.token, loader);
   if (input.positions) position_.emplace(*input.positions, loader);
+  if (input.axial) {
+    axial_rows_.emplace(input.axial->rows, loader);
+    axial_columns_.emplace(input.axial->columns, loader);
+    axial_width_ = input.axial->columns.shape[0];
+  }
   if (input.features)
     features_.emplace(*input.features, input.positions.value(),
                       loader);  // in the order in which a forward pass uses the tables
@@ -301,6 +306,10 @@ at::Tensor trigrams(const at::Tensor& x, const Batch& batch) {
 }  // namespace
 
 at::Tensor Input::looked_up(const at::Tensor& positions) const {
+  if (axial_rows_) {
+    const at::Tensor rows = axial_rows_->partial(positions.div(axial_width_, "floor"));
+    return at::cat({rows, axial_columns_->partial(positions.remainder(axial_width_))}, 1);
+  }
   return position_->partial(position_offset_ == 0 ? positions : positions + position_offset_);
 }
 
@@ -346,7 +355,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     x = frames(batch);
     if (scale_ != 1) x.mul_(scale_);
   }
-  const bool together = position_ && !position_last_;  // one reduction for both tables
+  const bool together = axial_rows_ || (position_ && !position_last_);  // one reduction for both tables
   if (together) {
     // the streams that predict the next token stand at its position
     const bool ahead = batch.streams > 0;

@@ -114,8 +114,9 @@ class Input {
   std::array<int64_t, 2> patch_{};  ///< height and width in pixels
   bool position_last_, norm_last_, project_tokens_, trigram_;
   at::Tensor frequencies_;  ///< of sinusoids, [sines] in the type in which angles are computed; undefined: none
-  std::optional<Table> token_, position_;
+  std::optional<Table> token_, position_, axial_rows_, axial_columns_;
   std::optional<ClusteredTable> clusters_;  ///< instead of token_
+  int64_t axial_width_ = 0;                 ///< columns of the grid of axial positions
   std::vector<Types> types_;
   std::optional<Features> features_;
   std::optional<Entities> entities_;

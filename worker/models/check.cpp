@@ -56,6 +56,9 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
     if (layer.norm && layer.norm->kind != policy::NormKind::Layer)
       refuse("has convolutions with norms that are not LayerNorm or group norm");
   }
+  if (input.axial && (!input.token || input.reads_images() || input.convolutions || input.features || input.entities ||
+                      input.streams || input.position_after_norm || input.position_skips_padding))
+    refuse("has axial positions beside patches, audio, dense vectors, entities, streams or other positions");
   const bool tokens_alone = input.token && !input.features && !input.reads_images() && !input.position_after_norm;
   if (input.project_tokens && (!tokens_alone || input.norm_projected))
     refuse("projects tokens beside patches, audio or dense vectors, or before a norm that comes last");
@@ -224,6 +227,37 @@ void check_memory(const policy::Model& model, const policy::Stack& stack) {
   }
 }
 
+/// Refuses all that layers of two residual streams, and attention in chunks, do not have.
+void check_reversible(const policy::Model& model, const policy::Stack& stack) {
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  const auto has_chunks = [](const policy::Layer& layer) { return layer.attention.chunks.has_value(); };
+  const auto& layers = stack.layers;
+  if (std::any_of(layers.begin(), layers.end(), has_chunks) && !std::all_of(layers.begin(), layers.end(), has_chunks))
+    refuse("has attention in chunks in some layers of a stack only");
+  for (const policy::Layer& layer : layers) {
+    const policy::Attention& self = layer.attention;
+    if ((self.chunks && (self.kv_heads != self.heads || self.is_sparse() || self.window > 0 || self.softcap > 0 ||
+                         self.alibi || self.rotary || self.relative_position_bias || self.relative_content ||
+                         self.content_buckets || self.entity_queries || self.span_convolution || self.query_norm ||
+                         self.key_norm || self.projection_norms || self.values_apart || self.shows_scores)) ||
+        (layer.cross && layer.cross->chunks))
+      refuse(
+          "has attention in chunks that is grouped, crosses, has another pattern, positions in it, norms of heads, "
+          "softcapped scores or further heads");
+    if ((layer.order == policy::Order::Reversible) != stack.is_reversible())
+      refuse("has two residual streams in some layers of a stack only");
+    if (stack.is_reversible() &&
+        (layer.cross || layer.bottleneck || layer.branch || layer.co_attention || !layer.stacked.empty() ||
+         layer.residual_multiplier != 1 || self.post_norm || layer.mlp.post_norm || self.rotary ||
+         stack.input.adds_positions() || stack.input.streams || stack.memory))
+      refuse("has two residual streams beside further blocks, norms behind blocks, or positions in attention");
+    if (layer.cross && model.stack(layer.cross->source) && model.stack(layer.cross->source)->is_reversible())
+      refuse("has cross-attention to two residual streams");
+  }
+  if (stack.is_reversible() && (stack.output.pooler || stack.output.projection || stack.output.cross_projection))
+    refuse("has two residual streams before a pooler or a projection");
+}
+
 void check_generation(const policy::Model& model) {
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
   if (model.task == policy::Task::Generate && !Model::generates(model))
@@ -233,6 +267,7 @@ void check_generation(const policy::Model& model) {
     const policy::Attention& self = layer.attention;
     if (self.mask != policy::Mask::Causal) refuse("generates with attention that is not causal");
     if (self.relative_content) refuse("generates with relative positions by content");
+    if (self.chunks) refuse("generates with attention in chunks, whose cache is one of states and hashes");
     if (layer.cross && (layer.cross->kv_heads != self.kv_heads || layer.cross->head_dim != self.head_dim))
       refuse("has cross-attention whose heads are not those of its self-attention");
   }
@@ -243,6 +278,7 @@ void check_generation(const policy::Model& model) {
 void Model::check(const policy::Model& model) {
   for (const policy::Stack& stack : model.stacks) {
     if (stack.joins.empty()) check_input(model, stack);
+    check_reversible(model, stack);
     for (const policy::Layer& layer : stack.layers) {
       check_layer(model, layer);
       check_streams(model, layer);

@@ -24,6 +24,13 @@ const policy::Head* language_model(const policy::Model& model) {
 
 bool Model::generates(const policy::Model& model) { return language_model(model) != nullptr; }
 
+bool Model::shows_attentions(const policy::Model& model) {
+  return std::none_of(model.stacks.begin(), model.stacks.end(), [](const policy::Stack& stack) {
+    return std::any_of(stack.layers.begin(), stack.layers.end(),
+                       [](const policy::Layer& layer) { return layer.attention.chunks.has_value(); });
+  });
+}
+
 const policy::Stack& Model::generating_stack(const policy::Model& model) {
   const policy::Head* head = language_model(model);
   return head ? *model.stack(head->stack) : model.stacks.back();

@@ -43,6 +43,8 @@ class Model {
   static void check(const policy::Model&);
   /// Returns true when the model can generate: its task is generate and it has an LM head.
   static bool generates(const policy::Model&);
+  /// Returns whether a forward pass can capture attentions: that of chunks has no places in a matrix of tokens.
+  static bool shows_attentions(const policy::Model&);
   /// Returns the stack that generates: the one that the LM head reads.
   static const policy::Stack& generating_stack(const policy::Model&);
   /// Returns the encoder whose states the generating stack attends to; nullptr where there is none.

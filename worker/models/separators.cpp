@@ -50,8 +50,8 @@ at::Tensor default_mask(const policy::Model& model, const at::Tensor& ids) {
 
 bool reads_columns(const policy::Stack& stack) {
   return std::any_of(stack.layers.begin(), stack.layers.end(), [](const policy::Layer& layer) {
-    return layer.attention.is_sparse() || layer.attention.relative_content || layer.attention.content_buckets ||
-           layer.branch;
+    return layer.attention.is_sparse() || layer.attention.chunks || layer.attention.relative_content ||
+           layer.attention.content_buckets || layer.branch;
   });
 }
 

@@ -10,8 +10,8 @@
 
 namespace pm::models {
 
-/// Returns whether layers of the stack read the columns in which tokens stand: sparse attention, relative positions by
-/// content, convolutions.
+/// Returns whether layers of the stack read the columns in which tokens stand: sparse attention, attention in chunks,
+/// relative positions by content, convolutions.
 bool reads_columns(const policy::Stack&);
 /// Returns the input that numbers the segments of tokens for the stack's attention; "": there is none.
 std::string segments_input(const policy::Stack&);

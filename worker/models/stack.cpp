@@ -151,11 +151,13 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
     if (const auto& buckets = stack.layers[static_cast<size_t>(range_.begin)].attention.content_buckets)
       buckets_ = {buckets->num_buckets, buckets->max_distance};
   }
-  layers_.reserve(static_cast<size_t>(stack.joins.empty() ? range_.size() : 0));
+  layers_.reserve(static_cast<size_t>(stack.joins.empty() && !stack.is_reversible() ? range_.size() : 0));
   two_streams_.reserve(static_cast<size_t>(stack.joins.empty() ? 0 : range_.size()));
   for (int64_t number = range_.begin; number < range_.end; ++number) {
     const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
-    if (layer.co_attention)
+    if (layer.order == policy::Order::Reversible)
+      reversible_.emplace_back(layer, types_, loader);
+    else if (layer.co_attention)
       two_streams_.emplace_back(layer, types_, loader);
     else
       layers_.emplace_back(layer, types_, loader, rotaries_);
@@ -214,9 +216,30 @@ void Stack::resize(size_t layer, Rows& rows, layers::Residual& state, layers::Ba
   rows.here = pairs.rows;
 }
 
+/// Runs layers of two residual streams on what both begin with [tokens, hidden], or on both side by side [tokens, 2 x
+/// hidden]; returns both. Hidden states are those of the second.
+at::Tensor Stack::run_reversible(const at::Tensor& x, const layers::Batch& batch, layers::KvCache* cache,
+                                 comm::Communicator& comm) const {
+  const bool begins = range_.begin == 0;
+  const int64_t width = begins ? x.size(1) : x.size(1) / 2;
+  layers::Residual first(x.narrow(1, 0, width).contiguous()),
+      second(begins ? x : x.narrow(1, width, width).contiguous());
+  const auto keep = [&] {
+    if (batch.capture && batch.capture->hidden_states) batch.capture->hidden.push_back(second.sum().to(at::kFloat));
+  };
+  for (size_t layer = 0; layer < reversible_.size(); ++layer) {
+    keep();
+    reversible_[layer](first, second, batch,
+                       cache ? layers::LayerCache{&cache->keys(layer), &cache->values(layer)} : layers::LayerCache{},
+                       comm);
+  }
+  if (ends_) keep();
+  return at::cat({first.sum(), second.sum()}, 1);
+}
+
 at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache* cache, layers::Source* source,
                              comm::Communicator& comm) const {
-  const bool keeps = batch.capture && batch.capture->hidden_states;
+  const bool keeps = batch.capture && batch.capture->hidden_states && reversible_.empty();
   const auto keep = [&](const at::Tensor& states) { batch.capture->hidden.push_back(states.to(at::kFloat)); };
   if (input_) {
     x = (*input_)(batch, comm);
@@ -245,6 +268,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
     for (at::Tensor* read : {&source->states, &source->added_positions})
       if (read->defined()) *read = read->to(types_.product);
   }
+  if (!reversible_.empty()) x = run_reversible(x.to(types_.residual), batch, cache, comm);
   layers::Residual state(std::exchange(x, {}).to(types_.residual));
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
     if (keeps) keep(state.sum());

@@ -14,6 +14,8 @@
 #include "worker/layers/mlp.h"
 #include "worker/layers/rotary.h"
 #include "worker/layers/rows/memory_rows.h"
+#include "worker/layers/rows/pooling.h"
+#include "worker/models/reversible_layer.h"
 #include "worker/models/two_stream_layer.h"
 #include "worker/policy/spec/stack.h"
 
@@ -27,11 +29,11 @@ class Stack {
   /// Returns the states after the stage's last layer, or after the final norm and projection where the stack ends:
   /// [tokens, hidden] in F32, the same on every rank; the rows of the batch's streams follow. `x` has the states of the
   /// stage before; undefined where the stack begins, but for one that joins two others: then it has their states, one
-  /// behind the other. With `cache`, keys and values are appended to it; without, attention stays inside the batch.
-  /// Layers that pool or upsample change the batch's rows; states that a later one adds are left in `skipped` of the
-  /// batch, where the stage before has to have left them. `source` is what cross-attention reads. Makes the attention
-  /// metadata of both. Between the layers activations have the types of layers::ActivationTypes; states are cast where
-  /// they come in and where they leave.
+  /// behind the other. Two residual streams stand beside each other. With `cache`, keys and values are appended to it;
+  /// without, attention stays inside the batch. Layers that pool or upsample change the batch's rows; states that a
+  /// later one adds are left in `skipped` of the batch, where the stage before has to have left them. `source` is what
+  /// cross-attention reads. Makes the attention metadata of both. Between the layers activations have the types of
+  /// layers::ActivationTypes; states are cast where they come in and where they leave.
   at::Tensor operator()(at::Tensor x, layers::Batch&, layers::KvCache* cache, layers::Source* source,
                         comm::Communicator&) const;
   /// The layers of this shard, and whether the stack's output is among them.
@@ -43,6 +45,7 @@ class Stack {
   at::Tensor pooled(const at::Tensor& states) const;
 
  private:
+  at::Tensor run_reversible(const at::Tensor& x, const layers::Batch&, layers::KvCache*, comm::Communicator&) const;
   struct Cross {
     layers::Attention attention;
     std::optional<layers::Norm> norm;
@@ -94,6 +97,7 @@ class Stack {
   std::optional<ops::BucketShape> buckets_;        ///< likewise
   std::vector<Layer> layers_;
   std::vector<TwoStreamLayer> two_streams_;  ///< instead of layers_, of a stack that joins two
+  std::vector<ReversibleLayer> reversible_;  ///< instead of layers_, of two residual streams
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;
   std::optional<layers::Linear> projection_, cross_projection_, pooler_dense_;

@@ -407,6 +407,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   projections(context, section, scope, path, source_width, a);
   a.entity_queries = entity_queries(context, section, scope, path, a);
   a.pattern = pattern(context, section, scope, path, a);
+  a.chunks = chunks(section, scope);
   a.projection_norms = projection_norms(context, section, scope, path, a);
   if (!a.projection_norms) {
     a.query_norm = norm(context, &section, scope, path + ".query_norm", a.head_dim, "query_norm");

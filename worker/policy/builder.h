@@ -65,7 +65,12 @@ class Builder {
   void tables(const Node& section, const Scope&, const std::string& path, int64_t width, std::vector<IndexTable>&);
   std::optional<Features> features(const Context&, const Node& section, const Scope&, const std::string& path);
   std::optional<Pooler> pooler(const Context&, const Node& section, const Scope&, const std::string& path);
-  Output output(const Context&, const Node& section, const std::string& path);
+  /// `width` is that of the states that the layers make.
+  Output output(const Context&, const Node& section, const std::string& path, int64_t width);
+
+  // input/axial_positions.cpp
+  std::optional<AxialPositions> axial_positions(const Context&, const Node& position, const Scope&,
+                                                const std::string& path);
 
   // input/entities.cpp
   std::optional<Entities> entities(const Context&, const Node& section, const std::string& path);
@@ -139,6 +144,8 @@ class Builder {
                                                   const std::string& path, const Attention&);
   std::optional<SpanConvolution> span_convolution(const Context&, const Node& section, const Scope&,
                                                   const std::string& path, const Attention&);
+  static std::optional<Chunks> chunks(const Node& section, const Scope&);
+  static void pad_to_chunks(Stack&);
   std::vector<std::string> joins(const Context&) const;
   std::optional<CoAttention> co_attention(const Context&, int64_t number, const std::string& path);
   std::optional<Bottleneck> bottleneck(const Context&, int64_t number, const std::string& path);

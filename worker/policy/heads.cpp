@@ -190,7 +190,9 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
                .section = section,
                .scope = found->second.scope,
                .path = "heads." + name,
-               .width = read && read->output.projection ? sizes.embedding : sizes.hidden};
+               .width = !read                     ? sizes.hidden
+                        : read->output.projection ? sizes.embedding
+                                                  : read->width()};
   at.scope.prefix.clear();
   at.scope.stack.clear();
   if (const Node* node = section.get("at")) binder_.enter(*node, at.scope);

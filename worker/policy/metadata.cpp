@@ -114,7 +114,7 @@ std::vector<Part> parts_of(const std::string& stack, const std::vector<PlacedPar
 }
 
 StackMetadata model_metadata(const Stack& stack) {
-  StackMetadata metadata{.name = stack.name, .layers = static_cast<int>(stack.layers.size()), .hidden = stack.hidden};
+  StackMetadata metadata{.name = stack.name, .layers = static_cast<int>(stack.layers.size()), .hidden = stack.width()};
   metadata.vocab = stack.vocab;
   metadata.positions = stack.positions;
   metadata.media = stack.input.reads_media();
@@ -136,6 +136,9 @@ StackMetadata model_metadata(const Stack& stack) {
       metadata.relative_rows = std::max(metadata.relative_rows, 2 * content->span);
     if (const auto* blocks = std::get_if<BlockSparse>(&one.attention.pattern))
       metadata.query_block = std::max(metadata.query_block, blocks->block);
+    if (const auto& chunks = one.attention.chunks)
+      metadata.query_block =
+          std::max(metadata.query_block, chunks->length * (chunks->hashes ? chunks->hashes->rounds : 1));
   }
   return metadata;
 }

@@ -134,8 +134,15 @@ void Builder::position(const Context& context, const Node& section, const Scope&
     input.grid = grid(context, *node, scope, path + "positions.");
     return;
   }
+  if ((input.axial = axial_positions(context, *node, scope, path + "positions."))) {
+    if (sinusoidal) refuse_policy(*node, "\"axial\" stands alone, or beside \"learned\" with \"when\"");
+    input.position = PositionKind::Axial;
+    return;
+  }
   if (!learned == !sinusoidal)
-    refuse_policy(*node, "a position that is a map needs \"learned\", \"sinusoidal\", \"grid\" or \"convolution\"");
+    refuse_policy(*node,
+                  "a position that is a map needs \"learned\", \"axial\", \"sinusoidal\", \"grid\" or "
+                  "\"convolution\"");
   if (const Node* offset = node->get("offset")) {
     input.position_offset = evaluate_int(*offset, scope.variables);
     if (input.position_offset < 0)
@@ -331,11 +338,11 @@ std::optional<Pooler> Builder::pooler(const Context& context, const Node& sectio
   return pooler;
 }
 
-Output Builder::output(const Context& context, const Node& section, const std::string& path) {
+Output Builder::output(const Context& context, const Node& section, const std::string& path, int64_t width) {
   Scope scope = context.scope;
   if (const Node* at = section.get("at")) binder_.enter(*at, scope);
   Output output;
-  output.norm = norm(context, &section, scope, path + "output.norm", context.sizes.hidden);
+  output.norm = norm(context, &section, scope, path + "output.norm", width);
   const ParamRequest projection{.role = Role::HeadDenseWeight,
                                 .path = path + "output.projection",
                                 .shape = {context.sizes.embedding, context.sizes.hidden}};
@@ -371,7 +378,8 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
   add_positions(stack);
   stack.memory = memory(context);
   set_queries_apart(stack);
-  if (const Node* node = section.get("output")) stack.output = output(context, *node, path);
+  pad_to_chunks(stack);
+  if (const Node* node = section.get("output")) stack.output = output(context, *node, path, stack.width());
   return stack;
 }
 

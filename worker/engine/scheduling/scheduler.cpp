@@ -85,6 +85,9 @@ void Scheduler::refuse_when_full() {
 }
 
 void Scheduler::forward(ForwardRequest request, std::function<void(ForwardResult)> on_done) {
+  if (request.attentions && !limits_.shows_attentions)
+    throw Error(Reason::InvalidRequest,
+                "attentions are not put out by this model, whose tokens see others in chunks; omit \"attentions\"");
   dp_rank_.executor().check(request.inputs);
   {
     std::lock_guard lock(mutex_);

@@ -38,7 +38,10 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   scope.variables.layer = number;
   if (const Node* order = option("order")) {
     const std::string word = parse_keyword(*order, scope.variables, order_words);
-    layer.order = word == "pre" ? Order::Pre : word == "post" ? Order::Post : Order::Parallel;
+    layer.order = word == "pre"        ? Order::Pre
+                  : word == "post"     ? Order::Post
+                  : word == "parallel" ? Order::Parallel
+                                       : Order::Reversible;
   }
   const Node *attn = section.get("attn"), *ffn = section.get("mlp");
   if (!attn || !ffn) refuse_policy(section, "a stack needs \"attn\" and \"mlp\"");

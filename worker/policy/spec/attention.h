@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "worker/policy/spec/chunks.h"
 #include "worker/policy/spec/input/entities.h"
 #include "worker/policy/spec/param.h"
 #include "worker/policy/spec/span_convolution.h"
@@ -100,9 +101,11 @@ struct Attention {
   double scale = 1;    ///< of q.k
   double softcap = 0;  ///< 0: none; else scaled scores become softcap * tanh(score / softcap)
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t window = 0;  ///< 0: none; else a token sees itself and window - 1 before it, with a full mask also after it
-  Pattern pattern;     ///< of the keys that a query sees
-  std::string source;  ///< cross-attention: the stack it attends to
+  /// 0: none; else a token sees itself and window - 1 before it, with a full mask also after it.
+  int64_t window = 0;
+  Pattern pattern;               ///< of the keys that a query sees
+  std::optional<Chunks> chunks;  ///< instead of a pattern; with hashes `key` is empty, for queries are keys
+  std::string source;            ///< cross-attention: the stack it attends to
   std::optional<Alibi> alibi;
   std::optional<Rotary> rotary;
   std::optional<RelativePositionBias> relative_position_bias;  ///< of this layer, or of the layer that shares its table

@@ -19,8 +19,9 @@
 namespace pm::policy {
 
 /// Where the norms of a layer stand. Post: x = norm(x + f(x)). Pre: x = x + f(norm(x)). Parallel: x = x +
-/// attn(norm(x)) + mlp(norm'(x)).
-enum class Order : uint8_t { Pre, Post, Parallel };
+/// attn(norm(x)) + mlp(norm'(x)). Reversible: there are two residual streams, x += attn(norm(y)), then y +=
+/// mlp(norm'(x)); both begin as the input, and the stack's states are x and y beside each other (Gomez et al. 2017).
+enum class Order : uint8_t { Pre, Post, Parallel, Reversible };
 
 struct Layer {
   Order order = Order::Pre;
@@ -73,6 +74,11 @@ struct Stack {
   std::optional<Memory> memory;
   std::vector<Layer> layers;
   Output output;
+
+  /// Returns whether layers have two residual streams.
+  bool is_reversible() const { return !layers.empty() && layers[0].order == Order::Reversible; }
+  /// Returns the width of what the layers hand on: of both residual streams, where there are two.
+  int64_t width() const { return is_reversible() ? 2 * hidden : hidden; }
 };
 
 /// Returns whether layers of the stack pool or upsample its rows.

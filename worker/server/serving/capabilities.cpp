@@ -158,7 +158,7 @@ int64_t cell_side(const policy::Backbone& backbone, size_t stages) {
 void count_values(const policy::Model& model, Capabilities& capabilities) {
   for (const policy::Stack& stack : model.stacks) {
     capabilities.hidden_states += stack.hidden * (static_cast<int64_t>(stack.layers.size()) + 1);
-    capabilities.scores += stack.hidden;
+    capabilities.scores += stack.width();
     for (const policy::Layer& layer : stack.layers)
       capabilities.attentions += layer.attention.heads + (layer.cross ? layer.cross->heads : 0);  // or of co-attention
   }

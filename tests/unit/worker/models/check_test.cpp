@@ -64,6 +64,21 @@ policy::Attention& in_buckets(policy::Model& model) {
   self(model).content_buckets.emplace();
   return self(model);
 }
+constexpr const char* chunks_alone =
+    "has attention in chunks that is grouped, crosses, has another pattern, positions in it, norms of heads, "
+    "softcapped scores or further heads";
+constexpr const char* reversible_alone =
+    "has two residual streams beside further blocks, norms behind blocks, or positions in attention";
+/// Makes the layer one of attention in chunks.
+policy::Attention& in_chunks(policy::Model& model) {
+  self(model).chunks.emplace();
+  return self(model);
+}
+/// Makes the layer one of two residual streams.
+policy::Layer& reversible(policy::Model& model) {
+  layer(model).order = policy::Order::Reversible;
+  return layer(model);
+}
 /// Puts a bottleneck around a post-norm layer.
 policy::Layer& narrow(policy::Model& model) {
   layer(model).order = policy::Order::Post;
@@ -261,6 +276,22 @@ INSTANTIATE_TEST_SUITE_P(
          buckets_alone},
         {"BucketsInCross", [](auto& m) { cross(m).content_buckets.emplace(); },
          "has content_buckets in cross-attention"},
+        {"ChunksOfGroupedHeads", [](auto& m) { in_chunks(m).heads = 4; }, chunks_alone},
+        {"ChunksInAPattern", [](auto& m) { in_chunks(m).pattern = policy::BlockSparse{}; }, chunks_alone},
+        {"ChunksAtDistances", [](auto& m) { in_chunks(m).alibi.emplace(); }, chunks_alone},
+        {"ChunksOfCross", [](auto& m) { cross(m).chunks.emplace(); }, chunks_alone},
+        {"ChunksInOneLayer", [](auto& m) { in_chunks(m), m.stacks[0].layers.emplace_back(); },
+         "has attention in chunks in some layers of a stack only"},
+        {"ReversibleInOneLayer", [](auto& m) { reversible(m), m.stacks[0].layers.emplace_back(); },
+         "has two residual streams in some layers of a stack only"},
+        {"ReversibleWithPostNorm", [](auto& m) { reversible(m).mlp.post_norm.emplace(); }, reversible_alone},
+        {"ReversibleScaled", [](auto& m) { reversible(m).residual_multiplier = 2; }, reversible_alone},
+        {"ReversibleCross", [](auto& m) { reversible(m), cross(m); }, reversible_alone},
+        {"ReversibleRotary", [](auto& m) { reversible(m).attention.rotary.emplace(); }, reversible_alone},
+        {"ReversibleBeforeAPooler", [](auto& m) { reversible(m), m.stacks[0].output.pooler.emplace(); },
+         "has two residual streams before a pooler or a projection"},
+        {"AxialBesideFeatures", [](auto& m) { input(m).axial.emplace(), input(m).features = features(); },
+         "has axial positions beside patches, audio, dense vectors, entities, streams or other positions"},
         {"StreamsWithoutBuckets", [](auto& m) { input(m).streams.emplace(); },
          "has streams without content_buckets in each layer, or in parallel layers"},
         {"StreamsAtSinusoids",

@@ -149,7 +149,7 @@ TEST(Options, PositionsMayBeComputedAndAddedAfterTheNorm) {
   EXPECT_EQ(computed("tensor2tensor").position, PositionKind::Tensor2Tensor);
   EXPECT_FALSE(computed("paper").positions.has_value());
   EXPECT_THAT(refusal(tiny_bert(), Reason::UnsupportedPolicy, bert_with("input: {position: {sinusoidal: paper}}")),
-              HasSubstr("needs \"learned\", \"sinusoidal\", \"grid\" or \"convolution\""));
+              HasSubstr("needs \"learned\", \"axial\", \"sinusoidal\", \"grid\" or \"convolution\""));
 }
 
 TEST(Options, TheInputMayBeScaled) {

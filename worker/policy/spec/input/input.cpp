@@ -10,6 +10,10 @@ void Input::collect(ParamCollector& all) const {
     all.add(cluster.projection);
   }
   all.add(positions);
+  if (axial) {
+    all.add(axial->rows);
+    all.add(axial->columns);
+  }
   for (const IndexTable& table : tables) all.add(table.table);
   if (features) {
     all.add(features->projection);

@@ -19,7 +19,8 @@ namespace pm::policy {
 
 /// The kind of position embedding. Sinusoids are computed: sines of all frequencies, then cosines. Paper (Vaswani et
 /// al. 2017): frequency i of n is 10000^(-i / n). Tensor2Tensor: 10000^(-i / (n - 1)), in F32 as fairseq computes it.
-enum class PositionKind : uint8_t { None, Learned, Paper, Tensor2Tensor };
+/// Axial: of AxialPositions.
+enum class PositionKind : uint8_t { None, Learned, Axial, Paper, Tensor2Tensor };
 
 /// Dense vectors of a request that are appended to the tokens of their row (VisualBERT's regions of an image). They
 /// are projected, and position and type embeddings are added as for tokens.
@@ -32,6 +33,13 @@ struct Features {
   std::vector<IndexTable> tables;  ///< indices [rows, vectors]
 };
 
+/// Positions in rows of a grid: position p has row p / columns of one table and row p % columns of another beside it
+/// (Kitaev et al., "Reformer", 2020).
+struct AxialPositions {
+  Param rows;     ///< [rows of the grid, width of the first part]
+  Param columns;  ///< [columns of the grid, the other part]
+};
+
 struct Input {
   std::optional<Param> token;
   std::vector<TokenCluster> clusters;  ///< of the vocabulary; empty: `token` has all of it
@@ -40,6 +48,7 @@ struct Input {
                             ///< the tokens (GPT-2's token_type_ids); empty: none
   PositionKind position = PositionKind::None;
   std::optional<Param> positions;
+  std::optional<AxialPositions> axial;
   int64_t position_offset = 0;  ///< rows of the table that lie before position 0
   bool position_skips_padding =
       false;  ///< positions count the tokens that are not padding (RoBERTa, MPNet); else columns of the batch

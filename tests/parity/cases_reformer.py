@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of parity for Reformer, whose attention is one of chunks, in the order of tokens or of hashes; cases.py collects
+them. Chunks are so short that texts of 33 tokens have several, and padding to whole chunks."""
+
+LIGHT = (2,)
+# as in cases.py
+SEEDS = {}
+MODEL_TYPES = ("reformer",)
+
+
+def cases(family):
+    reformer = family(
+        "reformer",
+        "encoder",
+        "ReformerConfig",
+        hidden_size=30,
+        num_attention_heads=5,
+        attention_head_size=7,
+        attn_layers=["local", "lsh", "lsh"],
+        feed_forward_size=37,
+        vocab_size=101,
+        max_position_embeddings=84,
+        axial_pos_shape=[7, 12],
+        axial_pos_embds_dim=[13, 17],
+        local_attn_chunk_length=6,
+        local_num_chunks_before=1,
+        local_num_chunks_after=1,
+        lsh_attn_chunk_length=4,
+        lsh_num_chunks_before=1,
+        lsh_num_chunks_after=1,
+        num_buckets=[4, 6],
+        num_hashes=3,
+        hash_seed=7,
+        layer_norm_eps=1e-3,
+        is_decoder=False,
+        pad_token_id=3,
+        eos_token_id=100,
+    )
+    causal = {"is_decoder": True, "local_num_chunks_after": 0, "lsh_num_chunks_after": 0}
+    return (
+        *reformer("all", "ReformerModel"),
+        *reformer("all", "ReformerModelWithLMHead", **causal),
+        *reformer(
+            "light",
+            "ReformerForMaskedLM ReformerForSequenceClassification ReformerForQuestionAnswering",
+            ranks=LIGHT,
+            attn_layers=["lsh", "local"],
+            num_buckets=6,
+            num_hashes=1,
+        ),
+        *reformer(  # tables of positions as others have them; a step of three chunks, of which there are not as many
+            "learned-positions-local",
+            "ReformerModel",
+            takes=("position_ids",),
+            ranks=LIGHT,
+            attn_layers=["local", "local"],
+            axial_pos_embds=False,
+            local_attn_chunk_length=11,
+            local_num_chunks_before=0,
+            local_num_chunks_after=4,
+            hidden_act="gelu",
+            max_position_embeddings=70,
+        ),
+        *reformer(  # the number of buckets follows from the length: two factors of it
+            "seven-heads-hashed-alone",
+            "ReformerModel",
+            num_attention_heads=7,
+            attn_layers=["lsh"],
+            lsh_attn_chunk_length=2,
+            lsh_num_chunks_before=3,
+            lsh_num_chunks_after=0,
+            num_buckets=None,
+            num_hashes=2,
+            chunk_size_feed_forward=1,
+        ),
+        *reformer(  # one factor of it
+            "causal-hashed-alone",
+            "ReformerModelWithLMHead",
+            ranks=LIGHT,
+            attn_layers=["lsh", "lsh"],
+            lsh_attn_chunk_length=8,
+            lsh_num_chunks_before=0,
+            num_buckets=None,
+            num_hashes=1,
+            **causal,
+        ),
+    )
+
+
+def quiet(loaded, case):
+    """Hides what ours does not put out: attentions by chunks and in the order of hashes, hidden states of what fills
+    the last chunk, and the cache. Undoes what every model keeps: the number of buckets of the first text."""
+
+    def before(module, positional, named):
+        if named.get("past_buckets_states") is None:
+            for part in module.modules():
+                if type(part).__name__ == "LSHSelfAttention":
+                    part.num_buckets = part.config.num_buckets = case.settings["num_buckets"]
+        without = {"use_cache": False} if case.model_class in ("ReformerModel", "ReformerModelWithLMHead") else {}
+        return positional, {**without, **named, "output_attentions": False}
+
+    def after(_, positional, named, outputs):
+        if outputs.hidden_states is not None:
+            length = named["input_ids"].shape[1]
+            outputs.hidden_states = tuple(states[:, :length] for states in outputs.hidden_states)
+
+    loaded.register_forward_pre_hook(before, with_kwargs=True)
+    loaded.register_forward_hook(after, with_kwargs=True)
