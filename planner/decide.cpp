@@ -69,10 +69,12 @@ class Decider {
     Explainer explainer{metadata_, hardware_, constraints_, demand_, fewest()};
     if (!choice && !allowed.fixed) {  // weights that the devices cannot hold are gathered in each forward pass
       if (explainer.fewest > 0 && explainer.fewest < hardware_.devices) explainer.usable = usable(explainer.fewest);
-      for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) try_fully_sharded(strategy, candidates);
+      for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload})
+        searches_index() ? candidates.push_back(moves_index(strategy)) : try_fully_sharded(strategy, candidates);
       choice = choose(candidates, constraints_.objective);
     } else if (!allowed.fixed && hardware_.devices > 1) {
-      for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload}) candidates.push_back(not_needed(strategy));
+      for (const Strategy strategy : {Strategy::Sharded, Strategy::Offload})
+        candidates.push_back(searches_index() ? moves_index(strategy) : not_needed(strategy));
     }
     if (!choice) return {{}, explainer.does_not_fit(candidates)};
     grow_step(metadata_, demand_, *candidates[choice->index].layout);
@@ -124,6 +126,7 @@ class Decider {
   /// Refuses sizes and weight locations that Sharded and Offload do not support.
   std::optional<Refusal> refuse_fully_sharded() const {
     const std::string name(name_of(*constraints_.strategy)), n = number(hardware_.devices);
+    if (searches_index()) return Refusal{Reason::UnsupportedStrategy, "strategy " + name + ": " + index_words, {}};
     if (constraints_.tensor.value_or(1) > 1 || constraints_.pipeline.value_or(1) > 1) {
       return Refusal{Reason::InvalidSizes,
                      "strategy " + name + " is not combined with tensor or pipeline; give data=" + n +
@@ -146,6 +149,24 @@ class Decider {
                    "Offload to HostMemory: " + why +
                        ". Use File, or Tensor, Pipeline or Sharded, which keep 1/n of the model on each of n devices",
                    {}};
+  }
+
+  static constexpr const char* index_words =
+      "the model searches an index of passages where it lies, and this strategy would move the index for each "
+      "question; use Tensor, which keeps 1/n of it on each of n devices";
+
+  /// Returns whether the model has an index of passages.
+  bool searches_index() const {
+    return std::any_of(metadata_.parts.begin(), metadata_.parts.end(),
+                       [](const Part& part) { return part.axis == Axis::Passages; });
+  }
+
+  /// Returns the candidate of a fully sharded strategy for a model with an index.
+  static Candidate moves_index(Strategy strategy) {
+    const std::string name(name_of(strategy));
+    return {.strategy = strategy,
+            .name = name,
+            .impossible = Rejected{name, name_of(Reason::UnsupportedStrategy), index_words, std::nullopt}};
   }
 
   /// Returns the location of offloaded weights.

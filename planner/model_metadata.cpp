@@ -32,13 +32,15 @@ std::string_view name_of(Axis axis) {
       return "positions";
     case Axis::Groups:
       return "groups";
+    case Axis::Passages:
+      return "passages";
   }
   return "?";
 }
 
 std::optional<Axis> axis_of(std::string_view name) {
-  for (Axis axis :
-       {Axis::None, Axis::Heads, Axis::Kv, Axis::KvRows, Axis::Ffn, Axis::Vocab, Axis::Positions, Axis::Groups}) {
+  for (Axis axis : {Axis::None, Axis::Heads, Axis::Kv, Axis::KvRows, Axis::Ffn, Axis::Vocab, Axis::Positions,
+                    Axis::Groups, Axis::Passages}) {
     if (name_of(axis) == name) return axis;
   }
   return std::nullopt;

@@ -17,7 +17,8 @@ namespace pm {
 /// The units by which a parameter is partitioned over tensor-parallel ranks. None: every rank holds the whole
 /// parameter. Kv: the kv heads that a rank attends to and whose keys and values it caches; each rank that shares a head
 /// has it. KvRows: rows of the key and value projections, kv heads x head_dim; ranks that share a head split its rows.
-enum class Axis : uint8_t { None, Heads, Kv, KvRows, Ffn, Vocab, Positions, Groups };
+/// Passages: rows of an index, which is searched where it lies.
+enum class Axis : uint8_t { None, Heads, Kv, KvRows, Ffn, Vocab, Positions, Groups, Passages };
 
 /// Returns "heads", "kv", ... as metadata and plans write it.
 std::string_view name_of(Axis);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Partitions heads first because they are the coarsest units, then FFN columns, and vocabulary rows last, so that each
-// step balances the unevenness of the steps before. Arithmetic is in integers only: planner, loader and tests must
-// agree on every machine.
+// Partitions heads first because they are the coarsest units, then FFN columns, and rows of vocabularies and indices
+// last, so that each step balances the unevenness of the steps before. Arithmetic is in integers only: planner, loader
+// and tests must agree on every machine.
 #include "planner/partition.h"
 
 #include <algorithm>
@@ -144,7 +144,9 @@ class Partitioner {
     std::vector<Key> columns, vocabularies;
     for (const Part& part : metadata_.parts) {
       const Key key = key_of(part.stack, part.axis, part.units);
-      std::vector<Key>* list = part.axis == Axis::Ffn ? &columns : part.axis == Axis::Vocab ? &vocabularies : nullptr;
+      std::vector<Key>* list = part.axis == Axis::Ffn                                    ? &columns
+                               : part.axis == Axis::Vocab || part.axis == Axis::Passages ? &vocabularies
+                                                                                         : nullptr;
       if (list && std::find(list->begin(), list->end(), key) == list->end()) list->push_back(key);
     }
     columns.insert(columns.end(), vocabularies.begin(), vocabularies.end());

@@ -31,6 +31,7 @@ Read read_by(const Stage& stage, int t, DType precision) {
                                                           [](const Use& use) { return use.stack.empty(); });
     const bool looked_up = (part.axis == Axis::Vocab || part.axis == Axis::Positions) && !scored;
     const StackMetadata* stack = stack_of(stage.metadata, part.stack);
+    if (part.axis == Axis::Passages) continue;  // read once for a question, not for each token
     if (looked_up || (stack && !runs(stage.metadata, *stack) && !scored)) continue;
     const double runs_of_part = 1.0 + [&] {
       double more = 0;

@@ -39,8 +39,9 @@ class Checkpoint {
  public:
   /// Reads config.json and the tensor table of every file: model.safetensors, else model.safetensors.index.json, else
   /// pytorch_model.bin, else pytorch_model.bin.index.json (Hugging Face's order). Quantized weights and other formats
-  /// are refused with a message that names them. Throws Error{ModelUnreadable} that names file, tensor or key,
-  /// what was found and what was expected; the rules for headers are those of the safetensors library.
+  /// are refused with a message that names them. The embeddings of an index (passage_index.h) count as tensors. Throws
+  /// Error{ModelUnreadable} that names file, tensor or key, what was found and what was expected; the rules for headers
+  /// are those of the safetensors library.
   static Checkpoint open(const std::filesystem::path& folder);
   /// Opens a file of weights by its name; may throw Error{Model}.
   using Remote = std::function<RandomAccessFile(const std::string& file)>;
@@ -66,6 +67,7 @@ class Checkpoint {
   bool equal(const TensorInfo&, const TensorInfo&) const;
 
  private:
+  void open_index(const Remote&);
   std::filesystem::path folder_;
   nlohmann::json config_;
   std::vector<std::filesystem::path> files_;

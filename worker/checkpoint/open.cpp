@@ -13,6 +13,7 @@
 
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/passage_index.h"
 #include "worker/checkpoint/random_access_file.h"
 #include "worker/checkpoint/torch_file.h"
 #include "worker/checkpoint/unsupported_format.h"
@@ -56,33 +57,6 @@ nlohmann::json read_json(const fs::path& path) {
   } catch (const nlohmann::json::exception& problem) {
     refuse(path.string() + " is not JSON: " + problem.what());
   }
-}
-
-/// Opens a file for positional reads; it stays open as long as the result exists.
-RandomAccessFile open_file(const fs::path& path) {
-  // With O_NONBLOCK a FIFO in the folder does not block; regular files ignore the flag.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) refuse(path.string() + " cannot be opened: " + std::strerror(errno));
-  const std::shared_ptr<const int> held(new int(descriptor), [](const int* opened) {
-    ::close(*opened);
-    delete opened;
-  });
-  struct stat status{};
-  if (::fstat(descriptor, &status) != 0) refuse(path.string() + " cannot be read: " + std::strerror(errno));
-  if (!S_ISREG(status.st_mode)) refuse(path.string() + " is not a regular file");
-  return {.name = path.string(), .size = status.st_size, .read = [held, path](int64_t offset, std::span<char> out) {
-            while (!out.empty()) {
-              const ssize_t got = ::pread(*held, out.data(), out.size(), offset);
-              if (got < 0 && errno == EINTR) continue;
-              if (got <= 0) {
-                refuse(path.string() + ": " + std::to_string(out.size()) + " bytes at " + std::to_string(offset) +
-                       " cannot be read: " +
-                       (got < 0 ? std::strerror(errno) : "the file has become shorter than its header says"));
-              }
-              out = out.subspan(static_cast<size_t>(got));
-              offset += got;
-            }
-          }};
 }
 
 /// Returns, for each file of the index, the tensors that it has.
@@ -131,6 +105,32 @@ Weights find_weights(const fs::path& folder) {
 }
 
 }  // namespace
+
+RandomAccessFile open_file(const fs::path& path) {
+  // With O_NONBLOCK a FIFO in the folder does not block; regular files ignore the flag.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) refuse(path.string() + " cannot be opened: " + std::strerror(errno));
+  const std::shared_ptr<const int> held(new int(descriptor), [](const int* opened) {
+    ::close(*opened);
+    delete opened;
+  });
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) refuse(path.string() + " cannot be read: " + std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) refuse(path.string() + " is not a regular file");
+  return {.name = path.string(), .size = status.st_size, .read = [held, path](int64_t offset, std::span<char> out) {
+            while (!out.empty()) {
+              const ssize_t got = ::pread(*held, out.data(), out.size(), offset);
+              if (got < 0 && errno == EINTR) continue;
+              if (got <= 0) {
+                refuse(path.string() + ": " + std::to_string(out.size()) + " bytes at " + std::to_string(offset) +
+                       " cannot be read: " +
+                       (got < 0 ? std::strerror(errno) : "the file has become shorter than its header says"));
+              }
+              out = out.subspan(static_cast<size_t>(got));
+              offset += got;
+            }
+          }};
+}
 
 std::string printable(std::string text) {
   for (char& c : text)
@@ -195,7 +195,30 @@ Checkpoint Checkpoint::open(const fs::path& folder, const Remote& remote) {
     }
   }
   refuse_quantized(checkpoint);
+  checkpoint.open_index(remote);
   return checkpoint;
+}
+
+/// Adds the embeddings of the folder's index as tensors, one for each of its files; nothing without an index.
+void Checkpoint::open_index(const Remote& remote) {
+  const fs::path folder = folder_ / index_folder;
+  const TensorInfo* first = nullptr;
+  int64_t number = 0;
+  for (const std::string& name : find_shards(folder, "embeddings", ".safetensors")) {
+    const RandomAccessFile& file = bytes_.emplace_back(remote((fs::path(index_folder) / name).string()));
+    files_.push_back(folder / name);
+    TensorInfo info = read_embeddings(file);
+    if (first && (info.shape[1] != first->shape[1] || info.dtype != first->dtype))
+      checkpoint::refuse(file, "has embeddings of the width " + std::to_string(info.shape[1]) +
+                                   " and the element type " + std::string(name_of(info.dtype)) +
+                                   ", the first file of the index has " + std::to_string(first->shape[1]) + " and " +
+                                   std::string(name_of(first->dtype)));
+    info.name = std::string(embeddings_prefix) + std::to_string(number++);
+    info.file = static_cast<int>(files_.size()) - 1;
+    const auto [added, fresh] = tensors_.emplace(info.name, std::move(info));
+    if (!fresh) checkpoint::refuse(file, "the weights have a tensor \"" + added->first + "\", a name of the index's");
+    if (!first) first = &added->second;
+  }
 }
 
 }  // namespace pm::checkpoint

@@ -83,9 +83,13 @@ class Reader {
 
   void tokens(const policy::Stack& stack, Inputs& inputs) {
     const bool answers = crosses(stack);
-    const std::string ids_name = answers ? "decoder_input_ids" : "input_ids",
-                      mask_name = answers ? "decoder_attention_mask" : "attention_mask";
+    const std::string before = answers ? "decoder_" : stack.input.prefix, ids_name = before + "input_ids",
+                      mask_name = before + "attention_mask";
     at::Tensor ids = tensors_.ints(ids_name, {}), mask;
+    // a request may have a question alone, for which the passages are found that the other stacks read
+    const bool question =
+        answers && !inputs.stack_inputs.empty() && !inputs.stack_inputs.contains(stack.layers[0].cross->source);
+    if (question && !ids.defined()) return;
     if (!ids.defined() && answers && ids_.defined()) ids = shifted(ids_);
     if (ids.defined())
       mask = tensors_.ints(mask_name, ids);

@@ -167,7 +167,7 @@ ModelMetadata model_metadata(const Model& model) {
     const int64_t elements = elements_of(*param), stored = elements * size_of(param->tensor->dtype);
     metadata.parameters += elements;
     metadata.checkpoint_bytes += stored;
-    bytes[param->tensor->dtype] += stored;
+    if (param->role != Role::PassageEmbedding) bytes[param->tensor->dtype] += stored;  // of what computes
   }
   int64_t most = 0;
   for (const auto& [dtype, count] : bytes)

@@ -26,6 +26,8 @@ std::string_view text_of(Axis axis) {
       return "positions";
     case Axis::Groups:
       return "groups";
+    case Axis::Passages:
+      return "passages";
   }
   return "?";
 }

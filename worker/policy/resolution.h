@@ -33,4 +33,7 @@ void build(const CheckpointView&, const Node& policy, const Architecture&, const
 /// Builds a model of two parts, each of which has a section of config.json and a policy of its own (composite.cpp).
 Model resolve_composite(const CheckpointView&, const Node& policy);
 
+/// Builds a model that retrieves passages, from an encoder of questions, an index and a generator (retrieval.cpp).
+Model resolve_retrieval(const CheckpointView&, const Node& policy);
+
 }  // namespace pm::policy

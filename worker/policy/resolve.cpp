@@ -246,7 +246,9 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
                                             (policy.file ? *policy.file : "") + " is for \"" + types.front() + "\"");
   }
   const CheckpointView view{.checkpoint = checkpoint, .config = checkpoint.config(), .prefix = ""};
-  Model model = policy.get("compose") ? resolve_composite(view, policy) : resolve_alone(view, policy);
+  Model model = policy.get("compose")    ? resolve_composite(view, policy)
+                : policy.get("retrieve") ? resolve_retrieval(view, policy)
+                                         : resolve_alone(view, policy);
   model.model_type = type;
   if (model.task == Task::Generate) check_answer_ids(model);
   mark_matrices(model);

@@ -38,6 +38,8 @@ ShardingRule sharding_rule(Role role) {
       return {Sharding::Row, Axis::Ffn, 1};
     case Role::PositionEmbedding:
       return {Sharding::Vocab, Axis::Positions, 0};
+    case Role::PassageEmbedding:
+      return {Sharding::Vocab, Axis::Passages, 0};
     case Role::BranchWeight:
     case Role::BottleneckWeight:
       return {Sharding::Column, Axis::Groups, 0};
@@ -173,6 +175,8 @@ std::string_view name_of(Role role) {
       return "class weight";
     case Role::ClassBias:
       return "class bias";
+    case Role::PassageEmbedding:
+      return "passage embedding";
     case Role::Scalar:
       return "scalar";
   }

@@ -13,6 +13,7 @@
 #include "worker/models/heads/masks.h"
 #include "worker/models/heads/mean.h"
 #include "worker/models/heads/pairs.h"
+#include "worker/models/heads/passages.h"
 #include "worker/models/heads/similarity.h"
 #include "worker/models/heads/spans.h"
 #include "worker/models/heads/time_delay.h"
@@ -48,6 +49,8 @@ template <>
 struct Runs<policy::MasksSpec> : std::type_identity<MasksHead> {};
 template <>
 struct Runs<policy::ClustersSpec> : std::type_identity<ClustersHead> {};
+template <>
+struct Runs<policy::PassagesSpec> : std::type_identity<PassagesHead> {};
 
 }  // namespace
 

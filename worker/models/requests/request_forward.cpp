@@ -32,6 +32,14 @@ StackNames stack_names(const policy::Model& model, const policy::Stack& stack, s
   StackNames names;
   if (model.stacks.size() == 1) return names;
   if (!stack.joins.empty() || model.joining(stack.name)) return stream_names(model, stack, stream);
+  if (model.retrieval && stack.input.prefix.empty() && !stack.layers[0].cross) {
+    // Hugging Face's question_encoder_last_hidden_state is the pooled vector
+    names.pooled = "question_encoder_last_hidden_state";
+    names.states = "question_encoder_token_states";
+    names.hidden = "question_enc_hidden_states.";
+    names.attentions = "question_enc_attentions.";
+    return names;
+  }
   if (model.kind == policy::ModelKind::EncoderDecoder) {
     const bool decoder = stack.layers[0].cross.has_value();
     const std::string side = decoder ? "decoder_" : "encoder_";

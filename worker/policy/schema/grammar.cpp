@@ -6,6 +6,7 @@
 #include "worker/policy/document.h"
 #include "worker/policy/keywords.h"
 #include "worker/policy/spec/enums.h"
+#include "worker/policy/spec/retrieval.h"
 
 namespace pm::policy {
 
@@ -364,6 +365,22 @@ Rule compose() {
                   {"projection", linear()}});
 }
 
+Rule retrieve() {
+  return section({{"prefix", text},
+                  {"question_encoder", text},
+                  {"generator", text},
+                  {"docs", expression},
+                  {"max_length", expression},
+                  {"text_prefix", expression},
+                  {"title_sep", expression},
+                  {"doc_sep", expression},
+                  {"deduplicate", expression},
+                  {"bos", expression},
+                  {"pad", expression},
+                  {"forced_bos", expression},
+                  {"forced_eos", expression}});
+}
+
 /// Returns the names of the rule's keys that `base` lacks.
 std::vector<std::string> own_keys(const Rule& rule, const Rule& base = {}) {
   std::vector<std::string> names;
@@ -390,6 +407,7 @@ const Rule& grammar() {
                                     {"refuse", each(text)},
                                     {"ignore", names},
                                     {"compose", compose()},
+                                    {"retrieve", retrieve()},
                                     {"stacks", each(stack())},
                                     {"heads", each(head())},
                                     {"architectures", each(section({{"task", known(words<Task>())},
@@ -398,6 +416,7 @@ const Rule& grammar() {
                                                                     {"kind", known(words<ModelKind>())},
                                                                     {"outputs", each(texts)},
                                                                     {"global_tokens", known(words<GlobalTokens>())},
+                                                                    {"marginal", known(words<Marginal>())},
                                                                     {"refuse", sentence},
                                                                     {"alias_of", text}}))}});
   return rule;
@@ -415,6 +434,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
   return {{"policy", own_keys(policy)},
           {"architecture", own_keys(under(policy, "architectures").keys[0].rule)},
           {"compose", own_keys(under(policy, "compose"))},
+          {"retrieve", own_keys(under(policy, "retrieve"))},
           {"stack", own_keys(stack)},
           {"input", own_keys(input)},
           {"convolutions", own_keys(under(input, "convolutions"))},

@@ -155,13 +155,25 @@ void check_head(const Node& name, const Node& head) {
   }
 }
 
-/// Checks that a composite names its two parts, and that it describes nothing that their policies do.
-void check_compose(const Node& policy, const Node& compose) {
-  for (const char* key : {"encoder", "decoder"})
-    if (!compose.get(key)) refuse_policy(compose, std::string("compose needs \"") + key + "\"");
+/// Checks that a model of several families names what it needs, and that it describes nothing that their policies do.
+void check_parts(const Node& policy, const std::string& name, const std::vector<const char*>& needed) {
+  const Node& section = *policy.get(name);
+  for (const char* key : needed)
+    if (!section.get(key)) refuse_policy(section, name + " needs \"" + key + "\"");
   for (const char* key : {"stacks", "heads", "rename", "ignore"}) {
     if (const Node* node = policy.get(key))
-      refuse_policy(*node, std::string("\"") + key + "\" cannot stand beside compose, for each part has a policy");
+      refuse_policy(*node, std::string("\"") + key + "\" cannot stand beside " + name + ", for each part has a policy");
+  }
+}
+
+/// Checks that every class of a model that retrieves says how it marginalises, and no other one does.
+void check_marginals(const Node& policy) {
+  for (const auto& [name, row] : policy.get("architectures")->entries) {
+    const Node *marginal = row.get("marginal"), *task = row.get("task");
+    if (policy.get("retrieve") && task && !marginal)
+      refuse_policy(name, "the architecture " + name.text + " has no \"marginal\", which retrieve needs");
+    if (!policy.get("retrieve") && marginal)
+      refuse_policy(*marginal, "\"marginal\" has no meaning without \"retrieve\"");
   }
 }
 
@@ -172,9 +184,14 @@ void validate(const Node& policy) {
   for (const char* key : {"model_type", "kind", "architectures"}) {
     if (!policy.get(key)) refuse_policy(policy, std::string("the policy has no \"") + key + "\"");
   }
-  const Node* compose = policy.get("compose");
-  if (!policy.get("stacks") && !compose) refuse_policy(policy, "the policy has no \"stacks\"");
-  if (compose) check_compose(policy, *compose);
+  const Node *compose = policy.get("compose"), *retrieve = policy.get("retrieve");
+  if (!policy.get("stacks") && !compose && !retrieve) refuse_policy(policy, "the policy has no \"stacks\"");
+  if (compose && retrieve) refuse_policy(*retrieve, "\"retrieve\" cannot stand beside compose");
+  if (compose) check_parts(policy, "compose", {"encoder", "decoder"});
+  if (retrieve)
+    check_parts(policy, "retrieve",
+                {"prefix", "question_encoder", "generator", "docs", "max_length", "text_prefix", "title_sep", "doc_sep",
+                 "deduplicate"});
   if (const Node* refusals = policy.get("refuse")) check_sentences(*refusals, "refuse");
   auto known = [&](const char* section, const Node& name) {
     const Node* map = policy.get(section);
@@ -182,6 +199,7 @@ void validate(const Node& policy) {
       refuse_policy(name, "\"" + name.text + "\" is not one of the policy's " + section);
   };
   check_architectures(policy, known);
+  check_marginals(policy);
   if (const Node* heads = policy.get("heads")) {
     for (const auto& [name, head] : heads->entries) {
       check_head(name, head);

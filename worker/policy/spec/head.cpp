@@ -106,6 +106,10 @@ std::optional<Pool> Head::pool() const {
       kind);
 }
 
+void PassagesSpec::collect(ParamCollector& all) const {
+  for (const Param& one : embeddings) all.add(one);
+}
+
 int64_t Head::scores() const {
   if (const auto* logits = as<LogitsSpec>()) return rows_of(logits->linear, false);
   if (const auto* classes = as<ClassesSpec>()) return classes->linear ? rows_of(*classes->linear, classes->vector) : 0;

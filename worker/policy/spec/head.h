@@ -164,12 +164,21 @@ struct MeanSpec {
   void collect(ParamCollector&) const {}
 };
 
+/// The passages of an index whose embeddings have the highest inner products with the pooled vector of a text (DPR;
+/// Karpukhin et al. 2020). Two outputs, best first: the products [rows, count] and the passages' numbers.
+struct PassagesSpec {
+  std::vector<Param> embeddings;  ///< [passages, width] of each file of the index; passages are numbered over all
+  int64_t count = 5;              ///< passages of a text
+
+  void collect(ParamCollector&) const;
+};
+
 struct Head {
   std::string name, stack;  ///< the stack that it reads
   std::vector<std::string> outputs{
       "logits"};  ///< Hugging Face's names; two (start_logits, end_logits): one column each
   std::variant<LogitsSpec, ClassesSpec, CellsSpec, SpansSpec, PairsSpec, SimilaritySpec, MeanSpec, TimeDelaySpec,
-               CodebookSpec, BoxesSpec, MasksSpec, ClustersSpec>
+               CodebookSpec, BoxesSpec, MasksSpec, ClustersSpec, PassagesSpec>
       kind;
   std::optional<EntityStates> entities;  ///< the head reads states of entities, not of tokens
   /// The head scores the states of the streams that predict following tokens, not those of the main one. Two outputs:

@@ -3,6 +3,7 @@
 // holds it. It needs no torch: `inspect` and the planner read it, and worker/layers builds modules from it.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "planner/model_metadata.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/head.h"
+#include "worker/policy/spec/retrieval.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::policy {
@@ -30,9 +32,10 @@ struct Model {
   bool shift_tokens = false;  ///< default decoder_input_ids begin with the last token of input_ids, not with
                               ///< decoder_start (mBART, FSMT)
   GlobalTokens global_tokens =
-      GlobalTokens::None;  ///< of a sliding window, for a request without global_attention_mask
-  int64_t separator = -1;  ///< the token between two texts (sep_token_id); -1: none
-  ModelMetadata metadata;  ///< exact: sum over params whose `shares` is empty
+      GlobalTokens::None;              ///< of a sliding window, for a request without global_attention_mask
+  int64_t separator = -1;              ///< the token between two texts (sep_token_id); -1: none
+  std::optional<Retrieval> retrieval;  ///< the model generates from passages that it finds
+  ModelMetadata metadata;              ///< exact: sum over params whose `shares` is empty
 
   /// Returns every parameter that has a tensor, in a fixed order. The pointers live as long as the model.
   std::vector<const Param*> params() const;

@@ -49,6 +49,7 @@ enum class Role : uint8_t {
   LogitsBias,
   ClassWeight,
   ClassBias,
+  PassageEmbedding,
   Scalar,
 };
 

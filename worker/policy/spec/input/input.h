@@ -43,6 +43,7 @@ struct AxialPositions {
 struct Input {
   std::optional<Param> token;
   std::vector<TokenCluster> clusters;  ///< of the vocabulary; empty: `token` has all of it
+  std::string prefix;  ///< of the request's tensors input_ids and attention_mask ("context_"); empty: none
   double scale = 1;
   std::string token_types;  ///< the request's tensor of ids [rows, length] whose token embeddings are added to those of
                             ///< the tokens (GPT-2's token_type_ids); empty: none

@@ -3,59 +3,15 @@
 #include <algorithm>
 
 #include "worker/base/error.h"
-#include "worker/policy/document.h"
-#include "worker/policy/resolution.h"
+#include "worker/policy/parts/composite_part.h"
 
 namespace pm::policy {
 
 namespace {
 
-using nlohmann::json;
-
 constexpr const char *encoder_name = "encoder", *decoder_name = "decoder";
 
-/// A part of the composite: its section of config.json and its tensors, and the policy of its family.
-struct Part {
-  CheckpointView view;
-  Node policy;
-  std::string type;
-  Variables variables;
-  Model model;
-};
-
 [[noreturn]] void refuse(const std::string& message) { throw Error(Reason::UnknownArchitecture, message); }
-
-/// Opens the part that `key` of `compose` names: "encoder" has config.json's section `encoder` and the tensors
-/// `encoder.*`.
-void open(Part& part, const Node& compose, const char* key) {
-  const Node& section = *compose.get(key);
-  const json& config = part.view.config;
-  const auto type = config.is_object() ? config.find("model_type") : config.end();
-  if (!config.is_object() || type == config.end() || !type->is_string()) {
-    throw Error(Reason::ModelUnreadable, "config.json has no section \"" + section.text +
-                                             "\" with a \"model_type\", which " + section.where() + " needs");
-  }
-  part.type = type->get<std::string>();
-  try {
-    part.policy = builtin_policy(part.type);
-  } catch (const Error& error) {
-    throw Error(error.reason, "the section \"" + section.text + "\": " + error.what());
-  }
-  part.variables = {&config, {part.policy.get("let")}, std::nullopt};
-  part.model.model_type = part.type;
-}
-
-CheckpointView view_of(const CheckpointView& whole, const Node& compose, const char* key) {
-  static const json none;
-  const std::string& section = compose.get(key)->text;
-  const auto found = whole.config.find(section);
-  return {
-      .checkpoint = whole.checkpoint, .config = found == whole.config.end() ? none : *found, .prefix = section + "."};
-}
-
-std::string of_part(const Part& part, const char* key) {
-  return std::string("the ") + key + " of config.json is of model_type \"" + part.type + "\"";
-}
 
 /// Returns what a stack reads, in the words of `reads`.
 std::string reads_of(const Node& stack) {
@@ -96,28 +52,11 @@ Architecture decoder_class(const Part& part) {
   refuse(of_part(part, decoder_name) + ", which has no class that generates from left to right by itself");
 }
 
-/// Gives the only stack of a part its name in the composite.
-void rename_stack(Model& part, const std::string& name) {
-  const std::string before = part.stacks[0].name;
-  const auto rename = [&](std::string& path) {
-    if (path.starts_with(before + ".")) path.replace(0, before.size(), name);
-  };
-  for (const PlacedParam& placed : placed_params(part)) {
-    auto& param = const_cast<Param&>(*placed.param);  // of `part`, which is mutable
-    rename(param.path);
-    rename(param.shares);
-    if (param.stack == before) param.stack = name;
-  }
-  part.stacks[0].name = name;
-  for (Head& head : part.heads)
-    if (head.stack == before) head.stack = name;
-}
-
 void build_encoder(Part& part, const std::string& reads) {
   const Architecture architecture = encoder_class(part, reads);
   set_class(architecture, part.model);
   build(part.view, part.policy, architecture, std::nullopt, part.model);
-  rename_stack(part.model, encoder_name);
+  rename_stack(part.model, part.model.stacks[0].name, encoder_name);
   Output& output = part.model.stacks[0].output;
   if (output.projection) refuse(of_part(part, encoder_name) + ", and its states are projected after the last layer");
   if (!output.pooler) return;
@@ -138,7 +77,7 @@ void build_decoder(Part& part, const OuterSource& source) {
     refuse(of_part(part, decoder_name) + ": " + architecture.name + " has no cross-attention" +
            (known ? "; expected add_cross_attention: true in that section" : ""));
   }
-  rename_stack(part.model, decoder_name);
+  rename_stack(part.model, part.model.stacks[0].name, decoder_name);
   // requests and transformers name the decoder's indices so, beside those of the encoder
   Input& input = part.model.stacks[0].input;
   for (IndexTable& table : input.tables) table.input = "decoder_" + table.input;
@@ -170,9 +109,10 @@ Model resolve_composite(const CheckpointView& view, const Node& policy) {
   set_class(architecture_of(class_of(view, policy), policy, variables), model);
   read_token_ids(view.checkpoint, policy, variables, model);
 
-  Part encoder{.view = view_of(view, compose, encoder_name)}, decoder{.view = view_of(view, compose, decoder_name)};
-  open(encoder, compose, encoder_name);
-  open(decoder, compose, decoder_name);
+  const Node &encoder_section = *compose.get(encoder_name), &decoder_section = *compose.get(decoder_name);
+  Part encoder{.view = view_of(view, encoder_section.text)}, decoder{.view = view_of(view, decoder_section.text)};
+  open_part(encoder, encoder_section);
+  open_part(decoder, decoder_section);
   CheckpointView rest = view;
   rest.others = {encoder.view.prefix, decoder.view.prefix};
   Binder binder(rest, policy);
