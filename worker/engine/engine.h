@@ -62,6 +62,20 @@ struct SearchParams {
   bool operator==(const SearchParams&) const = default;
 };
 
+/// One of several inputs of an encoder of which one answer is made. The probability of a token is the sum of those by
+/// each input, times exp(log_weight); these weights add up to 1.
+struct WeightedSource {
+  std::vector<int32_t> tokens;  ///< at least one
+  float log_weight = 0;
+};
+
+/// A passage of an index that was found for a request.
+struct RetrievedPassage {
+  int64_t number = 0;  ///< in the index, from 0
+  float score = 0;     ///< inner product with the question's vector
+  std::string title, text;
+};
+
 /// A generation request.
 struct Request {
   std::string id;               ///< not empty; appears in every reply and log line
@@ -77,6 +91,7 @@ struct Request {
   /// What an encoder of images or audio reads, one row under the names of a forward pass: pixel_values, or
   /// input_features with attention_mask. Empty: the model has no such encoder.
   Arrays source;
+  std::vector<WeightedSource> sources;  ///< in place of `prompt`, of an encoder of tokens; empty: the prompt
 };
 
 /// Reason why a sequence ended; None while it runs.
@@ -102,6 +117,8 @@ struct Event {
   /// First event of a request: prompt tokens found in the prefix cache; otherwise negative.
   int64_t cached_tokens = -1;
   double score = 0;  ///< of a beam: Hugging Face's sequences_scores
+  /// First event of a request for which passages were found: these, best first; otherwise nullptr.
+  std::shared_ptr<const std::vector<RetrievedPassage>> passages = {};
 };
 
 /// Maximum number of values of all outputs of a forward request: 256 MiB of floats. The server refuses more, and a rank

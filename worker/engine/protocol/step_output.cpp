@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <stdexcept>
 
@@ -28,6 +29,28 @@ SamplerOutput sample_row(std::span<const float> logits, const SamplingInput& inp
   }
   return result;
 }
+
+/// Returns log(sum_i exp(log_weights[i]) softmax(row i)) of as many rows as there are weights, in F32 as transformers
+/// marginalises.
+std::vector<float> marginalised(std::span<const float> rows, std::span<const float> log_weights) {
+  const size_t columns = rows.size() / log_weights.size();
+  std::vector<std::vector<float>> scores;
+  for (size_t i = 0; i < log_weights.size(); ++i) {
+    scores.push_back(log_softmax(rows.subspan(i * columns, columns)));
+    for (float& score : scores.back()) score += log_weights[i];
+  }
+  std::vector<float> result(columns);
+  for (size_t column = 0; column < columns; ++column) {
+    float best = scores[0][column];
+    for (const std::vector<float>& row : scores) best = std::max(best, row[column]);
+    float sum = 0;
+    for (const std::vector<float>& row : scores) sum += std::exp(row[column] - best);
+    result[column] = best + std::log(sum);
+  }
+  return result;
+}
+
+size_t rows_of(const SamplingInput& input) { return std::max<size_t>(1, input.log_weights.size()); }
 
 template <typename T>
 std::vector<T> values_of(const at::Tensor& tensor) {
@@ -83,7 +106,9 @@ std::vector<SamplerOutput> sample(const StepMessage& message, std::span<const Sa
   for (const StepEntry& entry : message.entries)
     num_sampled +=
         entry.output_kind == OutputKind::Sampled ? static_cast<size_t>(entry.device_sampling.num_samples) : 0;
-  if (sampling_inputs.size() != wanted(OutputKind::Logits) || rows(output.logits) != sampling_inputs.size() ||
+  size_t scored = 0;
+  for (const SamplingInput& input : sampling_inputs) scored += rows_of(input);
+  if (scored != wanted(OutputKind::Logits) || rows(output.logits) != scored ||
       rows(output.argmax) != wanted(OutputKind::Argmax) || rows(output.sampled) != num_sampled) {
     throw std::logic_error("step " + std::to_string(message.step) + ": expected " +
                            std::to_string(wanted(OutputKind::Argmax)) + " argmax ids, " + std::to_string(num_sampled) +
@@ -95,7 +120,7 @@ std::vector<SamplerOutput> sample(const StepMessage& message, std::span<const Sa
   std::vector<SamplerOutput> result;
   const int64_t* id = output.argmax.defined() ? output.argmax.const_data_ptr<int64_t>() : nullptr;
   const int64_t* sampled = output.sampled.defined() ? output.sampled.const_data_ptr<int64_t>() : nullptr;
-  size_t next = 0;
+  size_t next = 0, row = 0, following = 0;  // `following` entries belong to the sampling input before
   for (const StepEntry& entry : message.entries) {
     if (entry.output_kind == OutputKind::Argmax) result.push_back({{Token{static_cast<int32_t>(*id++), 0, {}}}, {}});
     if (entry.output_kind == OutputKind::Sampled) {
@@ -104,10 +129,17 @@ std::vector<SamplerOutput> sample(const StepMessage& message, std::span<const Sa
         result.back().tokens.push_back({static_cast<int32_t>(*sampled++), 0, {}});
     }
     if (entry.output_kind != OutputKind::Logits) continue;
+    if (following > 0) {
+      --following;
+      continue;
+    }
+    const SamplingInput& input = sampling_inputs[next++];
     const auto columns = static_cast<size_t>(output.logits.size(1));
-    result.push_back(
-        sample_row({output.logits.const_data_ptr<float>() + next * columns, columns}, sampling_inputs[next]));
-    ++next;
+    const std::span<const float> logits(output.logits.const_data_ptr<float>() + row * columns,
+                                        rows_of(input) * columns);
+    result.push_back(sample_row(input.log_weights.empty() ? logits : marginalised(logits, input.log_weights), input));
+    row += rows_of(input);
+    following = rows_of(input) - 1;
   }
   return result;
 }

@@ -31,9 +31,12 @@ StepOutput decode_output(std::span<const uint8_t>);
 struct SamplingInput {
   const SamplingParams* sampling = nullptr;
   History history;
-  int64_t sequence = 0;        ///< index among the request's sequences, the second counter of the random numbers
-  int64_t num_samples = 1;     ///< number of tokens, for sequences `sequence`, `sequence` + 1, ... with equal history
-  int64_t logprobs = -1;       ///< as in Request::logprobs
+  int64_t sequence = 0;     ///< index among the request's sequences, the second counter of the random numbers
+  int64_t num_samples = 1;  ///< number of tokens, for sequences `sequence`, `sequence` + 1, ... with equal history
+  int64_t logprobs = -1;    ///< as in Request::logprobs
+  /// Of an entry whose sequence has several sources: the entries of these are as many, one after another, and the
+  /// scores are log(sum(exp(log_weight) softmax(logits))) over them.
+  std::span<const float> log_weights = {};
   std::optional<Beams> beams;  ///< beam search: return candidates instead of tokens
 };
 
@@ -43,7 +46,8 @@ struct SamplerOutput {
   std::vector<Candidate> candidates;
 };
 
-/// Returns one output per entry that requests one, in order. `sampling_inputs` holds one element per Logits entry.
+/// Returns one output per entry that requests one, in order; entries with log_weights have one together.
+/// `sampling_inputs` holds one element per Logits entry, or per entries with log_weights.
 std::vector<SamplerOutput> sample(const StepMessage&, std::span<const SamplingInput> sampling_inputs,
                                   const StepOutput&);
 

@@ -18,12 +18,14 @@ std::string text(int64_t number) { return std::to_string(number); }
 /// Returns true if the next token is a plain argmax, so that no rank needs the logits of the whole vocabulary.
 bool uses_argmax(const SequenceGroup& group) {
   const SamplingParams& sampling = group.request.sampling;
-  return !group.search && !sampling.do_sample && !sampling.edits_scores() && group.request.logprobs < 0;
+  return !group.search && !group.is_weighted() && !sampling.do_sample && !sampling.edits_scores() &&
+         group.request.logprobs < 0;
 }
 
 void check_parameters(const Request& request) {
   const SearchParams& search = request.search;
-  if (request.prompt.empty() && request.source.empty()) refuse("the prompt has 0 tokens; at least 1 is required");
+  if (request.prompt.empty() && request.source.empty() && request.sources.empty())
+    refuse("the prompt has 0 tokens; at least 1 is required");
   if (request.max_new_tokens < 1)
     refuse("max_new_tokens is " + text(request.max_new_tokens) + "; at least 1 is required");
   if (search.num_beams < 1) refuse("num_beams is " + text(search.num_beams) + "; at least 1 is required");
@@ -54,18 +56,34 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
     refuse("config.json has no decoder_start_token_id; generating with an encoder-decoder needs one");
   const int64_t vocabulary =
       limits_.source_vocabulary > 0 && !limits_.source_inputs ? limits_.source_vocabulary : limits_.vocabulary;
-  for (int32_t id : request.prompt) {
-    if (id < 0 || id >= vocabulary)
-      refuse("token id " + text(id) + " is outside the vocabulary of " + text(vocabulary) + " tokens");
-  }
+  const auto check_ids = [&](const std::vector<int32_t>& ids) {
+    for (const int32_t id : ids)
+      if (id < 0 || id >= vocabulary)
+        refuse("token id " + text(id) + " is outside the vocabulary of " + text(vocabulary) + " tokens");
+  };
+  check_ids(request.prompt);
   auto group = std::make_unique<SequenceGroup>();
+  const auto add_tokens = [&](std::vector<int32_t> tokens) {
+    const auto states = static_cast<int64_t>(tokens.size());
+    group->sources.push_back({.tokens = std::move(tokens), .inputs = {}, .states = states, .blocks = {}});
+  };
   if (limits_.source_inputs) {
-    group->source_inputs = std::move(request.source);
-    group->source_tokens = source_tokens;
+    group->sources.push_back(
+        {.tokens = {}, .inputs = std::move(request.source), .states = source_tokens, .blocks = {}});
     request.prompt.insert(request.prompt.begin(), limits_.decoder_start);
+  } else if (!request.sources.empty()) {
+    if (limits_.decoder_start < 0 || !request.prompt.empty())
+      refuse(
+          "the request has several inputs of an encoder beside a prompt, or the model has no decoder_start_token_id");
+    for (WeightedSource& source : request.sources) {
+      if (source.tokens.empty()) refuse("an input of the encoder has 0 tokens; at least 1 is required");
+      check_ids(source.tokens);
+      group->log_weights.push_back(source.log_weight);
+      add_tokens(std::move(source.tokens));
+    }
+    request.prompt = {limits_.decoder_start};
   } else if (limits_.decoder_start >= 0) {
-    group->source = std::move(request.prompt);
-    group->source_tokens = static_cast<int64_t>(group->source.size());
+    add_tokens(std::move(request.prompt));
     request.prompt = {limits_.decoder_start};
   }
   SamplingParams& sampling = request.sampling;
@@ -80,8 +98,10 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
   }
   sampling.max_new_tokens = request.max_new_tokens;
   if (request.search.num_beams > 1) group->search.emplace(request.search, sampling.eos, request.max_new_tokens);
-  group->sequences.resize(1);
-  group->sequences[0].tokens = request.prompt;
+  for (int64_t source = 0; source < group->copies(); ++source) {
+    group->sequences.emplace_back().tokens = request.prompt;
+    group->sequences.back().source = source;
+  }
   group->ended.resize(static_cast<size_t>(request.search.num_return_sequences));
   group->request = std::move(request);
   group->on_event = std::make_shared<const std::function<void(const Event&)>>(std::move(on_event));
@@ -91,7 +111,9 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
 }
 
 void Batcher::check_limits(const SequenceGroup& group) const {
-  const int64_t read = group.source_tokens, tokens = group.prompt_tokens() + group.request.max_new_tokens;
+  int64_t read = 0;  // by the longest source
+  for (const EncoderSource& source : group.sources) read = std::max(read, source.states);
+  const int64_t tokens = group.prompt_tokens() + group.request.max_new_tokens;
   const auto too_long = [&](const std::string& what, int64_t max_tokens) {
     refuse(what + " exceeds the maximum of " + text(max_tokens) + " tokens per sequence");
   };
@@ -106,7 +128,10 @@ void Batcher::check_limits(const SequenceGroup& group) const {
     refuse("the request needs " + text(group.max_sequences()) + " concurrent sequences; the maximum is " +
            text(limits_.max_concurrency));
   }
-  const int64_t blocks = max_blocks(group.prompt_tokens(), group.request.max_new_tokens, read, group.max_sequences());
+  int64_t blocks = 0;
+  for (int64_t i = 0; i < group.copies(); ++i)
+    blocks += max_blocks(group.prompt_tokens(), group.request.max_new_tokens,
+                         group.has_source() ? group.sources[static_cast<size_t>(i)].states : 0, group.max_width());
   if (blocks > limits_.kv_blocks) {
     refuse("the input of " + text(read > 0 ? read : group.prompt_tokens()) + " tokens and " +
            text(group.max_sequences()) + " sequence(s) of max_new_tokens " + text(group.request.max_new_tokens) +
@@ -157,9 +182,10 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
   Sequence& first = group.sequences.front();
   BlockPool::Prefix prefix;
   if (!group.has_source()) prefix = pool_.find_prefix(first.tokens);
-  const int64_t common = group.sequences.size() > 1 ? group.prompt_tokens() / block_tokens : 0,
+  const int64_t common = group.sequences.size() > 1 && !group.is_weighted() ? group.prompt_tokens() / block_tokens : 0,
                 cached = static_cast<int64_t>(prefix.blocks.size());
-  int64_t need = blocks_for(group.source_tokens) + blocks_for(first.length()) - cached, spare = 0;
+  int64_t need = blocks_for(first.length()) - cached, spare = 0;
+  for (const EncoderSource& source : group.sources) need += blocks_for(source.states);
   for (size_t i = 1; i < group.sequences.size(); ++i) need += blocks_for(group.sequences[i].length()) - common;
   for (const auto& other : running_) spare += static_cast<int64_t>(other->sequences.size());
   if (need + spare > pool_.available()) {
@@ -181,7 +207,7 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
     sequence.computed = sequence.shared_tokens = common * block_tokens;
     extend(sequence.blocks, sequence.length());
   }
-  extend(group.source_blocks, group.source_tokens);
+  for (EncoderSource& source : group.sources) extend(source.blocks, source.states);
   return true;
 }
 
@@ -214,7 +240,8 @@ void Batcher::plan_next_tokens(Plan& plan) {
     const auto rows =
         static_cast<int64_t>(std::count_if(group.sequences.begin(), group.sequences.end(),
                                            [&](const Sequence& sequence) { return group.ready(sequence); }));
-    if (rows == 0 || rows > plan.token_budget || (group.search && !group.all_ready())) continue;
+    if (rows == 0 || rows > plan.token_budget || ((group.search || group.is_weighted()) && !group.all_ready()))
+      continue;
     if (allocate_next_blocks(group, plan.message.block_copies) != Allocation::Done)
       return;  // either this request, the last one, was preempted, or blocks become free when a step completes
     taken += rows;
@@ -278,9 +305,11 @@ void Batcher::free_resources(SequenceGroup& group) {
         0;
     sequence.reset_table = true;
   }
-  pool_.release(group.source_blocks);
-  group.source_blocks.clear();
-  group.source_encoded = false;
+  for (EncoderSource& source : group.sources) {
+    pool_.release(source.blocks);
+    source.blocks.clear();
+    source.encoded = false;
+  }
   free_slots_.insert(free_slots_.end(), group.spare_slots.begin(), group.spare_slots.end());
   group.spare_slots.clear();
 }
@@ -296,27 +325,45 @@ void Batcher::release_sequence(SequenceGroup& group, Sequence& sequence) {
 
 void Batcher::plan_prompts(Plan& plan) {
   for (auto& group : running_) {
-    bool read = !group->has_source() || group->source_encoded;
     for (Sequence& sequence : group->sequences) {
+      const EncoderSource* unread =
+          group->has_source() ? &group->sources[static_cast<size_t>(sequence.source)] : nullptr;
+      if (unread && unread->encoded) unread = nullptr;
       if (plan.token_budget <= 0) return;
       if (group->ready(sequence) || sequence.shared_tokens > group->sequences.front().computed) continue;
-      // all beams are sampled together, in a step in which each has one uncomputed token
-      const int64_t remaining = group->search && group->sequences.size() > 1 ? sequence.uncomputed_tokens() - 1
-                                                                             : sequence.uncomputed_tokens();
+      // all beams are sampled together, in a step in which each has one uncomputed token; so are the sequences of
+      // weighted sources, whose encoder may run in several steps
+      const bool together = (group->search && group->width() > 1) || group->is_weighted();
+      const int64_t remaining = sequence.uncomputed_tokens() - (together ? 1 : 0);
       // the encoder's input is never split: if it exceeds the budget, it runs with decode tokens only
-      const int64_t source = read ? 0 : group->source_tokens;
+      const int64_t source = unread ? unread->states : 0;
       if (source > 0 && source >= plan.token_budget && planned_prompt_tokens_ > 0) return;
       const int64_t count = std::min(std::max<int64_t>(1, plan.token_budget - source), remaining);
-      if (count <= 0) continue;
-      add(plan, *group, sequence, count);
+      if (count > 0)
+        add(plan, *group, sequence, count);
+      else if (unread && group->is_weighted())
+        add_source(plan, *group, sequence);
+      else
+        continue;
       plan.token_budget -= source;
       planned_prompt_tokens_ += source + count;
-      read = true;
     }
   }
 }
 
-void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t tokens) {
+/// Runs the encoder for a sequence whose only token is sampled in a later step, beside those of the other sources. That
+/// step computes the token again, so that its keys and values may be written twice.
+void Batcher::add_source(Plan& plan, SequenceGroup& group, Sequence& sequence) {
+  StepEntry entry = make_entry(group, sequence, 1);
+  plan.token_budget -= 1;
+  ++group.in_flight;
+  plan.planned.push_back({.group = &group, .sequence = sequence.number, .tokens = 0});
+  plan.message.entries.push_back(std::move(entry));
+}
+
+/// Returns the entry of a sequence's next tokens, and counts what the ranks know after it.
+StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t tokens) {
+  EncoderSource* source = group.has_source() ? &group.sources[static_cast<size_t>(sequence.source)] : nullptr;
   StepEntry entry;
   entry.slot = sequence.slot;
   entry.context = sequence.computed;
@@ -324,19 +371,23 @@ void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t 
   entry.tokens.assign(from, from + static_cast<std::ptrdiff_t>(tokens));
   if (sequence.reset_table) {
     entry.reset_table = true;
-    entry.source_blocks = group.source_blocks;
-    entry.source_tokens = group.source_tokens;
+    if (source) entry.source_blocks = source->blocks, entry.source_tokens = source->states;
     sequence.reset_table = false;
     sequence.sent_blocks = 0;
   }
-  if (group.has_source() && !group.source_encoded) {
-    entry.source = group.source;
-    entry.source_inputs = group.source_inputs;
-    group.source_encoded = true;
+  if (source && !source->encoded) {
+    entry.source = source->tokens;
+    entry.source_inputs = source->inputs;
+    source->encoded = true;
   }
   entry.blocks.assign(sequence.blocks.begin() + static_cast<std::ptrdiff_t>(sequence.sent_blocks),
                       sequence.blocks.end());
   sequence.sent_blocks = static_cast<int64_t>(sequence.blocks.size());
+  return entry;
+}
+
+void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t tokens) {
+  StepEntry entry = make_entry(group, sequence, tokens);
   plan.token_budget -= tokens;
   Planned planned{.group = &group, .sequence = sequence.number, .tokens = tokens};
   if (sequence.computed + tokens == sequence.length()) add_sampling(plan, group, sequence, entry, planned);
@@ -349,22 +400,22 @@ void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t 
 
 void Batcher::add_sampling(Plan& plan, SequenceGroup& group, Sequence& sequence, StepEntry& entry, Planned& planned) {
   const Request& request = group.request;
-  planned.samples = true;
+  planned.samples = sequence.source == 0;  // one result for the sequences of all sources
   const int32_t forced = request.sampling.forced_token(sequence.length(), group.generated(sequence));
   if (forced >= 0 && !group.search && request.logprobs < 0) {
-    planned.forced = true;
+    planned.forced = planned.samples;
     planned.token = forced;
     return;
   }
   // sampled sequences fork with their first token
-  const bool parts = !group.search && group.sequences.size() == 1 && group.generated(sequence) == 0;
+  const bool parts = !group.search && group.width() == 1 && group.generated(sequence) == 0;
   const int64_t num_samples = parts ? request.search.num_return_sequences : 1;
   const History history{sequence.tokens, request.prompt.size()};
   if (uses_argmax(group)) {
     entry.output_kind = OutputKind::Argmax;
     return;
   }
-  if (limits_.device_sampling && !group.search && request.logprobs < 0 &&
+  if (limits_.device_sampling && !group.search && !group.is_weighted() && request.logprobs < 0 &&
       supports_device_sampling(request.sampling, limits_.vocabulary)) {
     const SamplingParams& s = request.sampling;
     entry.output_kind = OutputKind::Sampled;
@@ -375,18 +426,19 @@ void Batcher::add_sampling(Plan& plan, SequenceGroup& group, Sequence& sequence,
     return;
   }
   entry.output_kind = OutputKind::Logits;
+  if (!planned.samples) return;
   SamplingInput input{.sampling = &request.sampling,
                       .history = history,
                       .sequence = sequence.number,
                       .num_samples = num_samples,
                       .logprobs = request.logprobs,
+                      .log_weights = group.log_weights,
                       .beams = {}};
   if (group.search) {
     const std::vector<float>& scores = group.search->scores();
-    input.beams =
-        Beams{sequence.number,
-              group.sequences.size() == 1 ? scores : std::vector<float>{scores[static_cast<size_t>(sequence.number)]},
-              group.search->num_candidates()};
+    input.beams = Beams{sequence.number,
+                        group.width() == 1 ? scores : std::vector<float>{scores[static_cast<size_t>(sequence.number)]},
+                        group.search->num_candidates()};
   }
   plan.sampling_inputs.push_back(std::move(input));
 }

@@ -95,7 +95,9 @@ class Batcher {
   enum class Allocation { Done, Preempted, Later };
   Allocation allocate_next_blocks(SequenceGroup&, std::vector<int32_t>& copies);
   void preempt_last();
+  static StepEntry make_entry(SequenceGroup&, Sequence&, int64_t tokens);
   void add(Plan&, SequenceGroup&, Sequence&, int64_t tokens);
+  void add_source(Plan&, SequenceGroup&, Sequence&);
   void add_sampling(Plan&, SequenceGroup&, Sequence&, StepEntry&, Planned&);
   void cache_full_blocks(const SequenceGroup&, Sequence&);
   Sequence* find_sequence(SequenceGroup&, int64_t number);

@@ -22,7 +22,7 @@ void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox&
     }
     Sequence* sequence = find_sequence(group, planned.sequence);
     if (planned.forced) {
-      if (group.sequences.size() == 1 && group.generated(*sequence) == 0)
+      if (group.width() == 1 && group.generated(*sequence) == 0)
         fork(group, std::vector<Token>(group.ended.size(), Token{planned.token, 0, {}}), now, outbox);
       else
         append_token(group, *sequence, {planned.token, 0, {}}, now, outbox);
@@ -34,11 +34,12 @@ void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox&
       // the rows of the other beams follow: the beam search ranks the candidates of all beams
       for (; i + 1 < step.size() && step[i + 1].group == &group; ++i) {
         --group.in_flight;
+        if (!step[i + 1].samples) continue;
         const auto& more = sampled.at(next++).candidates;
         candidates.insert(candidates.end(), more.begin(), more.end());
       }
       advance(group, std::move(candidates), now, outbox);
-    } else if (group.sequences.size() == 1 && group.generated(*sequence) == 0) {
+    } else if (group.width() == 1 && group.generated(*sequence) == 0) {
       std::vector<Token> tokens = result.tokens;
       tokens.resize(group.ended.size(), tokens.front());  // the argmax is the same for every sequence
       fork(group, tokens, now, outbox);
@@ -76,15 +77,17 @@ void Batcher::cache_full_blocks(const SequenceGroup& group, Sequence& sequence) 
 
 /// Appends the first token of each sequence. The sequences share the blocks of the prompt; each has its own slot.
 void Batcher::fork(SequenceGroup& group, const std::vector<Token>& tokens, Time now, Outbox& outbox) {
+  const std::vector<Sequence> first = group.sequences;
   for (size_t i = 1; i < tokens.size(); ++i) {
-    Sequence sequence = group.sequences.front();
-    sequence.number = static_cast<int64_t>(i);
-    sequence.slot = group.spare_slots.back();
-    group.spare_slots.pop_back();
-    sequence.reset_table = true;
-    sequence.sent_blocks = 0;
-    for (int32_t block : sequence.blocks) pool_.retain(block);
-    group.sequences.push_back(std::move(sequence));
+    for (Sequence sequence : first) {
+      sequence.number = static_cast<int64_t>(i);
+      sequence.slot = group.spare_slots.back();
+      group.spare_slots.pop_back();
+      sequence.reset_table = true;
+      sequence.sent_blocks = 0;
+      for (int32_t block : sequence.blocks) pool_.retain(block);
+      group.sequences.push_back(std::move(sequence));
+    }
   }
   for (size_t i = 0; i < tokens.size(); ++i)
     append_token(group, *find_sequence(group, static_cast<int64_t>(i)), tokens[i], now, outbox);
@@ -92,9 +95,11 @@ void Batcher::fork(SequenceGroup& group, const std::vector<Token>& tokens, Time 
 
 void Batcher::append_token(SequenceGroup& group, Sequence& sequence, Token token, Time now, Outbox& outbox) {
   const SamplingParams& sampling = group.request.sampling;
-  sequence.tokens.push_back(token.id);
+  const int64_t number = sequence.number;
+  for (Sequence& copy : group.sequences)
+    if (copy.number == number) copy.tokens.push_back(token.id);
   ++statistics_.generation_tokens;
-  Event event{.sequence = sequence.number, .tokens = {}};
+  Event event{.sequence = number, .tokens = {}};
   if (std::find(sampling.eos.begin(), sampling.eos.end(), token.id) != sampling.eos.end())
     event.finish = Finish::Stop;
   else if (group.generated(sequence) == group.request.max_new_tokens || timed_out(group, now))
@@ -103,10 +108,9 @@ void Batcher::append_token(SequenceGroup& group, Sequence& sequence, Token token
   const bool ends = event.finish != Finish::None;
   emit(group, std::move(event), outbox);
   if (!ends) return;
-  release_sequence(group, sequence);
-  const int64_t number = sequence.number;
-  if (group.sequences.size() > 1)
-    std::erase_if(group.sequences, [&](const Sequence& one) { return one.number == number; });
+  for (Sequence& copy : group.sequences)
+    if (copy.number == number) release_sequence(group, copy);
+  if (group.width() > 1) std::erase_if(group.sequences, [&](const Sequence& one) { return one.number == number; });
 }
 
 void Batcher::advance(SequenceGroup& group, std::vector<Candidate> candidates, Time now, Outbox& outbox) {
@@ -125,13 +129,17 @@ void Batcher::advance(SequenceGroup& group, std::vector<Candidate> candidates, T
 /// Moves every beam to its parent's block table; the first child of a parent keeps the parent's slot.
 void Batcher::reorder(SequenceGroup& group, const std::vector<BeamSearch::Next>& next) {
   std::vector<Sequence> beams;
-  for (const BeamSearch::Next& one : next) {
-    Sequence& parent = group.sequences[std::min(static_cast<size_t>(one.beam), group.sequences.size() - 1)];
-    Sequence& beam = beams.emplace_back(parent);
-    parent.slot = -1;
-    beam.number = static_cast<int64_t>(beams.size()) - 1;
-    beam.tokens.push_back(one.id);
-    for (int32_t block : beam.blocks) pool_.retain(block);
+  const int64_t copies = group.copies(), last = group.width() - 1;
+  for (int64_t number = 0; const BeamSearch::Next& one : next) {
+    for (int64_t copy = 0; copy < copies; ++copy) {
+      Sequence& parent = group.sequences[static_cast<size_t>(std::min(one.beam, last) * copies + copy)];
+      Sequence& beam = beams.emplace_back(parent);
+      parent.slot = -1;
+      beam.number = number;
+      beam.tokens.push_back(one.id);
+      for (int32_t block : beam.blocks) pool_.retain(block);
+    }
+    ++number;
   }
   for (Sequence& parent : group.sequences) {
     pool_.release(parent.blocks);
@@ -158,7 +166,7 @@ void Batcher::emit(SequenceGroup& group, Event event, Outbox& outbox) {
     event.queued_seconds = std::chrono::duration<double>(group.admitted - group.submitted).count();
     event.cached_tokens = group.cached_tokens;
     if (!event.tokens.empty())
-      statistics_.prompt_tokens += group.has_source() ? group.source_tokens : group.prompt_tokens();
+      statistics_.prompt_tokens += group.has_source() ? group.source_states() : group.prompt_tokens();
   }
   if (event.finish != Finish::None) group.ended[static_cast<size_t>(event.sequence)] = true;
   if (group.on_event) outbox.emplace_back(group.on_event, std::move(event));

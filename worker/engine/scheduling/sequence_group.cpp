@@ -6,12 +6,19 @@
 namespace pm::engine {
 
 bool SequenceGroup::ready(const Sequence& sequence) const {
-  return sequence.uncomputed_tokens() == 1 && (!has_source() || source_encoded) &&
+  return sequence.uncomputed_tokens() == 1 &&
+         (!has_source() || sources[static_cast<size_t>(sequence.source)].encoded) &&
          (&sequence == sequences.data() || sequence.shared_tokens <= sequences.front().computed);
 }
 
 bool SequenceGroup::all_ready() const {
   return std::all_of(sequences.begin(), sequences.end(), [this](const Sequence& sequence) { return ready(sequence); });
+}
+
+int64_t SequenceGroup::source_states() const {
+  int64_t states = 0;
+  for (const EncoderSource& source : sources) states += source.states;
+  return states;
 }
 
 bool SequenceGroup::done() const {

@@ -20,6 +20,7 @@ using Listener = std::shared_ptr<const std::function<void(const Event&)>>;
 /// a preemption all tokens.
 struct Sequence {
   int64_t number = 0;  ///< index among the request's sequences, or of the beam
+  int64_t source = 0;  ///< index of the encoder's input that it attends to
   int32_t slot = -1;
   std::vector<int32_t> tokens;  ///< prompt and answer
   std::vector<int32_t> blocks;  ///< block table
@@ -36,18 +37,25 @@ struct Sequence {
   int64_t uncomputed_tokens() const { return length() - computed; }
 };
 
-/// A request with its sequences: parallel samples or beams.
+/// An input of an encoder and the KV blocks of its states, which the cross-attention of several sequences reads.
+struct EncoderSource {
+  std::vector<int32_t> tokens;
+  Arrays inputs;       ///< in place of tokens, of an encoder of images or audio
+  int64_t states = 0;  ///< that the encoder makes of either
+  std::vector<int32_t> blocks;
+  bool encoded = false;
+};
+
+/// A request with its sequences: parallel samples or beams. A request with several inputs of the encoder has a sequence
+/// for each input in place of one; they stand beside each other, have the same tokens, and are sampled as one.
 struct SequenceGroup {
   Request request;  ///< with complete sampling parameters; of an encoder-decoder model the prompt is the start of the
                     ///< answer
   Listener on_event;
-  std::vector<int32_t> source;  ///< encoder-decoder: input tokens of the encoder
-  Arrays source_inputs;         ///< instead of them, of an encoder of images or audio: its inputs
-  int64_t source_tokens = 0;    ///< encoder-decoder: states that the encoder makes of either
-  std::vector<int32_t> source_blocks;
-  bool source_encoded = false;
-  std::vector<Sequence> sequences;   ///< one until the prompt is computed
-  std::vector<int32_t> spare_slots;  ///< for the sequences that fork from the first one
+  std::vector<EncoderSource> sources;  ///< of an encoder-decoder: one, or several weighted ones
+  std::vector<float> log_weights;      ///< of several sources; empty for others
+  std::vector<Sequence> sequences;     ///< one until the prompt is computed, or one for each weighted source
+  std::vector<int32_t> spare_slots;    ///< for the sequences that fork from the first one
   std::optional<BeamSearch> search;
   std::vector<bool> ended;  ///< one flag for each returned sequence
   Time submitted, admitted;
@@ -57,11 +65,20 @@ struct SequenceGroup {
   int64_t in_flight = 0;  ///< entries in steps whose results have not arrived
   bool retired = false;   ///< ended; results still in flight are discarded
 
+  /// Number of sequences for each beam or sample.
+  int64_t copies() const { return std::max<int64_t>(1, static_cast<int64_t>(sources.size())); }
+  bool is_weighted() const { return !log_weights.empty(); }
+  /// Number of beams or samples that run at once after the prompt is computed.
+  int64_t max_width() const { return std::max(request.search.num_beams, request.search.num_return_sequences); }
+  /// Number of beams or samples that run now.
+  int64_t width() const { return static_cast<int64_t>(sequences.size()) / copies(); }
   /// Number of sequences that run at once after the prompt is computed.
-  int64_t max_sequences() const { return std::max(request.search.num_beams, request.search.num_return_sequences); }
+  int64_t max_sequences() const { return max_width() * copies(); }
   int64_t prompt_tokens() const { return static_cast<int64_t>(request.prompt.size()); }
   int64_t generated(const Sequence& sequence) const { return sequence.length() - prompt_tokens(); }
-  bool has_source() const { return source_tokens > 0; }
+  bool has_source() const { return !sources.empty(); }
+  /// Number of states that the encoder makes of all sources.
+  int64_t source_states() const;
   /// Returns true if the sequence has exactly one uncomputed token, so that it takes part in a step with one row.
   bool ready(const Sequence& sequence) const;
   bool all_ready() const;
