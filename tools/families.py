@@ -16,7 +16,9 @@ sys.dont_write_bytecode = True
 import cases
 import known_checkpoints_decoders
 import known_checkpoints_encoders
+import rag_models
 
+CASES = [*cases.CASES, *rag_models.CASES]
 HEAD = """# Model families
 Made by tools/families.py from [policies/](../../policies) and the cases of tests/parity; do not edit.
 A family is what config.json calls `model_type`. Other models that are saved under these types are served as well.
@@ -65,7 +67,7 @@ def about(name):
 
 def section(name, found):
     covered = {}
-    for case in cases.CASES:
+    for case in CASES:
         if case.model_type in listed(found["model_type"]):
             covered.setdefault(case.model_class, []).append(case)
     rows, refused = [], []
@@ -133,12 +135,7 @@ def known():
     ]:
         family = next(stem for stem, policy in found.items() if kind in listed(policy["model_type"]))
         ranks = sorted(
-            {
-                n
-                for case in cases.CASES
-                if (case.model_type, case.model_class) == (kind, model_class)
-                for n in case.ranks
-            }
+            {n for case in CASES if (case.model_type, case.model_class) == (kind, model_class) for n in case.ranks}
         )
         rows.append(
             f"| {name} | {checkpoint} | [{family}](#{family}) | "

@@ -207,6 +207,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::atomic<bool> stopping{false};
   const ServerContext context{engine,
                               (data[0] & 16U) != 0 ? nullptr : &*tokenizer,
+                              (data[0] & 16U) != 0 ? nullptr : &*tokenizer,
                               metrics,
                               "tiny",
                               window_size,

@@ -5,7 +5,6 @@ import importlib.util
 import json
 import subprocess
 
-import cases
 from resolution import TOOLS
 
 import worker
@@ -49,5 +48,5 @@ def test_every_case_is_of_a_class_that_is_served():
         for name, row in found["architectures"].items()
         if "alias_of" not in row and not isinstance(row.get("refuse"), str)
     }
-    assert {(case.model_type, case.model_class) for case in cases.CASES} <= served
-    assert {name for _, name in served} == {case.model_class for case in cases.CASES}
+    assert {(case.model_type, case.model_class) for case in families.CASES} <= served
+    assert {name for _, name in served} == {case.model_class for case in families.CASES}

@@ -63,6 +63,7 @@ BELOW = {
     "worker/server": {
         "planner",
         "worker/base",
+        "worker/checkpoint",
         "worker/comm",
         "worker/tokenizer",
         "worker/image",

@@ -12,6 +12,7 @@
 #include "worker/cli/options.h"
 #include "worker/server/generation/generation_defaults.h"
 #include "worker/server/generation/generation_params.h"
+#include "worker/server/generation/openai_reply.h"
 #include "worker/server/generation/stop_matcher.h"
 #include "worker/tokenizer/tokenizer.h"
 
@@ -104,10 +105,18 @@ std::vector<Prompt> all_prompts(const GenerateOptions& options, const Setup& set
   return reads_media ? media : prompts;
 }
 
+/// Returns whether each answer has a score without beam search too.
+bool ranks_answers(const policy::Model& model) {
+  return model.retrieval && model.retrieval->marginal == policy::Marginal::Sequence;
+}
+
 int generate(const GenerateOptions& options) {
   const Setup setup = prepare(options);
   std::string why;
-  const std::optional<Tokenizer> tokenizer = Tokenizer::find(setup.checkpoint.folder(), &why);
+  std::optional<server::Retriever> retriever;
+  if (setup.model.retrieval) retriever.emplace(*setup.model.retrieval, setup.checkpoint.folder());
+  const std::optional<Tokenizer> tokenizer =
+      retriever ? retriever->generator_tokenizer() : Tokenizer::find(setup.checkpoint.folder(), &why);
   if (!tokenizer) {
     if (!options.prompts.empty())
       throw Error(Reason::Usage, "--prompt needs a tokenizer, and " + why + "; give --input-ids");
@@ -116,21 +125,25 @@ int generate(const GenerateOptions& options) {
     if (!options.stops.empty())
       throw Error(Reason::Usage, "--stop needs a tokenizer, and " + why + "; give --eos-token-id");
   }
-  const std::vector<Prompt> prompts = all_prompts(options, setup, tokenizer);
+  const std::vector<Prompt> prompts =
+      all_prompts(options, setup, retriever ? retriever->question_tokenizer() : tokenizer);
   const engine::GenerationConfig generation = generation_of(options, setup.checkpoint.folder(), tokenizer);
   const int64_t blocks = generation_blocks(setup.model, prompts, generation);
   const auto group = engine::local_rank_group(setup.group(blocks));
   std::vector<std::vector<int32_t>> sequences;
   std::vector<double> scores;
-  nlohmann::json texts = nlohmann::json::array();
-  for (GeneratedSequence& sequence : run_generation(*group, setup.model, setup.plan, blocks, prompts, generation)) {
+  nlohmann::json texts = nlohmann::json::array(), passages = nlohmann::json::array();
+  for (GeneratedSequence& sequence : run_generation(*group, setup.model, setup.plan, blocks, prompts, generation,
+                                                    retriever ? &*retriever : nullptr)) {
+    if (sequence.passages) passages.push_back(server::passages_json(*sequence.passages));
     if (tokenizer) texts.push_back(text_of(sequence, *tokenizer, options.stops));
     sequences.push_back(std::move(sequence.tokens));
     scores.push_back(sequence.score);
   }
   if (options.json) {
     nlohmann::json out{{"text", texts}, {"sequences", sequences}};
-    if (generation.search.num_beams > 1) out["scores"] = scores;
+    if (generation.search.num_beams > 1 || ranks_answers(setup.model)) out["scores"] = scores;
+    if (retriever) out["passages"] = passages;
     std::cout << out.dump() << "\n";
   } else {
     for (size_t row = 0; row < sequences.size(); ++row) {
@@ -170,7 +183,8 @@ void add_generate(CLI::App& app, Program& program) {
                    "Text before which an answer ends; may be given several times")
       ->check([](const std::string& text) { return text.empty() ? std::string("a stop string is empty") : ""; });
   subcommand->add_flag("--json", options->json,
-                       R"(Prints {"text": [...], "sequences": [[ids]]}, with beams also "scores")");
+                       R"(Prints {"text": [...], "sequences": [[ids]]}, with beams also "scores", of a model that )"
+                       R"(retrieves also "passages")");
   subcommand->callback([options, &program] { program.code = generate(*options); });
 }
 

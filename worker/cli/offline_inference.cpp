@@ -7,9 +7,11 @@
 #include <future>
 #include <limits>
 #include <mutex>
+#include <optional>
 
 #include "worker/base/error.h"
 #include "worker/engine/protocol/batch_rows.h"
+#include "worker/engine/scheduling/batcher.h"
 #include "worker/models/inputs.h"
 
 namespace pm::cli {
@@ -38,6 +40,7 @@ std::vector<int32_t> answer_start(const policy::Model& model, const Prompt& prom
 int64_t source_states(const policy::Model& model, const Prompt& prompt) {
   const policy::Stack* source = models::Model::source_stack(model);
   if (!source) return 0;
+  if (model.retrieval) return model.retrieval->max_length;
   return source->input.reads_media() ? models::make_source_input(model, prompt.source).batch_rows()
                                      : static_cast<int64_t>(prompt.tokens.size());
 }
@@ -52,7 +55,10 @@ int64_t new_tokens(const std::vector<int32_t>& prompt, const engine::GenerationC
   return left;
 }
 
-/// Returns the number of sequences that run concurrently for each prompt.
+/// Returns the number of inputs of the generator that are made of a prompt.
+int64_t sources_of(const policy::Model& model) { return model.retrieval ? model.retrieval->docs : 1; }
+
+/// Returns the number of sequences that run concurrently for each input of the generator.
 int64_t width_of(const engine::GenerationConfig& generation) {
   return std::max(generation.search.num_beams, generation.search.num_return_sequences);
 }
@@ -72,8 +78,8 @@ int64_t generation_blocks(const policy::Model& model, const std::vector<Prompt>&
   int64_t blocks = 0;
   for (const Prompt& prompt : prompts) {
     const std::vector<int32_t> start = answer_start(model, prompt);
-    blocks += engine::max_blocks(static_cast<int64_t>(start.size()), new_tokens(start, generation),
-                                 source_states(model, prompt), width_of(generation));
+    blocks += sources_of(model) * engine::max_blocks(static_cast<int64_t>(start.size()), new_tokens(start, generation),
+                                                     source_states(model, prompt), width_of(generation));
   }
   return blocks;
 }
@@ -103,6 +109,12 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   return limits;
 }
 
+server::RetrievalEngine::Check request_check(const engine::Limits& limits) {
+  return [batcher = std::make_shared<const engine::Batcher>(limits)](const engine::Request& request) {
+    batcher->make(request, {}, {});
+  };
+}
+
 Arrays run_forward(engine::RankGroup& group, const policy::Model& model, const Plan& plan,
                    engine::ForwardRequest request) {
   engine::Limits limits = engine_limits(model, plan, 0, 0, 1, 1);
@@ -119,7 +131,8 @@ Arrays run_forward(engine::RankGroup& group, const policy::Model& model, const P
 
 std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const policy::Model& model, const Plan& plan,
                                               int64_t kv_blocks, const std::vector<Prompt>& prompts,
-                                              const engine::GenerationConfig& generation) {
+                                              const engine::GenerationConfig& generation,
+                                              const server::Retriever* retriever) {
   if (!group.leader().executor().generation())
     refuse(model.architecture + " has no language-model head, so it cannot generate");
   std::mutex mutex;
@@ -132,10 +145,13 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
     const std::vector<int32_t> start = answer_start(model, prompt);
     sequences.insert(sequences.end(), each, {.tokens = start, .start = start.size()});
   }
-  const auto num_prompts = static_cast<int64_t>(prompts.size());
-  const engine::Limits limits =
-      engine_limits(model, plan, 0, kv_blocks, num_prompts * width_of(generation), num_prompts);
-  engine::DataParallelEngine engine(group, limits);
+  const int64_t inputs = static_cast<int64_t>(prompts.size()) * sources_of(model);
+  const engine::Limits limits = engine_limits(model, plan, 0, kv_blocks, inputs * width_of(generation), inputs);
+  engine::DataParallelEngine generator(group, limits);
+  std::optional<server::RetrievalEngine> retrieving;
+  if (model.retrieval && !retriever) throw std::logic_error(model.architecture + " generates without a retriever");
+  if (model.retrieval) retrieving.emplace(generator, model, *retriever, request_check(limits));
+  engine::Engine& engine = retrieving ? static_cast<engine::Engine&>(*retrieving) : generator;
   for (size_t row = 0; row < prompts.size(); ++row) {
     engine::Request request{.id = std::to_string(row),
                             .prompt = prompts[row].tokens,
@@ -154,6 +170,7 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
       GeneratedSequence& sequence = sequences[row * each + static_cast<size_t>(event.sequence)];
       for (const engine::Token& token : event.tokens) sequence.tokens.push_back(token.id);
       sequence.score = event.score;
+      for (size_t i = 0; event.passages && i < each; ++i) sequences[row * each + i].passages = event.passages;
       if (event.finish == engine::Finish::Failed) failure = event.reason;
       if (event.finish != engine::Finish::None && --open == 0) done.notify_all();
     });

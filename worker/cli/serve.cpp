@@ -21,6 +21,7 @@
 #include "worker/server/api_server.h"
 #include "worker/server/generation/generation_defaults.h"
 #include "worker/server/monitoring/admin_server.h"
+#include "worker/server/retrieval/retrieval_engine.h"
 #include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/tokenizer.h"
 
@@ -86,6 +87,9 @@ std::string name_of_folder(const std::filesystem::path& folder) {
 int64_t per_dp_rank(int64_t all, const Plan& plan) { return (all + plan.data - 1) / plan.data; }
 
 int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& group) {
+  const std::filesystem::path folder = setup.checkpoint.folder();
+  std::optional<server::Retriever> retriever;  // before the probe, for it refuses a broken index
+  if (setup.model.retrieval) retriever.emplace(*setup.model.retrieval, folder);
   const auto status_table = comm::StatusTable::open(options.process.segment, static_cast<int>(setup.plan.ranks.size()));
   comm::RankStatus& status = status_table->rank(0);
   probe(group, setup.model);
@@ -94,6 +98,11 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   const engine::Limits limits =
       engine_limits(setup.model, setup.plan, setup.plan.sequence_length, group.kv_blocks(),
                     per_dp_rank(options.max_concurrency, setup.plan), per_dp_rank(options.max_queue, setup.plan));
+  if (retriever && setup.model.retrieval->max_length > setup.plan.sequence_length)
+    throw Error(Reason::Usage, "config.json says max_combined_length " +
+                                   std::to_string(setup.model.retrieval->max_length) +
+                                   ", and the plan's longest input has " + std::to_string(setup.plan.sequence_length) +
+                                   " tokens; raise --max-sequence-length, or lower max_combined_length");
   const auto steps = std::make_shared<server::StepMetrics>();
   engine::DataParallelEngine engine(group, limits,
                                     {.after_step =
@@ -103,9 +112,11 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
                                            engine::report_step(group.leader().executor(), status);
                                          },
                                      .times = [steps](const engine::StepTimes& times) { steps->observe(times); }});
-  const std::filesystem::path folder = setup.checkpoint.folder();
+  std::optional<server::RetrievalEngine> retrieving;
+  if (retriever) retrieving.emplace(engine, setup.model, *retriever, request_check(limits));
   std::string why;
-  const std::optional<Tokenizer> tokenizer = Tokenizer::find(folder, &why);
+  const std::optional<Tokenizer> tokenizer =
+      retriever ? retriever->generator_tokenizer() : Tokenizer::find(folder, &why);
   if (!tokenizer) LOG(WARNING) << "no tokenizer; requests must send token ids: " << why;
   server::ApiOptions api;
   api.http.host = options.host;
@@ -115,6 +126,7 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   api.capabilities = server::read_capabilities(setup.model, folder);
   api.defaults = server::read_generation_defaults(folder);
   api.decoder_start = setup.model.decoder_start;
+  if (retriever) api.prompt_tokenizer = &retriever->question_tokenizer();
   try {
     api.chat_template = ChatTemplate::find(folder);
   } catch (const Error& error) {
@@ -129,7 +141,8 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
     for (const auto& one : communicator.counts()) all.push_back({one.op, one.calls, one.bytes, one.seconds});
     return all;
   };
-  server::ApiServer server(api, engine, tokenizer ? &*tokenizer : nullptr, setup.plan);
+  server::ApiServer server(api, retrieving ? static_cast<engine::Engine&>(*retrieving) : engine,
+                           tokenizer ? &*tokenizer : nullptr, setup.plan);
   server.start();
   status.state = static_cast<uint32_t>(comm::RankState::Ready);
   if (!wait_for_signal(engine)) {

@@ -123,6 +123,7 @@ ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenize
       started(options.unix_time()),
       context{engine,
               tokenizer,
+              options.prompt_tokenizer ? options.prompt_tokenizer : tokenizer,
               metrics,
               options.model,
               plan.sequence_length,

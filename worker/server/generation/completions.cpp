@@ -47,6 +47,8 @@ struct CompletionReply {
     if (!choice.finish().empty()) made["finish_reason"] = choice.finish();
     if (logprobs >= 0) made["logprobs"] = completion_logprobs(context.tokenizer, choice, from, 0);
     if (with_ids) made["token_ids"] = choice.ids(from);
+    if (const auto& passages = output->passages(choice); passages && !choice.finish().empty())
+      made["passages"] = passages_json(*passages);
     return made;
   }
 };
@@ -55,9 +57,10 @@ std::vector<std::string> echo_texts(const ServerContext& context, const std::vec
   std::vector<std::string> echoes;
   for (const auto& prompt : prompts) {
     const auto* text = std::get_if<std::string>(&prompt);
-    echoes.push_back(text                ? *text
-                     : context.tokenizer ? context.tokenizer->decode(std::get<std::vector<int32_t>>(prompt))
-                                         : "");
+    echoes.push_back(text ? *text
+                     : context.prompt_tokenizer
+                         ? context.prompt_tokenizer->decode(std::get<std::vector<int32_t>>(prompt))
+                         : "");
   }
   return echoes;
 }

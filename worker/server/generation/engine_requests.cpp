@@ -66,11 +66,11 @@ std::vector<EncodedPrompt> encode_prompts(const ServerContext& context, std::vec
       all.push_back({{}, std::move(*source)});
       continue;
     }
-    if (!context.tokenizer)
+    if (!context.prompt_tokenizer)
       throw ApiError(400, "no_tokenizer",
                      place + " is text, but this model's folder has no tokenizer that is served; send token ids",
                      place);
-    all.push_back({context.tokenizer->encode(std::get<std::string>(prompt)), {}});
+    all.push_back({context.prompt_tokenizer->encode(std::get<std::string>(prompt)), {}});
     if (all.back().ids.empty())
       throw ApiError(400, "invalid_value", place + " has 0 tokens; at least one token is required", place);
   }

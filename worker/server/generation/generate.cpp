@@ -3,6 +3,7 @@
 
 #include "worker/server/generation/event_stream.h"
 #include "worker/server/generation/generate_request.h"
+#include "worker/server/generation/openai_reply.h"
 #include "worker/server/generation/output_processor.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/json_response.h"
@@ -81,6 +82,7 @@ json GenerateReply::result(size_t i) const {
   if (!context.tokenizer || request.return_token_ids) made["sequence"] = sequence(i);
   if (request.search.num_beams > 1) made["score"] = choice(i).score();
   if (request.details) made["details"] = details(i, true);
+  if (const auto& passages = output->passages(choice(i))) made["passages"] = passages_json(*passages);
   return made;
 }
 
@@ -109,6 +111,8 @@ StreamFormat stream_format(const GenerateReply& generated) {
       if (sent->size() > 1) body["choice"] = i;
       if (last && generated.context.tokenizer) body["generated_text"] = generated.text(i);
       if (last && generated.request.details) body["details"] = generated.details(i, false);
+      if (const auto& passages = generated.output->passages(choice); last && passages)
+        body["passages"] = passages_json(*passages);
       return send(body);
     };
     if (ended && next == choice.tokens().size()) return event(nullptr, true);  // the sequence ended without a token

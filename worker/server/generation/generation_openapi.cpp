@@ -161,7 +161,15 @@ schema::Properties generate_properties(const ServerContext& context) {
   return made;
 }
 
-json generated_schema() {
+/// The passages that passages_json() returns.
+json passages_schema() {
+  return schema::list(schema::object({{"number", count_schema, true},
+                                      {"score", schema::real("Inner product with the question's vector"), true},
+                                      {"title", text_schema, true},
+                                      {"text", text_schema, true}}));
+}
+
+json generated_schema(const ServerContext& context) {
   const json token = schema::object({{"id", count_schema, true},
                                      {"text", text_schema, true},
                                      {"logprob", schema::or_null(schema::real()), true},
@@ -177,6 +185,7 @@ json generated_schema() {
       {"sequence", schema::list(count_schema)},
       {"score", schema::or_null(schema::real("Score of the beam, as sequences_scores in transformers"))},
       {"details", details}};
+  if (context.capabilities.retrieves) made["properties"]["passages"] = passages_schema();
   return made;
 }
 
@@ -197,10 +206,11 @@ Operation describe_completion(const ServerContext& context) {
                                         {"token_logprobs", numbers, true},
                                         {"top_logprobs", schema::list(schema::open_object()), true},
                                         {"text_offset", schema::list(count_schema), true}});
-  const json choice = schema::object({{"index", count_schema, true},
-                                      {"text", text_schema, true},
-                                      {"logprobs", schema::or_null(logprobs), true},
-                                      {"finish_reason", finish_schema(), true}});
+  json choice = schema::object({{"index", count_schema, true},
+                                {"text", text_schema, true},
+                                {"logprobs", schema::or_null(logprobs), true},
+                                {"finish_reason", finish_schema(), true}});
+  if (context.capabilities.retrieves) choice["properties"]["passages"] = passages_schema();
   return generating("Completions of prompts, compatible with OpenAI's API", own,
                     openai_reply("text_completion", choice), {{"prompt", "Once upon a time"}, {"max_tokens", 4}});
 }
@@ -265,7 +275,7 @@ Operation describe_generate(const ServerContext& context) {
       {"parameters", schema::object(own,
                                     "Options as Hugging Face's clients send them. They are merged with the fields "
                                     "beside it; a field may stand in one place only")});
-  const json one = generated_schema(), several = schema::list(one);
+  const json one = generated_schema(context), several = schema::list(one);
   Operation made = generating("Generates text with Hugging Face's generation parameters", own,
                               schema::any({one, several, schema::list(several)}),
                               {{"inputs", "Once upon a time"}, {"max_new_tokens", 4}});

@@ -52,6 +52,13 @@ json completion_logprobs(const Tokenizer* tokenizer, const Choice& choice, size_
   return {{"tokens", tokens}, {"token_logprobs", logprobs}, {"top_logprobs", top}, {"text_offset", offsets}};
 }
 
+json passages_json(const std::vector<engine::RetrievedPassage>& passages) {
+  json all = json::array();
+  for (const engine::RetrievedPassage& one : passages)
+    all.push_back({{"number", one.number}, {"score", one.score}, {"title", one.title}, {"text", one.text}});
+  return all;
+}
+
 json chat_logprobs(const Tokenizer* tokenizer, const Choice& choice, size_t from) {
   json content = json::array();
   for (size_t i = from; i < choice.tokens().size(); ++i) {

@@ -16,6 +16,9 @@ nlohmann::json usage_json(const OutputProcessor&);
 /// log-probabilities and includes the token itself.
 nlohmann::json completion_logprobs(const Tokenizer*, const Choice&, size_t from, size_t before);
 
+/// Returns the passages that an answer was made of, best first: [{"number", "score", "title", "text"}].
+nlohmann::json passages_json(const std::vector<engine::RetrievedPassage>&);
+
 /// Returns the "logprobs" of a chat completion: {"content": [{"token", "logprob", "bytes", "top_logprobs"}],
 /// "refusal": null}. bytes is null for a token that is part of a character.
 nlohmann::json chat_logprobs(const Tokenizer*, const Choice&, size_t from);

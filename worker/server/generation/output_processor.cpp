@@ -79,6 +79,7 @@ OutputProcessor::OutputProcessor(const ServerContext& context, std::vector<engin
     for (size_t i = 0; i < count; ++i) choices_.emplace_back(context.tokenizer, before, stops, prompts_.size());
     prompts_.push_back(request.prompt);
   }
+  passages_.resize(prompts_.size());
   generation_.emplace(context.engine, std::move(requests));
   unfinished_ = choices_.size();
 }
@@ -127,6 +128,7 @@ bool OutputProcessor::take(const Generation::Arrival& arrival,
   const size_t index = first_[arrival.index] + static_cast<size_t>(arrival.event.sequence);
   Choice& choice = choices_.at(index);
   if (!choice.finish().empty()) return true;  // a stop string ended it while later tokens were in flight
+  if (arrival.event.passages) passages_[arrival.index] = arrival.event.passages;
   const Finish finish = arrival.event.finish;
   if (finish == Finish::Failed || finish == Finish::Cancelled) {
     finished(finish == Finish::Failed ? "failed" : "cancelled", arrival.time);

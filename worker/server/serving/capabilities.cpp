@@ -180,6 +180,7 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
   capabilities.architecture = model.architecture;
   capabilities.task = model.task;
   capabilities.kind = model.kind;
+  capabilities.retrieves = model.retrieval.has_value();
   capabilities.takes_text = false;
   for (const policy::Stack& stack : model.stacks) {
     if (const auto& convolutions = stack.input.convolutions) {
@@ -248,13 +249,14 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
 bool Capabilities::serves(const std::string& route) const {
   const bool generates = task == policy::Task::Generate && !captions_images() && !writes_speech();
   if (route == "/forward") return true;
+  if (route == "/v1/chat/completions" && retrieves) return false;  // a conversation is no question
   if (route == "/v1/completions" || route == "/v1/chat/completions" || route == "/generate_text/*") return generates;
   if (route == "/generate") return generates || captions_images();
   if (route == "/v1/audio/transcriptions") return task == policy::Task::Transcribe || writes_speech();
   if (route == "/v1/audio/classifications") return task == policy::Task::ClassifyAudio;
   if (route == "/embed") return !audio_embedding.output.empty();
   if (route == "/detect") return task == policy::Task::DetectObjects;
-  if (route == "/v1/embeddings" && (!audio.empty() || cell_pixels > 0)) return false;
+  if (route == "/v1/embeddings" && (!audio.empty() || cell_pixels > 0 || retrieves)) return false;
   if (route == "/v1/embeddings")
     return generates || task == policy::Task::Embed || task == policy::Task::Similarity ||
            task == policy::Task::FillMask;

@@ -32,6 +32,7 @@ struct Capabilities {
   int64_t positions = 0;     ///< maximum tokens of one input; 0: no limit
   bool token_types = false;  ///< the model has token_type_ids
   bool takes_text = true;    ///< the model has input_ids
+  bool retrieves = false;    ///< the model generates from passages that it finds
 
   Embedding text, image;
   std::string states;             ///< output with the hidden states, for other poolings

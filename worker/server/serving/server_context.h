@@ -26,7 +26,8 @@ struct GenerationDefaults;
 /// The state that all routes share. Everything that it refers to outlives every request.
 struct ServerContext {
   engine::Engine& engine;
-  const Tokenizer* tokenizer;  ///< nullptr: requests and replies carry token ids only
+  const Tokenizer* tokenizer;         ///< nullptr: requests and replies carry token ids only
+  const Tokenizer* prompt_tokenizer;  ///< of prompts, where it is another one than that of answers; else the same
   RequestMetrics& metrics;
   std::string model;                   ///< the name that clients use
   int64_t max_model_len = 0;           ///< tokens of prompt and answer together

@@ -10,10 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-const Tokenizer& tokenizer_of(const ServerContext& context) {
-  if (!context.tokenizer)
+const Tokenizer& found(const Tokenizer* tokenizer) {
+  if (!tokenizer)
     throw ApiError(400, "no_tokenizer", "this model has no tokenizer; it takes and returns token ids only");
-  return *context.tokenizer;
+  return *tokenizer;
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ Operation describe_tokenize(const ServerContext& context) {
 
 http::Response tokenize(const ServerContext& context, const RoutedRequest& call) {
   const json object = parse_route_body(context, call);
-  const Tokenizer& tokenizer = tokenizer_of(context);
+  const Tokenizer& tokenizer = found(context.prompt_tokenizer);
   Fields fields(object);
   read_common_fields(fields, context);  // the length of the text is not limited, so "truncate" has no effect
   const json& prompt = require_field(fields, "prompt", "a text");
@@ -60,7 +60,7 @@ Operation describe_detokenize(const ServerContext& context) {
 
 http::Response detokenize(const ServerContext& context, const RoutedRequest& call) {
   const json object = parse_route_body(context, call);
-  const Tokenizer& tokenizer = tokenizer_of(context);
+  const Tokenizer& tokenizer = found(context.tokenizer);
   Fields fields(object);
   read_common_fields(fields, context);
   const std::string allowed = "an array of token ids";

@@ -95,6 +95,11 @@ void FakeEngine::hold(bool held) {
   wake_.notify_all();
 }
 
+void FakeEngine::hold_generation() {
+  std::lock_guard lock(mutex_);
+  generation_held_ = true;
+}
+
 void FakeEngine::allow(int64_t n) {
   std::lock_guard lock(mutex_);
   for (auto& sequence : open_) sequence.allowed += n;
@@ -138,7 +143,7 @@ size_t FakeEngine::open() const {
 
 void FakeEngine::loop() {
   std::unique_lock lock(mutex_);
-  const auto runnable = [this](const Sequence& s) { return !held_ || s.allowed > 0; };
+  const auto runnable = [this](const Sequence& s) { return (!held_ && !generation_held_) || s.allowed > 0; };
   for (;;) {
     wake_.wait(lock, [&] {
       return stopping_ || (!held_ && !open_forwards_.empty()) || std::any_of(open_.begin(), open_.end(), runnable);

@@ -30,6 +30,8 @@ class FakeEngine final : public engine::Engine {
 
   /// While true, requests are accepted and cancelled but get no token.
   void hold(bool held);
+  /// Requests get no token from now on, and forward requests are answered.
+  void hold_generation();
   /// Allows `n` more tokens per request despite hold(true).
   void allow(int64_t n);
   void limit_open(size_t requests);
@@ -72,7 +74,7 @@ class FakeEngine final : public engine::Engine {
   std::set<std::string> cancelled_;
   std::string failure_;
   size_t limit_ = 1000;
-  bool held_ = false, stopping_ = false;
+  bool held_ = false, generation_held_ = false, stopping_ = false;
   int64_t steps_ = 0, tokens_ = 0, prompt_tokens_ = 0, cached_ = 0;
   std::thread thread_;
 };
