@@ -214,7 +214,32 @@ def write_worlds(folder):
             encoder={"model_type": sees, **SMALL, **WORLDS[sees][1]}, decoder={"model_type": "gpt2", **answers}
         )
         model(pair).save_pretrained(folder / f"{name}-encoder-decoder")
+    write_retrieval(folder / "rag")
     (folder / "made").write_text("")
+
+
+def write_retrieval(folder):
+    import transformers
+    from safetensors.torch import save_file
+
+    question = transformers.DPRConfig(**SMALL)
+    generator = transformers.BartConfig(
+        vocab_size=11,
+        d_model=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=12,
+        decoder_ffn_dim=12,
+        max_position_embeddings=8,
+    )
+    config = transformers.RagConfig.from_question_encoder_generator_configs(
+        question, generator, n_docs=2, max_combined_length=8
+    )
+    transformers.RagTokenForGeneration(config).save_pretrained(folder)
+    (folder / "index").mkdir()
+    save_file({"embeddings": torch.ones(3, 8)}, folder / "index/embeddings.safetensors")
 
 
 def headers():
@@ -410,6 +435,17 @@ def form(fields):
     return b"".join(parts) + start + b'"file"; filename="a.wav"\r\n\r\n' + wav() + b"\r\n--b--\r\n"
 
 
+def passages():
+    """What the file is, where it is cut (tests/fuzz/passages.cpp), then the file."""
+    line = json.dumps({"title": '"A"', "text": "b  c", "id": [1, {"n": None}]}, ensure_ascii=False).encode()
+    for kind, cut in ((1, 0), (2, 0), (2, len(line) + 1), (2, 9)):
+        yield bytes([kind, cut]) + line + b"\n" + line.replace(b"b", "é".encode()) + b"\n"
+    yield b"\1\0" + line
+    for kind, width in (("F32", 4), ("BF16", 2)):
+        header = json.dumps({"embeddings": {"dtype": kind, "shape": [2, 3], "data_offsets": [0, 6 * width]}}).encode()
+        yield b"\0\0" + struct.pack("<Q", len(header)) + header + bytes(6 * width)
+
+
 def audio_files():
     """How to read the rest (tests/fuzz/audio.cpp), a count of damaged bytes, then a file or samples."""
     for channels, bits, coding in [(1, 8, 1), (2, 16, 1), (1, 24, 1), (1, 32, 3), (1, 64, 3), (1, 8, 6), (1, 8, 7)]:
@@ -531,6 +567,7 @@ WORDS = {
         "ctorch\nHalfStorage\n",
     ],
     "torch_file": ["PK\x01\x02", "PK\x03\x04", "PK\x05\x06", "PK\x06\x06", "PK\x06\x07", "data.pkl", "byteorder"],
+    "passages": ['{"title": "', '", "text": "', '"}\n', '"embeddings"', '"dtype":', '"shape":', '"BF16"', "\\ud800"],
     "header": ['"dtype":', '"shape":', '"data_offsets":', '"__metadata__":', '"F32"', '"BOOL"', '"F6_E2M3"', '"C64"'],
 }
 
@@ -586,6 +623,7 @@ if __name__ == "__main__":
         ("request", requests),
         ("audio", audio_files),
         ("hub", hub_answers),
+        ("passages", passages),
     ]:
         (out / target).mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(made()):
