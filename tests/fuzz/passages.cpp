@@ -46,6 +46,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const pm::Error& error) {
     refused = error.what();
   }
-  pm::fuzz::hold(!refused || refused->starts_with("m.bin line "), "a refusal without file and line: " + refused.value_or(""));
+  pm::fuzz::hold(!refused || refused->starts_with("m.bin line "), "a refusal names no line: " + refused.value_or(""));
   return 0;
 }

@@ -538,16 +538,6 @@ KNOWN = (
         (987091176, 495018612, 248985404),
     ),
     (
-        "RAG, without its index",
-        "rag",
-        "facebook/rag-token-nq",
-        "RagTokenForGeneration",
-        "RagConfig",
-        {"question_encoder": {"model_type": "dpr"}, "generator": {"model_type": "bart"}},
-        "vocab.txt; vocab.json, merges.txt",
-        (0, 0, 0),
-    ),
-    (
         "DETR",
         "detr",
         "facebook/detr-resnet-50",

@@ -200,7 +200,7 @@ class Rag:
         return ids, mask, scores
 
     def answers(self, question, new_tokens, beams=1, count=1, scores=None):
-        """Rows of transformers' generate(), without padding behind the end. `scores` stand for those of the passages."""
+        """Rows of transformers' generate() without padding; `scores` stand for those of the passages."""
         return self.scored_answers(question, new_tokens, beams, count, scores)[0]
 
     def scored_answers(self, question, new_tokens, beams=1, count=1, scores=None):
