@@ -77,7 +77,10 @@ EXCEPTIONS = {
         "policies/*": "policies whose classes have the task",
         "docs/reference/families.md": "made from the policies",
     },
-    "metric": {"tests/stress/test_load.py": "reads this metric to know that KV blocks were short"},
+    "metric": {
+        "tests/stress/test_load.py": "reads this metric to know that KV blocks were short",
+        "tests/unit/worker/engine/weighted_sources_test.cpp": "counts preemptions to see that there were some",
+    },
     "tokenizer class": {"tests/parity/test_family_endpoints.py": "a model that happens to have this tokenizer"},
     "reason": {
         "worker/comm/membership/device_communicator.*": "what throws it",
