@@ -97,6 +97,7 @@ BELOW = {
 WHOLE = {
     "planner/strategies",
     "worker/layers/convolution",
+    "worker/models/heads/images",
     "worker/layers/patterns",
     "worker/ops/cpu",
     "worker/ops/cuda",

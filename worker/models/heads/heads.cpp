@@ -4,13 +4,13 @@
 #include <type_traits>
 #include <variant>
 
-#include "worker/models/heads/boxes.h"
 #include "worker/models/heads/cells.h"
 #include "worker/models/heads/classes.h"
 #include "worker/models/heads/clusters.h"
 #include "worker/models/heads/codebook.h"
+#include "worker/models/heads/images/boxes.h"
+#include "worker/models/heads/images/masks.h"
 #include "worker/models/heads/logits.h"
-#include "worker/models/heads/masks.h"
 #include "worker/models/heads/mean.h"
 #include "worker/models/heads/pairs.h"
 #include "worker/models/heads/passages.h"

@@ -381,17 +381,6 @@ Rule retrieve() {
                   {"forced_eos", expression}});
 }
 
-/// Returns the names of the rule's keys that `base` lacks.
-std::vector<std::string> own_keys(const Rule& rule, const Rule& base = {}) {
-  std::vector<std::string> names;
-  for (const Key& key : rule.keys) {
-    const bool shared =
-        std::any_of(base.keys.begin(), base.keys.end(), [&](const Key& other) { return other.name == key.name; });
-    if (!shared) names.emplace_back(key.name);
-  }
-  return names;
-}
-
 }  // namespace
 
 const Rule& grammar() {
@@ -424,84 +413,6 @@ const Rule& grammar() {
 
 const Rule& under(const Rule& rule, std::string_view key) {
   return std::find_if(rule.keys.begin(), rule.keys.end(), [&](const Key& entry) { return entry.name == key; })->rule;
-}
-
-std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
-  const Rule &policy = grammar(), &stack = under(policy, "stacks").keys[0].rule,
-             &head = under(policy, "heads").keys[0].rule;
-  const Rule &input = under(stack, "input"), &attn = under(stack, "attn"), &output = under(stack, "output"),
-             plain = row(), matrix = linear();
-  return {{"policy", own_keys(policy)},
-          {"architecture", own_keys(under(policy, "architectures").keys[0].rule)},
-          {"compose", own_keys(under(policy, "compose"))},
-          {"retrieve", own_keys(under(policy, "retrieve"))},
-          {"stack", own_keys(stack)},
-          {"input", own_keys(input)},
-          {"convolutions", own_keys(under(input, "convolutions"))},
-          {"backbone", own_keys(under(input, "backbone"))},
-          {"stem", own_keys(under(under(input, "backbone"), "stem"))},
-          {"block", own_keys(under(under(input, "backbone"), "block"), under(under(input, "backbone"), "stem"))},
-          {"shortcut", own_keys(under(under(under(input, "backbone"), "block"), "shortcut"))},
-          {"queries", own_keys(under(input, "queries"), plain)},
-          {"position", own_keys(under(input, "position"))},
-          {"axial", own_keys(under(under(input, "position"), "axial"))},
-          {"convolution", own_keys(under(under(input, "position"), "convolution"), matrix)},
-          {"batch_norm", own_keys(under(under(under(input, "position"), "convolution"), "batch_norm"), plain)},
-          {"tables", own_keys(under(input, "tables"), plain)},
-          {"features", own_keys(under(input, "features"), matrix)},
-          {"entities", own_keys(under(input, "entities"))},
-          {"clusters", own_keys(under(input, "clusters"))},
-          {"streams", own_keys(under(input, "streams"), plain)},
-          {"vectors", own_keys(under(input, "vectors"))},
-          {"parts", own_keys(under(under(input, "vectors"), "parts"), matrix)},
-          {"patches", own_keys(under(input, "patches"), matrix)},
-          {"layer", own_keys(under(stack, "layer"))},
-          {"convolution_branch", own_keys(under(under(stack, "layer"), "convolution_branch"), matrix)},
-          {"bottleneck", own_keys(under(under(stack, "layer"), "bottleneck"))},
-          {"pooling", own_keys(under(under(stack, "layer"), "pooling"))},
-          {"upsampling", own_keys(under(under(stack, "layer"), "upsampling"))},
-          {"memory", own_keys(under(under(stack, "layer"), "memory"))},
-          {"attn", own_keys(attn)},
-          {"cross", own_keys(under(stack, "cross"), attn)},
-          {"sliding_window", own_keys(under(attn, "sliding_window"))},
-          {"block_sparse", own_keys(under(attn, "block_sparse"))},
-          {"chunks", own_keys(under(attn, "chunks"))},
-          {"hashes", own_keys(under(under(attn, "chunks"), "hashes"))},
-          {"alibi", own_keys(under(attn, "alibi"))},
-          {"rotary", own_keys(under(attn, "rotary"))},
-          {"relative_position_bias", own_keys(under(attn, "relative_position_bias"), plain)},
-          {"relative_content", own_keys(under(attn, "relative_content"))},
-          {"content_to_position", own_keys(under(under(attn, "relative_content"), "content_to_position"), matrix)},
-          {"segments", own_keys(under(under(attn, "relative_content"), "segments"), plain)},
-          {"content_buckets", own_keys(under(attn, "content_buckets"), matrix)},
-          {"entity_queries", own_keys(under(attn, "entity_queries"))},
-          {"span_convolution", own_keys(under(attn, "span_convolution"))},
-          {"qkv", own_keys(under(attn, "qkv"), matrix)},
-          {"fused", own_keys(under(under(attn, "qkv"), "fused"))},
-          {"mlp", own_keys(under(stack, "mlp"))},
-          {"second", own_keys(under(stack, "second"))},
-          {"stacked_mlp", own_keys(under(stack, "stacked_mlp"), under(stack, "mlp"))},
-          {"output", own_keys(output)},
-          {"pooler", own_keys(under(output, "pooler"), plain)},
-          {"head", own_keys(head)},
-          {"logits", own_keys(under(head, "logits"), matrix)},
-          {"concat", own_keys(under(under(head, "logits"), "concat"), plain)},
-          {"classes", own_keys(under(head, "classes"), matrix)},
-          {"cells", own_keys(under(head, "cells"))},
-          {"spans", own_keys(under(head, "spans"))},
-          {"pairs", own_keys(under(head, "pairs"))},
-          {"time_delay", own_keys(under(head, "time_delay"))},
-          {"codebook", own_keys(under(head, "codebook"))},
-          {"boxes", own_keys(under(head, "boxes"))},
-          {"score_clusters", own_keys(under(head, "score_clusters"))},
-          {"masks", own_keys(under(head, "masks"))},
-          {"fusion", own_keys(under(under(head, "masks"), "fusion"))},
-          {"refine", own_keys(under(under(under(head, "masks"), "fusion"), "refine"), matrix)},
-          {"parameter", own_keys(plain)},
-          {"linear", own_keys(matrix, plain)},
-          {"projection", own_keys(under(attn, "q"), matrix)},
-          {"norm", own_keys(under(attn, "norm"), plain)},
-          {"bias", own_keys(bias)}};
 }
 
 }  // namespace pm::policy

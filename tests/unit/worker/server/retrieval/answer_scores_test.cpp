@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr policy::Retrieval retrieval{.marginal = policy::Marginal::Sequence, .bos = 0, .pad = 1};
+const policy::Retrieval retrieval{.marginal = policy::Marginal::Sequence, .bos = 0, .pad = 1};
 
 AnswerCandidate of(std::vector<int32_t> tokens) {
   AnswerCandidate candidate;

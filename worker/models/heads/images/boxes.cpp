@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/models/heads/boxes.h"
+#include "worker/models/heads/images/boxes.h"
 
 #include <ATen/ATen.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/models/heads/masks.h"
+#include "worker/models/heads/images/masks.h"
 
 #include <ATen/ATen.h>
 
