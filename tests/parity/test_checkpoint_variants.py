@@ -141,7 +141,7 @@ OF_TYPES = {
 TYPES = [
     kind
     for kind in OF_TYPES
-    if kind not in ("retribert", "xlm-prophetnet", "transfo-xl") and not kind.endswith("encoder-decoder")
+    if kind not in ("retribert", "xlm-prophetnet", "transfo-xl", "rag") and not kind.endswith("encoder-decoder")
 ]  # which transformers had; whose parts have no default
 
 

@@ -231,7 +231,8 @@ def test_every_option_of_the_policies_has_a_mutation():
 
 
 def test_every_family_has_mutations():
-    assert {path.stem for path in POLICIES.glob("*.yaml")} <= {
+    files = {path.stem for path in POLICIES.glob("*.yaml")} - {"rag"}  # whose options test_rag.py changes
+    assert files <= {
         FILES[mutation.case.model_type] for mutation in MUTATIONS
     }
 

@@ -36,7 +36,8 @@ std::string of_part(const Part& part, const std::string& key) {
   return "the " + key + " of config.json is of model_type \"" + part.type + "\"";
 }
 
-void rename_stack(Model& part, const std::string& before, const std::string& name) {
+void rename_stack(Model& part, const std::string& stack, const std::string& name) {
+  const std::string before = stack;  // which may be the name in `part` that changes here
   const auto rename = [&](std::string& path) {
     if (path.starts_with(before + ".")) path.replace(0, before.size(), name);
   };
@@ -46,8 +47,8 @@ void rename_stack(Model& part, const std::string& before, const std::string& nam
     rename(param.shares);
     if (param.stack == before) param.stack = name;
   }
-  for (Stack& stack : part.stacks)
-    if (stack.name == before) stack.name = name;
+  for (Stack& one : part.stacks)
+    if (one.name == before) one.name = name;
   for (Head& head : part.heads)
     if (head.stack == before) head.stack = name;
 }

@@ -25,6 +25,6 @@ void open_part(Part&, const Node& section);
 /// Returns "the KEY of config.json is of model_type TYPE", for messages.
 std::string of_part(const Part&, const std::string& key);
 /// Gives a stack of a part its name in the composite.
-void rename_stack(Model& part, const std::string& before, const std::string& name);
+void rename_stack(Model& part, const std::string& stack, const std::string& name);
 
 }  // namespace pm::policy

@@ -69,7 +69,7 @@ json attention_of(const policy::Attention& a) {
 }
 
 json layers_of(const policy::Stack& stack) {
-  const char* orders[] = {"pre", "post", "parallel"};
+  const char* orders[] = {"pre", "post", "parallel", "reversible"};
   json all = json::array();
   for (const policy::Layer& layer : stack.layers) {
     json one{{"order", orders[static_cast<int>(layer.order)]},
@@ -98,7 +98,7 @@ json layers_of(const policy::Stack& stack) {
 
 json stack_of(const policy::Stack& stack) {
   const policy::Input& input = stack.input;
-  const char* positions[] = {"none", "learned", "paper", "tensor2tensor"};
+  const char* positions[] = {"none", "learned", "axial", "paper", "tensor2tensor"};
   json out{{"layers", layers_of(stack)},
            {"positions", stack.positions},
            {"output_norm", norm_of(stack.output.norm)},
