@@ -11,6 +11,11 @@ from ports import free_port
 import worker
 
 
+def forward_body(tensors):
+    """The body of a request to /forward with these arrays."""
+    return {"inputs": {name: values.tolist() for name, values in tensors.items()}}
+
+
 class Server:
     """`parallelmodel-worker serve` on a folder, healthy within `patience` seconds."""
 

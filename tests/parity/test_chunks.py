@@ -12,16 +12,12 @@ import numpy
 import oracle
 import pytest
 from cases import BY_NAME
-from server import Server
+from server import Server, forward_body
 from test_forward import places
 
 import worker
 
 SERVED = "ReformerModelWithLMHead-all"
-
-
-def asked(given):
-    return {"inputs": {name: values.tolist() for name, values in given.items()}}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +31,7 @@ def server(tmp_path_factory):
 def test_requests_over_http_are_answered(server):
     case = BY_NAME[SERVED]
     given = inputs.make(case, "right")
-    answer = server.ask("/forward", asked(given))["outputs"]
+    answer = server.ask("/forward", forward_body(given))["outputs"]
     assert set(answer) == {"logits"}
     ours = numpy.array(answer["logits"]["data"], numpy.float32)
     compare.tensors({"logits": ours}, {"logits": oracle.forward(case, given)["logits"]}, places(case, given))
@@ -43,7 +39,7 @@ def test_requests_over_http_are_answered(server):
 
 def test_attentions_and_generated_text_are_refused(server):
     given = inputs.make(BY_NAME[SERVED], "right")
-    said = server.refused("/forward", {**asked(given), "attentions": True}, 400)["message"]
+    said = server.refused("/forward", {**forward_body(given), "attentions": True}, 400)["message"]
     assert said.startswith("attentions are not put out by this model")
     server.refused("/v1/completions", {"prompt": [1, 2, 3], "model": "x"}, 404)
 

@@ -14,7 +14,7 @@ import oracle
 import pytest
 import torch
 from cases import BY_NAME
-from server import Server
+from server import Server, forward_body
 
 CASE = BY_NAME["TransfoXLLMHeadModel-all"]
 LAYERS = CASE.settings["n_layer"]
@@ -29,9 +29,8 @@ def server(request, tmp_path_factory):
         yield running
 
 
-def asked(server, given, outputs):
-    body = {"inputs": {name: values.tolist() for name, values in given.items()}, "outputs": outputs}
-    found = server.ask("/forward", body)["outputs"]
+def outputs_of(server, given, outputs):
+    found = server.ask("/forward", {**forward_body(given), "outputs": outputs})["outputs"]
     return {name: numpy.array(found[name]["data"], numpy.float32).reshape(found[name]["shape"]) for name in outputs}
 
 
@@ -52,7 +51,7 @@ def test_a_text_in_segments_is_answered_as_by_the_model(server):
     ids = numpy.array(inputs.prompts(CASE, [18, 18, 18]))
     segments, mems = numpy.split(ids, [4, 15, 16], axis=1), {}
     for segment, wanted in zip(segments, answers(segments), strict=True):
-        found = asked(server, {"input_ids": segment, **mems}, ["prediction_scores", *MEMORIES])
+        found = outputs_of(server, {"input_ids": segment, **mems}, ["prediction_scores", *MEMORIES])
         compare.tensors(found, wanted)
         mems = {name: found[name] for name in MEMORIES}
 
@@ -60,7 +59,7 @@ def test_a_text_in_segments_is_answered_as_by_the_model(server):
 def test_rows_of_different_lengths_have_the_memories_of_their_own_tokens(server):
     rows = inputs.prompts(CASE, [3, 12, 7])
     padded = inputs.padded(rows, "right", CASE.settings["pad_token_id"])
-    found = asked(server, padded, ["prediction_scores", *MEMORIES])
+    found = outputs_of(server, padded, ["prediction_scores", *MEMORIES])
     for i, row in enumerate(rows):
         [wanted] = answers([numpy.array([row])])
         scores = found["prediction_scores"][i, : len(row)]
@@ -73,7 +72,7 @@ def test_requests_with_and_without_memories_run_together(server):
     given = [inputs.make(CASE, kind) for kind in ("bare", "given", "bare", "given")]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         for each, found in zip(
-            given * 4, pool.map(lambda one: asked(server, one, ["prediction_scores"]), given * 4), strict=True
+            given * 4, pool.map(lambda one: outputs_of(server, one, ["prediction_scores"]), given * 4), strict=True
         ):
             compare.tensors(found, oracle.forward(CASE, each), names=["prediction_scores"])
 
@@ -82,8 +81,8 @@ def test_memories_that_do_not_fit_are_refused(server):
     given = inputs.make(CASE, "given")
 
     def refused(changed):
-        tensors = {name: values.tolist() for name, values in {**given, **changed}.items() if values is not None}
-        return server.refused("/forward", {"inputs": tensors}, 400)["message"]
+        tensors = {name: values for name, values in {**given, **changed}.items() if values is not None}
+        return server.refused("/forward", forward_body(tensors), 400)["message"]
 
     assert "mems.1 has the shape [2, 6, 30]" in refused({"mems.1": given["mems.1"][:, 1:]})
     assert 'without "mems.2"' in refused({"mems.2": None})

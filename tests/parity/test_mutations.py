@@ -232,9 +232,7 @@ def test_every_option_of_the_policies_has_a_mutation():
 
 def test_every_family_has_mutations():
     files = {path.stem for path in POLICIES.glob("*.yaml")} - {"rag"}  # whose options test_rag.py changes
-    assert files <= {
-        FILES[mutation.case.model_type] for mutation in MUTATIONS
-    }
+    assert files <= {FILES[mutation.case.model_type] for mutation in MUTATIONS}
 
 
 def test_changed_names_are_refused_rather_than_run(runner, tmp_path):

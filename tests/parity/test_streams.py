@@ -12,7 +12,7 @@ import numpy
 import oracle
 import pytest
 from cases import BY_NAME
-from server import Server
+from server import Server, forward_body
 from test_forward import places
 
 MODEL, SERVED = "LxmertModel-all", "LxmertForPreTraining-untied-relu"
@@ -50,20 +50,16 @@ def server(tmp_path_factory):
         yield running
 
 
-def asked(given):
-    return {"inputs": {name: values.tolist() for name, values in given.items()}}
-
-
 def test_requests_over_http_are_answered(server):
     case = BY_NAME[SERVED]
     given = inputs.make(case, "given")
     theirs = oracle.forward(case, given)
-    answer = server.ask("/forward", asked(given))["outputs"]
+    answer = server.ask("/forward", forward_body(given))["outputs"]
     assert {name for name in theirs if "states." not in name and "attentions." not in name} == set(answer)
     for name in ("cross_relationship_score", "prediction_logits"):
         ours = numpy.array(answer[name]["data"], numpy.float32)
         compare.tensors({name: ours}, {name: theirs[name]}, places(case, given))
-    chosen = server.ask("/forward?outputs=vision_output&hidden_states=true", asked(given))["outputs"]
+    chosen = server.ask("/forward?outputs=vision_output&hidden_states=true", forward_body(given))["outputs"]
     assert {"vision_output", "vision_hidden_states.0"} < set(chosen) and "prediction_logits" not in chosen
 
 
@@ -76,4 +72,4 @@ def test_requests_that_lack_or_misshape_regions_are_refused(server):
         ({"visual_attention_mask": 0 * given["visual_attention_mask"]}, "row 0 of visual_attention_mask is all zero"),
     ):
         changed = {name: values for name, values in {**given, **change}.items() if values is not None}
-        assert said in server.refused("/forward", asked(changed), 400)["message"], change
+        assert said in server.refused("/forward", forward_body(changed), 400)["message"], change

@@ -172,10 +172,11 @@ Model resolve_retrieval(const CheckpointView& view, const Node& policy) {
     unreadable("config.json says max_combined_length " + std::to_string(model.retrieval->max_length) +
                ", and the generator's encoder has " + std::to_string(positions) + " positions");
 
-  const int64_t asked = question.model.stacks[0].positions;
-  if (asked > 0 && model.retrieval->max_length > asked)  // the plan has one length for all inputs
+  const int64_t question_positions = question.model.stacks[0].positions;
+  // the plan has one length for all inputs
+  if (question_positions > 0 && model.retrieval->max_length > question_positions)
     refuse("config.json says max_combined_length " + std::to_string(model.retrieval->max_length) +
-           ", and the encoder of questions has " + std::to_string(asked) +
+           ", and the encoder of questions has " + std::to_string(question_positions) +
            " positions, which limit every input of the model; lower max_combined_length");
 
   model.not_loaded = binder.finish();

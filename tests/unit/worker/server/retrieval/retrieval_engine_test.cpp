@@ -103,7 +103,7 @@ struct Fixture {
   engine::Request ask(int64_t count = 3, engine::SearchParams search = {}) const {
     return {.id = "r", .prompt = ids_of("who?"), .max_new_tokens = count, .sampling = {}, .eos = {}, .search = search};
   }
-  std::vector<engine::Request> checked;  ///< the longest requests that submit() has asked about
+  std::vector<engine::Request> checked;  ///< the longest requests that submit() had checked
   test::TempFolder folder;
   test::FakeEngine inner;
   policy::Model model;
