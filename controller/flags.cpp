@@ -62,11 +62,11 @@ const std::vector<Flag>& table() {
   return flags;
 }
 
-const Flag& find(const std::string& name) {
+const Flag& find(std::string_view name) {
   for (const Flag& flag : table()) {
     if (name == flag.name) return flag;
   }
-  throw UsageError("unknown flag " + name + "; see --help");
+  throw UsageError("unknown flag " + std::string(name) + "; see --help");
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ Flags parse_flags(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const size_t equals = arguments[i].find('=');
     const bool attached = arguments[i].rfind("--", 0) == 0 && equals != std::string::npos;
-    const Flag& flag = find(attached ? arguments[i].substr(0, equals) : arguments[i]);
+    const Flag& flag = find(std::string_view(arguments[i]).substr(0, attached ? equals : std::string::npos));
     const bool is_switch = *flag.value == '\0';
     if (is_switch && attached) throw UsageError(std::string(flag.name) + " takes no value");
     if (!is_switch && !attached && i + 1 == arguments.size())

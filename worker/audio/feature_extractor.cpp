@@ -48,7 +48,7 @@ struct Reader {
   }
 };
 
-FeatureExtractor from_json(const std::string& file, const json& config) {
+FeatureExtractor extractor_of(const std::string& file, const json& config) {
   const Reader read{file, config};
   FeatureExtractor made;
   const json* type = read.find("feature_extractor_type");
@@ -117,11 +117,11 @@ std::optional<FeatureExtractor> FeatureExtractor::read(const std::filesystem::pa
     return config;
   };
   const auto file = folder / "preprocessor_config.json", whole = folder / "processor_config.json";
-  if (const json config = parsed(file); !config.is_null()) return from_json(file.string(), config);
+  if (const json config = parsed(file); !config.is_null()) return extractor_of(file.string(), config);
   const json config = parsed(whole);
   if (config.is_null() || !config.contains("feature_extractor") || !config["feature_extractor"].is_object())
     return std::nullopt;
-  return from_json(whole.string(), config["feature_extractor"]);
+  return extractor_of(whole.string(), config["feature_extractor"]);
 }
 
 Arrays FeatureExtractor::operator()(std::span<const float> samples) const {

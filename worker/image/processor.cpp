@@ -146,7 +146,7 @@ struct Reader {
   }
 };
 
-Processor from_json(const std::string& file, const json& config) {
+Processor processor_of(const std::string& file, const json& config) {
   Processor p = defaults_of(file, config);
   const Reader read{file, config};
   bool pad = false;
@@ -186,11 +186,11 @@ std::optional<Processor> Processor::read(const std::filesystem::path& folder) {
     return config;
   };
   const auto file = folder / "preprocessor_config.json", whole = folder / "processor_config.json";
-  if (const json config = parsed(file); !config.is_null()) return from_json(file.string(), config);
+  if (const json config = parsed(file); !config.is_null()) return processor_of(file.string(), config);
   const json config = parsed(whole);
   if (config.is_null() || !config.contains("image_processor") || !config["image_processor"].is_object())
     return std::nullopt;
-  return from_json(whole.string(), config["image_processor"]);
+  return processor_of(whole.string(), config["image_processor"]);
 }
 
 Image center_crop(const Image& image, int64_t width, int64_t height) {

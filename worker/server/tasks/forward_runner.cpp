@@ -129,12 +129,13 @@ std::vector<Arrays> run_forward_batches(const ServerContext& context, const Rout
   }
 }
 
-const std::vector<float>& float_values(const Arrays& outputs, const std::string& name, size_t dimensions) {
-  const auto found = outputs.find(name);
-  if (found == outputs.end()) throw std::logic_error("the forward pass returned no " + name);
+const std::vector<float>& float_values(const Arrays& outputs, std::string_view name, size_t dimensions) {
+  const std::string key(name);
+  const auto found = outputs.find(key);
+  if (found == outputs.end()) throw std::logic_error("the forward pass returned no " + key);
   const auto* values = std::get_if<std::vector<float>>(&found->second.values);
   if (!values || found->second.shape.size() != dimensions)
-    throw std::logic_error(name + " is not a float tensor of " + std::to_string(dimensions) + " dimensions");
+    throw std::logic_error(key + " is not a float tensor of " + std::to_string(dimensions) + " dimensions");
   return *values;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs forward passes in the engine on behalf of the HTTP thread that waits for them.
 #pragma once
+#include <string_view>
 #include <vector>
 
 #include "worker/server/serving/server_context.h"
@@ -21,7 +22,8 @@ struct ForwardBatch {
 std::vector<Arrays> run_forward_batches(const ServerContext&, const RoutedRequest&, std::vector<ForwardBatch> batches);
 
 /// Returns the values of a float output. Throws std::logic_error when the engine did not return it with this many
-/// dimensions.
-const std::vector<float>& float_values(const Arrays& outputs, const std::string& name, size_t dimensions);
+/// dimensions. The name is a view because GCC 14 takes the result of a function that is given a temporary string for a
+/// part of that string.
+const std::vector<float>& float_values(const Arrays& outputs, std::string_view name, size_t dimensions);
 
 }  // namespace pm::server

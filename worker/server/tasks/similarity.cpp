@@ -14,14 +14,15 @@ constexpr size_t max_texts = 256;
 
 /// Returns the field that is present under one of two names, such as "text" and "texts". Throws ApiError 400 unless
 /// exactly one is present.
-const json& require_either(Fields& fields, const std::string& one, const std::string& many,
-                           const std::string& allowed) {
+const json& require_either(Fields& fields, std::string_view first_name, std::string_view second_name,
+                           std::string_view allowed) {
+  const std::string one(first_name), many(second_name);
   const json *first = fields.find(one), *second = fields.find(many);
-  if (!first == !second)
-    throw ApiError(
-        400, first ? "invalid_value" : "missing_field",
-        (first ? "both " + one + " and " + many + " are given" : one + " is missing") + "; allowed: " + allowed,
-        first ? many : one);
+  if (!first == !second) {
+    const std::string found = first ? "both " + one + " and " + many + " are given" : one + " is missing";
+    throw ApiError(400, first ? "invalid_value" : "missing_field", found + "; allowed: " + std::string(allowed),
+                   first ? many : one);
+  }
   return first ? *first : *second;
 }
 

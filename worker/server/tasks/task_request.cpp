@@ -90,9 +90,10 @@ json one_or_list(json one) {
   return schema::any({std::move(one), std::move(many)});
 }
 
-const json& require_field(Fields& fields, const std::string& name, const std::string& allowed) {
+const json& require_field(Fields& fields, std::string_view field, std::string_view allowed) {
+  const std::string name(field);
   const json* value = fields.find(name);
-  if (!value) throw ApiError(400, "missing_field", name + " is missing; allowed: " + allowed, name);
+  if (!value) throw ApiError(400, "missing_field", name + " is missing; allowed: " + std::string(allowed), name);
   return *value;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "worker/server/http/json_body.h"
@@ -29,8 +30,9 @@ nlohmann::json image_schema();
 /// Returns the schema of a reply that is `one` for one input and an array of it for an array of inputs.
 nlohmann::json one_or_list(nlohmann::json one);
 
-/// Returns the field `name`. Throws ApiError 400 when it is absent.
-const nlohmann::json& require_field(Fields&, const std::string& name, const std::string& allowed);
+/// Returns the field `name`. Throws ApiError 400 when it is absent. The texts are views because GCC 14 takes the result
+/// of a function that is given a temporary string for a part of that string.
+const nlohmann::json& require_field(Fields&, std::string_view name, std::string_view allowed);
 /// Returns `value`, which must be a text that is not empty.
 std::string parse_text(const nlohmann::json& value, const std::string& field);
 /// Parses one text or a list of at most `max_count` texts. `single` becomes true when the value is one text.
