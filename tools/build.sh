@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:?usage: tools/build.sh PRESET TARGET...}; shift
+tools/machine.sh
 log=${PM_CACHE:-$HOME/.cache/parallelmodel}/configure-$preset.log
 mkdir -p build
 exec 9> "build/$preset.lock"

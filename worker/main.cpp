@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry point of parallelmodel-worker, one binary with a subcommand for each use.
+#include <algorithm>
 #include <csignal>
 #include <iostream>
+#include <span>
 
 #include "worker/base/error.h"
 #include "worker/cli/hub_options.h"
 #include "worker/cli/options.h"
 #include "worker/ops/arena.h"
+#include "worker/ops/cpu/machine.h"
 
 #include "base/log.h"
 
@@ -26,6 +29,11 @@ int main(int argc, char** argv) {
   pm::cli::add_inspect(app, program);
   pm::cli::add_plan(app, program);
   pm::cli::add_families(app, program);
+  // The launcher says it, and not each of its ranks again, which it starts with --segment.
+  const std::span arguments(argv, static_cast<size_t>(argc));
+  if (const std::string warning = pm::ops::machine_warning();
+      !warning.empty() && std::ranges::find(arguments, std::string_view("--segment")) == arguments.end())
+    LOG(WARNING) << warning;
   try {
     app.parse(argc, argv);
     return program.code;
