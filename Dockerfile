@@ -1,50 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-# Worker and controller images, and the worker with CUDA, one target each:
-#   docker build --target worker -t REGISTRY/parallelmodel-worker .      docker build --target controller -t REGISTRY/parallelmodel-controller .
-#   docker build --target worker-cuda -t REGISTRY/parallelmodel-worker-cuda .
-FROM debian:trixie-slim AS build
+# The images of a release, one target each: worker, worker-cuda and controller. They hold a program, the libraries that
+# it loads and a few files of /etc: no shell, no package manager. docs/tasks/images.md says how to build them.
+#
+# Secrets of a build are files that never reach a layer. All of them may be absent:
+#   apt      sources of Debian packages in deb822 format
+#   ca       authorities for TLS, one file of certificates
+#   pip      pip.conf with the index of Python packages
+#   cargo    config.toml with the registry of crates
+# http_proxy, https_proxy and no_proxy are build arguments that every builder knows.
+
+# Compilers and libraries, all of them from Debian.
+FROM debian:trixie-slim AS tools
 ENV DEBIAN_FRONTEND=noninteractive PM_CACHE=/cache
-RUN apt-get update && apt-get install -y --no-install-recommends g++ cmake ninja-build ccache make python3 python3-venv ca-certificates \
-    prometheus-cpp-dev libgoogle-glog-dev libgtest-dev libgmock-dev nlohmann-json3-dev libssl-dev libyaml-cpp-dev libcli11-dev \
-    libpng-dev libjpeg62-turbo-dev libsndfile1-dev libsoxr-dev pkg-config \
-    libcpp-httplib-dev dpkg-dev rustup && rustup toolchain install stable --profile minimal && rustup default stable
 WORKDIR /src
+COPY tools/deps.sh tools/
+RUN --mount=type=secret,id=apt,target=/etc/apt/sources.list.d/debian.sources \
+    apt-get update -qq && apt-get upgrade -y -qq && tools/deps.sh packages && \
+    apt-get clean && rm -rf /var/lib/apt/lists/* /cache
+# pip and cargo read the authorities of the system, which the secret `ca` replaces.
+ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt CARGO_HTTP_CAINFO=/etc/ssl/certs/ca-certificates.crt
+# The cache of the compiler is kept between builds; a compiler is known by its contents, because layers change times.
+ENV CCACHE_DIR=/cache/ccache CCACHE_COMPILERCHECK=content CCACHE_MAXSIZE=5G CARGO_HOME=/cache/crates
+
+# Cargo keeps its results in the cache and takes a file for unchanged that is older than they are, so that the files of
+# the crate are touched first.
+FROM tools AS build
 COPY . .
-RUN make build
-# every program with the shared libraries that it loads, in one folder; torch's own are stripped of symbols nobody resolves at run time
-RUN for program in worker controller; do \
-      mkdir -p /out/$program/usr/bin /out/$program/usr/lib/parallelmodel && cp build/bin/parallelmodel-$program /out/$program/usr/bin/ && \
-      ldd build/bin/parallelmodel-$program | grep -o '/[^ ]*' | grep -v ld-linux | sort -u | xargs -I{} cp -L {} /out/$program/usr/lib/parallelmodel/ && \
-      find /out/$program -type f -exec strip --strip-unneeded {} +; done
+RUN --mount=type=cache,id=parallelmodel,target=/cache,sharing=locked \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=secret,id=pip,target=/etc/pip.conf \
+    --mount=type=secret,id=cargo,target=/src/.cargo/config.toml \
+    find worker/tokenizer/ffi -type f -exec touch {} + && \
+    tools/deps.sh build && \
+    cmake --preset release -DBUILD_TESTING=OFF -DPM_BUILD_BENCH=OFF && \
+    cmake --build --preset release --target parallelmodel-worker parallelmodel-controller && \
+    tools/image/root.sh build/release/bin/parallelmodel-worker /out/worker && \
+    tools/image/root.sh build/release/bin/parallelmodel-controller /out/controller && \
+    rm -rf build
 
-# the worker with CUDA: nvcc and CUDA's libraries out of the wheels that torch names; beside what the program loads, what those load by name (cuDNN's parts, the run-time compiler).
-# The driver, libcuda.so.1, comes from the node.
-FROM build AS build-cuda
-RUN tools/deps.sh cuda && /cache/venv/bin/pip install -q --disable-pip-version-check -r tools/wheels.txt && \
-    cmake --preset cuda && cmake --build --preset cuda --target parallelmodel-worker
-RUN out=/out/worker-cuda && wheels=$(echo /cache/venv/lib/python3*/site-packages/nvidia) && \
-    mkdir -p $out/usr/bin $out/usr/lib/parallelmodel && cp build/cuda/bin/parallelmodel-worker $out/usr/bin/ && \
-    ! ldd build/cuda/bin/parallelmodel-worker | grep "not found" && \
-    ldd build/cuda/bin/parallelmodel-worker | grep -o '/[^ ]*' | grep -v ld-linux | sort -u | xargs -I{} cp -L {} $out/usr/lib/parallelmodel/ && \
-    cp -L $wheels/cudnn/lib/*.so.* $wheels/cu13/lib/libnvrtc*.so.* $out/usr/lib/parallelmodel/ && \
-    strip --strip-unneeded $out/usr/bin/parallelmodel-worker $out/usr/lib/parallelmodel/libtorch*.so
+# nvcc and CUDA's libraries come from the wheels that torch names; the driver, libcuda.so.1, comes from the node.
+FROM tools AS build-cuda
+COPY . .
+RUN --mount=type=cache,id=parallelmodel,target=/cache,sharing=locked \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=secret,id=pip,target=/etc/pip.conf \
+    --mount=type=secret,id=cargo,target=/src/.cargo/config.toml \
+    find worker/tokenizer/ffi -type f -exec touch {} + && \
+    tools/deps.sh cuda && /cache/venv/bin/pip install -q -r tools/wheels.txt && \
+    cmake --preset cuda -DBUILD_TESTING=OFF -DPM_BUILD_BENCH=OFF && \
+    cmake --build build/cuda --target parallelmodel-worker && \
+    tools/image/root.sh build/cuda/bin/parallelmodel-worker /out/worker && \
+    rm -rf build
 
-FROM debian:trixie-slim AS base
-RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates && rm -rf /var/lib/apt/lists/* && \
-    groupadd --gid 65532 nonroot && useradd --uid 65532 --gid 0 --no-create-home nonroot
-ENV LD_LIBRARY_PATH=/usr/lib/parallelmodel
+FROM scratch AS base
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.version=$VERSION \
+      org.opencontainers.image.revision=$REVISION \
+      org.opencontainers.image.licenses=Apache-2.0
 USER 65532
+WORKDIR /
 
 FROM base AS controller
-COPY --from=build /out/controller/ /
+LABEL org.opencontainers.image.title=parallelmodel-controller \
+      org.opencontainers.image.description="Operator that shards Hugging Face transformers over devices"
+COPY --from=build /out/controller/system/ /
+COPY --from=build /out/controller/program/ /
 ENTRYPOINT ["/usr/bin/parallelmodel-controller"]
 
 FROM base AS worker-cuda
-# of the container runtime's hook: it puts the driver's libraries and tools into the container
+LABEL org.opencontainers.image.title=parallelmodel-worker-cuda \
+      org.opencontainers.image.description="Worker of ParallelModel for NVIDIA GPUs"
+# For the container runtime's hook, which puts the driver's libraries and tools into the container.
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
-COPY --from=build-cuda /out/worker-cuda/ /
+COPY --from=build-cuda /out/worker/system/ /
+COPY --from=build-cuda /out/worker/torch/ /
+COPY --from=build-cuda /out/worker/program/ /
 ENTRYPOINT ["/usr/bin/parallelmodel-worker"]
 
 FROM base AS worker
-COPY --from=build /out/worker/ /
+LABEL org.opencontainers.image.title=parallelmodel-worker \
+      org.opencontainers.image.description="Worker of ParallelModel for CPUs"
+COPY --from=build /out/worker/system/ /
+COPY --from=build /out/worker/torch/ /
+COPY --from=build /out/worker/program/ /
 ENTRYPOINT ["/usr/bin/parallelmodel-worker"]

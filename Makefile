@@ -5,8 +5,8 @@ export PM_CACHE ?= $(HOME)/.cache/parallelmodel
 preset ?= release
 build := build/$(preset)
 
-.PHONY: deps test-deps lint-deps build build-tests cluster image demo test test-one unit lint fmt cuda rehearsal fuzz parity hub \
-  stress reliability chart release-chart manifests e2e bench bench-op run-controller clean help
+.PHONY: deps test-deps lint-deps build build-tests cluster image image-cuda image-test assembled-image demo test test-one unit lint fmt cuda rehearsal fuzz parity hub \
+  stress reliability chart release release-test manifests e2e bench bench-op run-controller clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
 
@@ -25,13 +25,19 @@ build-tests: deps         ## the programs, their unit tests and the fake device
 cluster:                  ## a real Kubernetes for one host, built once
 	@tests/cluster/build.sh
 	@tests/cluster/extras/build.sh kubescore
-image: deps               ## both images as archives, without a builder; Kubernetes is built beside the programs
+image:                    ## worker and controller of the Dockerfile by buildah, in build/images
+	@tools/image/build.sh build/images worker controller
+image-cuda:               ## the worker for GPUs, 3.4 GB
+	@tools/image/build.sh build/images worker-cuda
+image-test: build image test-deps ## what the images hold, how big they are, and that they answer without a shell
+	@$(PM_CACHE)/venv/bin/python -m pytest -q -s tests/image
+assembled-image: deps     ## the same images of this machine's build, within seconds; Kubernetes is built beside the programs
 	@$(MAKE) -s cluster > $(PM_CACHE)/cluster-build.log 2>&1 & cluster=$$!; $(MAKE) -s build && wait $$cluster || \
 	  { tail -30 $(PM_CACHE)/cluster-build.log; exit 1; }
 	@tests/cluster/image.sh worker $(build) $(build)/worker.tar
 	@tests/cluster/image.sh controller $(build) $(build)/controller.tar
 
-demo: image               ## a model that is sharded over two ranks, served through a Kubernetes Service
+demo: assembled-image     ## a model that is sharded over two ranks, served through a Kubernetes Service
 	@tests/cluster/demo.sh $(build)
 
 unit: build-tests test-deps ## GoogleTest through ctest
@@ -70,12 +76,14 @@ reliability: build cluster test-deps ## the controller against a real API server
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability
 chart: cluster test-deps  ## the chart's templates and the files of its release, without a cluster
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/chart
-release-chart: cluster    ## the chart as .tgz and OCI layout, install.yaml and checksums: OUT=DIR VALUES=FILE
-	@[ -n "$(OUT)" ] || { echo "name an empty folder: make release-chart OUT=DIR" >&2; exit 1; }
-	@tools/release/chart.py "$(OUT)" --helm "$$(tests/cluster/build.sh)/bin/helm" $(if $(VALUES),--values "$(VALUES)")
+release: image cluster    ## images, chart, install.yaml, bills of materials and checksums in one folder: OUT=DIR REGISTRY=HOST/PATH
+	@[ -n "$(OUT)" ] && [ -n "$(REGISTRY)" ] || { echo "make release OUT=DIR REGISTRY=HOST/PATH" >&2; exit 1; }
+	@tools/release/release.py "$(OUT)" --images build/images --registry "$(REGISTRY)" --helm "$$(tests/cluster/build.sh)/bin/helm"
+release-test: image cluster test-deps ## the folder of a release, and what is installed and upgraded from it through a registry
+	@$(PM_CACHE)/venv/bin/python -m pytest -q -s tests/release
 manifests: build cluster test-deps ## kube-score and kube-linter on what the chart and the controller make
 	@PM_KUBELINTER=1 $(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability/test_manifests.py
-e2e: image test-deps      ## on a real Kubernetes
+e2e: build cluster test-deps ## on a real Kubernetes; PM_IMAGES=build/images for the images of the Dockerfile
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/e2e
 test:                     ## everything, with the time of each stage
 	@tools/test.sh

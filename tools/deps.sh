@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what a build needs, once: Debian packages, LibTorch out of PyPI wheels, cpp-httplib's header, cargo.
-#   deps.sh build    compiler, libraries, wheels          deps.sh test     adds the dependencies of tests
+#   deps.sh packages compiler, libraries and cargo, all from Debian
+#   deps.sh build    adds wheels and cpp-httplib          deps.sh test     adds the dependencies of tests
 #   deps.sh cuda     adds the CUDA compiler and NCCL, out of wheels too
+#   deps.sh image    a builder of images, what makes its base image, and a client of registries
 #   deps.sh lint     formatters and linters, in a virtual environment of their own
 # Everything outside apt goes to $PM_CACHE (default ~/.cache/parallelmodel) with a stamp per set of pinned versions.
 set -euo pipefail
@@ -22,6 +24,10 @@ packages() { # name...: installs the Debian packages that are missing
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${missing[@]}" > "$cache/apt.log" 2>&1 \
     || { tail -20 "$cache/apt.log" >&2; exit 1; }
+}
+
+newest() { # name: the version that apt would install, "0" when it knows none
+  apt-cache madison "$1" | awk -F ' *\\| *' 'NR == 1 {print $2; found = 1} END {if (!found) print 0}'
 }
 
 once() { # name file...: true when the stamp for these files' contents is absent; the caller runs its work, then `stamp`
@@ -62,12 +68,16 @@ cargo_present() {
 }
 
 case ${1:-build} in
-build)
+packages)
   packages g++ cmake ninja-build ccache python3 python3-venv ca-certificates prometheus-cpp-dev libgoogle-glog-dev \
     libgtest-dev libgmock-dev \
     nlohmann-json3-dev libssl-dev libyaml-cpp-dev libcli11-dev libpng-dev libjpeg62-turbo-dev libsndfile1-dev \
     libsoxr-dev pkg-config dpkg-dev
-  cargo_present
+  # Only Debian 13 and newer have one that is new enough; elsewhere tools/httplib.sh takes the header alone.
+  if dpkg --compare-versions "$(newest libcpp-httplib-dev)" ge 0.18.7; then packages libcpp-httplib-dev; fi
+  cargo_present ;;
+build)
+  "$0" packages
   venv
   if once wheels tools/wheels.txt; then say "LibTorch wheels"; pip --no-deps -r tools/wheels.txt; stamp; fi
   PM_CACHE=$cache tools/httplib.sh ;;
@@ -81,6 +91,7 @@ test)
 cuda)
   "$0" build
   if once cuda-wheels tools/cuda.txt; then say "CUDA compiler"; pip --no-deps -r tools/cuda.txt; stamp; fi ;;
+image) packages buildah skopeo debootstrap debian-archive-keyring ca-certificates python3 ;;
 lint)
   command -v python3 > /dev/null || packages python3 python3-venv
   [ -x "$cache/lint/bin/pip" ] || { rm -f "$cache"/stamp-lint-*; python3 -m venv "$cache/lint"; }
@@ -89,5 +100,5 @@ lint)
     "$cache/lint/bin/pip" install -q --disable-pip-version-check -r tools/lint.txt
     stamp
   fi ;;
-*) sed -n 3,7p "$0" >&2; exit 2 ;;
+*) sed -n 3,9p "$0" >&2; exit 2 ;;
 esac

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Runs the demo of `make demo` once the images are built: a real Kubernetes serves a model that is sharded over two
 # ranks, and the script queries it over HTTP.
-#   demo.sh BUILD_DIR       needs BUILD_DIR/worker.tar and BUILD_DIR/controller.tar (make image)
+#   demo.sh FOLDER          needs FOLDER/worker.tar and FOLDER/controller.tar: of make assembled-image build/release,
+#                           of make image build/images
 # The cluster "demo" is left running; a second call reuses it and loads images that have changed. With KUBECONFIG and
 # PM_REGISTRY set, it only prints the commands for that cluster.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
-build=${1:?usage: tests/cluster/demo.sh BUILD_DIR (make demo does it)}
+images=${1:?usage: tests/cluster/demo.sh FOLDER (make demo does it)}
 cache=${PM_CACHE:-$HOME/.cache/parallelmodel}
 cluster=tests/cluster/cluster.sh
 name=demo system=parallelmodel-system models=models model=stories
@@ -50,11 +51,11 @@ start_cluster() { # also tells in $worker_changed whether running pods have an o
     for what in worker controller; do
       grep -qx "$what ${digests[$what]}" "$loaded" 2> /dev/null && continue
       echo "loading the new image of the $what"
-      "$cluster" load $name "$build/$what.tar"
+      "$cluster" load $name "$images/$what.tar"
       if [ $what = worker ]; then worker_changed=yes; fi
     done
   else
-    NODES=1 IMAGES="$build/worker.tar $build/controller.tar" "$cluster" up $name
+    NODES=1 IMAGES="$images/worker.tar $images/controller.tar" "$cluster" up $name
   fi
   for what in worker controller; do echo "$what ${digests[$what]}"; done > "$loaded"
 }
@@ -119,9 +120,9 @@ wait_until_ready() { # a line for each change of what the ParallelModel waits fo
 mkdir -p "$cache/demo"
 declare -A digests
 for what in worker controller; do
-  [ -e "$build/$what.tar" ] || {
-    echo "no $build/$what.tar: run \`make image\` first (\`make demo\` does)" >&2; exit 1; }
-  digests[$what]=$(digest "$build/$what.tar")
+  [ -e "$images/$what.tar" ] || {
+    echo "no $images/$what.tar: run \`make assembled-image\` first (\`make demo\` does)" >&2; exit 1; }
+  digests[$what]=$(digest "$images/$what.tar")
 done
 
 say "1. A real Kubernetes in namespaces of its own"

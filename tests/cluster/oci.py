@@ -6,6 +6,8 @@ oci.py NAME OUT.tar --layer DIR_OR_TAR ... [--entrypoint JSON] [--env K=V ...] [
 A directory becomes one uncompressed layer with root ownership and fixed times, so the same contents have the same
 digest; a tar is taken as is, and its digest is read from TAR.sha256 beside it when that is newer.
 oci.py --pack DIR OUT.tar only writes such a layer and its digest.
+oci.py --archive LAYOUT NAME OUT.tar makes such an archive of an OCI layout that a builder has written.
+oci.py --size ARCHIVE.tar prints the bytes of each layer and their sum.
 oci.py --without ARCHIVE.tar copies an archive to the output less the blobs whose digests (sha256:...) are on the input.
 """
 
@@ -121,6 +123,48 @@ def write_image(a):
         put("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
 
 
+def archive_layout(layout, name, out):
+    """Write the one image of an OCI layout under `name`: members are sorted and have no time and no owner."""
+
+    def clean(info):
+        info.uid = info.gid = info.mtime = 0
+        info.uname = info.gname = ""
+        info.mode = 0o644
+        return info
+
+    with open(os.path.join(layout, "index.json")) as f:
+        index = json.load(f)
+    if len(index["manifests"]) != 1:
+        sys.exit(f"oci.py: {layout} has {len(index['manifests'])} images, expected one")
+    index["manifests"][0]["annotations"] = {"io.containerd.image.name": name}
+    data = json.dumps(index, sort_keys=True).encode()
+    with tarfile.open(out, "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.copybufsize = 1 << 20
+        blobs = os.path.join("blobs", "sha256")
+        for blob in sorted(os.listdir(os.path.join(layout, blobs))):
+            tar.add(os.path.join(layout, blobs, blob), os.path.join(blobs, blob), filter=clean)
+        for member, text in (("index.json", data), ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')):
+            info = tarfile.TarInfo(member)
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text))
+
+
+def read_image(archive):
+    """The manifest and the configuration of an archive's first image."""
+    with tarfile.open(archive) as tar:
+
+        def blob(what):
+            return json.load(tar.extractfile("blobs/" + what["digest"].replace(":", "/")))
+
+        manifest = blob(json.load(tar.extractfile("index.json"))["manifests"][0])
+        return manifest, blob(manifest["config"])
+
+
+def print_size(archive):
+    sizes = [layer["size"] for layer in read_image(archive)[0]["layers"]]
+    print(f"{sum(sizes) / 1e6:.1f} MB in layers of {', '.join(f'{size / 1e6:.1f}' for size in sizes)}")
+
+
 def copy_without(archive, known, out):
     """Copy an image archive less the blobs in `known`: what a store already has need not be sent again."""
     with tarfile.open(archive) as source, tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
@@ -132,6 +176,12 @@ def copy_without(archive, known, out):
 def main():
     if sys.argv[1:2] == ["--without"]:
         copy_without(sys.argv[2], set(sys.stdin.read().split()), sys.stdout.buffer)
+        return
+    if sys.argv[1:2] == ["--archive"]:
+        archive_layout(*sys.argv[2:5])
+        return
+    if sys.argv[1:2] == ["--size"]:
+        print_size(sys.argv[2])
         return
     if sys.argv[1:2] == ["--pack"]:
         pack(*sys.argv[2:4])
@@ -147,4 +197,5 @@ def main():
     write_image(p.parse_args())
 
 
-main()
+if __name__ == "__main__":
+    main()

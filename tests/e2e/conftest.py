@@ -2,8 +2,9 @@
 """Provides one cluster for all end-to-end tests: two nodes, four fake GPUs on one of them, an audit log, both images,
 and the chart with the permissions it ships with.
 
-PM_CLUSTER=NAME keeps a cluster between runs; PM_BUILD names the folder of the binaries (default build/release),
-PM_CHECKPOINT another GPT-2 folder than the example.
+PM_CLUSTER=NAME keeps a cluster between runs; PM_IMAGES names a folder with worker.tar and controller.tar (build/images:
+those of the Dockerfile), without which tests/cluster/image.sh makes them of the binaries in PM_BUILD (default
+build/release); PM_CHECKPOINT names another GPT-2 folder than the example.
 """
 
 import json
@@ -24,9 +25,10 @@ sys.path += [str(ROOT / "tests" / folder) for folder in ("stress", "parity")]  #
 from audio_models import writer  # noqa: E402
 from cluster import Cluster, image, tools_image  # noqa: E402
 from image_models import detector  # noqa: E402
-from world import MODELS, SYSTEM, Oracle, World  # noqa: E402
+from world import MODELS, SYSTEM, Oracle, World, namespace, volume  # noqa: E402
 
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"  # a proxy of the machine cannot reach the cluster
+IMAGES = os.environ.get("PM_IMAGES")
 BUILD = Path(os.environ.get("PM_BUILD", ROOT / "build" / "release"))
 CHECKPOINT = Path(os.environ.get("PM_CHECKPOINT", ROOT / "examples" / "tiny-stories"))
 MINILM = (
@@ -87,43 +89,6 @@ def models(tmp_path_factory) -> Path:
     return folder
 
 
-def volume(folder: Path) -> list[dict]:
-    """Returns the manifests of the PVC "models" for the folder."""
-    return [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": "models"},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadOnlyMany"],
-                "hostPath": {"path": str(folder)},
-                "storageClassName": "",
-                "claimRef": {"namespace": MODELS, "name": "models"},
-            },
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "models", "namespace": MODELS},
-            "spec": {
-                "accessModes": ["ReadOnlyMany"],
-                "storageClassName": "",
-                "volumeName": "models",
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-        },
-    ]
-
-
-def namespace(name: str) -> dict:
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
-    }
-
-
 CHART_VALUES = [
     "--set",
     "image.repository=localhost/parallelmodel-controller,image.tag=test",
@@ -144,10 +109,20 @@ def start_over(cluster: Cluster) -> None:
     cluster.kubectl("delete", "pv", "models", "--ignore-not-found", "--wait=true")
 
 
+def image_archives(folder: Path) -> list[Path]:
+    """Returns the archives of both images: those that are there, or new ones below the folder."""
+    if not IMAGES:
+        return [image(what, BUILD, folder / f"{what}.tar") for what in ("worker", "controller")]
+    archives = [Path(IMAGES) / f"{what}.tar" for what in ("worker", "controller")]
+    missing = [str(archive) for archive in archives if not archive.is_file()]
+    assert not missing, f"PM_IMAGES has no {missing}: run `make image`"
+    return archives
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory, models):
     archives = tmp_path_factory.mktemp("images")
-    images = [image(what, BUILD, archives / f"{what}.tar") for what in ("worker", "controller")]
+    images = image_archives(archives)
     images.append(tools_image(archives / "tools.tar", ["/bin/bash", "/usr/bin/curl", "/bin/sleep"]))
     with Cluster.up("e2e", nodes=2, fake_gpus=[4, 0], images=images, audit=True, fast_failure=True) as cluster:
         if cluster.keep:
