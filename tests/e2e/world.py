@@ -30,6 +30,43 @@ MIB = 1 << 20
 NAME_LABEL = "parallelmodel.dev/name"
 
 
+def volume(folder: Path) -> list[dict[str, Any]]:
+    """Returns the manifests of the PVC "models" for the folder."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "models"},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadOnlyMany"],
+                "hostPath": {"path": str(folder)},
+                "storageClassName": "",
+                "claimRef": {"namespace": MODELS, "name": "models"},
+            },
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "models", "namespace": MODELS},
+            "spec": {
+                "accessModes": ["ReadOnlyMany"],
+                "storageClassName": "",
+                "volumeName": "models",
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        },
+    ]
+
+
+def namespace(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+    }
+
+
 class Inside:
     """Runs functions on threads whose network is the cluster's: setns() moves one thread and no other."""
 

@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds a program that only some tests and measurements need, from its Go module, and prints its path.
 # It builds once per machine and version.
-#   build.sh NAME        NAME is a folder here: kubescore, kubelinter (rules for manifests), kwok (pods without
-#                        kubelets), lws (LeaderWorkerSet's controller, to measure beside ours), oldest (the API server
-#                        of the oldest Kubernetes that is supported)
+#   build.sh NAME        NAME is a folder here: crane (a registry, and a client of registries), kubescore, kubelinter
+#                        (rules for manifests), kwok (pods without kubelets), lws (LeaderWorkerSet's controller, to
+#                        measure beside ours), oldest (the API server of the oldest Kubernetes that is supported)
 #   build.sh --source NAME   the folder of its module's source: manifests and configuration that belong to it
-# A cold build on two otherwise idle cores takes 1 min for kubescore, 2 to 3 min each for kwok, kubelinter and lws, and
-# 5 min for oldest. Modules are verified against go.sum.
+# A cold build on two otherwise idle cores takes 1 min for crane and kubescore, 2 to 3 min each for kwok, kubelinter and
+# lws, and 5 min for oldest. Modules are verified against go.sum.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 PM_CACHE=${PM_CACHE:-$HOME/.cache/parallelmodel}
 declare -A package=(
+  [crane]=github.com/google/go-containerregistry/cmd/crane
   [kubescore]=github.com/zegl/kube-score/cmd/kube-score
   [kubelinter]=golang.stackrox.io/kube-linter/cmd/kube-linter
   [kwok]=sigs.k8s.io/kwok/cmd/kwok

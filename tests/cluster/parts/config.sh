@@ -5,6 +5,13 @@
 
 cluster_configs() {
   proxy_config proxy.yaml node0 $control
+  # A test may serve a registry of its own at this port of the control plane, without TLS.
+  mkdir -p "registries/$control:5000"
+  cat > "registries/$control:5000/hosts.toml" <<Y
+server = "http://$control:5000"
+[host."http://$control:5000"]
+capabilities = ["pull", "resolve"]
+Y
   echo "nameserver $control" > resolv.conf                         # for pods
   printf 'nameserver %s\nsearch default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:3\n' $control \
     > exec.resolv.conf
@@ -49,6 +56,8 @@ state = "/run/containerd"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "$([ -x /usr/lib/cni/ptp ] && echo /usr/lib/cni || echo /opt/cni/bin)"
     conf_dir = "$1/cni"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "$dir/registries"
 Y
 }
 
