@@ -43,6 +43,7 @@ OTHER = {
     "dashboard.labels": ({"a": "b"}, {"dashboard": {"create": True}}),
     "alerts.create": True,
     "alerts.labels": ({"a": "b"}, {"alerts": {"create": True}}),
+    "alerts.runbooks": ("https://git.example/parallelmodel", {"alerts": {"create": True}}),
     "metrics.serviceMonitor.enabled": True,
     "metrics.serviceMonitor.interval": ("5s", {"metrics": {"serviceMonitor": {"enabled": True}}}),
     "metrics.serviceMonitor.labels": ({"a": "b"}, {"metrics": {"serviceMonitor": {"enabled": True}}}),
@@ -191,6 +192,23 @@ def test_common_labels_are_on_every_object_and_in_no_selector(render):
     assert not [one["kind"] for one in objects if one["metadata"]["labels"].get("team") != "a"]
     spec = deployment(objects)["spec"]
     assert spec["template"]["metadata"]["labels"]["team"] == "a" and "team" not in spec["selector"]["matchLabels"]
+
+
+def test_alerts_link_to_their_runbooks_if_there_is_an_address(render):
+    def annotations(runbooks):
+        [rule] = [one for one in render({"alerts": {"create": True, **runbooks}}) if one["kind"] == "PrometheusRule"]
+        return [alert["annotations"] for group in rule["spec"]["groups"] for alert in group["rules"]]
+
+    assert len(annotations({})) > 7 and not [one for one in annotations({}) if "runbook_url" in one]
+    for one in annotations({"runbooks": "https://git.example/parallelmodel/"}):
+        assert one["runbook_url"] == "https://git.example/parallelmodel/" + one["runbook"]
+        assert "{{ $labels." in one["summary"], "Prometheus fills these in, not Helm"
+
+
+def test_every_dashboard_is_in_the_config_map(render):
+    [found] = [one for one in render({"dashboard": {"create": True}}) if one["kind"] == "ConfigMap"]
+    files = {f"parallelmodel-{path.name}": path.read_text() for path in (CHART / "dashboards").glob("*.json")}
+    assert found["data"] == files and len(files) == 3
 
 
 @pytest.mark.parametrize(

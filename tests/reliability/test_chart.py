@@ -185,6 +185,9 @@ def test_the_alert_rules_are_valid_and_use_existing_metrics():
                 r"\b(?:parallelmodel|controller_runtime|workqueue|rest_client)_[a-z_]+", rule["expr"]
             ):
                 assert metric in documented, metric
+            page, _, section = rule["annotations"]["runbook"].partition("#")
+            headings = re.findall(r"^## (\w+)$", (ROOT / page).read_text(), re.M)
+            assert rule["alert"] in headings and section == rule["alert"].lower()
             assert rule["annotations"].keys() >= {"summary", "description"} and rule["labels"]["severity"] in (
                 "warning",
                 "critical",
