@@ -8,6 +8,7 @@
 #include "base/byte_size.h"
 #include "contract/kv_block.h"
 #include "planner/plan.h"
+#include "planner/rank_text.h"
 #include "planner/text_format.h"
 
 namespace pm {
@@ -60,32 +61,6 @@ std::string bar(const Memory& memory, int64_t device_memory) {
   }
   text.resize(static_cast<size_t>(bar_width), '.');
   return "[" + text + "]";
-}
-
-/// "encoder layers 4-6, decoder layers 0-2"
-std::string layers_of(const RankPlan& rank) {
-  std::string text;
-  for (const auto& [stack, range] : rank.layers) {
-    if (range.size() == 0) continue;
-    text += (text.empty() ? "" : ", ") + stack +
-            (range.size() == 1 ? " layer " + number(range.begin)
-                               : " layers " + number(range.begin) + "-" + number(range.end - 1));
-  }
-  return text.empty() ? "no layers" : text;
-}
-
-/// Returns "heads 0-5 of 12", for each stack where they differ.
-std::string heads_of(const RankPlan& rank) {
-  std::vector<std::string> parts;
-  for (const Partition::Row& row : rank.rows) {
-    if (row.axis != Axis::Heads || row.ranges[0].size() == 0) continue;
-    const std::string text =
-        "heads " + number(row.ranges[0].begin) + "-" + number(row.ranges[0].end - 1) + " of " + number(row.units);
-    if (std::find(parts.begin(), parts.end(), text) == parts.end()) parts.push_back(text);
-  }
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text.empty() ? "no heads" : text;
 }
 
 /// Draws data-parallel ranks with a line of tensor-parallel ranks per stage. Data-parallel ranks are alike: those after

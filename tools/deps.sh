@@ -5,6 +5,7 @@
 #   deps.sh build    adds wheels and cpp-httplib          deps.sh test     adds the dependencies of tests
 #   deps.sh cuda     adds the CUDA compiler and NCCL, out of wheels too
 #   deps.sh image    a builder of images, what makes its base image, and a client of registries
+#   deps.sh browser  a headless browser for the tests of the page
 #   deps.sh lint     formatters and linters, in a virtual environment of their own
 # Everything outside apt goes to $PM_CACHE (default ~/.cache/parallelmodel) with a stamp per set of pinned versions.
 set -euo pipefail
@@ -91,6 +92,7 @@ test)
 cuda)
   "$0" build
   if once cuda-wheels tools/cuda.txt; then say "CUDA compiler"; pip --no-deps -r tools/cuda.txt; stamp; fi ;;
+browser) packages chromium chromium-driver fonts-dejavu-core ;;
 image) packages buildah skopeo debootstrap debian-archive-keyring ca-certificates python3 ;;
 lint)
   command -v python3 > /dev/null || packages python3 python3-venv
@@ -100,5 +102,5 @@ lint)
     "$cache/lint/bin/pip" install -q --disable-pip-version-check -r tools/lint.txt
     stamp
   fi ;;
-*) sed -n 3,9p "$0" >&2; exit 2 ;;
+*) sed -n 3,10p "$0" >&2; exit 2 ;;
 esac

@@ -60,6 +60,7 @@ stage cuda make -s cuda
 stage fuzz tests/fuzz/run.sh
 stage parity make -s parity
 stage hub make -s hub
+stage browser make -s browser
 stage cluster cluster_built
 stage chart make -s chart
 stage reliability make -s reliability

@@ -7,6 +7,7 @@
 
 #include "contract/termination.h"
 #include "contract/worker_arguments.h"
+#include "planner/plan_svg.h"
 #include "worker/base/error.h"
 #include "worker/cli/hub_options.h"
 #include "worker/cli/options.h"
@@ -70,7 +71,9 @@ int inspect(const InspectOptions& options) {
   }
 }
 
-int plan(const ModelOptions& options, const HubOptions& hub, bool json) {
+enum class PlanFormat { Text, Json, Svg };
+
+int plan(const ModelOptions& options, const HubOptions& hub, PlanFormat format) {
   Decision decision;
   with_model({.model = options.model, .policy = options.policy, .hub = hub}, [&](const policy::Model& model) {
     decision = decide(model.metadata, detect_hardware(options), plan_constraints(options));
@@ -82,10 +85,10 @@ int plan(const ModelOptions& options, const HubOptions& hub, bool json) {
     }
     return exit_code(info_of(decision.refusal->reason).kind);
   }
-  if (json)
+  if (format == PlanFormat::Json)
     std::cout << to_json(*decision.plan).dump(2) << "\n";
   else
-    std::cout << describe(*decision.plan);
+    std::cout << (format == PlanFormat::Svg ? plan_svg(*decision.plan) : describe(*decision.plan));
   return 0;
 }
 
@@ -128,12 +131,16 @@ void add_plan(CLI::App& app, Program& program) {
       "plan", "Prints the plan for the model: how it is sharded, why, and which strategies were rejected");
   auto options = std::make_shared<ModelOptions>();
   auto hub = std::make_shared<HubOptions>();
-  auto json = std::make_shared<bool>(false);
+  auto format = std::make_shared<PlanFormat>(PlanFormat::Text);
   options->add_to(*subcommand);
   hub->add_to(*subcommand);
   subcommand->add_option("--devices", options->ranks, "The same as --ranks")->check(CLI::Range(1, 1024));
-  subcommand->add_flag("--json", *json, "Print the plan as JSON, for `serve --plan FILE`");
-  subcommand->callback([options, hub, json, &program] { program.code = plan(*options, *hub, *json); });
+  CLI::Option* json = subcommand->add_flag_callback(
+      "--json", [format] { *format = PlanFormat::Json; }, "Print the plan as JSON, for `serve --plan FILE`");
+  subcommand->add_flag_callback(
+                "--svg", [format] { *format = PlanFormat::Svg; }, "Print a drawing of the plan as SVG")
+      ->excludes(json);
+  subcommand->callback([options, hub, format, &program] { program.code = plan(*options, *hub, *format); });
 }
 
 void add_families(CLI::App& app, Program&) {

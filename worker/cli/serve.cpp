@@ -38,6 +38,7 @@ struct ServeOptions : ModelOptions {
   int port = http_port, admin_port = pm::admin_port, drain_seconds = 60;
   std::string rendezvous;
   int64_t max_queue = 256;
+  bool no_page = false;
 };
 
 /// Runs one token or image through all ranks, which verifies that the replica works before it becomes ready.
@@ -133,6 +134,7 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
     LOG(WARNING) << "no chat template; /v1/chat/completions is refused: " << error.what();
   }
   api.status_table = status_table;
+  api.page = !options.no_page;
   if (!options.api_keys_folder.empty()) api.keys = std::make_shared<server::ApiKeys>(options.api_keys_folder);
   if (!options.certificate.empty()) api.http.tls = std::make_shared<server::Tls>(options.certificate, options.key);
   api.steps = steps;
@@ -253,6 +255,7 @@ void add_serve(CLI::App& app, Program& program) {
   key->needs(certificate);
   subcommand->add_option(flag::served_model_name.name, options->name,
                          "Model name in the API (default: the folder's name)");
+  subcommand->add_flag("--no-page", options->no_page, "Answer / with JSON to browsers too, not with a page");
   subcommand->add_option(flag::max_queue.name, options->max_queue, "Maximum requests in the waiting queue")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -23,6 +23,7 @@
 #include "worker/server/monitoring/metrics.h"
 #include "worker/server/monitoring/model_info.h"
 #include "worker/server/openapi.h"
+#include "worker/server/page/home_page.h"
 #include "worker/server/serving/server_context.h"
 #include "worker/server/tasks/classify.h"
 #include "worker/server/tasks/embeddings.h"
@@ -97,6 +98,7 @@ struct ApiServer::Impl {
   std::string refusal() const;  ///< why nothing is generated now, as an error's code; "" when serving
   json model_json() const;
   json card() const;
+  http::Response root(const RoutedRequest&) const;
   http::Response models(const RoutedRequest&) const;
   http::Response model(const RoutedRequest&) const;
   http::Response health() const;
@@ -172,7 +174,7 @@ void ApiServer::Impl::add_routes() {
   asks("/forward", forward_tensors, describe_forward(context));
   asks("/tokenize", tokenize, describe_tokenize(context));
   asks("/detokenize", detokenize, describe_detokenize(context));
-  router.add("GET", "/", [this](const RoutedRequest&) { return json_response(card()); }, describe_card());
+  router.add("GET", "/", [this](const RoutedRequest& call) { return root(call); }, describe_card());
   router.add(
       "GET", "/version", [](const RoutedRequest&) { return json_response({{"version", PM_VERSION}}); },
       describe_version());
@@ -281,6 +283,13 @@ json ApiServer::Impl::card() const {
   const Capabilities& can = options.capabilities;
   return {{"model", options.model},      {"architecture", can.architecture},           {"task", to_string(can.task)},
           {"kind", to_string(can.kind)}, {"max_model_len", max_input_tokens(context)}, {"routes", can.routes()}};
+}
+
+/// Returns the page to a browser and the model's description to other clients.
+http::Response ApiServer::Impl::root(const RoutedRequest& call) const {
+  if (!options.page || !wants_page(call.request)) return json_response(card());
+  return home_page({options.model, options.capabilities, plan, options.status_table.get(), engine.statistics(),
+                    refusal(), router.routes()});
 }
 
 json ApiServer::Impl::model_json() const {

@@ -31,6 +31,7 @@ struct ApiOptions {
   std::optional<ChatTemplate> chat_template;    ///< absent: chat requests are refused
   const Tokenizer* prompt_tokenizer = nullptr;  ///< of prompts; absent: that of answers
   int64_t decoder_start = -1;                   ///< first token of an encoder-decoder's output
+  bool page = true;                             ///< whether browsers get a page at /
   std::shared_ptr<ApiKeys> keys;                ///< accepted API keys; absent: no key is needed
   std::shared_ptr<StepMetrics> steps;           ///< metrics of engine steps; absent: none
   std::function<std::vector<Collective>()>

@@ -3,11 +3,13 @@
 
 #include <set>
 
+#include "base/markup.h"
 #include "worker/server/http/api_error.h"
 
 namespace pm::server {
 namespace {
 
+using base::escape_markup;
 using nlohmann::json;
 
 const char* const json_content = "application/json";
@@ -117,36 +119,15 @@ json components(const ApiInfo& info) {
   return made;
 }
 
-void append_escaped(std::string& to, std::string_view text) {
-  for (char c : text) {
-    if (c == '&')
-      to += "&amp;";
-    else if (c == '<')
-      to += "&lt;";
-    else if (c == '>')
-      to += "&gt;";
-    else if (c == '"')
-      to += "&quot;";
-    else
-      to += c;
-  }
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  append_escaped(out, text);
-  return out;
-}
-
 std::string dump(const json& value) { return value.dump(2, ' ', false, json::error_handler_t::replace); }
 
 void append_contents(std::string& page, const std::string& title, const json& content) {
   for (const auto& [type, part] : content.items()) {
-    page += "<details><summary>" + escaped(title) + " <code>" + escaped(type) + "</code></summary><pre>" +
-            escaped(dump(part["schema"])) + "</pre></details>";
+    page += "<details><summary>" + escape_markup(title) + " <code>" + escape_markup(type) + "</code></summary><pre>" +
+            escape_markup(dump(part["schema"])) + "</pre></details>";
     if (part.contains("example"))
-      page += "<p>Example:</p><pre>" + escaped(part["example"].dump(-1, ' ', false, json::error_handler_t::replace)) +
-              "</pre>";
+      page += "<p>Example:</p><pre>" +
+              escape_markup(part["example"].dump(-1, ' ', false, json::error_handler_t::replace)) + "</pre>";
   }
 }
 
@@ -201,33 +182,35 @@ json openapi_document(const Router& router, const Capabilities& can, const ApiIn
 
 std::string openapi_page(const json& document) {
   const auto& info = document["info"];
-  std::string page =
-      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>" + escaped(info["title"].get<std::string>()) +
-      "</title><style>body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 "
-      "1em}pre{background:#f4f4f4;padding:.6em;overflow:auto}"
-      "h2{font-size:1.1em;margin-top:2em;border-top:1px solid #ccc;padding-top:1em}</style><h1>" +
-      escaped(info["title"].get<std::string>()) + "</h1><p>" + escaped(info["description"].get<std::string>()) +
-      "</p><p><a href=\"openapi.json\">openapi.json</a></p>";
+  std::string page = "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>" +
+                     escape_markup(info["title"].get<std::string>()) +
+                     "</title><style>body{font:16px/1.5 sans-serif;max-width:60em;margin:2em auto;padding:0 "
+                     "1em}pre{background:#f4f4f4;padding:.6em;overflow:auto}"
+                     "h2{font-size:1.1em;margin-top:2em;border-top:1px solid #ccc;padding-top:1em}</style><h1>" +
+                     escape_markup(info["title"].get<std::string>()) + "</h1><p>" +
+                     escape_markup(info["description"].get<std::string>()) +
+                     "</p><p><a href=\"openapi.json\">openapi.json</a></p>";
   for (const auto& [path, methods] : document["paths"].items()) {
     for (const auto& [method, operation] : methods.items()) {
       std::string upper;
       for (char c : method) upper += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-      page += "<h2><code>" + upper + " " + escaped(path) + "</code></h2><p>" +
-              escaped(operation["summary"].get<std::string>()) + "</p>";
+      page += "<h2><code>" + upper + " " + escape_markup(path) + "</code></h2><p>" +
+              escape_markup(operation["summary"].get<std::string>()) + "</p>";
       if (operation.contains("parameters"))
         for (const auto& one : operation["parameters"])
-          page += "<p><code>" + escaped(one["name"].get<std::string>()) + "</code> (" +
-                  escaped(one["in"].get<std::string>()) + ") " + escaped(one.value("description", "")) + "</p>";
+          page += "<p><code>" + escape_markup(one["name"].get<std::string>()) + "</code> (" +
+                  escape_markup(one["in"].get<std::string>()) + ") " + escape_markup(one.value("description", "")) +
+                  "</p>";
       if (operation.contains("requestBody")) append_contents(page, "Body", operation["requestBody"]["content"]);
       for (const auto& [status, reply] : operation["responses"].items()) {
         if (status == "200")
           append_contents(page, "Reply", reply["content"]);
         else
-          page += "<p>" + status + ": " + escaped(reply["description"].get<std::string>()) + "</p>";
+          page += "<p>" + status + ": " + escape_markup(reply["description"].get<std::string>()) + "</p>";
       }
     }
   }
-  page += "<h2>Errors</h2><pre>" + escaped(dump(document["components"]["schemas"]["Error"])) + "</pre></html>\n";
+  page += "<h2>Errors</h2><pre>" + escape_markup(dump(document["components"]["schemas"]["Error"])) + "</pre></html>\n";
   return page;
 }
 

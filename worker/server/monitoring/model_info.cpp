@@ -37,7 +37,10 @@ json model_schema() {
 Operation describe_card() {
   auto fields = card_fields();
   fields.insert(fields.end(), {{"model", text_schema, true}, {"kind", text_schema, true}});
-  return make_operation("Model information and supported routes", schema::object(fields));
+  Operation made =
+      make_operation("Model information and supported routes; a page for browsers", schema::object(fields));
+  made.replies["text/html"] = text_schema;
+  return made;
 }
 
 Operation describe_models() {
