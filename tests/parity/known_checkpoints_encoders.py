@@ -24,7 +24,6 @@ _RELATIVE_V2 = {
 
 # why a checkpoint has no tokenizer here
 IDS_ONLY = {
-    "BertJapanese": "words come from MeCab and its dictionary, which the checkpoint does not hold",
     "DETR": "the input is an image, not a text",
     "LUKE": "entities come from a table of titles, which is no part of a tokenizer of texts",
     "Reformer": "the checkpoint has no tokenizer: an id is that of a byte, plus 2",
@@ -41,7 +40,7 @@ KNOWN = (
         "BertForMaskedLM",
         "BertConfig",
         {"vocab_size": 32000},
-        _NONE,
+        "vocab.txt, with MeCab's dictionary",
         (442603520, 222602752, 112602368),
     ),
     (

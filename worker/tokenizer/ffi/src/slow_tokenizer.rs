@@ -5,6 +5,7 @@
 //! their own, `slow_tokenizer/offset_pieces.rs` by the model's order; the others merge the characters of words
 //! (`word_splitter.rs`). Their tokens have no offsets in the text.
 use crate::folder::{default_of, file, read, Folder, Roles};
+use crate::japanese_splitter::JapaneseSplitter;
 use crate::moses::{Language, Moses};
 use crate::moses_join::MosesJoiner;
 use crate::python_text;
@@ -14,6 +15,7 @@ use crate::word_splitter::{counted_vocabulary, json_vocabulary, MergesFile, Voca
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use tokenizers::AddedToken;
+mod japanese;
 mod offset_pieces;
 
 /// `language_codes` of M2M100's tokenizer.
@@ -43,6 +45,7 @@ enum Splitter {
         spelling: Spelling,
     },
     Words(WordSplitter),
+    Japanese(Box<JapaneseSplitter>),
 }
 
 /// Special tokens around one text, or around two and between them.
@@ -323,7 +326,11 @@ impl SlowTokenizer {
             unk: 0,
             unk_token: named(folder, roles, "unk_token")?,
         };
-        made.unk = made.role(folder, roles, "unk_token")?;
+        let own = match &made.splitter {
+            Splitter::Japanese(splitter) => splitter.unk_id(),
+            _ => None,
+        };
+        made.unk = own.map_or_else(|| made.role(folder, roles, "unk_token"), Ok)?;
         for (id, token) in &folder.added {
             let id =
                 u32::try_from(*id).map_err(|_| format!("the added token \"{}\" has the id {id}", token.content))?;
@@ -395,6 +402,9 @@ impl SlowTokenizer {
                 out.extend(cuts.encode(text)?.iter().map(|piece| number(piece)));
             }
             Splitter::Words(splitter) => out.extend(splitter.split(text).iter().map(|token| number(token))),
+            Splitter::Japanese(splitter) => {
+                out.extend(splitter.split(text, &self.ids)?.iter().map(|token| number(token)));
+            }
         }
         Ok(())
     }
@@ -502,6 +512,9 @@ impl SlowTokenizer {
         match &self.splitter {
             Splitter::Pieces { joins, spelling, .. } => self.join_pieces(shown, joins, *spelling),
             Splitter::Words(splitter) => {
+                splitter.join(shown.map(|id| self.id_to_token(*id).unwrap_or(&self.unk_token)))
+            }
+            Splitter::Japanese(splitter) => {
                 splitter.join(shown.map(|id| self.id_to_token(*id).unwrap_or(&self.unk_token)))
             }
         }

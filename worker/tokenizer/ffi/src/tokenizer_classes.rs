@@ -4,6 +4,7 @@
 //! tokenizer.json spells them.
 use crate::any_tokenizer::AnyTokenizer;
 use crate::folder::{Folder, Roles};
+use crate::japanese_splitter::japanese_ids_only;
 use crate::language_builders::{mbart, mbart50, pegasus};
 use crate::piece_builders::*;
 use crate::slow_tokenizer::{translated_languages, SlowTokenizer};
@@ -219,6 +220,13 @@ const TOKENIZER_CLASSES: &[TokenizerClass] = &[
         files: WORDS,
         roles: BERT,
         build: Fast(bert),
+    },
+    TokenizerClass {
+        classes: &["BertJapaneseTokenizer"],
+        model_types: &[],
+        files: &[],
+        roles: BERT,
+        build: Build::Slow(SlowTokenizer::japanese),
     },
     TokenizerClass {
         classes: &["ProphetNetTokenizer"],
@@ -485,6 +493,9 @@ impl TokenizerClass {
         }
         if self.classes.contains(&"ProphetNetTokenizer") && !folder.flag("do_basic_tokenize", true) {
             return Some("tokenizer_config.json has do_basic_tokenize false, which is not built".into());
+        }
+        if self.classes.contains(&"BertJapaneseTokenizer") {
+            return japanese_ids_only(folder);
         }
         if folder.flag("normalization", false) && self.classes.contains(&"BertweetTokenizer") {
             return Some("tokenizer_config.json asks for the normalization of tweets, which is not built".into());

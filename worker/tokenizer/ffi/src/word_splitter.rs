@@ -108,6 +108,16 @@ pub fn json_vocabulary(folder: &Folder, name: &str) -> Result<Vocabulary, String
     Vocabulary::new(&entries, &path)
 }
 
+/// Reads lines of a token each.
+pub fn line_vocabulary(folder: &Folder, name: &str) -> Result<Vocabulary, String> {
+    let (path, text) = text_of(folder, name)?;
+    let mut entries = Map::new();
+    for (token, id) in text.split_terminator('\n').zip(0u32..) {
+        entries.insert(token.to_string(), id.into());
+    }
+    Vocabulary::new(&entries, &path)
+}
+
 /// Reads lines of a token and its count, which follow the tokens of `first`.
 pub fn counted_vocabulary(folder: &Folder, name: &str, first: Vec<String>) -> Result<Vocabulary, String> {
     let (path, text) = text_of(folder, name)?;
