@@ -25,11 +25,9 @@ _RELATIVE_V2 = {
 # why a checkpoint has no tokenizer here
 IDS_ONLY = {
     "DETR": "the input is an image, not a text",
-    "LUKE": "entities come from a table of titles, which is no part of a tokenizer of texts",
     "Reformer": "the checkpoint has no tokenizer: an id is that of a byte, plus 2",
     "RoFormer": "words come from jieba and its dictionary, which the checkpoint does not hold",
     "TAPAS": "the input is a table and a question, not a text",
-    "Transformer-XL": "its vocabulary is a pickle, which is code, and its words come from the Moses tokenizer",
 }
 
 KNOWN = (
@@ -332,7 +330,7 @@ KNOWN = (
         "LukeForMaskedLM",
         "LukeConfig",
         {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
-        _NONE,
+        f"{_PIECES}, entity_vocab.json",
         (1257787884, 632167168, 319357316),
     ),
     (
@@ -372,7 +370,7 @@ KNOWN = (
         "TransfoXLLMHeadModel",
         "TransfoXLConfig",
         {"cutoffs": [20000, 40000, 200000], "tie_projs": [False, True, True, True]},
-        _NONE,
+        "vocab.pkl, vocab.txt",
         (1140821288, 575483580, 292814692),
     ),
     (

@@ -521,8 +521,8 @@ def written(case, folder):
     return fixtures.library(name).from_pretrained(folder)
 
 
-def dumped(folder, lines=LINES, pairs=PAIRS):
-    (folder / "input.json").write_text(json.dumps({"texts": lines, "pairs": pairs}))
+def dumped(folder, lines=LINES, pairs=PAIRS, **more):
+    (folder / "input.json").write_text(json.dumps({"texts": lines, "pairs": pairs, **more}))
     done = subprocess.run(
         [TOOLS / "tokenizer_dump", folder, folder / "input.json"], capture_output=True, text=True, timeout=600
     )

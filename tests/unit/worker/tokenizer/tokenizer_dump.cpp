@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Test tool of the parity tests: tokenizer_dump FOLDER FILE, where FILE is {"texts": [...], "pairs": [[a, b], ...],
-// "ids": [[...], ...]}, prints ids, types, offsets and decoded texts of each, or why there is no tokenizer.
+// "ids": [[...], ...], "mentions": [{"text": ..., "entity_spans": ..., "entities": ..., "max_tokens": ...}, ...]},
+// prints ids, types, offsets and decoded texts of each, or why there is no tokenizer.
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "worker/base/error.h"
+#include "worker/tokenizer/entity_tokenizer.h"
 #include "worker/tokenizer/tokenizer.h"
 
 using nlohmann::json;
@@ -28,6 +30,18 @@ std::string streamed(const pm::Tokenizer& tokenizer, const std::vector<int32_t>&
   std::string text;
   for (int32_t id : ids) text += stream.push(id);
   return text + stream.flush();
+}
+
+json mentioned(const pm::EntityTokenizer& tokenizer, const json& given) try {
+  const auto spans = given["entity_spans"].get<std::vector<pm::CharacterSpan>>();
+  const auto titles = given.value("entities", std::vector<std::string>());
+  const pm::EntityEncoding found =
+      tokenizer.encode(given["text"].get<std::string>(), spans, given.contains("entities") ? &titles : nullptr,
+                       given.contains("max_tokens") ? std::optional(given["max_tokens"].get<size_t>()) : std::nullopt);
+  return {{"input_ids", found.ids}, {"entity_ids", found.entities}, {"mentions", found.mentions},
+          {"starts", found.starts}, {"ends", found.ends},           {"has_places", found.has_places}};
+} catch (const pm::Error& error) {
+  return {{"refused", error.what()}};
 }
 
 json role(const std::optional<int32_t>& id) { return id ? json(*id) : json(); }
@@ -70,6 +84,10 @@ int main(int argc, char** argv) {
       out["ids"].push_back({{"decoded", tokenizer->decode(given)}, {"streamed", streamed(*tokenizer, given)}});
     for (const json& pair : input["pairs"])
       out["pairs"].push_back(described(tokenizer->encode_pair(pair[0].get<std::string>(), pair[1].get<std::string>())));
+    if (input.contains("mentions")) {
+      const pm::EntityTokenizer entities(argv[1], *tokenizer);
+      for (const json& given : input["mentions"]) out["mentions"].push_back(mentioned(entities, given));
+    }
     std::cout << out << "\n";
   } catch (const pm::Error& error) {
     std::cout << json{{"refused", error.what()}} << "\n";

@@ -222,6 +222,17 @@ impl Moses {
         words.iter().map(|word| escaped(word)).collect()
     }
 
+    /// Returns the words after normal punctuation alone, with hyphens set apart and without escapes. What `protected`
+    /// matches stays a part of one word.
+    pub fn normalized_words(&self, text: &str, protected: &[Regex]) -> Result<Vec<String>, String> {
+        let text = clean(strip(&replaced(text.to_string(), &self.normalize)));
+        let (text, protected) = Protected::new(text, protected)?;
+        let words_of = self.tokenize(&text, true);
+        Ok(words(&protected.restore(words_of.join(" ")))
+            .map(str::to_string)
+            .collect())
+    }
+
     /// Removes nonspacing marks.
     pub fn remove_marks<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
         self.marks.replace_all(text, "")
@@ -240,18 +251,7 @@ impl Moses {
     }
 
     fn tokenize(&self, text: &str, hyphens: bool) -> Vec<String> {
-        // Whitespace becomes one space; other control characters go.
-        let mut chars: Vec<char> = Vec::with_capacity(text.len() * 2);
-        for c in text.chars() {
-            if is_space(c) {
-                if chars.last() != Some(&' ') {
-                    chars.push(' ');
-                }
-            } else if c >= ' ' {
-                chars.push(c);
-            }
-        }
-        let mut chars = self.set_punctuation_apart(strip(&String::from_iter(chars)));
+        let mut chars = self.set_punctuation_apart(strip(&clean(text)));
         if hyphens {
             chars = self.set_hyphens_apart(&chars);
         }
@@ -400,6 +400,66 @@ fn substituted(
         }
     }
     out
+}
+
+/// Makes whitespace one space, and removes other control characters.
+fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_space(c) {
+            if !out.ends_with(' ') {
+                out.push(' ');
+            }
+        } else if c >= ' ' {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// How many matches of protected patterns a text may have, as in sacremoses.
+const MAX_PROTECTED: usize = 1000;
+
+/// Parts of a text that words of letters and digits stand for while it is split.
+struct Protected {
+    parts: Vec<String>,
+    mark: String,
+}
+
+impl Protected {
+    /// Returns the text with marks in place of what the patterns match, the longest first, and how to undo it.
+    fn new(mut text: String, patterns: &[Regex]) -> Result<(String, Self), String> {
+        let matches = |pattern: &Regex| {
+            pattern
+                .find_iter(&text)
+                .map(|m| m.as_str().to_string())
+                .collect::<Vec<_>>()
+        };
+        let parts: Vec<String> = patterns.iter().flat_map(matches).collect();
+        if parts.len() > MAX_PROTECTED {
+            return Err(format!(
+                "the text spells special tokens {} times in other letters; at most {MAX_PROTECTED} are split",
+                parts.len()
+            ));
+        }
+        let mut mark = "THISISPROTECTED".to_string();
+        while text.contains(&mark) {
+            mark.push('X');
+        }
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|i| std::cmp::Reverse(parts[*i].chars().count()));
+        for i in order {
+            text = text.replace(&parts[i], &format!("{mark}{i:03}"));
+        }
+        Ok((text, Protected { parts, mark }))
+    }
+
+    fn restore(&self, mut text: String) -> String {
+        for (i, part) in self.parts.iter().enumerate() {
+            text = text.replace(&format!("{}{i:03}", self.mark), part);
+        }
+        text
+    }
 }
 
 fn escaped(word: &str) -> String {

@@ -11,12 +11,15 @@ use crate::moses_join::MosesJoiner;
 use crate::python_text;
 use crate::sentencepiece::SentencePiece;
 use crate::sentencepiece_processor::SentencePieceProcessor;
+use crate::whole_words::WholeWords;
 use crate::word_splitter::{counted_vocabulary, json_vocabulary, MergesFile, Vocabulary, WordSplitter, Words};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use tokenizers::AddedToken;
 mod japanese;
 mod offset_pieces;
+mod whole_words;
 
 /// `language_codes` of M2M100's tokenizer.
 const M2M100: &str = "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv \
@@ -46,6 +49,7 @@ enum Splitter {
     },
     Words(WordSplitter),
     Japanese(Box<JapaneseSplitter>),
+    WholeWords(Box<WholeWords>),
 }
 
 /// Special tokens around one text, or around two and between them.
@@ -338,8 +342,12 @@ impl SlowTokenizer {
             made.added.insert(token.content.clone(), (id, token.clone()));
         }
         let mut extra = folder.extra_tokens();
-        if let (Splitter::Words(splitter), true) = (&made.splitter, folder.names_no_extra_tokens()) {
-            extra.extend(splitter.default_extra_tokens());
+        if folder.names_no_extra_tokens() {
+            extra.extend(match &made.splitter {
+                Splitter::Words(splitter) => splitter.default_extra_tokens(),
+                Splitter::WholeWords(_) => whole_words::default_extra_tokens(),
+                _ => Vec::new(),
+            });
         }
         for token in folder.special_tokens(roles, extra) {
             let next = u32::try_from(made.size).unwrap_or(u32::MAX);
@@ -405,13 +413,38 @@ impl SlowTokenizer {
             Splitter::Japanese(splitter) => {
                 out.extend(splitter.split(text, &self.ids)?.iter().map(|token| number(token)));
             }
+            Splitter::WholeWords(splitter) => out.extend(splitter.split(text)?.iter().map(|token| number(token))),
         }
         Ok(())
     }
 
+    /// Returns the text in lower case, character by character, but for special tokens.
+    fn lowered(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            let specials = self.added.values().filter(|(id, _)| self.special.contains(id));
+            let found = specials.map(|(_, token)| token.content.as_str());
+            let here = found
+                .filter(|token| rest.starts_with(token))
+                .max_by_key(|token| token.len());
+            let end = here.map_or(0, str::len).max(first.len_utf8());
+            match here {
+                Some(token) if !token.is_empty() => out.push_str(token),
+                _ => out.extend(first.to_lowercase()),
+            }
+            rest = &rest[end..];
+        }
+        out
+    }
+
     /// Returns the ids of the text without special tokens.
     pub fn plain(&self, text: &str) -> Result<Vec<u32>, String> {
-        let parts = self.split(text);
+        let text = match &self.splitter {
+            Splitter::WholeWords(splitter) if splitter.lower => self.lowered(text).into(),
+            _ => Cow::from(text),
+        };
+        let parts = self.split(&text);
         let mut ids = Vec::new();
         for (i, part) in parts.iter().enumerate() {
             match part {
@@ -498,26 +531,29 @@ impl SlowTokenizer {
 
     /// Returns how many of the first ids have a text that no later id changes, where decoding looks at the whole text.
     pub fn settled(&self, ids: &[u32]) -> Option<usize> {
-        let Splitter::Words(splitter) = &self.splitter else {
-            return None;
-        };
-        splitter.settled(ids.iter().map(|id| match self.special.contains(id) {
+        let shown = ids.iter().map(|id| match self.special.contains(id) {
             true => "",
             false => self.id_to_token(*id).unwrap_or_default(),
-        }))
+        });
+        match &self.splitter {
+            Splitter::Words(splitter) => splitter.settled(shown),
+            Splitter::WholeWords(splitter) => Some(splitter.settled(shown)),
+            _ => None,
+        }
     }
 
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let shown = ids.iter().filter(|id| !skip_special || !self.special.contains(id));
         match &self.splitter {
             Splitter::Pieces { joins, spelling, .. } => self.join_pieces(shown, joins, *spelling),
-            Splitter::Words(splitter) => {
-                splitter.join(shown.map(|id| self.id_to_token(*id).unwrap_or(&self.unk_token)))
-            }
-            Splitter::Japanese(splitter) => {
-                splitter.join(shown.map(|id| self.id_to_token(*id).unwrap_or(&self.unk_token)))
-            }
+            Splitter::Words(splitter) => splitter.join(self.spelled(shown)),
+            Splitter::Japanese(splitter) => splitter.join(self.spelled(shown)),
+            Splitter::WholeWords(splitter) => splitter.join(self.spelled(shown)),
         }
+    }
+
+    fn spelled<'a>(&'a self, ids: impl Iterator<Item = &'a u32>) -> impl Iterator<Item = &'a str> {
+        ids.map(|id| self.id_to_token(*id).unwrap_or(&self.unk_token))
     }
 
     fn join_pieces<'a>(

@@ -139,6 +139,7 @@ const FSMT: Roles = &[
     ("sep_token", "</s>"),
     ("pad_token", "<pad>"),
 ];
+const WHOLE_WORDS: Roles = &[("eos_token", "<eos>"), ("unk_token", "<unk>")];
 const DIALOGUE: Roles = &[
     ("bos_token", "__start__"),
     ("eos_token", "__end__"),
@@ -175,6 +176,7 @@ const M2M100: Roles = &[
 ];
 
 const WORDS: &[&[&str]] = &[&["vocab.txt"]];
+const WORDS_OR_PICKLE: &[&[&str]] = &[&["vocab.txt", "vocab.pkl"]];
 const PROPHETNET_FILE: &[&[&str]] = &[&["prophetnet.tokenizer"]];
 const PAIRS: &[&[&str]] = &[&["vocab.json"], &["merges.txt"]];
 const TRANSLATION: &[&[&str]] = &[&["vocab-src.json"], &["vocab-tgt.json"], &["merges.txt"]];
@@ -267,6 +269,13 @@ const TOKENIZER_CLASSES: &[TokenizerClass] = &[
         files: PAIRS,
         roles: ROBERTA,
         build: Fast(roberta),
+    },
+    TokenizerClass {
+        classes: &["LukeTokenizer"],
+        model_types: &["luke"],
+        files: PAIRS,
+        roles: ROBERTA,
+        build: Fast(entity_marks),
     },
     TokenizerClass {
         classes: &["CLIPTokenizer"],
@@ -449,6 +458,13 @@ const TOKENIZER_CLASSES: &[TokenizerClass] = &[
         files: PAIRS,
         roles: XLM,
         build: Build::Slow(SlowTokenizer::moses_english),
+    },
+    TokenizerClass {
+        classes: &["TransfoXLTokenizer"],
+        model_types: &["transfo-xl"],
+        files: WORDS_OR_PICKLE,
+        roles: WHOLE_WORDS,
+        build: Build::Slow(SlowTokenizer::whole_words),
     },
     TokenizerClass {
         classes: &["FSMTTokenizer"],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builders of the classes whose vocabulary is a list of words (vocab.txt) or pairs (vocab.json, merges.txt), or bytes.
-use crate::folder::{file, read, Folder, Roles};
+use crate::folder::{file, read, token_of, Folder, Roles};
 use crate::tokenizer_parts::*;
 use serde_json::{json, Value};
 use tokenizers::models::{bpe::BPE, wordpiece::WordPiece};
@@ -125,6 +125,40 @@ pub fn roberta(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
         space,
     )?;
     Ok(tokenizer)
+}
+
+/// Builds LUKE's tokenizer of texts: RoBERTa's, with marks around entities and the special entities as tokens.
+pub fn entity_marks(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let space = folder.flag("add_prefix_space", false);
+    let mut tokenizer = byte_level(folder, roles, space)?;
+    folder.add_tokens(&mut tokenizer, roles, entity_tokens(folder))?;
+    roberta_template(
+        &mut tokenizer,
+        &named(folder, roles, "cls_token")?,
+        &named(folder, roles, "sep_token")?,
+        true,
+        true,
+    )?;
+    Ok(tokenizer)
+}
+
+/// Returns the special tokens of LUKE beside those of RoBERTa.
+fn entity_tokens(folder: &Folder) -> Vec<AddedToken> {
+    let named = |keys: &[&str], default: &str| {
+        let set = keys.iter().find_map(|key| folder.settings.get(*key));
+        set.and_then(|value| token_of(value, true))
+            .unwrap_or_else(|| AddedToken::from(default, true))
+    };
+    let mut tokens = folder.extra_tokens();
+    tokens.extend([
+        named(&["entity_token_1", "entity_1_token"], "<ent>"),
+        named(&["entity_token_2", "entity_2_token"], "<ent2>"),
+        named(&["entity_unk_token"], "[UNK]"),
+        named(&["entity_pad_token"], "[PAD]"),
+        named(&["entity_mask_token"], "[MASK]"),
+        named(&["entity_mask2_token"], "[MASK2]"),
+    ]);
+    tokens
 }
 
 pub fn blenderbot(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {

@@ -7,7 +7,7 @@ use crate::moses_join::{MosesJoiner, HYPHEN};
 use crate::python_text::{file_text, strip, words, words_with_line_ends};
 use crate::word_merges::{WordMerges, END_OF_WORD};
 use serde_json::{Map, Value};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tokenizers::{AddedToken, NormalizedString};
 
 /// What an unfinished word ends with.
@@ -116,6 +116,20 @@ pub fn line_vocabulary(folder: &Folder, name: &str) -> Result<Vocabulary, String
         entries.insert(token.to_string(), id.into());
     }
     Vocabulary::new(&entries, &path)
+}
+
+/// Reads the first word of each line; of equal ones the first line counts.
+pub fn first_words(folder: &Folder, name: &str) -> Result<Vec<String>, String> {
+    let (path, text) = text_of(folder, name)?;
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    for line in text.split_terminator('\n') {
+        let word = words(line).next().ok_or_else(|| format!("{path} has an empty line"))?;
+        if seen.insert(word.to_string()) {
+            found.push(word.to_string());
+        }
+    }
+    Ok(found)
 }
 
 /// Reads lines of a token and its count, which follow the tokens of `first`.
