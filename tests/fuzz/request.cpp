@@ -148,6 +148,10 @@ Capabilities model_of(size_t kind) {
   can.pooler = "pooler_output";
   can.text = {"last_hidden_state", Pooling::Mean};
   if (can.task == policy::Task::NextSentence) can.next_sentence = "logits";
+  if (can.task == policy::Task::Embed) {
+    can.entities = "entity_ids";
+    can.mentions = "entity_position_ids";
+  }
   return can;
 }
 
@@ -195,6 +199,7 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:vorbis_info_
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   static const auto tokenizer = Tokenizer::find({});
+  static const EntityTokenizer entity_tokenizer({}, *tokenizer);
   static const auto chat_template = ChatTemplate::find({});
   static RequestMetrics metrics;
   InstantEngine engine;
@@ -205,21 +210,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Route& route = route_table[(data[1] & 31U) % std::size(route_table)];
   const GenerationDefaults defaults;
   std::atomic<bool> stopping{false};
-  const ServerContext context{engine,
-                              (data[0] & 16U) != 0 ? nullptr : &*tokenizer,
-                              (data[0] & 16U) != 0 ? nullptr : &*tokenizer,
-                              metrics,
-                              "tiny",
-                              window_size,
-                              {},
-                              defaults,
-                              [] { return uint64_t{1}; },
-                              [] { return int64_t{1}; },
-                              stopping,
-                              [] { return std::shared_ptr<void>(); },
-                              can,
-                              [] { return std::shared_ptr<void>(); },
-                              chat_template};
+  ServerContext context{engine,
+                        (data[0] & 16U) != 0 ? nullptr : &*tokenizer,
+                        (data[0] & 16U) != 0 ? nullptr : &*tokenizer,
+                        metrics,
+                        "tiny",
+                        window_size,
+                        {},
+                        defaults,
+                        [] { return uint64_t{1}; },
+                        [] { return int64_t{1}; },
+                        stopping,
+                        [] { return std::shared_ptr<void>(); },
+                        can,
+                        [] { return std::shared_ptr<void>(); },
+                        chat_template};
+  if ((data[0] & 16U) == 0) context.entity_tokenizer = &entity_tokenizer;
   http::Request request;
   request.id = "req-1";
   request.method = "POST";

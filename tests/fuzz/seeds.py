@@ -380,7 +380,8 @@ def requests():
                 "inputs": {"input_ids": [[1, 2], [3, 4]], "attention_mask": [[1, 1], [1, 0]]},
                 "hidden_states": True,
                 "outputs": ["logits"],
-            }
+            },
+            {"text": "a b c", "entity_spans": [[0, 1], [2, 3]], "entities": ["[MASK]", "A"], "truncate": True},
         ],
         10: [{"prompt": text, "add_special_tokens": False, "return_token_strs": True}],
         11: [{"tokens": [1, 2, 300]}],
@@ -396,7 +397,7 @@ def requests():
         6: [4],
         7: [6, 0],
         8: [9, 6],
-        9: [1, 4],
+        9: [1, 4, 6],
         10: [0],
         11: [0],
         12: [0],

@@ -23,6 +23,7 @@
 #include "worker/server/monitoring/admin_server.h"
 #include "worker/server/retrieval/retrieval_engine.h"
 #include "worker/tokenizer/chat_template.h"
+#include "worker/tokenizer/entity_tokenizer.h"
 #include "worker/tokenizer/tokenizer.h"
 
 #include "base/log.h"
@@ -133,6 +134,9 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   } catch (const Error& error) {
     LOG(WARNING) << "no chat template; /v1/chat/completions is refused: " << error.what();
   }
+  std::optional<EntityTokenizer> entity_tokenizer;
+  if (!api.capabilities.entities.empty() && tokenizer) entity_tokenizer.emplace(folder, *tokenizer);
+  if (entity_tokenizer) api.entity_tokenizer = &*entity_tokenizer;
   api.status_table = status_table;
   api.page = !options.no_page;
   if (!options.api_keys_folder.empty()) api.keys = std::make_shared<server::ApiKeys>(options.api_keys_folder);

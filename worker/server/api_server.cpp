@@ -140,7 +140,8 @@ ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenize
               options.chat_template,
               options.decoder_start,
               options.http.limits.write,
-              static_cast<size_t>(plan.step_tokens)},
+              static_cast<size_t>(plan.step_tokens),
+              options.entity_tokenizer},
       http(with_gate(options.http), hexadecimal(options.random()),
            [this](const http::Request& request) { return answer(request); }) {
   add_routes();

@@ -18,22 +18,24 @@
 #include "worker/server/monitoring/metrics.h"
 #include "worker/server/serving/capabilities.h"
 #include "worker/tokenizer/chat_template.h"
+#include "worker/tokenizer/entity_tokenizer.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm::server {
 
 struct ApiOptions {
   http::Options http{.port = http_port, .id_prefix = "req"};
-  std::string model;                            ///< model name in the API
-  std::vector<int64_t> eos;                     ///< token ids that end a sequence
-  Capabilities capabilities;                    ///< from read_capabilities(); default: a decoder that generates
-  GenerationDefaults defaults;                  ///< of requests that do not say: read_generation_defaults()
-  std::optional<ChatTemplate> chat_template;    ///< absent: chat requests are refused
-  const Tokenizer* prompt_tokenizer = nullptr;  ///< of prompts; absent: that of answers
-  int64_t decoder_start = -1;                   ///< first token of an encoder-decoder's output
-  bool page = true;                             ///< whether browsers get a page at /
-  std::shared_ptr<ApiKeys> keys;                ///< accepted API keys; absent: no key is needed
-  std::shared_ptr<StepMetrics> steps;           ///< metrics of engine steps; absent: none
+  std::string model;                                  ///< model name in the API
+  std::vector<int64_t> eos;                           ///< token ids that end a sequence
+  Capabilities capabilities;                          ///< from read_capabilities(); default: a decoder that generates
+  GenerationDefaults defaults;                        ///< of requests that do not say: read_generation_defaults()
+  std::optional<ChatTemplate> chat_template;          ///< absent: chat requests are refused
+  const Tokenizer* prompt_tokenizer = nullptr;        ///< of prompts; absent: that of answers
+  const EntityTokenizer* entity_tokenizer = nullptr;  ///< absent: entities come as ids only
+  int64_t decoder_start = -1;                         ///< first token of an encoder-decoder's output
+  bool page = true;                                   ///< whether browsers get a page at /
+  std::shared_ptr<ApiKeys> keys;                      ///< accepted API keys; absent: no key is needed
+  std::shared_ptr<StepMetrics> steps;                 ///< metrics of engine steps; absent: none
   std::function<std::vector<Collective>()>
       collectives;                                  ///< counters of rank 0, read on the server's threads; absent: none
   std::shared_ptr<comm::StatusTable> status_table;  ///< of the group; absent: always serving

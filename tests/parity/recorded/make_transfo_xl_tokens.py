@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes transfo_xl_tokens.json: vocabularies of whole words, texts, their tokens by TransfoXLTokenizer of transformers
-4.40.2 with sacremoses 0.2.0, and texts of drawn ids. Transformers 5 has no such class. Run it where these are installed:
+4.40.2 with sacremoses 0.2.0, and texts of drawn ids. Transformers 5 has no such class. Run it where these are
+installed:
 
     TRUST_REMOTE_CODE=True python make_transfo_xl_tokens.py transfo_xl_tokens.json
 """

@@ -213,7 +213,10 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
       capabilities.memory = stack.memory->input + ".";
       capabilities.memory_tokens = stack.memory->length;
     }
-    if (stack.input.entities) capabilities.entities = stack.input.entities->input;
+    if (stack.input.entities) {
+      capabilities.entities = stack.input.entities->input;
+      capabilities.mentions = stack.input.entities->mentions;
+    }
     if (stack.positions > 0)
       capabilities.positions =
           capabilities.positions > 0 ? std::min(capabilities.positions, stack.positions) : stack.positions;

@@ -62,6 +62,7 @@ struct Capabilities {
   std::optional<CtcDecoder> ctc;                     ///< of a model that transcribes by CTC
   std::string ctc_refusal;                           ///< why there is none
   std::string entities;                              ///< input of entities after a text's tokens; empty: none
+  std::string mentions;                              ///< input of the tokens that mention each entity
   std::string features;                              ///< input of dense vectors after a text's tokens; empty: none
   std::vector<std::string> vectors;  ///< inputs of dense vectors in place of tokens, parts of one another
   std::string memory;                ///< what names of a memory's inputs begin with, "mems."; empty: none

@@ -17,6 +17,7 @@
 #include "worker/server/monitoring/metrics.h"
 #include "worker/server/serving/capabilities.h"
 #include "worker/tokenizer/chat_template.h"
+#include "worker/tokenizer/entity_tokenizer.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm::server {
@@ -46,7 +47,8 @@ struct ServerContext {
   int64_t decoder_start = -1;  ///< id of an encoder-decoder's start token; -1: none
   /// A stream whose client reads nothing for this long is cancelled.
   std::chrono::milliseconds stream_write_timeout{10'000};
-  size_t max_batch_tokens = step_tokens;  ///< of a batch of several rows: the token budget of a step
+  size_t max_batch_tokens = step_tokens;              ///< of a batch of several rows: the token budget of a step
+  const EntityTokenizer* entity_tokenizer = nullptr;  ///< of texts with entities; nullptr: there is none
 };
 
 /// Throws ApiError 404 when the model does not serve the route of the call; the message lists the routes that it

@@ -5,8 +5,8 @@
 
 #include "base/base64.h"
 #include "worker/server/http/api_error.h"
+#include "worker/server/http/tensor_codec.h"
 #include "worker/server/tasks/embedder.h"
-#include "worker/server/tasks/tensor_codec.h"
 #include "worker/server/tasks/vector_math.h"
 
 namespace pm::server {

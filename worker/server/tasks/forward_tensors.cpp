@@ -5,8 +5,9 @@
 
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/percent_encoding.h"
+#include "worker/server/http/tensor_codec.h"
+#include "worker/server/tasks/entity_inputs.h"
 #include "worker/server/tasks/task_request.h"
-#include "worker/server/tasks/tensor_codec.h"
 #include "worker/server/tasks/text_rows.h"
 
 namespace pm::server {
@@ -53,17 +54,28 @@ bool has_fractions(const std::string& name, const Capabilities& can) {
          std::find(can.vectors.begin(), can.vectors.end(), name) != can.vectors.end();
 }
 
+Arrays parse_tensors(Fields& fields, const ServerContext& context) {
+  const std::string allowed = "an object of tensors as nested lists: {\"input_ids\": [[1, 2, 3]]}";
+  const json& given = require_field(fields, "inputs", allowed);
+  if (!given.is_object() || given.empty()) throw bad_field("inputs", json_excerpt(given), allowed);
+  Arrays inputs;
+  for (const auto& [name, value] : given.items())
+    inputs[name] = parse_json_tensor(value, "inputs." + name.substr(0, 60), has_fractions(name, context.capabilities));
+  return inputs;
+}
+
 ForwardBatch parse_json_batch(const ServerContext& context, const RoutedRequest& call) {
   const json object = parse_route_body(context, call);
   Fields fields(object);
-  read_common_fields(fields, context);
-  const std::string allowed = "an object of tensors as nested lists: {\"input_ids\": [[1, 2, 3]]}";
-  const json& inputs = require_field(fields, "inputs", allowed);
-  if (!inputs.is_object() || inputs.empty()) throw bad_field("inputs", json_excerpt(inputs), allowed);
+  const bool truncate = read_common_fields(fields, context);
   ForwardBatch batch;
-  for (const auto& [name, value] : inputs.items())
-    batch.inputs[name] =
-        parse_json_tensor(value, "inputs." + name.substr(0, 60), has_fractions(name, context.capabilities));
+  const json* text = reads_entities_of_texts(context) ? fields.find("text") : nullptr;
+  if (text && fields.find("inputs"))
+    throw ApiError(400, "invalid_value", "inputs stand beside text; send inputs, or text with entity_spans", "text");
+  if (text)
+    batch.inputs = parse_entity_inputs(fields, context, parse_text(*text, "text"), truncate);
+  else
+    batch.inputs = parse_tensors(fields, context);
   batch.hidden_states = fields.boolean("hidden_states").value_or(false);
   batch.attentions = fields.boolean("attentions").value_or(false);
   if (const json* outputs = fields.find("outputs")) {
@@ -164,10 +176,16 @@ Operation describe_forward(const ServerContext& context) {
   const json example = context.capabilities.takes_text && context.capabilities.audio.empty()
                            ? json{{"inputs", {{"input_ids", {{1, 2, 3}}}}}}
                            : json();
-  Operation made =
-      task_operation(context, "One forward pass over named tensors, as JSON or as safetensors",
-                     {{"inputs", tensors, true}, {"hidden_states", states}, {"attentions", scores}, {"outputs", names}},
-                     schema::object({{"outputs", outputs, true}}), example);
+  const bool entities = reads_entities_of_texts(context);
+  schema::Properties fields{
+      {"inputs", tensors, !entities}, {"hidden_states", states}, {"attentions", scores}, {"outputs", names}};
+  std::vector<std::vector<std::string>> required;
+  if (entities) {
+    for (auto& property : entity_properties()) fields.push_back(std::move(property));
+    required = {{"inputs"}, {"text", "entity_spans"}};
+  }
+  Operation made = task_operation(context, "One forward pass over named tensors, as JSON or as safetensors", fields,
+                                  schema::object({{"outputs", outputs, true}}), example, required);
   made.bodies[binary_content] =
       made.replies[binary_content] = {{"type", "string"}, {"format", "binary"}, {"description", "A safetensors file"}};
   const std::vector<std::string> flags{"true", "false", "1", "0"};

@@ -6,7 +6,6 @@
 #include "tests/unit/worker/tokenizer/tokenizer_files.h"
 
 namespace pm::test {
-namespace {
 
 Tokenizer word_tokenizer() {
   const std::vector<std::string> words{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the",
@@ -45,8 +44,6 @@ Tokenizer word_tokenizer() {
           .dump());
   return Tokenizer::open(folder.path());
 }
-
-}  // namespace
 
 TaskTestServer::TaskTestServer(server::Capabilities capabilities, bool with_tokenizer,
                                const std::function<void(server::ApiOptions&)>& adjust)

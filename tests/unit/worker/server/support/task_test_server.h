@@ -37,6 +37,8 @@ struct TaskTestServer {
   std::unique_ptr<server::ApiServer> api;
 };
 
+/// Returns the tokenizer of such a server.
+Tokenizer word_tokenizer();
 /// Returns the capabilities of an encoder of this task, with defaults for all else.
 server::Capabilities capabilities_of(const std::string& task);
 /// Returns the capabilities of an encoder that embeds by mean pooling.

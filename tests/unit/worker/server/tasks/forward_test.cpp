@@ -7,7 +7,7 @@
 #include <future>
 
 #include "tests/unit/worker/server/support/task_test_server.h"
-#include "worker/server/tasks/tensor_codec.h"
+#include "worker/server/http/tensor_codec.h"
 
 namespace pm::test {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/server/tasks/tensor_codec.h"
+#include "worker/server/http/tensor_codec.h"
 
 #include <charconv>
 #include <cmath>
