@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tokenizers crate behind a C ABI, as one static library (worker/tokenizer/ffi).
 find_program(CARGO cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)
-set(_crate ${CMAKE_SOURCE_DIR}/worker/tokenizer/ffi)
+set(_crate ${CMAKE_CURRENT_LIST_DIR}/../worker/tokenizer/ffi)
 set(_target ${PM_CACHE}/cargo)
 set(_library ${_target}/release/libtextops.a)
 file(GLOB_RECURSE _sources CONFIGURE_DEPENDS ${_crate}/src/*.rs)

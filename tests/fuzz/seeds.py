@@ -4,9 +4,11 @@ with accepted inputs. It also writes FOLDER/../worlds once: a tiny checkpoint pe
 applied.
 """
 
+import collections
 import io
 import json
 import pathlib
+import pickle
 import re
 import struct
 import sys
@@ -447,6 +449,22 @@ def passages():
         yield b"\0\0" + struct.pack("<Q", len(header)) + header + bytes(6 * width)
 
 
+def vocabularies():
+    """What the rest is (tests/fuzz/vocabulary.cpp): a pickle, or changes of a dictionary."""
+    tokens = ["<eos>", "<unk>", "a", "b", "ab", "é"]
+    contents = {
+        "sym2idx": collections.OrderedDict((token, i) for i, token in enumerate(tokens)),
+        "idx2sym": tokens,
+        "counter": collections.Counter("aab"),
+        "unk_idx": 1,
+        "numbers": [1.5, -3, 70000, 2**40, True, None, {1}, (1, 2, 3, 4), b"x"],
+    }
+    for protocol in range(6):
+        yield b"\0" + pickle.dumps(contents, protocol)
+    yield b"\1"
+    yield from (bytes([1, file, offset, 0, value]) for file in range(4) for offset in (0, 20, 80) for value in (0, 255))
+
+
 def audio_files():
     """How to read the rest (tests/fuzz/audio.cpp), a count of damaged bytes, then a file or samples."""
     for channels, bits, coding in [(1, 8, 1), (2, 16, 1), (1, 24, 1), (1, 32, 3), (1, 64, 3), (1, 8, 6), (1, 8, 7)]:
@@ -459,6 +477,7 @@ def audio_files():
 
 
 WORDS = {
+    "vocabulary": ["sym2idx", "idx2sym", "unk_idx", "collections", "OrderedDict", "Counter", "R.", "(", "}", "]", "tR"],
     "audio": ["RIFF", "WAVE", "fmt ", "data", "LIST", "fact", "fLaC", "OggS", "OpusHead", "vorbis", "ID3", "Xing"],
     "hub": [
         '"sha":',
@@ -625,6 +644,7 @@ if __name__ == "__main__":
         ("audio", audio_files),
         ("hub", hub_answers),
         ("passages", passages),
+        ("vocabulary", vocabularies),
     ]:
         (out / target).mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(made()):
