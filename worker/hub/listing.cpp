@@ -18,7 +18,8 @@ using nlohmann::json;
 constexpr int64_t largest_small = int64_t{128} << 20, largest_file = int64_t{1} << 50;
 constexpr size_t most_files = 100'000;
 /// Suffixes of files that configure a model or its tokenizer, at the root of the repository.
-constexpr std::array<std::string_view, 6> small_endings{".json", ".txt", ".model", ".spm", ".jinja", ".codes"};
+constexpr std::array<std::string_view, 8> small_endings{".json",  ".txt",   ".model",    ".spm",
+                                                        ".jinja", ".codes", "vocab.pkl", "prophetnet.tokenizer"};
 
 [[noreturn]] void unreachable(const std::string& message) { throw Error(Reason::SourceUnreachable, message); }
 [[noreturn]] void unreadable(const std::string& message) { throw Error(Reason::ModelUnreadable, message); }

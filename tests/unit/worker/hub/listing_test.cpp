@@ -108,6 +108,9 @@ TEST(Selection, TakesSmallFilesOfTheRootAndPoolingOfSentenceTransformers) {
                                      "merges.txt",
                                      "spiece.model",
                                      "source.spm",
+                                     "vocab.pkl",
+                                     "prophetnet.tokenizer",
+                                     "training_state.pkl",
                                      "chat_template.jinja",
                                      "README.md",
                                      "model.safetensors.index.json",
@@ -117,7 +120,7 @@ TEST(Selection, TakesSmallFilesOfTheRootAndPoolingOfSentenceTransformers) {
                                      "additional_chat_templates/a.jinja"};
   EXPECT_THAT(paths(small_files(listing(all))),
               UnorderedElementsAre("config.json", "merges.txt", "spiece.model", "source.spm", "chat_template.jinja",
-                                   "additional_chat_templates/a.jinja"));
+                                   "vocab.pkl", "prophetnet.tokenizer", "additional_chat_templates/a.jinja"));
   std::vector<std::string> more = all;
   more.push_back("modules.json");
   EXPECT_THAT(paths(small_files(listing(more))), testing::Contains("1_Pooling/config.json"));
