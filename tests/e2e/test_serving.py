@@ -60,7 +60,7 @@ def test_every_rank_holds_what_the_plan_says_within_one_mib(world, stories):
             assert held["measured"][kind] <= planned["predicted"][kind] + MIB, kind
     [replica] = world.pm(stories)["status"]["replicaStatuses"]
     for planned, seen in zip(plan["ranks"], replica["ranks"]):
-        assert seen["node"] == "node0"
+        assert seen["node"] == pod["spec"]["nodeName"]
         assert seen["predicted"] == {kind: value for kind, value in planned["predicted"].items() if kind != "total"}
         assert seen["measuredAtLoad"]["weights"] == planned["predicted"]["weights"]
     metrics = parse_metrics(world.get(world.admin(pod, "/metrics")).text)
