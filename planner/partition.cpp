@@ -207,6 +207,8 @@ class Partitioner {
     const int64_t heads = part.axis == Axis::Heads ? part.units
                           : part.axis == Axis::Kv  ? part.units * group
                                                    : part.units / stack->head_dim * group;
+    // a block of a few heads, keys and values of which are cut by heads too: some ranks have none
+    if (part.axis == Axis::Heads && group == 1 && heads < n_) return add(key, even(heads, n_));
     if (heads % group != 0 || heads < n_) {
       throw std::invalid_argument("stack \"" + part.stack + "\" has layers of " + text(heads) +
                                   " heads; expected a multiple of " + text(group) + ", at least " + text(n_));

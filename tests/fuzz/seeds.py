@@ -101,6 +101,21 @@ WORLDS = {
             hash_seed=1,
         ),
     ),
+    "perceiver": (
+        "PerceiverForMaskedLM",
+        dict(
+            num_hidden_layers=None,
+            d_model=8,
+            d_latents=12,
+            num_latents=3,
+            num_blocks=2,
+            num_self_attends_per_block=1,
+            num_self_attention_heads=3,
+            num_cross_attention_heads=2,
+            qk_channels=6,
+            v_channels=12,
+        ),
+    ),
     "lxmert": (
         "LxmertForPreTraining",
         dict(l_layers=2, r_layers=1, x_layers=1, visual_feat_dim=5, num_qa_labels=3, num_object_labels=3),

@@ -16,6 +16,7 @@ import cases_decoders_dense
 import cases_detection
 import cases_encoders
 import cases_entities
+import cases_latents
 import cases_memory
 import cases_neighbors
 import cases_pooled
@@ -145,6 +146,7 @@ _SEEDS = {
     **cases_encoders.SEEDS,
     **cases_composites.SEEDS,
     **cases_decoders.SEEDS,
+    **cases_latents.SEEDS,
     **cases_reformer.SEEDS,
     **cases_relative.SEEDS,
     **cases_neighbors.SEEDS,
@@ -803,6 +805,7 @@ CASES = (
     ),
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),
+    *cases_latents.cases(_family),
     *cases_reformer.cases(_family),
     *cases_relative.cases(_family),
     *cases_pooled.cases(_family),

@@ -4,6 +4,7 @@
 import cases_decoders_dense
 import cases_detection
 import cases_entities
+import cases_latents
 import cases_memory
 import cases_pooled
 import cases_prophetnet
@@ -180,6 +181,8 @@ def make(case, kind):
     """Returns named arrays: ids and masks int64, pixels float32."""
     if case.model_type in cases_detection.MODEL_TYPES:
         return cases_detection.images(case, kind)
+    if case.model_class == "PerceiverForOpticalFlow":
+        return {"inputs": cases_latents.frames(case, 3)}
     if kind == "images":
         return {"pixel_values": pixels(case, 3)}
     pad = case.text["pad_token_id"]
@@ -244,6 +247,8 @@ def rows_that_count(case, name, inputs):
         return of_entities
     if (of_streams := cases_streams.rows_that_count(case, name, inputs)) is not False:
         return of_streams
+    if case.model_type in cases_latents.MODEL_TYPES:  # no row of an output is one of a token
+        return None
     if case.model_type in cases_pooled.MODEL_TYPES:  # padding is computed as tokens are, and pooled rows have no mask
         return None
     if (

@@ -439,6 +439,16 @@ KNOWN = (
         (596729856, 298496000, 149385216),
     ),
     (
+        "Perceiver",
+        "perceiver",
+        "deepmind/language-perceiver",
+        "PerceiverForMaskedLM",
+        "PerceiverConfig",
+        {"qk_channels": 256, "v_channels": 1280},
+        "bytes",
+        (0, 0, 0),
+    ),
+    (
         "Longformer",
         "longformer",
         "allenai/longformer-base-4096",

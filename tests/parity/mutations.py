@@ -17,6 +17,7 @@ import mutations_dense
 import mutations_detection
 import mutations_encoders
 import mutations_entities
+import mutations_latents
 import mutations_memory
 import mutations_neighbors
 import mutations_pooled
@@ -543,6 +544,7 @@ MUTATIONS = (
     ),
     *mutations_encoders.rows(_of, sys.modules[__name__]),
     *mutations_dense.rows(_of, sys.modules[__name__]),
+    *mutations_latents.rows(_of, sys.modules[__name__]),
     *mutations_reformer.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),
     *mutations_pooled.rows(_of, sys.modules[__name__]),

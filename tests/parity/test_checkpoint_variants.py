@@ -233,6 +233,7 @@ PREFIXES = (
     "hubert.",
     "transformer.",
     "prophetnet.",
+    "perceiver.",
     "reformer.",
     "model.",
     "vit.",

@@ -6,6 +6,7 @@ every output of the class.
 import functools
 
 import cases_composites
+import cases_latents
 import cases_pooled
 import cases_prophetnet
 import cases_reformer
@@ -29,6 +30,9 @@ def stacks(case):
     settings = case.settings
     if case.model_type in cases_streams.MODEL_TYPES:
         return cases_streams.stacks(case)
+    if case.model_type in cases_latents.MODEL_TYPES:
+        blocks, inner = cases_latents.layers(case)
+        return {"": blocks * inner}
     if case.model_type in cases_reformer.MODEL_TYPES:
         return {"": len(settings["attn_layers"])}
     if "encoder" in settings:
@@ -75,6 +79,8 @@ def test_the_oracle_shows_every_layer_and_something_besides(case):
         wanted |= {f"cross_attentions.{i}" for i in range(layers)} if prefix == "decoder_" else set()
     if case.model_type in cases_streams.MODEL_TYPES:
         wanted = cases_streams.shown(case)
+    if case.model_type in cases_latents.MODEL_TYPES:
+        wanted = cases_latents.shown(case)
     if case.model_type in cases_pooled.MODEL_TYPES and cases_pooled.layers(case)[1]:  # before upsampling and after it
         wanted.add(f"hidden_states.{sum(cases_pooled.layers(case)) + 1}")
     more = {

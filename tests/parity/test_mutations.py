@@ -86,6 +86,16 @@ SIZES = {
     "block.channels",
     "block.size",
     "queries.count",
+    "latents.count",
+    "latent_queries.count",
+    "latent_queries.width",
+    "attn.value_dim",
+    "attn.head_dim",
+    "pixels.channels",
+    "pixels.image",
+    "positions.width",
+    "fourier.bands",
+    "convolution.channels",
     "position.grid",  # another choice reads other tensors
     "clusters.ends",
     "clusters.divisor",
@@ -110,6 +120,7 @@ REQUESTS = {
     "segments.input",
     "compose.reads",  # an encoder that reads something else is refused
     "backbone.mask",
+    "pixels.input",
 }  # what requests call their tensors: another name is refused
 
 

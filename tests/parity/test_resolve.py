@@ -12,6 +12,7 @@ import cases_composites
 import cases_detection
 import cases_encoders
 import cases_entities
+import cases_latents
 import cases_memory
 import cases_neighbors
 import cases_pooled
@@ -195,6 +196,8 @@ def blocks(case, model):
         return {"encoder": list(base.layer)}
     if case.model_type in cases_pooled.MODEL_TYPES:
         return cases_pooled.blocks(case, base)
+    if case.model_type in cases_latents.MODEL_TYPES:
+        return cases_latents.blocks(case, model)
     if case.model_type == "reformer":
         return {"encoder": list(base.encoder.layers)}
     if case.model_type == "albert":
@@ -272,6 +275,7 @@ FEED_FORWARD = (
     "feed_forward.activation_fn",
     "feed_forward.dense.act_fn",
     "lang_inter.intermediate_act_fn",
+    "mlp.intermediate_act_fn",
 )
 OURS = {
     "gelu": torch.nn.functional.gelu,

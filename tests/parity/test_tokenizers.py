@@ -433,6 +433,7 @@ CASES = {
     "llama": ("LlamaTokenizer", LLAMA, {"add_bos_token": True, "add_eos_token": False}, {}),
     "llama-ends": ("LlamaTokenizer", LLAMA, {"add_bos_token": True, "add_eos_token": True}, {}),
     "byt5": ("ByT5Tokenizer", lambda f: None, {}, {}),
+    "perceiver": ("PerceiverTokenizer", lambda f: None, {}, {}),
     "camembert": ("CamembertTokenizer", sentence_piece("sentencepiece.bpe.model"), {}, {}),
     "camembert-first": (
         "CamembertTokenizer",
@@ -584,6 +585,7 @@ def test_the_older_files_give_the_tokenizer_that_transformers_builds_from_them(c
 # transformers writes no tokenizer.json of theirs
 SLOW = (
     "ByT5Tokenizer",
+    "PerceiverTokenizer",
     "MarianTokenizer",
     "M2M100Tokenizer",
     "Speech2TextTokenizer",

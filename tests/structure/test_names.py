@@ -24,6 +24,7 @@ SHARED_HEADERS = {
     "communicator.h": "the interface of collectives, and its implementation by NCCL",
     "clusters.h": LEVELS,
     "convolution.h": LEVELS,
+    "cross_block.h": LEVELS,
     "entities.h": LEVELS,
     "hardware.h": "what the planner knows of devices, and how the controller learns it",
     "head.h": LEVELS,

@@ -98,6 +98,8 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   limits.micro_batches = plan.micro_batches;
   limits.split_forward = model.task != policy::Task::Similarity;
   limits.shows_attentions = models::Model::shows_attentions(model);
+  for (const policy::Stack& one : model.stacks)
+    limits.least_states = std::max(limits.least_states, policy::least_states(one));
   if (const policy::Stack* source = models::Model::source_stack(model)) {
     limits.decoder_start = static_cast<int32_t>(model.decoder_start);
     limits.source_inputs = source->input.reads_media();

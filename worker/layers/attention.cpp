@@ -13,12 +13,13 @@ namespace {
 
 /// Returns the kv heads that `rank` attends to.
 Range kv_heads_of(const policy::Attention& attention, const Partition& partition, int rank) {
+  if (attention.value_dim > 0) return policy::rank_range(attention.query.weight, partition, rank);
   return partition.range(attention.value.weight.stack, Axis::Kv, attention.kv_heads, rank);
 }
 
 std::optional<SharedHeads> shared_heads(const policy::Attention& attention, const Loader& loader) {
   const int ranks = loader.partition().ranks();
-  if (attention.kv_heads >= ranks) return std::nullopt;
+  if (attention.kv_heads >= ranks || attention.value_dim > 0) return std::nullopt;
   std::vector<Range> rows;
   for (int rank = 0; rank < ranks; ++rank)
     rows.push_back(policy::rank_range(attention.key.weight, loader.partition(), rank));
@@ -118,6 +119,7 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       heads_(loader.range(attention.query.weight).size()),
       kv_heads_(kv_heads_of(attention, loader.partition(), loader.rank()).size()),
       head_dim_(attention.head_dim),
+      value_dim_(attention.value_width()),
       shared_(shared_heads(attention, loader)),
       crosses_(!attention.source.empty()),
       queries_apart_(attention.queries_apart),
@@ -165,6 +167,12 @@ at::Tensor Attention::heads(const at::Tensor& rows, int64_t first, int64_t count
   return rows.narrow(1, first * head_dim_, count * head_dim_).reshape({rows.size(0), count, head_dim_});
 }
 
+/// Returns the values beside keys of this rank's kv heads, as [tokens, kv heads, width of values].
+at::Tensor Attention::values_of(const at::Tensor& keys_and_values) const {
+  return keys_and_values.narrow(1, kv_heads_ * head_dim_, kv_heads_ * value_dim_)
+      .reshape({keys_and_values.size(0), kv_heads_, value_dim_});
+}
+
 /// Returns keys and values of this rank's kv heads side by side: columns `first`.. of what was projected, exchanged
 /// where ranks share heads. This happens before rotary embedding, which mixes columns that different ranks may have.
 at::Tensor Attention::keys_and_values(const at::Tensor& projected, int64_t first, comm::Communicator& comm) const {
@@ -172,13 +180,38 @@ at::Tensor Attention::keys_and_values(const at::Tensor& projected, int64_t first
   return shared_ ? shared_->exchanged(columns, comm) : columns;
 }
 
+namespace {
+
+at::Tensor padded_to(const at::Tensor& heads, int64_t width) {
+  return heads.size(2) == width ? heads : at::constant_pad_nd(heads, {0, width - heads.size(2)});
+}
+
+/// Attends with values of any width, and with any number of heads. Kernels know one width: the narrower ones get zeros,
+/// which add nothing to scores and are not read.
+at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ops::StepSequences& sequences,
+                    const ops::AttentionOptions& options, std::vector<at::Tensor>* probabilities) {
+  const int64_t own = v.size(2), width = std::max(own, q.size(2));
+  if (q.size(1) == 0) {
+    for (size_t i = 0; probabilities && i < sequences.spans.size(); ++i)
+      probabilities->push_back(
+          at::zeros({0, sequences.spans[i].tokens, sequences.spans[i].keys}, q.options().dtype(at::kFloat)));
+    return at::zeros({q.size(0), 0, own}, q.options());
+  }
+  const at::Tensor out = ops::ragged_attention(padded_to(q, width), padded_to(k, width), padded_to(v, width), sequences,
+                                               options, probabilities);
+  return own == width ? out : out.narrow(2, 0, own);
+}
+
+}  // namespace
+
 at::Tensor Attention::ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const ops::StepSequences& sequences, const ops::AttentionOptions& options,
                              const Batch& batch, std::vector<std::vector<at::Tensor>>* captured,
                              comm::Communicator& comm) const {
-  if (!batch.capture || !batch.capture->attentions) return ops::ragged_attention(q, k, v, sequences, options);
+  const bool captures = batch.capture && batch.capture->attentions;
   std::vector<at::Tensor> probabilities;
-  const at::Tensor out = ops::ragged_attention(q, k, v, sequences, options, &probabilities);
+  const at::Tensor out = attended(q, k, v, sequences, options, captures ? &probabilities : nullptr);
+  if (!captures) return out;
   for (at::Tensor& of_sequence : probabilities) of_sequence = comm.gatherv(of_sequence.contiguous(), heads_of_rank_, 0);
   captured->push_back(std::move(probabilities));
   return out;
@@ -290,8 +323,7 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
   }
   const at::Tensor kv = queries_apart_ ? keys_and_values((*source_)(batch.keyed.defined() ? batch.keyed : x), 0, comm)
                                        : keys_and_values(qkv, heads_ * head_dim_, comm);
-  at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_);
-  at::Tensor v = heads(kv, kv_heads_, kv_heads_);
+  at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_), v = values_of(kv);
   if (query_norm_) q = (*query_norm_)(q, q.scalar_type());
   if (key_norm_) k = (*key_norm_)(k, k.scalar_type());
   if (rotation.angles.cos.defined()) {
@@ -311,7 +343,7 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
     result =
         ragged(q, k, v, batch.sequences, options, batch, batch.capture ? &batch.capture->attention : nullptr, comm);
   }
-  result = result.reshape({x.size(0), heads_ * head_dim_});
+  result = result.reshape({x.size(0), heads_ * value_dim_});
   if (!convolver_) return result;
   const at::Tensor queries = qkv.narrow(1, 0, heads_ * head_dim_).to(at::kFloat);
   const at::Tensor convolved = (*convolver_)(x.to(at::kFloat), queries, batch, comm);
@@ -331,7 +363,7 @@ at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Sourc
     };
     const at::Tensor kv = keys_and_values(project(), 0, comm);
     k = heads(kv, 0, kv_heads_);
-    v = heads(kv, kv_heads_, kv_heads_);
+    v = values_of(kv);
   }
   if (cache.keys && k.defined()) ops::write_kv(k, v, source.slots, *cache.keys, *cache.values);
   // the sequences are those of one stream: queries of the same token in each stream read the same source
@@ -351,7 +383,7 @@ at::Tensor Attention::cross(const at::Tensor& x, const Batch& batch, const Sourc
       seen[i] = at::cat(of_streams, 1);
     }
   }
-  return (results.size() > 1 ? at::cat(results) : results[0]).reshape({x.size(0), heads_ * head_dim_});
+  return (results.size() > 1 ? at::cat(results) : results[0]).reshape({x.size(0), heads_ * value_dim_});
 }
 
 }  // namespace pm::layers

@@ -58,10 +58,11 @@ class Attention {
  public:
   Attention(const policy::Attention&, Loader&);
   /// Computes the result of this rank's heads [tokens, local heads x head_dim], of those that convolve too, from x
-  /// [tokens, hidden], in its type, before the output projection. With a cache, the tokens' keys and values are
-  /// appended to it first. `rotation` is that of the layer's rotary embedding at the batch's positions; without angles
-  /// nothing is rotated. Values are projected from `values` where that is defined. The rows of streams follow those
-  /// of the main stream in x and in the result; only the main stream's keys and values come into the cache.
+  /// [tokens, hidden], in its type, before the output projection; heads may have values of another width. With a cache,
+  /// the tokens' keys and values are appended to it first. `rotation` is that of the layer's rotary embedding at the
+  /// batch's positions; without angles nothing is rotated. Values are projected from `values` where that is defined.
+  /// The rows of streams follow those of the main stream in x and in the result; only the main stream's keys and values
+  /// come into the cache.
   at::Tensor self(const at::Tensor& x, const at::Tensor& values, const Batch&, const ops::Rotation& rotation,
                   LayerCache, comm::Communicator&) const;
   /// Attends to the states of `source` instead, by keys of these states with their added positions.
@@ -70,6 +71,7 @@ class Attention {
 
  private:
   at::Tensor heads(const at::Tensor& rows, int64_t first, int64_t count) const;
+  at::Tensor values_of(const at::Tensor& keys_and_values) const;
   at::Tensor keys_and_values(const at::Tensor& projected, int64_t first, comm::Communicator&) const;
   at::Tensor ragged(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const ops::StepSequences&,
                     const ops::AttentionOptions&, const Batch&, std::vector<std::vector<at::Tensor>>* captured,
@@ -85,7 +87,7 @@ class Attention {
   ops::AttentionOptions options() const;
   ops::AttentionOptions options_;  ///< without the relative position bias
   Weight buckets_;
-  int64_t heads_, kv_heads_, head_dim_;
+  int64_t heads_, kv_heads_, head_dim_, value_dim_;
   std::vector<int64_t> heads_of_rank_;         ///< heads of every rank, for gathering attentions
   std::optional<SharedHeads> shared_;          ///< set where there are fewer kv heads than ranks
   std::optional<Norm> query_norm_, key_norm_;  ///< of each head's vector

@@ -9,25 +9,6 @@
 
 namespace pm::layers {
 
-Table::Table(const policy::Param& table, Loader& loader)
-    : table_(loader.weight(table, Access::LookUp)),
-      rows_(loader.range(table)),
-      whole_(loader.partition().ranks() == 1) {
-  if (table_.size(0) == table.shape[0]) rows_ = {0, table.shape[0]}, whole_ = true;
-}
-
-at::Tensor Table::partial(const at::Tensor& rows) const {
-  if (whole_) return table_.look_up(rows).to(at::kFloat);
-  if (rows_.size() == 0) return at::zeros({rows.size(0), table_.size(1)}, rows.options().dtype(at::kFloat));
-  const at::Tensor own =
-      at::logical_and(rows >= rows_.begin, rows < rows_.end)
-          .unsqueeze(
-              1);  // others' rows are looked up too, and dropped: how many there are would be for the host to know
-  return table_.look_up((rows - rows_.begin).clamp(0, rows_.size() - 1))
-      .to(at::kFloat)
-      .masked_fill(at::logical_not(own), 0);
-}
-
 ClusteredTable::ClusteredTable(const policy::Input& input, Loader& loader) {
   int64_t first = 0;
   for (const policy::TokenCluster& cluster : input.clusters) {
@@ -154,6 +135,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
       sines_of_cells_(stack.input.grid && !stack.input.grid->rows) {
   const policy::Input& input = stack.input;
   if (input.backbone) backbone_.emplace(*input.backbone, loader);
+  if (input.pixels) pixels_.emplace(*input.pixels, loader);
   if (input.grid && input.grid->rows) {
     grid_rows_.emplace(*input.grid->rows, loader);
     grid_columns_.emplace(*input.grid->columns, loader);
@@ -330,6 +312,7 @@ at::Tensor Input::sinusoids(const at::Tensor& positions) const {
 
 at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const {
   if (backbone_) return cells(batch);
+  if (pixels_) return (*pixels_)(batch.pictures, comm);
   if (queries_) return at::zeros({batch.positions.size(0), hidden_}, batch.positions.options().dtype(at::kFloat));
   if (vectors_) return (*vectors_)(batch.vectors);
   at::Tensor x;

@@ -6,25 +6,13 @@
 #include <string>
 
 #include "worker/layers/convolution/convolution.h"
+#include "worker/layers/convolution/pixel_input.h"
 #include "worker/layers/layers.h"
+#include "worker/layers/lookup.h"
 #include "worker/layers/vector_input.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::layers {
-
-/// A table whose rows are partitioned over ranks. Each rank looks up its own rows, and the sum over ranks is the
-/// result (Megatron's VocabParallelEmbedding).
-class Table {
- public:
-  Table(const policy::Param&, Loader&);
-  /// Looks up [tokens] int64 -> [tokens, width] F32, zero where another rank has the row.
-  at::Tensor partial(const at::Tensor& rows) const;
-
- private:
-  Weight table_;
-  Range rows_;
-  bool whole_;
-};
 
 /// A vocabulary in clusters: the embeddings of each have a width of their own, and are projected.
 class ClusteredTable {
@@ -129,6 +117,7 @@ class Input {
   int64_t hidden_;
   bool sines_of_cells_ = false;
   std::optional<Backbone> backbone_;
+  std::optional<PixelInput> pixels_;
   std::optional<Table> grid_rows_, grid_columns_, queries_;
   std::optional<Norm> norm_;
 };

@@ -41,6 +41,14 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
   const policy::Input& input = stack.input;
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
   if (input.backbone || input.queries || input.grid) return check_detection(model, stack);
+  if (input.pixels) {
+    if (input.token || input.positions || input.position != policy::PositionKind::None || !input.tables.empty() ||
+        input.features || input.projection || input.class_token || input.distillation_token || input.norm ||
+        input.convolutions || input.vectors)
+      refuse("has pixels beside tokens, positions, tables, patches, audio, vectors or a norm");
+    if (!input.latents) refuse("has pixels that no latents read");
+    return;
+  }
   if (!input.token && !input.reads_images() && !input.convolutions && !input.vectors)
     refuse("has the stack \"" + stack.name + "\" without tokens, patches, audio and vectors");
   if (input.vectors && (input.token || input.positions || input.position != policy::PositionKind::None ||
@@ -258,6 +266,53 @@ void check_reversible(const policy::Model& model, const policy::Stack& stack) {
     refuse("has two residual streams before a pooler or a projection");
 }
 
+/// Returns whether a block of this attention is one of queries, keys and values alone.
+bool attends_alone(const policy::Attention& a) {
+  return a.kv_heads == a.heads && a.mask == policy::Mask::Full && !a.is_sparse() && a.window == 0 && a.softcap == 0 &&
+         !a.chunks && !a.alibi && !a.rotary && !a.relative_position_bias && !a.relative_content && !a.content_buckets &&
+         !a.entity_queries && !a.span_convolution && !a.query_norm && !a.key_norm && !a.projection_norms &&
+         !a.post_norm && !a.values_apart && !a.queries_apart && !a.shows_scores;
+}
+
+/// Checks values of another width than keys, what latents read, and what reads them.
+void check_latents(const policy::Model& model, const policy::Stack& stack) {
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  const policy::Input& input = stack.input;
+  const auto& queries = stack.output.queries;
+  for (const policy::Head& head : model.heads) {
+    const auto* classes = head.stack == stack.name ? head.as<policy::ClassesSpec>() : nullptr;
+    if (classes && classes->per_pixel && (!input.pixels || !queries || queries->vectors || classes->pool))
+      refuse("has scores of pixels that are not the queries of latents");
+  }
+  bool repeats = false;
+  for (const policy::Layer& layer : stack.layers) {
+    if (layer.attention.value_dim > 0 && !attends_alone(layer.attention))
+      refuse("has values with a width of their own in attention that is grouped, causal, sparse or has further terms");
+    if (layer.cross && layer.cross->value_dim > 0) refuse("has values with a width of their own in cross-attention");
+    if ((layer.attention.value_dim > 0 || input.latents) &&
+        (layer.order != policy::Order::Pre || layer.residual_normed))
+      refuse("has latents, or values with a width of their own, in layers that are not pre-norm");
+    repeats = repeats || layer.repeats_state;
+  }
+  if (!input.latents) {
+    if (queries || repeats) refuse("has queries of latents or blocks of layers without latents");
+    return;
+  }
+  if (!stack.joins.empty() || stack.memory || input.streams || input.features || input.entities ||
+      input.adds_positions() || input.convolutions || policy::resizes_rows(stack) || model.stacks.size() > 1 ||
+      input.projection || stack.output.projection || stack.output.cross_projection)
+    refuse(
+        "has latents beside a memory, streams, dense vectors, entities, audio, pooling, projections or other stacks");
+  for (const policy::Layer& layer : stack.layers)
+    if (layer.cross || layer.branch || layer.bottleneck || !attends_alone(layer.attention))
+      refuse("has latents whose layers cross, convolve, or attend otherwise than by queries, keys and values alone");
+  for (const policy::CrossBlock* block : {&input.latents->block, queries ? &queries->block : nullptr})
+    if (block && (!attends_alone(block->attention) || block->mlp.post_norm))
+      refuse("has latents that read, or are read, otherwise than by queries, keys and values alone");
+  if (stack.output.norm && queries) refuse("has a norm of latents before queries that read them");
+  if (Model::generates(model)) refuse("generates from latents");
+}
+
 void check_generation(const policy::Model& model) {
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
   if (model.task == policy::Task::Generate && !Model::generates(model))
@@ -285,6 +340,7 @@ void Model::check(const policy::Model& model) {
     }
     check_rows(model, stack);
     check_memory(model, stack);
+    check_latents(model, stack);
   }
   validate_heads(model);
   check_generation(model);

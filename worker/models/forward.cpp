@@ -203,6 +203,13 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
       request.put(names.global + number, stack_input.padded_windows(global, global));
   }
   if (capture.cross.empty()) return;
+  if (stack.input.latents) {  // what latents saw of the input, and what the queries behind them saw of latents
+    const StackInput &latents = request.inputs.rows_of(stack.name, 0), *queries[] = {&latents, &last},
+                     *keys[] = {&stack_input, &latents};
+    for (size_t i = 0; i < capture.cross.size(); ++i)
+      request.put(names.cross + std::to_string(i), queries[i]->padded(own(capture.cross[i]), *keys[i]));
+    return;
+  }
   const StackInput& seen = request.inputs.stack_inputs.at(stack.layers[0].cross->source);
   for (size_t i = 0; i < capture.cross.size(); ++i)
     request.put(names.cross + std::to_string(i),
@@ -327,10 +334,7 @@ void Model::run_stack(size_t number, std::vector<RequestForward>& forwards, Stag
   const layers::Capture capture = captured(handed, stack, sequences);
   const at::Tensor& shown = stack.output.shows_projected ? handed.at(key_of("source", stack)) : states;
   Place place;
-  place.rows.resize(
-      policy::resizes_rows(stack)
-          ? static_cast<size_t>(policy::hidden_state_of(stack, static_cast<int64_t>(stack.layers.size()))) + 1
-          : 1);
+  place.rows.resize(policy::changes_rows(stack) ? with[0]->inputs.rows_of_states.at(stack.name).size() : 1);
   for (size_t i = 0; i < with.size(); ++i) {
     const size_t own = stack_inputs[i]->batch.sequences.spans.size();
     if (stack.output.pooler)

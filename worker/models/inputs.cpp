@@ -14,6 +14,7 @@
 #include "worker/models/requests/pictures.h"
 #include "worker/models/requests/request_memory.h"
 #include "worker/models/requests/request_tensors.h"
+#include "worker/models/requests/rows_of_states.h"
 #include "worker/models/requests/two_streams.h"
 #include "worker/models/separators.h"
 
@@ -62,12 +63,15 @@ class Reader {
       images(stack, inputs);
     else if (stack.input.convolutions)
       audio(stack, inputs);
-    else if (stack.input.backbone)
+    else if (stack.input.backbone || stack.input.pixels)
       pictures(stack, inputs);
     else if (stack.input.queries)
       queries(stack, inputs);
     else
       tokens(stack, inputs);
+    if (const auto made = inputs.stack_inputs.find(stack.name);
+        stack.input.latents && made != inputs.stack_inputs.end())
+      inputs.rows_of_states[stack.name] = latent_rows(stack, made->second);
   }
 
   /// Hugging Face's shift_tokens_right: the decoder's start token, then all tokens but the last. With shift_tokens
@@ -119,7 +123,8 @@ class Reader {
     const bool reads_padding = policy::reads_padding(stack);
     lay_out(mask_name, beside(reads_padding ? at::ones_like(mask) : mask, others), stack_input);
     if (reads_padding) hide_padding(mask_name, mask, stack_input);
-    if (policy::resizes_rows(stack)) inputs.pooled_rows[stack.name] = pooled_rows(mask_name, stack, stack_input);
+    if (policy::resizes_rows(stack))
+      inputs.rows_of_states[stack.name] = pooled_rows(model_, mask_name, stack, stack_input);
     stack_input.tokens = ids.size(1);
     stack_input.batch.features = lay_out_features(features, ids.size(1), stack_input.places, stack_input.length);
     if (entities.ids.defined()) lay_out_entities(entities, ids.size(1), stack_input);
@@ -240,26 +245,6 @@ class Reader {
     }
   }
 
-  /// Returns the rows of each hidden state of a stack that pools.
-  std::vector<StackInput> pooled_rows(const std::string& mask, const policy::Stack& stack,
-                                      const StackInput& stack_input) const {
-    const layers::PooledRows tokens(stack_input.batch.sequences.spans);
-    layers::PooledRows rows = tokens;
-    std::vector<StackInput> all{with_rows(stack_input, tokens)};
-    for (const policy::Layer& layer : stack.layers) {
-      if (layer.upsampling) all.push_back(with_rows(stack_input, rows = tokens));
-      if (layer.pooling) rows = layers::pool_rows(*layer.pooling, rows).rows;
-      for (size_t row = 0; row < rows.spans.size(); ++row) {
-        if (rows.spans[row].keys == 0)
-          refuse("row " + std::to_string(row) + " of " + mask + " leaves no token: " + model_.architecture +
-                 " pools tokens with the padding beside them, which then is all there is; give it less padding, behind "
-                 "the text");
-      }
-      all.push_back(with_rows(stack_input, rows));
-    }
-    return all;
-  }
-
   template <typename Unpadded>
   void positions(const policy::Stack& stack, const at::Tensor& given, const at::Tensor& ids, const Unpadded& unpadded,
                  StackInput& stack_input) {
@@ -372,9 +357,11 @@ class Reader {
 
   void pictures(const policy::Stack& stack, Inputs& inputs) {
     StackInput& stack_input = inputs.stack_inputs[stack.name];
-    stack_input.batch.pictures.push_back(read_pictures(model_, stack.input, tensors_));
+    const auto& pixels = stack.input.pixels;
+    stack_input.batch.pictures.push_back(pixels ? read_pixels(model_, *pixels, tensors_)
+                                                : read_pictures(model_, stack.input, tensors_));
     const at::Tensor& cells = stack_input.batch.pictures[0].cells;
-    lay_out(stack.input.backbone->mask, cells.flatten(1).to(at::kLong), stack_input);
+    lay_out(pixels ? pixels->input : stack.input.backbone->mask, cells.flatten(1).to(at::kLong), stack_input);
     stack_input.tokens = stack_input.length;
     pictured_ = cells.size(0);
   }

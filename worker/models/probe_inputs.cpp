@@ -30,6 +30,16 @@ Array black_image(const policy::Stack& stack) {
   return {{1, channels, height, width}, std::vector<float>(static_cast<size_t>(channels * height * width))};
 }
 
+/// A black image, with all its frames, whose pixels are rows.
+Array black_pixels(const policy::Pixels& pixels) {
+  constexpr int64_t side = 32;
+  const int64_t height = pixels.image[0] > 0 ? pixels.image[0] : side,
+                width = pixels.image[1] > 0 ? pixels.image[1] : side;
+  std::vector<int64_t> shape{1, pixels.channels, height, width};
+  if (pixels.frames > 1) shape.insert(shape.begin() + 1, pixels.frames);
+  return {shape, std::vector<float>(static_cast<size_t>(pixels.frames * pixels.channels * height * width))};
+}
+
 /// A black image that a backbone makes cells of.
 Array small_image(const policy::Backbone& backbone) {
   constexpr int64_t side = 32;
@@ -91,6 +101,8 @@ Arrays probe_inputs(const policy::Model& model) {
     } else if (stack.input.token)  // of an encoder, not of its decoder, unless the encoder reads images or audio
       inputs.arrays.emplace(encoder && encoder->input.reads_media() ? "decoder_input_ids" : "input_ids",
                             token_ids(model, stack, inputs.tokens));
+    else if (const auto& pixels = stack.input.pixels)
+      inputs.arrays[pixels->input] = black_pixels(*pixels);
     else if (const auto& backbone = stack.input.backbone)
       inputs.arrays["pixel_values"] = small_image(*backbone);
     else if (!stack.input.queries)

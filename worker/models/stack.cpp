@@ -145,6 +145,7 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
       rotaries_(loader.device()),
       raw_states_(stack.output.raw_states) {
   if (range_.begin == 0 && stack.joins.empty()) input_.emplace(stack, loader);
+  if (input_ && stack.input.latents) latents_.emplace(*stack.input.latents, types_, loader);
   if (range_.size() > 0) {
     const auto& content = stack.layers[static_cast<size_t>(range_.begin)].attention.relative_content;
     if (content) relative_.emplace(*content, stack.hidden, loader);
@@ -163,6 +164,7 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
       layers_.emplace_back(layer, types_, loader, rotaries_);
   }
   if (!ends_) return;
+  if (stack.output.queries) queries_.emplace(*stack.output.queries, types_, loader);
   norm_ = optionally<layers::Norm>(stack.output.norm, loader);
   projection_ = optionally<layers::Linear>(stack.output.projection, loader);
   cross_projection_ = optionally<layers::Linear>(stack.output.cross_projection, loader);
@@ -216,6 +218,28 @@ void Stack::resize(size_t layer, Rows& rows, layers::Residual& state, layers::Ba
   rows.here = pairs.rows;
 }
 
+/// Makes the batch's rows those of latents. Returns the latents that have read the input's rows `x`, where the stack
+/// begins, else the states that came in.
+at::Tensor Stack::with_latents(at::Tensor x, layers::Batch& batch, at::Device device, comm::Communicator& comm) const {
+  const std::vector<ops::SequenceSpan> rows = std::move(batch.sequences.spans);
+  const int64_t count = policy_.input.latents->vectors.shape[0];
+  batch.sequences = {.spans = layers::equal_spans(rows.size(), count), .metadata = {}};
+  if (!latents_) return x;
+  if (policy_.output.queries && !policy_.output.queries->vectors) batch.skipped = x;
+  const at::Tensor vectors = latents_->vectors(static_cast<int64_t>(rows.size()), device, comm);
+  return latents_->block(vectors, x, layers::crossed(batch.sequences.spans, rows), batch, comm);
+}
+
+/// Returns what reads the states of the latents: a state for each query, or for each of the rows that `input` has.
+at::Tensor Stack::queried(const at::Tensor& states, const std::vector<ops::SequenceSpan>& input, layers::Batch& batch,
+                          comm::Communicator& comm) const {
+  const auto sequences = static_cast<int64_t>(input.size());
+  const auto& vectors = queries_->vectors;
+  const at::Tensor queries = vectors ? (*vectors)(sequences, states.device(), comm) : std::exchange(batch.skipped, {});
+  const std::vector<ops::SequenceSpan> spans = vectors ? layers::equal_spans(input.size(), vectors->count()) : input;
+  return queries_->block(queries, states, layers::crossed(spans, batch.sequences.spans), batch, comm);
+}
+
 /// Runs layers of two residual streams on what both begin with [tokens, hidden], or on both side by side [tokens, 2 x
 /// hidden]; returns both. Hidden states are those of the second.
 at::Tensor Stack::run_reversible(const at::Tensor& x, const layers::Batch& batch, layers::KvCache* cache,
@@ -244,6 +268,11 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   if (input_) {
     x = (*input_)(batch, comm);
     batch.added_positions = input_->added_positions(batch, comm);
+  }
+  const std::vector<ops::SequenceSpan> of_input = batch.sequences.spans;
+  if (policy_.input.latents) {
+    const at::Device device = x.device();
+    x = with_latents(std::exchange(x, {}), batch, device, comm);
   }
   const at::Tensor positions = batch.added_positions;  // handed on in F32
   if (positions.defined()) batch.added_positions = positions.to(types_.product);
@@ -278,6 +307,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
       resize(number, rows, state, batch, comm);
       if (keeps && policy_.layers[number].upsampling) keep(state.sum());
     }
+    if (keeps && policy_.layers[static_cast<size_t>(range_.begin) + layer].repeats_state) keep(state.sum());
     if (memory) {
       const auto number = static_cast<size_t>(range_.begin) + layer;
       batch.keyed = layers_[layer].keyed(*memory, batch.memory.empty() ? at::Tensor() : batch.memory[number], state);
@@ -298,7 +328,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   x = state.normed(norm_, at::kFloat);
   if (projection_) x = (*projection_)(x);
   if (!raw_states_ && keeps) keep(x);
-  return x;
+  return queries_ ? queried(x, of_input, batch, comm).to(at::kFloat) : x;
 }
 
 at::Tensor Stack::source(const at::Tensor& states) const {

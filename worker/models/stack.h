@@ -12,6 +12,7 @@
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
 #include "worker/layers/mlp.h"
+#include "worker/layers/patterns/cross_block.h"
 #include "worker/layers/rotary.h"
 #include "worker/layers/rows/memory_rows.h"
 #include "worker/layers/rows/pooling.h"
@@ -31,9 +32,10 @@ class Stack {
   /// stage before; undefined where the stack begins, but for one that joins two others: then it has their states, one
   /// behind the other. Two residual streams stand beside each other. With `cache`, keys and values are appended to it;
   /// without, attention stays inside the batch. Layers that pool or upsample change the batch's rows; states that a
-  /// later one adds are left in `skipped` of the batch, where the stage before has to have left them. `source` is what
-  /// cross-attention reads. Makes the attention metadata of both. Between the layers activations have the types of
-  /// layers::ActivationTypes; states are cast where they come in and where they leave.
+  /// later one adds are left in `skipped` of the batch, where the stage before has to have left them; so are rows of
+  /// the input that read the latents. `source` is what cross-attention reads. Makes the attention metadata of both.
+  /// Between the layers activations have the types of layers::ActivationTypes; states are cast where they come in and
+  /// where they leave.
   at::Tensor operator()(at::Tensor x, layers::Batch&, layers::KvCache* cache, layers::Source* source,
                         comm::Communicator&) const;
   /// The layers of this shard, and whether the stack's output is among them.
@@ -45,6 +47,9 @@ class Stack {
   at::Tensor pooled(const at::Tensor& states) const;
 
  private:
+  at::Tensor with_latents(at::Tensor x, layers::Batch&, at::Device, comm::Communicator&) const;
+  at::Tensor queried(const at::Tensor& states, const std::vector<ops::SequenceSpan>& input, layers::Batch&,
+                     comm::Communicator&) const;
   at::Tensor run_reversible(const at::Tensor& x, const layers::Batch&, layers::KvCache*, comm::Communicator&) const;
   struct Cross {
     layers::Attention attention;
@@ -92,12 +97,14 @@ class Stack {
   bool ends_, resizes_;
   layers::ActivationTypes types_;
   std::optional<layers::Input> input_;
+  std::optional<layers::Latents> latents_;
   layers::RotaryTable rotaries_;
   std::optional<layers::RelativeTable> relative_;  ///< of all layers
   std::optional<ops::BucketShape> buckets_;        ///< likewise
   std::vector<Layer> layers_;
   std::vector<TwoStreamLayer> two_streams_;  ///< instead of layers_, of a stack that joins two
   std::vector<ReversibleLayer> reversible_;  ///< instead of layers_, of two residual streams
+  std::optional<layers::OutputQueries> queries_;
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;
   std::optional<layers::Linear> projection_, cross_projection_, pooler_dense_;

@@ -252,6 +252,8 @@ void Builder::fused_keys_and_values(const Context& context, const Node& section,
 void Builder::projections(const Context& context, const Node& section, const Scope& scope, const std::string& path,
                           int64_t source_width, Attention& a) {
   const int64_t hidden = context.sizes.hidden;
+  if (a.value_dim > 0 && (section.get("qkv") || section.get("kv")))
+    refuse_policy(section, "values with a width of their own are no part of a fused tensor");
   if (const std::optional<Binding> fused = binder_.binding(section.get("qkv"), scope.variables)) {
     if (context.query_width > 0) refuse_policy(section, "queries, keys and values of a bottleneck are no one tensor");
     fused_projections(context, *fused, section, scope, path, a);
@@ -259,14 +261,16 @@ void Builder::projections(const Context& context, const Node& section, const Sco
     auto one = [&](const char* key, const char* name, Role role, Role bias_role, int64_t heads, int64_t width,
                    Linear& target) {
       if (!section.get(key)) refuse_policy(section, std::string("attention without \"qkv\" needs \"") + key + "\"");
-      const bool rows = role != Role::QueryWeight;
-      const ParamRequest request{.role = role,
+      const int64_t head_dim = role == Role::ValueWeight ? a.value_width() : a.head_dim;
+      const bool rows = role != Role::QueryWeight && a.value_dim == 0;
+      const ParamRequest request{.role = rows ? role : Role::QueryWeight,
                                  .path = path + name,
-                                 .shape = {heads * a.head_dim, width},
-                                 .units = rows ? heads * a.head_dim : heads,
-                                 .block = rows ? a.head_dim : 1,
-                                 .head_dim = a.head_dim};
-      if (auto made = projection(context, section.get(key), section, scope, request, bias_role))
+                                 .shape = {heads * head_dim, width},
+                                 .units = rows ? heads * head_dim : heads,
+                                 .block = rows ? head_dim : 1,
+                                 .head_dim = head_dim};
+      if (auto made =
+              projection(context, section.get(key), section, scope, request, rows ? bias_role : Role::QueryBias))
         target = std::move(*made);
     };
     const int64_t query = context.query_width > 0 ? context.query_width : hidden,
@@ -281,10 +285,10 @@ void Builder::projections(const Context& context, const Node& section, const Sco
   }
   const ParamRequest request{.role = Role::OutWeight,
                              .path = path + ".out",
-                             .shape = {hidden, (a.span_convolution ? 2 : 1) * a.heads * a.head_dim},
+                             .shape = {hidden, (a.span_convolution ? 2 : 1) * a.heads * a.value_width()},
                              .units = a.heads,
                              .segments = a.span_convolution ? 2 : 1,
-                             .head_dim = a.head_dim};
+                             .head_dim = a.value_width()};
   if (!section.get("out")) refuse_policy(section, "attention needs \"out\"");
   if (auto made = projection(context, section.get("out"), section, scope, request, Role::OutBias))
     a.out = std::move(*made);
@@ -376,8 +380,15 @@ Attention Builder::attention(const Context& context, const Node& section, const 
     return found;
   };
   a.heads = size("heads", context.sizes.heads);
-  a.kv_heads = size("kv_heads", context.sizes.kv_heads);
+  a.kv_heads = size("kv_heads", context.source_width > 0 ? a.heads : context.sizes.kv_heads);
   a.head_dim = size("head_dim", context.sizes.head_dim);
+  a.value_dim = size("value_dim", context.source_width > 0 ? a.head_dim : 0);
+  if (a.value_dim < 0 || (a.value_dim > 0 && a.heads != a.kv_heads)) {
+    throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives heads a width of " +
+                                             std::to_string(a.value_dim) + " for values, " + std::to_string(a.heads) +
+                                             " heads and " + std::to_string(a.kv_heads) +
+                                             " kv heads; expected a width above 0, and as many of both");
+  }
   if (a.heads <= 0 || a.kv_heads <= 0 || a.head_dim <= 0 || a.heads % a.kv_heads) {
     throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives " + std::to_string(a.heads) +
                                              " heads, " + std::to_string(a.kv_heads) + " kv heads and a head size of " +
@@ -398,9 +409,11 @@ Attention Builder::attention(const Context& context, const Node& section, const 
     expect(a.softcap >= 0, *softcap, "softcap", a.softcap, "0 (none) or more");
   }
   a.alibi = alibi(section, scope);
-  const int64_t source_width = cross                     ? set_source(context, section, a)
-                               : context.query_width > 0 ? context.query_width
-                                                         : context.sizes.hidden;
+  const int64_t source_width = cross                      ? set_source(context, section, a)
+                               : context.source_width > 0 ? context.source_width
+                               : context.query_width > 0  ? context.query_width
+                                                          : context.sizes.hidden;
+  if (context.source_width > 0) a.source = context.scope.stack;
   a.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
   a.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
   a.span_convolution = span_convolution(context, section, scope, path, a);

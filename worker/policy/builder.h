@@ -4,6 +4,7 @@
 // and heads of detection), layer/ (layers and what stands around their attention), blocks.cpp (attention, linears,
 // norms).
 #pragma once
+#include <array>
 #include <list>
 
 #include "worker/policy/binder.h"
@@ -44,6 +45,7 @@ class Builder {
     Sizes sizes;
     const Node* layer = nullptr;
     int64_t query_width = 0, value_width = 0;  ///< of what queries and keys read, and values; 0: as sizes.hidden
+    int64_t source_width = 0;                  ///< of the rows that a cross block reads; 0: this is none
   };
   /// The section of a head, and what its parts have in common. `width` is that of the states which the next part reads.
   struct HeadScope {
@@ -117,6 +119,10 @@ class Builder {
   std::optional<Param> queries(const Context&, const Node& section, const Scope&, const std::string& path);
   void add_positions(Stack&) const;
 
+  // images/pixels.cpp
+  int64_t pixel_positions(const Context&, const Node& section, const Scope&, const std::string& path, Pixels&);
+  std::optional<Pixels> pixels(const Context&, const Node& input, const Scope&, const std::string& path);
+
   // images/heads.cpp
   BoxesSpec boxes(const HeadScope&);
   MaskConvolution mask_convolution(const HeadScope&, const Node& row, const Scope&, const std::string& name, int64_t in,
@@ -149,6 +155,12 @@ class Builder {
   std::vector<std::string> joins(const Context&) const;
   std::optional<CoAttention> co_attention(const Context&, int64_t number, const std::string& path);
   std::optional<Bottleneck> bottleneck(const Context&, int64_t number, const std::string& path);
+  /// `width` is that of the queries.
+  CrossBlock cross_block(const Context&, const Node& section, const Scope&, const std::string& path, int64_t width,
+                         int64_t source_width);
+  std::optional<Latents> latents(const Context&, const Node& input, const Scope&, const std::string& path);
+  std::optional<OutputQueries> output_queries(const Context&, const Node& output, const Scope&,
+                                              const std::string& path);
   /// Returns the context of the blocks inside of a bottleneck.
   static Context inside(const Context&, const Bottleneck&);
 
@@ -221,5 +233,9 @@ Enum parse_enum(const Node& node, const Variables& variables,
                 const std::vector<std::string_view>& allowed = words<Enum>()) {
   return *parse<Enum>(parse_keyword(node, variables, allowed));
 }
+
+/// Returns a height and a width: the list of two that the node's expression gives, or its number for both. Throws
+/// Error{ModelUnreadable} for anything else.
+std::array<int64_t, 2> height_and_width(const Node&, const Variables&);
 
 }  // namespace pm::policy

@@ -88,6 +88,13 @@ ClassesSpec Builder::classes(HeadScope& at, const std::optional<Pool>& pool, Hea
   if (const Node* mask = at.section.get("mask_question"))
     classes.mask_question = evaluate_bool(*mask, at.scope.variables);
   classes.vector = vector && evaluate_bool(*vector, at.scope.variables);
+  if (const Node* node = section ? section->get("divisor") : nullptr)
+    classes.divisor = evaluate_number(*node, at.scope.variables);
+  if (!(classes.divisor > 0))
+    unreadable(section->where() + ": config.json gives scores the divisor " + std::to_string(classes.divisor) +
+               ", expected a number above 0");
+  if (const Node* node = section ? section->get("per_pixel") : nullptr)
+    classes.per_pixel = evaluate_bool(*node, at.scope.variables);
   const std::vector<int64_t> shape =
       classes.vector ? std::vector<int64_t>{at.width} : std::vector<int64_t>{-1, at.width};
   classes.linear =
@@ -191,6 +198,7 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
                .scope = found->second.scope,
                .path = "heads." + name,
                .width = !read                     ? sizes.hidden
+                        : read->output.queries    ? read->output.queries->width
                         : read->output.projection ? sizes.embedding
                                                   : read->width()};
   at.scope.prefix.clear();

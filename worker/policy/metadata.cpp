@@ -122,7 +122,7 @@ StackMetadata model_metadata(const Stack& stack) {
   const Layer& layer = stack.layers.front();
   metadata.heads = layer.attention.heads;
   metadata.kv_heads = layer.attention.kv_heads;
-  metadata.head_dim = layer.attention.head_dim;
+  metadata.head_dim = std::max(layer.attention.head_dim, layer.attention.value_width());
   metadata.ffn = layer.mlp.width();
   metadata.causal = layer.attention.mask == Mask::Causal;
   metadata.cross = layer.cross.has_value();

@@ -28,7 +28,8 @@ void expect_alike(const Node& section, const Attention& first, const Attention& 
              " of size " + std::to_string(other.head_dim) + "; expected the same throughout a stack");
 }
 
-/// Returns a height and a width: the list of two that the node's expression gives, or its number for both.
+}  // namespace
+
 std::array<int64_t, 2> height_and_width(const Node& node, const Variables& variables) {
   const nlohmann::json value = evaluate(node, variables);
   const auto whole = [](const nlohmann::json& side) { return side.is_number_integer() && side.get<int64_t>() > 0; };
@@ -39,8 +40,6 @@ std::array<int64_t, 2> height_and_width(const Node& node, const Variables& varia
   }
   return {value[0].get<int64_t>(), value[1].get<int64_t>()};
 }
-
-}  // namespace
 
 Variables Builder::variables() const { return {&view_.config, {policy_.get("let")}, std::nullopt}; }
 
@@ -294,6 +293,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   input.convolutions = convolutions(context, section, scope, path + "convolutions");
   input.backbone = backbone(section, scope, path + "backbone");
   input.queries = queries(context, section, scope, path);
+  input.pixels = pixels(context, section, scope, path + "pixels.");
   if (const Node* node = section.get("project_tokens")) input.project_tokens = evaluate_bool(*node, scope.variables);
   if (const Node* node = section.get("trigram")) input.trigram = evaluate_bool(*node, scope.variables);
   position(context, section, scope, path, input);
@@ -318,6 +318,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   if (const Node* node = section.get("norm_projected")) input.norm_projected = evaluate_bool(*node, scope.variables);
   input.norm =
       norm(context, &section, scope, path + "norm", input.norm_projected ? sizes.hidden : input_width(context, input));
+  input.latents = latents(context, section, scope, path + "latents");
   return input;
 }
 
@@ -350,6 +351,7 @@ Output Builder::output(const Context& context, const Node& section, const std::s
   if (const Node* states = section.get("states"))
     output.raw_states = parse_keyword(*states, scope.variables, states_words) == "raw";
   if (const Node* node = section.get("pooler")) output.pooler = pooler(context, *node, scope, path + "output.pooler");
+  output.queries = output_queries(context, section, scope, path + "output.queries");
   return output;
 }
 

@@ -21,6 +21,7 @@ struct Limits {
   int64_t step_tokens = pm::step_tokens;          ///< token budget of one step; longer prompts are prefilled in chunks
   /// True if the rows of a forward pass are independent; false where images are compared with texts.
   bool split_forward = true;
+  int64_t least_states = 0;                  ///< of a row of a forward pass, however short; it costs as many tokens
   bool shows_attentions = true;              ///< false: a forward pass that asks for attentions is refused
   int32_t forced_bos = -1, forced_eos = -1;  ///< Hugging Face's forced_bos_token_id and forced_eos_token_id; -1: none
   /// Step messages in flight over which the sequences are spread: the number of pipeline stages.

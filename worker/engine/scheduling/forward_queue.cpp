@@ -25,7 +25,8 @@ bool ForwardQueue::runs_alone(const ForwardRequest& request) const {
 int64_t ForwardQueue::next_rows(const QueuedForward& forward) const {
   // samples of audio stay together: the perplexity of a codebook is one number of all rows
   if (!split_ || forward.request.inputs.contains("input_values")) return forward.rows - forward.sent_rows;
-  const int64_t fit = rows_per_step(forward.request.inputs, forward.sent_rows, step_tokens_),
+  const int64_t fit = std::min(rows_per_step(forward.request.inputs, forward.sent_rows, step_tokens_),
+                               std::max<int64_t>(1, step_tokens_ / std::max<int64_t>(1, least_cost_))),
                 part = std::max<int64_t>(1, (forward.rows + parts_ - 1) / parts_);
   return std::min({fit, part, std::max<int64_t>(1, forward.rows - forward.sent_rows)});
 }
@@ -36,7 +37,8 @@ std::vector<ForwardPart> ForwardQueue::take(int64_t& tokens) {
   for (auto it = queue_.begin(); it != queue_.end();) {
     QueuedForward& forward = **it;
     const ForwardRequest& request = forward.request;
-    const int64_t left = forward.rows - forward.sent_rows, cost = row_tokens(request.inputs, step_tokens_);
+    const int64_t left = forward.rows - forward.sent_rows,
+                  cost = std::max(row_tokens(request.inputs, step_tokens_), std::min(least_cost_, step_tokens_));
     if (!taken.empty() && (runs_alone(request) || request.outputs != taken.front().forward->request.outputs ||
                            left * cost > token_budget || forward.sent_rows > 0)) {
       ++it;

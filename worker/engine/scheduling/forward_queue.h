@@ -35,8 +35,9 @@ class ForwardQueue {
  public:
   /// `step_tokens` is the token budget of one message. `split` says that rows are independent. `parts` is the least
   /// number of micro-batches for a request, as far as it has rows.
-  ForwardQueue(int64_t step_tokens, bool split, int64_t parts)
-      : step_tokens_(step_tokens), split_(split), parts_(parts) {}
+  /// A row costs its tokens, and at least `least_cost`.
+  ForwardQueue(int64_t step_tokens, bool split, int64_t parts, int64_t least_cost = 1)
+      : step_tokens_(step_tokens), split_(split), parts_(parts), least_cost_(least_cost) {}
 
   void add(ForwardRequest, std::function<void(ForwardResult)> on_done);
   int64_t waiting() const { return static_cast<int64_t>(queue_.size()); }
@@ -69,6 +70,7 @@ class ForwardQueue {
   const int64_t step_tokens_;
   const bool split_;
   const int64_t parts_;
+  const int64_t least_cost_;
   std::deque<std::shared_ptr<QueuedForward>> queue_;
   int64_t open_ = 0, finished_ = 0, failed_ = 0;
 };

@@ -39,7 +39,7 @@ Scheduler::Scheduler(DpRank& dp_rank, Limits limits, Observer observer, std::fun
       observer_(std::move(observer)),
       clock_(std::move(clock)),
       batcher_(limits_),
-      forward_queue_(limits.step_tokens, limits.split_forward, limits.micro_batches) {
+      forward_queue_(limits.step_tokens, limits.split_forward, limits.micro_batches, limits.least_states) {
   thread_ = std::thread([this] { loop(); });
 }
 

@@ -134,22 +134,22 @@ at::Tensor ConvolutionBranch::operator()(const at::Tensor& x, const at::Tensor& 
   return norm_ ? (*norm_)(sum) : sum;
 }
 
-Backbone::Convolution::Convolution(const policy::ImageConvolution& convolution, Loader& loader)
-    : kernel(loader.load(convolution.kernel)),
-      mean(loader.load(convolution.norm.mean)),
-      variance(loader.load(convolution.norm.variance)),
-      scale(loader.load(convolution.norm.weight)),
-      shift(loader.load(convolution.norm.bias)),
-      eps(convolution.norm.eps),
-      stride(convolution.stride),
-      dilation(convolution.dilation) {}
+ImageConvolution::ImageConvolution(const policy::ImageConvolution& convolution, Loader& loader)
+    : kernel_(loader.load(convolution.kernel)),
+      mean_(loader.load(convolution.norm.mean)),
+      variance_(loader.load(convolution.norm.variance)),
+      scale_(loader.load(convolution.norm.weight)),
+      shift_(loader.load(convolution.norm.bias)),
+      eps_(convolution.norm.eps),
+      stride_(convolution.stride),
+      dilation_(convolution.dilation) {}
 
-at::Tensor Backbone::Convolution::operator()(const at::Tensor& x) const {
-  const int64_t padding = dilation * (kernel.size(2) / 2);
-  at::Tensor y = at::conv2d(x, kernel.to(at::kFloat), /*bias=*/{}, /*stride=*/{stride, stride},
-                            /*padding=*/{padding, padding}, /*dilation=*/{dilation, dilation});
-  const at::Tensor factor = scale.to(at::kFloat) * (variance.to(at::kFloat) + eps).rsqrt();
-  const at::Tensor offset = shift.to(at::kFloat) - mean.to(at::kFloat) * factor;
+at::Tensor ImageConvolution::operator()(const at::Tensor& x) const {
+  const int64_t padding = dilation_ * (kernel_.size(2) / 2);
+  at::Tensor y = at::conv2d(x, kernel_.to(at::kFloat), /*bias=*/{}, /*stride=*/{stride_, stride_},
+                            /*padding=*/{padding, padding}, /*dilation=*/{dilation_, dilation_});
+  const at::Tensor factor = scale_.to(at::kFloat) * (variance_.to(at::kFloat) + eps_).rsqrt();
+  const at::Tensor offset = shift_.to(at::kFloat) - mean_.to(at::kFloat) * factor;
   return y.mul_(factor.reshape({1, -1, 1, 1})).add_(offset.reshape({1, -1, 1, 1}));
 }
 

@@ -68,6 +68,19 @@ class ConvolutionBranch {
 /// dimensions of [out, in, taps]. In F32.
 at::Tensor fold_gain(const at::Tensor& kernel, const at::Tensor& gain);
 
+/// A convolution over images with batch normalization.
+class ImageConvolution {
+ public:
+  ImageConvolution(const policy::ImageConvolution&, Loader&);
+  /// [images, channels, height, width] -> the same, with the channels and sides that come of it.
+  at::Tensor operator()(const at::Tensor& x) const;
+
+ private:
+  at::Tensor kernel_, mean_, variance_, scale_, shift_;
+  double eps_;
+  int64_t stride_, dilation_;
+};
+
 /// The residual network of a stack.
 class Backbone {
  public:
@@ -76,19 +89,12 @@ class Backbone {
   std::vector<at::Tensor> operator()(const at::Tensor& image) const;
 
  private:
-  struct Convolution {
-    at::Tensor kernel, mean, variance, scale, shift;
-    double eps;
-    int64_t stride, dilation;
-    Convolution(const policy::ImageConvolution&, Loader&);
-    at::Tensor operator()(const at::Tensor& x) const;
-  };
   struct Block {
-    std::vector<Convolution> convolutions;
-    std::optional<Convolution> shortcut;
+    std::vector<ImageConvolution> convolutions;
+    std::optional<ImageConvolution> shortcut;
   };
   at::Tensor run(const Block&, const at::Tensor& x) const;
-  Convolution stem_;
+  ImageConvolution stem_;
   std::vector<std::vector<Block>> stages_;
   policy::Activation activation_;
 };

@@ -8,6 +8,7 @@ namespace pm::models {
 ClassesHead::ClassesHead(const policy::Model& model, const policy::Head& head, const policy::ClassesSpec& classes,
                          layers::Loader& loader)
     : ScoringHead(model, head, loader, classes.vector),
+      divisor_(classes.divisor),
       mask_question_(classes.mask_question),
       transform_(classes.transform, loader) {
   if (classes.mlp) {
@@ -24,7 +25,8 @@ at::Tensor ClassesHead::score(const at::Tensor& states, comm::Communicator& comm
     if (block_->norm) x = (*block_->norm)(x);
   }
   x = transform_(x);
-  return linear_ ? (*linear_)(x) : x;
+  if (linear_) x = (*linear_)(x);
+  return divisor_ == 1 ? x : x / divisor_;
 }
 
 at::Tensor ClassesHead::finish(const RequestForward& request, const at::Tensor&, const at::Tensor& scores) const {

@@ -20,6 +20,7 @@ class ClassesHead final : public ScoringHead {
     layers::Mlp mlp;
     std::optional<layers::Norm> norm;
   };
+  double divisor_;
   bool mask_question_;
   std::optional<Block> block_;
   HeadTransform transform_;

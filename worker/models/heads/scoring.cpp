@@ -101,8 +101,12 @@ void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
   if (!pooled)
     scores = model_.stack(head_.stack)->input.entities ? padded_part(stack_input, scores, head_.entities.has_value())
                                                        : stack_input.padded(scores);
-  else if (request.inputs.choices > 0)
-    scores = scores.reshape({-1, request.inputs.choices});
+  const auto* classes = head_.as<policy::ClassesSpec>();
+  if (classes && classes->per_pixel) {
+    const at::Tensor& cells = request.inputs.stack_inputs.at(head_.stack).batch.pictures.at(0).cells;
+    scores = scores.reshape({cells.size(0), cells.size(1), cells.size(2), -1});
+  }
+  if (pooled && request.inputs.choices > 0) scores = scores.reshape({-1, request.inputs.choices});
   if (one_column_) scores = scores.select(-1, 0);
   if (head_.outputs.size() == 1) return request.put(head_.outputs[0], scores);
   for (size_t i = 0; i < head_.outputs.size(); ++i)

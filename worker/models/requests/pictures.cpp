@@ -35,4 +35,34 @@ layers::Pictures read_pictures(const policy::Model& model, const policy::Input& 
   return pictures;
 }
 
+layers::Pictures read_pixels(const policy::Model& model, const policy::Pixels& described, RequestTensors& tensors) {
+  constexpr int64_t most_pixels = int64_t{1} << 18;  // of an image: every one is a row that latents read
+  const std::string& name = described.input;
+  const Array* array = tensors.find(name);
+  if (!array) refuse("the inputs have no tensor \"" + name + "\"");
+  if (!std::holds_alternative<std::vector<float>>(array->values)) refuse(name + " has integers, expected fp32");
+  at::Tensor pixels = tensor_of(*array);
+  const bool several = described.frames > 1;
+  const auto [height, width] = described.image;
+  const int64_t dims = several ? 5 : 4;
+  const bool fits = pixels.dim() == dims && pixels.numel() > 0 && pixels.size(dims - 3) == described.channels &&
+                    (!several || pixels.size(1) == described.frames) &&
+                    (height == 0 || (pixels.size(dims - 2) == height && pixels.size(dims - 1) == width));
+  if (!fits) {
+    const auto side = [](int64_t size, const char* any) { return size > 0 ? std::to_string(size) : any; };
+    refuse(name + " has the shape " + c10::str(pixels.sizes()) + ", expected [images, " +
+           (several ? std::to_string(described.frames) + " frames, " : "") + std::to_string(described.channels) +
+           " channels, " + side(height, "height") + ", " + side(width, "width") + "]");
+  }
+  if (several) pixels = pixels.flatten(1, 2);
+  const auto [rows, columns] = described.cells(pixels.size(2), pixels.size(3));
+  const std::string size = std::to_string(pixels.size(2)) + " x " + std::to_string(pixels.size(3));
+  if (rows < 1 || columns < 1)
+    refuse(name + " has images of " + size + " pixels, too small for the convolution of " + model.architecture);
+  if (rows > most_pixels / columns)
+    refuse(name + " has images of " + size + " pixels, which make " + std::to_string(rows) + " x " +
+           std::to_string(columns) + " rows; at most 2^18 are read");
+  return {.pixels = pixels, .cells = at::ones({pixels.size(0), rows, columns}, at::kBool)};
+}
+
 }  // namespace pm::models

@@ -11,4 +11,7 @@ namespace pm::models {
 /// Error{InvalidRequest} that names the tensor.
 layers::Pictures read_pictures(const policy::Model&, const policy::Input&, RequestTensors&);
 
+/// Reads images whose pixels are rows, of one size or of any. Throws as read_pictures() does.
+layers::Pictures read_pixels(const policy::Model&, const policy::Pixels&, RequestTensors&);
+
 }  // namespace pm::models

@@ -30,6 +30,7 @@ StackNames stream_names(const policy::Model& model, const policy::Stack& stack, 
 
 StackNames stack_names(const policy::Model& model, const policy::Stack& stack, size_t stream) {
   StackNames names;
+  if (model.stacks.size() == 1 && stack.output.queries) names.states.clear();  // they are what heads score
   if (model.stacks.size() == 1) return names;
   if (!stack.joins.empty() || model.joining(stack.name)) return stream_names(model, stack, stream);
   if (model.retrieval && stack.input.prefix.empty() && !stack.layers[0].cross) {

@@ -56,8 +56,8 @@ StackInput with_rows(const StackInput& input, const layers::PooledRows& rows) {
 }
 
 const StackInput& Inputs::rows_of(const std::string& stack, std::optional<int64_t> number) const {
-  const auto found = pooled_rows.find(stack);
-  if (found == pooled_rows.end()) return stack_inputs.at(stack);
+  const auto found = rows_of_states.find(stack);
+  if (found == rows_of_states.end()) return stack_inputs.at(stack);
   return number ? found->second.at(static_cast<size_t>(*number)) : found->second.back();
 }
 
@@ -70,8 +70,8 @@ Inputs Inputs::on(at::Device device) && {
   for (auto& [stack, stack_input] : stack_inputs) {
     stack_input.batch = std::move(stack_input.batch).on(device);
     for (at::Tensor& columns : stack_input.columns) columns = columns.to(device);
-    if (const auto pooled = pooled_rows.find(stack); pooled != pooled_rows.end()) {
-      for (StackInput& rows : pooled->second) {
+    if (const auto states = rows_of_states.find(stack); states != rows_of_states.end()) {
+      for (StackInput& rows : states->second) {
         for (at::Tensor& columns : rows.columns) columns = columns.to(device);
         rows.places = rows.places.to(device);
       }

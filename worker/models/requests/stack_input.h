@@ -40,14 +40,15 @@ StackInput with_rows(const StackInput&, const layers::PooledRows&);
 
 struct Inputs {
   std::map<std::string, StackInput> stack_inputs;  ///< by name of the stack; a tower without inputs is absent
-  std::map<std::string, std::vector<StackInput>> pooled_rows;  ///< of stacks that pool: the rows of each hidden state
-  int64_t choices = 0;                                         ///< choices per question; 0: rows are not choices
+  /// Of stacks that pool or have latents: the rows of each hidden state, and behind those of latents the output's.
+  std::map<std::string, std::vector<StackInput>> rows_of_states;
+  int64_t choices = 0;        ///< choices per question; 0: rows are not choices
   std::vector<int64_t> ends;  ///< of each sequence of a model that pools there: which of its tokens is the end token,
                               ///< or the last but one
   std::map<std::string, at::Tensor> head_inputs;  ///< inputs of heads: p_mask, cls_index, the columns that pairs choose
 
-  /// Returns the rows of a hidden state of a stack, without `number` of the last one. Only rows, length, columns,
-  /// places and the sequences of the batch are those of pooled rows.
+  /// Returns the rows of a hidden state of a stack, without `number` of its output. Only rows, length, columns, places
+  /// and the sequences of the batch are set where they are not those of the input.
   const StackInput& rows_of(const std::string& stack, std::optional<int64_t> number = std::nullopt) const;
   /// Returns an input of heads; undefined when it is absent.
   at::Tensor head_input(const std::string& name) const;

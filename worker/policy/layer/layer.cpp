@@ -59,6 +59,7 @@ Layer Builder::layer(const Context& context, int64_t number, const std::string& 
   layer.branch = convolution_branch(context, scope, path + ".branch");
   layer.pooling = pooling(context, scope);
   layer.upsampling = upsampling(context, number, scope);
+  if (const Node* repeated = option("repeats_state")) layer.repeats_state = evaluate_bool(*repeated, scope.variables);
   return layer;
 }
 

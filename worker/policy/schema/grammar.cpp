@@ -86,6 +86,7 @@ Rule attention(Keys more = {}) {
            {"heads", expression},
            {"kv_heads", expression},
            {"head_dim", expression},
+           {"value_dim", expression},
            {"rotary", rotary},
            {"relative_position_bias", row({{"layer", expression},
                                            {"num_buckets", expression},
@@ -134,6 +135,15 @@ Rule mlp(Keys more = {}) {
                       {"up_gate", linear()},
                       {"down", projection()}} +
                  std::move(more));
+}
+
+/// The keys of rows that attend to others.
+Keys cross_block_keys() {
+  return {{"at", names},
+          {"ffn", expression},
+          {"adds_queries", expression},
+          {"attn", attention({{"source_norm", norm_row()}})},
+          {"mlp", mlp()}};
 }
 
 /// The keys of a vocabulary in clusters.
@@ -235,7 +245,19 @@ Rule stack() {
        {"class_token", row()},
        {"distillation_token", row()},
        {"norm", norm_row()},
-       {"norm_projected", expression}});
+       {"norm_projected", expression},
+       {"pixels", section({{"input", text},
+                           {"at", names},
+                           {"channels", expression},
+                           {"frames", expression},
+                           {"image", expression},
+                           {"convolution", section(filtered + sizes)},
+                           {"projection", linear()},
+                           {"kernel", linear()},
+                           {"positions", row({{"width", expression}})},
+                           {"position_projection", linear()},
+                           {"fourier", section({{"bands", expression}, {"resolution", expression}})}})},
+       {"latents", row(Keys{{"count", expression}} + cross_block_keys())}});
   const Rule branch =
       linear({{"size", expression}, {"groups", expression}, {"act", word(words<Activation>())}, {"norm", norm_row()}});
   const Rule bottleneck = section({{"when", expression},
@@ -264,6 +286,7 @@ Rule stack() {
                               {"bottleneck", bottleneck},
                               {"pooling", pooling},
                               {"upsampling", upsampling},
+                              {"repeats_state", expression},
                               {"memory", section({{"when", expression}, {"length", expression}, {"input", text}})},
                               {"residual_multiplier", expression}});
   const Rule pooler = section(row_keys() + Keys{{"bias", bias},
@@ -271,11 +294,14 @@ Rule stack() {
                                                 {"act", word(words<Activation>())},
                                                 {"pool", word(pooler_words)},
                                                 {"norm", norm_row()}});
-  const Rule output = section({{"at", names},
-                               {"norm", norm_row()},
-                               {"projection", linear()},
-                               {"states", word(states_words)},
-                               {"pooler", pooler}});
+  const Rule output =
+      section({{"at", names},
+               {"norm", norm_row()},
+               {"projection", linear()},
+               {"states", word(states_words)},
+               {"latent_queries",
+                section(Keys{{"from", names}, {"count", expression}, {"width", expression}} + cross_block_keys())},
+               {"pooler", pooler}});
   Keys keys{{"like", text},
             {"when", expression},
             {"prefix", names},
@@ -311,7 +337,7 @@ Rule head() {
        {"softcap", expression},
        {"logit_scale", row()},
        {"logits", linear({{"scale_input", expression}, {"concat", row({{"layout", word(layout_words)}})}})},
-       {"classes", linear({{"vector", expression}})},
+       {"classes", linear({{"vector", expression}, {"divisor", expression}, {"per_pixel", expression}})},
        {"output", texts},
        {"cells", section({{"columns", linear()},
                           {"temperature", expression},

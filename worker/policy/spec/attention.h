@@ -101,6 +101,9 @@ struct Attention {
   double scale = 1;    ///< of q.k
   double softcap = 0;  ///< 0: none; else scaled scores become softcap * tanh(score / softcap)
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  /// Width of a head's values, where it is one of its own. Then keys and values are cut by heads, as queries are, and
+  /// there are as many kv heads as heads. 0: values are as wide as keys.
+  int64_t value_dim = 0;
   /// 0: none; else a token sees itself and window - 1 before it, with a full mask also after it.
   int64_t window = 0;
   Pattern pattern;               ///< of the keys that a query sees
@@ -121,6 +124,8 @@ struct Attention {
   bool shows_scores = false;  ///< what is captured are the scores before the softmax, not the probabilities
   Linear query, key, value, out;
 
+  /// Returns the width of a head's values.
+  int64_t value_width() const { return value_dim > 0 ? value_dim : head_dim; }
   bool is_sparse() const { return !std::holds_alternative<std::monostate>(pattern); }
   void collect(ParamCollector&) const;
 };

@@ -42,8 +42,10 @@ struct ClassesSpec {
   std::optional<Mlp> mlp;    ///< before the transform: states become norm(states + mlp(states))
   HeadTransform transform;
   std::optional<Linear> linear;  ///< [classes, width]; absent: the transformed states are the scores
-  bool vector = false;  ///< `linear` is one vector [width] with a bias of one number: one score per state, and no
-                        ///< dimension of classes
+  bool vector = false;     ///< `linear` is one vector [width] with a bias of one number: one score per state, and no
+                           ///< dimension of classes
+  double divisor = 1;      ///< of the scores
+  bool per_pixel = false;  ///< rows are pixels: their scores are put out by rows and columns of the image
   bool mask_question = false;  ///< tokens of the question but the first have scores of 1e6 less (BigBird)
 
   void collect(ParamCollector&) const;

@@ -32,6 +32,7 @@ std::vector<PlacedParam> placed_params(const Model& model) {
       collector.add(stack.output.norm);
       collector.add(stack.output.projection);
       collector.add(stack.output.cross_projection);
+      if (stack.output.queries) stack.output.queries->collect(collector);
       if (!stack.output.pooler) return;
       collector.add(stack.output.pooler->norm);
       collector.add(stack.output.pooler->dense);

@@ -10,9 +10,19 @@ bool resizes_rows(const Stack& stack) {
                      [](const Layer& layer) { return layer.pooling || layer.upsampling; });
 }
 
+bool changes_rows(const Stack& stack) { return stack.input.latents || resizes_rows(stack); }
+
+int64_t least_states(const Stack& stack) {
+  const auto count = [](const Param& vectors) { return vectors.shape.empty() ? 0 : vectors.shape[0]; };
+  const auto& queries = stack.output.queries;
+  return std::max(stack.input.latents ? count(stack.input.latents->vectors) : 0,
+                  queries && queries->vectors ? count(*queries->vectors) : 0);
+}
+
 int64_t hidden_state_of(const Stack& stack, int64_t number) {
   const auto end = stack.layers.begin() + std::min<int64_t>(number + 1, static_cast<int64_t>(stack.layers.size()));
-  return number + std::count_if(stack.layers.begin(), end, [](const Layer& layer) { return layer.upsampling; });
+  return number + std::count_if(stack.layers.begin(), end,
+                                [](const Layer& layer) { return layer.upsampling || layer.repeats_state; });
 }
 
 bool reads_padding(const Stack& stack) {

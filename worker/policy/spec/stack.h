@@ -10,6 +10,7 @@
 #include "worker/policy/spec/bottleneck.h"
 #include "worker/policy/spec/co_attention.h"
 #include "worker/policy/spec/convolution.h"
+#include "worker/policy/spec/cross_block.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/input/input.h"
 #include "worker/policy/spec/mlp.h"
@@ -37,6 +38,8 @@ struct Layer {
   std::optional<CoAttention> co_attention;  ///< of layers whose stack joins two; attention and MLP are of its first
   std::optional<Pooling> pooling;           ///< of the rows that come to the layer
   std::optional<Upsampling> upsampling;
+  bool repeats_state = false;  ///< the state that comes to the layer is a hidden state twice: as what a block of layers
+                               ///< ends with, and as what the next one begins with (Perceiver)
 };
 
 /// Makes one vector per sequence: act(dense(norm(state of the pooled token))). Absent parts are left out.
@@ -55,6 +58,7 @@ struct Output {
   bool shows_projected = false;            ///< encoder_last_hidden_state has these states as that projection makes them
   bool raw_states = false;                 ///< the last entry of hidden_states is the input of `norm`, not its output
   std::optional<Pooler> pooler;
+  std::optional<OutputQueries> queries;  ///< what reads the states, of a stack with latents
 };
 
 /// States of earlier tokens, which keys and values of each layer read before those of the sequence (Dai et al.,
@@ -83,8 +87,12 @@ struct Stack {
 
 /// Returns whether layers of the stack pool or upsample its rows.
 bool resizes_rows(const Stack&);
+/// Returns whether rows of the stack's states are others than those of its input: it pools, or has latents.
+bool changes_rows(const Stack&);
+/// Returns how many states a sequence has however short it is: its latents, or what reads them; 0: as many as rows.
+int64_t least_states(const Stack&);
 /// Returns which of the stack's hidden states is what the blocks of the layer `number` read, or the stack's last state
-/// where it is the number of layers. Upsampled states stand behind those that came to the layer.
+/// where it is the number of layers. Upsampled and repeated states stand behind those that came to the layer.
 int64_t hidden_state_of(const Stack&, int64_t number);
 
 /// Returns whether tokens of the stack read what others make of their states, which may be padding: rows of padding are

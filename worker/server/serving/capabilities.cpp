@@ -113,7 +113,8 @@ void find_embeddings(const policy::Model& model, Capabilities& capabilities) {
   const bool several = model.stacks.size() > 1, crossed = model.kind == policy::ModelKind::EncoderDecoder && several;
   for (const policy::Stack& stack : model.stacks) {
     const policy::Input& input = stack.input;
-    if (input.convolutions || input.backbone || input.queries || input.vectors || !stack.joins.empty()) continue;
+    if (input.convolutions || input.backbone || input.queries || input.vectors || input.latents || !stack.joins.empty())
+      continue;
     const bool pixels = !stack.input.token, decoder = crossed && stack.layers[0].cross;
     if (decoder) continue;
     const std::string before = !several ? "" : crossed ? "encoder_" : stack.name + "_model_output.";
@@ -189,6 +190,7 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
       continue;
     }
     if (!stack.joins.empty()) continue;
+    capabilities.least_rows = std::max(capabilities.least_rows, policy::least_states(stack));
     if (const auto& queries = stack.input.queries) {  // of each image that another stack reads
       capabilities.image_tokens = queries->shape[0];
       continue;
@@ -200,6 +202,12 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
     if (const auto& backbone = stack.input.backbone) {
       capabilities.takes_images = true;
       capabilities.cell_pixels = cell_side(*backbone, backbone->stages.size());
+      continue;
+    }
+    if (stack.input.pixels) {  // of which latents make states
+      capabilities.takes_images = true;
+      capabilities.image_tokens = capabilities.least_rows;
+      capabilities.pixels = stack.input.pixels->input;
       continue;
     }
     if (!stack.input.token) {

@@ -53,6 +53,7 @@ struct Capabilities {
   /// Values that a pass gives out per token, by what is asked of it: scores; hidden states; attentions per token and
   /// key.
   int64_t scores = 0, hidden_states = 0, attentions = 0;
+  std::string pixels;         ///< input with images under another name than pixel_values; empty: there is none
   int64_t image_tokens = 0;   ///< tokens of an image, or learned queries beside the cells of an image of any size
   int64_t cell_pixels = 0;    ///< side of a cell of an image; 0: all images have one size
   std::string audio;          ///< input of samples or filter banks; empty: the model reads no audio
@@ -67,6 +68,7 @@ struct Capabilities {
   std::vector<std::string> vectors;  ///< inputs of dense vectors in place of tokens, parts of one another
   std::string memory;                ///< what names of a memory's inputs begin with, "mems."; empty: none
   int64_t memory_tokens = 0;         ///< that each row attends to beside its own
+  int64_t least_rows = 0;            ///< states of a sequence, however short: its latents, or what reads them
 
   /// Returns whether the model generates text from images, and from audio.
   bool captions_images() const { return task == policy::Task::Generate && takes_images; }

@@ -105,7 +105,7 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
     for (int64_t size : array.shape)
       elements = size > engine::max_forward_values || elements > engine::max_forward_values ? engine::max_forward_values
                                                                                             : elements * size;
-    if (name == "pixel_values") {
+    if (name == "pixel_values" || name == can.pixels) {
       const int64_t images = array.shape.empty() ? 0 : array.shape[0];
       int64_t cells = can.image_tokens;
       if (can.cell_pixels > 0 && array.shape.size() == 4)
@@ -115,7 +115,7 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
       width = std::max(width, cells);
       if (images > static_cast<int64_t>(max_images))
         throw ApiError(413, "too_many_inputs",
-                       "pixel_values has " + std::to_string(images) + " images; at most " + std::to_string(max_images) +
+                       name + " has " + std::to_string(images) + " images; at most " + std::to_string(max_images) +
                            " in one request",
                        name);
     } else if (name == "input_ids" || name == "decoder_input_ids") {
@@ -125,8 +125,9 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
                        name + " has rows of " + std::to_string(length) + " tokens, this model takes at most " +
                            std::to_string(max_input_tokens(context)),
                        name);
-      tokens += elements;
-      width = std::max(width, length);
+      const int64_t rows = std::max(length, can.least_rows);
+      tokens += length > 0 ? elements / length * rows : 0;
+      width = std::max(width, rows);
     } else if (name == can.audio && array.shape.size() >= 2) {
       const int64_t bins = array.shape.size() > 2 ? std::max<int64_t>(1, array.shape.back()) : 1;
       tokens += elements / bins / can.audio_stride + 1;

@@ -109,6 +109,13 @@ policy::Attention& remembers(policy::Model& model) {
 constexpr const char* memory_alone =
     "has a memory in layers that are parallel, have cross-attention, a bottleneck or a convolution, or whose attention "
     "is not causal with projected distances";
+/// Makes latents read the input of the stack.
+policy::Stack& reads_by_latents(policy::Model& model) {
+  input(model).latents.emplace();
+  return model.stacks[0];
+}
+constexpr const char* latents_alone =
+    "has latents whose layers cross, convolve, or attend otherwise than by queries, keys and values alone";
 /// Makes the stack one of audio.
 void hears(policy::Model& model) {
   input(model).token.reset();
@@ -189,6 +196,29 @@ INSTANTIATE_TEST_SUITE_P(
         {"MemoryOfSegments", [](auto& m) { remembers(m).relative_content->segments.emplace(); }, memory_alone},
         {"MemoryInParallelLayers", [](auto& m) { remembers(m), layer(m).order = policy::Order::Parallel; },
          memory_alone},
+        {"ValuesWithAWidthOfTheirOwnThatAreGrouped", [](auto& m) { self(m).value_dim = 3, self(m).kv_heads = 1; },
+         "has values with a width of their own in attention that is grouped, causal, sparse or has further terms"},
+        {"LatentsBehindNorms", [](auto& m) { reads_by_latents(m).layers[0].order = policy::Order::Post; },
+         "has latents, or values with a width of their own, in layers that are not pre-norm"},
+        {"QueriesWithoutLatents", [](auto& m) { m.stacks[0].output.queries.emplace(); },
+         "has queries of latents or blocks of layers without latents"},
+        {"BlocksWithoutLatents", [](auto& m) { layer(m).repeats_state = true; },
+         "has queries of latents or blocks of layers without latents"},
+        {"LatentsOfOneOfTwoStacks", [](auto& m) { reads_by_latents(m), m.stacks.push_back(m.stacks[0]); },
+         "has latents beside a memory, streams, dense vectors, entities, audio, pooling, projections or other stacks"},
+        {"LatentsWithRotations", [](auto& m) { reads_by_latents(m).layers[0].attention.rotary.emplace(); },
+         latents_alone},
+        {"LatentsThatCross", [](auto& m) { reads_by_latents(m), cross(m); }, latents_alone},
+        {"CausalQueriesOfLatents",
+         [](auto& m) { reads_by_latents(m).output.queries.emplace().block.attention.mask = policy::Mask::Causal; },
+         "has latents that read, or are read, otherwise than by queries, keys and values alone"},
+        {"NormOfLatentsThatAreRead",
+         [](auto& m) { reads_by_latents(m).output.queries.emplace(), m.stacks[0].output.norm.emplace(); },
+         "has a norm of latents before queries that read them"},
+        {"PixelsWithoutLatents", [](auto& m) { input(m) = {}, input(m).pixels.emplace(); },
+         "has pixels that no latents read"},
+        {"PixelsBesideTokens", [](auto& m) { reads_by_latents(m), input(m).pixels.emplace(); },
+         "has pixels beside tokens, positions, tables, patches, audio, vectors or a norm"},
         {"ParallelCross", [](auto& m) { cross(m), layer(m).order = policy::Order::Parallel; },
          "has cross-attention in parallel layers"},
         {"CrossRotary", [](auto& m) { cross(m).rotary.emplace(); }, "has positions in cross-attention"},

@@ -32,6 +32,8 @@ void Input::collect(ParamCollector& all) const {
   if (backbone) backbone->collect(all);
   if (grid) grid->collect(all);
   all.add(queries);
+  if (pixels) pixels->collect(all);
+  if (latents) latents->collect(all);
 }
 
 }  // namespace pm::policy

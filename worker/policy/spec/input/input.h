@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "worker/policy/spec/convolution.h"
+#include "worker/policy/spec/cross_block.h"
 #include "worker/policy/spec/input/clusters.h"
 #include "worker/policy/spec/input/dense_vectors.h"
 #include "worker/policy/spec/input/entities.h"
 #include "worker/policy/spec/input/images.h"
 #include "worker/policy/spec/input/index_table.h"
+#include "worker/policy/spec/input/pixels.h"
 #include "worker/policy/spec/param.h"
 
 namespace pm::policy {
@@ -81,6 +83,8 @@ struct Input {
   std::optional<GridPosition> grid;  ///< positions of cells, as of `queries`: layers add them to what queries and keys
                                      ///< read, and not to the states
   std::optional<Param> queries;      ///< [count, hidden]: the positions of learned queries, whose states begin as zeros
+  std::optional<Pixels> pixels;      ///< the stack reads images, and nothing else
+  std::optional<Latents> latents;    ///< what reads the rows and has the stack's layers in their place
   /// Returns true for a stack whose layers add positions to what queries and keys read.
   bool adds_positions() const { return grid || queries; }
   /// Returns true for a stack of images or audio.

@@ -113,6 +113,15 @@ const CLIP: Roles = &[
     ("pad_token", "<|endoftext|>"),
 ];
 const T5: Roles = &[("eos_token", "</s>"), ("unk_token", "<unk>"), ("pad_token", "<pad>")];
+/// In the order of their ids.
+const PERCEIVER: Roles = &[
+    ("pad_token", "[PAD]"),
+    ("bos_token", "[BOS]"),
+    ("eos_token", "[EOS]"),
+    ("mask_token", "[MASK]"),
+    ("cls_token", "[CLS]"),
+    ("sep_token", "[SEP]"),
+];
 const ALBERT: Roles = &[
     ("bos_token", "[CLS]"),
     ("eos_token", "[SEP]"),
@@ -290,6 +299,13 @@ const TOKENIZER_CLASSES: &[TokenizerClass] = &[
         files: &[],
         roles: T5,
         build: Fast(byt5),
+    },
+    TokenizerClass {
+        classes: &["PerceiverTokenizer"],
+        model_types: &[],
+        files: &[],
+        roles: PERCEIVER,
+        build: Fast(perceiver),
     },
     TokenizerClass {
         classes: &["T5Tokenizer", "MT5Tokenizer"],

@@ -245,14 +245,10 @@ fn byte_characters() -> impl Iterator<Item = char> {
     })
 }
 
-/// ByT5 has no vocabulary: pad, eos, unk, then one id per byte, then the sentinels.
-pub fn byt5(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
-    let ends = [
-        named(folder, roles, "pad_token")?,
-        named(folder, roles, "eos_token")?,
-        named(folder, roles, "unk_token")?,
-    ];
-    let vocab: ahash::AHashMap<String, u32> = ends
+/// A tokenizer without a vocabulary: the special tokens, then one id per byte. `strips`: special tokens take the
+/// spaces around them.
+fn of_bytes(special: Vec<String>, strips: bool) -> Result<Tokenizer, String> {
+    let vocab: ahash::AHashMap<String, u32> = special
         .iter()
         .cloned()
         .chain(byte_characters().map(String::from))
@@ -269,9 +265,15 @@ pub fn byt5(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
         pre_tokenizer: level.clone(),
         decoder: level,
     })?;
-    tokenizer
-        .add_special_tokens(ends.map(|t| AddedToken::from(t, true).lstrip(true).rstrip(true)))
-        .map_err(|e| e.to_string())?;
+    let added = special.into_iter().map(|t| AddedToken::from(t, true).lstrip(strips).rstrip(strips));
+    tokenizer.add_special_tokens(added).map_err(|e| e.to_string())?;
+    Ok(tokenizer)
+}
+
+/// ByT5 has pad, eos, unk, then bytes, then the sentinels.
+pub fn byt5(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let ends = ["pad_token", "eos_token", "unk_token"].map(|role| named(folder, roles, role));
+    let mut tokenizer = of_bytes(ends.into_iter().collect::<Result<_, _>>()?, true)?;
     let sentinels = folder
         .settings
         .get("extra_ids")
@@ -287,6 +289,19 @@ pub fn byt5(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
         &mut tokenizer,
         &[("A", 0), (&eos, 0)],
         &[("A", 0), (&eos, 0), ("B", 0), (&eos, 0)],
+    )?;
+    Ok(tokenizer)
+}
+
+/// Perceiver has pad, bos, eos, mask, cls, sep, then bytes. Texts stand between cls and sep.
+pub fn perceiver(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
+    let special = roles.iter().map(|(role, _)| named(folder, roles, role));
+    let mut tokenizer = of_bytes(special.collect::<Result<_, _>>()?, false)?;
+    let (cls, sep) = (named(folder, roles, "cls_token")?, named(folder, roles, "sep_token")?);
+    template(
+        &mut tokenizer,
+        &[(&cls, 0), ("A", 0), (&sep, 0)],
+        &[(&cls, 0), ("A", 0), (&sep, 0), ("B", 0), (&sep, 0)],
     )?;
     Ok(tokenizer)
 }
