@@ -213,6 +213,18 @@ def processors():
     yield "detr bounded", "DetrImageProcessor", dict(size={"shortest_edge": 50, "longest_edge": 77}, do_pad=False)
     yield "detr of one size", "DetrImageProcessor", dict(size={"shortest_edge": 40, "longest_edge": 60})
     yield "detr to 30 x 20", "DetrImageProcessor", dict(size={"height": 30, "width": 20})
+    yield "perceiver", "PerceiverImageProcessor", {}
+    yield (
+        "perceiver to 30 x 20",
+        "PerceiverImageProcessor",
+        dict(size={"height": 30, "width": 20}, crop_size={"height": 41, "width": 23}),
+    )
+    yield (  # black stands around an image that is smaller than the crop
+        "perceiver beyond the image",
+        "PerceiverImageProcessor",
+        dict(size={"height": 30, "width": 20}, crop_size={"height": 20, "width": 18}, do_normalize=False),
+    )
+    yield "perceiver without resize", "PerceiverImageProcessor", dict(do_resize=False)
     yield "detr in the older spelling", "DetrImageProcessor", dict(size=33, max_size=40)
 
 

@@ -50,6 +50,16 @@ Processor detr() {
   return p;
 }
 
+Processor perceiver() {
+  Processor p;
+  p.do_center_crop = p.crops_first = true;
+  p.crop_height = p.crop_width = 256;
+  p.resample = Filter::Bicubic;
+  p.mean = {0.485, 0.456, 0.406};
+  p.std = {0.229, 0.224, 0.225};
+  return p;
+}
+
 /// Returns the defaults of the class for keys that the file lacks.
 Processor defaults_of(const std::string& file, const json& config) {
   std::string name;
@@ -62,11 +72,13 @@ Processor defaults_of(const std::string& file, const json& config) {
   if (name == "CLIP") return clip();
   if (name == "DeiT") return deit();
   if (name == "Detr") return detr();
+  if (name == "Perceiver") return perceiver();
   if (name == "ViT") return {};
   throw unreadable(file,
                    "the image processor " +
                        (name.empty() ? "is not named (image_processor_type)" : "\"" + name + "\" is not served") +
-                       "; served are CLIPImageProcessor, ViTImageProcessor, DeiTImageProcessor and DetrImageProcessor");
+                       "; served are CLIPImageProcessor, ViTImageProcessor, DeiTImageProcessor, DetrImageProcessor and "
+                       "PerceiverImageProcessor");
 }
 
 /// Reads the fields of one file; errors name them.
@@ -234,6 +246,16 @@ std::pair<int64_t, int64_t> bounded_size(const Image& image, int64_t shortest, i
 
 Image Processor::resize_and_crop(const Image& image, const Limits& limits) const {
   Image framed = image;
+  if (do_center_crop && crops_first) {
+    const auto shorter = static_cast<double>(std::min(image.width, image.height));
+    const auto part = [&](int64_t whole, int64_t crop) {  // int(whole / crop * shorter), at least a pixel
+      return std::max<int64_t>(1,
+                               static_cast<int64_t>(static_cast<double>(whole) / static_cast<double>(crop) * shorter));
+    };
+    const int64_t to_width = part(width, crop_width), to_height = part(height, crop_height);
+    check_size(to_width, to_height, limits, "the cropped image");
+    framed = center_crop(image, to_width, to_height);
+  }
   if (do_resize) {
     int64_t to_width = width, to_height = height;
     if (longest_edge > 0) {
@@ -246,9 +268,9 @@ Image Processor::resize_and_crop(const Image& image, const Limits& limits) const
       to_height = upright ? longer : shortest_edge;
     }
     check_size(to_width, to_height, limits, "the resized image");
-    framed = resize(image, to_width, to_height, resample);
+    framed = resize(framed, to_width, to_height, resample);
   }
-  return do_center_crop ? center_crop(framed, crop_width, crop_height) : framed;
+  return do_center_crop && !crops_first ? center_crop(framed, crop_width, crop_height) : framed;
 }
 
 Array Processor::operator()(const Image& image, const Limits& limits) const {

@@ -12,10 +12,12 @@
 
 namespace pm::image {
 
-/// Transformers' image processors of CLIP, ViT, DeiT and DETR (their PIL implementation): resize, center crop, rescale,
-/// normalise. That of DETR pads images of a batch; here each image is alone, so that none is padded.
+/// Transformers' image processors of CLIP, ViT, DeiT, DETR and Perceiver (their PIL implementation): resize, center
+/// crop, rescale, normalise. Perceiver's crops before it resizes. That of DETR pads images of a batch; here each image
+/// is alone, so that none is padded.
 struct Processor {
   bool do_resize = true, do_center_crop = false, do_rescale = true, do_normalize = true;
+  bool crops_first = false;   ///< the crop keeps height / crop_height of the shorter side, and the same of width
   int64_t shortest_edge = 0;  ///< target of the shorter side; 0: resize to height x width
   int64_t longest_edge = 0;   ///< the shorter side's target is less where the longer one would exceed this; 0: no limit
   int64_t height = 224, width = 224;
@@ -26,8 +28,8 @@ struct Processor {
 
   /// Reads preprocessor_config.json of a checkpoint folder, or the "image_processor" of processor_config.json; returns
   /// nothing when there is neither. Missing keys have the defaults of their class: CLIPImageProcessor,
-  /// ViTImageProcessor, DeiTImageProcessor, DetrImageProcessor, with the older spellings (CLIPFeatureExtractor,
-  /// ...Fast). Throws Error{ModelUnreadable} for another class or an unsupported value.
+  /// ViTImageProcessor, DeiTImageProcessor, DetrImageProcessor, PerceiverImageProcessor, with the older spellings
+  /// (CLIPFeatureExtractor, ...Fast). Throws Error{ModelUnreadable} for another class or an unsupported value.
   static std::optional<Processor> read(const std::filesystem::path& folder);
 
   /// Returns the pixel_values [1, 3, height, width] of one image. Throws Error{ImageTooLarge} when the
