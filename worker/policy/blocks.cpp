@@ -383,7 +383,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.kv_heads = size("kv_heads", context.source_width > 0 ? a.heads : context.sizes.kv_heads);
   a.head_dim = size("head_dim", context.sizes.head_dim);
   a.value_dim = size("value_dim", context.source_width > 0 ? a.head_dim : 0);
-  if (a.value_dim < 0 || (a.value_dim > 0 && a.heads != a.kv_heads)) {
+  if (a.value_dim < (context.source_width > 0 ? 1 : 0) || (a.value_dim > 0 && a.heads != a.kv_heads)) {
     throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives heads a width of " +
                                              std::to_string(a.value_dim) + " for values, " + std::to_string(a.heads) +
                                              " heads and " + std::to_string(a.kv_heads) +

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builder: pixels of images as the rows of a stack.
+#include <algorithm>
+
 #include "worker/base/error.h"
 #include "worker/policy/builder.h"
 
@@ -9,6 +11,8 @@ namespace {
 
 /// The maximum number of pixels of an image whose positions are learned, and of frequencies of the others.
 constexpr int64_t most_positions = int64_t{1} << 20, most_bands = 4096;
+/// The maximum side of images of one size.
+constexpr int64_t most_side = int64_t{1} << 15;
 
 [[noreturn]] void unreadable(const Node& at, const std::string& message) {
   throw Error(Reason::ModelUnreadable, at.where() + ": " + message);
@@ -58,6 +62,10 @@ std::optional<Pixels> Builder::pixels(const Context& context, const Node& input,
   made.channels = small_size(*node, "channels", scope);
   if (node->get("frames")) made.frames = small_size(*node, "frames", scope);
   if (const Node* image = node->get("image")) made.image = height_and_width(*image, scope.variables);
+  if (std::max(made.image[0], made.image[1]) > most_side)
+    unreadable(*node, "config.json gives images of " + std::to_string(made.image[0]) + " x " +
+                          std::to_string(made.image[1]) + " pixels, expected at most " + std::to_string(most_side) +
+                          " on each side");
   int64_t values = made.channels * made.frames;
   if (const Node* section = node->get("convolution")) {
     const int64_t out = small_size(*section, "channels", scope);
