@@ -446,7 +446,7 @@ KNOWN = (
         "PerceiverConfig",
         {"qk_channels": 256, "v_channels": 1280},
         "bytes",
-        (0, 0, 0),
+        (804432920, 402648588, 201757960),
     ),
     (
         "Longformer",

@@ -58,6 +58,8 @@ def unused(case):
         return lambda name: any(part in name for part in idle)
     if case.model_type == "lxmert":  # scores of regions, of use in a loss only
         return lambda name: name.startswith("obj_predict_head.")
+    if case.model_type == "perceiver":  # a count of training
+        return lambda name: name.endswith("num_batches_tracked")
     if case.model_type == "reformer":  # what transformers has beside the scores and does not add
         return lambda name: name == "lm_head.bias"
     if case.model_type == "xlnet":  # the beginning of the second stream

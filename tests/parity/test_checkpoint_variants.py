@@ -155,6 +155,7 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
         "dpr": "DPRQuestionEncoder",
         "bert-generation": "BertGenerationEncoder",
         "fsmt": "FSMTForConditionalGeneration",
+        "perceiver": "PerceiverForMaskedLM",
     }
     name = names.get(model_type) or next(
         name for name in OF_TYPES[model_type]["architectures"] if name.endswith("Model") and "Head" not in name

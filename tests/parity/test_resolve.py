@@ -366,7 +366,10 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             } == kinds
             assert sum(n is not None for n in mine) == len(norms(case, block))
             assert (attention["mask"] == "causal") == (
-                (name in ("decoder", "text") and case.model_type not in cases_detection.MODEL_TYPES)
+                (
+                    name in ("decoder", "text")
+                    and case.model_type not in (*cases_detection.MODEL_TYPES, *cases_latents.MODEL_TYPES)
+                )
                 or case.model_type in cases_memory.MODEL_TYPES
                 or any(bool(model.config.to_dict().get(key)) for key in ("is_decoder", "causal"))
             )
