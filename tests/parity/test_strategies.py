@@ -23,8 +23,8 @@ import worker
 
 # one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, relative positions
 # by content, bottlenecks, heads that convolve, entities, streams, two streams, attention in chunks between two residual
-# streams, latents that read tokens or pixels, two stacks in a row, encoders of images and of audio before a decoder, two
-# towers, images, cells of images
+# streams, latents that read tokens or pixels, two stacks in a row, encoders of images and of audio before a decoder,
+# two towers, images, cells of images
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
