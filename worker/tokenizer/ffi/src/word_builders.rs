@@ -301,7 +301,7 @@ pub fn perceiver(folder: &Folder, roles: Roles) -> Result<Tokenizer, String> {
     template(
         &mut tokenizer,
         &[(&cls, 0), ("A", 0), (&sep, 0)],
-        &[(&cls, 0), ("A", 0), (&sep, 0), ("B", 0), (&sep, 0)],
+        &[(&cls, 0), ("A", 0), (&sep, 0), ("B", 1), (&sep, 1)],
     )?;
     Ok(tokenizer)
 }
