@@ -98,6 +98,11 @@ class Case:
         return self.model_type not in cases_reformer.MODEL_TYPES
 
     @property
+    def recomputes(self):
+        """Returns whether answers are generated without a KV cache, by a class with another task."""
+        return self.generates and self.model_class.endswith("WithLMHeadModel")
+
+    @property
     def media(self):
         """Returns whether answers are generated from images or audio."""
         return self.generates and self.reads in (("images",), ("audio",))
@@ -169,21 +174,17 @@ def _family(model_type, kind, config_class, takes=(), **base):
     def rows(label, classes, lengths=LENGTHS, takes=takes, dtype="float32", ranks=RANKS, speaks=True, **settings):
         found = []
         for name in classes.split():
-            generates = (
-                speaks
-                and any(
-                    name.endswith(word)
-                    for word in (
-                        "LMHeadModel",
-                        "ForCausalLM",
-                        "ForConditionalGeneration",
-                        "MTModel",
-                        "GenerationDecoder",
-                        "EncoderDecoderModel",
-                    )
+            generates = speaks and any(
+                name.endswith(word)
+                for word in (
+                    "LMHeadModel",
+                    "ForCausalLM",
+                    "ForConditionalGeneration",
+                    "MTModel",
+                    "GenerationDecoder",
+                    "EncoderDecoderModel",
                 )
-                and not name.endswith("WithLMHeadModel")
-            )  # XLM
+            )
             config = {**base, **settings}
             if any(word in name for word in ("SequenceClassification", "TokenClassification", "ImageClassification")):
                 config["num_labels"] = 5

@@ -25,6 +25,10 @@ SEEDS = {
     "RoFormerForSequenceClassification-light": 3878,
     "RobertaForMultipleChoice-light": 1754,
     "XLMForMultipleChoice-light": 1341,
+    "XLMWithLMHeadModel-all": 38341,
+    "XLMWithLMHeadModel-causal-relu-one-language": 45341,
+    "FlaubertWithLMHeadModel-light": 57341,
+    "FlaubertWithLMHeadModel-norms-before": 4841,
     "EuroBertForMaskedLM-all": 1872,
 }
 MODEL_TYPES = (
@@ -468,6 +472,8 @@ _XLM = {
     "pad_token_id": 3,
     "bos_token_id": 4,
     "eos_token_id": 100,
+    "mask_token_id": 7,
+    "lang_id": 2,
 }
 
 

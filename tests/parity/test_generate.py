@@ -76,7 +76,15 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GPT2LMHeadModel-all",
+        "LlamaForCausalLM-all",
+        "T5ForConditionalGeneration-all",
+        "XLMWithLMHeadModel-causal-relu-one-language",
+    ],
+)
 def test_options_of_greedy_decoding_act_as_in_transformers_alone_and_beside_others(runner, name, ranks):
     """Every option on its own sequence of one busy batch; bad_words are the tokens that the plain answer is made of."""
     case = BY_NAME[name]
@@ -130,7 +138,13 @@ def test_prompts_have_the_vocabulary_of_the_encoder(runner):
 
 
 @pytest.mark.parametrize(
-    "name", ["GPT2LMHeadModel-inverse-layer-scale", "LlamaForCausalLM-all", "T5ForConditionalGeneration-all"]
+    "name",
+    [
+        "GPT2LMHeadModel-inverse-layer-scale",
+        "LlamaForCausalLM-all",
+        "T5ForConditionalGeneration-all",
+        "XLMWithLMHeadModel-all",
+    ],
 )
 def test_sampled_tokens_depend_on_the_seed_and_on_nothing_else(runner, name):
     """The same seed samples the same tokens on any number of ranks, alone and in a batch; another seed samples
@@ -154,7 +168,9 @@ def test_sampled_tokens_depend_on_the_seed_and_on_nothing_else(runner, name):
     assert runner.generate(folder, 2, rows, seed=8, **drawn) != alone
 
 
-@pytest.mark.parametrize("name", ["GPT2LMHeadModel-all", "BartForConditionalGeneration-all"])
+@pytest.mark.parametrize(
+    "name", ["GPT2LMHeadModel-all", "BartForConditionalGeneration-all", "FlaubertWithLMHeadModel-light"]
+)
 def test_generate_prints_the_ids_that_transformers_returns(name):
     case = BY_NAME[name]
     row = inputs.prompts(case, [12], seed=3)[0]

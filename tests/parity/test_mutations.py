@@ -103,6 +103,7 @@ SIZES = {
     "score_clusters.divisor",
     "masks.heads",  # the channels of the first convolution tell it
 }
+GENERATED = {"tables.generation_row"}  # which no forward pass shows: test_recompute.py
 STORED = {"keep_in_fp32"}  # the dtype that a tensor is held in: test_resolve.py
 REQUESTS = {
     "features.input",
@@ -220,7 +221,7 @@ def options_of(node, path=()):
     found = set()
     for key, value in node.items():
         option = ".".join((*path, key)[-2:])
-        if key in NAMES or option in SIZES | REQUESTS or key in SIZES | STORED or value is None:
+        if key in NAMES or option in SIZES | REQUESTS or key in SIZES | STORED or option in GENERATED or value is None:
             continue
         if path:  # a stack's own keys are sections, and sizes
             found.add(option)

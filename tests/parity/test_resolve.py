@@ -388,7 +388,7 @@ def kind_of(case):
         case.kind == "encoder-decoder"
         and case.model_class.endswith(("ForCausalLM", "NetDecoder"))
         or case.model_class == "BertGenerationDecoder"
-        or (case.kind == "encoder" and case.generates)
+        or (case.kind == "encoder" and case.generates and not case.recomputes)
     ):
         return "decoder"
     return (

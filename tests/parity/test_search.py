@@ -29,6 +29,7 @@ NAMES = [
     "BartForConditionalGeneration-all",
     "ProphetNetForConditionalGeneration-all",
     "EncoderDecoderModel-bert2bert",
+    "XLMWithLMHeadModel-all",
 ]
 
 

@@ -49,6 +49,7 @@ FAMILIES = [
     "PerceiverForOpticalFlow-pixels",
     "ReformerModel-all",
     "ReformerModelWithLMHead-all",
+    "XLMWithLMHeadModel-all",
     "T5ForConditionalGeneration-all",
     "BartForConditionalGeneration-all",
     "ProphetNetForConditionalGeneration-all",

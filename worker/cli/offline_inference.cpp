@@ -76,6 +76,7 @@ std::vector<Prompt> prompts_of(const Arrays& inputs) {
 int64_t generation_blocks(const policy::Model& model, const std::vector<Prompt>& prompts,
                           const engine::GenerationConfig& generation) {
   int64_t blocks = 0;
+  if (!models::Model::caches(model)) return blocks;
   for (const Prompt& prompt : prompts) {
     const std::vector<int32_t> start = answer_start(model, prompt);
     blocks += sources_of(model) * engine::max_blocks(static_cast<int64_t>(start.size()), new_tokens(start, generation),
@@ -90,7 +91,10 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   engine::Limits limits{stack.vocab, stack.positions, kv_blocks, concurrency, queue};
   if (sequence_length > 0 && (limits.positions == 0 || sequence_length < limits.positions))
     limits.positions = sequence_length;
-  if (limits.positions == 0) limits.positions = kv_blocks * block_tokens;  // relative positions have no end
+  if (limits.positions == 0)  // relative positions have no end
+    limits.positions = model.recompute ? plan.sequence_length : kv_blocks * block_tokens;
+  limits.recomputes = model.recompute.has_value();
+  if (model.recompute) limits.appended = static_cast<int32_t>(model.recompute->append);
   limits.forced_bos = static_cast<int32_t>(model.forced_bos);
   limits.forced_eos = static_cast<int32_t>(model.forced_eos);
   limits.step_tokens = plan.step_tokens;

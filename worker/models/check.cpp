@@ -313,11 +313,24 @@ void check_latents(const policy::Model& model, const policy::Stack& stack) {
   if (Model::generates(model)) refuse("generates from latents");
 }
 
+/// Checks a model whose steps of generation have the whole sequences, as rows without padding.
+void check_recompute(const policy::Model& model) {
+  const policy::Stack& stack = Model::generating_stack(model);
+  const policy::Input& input = stack.input;
+  if (model.stacks.size() > 1 || stack.layers[0].cross)
+    policy::refuse_architecture(model, "generates without a KV cache beside further stacks");
+  if (!input.token || input.entities || input.features || input.stream_count() > 0 || stack.memory ||
+      policy::resizes_rows(stack) || policy::reads_padding(stack))
+    policy::refuse_architecture(model,
+                                "generates without a KV cache by rows that are not those of tokens alone, are pooled, "
+                                "read a memory or read padding");
+}
+
 void check_generation(const policy::Model& model) {
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
-  if (model.task == policy::Task::Generate && !Model::generates(model))
-    refuse("has no language-model head for its task");
+  if (model.generates() && !Model::generates(model)) refuse("has no language-model head for its task");
   if (!Model::generates(model)) return;
+  if (model.recompute) return check_recompute(model);
   for (const policy::Layer& layer : Model::generating_stack(model).layers) {
     const policy::Attention& self = layer.attention;
     if (self.mask != policy::Mask::Causal) refuse("generates with attention that is not causal");

@@ -30,7 +30,7 @@ RequestFeatures read_features(const policy::Stack& stack, const at::Tensor& ids,
     at::Tensor types = tensors.tensor(table.input, 2, c10::str(shape));
     if (types.defined() && (types.sizes() != shape || types.is_floating_point()))
       refuse(table.input + " has the shape " + c10::str(types.sizes()) + ", expected integers " + c10::str(shape));
-    if (!types.defined()) types = at::full(shape, table.skip_if_absent ? -1 : table.default_row, at::kLong);
+    if (!types.defined()) types = at::full(shape, table.row_if_absent(), at::kLong);
     check_range(table.input, types, table.skip_if_absent ? -1 : 0, table.table.shape[0], "they");
     found.types[table.key()] = types;
   }

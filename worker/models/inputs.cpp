@@ -154,8 +154,7 @@ class Reader {
       if (!given.defined() && question.defined() && table.input == "token_type_ids")  // 0 for the question, else 1
         given = (at::arange(ids.size(1), at::kLong).unsqueeze(0) >= question.unsqueeze(1)).to(at::kLong);
       at::Tensor& rows = stack_input.batch.types[table.key()];
-      rows = given.defined() ? unpadded(given)
-                             : at::full_like(stack_input.batch.tokens, table.skip_if_absent ? -1 : table.default_row);
+      rows = given.defined() ? unpadded(given) : at::full_like(stack_input.batch.tokens, table.row_if_absent());
       const std::string what =
           table.column < 0 ? "they"
                            : "numbers of column " + std::to_string(table.column) +

@@ -14,7 +14,7 @@ namespace pm::models {
 namespace {
 
 const policy::Head* language_model(const policy::Model& model) {
-  if (model.task != policy::Task::Generate) return nullptr;
+  if (!model.generates()) return nullptr;
   for (const policy::Head& head : model.heads)
     if (head.as<policy::LogitsSpec>()) return &head;
   return nullptr;
@@ -23,6 +23,8 @@ const policy::Head* language_model(const policy::Model& model) {
 }  // namespace
 
 bool Model::generates(const policy::Model& model) { return language_model(model) != nullptr; }
+
+bool Model::caches(const policy::Model& model) { return generates(model) && !model.recompute; }
 
 bool Model::shows_attentions(const policy::Model& model) {
   return std::none_of(model.stacks.begin(), model.stacks.end(), [](const policy::Stack& stack) {
@@ -80,14 +82,14 @@ StepRows StepRows::on(at::Device device) && {
 void Model::step(StepRows& rows, layers::KvCache* cache, StageState& handed, comm::Communicator& comm) const {
   const policy::Stack& generating = generating_stack(policy_);
   for (const policy::IndexTable& table : generating.input.tables)
-    rows.batch.types[table.key()] = at::full_like(rows.batch.tokens, table.skip_if_absent ? -1 : table.default_row);
+    rows.batch.types[table.key()] =
+        at::full_like(rows.batch.tokens, table.generation_row.value_or(table.row_if_absent()));
   const bool crosses = generating.layers[0].cross.has_value();
   rows.batch.streams = std::min<int64_t>(1, generating.input.stream_count());  // scores are those of the first
   if (rows.source) {
     const std::string& name = generating.layers[0].cross->source;
     for (const policy::IndexTable& table : policy_.stack(name)->input.tables)
-      rows.source->types[table.key()] =
-          at::full_like(rows.source->tokens, table.skip_if_absent ? -1 : table.default_row);
+      rows.source->types[table.key()] = at::full_like(rows.source->tokens, table.row_if_absent());
     at::Tensor& states = handed[name];
     if (const Stack* encoder = stack(name)) {
       states = (*encoder)(states, *rows.source, nullptr, nullptr, comm);

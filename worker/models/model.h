@@ -41,8 +41,10 @@ class Model {
   /// Throws Error{UnknownArchitecture} for a combination of options that this version does not run. Reads no
   /// tensor.
   static void check(const policy::Model&);
-  /// Returns true when the model can generate: its task is generate and it has an LM head.
+  /// Returns true when the model can generate: it is to generate and has an LM head.
   static bool generates(const policy::Model&);
+  /// Returns whether steps of generation read keys and values of earlier ones; false: each has the whole sequences.
+  static bool caches(const policy::Model&);
   /// Returns whether a forward pass can capture attentions: that of chunks has no places in a matrix of tokens.
   static bool shows_attentions(const policy::Model&);
   /// Returns the stack that generates: the one that the LM head reads.

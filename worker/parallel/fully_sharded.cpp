@@ -27,7 +27,7 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
     check_weights(shard, shard.plan->ranks.at(static_cast<size_t>(world_->rank())).predicted.weights,
                   loader_.resident_bytes());
     if (units_.in_files()) loader_.use_direct_io();
-    if (shard.kv_blocks > 0 && models::Model::generates(policy_)) make_blocks(shard.kv_blocks);
+    if (shard.kv_blocks > 0 && caches()) make_blocks(shard.kv_blocks);
   }
 
   void check(const Arrays& inputs) const override { models::make_inputs(policy_, inputs); }
@@ -65,6 +65,8 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
     inputs_.clear();
   }
 
+  bool caches() const override { return models::Model::caches(policy_); }
+
   void make_blocks(int64_t blocks) override {
     cache_.reset();
     const policy::Stack& generating = models::Model::generating_stack(policy_);
@@ -82,12 +84,12 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
   }
 
   at::Tensor step(models::StepRows& rows) override {
-    if (!cache_)
+    if (!cache_ && caches())
       throw Error(Reason::InvalidRequest,
                   policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
     rows = std::move(rows).on(device());
     models::StageState state;
-    model_.step(rows, &*cache_, state, *alone_);
+    model_.step(rows, cache_ ? &*cache_ : nullptr, state, *alone_);
     return state.at(models::Model::generating_stack(policy_).name);
   }
 

@@ -24,9 +24,11 @@ struct GraphCounts {
   std::string failure;
 };
 
-/// Steps of generation over a KV cache.
+/// Steps of generation, over a KV cache where the model has one.
 class GenerationExecutor {
  public:
+  /// Returns false if a step has whole sequences, which need no KV blocks. May be called from any thread.
+  virtual bool caches() const { return true; }
   /// Frees the KV blocks and allocates `blocks` empty ones; 0 allocates none. Must be called between steps.
   virtual void make_blocks(int64_t blocks) = 0;
   /// Copies keys and values of all layers between KV blocks: pairs (from, to).

@@ -49,7 +49,7 @@ class TensorPipelineExecutor final : public Executor,
                           (tensor_->size() == 1 || tensor_->supports_graph_capture())) {
     loader_.loaded();
     check_weights(shard, partition_.weight_bytes(metadata_, rank_plan_.tensor), loader_.resident_bytes());
-    if (shard.kv_blocks > 0 && models::Model::generates(policy_)) make_blocks(shard.kv_blocks);
+    if (shard.kv_blocks > 0 && caches()) make_blocks(shard.kv_blocks);
   }
 
   void check(const Arrays& inputs) const override { models::make_inputs(policy_, inputs); }
@@ -74,6 +74,8 @@ class TensorPipelineExecutor final : public Executor,
  private:
   void begin_step(const StepRequirements& requirements) override { bucket_ = requirements.bucket; }
 
+  bool caches() const override { return models::Model::caches(policy_); }
+
   void make_blocks(int64_t blocks) override {
     graphs_.reset();  // captured graphs write to the addresses of the freed blocks
     cache_.reset();
@@ -97,7 +99,7 @@ class TensorPipelineExecutor final : public Executor,
   }
 
   at::Tensor step(models::StepRows& rows) override {
-    if (!with_blocks_)
+    if (!with_blocks_ && caches())
       throw Error(Reason::InvalidRequest,
                   policy_.architecture + " was loaded without KV blocks, so that it cannot generate");
     if (graphs_ && bucket_ > 0) return graphs_->run(rows, bucket_, decode_step()).hidden;

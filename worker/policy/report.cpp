@@ -50,8 +50,9 @@ std::string mib(int64_t bytes) {
 std::string inspect_report(const Model& model) {
   const ModelMetadata& metadata = model.metadata;
   std::ostringstream out;
-  out << model.architecture << " (" << model.model_type << "), " << to_string(model.task) << ": " << metadata.parameters
-      << " parameters, " << mib(metadata.checkpoint_bytes) << " mostly " << name_of(metadata.dtype) << "\n";
+  out << model.architecture << " (" << model.model_type << "), " << to_string(model.task)
+      << (model.recompute ? ", generates: " : ": ") << metadata.parameters << " parameters, "
+      << mib(metadata.checkpoint_bytes) << " mostly " << name_of(metadata.dtype) << "\n";
   for (const StackMetadata& stack : metadata.stacks) {
     out << "stack " << stack.name << ": " << stack.layers << " layers, hidden " << stack.hidden << ", heads "
         << stack.heads << " (kv " << stack.kv_heads << ") x " << stack.head_dim << ", ffn " << stack.ffn

@@ -137,9 +137,11 @@ int64_t forced_id(const checkpoint::Checkpoint& checkpoint, const char* key) {
 /// Checks that forced and start ids are rows of the token embedding.
 void check_answer_ids(const Model& model) {
   const int64_t vocab = model.stacks.back().vocab;
-  for (const auto& [name, id] : {std::pair{"decoder_start_token_id", model.decoder_start},
-                                 {"forced_bos_token_id", model.forced_bos},
-                                 {"forced_eos_token_id", model.forced_eos}}) {
+  for (const auto& [name, id] :
+       {std::pair{"decoder_start_token_id", model.decoder_start},
+        {"forced_bos_token_id", model.forced_bos},
+        {"forced_eos_token_id", model.forced_eos},
+        {"the token that each step appends", model.recompute ? model.recompute->append : -1}}) {
     if (id < -1 || id >= vocab)
       refuse(Reason::ModelUnreadable, std::string(name) + " is " + std::to_string(id) + ", the vocabulary has " +
                                           std::to_string(vocab) + " tokens");
@@ -180,6 +182,13 @@ void bind_unused(const Node& policy, const Architecture& architecture, const std
   binder.set_dry_run(false);
 }
 
+/// Reads how a class generates without a KV cache.
+Recompute read_recompute(const Node& section, const Variables& variables) {
+  Recompute recompute;
+  if (const Node* append = section.get("append")) recompute.append = evaluate_int(*append, variables);
+  return recompute;
+}
+
 /// Builds a model by one policy that describes its stacks.
 Model resolve_alone(const CheckpointView& view, const Node& policy) {
   const Variables variables{&view.config, {policy.get("let")}, std::nullopt};
@@ -187,6 +196,8 @@ Model resolve_alone(const CheckpointView& view, const Node& policy) {
   model.model_type = view.config.at("model_type");
   const Architecture architecture = architecture_of(class_of(view, policy), policy, variables);
   set_class(architecture, model);
+  if (const Node* recompute = architecture.node->get("recompute"))
+    model.recompute = read_recompute(*recompute, variables);
   read_token_ids(view.checkpoint, policy, variables, model);
   build(view, policy, architecture, std::nullopt, model);
   return model;
@@ -204,7 +215,7 @@ void set_class(const Architecture& architecture, Model& model) {
 
 void read_token_ids(const checkpoint::Checkpoint& checkpoint, const Node& policy, const Variables& variables,
                     Model& model) {
-  const bool generates = model.task == Task::Generate;  // other heads use the end token of config.json
+  const bool generates = model.generates();  // other heads use the end token of config.json
   model.eos = token_ids(checkpoint, generates, policy.get("eos"), variables, "eos_token_id");
   if (model.kind == ModelKind::EncoderDecoder)
     model.decoder_start = decoder_start_of(checkpoint, generates, policy, variables);
@@ -250,7 +261,7 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
                 : policy.get("retrieve") ? resolve_retrieval(view, policy)
                                          : resolve_alone(view, policy);
   model.model_type = type;
-  if (model.task == Task::Generate) check_answer_ids(model);
+  if (model.generates()) check_answer_ids(model);
   mark_matrices(model);
   model.metadata = model_metadata(model);
   return model;

@@ -202,6 +202,12 @@ void Builder::tables(const Node& section, const Scope& scope, const std::string&
     if (table.default_row < 0 || (table.default_row > 0 && table.default_row >= count))
       unreadable(item.where() + ": default_row is " + std::to_string(table.default_row) + ", the table has " +
                  std::to_string(count));
+    if (const Node* generation_row = item.get("generation_row")) {
+      table.generation_row = evaluate_int(*generation_row, scope.variables);
+      if (*table.generation_row < 0 || *table.generation_row >= count)
+        unreadable(item.where() + ": generation_row is " + std::to_string(*table.generation_row) + ", the table has " +
+                   std::to_string(count));
+    }
     const ParamRequest request{
         .role = Role::IndexTable, .path = path + "tables." + table.key(), .shape = {count, width}};
     const std::optional<Param> bound =

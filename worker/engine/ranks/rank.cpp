@@ -60,6 +60,7 @@ parallel::GenerationExecutor& Rank::generation() {
 /// Applies the message's changes to the block tables, then concatenates the tokens of the entries.
 models::StepRows Rank::build_rows(const StepMessage& message) {
   for (int32_t slot : message.freed_slots) slots_.at(static_cast<size_t>(slot)) = {};
+  const bool caches = message.entries.empty() || generation().caches();
   std::vector<int64_t> tokens, positions, cache_slots;
   models::StepRows rows;
   layers::Batch& batch = rows.batch;
@@ -72,13 +73,13 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
     for (int64_t i = 0; i < count; ++i) {
       tokens.push_back(entry.tokens[static_cast<size_t>(i)]);
       positions.push_back(entry.context + i);
-      cache_slots.push_back(cache_slot(slot.blocks, entry.context + i));
+      if (caches) cache_slots.push_back(cache_slot(slot.blocks, entry.context + i));
     }
     batch.sequences.spans.push_back({.first = first,
                                      .tokens = count,
                                      .context = entry.context,
                                      .keys = entry.context + count,
-                                     .key_row = 0,
+                                     .key_row = caches ? 0 : first,
                                      .blocks = {}});
   }
   add_encoder_rows(message, rows);
@@ -96,7 +97,7 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
   }
   batch.tokens = tensor_of(tokens);
   batch.positions = tensor_of(positions);
-  batch.slots = tensor_of(cache_slots);
+  if (caches) batch.slots = tensor_of(cache_slots);
   return rows;
 }
 

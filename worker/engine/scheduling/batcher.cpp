@@ -117,7 +117,8 @@ void Batcher::check_limits(const SequenceGroup& group) const {
   const auto too_long = [&](const std::string& what, int64_t max_tokens) {
     refuse(what + " exceeds the maximum of " + text(max_tokens) + " tokens per sequence");
   };
-  const int64_t max_tokens = std::min(limits_.positions, limits_.kv_blocks * block_tokens);
+  const int64_t max_tokens =
+      limits_.recomputes ? limits_.positions : std::min(limits_.positions, limits_.kv_blocks * block_tokens);
   const int64_t source_positions = limits_.source_positions > 0 ? limits_.source_positions : limits_.positions;
   if (read > source_positions) too_long("the input of " + text(read) + " tokens", source_positions);
   if (tokens > max_tokens)
@@ -128,6 +129,7 @@ void Batcher::check_limits(const SequenceGroup& group) const {
     refuse("the request needs " + text(group.max_sequences()) + " concurrent sequences; the maximum is " +
            text(limits_.max_concurrency));
   }
+  if (limits_.recomputes) return;
   int64_t blocks = 0;
   for (int64_t i = 0; i < group.copies(); ++i)
     blocks += max_blocks(group.prompt_tokens(), group.request.max_new_tokens,
@@ -170,7 +172,7 @@ bool Batcher::admit(SequenceGroup& group, Time now) {
   if (group.cached_tokens >= 0) return true;  // readmitted after a preemption
   group.admitted = now;
   group.cached_tokens = group.sequences[0].computed;
-  if (group.has_source()) return true;
+  if (group.has_source() || limits_.recomputes) return true;
   statistics_.prefix_tokens += group.prompt_tokens();
   statistics_.prefix_hit_tokens += group.cached_tokens;
   return true;
@@ -179,6 +181,7 @@ bool Batcher::admit(SequenceGroup& group, Time now) {
 /// Allocates blocks for all tokens of the sequences. Further sequences share the whole prompt blocks of the first one.
 /// One spare block per running sequence stays free; otherwise the next step would preempt this request.
 bool Batcher::allocate_blocks(SequenceGroup& group) {
+  if (limits_.recomputes) return true;
   Sequence& first = group.sequences.front();
   BlockPool::Prefix prefix;
   if (!group.has_source()) prefix = pool_.find_prefix(first.tokens);
@@ -223,8 +226,12 @@ StepMessage Batcher::plan(Time now, std::vector<SamplingInput>& sampling_inputs,
   admit(now, outbox);
   planned_prompt_tokens_ = 0;
   Plan plan{{}, {}, sampling_inputs, limits_.step_tokens};
-  plan_next_tokens(plan);
-  plan_prompts(plan);
+  if (limits_.recomputes) {
+    plan_whole_sequences(plan);
+  } else {
+    plan_next_tokens(plan);
+    plan_prompts(plan);
+  }
   plan.message.freed_slots = take_freed_slots();
   if (!plan.planned.empty()) planned_.push_back(std::move(plan.planned));
   return std::move(plan.message);
@@ -247,6 +254,23 @@ void Batcher::plan_next_tokens(Plan& plan) {
     taken += rows;
     for (Sequence& sequence : group.sequences) {
       if (group.ready(sequence)) add(plan, group, sequence, 1);
+    }
+  }
+}
+
+/// Adds whole sequences that want a token, in order of admission, up to the token budget; a longer one runs alone. With
+/// a pipeline, each message takes its share of the sequences. Beams may be spread over several steps.
+void Batcher::plan_whole_sequences(Plan& plan) {
+  int64_t all = 0, taken = 0;
+  for (const auto& group : running_) all += static_cast<int64_t>(group->sequences.size());
+  for (const auto& group : running_) {
+    for (Sequence& sequence : group->sequences) {
+      const int64_t tokens = sequence.uncomputed_tokens(), rows = sequence.length() + (limits_.appended >= 0 ? 1 : 0);
+      if (tokens == 0) continue;  // its token is under way
+      if (taken > 0 && (rows > plan.token_budget || taken * limits_.pipeline_batches >= all)) return;
+      if (sequence.computed == 0) planned_prompt_tokens_ += sequence.length();
+      add(plan, *group, sequence, tokens);
+      ++taken;
     }
   }
 }
@@ -386,9 +410,17 @@ StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t 
   return entry;
 }
 
+/// Returns the entry of a sequence that is computed from its beginning.
+StepEntry Batcher::make_whole_entry(Sequence& sequence) const {
+  StepEntry entry{.slot = sequence.slot, .reset_table = std::exchange(sequence.reset_table, false)};
+  entry.tokens = sequence.tokens;
+  if (limits_.appended >= 0) entry.tokens.push_back(limits_.appended);
+  return entry;
+}
+
 void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t tokens) {
-  StepEntry entry = make_entry(group, sequence, tokens);
-  plan.token_budget -= tokens;
+  StepEntry entry = limits_.recomputes ? make_whole_entry(sequence) : make_entry(group, sequence, tokens);
+  plan.token_budget -= static_cast<int64_t>(entry.tokens.size());
   Planned planned{.group = &group, .sequence = sequence.number, .tokens = tokens};
   if (sequence.computed + tokens == sequence.length()) add_sampling(plan, group, sequence, entry, planned);
   sequence.computed += tokens;

@@ -32,6 +32,10 @@ struct Limits {
   /// where the encoder reads images or audio.
   int32_t decoder_start = -1;
   bool source_inputs = false;  ///< the encoder reads images or audio: Request::source
+  /// There is no KV cache: each step runs the model on the whole of its sequences, and `appended` behind each; -1: no
+  /// token is appended. Nothing is preempted then.
+  bool recomputes = false;
+  int32_t appended = -1;
   /// Encoder-decoder: vocabulary and positions of the encoder; 0: those of the decoder.
   int64_t source_vocabulary = 0, source_positions = 0;
 };
@@ -93,9 +97,11 @@ class Batcher {
   bool allocate_blocks(SequenceGroup&);
   void plan_next_tokens(Plan&);
   void plan_prompts(Plan&);
+  void plan_whole_sequences(Plan&);
   enum class Allocation { Done, Preempted, Later };
   Allocation allocate_next_blocks(SequenceGroup&, std::vector<int32_t>& copies);
   void preempt_last();
+  StepEntry make_whole_entry(Sequence&) const;
   static StepEntry make_entry(SequenceGroup&, Sequence&, int64_t tokens);
   void add(Plan&, SequenceGroup&, Sequence&, int64_t tokens);
   void add_source(Plan&, SequenceGroup&, Sequence&);

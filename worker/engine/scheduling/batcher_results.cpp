@@ -30,15 +30,11 @@ void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox&
     }
     const SamplerOutput& result = sampled.at(next++);
     if (group.search) {
-      std::vector<Candidate> candidates = result.candidates;
-      // the rows of the other beams follow: the beam search ranks the candidates of all beams
-      for (; i + 1 < step.size() && step[i + 1].group == &group; ++i) {
-        --group.in_flight;
-        if (!step[i + 1].samples) continue;
-        const auto& more = sampled.at(next++).candidates;
-        candidates.insert(candidates.end(), more.begin(), more.end());
-      }
-      advance(group, std::move(candidates), now, outbox);
+      // the beam search ranks the candidates of all beams, whose other rows follow, here or in a later step
+      group.candidates.insert(group.candidates.end(), result.candidates.begin(), result.candidates.end());
+      if (++group.ranked < group.width()) continue;
+      group.ranked = 0;
+      advance(group, std::exchange(group.candidates, {}), now, outbox);
     } else if (group.width() == 1 && group.generated(*sequence) == 0) {
       std::vector<Token> tokens = result.tokens;
       tokens.resize(group.ended.size(), tokens.front());  // the argmax is the same for every sequence
@@ -66,6 +62,7 @@ Sequence* Batcher::find_sequence(SequenceGroup& group, int64_t number) {
 
 /// Enters the blocks that are full now into the prefix cache.
 void Batcher::cache_full_blocks(const SequenceGroup& group, Sequence& sequence) {
+  if (limits_.recomputes) return;
   if (group.has_source()) return;  // keys and values also depend on the encoder's input
   for (; (sequence.cached_blocks + 1) * block_tokens <= sequence.computed; ++sequence.cached_blocks) {
     const auto begin = static_cast<size_t>(sequence.cached_blocks * block_tokens);

@@ -57,7 +57,9 @@ struct SequenceGroup {
   std::vector<Sequence> sequences;     ///< one until the prompt is computed, or one for each weighted source
   std::vector<int32_t> spare_slots;    ///< for the sequences that fork from the first one
   std::optional<BeamSearch> search;
-  std::vector<bool> ended;  ///< one flag for each returned sequence
+  std::vector<Candidate> candidates;  ///< of the beams whose rows have come, until those of all have
+  int64_t ranked = 0;                 ///< number of these beams
+  std::vector<bool> ended;            ///< one flag for each returned sequence
   Time submitted, admitted;
   int64_t cached_tokens = -1;  ///< prompt tokens found in the prefix cache; -1 before admission
   bool first_event_sent = false;

@@ -182,7 +182,8 @@ Rule stack() {
                                       {"column", expression},
                                       {"minus_column", expression},
                                       {"skip_if_absent", expression},
-                                      {"default_row", expression}}};
+                                      {"default_row", expression},
+                                      {"generation_row", expression}}};
   const Rule convolutions = section({{"input", text},
                                      {"features", text},
                                      {"bins", expression},
@@ -432,6 +433,7 @@ const Rule& grammar() {
                                                                     {"outputs", each(texts)},
                                                                     {"global_tokens", known(words<GlobalTokens>())},
                                                                     {"marginal", known(words<Marginal>())},
+                                                                    {"recompute", section({{"append", expression}})},
                                                                     {"refuse", sentence},
                                                                     {"alias_of", text}}))}});
   return rule;

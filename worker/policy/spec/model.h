@@ -11,6 +11,7 @@
 #include "planner/model_metadata.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/head.h"
+#include "worker/policy/spec/recompute.h"
 #include "worker/policy/spec/retrieval.h"
 #include "worker/policy/spec/stack.h"
 
@@ -35,11 +36,14 @@ struct Model {
       GlobalTokens::None;              ///< of a sliding window, for a request without global_attention_mask
   int64_t separator = -1;              ///< the token between two texts (sep_token_id); -1: none
   std::optional<Retrieval> retrieval;  ///< the model generates from passages that it finds
+  std::optional<Recompute> recompute;  ///< the model generates beside its task, without a KV cache
   ModelMetadata metadata;              ///< exact: sum over params whose `shares` is empty
 
   /// Returns every parameter that has a tensor, in a fixed order. The pointers live as long as the model.
   std::vector<const Param*> params() const;
   const Stack* stack(std::string_view name) const;
+  /// Returns whether the class generates: by its task or beside it.
+  bool generates() const { return task == Task::Generate || recompute; }
   /// Returns the stack that joins the one with this name to another, or nullptr.
   const Stack* joining(std::string_view name) const;
 };

@@ -181,6 +181,7 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
   capabilities.architecture = model.architecture;
   capabilities.task = model.task;
   capabilities.kind = model.kind;
+  capabilities.also_generates = model.generates() && model.task != policy::Task::Generate;
   capabilities.retrieves = model.retrieval.has_value();
   capabilities.takes_text = false;
   for (const policy::Stack& stack : model.stacks) {
@@ -258,7 +259,8 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
 }
 
 bool Capabilities::serves(const std::string& route) const {
-  const bool generates = task == policy::Task::Generate && !captions_images() && !writes_speech();
+  const bool answers = task == policy::Task::Generate && !captions_images() && !writes_speech(),
+             generates = answers || also_generates;
   if (route == "/forward") return true;
   if (route == "/v1/chat/completions" && retrieves) return false;  // a conversation is no question
   if (route == "/v1/completions" || route == "/v1/chat/completions" || route == "/generate_text/*") return generates;
@@ -269,8 +271,7 @@ bool Capabilities::serves(const std::string& route) const {
   if (route == "/detect") return task == policy::Task::DetectObjects;
   if (route == "/v1/embeddings" && (!audio.empty() || cell_pixels > 0 || retrieves)) return false;
   if (route == "/v1/embeddings")
-    return generates || task == policy::Task::Embed || task == policy::Task::Similarity ||
-           task == policy::Task::FillMask;
+    return answers || task == policy::Task::Embed || task == policy::Task::Similarity || task == policy::Task::FillMask;
   if (route == "/similarity") return task == policy::Task::Similarity || (takes_text && serves("/v1/embeddings"));
   if (route == "/rerank" || route == "/v1/rerank")
     return (task == policy::Task::Classify && labels.size() == 1) ||

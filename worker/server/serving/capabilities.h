@@ -29,10 +29,11 @@ struct Capabilities {
   std::string architecture;
   policy::Task task = policy::Task::Generate;
   policy::ModelKind kind = policy::ModelKind::Decoder;
-  int64_t positions = 0;     ///< maximum tokens of one input; 0: no limit
-  bool token_types = false;  ///< the model has token_type_ids
-  bool takes_text = true;    ///< the model has input_ids
-  bool retrieves = false;    ///< the model generates from passages that it finds
+  bool also_generates = false;  ///< the model generates beside its task
+  int64_t positions = 0;        ///< maximum tokens of one input; 0: no limit
+  bool token_types = false;     ///< the model has token_type_ids
+  bool takes_text = true;       ///< the model has input_ids
+  bool retrieves = false;       ///< the model generates from passages that it finds
 
   Embedding text, image;
   std::string states;             ///< output with the hidden states, for other poolings

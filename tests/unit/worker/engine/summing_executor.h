@@ -52,6 +52,7 @@ class SummingExecutor final : public parallel::Executor,
     }
     return outputs;
   }
+  bool caches() const override { return has_cache; }
   void make_blocks(int64_t blocks) override { cache_ = at::zeros({blocks * 16}, at::kLong); }
   void copy_blocks(std::span<const int32_t> pairs) override {
     for (size_t i = 0; i + 1 < pairs.size(); i += 2)
@@ -62,6 +63,7 @@ class SummingExecutor final : public parallel::Executor,
     const layers::Batch& batch = rows.batch;
     if (fail) throw Error(Reason::RankLost, "rank 1 died of signal 9");
     if (rows.source) cache_.index_put_({rows.cross.slots}, rows.source->tokens * (1 + rows.source->positions % 5));
+    if (!has_cache) return sums_of(batch);
     cache_.index_put_({batch.slots}, batch.tokens * (1 + batch.positions % 5));
     at::Tensor out = at::zeros({batch.tokens.size(0), 1});
     for (const ops::SequenceSpan& s : batch.sequences.spans) {
@@ -124,11 +126,24 @@ class SummingExecutor final : public parallel::Executor,
   comm::Communicator& communicator() override { return *comm_; }
   int64_t weight_bytes() const override { return 0; }
   int64_t kv_bytes() const override { return 0; }
+  bool has_cache = true;  ///< false: a step has whole sequences
   float sharpness = 100;  ///< margin of the expected id's score over all others
   std::atomic<bool> fail{false}, slow{false};
   std::atomic<int64_t> widest{0}, computed{0}, copies{0}, forwards{0}, sampled{0};
 
  private:
+  /// Returns the sums of whole sequences, which no block table is needed for.
+  static at::Tensor sums_of(const layers::Batch& batch) {
+    const at::Tensor weighted = batch.tokens * (1 + batch.positions % 5);
+    at::Tensor out = at::zeros({batch.tokens.size(0), 1});
+    for (const ops::SequenceSpan& s : batch.sequences.spans) {
+      EXPECT_TRUE(s.context == 0 && s.keys == s.tokens && s.key_row == s.first && s.blocks.empty());
+      out.narrow(0, s.first, s.tokens)
+          .copy_(at::cumsum(weighted.narrow(0, s.first, s.tokens), 0).remainder(vocabulary).unsqueeze(1));
+    }
+    return out;
+  }
+
   const bool device_sampling_;
   std::shared_ptr<comm::Communicator> comm_;
   at::Tensor cache_;

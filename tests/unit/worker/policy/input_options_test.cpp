@@ -36,6 +36,33 @@ TEST(InputOptions, TablesLookUpColumnsAndTheirDifferences) {
               HasSubstr("column is -1, expected 0 to 63"));
 }
 
+TEST(InputOptions, StepsOfGenerationMayReadARowOfTheirOwn) {
+  const auto with = [](const std::string& more) {
+    return bert_with("input: {tables: [{from: token_type_embeddings, input: token_type_ids, rows: 2" + more + "}]}");
+  };
+  EXPECT_FALSE(Resolved(tiny_bert()).model.stacks[0].input.tables[0].generation_row);
+  const Resolved resolved(tiny_bert(), with(", generation_row: '1 * 1'"));
+  EXPECT_EQ(resolved.model.stacks[0].input.tables[0].generation_row, 1);
+  EXPECT_THAT(refusal(tiny_bert(), Reason::ModelUnreadable, with(", generation_row: 2")),
+              HasSubstr("generation_row is 2, the table has 2"));
+}
+
+TEST(InputOptions, AClassMayGenerateBesideItsTask) {
+  const auto with = [](const std::string& recompute) {
+    return "extends: bert\narchitectures: {BertForMaskedLM: {recompute: " + recompute + "}}\n";
+  };
+  Synthetic bert = tiny_bert();
+  bert.config["mask_token_id"] = 4;
+  const Resolved plain(tiny_bert(), with("{}"));
+  ASSERT_TRUE(plain.model.recompute);
+  EXPECT_EQ(plain.model.recompute->append, -1);
+  EXPECT_TRUE(plain.model.generates());
+  EXPECT_FALSE(Resolved(tiny_bert()).model.generates());
+  EXPECT_EQ(Resolved(bert, with("{append: mask_token_id}")).model.recompute->append, 4);
+  EXPECT_THAT(refusal(bert, Reason::ModelUnreadable, with("{append: 1000000}")),
+              HasSubstr("the token that each step appends is 1000000"));
+}
+
 TEST(InputOptions, PositionsMayRestartInEachCell) {
   EXPECT_FALSE(Resolved(tiny_bert()).model.stacks[0].input.position_reset_per_cell);
   EXPECT_TRUE(Resolved(tiny_bert(), bert_with("input: {position: {reset_per_cell: true}}"))

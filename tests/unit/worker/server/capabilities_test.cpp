@@ -209,6 +209,19 @@ TEST_F(AbilitiesOf, HeadsTellWhereScoresAre) {
   EXPECT_FALSE(can.serves("/v1/completions"));
 }
 
+TEST_F(AbilitiesOf, AModelMayGenerateBesideItsTask) {
+  auto lm = head("lm", "encoder", "", {"logits"});
+  lm.kind = policy::LogitsSpec{};
+  Model both = model("fill-mask", "encoder", {stack("encoder", true)}, {lm});
+  both.recompute.emplace();
+  const auto can = of(both);
+  for (const char* route : {"/fill-mask", "/v1/completions", "/v1/chat/completions", "/generate", "/v1/embeddings"})
+    EXPECT_TRUE(can.serves(route)) << route;
+  both.task = policy::Task::Forward;
+  EXPECT_FALSE(of(both).serves("/v1/embeddings"));
+  EXPECT_TRUE(of(both).serves("/v1/completions"));
+}
+
 TEST_F(AbilitiesOf, EveryTaskServesItsRouteAndForward) {
   for (const auto& [task, route] : std::map<std::string, std::string>{{"generate", "/v1/completions"},
                                                                       {"embed", "/v1/embeddings"},

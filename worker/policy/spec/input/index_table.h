@@ -2,6 +2,7 @@
 // A further embedding table of an input.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "worker/policy/spec/param.h"
@@ -18,6 +19,10 @@ struct IndexTable {
   bool skip_if_absent =
       false;  ///< nothing is added for a request without `input` (XLM's langs); else such a request reads `default_row`
   int64_t default_row = 0;
+  std::optional<int64_t> generation_row;  ///< the row of every token in a step of generation; absent: as for a request
+                                          ///< without `input`
+  /// Returns the row for tokens of a request without `input`; -1: nothing is added.
+  int64_t row_if_absent() const { return skip_if_absent ? -1 : default_row; }
   /// The key of the indices: "token_type_ids", "bbox.0", "bbox.2-0".
   std::string key() const;
 };

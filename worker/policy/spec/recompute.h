@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generation without a KV cache.
+#pragma once
+#include <cstdint>
+
+namespace pm::policy {
+
+/// Each step of generation runs the model on the whole sequence, whose tokens may see those behind them. The next token
+/// is that of the scores of the last row.
+struct Recompute {
+  int64_t append =
+      -1;  ///< a token that stands behind each sequence in a step, so that its row is the last one; -1: none
+};
+
+}  // namespace pm::policy
