@@ -100,7 +100,7 @@ class Case:
     @property
     def recomputes(self):
         """Returns whether answers are generated without a KV cache, by a class with another task."""
-        return self.generates and self.model_class.endswith("WithLMHeadModel")
+        return self.generates and self.model_class.endswith(("WithLMHeadModel", "XLNetLMHeadModel"))
 
     @property
     def media(self):

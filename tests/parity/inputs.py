@@ -54,8 +54,10 @@ def kinds(case):
         return ["right", "bare"] if case.decodes else ["images"]
     if case.reads == ("audio",):
         return ["right", "bare"]
+    if case.settings.get("attn_type") == "uni":  # whose masks transformers does not join for several rows
+        return ["bare"]
     if case.model_type in cases_memory.MODEL_TYPES:  # which read no mask
-        return ["bare", "given"] if case.takes else ["bare"]
+        return ["bare"] if case.takes else ["bare"]
     given = (
         case.takes and case.model_class != "DistilBertForMultipleChoice"
     )  # which does not put given positions' choices below each other

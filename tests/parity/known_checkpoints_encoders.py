@@ -341,7 +341,7 @@ KNOWN = (
         "XLNetConfig",
         {"d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072},
         "SentencePiece",
-        (466998272, 233591296, 116887808),
+        (467001344, 233594368, 116890880),
     ),
     (
         "Funnel Transformer",

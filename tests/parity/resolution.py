@@ -62,8 +62,6 @@ def unused(case):
         return lambda name: name.endswith("num_batches_tracked")
     if case.model_type == "reformer":  # what transformers has beside the scores and does not add
         return lambda name: name == "lm_head.bias"
-    if case.model_type == "xlnet":  # the beginning of the second stream
-        return lambda name: name.endswith("mask_emb")
     if case.model_type == "ibert":
         return lambda name: name.endswith(QUANTIZED)
     if "encoder" in case.settings:  # the pooler, of which no output speaks, formulas, a second bias of an untied head

@@ -61,8 +61,6 @@ def test_the_bytes_of_ranks_are_those_of_the_table(
     )  # RoFormer's table of sines
     if model_type in ("wav2vec2", "hubert"):
         unread = 4 * config.hidden_size  # what stands for masked frames in training
-    if model_type == "xlnet":
-        unread = 4 * config.hidden_size  # the beginning of the second stream
     if model_type == "reformer":
         unread = 4 * config.vocab_size  # a bias of scores that transformers does not add
     if model_type == "lxmert":  # scores of objects, attributes and features of regions

@@ -103,7 +103,8 @@ SIZES = {
     "score_clusters.divisor",
     "masks.heads",  # the channels of the first convolution tell it
 }
-GENERATED = {"tables.generation_row"}  # which no forward pass shows: test_recompute.py
+GENERATED = {"tables.generation_row", "input.targets"}  # which no such forward pass shows: test_recompute.py and
+# test_targets.py
 STORED = {"keep_in_fp32"}  # the dtype that a tensor is held in: test_resolve.py
 REQUESTS = {
     "features.input",
@@ -122,6 +123,8 @@ REQUESTS = {
     "compose.reads",  # an encoder that reads something else is refused
     "backbone.mask",
     "pixels.input",
+    "targets.mapping",
+    "targets.hidden",
 }  # what requests call their tensors: another name is refused
 
 
@@ -182,6 +185,7 @@ SPOKEN = [
     for mutation in MUTATIONS
     if mutation.case.generates
     and "layer" not in mutation.option
+    and mutation.option != "segments.query_bias"  # in an answer all tokens are in one segment
     and mutation.what
     in (
         "shifted by one",

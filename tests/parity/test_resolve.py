@@ -372,6 +372,7 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
                 )
                 or case.model_type in cases_memory.MODEL_TYPES
                 or any(bool(model.config.to_dict().get(key)) for key in ("is_decoder", "causal"))
+                or model.config.to_dict().get("attn_type") == "uni"
             )
     assert said["kind"] == kind_of(case)
 

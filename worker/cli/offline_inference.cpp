@@ -94,7 +94,8 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   if (limits.positions == 0)  // relative positions have no end
     limits.positions = model.recompute ? plan.sequence_length : kv_blocks * block_tokens;
   limits.recomputes = model.recompute.has_value();
-  if (model.recompute) limits.appended = static_cast<int32_t>(model.recompute->append);
+  if (model.recompute && (model.recompute->target || model.recompute->append >= 0))
+    limits.appended = static_cast<int32_t>(model.recompute->append);
   limits.forced_bos = static_cast<int32_t>(model.forced_bos);
   limits.forced_eos = static_cast<int32_t>(model.forced_eos);
   limits.step_tokens = plan.step_tokens;

@@ -67,7 +67,7 @@ struct RelativeRows {
 
 /// The rows of a stack. A sequence of audio has its first frames; the first `keys` of them are no padding.
 struct Batch {
-  at::Tensor tokens;     ///< [tokens] int64; undefined for a stack of images
+  at::Tensor tokens;     ///< [tokens] int64, -1 for a target (policy::Targets); undefined for a stack of images
   at::Tensor positions;  ///< [tokens] int64, before the table's offset
   std::map<std::string, at::Tensor>
       types;  ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
@@ -85,6 +85,7 @@ struct Batch {
   std::vector<ops::SequenceColumns> columns;  ///< for sparse attention, relative positions by content, buckets of
                                               ///< distances and convolutions; empty: no sequence is padded or has
                                               ///< global tokens
+  std::vector<at::Tensor> hidden;             ///< of each sequence: ops::RelativeSequence::hidden; empty: all are seen
   int64_t streams = 0;  ///< that predict following tokens; the states of each have a row per token, behind all rows of
                         ///< the main stream
   RelativeRows relative;                      ///< made by the stack on its device

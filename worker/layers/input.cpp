@@ -163,6 +163,7 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   if (input.entities) entities_.emplace(*input.entities, loader);
   types_ = types_of(input.tables, loader);
   if (input.streams) streams_ = loader.load(*input.streams).to(at::kFloat).roll(1, 0);  // row i - 1 is that of stream i
+  if (input.targets) target_ = loader.load(input.targets->state).to(at::kFloat);
   if (input.projection) {
     const bool images = input.reads_images();
     if (images) patch_ = {input.projection->weight.shape[2], input.projection->weight.shape[3]};
@@ -327,7 +328,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
           token_->partial(at::cat({batch.tokens, types->second.clamp_min(0)})).chunk(2);
       x = both[0] + both[1] * (types->second >= 0).unsqueeze(1);
     } else {
-      x = token_->partial(batch.tokens);
+      x = token_->partial(target_.defined() ? batch.tokens.clamp_min(0) : batch.tokens);
     }
     if (scale_ != 1) x.mul_(scale_);
     if (trigram_) x = trigrams(x, batch);
@@ -356,6 +357,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
     if (!token_ || !together) x = x.contiguous();
     comm.all_reduce(x);
   }
+  if (target_.defined()) x = at::where((batch.tokens < 0).unsqueeze(1), target_, x);
   if (batch.streams > 0) x = with_streams(x, batch.streams);
   if (project_tokens_ && projection_ && projection_->bias().defined()) x = x + projection_->bias();
   if (frequencies_.defined() && !position_last_) x = x.add_(sinusoids(batch.positions));

@@ -110,6 +110,7 @@ class Input {
   std::optional<Entities> entities_;
   std::optional<Linear> projection_, patch_projection_;
   at::Tensor streams_;       ///< [streams, hidden] F32: what each begins with; undefined: none
+  at::Tensor target_;        ///< [hidden] F32: what rows of targets begin with; undefined: there are none
   at::Tensor extra_tokens_;  ///< [1, class and distillation token, hidden]; undefined: none
   std::optional<VectorInput> vectors_;
   std::optional<Convolutions> convolutions_;

@@ -47,6 +47,7 @@ RelativeRows RelativeTable::operator()(const Batch& batch, at::Device device, co
     ops::RelativeSequence& own = sequences.emplace_back();
     own.columns = padded ? at::tensor(batch.columns[i].columns, at::kLong) : at::arange(span.tokens, at::kLong);
     own.key_columns = own.columns.narrow(0, span.key_row - span.first, span.keys);
+    if (i < batch.hidden.size() && batch.hidden[i].defined()) own.hidden = batch.hidden[i].to(device);
     if (class_apart_) own.queries_apart = 1, own.keys_apart = span.key_row == span.first ? 1 : 0;
     if (segments_.empty()) continue;
     own.segments = batch.types.at(segments_).narrow(0, span.first, span.tokens);
@@ -85,7 +86,8 @@ RelativeRows RelativeTable::rows(std::vector<ops::RelativeSequence> sequences, i
   int64_t reach = 0;
   for (ops::RelativeSequence& own : sequences) {
     const auto *column = own.columns.const_data_ptr<int64_t>(), *key = own.key_columns.const_data_ptr<int64_t>();
-    reach = std::max({reach, column[own.columns.numel() - 1] - key[0], key[own.key_columns.numel() - 1] - column[0]});
+    const auto [left, right] = std::minmax_element(column, column + own.columns.numel());  // targets stand anywhere
+    reach = std::max({reach, *right - key[0], key[own.key_columns.numel() - 1] - *left});
     own.columns = own.columns.to(device);
     own.key_columns = own.key_columns.to(device);
   }

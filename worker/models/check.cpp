@@ -90,6 +90,14 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
         return layer.attention.content_buckets && layer.order != policy::Order::Parallel;
       }))
     refuse("has streams without content_buckets in each layer, or in parallel layers");
+  if (input.targets && (!tokens_alone || input.entities || input.streams || input.trigram || input.adds_positions() ||
+                        input.position != policy::PositionKind::None || !input.tables.empty()))
+    refuse("has targets beside what is not the embedding of a token alone");
+  if (input.targets && !std::all_of(stack.layers.begin(), stack.layers.end(), [](const policy::Layer& layer) {
+        return layer.attention.relative_content && !layer.attention.relative_content->class_apart && !layer.cross &&
+               !layer.branch && !layer.pooling && !layer.upsampling && !layer.attention.span_convolution;
+      }))
+    refuse("has targets in layers that read more than tokens at relative positions by content");
   if (input.features && !columns)
     refuse("has dense vectors beside tokens whose positions are not learned ones of their columns");
   if (input.features && stack.output.pooler && stack.output.pooler->pool == policy::Pool::Last)
@@ -317,6 +325,8 @@ void check_latents(const policy::Model& model, const policy::Stack& stack) {
 void check_recompute(const policy::Model& model) {
   const policy::Stack& stack = Model::generating_stack(model);
   const policy::Input& input = stack.input;
+  if (model.recompute->target && (!input.targets || model.recompute->append >= 0))
+    policy::refuse_architecture(model, "generates by targets that its input does not have, or beside a token");
   if (model.stacks.size() > 1 || stack.layers[0].cross)
     policy::refuse_architecture(model, "generates without a KV cache beside further stacks");
   if (!input.token || input.entities || input.features || input.stream_count() > 0 || stack.memory ||

@@ -101,6 +101,11 @@ void put_attentions(const policy::Stack& stack, size_t layer, const std::vector<
   const bool reads_unpooled = one.pooling && one.pooling->queries_only;
   if (stack.memory)
     return request.put(name, queries.padded(own, memory_keys(*stack.memory, queries), shown_of_padding(one.attention)));
+  if (queries.has_targets) {  // those of targets are not put out
+    const int64_t tokens = queries.tokens;
+    const at::Tensor all = queries.padded(own, queries, shown_of_padding(one.attention));
+    return request.put(name + ".0", all.narrow(2, 0, tokens).narrow(3, 0, tokens));
+  }
   const StackInput& keys = !stack.joins.empty() ? request.inputs.stack_inputs.at(stack.joins[1])
                            : reads_unpooled     ? request.inputs.rows_of(stack.name, read)
                                                 : queries;
@@ -145,17 +150,18 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
       all_states.defined() ? all_states.narrow(0, place.rows.back(), last.batch_rows()) : at::Tensor();
   request.states[stack.name] = states;
   const bool bare = is_bare(model) || names.states == "encoder_last_hidden_state";
-  // of tokens and of entities; an empty name is not put out
+  const bool targets = stack_input.has_targets;
+  const int64_t others = stack.input.entities || targets ? stack_input.length - stack_input.tokens : 0;
+  // of tokens, and of entities or targets; an empty name is not put out
   const auto put = [&](const std::string& tokens, const std::string& entities, const StackInput& of,
                        const at::Tensor& values) {
-    if (tokens.empty() && (entities.empty() || !stack.input.entities)) return;
+    if (tokens.empty() && (entities.empty() || others == 0)) return;
     const at::Tensor all = of.padded(values);
-    const int64_t others = stack.input.entities ? stack_input.length - stack_input.tokens : 0;
     if (!tokens.empty()) request.put(tokens, others > 0 ? all.narrow(1, 0, stack_input.tokens) : all);
     if (!entities.empty() && others > 0) request.put(entities, all.narrow(1, stack_input.tokens, others));
   };
   const auto wanted = [&](const std::string& name) { return request.wants(name, bare) ? name : std::string(); };
-  put(wanted(names.states), wanted(names.entity_states), last, states);
+  put(targets ? "" : wanted(names.states), wanted(targets ? names.states : names.entity_states), last, states);
   const auto put_streams = [&](const std::string& name, const at::Tensor& all) {
     if (streams > 0) request.put(name, padded_streams(stack_input, states_of_streams(all, streams, row, rows)));
   };
@@ -185,8 +191,11 @@ void take_states(const policy::Model& model, const policy::Stack& stack, const a
   };
   for (size_t i = 0; request.wanted.hidden_states && i < capture.hidden.size(); ++i) {
     const StackInput& of = request.inputs.rows_of(stack.name, static_cast<int64_t>(i));
-    put(names.hidden_state(i), names.entity_hidden + std::to_string(i), of,
-        capture.hidden[i].narrow(0, place.row(i), of.batch_rows()));
+    const at::Tensor own_states = capture.hidden[i].narrow(0, place.row(i), of.batch_rows());
+    if (targets)  // transformers has those of tokens and of targets in turn
+      put(names.hidden_state(2 * i), names.hidden_state(2 * i + 1), of, own_states);
+    else
+      put(names.hidden_state(i), names.entity_hidden + std::to_string(i), of, own_states);
     put_streams(names.stream_hidden + std::to_string(i), capture.hidden[i]);
   }
   for (size_t i = 0; i < capture.attention.size(); ++i) {

@@ -13,6 +13,7 @@
 #include "worker/models/requests/entities.h"
 #include "worker/models/requests/pictures.h"
 #include "worker/models/requests/request_memory.h"
+#include "worker/models/requests/request_targets.h"
 #include "worker/models/requests/request_tensors.h"
 #include "worker/models/requests/rows_of_states.h"
 #include "worker/models/requests/two_streams.h"
@@ -116,7 +117,10 @@ class Reader {
     StackInput& stack_input = inputs.stack_inputs[stack.name];
     const RequestFeatures features = read_features(stack, ids, tensors_);
     const RequestEntities entities = read_entities(model_, stack, ids, tensors_);
-    const at::Tensor others = features.values.defined() ? features.mask : entities.mask;  // behind the tokens
+    const RequestTargets targets = read_targets(model_, stack, ids, mask, tensors_);
+    const at::Tensor others = features.values.defined()     ? features.mask  // behind the tokens
+                              : targets.positions.defined() ? targets.mask()
+                                                            : entities.mask;
     const auto beside = [&](const at::Tensor& values, const at::Tensor& more) {
       return others.defined() ? at::cat({values, more}, 1) : values;
     };
@@ -134,8 +138,10 @@ class Reader {
       return at::index_select(beside(values, none).flatten(), 0, stack_input.places);
     };
     stack_input.batch.tokens = unpadded(ids);
+    if (targets.positions.defined()) stack_input.batch.tokens = beside_targets(ids, targets.mask() - 2, stack_input);
     stack_input.batch.memory = read_memory(stack, ids.size(0), tensors_);
     if (reads_columns(stack)) stack_input.batch.columns = sequence_columns(model_, stack, ids, stack_input, tensors_);
+    lay_out_targets(targets, stack.layers[0].attention.mask == policy::Mask::Causal, stack_input);
     if (!answers && masks_question(model_))
       inputs.head_inputs["question_lengths"] = question_lengths(model_, ids, tensors_);
     positions(stack, answers ? at::Tensor() : tensors_.ints("position_ids", ids), ids, unpadded, stack_input);
@@ -146,7 +152,10 @@ class Reader {
     }
     if (const std::string name = segments_input(stack); !name.empty()) {  // without any, all tokens are in one segment
       const at::Tensor given = tensors_.ints(name, ids);
-      stack_input.batch.types[name] = given.defined() ? unpadded(given) : at::zeros_like(stack_input.batch.tokens);
+      at::Tensor& own = stack_input.batch.types[name];
+      own = given.defined() ? unpadded(given) : at::zeros_like(stack_input.batch.tokens);
+      if (given.defined() && stack_input.has_targets)  // a target is in the segment of its token
+        own = beside_targets(given, at::gather(given, 1, targets.positions), stack_input);
     }
     for (const policy::IndexTable& table : stack.input.tables) {
       at::Tensor given = numbers(stack.input, table, ids);
@@ -207,25 +216,6 @@ class Reader {
       }
     }
     return positions;
-  }
-
-  /// Lays out the columns with mask 1 of all rows one after another.
-  static void lay_out(const std::string& name, const at::Tensor& mask, StackInput& stack_input) {
-    stack_input.rows = mask.size(0);
-    stack_input.length = mask.size(1);
-    std::vector<at::Tensor> places;
-    int64_t first = 0;
-    for (int64_t row = 0; row < stack_input.rows; ++row) {
-      const at::Tensor columns = mask[row].nonzero().squeeze(1);
-      const int64_t count = columns.numel();
-      if (count == 0) refuse("row " + std::to_string(row) + " of " + name + " is all zero");
-      stack_input.batch.sequences.spans.push_back(
-          {.first = first, .tokens = count, .context = 0, .keys = count, .key_row = first, .blocks = {}});
-      stack_input.columns.push_back(columns);
-      places.push_back(columns + row * stack_input.length);
-      first += count;
-    }
-    stack_input.places = at::cat(places);
   }
 
   /// Makes the tokens with mask 1 the only keys of rows that were laid out with their padding.

@@ -32,6 +32,10 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
     append_entities(batch.entities, own.entities, rows);
     append_memory(batch.memory, static_cast<int64_t>(batch.sequences.spans.size()), own.memory,
                   static_cast<int64_t>(own.sequences.spans.size()));
+    if (!own.hidden.empty()) {
+      batch.hidden.resize(batch.sequences.spans.size());
+      batch.hidden.insert(batch.hidden.end(), own.hidden.begin(), own.hidden.end());
+    }
     batch.columns.insert(batch.columns.end(), own.columns.begin(), own.columns.end());
     for (ops::SequenceSpan sequence : own.sequences.spans) {
       sequence.first += rows;

@@ -228,8 +228,11 @@ at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, c
     AddTerms add_terms;
     if (content.defined())
       add_terms = [&](at::Tensor& scores) {
-        add_relative_terms(scores, with(content.key_bias), with(content.segment_bias), keys, content,
-                           content.index->sequences[i]);
+        const RelativeSequence& places = content.index->sequences[i];
+        add_relative_terms(scores, with(content.key_bias), with(content.segment_bias), keys, content, places);
+        if (!places.hidden.defined()) return;
+        const at::Tensor blind = places.hidden.all(1, /*keepdim=*/true);
+        scores.masked_fill_(places.hidden, -std::numeric_limits<float>::infinity()).masked_fill_(blind, 0);
       };
     out.narrow(0, sequence.first, sequence.tokens)
         .copy_(

@@ -75,6 +75,8 @@ struct RelativeSequence {
   at::Tensor columns, key_columns;    ///< int64 [queries], [keys]: in which columns they stand, ascending
   at::Tensor segments, key_segments;  ///< likewise: in which segments they are; undefined: there are none
   int64_t queries_apart = 0, keys_apart = 0;
+  at::Tensor hidden = {};  ///< [queries, keys] bool: true where a query does not see a key; one that sees none weighs
+                           ///< all alike; undefined: all are seen
 };
 
 /// Which row of a table of relative positions each distance reads.

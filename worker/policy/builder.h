@@ -81,6 +81,7 @@ class Builder {
 
   // input/streams.cpp
   std::optional<Param> streams(const Context&, const Node& section, const Scope&, const std::string& path);
+  std::optional<Targets> targets(const Context&, const Node& section, const Scope&, const std::string& path);
   std::optional<ContentBuckets> content_buckets(const Context&, const Node& section, const Scope&,
                                                 const std::string& path, const Attention&);
   // input/clusters.cpp

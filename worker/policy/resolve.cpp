@@ -186,6 +186,7 @@ void bind_unused(const Node& policy, const Architecture& architecture, const std
 Recompute read_recompute(const Node& section, const Variables& variables) {
   Recompute recompute;
   if (const Node* append = section.get("append")) recompute.append = evaluate_int(*append, variables);
+  if (const Node* target = section.get("target")) recompute.target = evaluate_bool(*target, variables);
   return recompute;
 }
 

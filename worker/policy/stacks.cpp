@@ -307,6 +307,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   input.features = features(context, section, scope, path + "features");
   input.entities = entities(context, section, path + "entities.");
   input.streams = streams(context, section, scope, path + "streams");
+  input.targets = targets(context, section, scope, path + "targets");
   input.vectors = vectors(context, section, scope, path + "vectors.");
   const ParamRequest projection{.role = Role::EmbeddingProjection,
                                 .path = path + "projection",

@@ -32,11 +32,11 @@ struct DeviceSampling {
 /// One sequence's part of a step.
 struct StepEntry {
   int32_t slot = 0;
-  bool reset_table = false;            ///< replaces the slot's block tables by the ones given here
-  int64_t context = 0;                 ///< tokens whose keys and values are in the cache
-  std::vector<int32_t> tokens;         ///< ids of the tokens at positions context, context + 1, ...
-  std::vector<int32_t> blocks;         ///< KV blocks appended to the slot's table before the step
-  std::vector<int32_t> source;         ///< encoder-decoder, once per request: input tokens of the encoder
+  bool reset_table = false;     ///< replaces the slot's block tables by the ones given here
+  int64_t context = 0;          ///< tokens whose keys and values are in the cache
+  std::vector<int32_t> tokens;  ///< ids of the tokens at positions context, context + 1, ...; a last -1 is a target
+  std::vector<int32_t> blocks;  ///< KV blocks appended to the slot's table before the step
+  std::vector<int32_t> source;  ///< encoder-decoder, once per request: input tokens of the encoder
   std::vector<int32_t> source_blocks;  ///< with `reset_table`: KV blocks of the cross-attention
   int64_t source_tokens = 0;           ///< with `reset_table`: number of the encoder's states in them
   OutputKind output_kind = OutputKind::None;

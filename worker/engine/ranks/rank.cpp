@@ -78,7 +78,7 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
     batch.sequences.spans.push_back({.first = first,
                                      .tokens = count,
                                      .context = entry.context,
-                                     .keys = entry.context + count,
+                                     .keys = entry.context + count - (entry.tokens.back() < 0 ? 1 : 0),
                                      .key_row = caches ? 0 : first,
                                      .blocks = {}});
   }

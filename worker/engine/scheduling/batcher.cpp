@@ -265,7 +265,7 @@ void Batcher::plan_whole_sequences(Plan& plan) {
   for (const auto& group : running_) all += static_cast<int64_t>(group->sequences.size());
   for (const auto& group : running_) {
     for (Sequence& sequence : group->sequences) {
-      const int64_t tokens = sequence.uncomputed_tokens(), rows = sequence.length() + (limits_.appended >= 0 ? 1 : 0);
+      const int64_t tokens = sequence.uncomputed_tokens(), rows = sequence.length() + (limits_.appended ? 1 : 0);
       if (tokens == 0) continue;  // its token is under way
       if (taken > 0 && (rows > plan.token_budget || taken * limits_.pipeline_batches >= all)) return;
       if (sequence.computed == 0) planned_prompt_tokens_ += sequence.length();
@@ -414,7 +414,7 @@ StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t 
 StepEntry Batcher::make_whole_entry(Sequence& sequence) const {
   StepEntry entry{.slot = sequence.slot, .reset_table = std::exchange(sequence.reset_table, false)};
   entry.tokens = sequence.tokens;
-  if (limits_.appended >= 0) entry.tokens.push_back(limits_.appended);
+  if (limits_.appended) entry.tokens.push_back(*limits_.appended);
   return entry;
 }
 

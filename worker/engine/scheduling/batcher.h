@@ -32,10 +32,10 @@ struct Limits {
   /// where the encoder reads images or audio.
   int32_t decoder_start = -1;
   bool source_inputs = false;  ///< the encoder reads images or audio: Request::source
-  /// There is no KV cache: each step runs the model on the whole of its sequences, and `appended` behind each; -1: no
-  /// token is appended. Nothing is preempted then.
+  /// There is no KV cache: each step runs the model on the whole of its sequences, and `appended` behind each: a token,
+  /// or -1 for a target. Nothing is preempted then.
   bool recomputes = false;
-  int32_t appended = -1;
+  std::optional<int32_t> appended;
   /// Encoder-decoder: vocabulary and positions of the encoder; 0: those of the decoder.
   int64_t source_vocabulary = 0, source_positions = 0;
 };

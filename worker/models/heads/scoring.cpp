@@ -91,6 +91,16 @@ void ScoringHead::put_streams(RequestForward& request, const StackInput& stack_i
   if (!padded.empty()) request.put(head_.outputs[1], at::stack(padded, 1));
 }
 
+namespace {
+
+/// Returns the padded scores of targets where a request has some, else those of all tokens.
+at::Tensor of_targets(const StackInput& stack_input, const at::Tensor& padded) {
+  const int64_t tokens = stack_input.tokens;
+  return stack_input.has_targets ? padded.narrow(1, tokens, stack_input.length - tokens) : padded;
+}
+
+}  // namespace
+
 void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
   const bool pooled = head_.is_pooled();
   if (pooled) request.vectors[head_.name] = scores;
@@ -100,7 +110,7 @@ void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
   if (head_.streams) return put_streams(request, stack_input, scores);
   if (!pooled)
     scores = model_.stack(head_.stack)->input.entities ? padded_part(stack_input, scores, head_.entities.has_value())
-                                                       : stack_input.padded(scores);
+                                                       : of_targets(stack_input, stack_input.padded(scores));
   const auto* classes = head_.as<policy::ClassesSpec>();
   if (classes && classes->per_pixel) {
     const at::Tensor& cells = request.inputs.stack_inputs.at(head_.stack).batch.pictures.at(0).cells;

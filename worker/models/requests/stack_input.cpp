@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "worker/models/requests/request_tensors.h"
+
 namespace pm::models {
 
 int64_t StackInput::batch_rows() const { return places.size(0); }
@@ -43,6 +45,24 @@ at::Tensor StackInput::padded_windows(const std::vector<at::Tensor>& of_sequence
     own.narrow(2, most, others).index_copy_(1, places, of_sequences[row].narrow(2, globals, others));
   }
   return whole;
+}
+
+void lay_out(const std::string& name, const at::Tensor& mask, StackInput& stack_input) {
+  stack_input.rows = mask.size(0);
+  stack_input.length = mask.size(1);
+  std::vector<at::Tensor> places;
+  int64_t first = 0;
+  for (int64_t row = 0; row < stack_input.rows; ++row) {
+    const at::Tensor columns = mask[row].nonzero().squeeze(1);
+    const int64_t count = columns.numel();
+    if (count == 0) refuse("row " + std::to_string(row) + " of " + name + " is all zero");
+    stack_input.batch.sequences.spans.push_back(
+        {.first = first, .tokens = count, .context = 0, .keys = count, .key_row = first, .blocks = {}});
+    stack_input.columns.push_back(columns);
+    places.push_back(columns + row * stack_input.length);
+    first += count;
+  }
+  stack_input.places = at::cat(places);
 }
 
 StackInput with_rows(const StackInput& input, const layers::PooledRows& rows) {

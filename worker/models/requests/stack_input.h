@@ -20,6 +20,7 @@ struct StackInput {
   int64_t tokens = 0;                     ///< columns of tokens or patches; dense vectors have the columns after them
   std::vector<at::Tensor> columns;        ///< of each sequence: the columns that its tokens came from
   at::Tensor places;                      ///< [tokens]: the index of each in [rows x length]
+  bool has_targets = false;               ///< the columns behind the tokens are those of targets (policy::Targets)
   at::Tensor entity_starts, entity_ends;  ///< [entities]: rows of the tokens where the mention of each begins and ends
 
   /// Returns the number of rows of the stack's states: tokens, or an image's patches with its class token.
@@ -33,6 +34,10 @@ struct StackInput {
   /// others], with zeros where no token is. `global` tells the number of global tokens by its last dimension.
   at::Tensor padded_windows(const std::vector<at::Tensor>& of_sequences, const std::vector<at::Tensor>& global) const;
 };
+
+/// Lays out the columns with mask 1 of all rows [rows, length] one after another. Throws Error{InvalidRequest} that
+/// names the tensor `name` for a row without any.
+void lay_out(const std::string& name, const at::Tensor& mask, StackInput&);
 
 /// Returns the input with the rows of layers that pool, which all are laid out with their padding: as many for each row
 /// of the padded form.

@@ -17,8 +17,8 @@ constexpr int64_t tile = 16;  // queries; their scores, and the products of one 
 
 /// The queries and keys of a sequence, and the row of each distance that two of them may have.
 struct Distances {
-  std::vector<int64_t> queries, keys;  ///< where they stand: a query after the first one, a key before the last one
-  std::vector<int64_t> row_of;         ///< of the distances from that of the first query to the last key on
+  std::vector<int64_t> queries, keys;  ///< where they stand: a query after the leftmost one, a key before the last one
+  std::vector<int64_t> row_of;         ///< of the distances from that of the leftmost query to the last key on
   int64_t first_row = 0;
   int64_t rows() const { return row_of.back() + 1; }
 };
@@ -30,9 +30,10 @@ Distances distances_of(const RelativeIndex& index, const RelativeSequence& seque
              *row = rows.const_data_ptr<int64_t>();
   const int64_t queries = columns.numel(), keys = key_columns.numel();
   Distances distances;
-  for (int64_t query = 0; query < queries; ++query) distances.queries.push_back(column[query] - column[0]);
+  const auto [left, right] = std::minmax_element(column, column + queries);
+  for (int64_t query = 0; query < queries; ++query) distances.queries.push_back(column[query] - *left);
   for (int64_t key = 0; key < keys; ++key) distances.keys.push_back(key_column[keys - 1] - key_column[key]);
-  const int64_t least = column[0] - key_column[keys - 1], most = column[queries - 1] - key_column[0];
+  const int64_t least = *left - key_column[keys - 1], most = *right - key_column[0];
   distances.first_row = row[index.reach + least];
   for (int64_t distance = least; distance <= most; ++distance)
     distances.row_of.push_back(row[index.reach + distance] - distances.first_row);

@@ -16,6 +16,19 @@ std::optional<Param> Builder::streams(const Context& context, const Node& sectio
   return binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
 }
 
+std::optional<Targets> Builder::targets(const Context& context, const Node& section, const Scope& scope,
+                                        const std::string& path) {
+  const Node* node = section.get("targets");
+  const std::optional<Binding> row = binder_.binding(node, scope.variables);
+  if (!row) return std::nullopt;
+  const Node *mapping = node->is_map() ? node->get("mapping") : nullptr,
+             *hidden = node->is_map() ? node->get("hidden") : nullptr;
+  if (!row->names() || !mapping || !hidden) refuse_policy(*node, "targets need \"from\", \"mapping\" and \"hidden\"");
+  const ParamRequest request{.role = Role::ExtraToken, .path = path, .shape = {context.sizes.hidden}};
+  const std::optional<Param> state = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope);
+  return state ? std::optional(Targets{*state, mapping->text, hidden->text}) : std::nullopt;
+}
+
 std::optional<ContentBuckets> Builder::content_buckets(const Context& context, const Node& section, const Scope& scope,
                                                        const std::string& path, const Attention& a) {
   const Node* node = section.get("content_buckets");

@@ -29,6 +29,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
              &plain = under(input, "token"), &matrix = under(under(stack, "mlp"), "gate_up");
   return {{"policy", own_keys(policy)},
           {"architecture", own_keys(under(policy, "architectures").keys[0].rule)},
+          {"recompute", own_keys(under(under(policy, "architectures").keys[0].rule, "recompute"))},
           {"compose", own_keys(under(policy, "compose"))},
           {"retrieve", own_keys(under(policy, "retrieve"))},
           {"stack", own_keys(stack)},
@@ -52,6 +53,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"entities", own_keys(under(input, "entities"))},
           {"clusters", own_keys(under(input, "clusters"))},
           {"streams", own_keys(under(input, "streams"), plain)},
+          {"targets", own_keys(under(input, "targets"), plain)},
           {"vectors", own_keys(under(input, "vectors"))},
           {"parts", own_keys(under(under(input, "vectors"), "parts"), matrix)},
           {"patches", own_keys(under(input, "patches"), matrix)},

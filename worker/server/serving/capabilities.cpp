@@ -217,6 +217,8 @@ Capabilities read_capabilities(const policy::Model& model, const std::filesystem
       continue;
     }
     capabilities.takes_text = true;
+    if (const auto& targets = stack.input.targets)
+      capabilities.targets = targets->mapping, capabilities.hidden = targets->hidden;
     if (stack.input.features) capabilities.features = stack.input.features->input;
     if (stack.memory) {
       capabilities.memory = stack.memory->input + ".";

@@ -66,6 +66,7 @@ struct Capabilities {
   std::string entities;                              ///< input of entities after a text's tokens; empty: none
   std::string mentions;                              ///< input of the tokens that mention each entity
   std::string features;                              ///< input of dense vectors after a text's tokens; empty: none
+  std::string targets, hidden;       ///< inputs of tokens to be predicted, and of which see which; empty: none
   std::vector<std::string> vectors;  ///< inputs of dense vectors in place of tokens, parts of one another
   std::string memory;                ///< what names of a memory's inputs begin with, "mems."; empty: none
   int64_t memory_tokens = 0;         ///< that each row attends to beside its own

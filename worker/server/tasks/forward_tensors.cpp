@@ -49,8 +49,8 @@ void read_query(const RoutedRequest& call, ForwardBatch& batch) {
 
 /// Returns whether a tensor has fractional values. Nested lists do not say it.
 bool has_fractions(const std::string& name, const Capabilities& can) {
-  return name == "pixel_values" || name == can.features || name == can.audio ||
-         (!can.memory.empty() && name.starts_with(can.memory)) ||
+  return name == "pixel_values" || name == can.features || name == can.audio || name == can.targets ||
+         name == can.hidden || (!can.memory.empty() && name.starts_with(can.memory)) ||
          std::find(can.vectors.begin(), can.vectors.end(), name) != can.vectors.end();
 }
 
@@ -135,7 +135,8 @@ void check_size(const ServerContext& context, const ForwardBatch& batch) {
     } else if (name == can.entities && !array.shape.empty()) {
       tokens += elements;
       feature_rows = array.shape.back();
-    } else if ((name == can.features || (!can.vectors.empty() && name == can.vectors[0])) && array.shape.size() >= 3) {
+    } else if ((name == can.features || name == can.targets || (!can.vectors.empty() && name == can.vectors[0])) &&
+               array.shape.size() >= 3) {
       const int64_t vectors = elements / std::max<int64_t>(1, array.shape.back());
       tokens += vectors;
       feature_rows = array.shape[array.shape.size() - 2];

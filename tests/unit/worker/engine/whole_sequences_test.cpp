@@ -107,7 +107,7 @@ TEST(WholeSequences, EachStepHasThemAndTheAppendedTokenAndNoBlocks) {
 
 TEST(WholeSequences, WithoutAnAppendedTokenAStepHasTheSequenceAlone) {
   Limits limits = limits_of(64);
-  limits.appended = -1;
+  limits.appended.reset();
   Steps steps(limits);
   steps.submit("a", {4, 7}, 1);
   steps.run();

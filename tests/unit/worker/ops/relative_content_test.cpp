@@ -80,7 +80,15 @@ at::Tensor expected(const Inputs& in) {
     const SequenceSpan& span = in.sequences.spans[i];
     for (int64_t query = 0; query < span.tokens; ++query) {
       std::vector<at::Tensor> scores;
-      for (int64_t key = 0; key < span.keys; ++key) scores.push_back(score(in, i, query, key) * in.options.scale);
+      const at::Tensor& hidden = in.index.sequences[i].hidden;
+      const bool blind = hidden.defined() && hidden[query].all().item<bool>();
+      for (int64_t key = 0; key < span.keys; ++key) {
+        at::Tensor& one = scores.emplace_back(score(in, i, query, key) * in.options.scale);
+        if (blind)
+          one = at::zeros_like(one);
+        else if (hidden.defined() && hidden[query][key].item<bool>())
+          one.fill_(-1e300);
+      }
       const at::Tensor weights = at::softmax(at::stack(scores), 0);  // [keys, heads]
       for (int64_t key = 0; key < span.keys; ++key)
         out[span.first + query] += weights[key].unsqueeze(1) * in.v[span.key_row + key].to(at::kDouble);
@@ -97,6 +105,25 @@ std::vector<int64_t> from_to(int64_t begin, int64_t end) {
   std::vector<int64_t> all;
   for (int64_t column = begin; column < end; ++column) all.push_back(column);
   return all;
+}
+
+/// Three targets behind the tokens, in any order: they are no keys, and some see few tokens or none.
+TEST(RelativeContent, TargetsSeeWhatIsNotHiddenFromThem) {
+  Inputs in = inputs(5, 6, {from_to(0, 12), from_to(3, 23)}, /*exact=*/9, true, true);
+  in.options.relative_content.index = &in.index;
+  add_segments_and_biases(in, 5, 6);
+  for (size_t i = 0; i < 2; ++i) {
+    RelativeSequence& own = in.index.sequences[i];
+    const int64_t queries = own.columns.numel(), keys = in.sequences.spans[i].keys = queries - 3;
+    own.columns = own.columns.clone();
+    own.columns.slice(0, keys).copy_(own.columns.index_select(0, at::tensor({int64_t{7}, int64_t{0}, int64_t{4}})));
+    own.key_columns = own.columns.narrow(0, 0, keys);
+    own.key_segments = own.key_segments.narrow(0, 0, keys);
+    own.hidden = at::rand({queries, keys}) < 0.5;
+    own.hidden[1].fill_(true);
+    own.hidden[keys].fill_(true);
+  }
+  EXPECT_LT(difference(ragged_attention(in.q, in.k, in.v, in.sequences, in.options), expected(in)), 2e-6);
 }
 
 TEST(RelativeContent, EqualsTheFormulaOfEachPair) {

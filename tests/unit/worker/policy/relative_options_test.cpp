@@ -134,6 +134,26 @@ TEST(RelativeContents, OfSinusoidsHaveBiasesAndSegmentsByHeads) {
       Resolved(with_segments(), sinusoids(", span: 7")).model.stacks[0].layers[0].attention.relative_content->span, 7);
 }
 
+TEST(RelativeContents, MayHaveTargetsBehindTheTokens) {
+  Synthetic bert = tiny_bert();
+  bert.add("bert.embeddings.begin", {1, 1, 20});
+  const auto with = [](const std::string& targets) {
+    return bert_with("input: {targets: " + targets + "}") +
+           "architectures: {BertForMaskedLM: {recompute: {target: "
+           "true}}}\n";
+  };
+  const Resolved resolved(bert, with("{from: \"=begin\", mapping: places, hidden: unseen}"));
+  const auto& targets = resolved.model.stacks[0].input.targets;
+  ASSERT_TRUE(targets.has_value());
+  EXPECT_EQ(targets->mapping, "places");
+  EXPECT_EQ(targets->hidden, "unseen");
+  EXPECT_THAT(resolved.param("encoder.targets").shape, ElementsAre(20));
+  EXPECT_TRUE(resolved.model.recompute->target);
+  EXPECT_EQ(resolved.model.recompute->append, -1);
+  EXPECT_THAT(refusal(bert, Reason::UnsupportedPolicy, with("{from: \"=begin\", mapping: places}")),
+              HasSubstr("targets need \"from\", \"mapping\" and \"hidden\""));
+}
+
 TEST(RelativeContents, MayHaveSegmentsInTheOtherOrderAndAFirstTokenWithout) {
   const auto segments = [](const std::string& more, const std::string& beside) {
     return bert_with(

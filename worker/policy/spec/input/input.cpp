@@ -22,6 +22,7 @@ void Input::collect(ParamCollector& all) const {
   }
   if (entities) entities->collect(all);
   all.add(streams);
+  if (targets) all.add(targets->state);
   all.add(projection);
   all.add(class_token);
   all.add(distillation_token);

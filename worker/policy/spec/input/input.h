@@ -15,6 +15,7 @@
 #include "worker/policy/spec/input/images.h"
 #include "worker/policy/spec/input/index_table.h"
 #include "worker/policy/spec/input/pixels.h"
+#include "worker/policy/spec/input/targets.h"
 #include "worker/policy/spec/param.h"
 
 namespace pm::policy {
@@ -74,6 +75,7 @@ struct Input {
   /// [streams, hidden]: the rows of streams beside the main one, which predict following tokens (ProphetNet). Stream i
   /// begins with the position of the next token and row i - 1; stream 0 with the last row.
   std::optional<Param> streams;
+  std::optional<Targets> targets;  ///< rows behind the tokens for those that are to be predicted
   std::optional<Norm> norm;
   bool norm_projected = false;               ///< the norm comes after the projection (DeBERTa), else before
   std::optional<Vectors> vectors;            ///< the stack reads dense vectors, and nothing else
