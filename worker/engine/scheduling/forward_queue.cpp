@@ -2,6 +2,7 @@
 #include "worker/engine/scheduling/forward_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "worker/engine/protocol/batch_rows.h"
 

@@ -265,7 +265,9 @@ fn of_bytes(special: Vec<String>, strips: bool) -> Result<Tokenizer, String> {
         pre_tokenizer: level.clone(),
         decoder: level,
     })?;
-    let added = special.into_iter().map(|t| AddedToken::from(t, true).lstrip(strips).rstrip(strips));
+    let added = special
+        .into_iter()
+        .map(|t| AddedToken::from(t, true).lstrip(strips).rstrip(strips));
     tokenizer.add_special_tokens(added).map_err(|e| e.to_string())?;
     Ok(tokenizer)
 }
