@@ -22,9 +22,21 @@ ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt CARGO_HTTP_CAINFO=/etc/ssl/certs
 # The cache of the compiler is kept between builds; a compiler is known by its contents, because layers change times.
 ENV CCACHE_DIR=/cache/ccache CCACHE_COMPILERCHECK=content CCACHE_MAXSIZE=5G CARGO_HOME=/cache/crates
 
+FROM tools AS build-controller
+COPY . .
+RUN --mount=type=cache,id=parallelmodel,target=/cache,sharing=locked \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=secret,id=pip,target=/etc/pip.conf \
+    --mount=type=secret,id=cargo,target=/src/.cargo/config.toml \
+    tools/deps.sh build && \
+    cmake --preset release -DBUILD_TESTING=OFF -DPM_BUILD_BENCH=OFF && \
+    cmake --build --preset release --target parallelmodel-controller && \
+    tools/image/root.sh build/release/bin/parallelmodel-controller /out/controller && \
+    rm -rf build
+
 # Cargo keeps its results in the cache and takes a file for unchanged that is older than they are, so that the files of
 # the crate are touched first.
-FROM tools AS build
+FROM tools AS build-worker
 COPY . .
 RUN --mount=type=cache,id=parallelmodel,target=/cache,sharing=locked \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
@@ -33,9 +45,8 @@ RUN --mount=type=cache,id=parallelmodel,target=/cache,sharing=locked \
     find worker/tokenizer/ffi -type f -exec touch {} + && \
     tools/deps.sh build && \
     cmake --preset release -DBUILD_TESTING=OFF -DPM_BUILD_BENCH=OFF && \
-    cmake --build --preset release --target parallelmodel-worker parallelmodel-controller && \
+    cmake --build --preset release --target parallelmodel-worker && \
     tools/image/root.sh build/release/bin/parallelmodel-worker /out/worker && \
-    tools/image/root.sh build/release/bin/parallelmodel-controller /out/controller && \
     rm -rf build
 
 # nvcc and CUDA's libraries come from the wheels that torch names; the driver, libcuda.so.1, comes from the node.
@@ -64,8 +75,8 @@ WORKDIR /
 FROM base AS controller
 LABEL org.opencontainers.image.title=parallelmodel-controller \
       org.opencontainers.image.description="Operator that shards Hugging Face transformers over devices"
-COPY --from=build /out/controller/system/ /
-COPY --from=build /out/controller/program/ /
+COPY --from=build-controller /out/controller/system/ /
+COPY --from=build-controller /out/controller/program/ /
 ENTRYPOINT ["/usr/bin/parallelmodel-controller"]
 
 FROM base AS worker-cuda
@@ -81,7 +92,7 @@ ENTRYPOINT ["/usr/bin/parallelmodel-worker"]
 FROM base AS worker
 LABEL org.opencontainers.image.title=parallelmodel-worker \
       org.opencontainers.image.description="Worker of ParallelModel for CPUs"
-COPY --from=build /out/worker/system/ /
-COPY --from=build /out/worker/torch/ /
-COPY --from=build /out/worker/program/ /
+COPY --from=build-worker /out/worker/system/ /
+COPY --from=build-worker /out/worker/torch/ /
+COPY --from=build-worker /out/worker/program/ /
 ENTRYPOINT ["/usr/bin/parallelmodel-worker"]

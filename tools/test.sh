@@ -39,12 +39,12 @@ e2e_passed() { wait $e2e; local result=$?; e2e=''; cat "$e2e_log"; return $resul
 stop_e2e() { [ -z "$e2e" ] || { kill -INT -- -$e2e; wait $e2e; } 2> /dev/null; }
 trap stop_e2e EXIT
 
-# Without results of the compiler in the cache the worker's image takes a quarter of an hour of two cores. A machine
-# that has built everything else from nothing leaves it, and the release, to the next run; what is tested of the
-# controller's image holds for both.
+# Without results of the compiler in the cache the worker's image takes half an hour of two cores. A machine that had
+# much to compile before leaves it, and the release, to the next run; what is tested of the controller's image holds for
+# both.
 images_tested() {
-  if [ ! -e "$cache/buildah/worker.built" ] && [ $((SECONDS - begin_of_all)) -gt 2700 ]; then
-    echo "the worker's image has never been built here, and 45 minutes are over: only the controller's is tested"
+  if [ ! -e "$cache/buildah/worker.built" ] && [ $((SECONDS - begin_of_all)) -gt 2100 ]; then
+    echo "the worker's image has never been built here, and 35 minutes are over: only the controller's is tested"
     tools/image/build.sh build/images controller && "$cache/venv/bin/python" -m pytest -q -s tests/image -k "not worker"
   else
     make -s image-test && make -s release-test

@@ -51,7 +51,7 @@ bud() { # target name: its log goes to $home/TARGET.log
 
 # This stage has a name, so that it outlives the removal of layers at the end.
 tools=localhost/parallelmodel-tools:build
-tools_key=$(cat Dockerfile tools/deps.sh | sha256sum | cut -d' ' -f1)
+tools_key=$({ sed '/^FROM tools/,$d' Dockerfile; cat tools/deps.sh; } | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$home/tools.key" 2> /dev/null)" != "$tools_key" ] || ! id_of $tools > /dev/null 2>&1; then
   bud tools $tools
   echo "$tools_key" > "$home/tools.key"
