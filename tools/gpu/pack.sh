@@ -10,7 +10,7 @@ cd "$(dirname "$0")/../.."
 cache=${PM_CACHE:-$HOME/.cache/parallelmodel}
 python=$cache/venv/bin/python
 build=build/kit kit=build/kit/pack/kit archive=$PWD/build/kit.tar.xz
-max_bytes=$((40 << 20))  # unpacked, without variants
+max_bytes=$((44 << 20))  # unpacked, without variants; what travels is the archive, less than a third of it
 # each program and its folder in the kit
 programs=(bin/parallelmodel-worker bin/bench_gpu_kernels bin/bench_ops tests/cuda_device tests/cuda_nccl)
 
