@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of what surrounds a build of the images: the secrets that it gets, the list of files that enter it, and what is
-said of a machine that is not supported."""
+reported of a machine that is not supported."""
 
 import re
 import subprocess
@@ -22,10 +22,10 @@ def test_pip_gets_the_index_of_the_environment_or_of_a_file(tmp_path):
     script = ". tools/image/secrets.sh && pip_secret"
     file = tmp_path / "pip.conf"
     file.write_text("[global]\nindex-url = https://file.example/simple\ntrusted-host = file.example\n")
-    told = shell(script, PIP_CONFIG_FILE=str(file), HOME=str(tmp_path))
-    assert "index-url = https://file.example/simple\n" in told and "trusted-host = file.example\n" in told
-    told = shell(script, PIP_CONFIG_FILE=str(file), HOME=str(tmp_path), PIP_INDEX_URL="https://env.example/simple")
-    assert "index-url = https://env.example/simple\n" in told and "https://file.example" not in told
+    config = shell(script, PIP_CONFIG_FILE=str(file), HOME=str(tmp_path))
+    assert "index-url = https://file.example/simple\n" in config and "trusted-host = file.example\n" in config
+    config = shell(script, PIP_CONFIG_FILE=str(file), HOME=str(tmp_path), PIP_INDEX_URL="https://env.example/simple")
+    assert "index-url = https://env.example/simple\n" in config and "https://file.example" not in config
 
 
 def test_cargo_gets_the_registry_of_this_machine(tmp_path):
@@ -42,8 +42,8 @@ def test_cargo_gets_the_registry_of_this_machine(tmp_path):
 
 def test_the_dockerfile_reads_each_secret_in_a_mount_only():
     text = (ROOT / "Dockerfile").read_text()
-    told = set(re.findall(r"^#   (\w+)   ", text, re.M))
-    assert told == set(re.findall(r"type=secret,id=(\w+)", text))
+    documented = set(re.findall(r"^#   (\w+)   ", text, re.M))
+    assert documented == set(re.findall(r"type=secret,id=(\w+)", text))
     assert not re.search(r"^ARG .*(MIRROR|PROXY|INDEX)", text, re.M)
 
 
@@ -55,8 +55,8 @@ def test_what_enters_the_build_is_listed():
     assert folders - {"bench"} <= set(listed), "a folder of the programs does not enter the build"
 
 
-def machine(*told):
-    done = subprocess.run([ROOT / "tools" / "machine.sh", *told], capture_output=True, text=True)
+def machine(*facts):
+    done = subprocess.run([ROOT / "tools" / "machine.sh", *facts], capture_output=True, text=True)
     return done.returncode, done.stderr
 
 
@@ -69,7 +69,7 @@ GOOD = {
 }
 
 
-def test_of_a_supported_machine_nothing_is_said():
+def test_of_a_supported_machine_there_is_no_message():
     assert machine(*GOOD.values()) == (0, "")
 
 
@@ -84,7 +84,7 @@ def test_of_a_supported_machine_nothing_is_said():
         ({"free": "1048576"}, "1024 MiB are free here", 0),
     ],
 )
-def test_each_other_machine_is_told_in_one_sentence(fact, sentence, status):
-    code, said = machine(*{**GOOD, **fact}.values())
+def test_each_other_machine_gets_one_sentence(fact, sentence, status):
+    code, message = machine(*{**GOOD, **fact}.values())
     assert code == status
-    assert said.count("\n") == 1 and sentence in said
+    assert message.count("\n") == 1 and sentence in message

@@ -96,8 +96,14 @@ def test_completions_over_http_have_the_tokens_and_their_probabilities(server):
     case = BY_NAME[SERVED]
     row = inputs.prompts(case, [9], seed=4)[0]
     wanted = oracle.greedy(case, row, 12)["sequence"]
-    asked = {"input_ids": row, "max_new_tokens": 12, "do_sample": False, "details": True, "return_token_ids": True}
-    answer = server.ask("/generate", asked)
+    request_body = {
+        "input_ids": row,
+        "max_new_tokens": 12,
+        "do_sample": False,
+        "details": True,
+        "return_token_ids": True,
+    }
+    answer = server.ask("/generate", request_body)
     assert answer["sequence"] == wanted
     tokens = answer["details"]["tokens"]
     assert [token["id"] for token in tokens] == wanted[len(row) :]
@@ -107,7 +113,7 @@ def test_completions_over_http_have_the_tokens_and_their_probabilities(server):
         with torch.no_grad():
             scores = model(ids, langs=torch.full_like(ids, language)).logits[0, -1].log_softmax(0)
         assert token["logprob"] == pytest.approx(scores[token["id"]].item(), abs=1e-4)
-    lines = server.post("/generate", {**asked, "stream": True}).text.splitlines()
+    lines = server.post("/generate", {**request_body, "stream": True}).text.splitlines()
     events = [json.loads(line[5:]) for line in lines if line[:5] == "data:" and "{" in line]
     assert [event["token"]["id"] for event in events if event.get("token")] == wanted[len(row) :]
 

@@ -176,8 +176,8 @@ def test_push_sends_everything_under_its_digest(release, artefacts, crane, clien
         expected = {f"{address}/pm/{name}:{tag}@{digest}" for name, (tag, digest, _) in artefacts(release).items()}
         assert set(done.stdout.splitlines()) == expected
         for name, (tag, digest, _) in artefacts(release).items():
-            told = subprocess.run([crane, "digest", f"{address}/pm/{name}:{tag}"], capture_output=True, text=True)
-            assert told.stdout.strip() == digest
+            found = subprocess.run([crane, "digest", f"{address}/pm/{name}:{tag}"], capture_output=True, text=True)
+            assert found.stdout.strip() == digest
 
 
 def test_push_refuses_a_folder_that_was_changed(release, tmp_path):

@@ -383,7 +383,7 @@ def test_the_page_of_the_api_says_what_its_definition_says():
     assert (ROOT / "docs/reference/crd.md").read_text() == made, "run tools/crd.py docs/reference/crd.md"
 
 
-@pytest.mark.parametrize("folder", ["chart", "e2e", "hub", "reliability", "stress"])
+@pytest.mark.parametrize("folder", ["browser", "chart", "e2e", "hub", "image", "release", "reliability", "stress"])
 def test_the_tests_of_late_stages_can_be_imported(folder):
     """Their folders share helper modules, and a clash of names would otherwise show after half an hour of tests."""
     collect = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", f"tests/{folder}"]

@@ -148,7 +148,7 @@ def write_sums(out):
 
 
 def digest_option(key):
-    """Returns how openssl is told the digest for a private key: Ed25519 has its own."""
+    """Returns the options of openssl that name the digest for a private key: Ed25519 has its own."""
     done = subprocess.run(["openssl", "pkey", "-in", key, "-noout", "-text"], capture_output=True, text=True)
     if done.returncode != 0:
         fail(f"PM_SIGNING_KEY names {key}, which is no private key in PEM: {done.stderr.strip().splitlines()[0]}")
