@@ -17,6 +17,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds stop_check_interval{100};  // between checks of `stopping`
+// A client sends its first request at once. So for this long after the accept, `stopping` does not end the wait for it.
+constexpr milliseconds first_request_time{200};
 constexpr milliseconds linger_time{500};
 constexpr size_t max_linger_bytes = 1 << 20;
 constexpr size_t read_bytes = 16 << 10;
@@ -32,7 +34,8 @@ short wanted_by(const SSL* ssl, int result) {
 
 }  // namespace
 
-Connection::Connection(int fd, Tls* tls, const ConnectionLimits& limits) : fd_(fd), limits_(limits) {
+Connection::Connection(int fd, Tls* tls, const ConnectionLimits& limits)
+    : fd_(fd), limits_(limits), first_request_end_(steady_clock::now() + first_request_time) {
   fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
   if (tls) ssl_ = tls->accept(fd_);
 }
@@ -130,9 +133,9 @@ Connection::Head Connection::await_head(const std::atomic<bool>& stopping) {
   };
   for (skip_line_ends(); taken_ == buffer_.size(); skip_line_ends()) {
     // a request that has arrived before the stop is still answered
-    const bool last_look = stopping || steady_clock::now() > idle_end;
-    const ptrdiff_t n =
-        fill(last_look ? steady_clock::now() : std::min(steady_clock::now() + stop_check_interval, idle_end));
+    const auto now = steady_clock::now();
+    const bool last_look = (stopping && now > first_request_end_) || now > idle_end;
+    const ptrdiff_t n = fill(last_look ? now : std::min(now + stop_check_interval, idle_end));
     if (n <= 0 && (n != timed_out || last_look)) return Head::Gone;
   }
   const auto head_end = steady_clock::now() + limits_.head;
@@ -146,6 +149,7 @@ Connection::Head Connection::await_head(const std::atomic<bool>& stopping) {
   }
   received_ = 0;
   body_began_ = steady_clock::now();
+  first_request_end_ = {};
   return Head::Ready;
 }
 

@@ -36,7 +36,7 @@ class Connection {
   bool handshake();
   enum class Head { Ready, Gone, TooSlow, TooLarge };
   /// Waits until the next request's line and headers are received completely. Gone: the peer closed, was silent for
-  /// `idle`, or `stopping` is set.
+  /// `idle`, or `stopping` is set; a connection that has just begun gets a moment for its first request nevertheless.
   Head await_head(const std::atomic<bool>& stopping);
   /// Reads bytes of the request, starting with its head. Returns their number; 0 if the peer has closed, and a negative
   /// value for an error or a peer that is too slow.
@@ -64,6 +64,7 @@ class Connection {
   size_t taken_ = 0;     ///< bytes of buffer_ that read() has returned
   size_t received_ = 0;  ///< received bytes of the current body
   Time body_began_;
+  Time first_request_end_;  ///< until here `stopping` does not end the wait for the first request
 };
 
 }  // namespace pm::server

@@ -12,6 +12,7 @@
 
 #include "worker/base/error.h"
 #include "worker/server/http/api_error.h"
+#include "worker/server/http/listening_socket.h"
 #include "worker/server/http/thread_pool.h"
 
 #include "base/log.h"
@@ -377,6 +378,7 @@ void Server::close_connections() { impl_->closing = true; }
 void Server::stop(std::chrono::milliseconds linger) {
   if (!impl_->thread.joinable()) return;
   impl_->closing = true;
+  finish_queued_connections(impl_->socket, linger);
   impl_->server.end_waits();
   // httplib's own stop() would drop the bodies of replies whose head is written. Without its socket it accepts nothing
   // more, finishes the connections that it has, and returns.

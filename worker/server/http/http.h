@@ -81,8 +81,8 @@ class Server {
   int bound_port() const;
   /// Makes every further reply close its connection.
   void close_connections();
-  /// Accepts nothing more, answers what was received, and waits up to `linger` until all connections have ended. Then
-  /// cuts the replies that are left and joins the threads. Idempotent.
+  /// Takes no new connection, accepts those that are established, answers what they have sent, and waits up to `linger`
+  /// until all connections have ended. Then cuts the replies that are left and joins the threads. Idempotent.
   void stop(std::chrono::milliseconds linger = std::chrono::milliseconds(2000));
 
  private:

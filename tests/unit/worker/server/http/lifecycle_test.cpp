@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
+#include <mutex>
+#include <thread>
 
 #include "tests/unit/worker/server/support/api_test_server.h"
 #include "worker/base/error.h"
@@ -145,6 +148,39 @@ TEST(Lifecycle, StopEndsIdleKeepAliveConnectionsAtOnce) {
   served.api->stop();
   EXPECT_LT(steady_clock::now() - start, std::chrono::seconds(1));
   EXPECT_FALSE(client.Get("/health"));
+}
+
+TEST(Lifecycle, AConnectionThatWasTakenBeforeTheStopIsAnsweredNotReset) {
+  std::atomic<int> answered{0}, refused{0};
+  std::vector<std::string> lost;
+  std::mutex mutex;
+  for (int round = 0; round < 8; ++round) {
+    ApiTestServer served;
+    std::atomic<bool> stopped{false};
+    std::vector<std::jthread> clients;
+    for (int i = 0; i < 16; ++i)
+      clients.emplace_back([&] {
+        while (!stopped) {  // a connection for each request, so that there is always one that is not accepted yet
+          auto client = served.client();
+          client.set_connection_timeout(milliseconds(100));
+          const auto reply = client.Get("/health");
+          if (reply) {
+            ++answered;
+          } else if (reply.error() == httplib::Error::Connection ||
+                     reply.error() == httplib::Error::ConnectionTimeout) {
+            ++refused;
+          } else {
+            const std::lock_guard lock(mutex);
+            lost.push_back(httplib::to_string(reply.error()));
+          }
+        }
+      });
+    const int before = answered;
+    ASSERT_TRUE(eventually([&] { return answered > before + 64; }));
+    served.api->stop();
+    stopped = true;
+  }
+  EXPECT_THAT(lost, testing::IsEmpty()) << answered << " answered, " << refused << " refused";
 }
 
 TEST(Lifecycle, RequestsThatArriveBeforeTheStopGetWholeReplies) {
