@@ -101,6 +101,27 @@ def test_its_policy_stops_other_scripts(browser, server):
     assert any("Content Security Policy" in message for message in browser.messages())
 
 
+def test_an_api_key_opens_it(browser, server, tmp_path):
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "me").write_text("ka&<y\n")
+    locked = Server(server.folder, ranks=1, options=["--api-keys-dir", tmp_path / "keys"])
+    try:
+        browser.open(address(locked))
+        assert browser.text("h1") == "API key"
+        browser.press(*"wrong", "enter")
+        browser.wait(lambda: browser.text("#refusal") == "The server does not know this key.")
+        browser.press(("control", "a"), *"ka&<y", "enter")
+        browser.wait(lambda: browser.text("h1") == "tiny-stories")
+        before = browser.text("#now")
+        browser.run("document.getElementById('ask').requestSubmit()")
+        browser.wait(lambda: browser.run("return document.getElementById('answer').textContent.length > 9"))
+        browser.wait(lambda: browser.text("#now") != before)
+        assert browser.text("#state") == "ready"
+        assert "ka&" not in browser.run("return JSON.stringify([localStorage, sessionStorage, document.cookie])")
+    finally:
+        locked.close()
+
+
 @pytest.mark.parametrize("browser", [{"dark": True}], indirect=True)
 def test_it_has_dark_colors_for_those_who_want_them(browser, server):
     browser.open(address(server))

@@ -98,6 +98,7 @@ struct ApiServer::Impl {
   std::string refusal() const;  ///< why nothing is generated now, as an error's code; "" when serving
   json model_json() const;
   json card() const;
+  bool asks_page(const http::Request&) const;
   http::Response root(const RoutedRequest&) const;
   http::Response models(const RoutedRequest&) const;
   http::Response model(const RoutedRequest&) const;
@@ -202,7 +203,7 @@ void ApiServer::Impl::add_routes() {
 http::Options ApiServer::Impl::with_gate(http::Options http) {
   if (!options.keys) return http;
   http.gate = [this](const http::Request& request) -> std::optional<ApiError> {
-    if (is_public_path(request.path)) return std::nullopt;
+    if (is_public_path(request.path) || asks_page(request)) return std::nullopt;
     const std::string given = request.header("authorization");
     if (options.keys->allow(given)) return std::nullopt;
     const ApiError error =
@@ -286,9 +287,15 @@ json ApiServer::Impl::card() const {
           {"kind", to_string(can.kind)}, {"max_model_len", max_input_tokens(context)}, {"routes", can.routes()}};
 }
 
+/// Returns whether the request is a browser's for the page. It may have no API key, for its user enters that there.
+bool ApiServer::Impl::asks_page(const http::Request& request) const {
+  return options.page && request.method == "GET" && request.path == "/" && wants_page(request);
+}
+
 /// Returns the page to a browser and the model's description to other clients.
 http::Response ApiServer::Impl::root(const RoutedRequest& call) const {
-  if (!options.page || !wants_page(call.request)) return json_response(card());
+  if (!asks_page(call.request)) return json_response(card());
+  if (options.keys && !options.keys->allow(call.request.header("authorization"))) return key_page();
   return home_page({options.model, options.capabilities, plan, options.status_table.get(), engine.statistics(),
                     refusal(), router.routes()});
 }

@@ -200,7 +200,7 @@ std::string rank_metrics(const Plan& plan, comm::StatusTable* status_table, Stea
             "taken by its communicators");
   auto loaded = gauge("parallelmodel_rank_load_bytes", "Bytes of weights that a rank has read");
   auto total = gauge("parallelmodel_rank_load_total_bytes", "Bytes of weights that a rank must read");
-  auto seconds = gauge("parallelmodel_rank_load_seconds", "Seconds that a rank took to load");
+  auto seconds = gauge("parallelmodel_rank_load_seconds", "Seconds that a rank took to load, or has loaded so far");
   auto steps = gauge("parallelmodel_rank_steps", "Engine steps that a rank has completed");
   auto beat = gauge("parallelmodel_rank_heartbeat_age_seconds", "Seconds since a rank's last heartbeat");
   auto state = gauge("parallelmodel_rank_state", "1 for the current state of a rank");

@@ -21,9 +21,9 @@ code{background:var(--soft)}
 // Every text of a reply reaches the page as text, never as markup.
 const std::string_view page_script = R"js(
 const $ = id => document.getElementById(id);
-const route = $('route'), body = $('body'), answer = $('answer'), send = $('send');
-const example = () => { body.value = route.selectedOptions[0].dataset.example; };
-let running = null;
+const example = () => { $('body').value = $('route').selectedOptions[0].dataset.example; };
+let running = null, key = '';
+const withKey = headers => key ? {...headers, Authorization: 'Bearer ' + key} : headers;
 
 function textOf(event) {
   const choice = (event.choices || [])[0] || {};
@@ -41,7 +41,7 @@ async function readStream(reply) {
     for (const line of lines) {
       if (!line.startsWith('data: ') || line === 'data: [DONE]') continue;
       const event = JSON.parse(line.slice(6));
-      answer.textContent += event.error ? event.error.message : textOf(event);
+      $('answer').textContent += event.error ? event.error.message : textOf(event);
     }
   }
 }
@@ -50,25 +50,30 @@ async function ask(event) {
   event.preventDefault();
   if (running) return running.abort();
   running = new AbortController();
-  send.textContent = 'Stop';
+  const answer = $('answer');
+  $('send').textContent = 'Stop';
   answer.textContent = '';
   try {
-    const reply = await fetch(route.value, {method: 'POST', headers: {'Content-Type': 'application/json'},
-                                            body: body.value, signal: running.signal});
+    const reply = await fetch($('route').value, {method: 'POST', signal: running.signal, body: $('body').value,
+                                                 headers: withKey({'Content-Type': 'application/json'})});
     if ((reply.headers.get('Content-Type') || '').startsWith('text/event-stream')) await readStream(reply);
     else answer.textContent = JSON.stringify(await reply.json(), null, 2);
   } catch (error) {
     if (error.name !== 'AbortError') answer.textContent = 'The request failed: ' + error.message;
   } finally {
     running = null;
-    send.textContent = 'Send';
+    $('send').textContent = 'Send';
   }
+}
+
+async function currentPage() {
+  const reply = await fetch('/', {headers: withKey({Accept: 'text/html'})});
+  return {open: reply.ok, page: new DOMParser().parseFromString(await reply.text(), 'text/html')};
 }
 
 async function renew() {
   try {
-    const reply = await fetch('/', {headers: {Accept: 'text/html'}});
-    const page = new DOMParser().parseFromString(await reply.text(), 'text/html');
+    const {page} = await currentPage();
     for (const id of ['state', 'now', 'drawing']) {
       const part = page.getElementById(id);
       if (part) $(id).replaceWith(part);
@@ -78,16 +83,33 @@ async function renew() {
   }
 }
 
-if (route) {
-  route.addEventListener('change', example);
+async function unlock(event) {
+  event.preventDefault();
+  key = $('key').value.trim();
+  try {
+    const {open, page} = await currentPage();
+    if (!open) return $('refusal').textContent = 'The server does not know this key.';
+    document.title = page.title;
+    document.body.replaceWith(page.body);
+    start();
+  } catch (error) {
+    $('refusal').textContent = 'The request failed: ' + error.message;
+  }
+}
+
+function start() {
+  if ($('unlock')) return $('unlock').addEventListener('submit', unlock);
+  setInterval(() => { if (!document.hidden) renew(); }, 2000);
+  if (!$('ask')) return;
+  $('route').addEventListener('change', example);
   $('ask').addEventListener('submit', ask);
-  body.addEventListener('keydown', event => {
+  $('body').addEventListener('keydown', event => {
     if (event.key === 'Enter' && event.ctrlKey) $('ask').requestSubmit();
   });
   $('ask').hidden = false;
   example();
 }
-setInterval(() => { if (!document.hidden) renew(); }, 2000);
+start();
 )js";
 
 }  // namespace pm::server

@@ -100,25 +100,44 @@ std::string content_policy() {
          "'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 }
 
-}  // namespace
-
-http::Response home_page(const PageContext& context) {
-  const std::string model = escape_markup(context.model);
+/// Returns a page with style, script and policy. `title` and `content` are markup.
+http::Response page_of(const std::string& title, const std::string& content) {
   http::Response response;
   response.content_type = "text/html; charset=utf-8";
   response.headers = {{"Content-Security-Policy", content_policy()}, {"Cache-Control", "no-store"}, {"Vary", "Accept"}};
   response.body =
       "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\"><title>" +
-      model + "</title><style>" + std::string(page_style) + "</style></head><body><h1>" + model + "</h1><p>" +
-      escape_markup(context.capabilities.architecture) + ", " + std::string(to_string(context.capabilities.task)) +
-      ": <strong id=\"state\" role=\"status\">" + escape_markup(state_text(context)) +
-      "</strong></p><p><a href=\"docs\">API</a> <a href=\"plan\">plan</a> <a href=\"memory?format=text\">memory</a> "
-      "<a href=\"metrics\">metrics</a></p><h2>Plan</h2><p>" +
-      escape_markup(context.plan.reason) + ": " + escape_markup(context.plan.message) +
-      "</p><div class=\"plan\" id=\"drawing\">" + plan_svg(context.plan, measured_memory(context)) + "</div>" +
-      rejected_table(context.plan) + "<h2>Now</h2>" + load_figures(context.statistics) + ask_form(context) +
+      title + "</title><style>" + std::string(page_style) + "</style></head><body><h1>" + title + "</h1>" + content +
       "<script>" + std::string(page_script) + "</script></body></html>\n";
+  return response;
+}
+
+}  // namespace
+
+http::Response home_page(const PageContext& context) {
+  const std::string model = escape_markup(context.model);
+  return page_of(model,
+                 "<p>" + escape_markup(context.capabilities.architecture) + ", " +
+                     std::string(to_string(context.capabilities.task)) +
+                     ": <strong id=\"state\" role=\"status\">" + escape_markup(state_text(context)) +
+                     "</strong></p><p><a href=\"docs\">API</a> <a href=\"plan\">plan</a> <a "
+                     "href=\"memory?format=text\">memory</a> <a href=\"metrics\">metrics</a></p><h2>Plan</h2><p>" +
+                     escape_markup(context.plan.reason) + ": " + escape_markup(context.plan.message) +
+                     "</p><div class=\"plan\" id=\"drawing\">" + plan_svg(context.plan, measured_memory(context)) +
+                     "</div>" + rejected_table(context.plan) + "<h2>Now</h2>" + load_figures(context.statistics) +
+                     ask_form(context));
+}
+
+http::Response key_page() {
+  http::Response response = page_of(
+      "API key",
+      "<noscript><p>Entering a key here needs JavaScript; programs send it as \"Authorization: Bearer KEY\".</p>"
+      "</noscript><form id=\"unlock\"><p><label for=\"key\">This server answers with an API key only.</label> <input "
+      "id=\"key\" type=\"password\" autocomplete=\"off\" required autofocus></p><button>Open</button><output "
+      "id=\"refusal\" for=\"key\" role=\"alert\"></output></form>");
+  response.status = 401;
+  response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }
 

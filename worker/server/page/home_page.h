@@ -27,6 +27,10 @@ struct PageContext {
 /// two seconds, and its style are part of it, and its policy (Content-Security-Policy) allows nothing from elsewhere.
 http::Response home_page(const PageContext&);
 
+/// Returns the page, of status 401, that asks for an API key. It replaces itself by the page that a key opens, whose
+/// requests then have the key. The key is stored nowhere.
+http::Response key_page();
+
 /// Returns whether the client of the request wants HTML rather than JSON, by the Accept header.
 bool wants_page(const http::Request&);
 
