@@ -4,6 +4,7 @@ served, and reused by a new object of the same name."""
 
 import base64
 import os
+import re
 import shutil
 import signal
 import sys
@@ -86,7 +87,8 @@ def test_a_private_model_is_planned_fetched_and_served(world, oracle, hub, cache
         condition = world.condition(name, "ModelLoaded")
         if condition.get("reason") == "Fetching" and " of " in condition["message"]:
             said.add(condition["message"])
-        return len(said) >= 2
+        timed = re.compile(r"^[\d.]+ [KM]iB of [\d.]+ MiB, [\d.]+ KiB/s, \d+ s left$")
+        return len(said) >= 2 and any(map(timed.match, said))
 
     world.cluster.wait_for(planned_with_bytes, 90, "bytes in status")
     status = world.pm(name)["status"]
@@ -98,6 +100,16 @@ def test_a_private_model_is_planned_fetched_and_served(world, oracle, hub, cache
     assert world.condition(name, "Ready")["reason"] == "Fetching"
     hub.bytes_per_second = 0
     world.wait_ready(name)
+    world.cluster.wait_for(lambda: "startup" in world.pm(name)["status"], 30, "the times of the start in status")
+    status = world.pm(name)["status"]
+    stages = status["replicaStatuses"][0]["startupSeconds"]
+    assert stages["total"] == pytest.approx(sum(stages.values()) / 2) and 0 < stages["loaded"] <= stages["total"], stages
+    assert status["fetchSeconds"] >= 2, "at least two messages of the download were seen"
+    columns = world.cluster.kubectl("get", "pm", name, "-n", MODELS, "-o", "wide").splitlines()
+    assert "STARTUP" in columns[0] and status["startup"] in columns[1], columns
+    selector = f"involvedObject.kind=ParallelModel,involvedObject.name={name},reason=Fetched"
+    events = world.cluster.kubectl("get", "events", "-n", MODELS, "--field-selector", selector)
+    assert "the checkpoint is on the volume" in events, events
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
     weights = (CHECKPOINT / "model.safetensors").stat().st_size
     assert weights <= hub.sent("cdn", "model.safetensors") <= weights + (1 << 20), "once, but for the headers"

@@ -235,6 +235,9 @@ class Campaign:
                 "observedGeneration",
                 "restartTimes",
                 "loadSeconds",
+                "startupSeconds",
+                "startup",
+                "fetchSeconds",
                 "replicaGeneration",
                 "abandonedGeneration",
             ):

@@ -205,8 +205,8 @@ class World:
                     "annotations": meta.get("annotations"),
                 }
         status = json.loads(json.dumps(self.model()["status"]))
-        for entry in status["conditions"] + status["replicaStatuses"]:
-            for key in ("lastTransitionTime", "restartTimes", "loadSeconds"):
+        for entry in [status, *status["conditions"], *status["replicaStatuses"]]:
+            for key in ("lastTransitionTime", "restartTimes", "loadSeconds", "startupSeconds", "startup", "fetchSeconds"):
                 entry.pop(key, None)
         status["lastFailure"].pop("time", None)
         text = json.dumps({"children": out, "status": status})

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The subcommand fetch: it downloads a model from the hub to a volume and serves its progress.
 #include <unistd.h>
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <future>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "base/byte_size.h"
 #include "base/signals.h"
+#include "base/transfer.h"
 #include "contract/fetch_report.h"
 #include "contract/termination.h"
 #include "contract/worker_arguments.h"
@@ -42,6 +43,7 @@ FetchReport report_of(const hub::Repository& repository, const hub::Progress::Vi
                   .fetched_bytes = view.fetched,
                   .total_bytes = view.total,
                   .received_bytes = view.received,
+                  .bytes_per_second = std::round(view.bytes_per_second),
                   .files = view.files,
                   .files_done = view.files_done,
                   .retries = view.retries,
@@ -64,6 +66,8 @@ std::string metrics_text(const hub::Progress::View& view) {
   add("present_bytes", "gauge", "Bytes of the required files that are on the volume.", view.fetched);
   add("needed_bytes", "gauge", "Bytes of the required files.", view.total);
   add("received_bytes_total", "counter", "Bytes received over the network.", view.received);
+  add("received_bytes_per_second", "gauge", "Bytes received per second over the last ten seconds.",
+      std::llround(view.bytes_per_second));
   add("retries_total", "counter", "Requests retried after an error of the hub or a lost connection.", view.retries);
   add("refetched_files_total", "counter", "Files downloaded again because of a wrong checksum.", view.refetched);
   return out;
@@ -118,8 +122,8 @@ std::jthread watch(std::stop_source& stop, const hub::Progress& progress) {
       const auto view = progress.view();
       if (view.fetched == logged) continue;
       logged = view.fetched;
-      LOG(INFO) << view.state << ": " << base::format_bytes(view.fetched) << " of " << base::format_bytes(view.total)
-                << ", " << view.files_done << " of " << view.files << " files";
+      LOG(INFO) << view.state << ": " << base::to_text({view.fetched, view.total, view.bytes_per_second}) << ", "
+                << view.files_done << " of " << view.files << " files";
     }
   });
 }

@@ -167,7 +167,9 @@ class Fetch {
 
 Progress::View Progress::view() const {
   const std::lock_guard lock(mutex_);
-  return view_;
+  View view = view_;
+  view.bytes_per_second = rate_.per_second(std::chrono::steady_clock::now());
+  return view;
 }
 
 void Progress::update(const std::function<void(View&)>& change) {
@@ -179,6 +181,7 @@ void Progress::received(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   view_.fetched += bytes;
   view_.received += bytes;
+  rate_.observe(view_.received, std::chrono::steady_clock::now());
   view_.error = {};
 }
 

@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <string>
 
+#include "base/transfer.h"
 #include "worker/hub/cache.h"
 #include "worker/hub/client.h"
 #include "worker/hub/lock.h"
@@ -24,6 +25,7 @@ class Progress {
     std::string commit, waits_for;
     int64_t fetched = 0, total = 0;  ///< bytes on the volume, of the needed files
     int64_t received = 0;            ///< bytes that this process received over the network
+    double bytes_per_second = 0;     ///< received in the last seconds
     int files = 0, files_done = 0;
     int64_t retries = 0, refetched = 0;  ///< refetched: files whose checksum was wrong
     std::optional<FetchError> error;     ///< the last unresolved error
@@ -35,6 +37,7 @@ class Progress {
  private:
   mutable std::mutex mutex_;
   View view_;
+  base::RateMeter rate_;
 };
 
 struct FetchOptions {

@@ -122,7 +122,7 @@ void keep_conditions(const Json& pod, Json& kept) {
 void prune_pod(Json& pod) {
   Json kept = Json::object();
   for (const char* field : {"/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion",
-                            "/metadata/deletionTimestamp", "/spec/nodeName", "/status/phase", "/status/reason",
+                            "/metadata/creationTimestamp", "/metadata/deletionTimestamp", "/spec/nodeName", "/status/phase", "/status/reason",
                             "/status/message", "/status/podIP"}) {
     keep(pod, kept, field);
   }
@@ -183,6 +183,7 @@ PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot& snapshot) {
   out.nodes =
       static_cast<int>(std::clamp<int64_t>(parse_integer(annotation_of(*pod, annotation::nodes)).value_or(1), 1, 1024));
   out.deleting = k8s::being_deleted(*pod);
+  out.created_since = time_at(*pod, "/metadata/creationTimestamp");
 
   const Json& state = container_state(*pod);
   const std::string phase = k8s::string_at(*pod, "/status/phase");

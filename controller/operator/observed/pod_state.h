@@ -38,7 +38,7 @@ struct PodState {
   bool deleting = false, ready = false;
   /// True for a pod that is being deleted on a node that is gone or not ready. It counts as dead without confirmation.
   bool fenced = false;
-  std::optional<k8s::WallTime> bound_since, running_since, ready_since;
+  std::optional<k8s::WallTime> created_since, bound_since, running_since, ready_since;
   /// The time of the binding to a node, while containers are not created. Volumes may be the cause; only Events tell.
   std::optional<k8s::WallTime> creating_since;
   std::optional<Exit> exit;

@@ -10,15 +10,13 @@ namespace pm::op {
 
 using k8s::Json;
 
-int64_t Progress::loaded() const {
-  int64_t sum = 0;
-  for (const auto& [rank, progress] : ranks) sum += progress.loaded;
-  return sum;
-}
-
-int64_t Progress::total() const {
-  int64_t sum = 0;
-  for (const auto& [rank, progress] : ranks) sum += progress.total;
+base::Transfer Progress::loaded() const {
+  base::Transfer sum;
+  for (const auto& [rank, progress] : ranks) {
+    sum.done += progress.loaded.done;
+    sum.total += progress.loaded.total;
+    sum.bytes_per_second += progress.loaded.bytes_per_second;
+  }
   return sum;
 }
 
@@ -34,7 +32,9 @@ std::optional<Progress> progress_of(const Json& answer, int64_t replica_generati
   out.state = reason_word(report->state, "Starting");
   for (const RankReport& rank : report->ranks) {
     if (rank.rank >= ranks) continue;
-    RankProgress progress{.ready = rank.state == ready_state, .loaded = rank.load_bytes, .total = rank.load_total};
+    RankProgress progress{.ready = rank.state == ready_state, .loaded = {rank.load_bytes, rank.load_total}};
+    if (const double seconds = rank.load_seconds.value_or(0); seconds > 0)
+      progress.loaded.bytes_per_second = static_cast<double>(rank.load_bytes) / seconds;
     if (progress.ready) progress.measured = rank.measured;
     if (rank.load_seconds) out.load_seconds = std::max(out.load_seconds.value_or(0), *rank.load_seconds);
     out.ranks[rank.rank] = progress;

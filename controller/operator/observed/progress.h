@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/transfer.h"
 #include "contract/memory_bytes.h"
 #include "controller/core/json.h"
 
@@ -12,16 +13,16 @@ namespace pm::op {
 
 struct RankProgress {
   bool ready = false;
-  int64_t loaded = 0, total = 0;   ///< bytes
+  base::Transfer loaded;           ///< since the start of the load
   std::optional<Memory> measured;  ///< once it is loaded
 };
 
 struct Progress {
   std::string state;  ///< Starting, Loading, Ready, ...
   std::map<int, RankProgress> ranks;
-  std::optional<double> load_seconds;  ///< of the slowest rank
-  int64_t loaded() const;
-  int64_t total() const;
+  std::optional<double> load_seconds;  ///< of the slowest rank, so far
+  /// Returns the sums over the ranks.
+  base::Transfer loaded() const;
   bool all_ready() const;
 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/operator/planning/fetching.h"
 
-#include "base/byte_size.h"
+#include <algorithm>
+
+#include "base/transfer.h"
 #include "contract/fetch_report.h"
 #include "controller/operator/api/object_text.h"
 #include "controller/operator/api/requests.h"
@@ -95,8 +97,12 @@ class Fetcher {
 
   void judge(const PodState& pod) {
     if (pod.exit && pod.exit->code == 0) {
-      return act(annotate(k8s::config_maps_resource, map_, {{annotation::fetched, source_}}),
-                 "the download is complete");
+      Json annotations{{annotation::fetched, source_}};
+      if (pod.exit->at && pod.created_since) {
+        const auto took = std::chrono::duration_cast<seconds>(*pod.exit->at - *pod.created_since);
+        annotations[annotation::fetch_seconds] = std::to_string(std::max(seconds(0), took).count());
+      }
+      return act(annotate(k8s::config_maps_resource, map_, annotations), "the download is complete");
     }
     if (pod.exit) {
       const k8s::WallTime again = pod.exit->at.value_or(snapshot_.now) + pause_after(pod.exit->reason);
@@ -183,9 +189,10 @@ bool fetches(const PodState& pod) {
 std::optional<Wait> fetch_progress(const Json& answer) {
   const std::optional<FetchReport> report = fetch_report_from_json(answer);
   if (!report) return std::nullopt;
-  const std::string amount = report->total_bytes > 0 ? base::format_bytes(report->fetched_bytes) + " of " +
-                                                           base::format_bytes(report->total_bytes)
-                                                     : "the hub is queried for the files";
+  const std::string amount =
+      report->total_bytes > 0
+          ? base::to_text({report->fetched_bytes, report->total_bytes, report->bytes_per_second})
+          : "the hub is queried for the files";
   if (!report->reason.empty())
     return Wait{reason_word(report->reason, name_of(Reason::Fetching)),
                 amount + "; " + clip(report->message, 1000) + "; it is tried again"};

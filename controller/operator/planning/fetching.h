@@ -45,7 +45,8 @@ std::chrono::seconds pause_after(const std::string& reason);
 
 /// Returns true when the /status of this fetch pod is to be polled.
 bool fetches(const PodState&);
-/// Parses an untrusted /status into "1.2 GiB of 3.0 GiB", or into the reason why the fetch waits.
+/// Parses an untrusted /status into "1.2 GiB of 3.0 GiB, 85.0 MiB/s, 22 s left", or into the reason
+/// why the fetch waits.
 std::optional<Wait> fetch_progress(const Json& answer);
 
 }  // namespace pm::op

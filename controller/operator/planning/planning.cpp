@@ -81,6 +81,7 @@ class Planner {
     out_.plan = cache_.plan(map);
     if (!spec_.source.hub) return;
     Fetching fetching = plan_fetch(owner_, spec_, snapshot_, settings_, *out_.plan, *map, hashes_->source, claim_);
+    out_.fetch_seconds = parse_integer(annotation_of(*map, annotation::fetch_seconds));
     if (fetching.done) return;
     out_.fetch = Wait{fetching.reason, fetching.message};
     out_.action = std::move(fetching.action);
@@ -226,8 +227,12 @@ class Planner {
 
   /// Returns true when the PVC already holds this checkpoint for another plan.
   Json with_bytes(Json map) const {
-    if (spec_.source.hub && with_annotation(maps_, annotation::fetched, hashes_->source))
-      map["metadata"]["annotations"][annotation::fetched] = hashes_->source;
+    const auto fetched = spec_.source.hub ? with_annotation(maps_, annotation::fetched, hashes_->source) : nullptr;
+    if (!fetched) return map;
+    for (const std::string& name : {annotation::fetched, annotation::fetch_seconds}) {
+      if (const std::string value = annotation_of(*fetched, name); !value.empty())
+        map["metadata"]["annotations"][name] = value;
+    }
     return map;
   }
 

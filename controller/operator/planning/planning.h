@@ -18,6 +18,7 @@ struct Planning {
   std::shared_ptr<const StoredPlan> plan;  ///< for the current constraints; null: none
   std::string note;                        ///< beside a plan: a remark for users
   std::optional<Wait> fetch;  ///< beside a plan: its checkpoint is not on the PVC yet, and no replica starts before
+  std::optional<int64_t> fetch_seconds;  ///< how long the download of the checkpoint took, once it is complete
   /// The reason and message of Planned=False, without a plan.
   std::string reason, message;
   std::vector<Rejected> rejected;

@@ -180,8 +180,11 @@ class ResponseApplier {
       if (sent_.verb == Verb::Apply) state_.notes.drift_corrected.insert(id_of(object));
       return put(view_, sent_.resource, object);
     }
-    const auto observed = status_events(at(*view_.model, "/status"), at(object, "/status"));
+    const Json &before = at(*view_.model, "/status"), &after = at(object, "/status");
+    const auto observed = status_events(before, after);
     state_.events.insert(state_.events.end(), observed.begin(), observed.end());
+    const auto times = new_stage_times(before, after);
+    state_.stage_times.insert(state_.stage_times.end(), times.begin(), times.end());
     view_.model = std::make_shared<const Json>(object);
   }
 

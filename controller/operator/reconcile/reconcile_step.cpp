@@ -255,28 +255,29 @@ std::variant<Call, Done> reconcile_step(ReconcileState state, const Snapshot& sn
                                         const std::optional<k8s::Response>& response, const Settings& settings) {
   if (!state.view) state.view = snapshot;
   if (!state.cache) state.cache = std::make_shared<ModelCache>();
+  const auto end = [&](Done done) {
+    done.events = std::move(state.events);
+    done.stage_times = std::move(state.stage_times);
+    return done;
+  };
   std::optional<Request> next;
   if (state.sent && response) {
     AppliedResponse taken = apply_response(state, *response);
-    if (taken.end) {
-      taken.end->events = std::move(state.events);
-      return std::move(*taken.end);
-    }
+    if (taken.end) return end(std::move(*taken.end));
     next = std::move(taken.follow_up);
   }
   state.sent.reset();
   if (!state.view->model || k8s::being_deleted(*state.view->model) ||
       k8s::uid_of(*state.view->model) == state.cache->gone)
-    return Done{.events = std::move(state.events)};  // the garbage collector deletes the children
+    return end({});  // the garbage collector deletes the children
   std::optional<std::chrono::milliseconds> requeue;
   if (!next) {
     ReconcileStep step(state, settings);
     next = step.next();
     if (!next) requeue = step.requeue();
   }
-  if (!next) return Done{.requeue_after = requeue, .events = std::move(state.events)};
-  if (++state.requests > max_requests)
-    return Done{.error = "too many requests in one reconcile", .events = std::move(state.events)};
+  if (!next) return end({.requeue_after = requeue});
+  if (++state.requests > max_requests) return end({.error = "too many requests in one reconcile"});
   state.sent = next;
   return Call{std::move(state), std::move(*next)};
 }

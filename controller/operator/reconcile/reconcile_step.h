@@ -24,6 +24,7 @@ struct ReconcileState {
        asks_claim = false;  ///< the sent request reads the user's policy ConfigMap; the PVC of the checkpoint
   Notes notes;
   std::vector<Event> events;  ///< Kubernetes Events to record when the reconcile ends
+  std::vector<StageTime> stage_times;  ///< to observe in metrics when the reconcile ends
   Json written;               ///< the status that was sent last
   int requests = 0;
 };
@@ -37,6 +38,7 @@ struct Done {
   std::optional<std::chrono::milliseconds> requeue_after;  ///< reconcile again then even if nothing changes
   std::optional<std::string> error;                        ///< reconcile again soon, from a fresh snapshot
   std::vector<Event> events;
+  std::vector<StageTime> stage_times;
 };
 
 /// Runs one step of a reconcile. `response` answers the request of the last Call; it is nullopt at the start.

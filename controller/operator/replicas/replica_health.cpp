@@ -51,6 +51,8 @@ void ReplicaHealth::assess(Replica& replica) const {
   replica.loss = first_failure(replica);
   if (!replica.loss && !replica.serves()) check_start_timeout(replica);
   const auto progress = progress_of(replica);
+  if (replica.serves() && !record.startup && progress && progress->all_ready() && progress->load_seconds)
+    record.startup = startup_of(replica.pods, *progress->load_seconds);
   record.loaded |=
       !replica.loss && ((record.load_seconds && replica.is_complete()) || (progress && progress->all_ready()));
 }

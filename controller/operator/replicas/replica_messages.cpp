@@ -2,7 +2,7 @@
 // Writes the reason and message of a replica for users.
 #include <algorithm>
 
-#include "base/byte_size.h"
+#include "base/transfer.h"
 #include "controller/operator/api/object_text.h"
 #include "controller/operator/replicas/replica_health.h"
 
@@ -72,10 +72,9 @@ void ReplicaHealth::describe_start(Replica& replica) const {
   if (progress && progress->all_ready()) {
     record.reason = name_of(Reason::Starting);
     record.message = "every rank is loaded; the first readiness probe runs through them";
-  } else if (progress && progress->total() > 0) {
+  } else if (progress && progress->loaded().total > 0) {
     record.reason = name_of(Reason::Loading);
-    record.message =
-        base::format_bytes(progress->loaded()) + " of " + base::format_bytes(progress->total()) + " loaded";
+    record.message = "loads " + base::to_text(progress->loaded());
   } else {
     record.reason = name_of(Reason::Starting);
     record.message = "its worker starts";

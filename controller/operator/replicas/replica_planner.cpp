@@ -84,7 +84,7 @@ class ReplicaPlanner {
     replica.record.created = true;
     replica.record.previous = replica.record.abandoned = 0;
     replica.record.surge_since.reset();
-    replica.record.load_seconds.reset();
+    replica.record.forget_start();
     replica.record.ranks.clear();
   }
 
@@ -95,7 +95,7 @@ class ReplicaPlanner {
     record.abandoned = 0;
     record.created = false;
     record.ready = replica.previous_serves();
-    record.load_seconds.reset();
+    record.forget_start();
     record.nodes.clear();
     record.ranks.clear();
     record.reason = reason;
@@ -128,7 +128,7 @@ class ReplicaPlanner {
     record.replica_generation = std::exchange(record.previous, 0);
     record.created = true;
     record.surge_since.reset();
-    record.load_seconds.reset();
+    record.forget_start();
     record.nodes.clear();
     record.ranks.clear();
     record.reason = name_of(Reason::Updating);
@@ -203,7 +203,7 @@ class ReplicaPlanner {
     record.created = record.ready = false;
     record.previous = 0;
     record.surge_since.reset();
-    record.load_seconds.reset();
+    record.forget_start();
     record.nodes.clear();
     record.ranks.clear();
     for (auto* pods : {&replica.pods, &replica.previous_pods}) {
@@ -376,7 +376,8 @@ std::vector<k8s::ObjectPtr> pods_to_probe(const Snapshot& snapshot) {
                                                            [](const RankRecord& rank) { return !rank.measured; });
     const bool fresh =
         !since || *since + seconds(60) > snapshot.now;  // a worker that never reports is not polled for ever
-    if ((!pod.ready && !own->load_seconds) || (pod.ready && unknown && fresh)) out.push_back(pod.object);
+    if ((!pod.ready && !own->load_seconds) || (pod.ready && (unknown || !own->startup) && fresh))
+      out.push_back(pod.object);
   }
   for (const auto& pod : snapshot.pods) {
     if (k8s::label_of(*pod, label::role) == "fetch" && fetches(pod_state(pod, snapshot))) out.push_back(pod);

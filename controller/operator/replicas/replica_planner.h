@@ -10,6 +10,7 @@
 #include "controller/operator/children/desired.h"
 #include "controller/operator/observed/pod_state.h"
 #include "controller/operator/observed/progress.h"
+#include "controller/operator/replicas/startup.h"
 
 namespace pm::op {
 
@@ -40,9 +41,12 @@ struct ReplicaRecord {
   int64_t restarts = 0;
   std::vector<k8s::WallTime> restart_times;  ///< ascending, within the window when last appended
   std::optional<double> load_seconds;        ///< set when it first serves
+  std::optional<Startup> startup;            ///< once it serves and its ranks have reported
   std::vector<std::string> nodes;
   std::vector<RankRecord> ranks;
 
+  /// Drops what is known of the start of the current generation.
+  void forget_start() { load_seconds.reset(), startup.reset(); }
   /// Returns the highest generation that ever had pods.
   int64_t last() const { return std::max(replica_generation, abandoned); }
 };

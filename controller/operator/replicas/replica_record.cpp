@@ -61,6 +61,7 @@ std::optional<ReplicaRecord> record_of(const Json& value) {
     }
   }
   if (const Json& seconds = at(value, "/loadSeconds"); seconds.is_number()) record.load_seconds = seconds.get<double>();
+  record.startup = startup_from_json(at(value, "/startupSeconds"));
   if (const Json& nodes = at(value, "/nodes"); nodes.is_array()) {
     for (const Json& node : nodes) record.nodes.push_back(node.is_string() ? node.get<std::string>() : "");
   }
@@ -88,6 +89,7 @@ Json to_json(const ReplicaRecord& record) {
   if (record.waits) out["waits"] = record.waits;
   if (record.wait_until) out["waitUntil"] = k8s::format_time(*record.wait_until);
   if (record.load_seconds) out["loadSeconds"] = *record.load_seconds;
+  if (record.startup) out["startupSeconds"] = to_json(*record.startup);
   return out;
 }
 

@@ -20,6 +20,9 @@ k8s::WatchOptions children(const k8s::Resource& resource, const std::string& ns)
   return {.resource = resource, .ns = ns, .label_selector = label::name, .store = store_options(resource)};
 }
 
+/// In seconds. A cached image and a small model start within some seconds, hundreds of gigabytes within an hour.
+const prometheus::Histogram::BucketBoundaries startup_buckets{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600};
+
 bool waits_for_node(const std::vector<k8s::ObjectPtr>& pods) {
   return std::any_of(pods.begin(), pods.end(), [](const auto& pod) { return at(*pod, "/spec/nodeName").is_null(); });
 }
@@ -40,6 +43,11 @@ Reconciler::Reconciler(k8s::Controller& controller, StatusProbe& probe, k8s::Eve
                        .Name("parallelmodel_operator_events_total")
                        .Help("What happened to ParallelModels, by reason: ReplicaRestarted, PlanChosen, ...")
                        .Register(registry)),
+      startup_seconds_(prometheus::BuildHistogram()
+                           .Name("parallelmodel_operator_startup_seconds")
+                           .Help("Seconds of each stage of a start: fetched (once per checkpoint), scheduled, pulled, "
+                                 "loaded, warmed, and the total of the last four")
+                           .Register(registry)),
       models_(controller.primary()),
       pods_(controller.owns(children(k8s::pods_resource, options_.ns))),
       config_maps_(controller.owns(children(k8s::config_maps_resource, options_.ns))),
@@ -139,6 +147,8 @@ k8s::Result Reconciler::reconcile(const k8s::Key& key) {
   cache->forget_unused();
   const Done& done = std::get<Done>(next);
   record_events(*before.model, done.events);
+  for (const StageTime& time : done.stage_times)
+    startup_seconds_.Add({{"stage", time.stage}}, startup_buckets).Observe(time.seconds);
   if (done.error) return {.error = done.error};
   return {.requeue_after = done.requeue_after};
 }

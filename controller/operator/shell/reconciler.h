@@ -3,6 +3,7 @@
 // records Events.
 #pragma once
 #include <prometheus/counter.h>
+#include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
 #include <chrono>
@@ -54,6 +55,7 @@ class Reconciler {
   const k8s::Clock& clock_;
   const ReconcilerOptions options_;
   prometheus::Family<prometheus::Counter>& occurrences_;
+  prometheus::Family<prometheus::Histogram>& startup_seconds_;
   const k8s::Store models_, pods_, config_maps_, services_, budgets_;
   std::optional<k8s::Store> nodes_;
   std::mutex mutex_;

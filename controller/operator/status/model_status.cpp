@@ -64,6 +64,15 @@ Json no_plan_json(const StatusInputs& in) {
   return out;
 }
 
+/// Returns how long the slowest of the replicas took to start, by stage; "" before one has reported it.
+std::string startup_text(const StatusInputs& in) {
+  const Startup* slowest = nullptr;
+  for (const ReplicaRecord& record : in.replica_plan.records) {
+    if (record.startup && (!slowest || record.startup->total() > slowest->total())) slowest = &*record.startup;
+  }
+  return slowest ? to_text(*slowest) : "";
+}
+
 Json replicas_json(const StatusInputs& in) {
   Json out = Json::array();
   for (const ReplicaRecord& record : in.replica_plan.records) {
@@ -108,6 +117,11 @@ Json make_status(const StatusInputs& in) {
                              ? in.notes.live.contains(pod_monitors_resource.kind + "/" + in.owner.key.name)
                              : bool_at(old, "/podMonitor");
   if (in.spec.pod_monitor || monitored) status["podMonitor"] = true;
+  if (const std::string startup = startup_text(in); !startup.empty()) status["startup"] = startup;
+  if (in.planning.fetch_seconds)
+    status["fetchSeconds"] = *in.planning.fetch_seconds;
+  else if (const auto last = integer_at(old, "/fetchSeconds"); last && !in.planning.plan)
+    status["fetchSeconds"] = *last;
   Json plan = in.planning.plan ? plan_json(in) : no_plan_json(in);
   if (!plan.is_null()) status["plan"] = std::move(plan);
   const std::string endpoint = k8s::string_at(old, "/endpoint");

@@ -57,4 +57,12 @@ struct Event {
 /// Returns the Events for the transition from one status to the next.
 std::vector<Event> status_events(const Json& before, const Json& after);
 
+/// How long a stage of a start took.
+struct StageTime {
+  std::string stage;  ///< fetched, scheduled, pulled, loaded, warmed or total
+  double seconds = 0;
+};
+/// Returns the times that `after` has and `before` does not: of replicas that have begun to serve, and of a download.
+std::vector<StageTime> new_stage_times(const Json& before, const Json& after);
+
 }  // namespace pm::op

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "base/transfer.h"
 #include "contract/reasons.h"
 #include "controller/core/conditions.h"
 #include "controller/core/object.h"
@@ -60,6 +61,11 @@ void condition_events(const Json& before, const Json& after, std::vector<Event>&
         std::any_of(fetch_failures.begin(), fetch_failures.end(), [&](Reason failure) { return held == failure; });
     if (is_failure || held == Reason::Fetching) out.push_back({is_failure, held, "Fetch", loaded.message});
   }
+  const auto took = integer_at(after, "/fetchSeconds");
+  if (took && took != integer_at(before, "/fetchSeconds"))
+    out.push_back({false, "Fetched", "Fetch",
+                   "the checkpoint is on the volume, " + base::format_duration(static_cast<double>(*took)) +
+                       " after its download was started"});
   const std::string why = reason_of(scheduled.after);
   if (!scheduled.now_true && scheduled.before != scheduled.after &&
       (why == Reason::InsufficientDevices || why == Reason::Unschedulable || why == Reason::QuotaExceeded ||
@@ -73,6 +79,7 @@ void condition_events(const Json& before, const Json& after, std::vector<Event>&
 struct BatchedEvents {
   std::map<int64_t, std::vector<int64_t>> started;  ///< by generation
   std::vector<int64_t> ready;
+  std::optional<Startup> slowest;  ///< of the ready ones, as far as they have reported it
 };
 
 /// Names replicas by ascending index: "replica 3", "replicas 0, 2 to 5".
@@ -84,6 +91,16 @@ std::string named(const std::vector<int64_t>& ascending) {
     if (end - begin > 1) out += (end - begin > 2 ? " to " : ", ") + std::to_string(ascending[end - 1]);
   }
   return out;
+}
+
+/// Returns the entry of status.replicaStatuses with this index, or null.
+const Json& with_index(const Json& replicas, std::optional<int64_t> index) {
+  static const Json none;
+  if (!replicas.is_array()) return none;
+  for (const Json& replica : replicas) {
+    if (integer_at(replica, "/index") == index) return replica;
+  }
+  return none;
 }
 
 void replica_events(const Json& before, const Json& after, const Json& failure, BatchedEvents& batched,
@@ -125,7 +142,10 @@ void replica_events(const Json& before, const Json& after, const Json& failure, 
   const auto serves = [](const Json& replica) {
     return bool_at(replica, "/ready") && !integer_at(replica, "/previousGeneration");
   };  // the current generation serves, not the previous one
-  if (serves(after) && !(same && serves(before))) batched.ready.push_back(index);
+  if (!serves(after) || (same && serves(before))) return;
+  batched.ready.push_back(index);
+  const auto startup = startup_from_json(at(after, "/startupSeconds"));
+  if (startup && (!batched.slowest || startup->total() > batched.slowest->total())) batched.slowest = startup;
 }
 
 }  // namespace
@@ -137,13 +157,8 @@ std::vector<Event> status_events(const Json& before, const Json& after) {
   if (!replicas.is_array()) return out;
   BatchedEvents batched;
   for (const Json& replica : replicas) {
-    const Json* old = &at(Json(), "/none");
-    if (const Json& olds = at(before, "/replicaStatuses"); olds.is_array()) {
-      for (const Json& candidate : olds) {
-        if (integer_at(candidate, "/index") == integer_at(replica, "/index")) old = &candidate;
-      }
-    }
-    replica_events(*old, replica, at(after, "/lastFailure"), batched, out);
+    const Json& old = with_index(at(before, "/replicaStatuses"), integer_at(replica, "/index"));
+    replica_events(old, replica, at(after, "/lastFailure"), batched, out);
   }
   for (const auto& [replica_generation, replicas_of_it] : batched.started) {
     out.push_back({false, "ReplicaStarted", "Start",
@@ -151,9 +166,30 @@ std::vector<Event> status_events(const Json& before, const Json& after) {
                             ", are made",
                         1000)});
   }
-  if (!batched.ready.empty())
-    out.push_back({false, "ReplicaReady", "Serve",
-                   clip(named(batched.ready) + (batched.ready.size() == 1 ? " serves" : " serve"), 1000)});
+  if (batched.ready.empty()) return out;
+  std::string note = clip(named(batched.ready), 700) + (batched.ready.size() == 1 ? " serves" : " serve");
+  if (batched.slowest)
+    note += (batched.ready.size() == 1 ? " after " : "; the slowest started in ") + to_text(*batched.slowest);
+  out.push_back({false, "ReplicaReady", "Serve", note});
+  return out;
+}
+
+std::vector<StageTime> new_stage_times(const Json& before, const Json& after) {
+  std::vector<StageTime> out;
+  const auto fetched = integer_at(after, "/fetchSeconds");
+  if (fetched && integer_at(before, "/fetchSeconds") != fetched)
+    out.push_back({"fetched", static_cast<double>(*fetched)});
+  const Json& replicas = at(after, "/replicaStatuses");
+  if (!replicas.is_array()) return out;
+  for (const Json& replica : replicas) {
+    const auto startup = startup_from_json(at(replica, "/startupSeconds"));
+    const Json& old = with_index(at(before, "/replicaStatuses"), integer_at(replica, "/index"));
+    const bool known = at(old, "/startupSeconds").is_object() &&
+                       integer_at(old, "/replicaGeneration") == integer_at(replica, "/replicaGeneration");
+    if (!startup || known) continue;
+    const Json stages = to_json(*startup);
+    for (const auto& [stage, seconds] : stages.items()) out.push_back({stage, seconds.get<double>()});
+  }
   return out;
 }
 

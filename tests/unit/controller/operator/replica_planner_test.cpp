@@ -212,7 +212,10 @@ TEST_F(TwoNodes, WhileLoadingTheConditionCountsBytes) {
        {{{"rank", 0}, {"loadBytes", 5 << 20}, {"loadTotal", 10 << 20}}, {{"rank", 1}, {"loadTotal", 10 << 20}}}}};
   const auto records = judge({pod(0, 1, false), pod(1, 1, false)}).records;
   EXPECT_EQ(records[0].reason, "Loading");
-  EXPECT_EQ(records[0].message, "5.0 MiB of 20.0 MiB loaded");
+  EXPECT_EQ(records[0].message, "loads 5.0 MiB of 20.0 MiB");
+  snapshot.probes["m-0-0-1"]["ranks"][0]["loadSeconds"] = 2.5;
+  EXPECT_EQ(judge({pod(0, 1, false), pod(1, 1, false)}).records[0].message,
+            "loads 5.0 MiB of 20.0 MiB, 2.0 MiB/s, 8 s left");
 }
 
 TEST(Backoff, DoublesFromTheSecondFailureToTheMost) {

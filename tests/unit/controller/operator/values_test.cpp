@@ -284,8 +284,8 @@ TEST(Progress, HostileAnswersGiveNothingOrBoundedNumbers) {
   ASSERT_TRUE(progress);
   EXPECT_EQ(progress->state, "Starting");
   EXPECT_EQ(progress->ranks.size(), 2u);
-  EXPECT_EQ(progress->loaded(), 0);
-  EXPECT_LE(progress->total(), int64_t{1} << 51);
+  EXPECT_EQ(progress->loaded().done, 0);
+  EXPECT_LE(progress->loaded().total, int64_t{1} << 51);
   EXPECT_LE(*progress->load_seconds, 1e6);
 }
 

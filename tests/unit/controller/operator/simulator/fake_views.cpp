@@ -19,9 +19,10 @@ void strip_status(Json& status) {
   for (const char* list : {"conditions", "replicaStatuses"}) {
     if (!status.contains(list)) continue;
     for (Json& entry : status[list]) {
-      for (const char* key : {"lastTransitionTime", "restartTimes", "loadSeconds"}) entry.erase(key);
+      for (const char* key : {"lastTransitionTime", "restartTimes", "loadSeconds", "startupSeconds"}) entry.erase(key);
     }
   }
+  for (const char* key : {"startup", "fetchSeconds"}) status.erase(key);
   if (status.contains("lastFailure")) status["lastFailure"].erase("time");
 }
 
@@ -83,6 +84,7 @@ Json FakeCluster::digest() const {
     Json plain = *stored.object;
     Json& metadata = plain["metadata"];
     for (const char* key : {"uid", "resourceVersion", "creationTimestamp", "managedFields"}) metadata.erase(key);
+    if (metadata.contains("annotations")) metadata["annotations"].erase(annotation::fetch_seconds);
     if (metadata.contains("ownerReferences")) metadata["ownerReferences"][0].erase("uid");
     if (plain.contains("status")) strip_status(plain["status"]);
     out.push_back({where.first, plain});

@@ -95,8 +95,11 @@ class Reading {
  private:
   /// Visits a member of the object named `in`.
   bool ignored(const std::string& in, const std::string& key) const {
+    if (in == "annotations" && key == annotation::fetch_seconds) return true;
     if (in == "metadata") return key == "resourceVersion" || key == "creationTimestamp" || (key == "uid" && !model_);
-    if (model_) return key == "lastTransitionTime" || key == "loadSeconds" || (in == "lastFailure" && key == "time");
+    if (model_)
+      return key == "lastTransitionTime" || key == "loadSeconds" || key == "startupSeconds" || key == "startup" ||
+             key == "fetchSeconds" || (in == "lastFailure" && key == "time");
     return settled_ && (key == "lastTransitionTime" || key == "startedAt");
   }
 
