@@ -28,16 +28,25 @@ stage() { # name command...
 nice make -s cluster > "$cache/cluster-build.log" 2>&1 & cluster=$!
 cluster_built() { wait $cluster || { tail -30 "$cache/cluster-build.log"; return 1; }; }
 
-# In a process group of its own, so that an interrupt reaches the tests, which then take their cluster down.
-e2e='' e2e_log=$cache/e2e.log
-start_e2e() {
+# Tests that run beside the stages, each in a process group of its own, so that an interrupt reaches it: the end-to-end
+# tests then take their cluster down.
+declare -A beside
+start() { # name command...
   set -m
-  timed e2e make -s e2e > "$e2e_log" 2>&1 & e2e=$!
+  timed "$@" > "$cache/$1.log" 2>&1 & beside[$1]=$!
   set +m
 }
-e2e_passed() { wait $e2e; local result=$?; e2e=''; cat "$e2e_log"; return $result; }
-stop_e2e() { [ -z "$e2e" ] || { kill -INT -- -$e2e; wait $e2e; } 2> /dev/null; }
-trap stop_e2e EXIT
+passed() { # name: waits for what `start` has started, and shows what it printed
+  wait "${beside[$1]}"; local result=$?
+  unset "beside[$1]"
+  cat "$cache/$1.log"
+  return $result
+}
+stop_all() {
+  local pid
+  for pid in "${beside[@]}"; do { kill -INT -- "-$pid" && wait "$pid"; } 2> /dev/null; done
+}
+trap stop_all EXIT
 
 # Without results of the compiler in the cache the worker's image takes half an hour of two cores. A machine that had
 # much to compile before leaves it, and the release, to the next run; what is tested of the controller's image holds for
@@ -54,7 +63,7 @@ images_tested() {
 stage deps make -s test-deps
 stage lint make -s lint
 stage build make -s build-tests
-start_e2e
+start e2e make -s e2e
 stage unit make -s unit
 stage cuda make -s cuda
 stage fuzz tests/fuzz/run.sh
@@ -63,9 +72,11 @@ stage hub make -s hub
 stage browser make -s browser
 stage cluster cluster_built
 stage chart make -s chart
+stage e2e-rest passed e2e
+# The releases install on the cluster that the end-to-end tests have had. They compute on one core, as reliability does.
+start image images_tested
 stage reliability make -s reliability
-stage e2e-rest e2e_passed
-stage image images_tested
+stage image-rest passed image
 stage stress make -s stress
-echo "=== stages: $((SECONDS - begin_of_all)) s in all; e2e-rest is what e2e took after the stages beside it"
+echo "=== stages: $((SECONDS - begin_of_all)) s in all; e2e-rest and image-rest are what these took after the stages beside them"
 cat "$table"

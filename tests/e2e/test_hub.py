@@ -103,7 +103,9 @@ def test_a_private_model_is_planned_fetched_and_served(world, oracle, hub, cache
     world.cluster.wait_for(lambda: "startup" in world.pm(name)["status"], 30, "the times of the start in status")
     status = world.pm(name)["status"]
     stages = status["replicaStatuses"][0]["startupSeconds"]
-    assert stages["total"] == pytest.approx(sum(stages.values()) / 2) and 0 < stages["loaded"] <= stages["total"], stages
+    assert stages["total"] == pytest.approx(sum(stages.values()) / 2) and 0 < stages["loaded"] <= stages["total"], (
+        stages
+    )
     assert status["fetchSeconds"] >= 2, "at least two messages of the download were seen"
     columns = world.cluster.kubectl("get", "pm", name, "-n", MODELS, "-o", "wide").splitlines()
     assert "STARTUP" in columns[0] and status["startup"] in columns[1], columns

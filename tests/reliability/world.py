@@ -206,7 +206,14 @@ class World:
                 }
         status = json.loads(json.dumps(self.model()["status"]))
         for entry in [status, *status["conditions"], *status["replicaStatuses"]]:
-            for key in ("lastTransitionTime", "restartTimes", "loadSeconds", "startupSeconds", "startup", "fetchSeconds"):
+            for key in (
+                "lastTransitionTime",
+                "restartTimes",
+                "loadSeconds",
+                "startupSeconds",
+                "startup",
+                "fetchSeconds",
+            ):
                 entry.pop(key, None)
         status["lastFailure"].pop("time", None)
         text = json.dumps({"children": out, "status": status})

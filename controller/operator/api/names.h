@@ -35,7 +35,8 @@ inline const std::string nodes = "parallelmodel.dev/nodes";            ///< pods
 inline const std::string fetched =
     "parallelmodel.dev/fetched";  ///< on a plan: the source hash of the checkpoint whose bytes the PVC holds
 inline const std::string fetch_seconds =
-    "parallelmodel.dev/fetch-seconds";  ///< beside it: seconds from the creation of the fetch pod to the end of the download
+    "parallelmodel.dev/fetch-seconds";  ///< beside it: seconds from the creation of the fetch pod to the end of the
+                                        ///< download
 inline const std::string plan = "parallelmodel.dev/plan";  ///< name of the ConfigMap that a pod mounts
 inline const std::string policy =
     "parallelmodel.dev/policy";  ///< name of the copy of a user's policy that a pod mounts, or a plan was made with

@@ -122,8 +122,8 @@ void keep_conditions(const Json& pod, Json& kept) {
 void prune_pod(Json& pod) {
   Json kept = Json::object();
   for (const char* field : {"/metadata/name", "/metadata/namespace", "/metadata/uid", "/metadata/resourceVersion",
-                            "/metadata/creationTimestamp", "/metadata/deletionTimestamp", "/spec/nodeName", "/status/phase", "/status/reason",
-                            "/status/message", "/status/podIP"}) {
+                            "/metadata/creationTimestamp", "/metadata/deletionTimestamp", "/spec/nodeName",
+                            "/status/phase", "/status/reason", "/status/message", "/status/podIP"}) {
     keep(pod, kept, field);
   }
   if (const auto owner = k8s::controller_of(pod)) {

@@ -23,9 +23,9 @@ struct ReconcileState {
   bool asks_policy = false,
        asks_claim = false;  ///< the sent request reads the user's policy ConfigMap; the PVC of the checkpoint
   Notes notes;
-  std::vector<Event> events;  ///< Kubernetes Events to record when the reconcile ends
+  std::vector<Event> events;           ///< Kubernetes Events to record when the reconcile ends
   std::vector<StageTime> stage_times;  ///< to observe in metrics when the reconcile ends
-  Json written;               ///< the status that was sent last
+  Json written;                        ///< the status that was sent last
   int requests = 0;
 };
 

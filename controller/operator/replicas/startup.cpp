@@ -30,9 +30,9 @@ struct Stage {
   const char *key, *name;
   double Startup::* seconds;
 };
-constexpr std::array stages{
-    Stage{"scheduled", "scheduled", &Startup::scheduled}, Stage{"pulled", "pulled", &Startup::pulled},
-    Stage{"loaded", "loaded", &Startup::loaded}, Stage{"warmed", "warmed up", &Startup::warmed}};
+constexpr std::array stages{Stage{"scheduled", "scheduled", &Startup::scheduled},
+                            Stage{"pulled", "pulled", &Startup::pulled}, Stage{"loaded", "loaded", &Startup::loaded},
+                            Stage{"warmed", "warmed up", &Startup::warmed}};
 
 }  // namespace
 

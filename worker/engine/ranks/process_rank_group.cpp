@@ -31,7 +31,9 @@ int64_t segment_share(const comm::RankPlacement& placement) {
 std::unique_ptr<Rank> load(const RankGroupConfig& config, const comm::RankPlacement& placement,
                            comm::Membership& membership, comm::RankStatus& status, int64_t& kv_blocks) {
   const auto started = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count(); };
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  };
   const auto report_time = [&] { status.load_seconds_milli = static_cast<int64_t>(seconds() * 1000); };
   status.load_total = config.plan->ranks.at(static_cast<size_t>(placement.rank)).predicted.weights;
   status.state = static_cast<uint32_t>(comm::RankState::Loading);
@@ -41,13 +43,13 @@ std::unique_ptr<Rank> load(const RankGroupConfig& config, const comm::RankPlacem
   const bool measured = !device.is_cpu() && config.max_kv_blocks > 0;
   limit_device_memory(*config.plan, placement.rank, device, 1);
   auto rank = with_memory_errors(device, "while rank " + std::to_string(placement.rank) + " was loaded", nullptr, [&] {
-    return std::make_unique<Rank>(parallel::make_executor(
-        {config.checkpoint, config.model, config.plan, measured ? 0 : config.kv_blocks, membership.communicator(),
-         [&](int64_t bytes) {
-           status.load_bytes = bytes;
-           report_time();
-         },
-         device, config.graphs}));
+    return std::make_unique<Rank>(parallel::make_executor({config.checkpoint, config.model, config.plan,
+                                                           measured ? 0 : config.kv_blocks, membership.communicator(),
+                                                           [&](int64_t bytes) {
+                                                             status.load_bytes = bytes;
+                                                             report_time();
+                                                           },
+                                                           device, config.graphs}));
   });
   status.measured.communicator = segment_share(placement);
   report_loaded(rank->executor(), status);

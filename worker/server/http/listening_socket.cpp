@@ -23,11 +23,9 @@ constexpr milliseconds check_interval{2};
 void drop_first_packets(int socket) {
   constexpr unsigned flags_offset = 13, syn = TH_SYN, ack = TH_ACK;
   std::array<sock_filter, 5> program{{
-      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, flags_offset),
-      BPF_STMT(BPF_ALU | BPF_AND | BPF_K, syn | ack),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, syn, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, 0),            // drop
-      BPF_STMT(BPF_RET | BPF_K, 0xffffffffu),  // keep all bytes
+      BPF_STMT(BPF_LD | BPF_B | BPF_ABS, flags_offset), BPF_STMT(BPF_ALU | BPF_AND | BPF_K, syn | ack),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, syn, 0, 1), BPF_STMT(BPF_RET | BPF_K, 0),  // drop
+      BPF_STMT(BPF_RET | BPF_K, 0xffffffffu),                                        // keep all bytes
   }};
   const sock_fprog filter{program.size(), program.data()};
   setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter);

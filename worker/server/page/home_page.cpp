@@ -119,8 +119,8 @@ http::Response home_page(const PageContext& context) {
   const std::string model = escape_markup(context.model);
   return page_of(model,
                  "<p>" + escape_markup(context.capabilities.architecture) + ", " +
-                     std::string(to_string(context.capabilities.task)) +
-                     ": <strong id=\"state\" role=\"status\">" + escape_markup(state_text(context)) +
+                     std::string(to_string(context.capabilities.task)) + ": <strong id=\"state\" role=\"status\">" +
+                     escape_markup(state_text(context)) +
                      "</strong></p><p><a href=\"docs\">API</a> <a href=\"plan\">plan</a> <a "
                      "href=\"memory?format=text\">memory</a> <a href=\"metrics\">metrics</a></p><h2>Plan</h2><p>" +
                      escape_markup(context.plan.reason) + ": " + escape_markup(context.plan.message) +

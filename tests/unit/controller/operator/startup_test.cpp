@@ -16,9 +16,7 @@ using testing::FieldsAre;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-k8s::WallTime at_second(int second) {
-  return *k8s::parse_time("2026-01-01T00:00:00Z") + std::chrono::seconds(second);
-}
+k8s::WallTime at_second(int second) { return *k8s::parse_time("2026-01-01T00:00:00Z") + std::chrono::seconds(second); }
 
 PodState pod(int created, int bound, int running, int ready) {
   PodState out;
@@ -61,7 +59,8 @@ Json status(int64_t replica_generation, bool ready, std::optional<double> loaded
   Json replica{
       {"index", 0}, {"replicaGeneration", replica_generation}, {"created", true}, {"ready", ready}, {"podHash", "a"}};
   if (loaded)
-    replica["startupSeconds"] = {{"scheduled", 0}, {"pulled", 1}, {"loaded", *loaded}, {"warmed", 3}, {"total", *loaded + 4}};
+    replica["startupSeconds"] = {
+        {"scheduled", 0}, {"pulled", 1}, {"loaded", *loaded}, {"warmed", 3}, {"total", *loaded + 4}};
   return {{"replicaStatuses", {replica}}};
 }
 

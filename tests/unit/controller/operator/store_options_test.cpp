@@ -54,8 +54,8 @@ TEST_F(StoreOptionsTest, OfAllKindsNobodyElsesWords) {
       store_options(resource_of(plural)).prune(slim);
       const std::string left = slim.dump();
       EXPECT_EQ(left.find("creationTimestamp") != std::string::npos, std::string(plural) == "pods");  // for startup_of
-      for (const char* word : {"managedFields", "argocd", "last-applied", "imageID",
-                               "volumeMounts", "clusterIPs", "disruptionsAllowed", "sizeBytes"})
+      for (const char* word : {"managedFields", "argocd", "last-applied", "imageID", "volumeMounts", "clusterIPs",
+                               "disruptionsAllowed", "sizeBytes"})
         EXPECT_EQ(left.find(word), std::string::npos) << word;
       EXPECT_EQ(k8s::key_of(slim), k8s::key_of(whole));
       EXPECT_EQ(k8s::uid_of(slim), k8s::uid_of(whole));
