@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The images of a release, one target each: worker, worker-cuda and controller. They hold a program, the libraries that
+# The images of a release, one target each: worker, worker-cuda and controller; and kubectl-pm, of which a release
+# takes the program. They hold a program, the libraries that
 # it loads and a few files of /etc: no shell, no package manager. docs/tasks/images.md says how to build them.
 #
 # Secrets of a build are files that never reach a layer. All of them may be absent:
@@ -30,8 +31,9 @@ RUN --mount=type=cache,id=parallelmodel,target=/cache,sharing=locked \
     --mount=type=secret,id=cargo,target=/src/.cargo/config.toml \
     tools/deps.sh build && \
     cmake --preset release -DBUILD_TESTING=OFF -DPM_BUILD_BENCH=OFF && \
-    cmake --build --preset release --target parallelmodel-controller && \
+    cmake --build --preset release --target parallelmodel-controller kubectl-pm && \
     tools/image/root.sh build/release/bin/parallelmodel-controller /out/controller && \
+    tools/image/plugin.sh build/release/bin/kubectl-pm /out/plugin && \
     rm -rf build
 
 # Cargo keeps its results in the cache and takes a file for unchanged that is older than they are, so that the files of
@@ -78,6 +80,12 @@ LABEL org.opencontainers.image.title=parallelmodel-controller \
 COPY --from=build-controller /out/controller/system/ /
 COPY --from=build-controller /out/controller/program/ /
 ENTRYPOINT ["/usr/bin/parallelmodel-controller"]
+
+FROM base AS kubectl-pm
+LABEL org.opencontainers.image.title=kubectl-pm \
+      org.opencontainers.image.description="Plugin of kubectl for ParallelModels"
+COPY --from=build-controller /out/plugin/ /
+ENTRYPOINT ["/usr/bin/kubectl-pm"]
 
 FROM base AS worker-cuda
 LABEL org.opencontainers.image.title=parallelmodel-worker-cuda \

@@ -17,16 +17,16 @@ test-deps:                ## also what the tests need: transformers, pytest, Pro
 lint-deps:                ## formatters and linters, pinned in tools/lint.txt
 	@tools/deps.sh lint
 
-build: deps               ## the worker and the controller, in build/bin
-	@tools/build.sh $(preset) parallelmodel-worker parallelmodel-controller
+build: deps               ## worker, controller and kubectl plugin, in build/bin
+	@tools/build.sh $(preset) parallelmodel-worker parallelmodel-controller kubectl-pm
 build-tests: deps         ## the programs, their unit tests and the fake device
 	@tools/build.sh $(preset) all
 
 cluster:                  ## a real Kubernetes for one host, built once
 	@tests/cluster/build.sh
 	@tests/cluster/extras/build.sh kubescore
-image:                    ## worker and controller of the Dockerfile by buildah, in build/images
-	@tools/image/build.sh build/images worker controller
+image:                    ## worker, controller and kubectl plugin of the Dockerfile by buildah, in build/images
+	@tools/image/build.sh build/images worker controller kubectl-pm
 image-cuda:               ## the worker for GPUs, 3.4 GB
 	@tools/image/build.sh build/images worker-cuda
 image-test: build image test-deps ## what the images hold, how big they are, and that they answer without a shell

@@ -37,7 +37,7 @@ std::optional<FetchReport> fetch_report_from_json(const json& value) {
                   .fetched_bytes = fields.bytes("fetchedBytes"),
                   .total_bytes = fields.bytes("totalBytes"),
                   .received_bytes = fields.bytes("receivedBytes"),
-                  .bytes_per_second = static_cast<double>(fields.bytes("bytesPerSecond")),
+                  .bytes_per_second = fields.bytes("bytesPerSecond"),
                   .files = fields.bytes("files"),
                   .files_done = fields.bytes("filesDone"),
                   .retries = fields.bytes("retries"),

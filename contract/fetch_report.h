@@ -17,7 +17,7 @@ struct FetchReport {
   std::string model, revision, commit;
   int64_t fetched_bytes = 0, total_bytes = 0;  ///< bytes on the volume, of the needed files
   int64_t received_bytes = 0;                  ///< bytes that this process received over the network
-  double bytes_per_second = 0;                 ///< received in the last seconds; 0: unknown, or nothing
+  int64_t bytes_per_second = 0;                ///< received in the last seconds; 0: unknown, or nothing
   int64_t files = 0, files_done = 0;
   int64_t retries = 0, refetched = 0;  ///< refetched: files whose checksum was wrong
   std::string waits_for;               ///< the process that downloads; in state Waiting

@@ -78,5 +78,5 @@ start image images_tested
 stage reliability make -s reliability
 stage image-rest passed image
 stage stress make -s stress
-echo "=== stages: $((SECONDS - begin_of_all)) s in all; e2e-rest and image-rest are what these took after the stages beside them"
+echo "=== stages: $((SECONDS - begin_of_all)) s in all; NAME-rest is what NAME took after the stages beside it"
 cat "$table"

@@ -464,6 +464,7 @@ def test_status_and_metrics_say_how_far_it_is(hub, worker):
     assert process.returncode == 0, process.stderr.read()
     amounts = [status["fetchedBytes"] for status in seen if status["totalBytes"]]
     assert len(amounts) > 5 and amounts == sorted(amounts) and amounts[0] < amounts[-1] <= seen[-1]["totalBytes"]
+    assert any(1e6 < status["bytesPerSecond"] < 8e6 for status in seen), "of 4 MB/s, with a pause in between"
     assert any(status.get("lastError", {}).get("reason") == "SourceUnreachable" for status in seen), (
         "what holds it up is said while it does"
     )

@@ -22,6 +22,7 @@ from oci import read_image  # noqa: E402
 IMAGES = Path(os.environ.get("PM_IMAGES", ROOT / "build" / "images"))
 PROGRAM = ROOT / "tools" / "release" / "release.py"
 REGISTRY = "10.99.0.1:5000/parallelmodel"
+TARGETS = ("worker", "controller", "kubectl-pm")
 FORMER = "0.0.9"
 CREATED = "1700000000"
 
@@ -86,7 +87,7 @@ def key(tmp_path_factory):
 @pytest.fixture(scope="session")
 def release(helm, key, tmp_path_factory):
     """Returns the folder of the present release."""
-    for target in ("worker", "controller"):
+    for target in TARGETS:
         assert (IMAGES / f"{target}.tar").is_file(), f"no {IMAGES}/{target}.tar: run `make image`"
     out = tmp_path_factory.mktemp("release") / "out"
     done = make_release(out, helm, key=key)
@@ -99,7 +100,7 @@ def former(helm, tmp_path_factory):
     """Returns the folder of the release before: other labels, so other digests."""
     folder = tmp_path_factory.mktemp("former")
     (folder / "images").mkdir()
-    for target in ("worker", "controller"):
+    for target in TARGETS:
         relabelled(IMAGES / f"{target}.tar", folder / "images" / f"{target}.tar", FORMER)
     (folder / "changes.md").write_text(f"# Changelog\n\n## {FORMER}\nA first version.\n")
     arguments = ["--version", FORMER, "--changelog", folder / "changes.md"]

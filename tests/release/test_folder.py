@@ -28,9 +28,11 @@ def contents(folder):
 def test_the_folder_has_what_its_guide_names(release):
     stem = f"parallelmodel-{VERSION}"
     images = {f"{name}-{VERSION}.{kind}" for name in NAMES for kind in ("oci.tar", "spdx.json")}
+    plugin = {f"kubectl-pm-{VERSION}-linux-amd64", f"kubectl-pm-{VERSION}.spdx.json"}
     texts = {"README.md", "CHANGELOG.md", "LICENSE", "THIRD_PARTY_NOTICES.md", "artefacts.txt", "push.sh"}
     chart = {f"{stem}.tgz", f"{stem}-chart.oci", "install.yaml", "crd.yaml"}
-    assert {path.name for path in release.iterdir()} == images | texts | chart | {"SHA256SUMS", "SHA256SUMS.sig"}
+    sums = {"SHA256SUMS", "SHA256SUMS.sig"}
+    assert {path.name for path in release.iterdir()} == images | plugin | texts | chart | sums
     guide = (release / "README.md").read_text()
     assert f"oci://{REGISTRY}/charts/parallelmodel --version {VERSION}" in guide
     assert "no image for GPUs" in guide
@@ -95,6 +97,17 @@ def test_the_bill_of_materials_is_valid_and_whole(release, name):
     assert kinds.get("pkg:pypi", set()) >= ({"torch"} if name == "parallelmodel-worker" else set())
     described = [package.name for package in document.packages if package.name.startswith("parallelmodel")]
     assert described == [name]
+
+
+def test_the_plugin_is_one_static_program(release):
+    program = release / f"kubectl-pm-{VERSION}-linux-amd64"
+    done = subprocess.run([program, "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == VERSION, done
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True)
+    assert "not a dynamic executable" in linked.stderr, linked
+    document = parse_file(str(release / f"kubectl-pm-{VERSION}.spdx.json"))
+    assert not [message.validation_message for message in validate_full_spdx_document(document, "SPDX-2.3")]
+    assert {"libc6-dev", "libssl-dev", "nlohmann-json3-dev"} <= {package.name for package in document.packages}
 
 
 def test_sums_and_signature_notice_a_changed_byte(release, key, tmp_path):

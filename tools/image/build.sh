@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds targets of the Dockerfile by buildah, as root and without a daemon: build.sh [--fresh] OUT TARGET...
-# Targets are worker, controller and worker-cuda. OUT/TARGET.tar is an OCI archive, localhost/parallelmodel-TARGET:test.
+# Targets are worker, controller, kubectl-pm and worker-cuda. OUT/TARGET.tar is an OCI archive,
+# localhost/parallelmodel-TARGET:test.
 # A target whose sources, packages and arguments are those of OUT/TARGET.key is not built again.
 #   --fresh     packages of today: makes the base image and the stage with compilers again
 #   VERSION, REVISION in the environment: labels of the images
@@ -10,14 +11,14 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/../.."
 cache=${PM_CACHE:-$HOME/.cache/parallelmodel}
 home=$cache/buildah
-usage() { sed -n 3,8p "$0" | cut -c 3- >&2; exit 2; }
+usage() { sed -n 3,9p "$0" | cut -c 3- >&2; exit 2; }
 say() { printf 'image: %s\n' "$*"; }
 
 fresh=
 if [ "${1:-}" = --fresh ]; then fresh=yes; shift; fi
 [ $# -ge 2 ] || usage
 out=$1; shift
-for target; do case $target in worker | controller | worker-cuda) ;; *) usage ;; esac; done
+for target; do case $target in worker | controller | kubectl-pm | worker-cuda) ;; *) usage ;; esac; done
 [ "$(id -u)" = 0 ] || { say "buildah with chroot isolation needs root" >&2; exit 1; }
 PM_CACHE=$cache tools/deps.sh image
 mkdir -p "$home/tmp" "$out"

@@ -24,13 +24,23 @@ class Archive:
         """Returns the bytes of a blob by its digest, "sha256:..."."""
         return self._tar.extractfile("blobs/" + digest.replace(":", "/")).read()
 
-    def records(self):
-        """Yields the text of each record of a Debian package in the image (/var/lib/dpkg/status.d)."""
+    def files(self, below):
+        """Yields the bytes of each file whose path, without a slash in front, begins with `below`."""
         for layer in self.manifest["layers"]:
             with tarfile.open(fileobj=io.BytesIO(self.blob(layer["digest"]))) as files:
                 for member in files:
-                    if member.isreg() and member.name.lstrip("./").startswith("var/lib/dpkg/status.d/"):
-                        yield files.extractfile(member).read().decode()
+                    if member.isreg() and member.name.lstrip("./").startswith(below):
+                        yield files.extractfile(member).read()
+
+    def file(self, path):
+        """Returns the bytes of one file of the image."""
+        [found] = self.files(path)
+        return found
+
+    def records(self):
+        """Yields the text of each record of a Debian package in the image (/var/lib/dpkg/status.d)."""
+        for record in self.files("var/lib/dpkg/status.d/"):
+            yield record.decode()
 
     def write(self, out, tag):
         """Writes the archive under a tag instead of the name that the build has for it. The digest stays."""

@@ -4,11 +4,12 @@
 
 release.py OUT --images DIR --registry REGISTRY [--helm PROGRAM] [--created TIME]
 
-DIR has the archives that `make image` writes: controller.tar, worker.tar and, for GPUs, worker-cuda.tar. REGISTRY is
-where users will pull from, such as registry.example/parallelmodel. OUT, which must be empty or missing, then holds,
-with V as the version:
+DIR has the archives that `make image` writes: controller.tar, worker.tar, kubectl-pm.tar and, for GPUs,
+worker-cuda.tar. REGISTRY is where users will pull from, such as registry.example/parallelmodel. OUT, which must be
+empty or missing, then holds, with V as the version:
   parallelmodel-controller-V.oci.tar ...     the images as OCI archives
   parallelmodel-controller-V.spdx.json ...   what each image contains, SPDX 2.3
+  kubectl-pm-V-linux-amd64, ...spdx.json     the plugin of kubectl, and what it contains
   artefacts.txt                              name, tag, digest and file of what push.sh sends to a registry
   parallelmodel-V.tgz                        the chart; its values name the images by digest
   parallelmodel-V-chart.oci/                 the chart as an OCI image layout
@@ -41,6 +42,7 @@ from pins import pinned
 
 ROOT = chart.ROOT
 REQUIRED, OPTIONAL = ("controller", "worker"), ("worker-cuda",)
+CONTROLLER, PLUGIN = "parallelmodel-controller", "kubectl-pm"
 COPIED = ("LICENSE", "THIRD_PARTY_NOTICES.md")
 
 
@@ -72,21 +74,22 @@ def commit_time():
     return int(done.stdout)
 
 
+def open_image(folder, target, version):
+    """Returns the archive of an image, whose label must name the version."""
+    path = folder / f"{target}.tar"
+    if not path.exists():
+        fail(f"no {path}: run make image")
+    image = Archive(path)
+    label = image.config["config"].get("Labels", {}).get("org.opencontainers.image.version")
+    if label != version:
+        fail(f"{path} has version {label}, expected {version}: build it again")
+    return image
+
+
 def open_images(folder, version):
-    """Returns {name: Archive} of the images, whose labels must name the version."""
-    found = {}
-    for target in REQUIRED + OPTIONAL:
-        path = folder / f"{target}.tar"
-        if not path.exists():
-            if target in REQUIRED:
-                fail(f"no {path}: run make image")
-            continue
-        image = Archive(path)
-        label = image.config["config"].get("Labels", {}).get("org.opencontainers.image.version")
-        if label != version:
-            fail(f"{path} has version {label}, expected {version}: build it again")
-        found[f"parallelmodel-{target}"] = image
-    return found
+    """Returns {name: Archive} of the images that a registry gets."""
+    targets = [target for target in REQUIRED + OPTIONAL if target in REQUIRED or (folder / f"{target}.tar").exists()]
+    return {f"parallelmodel-{target}": open_image(folder, target, version) for target in targets}
 
 
 def write_images(out, images, version, created):
@@ -95,13 +98,24 @@ def write_images(out, images, version, created):
     for name, image in images.items():
         file = f"{name}-{version}.oci.tar"
         image.write(out / file, version)
-        parts = [*sbom.debian(image.records())]
-        if name != "parallelmodel-controller":
-            parts += [*sbom.crates(), *sbom.wheels(cuda=name.endswith("-cuda"))]
-        made = sbom.document(name, version, image.digest, created, parts)
-        (out / f"{name}-{version}.spdx.json").write_bytes(chart.encoded(made) + b"\n")
+        parts = [] if name == CONTROLLER else [*sbom.crates(), *sbom.wheels(cuda=name.endswith("-cuda"))]
+        write_bill(out, name, version, created, image, parts)
         lines.append(f"{name} {version} {image.digest} {file}")
     return lines
+
+
+def write_bill(out, name, version, created, image, parts):
+    """Writes the bill of materials of an image: its Debian packages and `parts`."""
+    made = sbom.document(name, version, image.digest, created, [*sbom.debian(image.records()), *parts])
+    (out / f"{name}-{version}.spdx.json").write_bytes(chart.encoded(made) + b"\n")
+
+
+def write_plugin(out, image, version, created):
+    """Writes the plugin, which is the program of an image that nobody pulls, and its bill of materials."""
+    program = out / f"{PLUGIN}-{version}-{image.config['os']}-{image.config['architecture']}"
+    program.write_bytes(image.file(f"usr/bin/{PLUGIN}"))
+    program.chmod(0o755)
+    write_bill(out, PLUGIN, version, created, image, [])
 
 
 def write_chart(out, helm, version, registry, images):
@@ -185,9 +199,11 @@ def main():
     seconds = commit_time() if given.created is None else given.created
     created = datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     images = open_images(given.images, version)
+    plugin = open_image(given.images, PLUGIN, version)
     changed = changes(given.changelog, version)
     out.mkdir(parents=True, exist_ok=True)
     lines = write_images(out, images, version, created)
+    write_plugin(out, plugin, version, created)
     lines.append(write_chart(out, given.helm, version, registry, images))
     (out / "artefacts.txt").write_text("".join(line + "\n" for line in lines))
     write_texts(out, version, registry, changed, "parallelmodel-worker-cuda" in images)

@@ -43,7 +43,7 @@ FetchReport report_of(const hub::Repository& repository, const hub::Progress::Vi
                   .fetched_bytes = view.fetched,
                   .total_bytes = view.total,
                   .received_bytes = view.received,
-                  .bytes_per_second = std::round(view.bytes_per_second),
+                  .bytes_per_second = std::llround(view.bytes_per_second),
                   .files = view.files,
                   .files_done = view.files_done,
                   .retries = view.retries,

@@ -189,9 +189,10 @@ bool fetches(const PodState& pod) {
 std::optional<Wait> fetch_progress(const Json& answer) {
   const std::optional<FetchReport> report = fetch_report_from_json(answer);
   if (!report) return std::nullopt;
-  const std::string amount = report->total_bytes > 0
-                                 ? base::to_text({report->fetched_bytes, report->total_bytes, report->bytes_per_second})
-                                 : "the hub is queried for the files";
+  const std::string amount =
+      report->total_bytes > 0
+          ? base::to_text({report->fetched_bytes, report->total_bytes, static_cast<double>(report->bytes_per_second)})
+          : "the hub is queried for the files";
   if (!report->reason.empty())
     return Wait{reason_word(report->reason, name_of(Reason::Fetching)),
                 amount + "; " + clip(report->message, 1000) + "; it is tried again"};

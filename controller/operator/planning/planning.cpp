@@ -225,7 +225,7 @@ class Planner {
     act(create(with_bytes(wanted)));
   }
 
-  /// Returns true when the PVC already holds this checkpoint for another plan.
+  /// Adds what is known of the download when the PVC already holds this checkpoint for another plan.
   Json with_bytes(Json map) const {
     const auto fetched = spec_.source.hub ? with_annotation(maps_, annotation::fetched, hashes_->source) : nullptr;
     if (!fetched) return map;

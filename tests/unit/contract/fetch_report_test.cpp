@@ -19,6 +19,7 @@ TEST(FetchReport, IsReadAsItIsWritten) {
                            .fetched_bytes = 1,
                            .total_bytes = 2,
                            .received_bytes = 3,
+                           .bytes_per_second = 8,
                            .files = 4,
                            .files_done = 5,
                            .retries = 6,
@@ -32,6 +33,7 @@ TEST(FetchReport, IsReadAsItIsWritten) {
   EXPECT_EQ(to_json(*read), written);
   EXPECT_EQ(read->state, waiting_state);
   EXPECT_EQ(read->refetched, 7);
+  EXPECT_EQ(read->bytes_per_second, 8);
   EXPECT_EQ(read->message, report.message);
   EXPECT_FALSE(to_json(FetchReport{.state = "Fetching"}).contains("lastError"));
 }

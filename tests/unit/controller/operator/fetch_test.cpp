@@ -97,11 +97,13 @@ TEST_F(Fetch, TheClaimIsMadeAndFilledBeforeAnyDeviceIsTaken) {
 
 TEST_F(Fetch, WhatHasComeIsShownWhileItComes) {
   cluster.fetches_end = false;
-  cluster.probes["m-fetch"] = {
-      {"state", "Fetching"}, {"fetchedBytes", int64_t{3} << 29}, {"totalBytes", int64_t{3} << 30}};
+  cluster.probes["m-fetch"] = {{"state", "Fetching"},
+                               {"fetchedBytes", int64_t{3} << 29},
+                               {"totalBytes", int64_t{3} << 30},
+                               {"bytesPerSecond", 100 << 20}};
   cluster.apply(hub_model());
   go(8);
-  EXPECT_EQ(message("ModelLoaded"), "1.5 GiB of 3.0 GiB");
+  EXPECT_EQ(message("ModelLoaded"), "1.5 GiB of 3.0 GiB, 100.0 MiB/s, 16 s left");
   cluster.probes["m-fetch"]["lastError"] = {{"reason", "SourceUnreachable"}, {"message", "https://hub answers 503"}};
   go(1);
   EXPECT_EQ(cluster.reason("ModelLoaded"), "SourceUnreachable");

@@ -83,7 +83,7 @@ TEST(StageTimes, AreCountedOnceForEachGeneration) {
   EXPECT_THAT(new_stage_times(status(1, true), status(1, true, 8)), all);
   EXPECT_THAT(new_stage_times(Json(), status(1, true, 8)), all);
   EXPECT_THAT(new_stage_times(status(1, true, 8), status(1, true, 8)), IsEmpty());
-  EXPECT_THAT(new_stage_times(status(1, true, 5), status(2, true, 8)), all) << "the next generation started anew";
+  EXPECT_THAT(new_stage_times(status(1, true, 5), status(2, true, 8)), all) << "the next generation started again";
   Json fetched = status(1, true, 8);
   fetched["fetchSeconds"] = 5;
   EXPECT_THAT(new_stage_times(status(1, true, 8), fetched), ElementsAre(FieldsAre("fetched", 5)));
