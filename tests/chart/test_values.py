@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the chart's templates: every value has a schema, a row in the reference, and an effect."""
 
+import base64
 import json
 import re
 import shutil
+import subprocess
 
 import pytest
 import yaml
@@ -302,3 +304,15 @@ def test_the_metadata_of_the_chart_names_no_address_that_does_not_exist():
     assert not chart.keys() & {"home", "sources", "icon"} and "home" in (ROOT / "RELEASE.md").read_text()
     assert chart["kubeVersion"] == ">=1.31.0-0" and chart["annotations"]["artifacthub.io/license"] == "Apache-2.0"
     assert not [one for one in chart["maintainers"] if one.keys() - {"name"}]
+
+
+def test_helm_lint_is_silent_when_it_is_strict(helm):
+    done = subprocess.run([helm, "lint", "--strict", CHART], capture_output=True, text=True)
+    remarks = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert done.returncode == 0 and not remarks and "1 chart(s) linted" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_icon_is_its_file():
+    icon = yaml.safe_load((CHART / "Chart.yaml").read_text())["icon"]
+    kind, _, data = icon.partition(",")
+    assert kind == "data:image/svg+xml;base64" and base64.b64decode(data) == (CHART / "icon.svg").read_bytes()
