@@ -216,6 +216,63 @@ def test_long_audio_is_written_window_by_window_as_by_the_pipeline(writer, tmp_p
     assert [(s.start, s.end) for s in ours.segments] == [(0, 1), (1, 2), (2, pytest.approx(2.6))]
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_number_of_ranks_does_not_change_a_transcription(writer, tmp_path, ranks):
+    held = write_wav(tmp_path / "in.wav", speech(0.7, 2))
+    server = Server(writer.server.folder, ranks=ranks)
+    try:
+        reply = server.post("/v1/audio/transcriptions", files={"file": ("in.wav", (tmp_path / "in.wav").read_bytes())})
+        assert reply.status_code == 200 and reply.json()["text"] == writer.theirs(held)
+    finally:
+        server.close()
+
+
+def test_subtitles_have_a_cue_for_each_window(writer, tmp_path):
+    write_wav(tmp_path / "in.wav", speech(1.5, 5))
+
+    def written(form):
+        with open(tmp_path / "in.wav", "rb") as file:
+            return writer.client.audio.transcriptions.create(
+                model=writer.server.folder.name,
+                file=file,
+                response_format=form,
+                extra_body={"chunk_length_s": 1, "stride_length_s": 0},
+            )
+
+    verbose = written("verbose_json")
+    first, second = (segment.text for segment in verbose.segments)
+    assert written("text").rstrip("\n") == written("json").text == verbose.text
+    assert written("srt").startswith(f"1\n00:00:00,000 --> 00:00:01,000\n{first}\n\n2\n00:00:01,000 --> ")
+    assert written("vtt").startswith(f"WEBVTT\n\n00:00:00.000 --> 00:00:01.000\n{first}\n\n00:00:01.000 --> ")
+    assert written("vtt").endswith(f"{second}\n\n")
+
+
+@pytest.mark.parametrize(
+    "samples, rate, status, code, words",
+    [
+        (b"not audio at all", 0, 400, "invalid_audio", "WAV, FLAC, OGG or MP3"),
+        (numpy.zeros(0, numpy.float32), 16000, 400, "invalid_audio", "0 s"),
+        (speech(0.2)[:10], 16000, 400, "invalid_audio", "at least 400"),
+        (numpy.zeros(16000, numpy.float32), 16000, 400, "invalid_audio", "does not change"),
+        (numpy.zeros((48, 100), numpy.float32), 16000, 400, "invalid_audio", "48 channels"),
+        (numpy.zeros(2 * 3600 * 1000, numpy.float32), 1000, 413, "audio_too_large", "7200 s"),
+    ],
+    ids=["text", "empty", "short", "silent", "channels", "hours"],
+)
+def test_what_is_no_audio_is_refused_and_the_next_file_is_written(writer, tmp_path, samples, rate, status, code, words):
+    if not isinstance(samples, bytes):
+        write_wav(tmp_path / "in.wav", samples, rate, width=1)
+        samples = (tmp_path / "in.wav").read_bytes()
+    reply = writer.server.post("/v1/audio/transcriptions", files={"file": ("in.wav", samples)})
+    error = reply.json()["error"]
+    assert reply.status_code == status and error["code"] == code and words in error["message"], reply.text
+    held = write_wav(tmp_path / "good.wav", speech(0.5, 6))
+    good = writer.server.post(
+        "/v1/audio/transcriptions", files={"file": ("in.wav", (tmp_path / "good.wav").read_bytes())}
+    )
+    assert good.json()["text"] == writer.theirs(held)
+
+
 @pytest.mark.parametrize(
     "fields, words",
     [
