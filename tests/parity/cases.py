@@ -81,9 +81,14 @@ class Case:
             ("text", "images")
             if self.model_class == "CLIPModel"
             else ("choices",)
-            if "MultipleChoice" in self.model_class
+            if "MultipleChoice" in self.model_class or self.has_two_heads
             else ("text",)
         )
+
+    @property
+    def has_two_heads(self):
+        """Returns whether a class of decoders scores choices at a token that the request names, beside all tokens."""
+        return self.model_class.endswith("DoubleHeadsModel")
 
     @property
     def decodes(self):
@@ -553,6 +558,7 @@ CASES = (
         n_inner=640,
         activation_function="gelu_pytorch_tanh",
     ),
+    *gpt2("choices", "GPT2DoubleHeadsModel", takes=("token_types",)),
     *gpt_neo(
         "all",
         "GPTNeoForCausalLM GPTNeoModel GPTNeoForSequenceClassification GPTNeoForTokenClassification "
@@ -803,6 +809,15 @@ CASES = (
     ),
     *vit(
         "not-square", "ViTModel ViTForImageClassification", num_hidden_layers=1, image_size=(13, 24), patch_size=(4, 6)
+    ),
+    *vit("masked", "ViTForMaskedImageModeling", encoder_stride=4, num_channels=2),
+    *vit(
+        "halves",
+        "ViTForMaskedImageModeling",
+        encoder_stride=2,
+        num_hidden_layers=1,
+        image_size=(12, 18),
+        patch_size=(4, 6),
     ),
     *cases_encoders.cases(_family),
     *cases_decoders.decoders(_family),

@@ -336,6 +336,7 @@ def decoders(family):
         *openai("all", "OpenAIGPTLMHeadModel"),
         *openai("all", "OpenAIGPTModel OpenAIGPTForSequenceClassification", ranks=TWO),
         *openai("silu", "OpenAIGPTLMHeadModel", ranks=TWO, afn="silu", n_layer=2),
+        *openai("choices", "OpenAIGPTDoubleHeadsModel", takes=("token_types",), ranks=TWO),
         *ctrl("all", "CTRLLMHeadModel"),
         *ctrl("all", "CTRLModel CTRLForSequenceClassification", ranks=TWO),
         *bert_generation("all", "BertGenerationEncoder BertGenerationDecoder"),
@@ -378,6 +379,7 @@ def decoders(family):
         *m2m_100("all", "M2M100Model", ranks=TWO),
         *m2m_100("odd-width", "M2M100Model", ranks=TWO, d_model=35, decoder_attention_heads=7),
         *fsmt("all", "FSMTForConditionalGeneration"),
+        *fsmt("light", "FSMTModel", ranks=TWO, speaks=False),
         *mt5("all", "MT5ForConditionalGeneration"),
         *mt5(
             "all",

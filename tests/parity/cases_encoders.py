@@ -363,6 +363,7 @@ def cases(family):
         *retribert("all", "RetriBertModel"),
         *deit("all", "DeiTForImageClassificationWithTeacher"),
         *deit("light", "DeiTModel DeiTForImageClassification", ranks=LIGHT, num_hidden_layers=2),
+        *deit("masked", "DeiTForMaskedImageModeling", ranks=LIGHT, num_hidden_layers=2, encoder_stride=4),
         *roformer("all", "RoFormerForMaskedLM"),
         *roformer(
             "light",

@@ -51,13 +51,18 @@ def kinds(case):
     if case.model_type in cases_detection.MODEL_TYPES:
         return ["right", "bare"]
     if case.reads == ("images",):
-        return ["right", "bare"] if case.decodes else ["images"]
+        masks = case.model_class.endswith("MaskedImageModeling")
+        # transformers fills in masked patches of their own size only
+        fills = masks and case.settings["encoder_stride"] == case.settings["patch_size"]
+        return ["right", "bare"] if case.decodes else ["images", "masked"] if fills else ["images"]
     if case.reads == ("audio",):
         return ["right", "bare"]
     if case.settings.get("attn_type") == "uni":  # whose masks transformers does not join for several rows
         return ["bare"]
     if case.model_type in cases_memory.MODEL_TYPES:  # which read no mask
         return ["bare"] if case.takes else ["bare"]
+    if case.has_two_heads and case.model_type == "openai-gpt":  # which takes no mask of choices
+        return ["bare", "given"]
     given = (
         case.takes and case.model_class != "DistilBertForMultipleChoice"
     )  # which does not put given positions' choices below each other
@@ -187,6 +192,10 @@ def make(case, kind):
         return {"inputs": cases_latents.frames(case, 3)}
     if kind == "images":
         return {"pixel_values": pixels(case, 3)}
+    if kind == "masked":
+        images, patches = pixels(case, 3), (case.settings["image_size"] // case.settings["patch_size"]) ** 2
+        masked = numpy.random.default_rng(case.seed + 6).random((3, patches)) < 0.4
+        return {"pixel_values": images, "bool_masked_pos": masked.astype(numpy.int64)}
     pad = case.text["pad_token_id"]
     if case.reads == ("images",):
         answers = _decoder(case, kind, pad)
@@ -210,6 +219,12 @@ def make(case, kind):
     batch |= _features(case, kind, batch.get("attention_mask")) | _spans(case, kind, batch.get("attention_mask"))
     if "cells" in case.takes and kind != "bare":
         batch["token_type_ids"] *= batch["attention_mask"][..., None]  # as TAPAS's tokenizer fills up
+    if case.has_two_heads and kind != "bare":
+        mask = batch.get("attention_mask", numpy.ones_like(batch["input_ids"]))
+        random = numpy.random.default_rng(case.seed + 9)
+        batch["mc_token_ids"] = numpy.array([random.choice(row.nonzero()[0]) for row in mask])
+    if case.has_two_heads and case.model_type == "openai-gpt":
+        batch.pop("attention_mask", None)
     if case.reads == ("choices",):
         batch = {name: array.reshape(2, 3, *array.shape[1:]) for name, array in batch.items()}
     batch |= _decoder(case, kind, pad)
@@ -259,6 +274,8 @@ def rows_that_count(case, name, inputs):
         or (name.endswith("_embeds") and case.kind == "dual")
     ):
         return None
+    if case.has_two_heads and name in ("logits", "mc_logits"):
+        return inputs.get("attention_mask") if name == "logits" else None
     if name.endswith(
         ("pooler_output", "seq_relationship_logits", "sop_logits", "relevance_logits", "logits_aggregation", "_embeds")
     ) or (name == "logits" and case.one_per_row):

@@ -542,6 +542,21 @@ MUTATIONS = (
         "ViTForImageClassification-all",
         ("head.pool", "the mean of the patches", policy("image: {pool: first", "image: {pool: patches")),
     ),
+    *_of(
+        "ViTForMaskedImageModeling-masked",
+        ("input.mask_token", "dropped", dropped(r"mask_token"), "masked"),
+        ("head.pixel_shuffle", "bias dropped", dropped(r"decoder\.0\.bias")),
+        (
+            "pixel_shuffle.size",
+            "smaller squares",
+            policy('channels: "num_channels ?? 3", size: "encoder_stride ?? 16"', "channels: 8, size: 2"),
+        ),
+        (
+            "pixel_shuffle.channels",
+            "one pixel each",
+            policy('channels: "num_channels ?? 3", size: "encoder_stride ?? 16"', "channels: 32, size: 1"),
+        ),
+    ),
     *mutations_encoders.rows(_of, sys.modules[__name__]),
     *mutations_dense.rows(_of, sys.modules[__name__]),
     *mutations_latents.rows(_of, sys.modules[__name__]),

@@ -92,6 +92,8 @@ def flat(outputs, prefix=""):
 
     found = {}
     for name, value in outputs.items() if hasattr(outputs, "items") else enumerate(outputs):
+        if name == "loss":  # of masked pixels, which transformers reckons unasked
+            continue
         if isinstance(value, torch.Tensor):
             found[f"{prefix}{name}"] = value
         elif value is not None and name not in ("past_key_values", "mems"):  # test_memory.py has the latter
@@ -104,6 +106,8 @@ def _cut(case, name, tensor, inputs):
     length = inputs["input_ids"].shape[-1] if "input_ids" in inputs else 0
     if "global_attentions." in name:
         return tensor[:, :, :length]
+    if case.has_two_heads and "hidden_states." in name:  # transformers tells the choices apart in the last one only
+        return tensor.reshape(-1, *tensor.shape[-2:])
     if case.model_type in ("big_bird", "bigbird_pegasus") and not name.startswith(("decoder_", "cross_")):
         if "hidden_states." in name:
             return tensor[:, :length]

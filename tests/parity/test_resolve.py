@@ -504,6 +504,9 @@ def test_heads_put_out_what_transformers_puts_out(case):
     ours = {name for head in said["heads"].values() for name in head["outputs"]}
     if case.settings.get("ngram") == 1:  # there are no further streams to put out
         ours -= {"logits_ngram"}
+    if case.model_class == "FSMTModel":  # which calls its scores the last state
+        assert ours == {"last_hidden_state"} <= theirs
+        return
     assert ours == {name for name in theirs if not STATES.search(name)}
     if "pooler_output" in theirs:
         assert all("pooler" in stack for stack in said["stacks"].values())

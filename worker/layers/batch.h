@@ -71,10 +71,11 @@ struct Batch {
   at::Tensor positions;  ///< [tokens] int64, before the table's offset
   std::map<std::string, at::Tensor>
       types;  ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
-  FeatureRows features;             ///< in whose rows tokens, positions and types mean nothing
-  EntityRows entities;              ///< likewise
-  at::Tensor pixels;                ///< [images, channels, height, width] fp32; every image is one sequence
-  std::vector<Audio> audio;         ///< of each request; every row is one sequence
+  FeatureRows features;       ///< in whose rows tokens, positions and types mean nothing
+  EntityRows entities;        ///< likewise
+  at::Tensor pixels;          ///< [images, channels, height, width] fp32; every image is one sequence
+  at::Tensor masked_patches;  ///< [images, patches] bool: policy::Input::mask_token; undefined: the class masks none
+  std::vector<Audio> audio;   ///< of each request; every row is one sequence
   std::vector<Pictures> pictures;   ///< of each request, for a stack with a backbone; every image is one sequence
   std::vector<at::Tensor> vectors;  ///< [rows, width] fp32 of each part of dense vectors that stand in place of tokens
   at::Tensor added_positions;  ///< [tokens, hidden] F32, made by the stack: layers add them to what queries and keys

@@ -173,12 +173,13 @@ Input::Input(const policy::Stack& stack, Loader& loader)
   for (const auto& token : {input.class_token, input.distillation_token})
     if (token) extra.push_back(loader.load(*token).to(at::kFloat).reshape({1, 1, -1}));
   if (!extra.empty()) extra_tokens_ = at::cat(extra, 1);
+  if (input.mask_token) mask_token_ = loader.load(*input.mask_token).to(at::kFloat).reshape({1, 1, -1});
   if (input.norm) norm_.emplace(*input.norm, loader);
 }
 
 /// [images, channels, height, width] -> [images x (extra tokens + patches), hidden]: a convolution whose stride is its
-/// kernel is a linear map.
-at::Tensor Input::patches(const at::Tensor& pixels) const {
+/// kernel is a linear map. `masked` [images, patches] may be undefined.
+at::Tensor Input::patches(const at::Tensor& pixels, const at::Tensor& masked) const {
   const auto [high, wide] = patch_;
   const int64_t images = pixels.size(0), channels = pixels.size(1), down = pixels.size(2) / high,
                 across = pixels.size(3) / wide;
@@ -188,6 +189,7 @@ at::Tensor Input::patches(const at::Tensor& pixels) const {
                              .permute({0, 2, 4, 1, 3, 5});
   at::Tensor x = (*patch_projection_)(cut.reshape({images * down * across, channels * high * wide}))
                      .reshape({images, down * across, -1});
+  if (masked.defined() && mask_token_.defined()) x = at::where(masked.unsqueeze(2), mask_token_, x);
   if (extra_tokens_.defined()) x = at::cat({extra_tokens_.expand({images, extra_tokens_.size(1), x.size(2)}), x}, 1);
   return x.flatten(0, 1);
 }
@@ -362,7 +364,7 @@ at::Tensor Input::operator()(const Batch& batch, comm::Communicator& comm) const
   if (project_tokens_ && projection_ && projection_->bias().defined()) x = x + projection_->bias();
   if (frequencies_.defined() && !position_last_) x = x.add_(sinusoids(batch.positions));
   if (patch_projection_) {
-    const at::Tensor seen = patches(batch.pixels);
+    const at::Tensor seen = patches(batch.pixels, batch.masked_patches);
     x = x.defined() ? x + seen : seen;
   }
   const at::Tensor places = features.values.defined() ? at::index_select(x, 0, features.rows) : at::Tensor();

@@ -90,7 +90,7 @@ class Input {
 
  private:
   at::Tensor cells(const Batch&) const;
-  at::Tensor patches(const at::Tensor& pixels) const;
+  at::Tensor patches(const at::Tensor& pixels, const at::Tensor& masked) const;
   at::Tensor frames(const Batch&) const;
   at::Tensor with_positional_convolution(const at::Tensor& x, const Batch&) const;
   at::Tensor looked_up(const at::Tensor& positions) const;
@@ -112,6 +112,7 @@ class Input {
   at::Tensor streams_;       ///< [streams, hidden] F32: what each begins with; undefined: none
   at::Tensor target_;        ///< [hidden] F32: what rows of targets begin with; undefined: there are none
   at::Tensor extra_tokens_;  ///< [1, class and distillation token, hidden]; undefined: none
+  at::Tensor mask_token_;    ///< [1, 1, hidden]; undefined: none
   std::optional<VectorInput> vectors_;
   std::optional<Convolutions> convolutions_;
   std::optional<PositionalConvolution> positional_convolution_;

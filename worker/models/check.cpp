@@ -40,6 +40,7 @@ void check_detection(const policy::Model& model, const policy::Stack& stack) {
 void check_input(const policy::Model& model, const policy::Stack& stack) {
   const policy::Input& input = stack.input;
   const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  if (input.mask_token && !input.reads_images()) refuse("has a token for masked patches without patches");
   if (input.backbone || input.queries || input.grid) return check_detection(model, stack);
   if (input.pixels) {
     if (input.token || input.positions || input.position != policy::PositionKind::None || !input.tables.empty() ||

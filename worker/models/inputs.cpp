@@ -341,6 +341,8 @@ class Reader {
     stack_input.tokens = stack.positions;
     stack_input.batch.pixels = pixels;
     stack_input.batch.positions = at::arange(stack.positions, at::kLong).repeat({pixels.size(0)});
+    stack_input.batch.masked_patches =
+        read_masked_patches(model_, stack, pixels.size(0), stack.positions - stack.input.extra_tokens(), tensors_);
     source_rows_ = pixels.size(0);
   }
 

@@ -11,7 +11,7 @@ namespace pm::models {
 
 layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
   if (stack_inputs.size() == 1) return stack_inputs[0]->batch;
-  std::vector<at::Tensor> tokens, positions, pixels;
+  std::vector<at::Tensor> tokens, positions, pixels, masked;
   std::map<std::string, std::vector<at::Tensor>> types;
   layers::Batch batch;
   int64_t rows = 0;
@@ -20,6 +20,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
     if (own.tokens.defined()) tokens.push_back(own.tokens);
     if (own.positions.defined()) positions.push_back(own.positions);
     if (own.pixels.defined()) pixels.push_back(own.pixels);
+    if (own.masked_patches.defined()) masked.push_back(own.masked_patches);
     batch.audio.insert(batch.audio.end(), own.audio.begin(), own.audio.end());
     batch.pictures.insert(batch.pictures.end(), own.pictures.begin(), own.pictures.end());
     for (const auto& [name, values] : own.types) types[name].push_back(values);
@@ -47,6 +48,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
   if (!tokens.empty()) batch.tokens = at::cat(tokens);
   if (!positions.empty()) batch.positions = at::cat(positions);
   if (!pixels.empty()) batch.pixels = at::cat(pixels);
+  if (!masked.empty()) batch.masked_patches = at::cat(masked);
   for (auto& [name, values] : types) batch.types[name] = at::cat(values);
   return batch;
 }

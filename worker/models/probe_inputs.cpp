@@ -15,7 +15,7 @@ namespace {
 Array token_ids(const policy::Model& model, const policy::Stack& stack, int64_t tokens) {
   const int64_t id = model.eos.empty() || model.eos[0] >= stack.vocab ? 0 : model.eos[0];
   const std::vector<int64_t> ids(static_cast<size_t>(tokens), id);
-  return model.task == policy::Task::MultipleChoice ? Array{{1, 1, tokens}, ids} : Array{{1, tokens}, ids};
+  return model.takes_choices() ? Array{{1, 1, tokens}, ids} : Array{{1, tokens}, ids};
 }
 
 /// Returns whether a head reads the tokens where mentions of entities begin and end.

@@ -129,6 +129,7 @@ class Builder {
   MaskConvolution mask_convolution(const HeadScope&, const Node& row, const Scope&, const std::string& name, int64_t in,
                                    int64_t out);
   MasksSpec masks(const HeadScope&, const Stack* read);
+  PixelShuffleSpec pixel_shuffle(const HeadScope&);
 
   // heads.cpp
   std::optional<Param> layer_weights(const HeadScope&, const Stack* read);

@@ -230,13 +230,18 @@ Head Builder::head(const std::string& name, const Node& section, const std::stri
     if (head.outputs.size() != 1) refuse_policy(section, "a head with \"score_clusters\" has one output");
     return head;
   }
-  if (section.get("boxes") || section.get("masks")) {
-    if (section.get("boxes"))
+  for (const auto& [key, name_of_output] :
+       {std::pair{"boxes", "pred_boxes"}, {"masks", "pred_masks"}, {"pixel_shuffle", "reconstruction"}}) {
+    const std::string_view kind = key;
+    if (!section.get(kind)) continue;
+    if (kind == "boxes")
       head.kind = boxes(at);
-    else
+    else if (kind == "masks")
       head.kind = masks(at, read);
-    if (!output) head.outputs = {section.get("boxes") ? "pred_boxes" : "pred_masks"};
-    if (head.outputs.size() != 1) refuse_policy(section, "a head with \"boxes\" or \"masks\" has one output");
+    else
+      head.kind = pixel_shuffle(at);
+    if (!output) head.outputs = {name_of_output};
+    if (head.outputs.size() != 1) refuse_policy(section, "a head with \"" + std::string(kind) + "\" has one output");
     return head;
   }
   const std::optional<Pool> pool = this->pool(at, read, name);

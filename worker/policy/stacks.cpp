@@ -314,8 +314,9 @@ Input Builder::input(const Context& context, const Node& section, const std::str
                                 .shape = {sizes.hidden, (input.trigram ? 3 : 1) * sizes.embedding}};
   input.projection = linear(context, section.get("projection"), nullptr, scope, projection, Role::HeadDenseBias, true);
   patches(context, section, scope, path, input);
-  for (auto [key, token] :
-       {std::pair{"class_token", &input.class_token}, {"distillation_token", &input.distillation_token}}) {
+  for (auto [key, token] : {std::pair{"class_token", &input.class_token},
+                            {"distillation_token", &input.distillation_token},
+                            {"mask_token", &input.mask_token}}) {
     const std::optional<Binding> row = binder_.binding(section.get(key), scope.variables);
     if (!row || !row->names()) continue;
     const ParamRequest request{.role = Role::ExtraToken, .path = path + key, .shape = {sizes.hidden}};

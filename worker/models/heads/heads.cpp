@@ -10,6 +10,7 @@
 #include "worker/models/heads/codebook.h"
 #include "worker/models/heads/images/boxes.h"
 #include "worker/models/heads/images/masks.h"
+#include "worker/models/heads/images/pixel_shuffle.h"
 #include "worker/models/heads/logits.h"
 #include "worker/models/heads/mean.h"
 #include "worker/models/heads/pairs.h"
@@ -47,6 +48,8 @@ template <>
 struct Runs<policy::BoxesSpec> : std::type_identity<BoxesHead> {};
 template <>
 struct Runs<policy::MasksSpec> : std::type_identity<MasksHead> {};
+template <>
+struct Runs<policy::PixelShuffleSpec> : std::type_identity<PixelShuffleHead> {};
 template <>
 struct Runs<policy::ClustersSpec> : std::type_identity<ClustersHead> {};
 template <>

@@ -45,6 +45,28 @@ at::Tensor in_pieces(const at::Tensor& states, int64_t columns,
   return pieces.empty() ? at::Tensor() : at::cat(pieces);
 }
 
+std::vector<int64_t> read_named_tokens(const StackInput& stack_input, RequestTensors& tensors) {
+  const std::string name = "mc_token_ids";
+  const at::Tensor given = tensors.tensor(name, 1, "[batch, choices]");
+  if (given.defined()) {
+    if (at::isFloatingType(given.scalar_type())) refuse(name + " has fractional values, expected integers");
+    if (given.size(0) != stack_input.rows)
+      refuse(name + " names " + std::to_string(given.size(0)) + " tokens, expected one for each of " +
+             std::to_string(stack_input.rows) + " rows of input_ids");
+    check_range(name, given, 0, stack_input.length, "columns of input_ids");
+  }
+  std::vector<int64_t> places;
+  for (int64_t row = 0; row < stack_input.rows; ++row) {
+    const int64_t column = given.defined() ? given[row].item<int64_t>() : stack_input.length - 1;
+    const at::Tensor place = (stack_input.columns[static_cast<size_t>(row)] == column).nonzero();
+    if (place.numel() == 0)
+      refuse("row " + std::to_string(row) + " of input_ids has padding in column " + std::to_string(column) +
+             (given.defined() ? ", which " + name + " names" : ", the last one; name a token by " + name));
+    places.push_back(place.item<int64_t>());
+  }
+  return places;
+}
+
 void ScoringHead::run(std::span<RequestForward> requests) const {
   std::vector<RequestForward*> with;
   std::vector<at::Tensor> all;
@@ -116,7 +138,9 @@ void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
     const at::Tensor& cells = request.inputs.stack_inputs.at(head_.stack).batch.pictures.at(0).cells;
     scores = scores.reshape({cells.size(0), cells.size(1), cells.size(2), -1});
   }
-  if (pooled && request.inputs.choices > 0) scores = scores.reshape({-1, request.inputs.choices});
+  const int64_t choices = request.inputs.choices;
+  if (choices > 0) scores = pooled ? scores.reshape({-1, choices}) : scores.unflatten(0, {-1, choices});
+  if (choices == 0 && head_.pool() == policy::Pool::ClsIndex) scores = scores.select(-1, 0);  // of each row alone
   if (one_column_) scores = scores.select(-1, 0);
   if (head_.outputs.size() == 1) return request.put(head_.outputs[0], scores);
   for (size_t i = 0; i < head_.outputs.size(); ++i)

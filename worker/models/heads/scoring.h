@@ -42,6 +42,10 @@ class HeadStates {
 at::Tensor in_pieces(const at::Tensor& states, int64_t columns,
                      const std::function<at::Tensor(const at::Tensor& some)>& score);
 
+/// Returns for each row the place among its tokens of the column that "mc_token_ids" [batch, choices] names; the last
+/// column where a request has none. Throws Error{InvalidRequest} for a column of padding.
+std::vector<int64_t> read_named_tokens(const StackInput&, RequestTensors&);
+
 class ScoringHead : public Head {
  public:
   /// Scores the states of all requests together, so that the head's matrix is read once.
@@ -53,6 +57,17 @@ class ScoringHead : public Head {
     const policy::Stack* stack = model.stack(head.stack);
     if (stack && stack->input.features && head.pool() == policy::Pool::Last)
       policy::refuse_architecture(model, "pools the last of tokens and dense vectors");
+    const bool tokens_alone = stack && stack->input.token && !stack->input.features && !stack->input.entities &&
+                              !policy::changes_rows(*stack);
+    if (head.pool() == policy::Pool::ClsIndex && !tokens_alone)
+      policy::refuse_architecture(model, "pools named tokens of rows that are not those of a text alone");
+  }
+  /// Reads which token of each row a head scores, where the request names it.
+  template <typename Spec>
+  static void read_inputs(const policy::Model&, const Spec& spec, const StackInput& stack_input,
+                          RequestTensors& tensors, Inputs& inputs) {
+    if constexpr (requires { spec.pool; })
+      if (spec.pool == policy::Pool::ClsIndex) inputs.ends = read_named_tokens(stack_input, tensors);
   }
   template <typename Spec>
   static void add_probe_inputs(const policy::Model&, const policy::Head& head, const Spec&, ProbeInputs& inputs) {

@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "worker/models/requests/arrays.h"
 
 namespace pm::models {
@@ -63,6 +65,26 @@ layers::Pictures read_pixels(const policy::Model& model, const policy::Pixels& d
     refuse(name + " has images of " + size + " pixels, which make " + std::to_string(rows) + " x " +
            std::to_string(columns) + " rows; at most 2^18 are read");
   return {.pixels = pixels, .cells = at::ones({pixels.size(0), rows, columns}, at::kBool)};
+}
+
+at::Tensor read_masked_patches(const policy::Model& model, const policy::Stack& stack, int64_t images, int64_t patches,
+                               RequestTensors& tensors) {
+  const auto head = std::find_if(model.heads.begin(), model.heads.end(), [&](const policy::Head& one) {
+    return one.stack == stack.name && one.as<policy::PixelShuffleSpec>();
+  });
+  if (head == model.heads.end()) return {};
+  const std::string name = "bool_masked_pos";
+  const at::Tensor masked = tensors.mask(name, {images, patches});
+  if (!masked.defined()) return at::zeros({images, patches}, at::kBool);
+  const std::vector<int64_t>& patch = stack.input.projection->weight.shape;
+  const int64_t side = head->as<policy::PixelShuffleSpec>()->size;
+  if (patch[2] != side || patch[3] != side)
+    refuse(name + " masks patches of " + std::to_string(patch[2]) + " x " + std::to_string(patch[3]) +
+           " pixels, and the model fills in squares of " + std::to_string(side) +
+           " (encoder_stride); leave it out, or use a checkpoint where both are equal");
+  if (!stack.input.mask_token)
+    refuse(name + " masks patches, and the checkpoint has no mask_token to put in their place; leave it out");
+  return masked.to(at::kBool);
 }
 
 }  // namespace pm::models

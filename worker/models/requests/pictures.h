@@ -14,4 +14,10 @@ layers::Pictures read_pictures(const policy::Model&, const policy::Input&, Reque
 /// Reads images whose pixels are rows, of one size or of any. Throws as read_pictures() does.
 layers::Pictures read_pixels(const policy::Model&, const policy::Pixels&, RequestTensors&);
 
+/// Returns which patches [images, patches] of a stack stand for the mask token: those of "bool_masked_pos", none where
+/// a request has none. Undefined for a model without a head that fills in the pixels of patches. Throws
+/// Error{InvalidRequest}.
+at::Tensor read_masked_patches(const policy::Model&, const policy::Stack&, int64_t images, int64_t patches,
+                               RequestTensors&);
+
 }  // namespace pm::models

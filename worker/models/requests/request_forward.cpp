@@ -87,7 +87,7 @@ at::Tensor RequestForward::select(Pool pool, const policy::Stack& stack, const a
   std::vector<int64_t> rows;
   for (size_t i = 0; i < stack_input.batch.sequences.spans.size(); ++i) {
     const ops::SequenceSpan& sequence = stack_input.batch.sequences.spans[i];
-    const bool end = pool == Pool::Eot || pool == Pool::LastEos || pool == Pool::LastButOne;
+    const bool end = pool == Pool::Eot || pool == Pool::LastEos || pool == Pool::LastButOne || pool == Pool::ClsIndex;
     rows.push_back(sequence.first + (end                    ? inputs.ends[i]
                                      : pool == Pool::Last   ? sequence.tokens - 1
                                      : pool == Pool::Second ? std::min<int64_t>(1, sequence.tokens - 1)

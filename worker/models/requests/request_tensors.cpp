@@ -31,7 +31,7 @@ at::Tensor RequestTensors::tensor(const std::string& name, int64_t dims, const s
   const Array* array = find(name);
   if (!array) return {};
   at::Tensor tensor = tensor_of(*array);
-  if (tensor.dim() == dims + 1 && model_.task == policy::Task::MultipleChoice) {
+  if (tensor.dim() == dims + 1 && model_.takes_choices()) {
     choices_ = tensor.size(1);
     tensor = tensor.flatten(0, 1);
   }
@@ -44,8 +44,7 @@ at::Tensor RequestTensors::ints(const std::string& name, const at::Tensor& like)
   const Array* array = find(name);
   if (array && !std::holds_alternative<std::vector<int64_t>>(array->values))
     refuse(name + " has fractional values, expected integers");
-  const at::Tensor values =
-      tensor(name, 2, model_.task == policy::Task::MultipleChoice ? "[batch, choices, length]" : "[batch, length]");
+  const at::Tensor values = tensor(name, 2, model_.takes_choices() ? "[batch, choices, length]" : "[batch, length]");
   if (values.defined() && like.defined() && values.sizes() != like.sizes()) {
     refuse(name + " has the shape " + c10::str(values.sizes()) + ", expected that of the ids, " +
            c10::str(like.sizes()));

@@ -49,7 +49,7 @@ struct Inputs {
   std::map<std::string, std::vector<StackInput>> rows_of_states;
   int64_t choices = 0;        ///< choices per question; 0: rows are not choices
   std::vector<int64_t> ends;  ///< of each sequence of a model that pools there: which of its tokens is the end token,
-                              ///< or the last but one
+                              ///< the last but one, or the one that the request names
   std::map<std::string, at::Tensor> head_inputs;  ///< inputs of heads: p_mask, cls_index, the columns that pairs choose
 
   /// Returns the rows of a hidden state of a stack, without `number` of its output. Only rows, length, columns, places

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builder: heads that detect objects in images.
+// Builder: heads that detect objects in images, and the one that fills in pixels.
 #include <algorithm>
 
 #include "worker/base/error.h"
@@ -10,6 +10,7 @@ namespace pm::policy {
 namespace {
 
 constexpr int64_t most_layers = 64;
+constexpr int64_t most_pixels = 1024;  // of the side of a square, and most channels
 
 [[noreturn]] void unreadable(const Node& at, const std::string& message) {
   throw Error(Reason::ModelUnreadable, at.where() + ": " + message);
@@ -109,6 +110,23 @@ MasksSpec Builder::masks(const HeadScope& at, const Stack* read) {
     spec.fusions.push_back(std::move(fusion));
   }
   spec.output = mask_convolution(at, *section.get("final"), at.scope, "final", in, 1).kernel;
+  return spec;
+}
+
+PixelShuffleSpec Builder::pixel_shuffle(const HeadScope& at) {
+  const Node& section = *at.section.get("pixel_shuffle");
+  for (const char* key : {"channels", "size"})
+    if (!section.get(key)) refuse_policy(section, std::string("pixel_shuffle needs \"") + key + "\"");
+  PixelShuffleSpec spec{.linear = {}, .size = small_size(section, "size", at.scope)};
+  const int64_t channels = small_size(section, "channels", at.scope);
+  if (spec.size > most_pixels || channels > most_pixels)
+    unreadable(section, "config.json gives squares of " + std::to_string(spec.size) + " pixels with " +
+                            std::to_string(channels) + " channels, expected at most " + std::to_string(most_pixels));
+  const ParamRequest request{.role = Role::ConvolutionWeight,
+                             .path = at.path + ".pixels",
+                             .shape = {channels * spec.size * spec.size, at.width, 1, 1}};
+  if (auto bound = linear(at.context, &section, nullptr, at.scope, request, Role::ConvolutionBias, true))
+    spec.linear = std::move(*bound);
   return spec;
 }
 

@@ -96,6 +96,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"time_delay", own_keys(under(head, "time_delay"))},
           {"codebook", own_keys(under(head, "codebook"))},
           {"boxes", own_keys(under(head, "boxes"))},
+          {"pixel_shuffle", own_keys(under(head, "pixel_shuffle"), matrix)},
           {"score_clusters", own_keys(under(head, "score_clusters"))},
           {"masks", own_keys(under(head, "masks"))},
           {"fusion", own_keys(under(under(head, "masks"), "fusion"))},

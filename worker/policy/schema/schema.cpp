@@ -130,6 +130,7 @@ void check_head(const Node& name, const Node& head) {
       {"time_delay", {"dense", "act", "norm", "scale_input", "layer_weights"}},
       {"codebook", {}},
       {"boxes", {}},
+      {"pixel_shuffle", {}},
       {"score_clusters", {}},
       {"masks", {}},
       {"cells", {"classes", "pool", "dense", "act", "norm", "scale_input"}},

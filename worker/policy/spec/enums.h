@@ -33,8 +33,8 @@ enum class ModelKind : uint8_t { Encoder, Decoder, EncoderDecoder, Dual, Vision 
 /// The state of a sequence that a pooler or a head reads. Second: DeiT's distillation token. LastButOne: of the tokens
 /// without the dense vectors. Eot: the end token, or the one with the largest id when eos_token_id is 2 (CLIP).
 /// LastEos: the last end token (BART, T5). Patches: the mean of all but the class token. Mean: of all tokens. Pooler:
-/// the vector of the stack's pooler.
-enum class Pool : uint8_t { First, Second, Last, LastButOne, Eot, LastEos, Patches, Pooler, Mean };
+/// the vector of the stack's pooler. ClsIndex: the token that a request names for each choice (GPT-2).
+enum class Pool : uint8_t { First, Second, Last, LastButOne, Eot, LastEos, Patches, Pooler, Mean, ClsIndex };
 
 /// The global tokens of a request that names none: its first token, those before its first separator, or those after
 /// its second.
@@ -63,8 +63,8 @@ struct Words<ModelKind> {
 };
 template <>
 struct Words<Pool> {
-  static constexpr std::array<std::string_view, 9> all{"first",    "second",  "last",   "last_but_one", "eot",
-                                                       "last_eos", "patches", "pooler", "mean"};
+  static constexpr std::array<std::string_view, 10> all{"first",    "second",  "last",   "last_but_one", "eot",
+                                                        "last_eos", "patches", "pooler", "mean",         "cls_index"};
 };
 template <>
 struct Words<GlobalTokens> {

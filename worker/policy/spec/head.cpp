@@ -77,6 +77,8 @@ void BoxesSpec::collect(ParamCollector& all) const {
   for (const Linear& layer : layers) all.add(layer);
 }
 
+void PixelShuffleSpec::collect(ParamCollector& all) const { all.add(linear); }
+
 void MasksSpec::collect(ParamCollector& all) const {
   const auto add = [&](const MaskConvolution& one) {
     all.add(one.kernel);
@@ -115,6 +117,7 @@ int64_t Head::scores() const {
   if (const auto* classes = as<ClassesSpec>()) return classes->linear ? rows_of(*classes->linear, classes->vector) : 0;
   if (const auto* cells = as<CellsSpec>()) return rows_of(cells->tokens, true);
   if (as<BoxesSpec>()) return 4;
+  if (const auto* pixels = as<PixelShuffleSpec>()) return rows_of(pixels->linear, false);
   if (const auto* vocabulary = as<ClustersSpec>()) {
     int64_t ids = 0;
     for (const ScoreCluster& cluster : vocabulary->clusters) ids += rows_of(cluster.scores, false);

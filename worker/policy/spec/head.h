@@ -159,6 +159,15 @@ struct MasksSpec {
   void collect(ParamCollector&) const;
 };
 
+/// Pixels of images from the states of their patches: a linear of each gives those of a square, channel by channel and
+/// row by row (pixel shuffle; Shi et al. 2016). One output [images, channels, height, width].
+struct PixelShuffleSpec {
+  Linear linear;  ///< [channels x size x size, width, 1, 1]
+  int64_t size = 1;
+
+  void collect(ParamCollector&) const;
+};
+
 /// The mean of two heads (DeiT's classifiers).
 struct MeanSpec {
   std::array<std::string, 2> of;
@@ -180,7 +189,7 @@ struct Head {
   std::vector<std::string> outputs{
       "logits"};  ///< Hugging Face's names; two (start_logits, end_logits): one column each
   std::variant<LogitsSpec, ClassesSpec, CellsSpec, SpansSpec, PairsSpec, SimilaritySpec, MeanSpec, TimeDelaySpec,
-               CodebookSpec, BoxesSpec, MasksSpec, ClustersSpec, PassagesSpec>
+               CodebookSpec, BoxesSpec, MasksSpec, ClustersSpec, PassagesSpec, PixelShuffleSpec>
       kind;
   std::optional<EntityStates> entities;  ///< the head reads states of entities, not of tokens
   /// The head scores the states of the streams that predict following tokens, not those of the main one. Two outputs:

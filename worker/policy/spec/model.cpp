@@ -65,4 +65,9 @@ const Stack* Model::stack(std::string_view name) const {
   return nullptr;
 }
 
+bool Model::takes_choices() const {
+  return task == Task::MultipleChoice ||
+         std::any_of(heads.begin(), heads.end(), [](const Head& head) { return head.pool() == Pool::ClsIndex; });
+}
+
 }  // namespace pm::policy

@@ -44,6 +44,8 @@ struct Model {
   const Stack* stack(std::string_view name) const;
   /// Returns whether the class generates: by its task or beside it.
   bool generates() const { return task == Task::Generate || recompute; }
+  /// Returns whether rows of a request may be choices of a question: [batch, choices, length].
+  bool takes_choices() const;
   /// Returns the stack that joins the one with this name to another, or nullptr.
   const Stack* joining(std::string_view name) const;
 };

@@ -56,6 +56,7 @@ TEST(WordsOfEnums, AreThoseOfPolicies) {
   EXPECT_EQ(to_string(Pool::Patches), "patches");
   EXPECT_EQ(to_string(Pool::Pooler), "pooler");
   EXPECT_EQ(to_string(Pool::Mean), "mean");
+  EXPECT_EQ(to_string(Pool::ClsIndex), "cls_index");
   EXPECT_EQ(to_string(Activation::Gelu), "gelu");
   EXPECT_EQ(to_string(Activation::GeluNew), "gelu_new");
   EXPECT_EQ(to_string(Activation::Relu), "relu");

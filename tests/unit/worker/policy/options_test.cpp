@@ -270,10 +270,10 @@ TEST(Options, AnArchitectureHasAKindOfItsOwn) {
 
 TEST(Options, AnArchitectureMayBeRefusedAlwaysOrOnACondition) {
   Synthetic gpt2 = tiny_gpt2();
-  gpt2.config["architectures"] = {"GPT2DoubleHeadsModel"};
-  EXPECT_THAT(refusal(gpt2, Reason::UnknownArchitecture),
-              AllOf(HasSubstr("GPT2DoubleHeadsModel is not served: "), HasSubstr("mc_token_ids"),
-                    HasSubstr("policies/gpt2.yaml:")));
+  gpt2.config["architectures"] = {"GPT2ForMusic"};
+  EXPECT_THAT(refusal(gpt2, Reason::UnknownArchitecture,
+                      "extends: gpt2\narchitectures: {GPT2ForMusic: {refuse: \"it sings\"}}\n"),
+              AllOf(HasSubstr("GPT2ForMusic is not served: "), HasSubstr("it sings"), HasSubstr("policy.yaml:2")));
   Synthetic bert = tiny_bert();
   bert.config["architectures"] = {"BertLMHeadModel"};
   EXPECT_THAT(refusal(bert, Reason::UnknownArchitecture), HasSubstr("is_decoder: true"));
@@ -281,6 +281,25 @@ TEST(Options, AnArchitectureMayBeRefusedAlwaysOrOnACondition) {
   const Model model = Resolved(bert).model;
   EXPECT_EQ(model.kind, ModelKind::Decoder);
   EXPECT_EQ(model.stacks[0].layers[0].attention.mask, Mask::Causal);
+}
+
+TEST(Options, AHeadMayReadTheTokenThatARequestNames) {
+  Synthetic gpt2 = tiny_gpt2();
+  gpt2.config["architectures"] = {"GPT2DoubleHeadsModel"};
+  gpt2.linear("multiple_choice_head.summary", 1, 20);
+  const Model model = Resolved(gpt2).model;  // config.json says nothing of the summary
+  EXPECT_EQ(model.heads.at(1).pool(), Pool::ClsIndex);
+  EXPECT_THAT(model.heads[1].outputs, ElementsAre("mc_logits"));
+  EXPECT_TRUE(model.takes_choices());
+  EXPECT_FALSE(Resolved(tiny_gpt2()).model.takes_choices());
+  for (const auto& [key, value] : std::map<std::string, nlohmann::json>{{"summary_type", "mean"},
+                                                                        {"summary_use_proj", false},
+                                                                        {"summary_proj_to_labels", false},
+                                                                        {"summary_activation", "tanh"}}) {
+    Synthetic other = gpt2;
+    other.config[key] = value;
+    EXPECT_THAT(refusal(other, Reason::UnknownArchitecture), HasSubstr("a choice head ")) << key;
+  }
 }
 
 /// GPT-2 whose fused projection has 5 query heads of 4 and one kv head.

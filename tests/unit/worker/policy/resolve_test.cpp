@@ -168,9 +168,9 @@ TEST(Complaints, QuantisedCheckpointsAreRefusedByName) {
 
 TEST(Complaints, ClassesThatThePolicyDoesNotKnowAreListed) {
   Synthetic gpt2 = tiny_gpt2();
-  gpt2.config["architectures"] = {"GPT2DoubleHeadsModel"};
+  gpt2.config["architectures"] = {"GPT2ForMusic"};
   EXPECT_THAT(refusal(gpt2, Reason::UnknownArchitecture),
-              AllOf(HasSubstr("GPT2DoubleHeadsModel"), HasSubstr("GPT2LMHeadModel")));
+              AllOf(HasSubstr("GPT2ForMusic"), HasSubstr("GPT2LMHeadModel")));
   gpt2.config["model_type"] = "gpt9";
   EXPECT_THAT(refusal(gpt2, Reason::UnknownArchitecture), HasSubstr("gpt9"));
   gpt2.config["model_type"] = 3;

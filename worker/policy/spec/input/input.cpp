@@ -26,6 +26,7 @@ void Input::collect(ParamCollector& all) const {
   all.add(projection);
   all.add(class_token);
   all.add(distillation_token);
+  all.add(mask_token);
   all.add(norm);
   if (vectors) vectors->collect(all);
   if (convolutions) convolutions->collect(all);

@@ -69,7 +69,8 @@ struct Input {
       projection;  ///< factorized embedding (ALBERT), patches (ViT, CLIP: [hidden, channels, height, width])
   std::array<int64_t, 2> image{};  ///< height and width in pixels of the images that the stack reads; 0: none
   std::optional<Param> class_token, distillation_token;  ///< in this order before the patches
-  bool project_tokens = false;  ///< the projection is of the token embeddings alone, before positions and tables
+  std::optional<Param> mask_token;  ///< stands in place of the patches that a request masks, for heads of pixels
+  bool project_tokens = false;      ///< the projection is of the token embeddings alone, before positions and tables
   bool trigram = false;  ///< what is projected are the embeddings of the next token, the token and the previous one,
                          ///< beside each other; zero beyond the ends of a row
   /// [streams, hidden]: the rows of streams beside the main one, which predict following tokens (ProphetNet). Stream i
