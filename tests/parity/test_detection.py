@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detection of objects: backbones by the names of timm, and boxes over HTTP as transformers' pipeline gives them."""
 
+import base64
 import io
 import json
+import types
 
 import cases
 import compare
 import fixtures
 import numpy
+import PIL.Image
 import pytest
 import torch
 import transformers
 from resolution import dump, write_sparse
 from safetensors.torch import load_file, save_file
+from server import forward_body
 from test_endpoints import close_to, in_base64, picture, serve
 
 __all__ = ["serve"]  # a fixture
@@ -168,3 +172,115 @@ def test_objects_have_the_boxes_of_transformers_pipeline(serve):
     ):
         assert what in server.refused("/detect", wrong, 400)["message"]
     assert "POST /detect" in server.refused("/classify", {"inputs": "text"}, 404)["message"]
+
+
+def centre(linear, states):
+    """Lets a linear tell apart states that are nearly alike, as those of random queries are."""
+    linear.bias.zero_()
+    linear.weight.mul_(3 / linear(states).std(0).mean())
+    linear.bias.copy_(-linear(states).mean(0))
+
+
+def segmenter(serve):
+    """A server of a model whose objects each win pixels of a picture, and transformers' pipeline of it."""
+    processor = transformers.DetrImageProcessorPil(size={"shortest_edge": 60, "longest_edge": 90})
+    case = cases.BY_NAME["DetrForSegmentation-masks"]
+    model = transformers.DetrForSegmentation.from_pretrained(fixtures.checkpoint(case)).eval()
+    model.config.id2label = {i: f"kind {i}" for i in range(5)}
+    model.config.label2id = {name: i for i, name in model.config.id2label.items()}
+    with torch.no_grad():
+        seen = model(**processor(picture(140, 70), return_tensors="pt"))
+        centre(model.detr.class_labels_classifier, seen.last_hidden_state[0])
+        centre(model.bbox_attention.q_proj, seen.last_hidden_state[0])
+        centre(model.bbox_attention.k_proj, seen.encoder_last_hidden_state[0])
+        model.mask_head.conv1.conv.weight[:, case.settings["d_model"] :].mul_(300)  # of the attentions
+        model.mask_head.output_conv.weight.mul_(10)
+    config = transformers.DetrConfig(**case.settings)
+    server, _ = serve("DetrForSegmentation", config, processor=processor, change=model.save_pretrained)
+    return server, transformers.pipeline("image-segmentation", model=model, image_processor=processor)
+
+
+LIMITS = (
+    {"threshold": 0.0, "mask_threshold": 0.0, "overlap_mask_area_threshold": 0.0},
+    {"threshold": 0.6, "mask_threshold": 0.4, "overlap_mask_area_threshold": 0.3},
+    {"threshold": 0.6, "mask_threshold": 0.3, "overlap_mask_area_threshold": 0.05},
+    {"threshold": 0.0, "mask_threshold": 0.1, "overlap_mask_area_threshold": 0.3},
+)
+
+
+def mask_of(segment):
+    mask = PIL.Image.open(io.BytesIO(base64.b64decode(segment["mask"])))
+    assert mask.mode == "L" and set(numpy.unique(mask)) <= {0, 255}
+    return numpy.array(mask)
+
+
+def same_segments(ours, theirs, tolerance=2e-3, pixels=0.01):
+    """Labels are equal, scores and masks nearly: what `segmenter` enlarges are the last digits of states."""
+    assert [one["label"] for one in ours] == [one["label"] for one in theirs]
+    for mine, other in zip(ours, theirs):
+        assert mine["score"] == (other["score"] and pytest.approx(other["score"], abs=tolerance))
+        assert (mask_of(mine) != numpy.array(other["mask"])).mean() <= pixels
+
+
+def test_segments_are_those_of_transformers_pipeline(serve):
+    server, oracle = segmenter(serve)
+    images = [picture(140, 70), picture(70, 61, 1)]
+    for options in (*LIMITS, {"subtask": "instance", **LIMITS[0]}, {"subtask": "semantic"}, {}):
+        same_segments(server.ask("/segment", {"inputs": in_base64(images[0]), **options}), oracle(images[0], **options))
+    several = server.ask("/segment", {"inputs": [in_base64(image) for image in images]})
+    for mine, image in zip(several, images, strict=True):
+        same_segments(mine, oracle(image))
+
+
+def test_segments_are_cut_out_of_the_models_outputs_as_the_image_processor_does(serve):
+    """Both cut the same logits and masks, so that only nearly tied pixels may differ."""
+    server, oracle = segmenter(serve)
+    image, processor = picture(140, 70), oracle.image_processor
+    pixels = processor(image, return_tensors="pt")["pixel_values"]
+    found = server.ask("/forward", {**forward_body({"pixel_values": pixels}), "outputs": ["logits", "pred_masks"]})
+    outputs = types.SimpleNamespace(**{name: torch.tensor(one["data"]) for name, one in found["outputs"].items()})
+    sizes = {"target_sizes": [(image.height, image.width)]}
+    seen = set()
+    for limits in LIMITS:
+        (whole,) = processor.post_process_panoptic_segmentation(outputs, **limits, **sizes)
+        ours = server.ask("/segment", {"inputs": in_base64(image), **limits})
+        expected = [
+            {
+                "label": f"kind {one['label_id']}",
+                "score": one["score"],
+                "mask": (whole["segmentation"] == one["id"]).numpy() * 255,
+            }
+            for one in whole["segments_info"]
+        ]
+        same_segments(ours, expected, 2e-6, 2e-4)
+        seen.add(len(ours))
+    assert len(seen) > 2 and max(seen) > 3, "several objects have to win pixels, and the limits to count"
+    (classes,) = processor.post_process_semantic_segmentation(outputs, **sizes)
+    ours = server.ask("/segment", {"inputs": in_base64(image), "subtask": "semantic"})
+    expected = [
+        {"label": f"kind {number}", "score": None, "mask": (classes == number).numpy() * 255}
+        for number in classes.unique().tolist()
+    ]
+    assert len(expected) > 2
+    same_segments(ours, expected, 0, 2e-4)
+
+
+def test_a_file_is_segmented_too_and_wrong_fields_are_named(serve):
+    server, oracle = segmenter(serve)
+    image = picture(70, 61, 1)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    reply = server.post("/segment", data=file.getvalue(), headers={"Content-Type": "image/png"})
+    assert reply.status_code == 200
+    same_segments(reply.json(), oracle(image))
+    for wrong, what in (
+        ({"threshold": 2}, "a number from 0 to 1"),
+        ({"mask_threshold": "much"}, "mask_threshold"),
+        ({"overlap_mask_area_threshold": -1}, "overlap_mask_area_threshold"),
+        ({"subtask": "all"}, "panoptic, instance or semantic"),
+        ({"treshold": 0.5}, "treshold"),
+    ):
+        assert what in server.refused("/segment", {"inputs": in_base64(image), **wrong}, 400)["message"]
+    assert "PNG" in server.refused("/segment", {"inputs": "aGVsbG8="}, 400)["message"]
+    assert "/segment" in server.get("/openapi.json").json()["paths"]
+    assert server.post("/detect", {"inputs": in_base64(image)}).status_code == 200

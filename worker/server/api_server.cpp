@@ -19,6 +19,7 @@
 #include "worker/server/http/percent_encoding.h"
 #include "worker/server/http/router.h"
 #include "worker/server/images/detect.h"
+#include "worker/server/images/segment_images.h"
 #include "worker/server/monitoring/memory_report.h"
 #include "worker/server/monitoring/metrics.h"
 #include "worker/server/monitoring/model_info.h"
@@ -169,6 +170,7 @@ void ApiServer::Impl::add_routes() {
   asks("/v1/audio/classifications", classify_audio, describe_audio_classification(context));
   asks("/classify", classify, describe_classify(context));
   asks("/detect", detect, describe_detect(context));
+  asks("/segment", segment, describe_segment(context));
   asks("/fill-mask", fill_mask, describe_fill_mask(context));
   asks("/question-answering", question_answering, describe_question_answering(context));
   asks("/similarity", similarity, describe_similarity(context));

@@ -5,9 +5,8 @@
 #include <array>
 #include <cmath>
 
-#include "worker/server/http/api_error.h"
+#include "worker/server/images/image_request.h"
 #include "worker/server/tasks/forward_runner.h"
-#include "worker/server/tasks/task_request.h"
 #include "worker/server/tasks/vector_math.h"
 
 namespace pm::server {
@@ -17,32 +16,9 @@ using nlohmann::json;
 
 constexpr double default_threshold = 0.5;  // that of transformers' pipeline
 
-/// The pixel_values of an image, and its size before it was prepared.
-struct Prepared {
-  Array pixels;
-  int64_t width = 0, height = 0;
-};
-
-double read_threshold(Fields& fields) {
-  const json* value = fields.find("threshold");
-  if (!value) return default_threshold;
-  const bool fits = value->is_number() && value->get<double>() >= 0 && value->get<double>() <= 1;
-  if (!fits) throw bad_field("threshold", json_excerpt(*value), "a number from 0 to 1");
-  return value->get<double>();
-}
-
-Prepared prepare(const ServerContext& context, std::string_view file, const std::string& field) {
-  Prepared image;
-  image.pixels = decode_image_file(context, file, field, [&](const image::Image& opened) {
-    image.width = opened.width;
-    image.height = opened.height;
-  });
-  return image;
-}
-
 /// Returns the corners of a box in whole pixels, cut off as transformers does. `box` is [center x, center y, width,
 /// height] as shares of the image.
-json corners(const float* box, const Prepared& image) {
+json corners(const float* box, const PreparedImage& image) {
   const auto pixels = [](float share, int64_t side) { return static_cast<int64_t>(share * static_cast<float>(side)); };
   return {{"xmin", pixels(box[0] - 0.5F * box[2], image.width)},
           {"ymin", pixels(box[1] - 0.5F * box[3], image.height)},
@@ -51,7 +27,7 @@ json corners(const float* box, const Prepared& image) {
 }
 
 /// Returns the objects of one image: of each query the most likely class that is not the last one, "no object".
-json objects(const Arrays& outputs, const Prepared& image, const std::vector<std::string>& labels, double threshold) {
+json objects(const ServerContext& context, const Arrays& outputs, const PreparedImage& image, double threshold) {
   const auto &logits = float_values(outputs, "logits", 3), &boxes = float_values(outputs, "pred_boxes", 3);
   const auto classes = static_cast<size_t>(outputs.at("logits").shape[2]);
   json found = json::array();
@@ -60,21 +36,21 @@ json objects(const Arrays& outputs, const Prepared& image, const std::vector<std
     const auto best = std::max_element(shares.begin(), shares.end() - 1);
     if (!(*best > threshold)) continue;
     const auto number = static_cast<size_t>(best - shares.begin());
-    found.push_back({{"score", *best},
-                     {"label", number < labels.size() ? labels[number] : "LABEL_" + std::to_string(number)},
-                     {"box", corners(boxes.data() + 4 * query, image)}});
+    found.push_back(
+        {{"score", *best}, {"label", class_label(context, number)}, {"box", corners(boxes.data() + 4 * query, image)}});
   }
   return found;
 }
 
 /// Runs each image alone: in a batch it would be padded, which changes what the convolutions see at its edges.
-json detect_objects(const ServerContext& context, const RoutedRequest& call, const std::vector<Prepared>& images,
+json detect_objects(const ServerContext& context, const RoutedRequest& call, const std::vector<PreparedImage>& images,
                     double threshold) {
   std::vector<ForwardBatch> batches;
-  for (const Prepared& image : images) batches.push_back({{{"pixel_values", image.pixels}}, {"logits", "pred_boxes"}});
+  for (const PreparedImage& image : images)
+    batches.push_back({{{"pixel_values", image.pixels}}, {"logits", "pred_boxes"}});
   json all = json::array();
   for (const Arrays& outputs : run_forward_batches(context, call, std::move(batches)))
-    all.push_back(objects(outputs, images[all.size()], context.capabilities.labels, threshold));
+    all.push_back(objects(context, outputs, images[all.size()], threshold));
   return all;
 }
 
@@ -82,23 +58,11 @@ json detect_objects(const ServerContext& context, const RoutedRequest& call, con
 
 http::Response detect(const ServerContext& context, const RoutedRequest& call) {
   const auto admitted = context.admit();
-  if (call.request.header("content-type").starts_with("image/")) {
-    refuse_unless_served(context, call);
-    const Prepared image = prepare(context, call.request.body, "the body");
-    return json_response(detect_objects(context, call, {image}, default_threshold)[0]);
-  }
-  const json object = parse_route_body(context, call);
-  Fields fields(object);
-  read_common_fields(fields, context);
-  const json& inputs = require_field(fields, "inputs", images_allowed);
-  const double threshold = read_threshold(fields);
-  fields.refuse_others();
-  bool single = false;
-  std::vector<Prepared> images;
-  for (const ImageFile& file : parse_image_files(context, inputs, "inputs", single))
-    images.push_back(prepare(context, file.bytes, file.field));
-  const json all = detect_objects(context, call, images, threshold);
-  return json_response(single ? all[0] : all);
+  double threshold = default_threshold;
+  const ImageRequest request = read_images(
+      context, call, [&](Fields& fields) { threshold = read_share(fields, "threshold", default_threshold); });
+  const json all = detect_objects(context, call, request.images, threshold);
+  return json_response(request.single ? all[0] : all);
 }
 
 Operation describe_detect(const ServerContext& context) {
@@ -107,13 +71,9 @@ Operation describe_detect(const ServerContext& context) {
                  {{"xmin", side, true}, {"ymin", side, true}, {"xmax", side, true}, {"ymax", side, true}}),
              found = schema::list(schema::object(
                  {{"score", schema::real(), true}, {"label", schema::text(), true}, {"box", box, true}}));
-  Operation made =
-      task_operation(context, "Object detection",
-                     {{"inputs", images_schema(), true},
-                      {"threshold", schema::number(0, 1, "Objects with this score or less are left out; default 0.5")}},
-                     one_or_list(found), nullptr);
-  for (const char* type : {"image/png", "image/jpeg"}) made.bodies[type] = {{"type", "string"}, {"format", "binary"}};
-  return made;
+  return images_operation(
+      context, "Object detection",
+      {{"threshold", schema::number(0, 1, "Objects with this score or less are left out; default 0.5")}}, found);
 }
 
 }  // namespace pm::server

@@ -168,6 +168,7 @@ void count_values(const policy::Model& model, Capabilities& capabilities) {
     const auto* masks = head.as<policy::MasksSpec>();
     const policy::Stack *cells = masks ? model.stack(masks->cells) : nullptr, *queries = model.stack(head.stack);
     if (!cells || !cells->input.backbone || !queries || !queries->input.queries) continue;
+    capabilities.masks = head.outputs[0];
     const policy::Backbone& backbone = *cells->input.backbone;
     const int64_t finer = cell_side(backbone, backbone.stages.size()) / cell_side(backbone, 1);
     capabilities.scores += queries->input.queries->shape[0] * finer * finer;  // masks of the cells of the first stage
@@ -271,6 +272,7 @@ bool Capabilities::serves(const std::string& route) const {
   if (route == "/v1/audio/classifications") return task == policy::Task::ClassifyAudio;
   if (route == "/embed") return !audio_embedding.output.empty();
   if (route == "/detect") return task == policy::Task::DetectObjects;
+  if (route == "/segment") return task == policy::Task::DetectObjects && !masks.empty();
   if (route == "/v1/embeddings" && (!audio.empty() || cell_pixels > 0 || retrieves)) return false;
   if (route == "/v1/embeddings")
     return answers || task == policy::Task::Embed || task == policy::Task::Similarity || task == policy::Task::FillMask;
@@ -292,8 +294,8 @@ std::vector<std::string> Capabilities::routes() const {
   for (const char* route :
        {"POST /v1/completions", "POST /v1/chat/completions", "POST /generate", "GET /generate_text/*",
         "POST /v1/embeddings", "POST /embed", "POST /v1/audio/transcriptions", "POST /v1/audio/classifications",
-        "POST /classify", "POST /detect", "POST /fill-mask", "POST /question-answering", "POST /similarity",
-        "POST /rerank", "POST /v1/rerank", "POST /forward", "POST /tokenize", "POST /detokenize"}) {
+        "POST /classify", "POST /detect", "POST /segment", "POST /fill-mask", "POST /question-answering",
+        "POST /similarity", "POST /rerank", "POST /v1/rerank", "POST /forward", "POST /tokenize", "POST /detokenize"}) {
     const std::string text = route;
     if (serves(text.substr(text.find(' ') + 1))) all.push_back(text);
   }

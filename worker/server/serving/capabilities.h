@@ -57,6 +57,7 @@ struct Capabilities {
   std::string pixels;         ///< input with images under another name than pixel_values; empty: there is none
   int64_t image_tokens = 0;   ///< tokens of an image, or learned queries beside the cells of an image of any size
   int64_t cell_pixels = 0;    ///< side of a cell of an image; 0: all images have one size
+  std::string masks;          ///< output with a mask of each object; empty: the model makes none
   std::string audio;          ///< input of samples or filter banks; empty: the model reads no audio
   int64_t audio_stride = 1;   ///< samples (frames of filter banks) per frame
   Embedding audio_embedding;  ///< x-vectors, or the states of the frames, whose mean is taken

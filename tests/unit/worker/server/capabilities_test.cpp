@@ -223,6 +223,11 @@ TEST_F(AbilitiesOf, AModelMayGenerateBesideItsTask) {
 }
 
 TEST_F(AbilitiesOf, EveryTaskServesItsRouteAndForward) {
+  Capabilities masks;
+  masks.task = policy::Task::DetectObjects;
+  EXPECT_FALSE(masks.serves("/segment"));
+  masks.masks = "pred_masks";
+  EXPECT_TRUE(masks.serves("/segment"));
   for (const auto& [task, route] : std::map<std::string, std::string>{{"generate", "/v1/completions"},
                                                                       {"embed", "/v1/embeddings"},
                                                                       {"similarity", "/similarity"},

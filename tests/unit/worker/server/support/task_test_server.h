@@ -7,7 +7,7 @@ namespace pm::test {
 
 /// Ids of the word tokenizer: "[CLS] the cat sat [SEP]" is 2 5 6 7 3; a pair is [CLS] a [SEP] b [SEP] with types 0
 /// and 1.
-enum Word : int32_t {
+enum Word : int32_t {  // NOLINTBEGIN(readability-identifier-naming): they are read as constants
   pad_id,
   unknown_id,
   class_id,
@@ -20,7 +20,7 @@ enum Word : int32_t {
   ran_id,
   anna_id,
   smith_id
-};
+};  // NOLINTEND(readability-identifier-naming)
 
 struct TaskTestServer {
   /// Serves a model with these capabilities. The context window is 64 tokens; positions is 16 unless it is set.
