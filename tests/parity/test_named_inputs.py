@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from server import Server, forward_body
 
 MASKED, HALVES = (BY_NAME[f"ViTForMaskedImageModeling-{name}"] for name in ("masked", "halves"))
-CHOICES = BY_NAME["GPT2DoubleHeadsModel-choices"]
+CHOICES, READER = BY_NAME["GPT2DoubleHeadsModel-choices"], BY_NAME["DPRReader-reader"]
 _PATCHES = inputs.make(MASKED, "masked")
 _ROWS = inputs.make(CHOICES, "right")
 
@@ -62,6 +62,14 @@ def refusal(runner, folder, case, given):
             CHOICES,
             {name: array for name, array in _ROWS.items() if name != "mc_token_ids"},
             "row 0 of input_ids has padding in column 32, the last one; name a token by mc_token_ids",
+        ),
+        (
+            READER,
+            {
+                **inputs.make(READER, "bare"),
+                "token_type_ids": numpy.zeros_like(inputs.make(READER, "bare")["input_ids"]),
+            },
+            '"token_type_ids" is not an input of DPRReader',
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -194,6 +194,7 @@ class Reader {
 
   /// Returns the indices that a table looks up [rows, length]. Undefined when they are absent.
   at::Tensor numbers(const policy::Input& input, const policy::IndexTable& table, const at::Tensor& ids) {
+    if (table.input.empty()) return {};
     if (table.column < 0) return tensors_.ints(table.input, ids);
     const at::Tensor all = columns(input, table.input, ids);
     if (!all.defined()) return {};
@@ -340,9 +341,9 @@ class Reader {
     lay_out("pixel_values", at::ones({pixels.size(0), stack.positions}, at::kLong), stack_input);
     stack_input.tokens = stack.positions;
     stack_input.batch.pixels = pixels;
-    stack_input.batch.positions = at::arange(stack.positions, at::kLong).repeat({pixels.size(0)});
     stack_input.batch.masked_patches =
         read_masked_patches(model_, stack, pixels.size(0), stack.positions - stack.input.extra_tokens(), tensors_);
+    stack_input.batch.positions = at::arange(stack.positions, at::kLong).repeat({pixels.size(0)});
     source_rows_ = pixels.size(0);
   }
 

@@ -184,8 +184,8 @@ void Builder::tables(const Node& section, const Scope& scope, const std::string&
     const std::optional<Binding> row = binder_.binding(&item, scope.variables);
     if (!row) continue;
     const Node *kind = item.get("input"), *rows = item.get("rows");
-    if (!kind || !rows || !row->names()) refuse_policy(item, "a table needs \"from\", \"input\" and \"rows\"");
-    IndexTable table{.table = {}, .input = kind->text};
+    if (!rows || !row->names()) refuse_policy(item, "a table needs \"from\" and \"rows\"");
+    IndexTable table{.table = {}, .input = kind ? kind->text : ""};
     for (auto [key, number] : {std::pair{"column", &table.column}, {"minus_column", &table.minus_column}}) {
       const Node* node = item.get(key);
       if (!node) continue;
@@ -195,6 +195,9 @@ void Builder::tables(const Node& section, const Scope& scope, const std::string&
                                  std::to_string(most_columns - 1));
     }
     if (table.minus_column >= 0 && table.column < 0) refuse_policy(item, "\"minus_column\" needs \"column\"");
+    if (table.input.empty() && (table.column >= 0 || item.get("skip_if_absent")))
+      refuse_policy(item,
+                    "a table without \"input\" has one row for all tokens, and neither columns nor skip_if_absent");
     if (const Node* skip = item.get("skip_if_absent")) table.skip_if_absent = evaluate_bool(*skip, scope.variables);
     const int64_t count = evaluate_int(*rows, scope.variables);
     if (const Node* default_row = item.get("default_row"))

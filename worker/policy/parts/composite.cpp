@@ -80,7 +80,8 @@ void build_decoder(Part& part, const OuterSource& source) {
   rename_stack(part.model, part.model.stacks[0].name, decoder_name);
   // requests and transformers name the decoder's indices so, beside those of the encoder
   Input& input = part.model.stacks[0].input;
-  for (IndexTable& table : input.tables) table.input = "decoder_" + table.input;
+  for (IndexTable& table : input.tables)
+    if (!table.input.empty()) table.input = "decoder_" + table.input;
   if (!input.token_types.empty()) input.token_types = "decoder_" + input.token_types;
 }
 

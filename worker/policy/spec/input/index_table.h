@@ -14,7 +14,7 @@ namespace pm::policy {
 /// right less left).
 struct IndexTable {
   Param table;
-  std::string input;
+  std::string input;                       ///< empty: all tokens have `default_row`
   int64_t column = -1, minus_column = -1;  ///< -1: none
   bool skip_if_absent =
       false;  ///< nothing is added for a request without `input` (XLM's langs); else such a request reads `default_row`
