@@ -3,6 +3,7 @@
 against it.
 """
 
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import jsonschema_rs
 import pytest
 import requests
 from test_endpoints import bert, byte_pairs, gpt2, serve, word_pieces  # noqa: F401  (serve is a fixture)
+
+import worker
 
 SEED = 20
 EXAMPLES = 12  # of each operation and phase
@@ -84,3 +87,26 @@ def test_the_document_is_valid_and_names_what_the_model_serves(serve):  # noqa: 
                         assert jsonschema_rs.is_valid(part["schema"], part["example"]), (path, method)
     served = {route.split(" ", 1)[1].split("*")[0] for route in server.get("/").json()["routes"]}
     assert served <= {path.split("{")[0] for path in document["paths"]}
+
+
+# of a request to /generate: which model, how the reply looks, and what is always so
+OF_A_REPLY = {"inputs", "parameters", "model", "user", "stream", "details", "return_full_text", "return_token_ids"}
+OF_A_REPLY |= {"use_cache"}
+
+
+def has_effect(schema):
+    """Returns whether a field may have several values. Others only say what has no effect."""
+    parts = schema.get("anyOf", [schema])
+    return any("const" not in part and part.get("type") != "null" for part in parts)
+
+
+def test_every_option_of_generation_is_a_flag_of_the_command_line(serve):  # noqa: F811
+    server, _ = serve(*MODELS["decoder"]())
+    content = server.get("/openapi.json").json()["paths"]["/generate"]["post"]["requestBody"]["content"]
+    fields = content["application/json"]["schema"]["properties"]
+    fields |= fields["parameters"]["properties"]
+    options = {name for name, schema in fields.items() if has_effect(schema)} - OF_A_REPLY
+    page = subprocess.run([worker.BINARY, "generate", "--help"], capture_output=True, text=True, env=worker.ENVIRONMENT)
+    flags = {flag.replace("-", "_") for flag in re.findall(r"--([a-z][a-z-]*)", page.stdout)}
+    assert len(options) > 25 and "top_k" in options
+    assert sorted(options - flags) == []
