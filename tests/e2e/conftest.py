@@ -24,7 +24,7 @@ sys.path += [str(ROOT / "tests" / folder) for folder in ("stress", "parity")]  #
 
 from audio_models import writer  # noqa: E402
 from cluster import Cluster, image, tools_image  # noqa: E402
-from image_models import detector  # noqa: E402
+from image_models import detector, segmenter  # noqa: E402
 from world import MODELS, SYSTEM, Oracle, World, namespace, volume  # noqa: E402
 
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "*"  # a proxy of the machine cannot reach the cluster
@@ -74,7 +74,7 @@ def models(tmp_path_factory) -> Path:
         shutil.copytree(CHECKPOINT, folder / name)
     make_storyteller(folder / "storyteller")
     shutil.copytree(MINILM, folder / "minilm")
-    for name, make in (("writer", writer), ("detector", detector)):
+    for name, make in (("writer", writer), ("detector", detector), ("segmenter", segmenter)):
         (folder / name).mkdir()
         make(folder / name)
     for parent in (folder, *folder.parents[:2]):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of audio and of images over two ranks: through Kubernetes, the official OpenAI client gets the text of
-transformers' pipeline, and POST /detect the objects and boxes of another.
+transformers' pipeline, and POST /detect and /segment give the boxes and masks of others.
 """
 
 import base64
@@ -76,6 +76,34 @@ def test_objects_have_the_boxes_of_transformers(world, detector, models):
     for ours, theirs in zip(found, expected):
         assert ours["score"] == pytest.approx(theirs["score"], abs=1e-4)
         assert all(abs(ours["box"][side] - theirs["box"][side]) <= 1 for side in theirs["box"])
+
+
+@pytest.fixture(scope="module")
+def segmenter(world) -> str:
+    world.apply("segmenter", source="pvc://models/segmenter")
+    world.wait_ready("segmenter")
+    yield "segmenter"
+    world.cluster.kubectl("delete", "pm", "segmenter", "-n", MODELS, "--wait=false")
+
+
+def test_segments_have_the_masks_of_transformers(world, segmenter, models):
+    import torch
+    import transformers
+    from PIL import Image
+
+    torch.set_num_threads(1)
+    cut = transformers.pipeline("image-segmentation", model=str(models / "segmenter"), device="cpu")
+    limits = {"threshold": 0, "mask_threshold": 0, "overlap_mask_area_threshold": 0}
+    image, file = picture(1), io.BytesIO()
+    image.save(file, "PNG")
+    expected = cut(image, **limits)
+    body = {"inputs": base64.b64encode(file.getvalue()).decode(), **limits}
+    found = world.post(world.url(segmenter) + "/segment", body).json()
+    assert [one["label"] for one in found] == [one["label"] for one in expected] and found
+    for ours, theirs in zip(found, expected):
+        assert ours["score"] == pytest.approx(theirs["score"], abs=1e-4)
+        mask = numpy.array(Image.open(io.BytesIO(base64.b64decode(ours["mask"]))))
+        assert (mask != numpy.array(theirs["mask"])).mean() < 0.002
 
 
 def test_a_broken_file_is_refused_and_the_next_is_served(world, writer):
