@@ -16,6 +16,8 @@
 #include "worker/server/generation/generate.h"
 #include "worker/server/generation/generation_defaults.h"
 #include "worker/server/http/api_error.h"
+#include "worker/server/images/detect.h"
+#include "worker/server/images/segment_images.h"
 #include "worker/server/tasks/classify.h"
 #include "worker/server/tasks/embeddings.h"
 #include "worker/server/tasks/fill_mask.h"
@@ -61,6 +63,10 @@ class InstantEngine final : public engine::Engine {
       result.outputs = hear(audio->second, request.outputs.at(0));
       return on_done(std::move(result));
     }
+    if (const auto pixels = request.inputs.find("pixel_values"); pixels != request.inputs.end()) {
+      result.outputs = see(pixels->second);
+      return on_done(std::move(result));
+    }
     const auto ids = request.inputs.find("input_ids");
     const std::vector<int64_t> shape = ids == request.inputs.end() ? std::vector<int64_t>{1, 1} : ids->second.shape;
     if (shape.size() < 2 || shape.size() > 3)
@@ -92,6 +98,14 @@ class InstantEngine final : public engine::Engine {
   bool per_token = false, one_label = false;
 
  private:
+  /// Two objects of three classes, the last of which is none, with boxes and masks.
+  static Arrays see(const Array& pixels) {
+    fuzz::hold(pixels.shape.size() == 4 && pixels.shape[0] == 1, "images that are not alone");
+    if (pixels.shape[2] * pixels.shape[3] > 1 << 16) throw Error(Reason::InvalidRequest, "too much for a fuzzer");
+    return {{"logits", {{1, 2, 3}, std::vector<float>{3, 1, 0, 0, 4, 1}}},
+            {"pred_boxes", {{1, 2, 4}, std::vector<float>{0.5, 0.5, 0.2F, 0.3F, 0.1F, 0.2F, 1, 1}}},
+            {"pred_masks", {{1, 2, 2, 3}, std::vector<float>{1, 2, -3, 4, 5, -6, -1, -2, 3, -4, -5, 6}}}};
+  }
   static Arrays hear(const Array& audio, const std::string& output) {
     const int64_t frames = audio.shape.size() == 2 ? audio.shape[0] * audio.shape[1] / audio_stride : 0;
     if (frames == 0) throw Error(Reason::InvalidRequest, "too few samples");
@@ -130,6 +144,22 @@ Capabilities hearing(size_t kind) {
   if (can.task == policy::Task::Forward) can.audio_embedding = {"embeddings"};
   static const auto decoder = letters();
   can.ctc = decoder;
+  return can;
+}
+
+/// A model that finds objects in images, with masks or without.
+Capabilities seeing(size_t kind) {
+  Capabilities can;
+  can.task = policy::Task::DetectObjects;
+  can.kind = policy::ModelKind::EncoderDecoder;
+  can.architecture = "Tiny";
+  can.takes_text = false;
+  can.takes_images = true;
+  can.image_tokens = 2;
+  can.cell_pixels = 32;
+  can.labels = {"cat", "dog"};
+  if (kind % 2 == 0) can.masks = "pred_masks";
+  can.images = image::Processor{.do_resize = false};
   return can;
 }
 
@@ -175,7 +205,9 @@ const Route route_table[] = {{"/v1/completions", create_completion},
                              {"/generate_text/*", generate_text},
                              {"/v1/audio/transcriptions", transcribe},
                              {"/v1/audio/classifications", classify_audio},
-                             {"/embed", embed_audio}};
+                             {"/embed", embed_audio},
+                             {"/detect", detect},
+                             {"/segment", segment}};
 
 class Collected final : public http::Stream {
  public:
@@ -204,7 +236,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static RequestMetrics metrics;
   InstantEngine engine;
   const bool hears = (data[0] & 32U) != 0;
-  const Capabilities can = hears ? hearing(data[0] & 15U) : model_of(data[0] & 15U);
+  const bool sees = (data[0] & 64U) != 0;
+  const size_t kind = data[0] & 15U;
+  const Capabilities can = hears ? hearing(kind) : sees ? seeing(kind) : model_of(kind);
   engine.per_token = can.task == policy::Task::ClassifyTokens;
   engine.one_label = can.labels.size() == 1 && can.task == policy::Task::Classify;
   const Route& route = route_table[(data[1] & 31U) % std::size(route_table)];

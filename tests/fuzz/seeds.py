@@ -4,6 +4,7 @@ with accepted inputs. It also writes FOLDER/../worlds once: a tiny checkpoint pe
 applied.
 """
 
+import base64
 import collections
 import io
 import json
@@ -14,6 +15,7 @@ import struct
 import sys
 import zipfile
 
+import PIL.Image
 import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -126,7 +128,7 @@ WORLDS = {
     "olmo2": ("Olmo2ForCausalLM", dict(num_key_value_heads=1)),
     "falcon": ("FalconForCausalLM", {}),
     "bloom": ("BloomForCausalLM", dict(n_layer=2, n_head=2)),
-    "vit": ("ViTForImageClassification", dict(image_size=4, patch_size=2)),
+    "vit": ("ViTForMaskedImageModeling", dict(image_size=4, patch_size=2, encoder_stride=2)),
     "t5": ("T5ForConditionalGeneration", dict(d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2)),
     "bart": (
         "BartForConditionalGeneration",
@@ -429,8 +431,24 @@ def requests():
             yield bytes([32 | kind, 64 | route]) + wav()
             options = {"response_format": "verbose_json", "timestamp_granularities[]": "word", "chunk_length_s": "0.02"}
             yield bytes([32 | kind, 32 | route]) + form({**options, "language": "de"} if route == 13 else {})
+    picture = base64.b64encode(dot()).decode()
+    limits = {"threshold": 0.1, "mask_threshold": 0, "overlap_mask_area_threshold": 0.5}
+    for kind in range(2):
+        for route, options in ((16, {"threshold": 0.1}), (17, {**limits, "subtask": "semantic"}), (17, limits)):
+            yield bytes([64 | kind, 64 | route]) + dot()
+            yield bytes([64 | kind, route]) + json.dumps({"inputs": picture, **options}).encode()
+            yield (
+                bytes([64 | kind, route]) + json.dumps({"inputs": [{"image": picture}], "parameters": options}).encode()
+            )
     header = json.dumps({"input_ids": {"dtype": "I64", "shape": [1, 2], "data_offsets": [0, 16]}}).encode()
     yield bytes([1, 32 | 9]) + struct.pack("<Q", len(header)) + header + struct.pack("<qq", 1, 2)
+
+
+def dot():
+    """A PNG of 3 x 2 pixels."""
+    file = io.BytesIO()
+    PIL.Image.new("RGB", (3, 2), (9, 80, 200)).save(file, "PNG")
+    return file.getvalue()
 
 
 def wav(channels=1, bits=16, coding=1, rate=8000, data=bytes(range(256)) * 4):
