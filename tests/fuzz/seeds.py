@@ -80,6 +80,10 @@ WORLDS = {
         "TransfoXLLMHeadModel",
         dict(d_model=8, d_embed=8, n_head=2, d_head=3, d_inner=6, n_layer=1, cutoffs=[4, 7], div_val=2, mem_len=3),
     ),
+    "electra": (
+        "ElectraForMaskedLM",
+        dict(embedding_size=6, position_embedding_type="relative_key_query", is_decoder=True),
+    ),
     "albert": ("AlbertForMaskedLM", dict(embedding_size=6)),
     "convbert": ("ConvBertForMaskedLM", dict(embedding_size=6, num_groups=2, conv_kernel_size=3)),
     "luke": ("LukeForMaskedLM", dict(entity_vocab_size=7, entity_emb_size=6)),

@@ -14,6 +14,7 @@ import cases_composites
 import cases_decoders
 import cases_decoders_dense
 import cases_detection
+import cases_distances
 import cases_encoders
 import cases_entities
 import cases_latents
@@ -159,6 +160,7 @@ _SEEDS = {
     **cases_latents.SEEDS,
     **cases_reformer.SEEDS,
     **cases_relative.SEEDS,
+    **cases_distances.SEEDS,
     **cases_neighbors.SEEDS,
     **cases_prophetnet.SEEDS,
     **cases_memory.SEEDS,
@@ -835,6 +837,7 @@ CASES = (
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),
     *cases_composites.cases(_family),
+    *cases_distances.cases(_family),
 )
 
 BY_NAME = {case.name: case for case in CASES}

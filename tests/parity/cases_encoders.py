@@ -361,6 +361,13 @@ def cases(family):
         *dpr("light", "DPRContextEncoder", ranks=LIGHT),
         *dpr("reader", "DPRReader", takes=(), ranks=LIGHT),
         *retribert("all", "RetriBertModel"),
+        *retribert(
+            "relative-key",
+            "RetriBertModel",
+            takes=("token_type_ids",),
+            ranks=LIGHT,
+            position_embedding_type="relative_key",
+        ),
         *deit("all", "DeiTForImageClassificationWithTeacher"),
         *deit("light", "DeiTModel DeiTForImageClassification", ranks=LIGHT, num_hidden_layers=2),
         *deit("masked", "DeiTForMaskedImageModeling", ranks=LIGHT, num_hidden_layers=2, encoder_stride=4),

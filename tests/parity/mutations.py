@@ -15,6 +15,7 @@ import mutations_composites
 import mutations_decoders
 import mutations_dense
 import mutations_detection
+import mutations_distances
 import mutations_encoders
 import mutations_entities
 import mutations_latents
@@ -562,6 +563,7 @@ MUTATIONS = (
     *mutations_latents.rows(_of, sys.modules[__name__]),
     *mutations_reformer.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),
+    *mutations_distances.rows(_of, sys.modules[__name__]),
     *mutations_pooled.rows(_of, sys.modules[__name__]),
     *mutations_memory.rows(_of, sys.modules[__name__]),
     *mutations_neighbors.rows(_of, sys.modules[__name__]),

@@ -92,6 +92,10 @@ def rows(of, m):
             ("classes.vector", "bias dropped", m.dropped(r"qa_classifier\.bias")),
         ),
         *of(
+            "RetriBertModel-relative-key",
+            ("relative_content.head_vectors", "a distance further", m.rolled(r"layer\.2\..*distance_embedding")),
+        ),
+        *of(
             "RetriBertModel-all",
             ("head.output", "question and passage change places", m.swapped("project_query", "project_doc")),
         ),

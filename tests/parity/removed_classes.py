@@ -5,6 +5,7 @@ and load them.
 
 import dataclasses
 
+import removed_relative_keys
 import torch
 import transformers
 from removed_transfo_xl import (  # noqa: F401
@@ -14,6 +15,8 @@ from removed_transfo_xl import (  # noqa: F401
     TransfoXLModel,
 )
 from transformers.utils import ModelOutput
+
+removed_relative_keys.put_back()
 
 
 class RetriBertConfig(transformers.BertConfig):

@@ -64,6 +64,8 @@ def unused(case):
         return lambda name: name == "lm_head.bias"
     if case.model_type == "ibert":
         return lambda name: name.endswith(QUANTIZED)
+    if case.settings.get("position_embedding_type", "absolute") != "absolute" and case.model_type != "bert-generation":
+        return lambda name: name.endswith("embeddings.position_embeddings.weight")
     if "encoder" in case.settings:  # the pooler, of which no output speaks, formulas, a second bias of an untied head
         untied = not case.settings["decoder"].get("tie_word_embeddings", True)
         return lambda name: (

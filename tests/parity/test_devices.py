@@ -60,7 +60,9 @@ CLASSES = [
     "FunnelForMaskedLM",
     "TransfoXLLMHeadModel",
 ]
-CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES]
+CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES] + [
+    cases.BY_NAME["BertLMHeadModel-relative-key-query"]
+]
 LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]
 
 

@@ -21,15 +21,16 @@ from test_generate import COUNT, check_answer, rows_of
 
 import worker
 
-# one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, relative positions
-# by content, bottlenecks, heads that convolve, entities, streams, two streams, attention in chunks between two residual
-# streams, latents that read tokens or pixels, two stacks in a row, encoders of images and of audio before a decoder,
-# two towers, images, cells of images
+# one model of each kind: tokens only, both norm orders, tied and shared layers, matrices in groups, vectors of
+# distances with a cache, relative positions by content, bottlenecks, heads that convolve, entities, streams, two
+# streams, attention in chunks between two residual streams, latents that read tokens or pixels, two stacks in a row,
+# encoders of images and of audio before a decoder, two towers, images, cells of images
 FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
     "Olmo2ForCausalLM-all",
     "BertForMaskedLM-all",
+    "BertLMHeadModel-relative-key-query",
     "AlbertForMaskedLM-all",
     "SqueezeBertForMaskedLM-all",
     "DebertaForMaskedLM-all",

@@ -59,9 +59,10 @@ struct Pictures {
   at::Tensor cells;   ///< [images, rows, columns] bool: which cells are no padding; these are rows of the batch
 };
 
-/// The rows of a table of relative positions that a batch reads: [rows, hidden] F32.
+/// The rows of a table of relative positions that a batch reads: `count` from row `first` of the table on.
 struct RelativeRows {
-  at::Tensor states;
+  at::Tensor states;  ///< [rows, hidden] F32; undefined: layers have vectors in their place
+  int64_t first = 0, count = 0;
   ops::RelativeIndex index;
 };
 

@@ -34,6 +34,7 @@ RelativeTable::RelativeTable(const policy::RelativeContent& content, int64_t hid
       span_(content.span),
       max_distance_(content.max_distance),
       class_apart_(content.class_apart),
+      vectors_(content.head_vectors.has_value()),
       segments_(content.segments ? content.segments->input : "") {
   if (content.table) table_.emplace(*content.table, loader);
   if (content.norm) norm_.emplace(*content.norm, loader);
@@ -45,8 +46,13 @@ RelativeRows RelativeTable::operator()(const Batch& batch, at::Device device, co
     const ops::SequenceSpan& span = batch.sequences.spans[i];
     const bool padded = i < batch.columns.size() && !batch.columns[i].columns.empty();
     ops::RelativeSequence& own = sequences.emplace_back();
-    own.columns = padded ? at::tensor(batch.columns[i].columns, at::kLong) : at::arange(span.tokens, at::kLong);
-    own.key_columns = own.columns.narrow(0, span.key_row - span.first, span.keys);
+    if (batch.slots.defined()) {  // keys of earlier tokens come from the cache
+      own.columns = at::arange(span.context, span.context + span.tokens, at::kLong);
+      own.key_columns = at::arange(span.keys, at::kLong);
+    } else {
+      own.columns = padded ? at::tensor(batch.columns[i].columns, at::kLong) : at::arange(span.tokens, at::kLong);
+      own.key_columns = own.columns.narrow(0, span.key_row - span.first, span.keys);
+    }
     if (i < batch.hidden.size() && batch.hidden[i].defined()) own.hidden = batch.hidden[i].to(device);
     if (class_apart_) own.queries_apart = 1, own.keys_apart = span.key_row == span.first ? 1 : 0;
     if (segments_.empty()) continue;
@@ -93,13 +99,19 @@ RelativeRows RelativeTable::rows(std::vector<ops::RelativeSequence> sequences, i
   }
   reach = rows.index.reach = (reach + step - 1) / step * step;
   const int64_t span = span_ / step + (span_ % step ? 1 : 0);
-  const at::Tensor distance = at::arange(-reach, reach + 1, at::kLong),
-                   read = table_ ? relative_rows(distance, span_, max_distance_)
-                                 : at::floor_divide(distance, step).clamp(-span, span);
+  const at::Tensor distance = at::arange(-reach, reach + 1, at::kLong);
+  const auto row_of = [&] {
+    if (vectors_) return (distance + span_ - 1).clamp(0, 2 * span_ - 2);
+    return table_ ? relative_rows(distance, span_, max_distance_) : at::floor_divide(distance, step).clamp(-span, span);
+  };
+  const at::Tensor read = row_of();
   const auto* all = read.const_data_ptr<int64_t>();
   const int64_t first = all[0], last = all[2 * reach];
   rows.index.rows = (read - first).to(device);
   rows.index.sequences = std::move(sequences);
+  rows.first = first;
+  rows.count = last - first + 1;
+  if (vectors_) return rows;
   const at::Tensor numbers = at::arange(first, last + 1, at::TensorOptions(at::kLong).device(device));
   rows.states = table_ ? table_->partial(numbers) : relative_sinusoids((numbers * step).clamp(-span_, span_), hidden_);
   if (table_ && comm.size() > 1) {
@@ -118,6 +130,11 @@ RelativeTerms::Term::Term(const std::optional<policy::RelativeContent::Term>& te
 
 RelativeTerms::RelativeTerms(const policy::RelativeContent& content, Loader& loader)
     : key_(content.content_to_position, loader), query_(content.position_to_content, loader) {
+  if (content.head_vectors) {
+    vectors_ = loader.weight(content.head_vectors->vectors);
+    vectors_meet_keys_ = content.head_vectors->meet_keys;
+    factor_ = content.head_vectors->factor;
+  }
   if (content.content_bias) content_bias_ = loader.weight(*content.content_bias);
   if (!content.segments) return;
   segments_ = loader.weight(content.segments->states);
@@ -145,6 +162,13 @@ ops::RelativeContent RelativeTerms::operator()(const RelativeRows& rows, const a
   };
   ops::RelativeContent content;
   content.index = &rows.index;
+  if (vectors_.defined()) {
+    at::Tensor own = vectors_.value().narrow(0, rows.first, rows.count).to(at::kFloat);
+    if (factor_ != 1) own = own * factor_;
+    content.keys = own.unsqueeze(1).expand({rows.count, heads, head_dim});
+    if (vectors_meet_keys_) content.queries = content.keys;
+    return content;
+  }
   content.keys = projected(key_, rows.states, shared, heads, heads, head_dim);
   content.key_bias = of_heads(key_.query_bias);
   content.queries = projected(query_, rows.states, shared, 0, heads, head_dim);

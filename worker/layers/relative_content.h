@@ -10,7 +10,8 @@
 
 namespace pm::layers {
 
-/// The rows of relative positions of a stack: those of a table, which ranks share, or sinusoids of the distance.
+/// The rows of relative positions of a stack: those of a table, which ranks share, or sinusoids of the distance. Where
+/// layers have vectors of distances there are no rows, and it says which vector each distance reads.
 class RelativeTable {
  public:
   /// `hidden` is the width of the rows.
@@ -27,11 +28,12 @@ class RelativeTable {
   std::optional<Table> table_;
   std::optional<Norm> norm_;
   int64_t hidden_, span_, max_distance_;
-  bool class_apart_;
-  std::string segments_;  ///< the input that numbers the segments; "": there are none
+  bool class_apart_, vectors_;  ///< vectors: of layers, which have them
+  std::string segments_;        ///< the input that numbers the segments; "": there are none
 };
 
-/// One layer's projections of the rows, by its own linears or by the block's.
+/// One layer's projections of the rows, by its own linears or by the block's; or its vectors of distances, which every
+/// rank holds, for all heads read them.
 class RelativeTerms {
  public:
   RelativeTerms(const policy::RelativeContent&, Loader&);
@@ -50,6 +52,9 @@ class RelativeTerms {
   };
   at::Tensor projected(const Term&, const at::Tensor& rows, const at::Tensor& shared, int64_t first, int64_t heads,
                        int64_t head_dim) const;
+  Weight vectors_;
+  bool vectors_meet_keys_ = false;
+  double factor_ = 1;  ///< of the vectors
   Term key_, query_;
   Weight content_bias_, segments_, segment_bias_;  ///< in the order in which they are used
   bool others_first_ = false;

@@ -95,8 +95,9 @@ void check_input(const policy::Model& model, const policy::Stack& stack) {
                         input.position != policy::PositionKind::None || !input.tables.empty()))
     refuse("has targets beside what is not the embedding of a token alone");
   if (input.targets && !std::all_of(stack.layers.begin(), stack.layers.end(), [](const policy::Layer& layer) {
-        return layer.attention.relative_content && !layer.attention.relative_content->class_apart && !layer.cross &&
-               !layer.branch && !layer.pooling && !layer.upsampling && !layer.attention.span_convolution;
+        const auto& content = layer.attention.relative_content;
+        return content && !content->class_apart && !content->head_vectors && !layer.cross && !layer.branch &&
+               !layer.pooling && !layer.upsampling && !layer.attention.span_convolution;
       }))
     refuse("has targets in layers that read more than tokens at relative positions by content");
   if (input.features && !columns)
@@ -208,9 +209,9 @@ void check_rows(const policy::Model& model, const policy::Stack& stack) {
   if (stack.output.pooler) refuse("has a pooler behind layers that pool");
   for (const policy::Layer& layer : stack.layers) {
     const auto& content = layer.attention.relative_content;
-    if (!content || content->table || (content->content_to_position && content->content_to_position->shared) ||
-        layer.order != policy::Order::Post || layer.cross || layer.bottleneck || layer.branch ||
-        layer.attention.span_convolution)
+    if (!content || content->table || content->head_vectors ||
+        (content->content_to_position && content->content_to_position->shared) || layer.order != policy::Order::Post ||
+        layer.cross || layer.bottleneck || layer.branch || layer.attention.span_convolution)
       refuse(
           "pools rows of layers that are not post-norm, have cross-attention, a bottleneck or a convolution, or whose "
           "attention does not read sinusoids of distances");
@@ -237,7 +238,8 @@ void check_memory(const policy::Model& model, const policy::Stack& stack) {
     if (layer.order == policy::Order::Parallel || layer.cross || layer.bottleneck || layer.branch ||
         self.mask != policy::Mask::Causal || self.kv_heads != self.heads || self.alibi || self.rotary ||
         self.relative_position_bias || self.projection_norms || self.entity_queries || self.span_convolution ||
-        !content || content->segments || (content->content_to_position && content->content_to_position->shared))
+        !content || content->segments || content->head_vectors ||
+        (content->content_to_position && content->content_to_position->shared))
       refuse(
           "has a memory in layers that are parallel, have cross-attention, a bottleneck or a convolution, or whose "
           "attention is not causal with projected distances");
@@ -345,7 +347,8 @@ void check_generation(const policy::Model& model) {
   for (const policy::Layer& layer : Model::generating_stack(model).layers) {
     const policy::Attention& self = layer.attention;
     if (self.mask != policy::Mask::Causal) refuse("generates with attention that is not causal");
-    if (self.relative_content) refuse("generates with relative positions by content");
+    if (self.relative_content && !self.relative_content->head_vectors)
+      refuse("generates with relative positions by content");
     if (self.chunks) refuse("generates with attention in chunks, whose cache is one of states and hashes");
     if (layer.cross && (layer.cross->kv_heads != self.kv_heads || layer.cross->head_dim != self.head_dim))
       refuse("has cross-attention whose heads are not those of its self-attention");

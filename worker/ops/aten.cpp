@@ -214,6 +214,27 @@ at::Tensor Backend::rotary_write(const at::Tensor& qkv, int64_t heads, const Hea
   return part(0, heads, norms.query, true);
 }
 
+namespace {
+
+at::Tensor with_bias(const at::Tensor& queries, const at::Tensor& bias) {
+  return bias.defined() ? queries + bias : queries;
+}
+
+/// Returns what adds the terms of relative positions of sequence `i` to its scores, or nothing where there are none.
+AddTerms relative_terms(const RelativeContent& content, size_t i, const at::Tensor& queries, const at::Tensor& keys) {
+  if (!content.defined()) return {};
+  return [&content, i, queries, keys](at::Tensor& scores) {
+    const RelativeSequence& places = content.index->sequences[i];
+    add_relative_terms(scores, with_bias(queries, content.key_bias), with_bias(queries, content.segment_bias), keys,
+                       content, places);
+    if (!places.hidden.defined()) return;
+    const at::Tensor blind = places.hidden.all(1, /*keepdim=*/true);
+    scores.masked_fill_(places.hidden, -std::numeric_limits<float>::infinity()).masked_fill_(blind, 0);
+  };
+}
+
+}  // namespace
+
 at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                      const StepSequences& sequences, const AttentionOptions& options,
                                      std::vector<at::Tensor>* probabilities) const {
@@ -224,21 +245,11 @@ at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, c
     const at::Tensor queries = q.narrow(0, sequence.first, sequence.tokens).to(at::kFloat),
                      keys = k.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}).to(at::kFloat),
                      values = v.narrow(0, sequence.key_row, sequence.keys).permute({1, 0, 2}).to(at::kFloat);
-    const auto with = [&](const at::Tensor& bias) { return bias.defined() ? queries + bias : queries; };
-    AddTerms add_terms;
-    if (content.defined())
-      add_terms = [&](at::Tensor& scores) {
-        const RelativeSequence& places = content.index->sequences[i];
-        add_relative_terms(scores, with(content.key_bias), with(content.segment_bias), keys, content, places);
-        if (!places.hidden.defined()) return;
-        const at::Tensor blind = places.hidden.all(1, /*keepdim=*/true);
-        scores.masked_fill_(places.hidden, -std::numeric_limits<float>::infinity()).masked_fill_(blind, 0);
-      };
     out.narrow(0, sequence.first, sequence.tokens)
-        .copy_(
-            is_windowed(sequence, options) && !probabilities
-                ? windowed_queries(queries, keys, values, sequence, options)
-                : many_queries(with(content.content_bias), keys, values, sequence, options, add_terms, probabilities));
+        .copy_(is_windowed(sequence, options) && !probabilities
+                   ? windowed_queries(queries, keys, values, sequence, options)
+                   : many_queries(with_bias(queries, content.content_bias), keys, values, sequence, options,
+                                  relative_terms(content, i, queries, keys), probabilities));
   }
   return out;
 }
@@ -246,17 +257,20 @@ at::Tensor Backend::ragged_attention(const at::Tensor& q, const at::Tensor& k, c
 at::Tensor Backend::paged_attention(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                                     const StepSequences& sequences, const AttentionOptions& options) const {
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
-  for (const SequenceSpan& sequence : sequences.spans) attend_many(q, k_cache, v_cache, sequence, options, out);
+  for (size_t i = 0; i < sequences.spans.size(); ++i) attend_many(q, k_cache, v_cache, sequences, i, options, out);
   return out;
 }
 
 void Backend::attend_many(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
-                          const SequenceSpan& sequence, const AttentionOptions& options, at::Tensor& out) {
+                          const StepSequences& sequences, size_t i, const AttentionOptions& options, at::Tensor& out) {
+  const SequenceSpan& sequence = sequences.spans[i];
+  const RelativeContent& content = options.relative_content;
   const at::Tensor queries = q.narrow(0, sequence.first, sequence.tokens).to(at::kFloat),
                    k = gathered_blocks(k_cache, sequence), v = gathered_blocks(v_cache, sequence);
   out.narrow(0, sequence.first, sequence.tokens)
       .copy_(is_windowed(sequence, options) ? windowed_queries(queries, k, v, sequence, options)
-                                            : many_queries(queries, k, v, sequence, options, {}, nullptr));
+                                            : many_queries(with_bias(queries, content.content_bias), k, v, sequence,
+                                                           options, relative_terms(content, i, queries, k), nullptr));
 }
 
 }  // namespace pm::ops

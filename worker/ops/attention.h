@@ -108,7 +108,7 @@ struct AttentionOptions {
                        ///< after it where attention is not causal
   AlibiBias alibi;     ///< slopes undefined: none
   RelativePositionBias relative_bias;  ///< table undefined: none
-  RelativeContent relative_content;    ///< of sequences without a cache
+  RelativeContent relative_content;    ///< undefined: none
   bool captures_scores = false;        ///< `probabilities` get the scores before the softmax instead
   /// The type in which the model computes: that of its 16-bit weights. A device with tensor cores rounds fp32 queries,
   /// keys and values to it, as transformers has them.

@@ -52,9 +52,9 @@ class Backend {
                                     const RelativeContent&, const RelativeSequence&) const;
 
  protected:
-  /// Computes one sequence's rows of paged_attention's result by matrix products on its gathered keys and values.
+  /// Computes the rows of sequence `i` of paged_attention's result by matrix products on its gathered keys and values.
   static void attend_many(const at::Tensor& q, const at::Tensor& k_cache, const at::Tensor& v_cache,
-                          const SequenceSpan&, const AttentionOptions&, at::Tensor& out);
+                          const StepSequences& sequences, size_t i, const AttentionOptions& options, at::Tensor& out);
 };
 
 /// Returns the CPU backend (worker/ops/cpu).

@@ -171,10 +171,11 @@ class TensorPipelineExecutor final : public Executor,
   }
 
   bool is_last() const { return next_ < 0; }
-  /// Returns true for models that generate without an encoder, and whose attention reads no block tables of the host.
+  /// Returns true for models that generate without an encoder, and whose attention reads no block tables of the host
+  /// nor makes rows of distances there.
   bool decodes_in_graphs() const {
     const policy::Layer& layer = models::Model::generating_stack(policy_).layers.at(0);
-    return !layer.cross && !layer.attention.content_buckets;
+    return !layer.cross && !layer.attention.content_buckets && !layer.attention.relative_content;
   }
   models::StageState receive_state() {
     return previous_ < 0 ? models::StageState{} : receive(*world_, previous_, device());

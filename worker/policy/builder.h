@@ -191,6 +191,8 @@ class Builder {
   std::optional<Param> bias_of_queries(const Node& row, const Scope&, const std::string& path, const Attention&);
   std::optional<RelativeContent::Segments> segments(const Node& section, const Scope&, const std::string& path,
                                                     const Attention&);
+  std::optional<RelativeContent::HeadVectors> head_vectors(const Node& section, const Scope&, const std::string& path,
+                                                           const Attention&, int64_t span);
   int64_t span_of(const Node& section, const Scope&, bool sinusoids);
   void bias_of_part(const Binding& row, int part, const ParamRequest& weight, Role, const Scope&, Linear&);
   Pattern pattern(const Context&, const Node& section, const Scope&, const std::string& path, const Attention&);

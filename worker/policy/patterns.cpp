@@ -157,11 +157,33 @@ std::optional<RelativeContent::Segments> Builder::segments(const Node& section, 
   return made;
 }
 
+/// Binds the vectors of distances that all heads of a layer read, which stand in place of all other rows.
+std::optional<RelativeContent::HeadVectors> Builder::head_vectors(const Node& section, const Scope& scope,
+                                                                  const std::string& path, const Attention& a,
+                                                                  int64_t span) {
+  const Node* node = section.get("head_vectors");
+  const std::optional<Binding> row = binder_.binding(node, scope.variables);
+  if (!row) return std::nullopt;
+  if (!row->names()) refuse_policy(*node, "head_vectors of relative_content need \"from\"");
+  for (const char* other : {"table", "norm", "max_distance", "content_to_position", "position_to_content",
+                            "content_bias", "segments", "class_apart"})
+    if (section.get(other))
+      refuse_policy(*node, "relative_content has \"head_vectors\" or \"" + std::string(other) + "\", not both");
+  const ParamRequest request{
+      .role = Role::DistanceVectors, .path = path + ".head_vectors", .shape = {2 * span - 1, a.head_dim}};
+  RelativeContent::HeadVectors made;
+  made.vectors = binder_.bind(request, binder_.names(*row->names(), scope, ".weight"), *row, scope).value_or(Param{});
+  if (const Node* both = row->option("both")) made.meet_keys = evaluate_bool(*both, scope.variables);
+  const Node* scaled = row->option("scaled");
+  if (scaled && !evaluate_bool(*scaled, scope.variables)) made.factor = 1 / a.scale;
+  return made;
+}
+
 /// Reads how far distances have rows of their own: all of a table, or up to a distance from which sinusoids are alike.
 int64_t Builder::span_of(const Node& node, const Scope& scope, bool sinusoids) {
   const Node* span = node.get("span");
   if (!span) {
-    if (!sinusoids) refuse_policy(node, "relative_content with a table needs \"span\"");
+    if (!sinusoids) refuse_policy(node, "relative_content with a table or head_vectors needs \"span\"");
     return most;
   }
   const int64_t value = evaluate_int(*span, scope.variables);
@@ -181,7 +203,11 @@ std::optional<RelativeContent> Builder::relative_content(const Context& context,
   const std::optional<Binding> table = binder_.binding(node->get("table"), scope.variables);
   if (table && !table->names()) refuse_policy(*node, "the table of relative_content needs \"from\"");
   RelativeContent content;
-  content.span = span_of(*node, scope, /*sinusoids=*/!table);
+  const bool has_vectors = binder_.binding(node->get("head_vectors"), scope.variables).has_value();
+  content.span = span_of(*node, scope, /*sinusoids=*/!table && !has_vectors);
+  const std::string own = path + ".relative_content";
+  content.head_vectors = head_vectors(*node, scope, own, a, content.span);
+  if (content.head_vectors) return content;
   if (!table && distance) refuse_policy(*node, "relative_content without \"table\" has no \"max_distance\"");
   if (!table && context.sizes.hidden % 2)
     throw Error(Reason::ModelUnreadable, node->where() + ": config.json gives " + std::to_string(context.sizes.hidden) +
@@ -194,7 +220,6 @@ std::optional<RelativeContent> Builder::relative_content(const Context& context,
                     std::to_string(content.max_distance) +
                     " as the maximum distance; expected a span of at least 2, and a distance of more than half of it "
                     "and 1, at most 2^30, or 0");
-  const std::string own = path + ".relative_content";
   if (table) {
     const ParamRequest request{.role = Role::PositionEmbedding,
                                .path = own + ".table",

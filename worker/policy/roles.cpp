@@ -61,6 +61,7 @@ ShardingRule sharding_rule(Role role) {
     case Role::RunningVariance:
     case Role::LayerWeights:
     case Role::ExtraToken:
+    case Role::DistanceVectors:  // which all heads of a layer read
     case Role::HeadDenseWeight:
     case Role::HeadDenseBias:
     case Role::ClassWeight:
@@ -145,6 +146,8 @@ std::string_view name_of(Role role) {
       return "attention out bias";
     case Role::SegmentStates:
       return "segment states";
+    case Role::DistanceVectors:
+      return "distance vectors";
     case Role::RelativePositionBias:
       return "relative position bias";
     case Role::BucketWeight:

@@ -44,9 +44,10 @@ at::Tensor CpuBackend::paged_attention(const at::Tensor& q, const at::Tensor& k_
   at::Tensor out = at::empty_like(q, at::MemoryFormat::Contiguous);
   std::vector<const SequenceSpan*> single;
   std::vector<at::Tensor> biases;  // of the single-query sequences: [heads, keys]
-  for (const SequenceSpan& sequence : sequences.spans) {
-    if (sequence.tokens != 1) {
-      attend_many(q, k_cache, v_cache, sequence, options, out);
+  for (size_t i = 0; i < sequences.spans.size(); ++i) {
+    const SequenceSpan& sequence = sequences.spans[i];
+    if (sequence.tokens != 1 || options.relative_content.defined()) {
+      attend_many(q, k_cache, v_cache, sequences, i, options, out);
       continue;
     }
     single.push_back(&sequence);

@@ -167,7 +167,8 @@ at::Tensor CudaBackend::ragged_attention(const at::Tensor& given_q, const at::Te
 at::Tensor CudaBackend::paged_attention(const at::Tensor& given_q, const at::Tensor& k_cache, const at::Tensor& v_cache,
                                         const StepSequences& sequences, const AttentionOptions& options) const {
   const int64_t heads = given_q.size(1), d = given_q.size(2), kv_heads = k_cache.size(1);
-  if (d > max_head_dim) return Backend::paged_attention(given_q, k_cache, v_cache, sequences, options);
+  if (d > max_head_dim || options.relative_content.defined())
+    return Backend::paged_attention(given_q, k_cache, v_cache, sequences, options);
   const at::Tensor q = given_q.contiguous();
   at::Tensor out = at::empty_like(q);
   if (sequences.spans.empty()) return out;

@@ -97,6 +97,7 @@ Rule attention(Keys more = {}) {
                 {{"when", expression},
                  {"table", row()},
                  {"norm", norm_row()},
+                 {"head_vectors", row({{"both", expression}, {"scaled", expression}})},
                  {"span", expression},
                  {"max_distance", expression},
                  {"content_to_position", linear({{"shared", expression}, {"query_bias", names}})},

@@ -73,6 +73,7 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"rotary", own_keys(under(attn, "rotary"))},
           {"relative_position_bias", own_keys(under(attn, "relative_position_bias"), plain)},
           {"relative_content", own_keys(under(attn, "relative_content"))},
+          {"head_vectors", own_keys(under(under(attn, "relative_content"), "head_vectors"), plain)},
           {"content_to_position", own_keys(under(under(attn, "relative_content"), "content_to_position"), matrix)},
           {"segments", own_keys(under(under(attn, "relative_content"), "segments"), plain)},
           {"content_buckets", own_keys(under(attn, "content_buckets"), matrix)},

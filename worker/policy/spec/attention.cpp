@@ -11,6 +11,7 @@ void Attention::collect(ParamCollector& all) const {
   if (relative_content) {
     all.add(relative_content->table);
     all.add(relative_content->norm);
+    if (relative_content->head_vectors) all.add(relative_content->head_vectors->vectors);
     for (const auto* term : {&relative_content->content_to_position, &relative_content->position_to_content}) {
       if (!*term) continue;
       all.add((*term)->projection);

@@ -51,6 +51,14 @@ struct RelativeContent {
   /// then the cosines of the distance, which is clamped to -span .. span.
   std::optional<Param> table;
   std::optional<Norm> norm;  ///< of its rows
+  /// A vector for each distance that serves all heads of a layer, instead of projected rows: query . vector (content to
+  /// position), and key . vector where they meet keys too (Shaw et al. 2018; Huang et al. 2020, methods 3 and 4).
+  struct HeadVectors {
+    Param vectors;           ///< [2 span - 1, head_dim], of this layer; row span - 1 + distance, or the first or last
+    bool meet_keys = false;  ///< position to content
+    double factor = 1;       ///< of both terms, before scores are scaled
+  };
+  std::optional<HeadVectors> head_vectors;
   int64_t span = 512;
   int64_t max_distance = 0;  ///< 0: none; else distances beyond span / 2 share rows, logarithmically up to this one
   std::optional<Term> content_to_position, position_to_content;

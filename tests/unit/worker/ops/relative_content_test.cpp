@@ -204,5 +204,87 @@ TEST(RelativeContent, ReadsWhatLiesInOtherOrders) {
   EXPECT_LT(difference(ragged_attention(in.q, in.k, in.v, in.sequences, in.options), wanted), 2e-6);
 }
 
+/// The keys and values of the sequences in a cache of blocks that lie in another order, and the queries of the last
+/// tokens of each.
+struct Paged {
+  Inputs in;
+  at::Tensor q, k_cache, v_cache;
+  std::vector<std::vector<int32_t>> tables;
+  StepSequences sequences;
+};
+
+Paged paged(Inputs in, const std::vector<int64_t>& queries) {
+  Paged out{.in = std::move(in), .q = {}, .k_cache = {}, .v_cache = {}, .tables = {}, .sequences = {}};
+  const int64_t heads = out.in.k.size(1), d = out.in.k.size(2);
+  out.k_cache = at::randn({20, heads, block_tokens, d});
+  out.v_cache = at::randn({20, heads, block_tokens, d});
+  std::vector<at::Tensor> rows;
+  int64_t first = 0;
+  int32_t next = 19;
+  for (size_t i = 0; i < queries.size(); ++i) {
+    const SequenceSpan& all = out.in.sequences.spans[i];
+    std::vector<int64_t> slots;
+    std::vector<int32_t>& table = out.tables.emplace_back();
+    for (int64_t token = 0; token < all.tokens; ++token) {
+      if (token % block_tokens == 0) table.push_back(next--);
+      slots.push_back(table.back() * block_tokens + token % block_tokens);
+    }
+    write_kv(out.in.k.narrow(0, all.first, all.tokens), out.in.v.narrow(0, all.first, all.tokens), at::tensor(slots),
+             out.k_cache, out.v_cache);
+    rows.push_back(out.in.q.narrow(0, all.first + all.tokens - queries[i], queries[i]));
+    out.sequences.spans.push_back({.first = first,
+                                   .tokens = queries[i],
+                                   .context = all.tokens - queries[i],
+                                   .keys = all.tokens,
+                                   .key_row = 0,
+                                   .blocks = {}});
+    first += queries[i];
+  }
+  for (size_t i = 0; i < queries.size(); ++i) out.sequences.spans[i].blocks = out.tables[i];
+  out.q = at::cat(rows);
+  return out;
+}
+
+TEST(RelativeContent, OfACacheEqualsThatOfTheWholeSequences) {
+  const std::vector<std::vector<int64_t>> columns{from_to(0, 35), {0}, from_to(0, 17), from_to(0, 16)};
+  for (const bool causal : {true, false}) {
+    Inputs in = inputs(5, 6, columns, /*exact=*/9, true, true);
+    in.options.causal = causal;
+    in.options.relative_content.index = &in.index;
+    add_segments_and_biases(in, 5, 6);
+    in.options.relative_content.segments = at::Tensor();
+    const at::Tensor whole = ragged_attention(in.q, in.k, in.v, in.sequences, in.options);
+    const std::vector<int64_t> queries{1, 1, 9, 16};
+    Paged step = paged(in, queries);
+    RelativeIndex index = in.index;  // the last tokens are the queries
+    std::vector<at::Tensor> wanted;
+    for (size_t i = 0; i < queries.size(); ++i) {
+      RelativeSequence& own = index.sequences[i];
+      own.columns = own.columns.slice(0, own.columns.numel() - queries[i]);
+      const SequenceSpan& all = in.sequences.spans[i];
+      wanted.push_back(whole.narrow(0, all.first + all.tokens - queries[i], queries[i]));
+    }
+    AttentionOptions options = in.options;
+    options.relative_content.index = &index;
+    EXPECT_LT(difference(paged_attention(step.q, step.k_cache, step.v_cache, step.sequences, options),
+                         at::cat(wanted).to(at::kDouble)),
+              2e-6);
+    EXPECT_LT(difference(Backend().paged_attention(step.q, step.k_cache, step.v_cache, step.sequences, options),
+                         at::cat(wanted).to(at::kDouble)),
+              2e-6)
+        << "the reference by gathers";
+  }
+}
+
+TEST(RelativeContent, MayBeOneVectorForAllHeads) {
+  Inputs in = inputs(5, 6, {from_to(0, 35), {4}, {1, 2, 5, 40}}, /*exact=*/9, true, true);
+  in.options.relative_content.index = &in.index;
+  RelativeContent& content = in.options.relative_content;
+  content.keys = content.queries = content.keys.narrow(1, 0, 1).expand({-1, 5, -1});
+  const at::Tensor wanted = expected(in);
+  EXPECT_LT(difference(ragged_attention(in.q, in.k, in.v, in.sequences, in.options), wanted), 2e-6);
+  EXPECT_LT(difference(Backend().ragged_attention(in.q, in.k, in.v, in.sequences, in.options, nullptr), wanted), 2e-6);
+}
+
 }  // namespace
 }  // namespace pm::ops

@@ -13,9 +13,16 @@ using testing::HasSubstr;
 
 std::string bert_with(const std::string& encoder) { return "extends: bert\nstacks: {encoder: {" + encoder + "}}\n"; }
 
-std::string content(const std::string& more) {
-  return bert_with("attn: {relative_content: {table: /bert.rel, span: 4" + more + "}}");
+/// BERT's policy with these options of relative_content in place of its own.
+std::string relative(const std::string& options) {
+  const auto without = [&](const std::string& key, const std::string& value) {
+    return options.find(key + ":") == std::string::npos ? key + ": " + value + ", " : "";
+  };
+  return bert_with("attn: {relative_content: {" + without("when", "true") + without("span", "~") +
+                   without("head_vectors", "~") + options + "}}");
 }
+
+std::string content(const std::string& more) { return relative("table: /bert.rel, span: 4" + more); }
 
 constexpr const char* both =
     ", content_to_position: {from: self.pos_key, bias: false}, "
@@ -71,9 +78,8 @@ TEST(RelativeContents, ShareTheBlocksProjectionsBothOrNeither) {
 TEST(RelativeContents, NeedATableASpanAndATerm) {
   EXPECT_THAT(refusal(with_table(), Reason::UnsupportedPolicy, content("")), HasSubstr("content_to_position"));
   EXPECT_THAT(refusal(with_table(), Reason::UnsupportedPolicy,
-                      bert_with("attn: {relative_content: {table: /bert.rel, "
-                                "content_to_position: {from: self.pos_key, shared: true}}}")),
-              HasSubstr("with a table needs \"span\""));
+                      relative("table: /bert.rel, content_to_position: {from: self.pos_key, shared: true}")),
+              HasSubstr("with a table or head_vectors needs \"span\""));
   EXPECT_THAT(
       refusal(with_projections(), Reason::UnsupportedPolicy, content(", content_to_position: {tie: encoder.token}")),
       HasSubstr("\"from\", or \"shared\""));
@@ -82,8 +88,7 @@ TEST(RelativeContents, NeedATableASpanAndATerm) {
 TEST(RelativeContents, RefuseSizesThatMakeNoSense) {
   Synthetic bert = with_table();
   const auto refused = [&](const std::string& sizes) {
-    return refusal(bert, Reason::ModelUnreadable,
-                   bert_with("attn: {relative_content: {table: /bert.rel, " + sizes + shared + "}}"));
+    return refusal(bert, Reason::ModelUnreadable, relative("table: /bert.rel, " + sizes + shared));
   };
   EXPECT_THAT(refused("span: 0"), HasSubstr("a span of 0 relative positions, expected 1 to"));
   EXPECT_THAT(refused("span: 5"), AllOf(HasSubstr("[8, 20]"), HasSubstr("[10, 20]")));
@@ -104,10 +109,10 @@ Synthetic with_segments() {
 }
 
 std::string sinusoids(const std::string& more) {
-  return bert_with(
-      "attn: {relative_content: {content_to_position: {from: \"=r\", layout: conv1d, bias: false, query_bias: r_bias}, "
+  return relative(
+      "content_to_position: {from: \"=r\", layout: conv1d, bias: false, query_bias: r_bias}, "
       "content_bias: w_bias, segments: {from: \"=segments\", input: token_type_ids, query_bias: s_bias}" +
-      more + "}}");
+      more);
 }
 
 TEST(RelativeContents, OfSinusoidsHaveBiasesAndSegmentsByHeads) {
@@ -156,10 +161,10 @@ TEST(RelativeContents, MayHaveTargetsBehindTheTokens) {
 
 TEST(RelativeContents, MayHaveSegmentsInTheOtherOrderAndAFirstTokenWithout) {
   const auto segments = [](const std::string& more, const std::string& beside) {
-    return bert_with(
-        "attn: {relative_content: {content_to_position: {from: \"=r\", layout: conv1d, bias: false}, segments: {from: "
+    return relative(
+        "content_to_position: {from: \"=r\", layout: conv1d, bias: false}, segments: {from: "
         "\"=segments\", input: token_type_ids, query_bias: s_bias" +
-        more + "}" + beside + "}}");
+        more + "}" + beside);
   };
   Synthetic bert = with_segments();
   const auto content = [&](const std::string& policy) {
@@ -183,11 +188,52 @@ TEST(RelativeContents, RefuseAxesThatAreNotHeadsAndSegmentsWithoutAnInput) {
   EXPECT_THAT(refusal(bert, Reason::ModelUnreadable, sinusoids("")), AllOf(HasSubstr("[4, 5]"), HasSubstr("[20]")));
   EXPECT_THAT(refusal(with_segments(), Reason::UnsupportedPolicy, sinusoids(", max_distance: 9")),
               HasSubstr("no \"max_distance\""));
-  EXPECT_THAT(
-      refusal(with_segments(), Reason::UnsupportedPolicy,
-              bert_with("attn: {relative_content: {content_to_position: {from: \"=r\", layout: conv1d, bias: false}, "
-                        "segments: {from: \"=segments\", query_bias: s_bias}}}")),
-      HasSubstr("\"input\""));
+  EXPECT_THAT(refusal(with_segments(), Reason::UnsupportedPolicy,
+                      relative("content_to_position: {from: \"=r\", layout: conv1d, bias: false}, "
+                               "segments: {from: \"=segments\", query_bias: s_bias}")),
+              HasSubstr("\"input\""));
+}
+
+/// What BERT has with relative_key, and no positions beside it.
+Synthetic with_vectors() {
+  Synthetic bert = tiny_bert();
+  for (int l = 0; l < 2; ++l)
+    bert.add("bert.encoder.layer." + std::to_string(l) + ".attention.self.distances.weight", {7, 4});
+  return bert;
+}
+
+std::string vectors(const std::string& more, const std::string& beside = "span: 4") {
+  return relative(beside + ", head_vectors: {from: self.distances" + more + "}");
+}
+
+TEST(RelativeContents, MayHaveAVectorForEachDistanceThatAllHeadsRead) {
+  const Resolved resolved(with_vectors(), vectors(", both: layers == 2, scaled: layers == 3"));
+  const auto& relative = resolved.model.stacks[0].layers[1].attention.relative_content;
+  ASSERT_TRUE(relative.has_value() && relative->head_vectors.has_value());
+  EXPECT_TRUE(relative->head_vectors->meet_keys);
+  EXPECT_DOUBLE_EQ(relative->head_vectors->factor, 2) << "the root of the head size takes the scale away";
+  EXPECT_FALSE(relative->content_to_position || relative->position_to_content || relative->table);
+  const Param& param = resolved.param("encoder.layers.1.attn.relative_content.head_vectors");
+  EXPECT_EQ(param.role, Role::DistanceVectors);
+  EXPECT_THAT(param.shape, ElementsAre(7, 4));
+  EXPECT_TRUE(param.shares.empty()) << "each layer has its own";
+  const Resolved plain(with_vectors(), vectors(""));
+  const auto& of_queries = plain.model.stacks[0].layers[0].attention.relative_content->head_vectors;
+  EXPECT_FALSE(of_queries->meet_keys);
+  EXPECT_DOUBLE_EQ(of_queries->factor, 1);
+}
+
+TEST(RelativeContents, RefuseVectorsOfDistancesBesideOtherRowsOrOfAnotherSize) {
+  const auto refused = [](const std::string& beside) {
+    return refusal(with_vectors(), Reason::UnsupportedPolicy, vectors("", beside));
+  };
+  EXPECT_THAT(refused("max_distance: 9"), HasSubstr("head_vectors needs \"span\""));
+  EXPECT_THAT(refused("span: 4, max_distance: 9"), HasSubstr("\"head_vectors\" or \"max_distance\", not both"));
+  EXPECT_THAT(refused("span: 4, table: /bert.rel"), HasSubstr("\"head_vectors\" or \"table\", not both"));
+  EXPECT_THAT(refusal(with_vectors(), Reason::ModelUnreadable, vectors("", "span: 5")),
+              AllOf(HasSubstr("[7, 4]"), HasSubstr("[9, 4]")));
+  EXPECT_THAT(refusal(with_vectors(), Reason::ModelUnreadable, vectors("", "span: 0")),
+              HasSubstr("a span of 0 relative positions"));
 }
 
 TEST(RelativeContents, AreAbsentWithoutACondition) {

@@ -179,8 +179,8 @@ TEST(Complaints, ClassesThatThePolicyDoesNotKnowAreListed) {
 
 TEST(Complaints, RefusedVariantsSayWhy) {
   Synthetic bert = tiny_bert();
-  bert.config["position_embedding_type"] = "relative_key";
-  EXPECT_THAT(refusal(bert, Reason::UnknownArchitecture), HasSubstr("relative position keys"));
+  bert.config["position_embedding_type"] = "rotary";
+  EXPECT_THAT(refusal(bert, Reason::UnknownArchitecture), HasSubstr("position_embedding_type"));
 }
 
 TEST(Complaints, HostileSizesEndInAnError) {

@@ -50,6 +50,7 @@ TEST(Roles, TablesAreCutByRows) {
   EXPECT_EQ(sharding_rule(Role::BranchWeight).axis, Axis::Groups);
   EXPECT_EQ(sharding_rule(Role::BranchBias).axis, Axis::Groups);
   EXPECT_EQ(sharding_rule(Role::SegmentStates).axis, Axis::Heads);
+  EXPECT_EQ(sharding_rule(Role::DistanceVectors).sharding, Sharding::Replicated) << "all heads read them";
 }
 
 TEST(Roles, TiedTablesAreCutAlike) {
