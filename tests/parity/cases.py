@@ -106,7 +106,9 @@ class Case:
     @property
     def recomputes(self):
         """Returns whether answers are generated without a KV cache, by a class with another task."""
-        return self.generates and self.model_class.endswith(("WithLMHeadModel", "XLNetLMHeadModel"))
+        return self.generates and self.model_class.endswith(
+            ("WithLMHeadModel", "XLNetLMHeadModel", "TransfoXLLMHeadModel")
+        )
 
     @property
     def media(self):

@@ -209,7 +209,7 @@ class AdaptiveSoftmax(nn.Module):
         return torch.cat([first, *others], -1)
 
 
-class TransfoXLLMHeadModel(TransfoXLPreTrainedModel):
+class TransfoXLLMHeadModel(TransfoXLPreTrainedModel, transformers.GenerationMixin):
     def __init__(self, config):
         super().__init__(config)
         self.transformer = TransfoXLModel(config)
@@ -225,9 +225,22 @@ class TransfoXLLMHeadModel(TransfoXLPreTrainedModel):
                 self._tied_weights_keys[f"crit.out_projs.{i}"] = f"transformer.word_emb.emb_projs.{i}"
         self.post_init()
 
-    def forward(self, input_ids, **named):
+    def forward(self, input_ids, generates=False, **named):
         found = self.transformer(input_ids, **named)
-        return _with(found, prediction_scores=self.crit(found.last_hidden_state))
+        scores = self.crit(found.last_hidden_state)
+        return _with(found, prediction_scores=scores, logits=scores if generates else None)
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls):
+        return False
+
+    def prepare_inputs_for_generation(self, input_ids, past_key_values=None, attention_mask=None, **_):
+        """A prompt, then one token after another behind the memory."""
+        ids = input_ids if past_key_values is None else input_ids[:, -1:]
+        return {"input_ids": ids, "mems": past_key_values, "generates": True}
+
+    def _reorder_cache(self, mems, rows):
+        return [memory.index_select(1, rows) for memory in mems]
 
 
 class TransfoXLForSequenceClassification(TransfoXLPreTrainedModel):

@@ -16,6 +16,8 @@ import torch
 from cases import BY_NAME
 from server import Server, forward_body
 
+import worker
+
 CASE = BY_NAME["TransfoXLLMHeadModel-all"]
 LAYERS = CASE.settings["n_layer"]
 MEMORIES = [f"mems.{i}" for i in range(LAYERS)]
@@ -87,6 +89,40 @@ def test_memories_that_do_not_fit_are_refused(server):
     assert "mems.1 has the shape [2, 6, 30]" in refused({"mems.1": given["mems.1"][:, 1:]})
     assert 'without "mems.2"' in refused({"mems.2": None})
     assert "mems.3" in refused({"mems.3": given["mems.2"]})
+
+
+def test_completions_have_the_tokens_and_probabilities_of_a_model_that_reads_one_token_after_another(server):
+    row = inputs.prompts(CASE, [19], seed=4)[0]
+    wanted = oracle.greedy(CASE, row, 16)["sequence"]
+    asked = {"input_ids": row, "max_new_tokens": 16, "do_sample": False, "details": True, "return_token_ids": True}
+    answer = server.ask("/generate", asked)
+    assert answer["sequence"] == wanted
+    model, mems, ids = oracle.model(CASE), None, torch.tensor([row])
+    for token in answer["details"]["tokens"]:
+        with torch.no_grad():
+            said = model(ids, mems=mems)
+        mems, ids = said.mems, torch.tensor([[token["id"]]])
+        logprob = said.prediction_scores[0, -1, token["id"]].item()
+        assert token["logprob"] == pytest.approx(logprob, abs=1e-4)
+
+
+def test_sampled_tokens_are_those_of_their_seed(server):
+    row = inputs.prompts(CASE, [9], seed=5)[0]
+    asked = {"input_ids": row, "max_new_tokens": 12, "do_sample": True, "temperature": 0.9, "return_token_ids": True}
+    answers = [server.ask("/generate", {**asked, "seed": seed})["sequence"] for seed in (3, 3, 4)]
+    assert answers[0] == answers[1] != answers[2]
+
+
+def test_a_model_whose_prompts_see_more_than_its_answers_does_not_generate():
+    """Prompts of transformers see the whole memory and all tokens before them, answers as many as the memory holds."""
+    case = BY_NAME["TransfoXLLMHeadModel-whole-memory"]
+    model, row = oracle.model(case), torch.tensor(inputs.prompts(case, [12], seed=4))
+    with torch.no_grad():
+        whole = model(row).prediction_scores[0, -1]
+        behind = model(row[:, -1:], mems=model(row[:, :-1]).mems).prediction_scores[0, -1]
+    assert (whole - behind).abs().max() > 1e-3
+    run = worker.run("generate", "--model", fixtures.checkpoint(case), "--input-ids", "5,6,7")
+    assert run.returncode != 0 and "TransfoXLLMHeadModel" in run.stderr and "cannot generate" in run.stderr, run.stderr
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

@@ -19,6 +19,7 @@ from test_mutations import stored
 import worker
 
 SERVED = "XLMWithLMHeadModel-all"
+REMEMBERING = "TransfoXLLMHeadModel-all"  # steps of which begin with a memory of zeros
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +56,10 @@ def test_a_changed_step_says_other_tokens(runner, tmp_path, what):
             check_answer(runner, case, folder, 2, row, policy=str(folder / "policy.yaml"))
 
 
-def test_prompts_that_a_step_cannot_hold_together_are_answered_one_after_another(runner):
+@pytest.mark.parametrize("name", [SERVED, REMEMBERING])
+def test_prompts_that_a_step_cannot_hold_together_are_answered_one_after_another(runner, name):
     """A step has 512 tokens; these have more."""
-    case = BY_NAME[SERVED]
+    case = BY_NAME[name]
     folder, rows = fixtures.checkpoint(case), inputs.prompts(case, [37, 51, 44] * 5, seed=6)
     together = runner.generate(folder, 2, rows, max_new_tokens=COUNT, do_sample=False, sizes="pipeline=2")
     alone = [runner.generate(folder, 1, [row], max_new_tokens=COUNT, do_sample=False)[0] for row in rows]
@@ -66,9 +68,10 @@ def test_prompts_that_a_step_cannot_hold_together_are_answered_one_after_another
         check_answer(runner, case, folder, 1, row, answer)
 
 
+@pytest.mark.parametrize("name", [SERVED, REMEMBERING])
 @pytest.mark.parametrize("sizes", ["pipeline=2", "data=2", "tensor=2,pipeline=2"])
-def test_beams_equal_those_of_transformers(runner, sizes):
-    case = BY_NAME[SERVED]
+def test_beams_equal_those_of_transformers(runner, sizes, name):
+    case = BY_NAME[name]
     rows, options = inputs.prompts(case, [30, 21, 44], seed=31), {"num_beams": 3, "num_return_sequences": 2}
     ranks = 4 if "," in sizes else 2
     answer = runner.batch.run(

@@ -45,6 +45,23 @@ def test_two_segments_of_transformer_xl_are_answered_as_by_transformers_4_35(nam
             numpy.testing.assert_allclose(ours, value, rtol=0, atol=2e-6 * max(1, value.abs().max()), err_msg=key)
 
 
+@pytest.mark.parametrize("name", recorded()[0])
+def test_transformer_xl_generates_with_its_memory_as_in_transformers_4_35(name):
+    configs, tensors = recorded()
+    tensors = of_case(name, tensors)
+    model = removed_transfo_xl.TransfoXLLMHeadModel(removed_transfo_xl.TransfoXLConfig(**configs[name])).eval()
+    model.load_state_dict(
+        {key.removeprefix("parameter."): tensors[key] for key in tensors if "parameter." in key}, False
+    )
+    ids = tensors["ids"]
+    given = {"return_dict_in_generate": True, "output_scores": True, "pad_token_id": 0}
+    greedy = model.generate(ids, max_new_tokens=14, do_sample=False, **given)
+    assert greedy.sequences.tolist() == tensors["greedy"].tolist()
+    numpy.testing.assert_allclose(torch.stack(greedy.scores), tensors["greedy.scores"], rtol=0, atol=2e-5)
+    beams = model.generate(ids[:1], max_new_tokens=9, num_beams=3, num_return_sequences=2, pad_token_id=0)
+    assert beams.tolist() == tensors["beams"].tolist()
+
+
 @pytest.mark.parametrize("name", recorded("relative_keys.safetensors")[0])
 def test_relative_position_keys_are_those_of_transformers_4_57(name):
     removed_relative_keys.put_back()

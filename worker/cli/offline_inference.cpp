@@ -141,7 +141,7 @@ std::vector<GeneratedSequence> run_generation(engine::RankGroup& group, const po
                                               const engine::GenerationConfig& generation,
                                               const server::Retriever* retriever) {
   if (!group.leader().executor().generation())
-    refuse(model.architecture + " has no language-model head, so it cannot generate");
+    refuse(model.architecture + " cannot generate: it has no language-model head, or its policy does not let it");
   std::mutex mutex;
   std::condition_variable done;
   const auto each = static_cast<size_t>(std::max<int64_t>(1, generation.search.num_return_sequences));

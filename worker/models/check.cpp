@@ -332,11 +332,17 @@ void check_recompute(const policy::Model& model) {
     policy::refuse_architecture(model, "generates by targets that its input does not have, or beside a token");
   if (model.stacks.size() > 1 || stack.layers[0].cross)
     policy::refuse_architecture(model, "generates without a KV cache beside further stacks");
-  if (!input.token || input.entities || input.features || input.stream_count() > 0 || stack.memory ||
-      policy::resizes_rows(stack) || policy::reads_padding(stack))
+  if (!input.token || input.entities || input.features || input.stream_count() > 0 || policy::resizes_rows(stack) ||
+      policy::reads_padding(stack))
     policy::refuse_architecture(model,
-                                "generates without a KV cache by rows that are not those of tokens alone, are pooled, "
-                                "read a memory or read padding");
+                                "generates without a KV cache by rows that are not those of tokens alone, are pooled "
+                                "or read padding");
+  // Tokens of a prompt see all of them and the memory, those behind it as many keys as the memory has rows, and
+  // themselves. A window that is no longer makes both alike.
+  for (const policy::Layer& layer : stack.layers)
+    if (stack.memory && (layer.attention.window < 1 || layer.attention.window > stack.memory->length + 1))
+      policy::refuse_architecture(model, "generates with a memory of " + std::to_string(stack.memory->length) +
+                                             " rows and tokens that see more than it");
 }
 
 void check_generation(const policy::Model& model) {

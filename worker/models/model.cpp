@@ -17,7 +17,7 @@ namespace {
 const policy::Head* language_model(const policy::Model& model) {
   if (!model.generates()) return nullptr;
   for (const policy::Head& head : model.heads)
-    if (head.as<policy::LogitsSpec>()) return &head;
+    if (head.as<policy::LogitsSpec>() || head.as<policy::ClustersSpec>()) return &head;
   return nullptr;
 }
 
@@ -63,7 +63,7 @@ Model::Model(const policy::Model& model, const Layers& layers, layers::Loader& l
   if (!last_) return;
   for (const policy::Head& head : model.heads) {
     heads_.push_back(make_head(model, head, loader));
-    if (&head == language_model(model)) head_ = static_cast<const LanguageModelHead*>(heads_.back().get());
+    if (&head == language_model(model)) head_ = static_cast<const VocabularyHead*>(heads_.back().get());
   }
 }
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "planner/stages.h"
-#include "worker/models/heads/logits.h"
+#include "worker/models/heads/scoring.h"
 #include "worker/models/inputs.h"
 #include "worker/models/stack.h"
 #include "worker/policy/spec/model.h"
@@ -66,7 +66,7 @@ class Model {
   /// Returns true on the last stage, which has the last layer and all heads.
   bool last() const { return last_; }
   /// Returns the LM head, or nullptr where the model does not generate and before the last stage.
-  const LanguageModelHead* head() const { return head_; }
+  const VocabularyHead* head() const { return head_; }
 
  private:
   void run_stack(size_t number, std::vector<RequestForward>&, StageState&) const;
@@ -77,7 +77,7 @@ class Model {
   std::vector<std::unique_ptr<Stack>> stacks_;  ///< nullptr: this stage has none of its layers
   bool last_;
   std::vector<std::unique_ptr<Head>> heads_;
-  const LanguageModelHead* head_ = nullptr;
+  const VocabularyHead* head_ = nullptr;
 };
 
 }  // namespace pm::models

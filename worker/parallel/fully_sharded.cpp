@@ -93,9 +93,7 @@ class FullyShardedExecutor final : public Executor, private GenerationExecutor, 
     return state.at(models::Model::generating_stack(policy_).name);
   }
 
-  Tokens greedy(const at::Tensor& hidden) override {
-    return std::get<1>(at::max(model_.head()->logits()->local(model_.head()->features(hidden)), 1)).cpu();
-  }
+  Tokens greedy(const at::Tensor& hidden) override { return model_.head()->best(hidden, *alone_).cpu(); }
   at::Tensor logits(const at::Tensor& hidden) override { return model_.head()->scores(hidden, *alone_).cpu(); }
 
   layers::Loader& sharded_loader() {

@@ -142,23 +142,7 @@ class TensorPipelineExecutor final : public Executor,
   }
   GraphCounts graphs() const override { return graph_status_.counts(); }
 
-  Tokens greedy(const at::Tensor& hidden) override {
-    const layers::LogitsHead& head = *model_.head()->logits();
-    auto [value, index] = at::max(head.local(model_.head()->features(hidden)), 1);
-    if (tensor_->size() == 1) return index;
-    const at::Tensor mine =
-        at::stack({value.to(at::kDouble), (index + head.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]
-    const std::vector<int64_t> ones(static_cast<size_t>(tensor_->size()), 1);
-    const at::Tensor all = tensor_->gatherv(mine.contiguous(), ones, 0);  // [ranks, 2, rows]
-    if (tensor_->rank() != 0) return {};
-    at::Tensor best = all[0][0].clone(), token = all[0][1].clone();
-    for (int64_t rank = 1; rank < all.size(0); ++rank) {
-      const at::Tensor better = all[rank][0] > best;
-      best = at::where(better, all[rank][0], best);
-      token = at::where(better, all[rank][1], token);
-    }
-    return token.to(at::kLong);
-  }
+  Tokens greedy(const at::Tensor& hidden) override { return model_.head()->best(hidden, *tensor_); }
 
   at::Tensor logits(const at::Tensor& hidden) override {
     const at::Tensor scores = model_.head()->scores(hidden, *tensor_);

@@ -182,11 +182,13 @@ void bind_unused(const Node& policy, const Architecture& architecture, const std
   binder.set_dry_run(false);
 }
 
-/// Reads how a class generates without a KV cache.
-Recompute read_recompute(const Node& section, const Variables& variables) {
+/// Reads how a class generates without a KV cache; nothing where it does not.
+std::optional<Recompute> read_recompute(const Node* section, const Variables& variables) {
+  if (!section) return std::nullopt;
+  if (const Node* when = section->get("when"); when && !evaluate_bool(*when, variables)) return std::nullopt;
   Recompute recompute;
-  if (const Node* append = section.get("append")) recompute.append = evaluate_int(*append, variables);
-  if (const Node* target = section.get("target")) recompute.target = evaluate_bool(*target, variables);
+  if (const Node* append = section->get("append")) recompute.append = evaluate_int(*append, variables);
+  if (const Node* target = section->get("target")) recompute.target = evaluate_bool(*target, variables);
   return recompute;
 }
 
@@ -197,8 +199,7 @@ Model resolve_alone(const CheckpointView& view, const Node& policy) {
   model.model_type = view.config.at("model_type");
   const Architecture architecture = architecture_of(class_of(view, policy), policy, variables);
   set_class(architecture, model);
-  if (const Node* recompute = architecture.node->get("recompute"))
-    model.recompute = read_recompute(*recompute, variables);
+  model.recompute = read_recompute(architecture.node->get("recompute"), variables);
   read_token_ids(view.checkpoint, policy, variables, model);
   build(view, policy, architecture, std::nullopt, model);
   return model;

@@ -44,6 +44,11 @@ def main(path):
         model = drawn(transformers.TransfoXLLMHeadModel(config), number)
         ids = torch.randint(0, 60, (2, 11), generator=torch.Generator().manual_seed(100 + number))
         saved = {f"parameter.{key}": value for key, value in model.state_dict().items()} | {"ids": ids}
+        given = {"return_dict_in_generate": True, "output_scores": True, "pad_token_id": 0}
+        greedy = model.generate(ids, max_new_tokens=14, do_sample=False, **given)
+        saved |= {"greedy": greedy.sequences, "greedy.scores": torch.stack(greedy.scores)}
+        beams = model.generate(ids[:1], max_new_tokens=9, num_beams=3, num_return_sequences=2, pad_token_id=0)
+        saved["beams"] = beams
         mems = None
         for part, segment in enumerate(ids.split([6, 5], 1)):  # the second one remembers the first
             with torch.no_grad():

@@ -5,9 +5,11 @@
 
 namespace pm::models {
 
-class ClustersHead final : public ScoringHead {
+class ClustersHead final : public VocabularyHead {
  public:
   ClustersHead(const policy::Model&, const policy::Head&, const policy::ClustersSpec&, layers::Loader&);
+  /// The scores are log-probabilities.
+  at::Tensor scores(const at::Tensor& states, comm::Communicator&) const override;
 
  protected:
   at::Tensor score(const at::Tensor& states, comm::Communicator&) const override;
@@ -17,7 +19,6 @@ class ClustersHead final : public ScoringHead {
     at::Tensor projection;  ///< [hidden, width] F32
     layers::LogitsHead scores;
   };
-  at::Tensor log_probabilities(const at::Tensor& states, comm::Communicator&) const;
   std::vector<Cluster> clusters_;
   std::optional<layers::Linear> others_;
   int64_t vocabulary_;

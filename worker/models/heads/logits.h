@@ -5,14 +5,12 @@
 
 namespace pm::models {
 
-class LanguageModelHead final : public ScoringHead {
+class LanguageModelHead final : public VocabularyHead {
  public:
   LanguageModelHead(const policy::Model&, const policy::Head&, const policy::LogitsSpec&, layers::Loader&);
-  /// Returns the states as the matrix reads them: [rows, hidden] -> [rows, width].
-  at::Tensor features(const at::Tensor& states) const { return transform_(states); }
-  /// Returns the scores [rows, vocabulary] of states on rank 0; undefined elsewhere.
-  at::Tensor scores(const at::Tensor& states, comm::Communicator&) const;
-  const layers::LogitsHead* logits() const { return &logits_; }
+  at::Tensor scores(const at::Tensor& states, comm::Communicator&) const override;
+  /// Each rank sends its highest score and token instead of all scores.
+  at::Tensor best(const at::Tensor& states, comm::Communicator&) const override;
 
  protected:
   at::Tensor score(const at::Tensor& states, comm::Communicator&) const override;

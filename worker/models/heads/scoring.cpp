@@ -147,4 +147,9 @@ void ScoringHead::put(RequestForward& request, at::Tensor scores) const {
     request.put(head_.outputs[i], scores.select(-1, static_cast<int64_t>(i)));
 }
 
+at::Tensor VocabularyHead::best(const at::Tensor& states, comm::Communicator& comm) const {
+  const at::Tensor all = scores(states, comm);
+  return all.defined() ? at::argmax(all, 1) : at::Tensor();
+}
+
 }  // namespace pm::models

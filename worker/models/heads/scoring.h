@@ -93,4 +93,16 @@ class ScoringHead : public Head {
   bool one_column_;
 };
 
+/// A head that scores the tokens of a vocabulary, by which text is generated.
+class VocabularyHead : public ScoringHead {
+ public:
+  /// Returns the scores [rows, vocabulary] of states [rows, hidden] on rank 0; undefined elsewhere.
+  virtual at::Tensor scores(const at::Tensor& states, comm::Communicator&) const = 0;
+  /// Returns the tokens [rows] int64 with the highest scores on rank 0; undefined elsewhere.
+  virtual at::Tensor best(const at::Tensor& states, comm::Communicator&) const;
+
+ protected:
+  using ScoringHead::ScoringHead;
+};
+
 }  // namespace pm::models

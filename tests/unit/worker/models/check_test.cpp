@@ -6,23 +6,12 @@
 #include <functional>
 
 #include "tests/unit/worker/models/models.h"
-#include "worker/base/error.h"
 #include "worker/models/model.h"
 
 namespace pm::test {
 namespace {
 
 using policy::Pool;
-
-std::string refusal(const policy::Model& model) {
-  try {
-    models::Model::check(model);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.reason, Reason::UnknownArchitecture);
-    return error.what();
-  }
-  return "runs";
-}
 
 /// A model that runs, what is done to it, and the message with which it is refused then.
 struct Refused {
@@ -473,35 +462,6 @@ TEST(Check, AStackWithAMemoryRuns) {
   policy::Model changed = model();
   remembers(changed).window = 4;
   EXPECT_EQ(refusal(changed), "runs");
-}
-
-TEST(Check, AnEncoderMayGenerateWithoutACache) {
-  policy::Model encoder = model({head("lm", policy::LogitsSpec{})});
-  encoder.task = policy::Task::FillMask;
-  encoder.recompute.emplace();
-  EXPECT_EQ(refusal(encoder), "runs");
-  EXPECT_TRUE(models::Model::generates(encoder));
-  EXPECT_FALSE(models::Model::caches(encoder));
-  policy::Model changed = encoder;
-  changed.stacks.push_back(changed.stacks[0]);
-  EXPECT_THAT(refusal(changed), testing::HasSubstr("generates without a KV cache beside further stacks"));
-  changed = encoder;
-  remembers(changed).window = 4;
-  EXPECT_THAT(refusal(changed), testing::HasSubstr("generates without a KV cache by rows"));
-  changed = encoder;
-  changed.heads.clear();
-  EXPECT_THAT(refusal(changed), testing::HasSubstr("has no language-model head for its task"));
-}
-
-TEST(Check, ADecoderWithALanguageModelHeadGenerates) {
-  policy::Model decoder = model({head("lm", policy::LogitsSpec{})});
-  decoder.task = policy::Task::Generate;
-  self(decoder).mask = policy::Mask::Causal;
-  self(decoder).window = 4;
-  EXPECT_EQ(refusal(decoder), "runs");
-  EXPECT_TRUE(models::Model::generates(decoder) && models::Model::caches(decoder));
-  decoder.task = policy::Task::FillMask;
-  EXPECT_FALSE(models::Model::generates(decoder));
 }
 
 }  // namespace

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Specs of small models without a checkpoint, for what reads no tensor.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "worker/base/error.h"
+#include "worker/models/model.h"
 #include "worker/policy/spec/model.h"
 
 namespace pm::test {
@@ -62,6 +66,17 @@ inline policy::Model model(std::vector<policy::Head> heads = {}) {
   model.stacks.push_back(encoder());
   model.heads = std::move(heads);
   return model;
+}
+
+/// Returns with which message Model::check refuses the model, or "runs".
+inline std::string refusal(const policy::Model& model) {
+  try {
+    models::Model::check(model);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason, Reason::UnknownArchitecture);
+    return error.what();
+  }
+  return "runs";
 }
 
 }  // namespace pm::test

@@ -58,6 +58,8 @@ TEST(InputOptions, AClassMayGenerateBesideItsTask) {
   EXPECT_EQ(plain.model.recompute->append, -1);
   EXPECT_TRUE(plain.model.generates());
   EXPECT_FALSE(Resolved(tiny_bert()).model.generates());
+  EXPECT_TRUE(Resolved(bert, with("{when: mask_token_id == 4}")).model.generates());
+  EXPECT_FALSE(Resolved(bert, with("{when: mask_token_id != 4}")).model.generates());
   EXPECT_EQ(Resolved(bert, with("{append: mask_token_id}")).model.recompute->append, 4);
   EXPECT_THAT(refusal(bert, Reason::ModelUnreadable, with("{append: 1000000}")),
               HasSubstr("the token that each step appends is 1000000"));

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a model needs to generate, with and without a KV cache.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/worker/models/models.h"
+#include "worker/models/model.h"
+
+namespace pm::test {
+namespace {
+
+policy::Attention& self(policy::Model& model) { return model.stacks[0].layers[0].attention; }
+
+TEST(Generation, AnEncoderMayGenerateWithoutACache) {
+  policy::Model encoder = model({head("lm", policy::LogitsSpec{})});
+  encoder.task = policy::Task::FillMask;
+  encoder.recompute.emplace();
+  EXPECT_EQ(refusal(encoder), "runs");
+  EXPECT_TRUE(models::Model::generates(encoder));
+  EXPECT_FALSE(models::Model::caches(encoder));
+  policy::Model changed = encoder;
+  changed.stacks.push_back(changed.stacks[0]);
+  EXPECT_THAT(refusal(changed), testing::HasSubstr("generates without a KV cache beside further stacks"));
+  changed = encoder;
+  changed.stacks[0].input.token.reset();
+  EXPECT_THAT(refusal(changed), testing::HasSubstr("generates without a KV cache by rows"));
+  changed = encoder;
+  changed.heads.clear();
+  EXPECT_THAT(refusal(changed), testing::HasSubstr("has no language-model head for its task"));
+}
+
+TEST(Generation, AMemoryGeneratesWhereTokensSeeNoMoreThanIt) {
+  for (const int64_t window : {0, 1, 5, 6}) {
+    policy::Model model = test::model({head("words", policy::ClustersSpec{})});
+    model.recompute.emplace();
+    model.stacks[0].memory.emplace().length = 4;
+    self(model) = {.mask = policy::Mask::Causal, .window = window};
+    self(model).relative_content.emplace().content_to_position.emplace();
+    if (window == 1 || window == 5)
+      EXPECT_EQ(refusal(model), "runs") << window;
+    else
+      EXPECT_THAT(refusal(model), testing::HasSubstr("a memory of 4 rows and tokens that see more than it")) << window;
+  }
+}
+
+TEST(Generation, ADecoderWithALanguageModelHeadGenerates) {
+  policy::Model decoder = model({head("lm", policy::LogitsSpec{})});
+  decoder.task = policy::Task::Generate;
+  self(decoder).mask = policy::Mask::Causal;
+  self(decoder).window = 4;
+  EXPECT_EQ(refusal(decoder), "runs");
+  EXPECT_TRUE(models::Model::generates(decoder) && models::Model::caches(decoder));
+  decoder.task = policy::Task::FillMask;
+  EXPECT_FALSE(models::Model::generates(decoder));
+}
+
+}  // namespace
+}  // namespace pm::test
