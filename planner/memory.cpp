@@ -81,7 +81,8 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
     const bool attends = stack.heads > 0;
     const int64_t heads = attends ? partition.range(stack.name, Axis::Heads, stack.heads, rank).size() : 0;
     const int64_t kv = attends ? partition.range(stack.name, Axis::Kv, stack.kv_heads, rank).size() : 0;
-    const int64_t length = longest_input(metadata, stack, sequence_length), whole = std::min(tokens, length);
+    const int64_t input = longest_input(metadata, stack, sequence_length), whole = std::min(tokens, input);
+    const int64_t length = input + stack.memory;  // of the keys
     const int64_t queries = stack.query_block > 0 ? std::min(stack.query_block, whole) : whole;
     // rows of relative positions that a sequence reads; their products with queries and keys stand beside the scores
     const int64_t relative = std::min(stack.relative_rows, 2 * length);
@@ -92,7 +93,10 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
                            (gpu || stack.query_block > 0 ? tokens * stack.head_dim * heads : 0);
     const int64_t exchanged =
         stack.kv_heads < partition.ranks() ? tokens * stack.head_dim * (2 * stack.kv_heads + 6 * kv) : 0;
-    const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + std::max(scored, exchanged);
+    // what keys and values read beside the states, and both of them
+    const int64_t remembered =
+        stack.memory > 0 ? (tokens + stack.memory) * (2 * stack.hidden + 2 * kv * stack.head_dim) : 0;
+    const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + remembered + std::max(scored, exchanged);
     const int64_t mlp = 3 * tokens * ffn_columns(partition, stack, rank);
     stacks = std::max(stacks, 5 * tokens * stack.hidden + std::max(attention, mlp));  // stacks run one after the other
     vocabulary = std::max(vocabulary, stack.vocab);

@@ -71,6 +71,7 @@ json stack_json(const StackMetadata& stack) {
   if (stack.cross) out["x"] = true;
   if (stack.query_block != 0) out["b"] = stack.query_block;
   if (stack.relative_rows != 0) out["r"] = stack.relative_rows;
+  if (stack.memory != 0) out["y"] = stack.memory;
   if (stack.exchanges != 0) out["e"] = stack.exchanges;
   return out;
 }
@@ -121,6 +122,7 @@ StackMetadata read_stack(const JsonReader& reader) {
   stack.cross = reader.flag("x", false);
   stack.query_block = reader.integer("b", 0, max_units, 0);
   stack.relative_rows = reader.integer("r", 0, max_units, 0);
+  stack.memory = reader.integer("y", 0, max_units, 0);
   stack.exchanges = reader.integer("e", 0, max_exchanges, 0);
   if (stack.heads > 0 && (stack.kv_heads < 1 || stack.heads % stack.kv_heads != 0)) {
     JsonReader::fail(reader.path("k"), std::to_string(stack.kv_heads) + " kv heads",

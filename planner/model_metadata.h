@@ -75,6 +75,7 @@ struct StackMetadata {
   bool causal = false;        ///< holds a KV cache of its own tokens
   int64_t query_block = 0;    ///< sparse attention: the queries whose scores are held at once; 0: all of a sequence
   int64_t relative_rows = 0;  ///< relative positions by content: rows of their table; 0: there are none
+  int64_t memory = 0;         ///< rows of earlier tokens that each sequence reads in every layer; 0: there are none
   bool cross = false;         ///< also holds cross-attention keys and values of the encoder
   int64_t exchanges = 0;  ///< of tensor-parallel ranks in a layer, beside those of attention, cross-attention and MLP
   bool media = false;     ///< reads images or audio, no tokens; positions, if any, are those of every input

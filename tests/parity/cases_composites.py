@@ -8,6 +8,7 @@ import cases_audio
 LIGHT = (2,)
 # as in cases.py
 SEEDS = {
+    "EncoderDecoderModel-bert2bert-relative-keys": 4515,
     "VisionEncoderDecoderModel-deit2bert": 3217,
     "SpeechEncoderDecoderModel-hubert2bert": 19185,
     "EncoderDecoderModel-bert2bert": 3507,
@@ -210,5 +211,13 @@ def cases(family):
             ranks=LIGHT,
             encoder=of("bert", _BERT),
             decoder=of("bart", _BART),
+        ),
+        *pair(
+            "bert2bert-relative-keys",
+            "EncoderDecoderModel",
+            takes=("token_type_ids",),
+            ranks=LIGHT,
+            encoder=of("bert", _BERT, position_embedding_type="relative_key"),
+            decoder=of("bert", _BERT, **_DECODES, position_embedding_type="relative_key_query"),
         ),
     )

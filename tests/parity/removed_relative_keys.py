@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Relative position keys of BERT and its relatives (Shaw et al. 2018; Huang et al. 2020), which transformers 5 no
-longer has, put back into its classes where a config asks for them. test_removed_classes.py holds them against answers of the
-last release that had them.
+longer has, put back into its classes where a config asks for them. test_removed_classes.py holds them against answers
+of the last release that had them.
 """
 
 import functools

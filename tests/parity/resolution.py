@@ -68,8 +68,10 @@ def unused(case):
         return lambda name: name.endswith("embeddings.position_embeddings.weight")
     if "encoder" in case.settings:  # the pooler, of which no output speaks, formulas, a second bias of an untied head
         untied = not case.settings["decoder"].get("tie_word_embeddings", True)
+        relative = "position_embedding_type" in case.settings["decoder"]
         return lambda name: (
             name.startswith("encoder.pooler.")
+            or (relative and name.endswith("embeddings.position_embeddings.weight"))
             or name.endswith("encoder.embed_positions.weight")
             or (untied and name == "decoder.lm_head.bias")
         )

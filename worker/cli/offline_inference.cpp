@@ -94,6 +94,7 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   if (limits.positions == 0)  // relative positions have no end
     limits.positions = model.recompute ? plan.sequence_length : kv_blocks * block_tokens;
   limits.recomputes = model.recompute.has_value();
+  if (model.recompute && stack.memory) limits.memory = stack.memory->length;
   if (model.recompute && (model.recompute->target || model.recompute->append >= 0))
     limits.appended = static_cast<int32_t>(model.recompute->append);
   limits.forced_bos = static_cast<int32_t>(model.forced_bos);

@@ -126,6 +126,7 @@ StackMetadata model_metadata(const Stack& stack) {
   metadata.ffn = layer.mlp.width();
   metadata.causal = layer.attention.mask == Mask::Causal;
   metadata.cross = layer.cross.has_value();
+  metadata.memory = stack.memory ? stack.memory->length : 0;
   metadata.exchanges = static_cast<int64_t>(layer.stacked.size()) + (layer.bottleneck ? 2 : 0) +
                        (layer.attention.span_convolution ? 1 : 0) + (layer.attention.projection_norms ? 1 : 0) +
                        (layer.co_attention ? 1 : 0);

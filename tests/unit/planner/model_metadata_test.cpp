@@ -34,7 +34,7 @@ TEST(ModelMetadata, SurviveTheRoundTrip) {
        DType::F32,
        true,
        {{"decoder", stack_output}, {"decoder", 6, 5, 3}, {"decoder", 5}, {"decoder", 9, 2}, {"", stack_input}}});
-  metadata.stacks.push_back({"encoder", 6, 512, 8, 2, 64, 2048, 32128, 0, false, 64, 512, true, 5, true});
+  metadata.stacks.push_back({"encoder", 6, 512, 8, 2, 64, 2048, 32128, 0, false, 64, 512, 7, true, 5, true});
   EXPECT_EQ(metadata_from_json(nlohmann::json::parse(to_json(metadata).dump())), metadata);
 }
 

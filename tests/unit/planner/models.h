@@ -85,7 +85,8 @@ inline ModelMetadata encoder_decoder(int encoder_layers, int decoder_layers, int
                             false,
                             {{"decoder", stack_input}, {"", stack_input}}});
   for (const auto& [name, layers, cross] : {std::tuple{"encoder", encoder_layers, 0}, {"decoder", decoder_layers, 1}}) {
-    metadata.stacks.push_back({name, layers, hidden, heads, heads, dim, ffn, vocab, 0, cross == 1, 0, 0, cross == 1});
+    metadata.stacks.push_back(
+        {name, layers, hidden, heads, heads, dim, ffn, vocab, 0, cross == 1, 0, 0, 0, cross == 1});
     metadata.parts.push_back({name, 0, layers, Axis::Heads, heads, 2 * (1 + cross) * dim * hidden, DType::F32, false});
     metadata.parts.push_back({name, 0, layers, Axis::KvRows, heads * dim, 2 * (1 + cross) * hidden, DType::F32, false});
     metadata.parts.push_back({name, 0, layers, Axis::Ffn, ffn, 2 * hidden, DType::F32, false});

@@ -85,6 +85,15 @@ TEST(StepTokens, RelativePositionsHoldTheProductsOfTheirRows) {
   EXPECT_LE(bytes(DeviceKind::CPU), 3 * few);
 }
 
+TEST(StepTokens, AMemoryHasKeysAndValuesBesideThoseOfTokens) {
+  ModelMetadata metadata = encoder();
+  const Partition whole = make_partition(metadata, 1, DType::F32);
+  const auto bytes = [&] { return activation_bytes(metadata, whole, 0, 512, 1, {512, DeviceKind::CPU, DType::F32}); };
+  const int64_t before = bytes(), heads = metadata.stacks[0].heads, width = heads * metadata.stacks[0].head_dim;
+  metadata.stacks[0].memory = 1600;
+  EXPECT_GE(bytes(), before + 4 * (1600 * 2 * (metadata.stacks[0].hidden + width) + 2 * heads * 512 * 1600));
+}
+
 /// An encoder of images with 577 positions, and a decoder of text with 128.
 ModelMetadata captions() {
   ModelMetadata metadata = encoder();

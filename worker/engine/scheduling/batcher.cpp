@@ -265,7 +265,8 @@ void Batcher::plan_whole_sequences(Plan& plan) {
   for (const auto& group : running_) all += static_cast<int64_t>(group->sequences.size());
   for (const auto& group : running_) {
     for (Sequence& sequence : group->sequences) {
-      const int64_t tokens = sequence.uncomputed_tokens(), rows = sequence.length() + (limits_.appended ? 1 : 0);
+      const int64_t tokens = sequence.uncomputed_tokens(),
+                    rows = sequence.length() + limits_.memory + (limits_.appended ? 1 : 0);
       if (tokens == 0) continue;  // its token is under way
       if (taken > 0 && (rows > plan.token_budget || taken * limits_.pipeline_batches >= all)) return;
       if (sequence.computed == 0) planned_prompt_tokens_ += sequence.length();
@@ -420,7 +421,7 @@ StepEntry Batcher::make_whole_entry(Sequence& sequence) const {
 
 void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t tokens) {
   StepEntry entry = limits_.recomputes ? make_whole_entry(sequence) : make_entry(group, sequence, tokens);
-  plan.token_budget -= static_cast<int64_t>(entry.tokens.size());
+  plan.token_budget -= static_cast<int64_t>(entry.tokens.size()) + limits_.memory;
   Planned planned{.group = &group, .sequence = sequence.number, .tokens = tokens};
   if (sequence.computed + tokens == sequence.length()) add_sampling(plan, group, sequence, entry, planned);
   sequence.computed += tokens;

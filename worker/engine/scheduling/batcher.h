@@ -36,6 +36,7 @@ struct Limits {
   /// or -1 for a target. Nothing is preempted then.
   bool recomputes = false;
   std::optional<int32_t> appended;
+  int64_t memory = 0;  ///< rows before the tokens of each sequence then, which count as tokens of a step
   /// Encoder-decoder: vocabulary and positions of the encoder; 0: those of the decoder.
   int64_t source_vocabulary = 0, source_positions = 0;
 };

@@ -172,5 +172,14 @@ TEST(WholeSequences, ARequestBeyondThePositionsIsRefused) {
   }
 }
 
+TEST(WholeSequences, RowsOfAMemoryCountAsTokensOfAStep) {
+  Limits limits = limits_of(/*step_tokens=*/60);
+  limits.memory = 20;
+  Steps steps(limits);
+  for (const char* id : {"a", "b", "c"}) steps.submit(id, {1, 2, 3}, 2);
+  steps.step();
+  EXPECT_EQ(steps.messages[0].entries.size(), 2U) << "two of 20 + 3 + 1 rows";
+}
+
 }  // namespace
 }  // namespace pm::engine

@@ -22,7 +22,7 @@ TEST(Generation, AnEncoderMayGenerateWithoutACache) {
   changed.stacks.push_back(changed.stacks[0]);
   EXPECT_THAT(refusal(changed), testing::HasSubstr("generates without a KV cache beside further stacks"));
   changed = encoder;
-  changed.stacks[0].input.token.reset();
+  changed.stacks[0].input.features = features();
   EXPECT_THAT(refusal(changed), testing::HasSubstr("generates without a KV cache by rows"));
   changed = encoder;
   changed.heads.clear();
