@@ -17,10 +17,7 @@ from world import MODELS
 
 @pytest.fixture(scope="module")
 def writer(world) -> str:
-    world.apply("writer", source="pvc://models/writer")
-    world.wait_ready("writer")
-    yield "writer"
-    world.cluster.kubectl("delete", "pm", "writer", "-n", MODELS, "--wait=false")
+    yield from served(world, "writer")
 
 
 def written(folder, sounds) -> list[str]:
@@ -36,6 +33,14 @@ def written(folder, sounds) -> list[str]:
             samples = numpy.frombuffer(content.readframes(content.getnframes()), "<i2") / 32768
         texts.append(recognise(samples.astype(numpy.float32), generate_kwargs={"num_beams": 1})["text"])
     return texts
+
+
+def served(world, name: str):
+    """Yields the name of a ParallelModel that serves the model of this name, and deletes it in the end."""
+    world.apply(name, source=f"pvc://models/{name}")
+    world.wait_ready(name)
+    yield name
+    world.cluster.kubectl("delete", "pm", name, "-n", MODELS, "--wait=false")
 
 
 def transcribed(url: str, name: str, sounds) -> list[str]:
@@ -55,10 +60,7 @@ def test_what_is_heard_is_written_as_by_transformers(world, writer, models):
 
 @pytest.fixture(scope="module")
 def detector(world) -> str:
-    world.apply("detector", source="pvc://models/detector")
-    world.wait_ready("detector")
-    yield "detector"
-    world.cluster.kubectl("delete", "pm", "detector", "-n", MODELS, "--wait=false")
+    yield from served(world, "detector")
 
 
 def test_objects_have_the_boxes_of_transformers(world, detector, models):
@@ -80,10 +82,7 @@ def test_objects_have_the_boxes_of_transformers(world, detector, models):
 
 @pytest.fixture(scope="module")
 def segmenter(world) -> str:
-    world.apply("segmenter", source="pvc://models/segmenter")
-    world.wait_ready("segmenter")
-    yield "segmenter"
-    world.cluster.kubectl("delete", "pm", "segmenter", "-n", MODELS, "--wait=false")
+    yield from served(world, "segmenter")
 
 
 def test_segments_have_the_masks_of_transformers(world, segmenter, models):

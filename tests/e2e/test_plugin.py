@@ -73,9 +73,9 @@ def test_plan_answers_for_a_manifest_and_changes_nothing(world, served):
     assert "wider" not in world.cluster.kubectl("get", "pm", "-n", MODELS)
 
 
-def test_logs_and_bundle_hold_what_the_ranks_said(world, served, tmp_path):
-    said = run(world, "logs", served, "--replica", 0)
-    assert "holds" in said and "bytes of weights" in said, said
+def test_logs_and_bundle_hold_the_lines_of_the_ranks(world, served, tmp_path):
+    printed = run(world, "logs", served, "--replica", 0)
+    assert "holds" in printed and "bytes of weights" in printed, printed
     folder = tmp_path / "sent"
     print(run(world, "bundle", served, "--output", folder))
     names = {path.name for path in folder.iterdir()}

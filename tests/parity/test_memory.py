@@ -94,22 +94,22 @@ def test_memories_that_do_not_fit_are_refused(server):
 def test_completions_have_the_tokens_and_probabilities_of_a_model_that_reads_one_token_after_another(server):
     row = inputs.prompts(CASE, [19], seed=4)[0]
     wanted = oracle.greedy(CASE, row, 16)["sequence"]
-    asked = {"input_ids": row, "max_new_tokens": 16, "do_sample": False, "details": True, "return_token_ids": True}
-    answer = server.ask("/generate", asked)
+    body = {"input_ids": row, "max_new_tokens": 16, "do_sample": False, "details": True, "return_token_ids": True}
+    answer = server.ask("/generate", body)
     assert answer["sequence"] == wanted
     model, mems, ids = oracle.model(CASE), None, torch.tensor([row])
     for token in answer["details"]["tokens"]:
         with torch.no_grad():
-            said = model(ids, mems=mems)
-        mems, ids = said.mems, torch.tensor([[token["id"]]])
-        logprob = said.prediction_scores[0, -1, token["id"]].item()
+            output = model(ids, mems=mems)
+        mems, ids = output.mems, torch.tensor([[token["id"]]])
+        logprob = output.prediction_scores[0, -1, token["id"]].item()
         assert token["logprob"] == pytest.approx(logprob, abs=1e-4)
 
 
 def test_sampled_tokens_are_those_of_their_seed(server):
     row = inputs.prompts(CASE, [9], seed=5)[0]
-    asked = {"input_ids": row, "max_new_tokens": 12, "do_sample": True, "temperature": 0.9, "return_token_ids": True}
-    answers = [server.ask("/generate", {**asked, "seed": seed})["sequence"] for seed in (3, 3, 4)]
+    body = {"input_ids": row, "max_new_tokens": 12, "do_sample": True, "temperature": 0.9, "return_token_ids": True}
+    answers = [server.ask("/generate", {**body, "seed": seed})["sequence"] for seed in (3, 3, 4)]
     assert answers[0] == answers[1] != answers[2]
 
 
