@@ -5,7 +5,7 @@ export PM_CACHE ?= $(HOME)/.cache/parallelmodel
 preset ?= release
 build := build/$(preset)
 
-.PHONY: deps test-deps lint-deps build build-tests cluster image image-cuda image-test assembled-image demo test test-one unit lint fmt cuda rehearsal fuzz parity hub browser \
+.PHONY: deps test-deps lint-deps build build-tests cluster image image-cuda image-cuda-test image-test assembled-image demo test test-one unit lint fmt cuda rehearsal fuzz parity hub browser \
   stress reliability chart release release-test manifests e2e bench bench-op run-controller clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
@@ -27,8 +27,10 @@ cluster:                  ## a real Kubernetes for one host, built once
 	@tests/cluster/extras/build.sh kubescore
 image:                    ## worker, controller and kubectl plugin of the Dockerfile by buildah, in build/images
 	@tools/image/build.sh build/images worker controller kubectl-pm
-image-cuda:               ## the worker for GPUs, 3.4 GB
+image-cuda:               ## the worker for GPUs, 2.2 GB
 	@tools/image/build.sh build/images worker-cuda
+image-cuda-test: build image-cuda test-deps ## what it holds, and that it answers on a machine without a GPU
+	@PM_IMAGE_TARGETS=worker-cuda $(PM_CACHE)/venv/bin/python -m pytest -q -s tests/image/test_images.py
 image-test: build image test-deps ## what the images hold, how big they are, and that they answer without a shell
 	@$(PM_CACHE)/venv/bin/python -m pytest -q -s tests/image
 assembled-image: deps     ## the same images of this machine's build, within seconds; Kubernetes is built beside the programs

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from conftest import BUILD, ROOT
 
-PROGRAMS = {"worker": "/usr/bin/parallelmodel-worker", "controller": "/usr/bin/parallelmodel-controller"}
-LARGEST = {"worker": 160e6, "controller": 12e6}  # bytes of all layers, compressed
+WORKER = "/usr/bin/parallelmodel-worker"
+PROGRAMS = {"worker": WORKER, "worker-cuda": WORKER, "controller": "/usr/bin/parallelmodel-controller"}
+LARGEST = {"worker": 160e6, "worker-cuda": 2.5e9, "controller": 12e6}  # bytes of all layers, compressed
 LIBRARY = re.compile(r"/[^/]+\.so(\.[0-9.]+)?$")
 # Libraries that images of Debian 13 have and those of Debian 12 may lack, by the name before ".so": cpp-httplib and
 # what it and OpenSSL load for compressed transfers.
