@@ -123,7 +123,7 @@ int measure(const char* program, const std::string& tokenizer_folder, int64_t to
   server::ApiOptions options;
   options.http.host = "127.0.0.1";
   options.http.port = 0;
-  options.model = "null";
+  options.names = {"null"};
   Plan plan;
   plan.sequence_length = window;
   server::ApiServer server(options, scheduler, &*tokenizer, plan);

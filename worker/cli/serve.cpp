@@ -34,7 +34,8 @@ namespace {
 
 struct ServeOptions : ModelOptions {
   ProcessOptions process;
-  std::string host = "0.0.0.0", name;
+  std::string host = "0.0.0.0";
+  std::vector<std::string> names;
   std::string api_keys_folder, certificate, key;
   int port = http_port, admin_port = pm::admin_port, drain_seconds = 60;
   std::string rendezvous;
@@ -123,7 +124,8 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   server::ApiOptions api;
   api.http.host = options.host;
   api.http.port = options.port;
-  api.model = options.name.empty() ? name_of_folder(folder) : options.name;
+  api.names = server::ServedNames(options.names);
+  if (api.names.empty()) api.names = {name_of_folder(folder)};
   api.eos = setup.model.eos;
   api.capabilities = server::read_capabilities(setup.model, folder);
   api.defaults = server::read_generation_defaults(folder);
@@ -257,8 +259,11 @@ void add_serve(CLI::App& app, Program& program) {
       subcommand->add_option(flag::tls_key.name, options->key, "PEM file with the private key of the certificate");
   certificate->needs(key);
   key->needs(certificate);
-  subcommand->add_option(flag::served_model_name.name, options->name,
-                         "Model name in the API (default: the folder's name)");
+  subcommand
+      ->add_option(flag::served_model_name.name, options->names,
+                   "Model name in the API; repeat it for several, of which the first stands in replies (default: the "
+                   "folder's name)")
+      ->allow_extra_args(false);
   subcommand->add_flag("--no-page", options->no_page, "Answer / with JSON to browsers too, not with a page");
   subcommand->add_option(flag::max_queue.name, options->max_queue, "Maximum requests in the waiting queue")
       ->capture_default_str()

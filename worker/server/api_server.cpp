@@ -97,7 +97,7 @@ struct ApiServer::Impl {
   std::shared_ptr<void> admit();
   std::shared_ptr<void> acquire_decoder();
   std::string refusal() const;  ///< why nothing is generated now, as an error's code; "" when serving
-  json model_json() const;
+  json model_json(const std::string& name) const;
   json card() const;
   bool asks_page(const http::Request&) const;
   http::Response root(const RoutedRequest&) const;
@@ -129,7 +129,7 @@ ApiServer::Impl::Impl(ApiOptions o, engine::Engine& e, const Tokenizer* tokenize
               tokenizer,
               options.prompt_tokenizer ? options.prompt_tokenizer : tokenizer,
               metrics,
-              options.model,
+              options.names,
               plan.sequence_length,
               options.eos,
               options.defaults,
@@ -195,8 +195,9 @@ void ApiServer::Impl::add_routes() {
   router.add(
       "GET", "/docs", [this](const RoutedRequest&) { return text_response("text/html; charset=utf-8", page); },
       describe_page());
-  const json openapi = openapi_document(
-      router, options.capabilities, {options.model, PM_VERSION, options.keys != nullptr, options.http.payload_limit});
+  const json openapi =
+      openapi_document(router, options.capabilities,
+                       {options.names.first(), PM_VERSION, options.keys != nullptr, options.http.payload_limit});
   document = openapi.dump(-1, ' ', false, json::error_handler_t::replace);
   page = openapi_page(openapi);
 }
@@ -285,8 +286,8 @@ std::shared_ptr<void> ApiServer::Impl::acquire_decoder() {
 /// Returns the model information of GET /.
 json ApiServer::Impl::card() const {
   const Capabilities& can = options.capabilities;
-  return {{"model", options.model},      {"architecture", can.architecture},           {"task", to_string(can.task)},
-          {"kind", to_string(can.kind)}, {"max_model_len", max_input_tokens(context)}, {"routes", can.routes()}};
+  return {{"model", options.names.first()}, {"architecture", can.architecture},           {"task", to_string(can.task)},
+          {"kind", to_string(can.kind)},    {"max_model_len", max_input_tokens(context)}, {"routes", can.routes()}};
 }
 
 /// Returns whether the request is a browser's for the page. It may have no API key, for its user enters that there.
@@ -298,12 +299,12 @@ bool ApiServer::Impl::asks_page(const http::Request& request) const {
 http::Response ApiServer::Impl::root(const RoutedRequest& call) const {
   if (!asks_page(call.request)) return json_response(card());
   if (options.keys && !options.keys->allow(call.request.header("authorization"))) return key_page();
-  return home_page({options.model, options.capabilities, plan, options.status_table.get(), engine.statistics(),
+  return home_page({options.names.first(), options.capabilities, plan, options.status_table.get(), engine.statistics(),
                     refusal(), router.routes()});
 }
 
-json ApiServer::Impl::model_json() const {
-  return {{"id", options.model},
+json ApiServer::Impl::model_json(const std::string& name) const {
+  return {{"id", name},
           {"object", "model"},
           {"created", started},
           {"owned_by", "parallelmodel"},
@@ -314,18 +315,15 @@ json ApiServer::Impl::model_json() const {
 }
 
 http::Response ApiServer::Impl::models(const RoutedRequest&) const {
-  return json_response({{"object", "list"}, {"data", {model_json()}}});
+  json all = json::array();
+  for (const std::string& name : options.names.all()) all.push_back(model_json(name));
+  return json_response({{"object", "list"}, {"data", std::move(all)}});
 }
 
 http::Response ApiServer::Impl::model(const RoutedRequest& call) const {
   const std::string requested = percent_decode(call.path_suffix);
-  if (requested != options.model)
-    throw ApiError(404, "model_not_found",
-                   "there is no model " +
-                       json(requested.substr(0, 200)).dump(-1, ' ', true, json::error_handler_t::replace) +
-                       "; this server has: " + options.model,
-                   "model");
-  return json_response(model_json());
+  options.names.check(requested);
+  return json_response(model_json(requested));
 }
 
 http::Response ApiServer::Impl::health() const {
@@ -350,7 +348,7 @@ ApiServer::~ApiServer() { stop(); }
 
 void ApiServer::start() {
   impl_->http.start();
-  LOG(INFO) << "serving " << impl_->options.model << " on port " << bound_port();
+  LOG(INFO) << "serving " << impl_->options.names.first() << " on port " << bound_port();
 }
 
 int ApiServer::bound_port() const { return impl_->http.bound_port(); }

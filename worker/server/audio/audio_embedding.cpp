@@ -48,7 +48,7 @@ http::Response embed_audio(const ServerContext& context, const RoutedRequest& ca
   std::vector<float> vector = pooled(run_forward_batches(context, call, std::move(batches))[0], how);
   if (unit) normalize(vector);
   return json_response({{"object", "list"},
-                        {"model", context.model},
+                        {"model", context.names.first()},
                         {"data", {{{"object", "embedding"}, {"index", 0}, {"embedding", vector}}}}});
 }
 

@@ -115,7 +115,8 @@ Arrays audio_inputs(const ServerContext& context, std::span<const float> samples
 Operation audio_operation(const ServerContext& context, std::string summary, const schema::Properties& own,
                           json reply) {
   schema::Properties in_json = own, in_form = own;
-  const schema::Property model{"model", schema::described(schema::one_of({context.model}), "Name of the served model")};
+  const schema::Property model{"model",
+                               schema::described(schema::one_of(context.names.all()), "Name of the served model")};
   in_form.push_back(model);
   in_form.push_back(
       {"file", {{"type", "string"}, {"format", "binary"}, {"description", "WAV, FLAC, OGG or MP3"}}, true});

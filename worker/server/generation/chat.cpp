@@ -28,7 +28,7 @@ struct ChatReply {
     return {{"id", "chatcmpl-" + id},
             {"object", object},
             {"created", created},
-            {"model", context.model},
+            {"model", context.names.first()},
             {"choices", json::array()}};
   }
 
@@ -118,7 +118,7 @@ http::Response create_chat_completion(const ServerContext& context, const Routed
   const auto arrived = steady_clock::now();
   auto admitted = context.admit();
   refuse_unless_served(context, call);
-  const ChatRequest request = parse_chat(call.request.body, context.model);
+  const ChatRequest request = parse_chat(call.request.body, context.names);
   const engine::SamplingParams sampling =
       make_sampling(request.params, context.defaults.config.sampling, context.random(), context.tokenizer);
   const LengthLimits length{.field = "max_completion_tokens",

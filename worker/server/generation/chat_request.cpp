@@ -162,7 +162,7 @@ void read_unused_fields(Fields& fields) {
 
 }  // namespace
 
-ChatRequest parse_chat(std::string_view body, const std::string& model) {
+ChatRequest parse_chat(std::string_view body, const ServedNames& names) {
   const json object = parse_object(body);
   ordered_json ordered = ordered_json::parse(body), conversation = ordered_json::object();
   Fields fields(object);
@@ -173,7 +173,7 @@ ChatRequest parse_chat(std::string_view body, const std::string& model) {
   read_template_fields(fields, ordered, conversation);
   read_max_tokens(fields, "max_tokens", request.params);
   read_max_tokens(fields, "max_completion_tokens", request.params);
-  const OpenAiFields read = read_openai(fields, model, request.params);
+  const OpenAiFields read = read_openai(fields, names, request.params);
   request.n = read.n;
   request.stream = read.stream;
   request.include_usage = read.include_usage;

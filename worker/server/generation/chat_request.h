@@ -20,6 +20,6 @@ struct ChatRequest {
 /// Each message has a role (system, developer, user, assistant, tool) and content. The content is a text, or parts of
 /// type "text", which are joined by line feeds. OpenAI sends the arguments of a tool call as a string of JSON; it is
 /// parsed, because templates expect an object. Throws ApiError: 400 that names the field, 404 for another model's name.
-ChatRequest parse_chat(std::string_view body, const std::string& model);
+ChatRequest parse_chat(std::string_view body, const ServedNames&);
 
 }  // namespace pm::server

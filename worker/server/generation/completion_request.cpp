@@ -14,7 +14,7 @@ void read_max_tokens(Fields& fields, const std::string& name, GenerationParams& 
                  params);
 }
 
-OpenAiFields read_openai(Fields& fields, const std::string& model, GenerationParams& params) {
+OpenAiFields read_openai(Fields& fields, const ServedNames& names, GenerationParams& params) {
   OpenAiFields read;
   read_common(fields, Dialect::OpenAi, params);
   read_group(fields, ParameterGroup::Mode, Dialect::OpenAi, params);
@@ -34,11 +34,11 @@ OpenAiFields read_openai(Fields& fields, const std::string& model, GenerationPar
     inner.refuse_others();
   }
   fields.only("logit_bias", json::object());
-  read_model(fields, model);
+  read_model(fields, names);
   return read;
 }
 
-CompletionRequest parse_completion(std::string_view body, const std::string& model) {
+CompletionRequest parse_completion(std::string_view body, const ServedNames& names) {
   const json object = parse_object(body);
   Fields fields(object);
   CompletionRequest request;
@@ -50,7 +50,7 @@ CompletionRequest parse_completion(std::string_view body, const std::string& mod
         "prompt");
   request.prompts = parse_prompts(*prompt, "prompt");
   read_max_tokens(fields, "max_tokens", request.params);
-  const OpenAiFields read = read_openai(fields, model, request.params);
+  const OpenAiFields read = read_openai(fields, names, request.params);
   request.n = read.n;
   request.stream = read.stream;
   request.include_usage = read.include_usage;

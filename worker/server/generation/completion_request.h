@@ -21,7 +21,7 @@ struct CompletionRequest {
 };
 
 /// Throws ApiError: 400 that names the field, 404 for another model's name.
-CompletionRequest parse_completion(std::string_view body, const std::string& model);
+CompletionRequest parse_completion(std::string_view body, const ServedNames&);
 
 /// Reads max_new_tokens under one of OpenAI's names for it. Throws ApiError 400.
 void read_max_tokens(Fields&, const std::string& name, GenerationParams&);
@@ -33,6 +33,6 @@ struct OpenAiFields {
 };
 /// Reads the fields that completions and chat completions share: the model's name, the sampling parameters, n, stop,
 /// stream and stream_options. Throws ApiError 400 that names the field.
-OpenAiFields read_openai(Fields&, const std::string& model, GenerationParams&);
+OpenAiFields read_openai(Fields&, const ServedNames&, GenerationParams&);
 
 }  // namespace pm::server

@@ -34,7 +34,7 @@ struct CompletionReply {
     return {{"id", "cmpl-" + id},
             {"object", "text_completion"},
             {"created", created},
-            {"model", context.model},
+            {"model", context.names.first()},
             {"choices", json::array()}};
   }
 
@@ -116,7 +116,7 @@ http::Response create_completion(const ServerContext& context, const RoutedReque
   const auto arrived = steady_clock::now();
   auto admitted = context.admit();
   refuse_unless_served(context, call);
-  const CompletionRequest request = parse_completion(call.request.body, context.model);
+  const CompletionRequest request = parse_completion(call.request.body, context.names);
   const engine::SamplingParams sampling =
       make_sampling(request.params, context.defaults.config.sampling, context.random(), context.tokenizer);
   const LengthLimits length{.field = "max_tokens",

@@ -35,7 +35,7 @@ void append(schema::Properties& to, const schema::Properties& more) { to.insert(
 
 /// The fields that read_model reads.
 schema::Properties model_properties(const ServerContext& context) {
-  return {{"model", schema::described(schema::one_of({context.model}), "Name of the served model")},
+  return {{"model", schema::described(schema::one_of(context.names.all()), "Name of the served model")},
           {"user", schema::text("Identifies the end user; has no effect")}};
 }
 

@@ -92,12 +92,9 @@ std::vector<Prompt> parse_prompts(const json& value, const std::string& field) {
   return prompts;
 }
 
-void read_model(Fields& fields, const std::string& model) {
+void read_model(Fields& fields, const ServedNames& names) {
   fields.text("user");
-  const auto named = fields.text("model");
-  if (named && *named != model)
-    throw ApiError(404, "model_not_found",
-                   "model is " + json_excerpt(*named) + "; this server has: " + json(model).dump(), "model");
+  if (const auto name = fields.text("model")) names.check(*name);
 }
 
 void read_parameter(Fields& fields, const std::string& name, const engine::Parameter& parameter,

@@ -10,6 +10,7 @@
 
 #include "worker/engine/sampling/parameters.h"
 #include "worker/server/http/json_body.h"
+#include "worker/server/serving/served_names.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm::server {
@@ -29,9 +30,9 @@ struct GenerationParams {
   std::optional<std::vector<int64_t>> eos;  ///< ids of end tokens
 };
 
-/// Reads "model", which must be the served name when present, and "user", which has no effect. Throws ApiError 404 for
+/// Reads "model", which must be a served name when present, and "user", which has no effect. Throws ApiError 404 for
 /// another model's name.
-void read_model(Fields&, const std::string& model);
+void read_model(Fields&, const ServedNames&);
 
 /// Reads a row of the table from the field `name`. All readers throw ApiError 400 that names the field.
 void read_parameter(Fields&, const std::string& name, const engine::Parameter&, engine::Dialect, GenerationParams&);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,8 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds stop_check_interval{100};  // between checks of `stopping`
-// A client sends its first request at once. So for this long after the accept, `stopping` does not end the wait for it.
+// A client sends its first request at once. So for this long after the accept, end_wait() does not end the wait for it.
 constexpr milliseconds first_request_time{200};
 constexpr milliseconds linger_time{500};
 constexpr size_t max_linger_bytes = 1 << 20;
@@ -35,12 +35,23 @@ short wanted_by(const SSL* ssl, int result) {
 }  // namespace
 
 Connection::Connection(int fd, Tls* tls, const ConnectionLimits& limits)
-    : fd_(fd), limits_(limits), first_request_end_(steady_clock::now() + first_request_time) {
+    : fd_(fd),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      limits_(limits),
+      first_request_end_(steady_clock::now() + first_request_time) {
   fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
   if (tls) ssl_ = tls->accept(fd_);
 }
 
-Connection::~Connection() { ::close(fd_); }
+Connection::~Connection() {
+  ::close(fd_);
+  if (wake_ >= 0) ::close(wake_);
+}
+
+void Connection::end_wait() {
+  ending_ = true;
+  if (wake_ >= 0) eventfd_write(wake_, 1);
+}
 
 bool Connection::wait(short events, Time until) const {
   for (;;) {
@@ -103,6 +114,14 @@ ptrdiff_t Connection::try_send(const char* data, size_t size, short& wanted) {
   }
 }
 
+/// Waits for bytes or, unless it is `ending`, for end_wait(). A process without free descriptors has no eventfd; then it
+/// looks every 100 ms.
+void Connection::wait_for_request(Time until, bool ending) const {
+  const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now()).count() + 1;
+  pollfd waiting[]{{fd_, POLLIN, 0}, {wake_, POLLIN, 0}};  // the second one stays readable
+  poll(waiting, ending ? 1 : 2, static_cast<int>(std::clamp<int64_t>(left, 0, wake_ < 0 ? 100 : 60'000)));
+}
+
 /// Waits for bytes and returns as try_receive, or timed_out after `until`.
 ptrdiff_t Connection::receive(char* to, size_t size, Time until) {
   for (;;) {
@@ -126,17 +145,18 @@ ptrdiff_t Connection::fill(Time until) {
   return n;
 }
 
-Connection::Head Connection::await_head(const std::atomic<bool>& stopping) {
+Connection::Head Connection::await_head() {
   const auto idle_end = steady_clock::now() + limits_.idle;
   const auto skip_line_ends = [&] {  // some clients send them after a body
     while (taken_ + 1 < buffer_.size() && buffer_[taken_] == '\r' && buffer_[taken_ + 1] == '\n') taken_ += 2;
   };
   for (skip_line_ends(); taken_ == buffer_.size(); skip_line_ends()) {
-    // a request that has arrived before the stop is still answered
-    const auto now = steady_clock::now();
-    const bool last_look = (stopping && now > first_request_end_) || now > idle_end;
-    const ptrdiff_t n = fill(last_look ? now : std::min(now + stop_check_interval, idle_end));
+    const bool ending = ending_;  // read once: what is set after this wakes the wait
+    const auto end = ending ? std::min(idle_end, first_request_end_) : idle_end;
+    const bool last_look = steady_clock::now() >= end;  // a request that arrived before the end is still answered
+    const ptrdiff_t n = fill(steady_clock::now());
     if (n <= 0 && (n != timed_out || last_look)) return Head::Gone;
+    if (n <= 0) wait_for_request(end, ending);
   }
   const auto head_end = steady_clock::now() + limits_.head;
   for (size_t from = taken_;;) {

@@ -19,7 +19,7 @@ struct ConnectionLimits {
       10'000};  ///< from a request's first byte to the end of its headers; also of a TLS handshake
   std::chrono::milliseconds body{30'000};   ///< time to receive a body, plus a second per `rate` received bytes
   std::chrono::milliseconds write{10'000};  ///< time to write a chunk of a reply, plus a second per `rate` of its bytes
-  std::chrono::milliseconds idle{10'000};   ///< time between requests
+  std::chrono::milliseconds idle{120'000};  ///< time between requests; gateways reuse connections for a minute and more
   size_t head_bytes = 64 << 10;             ///< maximum bytes of the request line and headers
   size_t rate = 64 << 10;                   ///< bytes per second; a slower peer is disconnected
 };
@@ -36,8 +36,13 @@ class Connection {
   bool handshake();
   enum class Head { Ready, Gone, TooSlow, TooLarge };
   /// Waits until the next request's line and headers are received completely. Gone: the peer closed, was silent for
-  /// `idle`, or `stopping` is set; a connection that has just begun gets a moment for its first request nevertheless.
-  Head await_head(const std::atomic<bool>& stopping);
+  /// `idle`, or end_wait() was called; a connection that has just begun gets a moment for its first request
+  /// nevertheless, and a request that has arrived is not lost.
+  Head await_head();
+  /// Ends this wait for a request and all later ones. Called on any thread.
+  void end_wait();
+  /// Returns whether end_wait() was called, so that the next reply should be the last.
+  bool is_ending() const { return ending_; }
   /// Reads bytes of the request, starting with its head. Returns their number; 0 if the peer has closed, and a negative
   /// value for an error or a peer that is too slow.
   ptrdiff_t read(char* to, size_t size);
@@ -52,19 +57,22 @@ class Connection {
  private:
   using Time = std::chrono::steady_clock::time_point;
   bool wait(short events, Time until) const;
+  void wait_for_request(Time until, bool ending) const;
   ptrdiff_t receive(char* to, size_t size, Time until);
   ptrdiff_t try_receive(char* to, size_t size, short& wanted);
   ptrdiff_t try_send(const char* data, size_t size, short& wanted);
   ptrdiff_t fill(Time until);
 
   const int fd_;
+  const int wake_;  ///< an eventfd, which end_wait() makes readable
+  std::atomic<bool> ending_{false};
   const ConnectionLimits limits_;
   std::unique_ptr<SSL, SslFree> ssl_;
   std::string buffer_;   ///< bytes received from the peer
   size_t taken_ = 0;     ///< bytes of buffer_ that read() has returned
   size_t received_ = 0;  ///< received bytes of the current body
   Time body_began_;
-  Time first_request_end_;  ///< until here `stopping` does not end the wait for the first request
+  Time first_request_end_;  ///< until here end_wait() does not end the wait for the first request
 };
 
 }  // namespace pm::server

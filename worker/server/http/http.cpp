@@ -13,6 +13,7 @@
 #include "worker/base/error.h"
 #include "worker/server/http/api_error.h"
 #include "worker/server/http/listening_socket.h"
+#include "worker/server/http/open_connections.h"
 #include "worker/server/http/thread_pool.h"
 
 #include "base/log.h"
@@ -28,12 +29,20 @@ constexpr size_t max_discarded_bytes =
 /// Adapts ThreadPool to httplib, which owns the queue by a raw pointer and calls it from its accepting thread.
 class PoolQueue final : public httplib::TaskQueue {
  public:
-  explicit PoolQueue(const Options& options) : pool_(options.connections, options.waiting_connections) {}
-  bool enqueue(std::function<void()> job) override { return pool_.enqueue(std::move(job)); }
+  PoolQueue(const Options& options, OpenConnections& connections)
+      : pool_(options.connections, options.waiting_connections), connections_(connections) {
+    connections_.set_crowded([this] { return pool_.is_crowded(); });
+  }
+  bool enqueue(std::function<void()> job) override {
+    if (!pool_.enqueue(std::move(job))) return false;
+    if (pool_.is_crowded()) connections_.end_longest_wait();
+    return true;
+  }
   void shutdown() override { pool_.shutdown(); }
 
  private:
   ThreadPool pool_;
+  OpenConnections& connections_;
 };
 
 class SinkStream final : public Stream {
@@ -134,7 +143,11 @@ class Listener final : public httplib::Server {
   /// `refuse` returns the complete reply to a request that httplib never sees.
   Listener(const http::Options& options, Refuse refuse) : options_(options), refuse_(std::move(refuse)) {}
   /// Ends the waits of idle connections.
-  void end_waits() { stopping_ = true; }
+  void end_waits() {
+    stopping_ = true;
+    connections_.end_waits();
+  }
+  OpenConnections& connections() { return connections_; }
   /// Ends the writing of replies.
   void cut_replies() { cut_ = true; }
 
@@ -149,7 +162,7 @@ class Listener final : public httplib::Server {
 
   void serve(Connection& connection) {
     for (size_t left = options_.keep_alive_requests; left > 0; --left) {
-      const auto head = connection.await_head(stopping_);
+      const auto head = connections_.await_head(connection);
       if (head == Connection::Head::TooSlow || head == Connection::Head::TooLarge) {
         const std::string reply = refuse_(head == Connection::Head::TooSlow ? 408 : 431);
         connection.write(reply.data(), reply.size());
@@ -161,13 +174,14 @@ class Listener final : public httplib::Server {
       const auto setup = [&](httplib::Request& request) {
         request.progress = [&](uint64_t, uint64_t) { return !connection.peer_gone(); };
       };
-      if (!process_request(wire, "", 0, "", 0, left == 1, closed, setup) || closed) return;
+      if (!process_request(wire, "", 0, "", 0, left == 1 || connection.is_ending(), closed, setup) || closed) return;
     }
   }
 
   const http::Options& options_;  // httplib's Server has a method Options
   const Refuse refuse_;
   std::atomic<bool> stopping_{false}, cut_{false};
+  OpenConnections connections_;
 };
 
 }  // namespace
@@ -207,7 +221,7 @@ struct Server::Impl {
 };
 
 void Server::Impl::configure() {
-  server.new_task_queue = [this]() -> httplib::TaskQueue* { return new PoolQueue(options); };
+  server.new_task_queue = [this]() -> httplib::TaskQueue* { return new PoolQueue(options, server.connections()); };
   server.set_tcp_nodelay(true);
   server.set_payload_max_length(options.payload_limit);
   server.set_socket_options(

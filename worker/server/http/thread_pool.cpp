@@ -25,6 +25,11 @@ bool ThreadPool::enqueue(std::function<void()> job) {
   return true;
 }
 
+bool ThreadPool::is_crowded() const {
+  const std::lock_guard lock(mutex_);
+  return jobs_.size() > idle_;
+}
+
 void ThreadPool::work() {
   std::unique_lock lock(mutex_);
   for (;;) {

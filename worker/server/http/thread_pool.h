@@ -19,6 +19,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
   /// Queues `job`. Returns false, and does not run it, if every thread is busy and the queue is full.
   bool enqueue(std::function<void()> job);
+  /// Returns whether a queued job waits for a thread.
+  bool is_crowded() const;
   /// Runs the queued jobs, then joins the threads.
   void shutdown();
 
@@ -26,7 +28,7 @@ class ThreadPool {
   void work();
 
   const size_t max_threads_, max_waiting_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> jobs_;
   std::vector<std::thread> threads_;

@@ -15,7 +15,7 @@ void refuse_unless_served(const ServerContext& context, const RoutedRequest& cal
   for (const auto& route : can.routes()) routes += (routes.empty() ? "" : ", ") + route;
   throw ApiError(404, "not_served",
                  call.access->route + " is not served by this model, " +
-                     (can.architecture.empty() ? context.model : can.architecture) + " of task " +
+                     (can.architecture.empty() ? context.names.first() : can.architecture) + " of task " +
                      std::string(to_string(can.task)) + "; it serves: " + routes);
 }
 

@@ -16,6 +16,7 @@
 #include "worker/server/http/router.h"
 #include "worker/server/monitoring/metrics.h"
 #include "worker/server/serving/capabilities.h"
+#include "worker/server/serving/served_names.h"
 #include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/entity_tokenizer.h"
 #include "worker/tokenizer/tokenizer.h"
@@ -30,7 +31,7 @@ struct ServerContext {
   const Tokenizer* tokenizer;         ///< nullptr: requests and replies carry token ids only
   const Tokenizer* prompt_tokenizer;  ///< of prompts, where it is another one than that of answers; else the same
   RequestMetrics& metrics;
-  std::string model;                   ///< the name that clients use
+  ServedNames names;                   ///< the names that clients use
   int64_t max_model_len = 0;           ///< tokens of prompt and answer together
   std::vector<int64_t> eos;            ///< ids of the end-of-sequence tokens
   const GenerationDefaults& defaults;  ///< values of parameters that a request leaves out

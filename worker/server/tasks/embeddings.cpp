@@ -139,8 +139,8 @@ http::Response create_embeddings(const ServerContext& context, const RoutedReque
 
   http::Response response;
   std::string& body = response.body;
-  body = R"({"object":"list","model":)" + json(context.model).dump(-1, ' ', false, json::error_handler_t::replace) +
-         R"(,"data":[)";
+  body = R"({"object":"list","model":)" +
+         json(context.names.first()).dump(-1, ' ', false, json::error_handler_t::replace) + R"(,"data":[)";
   for (size_t i = 0; i < vectors.size(); ++i) {
     const bool text = std::holds_alternative<Row>(items[i]);
     if (dimensions)

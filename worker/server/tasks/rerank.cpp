@@ -127,7 +127,7 @@ http::Response rerank(const ServerContext& context, const RoutedRequest& call) {
     results.push_back(std::move(result));
   }
   return json_response({{"id", "rerank-" + call.request.id},
-                        {"model", context.model},
+                        {"model", context.names.first()},
                         {"results", results},
                         {"usage", {{"prompt_tokens", ranking.tokens}, {"total_tokens", ranking.tokens}}}});
 }

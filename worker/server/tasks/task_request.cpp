@@ -42,10 +42,7 @@ void check_takes_images(const Capabilities& can, const std::string& field) {
 }  // namespace
 
 bool read_common_fields(Fields& fields, const ServerContext& context) {
-  const auto model = fields.text("model");
-  if (model && *model != context.model)
-    throw ApiError(404, "model_not_found",
-                   "model is " + json_excerpt(*model) + "; this server has: " + json(context.model).dump(), "model");
+  if (const auto name = fields.text("model")) context.names.check(*name);
   fields.text("user");        // identifies the end user; has no effect
   fields.find("parameters");  // parse_route_body has merged it
   return fields.boolean("truncate").value_or(false);
@@ -53,7 +50,7 @@ bool read_common_fields(Fields& fields, const ServerContext& context) {
 
 Operation task_operation(const ServerContext& context, std::string summary, schema::Properties own, json reply,
                          json example, const std::vector<std::vector<std::string>>& required) {
-  own.push_back({"model", schema::described(schema::one_of({context.model}), "Name of the served model")});
+  own.push_back({"model", schema::described(schema::one_of(context.names.all()), "Name of the served model")});
   own.push_back({"user", schema::text("Identifies the end user; has no effect")});
   own.push_back(
       {"truncate", schema::boolean("Truncate texts that exceed the model's maximum length instead of refusing them")});

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 ApiError refused(const std::string& body) {
   try {
-    parse_completion(body, "m");
+    parse_completion(body, {"m"});
   } catch (const ApiError& error) {
     return error;
   }
@@ -37,7 +37,7 @@ TEST(CompletionRequest, EveryFieldIsRead) {
     "stop": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true, "return_token_ids": true, "user": "me",
     "min_p": 0.125, "presence_penalty": -1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.25, "min_tokens": 4, "typical_p": 0.75,
     "no_repeat_ngram_size": 3, "bad_words_ids": [[1, 2], [3]], "max_time": 2.5, "n": 3, "best_of": 3, "echo": true})",
-      "m");
+      {"m"});
   const auto sampling = make_sampling(request.params, {}, 0, nullptr);
   const engine::ParameterValues& values = request.params.values;
   EXPECT_EQ(sampling.typical_p, 0.75);
@@ -66,7 +66,7 @@ TEST(CompletionRequest, NullCountsAsAbsentAndNeutralValuesOfUnsupportedFieldsAre
   const auto request = parse_completion(
       R"({"prompt": "a", "max_tokens": null, "temperature": null, "stop": null, "n": 1, "best_of": 1, "echo": false,
     "logprobs": null, "suffix": null, "presence_penalty": null, "logit_bias": {}})",
-      "m");
+      {"m"});
   EXPECT_FALSE(request.params.values.has(&GenerationConfig::max_new_tokens));
   EXPECT_FALSE(request.params.values.has(&engine::SamplingParams::temperature));
   EXPECT_EQ(request.logprobs, -1);

@@ -111,6 +111,32 @@ TEST(HttpServer, ASilentConnectionIsClosedAfterTheReadTimeout) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(2900));
 }
 
+TEST(HttpServer, TheConnectionThatIsIdleForLongestMakesRoomForANewOne) {
+  Http http(echo, {.connections = 3});
+  const std::string request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+  std::vector<std::unique_ptr<RawSocket>> sockets;
+  const auto answers = [&](RawSocket& socket) {
+    socket.send(request);
+    return socket.read_until("}").starts_with("HTTP/1.1 200");
+  };
+  for (int i = 0; i < 3; ++i) {
+    sockets.push_back(std::make_unique<RawSocket>(http.server->bound_port()));
+    ASSERT_TRUE(answers(*sockets.back()));
+  }
+  ASSERT_TRUE(answers(*sockets[0])) << "now the second one is idle for longest";
+  const auto start = std::chrono::steady_clock::now();
+  RawSocket next(http.server->bound_port());
+  EXPECT_TRUE(answers(next));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_EQ(sockets[1]->read(), "") << "closed between requests";
+  EXPECT_TRUE(answers(*sockets[0]));
+  EXPECT_TRUE(answers(*sockets[2]));
+}
+
+TEST(HttpServer, AConnectionIsIdleForLongerThanGatewaysKeepTheirs) {
+  EXPECT_GE(server::http::Options().limits.idle, std::chrono::seconds(120));
+}
+
 TEST(HttpServer, AnExceptionIsA500ThatHidesItsTextAndNothingElseSuffers) {
   Http http([](const Request& request) -> Response {
     if (request.path == "/throw") throw std::runtime_error("secret");
@@ -216,6 +242,21 @@ TEST(Models, TheModelIsListedAndFoundByItsName) {
   EXPECT_EQ(json::parse(served.get("/v1/models/org/tiny")->body)["id"], "org/tiny");
   EXPECT_EQ(json::parse(served.get("/v1/models/org%2Ftiny")->body)["id"], "org/tiny");
   EXPECT_EQ(error_of(served.get("/v1/models/other"), 404)["code"], "model_not_found");
+}
+
+TEST(Models, SeveralNamesAreOneModelAndTheFirstStandsInReplies) {
+  ApiTestServer served({}, [](server::ApiOptions& options) { options.names = {"stories", "stories-v2"}; });
+  const auto list = json::parse(served.get("/v1/models")->body)["data"];
+  ASSERT_EQ(list.size(), 2u);
+  EXPECT_EQ(list[1]["id"], "stories-v2");
+  EXPECT_EQ(json::parse(served.get("/v1/models/stories-v2")->body)["id"], "stories-v2");
+  for (const char* name : {"stories", "stories-v2"}) {
+    const auto reply = served.post({{"model", name}, {"prompt", "ab"}, {"max_tokens", 1}});
+    ASSERT_EQ(reply->status, 200) << reply->body;
+    EXPECT_EQ(json::parse(reply->body)["model"], "stories");
+  }
+  const auto error = error_of(served.post({{"model", "org/tiny"}, {"prompt", "ab"}}), 404);
+  EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("\"stories\", \"stories-v2\""));
 }
 
 }  // namespace

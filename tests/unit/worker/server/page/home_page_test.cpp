@@ -60,7 +60,7 @@ TEST(HomePage, ItsPolicyAllowsItsOwnScriptAndNothingElse) {
 
 TEST(HomePage, TheNameOfAModelCannotBecomeMarkup) {
   TaskTestServer tasked(capabilities_of("classify"), true,
-                        [](server::ApiOptions& options) { options.model = "<img src=x onerror=alert(1)>"; });
+                        [](server::ApiOptions& options) { options.names = {"<img src=x onerror=alert(1)>"}; });
   const std::string page = tasked.client().Get("/", browser)->body;
   EXPECT_THAT(page, Not(HasSubstr("<img")));
   EXPECT_THAT(page, HasSubstr("<h1>&lt;img src=x onerror=alert(1)&gt;</h1>"));

@@ -74,7 +74,7 @@ ApiTestServer::ApiTestServer(FakeEngine::Token token, const std::function<void(s
   server::ApiOptions options;
   options.http.host = "127.0.0.1";
   options.http.port = 0;
-  options.model = "org/tiny";
+  options.names = {"org/tiny"};
   options.eos = {end_id};
   options.chat_template = small_template();
   options.status_table = status_table;

@@ -51,7 +51,7 @@ TaskTestServer::TaskTestServer(server::Capabilities capabilities, bool with_toke
   server::ApiOptions options;
   options.http.host = "127.0.0.1";
   options.http.port = 0;
-  options.model = "org/tiny";
+  options.names = {"org/tiny"};
   options.chat_template = small_template();
   options.status_table = status_table;
   options.accept_while_draining = std::chrono::milliseconds(50);
