@@ -85,7 +85,9 @@ enum class ShownIn {
   X(CommunicatorAborted, Replica, RankLost, "the ranks' communication ended, without a rank as cause")          \
   X(DeviceFault, Replica, None, "the device plugin or the worker found no usable device")                       \
   X(NodeLost, Replica, RankLost, "the node is gone, evicted the pod, or shuts down")                            \
+  X(QueueWaiting, Replica, None, "a queue holds the pods by their scheduling gates")                            \
   X(ReplicaWaiting, Replica, None, "not all pods found a node, so all were released")                           \
+  X(Disrupted, Replica, None, "an eviction, preemption or shut-down ended it; no restart is counted")           \
   X(BackingOff, Replica, None, "failures in a row; the next try is in the message")                             \
   X(RestartBudgetExhausted, Replica, None, "`failure.maxRestarts` within `windowSeconds` is spent")             \
   X(Fetching, Model, None, "the fetch pod downloads; the message counts bytes")                                 \
@@ -105,6 +107,7 @@ enum class ShownIn {
   X(NotStalled, Reconciling, None, "something can still happen without a change")                               \
   X(ScalingDown, Record, None, "it is above `spec.replicas` and drains")                                        \
   X(Updating, Record, None, "it is replaced because the spec changed")                                          \
+  X(Moving, Record, None, "it leaves a node that is cordoned or about to be removed")                           \
   X(StartTimeout, Record, None, "it was not ready within `failure.startSeconds`")                               \
   X(Usage, Worker, Usage, "a flag, or a set of flags, that cannot be used")                                     \
   X(NoDevice, Worker, Usage, "no such device on this host, or a worker built without it")                       \

@@ -80,9 +80,9 @@ def test_scaling_from_one_to_three_and_back_under_load_fails_none_of_a_thousand_
     assert load.stop() >= 1000
 
 
-def test_a_rollout_without_a_spare_device_says_so_and_replaces_in_place(world, name, oracle):
-    """One replica has all four devices: the surge replica cannot be scheduled and is abandoned after the timeout, and
-    the outage is announced before it happens."""
+def test_a_rollout_or_a_drain_without_a_spare_device_announces_the_gap(world, name, oracle):
+    """One replica has all four devices: the surge replica cannot be scheduled. An update abandons it after the timeout;
+    a drain may go on then."""
     spec = {
         "count": 4,
         "devices": {"resource": "nvidia.com/gpu", "memory": "1Gi"},
@@ -107,42 +107,57 @@ def test_a_rollout_without_a_spare_device_says_so_and_replaces_in_place(world, n
     assert any("in place" in message or "no room" in message for message in said), said
     assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
 
-
-def test_a_drained_node_costs_no_request_when_there_is_another_replica(world, name):
-    """The PodDisruptionBudget allows one eviction at a time; the successor starts on another node."""
-    nodes = [node["metadata"]["name"] for node in world.cluster.list("nodes")]
-    world.apply(name, replicas=2, update={"drainSeconds": 20})
-    world.cluster.wait_for(
-        lambda: world.pm(name).get("status", {}).get("readyReplicas") == 2, 120, "two replicas serve"
-    )
-    node = world.pods(name)[0]["spec"]["nodeName"]
-    load = Load(world, name, clients=2)
-    load.until(50)
+    node = world.pod(name)["spec"]["nodeName"]
+    [before] = world.pm(name)["status"]["replicaStatuses"]
+    world.cluster.kubectl("cordon", node)
     try:
-        world.cluster.kubectl(
-            "drain",
-            node,
-            "--ignore-daemonsets",
-            "--delete-emptydir-data",
-            "--timeout=120s",
-            f"--pod-selector=parallelmodel.dev/name={name}",
-            timeout=150,
-        )
         world.cluster.wait_for(
-            lambda: (
-                len(pods := world.pods(name)) == 2
-                and all(pod["spec"].get("nodeName") not in ("", None, node) for pod in pods)
-            ),
-            90,
-            f"both replicas left {node} for {nodes}",
+            lambda: "evictions may end generation" in world.condition(name, "Ready").get("message", ""),
+            60,
+            "the gap is announced",
         )
-        world.cluster.wait_for(
-            lambda: world.pm(name)["status"].get("readyReplicas") == 2, 90, "two replicas serve again"
-        )
-        load.until(load.answers + 50)
+        drain(world, name, node)
+        world.wait_condition(name, "Ready", "False")
     finally:
         world.cluster.kubectl("uncordon", node)
+    world.wait_ready(name)
+    [after] = world.pm(name)["status"]["replicaStatuses"]
+    assert after["restarts"] == before["restarts"] == 0, after
+    assert world.wait_answer(name, PROMPT) == oracle.greedy(PROMPT)
+
+
+def drain(world, name: str, node: str, timeout: int = 120) -> None:
+    """Drains the pods of one ParallelModel, as kubectl drain does with all."""
+    options = ["--ignore-daemonsets", "--delete-emptydir-data", f"--pod-selector=parallelmodel.dev/name={name}"]
+    world.cluster.kubectl("drain", node, *options, f"--timeout={timeout}s", timeout=timeout + 30)
+
+
+def test_the_only_replica_leaves_drained_nodes_without_a_failed_request_and_spends_no_restart(world, name):
+    """More often than maxRestarts allows failures. The budget refuses evictions until the replica serves elsewhere."""
+    world.apply(
+        name,
+        update={"drainSeconds": 20},
+        failure={"maxRestarts": 1},
+        serving={"modelNames": [name, "also"]},
+    )
+    world.wait_ready(name)
+    load = Load(world, name, clients=2)
+    load.until(20)
+    for drains in range(3):
+        node = world.pod(name)["spec"]["nodeName"]
+        try:
+            drain(world, name, node)
+            assert world.pod(name)["spec"]["nodeName"] != node
+            load.until(load.answers + 20)
+        finally:
+            world.cluster.kubectl("uncordon", node)
+        status = world.pm(name)["status"]
+        [replica] = status["replicaStatuses"]
+        assert replica["ready"] and replica["restarts"] == 0 and "lastFailure" not in status, (drains, status)
     load.stop()
+    body = {"model": "also", "prompt": PROMPT, "max_tokens": 2}
+    answer = world.inside(fetch, "POST", world.url(name) + "/v1/completions", json=body)
+    assert answer.status_code == 200 and answer.json()["model"] == name, answer.text
 
 
 def test_a_node_without_power_costs_its_replica_and_no_more(world, name, oracle):

@@ -86,7 +86,7 @@ class Errands:
             self.reason(name, "Stalled", "NameConflict")
         self.world.rest("the start", readyReplicas=3)
         self.world.edit(
-            {"service": {"port": 9000}, "update": {"maxUnavailable": 2}}
+            {"service": {"port": 9000}, "update": {"maxSurge": 0, "maxUnavailable": 2}}
         )  # a Service and a PodDisruptionBudget are corrected
         self.world.rest("another port", readyReplicas=3)
         self.world.edit({"devices": {"memory": "1023Mi"}})  # another plan
@@ -124,15 +124,17 @@ class Errands:
         self._mount()
 
     def _redundant_children(self) -> None:
-        """A replica that moved to one node needs no headless Service of the ranks, and a single pod needs no
-        PodDisruptionBudget."""
+        """A replica that moved to one node needs no headless Service of the ranks, and a single pod that may not surge
+        needs no PodDisruptionBudget."""
         self.reason("nodes", "Ready", "Serving")
         children = [
             self.api.path("services", self.ns, "nodes-ranks"),
             self.api.path("poddisruptionbudgets", self.ns, "nodes"),
         ]
         assert all(self.api.exists(path) for path in children), children
-        self.api.patch("parallelmodels", self.ns, "nodes", {"spec": {"devices": {"perNode": 2}}})
+        self.api.patch(
+            "parallelmodels", self.ns, "nodes", {"spec": {"devices": {"perNode": 2}, "update": {"maxSurge": 0}}}
+        )
         self.api.wait_until(lambda: not any(self.api.exists(path) for path in children), 40, f"{children} are gone")
 
     def _mount(self) -> None:

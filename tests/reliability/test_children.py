@@ -135,7 +135,7 @@ def test_children_of_multi_node_replicas_are_deleted_when_replicas_fit_one_node(
         NAME,
         f"{NAME}-ranks",
     } and scenario.api.list("poddisruptionbudgets", scenario.ns)
-    scenario.edit({"devices": {"perNode": 2}})
+    scenario.edit({"devices": {"perNode": 2}, "update": {"maxSurge": 0}})
     scenario.rest("one node", readyReplicas=1, updatedReplicas=1)
     scenario.api.wait_until(
         lambda: (

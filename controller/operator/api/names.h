@@ -37,6 +37,8 @@ inline const std::string fetched =
 inline const std::string fetch_seconds =
     "parallelmodel.dev/fetch-seconds";  ///< beside it: seconds from the creation of the fetch pod to the end of the
                                         ///< download
+inline const std::string service =
+    "parallelmodel.dev/service-hash";  ///< of what a Service has beside the defaults, so that its removal is noticed
 inline const std::string plan = "parallelmodel.dev/plan";  ///< name of the ConfigMap that a pod mounts
 inline const std::string policy =
     "parallelmodel.dev/policy";  ///< name of the copy of a user's policy that a pod mounts, or a plan was made with

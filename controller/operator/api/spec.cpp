@@ -204,6 +204,9 @@ Spec parse_spec(const Json& object) {
   spec.serving.max_sequence_length = reader.optional_integer("/spec/serving/maxSequenceLength", 1, 1 << 30);
   reader.integer("/spec/serving/maxConcurrency", 1, 1 << 20, spec.serving.max_concurrency);
   reader.integer("/spec/serving/maxQueue", 0, 1 << 20, spec.serving.max_queue);
+  for (const Json& name : reader.array("/spec/serving/modelNames")) {
+    if (name.is_string()) spec.serving.model_names.push_back(name.get<std::string>());
+  }
   reader.integer("/spec/replicas", 0, 64, spec.replicas);
   spec.cpu_milli = reader.quantity("/spec/resources/cpu", true);
   spec.memory = reader.quantity("/spec/resources/memory");
@@ -215,8 +218,11 @@ Spec parse_spec(const Json& object) {
   spec.scheduling.priority_class = reader.text("/spec/scheduling/priorityClassName");
   spec.scheduling.runtime_class = reader.text("/spec/scheduling/runtimeClassName");
   reader.seconds("/spec/scheduling/scheduleTimeoutSeconds", spec.scheduling.timeout);
-  reader.integer("/spec/service/port", 1, 65535, spec.service_port);
-  reader.text("/spec/service/type", spec.service_type);
+  reader.integer("/spec/service/port", 1, 65535, spec.service.port);
+  reader.text("/spec/service/type", spec.service.type);
+  spec.service.load_balancer_class = reader.text("/spec/service/loadBalancerClass");
+  spec.service.external_traffic_policy = reader.text("/spec/service/externalTrafficPolicy");
+  spec.service.annotations = reader.texts("/spec/service/annotations");
   spec.api_key_secret = reader.text("/spec/service/apiKeySecretRef/name");
   spec.tls_secret = reader.text("/spec/service/tlsSecretRef/name");
   spec.update = update_of(reader);

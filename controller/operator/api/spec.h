@@ -48,6 +48,7 @@ struct Devices {
 struct Serving {
   std::optional<int64_t> max_sequence_length;
   int64_t max_concurrency = 64, max_queue = 256;
+  std::vector<std::string> model_names;  ///< in the API; empty: the name of the ParallelModel
 };
 
 struct FailurePolicy {
@@ -70,6 +71,13 @@ struct Scheduling {
   std::chrono::seconds timeout{300};  ///< how long a replica may have nodes for only some of its pods
 };
 
+/// The Service of the API, beside its Secrets.
+struct Service {
+  int port = http_port;
+  std::string type = "ClusterIP", load_balancer_class, external_traffic_policy;  ///< "": not set
+  std::map<std::string, std::string> annotations;
+};
+
 /// Limits of a rolling update.
 struct Update {
   int max_surge = 1, max_unavailable = 1;
@@ -90,8 +98,7 @@ struct Spec {
   int replicas = 1;
   std::optional<int64_t> cpu_milli, memory, shm;  ///< of one pod; memory does not include shared memory
   Scheduling scheduling;
-  int service_port = http_port;
-  std::string service_type = "ClusterIP";
+  Service service;
   std::string api_key_secret, tls_secret;  ///< names of Secrets that pods mount and the operator never reads; "": none
   Update update;
   FailurePolicy failure;

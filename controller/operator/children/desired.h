@@ -59,10 +59,11 @@ Json http_service(const Owner&, const Spec&);
 /// Builds the headless Service for replicas over several nodes. It publishes pods that are not ready, so that ranks
 /// resolve each other before they can serve.
 Json ranks_service(const Owner&);
-/// Builds the PodDisruptionBudget: minAvailable = replicas x nodes - max(1, maxUnavailable). One evicted pod ends its
+/// Builds the PodDisruptionBudget. With `protects` no pod that serves may be evicted, for its replica moves first: see
+/// protects_from_eviction(). Else minAvailable = replicas x nodes - max(1, maxUnavailable): one evicted pod ends its
 /// replica, and the next eviction waits. Returns nullopt where the budget would protect no pod, for Kubernetes walks
 /// over the pods of each budget whenever one of them changes.
-std::optional<Json> disruption_budget(const Owner&, const Spec&, int nodes_per_replica);
+std::optional<Json> disruption_budget(const Owner&, const Spec&, int nodes_per_replica, bool protects);
 
 /// Builds the PodMonitor of the admin port of every pod.
 Json pod_monitor(const Owner&);

@@ -6,8 +6,9 @@
 
 namespace pm::op {
 
-std::optional<Json> disruption_budget(const Owner& owner, const Spec& spec, int nodes_per_replica) {
-  const int available = spec.replicas * nodes_per_replica - std::max(1, spec.update.max_unavailable);
+std::optional<Json> disruption_budget(const Owner& owner, const Spec& spec, int nodes_per_replica, bool protects) {
+  const int all = spec.replicas * nodes_per_replica,
+            available = protects ? all : all - std::max(1, spec.update.max_unavailable);
   if (available <= 0) return std::nullopt;
   return Json{{"apiVersion", "policy/v1"},
               {"kind", "PodDisruptionBudget"},

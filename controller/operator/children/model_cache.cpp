@@ -65,11 +65,11 @@ std::shared_ptr<const ModelCache::Pods> ModelCache::pods(const std::shared_ptr<c
 }
 
 std::shared_ptr<const std::vector<Json>> ModelCache::children(const std::shared_ptr<const Spec>& spec,
-                                                              const Owner& owner, int nodes) {
-  const auto made = children_.get({spec, owner.key, owner.uid, nodes}, [&] {
+                                                              const Owner& owner, int nodes, bool protects) {
+  const auto made = children_.get({spec, owner.key, owner.uid, nodes, protects}, [&] {
     Json all = Json::array({http_service(owner, *spec)});
     if (nodes > 1) all.push_back(ranks_service(owner));
-    if (auto budget = disruption_budget(owner, *spec, nodes)) all.push_back(std::move(*budget));
+    if (auto budget = disruption_budget(owner, *spec, nodes, protects)) all.push_back(std::move(*budget));
     return k8s::Packed(all);
   });
   if (made != unpacked_) {

@@ -84,7 +84,7 @@ class ModelCache {
                                    const std::shared_ptr<const StoredPlan>& plan, const Settings&);
   /// Returns the desired Services and PodDisruptionBudget.
   std::shared_ptr<const std::vector<Json>> children(const std::shared_ptr<const Spec>& spec, const Owner&,
-                                                    int nodes_per_replica);
+                                                    int nodes_per_replica, bool protects);
   /// Returns inspect_pod().
   std::shared_ptr<const Json> inspect_pod(const std::shared_ptr<const Spec>& spec, const Owner&, const Settings&,
                                           const std::optional<Policy>&);
@@ -121,6 +121,7 @@ class ModelCache {
     k8s::Key model;
     std::string uid;
     int nodes;
+    bool protects;
     bool operator==(const ChildrenKey&) const = default;
   };
   struct InspectKey {

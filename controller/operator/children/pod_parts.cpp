@@ -86,8 +86,6 @@ Json child_metadata(const Owner& owner, const std::string& name, const std::stri
 Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, const std::string& name,
               const std::string& role, const std::string& image) {
   Json metadata = child_metadata(owner, name, role);
-  for (const auto& [key, value] : spec.worker.labels) metadata["labels"].emplace(key, value);
-  for (const auto& [key, value] : spec.worker.annotations) metadata["annotations"][key] = value;
   if (!owner.restarted_at.empty()) metadata["annotations"][annotation::restarted_at] = owner.restarted_at;
 
   Json container{{"name", container_name},

@@ -20,7 +20,8 @@ Json arguments(const PodInputs& in, int replica, int node_rank, int64_t replica_
   WorkerArguments out(subcommand::serve);
   out.add(flag::plan, plan_file).add(flag::model, model_folder(spec, in.stored.revision));
   if (in.stored.policy) out.add(flag::policy, path_of(*in.stored.policy));
-  out.add(flag::served_model_name, in.owner.key.name);
+  for (const std::string& name : spec.serving.model_names) out.add(flag::served_model_name, name);
+  if (spec.serving.model_names.empty()) out.add(flag::served_model_name, in.owner.key.name);
   if (spec.devices.kind == DeviceKind::GPU) out.add(flag::device, "cuda");
   out.add(flag::nodes, in.layout.nodes());
   out.add(flag::node_rank, node_rank);
@@ -76,12 +77,14 @@ Json render(const PodInputs& in, int replica, int node_rank, int64_t replica_gen
   const std::string name = replica_pod_name(in.owner.key.name, replica, node_rank, replica_generation);
   Json pod = base_pod(in.owner, in.spec, in.settings, name, "worker",
                       in.spec.worker.image.empty() ? in.stored.image : in.spec.worker.image);
-  Json& labels = pod["metadata"]["labels"];
+  Json &labels = pod["metadata"]["labels"], &annotations = pod["metadata"]["annotations"];
+  for (const auto& [key, value] : in.spec.worker.labels) labels.emplace(key, value);
+  for (const auto& [key, value] : in.spec.worker.annotations) annotations.emplace(key, value);
   labels[label::replica] = std::to_string(replica);
   labels[label::node_rank] = std::to_string(node_rank);
   labels[label::replica_generation] = std::to_string(replica_generation);
-  pod["metadata"]["annotations"][annotation::nodes] = std::to_string(in.layout.nodes());
-  pod["metadata"]["annotations"][annotation::plan] = in.stored.name;
+  annotations[annotation::nodes] = std::to_string(in.layout.nodes());
+  annotations[annotation::plan] = in.stored.name;
 
   pod["spec"]["hostname"] = name;
   pod["spec"]["subdomain"] = ranks_service_name(in.owner.key.name);
@@ -104,16 +107,39 @@ Json render(const PodInputs& in, int replica, int node_rank, int64_t replica_gen
   return pod;
 }
 
-/// Prefers a node of its own for each pod of a replica, for devices.perNode says how much of a node it uses. The
-/// anti-affinity is only preferred, so that no pod waits for it.
-Json apart(const Json& labels) {
+constexpr const char *hostname_key = "kubernetes.io/hostname", *zone_key = "topology.kubernetes.io/zone";
+
+/// Prefers, or avoids as an anti-affinity, the nodes or zones of the other pods of the replica.
+Json near_own_replica(const Json& labels, const char* topology_key) {
   Json own = Json::object();
   for (const std::string& name : {label::name, label::replica, label::replica_generation}) own[name] = labels.at(name);
   return {{"preferredDuringSchedulingIgnoredDuringExecution",
            Json::array({{{"weight", 100},
                          {"podAffinityTerm",
-                          {{"topologyKey", "kubernetes.io/hostname"},
-                           {"labelSelector", {{"matchLabels", std::move(own)}}}}}}})}};
+                          {{"topologyKey", topology_key}, {"labelSelector", {{"matchLabels", std::move(own)}}}}}}})}};
+}
+
+/// Spreads the first pods of replicas over zones and nodes.
+Json spread_over(const Json& labels) {
+  Json out = Json::array(), firsts = Json::object();
+  for (const std::string& name : {label::name, label::node_rank}) firsts[name] = labels.at(name);
+  for (const char* key : {zone_key, hostname_key})
+    out.push_back({{"topologyKey", key},
+                   {"maxSkew", 1},
+                   {"whenUnsatisfiable", "ScheduleAnyway"},
+                   {"labelSelector", {{"matchLabels", firsts}}}});
+  return out;
+}
+
+/// Asks for a failure of a node or zone to end as few replicas as possible, and for the pods of a replica to be in one
+/// zone, each on a node of its own, for devices.perNode says how much of a node it uses. No pod waits for it.
+void place(Json& pod, int nodes) {
+  const Json labels = pod["metadata"]["labels"];
+  const bool first = labels.at(label::node_rank) == "0";
+  if (first) pod["spec"]["topologySpreadConstraints"] = spread_over(labels);
+  if (nodes == 1) return;
+  pod["spec"]["affinity"]["podAntiAffinity"] = near_own_replica(labels, hostname_key);
+  if (!first) pod["spec"]["affinity"]["podAffinity"] = near_own_replica(labels, zone_key);
 }
 
 }  // namespace
@@ -132,9 +158,7 @@ Json replica_pod(const PodInputs& in, int replica, int node_rank, int64_t replic
                  const std::string& pod_hash) {
   Json pod = render(in, replica, node_rank, replica_generation);
   pod["metadata"]["labels"][label::pod_hash] = pod_hash;
-  if (in.layout.nodes() > 1)
-    pod["spec"]["affinity"]["podAntiAffinity"] =
-        apart(pod["metadata"]["labels"]);  // not part of the hash: it replaces no running replica
+  place(pod, in.layout.nodes());  // not part of the hash: it replaces no running replica
   return pod;
 }
 

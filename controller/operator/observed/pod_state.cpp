@@ -13,11 +13,17 @@ namespace pm::op {
 
 namespace {
 
-const Json& container_state(const Json& pod) {
+constexpr const char* gated_reason = "SchedulingGated";
+
+/// Conditions of pods that something ends on purpose: Kubernetes by the first, queues such as Kueue by the second.
+constexpr std::array disruption_conditions{"DisruptionTarget", "TerminationTarget"};
+
+/// Returns the status of the worker's container, or null.
+const Json& container_status(const Json& pod) {
   const Json& statuses = at(pod, "/status/containerStatuses");
   if (statuses.is_array()) {
     for (const Json& status : statuses) {
-      if (k8s::string_at(status, "/name") == container_name) return at(status, "/state");
+      if (k8s::string_at(status, "/name") == container_name) return status;
     }
   }
   return at(Json(), "/none");
@@ -77,6 +83,40 @@ Exit exit_of_pod(const Json& pod) {
   return exit;
 }
 
+/// A pod that a kubelet evicts because its node lacks memory or disk is a failure: the next one may do the same again.
+std::string disruption_of(const Json& pod) {
+  if (k8s::string_at(pod, "/status/reason") == "Evicted") return "";
+  for (const char* type : disruption_conditions) {
+    const Json* condition = k8s::find_condition(at(pod, "/status/conditions"), type);
+    if (condition && k8s::string_at(*condition, "/status") == "True")
+      return reason_word(k8s::string_at(*condition, "/reason"), type) + ": " +
+             clip(k8s::string_at(*condition, "/message"), 300);
+  }
+  return "";
+}
+
+/// Calls back with the name of the resource and each of its devices that the worker holds, as the kubelet reports them.
+template <class Each>
+void for_each_device(const Json& status, Each each) {
+  const Json& resources = at(status, "/allocatedResourcesStatus");
+  if (!resources.is_array()) return;
+  for (const Json& resource : resources) {
+    const Json& devices = at(resource, "/resources");
+    if (!devices.is_array()) continue;
+    for (const Json& device : devices) each(k8s::string_at(resource, "/name"), device);
+  }
+}
+
+bool is_unhealthy(const Json& device) { return k8s::string_at(device, "/health") == "Unhealthy"; }
+
+std::string unhealthy_device_of(const Json& status) {
+  std::string out;
+  for_each_device(status, [&](const std::string& resource, const Json& device) {
+    if (out.empty() && is_unhealthy(device)) out = clip(resource + " " + k8s::string_at(device, "/resourceID"), 200);
+  });
+  return out;
+}
+
 std::optional<Wait> wait_of(const Json& pod, const Json& state, bool bound) {
   const Json* scheduled = k8s::find_condition(at(pod, "/status/conditions"), "PodScheduled");
   if (!bound) {
@@ -84,6 +124,10 @@ std::optional<Wait> wait_of(const Json& pod, const Json& state, bool bound) {
                       message = scheduled ? k8s::string_at(*scheduled, "/message") : "";
     if (reason.empty() && message.empty())
       return Wait{name_of(Reason::Starting), "the scheduler has not processed the pod yet"};
+    if (reason == gated_reason)
+      return Wait{name_of(Reason::QueueWaiting),
+                  "scheduling gates hold it, for example a queue that has no quota left: " +
+                      clip(message.empty() ? reason : message, 600)};
     return Wait{name_of(Reason::Unschedulable), clip(message.empty() ? reason : message, 700)};
   }
   const std::string reason = k8s::string_at(state, "/waiting/reason"),
@@ -107,7 +151,7 @@ void keep(const Json& from, Json& to, const char* pointer) {
 
 void keep_conditions(const Json& pod, Json& kept) {
   Json& out = kept["status"]["conditions"] = Json::array();
-  for (const char* type : {"PodScheduled", "Ready"}) {
+  for (const char* type : {"PodScheduled", "Ready", disruption_conditions[0], disruption_conditions[1]}) {
     if (const Json* condition = k8s::find_condition(at(pod, "/status/conditions"), type)) {
       out.push_back({{"type", type},
                      {"status", at(*condition, "/status")},
@@ -115,6 +159,17 @@ void keep_conditions(const Json& pod, Json& kept) {
       for (const char* why : {"/reason", "/message"}) keep(*condition, out.back(), why);
     }
   }
+}
+
+/// Copies what the operator reads of the status of the worker's container: its state and unhealthy devices.
+void keep_container(const Json& status, Json& kept) {
+  if (!status.is_object()) return;
+  Json container{{"name", container_name}, {"state", at(status, "/state")}};
+  for_each_device(status, [&](const std::string& resource, const Json& device) {
+    if (is_unhealthy(device))
+      container["allocatedResourcesStatus"].push_back({{"name", resource}, {"resources", Json::array({device})}});
+  });
+  kept["status"]["containerStatuses"] = Json::array({std::move(container)});
 }
 
 }  // namespace
@@ -150,14 +205,7 @@ void prune_pod(Json& pod) {
     if (!devices.empty()) kept["spec"]["containers"] = Json::array({{{"resources", {{"limits", std::move(devices)}}}}});
   }
   keep_conditions(pod, kept);
-  const Json& statuses = at(pod, "/status/containerStatuses");
-  if (statuses.is_array()) {
-    for (const Json& status : statuses) {
-      if (k8s::string_at(status, "/name") == container_name)
-        kept["status"]["containerStatuses"] =
-            Json::array({{{"name", container_name}, {"state", at(status, "/state")}}});
-    }
-  }
+  keep_container(container_status(pod), kept);
   pod = std::move(kept);
 }
 
@@ -185,7 +233,7 @@ PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot& snapshot) {
   out.deleting = k8s::being_deleted(*pod);
   out.created_since = time_at(*pod, "/metadata/creationTimestamp");
 
-  const Json& state = container_state(*pod);
+  const Json &container = container_status(*pod), &state = at(container, "/state");
   const std::string phase = k8s::string_at(*pod, "/status/phase");
   if (state.contains("terminated"))
     out.exit = exit_of_container(at(state, "/terminated"));
@@ -204,10 +252,13 @@ PodState pod_state(const k8s::ObjectPtr& pod, const Snapshot& snapshot) {
   if (!out.exit && !out.running_since) {
     out.wait = wait_of(*pod, state, out.bound());
     const Json* scheduled = k8s::find_condition(conditions, "PodScheduled");
+    out.gated = !out.bound() && scheduled && k8s::string_at(*scheduled, "/reason") == gated_reason;
     const std::string why = k8s::string_at(state, "/waiting/reason");
     const bool making = why.empty() || why == "ContainerCreating" || why == "PodInitializing";
     if (out.bound() && making && scheduled) out.creating_since = time_at(*scheduled, "/lastTransitionTime");
   }
+  out.disruption = disruption_of(*pod);
+  out.unhealthy_device = unhealthy_device_of(container);
   out.fenced = out.deleting && out.bound() && snapshot.nodes && !node_ready(snapshot, out.node);
   return out;
 }

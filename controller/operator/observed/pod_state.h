@@ -43,6 +43,10 @@ struct PodState {
   std::optional<k8s::WallTime> creating_since;
   std::optional<Exit> exit;
   std::optional<Wait> wait;
+  /// Why Kubernetes or a queue ends the pod for reasons of its own, "EvictionByEvictionAPI: ..."; "" if it does not.
+  std::string disruption;
+  std::string unhealthy_device;  ///< "nvidia.com/gpu GPU-1"; "" while the kubelet reports none
+  bool gated = false;            ///< scheduling gates hold it, as those of a queue do
   bool bound() const { return !node.empty(); }
   /// Returns true while it may still hold devices and communicate.
   bool live() const { return !exit && !fenced; }

@@ -8,6 +8,7 @@
 #include "controller/operator/api/object_text.h"
 #include "controller/operator/api/requests.h"
 #include "controller/operator/reconcile/apply_response.h"
+#include "controller/operator/replicas/evacuation.h"
 
 namespace pm::op {
 
@@ -90,7 +91,8 @@ class ReconcileStep {
   /// Creates missing Services and the PodDisruptionBudget, corrects drift in our fields, and removes redundant ones.
   std::optional<Request> reconcile_children() {
     if (state_.notes.conflict) return std::nullopt;
-    const auto children = state_.cache->children(spec_, owner_, pods_->layout.nodes());
+    const bool protects = protects_from_eviction(spec(), view_, records(), wanted_->hash);
+    const auto children = state_.cache->children(spec_, owner_, pods_->layout.nodes(), protects);
     for (const Json& wanted : *children) {
       const auto& present = *objects_of(view_, resource_of(wanted));
       const auto same = std::find_if(present.begin(), present.end(),
@@ -178,9 +180,11 @@ class ReconcileStep {
     if (spec().pod_monitor && !state_.notes.no_monitor.empty())
       planning_.note +=
           (planning_.note.empty() ? "" : "; ") + ("no PodMonitor (metrics.podMonitor): " + state_.notes.no_monitor);
-    const ReplicaInputs view{spec(), view_, replica_records(*view_.model), std::move(pods),
-                             planning_.fetch ? std::nullopt : wanted_};
+    const ReplicaInputs view{spec(), view_, records(), std::move(pods), planning_.fetch ? std::nullopt : wanted_};
     replica_plan_ = plan_replicas(view);
+    for (const std::string& node : replica_plan_.left_nodes) {
+      if (!state_.notes.nodes_read.contains(node)) return get_node(node);
+    }
     if (replica_plan_.commit) {
       if (auto request = write(status())) return request;
     }
@@ -224,7 +228,8 @@ class ReconcileStep {
 
   static bool fields_match(const Json& wanted, const Json& live) {
     return covers(at(live, "/spec"), wanted["spec"]) &&
-           covers(at(live, "/metadata/labels"), wanted["metadata"]["labels"]);
+           covers(at(live, "/metadata/labels"), wanted["metadata"]["labels"]) &&
+           annotation_of(wanted, annotation::service) == annotation_of(live, annotation::service);
   }
 
   std::optional<Request> write(const Json& status) {
@@ -236,6 +241,10 @@ class ReconcileStep {
   }
 
   const Spec& spec() const { return *spec_; }
+  const std::vector<ReplicaRecord>& records() {
+    if (!records_) records_ = replica_records(*view_.model);
+    return *records_;
+  }
 
   ReconcileState& state_;
   const Snapshot& view_;
@@ -245,6 +254,7 @@ class ReconcileStep {
   Planning planning_;
   std::shared_ptr<const ModelCache::Pods> pods_;
   std::optional<Wanted> wanted_;
+  std::optional<std::vector<ReplicaRecord>> records_;  ///< as stored
   ReplicaPlan replica_plan_;
   std::optional<k8s::WallTime> wake_;
 };

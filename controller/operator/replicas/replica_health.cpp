@@ -27,6 +27,11 @@ bool Replica::previous_serves() const {
   return record.previous && is_intact(previous_pods) && all_ready(previous_pods);
 }
 
+bool Replica::moves() const {
+  return previous_serves() && std::all_of(previous_pods.begin(), previous_pods.end(),
+                                          [&](const PodState* pod) { return pod->hash == record.pod_hash; });
+}
+
 int Replica::bound_pods() const {
   return static_cast<int>(std::count_if(pods.begin(), pods.end(), [](const PodState* pod) { return pod->bound(); }));
 }
@@ -65,13 +70,6 @@ void ReplicaHealth::end_surge(Replica& replica) const {
   record.surge_since.reset();
   replica.earlier_pods.insert(replica.earlier_pods.end(), replica.previous_pods.begin(), replica.previous_pods.end());
   replica.previous_pods.clear();
-}
-
-std::optional<k8s::WallTime> ReplicaHealth::surge_end(const ReplicaRecord& record) const {
-  if (!record.previous || !record.surge_since) return std::nullopt;
-  const k8s::WallTime begin = std::max(
-      {*record.surge_since, backoff_until(record, in_.spec.failure), record.wait_until.value_or(k8s::WallTime{})});
-  return begin + in_.spec.update.surge_timeout;
 }
 
 void ReplicaHealth::update_nodes(Replica& replica) const {
@@ -122,6 +120,7 @@ double ReplicaHealth::load_time(const Replica& replica) const {
 /// Returns the root cause of a loss. An exit with a reason of its own comes before exits that follow from it; a missing
 /// pod counts only if no container ended.
 std::optional<Exit> ReplicaHealth::first_failure(const Replica& replica) const {
+  if (auto planned = disruption(replica)) return planned;
   const PodState* first = nullptr;
   const auto consequence = [](const Exit& exit) {
     return exit.reason == Reason::CommunicatorAborted || exit.code == 0;
@@ -141,7 +140,7 @@ std::optional<Exit> ReplicaHealth::first_failure(const Replica& replica) const {
                   {}};
     return Exit{name_of(Reason::RankLost), "pod " + pod->name + " is being deleted", {}, {}, {}};
   }
-  if (!replica.record.created || replica.is_complete()) return std::nullopt;
+  if (!replica.record.created || replica.is_complete()) return sick_device(replica);
   for (int node = 0; node < replica.nodes; ++node) {
     const auto here = [&](const PodState* pod) { return pod->node_rank == node; };
     if (std::any_of(replica.pods.begin(), replica.pods.end(), here)) continue;
@@ -154,6 +153,33 @@ std::optional<Exit> ReplicaHealth::first_failure(const Replica& replica) const {
         {},
         {},
         {}};
+  }
+  return std::nullopt;
+}
+
+/// Kubernetes announces an end on purpose before the pod ends. The ends of other pods of the replica follow from it.
+std::optional<Exit> ReplicaHealth::disruption(const Replica& replica) const {
+  for (const PodState* pod : replica.pods) {
+    if (pod->disruption.empty() || (!pod->deleting && !pod->exit)) continue;
+    return Exit{name_of(Reason::Disrupted),
+                "pod " + pod->name + (pod->bound() ? " on node " + pod->node : "") + " is ended: " + pod->disruption,
+                {},
+                {},
+                {}};
+  }
+  return std::nullopt;
+}
+
+/// A device that its plugin calls unhealthy is not allocated again, so the next pods get others.
+std::optional<Exit> ReplicaHealth::sick_device(const Replica& replica) const {
+  for (const PodState* pod : replica.pods) {
+    if (pod->unhealthy_device.empty()) continue;
+    return Exit{name_of(Reason::DeviceFault),
+                "device " + pod->unhealthy_device + " of pod " + pod->name + " on node " + pod->node +
+                    " is unhealthy, as its device plugin reports",
+                {},
+                {},
+                {}};
   }
   return std::nullopt;
 }

@@ -16,13 +16,15 @@ struct Replica {
   std::vector<const PodState*> previous_pods;  ///< of the generation that serves until the current one does
   std::vector<const PodState*> earlier_pods;   ///< of any other generation
   int nodes = 1;                               ///< pods of a complete generation
-  std::optional<Exit> loss;
+  std::optional<Exit> loss;                    ///< its reason is Disrupted where nothing failed
 
   bool is_complete() const { return static_cast<int>(pods.size()) >= nodes; }
   /// Returns true when all pods of the current generation are ready.
   bool serves() const;
   /// Returns true when all pods of the previous generation are ready.
   bool previous_serves() const;
+  /// Returns true when pods of the current hash continue to serve on a node that they leave.
+  bool moves() const;
   /// Counts the pods of the current generation that have a node.
   int bound_pods() const;
   /// Returns true when it used up its restarts and maxRestarts was not raised since.
@@ -41,8 +43,6 @@ class ReplicaHealth {
   /// Sets reason and message of a replica.
   void describe(Replica&) const;
   std::optional<Progress> progress_of(const Replica&) const;
-  /// Returns when a surge without room falls back to replacement in place; nullopt without a surge.
-  std::optional<k8s::WallTime> surge_end(const ReplicaRecord&) const;
   bool wanted_index(int index) const { return index < in_.spec.replicas; }
 
  private:
@@ -52,6 +52,8 @@ class ReplicaHealth {
   void update_ranks(Replica&) const;
   double load_time(const Replica&) const;
   std::optional<Exit> first_failure(const Replica&) const;
+  std::optional<Exit> disruption(const Replica&) const;
+  std::optional<Exit> sick_device(const Replica&) const;
   void check_start_timeout(Replica&) const;
   void describe_waiting(Replica&) const;
   void describe_start(Replica&) const;

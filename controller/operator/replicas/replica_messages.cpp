@@ -4,6 +4,7 @@
 
 #include "base/transfer.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/replicas/evacuation.h"
 #include "controller/operator/replicas/replica_health.h"
 
 namespace pm::op {
@@ -84,12 +85,17 @@ void ReplicaHealth::describe_start(Replica& replica) const {
 /// The previous generation continues to serve. Without room for two, the message announces the downtime in advance.
 void ReplicaHealth::describe_surge(Replica& replica) const {
   ReplicaRecord& record = replica.record;
-  std::string text = "generation " + std::to_string(record.previous) + " serves until generation " +
+  const auto end = surge_end(record, in_.spec);
+  const std::string previous = "generation " + std::to_string(record.previous);
+  std::string text = previous + (replica.moves() ? " leaves its node and serves" : " serves") + " until generation " +
                      std::to_string(record.replica_generation) + " does: " + record.message;
   if (replica.bound_pods() < replica.nodes) {
-    if (in_.spec.update.max_unavailable == 0)
+    if (replica.moves() && end)
+      text += "; without room, evictions may end " + previous + " from " + k8s::format_time(*end) +
+              " on, and the replica does not serve from then until it has started elsewhere";
+    else if (in_.spec.update.max_unavailable == 0)
       text += "; update.maxUnavailable is 0, so it waits for room";
-    else if (const auto end = surge_end(record))
+    else if (end)
       text +=
           "; without room it is replaced in place from " + k8s::format_time(*end) + " on, and does not serve meanwhile";
   }

@@ -13,6 +13,7 @@
 #include "controller/operator/api/requests.h"
 #include "controller/operator/api/stable_hash.h"
 #include "controller/operator/planning/fetching.h"
+#include "controller/operator/replicas/evacuation.h"
 
 namespace pm::op {
 
@@ -23,7 +24,8 @@ constexpr int survivors_grace = 5;
 
 class ReplicaPlanner {
  public:
-  explicit ReplicaPlanner(const ReplicaInputs& view) : in_(view), now_(view.snapshot.now), health_(view, out_.wake) {
+  explicit ReplicaPlanner(const ReplicaInputs& view)
+      : in_(view), now_(view.snapshot.now), leave_(nodes_to_leave(view.spec, view.snapshot)), health_(view, out_.wake) {
     out_.pods = view.pods;
   }
 
@@ -107,11 +109,11 @@ class ReplicaPlanner {
     replica.nodes = in_.wanted->inputs.layout.nodes();
   }
 
-  void surge(Replica& replica) {
+  void surge(Replica& replica, const std::string& reason) {
     replica.record.previous = replica.record.replica_generation;
     replica.previous_pods = std::move(replica.pods);
     replica.pods.clear();
-    start_next_generation(replica, name_of(Reason::Updating));
+    start_next_generation(replica, reason);
   }
 
   /// Returns true when the previous generation serves and has the desired pod hash again.
@@ -152,12 +154,18 @@ class ReplicaPlanner {
     if (!replica.loss) return;
     ReplicaRecord& record = replica.record;
     record.ready = replica.previous_serves();
-    if (record.reason != replica.loss->reason || in_.wanted) {
+    const bool planned = replica.loss->reason == Reason::Disrupted;
+    if (!planned && (record.reason != replica.loss->reason || in_.wanted)) {
       out_.failure = {record.index, record.replica_generation, *replica.loss, replica.loss->at.value_or(now_)};
     }
     record.reason = replica.loss->reason;
     record.message = replica.loss->message;
     if (!replica.up_to_date) return;  // roll_out() replaces it, or it stays as it is until there is a plan
+    if (planned) {
+      record.disruptions += 1;
+      record.disruption = replica.loss->message;
+      return start_next_generation(replica, replica.loss->reason);
+    }
     auto& times = record.restart_times;
     std::erase_if(times, [&](k8s::WallTime time) { return time + in_.spec.failure.window < now_; });
     if (static_cast<int>(times.size()) >= in_.spec.failure.max_restarts) {
@@ -236,6 +244,7 @@ class ReplicaPlanner {
     for (auto& [index, replica] : replicas_) {
       if (!wanted_index(index)) continue;
       if (replica.up_to_date) {
+        if (replica.record.previous ? ends_move(replica) : leaves_node(replica, surging)) continue;
         if (!surge_timed_out(replica) || !may_go_down(replica)) continue;
         down += replica.record.ready ? 1 : 0;
         replace_in_place(replica);
@@ -255,17 +264,46 @@ class ReplicaPlanner {
         continue;
       replica.record.restart_times.clear();
       beside ? ++surging : down += serves ? 1 : 0;
-      beside ? surge(replica) : replace_in_place(replica);
+      beside ? surge(replica, name_of(Reason::Updating)) : replace_in_place(replica);
     }
   }
 
-  /// Returns true when a surge found no room beside the serving generation within its timeout.
+  /// Returns true when a surge found no room beside the serving generation within its timeout. The wait for a queue
+  /// does not count.
   bool surge_timed_out(const Replica& replica) {
-    const auto end = health_.surge_end(replica.record);
-    if (!end || replica.bound_pods() >= replica.nodes || replica.record.reason == Reason::RestartBudgetExhausted)
+    const auto end = surge_end(replica.record, in_.spec);
+    if (!end || replica.bound_pods() >= replica.nodes || replica.record.reason == Reason::RestartBudgetExhausted ||
+        std::any_of(replica.pods.begin(), replica.pods.end(), [](const PodState* pod) { return pod->gated; }))
       return false;
     if (now_ < *end) wake(*end);
     return now_ >= *end;
+  }
+
+  bool is_on_node_to_leave(const std::vector<const PodState*>& pods) const {
+    return std::any_of(pods.begin(), pods.end(), [&](const PodState* pod) { return leave_.contains(pod->node); });
+  }
+
+  /// Starts the move of a replica that serves on a node to leave. Returns true when it moves, or waits for its turn.
+  bool leaves_node(Replica& replica, int& surging) {
+    if (!replica.serves() || out_.rollout_blocked || !is_on_node_to_leave(replica.pods)) return false;
+    if (surging >= in_.spec.update.max_surge) return true;
+    ++surging;
+    for (const PodState* pod : replica.pods) {
+      if (leave_.contains(pod->node)) out_.left_nodes.insert(pod->node);
+    }
+    surge(replica, name_of(Reason::Moving));
+    return true;
+  }
+
+  /// Returns true for a replica that moves. Its move ends when its nodes need not be left any more.
+  bool ends_move(Replica& replica) {
+    if (!replica.moves()) return false;
+    if (!is_on_node_to_leave(replica.previous_pods)) {
+      revert(replica);
+    } else if (const auto end = surge_end(replica.record, in_.spec); end && now_ < *end) {
+      wake(*end);  // evictions may go on from then on, and the message says so
+    }
+    return true;
   }
 
   void plan_actions(Replica& replica) {
@@ -278,8 +316,7 @@ class ReplicaPlanner {
     }
     for (const PodState* pod : replica.earlier_pods) {
       if (pod->deleting) continue;
-      const bool drains =
-          pod->ready && pod->hash != record.pod_hash;  // it is replaced, not lost, and may finish its requests
+      const bool drains = pod->ready && is_replaced(replica, *pod);
       out_.actions.push_back(
           remove(k8s::pods_resource, *pod->object, drains ? std::nullopt : std::optional<int>(survivors_grace)));
     }
@@ -291,6 +328,14 @@ class ReplicaPlanner {
       return;
     }
     create_pods(replica);
+  }
+
+  /// Returns true for a pod of a generation that was not lost: it may finish its requests.
+  static bool is_replaced(const Replica& replica, const PodState& pod) {
+    return pod.hash != replica.record.pod_hash || replica.serves() ||
+           std::any_of(replica.earlier_pods.begin(), replica.earlier_pods.end(), [&](const PodState* other) {
+             return other->replica_generation == pod.replica_generation && !other->disruption.empty();
+           });
   }
 
   void create_pods(const Replica& replica) {
@@ -321,6 +366,7 @@ class ReplicaPlanner {
       return a.index == b.index && a.replica_generation == b.replica_generation && a.previous == b.previous &&
              a.surge_since == b.surge_since && a.waits == b.waits && a.wait_until == b.wait_until &&
              a.pod_hash == b.pod_hash && a.restarts == b.restarts && a.restart_times == b.restart_times &&
+             a.disruptions == b.disruptions &&
              (a.reason == Reason::RestartBudgetExhausted) == (b.reason == Reason::RestartBudgetExhausted);
     };
     out_.commit = out_.records.size() != in_.records.size() ||
@@ -329,6 +375,7 @@ class ReplicaPlanner {
 
   const ReplicaInputs& in_;
   const k8s::WallTime now_;
+  const std::set<std::string> leave_;
   std::map<int, Replica> replicas_;
   ReplicaPlan out_;
   ReplicaHealth health_;

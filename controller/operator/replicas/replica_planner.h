@@ -40,6 +40,8 @@ struct ReplicaRecord {
   bool loaded = false;                       ///< not stored; every rank has loaded its weights
   int64_t restarts = 0;
   std::vector<k8s::WallTime> restart_times;  ///< ascending, within the window when last appended
+  int64_t disruptions = 0;                   ///< ends by planned disruptions, which are no restarts
+  std::string disruption;                    ///< the last of them, as a sentence; "": none
   std::optional<double> load_seconds;        ///< set when it first serves
   std::optional<Startup> startup;            ///< once it serves and its ranks have reported
   std::vector<std::string> nodes;
@@ -88,6 +90,9 @@ struct ReplicaPlan {
   /// Nodes that must be dead for the creations in `actions` to be safe: a pod there was deleted, and no kubelet
   /// confirmed its end. They are read from the API server first.
   std::set<std::string> dead_nodes;
+  /// Nodes that replicas begin to leave in this reconcile. They are read first, for a stale view of a node that is
+  /// admitted again would move its replica for ever.
+  std::set<std::string> left_nodes;
   std::optional<k8s::WallTime> wake;
   bool rollout_blocked = false;  ///< a new replica used up its restarts while old ones remain
   bool exhausted = false;        ///< a replica used up its restarts
@@ -98,6 +103,10 @@ struct ReplicaPlan {
 /// - Failure: the loss of a rank or pod ends the generation. Remaining pods are deleted with 5 s of grace. The next
 ///   generation follows at once for the first failure within the window, then after min(base x 2^n, max), where n is 0
 ///   for the second failure. After maxRestarts failures the replica stays down until the pod hash changes.
+/// - Planned disruption (eviction, preemption, taint, shut-down of a node): the next generation follows at once, and
+///   nothing is counted. Other pods of the replica may finish their requests.
+/// - Move: a serving replica with a pod on a node to leave (nodes_to_leave()) surges as in an update. Without room it
+///   serves on where it is, and surges for as long as the node is to be left.
 /// - Exclusion: a replica has at most one live generation. The next one is created when no pod of an earlier one may
 ///   still run.
 /// - Update (the pod hash changes): a replica that does not serve is replaced at once. A serving replica continues

@@ -60,6 +60,8 @@ std::optional<ReplicaRecord> record_of(const Json& value) {
         record.restart_times.push_back(*parsed);
     }
   }
+  record.disruptions = std::max<int64_t>(0, integer_at(value, "/disruptions").value_or(0));
+  record.disruption = k8s::string_at(value, "/lastDisruption");
   if (const Json& seconds = at(value, "/loadSeconds"); seconds.is_number()) record.load_seconds = seconds.get<double>();
   record.startup = startup_from_json(at(value, "/startupSeconds"));
   if (const Json& nodes = at(value, "/nodes"); nodes.is_array()) {
@@ -83,6 +85,8 @@ Json to_json(const ReplicaRecord& record) {
   for (const RankRecord& rank : record.ranks) ranks.push_back(rank_json(rank));
   if (!times.empty()) out["restartTimes"] = std::move(times);
   if (!ranks.empty()) out["ranks"] = std::move(ranks);
+  if (record.disruptions) out["disruptions"] = record.disruptions;
+  if (!record.disruption.empty()) out["lastDisruption"] = clip(record.disruption, 500);
   if (record.previous) out["previousGeneration"] = record.previous;
   if (record.abandoned) out["abandonedGeneration"] = record.abandoned;
   if (record.surge_since) out["surgeSince"] = k8s::format_time(*record.surge_since);

@@ -6,6 +6,7 @@
 #include "controller/core/conditions.h"
 #include "controller/operator/api/object_text.h"
 #include "controller/operator/observed/pod_state.h"
+#include "controller/operator/replicas/evacuation.h"
 
 namespace pm::op {
 
@@ -43,18 +44,22 @@ void prune_child(Json& child) {
   prune_metadata(child);
   child.erase("status");
   if (!at(child, "/spec").is_object()) return;
-  for (const char* field : {"clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy",
-                            "externalTrafficPolicy", "sessionAffinity"})
+  for (const char* field : {"clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy", "sessionAffinity"})
     child["spec"].erase(field);
 }
 
-/// Drops images, node info and all conditions but Ready, which are most of a node.
+/// Drops images, node info, most taints and all conditions but Ready, which are most of a node.
 void prune_node(Json& node) {
   Json pruned{{"apiVersion", "v1"}, {"kind", "Node"}, {"metadata", node.value("metadata", Json::object())}};
   pruned["metadata"].erase("managedFields");
   pruned["metadata"].erase("annotations");
   pruned["status"]["allocatable"] = at(node, "/status/allocatable");
   pruned["spec"]["unschedulable"] = bool_at(node, "/spec/unschedulable");
+  if (const Json& taints = at(node, "/spec/taints"); taints.is_array()) {
+    for (const Json& taint : taints) {
+      if (announces_removal(k8s::string_at(taint, "/key"))) pruned["spec"]["taints"].push_back(taint);
+    }
+  }
   pruned["status"]["conditions"] = Json::array();
   if (const Json* ready = k8s::find_condition(at(node, "/status/conditions"), "Ready")) {
     pruned["status"]["conditions"].push_back({{"type", "Ready"}, {"status", ready->value("status", "Unknown")}});

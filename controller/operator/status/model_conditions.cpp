@@ -148,7 +148,8 @@ class Table {
     if (info_of(reason).shown_in == ShownIn::Replica) return reason;
     if (reason == Reason::NoDevice)
       return Reason::DeviceFault;  // the worker found no device, or was built without support for it
-    return reason == Reason::Updating || reason == Reason::StartTimeout ? Reason::Starting : Reason::RankLost;
+    const bool starts = reason == Reason::Updating || reason == Reason::Moving || reason == Reason::StartTimeout;
+    return starts ? Reason::Starting : Reason::RankLost;
   }
 
   const StatusInputs& in_;

@@ -128,7 +128,7 @@ Json make_status(const StatusInputs& in) {
   if (in.notes.unreadable && !endpoint.empty())
     status["endpoint"] = endpoint;
   else if (in.planning.plan || !in.replica_plan.records.empty())
-    status["endpoint"] = endpoint_of(in.owner.key, in.spec.service_port, !in.spec.tls_secret.empty());
+    status["endpoint"] = endpoint_of(in.owner.key, in.spec.service.port, !in.spec.tls_secret.empty());
   if (in.replica_plan.failure)
     status["lastFailure"] = to_json(*in.replica_plan.failure);
   else if (const Json& last = at(old, "/lastFailure"); last.is_object())

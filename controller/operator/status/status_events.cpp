@@ -110,9 +110,11 @@ void replica_events(const Json& before, const Json& after, const Json& failure, 
   const int64_t from = integer_at(before, "/replicaGeneration").value_or(0),
                 to = integer_at(after, "/replicaGeneration").value_or(0);
   if (to < from) {
+    const bool moved = k8s::string_at(before, "/podHash") == k8s::string_at(after, "/podHash");
     out.push_back({false, "ReplicaRestored", "Replace",
                    name + " stays at generation " + std::to_string(to) +
-                       ", which serves: the update was reverted before generation " + std::to_string(from) + " did"});
+                       ", which serves: " + (moved ? "its node need not be left any more" : "the update was reverted") +
+                       " before generation " + std::to_string(from) + " did"});
     return;
   }
   if (to > from && before.is_object()) {
@@ -123,6 +125,15 @@ void replica_events(const Json& before, const Json& after, const Json& failure, 
       out.push_back({true, name_of(Reason::ReplicaWaiting), "Release",
                      name + ": not all of its pods found a node, so all were released; the next attempt is at " +
                          k8s::string_at(after, "/waitUntil")});
+    } else if (integer_at(after, "/disruptions").value_or(0) > integer_at(before, "/disruptions").value_or(0)) {
+      out.push_back({false, "ReplicaDisrupted", "Replace",
+                     name + " is recreated as generation " + std::to_string(to) +
+                         ", and no restart is counted: " + k8s::string_at(after, "/lastDisruption")});
+    } else if (integer_at(after, "/previousGeneration") == from &&
+               k8s::string_at(before, "/podHash") == k8s::string_at(after, "/podHash")) {
+      out.push_back({false, "ReplicaMoving", "Move",
+                     name + " leaves a node that is cordoned or about to be removed: generation " +
+                         std::to_string(from) + " serves until generation " + std::to_string(to) + " does elsewhere"});
     } else if (integer_at(before, "/previousGeneration") && !integer_at(after, "/previousGeneration") &&
                k8s::string_at(before, "/podHash") == k8s::string_at(after, "/podHash")) {
       out.push_back({true, "ReplicaReplacedInPlace", "Replace",

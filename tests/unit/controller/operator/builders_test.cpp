@@ -61,6 +61,11 @@ TEST(Builders, AReplicaPodIsExactlyThis) {
     "spec": {
       "restartPolicy": "Never", "automountServiceAccountToken": false, "enableServiceLinks": false, "terminationGracePeriodSeconds": 75,
       "hostname": "m-1-0-7", "subdomain": "m-ranks",
+      "topologySpreadConstraints": [
+        {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway",
+         "labelSelector": {"matchLabels": {"parallelmodel.dev/name": "m", "parallelmodel.dev/node-rank": "0"}}},
+        {"topologyKey": "kubernetes.io/hostname", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway",
+         "labelSelector": {"matchLabels": {"parallelmodel.dev/name": "m", "parallelmodel.dev/node-rank": "0"}}}],
       "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
       "containers": [{
         "name": "worker", "image": "parallelmodel-worker:1", "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -117,13 +122,21 @@ TEST(Builders, AReplicaOverTwoNodesHasOnePodEachAndOneMeetingPlace) {
     EXPECT_EQ(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1")
         << "half a core for each of the two ranks of the fuller pod";
   }
+  EXPECT_EQ(first["spec"]["topologySpreadConstraints"].size(), 2u) << "replicas are spread by their first pods";
+  EXPECT_FALSE(first["spec"]["affinity"].contains("podAffinity"));
+  EXPECT_FALSE(second["spec"].contains("topologySpreadConstraints"));
+  EXPECT_EQ(at(second,
+               "/spec/affinity/podAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm/"
+               "topologyKey"),
+            "topology.kubernetes.io/zone")
+      << "and the other pods follow theirs";
   EXPECT_EQ(value(first, "--node-rank"), "0");
   EXPECT_EQ(value(second, "--node-rank"), "1");
   EXPECT_EQ(first["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "2");
   EXPECT_EQ(second["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"], "1");
   EXPECT_EQ(first["spec"]["containers"][0]["ports"].size(), 2u);
   EXPECT_EQ(second["spec"]["containers"][0]["ports"].size(), 1u) << "only node-rank 0 serves HTTP";
-  EXPECT_EQ(disruption_budget(made.owner, parse_spec(owned_model(3, 2)), 2).value()["spec"]["minAvailable"], 3);
+  EXPECT_EQ(disruption_budget(made.owner, parse_spec(owned_model(3, 2)), 2, false).value()["spec"]["minAvailable"], 3);
 }
 
 Json model_on_gpus(int devices) {
@@ -237,11 +250,14 @@ TEST(Builders, WhatPeopleAddReachesBothKindsOfPods) {
     EXPECT_EQ(spec["containers"][0]["imagePullPolicy"], "Never");
     EXPECT_EQ(spec["imagePullSecrets"][0]["name"], "x");
     EXPECT_EQ(spec["containers"][0]["env"][2]["valueFrom"]["secretKeyRef"]["key"], "k");
-    EXPECT_EQ(pod["metadata"]["labels"]["team"], "t");
     EXPECT_NE(pod["metadata"]["labels"]["parallelmodel.dev/role"], "evil");
-    EXPECT_EQ(pod["metadata"]["annotations"]["n"], "v");
     EXPECT_EQ(annotation_of(pod, annotation::restarted_at), "today");
   }
+  EXPECT_EQ(made.pod()["metadata"]["labels"]["team"], "t");
+  EXPECT_EQ(made.pod()["metadata"]["annotations"]["n"], "v");
+  const Json inspects = inspect_pod(made.owner, made.spec, made.worker, std::nullopt);
+  EXPECT_FALSE(inspects["metadata"]["labels"].contains("team")) << "a queue that counts the pods would miscount";
+  EXPECT_FALSE(inspects["metadata"]["annotations"].contains("n"));
   EXPECT_EQ(made.pod()["spec"]["containers"][0]["args"].back(), "--verbose");
   EXPECT_EQ(made.pod()["spec"]["containers"][0]["resources"]["limits"]["rdma/hca"], 1);
 }
@@ -415,7 +431,7 @@ TEST(Builders, MemoryIsWhatThePlanNeedsWhenNobodySays) {
 TEST(Builders, ServicesAndBudgetSelectWorkersOnly) {
   const Made made(owned_model(2, 3));
   const Json http = http_service(made.owner, made.spec), ranks = ranks_service(made.owner),
-             budget = disruption_budget(made.owner, made.spec, 1).value();
+             budget = disruption_budget(made.owner, made.spec, 1, false).value();
   EXPECT_EQ(http["spec"]["selector"], Json({{"parallelmodel.dev/name", "m"},
                                             {"parallelmodel.dev/role", "worker"},
                                             {"parallelmodel.dev/node-rank", "0"}}));
@@ -428,12 +444,37 @@ TEST(Builders, ServicesAndBudgetSelectWorkersOnly) {
   EXPECT_EQ(budget["spec"]["selector"]["matchLabels"]["parallelmodel.dev/role"], "worker");
 }
 
+TEST(Builders, NamesOfTheModelTakeThePlaceOfTheObjectsName) {
+  auto model = owned_model();
+  model["spec"]["serving"]["modelNames"] = {"stories", "org/stories:v2"};
+  const auto arguments = Made(model).pod()["spec"]["containers"][0]["args"].get<std::vector<std::string>>();
+  std::vector<std::string> names;
+  for (size_t i = 0; i + 1 < arguments.size(); ++i) {
+    if (arguments[i] == "--served-model-name") names.push_back(arguments[i + 1]);
+  }
+  EXPECT_THAT(names, testing::ElementsAre("stories", "org/stories:v2"));
+}
+
+TEST(Builders, AServiceTakesWhatLoadBalancersNeed) {
+  auto model = owned_model();
+  EXPECT_FALSE(http_service(parse_owner(model), parse_spec(model))["metadata"].contains("annotations"));
+  model["spec"]["service"] = {{"type", "LoadBalancer"},
+                              {"loadBalancerClass", "internal"},
+                              {"externalTrafficPolicy", "Local"},
+                              {"annotations", {{"cloud/lb", "x"}}}};
+  const Json service = http_service(parse_owner(model), parse_spec(model));
+  EXPECT_EQ(service["spec"]["loadBalancerClass"], "internal");
+  EXPECT_EQ(service["spec"]["externalTrafficPolicy"], "Local");
+  EXPECT_EQ(service["metadata"]["annotations"]["cloud/lb"], "x");
+}
+
 TEST(Builders, ABudgetThatProtectsNothingIsNone) {
   const Made made(owned_model(2, 1));
+  bool protects = false;
   const auto budget = [&](int replicas, int unavailable, int nodes) {
     Json model = owned_model(2, replicas);
     model["spec"]["update"]["maxUnavailable"] = unavailable;
-    return disruption_budget(made.owner, parse_spec(model), nodes);
+    return disruption_budget(made.owner, parse_spec(model), nodes, protects);
   };
   EXPECT_FALSE(budget(0, 1, 1));
   EXPECT_FALSE(budget(1, 1, 1));
@@ -441,6 +482,10 @@ TEST(Builders, ABudgetThatProtectsNothingIsNone) {
   EXPECT_FALSE(budget(3, 3, 1));
   EXPECT_EQ(budget(3, 2, 1).value()["spec"]["minAvailable"], 1);
   EXPECT_EQ(budget(1, 1, 2).value()["spec"]["minAvailable"], 1);
+  protects = true;
+  EXPECT_FALSE(budget(0, 1, 1));
+  EXPECT_EQ(budget(1, 1, 1).value()["spec"]["minAvailable"], 1);
+  EXPECT_EQ(budget(3, 2, 2).value()["spec"]["minAvailable"], 6);
 }
 
 }  // namespace

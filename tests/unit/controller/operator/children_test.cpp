@@ -85,12 +85,23 @@ TEST_F(Children, WhatOthersAddedToAServiceStays) {
   EXPECT_EQ(service["metadata"]["annotations"]["lb"], "x");
 }
 
+TEST_F(Children, AnnotationsOfTheServiceComeAndGoWithTheSpec) {
+  start();
+  edit("/spec/service/annotations", {{"cloud/lb", "x"}});
+  EXPECT_EQ(cluster.find("services", "m")->at("metadata").at("annotations")["cloud/lb"], "x");
+  const int writes = cluster.writes;
+  settle();
+  EXPECT_EQ(cluster.writes, writes);
+  edit("/spec/service/annotations", Json::object());
+  EXPECT_THAT(cluster.find("services", "m")->at("metadata").at("annotations"), IsEmpty());
+}
+
 TEST_F(Children, OurFieldsAreCorrectedWhenSomebodyChangesThem) {
   start(2);
   change("services", "m", [](Json& service) { service["spec"]["ports"][0]["targetPort"] = 1; });
   EXPECT_EQ(ports()[0]["targetPort"], "http");
   change("poddisruptionbudgets", "m", [](Json& budget) { budget["spec"]["minAvailable"] = 7; });
-  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec").at("minAvailable"), 1);
+  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec").at("minAvailable"), 2);
   change("services", "m", [](Json& service) { service["metadata"]["labels"].erase(label::role); });
   EXPECT_EQ(k8s::label_of(*cluster.find("services", "m"), label::role), "service");
 }
@@ -118,8 +129,11 @@ TEST_F(Children, ABudgetThatSomebodyUndoesAtOnceIsCorrectedOnceInAReconcile) {
   EXPECT_LT(cluster.requests - before, 60);
 }
 
-TEST_F(Children, ABudgetComesWithTheSecondReplicaAndGoesWithIt) {
-  start();
+TEST_F(Children, WithoutASurgeABudgetComesWithTheSecondReplicaAndGoesWithIt) {
+  Json model = model_named("m");
+  model["spec"]["update"] = {{"maxSurge", 0}};
+  cluster.apply(model);
+  settle();
   EXPECT_THAT(cluster.all("poddisruptionbudgets"), IsEmpty());
   edit("/spec/replicas", 2);
   ASSERT_TRUE(cluster.find("poddisruptionbudgets", "m"));
@@ -155,7 +169,7 @@ TEST_F(Children, TheServiceOfTheRanksStaysUntilTheLastReplicaThatAsksItIsGone) {
   edit("/spec/devices/perNode", 2);
   EXPECT_EQ(removed, 1);
   EXPECT_FALSE(cluster.find("services", "m-ranks"));
-  EXPECT_THAT(cluster.all("poddisruptionbudgets"), IsEmpty());
+  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec").at("minAvailable"), 1);
   EXPECT_EQ(ports().size(), 1u);
 }
 

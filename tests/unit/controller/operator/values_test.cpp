@@ -102,7 +102,7 @@ TEST(Spec, DefaultsAreThoseOfTheSchema) {
   EXPECT_EQ(spec.replicas, 1);
   EXPECT_EQ(spec.update.drain.count(), 60);
   EXPECT_EQ(spec.failure.max_restarts, 6);
-  EXPECT_EQ(spec.service_port, 8000);
+  EXPECT_EQ(spec.service.port, 8000);
   Json model = model_named("m");
   model["spec"]["devices"].erase("resource");
   EXPECT_EQ(parse_spec(model).devices.resource, "") << "a CPU device is no extended resource";

@@ -215,10 +215,12 @@ bool FakeCluster::is_true(const std::string& type) const {
 bool FakeCluster::waits() const {
   if (!find("parallelmodels", model_name)) return false;
   if (reason("Ready") == "BackingOff" || reason("Scheduled") == "ReplicaWaiting") return true;
+  const auto surges = [&](const Json& replica) {  // a move off a node without room waits for ever
+    const auto since = k8s::parse_time(k8s::string_at(replica, "/surgeSince"));
+    return replica.contains("previousGeneration") && since && *since + std::chrono::minutes(1) > now_;
+  };
   const Json& replicas = op::at(model(), "/status/replicaStatuses");
-  return replicas.is_array() && !is_true("Stalled") &&
-         std::any_of(replicas.begin(), replicas.end(),
-                     [](const Json& replica) { return replica.contains("previousGeneration"); });
+  return replicas.is_array() && !is_true("Stalled") && std::any_of(replicas.begin(), replicas.end(), surges);
 }
 
 Json model_named(const std::string& name, int devices, int replicas) {

@@ -51,6 +51,10 @@ class FakeCluster final : public k8s::Api {
   void change_pod(const std::string& name, const std::function<void(Json& pod)>&);
   void show_devices(int count);  ///< sets the devices in the status of node-a
   void add_node(const std::string& name, int devices);
+  void cordon(const std::string& name, bool unschedulable = true);
+  /// Marks a pod with a condition that announces its end, then deletes it, as the eviction API does.
+  void evict(const std::string& pod, const std::string& condition = "DisruptionTarget",
+             const std::string& reason = "EvictionByEvictionAPI");
   void set_node_ready(const std::string& name,
                       bool ready);  ///< false: its kubelet and its pods are gone
   // Actions of the cluster.

@@ -28,6 +28,17 @@ void FakeCluster::set_node_ready(const std::string& name, bool ready) {
   }
 }
 
+void FakeCluster::cordon(const std::string& name, bool unschedulable) {
+  Json node = *find("nodes", name);
+  node["spec"]["unschedulable"] = unschedulable;
+  store("nodes", std::move(node));
+}
+
+void FakeCluster::evict(const std::string& name, const std::string& condition, const std::string& reason) {
+  change_pod(name, [&](Json& pod) { set_condition(pod, condition.c_str(), true, now_, reason, "evicting"); });
+  delete_pod(name);
+}
+
 bool FakeCluster::dead(const Json& pod) const { return dead_nodes_.contains(k8s::string_at(pod, "/spec/nodeName")); }
 
 std::string FakeCluster::policy_of(const Json& pod) const {
@@ -91,7 +102,8 @@ void FakeCluster::bind(Json& pod) {
       room[k8s::string_at(*other, "/spec/nodeName")] -= wants(*other);
   }
   for (const auto& [name, free] : room) {
-    if (dead_nodes_.contains(name) || free < wants(pod)) continue;
+    if (dead_nodes_.contains(name) || free < wants(pod) || bool_at(*find("nodes", name), "/spec/unschedulable"))
+      continue;
     pod["spec"]["nodeName"] = name;
     return set_condition(pod, "PodScheduled", true, now_);
   }

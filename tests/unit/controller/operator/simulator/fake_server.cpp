@@ -143,7 +143,16 @@ Response FakeCluster::apply(const Request& request, const Json& object) {
   if (!own)
     own = &next["metadata"]["managedFields"].emplace_back(
         Json{{"manager", request.field_manager}, {"operation", "Apply"}});
+  const Json annotations = body["metadata"].value("annotations", Json::object());  // what it had applied is removed
+  const Json applied = (*own)["fieldsV1"].value("annotations", Json::object());
+  for (const auto& [key, value] : applied.items()) {
+    if (!annotations.contains(key)) next["metadata"]["annotations"].erase(key);
+  }
   (*own)["fieldsV1"] = {{"ports", ports_of(body)}};
+  if (!annotations.empty()) {
+    (*own)["fieldsV1"]["annotations"] = annotations;
+    next["metadata"]["annotations"].update(annotations);
+  }
   if (body["spec"].contains("ports")) {
     Json ports = Json::array();
     for (const Json& port : object["spec"]["ports"]) {
@@ -226,7 +235,8 @@ void FakeCluster::check_deletion(const Json& pod) {
   const Json* model = find("parallelmodels", model_name);
   const auto owner = k8s::controller_of(pod);
   if (replica.empty() || !model || !owner || owner->uid != k8s::uid_of(*model)) return;
-  if (parse_integer(replica).value_or(0) >= (*model)["spec"]["replicas"].get<int>() ||
+  const bool sick = at(pod, "/status/containerStatuses/0/allocatedResourcesStatus").is_array();
+  if (sick || parse_integer(replica).value_or(0) >= (*model)["spec"]["replicas"].get<int>() ||
       k8s::string_at(*model, "/status/plan/podHash") != hash)
     return;
   int64_t serving = 0;

@@ -320,6 +320,31 @@ const std::vector<Scenario>& scenarios() {
              settle();
            },
        .learns = true},
+      {.name = "cordoned nodes with room and without, and evictions",
+       .play =
+           [](FakeCluster& c, const Settle& settle) {
+             c.drain_seconds = 3;
+             apply(c, settle);
+             c.add_node("node-b", 2);
+             c.cordon("node-a");
+             settle();
+             EXPECT_TRUE(c.is_true("Ready"));
+             c.cordon("node-b");
+             settle();
+             c.advance(std::chrono::seconds(60));
+             settle();
+             EXPECT_TRUE(c.all("poddisruptionbudgets").empty()) << "no room: a drain may go on";
+             for (const std::string& name : c.pod_names()) {
+               if (k8s::string_at(*c.find("pods", name), "/spec/nodeName") == "node-b") c.evict(name);
+             }
+             settle();
+             c.cordon("node-a", false);
+             settle();
+             EXPECT_TRUE(c.is_true("Ready"));
+             EXPECT_EQ(c.model()["status"]["replicaStatuses"][0]["restarts"], 0);
+           },
+       .learns = true,
+       .counts = true},
       {.name = "a quota that refuses pods for a while",
        .play =
            [](FakeCluster& c, const Settle& settle) {
