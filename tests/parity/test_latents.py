@@ -3,8 +3,11 @@
 frames, and what is refused by name. test_forward.py has their states."""
 
 import json
+import math
 
 import cases
+import cases_latents
+import compare
 import fixtures
 import inputs
 import numpy
@@ -12,8 +15,11 @@ import oracle
 import pytest
 import torch
 import transformers
+from safetensors.numpy import load_file, save_file
 from server import Server
 from test_endpoints import in_base64, picture, serve  # noqa: F401 (serve is a fixture)
+
+import worker
 
 LATENTS = {
     "d_latents": 30,
@@ -95,3 +101,64 @@ def test_classes_without_a_request_are_refused_by_name(runner, tmp_path, name, r
     (tmp_path / "config.json").write_text(json.dumps(config))
     answer = runner.batch.ask({"model": str(tmp_path), "ranks": 1, "forward": {"input_ids": [[1, 2]]}})
     assert not answer["ok"] and name in answer["error"] and reason in answer["error"]
+
+
+PIPELINED = [
+    "PerceiverForMaskedLM-all",
+    "PerceiverForSequenceClassification-all",
+    "PerceiverForImageClassificationLearned-pixels",
+    "PerceiverForImageClassificationFourier-pixels",
+    "PerceiverForImageClassificationConvProcessing-pixels",
+    "PerceiverForOpticalFlow-pixels",
+]
+ROWS = 5
+
+
+def batches(case):
+    """Yields each form of five rows that the class reads: the mask of texts may be left out."""
+    if case.model_class == "PerceiverForOpticalFlow":
+        yield {"inputs": cases_latents.frames(case, ROWS)}
+    elif case.reads == ("images",):
+        yield {"pixel_values": inputs.pixels(case, ROWS)}
+    else:
+        with_mask = inputs.padded(inputs.prompts(case, [9, 21, 4, 33, 17]), "right", case.text["pad_token_id"])
+        yield with_mask
+        yield {"input_ids": with_mask["input_ids"]}
+
+
+@pytest.mark.parametrize("name", PIPELINED)
+@pytest.mark.parametrize("micro_batches", [2, 3])
+def test_two_stages_answer_micro_batches_on_their_own_or_joined(tmp_path, name, micro_batches):
+    """Inputs and outputs that a caller may leave out: masks of texts, hidden states, attentions. Five rows are no
+    multiple of either number, so that the last micro-batch is smaller."""
+    case = cases.BY_NAME[name]
+    size = math.ceil(ROWS / micro_batches)
+    for given in batches(case):
+        save_file(given, tmp_path / "in.safetensors")
+        theirs = oracle.forward(case, given)
+        for flags in ([], ["--hidden-states"], ["--hidden-states", "--attentions"]):
+            shown = {
+                output: tensor
+                for output, tensor in theirs.items()
+                if ("hidden_states." not in output or "--hidden-states" in flags)
+                and ("attentions." not in output or "--attentions" in flags)
+            }
+            for by_micro_batch in (False, True):
+                run = worker.run(
+                    *("forward", "--model", fixtures.checkpoint(case), "--ranks", 2, "--strategy", "Pipeline"),
+                    *("--sizes", "pipeline=2", "--micro-batches", micro_batches),
+                    *("--inputs", tmp_path / "in.safetensors", "--outputs", tmp_path / "out.safetensors"),
+                    *(flags + ["--by-micro-batch"] * by_micro_batch),
+                )
+                assert run.returncode == 0, run.stderr
+                ours = load_file(tmp_path / "out.safetensors")
+                if by_micro_batch:
+                    wanted = {
+                        f"micro_batches.{i}.{output}": tensor[i * size : (i + 1) * size]
+                        for output, tensor in shown.items()
+                        for i in range(micro_batches)
+                    }
+                else:
+                    wanted = shown
+                assert set(ours) == set(wanted)
+                compare.tensors(ours, wanted)
