@@ -107,7 +107,7 @@ class Case:
     def recomputes(self):
         """Returns whether answers are generated without a KV cache, by a class with another task."""
         return self.generates and self.model_class.endswith(
-            ("WithLMHeadModel", "XLNetLMHeadModel", "TransfoXLLMHeadModel")
+            ("WithLMHeadModel", "ModelWithLMHead", "XLNetLMHeadModel", "TransfoXLLMHeadModel")
         )
 
     @property
@@ -187,6 +187,7 @@ def _family(model_type, kind, config_class, takes=(), **base):
                 name.endswith(word)
                 for word in (
                     "LMHeadModel",
+                    "ModelWithLMHead",
                     "ForCausalLM",
                     "ForConditionalGeneration",
                     "MTModel",

@@ -39,7 +39,41 @@ def cases(family):
     causal = {"is_decoder": True, "local_num_chunks_after": 0, "lsh_num_chunks_after": 0}
     return (
         *reformer("all", "ReformerModel"),
-        *reformer("all", "ReformerModelWithLMHead", **causal),
+        # transformers generates only where a chunk in the order of hashes has more tokens than there are heads
+        *reformer("all", "ReformerModelWithLMHead", lsh_attn_chunk_length=8, **causal),
+        *reformer(  # tokens near the beginning see fewer chunks than those that are computed with their prompt
+            "in-order-of-tokens",
+            "ReformerModelWithLMHead",
+            ranks=LIGHT,
+            attn_layers=["local", "local"],
+            local_attn_chunk_length=5,
+            local_num_chunks_before=3,
+            num_buckets=None,
+            **causal,
+        ),
+        *reformer(  # chunks that see themselves alone, and one round
+            "in-order-of-hashes",
+            "ReformerModelWithLMHead",
+            ranks=LIGHT,
+            attn_layers=["lsh", "lsh"],
+            lsh_attn_chunk_length=7,
+            lsh_num_chunks_before=0,
+            num_buckets=6,
+            num_hashes=1,
+            **causal,
+        ),
+        *reformer(  # chunks that see more tokens than there are, and padding beside a prompt of one chunk
+            "two-rounds",
+            "ReformerModelWithLMHead",
+            ranks=LIGHT,
+            attn_layers=["lsh", "local"],
+            local_attn_chunk_length=4,
+            lsh_attn_chunk_length=12,
+            lsh_num_chunks_before=2,
+            num_buckets=4,
+            num_hashes=2,
+            **causal,
+        ),
         *reformer(
             "light",
             "ReformerForMaskedLM ReformerForSequenceClassification ReformerForQuestionAnswering",
@@ -82,6 +116,7 @@ def cases(family):
             lsh_num_chunks_before=0,
             num_buckets=None,
             num_hashes=1,
+            speaks=False,  # the number of buckets would be that of the first text
             **causal,
         ),
     )

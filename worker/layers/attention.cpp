@@ -302,16 +302,16 @@ at::Tensor Attention::in_buckets(const at::Tensor& x, const Batch& batch, LayerC
   return result.reshape({x.size(0), heads_ * head_dim_});
 }
 
-at::Tensor Attention::in_chunks(const at::Tensor& x, const Batch& batch) const {
+at::Tensor Attention::in_chunks(const at::Tensor& x, const Batch& batch, comm::Communicator& comm) const {
   const at::Tensor all = in_(x), q = heads(all, 0, heads_);
   const int64_t own = chunked_->hashes() ? 0 : heads_;  // heads before the keys
-  return (*chunked_)(q, heads(all, own, heads_), heads(all, own + heads_, heads_), batch)
+  return (*chunked_)(q, heads(all, own, heads_), heads(all, own + heads_, heads_), batch, comm)
       .reshape({x.size(0), heads_ * head_dim_});
 }
 
 at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const Batch& batch,
                            const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
-  if (chunked_) return in_chunks(x, batch);
+  if (chunked_) return in_chunks(x, batch, comm);
   if (buckets_of_queries_) return in_buckets(x, batch, cache, comm);
   ops::AttentionOptions options = this->options();
   at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : projected(x, values);

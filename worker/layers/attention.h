@@ -81,7 +81,7 @@ class Attention {
   at::Tensor with_entities(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& x,
                            const Batch&, const ops::AttentionOptions&, comm::Communicator&) const;
   at::Tensor projected(const at::Tensor& x, const at::Tensor& values) const;
-  at::Tensor in_chunks(const at::Tensor& x, const Batch&) const;
+  at::Tensor in_chunks(const at::Tensor& x, const Batch&, comm::Communicator&) const;
   at::Tensor in_buckets(const at::Tensor& x, const Batch&, LayerCache, comm::Communicator&) const;
   at::Tensor with_relative_content(const at::Tensor& x, const Batch&, ops::AttentionOptions&) const;
   ops::AttentionOptions options() const;

@@ -87,7 +87,9 @@ struct Batch {
   std::vector<ops::SequenceColumns> columns;  ///< for sparse attention, relative positions by content, buckets of
                                               ///< distances and convolutions; empty: no sequence is padded or has
                                               ///< global tokens
-  std::vector<at::Tensor> hidden;             ///< of each sequence: ops::RelativeSequence::hidden; empty: all are seen
+  std::vector<int64_t> prompts;    ///< of each sequence: how many of its tokens came at once, before those that came
+                                   ///< one after another, for attention in chunks; empty: all came at once
+  std::vector<at::Tensor> hidden;  ///< of each sequence: ops::RelativeSequence::hidden; empty: all are seen
   int64_t streams = 0;  ///< that predict following tokens; the states of each have a row per token, behind all rows of
                         ///< the main stream
   RelativeRows relative;                      ///< made by the stack on its device

@@ -343,6 +343,13 @@ void check_recompute(const policy::Model& model) {
     if (stack.memory && (layer.attention.window < 1 || layer.attention.window > stack.memory->length + 1))
       policy::refuse_architecture(model, "generates with a memory of " + std::to_string(stack.memory->length) +
                                              " rows and tokens that see more than it");
+  for (const policy::Layer& layer : stack.layers) {
+    const std::optional<policy::Chunks>& chunks = layer.attention.chunks;
+    if (chunks && (layer.attention.mask != policy::Mask::Causal || chunks->after > 0))
+      policy::refuse_architecture(model, "generates with attention in chunks whose tokens see those behind them");
+    if (chunks && chunks->hashes && chunks->hashes->buckets.empty())
+      policy::refuse_architecture(model, "generates by hashes whose number of buckets follows from the length");
+  }
 }
 
 void check_generation(const policy::Model& model) {

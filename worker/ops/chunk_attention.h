@@ -42,4 +42,15 @@ at::Tensor attend_in_chunks(const ChunkSequence&);
 /// itself only where it sees nothing else. Without buckets all tokens are one chunk.
 at::Tensor attend_by_hashes(const ChunkSequence&, const at::Tensor& buckets);
 
+/// Attends from the tokens behind the first `known`, each as transformers' cached step does when it is the last token:
+/// it sees the tokens before it from the beginning of the chunk on that is `before` chunks ahead of its own. Near the
+/// beginning of a sequence it sees as many tokens as chunks are missing, or all. Only q, k, v, `chunk` and `before` are
+/// read. Returns [tokens - known, heads, d].
+at::Tensor attend_one_by_one(const ChunkSequence&, int64_t known);
+/// Likewise in the order of `buckets` [heads, rounds, tokens]: in each round a token is sorted among those before it,
+/// and sees its chunk of them and the ones beside it, where the first token comes after the last. Tokens before number
+/// `sorted_from` see all tokens before them in one round. `after` is read too.
+at::Tensor attend_by_hashes_one_by_one(const ChunkSequence&, const at::Tensor& buckets, int64_t known,
+                                       int64_t sorted_from);
+
 }  // namespace pm::ops

@@ -412,15 +412,16 @@ StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t 
 }
 
 /// Returns the entry of a sequence that is computed from its beginning.
-StepEntry Batcher::make_whole_entry(Sequence& sequence) const {
+StepEntry Batcher::make_whole_entry(const SequenceGroup& group, Sequence& sequence) const {
   StepEntry entry{.slot = sequence.slot, .reset_table = std::exchange(sequence.reset_table, false)};
   entry.tokens = sequence.tokens;
+  entry.prompt = static_cast<int64_t>(group.request.prompt.size());
   if (limits_.appended) entry.tokens.push_back(*limits_.appended);
   return entry;
 }
 
 void Batcher::add(Plan& plan, SequenceGroup& group, Sequence& sequence, int64_t tokens) {
-  StepEntry entry = limits_.recomputes ? make_whole_entry(sequence) : make_entry(group, sequence, tokens);
+  StepEntry entry = limits_.recomputes ? make_whole_entry(group, sequence) : make_entry(group, sequence, tokens);
   plan.token_budget -= static_cast<int64_t>(entry.tokens.size()) + limits_.memory;
   Planned planned{.group = &group, .sequence = sequence.number, .tokens = tokens};
   if (sequence.computed + tokens == sequence.length()) add_sampling(plan, group, sequence, entry, planned);

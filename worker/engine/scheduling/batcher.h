@@ -102,7 +102,7 @@ class Batcher {
   enum class Allocation { Done, Preempted, Later };
   Allocation allocate_next_blocks(SequenceGroup&, std::vector<int32_t>& copies);
   void preempt_last();
-  StepEntry make_whole_entry(Sequence&) const;
+  StepEntry make_whole_entry(const SequenceGroup&, Sequence&) const;
   static StepEntry make_entry(SequenceGroup&, Sequence&, int64_t tokens);
   void add(Plan&, SequenceGroup&, Sequence&, int64_t tokens);
   void add_source(Plan&, SequenceGroup&, Sequence&);

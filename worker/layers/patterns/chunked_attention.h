@@ -3,6 +3,7 @@
 #pragma once
 #include <optional>
 
+#include "worker/comm/communicator.h"
 #include "worker/layers/layers.h"
 #include "worker/ops/chunk_attention.h"
 #include "worker/policy/spec/attention.h"
@@ -14,13 +15,19 @@ class ChunkedAttention {
   /// Draws the rotations of this rank's heads, unless they depend on the length.
   ChunkedAttention(const policy::Attention&, const Loader&);
   /// Attends with q, k, v [tokens, local heads, head_dim] inside the batch. With hashes, k is not read: keys are normed
-  /// queries. Returns [tokens, local heads, head_dim] in the type of q.
-  at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Batch&) const;
+  /// queries. Tokens behind a prompt see what they saw in a step of their own, by a cache of states and buckets. Returns
+  /// [tokens, local heads, head_dim] in the type of q.
+  at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Batch&,
+                        comm::Communicator&) const;
   /// Returns whether queries are keys too.
   bool hashes() const { return chunks_.hashes.has_value(); }
 
  private:
   ops::HashRotations rotations(const std::vector<int64_t>& factors) const;
+  ops::ChunkSequence sequence(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) const;
+  at::Tensor at_once(const ops::ChunkSequence&) const;
+  at::Tensor one_by_one(const ops::ChunkSequence&, int64_t prompt, comm::Communicator&) const;
+  at::Tensor compared_buckets(const at::Tensor& vectors, int64_t prompt, comm::Communicator&) const;
   policy::Chunks chunks_;
   double scale_;
   bool causal_;
