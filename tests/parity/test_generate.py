@@ -144,6 +144,7 @@ def test_prompts_have_the_vocabulary_of_the_encoder(runner):
         "LlamaForCausalLM-all",
         "T5ForConditionalGeneration-all",
         "XLMWithLMHeadModel-all",
+        "ReformerModelWithLMHead-all",
     ],
 )
 def test_sampled_tokens_depend_on_the_seed_and_on_nothing_else(runner, name):

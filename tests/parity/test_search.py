@@ -30,6 +30,7 @@ NAMES = [
     "ProphetNetForConditionalGeneration-all",
     "EncoderDecoderModel-bert2bert",
     "XLMWithLMHeadModel-all",
+    "ReformerModelWithLMHead-in-order-of-tokens",
 ]
 
 

@@ -16,7 +16,7 @@ namespace {
 /// that a query that sees nothing else sees itself.
 constexpr double hidden_score = -1e9, own_score = -1e5;
 /// The number of scores that are held at once, and of elements of keys that are gathered for single queries.
-constexpr int64_t most_scores = int64_t{1} << 22, most_elements = int64_t{1} << 24;
+constexpr int64_t most_scores = int64_t{1} << 22, most_elements = int64_t{1} << 22;
 
 /// Returns, for each chunk, the chunks that its queries see: [chunks, before + 1 + after] int64. A step beyond the
 /// number of chunks ends where it began, as in transformers.

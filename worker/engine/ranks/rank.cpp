@@ -81,7 +81,7 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
                                      .keys = entry.context + count - (entry.tokens.back() < 0 ? 1 : 0),
                                      .key_row = caches ? 0 : first,
                                      .blocks = {}});
-    if (!caches) batch.prompts.push_back(entry.prompt);
+    if (!caches) batch.prompts.push_back(entry.prompt > 0 ? entry.prompt : count);
   }
   add_encoder_rows(message, rows);
   for (size_t i = 0; i < message.entries.size(); ++i) {  // after the last resize, so that the spans stay valid

@@ -101,6 +101,7 @@ TEST(WholeSequences, EachStepHasThemAndTheAppendedTokenAndNoBlocks) {
   for (const StepMessage& message : steps.messages) {
     EXPECT_TRUE(message.block_copies.empty() && message.freed_slots.empty());
     for (const StepEntry& entry : message.entries) EXPECT_TRUE(entry.context == 0 && entry.blocks.empty());
+    EXPECT_EQ(message.entries[0].prompt, 3) << "however many tokens were generated";
   }
   EXPECT_EQ(steps.batcher.statistics().prefix_tokens, 0);
 }

@@ -43,6 +43,23 @@ TEST(Generation, AMemoryGeneratesWhereTokensSeeNoMoreThanIt) {
   }
 }
 
+TEST(Generation, AttentionInChunksGeneratesWhereTokensSeeNoneBehindThem) {
+  policy::Model model = test::model({head("lm", policy::LogitsSpec{})});
+  model.recompute.emplace();
+  self(model).mask = policy::Mask::Causal;
+  self(model).chunks.emplace().hashes.emplace().buckets = {4, 6};
+  EXPECT_EQ(refusal(model), "runs");
+  policy::Model changed = model;
+  self(changed).chunks->after = 1;
+  EXPECT_THAT(refusal(changed), testing::HasSubstr("in chunks whose tokens see those behind them"));
+  changed = model;
+  self(changed).mask = policy::Mask::Full;
+  EXPECT_THAT(refusal(changed), testing::HasSubstr("in chunks whose tokens see those behind them"));
+  changed = model;
+  self(changed).chunks->hashes->buckets.clear();
+  EXPECT_THAT(refusal(changed), testing::HasSubstr("by hashes whose number of buckets follows from the length"));
+}
+
 TEST(Generation, ADecoderWithALanguageModelHeadGenerates) {
   policy::Model decoder = model({head("lm", policy::LogitsSpec{})});
   decoder.task = policy::Task::Generate;

@@ -118,6 +118,17 @@ TEST(ChunkAttention, SeesAllOfOneChunk) {
     EXPECT_TRUE(at::allclose(out[token][1], attended(s, 1, token, {0, 1, 2}, false).out, 1e-4, 1e-5));
 }
 
+/// Weighs what a query gets in several rounds.
+at::Tensor over_rounds(const std::vector<Result>& results) {
+  double most = -1e30, sum = 0;
+  for (const Result& result : results) most = std::max(most, result.logit);
+  for (const Result& result : results) sum += std::exp(result.logit - most);
+  at::Tensor expected = at::zeros({width});
+  const double all = rounded(most + std::log(sum));
+  for (const Result& result : results) expected += result.out * std::exp(result.logit - all);
+  return expected;
+}
+
 void expect_in_order_of_hashes(const ChunkSequence& s, const at::Tensor& buckets) {
   const at::Tensor out = attend_by_hashes(s, buckets);
   const int64_t tokens = s.q.size(0), rounds = buckets.size(1);
@@ -133,18 +144,13 @@ void expect_in_order_of_hashes(const ChunkSequence& s, const at::Tensor& buckets
     }
     for (int64_t token = 0; token < tokens; ++token) {
       std::vector<Result> results;
-      double most = -1e30, sum = 0;
       for (int64_t round = 0; round < rounds; ++round) {
         const auto begin = slots.begin() + round * s.padded;
         const int64_t at = std::find(begin, begin + s.padded, token) - slots.begin();
         results.push_back(attended(s, head, token, seen(s, slots, at), true));
-        most = std::max(most, results.back().logit);
       }
-      for (const Result& result : results) sum += std::exp(result.logit - most);
-      at::Tensor expected = at::zeros({width});
-      const double all = rounded(most + std::log(sum));
-      for (const Result& result : results) expected += result.out * std::exp(result.logit - all);
-      EXPECT_TRUE(at::allclose(out[token][head], expected, 1e-4, 1e-5)) << "token " << token << " of head " << head;
+      EXPECT_TRUE(at::allclose(out[token][head], over_rounds(results), 1e-4, 1e-5))
+          << "token " << token << " of head " << head;
     }
   }
 }
@@ -165,6 +171,76 @@ TEST(ChunkAttention, SeesItselfWhereItSeesNothingElse) {
   ChunkSequence s = sequence(first(4), 4);
   s.causal = true;
   EXPECT_TRUE(at::allclose(attend_by_hashes(s, {})[0], s.v[0], 1e-5, 1e-6));
+}
+
+TEST(ChunkAttention, ATokenThatComesAloneSeesFromTheBeginningOfAChunkOn) {
+  for (const int64_t before : {0, 1, 3}) {
+    ChunkSequence s = sequence(first(15), 16);
+    s.before = before;
+    const at::Tensor out = attend_one_by_one(s, 2);
+    ASSERT_EQ(out.sizes(), (std::vector<int64_t>{13, heads, width}));
+    for (int64_t token = 2; token < 15; ++token) {
+      std::vector<int64_t> past = first(token), keys;
+      const int64_t begin = (token / 4 - before) * 4;  // a slice as Python has it: a negative one counts from the end
+      for (const int64_t key : past)
+        if (key >= (begin < 0 ? token + begin : begin)) keys.push_back(key);
+      keys.push_back(token);
+      for (int64_t head = 0; head < heads; ++head)
+        EXPECT_TRUE(at::allclose(out[token - 2][head], attended(s, head, token, keys, false).out, 1e-4, 1e-5))
+            << "token " << token << " of head " << head << ", " << before << " chunks before";
+    }
+  }
+}
+
+TEST(ChunkAttention, ATokenThatComesAloneIsSortedAmongThoseBeforeIt) {
+  for (const int64_t rounds : {1, 3}) {
+    ChunkSequence s = sequence(first(14), 16);
+    s.before = 2;
+    s.after = 0;
+    const at::Tensor buckets = at::randint(4, {heads, rounds, 14}, at::kLong);
+    const int64_t known = 3, sorted_from = 6;
+    const at::Tensor out = attend_by_hashes_one_by_one(s, buckets, known, sorted_from);
+    for (int64_t head = 0; head < heads; ++head) {
+      for (int64_t token = known; token < 14; ++token) {
+        std::vector<Result> results;
+        for (int64_t round = 0; round < (token < sorted_from ? 1 : rounds); ++round) {
+          std::vector<int64_t> order = first(token + 1), keys = order;
+          if (token >= sorted_from) {
+            std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+              return buckets[head][round][a].item<int64_t>() < buckets[head][round][b].item<int64_t>();
+            });
+            const int64_t place = std::find(order.begin(), order.end(), token) - order.begin();
+            keys.clear();
+            for (int64_t i = (place / 4 - 2) * 4; i < (place / 4 + 1) * 4; ++i)
+              keys.push_back(order[static_cast<size_t>((i + 4 * (token + 1)) % (token + 1))]);
+          }
+          results.push_back(attended(s, head, token, keys, true));
+        }
+        EXPECT_TRUE(at::allclose(out[token - known][head], over_rounds(results), 1e-4, 1e-5))
+            << "token " << token << " of head " << head << " in " << rounds << " rounds";
+      }
+    }
+  }
+}
+
+TEST(ChunkAttention, TokensThatComeBeforeBucketsAreThereNeedNone) {
+  const ChunkSequence s = sequence(first(5), 5);
+  const at::Tensor out = attend_by_hashes_one_by_one(s, {}, 2, 9);
+  EXPECT_TRUE(at::allclose(out[2][0], attended(s, 0, 4, first(5), true).out, 1e-4, 1e-5));
+}
+
+TEST(ChunkAttention, TokensThatComeAloneAreAttendedInRuns) {
+  at::manual_seed(4);
+  ChunkSequence s = sequence(first(1), 1);
+  const int64_t tokens = 3000;
+  s.chunk = 400;
+  s.after = 0;
+  for (at::Tensor* one : {&s.q, &s.k, &s.v}) *one = at::randn({tokens, 8, width});
+  const at::Tensor buckets = at::randint(40, {8, 1, tokens}, at::kLong), some = buckets.slice(2, 0, 2501);
+  const at::Tensor out = attend_by_hashes_one_by_one(s, buckets, 0, 0);
+  for (at::Tensor* one : {&s.q, &s.k, &s.v}) *one = one->narrow(0, 0, 2501);
+  EXPECT_TRUE(at::allclose(attend_by_hashes_one_by_one(s, some, 2500, 0)[0], out[2500], 1e-4, 1e-5))
+      << "a token sees none behind it, and no other run";
 }
 
 TEST(ChunkAttention, RunsLongSequencesInRunsOfChunks) {
