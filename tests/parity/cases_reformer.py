@@ -135,7 +135,9 @@ def each_by_itself(usual):
     def apart(*, query_vectors, attention_mask, num_hashes, hidden_states, past_states, past_buckets):
         rows = [
             usual(one, attention_mask, num_hashes, *others)
-            for one, *others in zip(*(part.split(1) for part in (query_vectors, hidden_states, past_states, past_buckets)))
+            for one, *others in zip(
+                *(part.split(1) for part in (query_vectors, hidden_states, past_states, past_buckets))
+            )
         ]
         return tuple(map(torch.cat, zip(*rows)))
 

@@ -92,8 +92,7 @@ at::Tensor ChunkedAttention::compared_buckets(const at::Tensor& vectors, int64_t
 at::Tensor ChunkedAttention::one_by_one(const ops::ChunkSequence& sequence, int64_t prompt,
                                         comm::Communicator& comm) const {
   if (!hashes()) return ops::attend_one_by_one(sequence, prompt);
-  const int64_t sorted_from =
-      chunks_.padded(prompt) > chunks_.length ? prompt : std::max(prompt + 1, chunks_.length);
+  const int64_t sorted_from = chunks_.padded(prompt) > chunks_.length ? prompt : std::max(prompt + 1, chunks_.length);
   at::Tensor buckets;
   if (sorted_from < sequence.q.size(0)) buckets = compared_buckets(sequence.q.transpose(0, 1), prompt, comm);
   return ops::attend_by_hashes_one_by_one(sequence, buckets, prompt, sorted_from);

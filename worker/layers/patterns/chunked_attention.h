@@ -15,8 +15,8 @@ class ChunkedAttention {
   /// Draws the rotations of this rank's heads, unless they depend on the length.
   ChunkedAttention(const policy::Attention&, const Loader&);
   /// Attends with q, k, v [tokens, local heads, head_dim] inside the batch. With hashes, k is not read: keys are normed
-  /// queries. Tokens behind a prompt see what they saw in a step of their own, by a cache of states and buckets. Returns
-  /// [tokens, local heads, head_dim] in the type of q.
+  /// queries. Tokens behind a prompt see what they saw in a step of their own, by a cache of states and buckets.
+  /// Returns [tokens, local heads, head_dim] in the type of q.
   at::Tensor operator()(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Batch&,
                         comm::Communicator&) const;
   /// Returns whether queries are keys too.
