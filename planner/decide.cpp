@@ -45,7 +45,8 @@ class Decider {
   Decider(const ModelMetadata& metadata, const Hardware& hardware, const PlanConstraints& constraints)
       : metadata_(metadata), hardware_(with_memory(hardware)), constraints_(constraints) {
     demand_.kind = hardware.kind;
-    demand_.precision = constraints.precision.value_or(computed(metadata.dtype) ? metadata.dtype : DType::F32);
+    const bool as_stored = computed(metadata.dtype) && !computes_in_integers();
+    demand_.precision = constraints.precision.value_or(as_stored ? metadata.dtype : DType::F32);
     demand_.device_memory = hardware_.device_memory;
     demand_.sequence_length = sequence_length(metadata, constraints.max_sequence_length);
     demand_.concurrency = constraints.max_concurrency;
@@ -87,12 +88,24 @@ class Decider {
   }
 
  private:
+  bool computes_in_integers() const {
+    return std::any_of(metadata_.stacks.begin(), metadata_.stacks.end(),
+                       [](const StackMetadata& stack) { return stack.integers; });
+  }
+
   std::optional<Refusal> refuse_constraints() const {
     if (!computed(demand_.precision) && demand_.precision != DType::I8) {
       return Refusal{
           Reason::UnsupportedPrecision,
           std::string(name_of(demand_.precision)) + " is not served by this version; F32, F16, BF16 and I8 are",
           {}};
+    }
+    if (demand_.precision != DType::F32 && computes_in_integers()) {
+      return Refusal{Reason::UnsupportedPrecision,
+                     std::string(name_of(demand_.precision)) +
+                         " is not served for this model, which computes in integers of its own that F32 holds; leave "
+                         "the precision out, or state F32",
+                     {}};
     }
     if (demand_.precision == DType::I8 && !quantises(metadata_)) {
       return Refusal{

@@ -86,7 +86,8 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
     const int64_t queries = stack.query_block > 0 ? std::min(stack.query_block, whole) : whole;
     // rows of relative positions that a sequence reads; their products with queries and keys stand beside the scores
     const int64_t relative = std::min(stack.relative_rows, 2 * length);
-    const bool holds_scores = !gpu || stack.query_block > 0 || relative > 0;  // kernels of a GPU do not
+    const bool holds_scores =
+        !gpu || stack.query_block > 0 || relative > 0 || stack.integers;  // kernels of a GPU do not
     const int64_t scored = 4 * kv * stack.head_dim * length +
                            (holds_scores ? 2 * heads * queries * length + queries * length : 0) +
                            2 * heads * queries * relative + relative * (stack.hidden + 3 * heads * stack.head_dim) +
@@ -98,7 +99,9 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
         stack.memory > 0 ? (tokens + stack.memory) * (2 * stack.hidden + 2 * kv * stack.head_dim) : 0;
     const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + remembered + std::max(scored, exchanged);
     const int64_t mlp = 3 * tokens * ffn_columns(partition, stack, rank);
-    stacks = std::max(stacks, 5 * tokens * stack.hidden + std::max(attention, mlp));  // stacks run one after the other
+    // what stands beside each other while activations are rounded, half of it in double
+    const int64_t rounded = stack.integers ? 4 : 1;
+    stacks = std::max(stacks, rounded * (5 * tokens * stack.hidden + std::max(attention, mlp)));  // one after the other
     vocabulary = std::max(vocabulary, stack.vocab);
   }
   const bool scores = generates || metadata.task == "fill-mask";

@@ -68,6 +68,7 @@ json stack_json(const StackMetadata& stack) {
   if (stack.positions != 0) out["p"] = stack.positions;
   if (stack.causal) out["c"] = true;
   if (stack.media) out["m"] = true;
+  if (stack.integers) out["i"] = true;
   if (stack.cross) out["x"] = true;
   if (stack.query_block != 0) out["b"] = stack.query_block;
   if (stack.relative_rows != 0) out["r"] = stack.relative_rows;
@@ -119,6 +120,7 @@ StackMetadata read_stack(const JsonReader& reader) {
   stack.positions = reader.integer("p", 0, max_units, 0);
   stack.causal = reader.flag("c", false);
   stack.media = reader.flag("m", false);
+  stack.integers = reader.flag("i", false);
   stack.cross = reader.flag("x", false);
   stack.query_block = reader.integer("b", 0, max_units, 0);
   stack.relative_rows = reader.integer("r", 0, max_units, 0);

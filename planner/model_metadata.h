@@ -78,6 +78,7 @@ struct StackMetadata {
   int64_t memory = 0;         ///< rows of earlier tokens that each sequence reads in every layer; 0: there are none
   bool cross = false;         ///< also holds cross-attention keys and values of the encoder
   int64_t exchanges = 0;  ///< of tensor-parallel ranks in a layer, beside those of attention, cross-attention and MLP
+  bool integers = false;  ///< computes in integers that F32 holds: no other precision serves it
   bool media = false;     ///< reads images or audio, no tokens; positions, if any, are those of every input
   bool operator==(const StackMetadata&) const = default;
 };

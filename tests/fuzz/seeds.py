@@ -92,6 +92,7 @@ WORLDS = {
         dict(embedding_size=6, intra_bottleneck_size=4, num_feedforward_networks=2),
     ),
     "mpnet": ("MPNetForMaskedLM", {}),
+    "ibert": ("IBertForMaskedLM", dict(quant_mode=True)),
     "reformer": (
         "ReformerForMaskedLM",
         dict(

@@ -22,6 +22,7 @@ import cases_memory
 import cases_neighbors
 import cases_pooled
 import cases_prophetnet
+import cases_quantized
 import cases_reformer
 import cases_relative
 import cases_sparse
@@ -163,6 +164,7 @@ _SEEDS = {
     **cases_reformer.SEEDS,
     **cases_relative.SEEDS,
     **cases_distances.SEEDS,
+    **cases_quantized.SEEDS,
     **cases_neighbors.SEEDS,
     **cases_prophetnet.SEEDS,
     **cases_memory.SEEDS,
@@ -841,6 +843,7 @@ CASES = (
     *cases_audio.cases(_family),
     *cases_composites.cases(_family),
     *cases_distances.cases(_family),
+    *cases_quantized.cases(_family),
 )
 
 BY_NAME = {case.name: case for case in CASES}

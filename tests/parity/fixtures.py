@@ -21,6 +21,7 @@ import tempfile
 
 import cases_composites
 import cases_neighbors
+import cases_quantized
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel")) / "oracle"
 
@@ -48,7 +49,9 @@ def _made_by(case):
         case.dtype,
         inspect.getsource(refill),
         inspect.getsource(build),
-    ] + ([SMALLER[case.model_type]] if case.model_type in SMALLER else [])
+        *([SMALLER[case.model_type]] if case.model_type in SMALLER else []),
+        *([inspect.getsource(calibrate)] if cases_quantized.rounds(case) else []),
+    ]
 
 
 def cached(kind, case, extra, make):
@@ -168,6 +171,26 @@ def shrink(model, case):
     return model
 
 
+def calibrate(model, case):
+    """Measures the ranges of activations, which the model does in training mode, and the shifts of its norms."""
+    import torch
+
+    modules = [module for module in model.modules() if hasattr(module, "x_min")]
+    for module in modules:
+        module.x_min, module.x_max = torch.full((1,), -1e-5), torch.full((1,), 1e-5)
+    norms = [module for module in model.modules() if hasattr(module, "shift") and module.quant_mode]
+    for module in norms:
+        module.shift = torch.zeros(1)
+    generator = torch.Generator().manual_seed(case.seed)
+    with torch.no_grad():
+        for length in (33, 17, 5):
+            ids = torch.randint(5, case.settings["vocab_size"], (4, length), generator=generator)
+            types = torch.randint(0, case.settings["type_vocab_size"], ids.shape, generator=generator)
+            model.train().base_model(ids, token_type_ids=types)
+    assert all(module.shift >= 1 for module in norms), "no norm needs a shift"
+    return model.eval()
+
+
 def checkpoint(case):
     """Folder of the case's checkpoint in Hugging Face format."""
 
@@ -185,5 +208,12 @@ def checkpoint(case):
         build(case).save_pretrained(folder)
         print(f"{case.name}: refilled with seed {case.seed}")
 
-    own = make_smaller if case.model_type in SMALLER else make
+    def make_calibrated(folder):
+        import transformers
+
+        transformers.utils.logging.disable_progress_bar()
+        calibrate(build(case), case).save_pretrained(folder)
+        print(f"{case.name}: refilled with seed {case.seed}")
+
+    own = make_smaller if case.model_type in SMALLER else make_calibrated if cases_quantized.rounds(case) else make
     return pathlib.Path(case.folder) if case.folder else cached("checkpoint", case, None, own)

@@ -23,6 +23,7 @@ import mutations_memory
 import mutations_neighbors
 import mutations_pooled
 import mutations_prophetnet
+import mutations_quantized
 import mutations_reformer
 import mutations_relative
 import mutations_sparse
@@ -564,6 +565,7 @@ MUTATIONS = (
     *mutations_reformer.rows(_of, sys.modules[__name__]),
     *mutations_relative.rows(_of, sys.modules[__name__]),
     *mutations_distances.rows(_of, sys.modules[__name__]),
+    *mutations_quantized.rows(_of, sys.modules[__name__]),
     *mutations_pooled.rows(_of, sys.modules[__name__]),
     *mutations_memory.rows(_of, sys.modules[__name__]),
     *mutations_neighbors.rows(_of, sys.modules[__name__]),

@@ -8,6 +8,7 @@ import sys
 
 import cases
 import cases_prophetnet
+import cases_quantized
 import oracle
 import torch
 
@@ -24,13 +25,21 @@ OF_FAMILIES = list({case.model_type: case for case in reversed(cases.CASES)}.val
 
 
 # what I-BERT's quant_mode computes from the weights and measures of states
-QUANTIZED = (
-    "_integer",
-    "_scaling_factor",
-    ".x_min",
-    ".x_max",
-    "LayerNorm.shift",
-)
+QUANTIZED = ("_integer", "_scaling_factor", ".x_min", ".x_max", "LayerNorm.shift")
+
+
+def unused_of_ibert(case):
+    """What I-BERT's quant_mode computes from the weights, and the ranges and shifts that it does not read, or none
+    reads."""
+    ranges = (".x_min", ".x_max")
+    if not cases_quantized.rounds(case):
+        return lambda name: name.endswith(QUANTIZED)
+    floats = case.settings.get("force_dequant")
+    idle = ["embeddings_act2", "LayerNorm.activation"] + (["softmax.act"] if floats in ("softmax", "nonlinear") else [])
+    shifts = ("LayerNorm.shift",) if floats in ("layernorm", "nonlinear") else ()
+    return lambda name: name.endswith(
+        ("_integer", "_scaling_factor", *shifts, *(part + end for part in idle for end in ranges))
+    )
 
 
 def unused(case):
@@ -63,7 +72,7 @@ def unused(case):
     if case.model_type == "reformer":  # what transformers has beside the scores and does not add
         return lambda name: name == "lm_head.bias"
     if case.model_type == "ibert":
-        return lambda name: name.endswith(QUANTIZED)
+        return unused_of_ibert(case)
     if case.settings.get("position_embedding_type", "absolute") != "absolute" and case.model_type != "bert-generation":
         return lambda name: name.endswith("embeddings.position_embeddings.weight")
     if "encoder" in case.settings:  # the pooler, of which no output speaks, formulas, a second bias of an untied head

@@ -61,7 +61,8 @@ CLASSES = [
     "TransfoXLLMHeadModel",
 ]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES] + [
-    cases.BY_NAME["BertLMHeadModel-relative-key-query"]
+    cases.BY_NAME["BertLMHeadModel-relative-key-query"],
+    cases.BY_NAME["IBertForMaskedLM-quantized"],
 ]
 LAYOUTS = ["tensor=1", "tensor=2", "tensor=3", "pipeline=2", "data=2"]
 

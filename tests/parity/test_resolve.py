@@ -348,9 +348,10 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
             if scale is not None:
                 assert attention["scale"] == pytest.approx(scale), name
             act = first_of(block, *FEED_FORWARD)
-            given = act(x)
-            given = given[0] if case.model_type == "ibert" else given  # beside the scale of quant_mode
-            assert torch.allclose(OURS[ours["activation"]](x), given, atol=1e-5), ours["activation"]
+            # I-BERT's takes and gives a scale, and is a polynomial of integers with quant_mode
+            given = act(x, torch.full((1,), 1e-3))[0] if case.model_type == "ibert" else act(x)
+            allowed = 0.03 if getattr(act, "quant_mode", False) else 1e-5
+            assert torch.allclose(OURS[ours["activation"]](x), given, atol=allowed), ours["activation"]
             kinds = {kind_of_norm(n) for n in norms(case, block)}
             mine = [
                 *(attention[f"{name}norm"] for name in ("", "post_", "query_", "key_")),

@@ -129,6 +129,24 @@ at::Tensor Loader::load_slice(const Param& param, const TensorSlice& slice) {
   return part;
 }
 
+at::Tensor Loader::largest_of_rows(const Param& param) const {
+  if (param.fused != policy::Fused::None || param.conv1d || param.diagonal_blocks > 1)
+    throw std::logic_error("rows of " + param.path + " are no rows of its tensor");
+  const checkpoint::TensorInfo& tensor = *param.tensor;
+  const int64_t rows = param.shape.at(0), columns = stored_columns(param), row_bytes = columns * size_of(tensor.dtype),
+                block = std::max<int64_t>(1, staging_bytes / row_bytes);
+  std::vector<std::byte> bytes(static_cast<size_t>(std::min(rows, block) * row_bytes));
+  const at::Tensor largest = at::empty({rows}, at::kFloat);
+  for (int64_t first = 0; first < rows; first += block) {
+    const int64_t count = std::min(block, rows - first);
+    const checkpoint::Strip strip{first * row_bytes, 1, count * row_bytes, count * row_bytes};
+    checkpoint_.read(tensor, {&strip, 1}, {bytes.data(), static_cast<size_t>(count * row_bytes)});
+    const at::Tensor held = at::from_blob(bytes.data(), {count, columns}, at::TensorOptions(scalar_type(tensor.dtype)));
+    largest.narrow(0, first, count).copy_(held.to(at::kFloat).abs().amax(1));
+  }
+  return largest.to(device_);
+}
+
 namespace {
 
 std::vector<int64_t> shape_of(const Param& param, Range range) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads a rank's shard of a checkpoint into memory. It never reads a whole tensor that is sharded and stages at most
-// 8 MiB; other devices get their bytes through pinned buffers (worker/ops/staging.h).
+// Loads a rank's shard of a checkpoint into memory. It reads a whole tensor that is sharded for the range of integers
+// only, and stages at most 8 MiB; other devices get their bytes through pinned buffers (worker/ops/staging.h).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -52,6 +52,9 @@ class Loader {
   std::optional<Weight> sharded(const policy::Param&);
   /// Loads a slice of the stored tensor as a matrix of its own.
   at::Tensor load_slice(const policy::Param&, const policy::TensorSlice&);
+  /// Returns the largest magnitude in each row of the whole matrix or table [rows] F32, whatever part of it this rank
+  /// has. It is read in blocks and not kept. The tensor is stored as it is: neither fused nor transposed.
+  at::Tensor largest_of_rows(const policy::Param&) const;
   /// Asks `sharder` for each weight from now on. It must outlive the loader.
   void shard_with(WeightSharder& sharder) { sharder_ = &sharder; }
 

@@ -87,4 +87,10 @@ at::Tensor Weight::value() const {
       form_);
 }
 
+void Weight::tiles(const std::function<void(int64_t first, const at::Tensor& rows)>& use) const {
+  const auto* gathered = std::get_if<Gathered>(&form_);
+  if (!gathered) return use(0, value());
+  gathered->gatherer->tiles(gathered->number, [&](int64_t first, const Weight& rows) { use(first, rows.value()); });
+}
+
 }  // namespace pm::layers

@@ -56,6 +56,8 @@ class Weight {
   /// Returns the resident tensor, or a gathered copy (F32 for int8); undefined if the weight is empty. It is meant for
   /// vectors and small tables.
   at::Tensor value() const;
+  /// Calls `use` with all rows in order: with the resident tensor at once, with a gathered one tile by tile.
+  void tiles(const std::function<void(int64_t first, const at::Tensor& rows)>& use) const;
 
  private:
   struct Resident {

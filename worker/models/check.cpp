@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Model::check: options of stacks that this version does not run. heads/ has those of each kind of head.
 #include <algorithm>
+#include <cmath>
 
 #include "worker/models/heads/heads.h"
 #include "worker/models/model.h"
@@ -169,6 +170,52 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
   if (self.is_sparse() && (self.kv_heads != self.heads || self.alibi || self.rotary || self.relative_position_bias ||
                            self.softcap > 0 || self.query_norm || self.key_norm))
     refuse("has a sparse pattern with grouped heads, positions in attention, softcapped scores or norms of heads");
+}
+
+/// Returns whether a linear has what integers are made of: a matrix stored as it is, of its own, and a bias.
+bool becomes_integers(const policy::Linear& linear) {
+  return linear.bias && linear.weight.fused == policy::Fused::None && !linear.weight.conv1d &&
+         linear.weight.diagonal_blocks == 1 && linear.weight.shares.empty();
+}
+
+/// Refuses all that a stack which computes in integers does not have.
+void check_quantized(const policy::Model& model, const policy::Stack& stack) {
+  const policy::Input& input = stack.input;
+  const auto refuse = [&](const std::string& what) { policy::refuse_architecture(model, what); };
+  const auto is_layer_norm = [](const std::optional<policy::Norm>& norm) {
+    return norm && norm->kind == policy::NormKind::Layer && norm->weight && norm->bias;
+  };
+  if (!input.quantized) return;
+  if (!input.token || input.position != policy::PositionKind::Learned || !input.positions || input.tables.size() != 1 ||
+      input.tables[0].skip_if_absent || input.scale != 1 || input.features || input.entities || input.projection ||
+      input.streams || input.targets || input.latents || input.position_after_norm || !input.token_types.empty() ||
+      !is_layer_norm(input.norm))
+    refuse("computes in integers by an input that is not norm(token + position + type)");
+  if (!stack.joins.empty() || stack.memory || policy::resizes_rows(stack) || stack.output.norm ||
+      stack.output.projection)
+    refuse("computes in integers in a stack that joins others, pools, or has a memory, a last norm or a projection");
+  for (const policy::Layer& layer : stack.layers) {
+    const policy::Attention& self = layer.attention;
+    const auto* dense = std::get_if<policy::DenseMlp>(&layer.mlp.kind);
+    if (layer.order != policy::Order::Post || layer.cross || layer.bottleneck || layer.branch ||
+        !layer.stacked.empty() || layer.co_attention || layer.residual_multiplier != 1)
+      refuse("computes in integers in layers that are not post-norm, or have further blocks");
+    if (self.mask != policy::Mask::Full || self.kv_heads != self.heads || self.value_dim > 0 || self.is_sparse() ||
+        self.chunks || self.window > 0 || self.softcap > 0 || self.alibi || self.rotary ||
+        self.relative_position_bias || self.relative_content || self.content_buckets || self.entity_queries ||
+        self.span_convolution || self.projection_norms || self.query_norm || self.key_norm || self.shows_scores ||
+        std::abs(self.scale * std::sqrt(static_cast<double>(self.head_dim)) - 1) > 1e-9)
+      refuse(
+          "computes in integers by attention that is causal, grouped, of some keys, has positions or norms in it, or "
+          "is not scaled by the root of the head size");
+    if (!dense || dense->activation != policy::Activation::Gelu)
+      refuse("computes in integers by an MLP that is gated or has another activation than gelu");
+    if (!is_layer_norm(self.norm) || !is_layer_norm(layer.mlp.norm))
+      refuse("computes in integers without LayerNorm behind each block");
+    for (const policy::Linear* linear : {&self.query, &self.key, &self.value, &self.out, &dense->up, &dense->down})
+      if (!becomes_integers(*linear))
+        refuse("computes in integers by matrices that are fused, transposed, block-diagonal, shared or without bias");
+  }
 }
 
 /// Refuses all that a layer of two streams does not have: its attention is plain, and so is what stands around it.
@@ -374,6 +421,7 @@ void Model::check(const policy::Model& model) {
   for (const policy::Stack& stack : model.stacks) {
     if (stack.joins.empty()) check_input(model, stack);
     check_reversible(model, stack);
+    check_quantized(model, stack);
     for (const policy::Layer& layer : stack.layers) {
       check_layer(model, layer);
       check_streams(model, layer);

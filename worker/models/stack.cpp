@@ -144,7 +144,10 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
       types_(activation_types(stack, loader)),
       rotaries_(loader.device()),
       raw_states_(stack.output.raw_states) {
-  if (range_.begin == 0 && stack.joins.empty()) input_.emplace(stack, loader);
+  if (range_.begin == 0 && stack.input.quantized)
+    quantized_input_.emplace(stack.input, loader);
+  else if (range_.begin == 0 && stack.joins.empty())
+    input_.emplace(stack, loader);
   if (input_ && stack.input.latents) latents_.emplace(*stack.input.latents, types_, loader);
   if (range_.size() > 0) {
     const auto& content = stack.layers[static_cast<size_t>(range_.begin)].attention.relative_content;
@@ -152,12 +155,15 @@ Stack::Stack(const policy::Stack& stack, Range layers, layers::Loader& loader)
     if (const auto& buckets = stack.layers[static_cast<size_t>(range_.begin)].attention.content_buckets)
       buckets_ = {buckets->num_buckets, buckets->max_distance};
   }
-  layers_.reserve(static_cast<size_t>(stack.joins.empty() && !stack.is_reversible() ? range_.size() : 0));
+  const bool usual = stack.joins.empty() && !stack.is_reversible() && !stack.input.quantized;
+  layers_.reserve(static_cast<size_t>(usual ? range_.size() : 0));
   two_streams_.reserve(static_cast<size_t>(stack.joins.empty() ? 0 : range_.size()));
   for (int64_t number = range_.begin; number < range_.end; ++number) {
     const policy::Layer& layer = stack.layers[static_cast<size_t>(number)];
     if (layer.order == policy::Order::Reversible)
       reversible_.emplace_back(layer, types_, loader);
+    else if (layer.attention.quantized)
+      quantized_.emplace_back(layer, loader);
     else if (layer.co_attention)
       two_streams_.emplace_back(layer, types_, loader);
     else
@@ -265,6 +271,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
                              comm::Communicator& comm) const {
   const bool keeps = batch.capture && batch.capture->hidden_states && reversible_.empty();
   const auto keep = [&](const at::Tensor& states) { batch.capture->hidden.push_back(states.to(at::kFloat)); };
+  if (quantized_input_) x = (*quantized_input_)(batch, comm);
   if (input_) {
     x = (*input_)(batch, comm);
     batch.added_positions = input_->added_positions(batch, comm);
@@ -320,6 +327,10 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   for (const TwoStreamLayer& layer : two_streams_) {
     if (keeps) keep(state.sum());
     layer(state, batch, comm);
+  }
+  for (const layers::QuantizedLayer& layer : quantized_) {
+    if (keeps) keep(state.sum());
+    state = layers::Residual(layer(state.sum(), batch, comm));
   }
   batch.added_positions = positions;
   batch.keyed.reset();

@@ -13,6 +13,7 @@
 #include "worker/layers/layers.h"
 #include "worker/layers/mlp.h"
 #include "worker/layers/patterns/cross_block.h"
+#include "worker/layers/quantized/quantized_layer.h"
 #include "worker/layers/rotary.h"
 #include "worker/layers/rows/memory_rows.h"
 #include "worker/layers/rows/pooling.h"
@@ -97,13 +98,15 @@ class Stack {
   bool ends_, resizes_;
   layers::ActivationTypes types_;
   std::optional<layers::Input> input_;
+  std::optional<layers::QuantizedInput> quantized_input_;  ///< instead of input_
   std::optional<layers::Latents> latents_;
   layers::RotaryTable rotaries_;
   std::optional<layers::RelativeTable> relative_;  ///< of all layers
   std::optional<ops::BucketShape> buckets_;        ///< likewise
   std::vector<Layer> layers_;
-  std::vector<TwoStreamLayer> two_streams_;  ///< instead of layers_, of a stack that joins two
-  std::vector<ReversibleLayer> reversible_;  ///< instead of layers_, of two residual streams
+  std::vector<TwoStreamLayer> two_streams_;        ///< instead of layers_, of a stack that joins two
+  std::vector<ReversibleLayer> reversible_;        ///< instead of layers_, of two residual streams
+  std::vector<layers::QuantizedLayer> quantized_;  ///< instead of layers_, of a stack that computes in integers
   std::optional<layers::OutputQueries> queries_;
   std::optional<layers::Norm> norm_, pooler_norm_;
   bool raw_states_;

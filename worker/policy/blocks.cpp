@@ -430,6 +430,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.relative_content = relative_content(context, section, scope, path, a);
   a.content_buckets = content_buckets(context, section, scope, path, a);
   a.rotary = rotary(section, scope, a);
+  a.quantized = quantized_attention(section, scope, path + ".quantized");
   if (const Node* shown = section.get("attentions"))
     a.shows_scores = parse_keyword(*shown, scope.variables, attentions_words) == "scores";
   if (a.shows_scores && a.is_sparse()) refuse_policy(section, "\"attentions: scores\" is of full attention only");

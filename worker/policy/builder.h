@@ -170,6 +170,17 @@ class Builder {
   std::optional<Upsampling> upsampling(const Context&, int64_t number, const Scope&);
   static void set_queries_apart(Stack&);
 
+  // layer/activation_ranges.cpp
+  /// Returns the binding of an entry that the section must have; nothing where its `when` is false.
+  std::optional<Binding> quantized_entry(const Node& section, std::string_view key, const Scope&);
+  std::optional<Param> shift(const Node& section, const Scope&, const std::string& path);
+  ActivationRange range(const Binding&, const Scope&, const std::string& path);
+  ActivationRange range(const Node& section, std::string_view key, const Scope&, const std::string& path);
+  std::optional<QuantizedInput> quantized_input(const Node& input, const Scope&, const std::string& path);
+  std::optional<QuantizedAttention> quantized_attention(const Node& attention, const Scope&, const std::string& path);
+  std::optional<QuantizedMlp> quantized_mlp(const Node& mlp, const Scope&, const std::string& path);
+  static void set_input_ranges(const Node& section, Stack&);
+
   // blocks.cpp
   int64_t set_source(const Context&, const Node& section, Attention&) const;
   Attention attention(const Context&, const Node& section, const Scope&, const std::string& path, bool cross);

@@ -118,6 +118,7 @@ StackMetadata model_metadata(const Stack& stack) {
   metadata.vocab = stack.vocab;
   metadata.positions = stack.positions;
   metadata.media = stack.input.reads_media();
+  metadata.integers = stack.input.quantized.has_value();
   if (stack.layers.empty()) return metadata;
   const Layer& layer = stack.layers.front();
   metadata.heads = layer.attention.heads;

@@ -330,6 +330,7 @@ Input Builder::input(const Context& context, const Node& section, const std::str
   input.norm =
       norm(context, &section, scope, path + "norm", input.norm_projected ? sizes.hidden : input_width(context, input));
   input.latents = latents(context, section, scope, path + "latents");
+  input.quantized = quantized_input(section, scope, path + "quantized");
   return input;
 }
 
@@ -392,6 +393,7 @@ std::optional<Stack> Builder::stack(const std::string& name, const Node& section
   stack.memory = memory(context);
   set_queries_apart(stack);
   pad_to_chunks(stack);
+  set_input_ranges(section, stack);
   if (const Node* node = section.get("output")) stack.output = output(context, *node, path, stack.width());
   return stack;
 }

@@ -259,6 +259,15 @@ TEST(Decide, RefusesDevicesOfUnknownMemoryAndPrecisionsThatAreNotServed) {
   EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, 0), {})).reason, Reason::DeviceMemoryUnknown);
   EXPECT_EQ(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::U8})).reason,
             Reason::UnsupportedPrecision);
+  ModelMetadata integers = test::decoder({});
+  integers.dtype = DType::F16;
+  integers.stacks[0].integers = true;
+  EXPECT_EQ(planned(decide(integers, cpu(1, gibi), {})).precision, DType::F32);
+  for (const DType precision : {DType::F16, DType::BF16, DType::I8}) {
+    const Refusal refusal = refused(decide(integers, cpu(1, gibi), {.precision = precision}));
+    EXPECT_EQ(refusal.reason, Reason::UnsupportedPrecision);
+    EXPECT_THAT(refusal.message, HasSubstr("computes in integers of its own that F32 holds"));
+  }
   EXPECT_THAT(refused(decide(test::decoder({}), cpu(1, gibi), {.precision = DType::I8})).message,
               HasSubstr("the metadata of this model names none"));
 }

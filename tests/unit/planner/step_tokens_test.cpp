@@ -85,6 +85,18 @@ TEST(StepTokens, RelativePositionsHoldTheProductsOfTheirRows) {
   EXPECT_LE(bytes(DeviceKind::CPU), 3 * few);
 }
 
+TEST(StepTokens, IntegersAreMadeBesideTheirNumbers) {
+  ModelMetadata metadata = encoder();
+  const Partition whole = make_partition(metadata, 1, DType::F32);
+  const auto bytes = [&](DeviceKind kind) {
+    return activation_bytes(metadata, whole, 0, 512, 1, {512, kind, DType::F32});
+  };
+  const int64_t floats = bytes(DeviceKind::CPU);
+  metadata.stacks[0].integers = true;
+  EXPECT_EQ(bytes(DeviceKind::CPU), 4 * floats);
+  EXPECT_GE(bytes(DeviceKind::GPU), 4 * floats) << "no kernel of a GPU computes these scores";
+}
+
 TEST(StepTokens, AMemoryHasKeysAndValuesBesideThoseOfTokens) {
   ModelMetadata metadata = encoder();
   const Partition whole = make_partition(metadata, 1, DType::F32);

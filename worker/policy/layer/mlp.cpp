@@ -61,6 +61,7 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope
     if (gate) gated.gate = std::move(*gate);
   }
   gated.down = made("down", Role::DownWeight, Role::DownBias, {hidden, width}).value_or(Linear{});
+  mlp.quantized = quantized_mlp(section, scope, path + ".quantized");
   if (has_gate)
     mlp.kind = std::move(gated);
   else

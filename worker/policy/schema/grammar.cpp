@@ -147,6 +147,11 @@ Keys cross_block_keys() {
           {"mlp", mlp()}};
 }
 
+/// Ranges of integers in a block: `more` names those of its own.
+Rule quantized(Keys more) {
+  return section(Keys{{"when", expression}, {"sum", names}, {"output", names}, {"shift", row()}} + std::move(more));
+}
+
 /// The keys of a vocabulary in clusters.
 const Keys clusters{{"ends", expression}, {"divisor", expression}, {"projection", row()}};
 
@@ -261,6 +266,7 @@ Rule stack() {
                            {"positions", row({{"width", expression}})},
                            {"position_projection", linear()},
                            {"fourier", section({{"bands", expression}, {"resolution", expression}})}})},
+       {"quantized", quantized({})},
        {"latents", row(Keys{{"count", expression}} + cross_block_keys())}});
   const Rule branch =
       linear({{"size", expression}, {"groups", expression}, {"act", word(words<Activation>())}, {"norm", norm_row()}});
@@ -306,20 +312,28 @@ Rule stack() {
                {"latent_queries",
                 section(Keys{{"from", names}, {"count", expression}, {"width", expression}} + cross_block_keys())},
                {"pooler", pooler}});
-  Keys keys{{"like", text},
-            {"when", expression},
-            {"prefix", names},
-            {"let", each(expression)},
-            {"input", input},
-            {"layer", layer},
-            {"attn", attention()},
-            {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
-            {"mlp", mlp()},
-            {"stacked_mlp", mlp({{"count", expression}})},
-            {"output", output},
-            {"joins", texts},
-            {"co_attention", attention()},
-            {"second", section({{"attn", attention()}, {"mlp", mlp()}})}};
+  Keys keys{
+      {"like", text},
+      {"when", expression},
+      {"prefix", names},
+      {"let", each(expression)},
+      {"input", input},
+      {"layer", layer},
+      {"attn",
+       attention(
+           {{"quantized",
+             quantized(
+                 {{"query", names}, {"key", names}, {"value", names}, {"exponents", row()}, {"heads", names}})}})},
+      {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
+      {"mlp",
+       mlp({{"quantized",
+             quantized(
+                 {{"input", names}, {"activation", names}, {"float_activation", expression}, {"down", names}})}})},
+      {"stacked_mlp", mlp({{"count", expression}})},
+      {"output", output},
+      {"joins", texts},
+      {"co_attention", attention()},
+      {"second", section({{"attn", attention()}, {"mlp", mlp()}})}};
   for (std::string_view name : size_words) keys.push_back({name, expression});
   return section(std::move(keys));
 }

@@ -40,6 +40,7 @@ void Attention::collect(ParamCollector& all) const {
   }
   all.add(out);
   if (relative_position_bias) all.add(relative_position_bias->table);
+  if (quantized) quantized->collect(all);
 }
 
 }  // namespace pm::policy

@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "worker/policy/spec/activation_ranges.h"
 #include "worker/policy/spec/chunks.h"
 #include "worker/policy/spec/input/entities.h"
 #include "worker/policy/spec/param.h"
@@ -129,6 +130,7 @@ struct Attention {
   bool values_apart = false;
   /// Queries are projected from other states than keys and values: layers of the stack pool, or read a memory.
   bool queries_apart = false;
+  std::optional<QuantizedAttention> quantized;  ///< the block computes in integers
   bool shows_scores = false;  ///< what is captured are the scores before the softmax, not the probabilities
   Linear query, key, value, out;
 

@@ -26,6 +26,7 @@ void Mlp::collect(ParamCollector& all) const {
   all.add(norm);
   all.add(post_norm);
   std::visit([&](const auto& mlp) { mlp.collect(all); }, kind);
+  if (quantized) quantized->collect(all);
 }
 
 }  // namespace pm::policy

@@ -5,6 +5,7 @@
 #include <optional>
 #include <variant>
 
+#include "worker/policy/spec/activation_ranges.h"
 #include "worker/policy/spec/enums.h"
 #include "worker/policy/spec/param.h"
 
@@ -33,6 +34,7 @@ struct GatedMlp {
 struct Mlp {
   std::optional<Norm> norm, post_norm;  ///< as Attention's
   std::variant<DenseMlp, GatedMlp> kind;
+  std::optional<QuantizedMlp> quantized;  ///< the block computes in integers
 
   /// Returns the linear whose product is added to the residual.
   const Linear& down() const;

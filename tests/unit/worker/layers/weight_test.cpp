@@ -45,6 +45,12 @@ void expect_uses_of(const Weight& weight, const at::Tensor& expected) {
   const at::Tensor x = at::arange(3 * in, at::kFloat).view({3, in}), bias = at::arange(out, at::kFloat);
   EXPECT_TRUE(at::allclose(weight.linear(x, bias), at::matmul(x, expected.t()) + bias));
   EXPECT_TRUE(at::allclose(weight.linear(x), at::matmul(x, expected.t())));
+  std::vector<at::Tensor> tiles;
+  weight.tiles([&](int64_t first, const at::Tensor& rows) {
+    EXPECT_TRUE(at::equal(rows, expected.narrow(0, first, rows.size(0))));
+    tiles.push_back(rows.clone());
+  });
+  EXPECT_TRUE(at::equal(at::cat(tiles), expected));
 }
 
 TEST(Weight, AResidentTensorIsUsedAsItIs) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/policy/spec/activation_ranges.h"
 #include "worker/policy/spec/convolution.h"
 #include "worker/policy/spec/cross_block.h"
 #include "worker/policy/spec/input/clusters.h"
@@ -87,7 +88,8 @@ struct Input {
                                      ///< read, and not to the states
   std::optional<Param> queries;      ///< [count, hidden]: the positions of learned queries, whose states begin as zeros
   std::optional<Pixels> pixels;      ///< the stack reads images, and nothing else
-  std::optional<Latents> latents;    ///< what reads the rows and has the stack's layers in their place
+  std::optional<QuantizedInput> quantized;  ///< rows and their sums are integers, and so are all layers of the stack
+  std::optional<Latents> latents;           ///< what reads the rows and has the stack's layers in their place
   /// Returns true for a stack whose layers add positions to what queries and keys read.
   bool adds_positions() const { return grid || queries; }
   /// Returns true for a stack of images or audio.
