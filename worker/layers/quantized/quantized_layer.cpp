@@ -135,8 +135,8 @@ QuantizedMlp::QuantizedMlp(const policy::Mlp& mlp, Loader& loader)
       down_(mlp.down(), loader),
       norm_(mlp.norm.value(), mlp.quantized->shift, mlp.quantized->output, loader) {}
 
-ops::ScaledIntegers QuantizedMlp::operator()(const ops::ScaledIntegers& given, comm::Communicator& comm) const {
-  const ops::ScaledIntegers x = ops::rescaled(given, bits, input_scale_);
+ops::ScaledIntegers QuantizedMlp::operator()(const ops::ScaledIntegers& attended, comm::Communicator& comm) const {
+  const ops::ScaledIntegers x = ops::rescaled(attended, bits, input_scale_);
   const ops::ScaledIntegers up = up_(x);
   const ops::ScaledIntegers inner = float_activation_ ? ops::rounded(at::gelu(up.values), bits, activation_scale_)
                                                       : ops::rescaled(ops::integer_gelu(up), bits, activation_scale_);

@@ -50,10 +50,10 @@ Unscaled integer_erf(const at::Tensor& integers, const at::Tensor& scale) {
 constexpr int octaves = 30;
 
 /// Returns exp of integers of which none is above 0.
-Unscaled integer_exp(const at::Tensor& given, const at::Tensor& scale) {
+Unscaled integer_exp(const at::Tensor& values, const at::Tensor& scale) {
   constexpr double a = 0.35815147, b = 0.96963238 / a, c = 1.0 / a, minus_log_two = -0.6931;
   const at::Tensor octave = at::floor(divided_by(minus_log_two, scale));
-  const at::Tensor integers = at::max(given, octave * octaves);
+  const at::Tensor integers = at::max(values, octave * octaves);
   const at::Tensor whole = at::floor(integers / octave), rest = integers - octave * whole;
   const at::Tensor offset = at::floor(divided_by(b, scale)), constant = at::floor(divided_by(c, at::pow(scale, 2)));
   const at::Tensor y = (rest + offset) * rest + constant;
