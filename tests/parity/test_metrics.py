@@ -58,6 +58,20 @@ def test_the_page_lists_every_metric_that_a_server_shows_and_no_other(serve):  #
     assert float(re.search(r'parallelmodel_collective_bytes_total\{op="\w+"\} (\S+)', text)[1]) > 0, "two ranks talk"
 
 
+def test_vllms_names_are_those_of_the_page_and_have_our_values(serve):  # noqa: F811
+    server, _ = serve("GPT2LMHeadModel", gpt2(), byte_pairs())
+    server.ask("/v1/completions", {"prompt": "the cat sat", "max_tokens": 4})
+    text = server.get("/metrics").text
+    shown = set(re.findall(r"^# TYPE (vllm:\w+) ", text, re.MULTILINE))
+    page = PAGE.read_text().partition("\n## vLLM's names")[2].partition("\n## Download")[0]
+    assert shown == set(re.findall(r"`(vllm:\w+)`", page)) and len(shown) == 15
+    for name in shown - {"vllm:request_success_total", "vllm:cache_config_info"}:
+        own = name.replace("vllm:", "parallelmodel_")
+        ours = re.findall(rf"^{own}(_sum|_count|) (\S+)$", text, re.MULTILINE)
+        theirs = re.findall(rf'^{name}(_sum|_count|){{model_name="[^"]+"}} (\S+)$', text, re.MULTILINE)
+        assert ours and ours == theirs, name
+
+
 METRIC = r"\b(?:parallelmodel|controller_runtime|workqueue|rest_client|reflector|leader_election)_\w+"
 
 

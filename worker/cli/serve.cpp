@@ -36,6 +36,7 @@ struct ServeOptions : ModelOptions {
   ProcessOptions process;
   std::string host = "0.0.0.0";
   std::vector<std::string> names;
+  std::string metrics_names = "both";
   std::string api_keys_folder, certificate, key;
   int port = http_port, admin_port = pm::admin_port, drain_seconds = 60;
   std::string rendezvous;
@@ -141,6 +142,8 @@ int lead(const ServeOptions& options, const Setup& setup, engine::RankGroup& gro
   if (entity_tokenizer) api.entity_tokenizer = &*entity_tokenizer;
   api.status_table = status_table;
   api.page = !options.no_page;
+  api.metric_names = server::metric_names_of(options.metrics_names).value();
+  api.capacity = {options.max_concurrency, options.max_queue};
   if (!options.api_keys_folder.empty()) api.keys = std::make_shared<server::ApiKeys>(options.api_keys_folder);
   if (!options.certificate.empty()) api.http.tls = std::make_shared<server::Tls>(options.certificate, options.key);
   api.steps = steps;
@@ -264,6 +267,11 @@ void add_serve(CLI::App& app, Program& program) {
                    "Model name in the API; repeat it for several, of which the first stands in replies (default: the "
                    "folder's name)")
       ->allow_extra_args(false);
+  subcommand
+      ->add_option("--metrics-names", options->metrics_names,
+                   "Names of the metrics that vLLM has too: own (parallelmodel_*), vllm (vllm:*) or both")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"own", "vllm", "both"}));
   subcommand->add_flag("--no-page", options->no_page, "Answer / with JSON to browsers too, not with a page");
   subcommand->add_option(flag::max_queue.name, options->max_queue, "Maximum requests in the waiting queue")
       ->capture_default_str()

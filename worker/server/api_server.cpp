@@ -334,7 +334,8 @@ http::Response ApiServer::Impl::health() const {
 http::Response ApiServer::Impl::metrics_text() const {
   http::Response response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = metrics.text() + engine_metrics(engine.statistics()) +
+  const std::string shared = metrics.text() + engine_metrics(engine.statistics(), options.capacity);
+  response.body = renamed_metrics(shared, options.metric_names, options.names.first()) +
                   rank_metrics(plan, options.status_table.get(), steady_clock::now());
   if (options.steps) response.body += options.steps->text();
   if (options.collectives) response.body += collective_metrics(options.collectives());

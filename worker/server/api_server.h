@@ -15,6 +15,7 @@
 #include "worker/server/generation/generation_defaults.h"
 #include "worker/server/http/api_keys.h"
 #include "worker/server/http/http.h"
+#include "worker/server/monitoring/metric_names.h"
 #include "worker/server/monitoring/metrics.h"
 #include "worker/server/serving/capabilities.h"
 #include "worker/server/serving/served_names.h"
@@ -37,6 +38,8 @@ struct ApiOptions {
   bool page = true;                                   ///< whether browsers get a page at /
   std::shared_ptr<ApiKeys> keys;                      ///< accepted API keys; absent: no key is needed
   std::shared_ptr<StepMetrics> steps;                 ///< metrics of engine steps; absent: none
+  MetricNames metric_names = MetricNames::Both;       ///< of those that vLLM has too
+  Capacity capacity;                                  ///< of the replica
   std::function<std::vector<Collective>()>
       collectives;                                  ///< counters of rank 0, read on the server's threads; absent: none
   std::shared_ptr<comm::StatusTable> status_table;  ///< of the group; absent: always serving

@@ -114,8 +114,8 @@ ptrdiff_t Connection::try_send(const char* data, size_t size, short& wanted) {
   }
 }
 
-/// Waits for bytes or, unless it is `ending`, for end_wait(). A process without free descriptors has no eventfd; then it
-/// looks every 100 ms.
+/// Waits for bytes or, unless it is `ending`, for end_wait(). A process without free descriptors has no eventfd; then
+/// it looks every 100 ms.
 void Connection::wait_for_request(Time until, bool ending) const {
   const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now()).count() + 1;
   pollfd waiting[]{{fd_, POLLIN, 0}, {wake_, POLLIN, 0}};  // the second one stays readable

@@ -6,8 +6,11 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+
+#include "contract/kv_block.h"
 
 namespace pm::server {
 namespace {
@@ -156,13 +159,20 @@ void StepMetrics::observe(const engine::StepTimes& times) {
 
 std::string StepMetrics::text() const { return prometheus::TextSerializer().Serialize(impl_->registry.Collect()); }
 
-std::string engine_metrics(const engine::Statistics& s) {
+std::string engine_metrics(const engine::Statistics& s, const Capacity& capacity) {
   const auto d = [](int64_t value) { return static_cast<double>(value); };
+  const auto share = [&](int64_t part, int64_t all) { return all > 0 ? d(part) / d(all) : 0; };
+  const double kv_usage = share(s.kv_blocks_used, s.kv_blocks);
+  auto cache = gauge("parallelmodel_cache_config_info", "Sizes of the KV cache in its labels; always 1");
+  if (s.kv_blocks > 0)
+    cache.add(1, {{"block_size", std::to_string(block_tokens)}, {"num_gpu_blocks", std::to_string(s.kv_blocks)}});
   return serialize({
+      gauge("parallelmodel_saturation", "Largest of the shares of queue, KV cache and concurrency in use, 0 to 1")
+          .add(std::max({share(s.waiting, capacity.queue), kv_usage, share(s.running, capacity.concurrency)})),
+      cache,
       gauge("parallelmodel_num_requests_running", "Running sequences").add(d(s.running)),
       gauge("parallelmodel_num_requests_waiting", "Waiting sequences").add(d(s.waiting)),
-      gauge("parallelmodel_kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1")
-          .add(s.kv_blocks > 0 ? d(s.kv_blocks_used) / d(s.kv_blocks) : 0),
+      gauge("parallelmodel_kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1").add(kv_usage),
       gauge("parallelmodel_kv_cache_blocks", "KV blocks of a rank").add(d(s.kv_blocks)),
       counter("parallelmodel_prompt_tokens_total", "Prompt tokens processed").add(d(s.prompt_tokens)),
       counter("parallelmodel_generation_tokens_total", "Tokens generated").add(d(s.generation_tokens)),

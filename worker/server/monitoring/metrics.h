@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prometheus metrics with the prefix parallelmodel_, with vLLM's names and meanings where vLLM has the metric.
+// Prometheus metrics with the prefix parallelmodel_, with vLLM's meanings where vLLM has the metric (metric_names.h).
 #pragma once
 #include <memory>
 #include <string>
@@ -58,8 +58,14 @@ struct Collective {
   double seconds = 0;
 };
 
-/// Returns the engine's metrics: running and waiting sequences, KV cache, prefix cache and token counters.
-std::string engine_metrics(const engine::Statistics&);
+/// What a replica takes at once: running sequences, and waiting requests.
+struct Capacity {
+  int64_t concurrency = 64, queue = 256;
+};
+
+/// Returns the engine's metrics: running and waiting sequences, KV cache, prefix cache and token counters; and
+/// saturation, the largest of the shares of queue, KV cache and concurrency in use.
+std::string engine_metrics(const engine::Statistics&, const Capacity&);
 /// Returns calls, bytes and seconds of rank 0's collectives by operation, without operations that were never called.
 std::string collective_metrics(const std::vector<Collective>&);
 /// Memory, load, steps and heartbeat of every rank of the table, and plan_info.

@@ -34,6 +34,33 @@ TEST(Metrics, TheExpositionParsesAndMovesWithRequests) {
   EXPECT_EQ(samples["parallelmodel_kv_cache_usage_perc"], 0.25);
 }
 
+TEST(Metrics, VllmsNamesHaveTheSameValuesBesideOursOrAlone) {
+  ApiTestServer served({}, [](server::ApiOptions& options) { options.names = {"a \"b\"", "c"}; });
+  served.post({{"prompt", "abc"}, {"max_tokens", 5}});
+  auto samples = parse_exposition(served.get("/metrics")->body);
+  const std::string label = "model_name=\"a \\\"b\\\"\"";
+  for (const char* name :
+       {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "prompt_tokens_total",
+        "generation_tokens_total", "time_to_first_token_seconds_sum", "e2e_request_latency_seconds_count"}) {
+    ASSERT_TRUE(samples.contains(std::string("vllm:") + name + "{" + label + "}")) << name;
+    EXPECT_EQ(samples[std::string("vllm:") + name + "{" + label + "}"], samples[std::string("parallelmodel_") + name])
+        << name;
+  }
+  EXPECT_EQ(samples["vllm:request_success_total{" + label + ",finished_reason=\"length\"}"], 1);
+  EXPECT_TRUE(samples.contains("vllm:request_success_total{" + label + ",finished_reason=\"abort\"}"));
+  EXPECT_EQ(samples["vllm:time_to_first_token_seconds_bucket{" + label + ",le=\"300\"}"], 1);
+  EXPECT_EQ(samples["vllm:cache_config_info{" + label + ",block_size=\"16\",num_gpu_blocks=\"8\"}"], 1);
+  EXPECT_EQ(samples["parallelmodel_saturation"], 0.25) << "of the KV cache";
+
+  const std::string text =
+      "# HELP parallelmodel_num_requests_running x\n# TYPE parallelmodel_num_requests_running gauge\n"
+      "parallelmodel_num_requests_running 2\n# TYPE other gauge\nother{a=\"b\"} 1\n";
+  EXPECT_EQ(server::renamed_metrics(text, server::MetricNames::Own, "m"), text);
+  EXPECT_EQ(server::renamed_metrics(text, server::MetricNames::Vllm, "m"),
+            "# TYPE other gauge\nother{a=\"b\"} 1\n# HELP vllm:num_requests_running x\n"
+            "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 2\n");
+}
+
 TEST(Metrics, EveryRanksBytesArePredictedAndMeasuredByKind) {
   ApiTestServer served;
   auto samples = parse_exposition(served.get("/metrics")->body);
