@@ -84,7 +84,7 @@ build)
   PM_CACHE=$cache tools/httplib.sh ;;
 test)
   "$0" build
-  packages prometheus clang libclang-rt-dev   # clang: for the fuzzers only
+  packages prometheus clang libclang-rt-dev espeak-ng   # clang: for the fuzzers only; espeak-ng speaks for tests
   if once test-wheels tests/requirements.txt; then
     say "Python packages of the tests"; pip -r tests/requirements.txt; stamp
   fi

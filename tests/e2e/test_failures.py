@@ -125,4 +125,4 @@ def test_a_controller_killed_in_the_middle_of_a_start_converges(world, name, mom
     pod = world.pod(name)
     assert pod["metadata"]["labels"]["parallelmodel.dev/replica-generation"] == str(replica["replicaGeneration"])
     kinds = sorted(child.split("/")[0].split(".")[0] for child in world.children(name))
-    assert kinds == ["configmap", "pod", "service"], world.children(name)
+    assert kinds == ["configmap", "pod", "poddisruptionbudget", "service"], world.children(name)

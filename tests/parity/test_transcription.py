@@ -7,6 +7,8 @@ import base64
 import contextlib
 import io
 import json
+import subprocess
+import wave
 
 import numpy
 import openai
@@ -114,6 +116,24 @@ def lower(serve):
 
 def spoken(chunks):
     return [(chunk["text"], *chunk["timestamp"]) for chunk in chunks]
+
+
+def test_a_sentence_of_a_speech_synthesiser_gives_the_pipelines_words(ctc, tmp_path):
+    """The file as espeak-ng writes it, and its samples at the rate of the model, which resampling does not change."""
+    spoken_file, file = tmp_path / "spoken.wav", tmp_path / "in.wav"
+    subprocess.run(["espeak-ng", "-w", spoken_file, "Once upon a time"], check=True)
+    with wave.open(str(spoken_file)) as sound:
+        rate, frames = sound.getframerate(), sound.getnframes()
+        samples = numpy.frombuffer(sound.readframes(frames), numpy.int16) / 32768
+    times = numpy.arange(int(frames * RATE / rate)) / RATE
+    held = write_wav(file, numpy.interp(times, numpy.arange(frames) / rate, samples).astype(numpy.float32))
+    theirs = ctc.theirs(held, return_timestamps="word")
+    options = {"response_format": "verbose_json", "timestamp_granularities": ["word"]}
+    ours = ctc.transcribe(file, **options)
+    assert ours.text == theirs["text"] and len(theirs["chunks"]) > 3
+    assert [(word.word, word.start, word.end) for word in ours.words] == spoken(theirs["chunks"])
+    original = ctc.transcribe(spoken_file, **options)
+    assert rate != RATE and original.duration == pytest.approx(frames / rate, abs=1e-3) and len(original.words) > 3
 
 
 @pytest.mark.parametrize("seconds", [0.3, 2.0])
