@@ -157,10 +157,12 @@ std::optional<Exit> ReplicaHealth::first_failure(const Replica& replica) const {
   return std::nullopt;
 }
 
-/// Kubernetes announces an end on purpose before the pod ends. The ends of other pods of the replica follow from it.
+/// Kubernetes announces an end on purpose before the pod ends. The ends of other pods of the replica follow from it. Pods
+/// of a node that failed are deleted because of its taint, or collected; that is a failure all the same.
 std::optional<Exit> ReplicaHealth::disruption(const Replica& replica) const {
   for (const PodState* pod : replica.pods) {
     if (pod->disruption.empty() || (!pod->deleting && !pod->exit)) continue;
+    if (pod->disruption.starts_with("DeletionBy") && pod->bound() && !node_ready(in_.snapshot, pod->node)) continue;
     return Exit{name_of(Reason::Disrupted),
                 "pod " + pod->name + (pod->bound() ? " on node " + pod->node : "") + " is ended: " + pod->disruption,
                 {},

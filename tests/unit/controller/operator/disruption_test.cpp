@@ -73,6 +73,16 @@ TEST_F(Disruption, ANodeThatLacksMemoryAndADeletedPodAreFailures) {
   EXPECT_FALSE(replica().contains("disruptions"));
 }
 
+TEST_F(Disruption, ANodeThatFailsIsNoPlannedDisruption) {
+  start_beside(2);
+  cluster.set_node_ready("node-a", false);
+  cluster.evict("m-0-0-1", "DisruptionTarget", "DeletionByTaintManager");
+  ASSERT_TRUE(fake_operator.settle());
+  EXPECT_EQ(cluster.model()["status"]["lastFailure"]["reason"], "NodeLost");
+  EXPECT_EQ(replica()["restarts"], 1);
+  EXPECT_EQ(node_of("m-0-0-2"), "node-b");
+}
+
 TEST_F(Disruption, APodThatIsOnlyAnnouncedServesOn) {
   start();
   cluster.change_pod("m-0-0-1", [&](Json& pod) {
