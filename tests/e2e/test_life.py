@@ -143,7 +143,7 @@ def test_the_only_replica_leaves_drained_nodes_without_a_failed_request_and_spen
     world.wait_ready(name)
     load = Load(world, name, clients=2)
     load.until(20)
-    for drains in range(3):
+    for drains in range(2):
         node = world.pod(name)["spec"]["nodeName"]
         try:
             drain(world, name, node)

@@ -157,8 +157,8 @@ std::optional<Exit> ReplicaHealth::first_failure(const Replica& replica) const {
   return std::nullopt;
 }
 
-/// Kubernetes announces an end on purpose before the pod ends. The ends of other pods of the replica follow from it. Pods
-/// of a node that failed are deleted because of its taint, or collected; that is a failure all the same.
+/// Kubernetes announces an end on purpose before the pod ends. The ends of other pods of the replica follow from it.
+/// Pods of a node that failed are deleted because of its taint, or collected; that is a failure all the same.
 std::optional<Exit> ReplicaHealth::disruption(const Replica& replica) const {
   for (const PodState* pod : replica.pods) {
     if (pod->disruption.empty() || (!pod->deleting && !pod->exit)) continue;

@@ -212,13 +212,13 @@ bool Connection::peer_gone() const {
   return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
-void Connection::finish() {
+void Connection::finish(bool behind_reply) {
   if (ssl_) {
     ERR_clear_error();
     SSL_shutdown(ssl_.get());
     ERR_clear_error();
   }
-  if (shutdown(fd_, SHUT_WR) != 0) return;
+  if (shutdown(fd_, SHUT_WR) != 0 || !behind_reply) return;
   const auto until = steady_clock::now() + linger_time;
   char rest[4096];
   for (size_t read = 0; read < max_linger_bytes &&

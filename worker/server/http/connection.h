@@ -50,8 +50,9 @@ class Connection {
   bool write(const char* data, size_t size);
   /// Returns whether the peer has closed its side, with one system call.
   bool peer_gone() const;
-  /// Shuts down the sending side, then reads for a moment so that the peer gets the last reply instead of a reset.
-  void finish();
+  /// Shuts down the sending side. Behind a reply it then reads for a moment, so that the peer gets it instead of a
+  /// reset.
+  void finish(bool behind_reply);
   int descriptor() const { return fd_; }
 
  private:

@@ -31,11 +31,11 @@ class PoolQueue final : public httplib::TaskQueue {
  public:
   PoolQueue(const Options& options, OpenConnections& connections)
       : pool_(options.connections, options.waiting_connections), connections_(connections) {
-    connections_.set_crowded([this] { return pool_.is_crowded(); });
+    connections_.set_queued([this] { return pool_.waiting(); });
   }
   bool enqueue(std::function<void()> job) override {
     if (!pool_.enqueue(std::move(job))) return false;
-    if (pool_.is_crowded()) connections_.end_longest_wait();
+    connections_.make_room();
     return true;
   }
   void shutdown() override { pool_.shutdown(); }
@@ -155,27 +155,31 @@ class Listener final : public httplib::Server {
   bool process_and_close_socket(socket_t fd) override {
     Connection connection(fd, options_.tls.get(), options_.limits);
     if (!connection.handshake()) return false;
-    serve(connection);
-    if (!stopping_ && !connection.peer_gone()) connection.finish();
+    const bool was_idle = serve(connection);
+    if (!stopping_ && !connection.peer_gone()) connection.finish(!was_idle);
+    connections_.closed(connection);
     return true;
   }
 
-  void serve(Connection& connection) {
+  /// Returns true if the connection ended between requests.
+  bool serve(Connection& connection) {
     for (size_t left = options_.keep_alive_requests; left > 0; --left) {
       const auto head = connections_.await_head(connection);
       if (head == Connection::Head::TooSlow || head == Connection::Head::TooLarge) {
         const std::string reply = refuse_(head == Connection::Head::TooSlow ? 408 : 431);
         connection.write(reply.data(), reply.size());
       }
-      if (head != Connection::Head::Ready) return;
+      if (head != Connection::Head::Ready) return head == Connection::Head::Gone;
       ConnectionStream wire(connection, cut_);
       bool closed = false;
       // request.progress is the only member that handlers receive and httplib's server does not overwrite
       const auto setup = [&](httplib::Request& request) {
         request.progress = [&](uint64_t, uint64_t) { return !connection.peer_gone(); };
       };
-      if (!process_request(wire, "", 0, "", 0, left == 1 || connection.is_ending(), closed, setup) || closed) return;
+      if (!process_request(wire, "", 0, "", 0, left == 1 || connection.is_ending(), closed, setup) || closed)
+        return false;
     }
+    return false;
   }
 
   const http::Options& options_;  // httplib's Server has a method Options

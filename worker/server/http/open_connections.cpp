@@ -9,8 +9,8 @@ Connection::Head OpenConnections::await_head(Connection& connection) {
     waiting_.push_back(&connection);
     if (stopping_)
       connection.end_wait();
-    else if (is_crowded_())
-      end_first();
+    else
+      end_longest_waits();
   }
   const auto head = connection.await_head();
   const std::lock_guard lock(mutex_);
@@ -18,15 +18,21 @@ Connection::Head OpenConnections::await_head(Connection& connection) {
   return head;
 }
 
-void OpenConnections::end_longest_wait() {
+void OpenConnections::make_room() {
   const std::lock_guard lock(mutex_);
-  end_first();
+  end_longest_waits();
 }
 
-void OpenConnections::end_first() {
-  if (waiting_.empty()) return;
-  waiting_.front()->end_wait();
-  waiting_.pop_front();
+void OpenConnections::closed(const Connection& connection) {
+  const std::lock_guard lock(mutex_);
+  if (connection.is_ending() && ending_ > 0) --ending_;
+}
+
+void OpenConnections::end_longest_waits() {
+  for (size_t queued = queued_(); ending_ < queued && !waiting_.empty(); ++ending_) {
+    waiting_.front()->end_wait();
+    waiting_.pop_front();
+  }
 }
 
 void OpenConnections::end_waits() {

@@ -13,20 +13,24 @@ namespace pm::server {
 
 class OpenConnections {
  public:
-  /// `is_crowded` returns whether connections wait for a thread; it must outlive every connection.
-  void set_crowded(std::function<bool()> is_crowded) { is_crowded_ = std::move(is_crowded); }
+  /// `queued` counts the connections that wait for a thread; it must outlive every connection.
+  void set_queued(std::function<size_t()> queued) { queued_ = std::move(queued); }
   /// Waits for the next request of a connection.
   Connection::Head await_head(Connection&);
-  /// Ends the longest wait for a request. A request that has arrived is still answered.
-  void end_longest_wait();
+  /// Ends the longest waits for a request, as many as connections are queued and no ended one makes room for. A request
+  /// that has arrived is still answered.
+  void make_room();
+  /// The thread of a connection is free.
+  void closed(const Connection&);
   /// Ends all waits, and those that begin later.
   void end_waits();
 
  private:
-  void end_first();
+  void end_longest_waits();
 
-  std::function<bool()> is_crowded_ = [] { return false; };
+  std::function<size_t()> queued_ = [] { return size_t{0}; };
   std::mutex mutex_;
+  size_t ending_ = 0;               ///< connections whose wait was ended, and whose threads are not free yet
   std::list<Connection*> waiting_;  ///< the longest wait first; a connection whose wait was ended is not in it
   bool stopping_ = false;
 };

@@ -25,9 +25,9 @@ bool ThreadPool::enqueue(std::function<void()> job) {
   return true;
 }
 
-bool ThreadPool::is_crowded() const {
+size_t ThreadPool::waiting() const {
   const std::lock_guard lock(mutex_);
-  return jobs_.size() > idle_;
+  return jobs_.size() > idle_ ? jobs_.size() - idle_ : 0;
 }
 
 void ThreadPool::work() {

@@ -19,8 +19,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
   /// Queues `job`. Returns false, and does not run it, if every thread is busy and the queue is full.
   bool enqueue(std::function<void()> job);
-  /// Returns whether a queued job waits for a thread.
-  bool is_crowded() const;
+  /// Counts the queued jobs that wait for a thread.
+  size_t waiting() const;
   /// Runs the queued jobs, then joins the threads.
   void shutdown();
 

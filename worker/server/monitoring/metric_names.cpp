@@ -32,10 +32,9 @@ constexpr std::array names{
 };
 
 /// vLLM's words for how a request ended.
-constexpr std::array reasons{Name{"reason=\"cancelled\"", "finished_reason=\"abort\""},
-                             Name{"reason=\"failed\"", "finished_reason=\"error\""},
-                             Name{"reason=\"stop\"", "finished_reason=\"stop\""},
-                             Name{"reason=\"length\"", "finished_reason=\"length\""}};
+constexpr std::array reasons{
+    Name{"reason=\"cancelled\"", "finished_reason=\"abort\""}, Name{"reason=\"failed\"", "finished_reason=\"error\""},
+    Name{"reason=\"stop\"", "finished_reason=\"stop\""}, Name{"reason=\"length\"", "finished_reason=\"length\""}};
 
 std::string label_value(const std::string& text) {
   std::string out;
