@@ -139,7 +139,7 @@ class Errands:
 
     def _mount(self) -> None:
         """A kubelet records an Event about the volume of the stuck pod; the operator lists it after 20 s."""
-        name = "stuck-inspect-1"
+        name = "stuck-0-0-1"
         event = {
             "apiVersion": "v1",
             "kind": "Event",
