@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +16,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// Between looks at whether a wait was ended. An eventfd would wake it, but take a second descriptor for each
+// connection.
+constexpr milliseconds end_check_interval{100};
 // A client sends its first request at once. So for this long after the accept, end_wait() does not end the wait for it.
 constexpr milliseconds first_request_time{200};
 constexpr milliseconds linger_time{500};
@@ -35,23 +37,14 @@ short wanted_by(const SSL* ssl, int result) {
 }  // namespace
 
 Connection::Connection(int fd, Tls* tls, const ConnectionLimits& limits)
-    : fd_(fd),
-      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      limits_(limits),
-      first_request_end_(steady_clock::now() + first_request_time) {
+    : fd_(fd), limits_(limits), first_request_end_(steady_clock::now() + first_request_time) {
   fcntl(fd_, F_SETFL, fcntl(fd_, F_GETFL) | O_NONBLOCK);
   if (tls) ssl_ = tls->accept(fd_);
 }
 
-Connection::~Connection() {
-  ::close(fd_);
-  if (wake_ >= 0) ::close(wake_);
-}
+Connection::~Connection() { ::close(fd_); }
 
-void Connection::end_wait() {
-  ending_ = true;
-  if (wake_ >= 0) eventfd_write(wake_, 1);
-}
+void Connection::end_wait() { ending_ = true; }
 
 bool Connection::wait(short events, Time until) const {
   for (;;) {
@@ -114,14 +107,6 @@ ptrdiff_t Connection::try_send(const char* data, size_t size, short& wanted) {
   }
 }
 
-/// Waits for bytes or, unless it is `ending`, for end_wait(). A process without free descriptors has no eventfd; then
-/// it looks every 100 ms.
-void Connection::wait_for_request(Time until, bool ending) const {
-  const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now()).count() + 1;
-  pollfd waiting[]{{fd_, POLLIN, 0}, {wake_, POLLIN, 0}};  // the second one stays readable
-  poll(waiting, ending ? 1 : 2, static_cast<int>(std::clamp<int64_t>(left, 0, wake_ < 0 ? 100 : 60'000)));
-}
-
 /// Waits for bytes and returns as try_receive, or timed_out after `until`.
 ptrdiff_t Connection::receive(char* to, size_t size, Time until) {
   for (;;) {
@@ -151,12 +136,10 @@ Connection::Head Connection::await_head() {
     while (taken_ + 1 < buffer_.size() && buffer_[taken_] == '\r' && buffer_[taken_ + 1] == '\n') taken_ += 2;
   };
   for (skip_line_ends(); taken_ == buffer_.size(); skip_line_ends()) {
-    const bool ending = ending_;  // read once: what is set after this wakes the wait
-    const auto end = ending ? std::min(idle_end, first_request_end_) : idle_end;
-    const bool last_look = steady_clock::now() >= end;  // a request that arrived before the end is still answered
-    const ptrdiff_t n = fill(steady_clock::now());
+    const auto now = steady_clock::now(), end = ending_ ? std::min(idle_end, first_request_end_) : idle_end;
+    const bool last_look = now >= end;  // a request that arrived before the end is still answered
+    const ptrdiff_t n = fill(last_look ? now : std::min(now + end_check_interval, end));
     if (n <= 0 && (n != timed_out || last_look)) return Head::Gone;
-    if (n <= 0) wait_for_request(end, ending);
   }
   const auto head_end = steady_clock::now() + limits_.head;
   for (size_t from = taken_;;) {

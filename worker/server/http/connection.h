@@ -58,14 +58,12 @@ class Connection {
  private:
   using Time = std::chrono::steady_clock::time_point;
   bool wait(short events, Time until) const;
-  void wait_for_request(Time until, bool ending) const;
   ptrdiff_t receive(char* to, size_t size, Time until);
   ptrdiff_t try_receive(char* to, size_t size, short& wanted);
   ptrdiff_t try_send(const char* data, size_t size, short& wanted);
   ptrdiff_t fill(Time until);
 
   const int fd_;
-  const int wake_;  ///< an eventfd, which end_wait() makes readable
   std::atomic<bool> ending_{false};
   const ConnectionLimits limits_;
   std::unique_ptr<SSL, SslFree> ssl_;
