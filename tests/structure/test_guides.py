@@ -91,6 +91,7 @@ EXCEPTIONS = {
         "controller/plugin/bundle.cpp": "collects every kind of child that kubectl lists by label",
         "helm/parallelmodel/templates/budget.yaml": "the budget of the controller's own pods",
         "tests/chart/test_*.py": "tests of that budget",
+        "tests/e2e/test_failures.py": "lists the children of a replica on one node",
         "tests/unit/controller/operator/disruption_test.cpp": "expects what the budget allows while replicas move",
         "tests/unit/controller/operator/simulator/scenarios.cpp": "expects no budget where a move has no room",
         "tests/unit/controller/operator/lifecycle_test.cpp": "counts children after a reconcile",
