@@ -140,7 +140,7 @@ std::optional<Exit> ReplicaHealth::first_failure(const Replica& replica) const {
                   {}};
     return Exit{name_of(Reason::RankLost), "pod " + pod->name + " is being deleted", {}, {}, {}};
   }
-  if (!replica.record.created || replica.is_complete()) return sick_device(replica);
+  if (!replica.record.created || replica.is_complete()) return unhealthy_device(replica);
   for (int node = 0; node < replica.nodes; ++node) {
     const auto here = [&](const PodState* pod) { return pod->node_rank == node; };
     if (std::any_of(replica.pods.begin(), replica.pods.end(), here)) continue;
@@ -173,7 +173,7 @@ std::optional<Exit> ReplicaHealth::disruption(const Replica& replica) const {
 }
 
 /// A device that its plugin calls unhealthy is not allocated again, so the next pods get others.
-std::optional<Exit> ReplicaHealth::sick_device(const Replica& replica) const {
+std::optional<Exit> ReplicaHealth::unhealthy_device(const Replica& replica) const {
   for (const PodState* pod : replica.pods) {
     if (pod->unhealthy_device.empty()) continue;
     return Exit{name_of(Reason::DeviceFault),

@@ -53,7 +53,7 @@ class ReplicaHealth {
   double load_time(const Replica&) const;
   std::optional<Exit> first_failure(const Replica&) const;
   std::optional<Exit> disruption(const Replica&) const;
-  std::optional<Exit> sick_device(const Replica&) const;
+  std::optional<Exit> unhealthy_device(const Replica&) const;
   void check_start_timeout(Replica&) const;
   void describe_waiting(Replica&) const;
   void describe_start(Replica&) const;

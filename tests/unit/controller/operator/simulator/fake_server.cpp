@@ -235,8 +235,8 @@ void FakeCluster::check_deletion(const Json& pod) {
   const Json* model = find("parallelmodels", model_name);
   const auto owner = k8s::controller_of(pod);
   if (replica.empty() || !model || !owner || owner->uid != k8s::uid_of(*model)) return;
-  const bool sick = at(pod, "/status/containerStatuses/0/allocatedResourcesStatus").is_array();
-  if (sick || parse_integer(replica).value_or(0) >= (*model)["spec"]["replicas"].get<int>() ||
+  const bool unhealthy = at(pod, "/status/containerStatuses/0/allocatedResourcesStatus").is_array();
+  if (unhealthy || parse_integer(replica).value_or(0) >= (*model)["spec"]["replicas"].get<int>() ||
       k8s::string_at(*model, "/status/plan/podHash") != hash)
     return;
   int64_t serving = 0;
