@@ -248,7 +248,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                         (data[0] & 16U) != 0 ? nullptr : &*tokenizer,
                         (data[0] & 16U) != 0 ? nullptr : &*tokenizer,
                         metrics,
-                        "tiny",
+                        {"tiny"},
                         window_size,
                         {},
                         defaults,
