@@ -10,12 +10,11 @@ import sys
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests/parity"))
+TESTS = ROOT / "tests/parity"
+sys.path.insert(0, str(TESTS))
 sys.dont_write_bytecode = True
 
 import cases
-import known_checkpoints_decoders
-import known_checkpoints_encoders
 import rag_models
 
 CASES = [*cases.CASES, *rag_models.CASES]
@@ -105,44 +104,69 @@ def section(name, found):
 
 KNOWN = """## Well-known checkpoints
 Names that users know, and the family by which each checkpoint is read. The last columns have the MiB (2^20 bytes) of
-weights of the largest rank, in the stored type. tests/parity/test_known_checkpoints_*.py count them from config.json,
+weights of the largest rank, in the stored type. tests/parity/test_known_checkpoints.py counts them from config.json,
 without the weights. *Tokenizer* names the files that it is made from; with "none", requests carry token ids.
-
+"""
+COLUMNS = """
 | name | checkpoint | family | task | type | tokenizer | ranks tested | MiB, 1 rank | MiB, 2 ranks | MiB, 4 ranks |
 |---|---|---|---|---|---|---|---|---|---|
 """
+PARALLELFORMERS = """
+### The 72 models that Parallelformers lists
+Those that it supports, those that it supports in part or not at all, and those that only its code knows. The bytes of
+RAG are without an index.
+"""
 
 
-def ids_only():
+def known_checkpoints():
+    """Rows of tests/parity/known_checkpoints.yaml, by the table that they stand in."""
+    found = yaml.safe_load((TESTS / "known_checkpoints.yaml").read_text())
+    return {
+        table: [{"settings": {}, "stored": "F32", **row} for row in found[table]]
+        for table in ("parallelformers", "others")
+    }
+
+
+def ids_only(rows):
     """Why checkpoints have no tokenizer; each one without must have its reason, and no other."""
-    reasons = known_checkpoints_encoders.IDS_ONLY | known_checkpoints_decoders.IDS_ONLY
-    without = [row[0] for row in known_checkpoints_encoders.KNOWN if row[6] == "none"]
-    without += [row[0] for row in known_checkpoints_decoders.KNOWN if row[7] == "none"]
+    reasons = yaml.safe_load((TESTS / "known_checkpoints.yaml").read_text())["ids_only"]
+    without = [row["name"] for row in rows if row["tokenizer"] == "none"]
     if set(without) != set(reasons):
         raise ValueError(f"reasons for {sorted(reasons)}, but no tokenizer for {sorted(without)}")
-    return "### Ids only\n" + "\n".join(f"- {name}: {reasons[name]}" for name in without) + "\n"
+    return "\n### Ids only\n" + "\n".join(f"- {name}: {reasons[name]}" for name in without) + "\n"
+
+
+def known_row(row, found):
+    """A row of the tables of known names; `found` has the policies."""
+    kind, model_class = row["model_type"], row["class"]
+    family = next(stem for stem, policy in found.items() if kind in listed(policy["model_type"]))
+    ranks = {n for case in CASES if (case.model_type, case.model_class) == (kind, model_class) for n in case.ranks}
+    cells = [
+        row["name"],
+        row["checkpoint"],
+        f"[{family}](#{family})",
+        found[family]["architectures"][model_class]["task"],
+        row["stored"],
+        row["tokenizer"],
+        ", ".join(map(str, sorted(ranks))),
+        *(f"{count / 2**20:.1f}" for count in row["bytes"]),
+    ]
+    return f"| {' | '.join(cells)} |\n"
 
 
 def known():
-    found, rows = policies(), []
-    encoders = [
-        (name, checkpoint, kind, model_class, None, None, "F32", tokens, sizes)
-        for name, kind, checkpoint, model_class, _, _, tokens, sizes in known_checkpoints_encoders.KNOWN
-    ]
-    for name, checkpoint, kind, model_class, _, _, stored, tokenizer, counts in [
-        *encoders,
-        *known_checkpoints_decoders.KNOWN,
-    ]:
-        family = next(stem for stem, policy in found.items() if kind in listed(policy["model_type"]))
-        ranks = sorted(
-            {n for case in CASES if (case.model_type, case.model_class) == (kind, model_class) for n in case.ranks}
-        )
-        rows.append(
-            f"| {name} | {checkpoint} | [{family}](#{family}) | "
-            f"{found[family]['architectures'][model_class]['task']} | {stored} | {tokenizer} | "
-            f"{', '.join(map(str, ranks))} | " + " | ".join(f"{count / 2**20:.1f}" for count in counts) + " |"
-        )
-    return KNOWN + "\n".join(rows) + "\n\n" + ids_only()
+    found, tables = policies(), known_checkpoints()
+    rows = {table: "".join(known_row(row, found) for row in tables[table]) for table in tables}
+    return (
+        KNOWN
+        + PARALLELFORMERS
+        + COLUMNS
+        + rows["parallelformers"]
+        + "\n### Others\n"
+        + COLUMNS
+        + rows["others"]
+        + ids_only([*tables["parallelformers"], *tables["others"]])
+    )
 
 
 def page():
