@@ -69,8 +69,13 @@ class Controller::Impl {
         metrics_(context.registry, name_),
         queue_(metrics_),
         own_writes_(context.api),
-        primary_store_(watch(std::move(primary), [](const Json& object) { return std::vector<Key>{key_of(object)}; })) {
-  }
+        primary_store_(watch(std::move(primary), [this](const Json& object) {
+          std::vector<Key> keys = related_ ? related_(object) : std::vector<Key>{};
+          keys.push_back(key_of(object));
+          return keys;
+        })) {}
+
+  void relate(std::function<std::vector<Key>(const Json&)> map) { related_ = std::move(map); }
 
   Store watch(WatchOptions options, std::function<std::vector<Key>(const Json&)> map) {
     auto selector = parse_selector(options.label_selector);
@@ -220,6 +225,7 @@ class Controller::Impl {
   WorkQueue queue_;
   OwnWrites own_writes_;
   std::vector<Watched> watched_;
+  std::function<std::vector<Key>(const Json&)> related_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   const Store primary_store_;  // last: its construction uses the rest
@@ -230,6 +236,7 @@ Controller::Controller(std::string name, WatchOptions primary, ControllerContext
 Controller::~Controller() = default;
 
 Store Controller::primary() const { return impl_->primary_store(); }
+void Controller::relates(std::function<std::vector<Key>(const Json&)> map) { impl_->relate(std::move(map)); }
 Store Controller::owns(WatchOptions options) {
   return impl_->watch(std::move(options),
                       [primary = impl_->primary()](const Json& object) { return owner_key(primary, object); });

@@ -61,6 +61,9 @@ class Controller {
   /// The collection of primary objects; each of its changes queues the object's own key. In every collection a change
   /// of only the resourceVersion and of fields that the store drops queues nothing.
   Store primary() const;
+  /// Each change of a primary object also queues the keys that `map` names. It runs on the watch's thread: only read
+  /// stores. Call it before run().
+  void relates(std::function<std::vector<Key>(const Json&)> map);
   /// A collection of children; each change queues the key of the controlling owner when that is of the primary's kind
   /// and group.
   Store owns(WatchOptions);

@@ -40,6 +40,7 @@ OTHER = {
     "crds.install": False,
     "rbac.create": False,
     "rbac.aggregate": False,
+    "gatewayApi.enabled": True,
     "podMonitors.enabled": True,
     "dashboard.create": True,
     "dashboard.labels": ({"a": "b"}, {"dashboard": {"create": True}}),

@@ -76,6 +76,21 @@ def extra(name: str) -> Path:
     return Path(done.stdout.strip())
 
 
+def extra_source(name: str, module: str = "") -> Path:
+    """Return the folder of the source of an extra, or of a module that it depends on; it is fetched if need be."""
+    command = [str(HERE / "extras" / "build.sh"), "--source", name, *([module] if module else [])]
+    return Path(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
+
+
+def gateway_crds() -> list[Path]:
+    """Return the CRDs of the Gateway API and of its inference extension that the extras are made for."""
+    standard = extra_source("kthena", "sigs.k8s.io/gateway-api") / "config" / "crd" / "standard"
+    pool = extra_source("epp") / "config" / "crd" / "bases" / "inference.networking.k8s.io_inferencepools.yaml"
+    return [
+        standard / f"gateway.networking.k8s.io_{kind}.yaml" for kind in ("gatewayclasses", "gateways", "httproutes")
+    ] + [pool]
+
+
 def image(what: str, source: str | Path, out: str | Path) -> Path:
     """Make the image archive `out`: what is "worker" or "controller", source the build folder."""
     _checked(_run([str(HERE / "image.sh"), what, str(source), str(out)]))

@@ -12,13 +12,16 @@ namespace pm::op {
 using k8s::Json;
 
 inline const k8s::Resource parallel_models_resource{"parallelmodel.dev", "v1alpha1", "parallelmodels", "ParallelModel"};
-/// The kind of the Prometheus operator; its CRD may not be installed.
+/// Kinds whose CRDs may not be installed: of the Prometheus operator, the Gateway API and its inference extension.
 inline const k8s::Resource pod_monitors_resource{"monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"};
+inline const k8s::Resource http_routes_resource{"gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute"};
+inline const k8s::Resource inference_pools_resource{"inference.networking.k8s.io", "v1", "inferencepools",
+                                                    "InferencePool"};
 
 namespace label {
 inline const std::string name = "parallelmodel.dev/name";
-inline const std::string role =
-    "parallelmodel.dev/role";  ///< worker, inspect, fetch, cache, plan, policy, service, ranks, budget, monitor
+inline const std::string role = "parallelmodel.dev/role";  ///< worker, inspect, fetch, cache, plan, policy, service,
+                                                           ///< ranks, budget, monitor, pool, route
 inline const std::string replica = "parallelmodel.dev/replica";
 inline const std::string node_rank = "parallelmodel.dev/node-rank";
 inline const std::string replica_generation = "parallelmodel.dev/replica-generation";
@@ -37,8 +40,8 @@ inline const std::string fetched =
 inline const std::string fetch_seconds =
     "parallelmodel.dev/fetch-seconds";  ///< beside it: seconds from the creation of the fetch pod to the end of the
                                         ///< download
-inline const std::string service =
-    "parallelmodel.dev/service-hash";  ///< of what a Service has beside the defaults, so that its removal is noticed
+inline const std::string wanted =
+    "parallelmodel.dev/spec-hash";  ///< of what the spec wants of a child, so that the removal of a part is noticed
 inline const std::string plan = "parallelmodel.dev/plan";  ///< name of the ConfigMap that a pod mounts
 inline const std::string policy =
     "parallelmodel.dev/policy";  ///< name of the copy of a user's policy that a pod mounts, or a plan was made with

@@ -2,6 +2,7 @@
 #include "controller/operator/api/spec.h"
 
 #include <algorithm>
+#include <ranges>
 #include <stdexcept>
 
 #include "base/quantity.h"
@@ -12,6 +13,8 @@
 namespace pm::op {
 
 namespace {
+
+constexpr int64_t max_weight = 1'000'000;  // of the Gateway API
 
 /// Reads the fields below one path of the object and names the path in errors.
 class Reader {
@@ -165,6 +168,31 @@ Worker worker_of(const Reader& reader) {
   return out;
 }
 
+void read_router(const Reader& reader, Spec& spec) {
+  const std::string picker = "/spec/router/inferencePool/endpointPicker", route = "/spec/router/httpRoute";
+  if (!reader.object("/spec/router/inferencePool").empty()) {
+    EndpointPicker& out = spec.endpoint_picker.emplace();
+    out.name = reader.text(picker + "/name");
+    reader.integer(picker + "/port", 1, 65535, out.port);
+    reader.text(picker + "/failureMode", out.failure_mode);
+  }
+  if (reader.object(route).empty()) return;
+  Route& out = spec.route.emplace();
+  for (const Json& gateway : reader.array(route + "/gateways")) {
+    out.gateways.push_back({k8s::string_at(gateway, "/name"), k8s::string_at(gateway, "/namespace"),
+                            k8s::string_at(gateway, "/sectionName")});
+  }
+  for (const Json& host : reader.array(route + "/hostnames")) {
+    if (host.is_string()) out.hostnames.push_back(host.get<std::string>());
+  }
+  reader.integer(route + "/weight", 0, max_weight, out.weight);
+  for (const size_t i : std::views::iota(size_t{0}, reader.array(route + "/canaries").size())) {
+    const std::string canary = route + "/canaries/" + std::to_string(i);
+    out.canaries.push_back({reader.text(canary + "/name")});
+    reader.integer(canary + "/weight", 0, max_weight, out.canaries.back().weight);
+  }
+}
+
 }  // namespace
 
 Spec parse_spec(const Json& object) {
@@ -228,8 +256,16 @@ Spec parse_spec(const Json& object) {
   spec.update = update_of(reader);
   spec.failure = failure_of(reader);
   reader.flag("/spec/metrics/podMonitor", spec.pod_monitor);
+  read_router(reader, spec);
   spec.worker = worker_of(reader);
   return spec;
+}
+
+std::vector<std::string> canary_names(const Json& object) {
+  std::vector<std::string> names;
+  for (const Json& canary : Reader(object).array("/spec/router/httpRoute/canaries"))
+    names.push_back(k8s::string_at(canary, "/name"));
+  return names;
 }
 
 Owner parse_owner(const Json& object) {

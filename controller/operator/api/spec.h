@@ -78,6 +78,32 @@ struct Service {
   std::map<std::string, std::string> annotations;
 };
 
+/// The Service of the endpoint picker that chooses a replica for each request to the InferencePool.
+struct EndpointPicker {
+  std::string name;
+  int port = 9002;
+  std::string failure_mode = "FailOpen";
+};
+
+/// A Gateway of the Gateway API that carries the model's requests.
+struct GatewayRef {
+  std::string name, ns, section;  ///< "": the namespace of the ParallelModel; every listener
+};
+
+/// Another ParallelModel that takes a share of the requests.
+struct Canary {
+  std::string name;
+  int weight = 0;
+};
+
+/// The HTTPRoute from Gateways to the model and its canaries.
+struct Route {
+  std::vector<GatewayRef> gateways;
+  std::vector<std::string> hostnames;  ///< empty: those of the listeners
+  int weight = 100;                    ///< beside those of the canaries
+  std::vector<Canary> canaries;
+};
+
 /// Limits of a rolling update.
 struct Update {
   int max_surge = 1, max_unavailable = 1;
@@ -102,7 +128,9 @@ struct Spec {
   std::string api_key_secret, tls_secret;  ///< names of Secrets that pods mount and the operator never reads; "": none
   Update update;
   FailurePolicy failure;
-  bool pod_monitor = false;  ///< spec.metrics.podMonitor
+  bool pod_monitor = false;                       ///< spec.metrics.podMonitor
+  std::optional<EndpointPicker> endpoint_picker;  ///< spec.router.inferencePool.endpointPicker
+  std::optional<Route> route;                     ///< spec.router.httpRoute
   Worker worker;
 };
 
@@ -117,6 +145,8 @@ struct Owner {
 /// Parses an object. Throws std::invalid_argument that names the field.
 Spec parse_spec(const Json& object);
 Owner parse_owner(const Json& object);
+/// Returns the names of the ParallelModels that take a share of this one's requests.
+std::vector<std::string> canary_names(const Json& object);
 
 /// Hashes the identity of a checkpoint: source, restarted-at (a restart inspects the files again), and the policy copy
 /// of a user ("": none).

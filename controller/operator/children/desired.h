@@ -67,6 +67,15 @@ std::optional<Json> disruption_budget(const Owner&, const Spec&, int nodes_per_r
 
 /// Builds the PodMonitor of the admin port of every pod.
 Json pod_monitor(const Owner&);
+/// Builds the InferencePool of the pods that take requests, one of each replica.
+Json inference_pool(const Owner&, const Spec&);
+/// Builds the HTTPRoute to the model and to those of its canaries that serve.
+Json http_route(const Owner&, const Spec&, const Snapshot&);
+/// Returns what Gateways have against a live HTTPRoute: the conditions Accepted and ResolvedRefs that are False; "" if
+/// none is.
+std::string gateway_complaint(const Json& route);
+/// Returns why a canary takes no requests; "" if it takes its share.
+std::string no_share(const Canary&, const Snapshot&);
 
 /// Builds the metadata of a child: name, namespace, labels, controller reference.
 Json child_metadata(const Owner&, const std::string& name, const std::string& role);

@@ -21,7 +21,7 @@ Json http_service(const Owner& owner, const Spec& spec) {
   if (wanted.annotations.empty() && wanted.load_balancer_class.empty() && wanted.external_traffic_policy.empty())
     return service;
   Json& annotations = service["metadata"]["annotations"] = wanted.annotations;
-  annotations[annotation::service] =
+  annotations[annotation::wanted] =
       short_hash({wanted.annotations, wanted.load_balancer_class, wanted.external_traffic_policy});
   return service;
 }

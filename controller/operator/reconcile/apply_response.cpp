@@ -6,6 +6,7 @@
 #include "controller/core/status_error.h"
 #include "controller/operator/api/object_text.h"
 #include "controller/operator/api/requests.h"
+#include "controller/operator/children/optional_children.h"
 
 namespace pm::op {
 
@@ -83,23 +84,24 @@ class ResponseApplier {
 
   void created(const Json& object) {
     if (sent_.resource == k8s::pods_resource) state_.cache->pods_fail_since.reset();
-    if (sent_.resource == pod_monitors_resource) state_.notes.live[id_of(object)] = object;
+    if (optional_child(sent_.resource)) state_.notes.live[id_of(object)] = object;
     put(view_, sent_.resource, object);
   }
 
-  /// Handles an error of a PodMonitor request. Without the Prometheus operator the API server does not serve the path,
-  /// and its message does not name the object.
-  std::optional<Done> no_monitor(const k8s::ApiError& error) {
-    state_.notes.monitor_read = true;
+  /// Handles an error of a request for an optional child. Without its CRD the API server does not serve the path, and
+  /// its message does not name the object.
+  std::optional<Done> unavailable(const OptionalChild& child, const k8s::ApiError& error) {
+    const std::string& kind = child.resource.kind;
+    state_.notes.optional_read.insert(kind);
     const bool absent = error.failure == Failure::NotFound,
                object = error.message.find("\"" + sent_.name + "\" not found") != std::string::npos;
     if (absent && object) {
       forget();
     } else {
-      state_.notes.no_monitor =
-          absent ? "the cluster has no PodMonitor: the Prometheus operator is not installed"
+      state_.notes.unavailable[kind] =
+          absent ? "the cluster has no " + kind + ": " + child.provider + " is not installed"
           : error.failure == Failure::Forbidden
-              ? "the controller may not access PodMonitors: install the chart with podMonitors.enabled=true"
+              ? "the controller may not access " + kind + "s: install the chart with " + child.value + "=true"
               : clip(k8s::to_string(error), 300);
     }
     return std::nullopt;
@@ -110,8 +112,8 @@ class ResponseApplier {
       follow_up = get(sent_);
       return std::nullopt;
     }
-    if (sent_.resource == pod_monitors_resource && !k8s::transient(error) && error.failure != Failure::Conflict)
-      return no_monitor(error);
+    const OptionalChild* optional = optional_child(sent_.resource);
+    if (optional && !k8s::transient(error) && error.failure != Failure::Conflict) return unavailable(*optional, error);
     const bool looks = sent_.verb == Verb::Get && objects_of(view_, sent_.resource);
     if ((sent_.verb == Verb::Delete || looks) && error.failure == Failure::NotFound) {
       forget();
@@ -159,7 +161,7 @@ class ResponseApplier {
     const auto controller = k8s::controller_of(object);
     if (controller && controller->uid == k8s::uid_of(*view_.model)) {
       state_.notes.live[id_of(object)] = object;
-      if (sent_.resource == pod_monitors_resource) state_.notes.monitor_read = true;
+      if (optional_child(sent_.resource)) state_.notes.optional_read.insert(sent_.resource.kind);
       put(view_, sent_.resource, object);
       return std::nullopt;
     }

@@ -7,6 +7,7 @@
 #include "controller/operator/api/json_patch.h"
 #include "controller/operator/api/object_text.h"
 #include "controller/operator/api/requests.h"
+#include "controller/operator/children/optional_children.h"
 #include "controller/operator/reconcile/apply_response.h"
 #include "controller/operator/replicas/evacuation.h"
 
@@ -21,7 +22,7 @@ using std::chrono::seconds;
 /// A reconcile needs a few requests per replica. More of them mean a livelock, from which a fresh snapshot recovers.
 constexpr int max_requests = 2000;
 constexpr seconds conflict_again{30}, refused_again{30}, policy_again{10}, volume_patience{20}, volume_again{30},
-    volume_crowded{10}, probe_again{2}, monitor_again{300};
+    volume_crowded{10}, probe_again{2}, optional_again{300}, route_again{60};
 
 /// Derives the next request of a reconcile from the view alone.
 class ReconcileStep {
@@ -62,7 +63,8 @@ class ReconcileStep {
   std::optional<std::chrono::milliseconds> requeue() {
     if (state_.notes.conflict) wake(view_.now + conflict_again);
     if (state_.notes.refused) wake(view_.now + refused_again);
-    if (!state_.notes.no_monitor.empty()) wake(view_.now + monitor_again);
+    if (!state_.notes.unavailable.empty()) wake(view_.now + optional_again);
+    if (const Json* route = live_route(); route && !gateway_complaint(*route).empty()) wake(view_.now + route_again);
     if (planning_.wake) wake(*planning_.wake);
     if (spec().policy_ref)
       wake(view_.now + policy_again);  // the user's ConfigMap is not watched: that would need a watch of all ConfigMaps
@@ -177,9 +179,7 @@ class ReconcileStep {
   }
 
   std::optional<Request> reconcile_replicas(std::vector<PodState> pods) {
-    if (spec().pod_monitor && !state_.notes.no_monitor.empty())
-      planning_.note +=
-          (planning_.note.empty() ? "" : "; ") + ("no PodMonitor (metrics.podMonitor): " + state_.notes.no_monitor);
+    note_optional_children();
     const ReplicaInputs view{spec(), view_, records(), std::move(pods), planning_.fetch ? std::nullopt : wanted_};
     replica_plan_ = plan_replicas(view);
     for (const std::string& node : replica_plan_.left_nodes) {
@@ -197,24 +197,48 @@ class ReconcileStep {
     }
     if (auto request = superseded(planning_, view_, state_.notes.policy)) return request;
     const Json status = this->status();
-    if (auto request = reconcile_pod_monitor(status)) return request;
+    for (const OptionalChild& child : optional_children()) {
+      if (auto request = reconcile_optional(child, status)) return request;
+    }
     return write(status);
   }
 
   Json status() const { return make_status({owner_, spec(), view_, planning_, replica_plan_, wanted_, state_.notes}); }
 
-  /// Reconciles the PodMonitor. It is not watched, for its CRD may not be installed; it is read once per reconcile,
-  /// from when status says that one may exist until it is gone.
-  std::optional<Request> reconcile_pod_monitor(const Json& status) {
-    if (!bool_at(status, "/podMonitor") || !state_.notes.no_monitor.empty() || state_.notes.conflict ||
+  std::optional<Request> reconcile_optional(const OptionalChild& child, const Json& status) {
+    const std::string field = std::string("/") + child.status;
+    if (!bool_at(status, field) || state_.notes.unavailable.contains(child.resource.kind) || state_.notes.conflict ||
         state_.notes.unreadable)
       return std::nullopt;
-    if (!bool_at(*view_.model, "/status/podMonitor")) return write(status);
-    const Json wanted = pod_monitor(owner_);
-    if (!state_.notes.monitor_read) return get(wanted);
+    if (!bool_at(*view_.model, "/status" + field)) return write(status);
+    const Json wanted = child.build(owner_, spec(), view_);
+    if (!state_.notes.optional_read.contains(child.resource.kind)) return get(wanted);
     const auto live = state_.notes.live.find(id_of(wanted));
     if (live == state_.notes.live.end()) return create(wanted);
-    return spec().pod_monitor ? correct_drift(wanted, live->second) : remove(pod_monitors_resource, live->second);
+    return child.wanted(spec()) ? correct_drift(wanted, live->second) : remove(child.resource, live->second);
+  }
+
+  /// Adds to the message of Planned what the optional children lack.
+  void note_optional_children() {
+    const auto add = [&](const std::string& note) { planning_.note += (planning_.note.empty() ? "" : "; ") + note; };
+    for (const OptionalChild& child : optional_children()) {
+      const auto why = state_.notes.unavailable.find(child.resource.kind);
+      if (child.wanted(spec()) && why != state_.notes.unavailable.end())
+        add("no " + child.resource.kind + " (" + child.field + "): " + why->second);
+    }
+    if (!spec().route) return;
+    for (const Canary& canary : spec().route->canaries) {
+      if (const std::string why = no_share(canary, view_); !why.empty())
+        add("canary " + canary.name + " takes no requests: " + why);
+    }
+    if (const Json* route = live_route()) {
+      if (const std::string why = gateway_complaint(*route); !why.empty()) add(why);
+    }
+  }
+
+  const Json* live_route() const {
+    const auto live = state_.notes.live.find(http_routes_resource.kind + "/" + owner_.key.name);
+    return spec().route && live != state_.notes.live.end() ? &live->second : nullptr;
   }
 
   /// Returns the request that corrects our fields of a live object; nullopt when they are correct, or were corrected in
@@ -229,7 +253,7 @@ class ReconcileStep {
   static bool fields_match(const Json& wanted, const Json& live) {
     return covers(at(live, "/spec"), wanted["spec"]) &&
            covers(at(live, "/metadata/labels"), wanted["metadata"]["labels"]) &&
-           annotation_of(wanted, annotation::service) == annotation_of(live, annotation::service);
+           annotation_of(wanted, annotation::wanted) == annotation_of(live, annotation::wanted);
   }
 
   std::optional<Request> write(const Json& status) {

@@ -55,9 +55,22 @@ Reconciler::Reconciler(k8s::Controller& controller, StatusProbe& probe, k8s::Eve
       budgets_(controller.owns(children(k8s::pod_disruption_budgets_resource, options_.ns))),
       pod_events_limiter_(clock),
       poller_(probe, clock, [&controller](const k8s::Key& model) { controller.enqueue(model); }) {
+  controller.relates([this](const Json& model) { return routing_to(model); });
   if (!options_.read_nodes) return;
   nodes_ = controller.watches({.resource = k8s::nodes_resource, .store = store_options(k8s::nodes_resource)},
                               [this](const Json& node) { return concerned_by(node); });
+}
+
+/// Returns the models that have this one as a canary.
+std::vector<k8s::Key> Reconciler::routing_to(const Json& model) const {
+  const k8s::Key canary = k8s::key_of(model);
+  std::vector<k8s::Key> keys;
+  for (const auto& other : models_.with(index::routes, index::yes)) {
+    const auto names = canary_names(*other);
+    const k8s::Key key = k8s::key_of(*other);
+    if (key.ns == canary.ns && std::ranges::find(names, canary.name) != names.end()) keys.push_back(key);
+  }
+  return keys;
 }
 
 /// Returns the models with pods on the node, and those that wait for a node.
@@ -90,6 +103,7 @@ Snapshot Reconciler::snapshot(const k8s::Key& key) {
   out.services = services_.owned_by(uid);
   out.budgets = budgets_.owned_by(uid);
   if (nodes_) out.nodes = nodes_->list();
+  for (const std::string& name : canary_names(*out.model)) out.canaries[name] = models_.get({key.ns, name});
   const bool counts =
       !at(*out.model, "/spec/devices/resource").is_null() || k8s::string_at(*out.model, "/spec/devices/type") != "CPU";
   if (counts && waits_for_node(out.pods))

@@ -48,6 +48,7 @@ class Reconciler {
   std::shared_ptr<ModelCache> cache(const k8s::Key&, bool there);
   std::map<std::string, std::map<std::string, int64_t>> devices_used() const;
   std::vector<k8s::Key> concerned_by(const Json& node) const;
+  std::vector<k8s::Key> routing_to(const Json& model) const;
   void record_events(const Json& model, const std::vector<Event>&);
 
   k8s::Controller& controller_;

@@ -5,6 +5,7 @@
 
 #include "controller/core/conditions.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/api/spec.h"
 #include "controller/operator/observed/pod_state.h"
 #include "controller/operator/replicas/evacuation.h"
 
@@ -82,11 +83,13 @@ std::string waits(const Json& model) {
                                                                                                           : index::yes;
 }
 
+std::string routes(const Json& model) { return canary_names(model).empty() ? "" : index::yes; }
+
 }  // namespace
 
 k8s::StoreOptions store_options(const k8s::Resource& resource) {
   if (resource == parallel_models_resource)
-    return {.indexes = {{index::waits, waits}}, .prune = prune_model, .packed = true};
+    return {.indexes = {{index::waits, waits}, {index::routes, routes}}, .prune = prune_model, .packed = true};
   if (resource == k8s::pods_resource) {
     return {.indexes = {{index::node, [](const Json& pod) { return k8s::string_at(pod, "/spec/nodeName"); }},
                         {index::devices, holds_devices}},

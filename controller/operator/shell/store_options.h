@@ -11,6 +11,7 @@ namespace index {
 inline const std::string node = "node";        ///< of pods: the node that they are bound to
 inline const std::string devices = "devices";  ///< of pods: yes while it holds devices of a node
 inline const std::string waits = "waits";      ///< of ParallelModels: yes while it has no plan, or pods without a node
+inline const std::string routes = "routes";    ///< of ParallelModels: yes while it has canaries
 inline const std::string yes = "yes";
 }  // namespace index
 

@@ -5,6 +5,7 @@
 
 #include "controller/core/conditions.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/children/optional_children.h"
 #include "controller/operator/planning/hardware.h"
 #include "controller/operator/status/model_conditions.h"
 #include "planner/layouts.h"
@@ -113,10 +114,12 @@ Json make_status(const StatusInputs& in) {
     }
     return status;
   }
-  const bool monitored = in.notes.monitor_read
-                             ? in.notes.live.contains(pod_monitors_resource.kind + "/" + in.owner.key.name)
-                             : bool_at(old, "/podMonitor");
-  if (in.spec.pod_monitor || monitored) status["podMonitor"] = true;
+  for (const OptionalChild& child : optional_children()) {
+    const bool exists = in.notes.optional_read.contains(child.resource.kind)
+                            ? in.notes.live.contains(child.resource.kind + "/" + in.owner.key.name)
+                            : bool_at(old, std::string("/") + child.status);
+    if (child.wanted(in.spec) || exists) status[child.status] = true;
+  }
   if (const std::string startup = startup_text(in); !startup.empty()) status["startup"] = startup;
   if (in.planning.fetch_seconds)
     status["fetchSeconds"] = *in.planning.fetch_seconds;

@@ -19,8 +19,8 @@ struct Notes {
   std::optional<std::string> conflict;  ///< an object with one of our names has another owner
   std::optional<Wait> refused;          ///< the API server refused a pod: quota, Pod Security, a bad value
   std::map<std::string, Json> live;     ///< objects read from the API server, by "Kind/name"
-  bool monitor_read = false;            ///< the PodMonitor was read; it exists if `live` has it
-  std::string no_monitor;               ///< why the PodMonitor cannot be created
+  std::set<std::string> optional_read;  ///< kinds of optional children that were read; one exists if `live` has it
+  std::map<std::string, std::string> unavailable;  ///< why an optional child cannot be created, by its kind
   /// "Kind/name" of corrected objects. Each is corrected once per reconcile, in case somebody reverts it at once.
   std::set<std::string> drift_corrected;
   std::set<std::string> nodes_read;  ///< nodes of the view that were read from the API server

@@ -81,4 +81,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [podmonitors]
   verbs: [create, get, patch, delete]
 {{- end }}
+{{- if .Values.gatewayApi.enabled }}
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes]
+  verbs: [create, get, patch, delete]
+- apiGroups: [inference.networking.k8s.io]
+  resources: [inferencepools]
+  verbs: [create, get, patch, delete]
+{{- end }}
 {{- end -}}

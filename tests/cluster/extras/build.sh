@@ -4,8 +4,11 @@
 # It builds once per machine and version.
 #   build.sh NAME        NAME is a folder here: crane (a registry, and a client of registries), kubescore, kubelinter
 #                        (rules for manifests), kwok (pods without kubelets), lws (LeaderWorkerSet's controller, to
-#                        measure beside ours), oldest (the API server of the oldest Kubernetes that is supported)
-#   build.sh --source NAME   the folder of its module's source: manifests and configuration that belong to it
+#                        measure beside ours), oldest (the API server of the oldest Kubernetes that is supported),
+#                        kthena (a gateway that reads InferencePools), epp (the endpoint picker of InferencePools),
+#                        traefik (a gateway that reads HTTPRoutes)
+#   build.sh --source NAME [MODULE]   the folder of the source of its module, or of one that it depends on: manifests and
+#                                     configuration
 # A cold build on two otherwise idle cores takes 1 min for crane and kubescore, 2 to 3 min each for kwok, kubelinter and
 # lws, and 5 min for oldest. Modules are verified against go.sum.
 set -eu
@@ -17,9 +20,12 @@ declare -A package=(
   [kubelinter]=golang.stackrox.io/kube-linter/cmd/kube-linter
   [kwok]=sigs.k8s.io/kwok/cmd/kwok
   [lws]=sigs.k8s.io/lws/cmd
+  [kthena]=github.com/volcano-sh/kthena/cmd/kthena-router
+  [epp]=sigs.k8s.io/gateway-api-inference-extension/cmd/epp
+  [traefik]=github.com/traefik/traefik/v3/cmd/traefik
   [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 
-usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 flags_of() { # what the program says of its version, where that matters
   [ "$1" = oldest ] || return 0
@@ -42,7 +48,7 @@ run_go() {
 [ $# -ge 1 ] || usage
 go=$("$here/../parts/find-go.sh")
 if [ "$1" = --source ]; then
-  path=${package[$2]%/cmd*}
+  path=${3:-${package[$2]%/cmd*}}
   run_go "$2" mod download "$path" >&2
   run_go "$2" list -m -f '{{.Dir}}' "$path"
   exit

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests Services, PodDisruptionBudget and PodMonitor when somebody else changes them, and nodes that must be read
+// Tests Services and the PodDisruptionBudget when somebody else changes them, and nodes that must be read
 // before a pod is created.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -242,67 +242,6 @@ TEST(Fence, ANodeIsLookedAtBeforeAPodIsMadeInPlaceOfOneThatNobodySawEnd) {
     EXPECT_THAT(cluster.violations, IsEmpty()) << (back ? "the node is back" : "the node is dead");
     EXPECT_EQ(cluster.reason("Ready"), "Serving");
   }
-}
-
-TEST_F(Children, APodMonitorIsMadeWhenAskedForAndRemovedWhenNotAnyMore) {
-  cluster.serves_monitors = true;
-  start();
-  EXPECT_THAT(cluster.all("podmonitors"), IsEmpty());
-  const auto pods = cluster.pod_names();
-  edit("/spec/metrics/podMonitor", true);
-  const Json* monitor = cluster.find("podmonitors", "m");
-  ASSERT_TRUE(monitor);
-  EXPECT_EQ((*monitor)["spec"]["podMetricsEndpoints"][0]["port"], "admin");
-  EXPECT_EQ((*monitor)["spec"]["selector"]["matchLabels"][label::role], "worker");
-  EXPECT_EQ(k8s::controller_of(*monitor)->name, "m");
-  EXPECT_EQ(cluster.pod_names(), pods) << "no pod is made again for it";
-  EXPECT_EQ(cluster.model()["status"]["podMonitor"], true);
-  const int writes = cluster.writes;
-  settle();
-  EXPECT_EQ(cluster.writes, writes);
-  change("podmonitors", "m", [](Json& object) { object["spec"]["selector"]["matchLabels"][label::role] = "x"; });
-  fake_operator.reconcile();
-  EXPECT_EQ(cluster.find("podmonitors", "m")->at("spec").at("selector").at("matchLabels").at(label::role), "worker");
-  edit("/spec/metrics/podMonitor", false);
-  EXPECT_THAT(cluster.all("podmonitors"), IsEmpty());
-  EXPECT_FALSE(cluster.model()["status"].contains("podMonitor"));
-}
-
-TEST_F(Children, WithoutThePrometheusOperatorAMessageSaysSoAndNothingIsTriedInALoop) {
-  start();
-  edit("/spec/metrics/podMonitor", true);
-  EXPECT_TRUE(cluster.is_true("Ready") && !cluster.is_true("Reconciling"));
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"),
-              HasSubstr("the Prometheus operator is not installed"));
-  cluster.advance(std::chrono::minutes(2));  // the memory of the worker is no longer polled
-  fake_operator.reconcile();
-  EXPECT_GE(fake_operator.requeue.value(), std::chrono::minutes(1));
-  const int writes = cluster.writes;
-  settle();
-  EXPECT_EQ(cluster.writes, writes);
-  cluster.serves_monitors = true;
-  settle();
-  EXPECT_TRUE(cluster.find("podmonitors", "m"));
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), Not(HasSubstr("PodMonitor")));
-}
-
-TEST_F(Children, WithoutTheRightToPodMonitorsAMessageNamesTheChartValue) {
-  start();
-  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
-    if (request.resource != pod_monitors_resource) return std::nullopt;
-    return k8s::ApiError{k8s::Failure::Forbidden, 403, "Forbidden", "podmonitors is forbidden", 0};
-  };
-  edit("/spec/metrics/podMonitor", true);
-  EXPECT_TRUE(cluster.is_true("Ready"));
-  EXPECT_THAT(k8s::string_at(*cluster.condition("Planned"), "/message"), HasSubstr("podMonitors.enabled=true"));
-}
-
-TEST_F(Children, AForeignPodMonitorOfOurNameIsAConflict) {
-  cluster.serves_monitors = true;
-  start();
-  cluster.put("podmonitors", {{"metadata", {{"name", "m"}, {"namespace", "ns"}}}});
-  edit("/spec/metrics/podMonitor", true);
-  EXPECT_EQ(cluster.reason("Stalled"), "NameConflict");
 }
 
 }  // namespace

@@ -44,7 +44,10 @@ Defaults spec_defaults(const Spec& spec, const HubSource& hub) {
           {"spec.failure.backoffMaxSeconds", seconds(spec.failure.backoff_max)},
           {"spec.failure.hangTimeoutSeconds", seconds(spec.failure.hang_timeout)},
           {"spec.failure.startSeconds", seconds(spec.failure.start)},
-          {"spec.metrics.podMonitor", spec.pod_monitor ? "true" : "false"}};
+          {"spec.metrics.podMonitor", spec.pod_monitor ? "true" : "false"},
+          {"spec.router.inferencePool.endpointPicker.port", std::to_string(EndpointPicker{}.port)},
+          {"spec.router.inferencePool.endpointPicker.failureMode", EndpointPicker{}.failure_mode},
+          {"spec.router.httpRoute.weight", std::to_string(Route{}.weight)}};
 }
 
 TEST(Defaults, OfTheCrdAreThoseOfADefaultConstructedSpec) {

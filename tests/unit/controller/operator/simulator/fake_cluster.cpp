@@ -235,6 +235,15 @@ Json model_named(const std::string& name, int devices, int replicas) {
             {"replicas", replicas}}}};
 }
 
+Json router_to(const std::string& canary) {
+  return {{"inferencePool", {{"endpointPicker", {{"name", "m-epp"}, {"port", 9002}, {"failureMode", "FailOpen"}}}}},
+          {"httpRoute",
+           {{"gateways", Json::array({{{"name", "front"}, {"namespace", "infra"}}})},
+            {"hostnames", {"chat.example.com"}},
+            {"weight", 90},
+            {"canaries", Json::array({{{"name", canary}, {"weight", 10}}})}}}};
+}
+
 Json small_metadata() {
   static const Json metadata = to_json(pm::test::decoder({.layers = 2,
                                                           .hidden = 512,

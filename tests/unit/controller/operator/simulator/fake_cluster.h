@@ -119,7 +119,7 @@ class FakeCluster final : public k8s::Api {
   std::string mount_failure;                        ///< the message of Events of pods whose volumes cannot be mounted
   std::string kubelet_says = "FailedMount";         ///< the reason of these Events
   std::string waiting_reason = "ImagePullBackOff";  ///< of workers that do not start
-  bool serves_monitors = false;                     ///< the Prometheus operator is installed
+  bool serves_optional = false;                     ///< the CRDs of optional children are installed
   std::string broken_image;                         ///< workers with this image never become ready
   int devices = 8;                                  ///< of node-a
   int drain_seconds = 0;                            ///< how long a deleted pod still runs
@@ -168,6 +168,8 @@ class FakeCluster final : public k8s::Api {
 
 /// Returns a ParallelModel with the defaults of the API server.
 Json model_named(const std::string& name, int devices = 2, int replicas = 1);
+/// Returns a spec.router with an InferencePool and an HTTPRoute, 90 requests to the model and 10 to the canary.
+Json router_to(const std::string& canary);
 /// Returns the metadata of a small GPT-2.
 Json small_metadata();
 Settings settings();

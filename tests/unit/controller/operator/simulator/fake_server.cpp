@@ -7,6 +7,7 @@
 
 #include "controller/operator/api/names.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/children/optional_children.h"
 #include "fake_pods.h"
 
 namespace pm::op::test {
@@ -65,7 +66,7 @@ Response FakeCluster::send(const Request& request) {
 }
 
 Response FakeCluster::answer(const Request& request) {
-  if (request.resource == pod_monitors_resource && !serves_monitors)
+  if (optional_child(request.resource) && !serves_optional)
     return error(Failure::NotFound, 404, "the server could not find the requested resource");
   const auto place = objects_.find({request.resource.plural, Key{request.ns, request.name}});
   const ApiError absent =
@@ -144,7 +145,7 @@ Response FakeCluster::apply(const Request& request, const Json& object) {
     own = &next["metadata"]["managedFields"].emplace_back(
         Json{{"manager", request.field_manager}, {"operation", "Apply"}});
   const Json annotations = body["metadata"].value("annotations", Json::object());  // what it had applied is removed
-  const Json applied = (*own)["fieldsV1"].value("annotations", Json::object());
+  const Json applied = own->value("fieldsV1", Json::object()).value("annotations", Json::object());
   for (const auto& [key, value] : applied.items()) {
     if (!annotations.contains(key)) next["metadata"]["annotations"].erase(key);
   }

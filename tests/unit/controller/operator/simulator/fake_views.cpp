@@ -5,6 +5,7 @@
 
 #include "controller/operator/api/names.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/api/spec.h"
 #include "fake_pods.h"
 #include "state_ids.h"
 
@@ -34,6 +35,12 @@ Snapshot FakeCluster::snapshot_of(const Objects& objects) const {
   out.nodes.emplace();
   if (const auto model = objects.find({"parallelmodels", Key{"ns", model_name}}); model != objects.end())
     out.model = model->second.kept;
+  if (out.model) {
+    for (const std::string& name : canary_names(*out.model)) {
+      const auto canary = objects.find({"parallelmodels", Key{"ns", name}});
+      out.canaries[name] = canary == objects.end() ? nullptr : canary->second.object;
+    }
+  }
   for (const auto& [where, stored] : objects) {
     const auto& object = stored.kept ? stored.kept : stored.object;
     if (where.first == "nodes") out.nodes->push_back(object);

@@ -108,6 +108,8 @@ Snapshot OperatorProcess::look() const {
   out.services = store("services").owned_by(uid);
   out.budgets = store("poddisruptionbudgets").owned_by(uid);
   out.nodes = store("nodes").list();
+  for (const std::string& name : canary_names(*out.model))
+    out.canaries[name] = store("parallelmodels").get({key_.ns, name});
   return out;
 }
 

@@ -364,15 +364,19 @@ const std::vector<Scenario>& scenarios() {
            },
        .learns = true,
        .counts = true},
-      {.name = "a PodMonitor, asked for and not any more",
+      {.name = "optional children, asked for and not any more",
        .play =
            [](FakeCluster& c, const Settle& settle) {
-             c.serves_monitors = true;
+             c.serves_optional = true;
              apply(c, settle);
              for (const bool wanted : {true, false}) {
-               c.edit([&](Json& model) { model["spec"]["metrics"]["podMonitor"] = wanted; });
+               c.edit([&](Json& model) {
+                 model["spec"]["metrics"]["podMonitor"] = wanted;
+                 model["spec"]["router"] = wanted ? router_to("canary") : Json::object();
+               });
                settle();
-               EXPECT_EQ(c.all("podmonitors").size(), wanted ? 1u : 0u);
+               for (const char* plural : {"podmonitors", "inferencepools", "httproutes"})
+                 EXPECT_EQ(c.all(plural).size(), wanted ? 1u : 0u) << plural;
              }
            },
        .learns = true,
