@@ -62,6 +62,7 @@ EXCEPTIONS = {
     "model family": {
         "tests/unit/worker/policy/tensor_slices_test.cpp": "names the families whose fused tensors it slices",
         "worker/tokenizer/ffi/Cargo.toml": "codegen-units is an option of the compiler",
+        "tests/cluster/extras/*/go.*": "modules of programs in Go",
     },
     "operation with kernels": {
         "tests/gpu/fake_device/activations_test.cpp": "counts the bytes of the operations of a layer",

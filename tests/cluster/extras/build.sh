@@ -7,8 +7,7 @@
 #                        measure beside ours), oldest (the API server of the oldest Kubernetes that is supported),
 #                        kthena (a gateway that reads InferencePools), epp (the endpoint picker of InferencePools),
 #                        traefik (a gateway that reads HTTPRoutes)
-#   build.sh --source NAME [MODULE]   the folder of the source of its module, or of one that it depends on: manifests and
-#                                     configuration
+#   build.sh --source NAME [MODULE]   the folder of the source of its module, or of one that it depends on
 # A cold build on two otherwise idle cores takes 1 min for crane and kubescore, 2 to 3 min each for kwok, kubelinter and
 # lws, and 5 min for oldest. Modules are verified against go.sum.
 set -eu
@@ -25,7 +24,7 @@ declare -A package=(
   [traefik]=github.com/traefik/traefik/v3/cmd/traefik
   [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 flags_of() { # what the program says of its version, where that matters
   [ "$1" = oldest ] || return 0
