@@ -26,6 +26,14 @@ stage() { # name command...
 
 # The Go build of the cluster is the longest and needs nothing of ours: it runs beside the rest at low priority.
 nice make -s cluster > "$cache/cluster-build.log" 2>&1 & cluster=$!
+# Gateways for some of the end-to-end tests take a quarter of an hour of one core, once: they are built in what the rest
+# leaves idle. Tests that come too early for them are skipped, and run the next time.
+set -m
+{
+  tail --pid=$cluster -f /dev/null
+  for name in kthena epp traefik; do nice -n 19 tests/cluster/extras/build.sh $name; done
+} > "$cache/gateways-build.log" 2>&1 & gateways=$!
+set +m
 cluster_built() { wait $cluster || { tail -30 "$cache/cluster-build.log"; return 1; }; }
 
 # Tests that run beside the stages, each in a process group of its own, so that an interrupt reaches it: the end-to-end
@@ -44,7 +52,7 @@ passed() { # name: waits for what `start` has started, and shows what it printed
 }
 stop_all() {
   local pid
-  for pid in "${beside[@]}"; do { kill -INT -- "-$pid" && wait "$pid"; } 2> /dev/null; done
+  for pid in "${beside[@]}" "$gateways"; do { kill -INT -- "-$pid" && wait "$pid"; } 2> /dev/null; done
 }
 trap stop_all EXIT
 

@@ -76,6 +76,11 @@ def extra(name: str) -> Path:
     return Path(done.stdout.strip())
 
 
+def is_built(name: str) -> bool:
+    """Say whether this machine has a program of `extras`."""
+    return subprocess.run([str(HERE / "extras" / "build.sh"), "--built", name], stdout=subprocess.PIPE).returncode == 0
+
+
 def extra_source(name: str, module: str = "") -> Path:
     """Return the folder of the source of an extra, or of a module that it depends on; it is fetched if need be."""
     command = [str(HERE / "extras" / "build.sh"), "--source", name, *([module] if module else [])]

@@ -91,6 +91,8 @@ def models(tmp_path_factory) -> Path:
 
 CHART_VALUES = [
     "--set",
+    "gatewayApi.enabled=true",
+    "--set",
     "image.repository=localhost/parallelmodel-controller,image.tag=test",
     "--set",
     "worker.image.repository=localhost/parallelmodel-worker,worker.image.tag=test",

@@ -17,17 +17,16 @@ LONGEST = 40  # characters of a name
 class Load:
     """Clients that send one short request after the other, each on a new connection."""
 
-    def __init__(self, world, name: str, clients: int = 4) -> None:
+    def __init__(self, world, name: str, clients: int = 4, url: str = "", headers: dict | None = None) -> None:
+        """Clients of the Service of the model, or of `url`, with more headers."""
         self.answers, self.failures, self._stop = 0, [], threading.Event()
-        url, body = (
-            world.url(name) + "/v1/completions",
-            {"model": name, "prompt": PROMPT, "max_tokens": 4, "temperature": 0},
-        )
+        url = (url or world.url(name)) + "/v1/completions"
+        body = {"model": name, "prompt": PROMPT, "max_tokens": 4, "temperature": 0}
 
         def ask() -> None:
             while not self._stop.is_set():
                 try:
-                    answer = fetch("POST", url, json=body, timeout=60)
+                    answer = fetch("POST", url, json=body, headers=headers, timeout=60)
                     said = (
                         ""
                         if answer.status_code == 200 and answer.json()["choices"]

@@ -7,9 +7,10 @@
 #                        measure beside ours), oldest (the API server of the oldest Kubernetes that is supported),
 #                        kthena (a gateway that reads InferencePools), epp (the endpoint picker of InferencePools),
 #                        traefik (a gateway that reads HTTPRoutes)
+#   build.sh --built NAME             its path if it is built, else exit status 3
 #   build.sh --source NAME [MODULE]   the folder of the source of its module, or of one that it depends on
-# A cold build on two otherwise idle cores takes 1 min for crane and kubescore, 2 to 3 min each for kwok, kubelinter and
-# lws, and 5 min for oldest. Modules are verified against go.sum.
+# A cold build on two otherwise idle cores takes 1 min for crane and kubescore, 2 to 3 min each for kwok, kubelinter,
+# lws, kthena and epp, and 5 min for oldest and traefik. Modules are verified against go.sum.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 PM_CACHE=${PM_CACHE:-$HOME/.cache/parallelmodel}
@@ -24,7 +25,7 @@ declare -A package=(
   [traefik]=github.com/traefik/traefik/v3/cmd/traefik
   [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 flags_of() { # what the program says of its version, where that matters
   [ "$1" = oldest ] || return 0
@@ -52,9 +53,12 @@ if [ "$1" = --source ]; then
   run_go "$2" list -m -f '{{.Dir}}' "$path"
   exit
 fi
-name=$1
+built=
+[ "$1" != --built ] || { built=yes; shift; }
+name=${1:-}
 [ -n "${package[$name]:-}" ] || usage
 out=$PM_CACHE/extras/$name-$(cat "$here/$name"/go.{mod,sum} | sha256sum | cut -c 1-12)
+if [ -n "$built" ]; then [ -x "$out" ] || exit 3; echo "$out"; exit; fi
 mkdir -p "$PM_CACHE/extras"
 exec 9> "$out.lock"
 flock 9

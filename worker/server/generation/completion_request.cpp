@@ -34,6 +34,7 @@ OpenAiFields read_openai(Fields& fields, const ServedNames& names, GenerationPar
     inner.refuse_others();
   }
   fields.only("logit_bias", json::object());
+  fields.boolean("include_usage");  // Kthena's router sets it; an answer that is not streamed always has its usage
   read_model(fields, names);
   return read;
 }

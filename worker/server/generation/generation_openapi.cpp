@@ -84,6 +84,7 @@ schema::Properties openai_properties(const ServerContext& context) {
                 {"stream_options",
                  schema::object({{"include_usage", schema::boolean()}, {"include_obfuscation", schema::boolean()}},
                                 "Allowed only with stream: true")},
+                {"include_usage", schema::boolean("Has no effect; for stream_options.include_usage see there")},
                 {"logit_bias", schema::constant(json::object())},
                 {"return_token_ids", schema::boolean("Add token_ids to each choice")}});
   append(made, model_properties(context));

@@ -43,14 +43,16 @@ void check_takes_images(const Capabilities& can, const std::string& field) {
 
 bool read_common_fields(Fields& fields, const ServerContext& context) {
   if (const auto name = fields.text("model")) context.names.check(*name);
-  fields.text("user");        // identifies the end user; has no effect
-  fields.find("parameters");  // parse_route_body has merged it
+  fields.boolean("include_usage");  // some gateways set it in every request; has no effect
+  fields.text("user");              // identifies the end user; has no effect
+  fields.find("parameters");        // parse_route_body has merged it
   return fields.boolean("truncate").value_or(false);
 }
 
 Operation task_operation(const ServerContext& context, std::string summary, schema::Properties own, json reply,
                          json example, const std::vector<std::vector<std::string>>& required) {
   own.push_back({"model", schema::described(schema::one_of(context.names.all()), "Name of the served model")});
+  own.push_back({"include_usage", schema::boolean("Has no effect")});
   own.push_back({"user", schema::text("Identifies the end user; has no effect")});
   own.push_back(
       {"truncate", schema::boolean("Truncate texts that exceed the model's maximum length instead of refusing them")});

@@ -16,8 +16,8 @@ namespace pm::server {
 constexpr size_t max_inputs = 2048;  ///< inputs in one request, as in OpenAI's API
 constexpr size_t max_images = 64;    ///< images in one request; all of them are decoded and in memory at once
 
-/// Reads the fields that every route has: "model", "user", "parameters" and "truncate". Returns "truncate". Throws
-/// ApiError 404 for another model's name.
+/// Reads the fields that every route has: "model", "user", "include_usage", "parameters" and "truncate". Returns
+/// "truncate". Throws ApiError 404 for another model's name.
 bool read_common_fields(Fields&, const ServerContext&);
 
 /// Describes a route that takes the fields `own` and the common ones, all of which may also stand in "parameters".

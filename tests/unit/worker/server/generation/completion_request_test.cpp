@@ -34,7 +34,7 @@ ApiError refused_field(json fields) {
 TEST(CompletionRequest, EveryFieldIsRead) {
   const auto request = parse_completion(
       R"({"model": "m", "prompt": ["a", "b"], "max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "top_k": 3, "seed": -1,
-    "stop": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true, "return_token_ids": true, "user": "me",
+    "stop": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true, "return_token_ids": true, "user": "me", "include_usage": true,
     "min_p": 0.125, "presence_penalty": -1.5, "frequency_penalty": 0.5, "repetition_penalty": 1.25, "min_tokens": 4, "typical_p": 0.75,
     "no_repeat_ngram_size": 3, "bad_words_ids": [[1, 2], [3]], "max_time": 2.5, "n": 3, "best_of": 3, "echo": true})",
       {"m"});
