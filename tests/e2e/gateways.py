@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gateways and an endpoint picker of the field, in pods of the test cluster: Kthena's router, which reads InferencePools,
-Traefik, which reads HTTPRoutes, and the picker of the inference extension of the Gateway API."""
+"""Gateways and an endpoint picker of the field, in pods of the test cluster: Kthena's router reads InferencePools,
+Traefik HTTPRoutes; the picker is that of the inference extension of the Gateway API."""
 
 from __future__ import annotations
 
