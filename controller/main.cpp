@@ -40,6 +40,11 @@ std::string instance_name() {
   return *name ? name : "parallelmodel-controller";
 }
 
+/// Returns the namespace of this process; "" outside of a cluster without --lease-namespace.
+std::string own_namespace(const Flags& flags, const k8s::ClusterConfig& config) {
+  return !flags.lease_ns.empty() ? flags.lease_ns : config.ns;
+}
+
 /// Takes part in leader election. A leader that lost its Lease exits: a reconcile may be half done, and another leader
 /// may have begun.
 class Leadership {
@@ -77,7 +82,7 @@ class Leadership {
 
  private:
   static k8s::Election election_of(const Flags& flags, const k8s::ClusterConfig& config) {
-    const std::string ns = !flags.lease_ns.empty() ? flags.lease_ns : config.ns;
+    const std::string ns = own_namespace(flags, config);
     if (flags.leader_elect && ns.empty())
       throw UsageError("--leader-elect requires the namespace of the Lease: set --lease-namespace");
     return {.ns = ns,
@@ -153,9 +158,11 @@ int run(const Flags& flags) {
   k8s::Controller controller("parallelmodel", op::parallel_models(flags.ns), {client, client, clock, registry});
   k8s::EventRecorder events(client, clock, "parallelmodel.dev/controller", instance_name());
   op::HttpStatusProbe probe;
-  op::Reconciler reconciler(
-      controller, probe, events, clock, registry,
-      {{flags.worker_image, flags.worker_read_only_root, flags.worker_cuda_image}, flags.ns, flags.read_nodes});
+  op::Reconciler reconciler(controller, probe, events, clock, registry,
+                            {{flags.worker_image, flags.worker_read_only_root, flags.worker_cuda_image,
+                              own_namespace(flags, client.config())},
+                             flags.ns,
+                             flags.read_nodes});
   const auto probes = serve_probes(flags, registry, controller, leadership);
   LOG(INFO) << "parallelmodel-controller " PM_VERSION " on " << k8s::host_and_port(client.config()) << ", "
             << (flags.ns.empty() ? "all namespaces" : "namespace " + flags.ns) << ", worker image "

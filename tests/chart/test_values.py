@@ -41,6 +41,7 @@ OTHER = {
     "rbac.create": False,
     "rbac.aggregate": False,
     "gatewayApi.enabled": True,
+    "networkPolicies.enabled": True,
     "podMonitors.enabled": True,
     "dashboard.create": True,
     "dashboard.labels": ({"a": "b"}, {"dashboard": {"create": True}}),

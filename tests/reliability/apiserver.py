@@ -133,7 +133,7 @@ class ControlPlane:
                 "-n",
                 SYSTEM,
                 "--set",
-                "podMonitors.enabled=true,gatewayApi.enabled=true",
+                "podMonitors.enabled=true,gatewayApi.enabled=true,networkPolicies.enabled=true",
             ],
             capture_output=True,
             text=True,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests server-side apply of children with a real API server: ports that change next to ports of other owners, and a
-PodMonitor whose CRD is missing or installed later."""
+"""Tests server-side apply of children with a real API server: ports that change next to ports of other owners, a
+PodMonitor whose CRD is missing or installed later, and a NetworkPolicy."""
 
 import pytest
-from apiserver import MERGE
+from apiserver import MERGE, ApiError
 from world import NAME
 
 MONITOR = {
@@ -193,3 +193,44 @@ def test_a_crash_at_any_request_of_a_port_change_converges_to_the_same_state(wor
         scenario.api.wait_until(lambda: ports(scenario) == {80: "http"}, 30, "the port")
         scenario.quiet(0.5)
         scenario.close()
+
+
+def test_a_network_policy_follows_the_spec(world):
+    wanted = {"apiFrom": [{"namespaceLabels": {"team": "web"}, "podLabels": {"app": "chat"}}, {"cidr": "10.0.0.0/8"}]}
+    scenario = start(world, "network", networkPolicy=wanted)
+    path = f"/apis/networking.k8s.io/v1/namespaces/{scenario.ns}/networkpolicies/{NAME}"
+    scenario.api.wait_until(lambda: scenario.api.exists(path), 20, "the NetworkPolicy")
+    spec = scenario.api.request("GET", path)["spec"]
+    among_ranks, api = spec["ingress"]
+    assert among_ranks == {"from": [{"podSelector": spec["podSelector"]}]}
+    assert api == {
+        "ports": [{"port": 8000, "protocol": "TCP"}],
+        "from": [
+            {
+                "namespaceSelector": {"matchLabels": {"team": "web"}},
+                "podSelector": {"matchLabels": {"app": "chat"}},
+            },
+            {"ipBlock": {"cidr": "10.0.0.0/8"}},
+        ],
+    }, "without a namespace of its own the controller has no rule"
+    scenario.quiet(1)
+    scenario.edit({"networkPolicy": {"apiFrom": None, "adminFrom": [{"namespaceLabels": {"team": "metrics"}}]}})
+    scenario.api.wait_until(
+        lambda: (
+            (rules := scenario.api.request("GET", path)["spec"]["ingress"])
+            and len(rules) == 3
+            and "from" not in rules[1]
+            and rules[2]["from"] == [{"namespaceSelector": {"matchLabels": {"team": "metrics"}}}]
+        ),
+        20,
+        "the API is open, and the admin port for metrics",
+    )
+    for peer, message in (
+        ({}, "at least 1"),
+        ({"cidr": "10.0.0.0"}, "must be a range of addresses"),
+        ({"cidr": "10.0.0.0/8", "podLabels": {"a": "b"}}, "either cidr"),
+    ):
+        with pytest.raises(ApiError, match=message):
+            scenario.edit({"networkPolicy": {"apiFrom": [peer]}})
+    scenario.edit({"networkPolicy": None})
+    scenario.api.wait_until(lambda: not scenario.api.exists(path), 20, "its removal")

@@ -12,6 +12,7 @@ namespace pm::op {
 using k8s::Json;
 
 inline const k8s::Resource parallel_models_resource{"parallelmodel.dev", "v1alpha1", "parallelmodels", "ParallelModel"};
+inline const k8s::Resource network_policies_resource{"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"};
 /// Kinds whose CRDs may not be installed: of the Prometheus operator, the Gateway API and its inference extension.
 inline const k8s::Resource pod_monitors_resource{"monitoring.coreos.com", "v1", "podmonitors", "PodMonitor"};
 inline const k8s::Resource http_routes_resource{"gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute"};
@@ -21,7 +22,7 @@ inline const k8s::Resource inference_pools_resource{"inference.networking.k8s.io
 namespace label {
 inline const std::string name = "parallelmodel.dev/name";
 inline const std::string role = "parallelmodel.dev/role";  ///< worker, inspect, fetch, cache, plan, policy, service,
-                                                           ///< ranks, budget, monitor, pool, route
+                                                           ///< ranks, budget, monitor, pool, route, network
 inline const std::string replica = "parallelmodel.dev/replica";
 inline const std::string node_rank = "parallelmodel.dev/node-rank";
 inline const std::string replica_generation = "parallelmodel.dev/replica-generation";

@@ -10,9 +10,10 @@ using k8s::Verb;
 
 const k8s::Resource& resource_of(const Json& object) {
   const std::string kind = k8s::string_at(object, "/kind");
-  for (const k8s::Resource* resource : {&k8s::pods_resource, &k8s::services_resource, &k8s::config_maps_resource,
-                                        &k8s::pod_disruption_budgets_resource, &k8s::persistent_volume_claims_resource,
-                                        &pod_monitors_resource, &http_routes_resource, &inference_pools_resource}) {
+  for (const k8s::Resource* resource :
+       {&k8s::pods_resource, &k8s::services_resource, &k8s::config_maps_resource, &k8s::pod_disruption_budgets_resource,
+        &k8s::persistent_volume_claims_resource, &pod_monitors_resource, &http_routes_resource,
+        &inference_pools_resource, &network_policies_resource}) {
     if (resource->kind == kind) return *resource;
   }
   throw std::logic_error("no builder makes a " + kind);

@@ -168,6 +168,16 @@ Worker worker_of(const Reader& reader) {
   return out;
 }
 
+std::vector<NetworkPeer> peers_of(const Reader& reader, const std::string& pointer) {
+  std::vector<NetworkPeer> out;
+  for (const size_t i : std::views::iota(size_t{0}, reader.array(pointer).size())) {
+    const std::string peer = pointer + "/" + std::to_string(i);
+    out.push_back(
+        {reader.texts(peer + "/namespaceLabels"), reader.texts(peer + "/podLabels"), reader.text(peer + "/cidr")});
+  }
+  return out;
+}
+
 void read_router(const Reader& reader, Spec& spec) {
   const std::string picker = "/spec/router/inferencePool/endpointPicker", route = "/spec/router/httpRoute";
   if (!reader.object("/spec/router/inferencePool").empty()) {
@@ -257,6 +267,9 @@ Spec parse_spec(const Json& object) {
   spec.failure = failure_of(reader);
   reader.flag("/spec/metrics/podMonitor", spec.pod_monitor);
   read_router(reader, spec);
+  if (at(object, "/spec/networkPolicy").is_object())
+    spec.isolation =
+        Isolation{peers_of(reader, "/spec/networkPolicy/apiFrom"), peers_of(reader, "/spec/networkPolicy/adminFrom")};
   spec.worker = worker_of(reader);
   return spec;
 }

@@ -104,6 +104,18 @@ struct Route {
   std::vector<Canary> canaries;
 };
 
+/// Who may reach a port: pods with all of these labels, in namespaces with all of these, or addresses.
+struct NetworkPeer {
+  std::map<std::string, std::string> namespace_labels, pod_labels;  ///< empty: its own namespace; every pod
+  std::string cidr;                                                 ///< "": none
+};
+
+/// Who may reach a model, by a NetworkPolicy.
+struct Isolation {
+  std::vector<NetworkPeer> api_from;    ///< empty: everybody
+  std::vector<NetworkPeer> admin_from;  ///< beside the controller
+};
+
 /// Limits of a rolling update.
 struct Update {
   int max_surge = 1, max_unavailable = 1;
@@ -131,6 +143,7 @@ struct Spec {
   bool pod_monitor = false;                       ///< spec.metrics.podMonitor
   std::optional<EndpointPicker> endpoint_picker;  ///< spec.router.inferencePool.endpointPicker
   std::optional<Route> route;                     ///< spec.router.httpRoute
+  std::optional<Isolation> isolation;             ///< spec.networkPolicy
   Worker worker;
 };
 

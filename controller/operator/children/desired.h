@@ -71,6 +71,8 @@ Json pod_monitor(const Owner&);
 Json inference_pool(const Owner&, const Spec&);
 /// Builds the HTTPRoute to the model and to those of its canaries that serve.
 Json http_route(const Owner&, const Spec&, const Snapshot&);
+/// Builds the NetworkPolicy of the replicas: ranks reach each other, the controller the admin port.
+Json network_policy(const Owner&, const Spec&, const Settings&);
 /// Returns what Gateways have against a live HTTPRoute: the conditions Accepted and ResolvedRefs that are False; "" if
 /// none is.
 std::string gateway_complaint(const Json& route);
@@ -79,5 +81,7 @@ std::string no_share(const Canary&, const Snapshot&);
 
 /// Builds the metadata of a child: name, namespace, labels, controller reference.
 Json child_metadata(const Owner&, const std::string& name, const std::string& role);
+/// Returns the child with a hash of its spec as annotation, so that parts which the spec drops are removed.
+Json with_hash(Json child);
 
 }  // namespace pm::op

@@ -4,7 +4,6 @@
 #include "controller/core/conditions.h"
 #include "controller/core/object.h"
 #include "controller/operator/api/object_text.h"
-#include "controller/operator/api/stable_hash.h"
 #include "controller/operator/children/desired.h"
 
 namespace pm::op {
@@ -66,12 +65,10 @@ Json http_route(const Owner& owner, const Spec& spec, const Snapshot& snapshot) 
   Json wanted{{"parentRefs", std::move(parents)},
               {"hostnames", route.hostnames},
               {"rules", Json::array({{{"backendRefs", std::move(backends)}}})}};
-  Json metadata = child_metadata(owner, owner.key.name, "route");
-  metadata["annotations"][annotation::wanted] = short_hash(wanted);
-  return {{"apiVersion", k8s::api_version_of(http_routes_resource)},
-          {"kind", http_routes_resource.kind},
-          {"metadata", std::move(metadata)},
-          {"spec", std::move(wanted)}};
+  return with_hash({{"apiVersion", k8s::api_version_of(http_routes_resource)},
+                    {"kind", http_routes_resource.kind},
+                    {"metadata", child_metadata(owner, owner.key.name, "route")},
+                    {"spec", std::move(wanted)}});
 }
 
 }  // namespace pm::op

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares the children whose APIs a cluster may lack: their CRDs are installed later, or never. They are not watched,
-// but read once per reconcile, from when status says that one may exist until it is gone.
+// Declares the children whose APIs a cluster may lack, or for which the controller may have no rights: their CRDs are
+// installed later, or never. They are not watched, but read once per reconcile, from when status says that one may
+// exist until it is gone.
 #pragma once
 #include <span>
 
@@ -15,7 +16,7 @@ struct OptionalChild {
   const char* provider;  ///< what installs the CRD
   const char* value;     ///< of the chart, that grants the rights
   bool (*wanted)(const Spec&);
-  Json (*build)(const Owner&, const Spec&, const Snapshot&);
+  Json (*build)(const Owner&, const Spec&, const Snapshot&, const Settings&);
 };
 
 /// Returns all of them, in the order in which they are reconciled.

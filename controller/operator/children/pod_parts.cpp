@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/operator/children/pod_parts.h"
 
+#include "controller/operator/api/stable_hash.h"
+
 namespace pm::op {
 
 namespace {
@@ -68,6 +70,11 @@ void mount(Json& pod, Json volume, const std::string& path, bool read_only) {
   if (read_only) seen["readOnly"] = true;
   pod["spec"]["volumes"].push_back(std::move(volume));
   pod["spec"]["containers"][0]["volumeMounts"].push_back(std::move(seen));
+}
+
+Json with_hash(Json child) {
+  child["metadata"]["annotations"][annotation::wanted] = short_hash(child["spec"]);
+  return child;
 }
 
 Json child_metadata(const Owner& owner, const std::string& name, const std::string& role) {

@@ -16,6 +16,7 @@ struct Settings {
   std::string worker_image;            ///< default image for ParallelModels that name none
   bool read_only_root = true;          ///< readOnlyRootFilesystem of the worker
   std::string worker_cuda_image = {};  ///< as worker_image, for pods with GPUs; "": the same
+  std::string ns = {};                 ///< of the controller; "": it runs in no pod
   bool operator==(const Settings&) const = default;
 };
 

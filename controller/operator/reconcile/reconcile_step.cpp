@@ -211,7 +211,7 @@ class ReconcileStep {
         state_.notes.unreadable)
       return std::nullopt;
     if (!bool_at(*view_.model, "/status" + field)) return write(status);
-    const Json wanted = child.build(owner_, spec(), view_);
+    const Json wanted = child.build(owner_, spec(), view_, settings_);
     if (!state_.notes.optional_read.contains(child.resource.kind)) return get(wanted);
     const auto live = state_.notes.live.find(id_of(wanted));
     if (live == state_.notes.live.end()) return create(wanted);

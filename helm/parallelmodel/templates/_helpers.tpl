@@ -81,6 +81,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [podmonitors]
   verbs: [create, get, patch, delete]
 {{- end }}
+{{- if .Values.networkPolicies.enabled }}
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create, get, patch, delete]
+{{- end }}
 {{- if .Values.gatewayApi.enabled }}
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]

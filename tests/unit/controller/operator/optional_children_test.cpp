@@ -5,6 +5,7 @@
 
 #include "controller/operator/api/names.h"
 #include "controller/operator/api/object_text.h"
+#include "controller/operator/children/desired.h"
 #include "tests/unit/controller/operator/simulator/simulation.h"
 
 namespace pm::op::test {
@@ -139,6 +140,38 @@ TEST_F(OptionalChildren, APoolAndARouteAreMadeWhenAskedForAndRemovedWhenNotAnyMo
   edit("/spec/router", Json::object());
   EXPECT_THAT(cluster.all("httproutes"), IsEmpty());
   EXPECT_FALSE(cluster.model()["status"].contains("httpRoute"));
+}
+
+TEST_F(OptionalChildren, ANetworkPolicyAdmitsRanksTheControllerAndWhomTheSpecNames) {
+  start();
+  edit("/spec/networkPolicy", Json::object());
+  const auto rules = [&] { return cluster.find("networkpolicies", "m")->at("spec").at("ingress"); };
+  const Json ranks{{"matchLabels", {{label::name, "m"}, {label::role, "worker"}}}};
+  EXPECT_EQ(cluster.find("networkpolicies", "m")->at("spec").at("podSelector"), ranks);
+  ASSERT_EQ(rules().size(), 3u);
+  EXPECT_EQ(rules()[0], (Json{{"from", Json::array({{{"podSelector", ranks}}})}}));
+  EXPECT_FALSE(rules()[1].contains("from")) << "everybody may call the API";
+  EXPECT_EQ(rules()[1]["ports"][0]["port"], 8000);
+  EXPECT_EQ(rules()[2]["ports"][0]["port"], 8001);
+  EXPECT_EQ(rules()[2]["from"],
+            Json::array({{{"namespaceSelector", {{"matchLabels", {{"kubernetes.io/metadata.name", "system"}}}}},
+                          {"podSelector", {{"matchLabels", {{"app.kubernetes.io/component", "controller"}}}}}}}));
+  edit("/spec/networkPolicy", {{"apiFrom", Json::array({{{"podLabels", {{"app", "chat"}}}}, {{"cidr", "10.0.0.0/8"}}})},
+                               {"adminFrom", Json::array({{{"namespaceLabels", {{"team", "metrics"}}}}})}});
+  EXPECT_EQ(rules()[1]["from"], Json::array({{{"podSelector", {{"matchLabels", {{"app", "chat"}}}}}},
+                                             {{"ipBlock", {{"cidr", "10.0.0.0/8"}}}}}));
+  EXPECT_EQ(rules()[2]["from"].size(), 2u);
+  edit("/spec/networkPolicy", Json::object());
+  EXPECT_FALSE(rules()[1].contains("from")) << "what the spec drops is dropped";
+  edit("/spec/networkPolicy", Json());
+  EXPECT_THAT(cluster.all("networkpolicies"), IsEmpty());
+}
+
+TEST(NetworkPolicy, AControllerOutsideOfTheClusterOpensTheAdminPortForNobody) {
+  Json model = model_named("m");
+  model["metadata"]["uid"] = "u";
+  const Json policy = network_policy(parse_owner(model), parse_spec(model), {.worker_image = "w"});
+  EXPECT_EQ(policy["spec"]["ingress"].size(), 2u) << "a rule without peers would admit everybody";
 }
 
 TEST_F(OptionalChildren, ACanaryTakesItsShareOnlyWhileItServes) {

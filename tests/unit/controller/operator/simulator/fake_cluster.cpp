@@ -256,6 +256,6 @@ Json small_metadata() {
   return metadata;
 }
 
-Settings settings() { return {.worker_image = "parallelmodel-worker:1"}; }
+Settings settings() { return {.worker_image = "parallelmodel-worker:1", .ns = "system"}; }
 
 }  // namespace pm::op::test

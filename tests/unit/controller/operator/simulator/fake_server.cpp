@@ -66,7 +66,7 @@ Response FakeCluster::send(const Request& request) {
 }
 
 Response FakeCluster::answer(const Request& request) {
-  if (optional_child(request.resource) && !serves_optional)
+  if (optional_child(request.resource) && request.resource != network_policies_resource && !serves_optional)
     return error(Failure::NotFound, 404, "the server could not find the requested resource");
   const auto place = objects_.find({request.resource.plural, Key{request.ns, request.name}});
   const ApiError absent =

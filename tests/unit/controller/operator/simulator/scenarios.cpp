@@ -372,10 +372,11 @@ const std::vector<Scenario>& scenarios() {
              for (const bool wanted : {true, false}) {
                c.edit([&](Json& model) {
                  model["spec"]["metrics"]["podMonitor"] = wanted;
+                 model["spec"]["networkPolicy"] = wanted ? Json::object() : Json();
                  model["spec"]["router"] = wanted ? router_to("canary") : Json::object();
                });
                settle();
-               for (const char* plural : {"podmonitors", "inferencepools", "httproutes"})
+               for (const char* plural : {"podmonitors", "networkpolicies", "inferencepools", "httproutes"})
                  EXPECT_EQ(c.all(plural).size(), wanted ? 1u : 0u) << plural;
              }
            },
