@@ -100,9 +100,9 @@ class ResponseApplier {
     } else {
       state_.notes.unavailable[kind] =
           absent ? "the cluster has no " + kind + ": " + child.provider + " is not installed"
-          : error.failure == Failure::Forbidden
-              ? "the controller may not access " + kind + "s: install the chart with " + child.value + "=true"
-              : clip(k8s::to_string(error), 300);
+          : error.failure == Failure::Forbidden ? "the controller may not access " + child.resource.plural +
+                                                      ": install the chart with " + child.value + "=true"
+                                                : clip(k8s::to_string(error), 300);
     }
     return std::nullopt;
   }

@@ -197,8 +197,11 @@ class ReconcileStep {
     }
     if (auto request = superseded(planning_, view_, state_.notes.policy)) return request;
     const Json status = this->status();
-    for (const OptionalChild& child : optional_children()) {
-      if (auto request = reconcile_optional(child, status)) return request;
+    for (const bool wanted : {true, false}) {  // a route leaves its InferencePool before that is removed
+      for (const OptionalChild& child : optional_children()) {
+        if (child.wanted(spec()) != wanted) continue;
+        if (auto request = reconcile_optional(child, status)) return request;
+      }
     }
     return write(status);
   }

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "controller/operator/api/names.h"
 #include "controller/operator/api/object_text.h"
 #include "controller/operator/children/desired.h"
@@ -135,6 +137,9 @@ TEST_F(OptionalChildren, APoolAndARouteAreMadeWhenAskedForAndRemovedWhenNotAnyMo
   EXPECT_EQ(cluster.writes, writes);
   edit("/spec/router", Json{{"httpRoute", router_to("canary")["httpRoute"]}});
   EXPECT_THAT(cluster.all("inferencepools"), IsEmpty());
+  EXPECT_LT(std::ranges::find(cluster.log, "Apply httproutes m"),
+            std::ranges::find(cluster.log, "Delete inferencepools m"))
+      << "requests go to the Service before the pool goes";
   EXPECT_EQ(backends()[0], (Json{{"group", ""}, {"kind", "Service"}, {"name", "m"}, {"port", 8000}, {"weight", 90}}))
       << "without a pool the Service is the backend";
   edit("/spec/router", Json::object());
