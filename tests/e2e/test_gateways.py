@@ -169,12 +169,12 @@ def test_an_endpoint_picker_reads_the_queues_of_replicas(world):
     for busy, idle in ((first, second), (second, first)):
         stop = threading.Event()
 
-        def fill(ip=busy, stop=stop):  # four run, and four wait
+        def fill(ip=busy, stop=stop):  # four run, and eight wait
             while not stop.is_set():
                 body = BODY | {"max_tokens": 200, "ignore_eos": True}
                 fetch("POST", f"http://{ip}:8000/v1/completions", json=body)
 
-        clients = [world.inside.start(fill) for _ in range(8)]
+        clients = [world.inside.start(fill) for _ in range(12)]
         try:
             world.cluster.wait_for(
                 lambda: [world.inside(pick, address) for _ in range(10)] == [f"{idle}:8000"] * 10,  # noqa: B023

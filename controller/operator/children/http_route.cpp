@@ -10,10 +10,11 @@ namespace pm::op {
 
 namespace {
 
-/// Returns the backend that stands for a model: its InferencePool where it has one, else its Service.
-Json backend(const Json& model, int weight) {
+/// Returns the backend that stands for a model: its InferencePool where it has one and the cluster has pools, else its
+/// Service.
+Json backend(const Json& model, int weight, bool serves_pools) {
   Json out{{"name", k8s::key_of(model).name}, {"weight", weight}};
-  if (at(model, "/spec/router/inferencePool").is_object()) {
+  if (serves_pools && at(model, "/spec/router/inferencePool").is_object()) {
     out["group"] = inference_pools_resource.group;
     out["kind"] = inference_pools_resource.kind;
   } else {
@@ -56,11 +57,12 @@ std::string gateway_complaint(const Json& route) {
 
 Json http_route(const Owner& owner, const Spec& spec, const Snapshot& snapshot) {
   const Route route = spec.route.value_or(Route{});
-  Json parents = Json::array(), backends = Json::array({backend(*snapshot.model, route.weight)});
+  const bool pools = snapshot.serves_pools;
+  Json parents = Json::array(), backends = Json::array({backend(*snapshot.model, route.weight, pools)});
   for (const GatewayRef& gateway : route.gateways) parents.push_back(parent(gateway));
   for (const Canary& canary : route.canaries) {
     if (no_share(canary, snapshot).empty())
-      backends.push_back(backend(*snapshot.canaries.at(canary.name), canary.weight));
+      backends.push_back(backend(*snapshot.canaries.at(canary.name), canary.weight, pools));
   }
   Json wanted{{"parentRefs", std::move(parents)},
               {"hostnames", route.hostnames},

@@ -28,8 +28,9 @@ struct Snapshot {
   /// The devices that pods of all ParallelModels hold, by node and extended resource.
   std::map<std::string, std::map<std::string, int64_t>> devices_used;
   std::map<std::string, k8s::ObjectPtr> canaries;  ///< the ParallelModels that canary_names() has, by name; null: none
-  std::map<std::string, k8s::Json> probes;         ///< latest /status by pod name
-  bool may_list_events = true;                     ///< false: another list of Events was too recent
+  bool serves_pools = true;                 ///< false: an InferencePool could not be read or created in this reconcile
+  std::map<std::string, k8s::Json> probes;  ///< latest /status by pod name
+  bool may_list_events = true;              ///< false: another list of Events was too recent
   k8s::WallTime now;
 };
 

@@ -98,6 +98,7 @@ class ResponseApplier {
     if (absent && object) {
       forget();
     } else {
+      if (child.resource == inference_pools_resource) view_.serves_pools = false;
       state_.notes.unavailable[kind] =
           absent ? "the cluster has no " + kind + ": " + child.provider + " is not installed"
           : error.failure == Failure::Forbidden ? "the controller may not access " + child.resource.plural +

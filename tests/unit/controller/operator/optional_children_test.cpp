@@ -229,6 +229,21 @@ TEST_F(OptionalChildren, WithoutTheGatewayApiAMessageSaysSoUntilItIsInstalled) {
   EXPECT_THAT(planned_message(), Not(HasSubstr("no HTTPRoute")));
 }
 
+TEST_F(OptionalChildren, WithoutPoolsARouteLeadsToTheService) {
+  cluster.serves_optional = true;
+  cluster.refuse = [](const k8s::Request& request) -> std::optional<k8s::ApiError> {
+    if (request.resource != inference_pools_resource) return std::nullopt;
+    return k8s::ApiError{k8s::Failure::NotFound, 404, "NotFound", "the server could not find the requested resource",
+                         0};
+  };
+  start();
+  edit("/spec/router", router_to("canary"));
+  EXPECT_EQ(backends()[0]["kind"], "Service");
+  cluster.refuse = nullptr;
+  settle();
+  EXPECT_EQ(backends()[0]["kind"], "InferencePool");
+}
+
 TEST_F(OptionalChildren, WhatAGatewayHasAgainstTheRouteIsReported) {
   cluster.serves_optional = true;
   start();
