@@ -16,7 +16,11 @@ from world import MODELS, fetch, parse_metrics
 
 REQUESTS = int(os.environ.get("PM_GATEWAY_REQUESTS", 600))
 BODY = {"model": "chat", "prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
-NAMES = {"serving": {"modelNames": ["chat"], "maxConcurrency": 4, "maxQueue": 64}}
+# so little CPU that both replicas find room on one node, beside the models of other tests
+SMALL = {
+    "resources": {"cpu": "50m", "memory": "1Gi"},
+    "serving": {"modelNames": ["chat"], "maxConcurrency": 4, "maxQueue": 64},
+}
 
 
 def route(gateway: str, **more) -> dict:
@@ -29,8 +33,8 @@ def installed(world, tmp_path_factory):
     if gateways.missing() and "PM_GATEWAYS" not in os.environ:
         pytest.skip(f"{gateways.missing()} are not built on this machine yet: make gateways")
     with gateways.running(world, tmp_path_factory.mktemp("gateways"), pool="chat"):
-        world.apply("chat", count=1, replicas=2, router={"httpRoute": route("traefik", weight=90)}, **NAMES)
-        world.apply("chat-next", count=1, **NAMES)
+        world.apply("chat", count=1, replicas=2, router={"httpRoute": route("traefik", weight=90)}, **SMALL)
+        world.apply("chat-next", count=1, **SMALL)
         for name in ("chat", "chat-next"):
             world.wait_ready(name)
         yield
