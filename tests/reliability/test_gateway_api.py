@@ -104,6 +104,12 @@ def test_a_pool_and_a_route_follow_the_spec_once_their_crds_exist(world, install
         30,
         "the host is corrected",
     )
+    scenario.edit({"router": {"inferencePool": {"endpointPicker": {"port": 9003}}}})
+    scenario.api.wait_until(
+        lambda: scenario.api.request("GET", pool)["spec"]["endpointPickerRef"]["port"] == {"number": 9003},
+        20,
+        "the pool follows",
+    )
     scenario.api.patch("parallelmodels", scenario.ns, "next", {"spec": {"replicas": 0}})
     scenario.api.wait_until(lambda: backends() == both[:1], 60, "a canary that does not serve takes no requests")
     scenario.api.patch("parallelmodels", scenario.ns, "next", {"spec": {"replicas": 1}})

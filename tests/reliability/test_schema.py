@@ -207,17 +207,11 @@ class Campaign:
                     port.pop("nodePort", None)  # assigned by the API server
                 if generation := label(item, "replica-generation"):
                     meta["labels"].pop("parallelmodel.dev/replica-generation")
-                    for wish in (
-                        spec.get("affinity", {})
-                        .get("podAntiAffinity", {})
-                        .get("preferredDuringSchedulingIgnoredDuringExecution", [])
-                    ):
-                        assert (
-                            wish["podAffinityTerm"]["labelSelector"]["matchLabels"].pop(
-                                "parallelmodel.dev/replica-generation"
-                            )
-                            == generation
-                        )
+                    for kind in ("podAffinity", "podAntiAffinity"):
+                        terms = spec.get("affinity", {}).get(kind, {})
+                        for wish in terms.get("preferredDuringSchedulingIgnoredDuringExecution", []):
+                            selected = wish["podAffinityTerm"]["labelSelector"]["matchLabels"]
+                            assert selected.pop("parallelmodel.dev/replica-generation") == generation
                     arguments = spec["containers"][0]["args"]
                     arguments[arguments.index("--replica-generation") + 1] = ""
                     meta["name"] = meta["name"].removesuffix(generation)
