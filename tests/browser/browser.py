@@ -43,8 +43,13 @@ class Browser:
         return self._call("POST", "/element", using="css selector", value=selector)[ELEMENT]
 
     def text(self, selector):
-        """Returns what a reader sees of an element."""
-        return self._call("GET", f"/element/{self._element(selector)}/text")
+        """Returns what a reader sees of an element, or of its successor if the page has just replaced it."""
+        for attempt in range(5):
+            try:
+                return self._call("GET", f"/element/{self._element(selector)}/text")
+            except AssertionError as error:
+                if "stale element" not in str(error) or attempt == 4:
+                    raise
 
     def shown(self, selector):
         return self._call("GET", f"/element/{self._element(selector)}/displayed")
