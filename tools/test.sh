@@ -52,7 +52,8 @@ passed() { # name: waits for what `start` has started, and shows what it printed
 }
 stop_all() {
   local pid
-  for pid in "${beside[@]}" "$gateways"; do { kill -INT -- "-$pid" && wait "$pid"; } 2> /dev/null; done
+  kill -TERM -- "-$gateways" 2> /dev/null  # what it has compiled stays for the next run
+  for pid in "${beside[@]}"; do { kill -INT -- "-$pid" && wait "$pid"; } 2> /dev/null; done
 }
 trap stop_all EXIT
 

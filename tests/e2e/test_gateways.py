@@ -149,16 +149,16 @@ def pick(address: str) -> str:
     body = json.dumps(BODY).encode()
     headers = {":method": "POST", ":path": "/v1/completions", "content-type": "application/json", "x-request-id": "1"}
     values = [base_pb2.HeaderValue(key=key, raw_value=value.encode()) for key, value in headers.items()]
-    asked = [
+    parts = [
         messages.ProcessingRequest(
             request_headers=messages.HttpHeaders(headers=base_pb2.HeaderMap(headers=values), end_of_stream=False)
         ),
         messages.ProcessingRequest(request_body=messages.HttpBody(body=body, end_of_stream=True)),
     ]
     with grpc.insecure_channel(address) as channel:
-        for reply in services.ExternalProcessorStub(channel).Process(iter(asked), timeout=20):
-            for part in (reply.request_headers, reply.request_body):
-                for option in part.response.header_mutation.set_headers:
+        for reply in services.ExternalProcessorStub(channel).Process(iter(parts), timeout=20):
+            for answer in (reply.request_headers, reply.request_body):
+                for option in answer.response.header_mutation.set_headers:
                     if option.header.key == "x-gateway-destination-endpoint":
                         return option.header.raw_value.decode()
     raise AssertionError("the picker names no endpoint")

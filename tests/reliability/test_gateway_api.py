@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import yaml
-from apiserver import MERGE, ROOT, ApiError
+from apiserver import MERGE, ROOT, Api, ApiError
 from test_children import start
 from world import NAME
 
@@ -37,8 +37,6 @@ def planned(scenario) -> str:
 @pytest.fixture
 def install(plane):
     """Returns a function that installs the CRDs; they are removed after the test."""
-    from apiserver import Api
-
     api, made = Api(plane), []
 
     def install_all():

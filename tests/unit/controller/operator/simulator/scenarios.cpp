@@ -364,7 +364,7 @@ const std::vector<Scenario>& scenarios() {
            },
        .learns = true,
        .counts = true},
-      {.name = "optional children, asked for and not any more",
+      {.name = "optional children, wanted and then not",
        .play =
            [](FakeCluster& c, const Settle& settle) {
              c.serves_optional = true;
