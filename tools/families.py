@@ -114,7 +114,7 @@ COLUMNS = """
 PARALLELFORMERS = """
 ### The 72 models that Parallelformers lists
 Those that it supports, those that it supports in part or not at all, and those that only its code knows. The bytes of
-RAG are without an index.
+RAG are with an index of five passages.
 """
 
 
