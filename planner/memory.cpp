@@ -20,10 +20,10 @@ int64_t ffn_columns(const Partition& partition, const StackMetadata& stack, int 
   return widest;
 }
 
-/// Returns the tokens of the longest input of a stack. Where answers are generated, all images have the same number.
+/// Returns the rows of the longest input of a stack. Where answers are generated, all images have the same number.
 int64_t longest_input(const ModelMetadata& metadata, const StackMetadata& stack, int64_t sequence_length) {
   const bool image = metadata.task == "generate" && stack.media && stack.positions > 0;
-  return image ? stack.positions : sequence_length;
+  return image ? stack.positions : sequence_length * stack.rows_per_token;
 }
 
 /// Returns the tokens of one step whose budget is `budget`. An encoder's sequence and the source of a cross-attention

@@ -58,6 +58,7 @@ constexpr int64_t max_heads = int64_t{1} << 16;
 constexpr int64_t max_layers = 4096;  // of a stack
 constexpr int64_t max_count = 1 << 16;
 constexpr int64_t max_exchanges = 1024;  // of a layer
+constexpr int64_t max_rows_per_token = 16;
 constexpr size_t max_uses = 1024;
 
 json stack_json(const StackMetadata& stack) {
@@ -74,6 +75,7 @@ json stack_json(const StackMetadata& stack) {
   if (stack.relative_rows != 0) out["r"] = stack.relative_rows;
   if (stack.memory != 0) out["y"] = stack.memory;
   if (stack.exchanges != 0) out["e"] = stack.exchanges;
+  if (stack.rows_per_token != 1) out["t"] = stack.rows_per_token;
   return out;
 }
 
@@ -126,6 +128,7 @@ StackMetadata read_stack(const JsonReader& reader) {
   stack.relative_rows = reader.integer("r", 0, max_units, 0);
   stack.memory = reader.integer("y", 0, max_units, 0);
   stack.exchanges = reader.integer("e", 0, max_exchanges, 0);
+  stack.rows_per_token = reader.integer("t", 1, max_rows_per_token, 1);
   if (stack.heads > 0 && (stack.kv_heads < 1 || stack.heads % stack.kv_heads != 0)) {
     JsonReader::fail(reader.path("k"), std::to_string(stack.kv_heads) + " kv heads",
                      "a divisor of the " + std::to_string(stack.heads) + " heads");

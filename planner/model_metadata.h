@@ -80,6 +80,7 @@ struct StackMetadata {
   int64_t exchanges = 0;  ///< of tensor-parallel ranks in a layer, beside those of attention, cross-attention and MLP
   bool integers = false;  ///< computes in integers that F32 holds: no other precision serves it
   bool media = false;     ///< reads images or audio, no tokens; positions, if any, are those of every input
+  int64_t rows_per_token = 1;  ///< the most rows that a token of a sequence has in a step of generation
   bool operator==(const StackMetadata&) const = default;
 };
 

@@ -586,6 +586,7 @@ WORDS = {
         "contains(",
         "last(",
         "expand(",
+        "has(",
         "true",
         "false",
         "null",

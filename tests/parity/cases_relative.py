@@ -149,4 +149,15 @@ def cases(family):
         ),
         *xlnet("untied", "XLNetLMHeadModel", ranks=LIGHT, speaks=False, n_layer=1, tie_word_embeddings=False),
         *xlnet("causal", "XLNetLMHeadModel", ranks=LIGHT, n_layer=2, attn_type="uni"),
+        *xlnet("memories", "XLNetLMHeadModel", ranks=LIGHT, n_layer=2, use_mems_eval=True, mem_len=None),
+        *xlnet("short-memory", "XLNetLMHeadModel", ranks=LIGHT, n_layer=2, use_mems_eval=True, mem_len=7),
+        *xlnet(
+            "causal-memory",
+            "XLNetLMHeadModel",
+            ranks=LIGHT,
+            n_layer=2,
+            use_mems_eval=True,
+            mem_len=7,
+            attn_type="uni",
+        ),
     )

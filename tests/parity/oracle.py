@@ -146,6 +146,8 @@ def forward(case, inputs, dtype="float32", attention="eager", draw=None):
             given["mems"] = [given.pop(f"mems.{i}").transpose(0, 1) for i in range(case.settings["n_layer"])]
         caches = case.generates or (case.decodes and case.reads != ("images",))
         asked, options = model(case, dtype, attention), {"use_cache": False} if caches else {}
+        if case.settings.get("use_mems_eval"):  # which are no input and no output of ours
+            options["use_mems"] = False
         with torch.no_grad():
             parameters = {} if draw is None else _moved(asked.named_parameters(), draw)
             whole = flat(

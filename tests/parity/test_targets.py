@@ -19,6 +19,7 @@ from test_mutations import stored
 
 LM = "XLNetLMHeadModel-all"
 CAUSAL = "XLNetLMHeadModel-causal"
+REMEMBERING = ["XLNetLMHeadModel-memories", "XLNetLMHeadModel-short-memory", "XLNetLMHeadModel-causal-memory"]
 BASE = "XLNetModel-light"
 
 
@@ -105,8 +106,8 @@ def test_a_target_that_sees_no_token_weighs_all_alike(runner):
 
 MUTANTS = {
     "a target begins as a token": m.dropped(r"mask_emb"),
-    "no target": m.policy("recompute: {target: true}", "recompute: {}"),
-    "a token appended": m.policy("recompute: {target: true}", "recompute: {append: 0}"),
+    "no target": m.policy("      target: true\n      overlap: remembers\n", ""),
+    "a token appended": m.policy("      target: true\n      overlap: remembers\n", "      append: 0\n"),
 }
 
 
@@ -124,13 +125,87 @@ def test_a_changed_step_says_other_tokens(runner, tmp_path, what):
             check_answer(runner, case, folder, 2, row, policy=str(folder / "policy.yaml"))
 
 
-def test_answers_are_those_without_memories_whatever_config_json_says(runner, tmp_path):
-    """With use_mems, which is the default, transformers keeps states that have not seen the tokens behind them."""
-    case = BY_NAME[LM]
-    folder, row = shutil.copytree(fixtures.checkpoint(case), tmp_path / "model"), rows_of(case)[0]
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "use_mems_eval": True, "mem_len": 8}))
-    check_answer(runner, case, folder, 2, row)
+def written(case, tmp_path, remove=(), **settings):
+    """A folder with the case's checkpoint and another config.json."""
+    folder = shutil.copytree(fixtures.checkpoint(case), tmp_path / "model")
+    config = {**json.loads((folder / "config.json").read_text()), **settings}
+    (folder / "config.json").write_text(json.dumps({name: config[name] for name in config if name not in remove}))
+    return folder
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("ranks, sizes", [(3, "tensor=3"), (2, "pipeline=2"), (2, "data=2")])
+def test_answers_read_the_memories_of_earlier_steps(runner, name, ranks, sizes):
+    """As generate does by default: tokens of earlier steps have not seen those behind them."""
+    case = BY_NAME[name]
+    rows = rows_of(case)
+    together = runner.generate(fixtures.checkpoint(case), ranks, rows, max_new_tokens=24, do_sample=False, sizes=sizes)
+    assert together == [oracle.greedy(case, row, 24)["sequence"] for row in rows]
+    if "causal" not in name:
+        assert together != [oracle.greedy(case, row, 24, use_mems=False)["sequence"] for row in rows]
+
+
+@pytest.mark.parametrize("name", REMEMBERING[:2])  # transformers' causal attention takes no beams
+def test_beams_read_memories_of_their_own(runner, name):
+    case = BY_NAME[name]
+    options, compared = {"num_beams": 3, "num_return_sequences": 2}, 0
+    for row in inputs.prompts(case, [9, 14, 30], seed=31):
+        wanted = oracle.beams(case, row, 12, **options)
+        if wanted["gap"] < compare.NEAR_TIE:
+            continue
+        compared += 1
+        answer = runner.batch.run(
+            {
+                "model": str(fixtures.checkpoint(case)),
+                "ranks": 2,
+                "generate": {"input_ids": [row], "max_new_tokens": 12, **options},
+            }
+        )
+        assert answer["sequences"] == wanted["sequences"]
+        assert answer["scores"] == pytest.approx(wanted["scores"], rel=1e-4, abs=1e-4)
+    assert compared >= 2
+
+
+@pytest.mark.parametrize(
+    "settings, remove, wanted",
+    [
+        ({"use_mems_eval": False}, (), {"use_mems": False}),
+        ({}, ("use_mems_eval",), {}),
+        ({"mem_len": 0}, (), {}),
+    ],
+    ids=["without memories", "by default", "a length of 0, which means all"],
+)
+def test_config_json_says_whether_there_are_memories(runner, tmp_path, settings, remove, wanted):
+    case = BY_NAME[REMEMBERING[0]]
+    folder, row = written(case, tmp_path, remove, **settings), rows_of(case)[0]
+    found = runner.generate(folder, 2, [row], max_new_tokens=24, do_sample=False)[0]
+    assert found == oracle.greedy(case, row, 24, **wanted)["sequence"]
+
+
+def test_a_config_json_without_a_length_of_memories_means_512(runner, tmp_path):
+    """One with null means all."""
+    case = BY_NAME[REMEMBERING[0]]
+    row = inputs.prompts(case, [700], seed=8)[0]
+    folders = [
+        written(case, tmp_path / "absent", ("mem_len",)),
+        written(case, tmp_path / "explicit", mem_len=512),
+        fixtures.checkpoint(case),
+    ]
+    requested = {"input_ids": [row], "max_new_tokens": 8, "num_beams": 2}
+    absent, explicit, null = (
+        runner.batch.run({"model": str(folder), "ranks": 2, "generate": requested})["scores"] for folder in folders
+    )
+    assert absent == explicit
+    assert absent != pytest.approx(null, rel=1e-6)
+    assert null == pytest.approx(oracle.beams(case, row, 8, num_beams=2)["scores"], rel=1e-4)
+
+
+def test_a_length_that_cuts_prompts_does_not_generate(tmp_path):
+    case = BY_NAME[REMEMBERING[0]]
+    with contextlib.closing(Server(written(case, tmp_path, reuse_len=4), 1)) as running:
+        assert "POST /generate" not in running.get("/").json()["routes"]
+    with contextlib.closing(Server(written(case, tmp_path / "off", reuse_len=4, use_mems_eval=False), 1)) as running:
+        assert "POST /generate" in running.get("/").json()["routes"]
 
 
 @pytest.mark.parametrize("what", ["hidden", "mapping"])

@@ -97,6 +97,7 @@ engine::Limits engine_limits(const policy::Model& model, const Plan& plan, int64
   if (model.recompute && stack.memory) limits.memory = stack.memory->length;
   if (model.recompute && (model.recompute->target || model.recompute->append >= 0))
     limits.appended = static_cast<int32_t>(model.recompute->append);
+  limits.overlap = model.recompute && model.recompute->overlap;
   limits.forced_bos = static_cast<int32_t>(model.forced_bos);
   limits.forced_eos = static_cast<int32_t>(model.forced_eos);
   limits.step_tokens = plan.step_tokens;

@@ -377,6 +377,9 @@ void check_recompute(const policy::Model& model) {
   const policy::Input& input = stack.input;
   if (model.recompute->target && (!input.targets || model.recompute->append >= 0))
     policy::refuse_architecture(model, "generates by targets that its input does not have, or beside a token");
+  if (const auto& overlap = model.recompute->overlap; overlap && (!model.recompute->target || overlap->memory < 0))
+    policy::refuse_architecture(model, "generates by steps that overlap without a target, or with a memory of " +
+                                           std::to_string(overlap->memory) + " rows");
   if (model.stacks.size() > 1 || stack.layers[0].cross)
     policy::refuse_architecture(model, "generates without a KV cache beside further stacks");
   if (!input.token || input.entities || input.features || input.stream_count() > 0 || policy::resizes_rows(stack) ||

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "worker/models/heads/heads.h"
+#include "worker/models/overlapping_steps.h"
 #include "worker/models/separators.h"
 
 namespace pm::models {
@@ -87,6 +88,7 @@ void Model::step(StepRows& rows, layers::KvCache* cache, StageState& handed, com
         at::full_like(rows.batch.tokens, table.generation_row.value_or(table.row_if_absent()));
   if (const std::string segments = segments_input(generating); !segments.empty())
     rows.batch.types[segments] = at::zeros_like(rows.batch.tokens);
+  if (policy_.recompute && policy_.recompute->overlap) lay_out_overlap(*policy_.recompute->overlap, rows.batch);
   const bool crosses = generating.layers[0].cross.has_value();
   rows.batch.streams = std::min<int64_t>(1, generating.input.stream_count());  // scores are those of the first
   if (rows.source) {

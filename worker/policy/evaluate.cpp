@@ -94,6 +94,8 @@ class Evaluator {
         return sum(child(0), child(1));
       case Op::Run:
         return run(child(0), child(1));
+      case Op::Has:
+        return variables_.config->contains(term.children[0]->text);
       default:
         return arithmetic(term.op, child(0), child(1));
     }

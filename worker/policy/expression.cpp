@@ -283,18 +283,22 @@ class Parser {
                : token.text == "times"    ? Op::Times
                : token.text == "sum"      ? Op::Sum
                : token.text == "run"      ? Op::Run
+               : token.text == "has"      ? Op::Has
                                           : Op::Name;
     if (term->op == Op::Name)
       fail("no function \"" + token.text +
-               "\"; there are starts, split, last, length, contains, expand, pair, times, sum, run",
+               "\"; there are starts, split, last, length, contains, expand, pair, times, sum, run, has",
            token.column);
     do term->children.push_back(choice());
     while (take(","));
     expect(")");
-    const bool one = term->op == Op::Last || term->op == Op::Length || term->op == Op::Expand || term->op == Op::Pair;
+    const bool one = term->op == Op::Last || term->op == Op::Length || term->op == Op::Expand ||
+                     term->op == Op::Pair || term->op == Op::Has;
     const size_t wanted = one ? 1 : 2;
     if (term->children.size() != wanted)
       fail(token.text + "() takes " + std::to_string(wanted) + " values", token.column);
+    if (term->op == Op::Has && term->children[0]->op != Op::Name)
+      fail("has() takes a key of config.json", token.column);
     return term;
   }
 

@@ -177,6 +177,7 @@ ModelMetadata model_metadata(const Model& model) {
   std::vector<std::string> stacks;
   for (const Stack& stack : model.stacks) {
     metadata.stacks.push_back(model_metadata(stack));
+    if (model.recompute && model.recompute->overlap) metadata.stacks.back().rows_per_token = 2;
     stacks.push_back(stack.name);
   }
   stacks.emplace_back();

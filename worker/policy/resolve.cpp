@@ -189,6 +189,10 @@ std::optional<Recompute> read_recompute(const Node* section, const Variables& va
   Recompute recompute;
   if (const Node* append = section->get("append")) recompute.append = evaluate_int(*append, variables);
   if (const Node* target = section->get("target")) recompute.target = evaluate_bool(*target, variables);
+  if (const Node* overlap = section->get("overlap"); overlap && evaluate_bool(*overlap, variables)) {
+    const Node* memory = section->get("memory");
+    recompute.overlap.emplace().memory = memory ? evaluate_int(*memory, variables) : 0;
+  }
   return recompute;
 }
 

@@ -35,6 +35,7 @@ TEST(ModelMetadata, SurviveTheRoundTrip) {
        true,
        {{"decoder", stack_output}, {"decoder", 6, 5, 3}, {"decoder", 5}, {"decoder", 9, 2}, {"", stack_input}}});
   metadata.stacks.push_back({"encoder", 6, 512, 8, 2, 64, 2048, 32128, 0, false, 64, 512, 7, true, 5, true});
+  metadata.stacks.back().rows_per_token = 2;
   EXPECT_EQ(metadata_from_json(nlohmann::json::parse(to_json(metadata).dump())), metadata);
 }
 

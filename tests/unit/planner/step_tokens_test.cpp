@@ -142,6 +142,20 @@ TEST(StepTokens, AnImageLongerThanTheBudgetCountsInAStep) {
   EXPECT_GT(bytes(), 4 * small);
 }
 
+TEST(StepTokens, TokensOfTwoRowsNeedTheBytesOfTwiceAsMany) {
+  ModelMetadata metadata = captions();
+  metadata.stacks.erase(metadata.stacks.begin());
+  metadata.stacks[0].cross = metadata.stacks[0].causal = false;
+  metadata.task = "forward";
+  const Partition whole = make_partition(metadata, 1, DType::F32);
+  const auto bytes = [&](int64_t length) {
+    return activation_bytes(metadata, whole, 0, length, 1, {512, DeviceKind::CPU, DType::F32});
+  };
+  const int64_t twice = bytes(2048);
+  metadata.stacks[0].rows_per_token = 2;
+  EXPECT_EQ(bytes(1024), twice);
+}
+
 TEST(StepTokens, TakeAtMostAnEighthOfWhatIsLeft) {
   const ModelMetadata metadata = llama_7b();
   const Partition whole = make_partition(metadata, 1, DType::BF16);

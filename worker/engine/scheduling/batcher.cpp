@@ -265,8 +265,7 @@ void Batcher::plan_whole_sequences(Plan& plan) {
   for (const auto& group : running_) all += static_cast<int64_t>(group->sequences.size());
   for (const auto& group : running_) {
     for (Sequence& sequence : group->sequences) {
-      const int64_t tokens = sequence.uncomputed_tokens(),
-                    rows = sequence.length() + limits_.memory + (limits_.appended ? 1 : 0);
+      const int64_t tokens = sequence.uncomputed_tokens(), rows = whole_rows(*group, sequence) + limits_.memory;
       if (tokens == 0) continue;  // its token is under way
       if (taken > 0 && (rows > plan.token_budget || taken * limits_.pipeline_batches >= all)) return;
       if (sequence.computed == 0) planned_prompt_tokens_ += sequence.length();
@@ -411,11 +410,21 @@ StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t 
   return entry;
 }
 
-/// Returns the entry of a sequence that is computed from its beginning.
+/// Returns the rows of the entry of a sequence that is computed from its beginning.
+int64_t Batcher::whole_rows(const SequenceGroup& group, const Sequence& sequence) const {
+  return sequence.length() + (limits_.overlap ? group.generated(sequence) : 0) + (limits_.appended ? 1 : 0);
+}
+
+/// Returns that entry.
 StepEntry Batcher::make_whole_entry(const SequenceGroup& group, Sequence& sequence) const {
   StepEntry entry{.slot = sequence.slot, .reset_table = std::exchange(sequence.reset_table, false)};
-  entry.tokens = sequence.tokens;
-  entry.prompt = static_cast<int64_t>(group.request.prompt.size());
+  const size_t prompt = group.request.prompt.size();
+  entry.prompt = static_cast<int64_t>(prompt);
+  entry.tokens.reserve(static_cast<size_t>(whole_rows(group, sequence)));
+  for (size_t i = 0; i < sequence.tokens.size(); ++i) {
+    if (limits_.overlap && i >= prompt) entry.tokens.push_back(sequence.tokens[i - 1]);
+    entry.tokens.push_back(sequence.tokens[i]);
+  }
   if (limits_.appended) entry.tokens.push_back(*limits_.appended);
   return entry;
 }

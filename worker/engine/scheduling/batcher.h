@@ -36,6 +36,7 @@ struct Limits {
   /// or -1 for a target. Nothing is preempted then.
   bool recomputes = false;
   std::optional<int32_t> appended;
+  bool overlap = false;  ///< a token behind the prompt has a second row then, but for the last (policy::Recompute)
   int64_t memory = 0;  ///< rows before the tokens of each sequence then, which count as tokens of a step
   /// Encoder-decoder: vocabulary and positions of the encoder; 0: those of the decoder.
   int64_t source_vocabulary = 0, source_positions = 0;
@@ -102,6 +103,7 @@ class Batcher {
   enum class Allocation { Done, Preempted, Later };
   Allocation allocate_next_blocks(SequenceGroup&, std::vector<int32_t>& copies);
   void preempt_last();
+  int64_t whole_rows(const SequenceGroup&, const Sequence&) const;
   StepEntry make_whole_entry(const SequenceGroup&, Sequence&) const;
   static StepEntry make_entry(SequenceGroup&, Sequence&, int64_t tokens);
   void add(Plan&, SequenceGroup&, Sequence&, int64_t tokens);

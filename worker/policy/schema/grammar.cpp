@@ -453,7 +453,11 @@ const Rule& grammar() {
                       {"outputs", each(texts)},
                       {"global_tokens", known(words<GlobalTokens>())},
                       {"marginal", known(words<Marginal>())},
-                      {"recompute", section({{"when", expression}, {"append", expression}, {"target", expression}})},
+                      {"recompute", section({{"when", expression},
+                                             {"append", expression},
+                                             {"target", expression},
+                                             {"overlap", expression},
+                                             {"memory", expression}})},
                       {"refuse", sentence},
                       {"alias_of", text}}))}});
   return rule;

@@ -173,6 +173,22 @@ TEST(WholeSequences, ARequestBeyondThePositionsIsRefused) {
   }
 }
 
+TEST(WholeSequences, OfStepsThatOverlapHaveTwoRowsOfEachTokenBehindThePromptButTheLast) {
+  Limits limits = limits_of(/*step_tokens=*/24);
+  limits.overlap = true;
+  Steps steps(limits);
+  steps.submit("a", {1, 2, 3}, 3);
+  steps.submit("b", prompt_of(2, 16), 3);
+  steps.run();
+  const int32_t first = steps.answers["a0"][0], second = steps.answers["a0"][1];
+  EXPECT_EQ(steps.messages[0].entries[0].tokens, (std::vector<int32_t>{1, 2, 3, appended}));
+  EXPECT_EQ(steps.messages[1].entries[0].tokens, (std::vector<int32_t>{1, 2, 3, 3, first, appended}));
+  EXPECT_EQ(steps.messages[2].entries[0].tokens, (std::vector<int32_t>{1, 2, 3, 3, first, first, second, appended}));
+  EXPECT_EQ(steps.messages[0].entries.size(), 2U) << "4 and 17 rows";
+  EXPECT_EQ(steps.messages[1].entries.size(), 1U) << "6 and 19 rows";
+  EXPECT_EQ(steps.messages[2].entries[0].prompt, 3);
+}
+
 TEST(WholeSequences, RowsOfAMemoryCountAsTokensOfAStep) {
   Limits limits = limits_of(/*step_tokens=*/60);
   limits.memory = 20;

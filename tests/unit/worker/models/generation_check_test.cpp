@@ -29,6 +29,20 @@ TEST(Generation, AnEncoderMayGenerateWithoutACache) {
   EXPECT_THAT(refusal(changed), testing::HasSubstr("has no language-model head for its task"));
 }
 
+TEST(Generation, StepsThatOverlapNeedATarget) {
+  policy::Model encoder = model({head("lm", policy::LogitsSpec{})});
+  encoder.task = policy::Task::Forward;
+  encoder.recompute.emplace().overlap.emplace();
+  EXPECT_THAT(refusal(encoder), testing::HasSubstr("steps that overlap without a target"));
+  encoder.recompute->target = true;
+  encoder.stacks[0].input.targets.emplace();
+  encoder.stacks[0].input.position = policy::PositionKind::None;
+  self(encoder).relative_content.emplace().content_to_position.emplace();
+  EXPECT_EQ(refusal(encoder), "runs");
+  encoder.recompute->overlap->memory = -1;
+  EXPECT_THAT(refusal(encoder), testing::HasSubstr("a memory of -1 rows"));
+}
+
 TEST(Generation, AMemoryGeneratesWhereTokensSeeNoMoreThanIt) {
   for (const int64_t window : {0, 1, 5, 6}) {
     policy::Model model = test::model({head("words", policy::ClustersSpec{})});

@@ -155,6 +155,7 @@ TEST(RelativeContents, MayHaveTargetsBehindTheTokens) {
   EXPECT_THAT(resolved.param("encoder.targets").shape, ElementsAre(20));
   EXPECT_TRUE(resolved.model.recompute->target);
   EXPECT_EQ(resolved.model.recompute->append, -1);
+  EXPECT_FALSE(resolved.model.recompute->overlap);
   EXPECT_THAT(refusal(bert, Reason::UnsupportedPolicy, with("{from: \"=begin\", mapping: places}")),
               HasSubstr("targets need \"from\", \"mapping\" and \"hidden\""));
 }
