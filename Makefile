@@ -6,7 +6,7 @@ preset ?= release
 build := build/$(preset)
 
 .PHONY: deps test-deps lint-deps build build-tests cluster image image-cuda image-cuda-test image-test assembled-image demo test test-one unit lint fmt cuda rehearsal fuzz parity hub browser \
-  stress reliability chart release release-test manifests e2e gateways bench bench-op run-controller clean help
+  stress reliability chart release release-test manifests e2e integrations bench bench-op run-controller clean help
 help:
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 26
 
@@ -90,8 +90,8 @@ manifests: build cluster test-deps ## kube-score and kube-linter on what the cha
 	@PM_KUBELINTER=1 $(PM_CACHE)/venv/bin/python -m pytest -q tests/reliability/test_manifests.py
 e2e: build cluster test-deps ## on a real Kubernetes; PM_IMAGES=build/images for the images of the Dockerfile
 	@$(PM_CACHE)/venv/bin/python -m pytest -q tests/e2e
-gateways: build cluster test-deps ## end-to-end tests through real gateways and an endpoint picker, which it builds; PM_GATEWAY_REQUESTS=10000
-	@PM_GATEWAYS=1 $(PM_CACHE)/venv/bin/python -m pytest -q -s tests/e2e/test_gateways.py
+integrations: build cluster test-deps ## end-to-end tests with real gateways, an endpoint picker and Kueue, which it builds; PM_GATEWAY_REQUESTS=10000
+	@PM_INTEGRATIONS=1 $(PM_CACHE)/venv/bin/python -m pytest -q -s tests/e2e/test_gateways.py tests/e2e/test_queues.py
 test:                     ## everything, with the time of each stage
 	@tools/test.sh
 bench: build-tests test-deps    ## every number of the README

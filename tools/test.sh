@@ -26,13 +26,13 @@ stage() { # name command...
 
 # The Go build of the cluster is the longest and needs nothing of ours: it runs beside the rest at low priority.
 nice make -s cluster > "$cache/cluster-build.log" 2>&1 & cluster=$!
-# Gateways for some of the end-to-end tests take a quarter of an hour of one core, once: they are built in what the rest
-# leaves idle. Tests that come too early for them are skipped, and run the next time.
+# Gateways and a queue for some of the end-to-end tests take 20 minutes of one core, once: they are built in what the
+# rest leaves idle. Tests that come too early for them are skipped, and run the next time.
 set -m
 {
   tail --pid=$cluster -f /dev/null
-  for name in kthena epp traefik; do nice -n 19 tests/cluster/extras/build.sh $name; done
-} > "$cache/gateways-build.log" 2>&1 & gateways=$!
+  for name in kueue kthena epp traefik; do nice -n 19 tests/cluster/extras/build.sh $name; done
+} > "$cache/integrations-build.log" 2>&1 & integrations=$!
 set +m
 cluster_built() { wait $cluster || { tail -30 "$cache/cluster-build.log"; return 1; }; }
 
@@ -52,7 +52,7 @@ passed() { # name: waits for what `start` has started, and shows what it printed
 }
 stop_all() {
   local pid
-  kill -TERM -- "-$gateways" 2> /dev/null  # what it has compiled stays for the next run
+  kill -TERM -- "-$integrations" 2> /dev/null  # what it has compiled stays for the next run
   for pid in "${beside[@]}"; do { kill -INT -- "-$pid" && wait "$pid"; } 2> /dev/null; done
 }
 trap stop_all EXIT

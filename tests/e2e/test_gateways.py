@@ -30,8 +30,8 @@ def route(gateway: str, **more) -> dict:
 @pytest.fixture(scope="module", autouse=True)
 def installed(world, tmp_path_factory):
     """The gateways, and two versions of a model with a name in common: one with two replicas, one with one."""
-    if gateways.missing() and "PM_GATEWAYS" not in os.environ:
-        pytest.skip(f"{gateways.missing()} are not built on this machine yet: make gateways")
+    if gateways.missing() and "PM_INTEGRATIONS" not in os.environ:
+        pytest.skip(f"{gateways.missing()} are not built on this machine yet: make integrations")
     with gateways.running(world, tmp_path_factory.mktemp("gateways"), pool="chat"):
         world.apply("chat", count=1, replicas=2, router={"httpRoute": route("traefik", weight=90)}, **SMALL)
         world.apply("chat-next", count=1, **SMALL)

@@ -22,6 +22,10 @@ std::string replica_pod_name(const std::string& model, int replica, int node_ran
          std::to_string(replica_generation);
 }
 
+std::string queue_group(const std::string& model, int replica, int64_t replica_generation) {
+  return model + "-" + std::to_string(replica) + "-" + std::to_string(replica_generation);
+}
+
 std::string ranks_service_name(const std::string& model) { return model + "-ranks"; }
 
 std::string rendezvous_host(const k8s::Key& model, int replica, int64_t replica_generation) {

@@ -67,7 +67,7 @@ struct Worker {
 
 struct Scheduling {
   Json node_selector = Json::object(), tolerations = Json::array(), node_affinity = Json::object();
-  std::string scheduler, priority_class, runtime_class;
+  std::string scheduler, priority_class, runtime_class, queue, queue_priority;
   std::chrono::seconds timeout{300};  ///< how long a replica may have nodes for only some of its pods
 };
 

@@ -18,6 +18,10 @@ void mount(Json& pod, Json volume, const std::string& path, bool read_only);
 std::string model_folder(const Spec&, const std::string& commit);
 /// Mounts the Secret with the hub token and returns the path of its file; returns "" without a token.
 std::string mount_token(Json& pod, const Spec&);
+/// Makes a pod wait for the queue of the spec, if it names one, as one of `pods` pods of a group of this name. The pods
+/// have Kueue's scheduling gate from the start, so that they wait also where Kueue does not run yet. They name a parent
+/// that makes them again: Kueue then sets no finalizer on them, which would hold pods that are deleted in the queue.
+void enter_queue(Json& pod, const Spec&, const std::string& group, int pods);
 /// Returns the image of pods without devices: that of the spec, else the default of the operator.
 std::string image_of(const Spec&, const Settings&);
 /// Returns the default image of the operator for replicas, whatever the spec says. The plan stores it, so that an

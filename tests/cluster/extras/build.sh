@@ -6,11 +6,11 @@
 #                        (rules for manifests), kwok (pods without kubelets), lws (LeaderWorkerSet's controller, to
 #                        measure beside ours), oldest (the API server of the oldest Kubernetes that is supported),
 #                        kthena (a gateway that reads InferencePools), epp (the endpoint picker of InferencePools),
-#                        traefik (a gateway that reads HTTPRoutes)
+#                        traefik (a gateway that reads HTTPRoutes), kueue (queues with quotas)
 #   build.sh --built NAME             its path if it is built, else exit status 3
 #   build.sh --source NAME [MODULE]   the folder of the source of its module, or of one that it depends on
 # A cold build on two otherwise idle cores takes 1 min for crane and kubescore, 2 to 3 min each for kwok, kubelinter,
-# lws, kthena and epp, and 5 min for oldest and traefik. Modules are verified against go.sum.
+# lws, kthena, epp and kueue, and 5 min for oldest and traefik. Modules are verified against go.sum.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 PM_CACHE=${PM_CACHE:-$HOME/.cache/parallelmodel}
@@ -22,6 +22,7 @@ declare -A package=(
   [lws]=sigs.k8s.io/lws/cmd
   [kthena]=github.com/volcano-sh/kthena/cmd/kthena-router
   [epp]=sigs.k8s.io/gateway-api-inference-extension/cmd/epp
+  [kueue]=sigs.k8s.io/kueue/cmd/kueue
   [traefik]=github.com/traefik/traefik/v3/cmd/traefik
   [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 

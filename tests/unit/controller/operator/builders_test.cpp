@@ -218,6 +218,29 @@ TEST(Builders, TheInspectPodTakesNoDevice) {
   EXPECT_FALSE(pod["metadata"]["labels"].contains(label::replica)) << "Services and budgets must not count it";
 }
 
+TEST(Builders, ReplicasInAQueueAreGroupsOfPodsThatItAdmitsTogether) {
+  auto model = owned_model();
+  const Json without = Made(model).pod();
+  for (const char* map : {"labels", "annotations"})
+    for (const auto& [key, value] : without["metadata"][map].items()) EXPECT_FALSE(key.starts_with("kueue")) << key;
+  EXPECT_FALSE(without["spec"].contains("schedulingGates"));
+  model["spec"]["scheduling"] = {{"queueName", "team-a"}, {"queuePriorityClassName", "high"}};
+  model["spec"]["worker"]["labels"] = {{"kueue.x-k8s.io/queue-name", "of-the-user"}};
+  const Made made(model);
+  const Json pod = made.pod(), inspects = inspect_pod(made.owner, made.spec, made.worker, std::nullopt);
+  const Json& labels = pod["metadata"]["labels"];
+  EXPECT_EQ(labels["kueue.x-k8s.io/queue-name"], "team-a");
+  EXPECT_EQ(labels["kueue.x-k8s.io/priority-class"], "high");
+  EXPECT_EQ(labels["kueue.x-k8s.io/managed"], "true");
+  EXPECT_EQ(labels["kueue.x-k8s.io/pod-group-name"], queue_group("m", 0, 1));
+  EXPECT_EQ(annotation_of(pod, "kueue.x-k8s.io/pod-group-total-count"), std::to_string(made.layout.nodes()));
+  EXPECT_EQ(annotation_of(pod, "kueue.x-k8s.io/pod-group-serving"), "true");
+  EXPECT_EQ(annotation_of(pod, "kueue.x-k8s.io/pod-suspending-parent"), "parallelmodel");
+  EXPECT_EQ(pod["spec"]["schedulingGates"], Json::array({{{"name", "kueue.x-k8s.io/admission"}}}));
+  EXPECT_FALSE(inspects["spec"].contains("schedulingGates")) << "an inspection needs no quota";
+  EXPECT_FALSE(inspects["metadata"]["labels"].contains("kueue.x-k8s.io/queue-name"));
+}
+
 TEST(Builders, WhatPeopleAddReachesBothKindsOfPods) {
   auto model = owned_model();
   model["metadata"]["annotations"][annotation::restarted_at] = "today";

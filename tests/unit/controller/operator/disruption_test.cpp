@@ -276,5 +276,30 @@ TEST_F(Disruption, AQueueThatHoldsPodsIsToldAndEndsNoSurge) {
   EXPECT_THAT(message("Scheduled"), HasSubstr("scheduling gates"));
 }
 
+TEST_F(Disruption, AReplicaWaitsForItsQueueAndComesBackToItWhenAnotherPreemptsIt) {
+  Json model = model_named("m", 2);
+  model["spec"]["scheduling"]["queueName"] = "team-a";
+  cluster.apply(model);
+  const auto admit = [&](const std::string& pod) {
+    cluster.change_pod(pod, [](Json& gated) { gated["spec"]["schedulingGates"] = Json::array(); });
+    ASSERT_TRUE(fake_operator.settle());
+  };
+  ASSERT_TRUE(fake_operator.settle());
+  EXPECT_EQ(cluster.reason("Scheduled"), "QueueWaiting");
+  EXPECT_THAT(message("Scheduled"),
+              HasSubstr("the queue team-a has not admitted its pods yet; kubectl describe workloads.kueue.x-k8s.io "
+                        "m-0-1 says why"));
+  admit("m-0-0-1");
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  cluster.evict("m-0-0-1", "TerminationTarget", "WorkloadEvictedDueToPreempted");
+  ASSERT_TRUE(fake_operator.settle());
+  EXPECT_EQ(cluster.reason("Scheduled"), "QueueWaiting");
+  EXPECT_THAT(message("Scheduled"), HasSubstr("m-0-2 says why"));
+  admit("m-0-0-2");
+  EXPECT_TRUE(cluster.is_true("Ready"));
+  EXPECT_EQ(replica()["disruptions"], 1);
+  EXPECT_EQ(replica()["restarts"], 0);
+}
+
 }  // namespace
 }  // namespace pm::op::test

@@ -85,6 +85,9 @@ void FakeCluster::bind(Json& pod) {
   const auto wants = [](const Json& one) {
     return std::stoi(one["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0"));
   };
+  if (const Json& gates = at(pod, "/spec/schedulingGates"); gates.is_array() && !gates.empty())
+    return set_condition(pod, "PodScheduled", false, now_, "SchedulingGated",
+                         "Scheduling is blocked due to non-empty scheduling gates");
   if (!claim_exists || (claim_goes && k8s::label_of(pod, label::role) != "inspect"))
     return set_condition(pod, "PodScheduled", false, now_, "Unschedulable",
                          "0/1 nodes are available: persistentvolumeclaim \"models\" not found.");
