@@ -104,6 +104,9 @@ def running(world: World, folder: Path, cpu: str) -> Iterator[None]:
         world.cluster.wait_for(lambda: world.cluster.apply(objects(cpu), "--server-side"), 60, "Kueue takes a queue")
         yield
     finally:
+        for pm in world.cluster.list("pm", MODELS):  # a test that failed leaves some, which would hold the queue
+            if "queueName" in pm["spec"].get("scheduling", {}):
+                world.delete(pm["metadata"]["name"])
         for kind in ("localqueue", "clusterqueue", "resourceflavor", "workloadpriorityclass"):
             world.cluster.kubectl("delete", kind, "--all", "-n", MODELS, "--wait=true", check=False)
         world.cluster.helm("uninstall", "kueue", "-n", NAMESPACE, "--wait")

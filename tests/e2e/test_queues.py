@@ -54,7 +54,7 @@ def test_quota_for_one_and_a_half_replicas_serves_one_and_holds_the_other_whole(
     queued(world, "second")
     world.cluster.wait_for(lambda: len(world.pods("second")) == 2 and waits_in_queue(world, "second"), 90, "the queue")
     message = world.condition("second", "Scheduled")["message"]
-    assert f"the queue {QUEUE} has not admitted its pods yet" in message
+    assert f"the queue {QUEUE} has not admitted it yet" in message
     assert workloads(world) == ["first-0-1", "second-0-1"]
     assert "kubectl describe workloads.kueue.x-k8s.io second-0-1" in message
     end = time.monotonic() + 5

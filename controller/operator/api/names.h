@@ -27,6 +27,8 @@ inline const std::string replica = "parallelmodel.dev/replica";
 inline const std::string node_rank = "parallelmodel.dev/node-rank";
 inline const std::string replica_generation = "parallelmodel.dev/replica-generation";
 inline const std::string pod_hash = "parallelmodel.dev/pod-hash";
+inline const std::string queue_name = "kueue.x-k8s.io/queue-name",
+                         queue_group = "kueue.x-k8s.io/pod-group-name";  ///< of Kueue
 }  // namespace label
 
 namespace annotation {
@@ -60,7 +62,7 @@ std::string plan_name(const std::string& model, const std::string& plan_hash);
 std::string policy_name(const std::string& model, const std::string& contents_hash);
 std::string replica_pod_name(const std::string& model, int replica, int node_rank, int64_t replica_generation);
 /// The name of the pods of a replica as one workload of a queue.
-std::string queue_group(const std::string& model, int replica, int64_t replica_generation);
+std::string queue_group_name(const std::string& model, int replica, int64_t replica_generation);
 std::string ranks_service_name(const std::string& model);
 /// The host name at which node-rank 0 of a replica waits for the others; the headless Service resolves it.
 std::string rendezvous_host(const k8s::Key& model, int replica, int64_t replica_generation);

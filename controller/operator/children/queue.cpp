@@ -6,8 +6,7 @@ namespace pm::op {
 
 namespace {
 
-constexpr const char *queue_name = "kueue.x-k8s.io/queue-name", *priority_class = "kueue.x-k8s.io/priority-class",
-                     *managed = "kueue.x-k8s.io/managed", *group_name = "kueue.x-k8s.io/pod-group-name",
+constexpr const char *priority_class = "kueue.x-k8s.io/priority-class", *managed = "kueue.x-k8s.io/managed",
                      *group_size = "kueue.x-k8s.io/pod-group-total-count",
                      *serving = "kueue.x-k8s.io/pod-group-serving", *parent = "kueue.x-k8s.io/pod-suspending-parent",
                      *gate = "kueue.x-k8s.io/admission";
@@ -19,8 +18,8 @@ void enter_queue(Json& pod, const Spec& spec, const std::string& group, int pods
   if (wanted.queue.empty()) return;
   Json &labels = pod["metadata"]["labels"], &annotations = pod["metadata"]["annotations"];
   labels[managed] = "true";
-  labels[queue_name] = wanted.queue;
-  labels[group_name] = group;
+  labels[label::queue_name] = wanted.queue;
+  labels[label::queue_group] = group;
   if (!wanted.queue_priority.empty()) labels[priority_class] = wanted.queue_priority;
   annotations[group_size] = std::to_string(pods);
   annotations[serving] = "true";

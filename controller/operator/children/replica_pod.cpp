@@ -85,7 +85,7 @@ Json render(const PodInputs& in, int replica, int node_rank, int64_t replica_gen
   labels[label::replica_generation] = std::to_string(replica_generation);
   annotations[annotation::nodes] = std::to_string(in.layout.nodes());
   annotations[annotation::plan] = in.stored.name;
-  enter_queue(pod, in.spec, queue_group(in.owner.key.name, replica, replica_generation), in.layout.nodes());
+  enter_queue(pod, in.spec, queue_group_name(in.owner.key.name, replica, replica_generation), in.layout.nodes());
 
   pod["spec"]["hostname"] = name;
   pod["spec"]["subdomain"] = ranks_service_name(in.owner.key.name);

@@ -117,6 +117,14 @@ std::string unhealthy_device_of(const Json& status) {
   return out;
 }
 
+/// Says what holds a pod by its scheduling gates.
+std::string gated_text(const Json& pod, const std::string& message) {
+  const std::string queue = k8s::label_of(pod, label::queue_name), group = k8s::label_of(pod, label::queue_group);
+  if (queue.empty()) return "scheduling gates hold it: " + clip(message, 600);
+  const std::string workload = group.empty() ? "workloads.kueue.x-k8s.io" : "workloads.kueue.x-k8s.io " + group;
+  return "the queue " + queue + " has not admitted it yet; kubectl describe " + workload + " says why";
+}
+
 std::optional<Wait> wait_of(const Json& pod, const Json& state, bool bound) {
   const Json* scheduled = k8s::find_condition(at(pod, "/status/conditions"), "PodScheduled");
   if (!bound) {
@@ -125,9 +133,7 @@ std::optional<Wait> wait_of(const Json& pod, const Json& state, bool bound) {
     if (reason.empty() && message.empty())
       return Wait{name_of(Reason::Starting), "the scheduler has not processed the pod yet"};
     if (reason == gated_reason)
-      return Wait{name_of(Reason::QueueWaiting),
-                  "scheduling gates hold it, for example a queue that has no quota left: " +
-                      clip(message.empty() ? reason : message, 600)};
+      return Wait{name_of(Reason::QueueWaiting), gated_text(pod, message.empty() ? reason : message)};
     return Wait{name_of(Reason::Unschedulable), clip(message.empty() ? reason : message, 700)};
   }
   const std::string reason = k8s::string_at(state, "/waiting/reason"),
@@ -188,7 +194,9 @@ void prune_pod(Json& pod) {
                                                         {"uid", owner->uid},
                                                         {"controller", true}}});
   }
-  const auto ours = [](const std::string& key) { return key.rfind("parallelmodel.dev/", 0) == 0; };
+  const auto ours = [](const std::string& key) {
+    return key.starts_with("parallelmodel.dev/") || key == label::queue_name || key == label::queue_group;
+  };
   for (const char* map : {"labels", "annotations"}) {
     const Json& all = at(pod, std::string("/metadata/") + map);
     if (!all.is_object()) continue;

@@ -60,11 +60,6 @@ void ReplicaHealth::describe_start(Replica& replica) const {
     if (!pod->wait) continue;
     record.reason = pod->wait->reason;
     record.message = "pod " + pod->name + ": " + pod->wait->message;
-    if (pod->gated && !in_.spec.scheduling.queue.empty())
-      record.message = "the queue " + in_.spec.scheduling.queue +
-                       " has not admitted its pods yet; kubectl describe workloads.kueue.x-k8s.io " +
-                       queue_group(k8s::label_of(*pod->object, label::name), record.index, pod->replica_generation) +
-                       " says why";
     if (pod->wait->reason != Reason::Starting) return;
   }
   if (std::any_of(replica.pods.begin(), replica.pods.end(), [](const PodState* pod) { return pod->wait.has_value(); }))
