@@ -22,7 +22,8 @@ std::string refusal_text(const Refusal& refusal) {
 
 /// Returns the fields of a spec that name a checkpoint.
 std::vector<Json> checkpoint_of(const Json& model) {
-  return {at(model, "/spec/model/source"), at(model, "/spec/model/revision"), at(model, "/spec/model/policyRef")};
+  return {at(model, "/spec/model/source"), at(model, "/spec/model/revision"), at(model, "/spec/model/path"),
+          at(model, "/spec/model/policyRef")};
 }
 
 }  // namespace

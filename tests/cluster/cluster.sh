@@ -28,7 +28,7 @@ for part in cache places pki cgroups config control node; do . "$here/parts/$par
 # shellcheck disable=SC2034  # The parts read it.
 control=10.99.0.1
 sock=/run/containerd/containerd.sock
-settings="NODES FAKE_GPUS IMAGES AUDIT LEASE APISERVER_FLAGS KCM_FLAGS SCHEDULER_FLAGS PROXY_MODE cache bin"
+settings="NODES FAKE_GPUS IMAGES AUDIT LEASE RUNTIME APISERVER_FLAGS KCM_FLAGS SCHEDULER_FLAGS PROXY_MODE cache bin"
 
 usage() { sed -n '2,19s/^# \{0,1\}//p' "$self" >&2; exit 2; }
 
@@ -41,7 +41,7 @@ choose_settings() { # from the environment, written down for every later verb
     LEASE=${LEASE:-4}
   fi
   NODES=${NODES:-1} FAKE_GPUS=${FAKE_GPUS:-0} AUDIT=${AUDIT:-0} LEASE=${LEASE:-40} PROXY_MODE=${PROXY_MODE:-nftables}
-  APISERVER_FLAGS=${APISERVER_FLAGS:-} KCM_FLAGS=${KCM_FLAGS:-} SCHEDULER_FLAGS=${SCHEDULER_FLAGS:-}
+  RUNTIME=${RUNTIME:-} APISERVER_FLAGS=${APISERVER_FLAGS:-} KCM_FLAGS=${KCM_FLAGS:-} SCHEDULER_FLAGS=${SCHEDULER_FLAGS:-}
   local archive found=""
   for archive in ${IMAGES:-}; do
     found="$found $(readlink -e "$archive")" || {

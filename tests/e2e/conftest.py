@@ -121,22 +121,32 @@ def image_archives(folder: Path) -> list[Path]:
     return archives
 
 
+def install(cluster: Cluster, objects: list[dict]) -> None:
+    """Installs the chart, and these objects in the namespace of models."""
+    cluster.apply([namespace(SYSTEM), namespace(MODELS), *objects])
+    cluster.helm("install", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES)
+    cluster.kubectl("wait", "--for=condition=Established", "crd/parallelmodels.parallelmodel.dev", "--timeout=60s")
+    cluster.wait_for(
+        lambda: "parallelmodels" in cluster.kubectl("api-resources", "--api-group=parallelmodel.dev", check=False),
+        60,
+        "the API is served",
+    )
+
+
 @pytest.fixture(scope="session")
-def world(tmp_path_factory, models):
-    archives = tmp_path_factory.mktemp("images")
-    images = image_archives(archives)
-    images.append(tools_image(archives / "tools.tar", ["/bin/bash", "/usr/bin/curl", "/bin/sleep"]))
+def images(tmp_path_factory) -> list[Path]:
+    """Returns the archives of all images that the tests run."""
+    folder = tmp_path_factory.mktemp("images")
+    tools = tools_image(folder / "tools.tar", ["/bin/bash", "/usr/bin/curl", "/bin/sleep"])
+    return [*image_archives(folder), tools]
+
+
+@pytest.fixture(scope="session")
+def world(images, models):
     with Cluster.up("e2e", nodes=2, fake_gpus=[4, 0], images=images, audit=True, fast_failure=True) as cluster:
         if cluster.keep:
             start_over(cluster)
-        cluster.apply([namespace(SYSTEM), namespace(MODELS), *volume(models)])
-        cluster.helm("install", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES)
-        cluster.kubectl("wait", "--for=condition=Established", "crd/parallelmodels.parallelmodel.dev", "--timeout=60s")
-        cluster.wait_for(
-            lambda: "parallelmodels" in cluster.kubectl("api-resources", "--api-group=parallelmodel.dev", check=False),
-            60,
-            "the API is served",
-        )
+        install(cluster, volume(models))
         yield World(cluster)
 
 

@@ -97,23 +97,45 @@ Source hub_source_of(const Reader& reader, const std::string& id, const std::str
   hub.storage_class = reader.text(cache + "/storageClassName");
   hub.access_mode = reader.text(cache + "/accessMode");
   reader.flag(cache + "/retain", hub.retain);
-  return {hub.own_claim ? cache_claim_name(model) : claim, "", hub};
+  return {hub.own_claim ? cache_claim_name(model) : claim, "", hub, {}};
+}
+
+/// Returns a path without slashes at its ends.
+std::string relative_path(std::string path, const std::string& field) {
+  path.erase(0, std::min(path.find_first_not_of('/'), path.size()));
+  while (!path.empty() && path.back() == '/') path.pop_back();
+  if (("/" + path + "/").find("/../") != std::string::npos) Reader::fail(field, "must not contain ..");
+  return path;
+}
+
+/// The digest is required: by a tag, two nodes could hold two contents.
+Source image_source_of(const Reader& reader, const std::string& reference) {
+  constexpr std::string_view algorithm = "@sha256:";
+  constexpr size_t digits = 64;
+  const size_t at = reference.find(algorithm);
+  const std::string digest = at == std::string::npos ? "" : reference.substr(at + algorithm.size());
+  if (at == 0 || digest.size() != digits || digest.find_first_not_of("0123456789abcdef") != std::string::npos)
+    Reader::fail("/spec/model/source", "must name an image by its digest: oci://REGISTRY/NAME@sha256:HEX");
+  return {"", relative_path(reader.text("/spec/model/path"), "/spec/model/path"), std::nullopt, reference};
 }
 
 Source source_of(const Reader& reader, const std::string& model) {
-  const std::string text = reader.text("/spec/model/source"), scheme = "pvc://", hub = "hf://";
-  if (text.rfind(hub, 0) == 0) return hub_source_of(reader, text.substr(hub.size()), model);
-  if (text.rfind(scheme, 0) != 0) {
-    Reader::fail("/spec/model/source", "is '" + text + "', expected pvc://CLAIM/PATH or hf://ORG/NAME");
+  const std::string text = reader.text("/spec/model/source"), scheme = "pvc://", hub = "hf://", image = "oci://";
+  if (text.starts_with(hub)) return hub_source_of(reader, text.substr(hub.size()), model);
+  if (text.starts_with(image)) return image_source_of(reader, text.substr(image.size()));
+  if (!text.starts_with(scheme)) {
+    Reader::fail("/spec/model/source", "is '" + text +
+                                           "', expected pvc://CLAIM/PATH, hf://ORG/NAME or "
+                                           "oci://REGISTRY/NAME@sha256:HEX");
   }
   const std::string rest = text.substr(scheme.size());
   const size_t slash = rest.find('/');
-  Source source{rest.substr(0, slash), slash == std::string::npos ? "" : rest.substr(slash + 1), std::nullopt};
-  while (!source.path.empty() && source.path.back() == '/') source.path.pop_back();
+  Source source{rest.substr(0, slash),
+                slash == std::string::npos ? "" : relative_path(rest.substr(slash + 1), "/spec/model/source"),
+                std::nullopt,
+                {}};
   if (source.claim.empty())
     Reader::fail("/spec/model/source", "is '" + text + "' and names no PVC: expected pvc://CLAIM/PATH");
-  if (("/" + source.path + "/").find("/../") != std::string::npos)
-    Reader::fail("/spec/model/source", "must not contain ..");
   return source;
 }
 
@@ -292,6 +314,7 @@ Owner parse_owner(const Json& object) {
 std::string source_hash(const Spec& spec, const Owner& owner, const std::string& policy_copy) {
   Json source{{"claim", spec.source.claim}, {"path", spec.source.path}, {"restartedAt", owner.restarted_at}};
   if (spec.source.hub) source["hub"] = {{"id", spec.source.hub->id}, {"revision", spec.source.hub->revision}};
+  if (!spec.source.image.empty()) source["image"] = spec.source.image;
   if (!policy_copy.empty()) source["policy"] = policy_copy;
   return short_hash(source);
 }

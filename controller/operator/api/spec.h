@@ -25,11 +25,14 @@ struct HubSource {
   bool retain = true;                             ///< the PVC outlives the ParallelModel
 };
 
-/// The PVC of the checkpoint and the path inside it, "" for its root, without slashes at the ends. For a model on the
-/// hub it is the PVC that caches the download.
+/// The volume of the checkpoint and the path inside it, "" for its root, without slashes at the ends. For a model on
+/// the hub the volume is the PVC that caches the download.
 struct Source {
   std::string claim, path;
   std::optional<HubSource> hub;
+  std::string image;  ///< reference with a digest, of an image that is mounted; "": a PVC
+  /// "sha256:..." of the image; "" for other sources.
+  std::string digest() const { return image.empty() ? "" : image.substr(image.find('@') + 1); }
 };
 
 /// The ConfigMap of a user's policy; key "" is the only key of the ConfigMap.

@@ -116,7 +116,11 @@ Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, co
   if (!spec.worker.pull_secrets.empty()) pod["spec"]["imagePullSecrets"] = spec.worker.pull_secrets;
   schedule(pod["spec"], spec);
   const bool fetches = role == "fetch";
-  if (!spec.source.hub || role != "inspect") {
+  if (!spec.source.image.empty()) {  // the runtime mounts it read-only
+    mount(pod,
+          {{"name", "model"}, {"image", {{"reference", spec.source.image}, {"pullPolicy", "IfNotPresent"}}}},
+          model_path, true);
+  } else if (!spec.source.hub || role != "inspect") {
     mount(pod,
           {{"name", "model"}, {"persistentVolumeClaim", {{"claimName", spec.source.claim}, {"readOnly", !fetches}}}},
           model_path, !fetches);

@@ -6,8 +6,8 @@
 namespace pm::op {
 
 /// Makes a pod with one container `worker`: labels and annotations of the user, scheduling, the restricted security
-/// profile, /tmp, env, and the PVC of the model, which is writable in a fetch pod only. An inspect pod of a model on
-/// the hub has no PVC. Callers add ports, probes, resources, args and further volumes.
+/// profile, /tmp, env, and the volume of the model: an image, or a PVC, which is writable in a fetch pod only. An
+/// inspect pod of a model on the hub has none. Callers add ports, probes, resources, args and further volumes.
 Json base_pod(const Owner&, const Spec&, const Settings&, const std::string& name, const std::string& role,
               const std::string& image);
 /// Adds a volume and its mount.

@@ -190,7 +190,7 @@ class Planner {
 
   /// Checks the access mode of the PVC, for a replica over several nodes mounts the checkpoint on each of them.
   bool can_share(int nodes) {
-    if (nodes < 2) return true;
+    if (nodes < 2 || !spec_.source.image.empty()) return true;  // each node pulls the image
     const std::string claim = "PersistentVolumeClaim " + spec_.source.claim;
     if (!claim_) {
       out_.asks_claim = true;

@@ -137,10 +137,15 @@ class ResponseApplier {
     if (sent_.verb == Verb::Create && sent_.resource == k8s::pods_resource) {
       const bool refused = error.failure == Failure::Forbidden || error.failure == Failure::Invalid;
       const bool quota = error.message.find("exceeded quota") != std::string::npos;
+      // a server that does not know image volumes drops the only source of this one
+      const bool volumes = error.message.find("must specify a volume type") != std::string::npos;
       if (refused || fails_for_long(error)) {
         state_.notes.refused = Wait{quota ? name_of(Reason::QuotaExceeded) : name_of(Reason::Unschedulable),
                                     std::string("the API server ") + (refused ? "refuses" : "fails to make") + " pod " +
-                                        sent_.name + ": " + clip(error.message, 700)};
+                                        sent_.name + ": " + clip(error.message, 700) +
+                                        (volumes ? "; models by oci:// need image volumes, as Kubernetes 1.35 has them, "
+                                                   "or 1.33 with the feature gate ImageVolume"
+                                                 : "")};
         return std::nullopt;
       }
     }

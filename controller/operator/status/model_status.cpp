@@ -48,7 +48,9 @@ Json plan_json(const StatusInputs& in) {
            {"message", clip(plan.message, in.notes.truncation_level ? 200 : 2000)}};
   if (plan.kv_blocks > 0) out["concurrency"] = plan.concurrency;  // only a KV cache bounds it
   if (plan.pipeline > 1) out["microBatches"] = plan.micro_batches;
-  if (!stored.revision.empty()) out["revision"] = clip(stored.revision, 128);
+  const std::string digest = in.spec.source.digest();
+  if (!stored.revision.empty() || !digest.empty())
+    out["revision"] = clip(digest.empty() ? stored.revision : digest, 128);
   if (stored.policy) out["policy"] = clip(to_text(stored.policy), 512);
   if (!plan.rejected.empty() && !in.notes.truncation_level) out["rejected"] = rejected_json(plan.rejected);
   return out;

@@ -6,11 +6,12 @@
 #                        (rules for manifests), kwok (pods without kubelets), lws (LeaderWorkerSet's controller, to
 #                        measure beside ours), oldest (the API server of the oldest Kubernetes that is supported),
 #                        kthena (a gateway that reads InferencePools), epp (the endpoint picker of InferencePools),
-#                        traefik (a gateway that reads HTTPRoutes), kueue (queues with quotas)
+#                        traefik (a gateway that reads HTTPRoutes), kueue (queues with quotas), containerd and
+#                        containerd-shim (a runtime with image volumes)
 #   build.sh --built NAME             its path if it is built, else exit status 3
 #   build.sh --source NAME [MODULE]   the folder of the source of its module, or of one that it depends on
 # A cold build on two otherwise idle cores takes 1 min for crane and kubescore, 2 to 3 min each for kwok, kubelinter,
-# lws, kthena, epp and kueue, and 5 min for oldest and traefik. Modules are verified against go.sum.
+# lws, kthena, epp, kueue and containerd, and 5 min for oldest and traefik. Modules are verified against go.sum.
 set -eu
 here=$(dirname "$(readlink -f "$0")")
 PM_CACHE=${PM_CACHE:-$HOME/.cache/parallelmodel}
@@ -22,11 +23,13 @@ declare -A package=(
   [lws]=sigs.k8s.io/lws/cmd
   [kthena]=github.com/volcano-sh/kthena/cmd/kthena-router
   [epp]=sigs.k8s.io/gateway-api-inference-extension/cmd/epp
+  [containerd]=github.com/containerd/containerd/v2/cmd/containerd
+  [containerd-shim]=github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
   [kueue]=sigs.k8s.io/kueue/cmd/kueue
   [traefik]=github.com/traefik/traefik/v3/cmd/traefik
   [oldest]=k8s.io/kubernetes/cmd/kube-apiserver)
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 
 flags_of() { # what the program says of its version, where that matters
   [ "$1" = oldest ] || return 0
@@ -41,8 +44,10 @@ flags_of() { # what the program says of its version, where that matters
   done
 }
 
+module_of() { echo "${1%-shim}"; } # the folder with the go.mod of a program
+
 run_go() {
-  (cd "$here/$1" && CGO_ENABLED=0 GOTOOLCHAIN=local GOWORK=off GOFLAGS="-p=2 -buildvcs=false -mod=readonly" \
+  (cd "$here/$(module_of "$1")" && CGO_ENABLED=0 GOTOOLCHAIN=local GOWORK=off GOFLAGS="-p=2 -buildvcs=false -mod=readonly" \
     nice "$go" "${@:2}")
 }
 
@@ -58,7 +63,7 @@ built=
 [ "$1" != --built ] || { built=yes; shift; }
 name=${1:-}
 [ -n "${package[$name]:-}" ] || usage
-out=$PM_CACHE/extras/$name-$(cat "$here/$name"/go.{mod,sum} | sha256sum | cut -c 1-12)
+out=$PM_CACHE/extras/$name-$(cat "$here/$(module_of "$name")"/go.{mod,sum} | sha256sum | cut -c 1-12)
 if [ -n "$built" ]; then [ -x "$out" ] || exit 3; echo "$out"; exit; fi
 mkdir -p "$PM_CACHE/extras"
 exec 9> "$out.lock"

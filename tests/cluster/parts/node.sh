@@ -42,7 +42,7 @@ run_node() { # number
   echo 1 > /proc/sys/net/ipv4/ip_forward
   private_folders
   private_sysctls
-  start containerd containerd --config containerd.toml --log-level warn
+  PATH=${RUNTIME:+$RUNTIME:}$PATH start containerd containerd --config containerd.toml --log-level warn
   await 60 ctr -a $sock version
   [ -e imported ] || import_images
   await 120 test -e "$dir/api-up"

@@ -218,6 +218,25 @@ TEST(Builders, TheInspectPodTakesNoDevice) {
   EXPECT_FALSE(pod["metadata"]["labels"].contains(label::replica)) << "Services and budgets must not count it";
 }
 
+TEST(Builders, AnImageIsMountedAsTheModel) {
+  auto model = owned_model();
+  const std::string reference = "registry.example.com/models@sha256:" + std::string(64, 'a');
+  model["spec"]["model"] = {{"source", "oci://" + reference}, {"path", "gpt2"}};
+  model["spec"]["worker"]["imagePullSecrets"] = Json::array({{{"name", "pull"}}});
+  const Made made(model);
+  const Json volume{{"name", "model"}, {"image", {{"reference", reference}, {"pullPolicy", "IfNotPresent"}}}};
+  for (const Json& pod : {made.pod(), inspect_pod(made.owner, made.spec, made.worker, std::nullopt)}) {
+    EXPECT_THAT(pod["spec"]["volumes"].get<std::vector<Json>>(), Contains(volume));
+    EXPECT_THAT(pod["spec"]["containers"][0]["volumeMounts"].get<std::vector<Json>>(),
+                Contains(Json{{"name", "model"}, {"mountPath", "/model"}, {"readOnly", true}}));
+    EXPECT_THAT(pod["spec"]["containers"][0]["args"].dump(), HasSubstr("/model/gpt2"));
+    EXPECT_EQ(pod["spec"]["imagePullSecrets"][0]["name"], "pull");
+    EXPECT_THAT(pod.dump(), Not(HasSubstr("persistentVolumeClaim")));
+  }
+  model["spec"]["model"]["source"] = "oci://registry.example.com/models@sha256:" + std::string(64, 'b');
+  EXPECT_NE(source_hash(made.spec, made.owner, ""), source_hash(parse_spec(model), made.owner, ""));
+}
+
 TEST(Builders, ReplicasInAQueueAreGroupsOfPodsThatItAdmitsTogether) {
   auto model = owned_model();
   const Json without = Made(model).pod();

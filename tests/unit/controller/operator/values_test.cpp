@@ -76,6 +76,27 @@ TEST(Spec, SourceIsAClaimAndAPath) {
     EXPECT_THROW((void)source(bad), std::invalid_argument) << bad;
 }
 
+TEST(Spec, AModelInAnImageIsNamedByItsDigest) {
+  const std::string digest = "sha256:" + std::string(64, 'a'), reference = "registry.example.com:5000/models/gpt2@" + digest;
+  Json model = model_named("m");
+  const auto source = [&](const std::string& text) {
+    model["spec"]["model"]["source"] = text;
+    return parse_spec(model).source;
+  };
+  EXPECT_EQ(source("oci://" + reference).image, reference);
+  EXPECT_EQ(source("oci://" + reference).digest(), digest);
+  EXPECT_EQ(source("oci://" + reference).path, "");
+  EXPECT_EQ(source("pvc://models").digest(), "");
+  model["spec"]["model"]["path"] = "models/gpt2/";
+  EXPECT_EQ(source("oci://" + reference).path, "models/gpt2");
+  for (const std::string& bad : {"oci://" + reference.substr(0, reference.size() - 1), "oci://" + reference + "0",
+                                 std::string("oci://registry.example.com/gpt2:latest"), "oci://@" + digest,
+                                 "oci://a@sha256:" + std::string(64, 'A')})
+    EXPECT_THROW((void)source(bad), std::invalid_argument) << bad;
+  model["spec"]["model"]["path"] = "a/../../b";
+  EXPECT_THROW((void)source("oci://" + reference), std::invalid_argument);
+}
+
 TEST(Spec, AModelOnTheHubComesWithAClaimOfItsOwnOrOfTheUser) {
   Json model = model_named("m");
   model["spec"]["model"] = {{"source", "hf://org/name"}};
