@@ -26,12 +26,14 @@ stage() { # name command...
 
 # The Go build of the cluster is the longest and needs nothing of ours: it runs beside the rest at low priority.
 nice make -s cluster > "$cache/cluster-build.log" 2>&1 & cluster=$!
-# Gateways, a queue and a runtime for some of the end-to-end tests take 25 minutes of one core, once: they are built in what the
-# rest leaves idle. Tests that come too early for them are skipped, and run the next time.
+# Gateways, a queue and a runtime for some of the end-to-end tests take 25 minutes of one core, once: they are built in
+# what the rest leaves idle. Tests that come too early for them are skipped, and run the next time.
 set -m
 {
   tail --pid=$cluster -f /dev/null
-  for name in kueue crane containerd containerd-shim kthena epp traefik; do nice -n 19 tests/cluster/extras/build.sh $name; done
+  for name in kueue crane containerd containerd-shim kthena epp traefik; do
+    nice -n 19 tests/cluster/extras/build.sh $name
+  done
 } > "$cache/integrations-build.log" 2>&1 & integrations=$!
 set +m
 cluster_built() { wait $cluster || { tail -30 "$cache/cluster-build.log"; return 1; }; }

@@ -41,7 +41,8 @@ choose_settings() { # from the environment, written down for every later verb
     LEASE=${LEASE:-4}
   fi
   NODES=${NODES:-1} FAKE_GPUS=${FAKE_GPUS:-0} AUDIT=${AUDIT:-0} LEASE=${LEASE:-40} PROXY_MODE=${PROXY_MODE:-nftables}
-  RUNTIME=${RUNTIME:-} APISERVER_FLAGS=${APISERVER_FLAGS:-} KCM_FLAGS=${KCM_FLAGS:-} SCHEDULER_FLAGS=${SCHEDULER_FLAGS:-}
+  APISERVER_FLAGS=${APISERVER_FLAGS:-} KCM_FLAGS=${KCM_FLAGS:-} SCHEDULER_FLAGS=${SCHEDULER_FLAGS:-}
+  RUNTIME=${RUNTIME:-}
   local archive found=""
   for archive in ${IMAGES:-}; do
     found="$found $(readlink -e "$archive")" || {

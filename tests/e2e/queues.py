@@ -72,7 +72,6 @@ def workloads(world: World) -> list[str]:
 def running(world: World, folder: Path, cpu: str) -> Iterator[None]:
     """Installs Kueue with a queue, and removes both afterwards."""
     program, chart = extra(PROGRAM), extra_source(PROGRAM) / "charts" / "kueue"
-    # the chart starts /manager
     world.cluster.load(tools_image(folder / "kueue.tar", [str(program)], f"{IMAGE}:test"))
     values = {
         "controllerManager": {
@@ -85,8 +84,10 @@ def running(world: World, folder: Path, cpu: str) -> Iterator[None]:
     }
     file = folder / "values.yaml"
     file.write_text(json.dumps(values))
+    # the chart starts /manager, the image has another path
     world.cluster.helm("install", "kueue", str(chart), "-n", NAMESPACE, "--create-namespace", "-f", str(file))
-    patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/command", "value": [f"/usr/bin/{program.name}"]}]
+    path = "/spec/template/spec/containers/0/command"
+    patch = [{"op": "replace", "path": path, "value": [f"/usr/bin/{program.name}"]}]
     world.cluster.kubectl(
         "patch",
         "deployment/kueue-controller-manager",

@@ -292,8 +292,8 @@ class Parser {
     do term->children.push_back(choice());
     while (take(","));
     expect(")");
-    const bool one = term->op == Op::Last || term->op == Op::Length || term->op == Op::Expand ||
-                     term->op == Op::Pair || term->op == Op::Has;
+    const bool one = term->op == Op::Last || term->op == Op::Length || term->op == Op::Expand || term->op == Op::Pair ||
+                     term->op == Op::Has;
     const size_t wanted = one ? 1 : 2;
     if (term->children.size() != wanted)
       fail(token.text + "() takes " + std::to_string(wanted) + " values", token.column);

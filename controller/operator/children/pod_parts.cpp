@@ -117,8 +117,7 @@ Json base_pod(const Owner& owner, const Spec& spec, const Settings& settings, co
   schedule(pod["spec"], spec);
   const bool fetches = role == "fetch";
   if (!spec.source.image.empty()) {  // the runtime mounts it read-only
-    mount(pod,
-          {{"name", "model"}, {"image", {{"reference", spec.source.image}, {"pullPolicy", "IfNotPresent"}}}},
+    mount(pod, {{"name", "model"}, {"image", {{"reference", spec.source.image}, {"pullPolicy", "IfNotPresent"}}}},
           model_path, true);
   } else if (!spec.source.hub || role != "inspect") {
     mount(pod,

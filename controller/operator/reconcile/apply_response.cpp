@@ -17,6 +17,8 @@ using k8s::Request;
 using k8s::Verb;
 
 constexpr std::chrono::seconds failure_patience{10};
+constexpr const char* no_image_volumes =
+    "; models by oci:// need image volumes, as Kubernetes 1.35 has them, or 1.33 with the feature gate ImageVolume";
 
 void put(Snapshot& view, const k8s::Resource& resource, Json object) {
   auto* objects = objects_of(view, resource);
@@ -140,12 +142,10 @@ class ResponseApplier {
       // a server that does not know image volumes drops the only source of this one
       const bool volumes = error.message.find("must specify a volume type") != std::string::npos;
       if (refused || fails_for_long(error)) {
-        state_.notes.refused = Wait{quota ? name_of(Reason::QuotaExceeded) : name_of(Reason::Unschedulable),
-                                    std::string("the API server ") + (refused ? "refuses" : "fails to make") + " pod " +
-                                        sent_.name + ": " + clip(error.message, 700) +
-                                        (volumes ? "; models by oci:// need image volumes, as Kubernetes 1.35 has them, "
-                                                   "or 1.33 with the feature gate ImageVolume"
-                                                 : "")};
+        state_.notes.refused =
+            Wait{quota ? name_of(Reason::QuotaExceeded) : name_of(Reason::Unschedulable),
+                 std::string("the API server ") + (refused ? "refuses" : "fails to make") + " pod " + sent_.name +
+                     ": " + clip(error.message, 700) + (volumes ? no_image_volumes : "")};
         return std::nullopt;
       }
     }

@@ -47,8 +47,8 @@ flags_of() { # what the program says of its version, where that matters
 module_of() { echo "${1%-shim}"; } # the folder with the go.mod of a program
 
 run_go() {
-  (cd "$here/$(module_of "$1")" && CGO_ENABLED=0 GOTOOLCHAIN=local GOWORK=off GOFLAGS="-p=2 -buildvcs=false -mod=readonly" \
-    nice "$go" "${@:2}")
+  (cd "$here/$(module_of "$1")" && CGO_ENABLED=0 GOTOOLCHAIN=local GOWORK=off \
+    GOFLAGS="-p=2 -buildvcs=false -mod=readonly" nice "$go" "${@:2}")
 }
 
 [ $# -ge 1 ] || usage

@@ -37,7 +37,7 @@ struct Limits {
   bool recomputes = false;
   std::optional<int32_t> appended;
   bool overlap = false;  ///< a token behind the prompt has a second row then, but for the last (policy::Recompute)
-  int64_t memory = 0;  ///< rows before the tokens of each sequence then, which count as tokens of a step
+  int64_t memory = 0;    ///< rows before the tokens of each sequence then, which count as tokens of a step
   /// Encoder-decoder: vocabulary and positions of the encoder; 0: those of the decoder.
   int64_t source_vocabulary = 0, source_positions = 0;
 };

@@ -229,9 +229,9 @@ TEST(Builders, AnImageIsMountedAsTheModel) {
     EXPECT_THAT(pod["spec"]["volumes"].get<std::vector<Json>>(), Contains(volume));
     EXPECT_THAT(pod["spec"]["containers"][0]["volumeMounts"].get<std::vector<Json>>(),
                 Contains(Json{{"name", "model"}, {"mountPath", "/model"}, {"readOnly", true}}));
-    EXPECT_THAT(pod["spec"]["containers"][0]["args"].dump(), HasSubstr("/model/gpt2"));
+    EXPECT_THAT(pod["spec"]["containers"][0]["args"].dump(), testing::HasSubstr("/model/gpt2"));
     EXPECT_EQ(pod["spec"]["imagePullSecrets"][0]["name"], "pull");
-    EXPECT_THAT(pod.dump(), Not(HasSubstr("persistentVolumeClaim")));
+    EXPECT_THAT(pod.dump(), testing::Not(testing::HasSubstr("persistentVolumeClaim")));
   }
   model["spec"]["model"]["source"] = "oci://registry.example.com/models@sha256:" + std::string(64, 'b');
   EXPECT_NE(source_hash(made.spec, made.owner, ""), source_hash(parse_spec(model), made.owner, ""));

@@ -286,9 +286,8 @@ TEST_F(Disruption, AReplicaWaitsForItsQueueAndComesBackToItWhenAnotherPreemptsIt
   };
   ASSERT_TRUE(fake_operator.settle());
   EXPECT_EQ(cluster.reason("Scheduled"), "QueueWaiting");
-  EXPECT_THAT(message("Scheduled"),
-              HasSubstr("pod m-0-0-1: the queue team-a has not admitted it yet; kubectl describe "
-                        "workloads.kueue.x-k8s.io m-0-1 says why"));
+  EXPECT_THAT(message("Scheduled"), HasSubstr("pod m-0-0-1: the queue team-a has not admitted it yet; kubectl describe "
+                                              "workloads.kueue.x-k8s.io m-0-1 says why"));
   admit("m-0-0-1");
   EXPECT_TRUE(cluster.is_true("Ready"));
   cluster.evict("m-0-0-1", "TerminationTarget", "WorkloadEvictedDueToPreempted");

@@ -77,7 +77,8 @@ TEST(Spec, SourceIsAClaimAndAPath) {
 }
 
 TEST(Spec, AModelInAnImageIsNamedByItsDigest) {
-  const std::string digest = "sha256:" + std::string(64, 'a'), reference = "registry.example.com:5000/models/gpt2@" + digest;
+  const std::string digest = "sha256:" + std::string(64, 'a'),
+                    reference = "registry.example.com:5000/models/gpt2@" + digest;
   Json model = model_named("m");
   const auto source = [&](const std::string& text) {
     model["spec"]["model"]["source"] = text;
