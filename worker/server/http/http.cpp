@@ -153,11 +153,11 @@ class Listener final : public httplib::Server {
 
  private:
   bool process_and_close_socket(socket_t fd) override {
+    connections_.started();
     Connection connection(fd, options_.tls.get(), options_.limits);
     if (!connection.handshake()) return false;
     const bool was_idle = serve(connection);
     if (!stopping_ && !connection.peer_gone()) connection.finish(!was_idle);
-    connections_.closed(connection);
     return true;
   }
 

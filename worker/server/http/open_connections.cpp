@@ -23,9 +23,10 @@ void OpenConnections::make_room() {
   end_longest_waits();
 }
 
-void OpenConnections::closed(const Connection& connection) {
+void OpenConnections::started() {
   const std::lock_guard lock(mutex_);
-  if (connection.is_ending() && ending_ > 0) --ending_;
+  if (ending_ > 0) --ending_;
+  if (!stopping_) end_longest_waits();
 }
 
 void OpenConnections::end_longest_waits() {

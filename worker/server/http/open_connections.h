@@ -20,8 +20,8 @@ class OpenConnections {
   /// Ends the longest waits for a request, as many as connections are queued and no ended one makes room for. A request
   /// that has arrived is still answered.
   void make_room();
-  /// The thread of a connection is free.
-  void closed(const Connection&);
+  /// A connection has got a thread. It may be one of those for which make_room() has ended a wait.
+  void started();
   /// Ends all waits, and those that begin later.
   void end_waits();
 
@@ -30,7 +30,7 @@ class OpenConnections {
 
   std::function<size_t()> queued_ = [] { return size_t{0}; };
   std::mutex mutex_;
-  size_t ending_ = 0;               ///< connections whose wait was ended, and whose threads are not free yet
+  size_t ending_ = 0;  ///< waits that were ended for connections which have no thread yet
   std::list<Connection*> waiting_;  ///< the longest wait first; a connection whose wait was ended is not in it
   bool stopping_ = false;
 };
