@@ -111,7 +111,7 @@ def test_an_image_that_there_is_not_and_a_folder_that_it_lacks_are_reported(clus
     world = cluster_of_images
     absent = reference.split("@")[0] + "@sha256:" + "0" * 64
     world.apply("absent", source=f"oci://{absent}", count=1)
-    condition = world.wait_condition("absent", "Planned", "False", "ImagePullFailed", timeout=120)
+    condition = world.wait_condition("absent", "Scheduled", "False", "ImagePullFailed", timeout=120)
     assert "0" * 64 in condition["message"]
     world.delete("absent")
     world.apply("elsewhere", source=f"oci://{reference}", count=1, model={"path": "tales"})

@@ -5,7 +5,12 @@ short that texts of 33 tokens reach over them.
 
 LIGHT = (2,)
 # as in cases.py
-SEEDS = {"XLNetLMHeadModel-all": 26700, "XLNetLMHeadModel-causal": 25700}
+SEEDS = {
+    "XLNetLMHeadModel-all": 26700,
+    "XLNetLMHeadModel-causal": 25700,
+    "XLNetLMHeadModel-short-memory": 28700,
+    "XLNetLMHeadModel-causal-memory": 28700,
+}
 ENCODERS = ("deberta", "deberta-v2")
 _TYPES = ("token_type_ids", "position_ids")
 _BERT = {
