@@ -103,6 +103,8 @@ class Machine:
         ns, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         if "deletionTimestamp" in pod["metadata"]:
             return api.delete("pods", ns, name, 0, pod["metadata"]["uid"])
+        if pod["spec"].get("schedulingGates"):  # as a queue with room for all
+            return api.patch("pods", ns, name, {"spec": {"schedulingGates": None}})
         if not pod["spec"].get("nodeName"):
             return api.request(
                 "POST",

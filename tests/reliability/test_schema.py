@@ -207,6 +207,8 @@ class Campaign:
                     port.pop("nodePort", None)  # assigned by the API server
                 if generation := label(item, "replica-generation"):
                     meta["labels"].pop("parallelmodel.dev/replica-generation")
+                    if group := meta["labels"].pop("kueue.x-k8s.io/pod-group-name", ""):
+                        assert group.endswith(f"-{generation}")
                     for kind in ("podAffinity", "podAntiAffinity"):
                         terms = spec.get("affinity", {}).get(kind, {})
                         for wish in terms.get("preferredDuringSchedulingIgnoredDuringExecution", []):

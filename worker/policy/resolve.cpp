@@ -191,7 +191,7 @@ std::optional<Recompute> read_recompute(const Node* section, const Variables& va
   if (const Node* target = section->get("target")) recompute.target = evaluate_bool(*target, variables);
   if (const Node* overlap = section->get("overlap"); overlap && evaluate_bool(*overlap, variables)) {
     const Node* memory = section->get("memory");
-    recompute.overlap.emplace().memory = memory ? evaluate_int(*memory, variables) : 0;
+    recompute.overlap = Recompute::Overlap{memory ? evaluate_int(*memory, variables) : 0};
   }
   return recompute;
 }

@@ -36,6 +36,10 @@ int Replica::bound_pods() const {
   return static_cast<int>(std::count_if(pods.begin(), pods.end(), [](const PodState* pod) { return pod->bound(); }));
 }
 
+bool Replica::waits_in_queue() const {
+  return std::any_of(pods.begin(), pods.end(), [](const PodState* pod) { return pod->gated; });
+}
+
 bool Replica::has_exhausted_restarts(const FailurePolicy& policy) const {
   return record.reason == Reason::RestartBudgetExhausted &&
          static_cast<int>(record.restart_times.size()) >= policy.max_restarts;

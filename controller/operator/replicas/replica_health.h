@@ -27,6 +27,8 @@ struct Replica {
   bool moves() const;
   /// Counts the pods of the current generation that have a node.
   int bound_pods() const;
+  /// Returns true when a queue holds pods of the current generation.
+  bool waits_in_queue() const;
   /// Returns true when it used up its restarts and maxRestarts was not raised since.
   bool has_exhausted_restarts(const FailurePolicy&) const;
 };

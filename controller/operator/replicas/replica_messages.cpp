@@ -93,6 +93,8 @@ void ReplicaHealth::describe_surge(Replica& replica) const {
     if (replica.moves() && end)
       text += "; without room, evictions may end " + previous + " from " + k8s::format_time(*end) +
               " on, and the replica does not serve from then until it has started elsewhere";
+    else if (replica.waits_in_queue())
+      text += "; the wait for a queue ends no update: set update.maxSurge to 0 if the quota has no room for both";
     else if (in_.spec.update.max_unavailable == 0)
       text += "; update.maxUnavailable is 0, so it waits for room";
     else if (end)

@@ -273,7 +273,7 @@ class ReplicaPlanner {
   bool surge_timed_out(const Replica& replica) {
     const auto end = surge_end(replica.record, in_.spec);
     if (!end || replica.bound_pods() >= replica.nodes || replica.record.reason == Reason::RestartBudgetExhausted ||
-        std::any_of(replica.pods.begin(), replica.pods.end(), [](const PodState* pod) { return pod->gated; }))
+        replica.waits_in_queue())
       return false;
     if (now_ < *end) wake(*end);
     return now_ >= *end;

@@ -274,6 +274,7 @@ TEST_F(Disruption, AQueueThatHoldsPodsIsToldAndEndsNoSurge) {
   EXPECT_EQ(serving()["0"], 1) << "the wait for a queue does not count";
   EXPECT_EQ(cluster.reason("Scheduled"), "QueueWaiting");
   EXPECT_THAT(message("Scheduled"), HasSubstr("scheduling gates"));
+  EXPECT_THAT(message("Ready"), HasSubstr("set update.maxSurge to 0 if the quota has no room for both"));
 }
 
 TEST_F(Disruption, AReplicaWaitsForItsQueueAndComesBackToItWhenAnotherPreemptsIt) {

@@ -32,7 +32,7 @@ TEST(Generation, AnEncoderMayGenerateWithoutACache) {
 TEST(Generation, StepsThatOverlapNeedATarget) {
   policy::Model encoder = model({head("lm", policy::LogitsSpec{})});
   encoder.task = policy::Task::Forward;
-  encoder.recompute.emplace().overlap.emplace();
+  encoder.recompute.emplace().overlap = policy::Recompute::Overlap{0};
   EXPECT_THAT(refusal(encoder), testing::HasSubstr("steps that overlap without a target"));
   encoder.recompute->target = true;
   encoder.stacks[0].input.targets.emplace();

@@ -75,7 +75,7 @@ TEST(OverlappingSteps, AStepWithoutATargetHasItsTokensAlone) {
   layers::Batch batch;
   batch.sequences.spans.push_back({.first = 0, .tokens = 4, .context = 0, .keys = 4, .key_row = 0, .blocks = {}});
   batch.prompts = {4};
-  lay_out_overlap({}, batch);
+  lay_out_overlap({.memory = 0}, batch);
   EXPECT_THAT(batch.columns[0].columns, testing::ElementsAre(0, 1, 2, 3));
   EXPECT_FALSE(batch.hidden[0].any().item<bool>());
 }
