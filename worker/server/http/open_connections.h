@@ -30,7 +30,7 @@ class OpenConnections {
 
   std::function<size_t()> queued_ = [] { return size_t{0}; };
   std::mutex mutex_;
-  size_t ending_ = 0;  ///< waits that were ended for connections which have no thread yet
+  size_t ending_ = 0;               ///< waits that were ended for connections which have no thread yet
   std::list<Connection*> waiting_;  ///< the longest wait first; a connection whose wait was ended is not in it
   bool stopping_ = false;
 };
