@@ -12,7 +12,8 @@ struct Recompute {
   /// Steps that read the last two tokens and the states that earlier steps left of those before them. The rows of a
   /// step stand for those of all steps so far.
   struct Overlap {
-    int64_t memory;  ///< rows that a step leaves at most, its last token and its target among them; 0: all
+    int64_t memory;  ///< states that a step keeps at most, as XLNet's mem_len; later steps read all but the last two,
+                     ///< those of its last token and its target; 0: all
   };
 
   bool target = false;  ///< the last row is that of a target behind the sequence (Input::targets), not of a token

@@ -7,45 +7,13 @@
 #include "controller/operator/api/stable_hash.h"
 #include "controller/operator/children/desired.h"
 #include "controller/operator/children/pod_parts.h"
-#include "planner/model_metadata.h"
-#include "tests/unit/controller/operator/simulator/fake_cluster.h"
+#include "tests/unit/controller/operator/built_pods.h"
 
 namespace pm::op::test {
 namespace {
 
 using testing::Contains;
 using testing::Not;
-
-Json owned_model(int devices = 2, int replicas = 1) {
-  Json model = model_named("m", devices, replicas);
-  model["metadata"]["uid"] = "uid-1";
-  model["metadata"]["generation"] = 3;
-  return model;
-}
-
-/// The inputs of a builder for `ranks` CPU ranks over `nodes` nodes.
-struct Made {
-  explicit Made(const Json& model, int nodes = 1, const std::optional<Policy>& policy = std::nullopt)
-      : spec(parse_spec(model)), owner(parse_owner(model)), nodes(nodes) {
-    const ModelMetadata metadata = metadata_from_json(small_metadata());
-    Hardware hardware{.kind = spec.devices.kind, .devices = spec.devices.count, .device_memory = int64_t{2} << 30};
-    const Decision decision = decide(metadata, hardware, {.max_sequence_length = 256, .max_concurrency = 4});
-    if (!decision.plan) throw std::logic_error(decision.refusal->message);
-    stored = stored_plan(plan_config_map(owner, spec, metadata, *decision.plan, "parallelmodel-worker:1", policy));
-    spec.devices.per_node = (spec.devices.count + nodes - 1) / nodes;
-    layout = make_pod_layout(spec, stored.plan);
-  }
-  Spec spec;
-  Owner owner;
-  int nodes;
-  StoredPlan stored;
-  PodLayout layout;
-  Settings worker = settings();
-  PodInputs inputs() const { return {owner, spec, stored, layout, worker}; }
-  Json pod(int replica = 0, int node = 0, int64_t replica_generation = 1) const {
-    return replica_pod(inputs(), replica, node, replica_generation, "hash");
-  }
-};
 
 TEST(Builders, AReplicaPodIsExactlyThis) {
   const Made made(owned_model());
@@ -216,48 +184,6 @@ TEST(Builders, TheInspectPodTakesNoDevice) {
               Contains(Json{{"name", "NVIDIA_VISIBLE_DEVICES"}, {"value", "void"}}));
   EXPECT_EQ(pod["spec"]["securityContext"]["runAsNonRoot"], true);
   EXPECT_FALSE(pod["metadata"]["labels"].contains(label::replica)) << "Services and budgets must not count it";
-}
-
-TEST(Builders, AnImageIsMountedAsTheModel) {
-  auto model = owned_model();
-  const std::string reference = "registry.example.com/models@sha256:" + std::string(64, 'a');
-  model["spec"]["model"] = {{"source", "oci://" + reference}, {"path", "gpt2"}};
-  model["spec"]["worker"]["imagePullSecrets"] = Json::array({{{"name", "pull"}}});
-  const Made made(model);
-  const Json volume{{"name", "model"}, {"image", {{"reference", reference}, {"pullPolicy", "IfNotPresent"}}}};
-  for (const Json& pod : {made.pod(), inspect_pod(made.owner, made.spec, made.worker, std::nullopt)}) {
-    EXPECT_THAT(pod["spec"]["volumes"].get<std::vector<Json>>(), Contains(volume));
-    EXPECT_THAT(pod["spec"]["containers"][0]["volumeMounts"].get<std::vector<Json>>(),
-                Contains(Json{{"name", "model"}, {"mountPath", "/model"}, {"readOnly", true}}));
-    EXPECT_THAT(pod["spec"]["containers"][0]["args"].dump(), testing::HasSubstr("/model/gpt2"));
-    EXPECT_EQ(pod["spec"]["imagePullSecrets"][0]["name"], "pull");
-    EXPECT_THAT(pod.dump(), testing::Not(testing::HasSubstr("persistentVolumeClaim")));
-  }
-  model["spec"]["model"]["source"] = "oci://registry.example.com/models@sha256:" + std::string(64, 'b');
-  EXPECT_NE(source_hash(made.spec, made.owner, ""), source_hash(parse_spec(model), made.owner, ""));
-}
-
-TEST(Builders, ReplicasInAQueueAreGroupsOfPodsThatItAdmitsTogether) {
-  auto model = owned_model();
-  const Json without = Made(model).pod();
-  for (const char* map : {"labels", "annotations"})
-    for (const auto& [key, value] : without["metadata"][map].items()) EXPECT_FALSE(key.starts_with("kueue")) << key;
-  EXPECT_FALSE(without["spec"].contains("schedulingGates"));
-  model["spec"]["scheduling"] = {{"queueName", "team-a"}, {"queuePriorityClassName", "high"}};
-  model["spec"]["worker"]["labels"] = {{"kueue.x-k8s.io/queue-name", "of-the-user"}};
-  const Made made(model);
-  const Json pod = made.pod(), inspects = inspect_pod(made.owner, made.spec, made.worker, std::nullopt);
-  const Json& labels = pod["metadata"]["labels"];
-  EXPECT_EQ(labels["kueue.x-k8s.io/queue-name"], "team-a");
-  EXPECT_EQ(labels["kueue.x-k8s.io/priority-class"], "high");
-  EXPECT_EQ(labels["kueue.x-k8s.io/managed"], "true");
-  EXPECT_EQ(labels["kueue.x-k8s.io/pod-group-name"], queue_group_name("m", 0, 1));
-  EXPECT_EQ(annotation_of(pod, "kueue.x-k8s.io/pod-group-total-count"), std::to_string(made.layout.nodes()));
-  EXPECT_EQ(annotation_of(pod, "kueue.x-k8s.io/pod-group-serving"), "true");
-  EXPECT_EQ(annotation_of(pod, "kueue.x-k8s.io/pod-suspending-parent"), "parallelmodel");
-  EXPECT_EQ(pod["spec"]["schedulingGates"], Json::array({{{"name", "kueue.x-k8s.io/admission"}}}));
-  EXPECT_FALSE(inspects["spec"].contains("schedulingGates")) << "an inspection needs no quota";
-  EXPECT_FALSE(inspects["metadata"]["labels"].contains("kueue.x-k8s.io/queue-name"));
 }
 
 TEST(Builders, WhatPeopleAddReachesBothKindsOfPods) {
