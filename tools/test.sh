@@ -26,17 +26,23 @@ stage() { # name command...
 
 # The Go build of the cluster is the longest and needs nothing of ours: it runs beside the rest at low priority.
 nice make -s cluster > "$cache/cluster-build.log" 2>&1 & cluster=$!
-# Gateways, a queue and a runtime for some of the end-to-end tests take 25 minutes of one core, once: they are built in
-# what the rest leaves idle. Tests that come too early for them are skipped, and run the next time.
-set -m
-{
-  tail --pid=$cluster -f /dev/null
-  for name in kueue crane containerd containerd-shim kthena epp traefik; do
-    nice -n 19 tests/cluster/extras/build.sh $name
-  done
-} > "$cache/integrations-build.log" 2>&1 & integrations=$!
-set +m
 cluster_built() { wait $cluster || { tail -30 "$cache/cluster-build.log"; return 1; }; }
+
+# Gateways, a queue and a runtime for some of the end-to-end tests take 25 minutes of one core, once: they are built in
+# what the rest leaves idle, and not by a machine that had much else to compile. Tests that come too early for them are
+# skipped, and run the next time.
+integrations=
+build_integrations() {
+  [ $((SECONDS - begin_of_all)) -lt 900 ] || return 0
+  set -m
+  {
+    tail --pid=$cluster -f /dev/null
+    for name in kueue crane containerd containerd-shim kthena epp traefik; do
+      nice -n 19 tests/cluster/extras/build.sh $name
+    done
+  } > "$cache/integrations-build.log" 2>&1 & integrations=$!
+  set +m
+}
 
 # Tests that run beside the stages, each in a process group of its own, so that an interrupt reaches it: the end-to-end
 # tests then take their cluster down.
@@ -54,7 +60,8 @@ passed() { # name: waits for what `start` has started, and shows what it printed
 }
 stop_all() {
   local pid
-  kill -TERM -- "-$integrations" 2> /dev/null  # what it has compiled stays for the next run
+  # what it has compiled stays for the next run
+  [ -z "$integrations" ] || kill -TERM -- "-$integrations" 2> /dev/null
   for pid in "${beside[@]}"; do { kill -INT -- "-$pid" && wait "$pid"; } 2> /dev/null; done
 }
 trap stop_all EXIT
@@ -74,6 +81,7 @@ images_tested() {
 stage deps make -s test-deps
 stage lint make -s lint
 stage build make -s build-tests
+build_integrations
 start e2e make -s e2e
 stage unit make -s unit
 stage cuda make -s cuda
