@@ -5,7 +5,7 @@ bench/gpu.sh runs it.
 
 Decoding is compared with the bytes that it has to read: (weights + keys and values of all sequences, half way) / the
 bandwidth of a copy on the same device in the same run. Prefill is compared with 2 x parameters x tokens / the rate
-of a large matrix product in the same dtype. `--json` prints a line of JSON instead of each row of the table.
+of a large matrix product in the same dtype: the LM head counts for one token only, attention does not count. `--json` prints a line of JSON instead of each row of the table.
 `--device cpu --shapes tiny` only tries the script without a GPU; its results mean nothing.
 """
 
@@ -14,10 +14,12 @@ import contextlib
 import dataclasses
 import gc
 import hashlib
+import http.client
 import inspect
 import json
 import os
 import pathlib
+import re
 import sys
 import tempfile
 import threading
@@ -168,6 +170,17 @@ class Ours(served.Server):
             patience=600,
         )
 
+    def steps(self):
+        """Returns {"step": (seconds, number), "gap": ...} of the engine so far: gaps are the time between steps."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        found = dict(re.findall(r"^parallelmodel_engine_(step(?:_gap)?_seconds_(?:sum|count)) (\S+)$", text, re.M))
+        return {
+            name: tuple(float(found[f"{key}_seconds_{part}"]) for part in ("sum", "count"))
+            for name, key in (("step", "step"), ("gap", "step_gap"))
+        }
+
     def run(self, rows, tokens):
         """Returns the seconds until the last sequence has its first token, and the tokens per second while all
         sequences decode.
@@ -210,6 +223,9 @@ class HuggingFace:
                 fullgraph=device == "cuda",
             )
 
+    def steps(self):
+        return {}
+
     def _seconds(self, rows, tokens):
         torch = self.torch
         ids = torch.tensor(rows, device=self.device)
@@ -240,6 +256,14 @@ class HuggingFace:
         release_memory()
 
 
+def mean_milliseconds(before, after):
+    """Returns the mean milliseconds of what happened between two results of steps(): {"step_ms": ..., "gap_ms": ...}."""
+    return {
+        f"{name}_ms": round(1000 * (seconds - before[name][0]) / max(count - before[name][1], 1), 3)
+        for name, (seconds, count) in after.items()
+    }
+
+
 def kv_bytes(config, element):
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     return 2 * config.num_hidden_layers * heads * (config.hidden_size // config.num_attention_heads) * element
@@ -264,10 +288,12 @@ class Report:
             flush=True,
         )
 
-    def row(self, engine, what, rate, milliseconds, limit, share):
-        """`milliseconds`: of a step of decoding, or of a prompt. `share` of the limit, "bandwidth" or "peak"."""
+    def row(self, engine, what, rate, milliseconds, limit, share, **more):
+        """`milliseconds`: of a step of decoding, or of a prompt. `share` of the limit, "bandwidth" or "peak". JSON has
+        `more`, too."""
         if self.as_json:
             values = {"tokens_per_second": round(rate, 1), "ms": round(milliseconds, 3), f"of_{limit}": round(share, 4)}
+            values |= more
             print(json.dumps({"figure": f"{self.shape}, {engine}, {what}", **values}), flush=True)
             return
         print(f"{engine:20}{what:14}{rate:>10.1f}{milliseconds:>10.2f}{share:>8.2f} of the {limit}", flush=True)
@@ -287,6 +313,7 @@ def measure(name, arguments, logs):
     )  # of the token embedding only the rows of a step are read
     lengths = [length for length in arguments.prefill if length + 2 <= config.max_position_embeddings]
     read, longest = weights - looked_up, max([arguments.prompt + arguments.tokens, *(length + 2 for length in lengths)])
+    head = config.vocab_size * config.hidden_size
     report = Report(name, arguments.json)
     report.heading(weights, bandwidth, peak)
     makers = {
@@ -299,16 +326,18 @@ def measure(name, arguments, logs):
             for batch in arguments.batches:
                 rows = prompts(batch, arguments.prompt, config.vocab_size)
                 engine.run(rows, arguments.tokens)  # warm: libraries, graphs, compiled code
+                before = engine.steps()
                 rate = max(engine.run(rows, arguments.tokens)[1] for _ in range(arguments.rounds))
+                spent = mean_milliseconds(before, engine.steps())
                 cached = batch * (arguments.prompt + arguments.tokens / 2) * kv_bytes(config, 2)
                 share = rate / batch * (read + cached) / bandwidth
-                report.row(engine.name, f"batch {batch}", rate, 1000 * batch / rate, "bandwidth", share)
+                report.row(engine.name, f"batch {batch}", rate, 1000 * batch / rate, "bandwidth", share, **spent)
             for length in lengths:
                 long = prompts(1, length, config.vocab_size)[0]
                 engine.run([long], 2)
                 # Each prompt begins with another token, so that no cached prefix is used.
                 seconds = min(engine.run([[2 + turn, *long[1:]]], 2)[0] for turn in range(arguments.rounds))
-                share = 2 * (read / 2) * length / seconds / peak
+                share = 2 * ((read / 2 - head) * length + head) / seconds / peak
                 report.row(engine.name, f"prompt {length}", length / seconds, 1000 * seconds, "peak", share)
 
 

@@ -46,7 +46,7 @@ def show(figure, **values):
 
 def short(name):
     """Returns a kernel's name without its namespaces and parameters; template arguments stay."""
-    name = name.replace("(anonymous namespace)::", "").partition("(")[0]
+    name = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", name).partition("(")[0]
     return re.sub(r"^void |\w+::", "", name)[:60]
 
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """report.py FOLDER: turns the results of tools/gpu/run.py that lie below FOLDER into a page of docs/design/evidence,
-named by their date, and into the rows of the README. `make gpu-report DIR=FOLDER` runs it."""
+named by their date, a table of all figures beside it (.csv), and the rows of the README. `make gpu-report DIR=FOLDER`
+runs it."""
 
 import argparse
+import csv
+import io
 import pathlib
 import re
 import sys
@@ -16,6 +19,7 @@ import run
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- gpu: made by tools/gpu/report.py -->", "<!-- end of gpu -->"
 CELL = 118  # characters; tests/structure allows 120
+MOST_ROWS = 40  # of a table on the page: longer ones are in the .csv only
 # columns of a table of figures: field, heading
 COLUMNS = {
     "us": "us",
@@ -24,6 +28,8 @@ COLUMNS = {
     "Tflops": "Tflop/s",
     "tokens_per_second": "tokens/s",
     "ms": "ms",
+    "step_ms": "ms in a step",
+    "gap_ms": "ms between steps",
     "of_bandwidth": "of the bandwidth",
     "of_peak": "of the peak",
     "vs_aten": "times ATen",
@@ -79,9 +85,12 @@ def predictions_part(calls):
                 value, wanted, verdict = figures.judge(prediction, found)
                 miss = "" if verdict in ("as predicted", "not measured") else prediction.get("if_wrong", "")
                 measured = f"{prediction['field']} {figures.shown(value)}" if value is not None else "-"
-                rows.append([prediction["figure"], measured, wanted, verdict, miss])
-    text = "The predictions were made from the sources and their machine code at commit 72d8edf, before any run."
-    return ["## Predictions", text, "", *table(["figure", "measured", "predicted", "verdict", "what follows"], rows)]
+                rows.append([f"{stage.name}: {prediction['figure']}", measured, wanted, verdict, miss])
+    text = [
+        "The predictions were made from the sources and their machine code at commit 72d8edf, before any run, for an H200",
+        "that copies 4.3 TB/s. On another GPU only those of results and of shares hold.",
+    ]
+    return ["## Predictions", *text, "", *table(["figure", "measured", "predicted", "verdict", "what follows"], rows)]
 
 
 def crossover_part(calls):
@@ -106,15 +115,36 @@ def crossover_part(calls):
     return ["## gemv or cuBLAS", text, "", *lines] if lines else []
 
 
-def figures_part(calls):
-    lines = []
+def measured_stages(calls):
+    """Yields (plan, stage, fields, figures) of each stage that has figures with fields of COLUMNS."""
     for call in calls:
         for stage, found in call["figures"].items():
             fields = [name for name in COLUMNS if any(name in figure for figure in found.values())]
-            measured = [figure for figure in found.values() if set(fields) & set(figure)]
-            if not measured or fields == ["right"] and all(figure.get("right") for figure in measured):
-                continue
-            lines += [f"## {call['run']['plan']}: {stage}", ""]
+            if measured := [figure for figure in found.values() if set(fields) & set(figure)]:
+                yield call["run"]["plan"], stage, fields, measured
+
+
+def all_figures(calls):
+    """Returns the figures of all stages as text of a .csv."""
+    text = io.StringIO()
+    rows = csv.DictWriter(text, ["call", "stage", "figure", *COLUMNS], restval="", lineterminator="\n")
+    rows.writeheader()
+    for plan, stage, fields, measured in measured_stages(calls):
+        for figure in measured:
+            values = {name: figure[name] for name in fields if name in figure}
+            rows.writerow({"call": plan, "stage": stage, "figure": figure["figure"], **values})
+    return text.getvalue()
+
+
+def figures_part(calls, name):
+    lines = []
+    for plan, stage, fields, measured in measured_stages(calls):
+        if fields == ["right"] and all(figure.get("right") for figure in measured):
+            continue
+        lines += [f"## {plan}: {stage}", ""]
+        if len(measured) > MOST_ROWS:
+            lines += [f"{len(measured)} figures: [{name}]({name}).", ""]
+        else:
             lines += table(
                 ["figure", *(COLUMNS[name] for name in fields)],
                 [
@@ -125,11 +155,16 @@ def figures_part(calls):
     return lines
 
 
+def device_of(calls):
+    """Returns the name of the GPU, with what its driver says where a stage has asked it."""
+    found = {name: figure for call in calls for stage in call["figures"].values() for name, figure in stage.items()}
+    return found.get("nvidia-smi", {}).get("answer") or found.get("device", {}).get("name") or "an unnamed GPU"
+
+
 def page(calls, date):
     """Returns the text of the evidence page."""
     first = calls[0]
-    found = {name: figure for stage in first["figures"].values() for name, figure in stage.items()}
-    device = found.get("device", {}).get("name") or found.get("nvidia-smi", {}).get("answer") or "an unnamed device"
+    device = device_of(calls)
     commit = first["run"].get("commit") or "an unknown commit"
     dirty = " with changes" if first["run"].get("dirty") else ""
     torch = (first["run"].get("torch") or {}).get("version", "unknown")
@@ -141,7 +176,8 @@ def page(calls, date):
         "Times of single kernels are medians of replayed CUDA graphs. `-` means not measured.",
         "",
     ]
-    parts = [*predictions_part(calls), *crossover_part(calls), *stages_part(calls), *figures_part(calls)]
+    figures = figures_part(calls, f"gpu-{date}.csv")
+    parts = [*predictions_part(calls), *crossover_part(calls), *stages_part(calls), *figures]
     return "\n".join([*lines, *parts]).rstrip() + "\n"
 
 
@@ -165,15 +201,22 @@ def model_rows(calls):
     return rows
 
 
-def readme(text, rows, date, name):
+def readme(text, rows, device, date, name):
     """Returns the README with the rows between its two marks. Raises ValueError where the marks are missing."""
     begin, end = text.find(BEGIN), text.find(END)
     if not 0 <= begin < end:
         raise ValueError(f"the README has no lines {BEGIN} and {END}")
     link = f"docs/design/evidence/{name}"
-    body = [BEGIN, f"`bench/gpu.sh` on a GPU, {date}: tokens/s, all engines in one run ([all figures]({link})).", ""]
-    body += table(["model", "what", "ParallelModel", "HF eager", "HF compiled", "ours, of the limit"], rows)
-    return text[:begin] + "\n".join(body) + text[end:]
+    body = [BEGIN, f"`bench/gpu.sh` on an {device.split(',')[0]}, {date}: tokens/s ([all figures]({link})).", ""]
+    body += [
+        "The limit of a batch is the time in which a copy moves the weights and the cache that a step reads; that of a prompt",
+        "is the time of a large product with as many operations as its matrices need.",
+        "",
+    ]
+    columns = list(zip(["model", "what", "ParallelModel", "HF eager", "HF compiled", "ours, of the limit"], *rows))
+    head, *rows = zip(*[column for column in columns if set(column[1:]) != {"-"}])  # engines that were measured
+    body += table(head, rows)
+    return text[:begin] + "\n".join(body) + "\n" + text[end:]
 
 
 def main():
@@ -188,10 +231,11 @@ def main():
     path = arguments.into / f"docs/design/evidence/gpu-{date}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(calls, date))
+    path.with_suffix(".csv").write_text(all_figures(calls))
     print(path)
     if rows := model_rows(calls):
         front = arguments.into / "README.md"
-        front.write_text(readme(front.read_text(), rows, date, path.name))
+        front.write_text(readme(front.read_text(), rows, device_of(calls), date, path.name))
         print(front)
 
 

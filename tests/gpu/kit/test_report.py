@@ -76,16 +76,26 @@ def test_results_of_several_calls_become_one_page_and_rows_of_the_readme(tmp_pat
     page = (tmp_path / "repository/docs/design/evidence" / f"gpu-{DATE}.md").read_text()
     assert "Device: NVIDIA H200. Commit: `0123456789ab`. torch: 2.11.0." in page
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("|")]
-    assert ["gemv bf16 x f32 4096->4096, 1 row", "GBps 3,322", "3200 to 3520", "as predicted", ""] in rows
-    prefill = next(row for row in rows if row[0].startswith("prefill") and row[3] == "higher")
+    assert ["bench: gemv bf16 x f32 4096->4096, 1 row", "GBps 3,322", "3200 to 3520", "as predicted", ""] in rows
+    prefill = next(row for row in rows if row[0].startswith("bench: prefill") and row[3] == "higher")
     assert prefill[1] == "Tflops 190.5" and prefill[4] == "which library takes prompts"
     assert ["first", "smoke", "not run", "0", "the budget is spent"] in rows
     assert "- first, smoke: not run, the budget is spent" in page
     assert ["gemv bf16 x f32 4096->4096, 1 row", "10.1", "3,322", "0.77", "-"] in rows
+    table = (tmp_path / "repository/docs/design/evidence" / f"gpu-{DATE}.csv").read_text().splitlines()
+    assert table[0].startswith("call,stage,figure,us,GBps,of_copy,Tflops")
+    assert 'first,bench,"gemv bf16 x f32 4096->4096, 1 row",10.1,3322,0.77,,,,,,,,,' in table
     front = (tmp_path / "repository/README.md").read_text()
-    assert "| 8b | batch 1 | 204.2 | 40.5 | - | 0.70 of the bandwidth |" in front
-    assert "| 8b | prompt 2048 | 26,000 | - | - | 0.41 of the peak |" in front
+    assert "on an NVIDIA H200, 2027-01-02" in front
+    assert "| 8b | batch 1 | 204.2 | 40.5 | 0.70 of the bandwidth |" in front  # nothing was measured of a third engine
+    assert "| 8b | prompt 2048 | 26,000 | - | 0.41 of the peak |" in front
     assert "nothing yet" not in front and front.startswith("# A project\n\nbefore\n") and front.endswith("after\n")
+
+
+def test_a_long_table_is_beside_the_page(tmp_path):
+    many = [{"stage": "libraries", "figure": f"cublas {i}", "us": i} for i in range(report.MOST_ROWS + 1)]
+    text = report.page(report.read(write(tmp_path, [*RESULTS, *many])), "2027-01-02")
+    assert f"{len(many)} figures: [gpu-2027-01-02.csv](gpu-2027-01-02.csv)." in text and "cublas 7" not in text
 
 
 def test_the_page_keeps_the_rules_of_the_docs(tmp_path):
@@ -97,11 +107,11 @@ def test_the_page_keeps_the_rules_of_the_docs(tmp_path):
 
 
 def test_rows_replace_those_of_an_earlier_report():
-    once = report.readme(README, [["8b", "batch 1", "1", "-", "-", "-"]], "2027-01-02", "gpu-2027-01-02.md")
-    again = report.readme(once, [["8b", "batch 1", "2", "-", "-", "-"]], "2027-02-03", "gpu-2027-02-03.md")
+    once = report.readme(README, [["8b", "batch 1", "1", "-", "-", "-"]], "NVIDIA A", "2027-01-02", "gpu-2027-01-02.md")
+    again = report.readme(once, [["8b", "batch 1", "2", "-", "-", "-"]], "NVIDIA B", "2027-02-03", "gpu-2027-02-03.md")
     assert "2027-01-02" not in again and again.count(report.BEGIN) == again.count(report.END) == 1
     with pytest.raises(ValueError, match="no lines"):
-        report.readme("# A project\n", [], "2027-01-02", "gpu-2027-01-02.md")
+        report.readme("# A project\n", [], "NVIDIA A", "2027-01-02", "gpu-2027-01-02.md")
 
 
 def test_the_readme_has_the_marks():
