@@ -190,6 +190,10 @@ namespace {
 
 at::Tensor Backend::sample(at::Tensor scores, const SampleBatch&) const { throw_no_sampler(scores); }
 at::Tensor Backend::sample(at::Tensor scores, const SamplingBuffers&) const { throw_no_sampler(scores); }
+BestScores Backend::best_scores(const at::Tensor& scores) const {
+  auto [values, ids] = at::max(scores, 1);
+  return {.values = values, .ids = ids};
+}
 
 void Backend::write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                        at::Tensor& v_cache) const {

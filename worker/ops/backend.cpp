@@ -76,6 +76,7 @@ at::Tensor sample(at::Tensor scores, const SampleBatch& batch) {
 at::Tensor sample(at::Tensor scores, const SamplingBuffers& buffers) {
   return backend_for(scores).sample(std::move(scores), buffers);
 }
+BestScores best_scores(const at::Tensor& scores) { return backend_for(scores).best_scores(scores); }
 
 void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
               at::Tensor& v_cache) {

@@ -35,6 +35,7 @@ class Backend {
   virtual bool has_sampler() const { return false; }
   virtual at::Tensor sample(at::Tensor scores, const SampleBatch&) const;
   virtual at::Tensor sample(at::Tensor scores, const SamplingBuffers&) const;
+  virtual BestScores best_scores(const at::Tensor& scores) const;
   virtual void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                         at::Tensor& v_cache) const;
   virtual at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const HeadNorms&, const Rotation&,

@@ -71,6 +71,9 @@ class SerializedBackend final : public ops::Backend {
   at::Tensor sample(at::Tensor scores, const ops::SamplingBuffers& buffers) const override {
     return serialized([&] { return kernels_.sample(scores, buffers); });
   }
+  ops::BestScores best_scores(const at::Tensor& scores) const override {
+    return serialized([&] { return kernels_.best_scores(scores); });
+  }
   void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                 at::Tensor& v_cache) const override {
     serialized([&] { kernels_.write_kv(k, v, slots, k_cache, v_cache); });

@@ -204,6 +204,20 @@ TEST_F(Gemvs, ARowsBitsDoNotDependOnTheOthers) {
     }
   }
 }
+TEST_F(Gemvs, AMatrixWithoutOutputsNeedsNoAddress) {  // of a rank that has none of a layer's columns
+  const Buffer<float> x(std::vector<float>(20, 1));
+  for (const Element w : {Element::BF16, Element::I8}) {
+    EXPECT_NO_THROW(ops::cuda::gemv({.x = x.data(),
+                                     .x_stride = 20,
+                                     .w_type = w,
+                                     .scale_group = 32,
+                                     .compute = Element::BF16,
+                                     .rows = 1,
+                                     .in = 20,
+                                     .out = 0},
+                                    nullptr));
+  }
+}
 TEST(GemvRefusals, TypesThatNoKernelTakesAreNamed) {
   EXPECT_THROW(
       ops::cuda::gemv({.x_type = Element::F16, .w_type = Element::BF16, .rows = 1, .in = 8, .out = 1}, nullptr),

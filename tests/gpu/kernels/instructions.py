@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the machine instructions of each kernel in compiled objects, of all kinds and in the loops without a loop
 inside, and checks what the emulation cannot see: no kernel waits in a compare-and-swap loop on shared memory, no loop
-of the sampling kernel that loads scores has arithmetic in fp64, and norms of aligned rows load no single 16-bit number.
+of the sampling kernel that loads scores has arithmetic in fp64, norms of aligned rows load no single 16-bit number, and
+no kernel for sm_90 and later touches memory or ends before the kernels ahead of it have ended: their launches overlap.
 
     instructions.py FOLDER [--arch sm_90] [--all]     --all: every kernel, not only the worst variant of each
 
@@ -24,6 +25,9 @@ KINDS = {
     "shared atomics": r"ATOMS\b",
     "fp64": r"D(ADD|MUL|FMA|SETP)\b|MUFU\.RCP64H",
 }
+# global memory, and the end of a thread; a prefetch (CCTL) is neither
+TOUCHES = re.compile(r"\b(LDG|LD|STG|ST|ATOMG|ATOM|RED|REDG|LDGSTS|EXIT)\b")
+WAITS = re.compile(r"\bACQBULK\b")  # griddepcontrol.wait
 SPIN = re.compile(r"ATOMS\.CAST?\.|ATOMS\.CAS\b")
 
 
@@ -72,6 +76,12 @@ def short_name(mangled):
     return f"{found[1]}<{listed}>" if listed else found[1]
 
 
+def waits_first(code):
+    """Returns whether a kernel waits for those ahead of it before it touches memory or ends."""
+    waits = next((i for i, line in enumerate(code) if WAITS.search(line)), None)
+    return waits is not None and not any(TOUCHES.search(line) for line in code[:waits])
+
+
 def count(kind, code):
     return sum(re.search(KINDS[kind], instruction) is not None for instruction in code)
 
@@ -95,6 +105,8 @@ def main():
                 wrong.append(f"{short} waits in a loop of compare-and-swap on shared memory")
             if "sample_kernel" in short and any(count("fp64", loop) for loop in loops):
                 wrong.append(f"{short} has fp64 arithmetic for each score")
+            if int(given.arch.removeprefix("sm_")) >= 90 and not waits_first(code):
+                wrong.append(f"{short} does not begin with begin_after_previous()")
             is_aligned_norm = short.startswith("norm_kernel")  # any_norm_kernel is for rows that are not
             if is_aligned_norm and any(re.search(r"LDG\S*\.U16", instruction) for instruction in code):
                 wrong.append(f"{short} loads 16-bit numbers one by one")

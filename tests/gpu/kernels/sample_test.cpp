@@ -174,6 +174,39 @@ TEST_F(Samples, OfEqualScoresTheSmallestIdIsTheBest) {
   scores[0] = 0;
   run({scores}, {{}});
 }
+TEST_F(Samples, TheBestScoreIsFoundWithItsSmallestId) {
+  constexpr size_t stride = 1000;
+  for (const size_t vocabulary : {size_t{1}, size_t{31}, size_t{513}, size_t{997}}) {
+    std::vector<float> scores(4 * stride, 1e9f);  // what lies behind a row is not read
+    for (size_t r = 0; r < 4; ++r) {
+      const std::vector<float> row = r == 3 ? std::vector<float>(vocabulary, NAN) : coarse(vocabulary, 7 + r);
+      std::copy(row.begin(), row.end(), scores.begin() + static_cast<std::ptrdiff_t>(r * stride));
+    }
+    scores[stride] = NAN;
+    if (vocabulary > 1) scores[2 * stride + vocabulary - 1] = scores[2 * stride + 1] = 50;
+    const Buffer<float> on_scores(scores);
+    in_each_order([&] {
+      const Buffer<float> values(4);
+      const Buffer<int64_t> ids(4);
+      ops::cuda::best_scores({.scores = on_scores.data(),
+                              .score_stride = stride,
+                              .values = values.data(),
+                              .ids = ids.data(),
+                              .rows = 4,
+                              .vocabulary = static_cast<int64_t>(vocabulary)},
+                             nullptr);
+      for (size_t r = 0; r < 4; ++r) {
+        int64_t id = 0;
+        float best = -INFINITY;
+        for (size_t i = 0; i < vocabulary; ++i)
+          if (const float score = scores[r * stride + i]; score > best) best = score, id = static_cast<int64_t>(i);
+        EXPECT_EQ(values.read()[r], best) << "row " << r << " of " << vocabulary;
+        EXPECT_EQ(ids.read()[r], id) << "row " << r << " of " << vocabulary;
+      }
+    });
+  }
+}
+
 TEST_F(Samples, BannedTokensNeverComeAndWithAllBannedTheFirstDoes) {
   std::vector<float> some = numbers(600, 5), none(600, -INFINITY);
   for (size_t i = 0; i < some.size(); ++i)

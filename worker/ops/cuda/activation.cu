@@ -30,6 +30,7 @@ __device__ __forceinline__ float activated(Activation activation, float x) {
 
 template <typename T, bool Aligned>
 __global__ void __launch_bounds__(threads) activate_kernel(Activate p, int64_t loads_per_row) {
+  begin_after_previous();
   const int64_t load = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x;
   const int64_t row = load / loads_per_row, column = load % loads_per_row * per_load<T>;
   if (row >= p.rows) return;

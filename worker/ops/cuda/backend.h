@@ -56,6 +56,7 @@ class CudaBackend final : public Backend {
   bool has_sampler() const override { return true; }
   at::Tensor sample(at::Tensor scores, const SampleBatch&) const override;
   at::Tensor sample(at::Tensor scores, const SamplingBuffers&) const override;
+  ops::BestScores best_scores(const at::Tensor& scores) const override;
   void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                 at::Tensor& v_cache) const override;
   at::Tensor rotary_write(const at::Tensor& qkv, int64_t heads, const ops::HeadNorms&, const Rotation&,

@@ -66,4 +66,20 @@ at::Tensor CudaBackend::sample(at::Tensor given, const SampleBatch& batch) const
   return sample(scores, buffers);
 }
 
+ops::BestScores CudaBackend::best_scores(const at::Tensor& given) const {
+  if (given.scalar_type() != at::kFloat || given.size(1) == 0) return Backend::best_scores(given);
+  const at::Tensor scores = given.contiguous();
+  const int64_t rows = scores.size(0), vocabulary = scores.size(1);
+  ops::BestScores best{.values = at::empty({rows}, scores.options()),
+                       .ids = at::empty({rows}, scores.options().dtype(at::kLong))};
+  cuda::best_scores({.scores = address<float>(scores),
+                     .score_stride = vocabulary,
+                     .values = address<float>(best.values),
+                     .ids = address<int64_t>(best.ids),
+                     .rows = rows,
+                     .vocabulary = vocabulary},
+                    stream(scores));
+  return best;
+}
+
 }  // namespace pm::ops::cuda

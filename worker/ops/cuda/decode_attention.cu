@@ -53,6 +53,7 @@ __device__ __forceinline__ void join_groups(float& largest, float& sum, float (&
 
 template <typename T, int Lanes, int Loads, int Heads, bool Aligned>
 __global__ void __launch_bounds__(threads, 2) decode_kernel(DecodeAttention p) {
+  begin_after_previous();
   constexpr int per = per_load<T>, columns = Loads * per, most_d = Lanes * columns;
   // Keys that a group of lanes has in flight: as many as registers allow besides what eight heads need.
   constexpr int at_once = Heads <= 4 ? (Loads == 1 ? 4 : 2) : Loads == 1 && Lanes > 8 ? 2 : 1;
@@ -177,6 +178,7 @@ __global__ void __launch_bounds__(threads, 2) decode_kernel(DecodeAttention p) {
 /// them. A warp takes every fourth split, its lanes compute the shares of 32 of them at once; the warps' sums are added
 /// in order.
 __global__ void __launch_bounds__(threads) combine_kernel(DecodeAttention p) {
+  begin_after_previous();
   constexpr int lanes = 32, columns = threads, per_lane = columns / lanes;
   const int64_t head = blockIdx.x, sequence = blockIdx.y;
   const int used = Split(p, sequence, 0).used;

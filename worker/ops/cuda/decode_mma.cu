@@ -143,6 +143,7 @@ __device__ __forceinline__ void store_queries(const DecodeAttention& p, int64_t 
 /// Heads of up to 64 x Chunks elements.
 template <typename T, int Chunks>
 __global__ void __launch_bounds__(threads, 2) decode_mma_kernel(DecodeAttention p) {
+  begin_after_previous();
   constexpr int stride = 64 * Chunks + 1;  // between heads in shared memory: lanes store to different banks
   // The keys of the next KV block are loaded ahead where registers allow it.
   constexpr bool ahead = Chunks <= 2;

@@ -7,7 +7,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #define PM_LAUNCH(kernel, grid, block, shared, stream) \
-  kernel<<<grid, block, shared, static_cast<cudaStream_t>(stream)>>>
+  pm::ops::cuda::make_launch(kernel, grid, block, static_cast<size_t>(shared), static_cast<cudaStream_t>(stream))
 #define PM_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define PM_DYNAMIC_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -32,6 +33,46 @@ inline constexpr int max_shared_bytes = 99 << 10;  // available to a block on ev
 inline void require(bool holds, const char* kernel, const std::string& what) {
   if (!holds) throw std::invalid_argument(std::string(kernel) + ": " + what);
 }
+
+#ifndef PM_EMULATED
+/// Returns whether the current device runs code of this library that has begin_after_previous() in it: that for sm_90
+/// and later. A device runs the latest of the compiled architectures that is not later than its own.
+inline bool overlaps_launches() {
+  constexpr int compiled[] = {__CUDA_ARCH_LIST__}, first = 900;
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess)
+    return false;
+  const int own = 100 * major + 10 * minor;
+  return std::any_of(std::begin(compiled), std::end(compiled), [own](int arch) { return arch >= first && arch <= own; });
+}
+
+/// A launch whose thread blocks may become resident before the kernel ahead of it in the stream has ended (programmatic
+/// dependent launch). CUDA graphs keep that. Errors are left for check_launch().
+template <typename... Parameters>
+struct Launch {
+  void (*kernel)(Parameters...);
+  dim3 grid, block;
+  size_t shared;
+  cudaStream_t stream;
+
+  void operator()(Parameters... parameters) const {
+    cudaLaunchAttribute overlap{};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared, config.stream = stream;
+    config.attrs = &overlap, config.numAttrs = overlaps_launches() ? 1 : 0;
+    cudaLaunchKernelEx(&config, kernel, parameters...);
+  }
+};
+template <typename... Parameters>
+Launch<Parameters...> make_launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared,
+                                  cudaStream_t stream) {
+  return {kernel, grid, block, shared, stream};
+}
+#endif
 
 /// Throws std::runtime_error with CUDA's error string when the last launch failed.
 inline void check_launch([[maybe_unused]] const char* kernel) {
@@ -98,6 +139,16 @@ constexpr Element element_of() {
 }
 
 // ---- device ----
+
+/// Lets the next kernel of the stream take its places, and waits until all kernels ahead of this one have ended and
+/// what they wrote can be read. Every thread of every kernel calls it before it reads or writes memory that another
+/// kernel writes or reads, and before it returns: a kernel ends after those ahead of it only because of that.
+__device__ __forceinline__ void begin_after_previous() {
+#if !defined(PM_EMULATED) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 __device__ __forceinline__ float widened(float value) { return value; }
 __device__ __forceinline__ float widened(__half value) { return __half2float(value); }

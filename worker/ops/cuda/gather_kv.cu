@@ -11,6 +11,7 @@ namespace {
 constexpr int threads = 256;
 
 __global__ void __launch_bounds__(threads) gather_kernel(GatherKv p) {
+  begin_after_previous();
   const int64_t sequence = blockIdx.y, first = static_cast<int64_t>(blockIdx.x) * block_tokens;
   const int64_t row = p.starts[sequence] + first, left = p.starts[sequence + 1] - row;
   if (left <= 0) return;

@@ -151,6 +151,7 @@ __device__ __forceinline__ TypedRow<T> typed_row(const void* data, int64_t row, 
 /// X: type of x; S: of residual and sum; Y: of y; P: of weight and bias. Without a residual X and S are one type.
 template <typename X, typename S, typename Y, typename P>
 __global__ void __launch_bounds__(threads) norm_kernel(Norm p) {
+  begin_after_previous();
   PM_SHARED(float, means, warps);
   PM_SHARED(float, squares, warps);
   const int64_t row = blockIdx.x;
@@ -161,6 +162,7 @@ __global__ void __launch_bounds__(threads) norm_kernel(Norm p) {
 }
 
 __global__ void __launch_bounds__(threads) any_norm_kernel(Norm p) {
+  begin_after_previous();
   PM_SHARED(float, means, warps);
   PM_SHARED(float, squares, warps);
   const int64_t row = blockIdx.x;

@@ -24,6 +24,7 @@ __device__ __forceinline__ void gather(const PrefillAttention& p, const Tile& ti
 
 template <typename C, int Columns>  // columns of the result in each lane
 __global__ void __launch_bounds__(threads, 2) prefill_kernel(PrefillAttention p) {
+  begin_after_previous();
   const Tile tile(p, blockIdx.x, queries, tile_keys);
   if (tile.begin >= tile.end) return;
   const int d = static_cast<int>(p.d), lane = static_cast<int>(threadIdx.x % 32),

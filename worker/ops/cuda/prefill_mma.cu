@@ -32,6 +32,7 @@ __device__ __forceinline__ void copy_rows(const PrefillAttention& p, const void*
 
 template <typename T, int D>
 __global__ void __launch_bounds__(threads, 2) prefill_mma_kernel(PrefillAttention p) {
+  begin_after_previous();
   constexpr int keys_at_once = tile_keys<D>, key_tiles = keys_at_once / 8, column_tiles = D / 8,
                 stride = row_elements<D>;
   const Tile tile(p, blockIdx.x, queries, keys_at_once);

@@ -10,6 +10,7 @@ namespace {
 constexpr int threads = 128, warps = threads / 32;
 
 __global__ void __launch_bounds__(threads) angles_kernel(RotaryAngles p) {
+  begin_after_previous();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= p.tokens * p.n) return;
   const float turn = static_cast<float>(p.positions[i / p.n]) * p.frequencies[i % p.n];
@@ -47,6 +48,7 @@ struct Normed {
 
 template <typename T, typename C, bool Norms>
 __global__ void __launch_bounds__(threads) rotary_kernel(RotaryWrite p) {
+  begin_after_previous();
   const int64_t vectors = p.heads + 2 * p.kv_heads,
                 number = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
   if (number >= p.tokens * vectors) return;

@@ -2,8 +2,11 @@
 // Sampling kernel: one block a row. Thresholds of top_k and top_p are found by radix selection: histograms in shared
 // memory, of numbers for top_k, of weights for top_p. No score costs arithmetic in fp64 or an atomic operation on 64
 // bits, which shared memory has as a loop of compare-and-swap only.
-#include "worker/ops/cuda/philox.cuh"
 #include "worker/ops/cuda/sample.h"
+
+#include <limits>
+
+#include "worker/ops/cuda/philox.cuh"
 #include "worker/ops/cuda/weight.cuh"
 
 namespace pm::ops::cuda {
@@ -212,11 +215,10 @@ __device__ __forceinline__ Found first_beyond(const Row& row, Workspace& work, L
 }
 
 /// Returns the best score as given and its smallest id to all threads.
-__device__ __forceinline__ float find_best(const Sample& p, const float* scores, int& id) {
+__device__ __forceinline__ float find_best(const float* scores, int count, int& id) {
   PM_SHARED(float, bests, warps);
   PM_SHARED(int, ids, warps);
   float best = -INFINITY;
-  const int count = static_cast<int>(p.vocabulary);
   id = count;
   each_score<threads>(scores, static_cast<int>(threadIdx.x), count, [&](int i, float given) {
     if (given > best) best = given, id = i;
@@ -325,6 +327,7 @@ __device__ __forceinline__ int choose_id(const Row& row, Workspace& work) {
 }
 
 __global__ void __launch_bounds__(threads, 1) sample_kernel(Sample p) {
+  begin_after_previous();
   PM_SHARED(Workspace, memory, 1);
   Workspace& work = *memory;
   Row row{.scores = p.scores + static_cast<int64_t>(blockIdx.x) * p.score_stride,
@@ -334,7 +337,7 @@ __global__ void __launch_bounds__(threads, 1) sample_kernel(Sample p) {
           .powers = work.powers,
           .best = 0};
   int best_id = 0;
-  const float best = find_best(p, row.scores, best_id);
+  const float best = find_best(row.scores, row.count, best_id);
   if (threadIdx.x == 0) p.ids[blockIdx.x] = best_id;
   if (!row.how.sample || best == -INFINITY) return;
   row.temperature = Divisor(row.how.temperature);
@@ -353,10 +356,19 @@ __global__ void __launch_bounds__(threads, 1) sample_kernel(Sample p) {
   if (threadIdx.x == 0 && id >= 0) p.ids[blockIdx.x] = id;
 }
 
+__global__ void __launch_bounds__(threads) best_kernel(BestScores p) {
+  begin_after_previous();
+  const int64_t row = blockIdx.x;
+  int id = 0;
+  const float best = find_best(p.scores + row * p.score_stride, static_cast<int>(p.vocabulary), id);
+  if (threadIdx.x == 0) p.values[row] = best, p.ids[row] = id;
+}
+
 constexpr int edit_threads = 128;
 constexpr int64_t edit_blocks = 64;  // enough for all scores of a step that penalties change
 
 __global__ void __launch_bounds__(edit_threads) edit_kernel(EditScores p) {
+  begin_after_previous();
   const int count = *p.count;
   for (int i = static_cast<int>(blockIdx.x) * edit_threads + static_cast<int>(threadIdx.x); i < count;
        i += static_cast<int>(gridDim.x) * edit_threads) {
@@ -383,6 +395,14 @@ void sample(const Sample& p, Stream stream) {
   if (p.rows == 0) return;
   PM_LAUNCH(sample_kernel, static_cast<unsigned>(p.rows), threads, 0, stream)(p);
   check_launch("sample");
+}
+
+void best_scores(const BestScores& p, Stream stream) {
+  require(p.vocabulary >= 1 && p.vocabulary <= std::numeric_limits<int>::max(), "best_scores",
+          "a vocabulary of " + std::to_string(p.vocabulary));
+  if (p.rows == 0) return;
+  PM_LAUNCH(best_kernel, static_cast<unsigned>(p.rows), threads, 0, stream)(p);
+  check_launch("best_scores");
 }
 
 }  // namespace pm::ops::cuda

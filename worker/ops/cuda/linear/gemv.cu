@@ -56,6 +56,7 @@ __device__ __forceinline__ unsigned load_pair(const X* from) {
 /// hold the last row again.
 template <typename W, typename T, typename X, int Tiles, int Sets>
 __global__ void __launch_bounds__(lanes* max_warps, 2) gemv_mma_kernel(Gemv p, Groups groups) {
+  begin_after_previous();
   constexpr int per = per_load<W>, step = 4 * per, turn = inputs_of_a_turn, loads = turn / step, width = 8 * Tiles,
                 held_rows = 4 * Sets;
   PM_SHARED(float, parts, max_warps * 2 * held_rows * width);
@@ -167,6 +168,7 @@ __device__ __forceinline__ void load_inputs(const X* from, int left, float (&val
 /// C. Aligned: 16-byte loads of both, and x is fp32. Else there may be fewer rows: the last one is then loaded again.
 template <typename W, typename C, typename X, int Rows, bool Aligned>
 __global__ void __launch_bounds__(lanes* max_warps) gemv_kernel(Gemv p, Groups groups) {
+  begin_after_previous();
   constexpr int per = per_load<W>;
   [[maybe_unused]] constexpr int words_of_four = 16 / per;
   PM_SHARED(float, parts, max_warps* Rows* outputs);
@@ -333,10 +335,10 @@ void gemv(const Gemv& given, Stream stream) {
           "results, bias and products are fp32, fp16 or bf16");
   require(p.x_type == Element::F32 || p.x_type == product, name, "x is fp32 or of the type of the products");
   require(p.in < std::numeric_limits<int>::max() / 2, name, std::to_string(p.in) + " inputs are too many");
+  if (p.rows == 0 || p.out == 0) return;  // an empty matrix has no address
   require(p.w_type != Element::I8 || (p.scales && p.scale_group > 0 && has_even_groups(p.scale_group, p.in)), name,
           "int8 weights need scales of groups of a multiple of 16 inputs, or of all; got groups of " +
               std::to_string(p.scale_group) + " of " + std::to_string(p.in) + " inputs");
-  if (p.rows == 0 || p.out == 0) return;
   if (p.w_stride == 0) p.w_stride = p.in;
   if (p.scale_stride == 0 && p.scale_group > 0) p.scale_stride = (p.in + p.scale_group - 1) / p.scale_group;
   if (product == Element::F32) {

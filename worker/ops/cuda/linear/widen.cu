@@ -32,6 +32,7 @@ __device__ __forceinline__ uint4 widened_16(const unsigned (&numbers)[per_load<T
 /// Aligned: a lane's numbers are loaded at once and share a scale.
 template <typename T, bool Aligned>
 __global__ void __launch_bounds__(threads) widen_kernel(Widen p, Groups groups) {
+  begin_after_previous();
   constexpr int chunk = per_load<T>, loads = 4;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
   if (row >= p.rows) return;
