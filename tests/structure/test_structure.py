@@ -97,6 +97,7 @@ BELOW = {
 WHOLE = {
     "planner/strategies",
     "worker/layers/convolution",
+    "worker/layers/feed_forward",
     "worker/models/heads/images",
     "worker/layers/patterns",
     "worker/ops/cpu",

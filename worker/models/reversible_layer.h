@@ -5,7 +5,7 @@
 
 #include "worker/layers/attention.h"
 #include "worker/layers/layers.h"
-#include "worker/layers/mlp.h"
+#include "worker/layers/feed_forward/mlp.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::models {

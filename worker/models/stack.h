@@ -11,7 +11,7 @@
 #include "worker/layers/convolution/convolution.h"
 #include "worker/layers/input.h"
 #include "worker/layers/layers.h"
-#include "worker/layers/mlp.h"
+#include "worker/layers/feed_forward/mlp.h"
 #include "worker/layers/patterns/cross_block.h"
 #include "worker/layers/quantized/quantized_layer.h"
 #include "worker/layers/rotary.h"

@@ -5,7 +5,7 @@
 
 #include <numbers>
 
-#include "worker/layers/mlp.h"
+#include "worker/layers/feed_forward/mlp.h"
 
 namespace pm::layers {
 

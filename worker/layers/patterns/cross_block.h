@@ -6,7 +6,7 @@
 
 #include "worker/layers/attention.h"
 #include "worker/layers/lookup.h"
-#include "worker/layers/mlp.h"
+#include "worker/layers/feed_forward/mlp.h"
 #include "worker/policy/spec/cross_block.h"
 
 namespace pm::layers {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The head of classes, or of a projected vector.
 #pragma once
-#include "worker/layers/mlp.h"
+#include "worker/layers/feed_forward/mlp.h"
 #include "worker/models/heads/scoring.h"
 
 namespace pm::models {

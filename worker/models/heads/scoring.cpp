@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include "worker/layers/mlp.h"
+#include "worker/layers/feed_forward/mlp.h"
 #include "worker/models/requests/entities.h"
 
 namespace pm::models {

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "worker/layers/mlp.h"
+#include "worker/layers/feed_forward/mlp.h"
 
 namespace pm::layers {
 namespace {

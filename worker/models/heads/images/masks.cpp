@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "worker/layers/mlp.h"
+#include "worker/layers/feed_forward/mlp.h"
 
 namespace pm::models {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/layers/mlp.h"
+#include "worker/layers/feed_forward/mlp.h"
 
 #include <ATen/ATen.h>
 
