@@ -117,9 +117,7 @@ def come_and_go(server, row):
 @pytest.mark.parametrize(
     "name, sizes",
     [
-        ("GPT2LMHeadModel-all", "tensor=2"),
         ("GPT2LMHeadModel-all", "tensor=3"),
-        ("LlamaForCausalLM-all", "tensor=2"),
         ("FalconForCausalLM-7b", "tensor=2"),
         ("LlamaForCausalLM-all", "tensor=2,data=2"),
     ],

@@ -808,12 +808,13 @@ def test_random_texts_are_split_as_transformers_does(case, tmp_path):
         assert own["streamed"].rstrip() == own["decoded"].rstrip(), repr(text)
 
 
-@pytest.mark.parametrize("case", ["xlm-cased", "flaubert", "fsmt-de-en"])
-def test_every_character_is_set_apart_as_sacremoses_does(case, tmp_path):
-    """Each assigned character of the basic plane between letters, digits, commas, full stops and apostrophes."""
+@pytest.mark.parametrize("case, every", [("xlm-cased", 1), ("flaubert", 3), ("fsmt-de-en", 5)])
+def test_every_character_is_set_apart_as_sacremoses_does(case, every, tmp_path):
+    """Each assigned character of the basic plane between letters, digits, commas, full stops and apostrophes; of
+    languages that differ in abbreviations only some of them."""
     oracle = written(case, tmp_path)
     newest = "\u1c89\u1c8a\ua7cb\ua7cc\ua7cd\ua7da\ua7db\ua7dc"  # assigned after Unicode 14, which Python 3.11 has
-    characters = [c for c in map(chr, range(0x3000)) if unicodedata.category(c) != "Cn" and c not in newest]
+    characters = [c for c in map(chr, range(0, 0x3000, every)) if unicodedata.category(c) != "Cn" and c not in newest]
     texts = [f"a{c}b 1{c}2, {c}. x'{c} {c}'s {c}'9 d.{c} a. {c}" for c in characters]
     for text, own in zip(texts, dumped(tmp_path, texts)["texts"]):
         assert own["ids"] == oracle(text)["input_ids"], repr(text)
