@@ -5,7 +5,8 @@ bench/gpu.sh runs it.
 
 Decoding is compared with the bytes that it has to read: (weights + keys and values of all sequences, half way) / the
 bandwidth of a copy on the same device in the same run. Prefill is compared with 2 x parameters x tokens / the rate
-of a large matrix product in the same dtype: the LM head counts for one token only, attention does not count. `--json` prints a line of JSON instead of each row of the table.
+of a large matrix product in the same dtype: the LM head counts for one token only, attention does not count. `--json`
+prints a line of JSON instead of each row of the table.
 `--device cpu --shapes tiny` only tries the script without a GPU; its results mean nothing.
 """
 
@@ -257,7 +258,7 @@ class HuggingFace:
 
 
 def mean_milliseconds(before, after):
-    """Returns the mean milliseconds of what happened between two results of steps(): {"step_ms": ..., "gap_ms": ...}."""
+    """Returns the means of what happened between two results of steps(): {"step_ms": ..., "gap_ms": ...}."""
     return {
         f"{name}_ms": round(1000 * (seconds - before[name][0]) / max(count - before[name][1], 1), 3)
         for name, (seconds, count) in after.items()

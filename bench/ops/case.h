@@ -70,6 +70,7 @@ std::vector<Case> ragged_attention_cases();
 std::vector<Case> add_relative_content_cases();
 std::vector<Case> paged_attention_cases();
 std::vector<Case> sample_cases();
+std::vector<Case> best_scores_cases();
 
 /// An operation of ops::Backend and its cases.
 struct Operation {
@@ -92,6 +93,7 @@ inline constexpr Operation operations[] = {
     {"add_relative_content", add_relative_content_cases},
     {"paged_attention", paged_attention_cases},
     {"sample", sample_cases},
+    {"best_scores", best_scores_cases},
 };
 
 }  // namespace pm::bench

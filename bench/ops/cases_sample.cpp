@@ -87,4 +87,29 @@ std::vector<Case> sample_cases() {
   return cases;
 }
 
+std::vector<Case> best_scores_cases() {
+  std::vector<Case> cases;
+  for (const auto& [rows, vocabulary] : {std::pair<int64_t, int64_t>{1, 128256}, {4, 50257}, {64, 32000}}) {
+    Case one{.name = std::to_string(rows) + (rows == 1 ? " row of " : " rows of ") + std::to_string(vocabulary),
+             .bytes = 4. * static_cast<double>(rows * vocabulary),
+             .is_large = rows * vocabulary > 2'000'000};
+    one.make = [rows = rows, vocabulary = vocabulary]() -> Problem {
+      const at::Tensor scores = at::randn({rows, vocabulary});
+      const auto expected = [=]() -> Outputs {
+        const auto [values, ids] = at::max(scores, 1);
+        return {values, ids};
+      };
+      const auto on = [=](at::Device device) -> Run {
+        return [there = scores.to(device)](const ops::Backend& backend, const Call&) -> Outputs {
+          const ops::BestScores best = backend.best_scores(there);
+          return {best.values, best.ids};
+        };
+      };
+      return {expected, on};
+    };
+    cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
 }  // namespace pm::bench

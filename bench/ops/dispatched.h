@@ -51,6 +51,7 @@ class Dispatched final : public ops::Backend {
   at::Tensor sample(at::Tensor scores, const ops::SamplingBuffers& buffers) const override {
     return ops::sample(std::move(scores), buffers);
   }
+  ops::BestScores best_scores(const at::Tensor& scores) const override { return ops::best_scores(scores); }
   void write_kv(const at::Tensor& k, const at::Tensor& v, const at::Tensor& slots, at::Tensor& k_cache,
                 at::Tensor& v_cache) const override {
     ops::write_kv(k, v, slots, k_cache, v_cache);

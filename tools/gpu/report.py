@@ -87,8 +87,8 @@ def predictions_part(calls):
                 measured = f"{prediction['field']} {figures.shown(value)}" if value is not None else "-"
                 rows.append([f"{stage.name}: {prediction['figure']}", measured, wanted, verdict, miss])
     text = [
-        "The predictions were made from the sources and their machine code at commit 72d8edf, before any run, for an H200",
-        "that copies 4.3 TB/s. On another GPU only those of results and of shares hold.",
+        "The predictions were made from the sources and their machine code at commit 72d8edf, before any run, for an",
+        "H200 that copies 4.3 TB/s. On another GPU only those of results and of shares hold.",
     ]
     return ["## Predictions", *text, "", *table(["figure", "measured", "predicted", "verdict", "what follows"], rows)]
 
@@ -209,8 +209,8 @@ def readme(text, rows, device, date, name):
     link = f"docs/design/evidence/{name}"
     body = [BEGIN, f"`bench/gpu.sh` on an {device.split(',')[0]}, {date}: tokens/s ([all figures]({link})).", ""]
     body += [
-        "The limit of a batch is the time in which a copy moves the weights and the cache that a step reads; that of a prompt",
-        "is the time of a large product with as many operations as its matrices need.",
+        "The limit of a batch is the time in which a copy moves the weights and the cache that a step reads. That of a",
+        "prompt is the time of a large product with as many operations as its matrices need.",
         "",
     ]
     columns = list(zip(["model", "what", "ParallelModel", "HF eager", "HF compiled", "ours, of the limit"], *rows))

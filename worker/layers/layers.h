@@ -14,6 +14,7 @@
 #include "worker/layers/block_diagonal.h"
 #include "worker/layers/loader.h"
 #include "worker/ops/fused.h"
+#include "worker/ops/sample.h"
 #include "worker/policy/spec/head.h"
 
 namespace pm::layers {
@@ -134,6 +135,8 @@ class LogitsHead {
   LogitsHead(const policy::Linear&, Loader&);
   /// Returns this rank's columns [rows, local vocabulary] in F32 from [rows, hidden].
   at::Tensor local(const at::Tensor& x) const;
+  /// Returns the best of this rank's scores of each row, and their columns.
+  ops::BestScores best(const at::Tensor& x) const;
   /// Returns all columns on rank 0 [rows, vocabulary]; undefined elsewhere.
   at::Tensor gathered(const at::Tensor& x, comm::Communicator&) const;
   /// The first column of this rank, and the number of columns of every rank.

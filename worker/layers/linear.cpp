@@ -148,6 +148,8 @@ at::Tensor LogitsHead::local(const at::Tensor& x) const {
   return softcap_ > 0 ? scores.div_(softcap_).tanh_().mul_(softcap_) : scores;
 }
 
+ops::BestScores LogitsHead::best(const at::Tensor& x) const { return ops::best_scores(local(x)); }
+
 at::Tensor LogitsHead::gathered(const at::Tensor& x, comm::Communicator& comm) const {
   const at::Tensor part = local(x);
   if (comm.size() == 1) return part;

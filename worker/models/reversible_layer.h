@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "worker/layers/attention.h"
-#include "worker/layers/layers.h"
 #include "worker/layers/feed_forward/mlp.h"
+#include "worker/layers/layers.h"
 #include "worker/policy/spec/stack.h"
 
 namespace pm::models {

@@ -23,7 +23,6 @@ at::Tensor sample(at::Tensor scores, const SampleBatch&);
 /// Samples from every row as above. May be captured: the host neither copies nor waits.
 at::Tensor sample(at::Tensor scores, const SamplingBuffers&);
 
-
 struct BestScores {
   at::Tensor values;  ///< fp32 [rows]
   at::Tensor ids;     ///< int64 [rows]: the smallest id that has the value

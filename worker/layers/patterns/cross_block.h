@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "worker/layers/attention.h"
-#include "worker/layers/lookup.h"
 #include "worker/layers/feed_forward/mlp.h"
+#include "worker/layers/lookup.h"
 #include "worker/policy/spec/cross_block.h"
 
 namespace pm::layers {

@@ -5,8 +5,6 @@
 
 #include <numeric>
 
-#include "worker/ops/sample.h"
-
 namespace pm::models {
 
 LanguageModelHead::LanguageModelHead(const policy::Model& model, const policy::Head& head,
@@ -20,7 +18,7 @@ at::Tensor LanguageModelHead::scores(const at::Tensor& states, comm::Communicato
 }
 
 at::Tensor LanguageModelHead::best(const at::Tensor& states, comm::Communicator& comm) const {
-  const auto [value, index] = ops::best_scores(logits_.local(transform_(states)));
+  const auto [value, index] = logits_.best(transform_(states));
   if (comm.size() == 1) return index;
   const at::Tensor mine =
       at::stack({value.to(at::kDouble), (index + logits_.first()).to(at::kDouble)}).unsqueeze(0);  // [1, 2, rows]

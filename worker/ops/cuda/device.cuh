@@ -45,7 +45,8 @@ inline bool overlaps_launches() {
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess)
     return false;
   const int own = 100 * major + 10 * minor;
-  return std::any_of(std::begin(compiled), std::end(compiled), [own](int arch) { return arch >= first && arch <= own; });
+  return std::any_of(std::begin(compiled), std::end(compiled),
+                     [own](int arch) { return arch >= first && arch <= own; });
 }
 
 /// A launch whose thread blocks may become resident before the kernel ahead of it in the stream has ended (programmatic

@@ -39,7 +39,7 @@ void sample(const Sample&, Stream);
 /// Finds values[row], the best of scores [rows, vocabulary], and ids[row], the smallest id that has it. A score that is
 /// no number is never the best; a row without another has -inf and id 0.
 struct BestScores {
-  const float* scores = nullptr;     ///< rows score_stride apart
+  const float* scores = nullptr;  ///< rows score_stride apart
   int64_t score_stride = 0;
   float* values = nullptr;           ///< [rows]
   int64_t* ids = nullptr;            ///< [rows]
