@@ -20,6 +20,13 @@ int64_t ffn_columns(const Partition& partition, const StackMetadata& stack, int 
   return widest;
 }
 
+/// Returns whether layers of the stack have experts: the rows of one, and what it makes of them, stand beside their
+/// sum.
+bool has_experts(const ModelMetadata& metadata, const StackMetadata& stack) {
+  return std::any_of(metadata.parts.begin(), metadata.parts.end(),
+                     [&](const Part& part) { return part.stack == stack.name && part.routed.experts > 0; });
+}
+
 /// Returns the rows of the longest input of a stack. Where answers are generated, all images have the same number.
 int64_t longest_input(const ModelMetadata& metadata, const StackMetadata& stack, int64_t sequence_length) {
   const bool image = metadata.task == "generate" && stack.media && stack.positions > 0;
@@ -98,7 +105,8 @@ int64_t activation_bytes(const ModelMetadata& metadata, const Partition& partiti
     const int64_t remembered =
         stack.memory > 0 ? (tokens + stack.memory) * (2 * stack.hidden + 2 * kv * stack.head_dim) : 0;
     const int64_t attention = tokens * stack.head_dim * (2 * heads + 2 * kv) + remembered + std::max(scored, exchanged);
-    const int64_t mlp = 3 * tokens * ffn_columns(partition, stack, rank);
+    const int64_t mlp = 3 * tokens * ffn_columns(partition, stack, rank) +
+                        (has_experts(metadata, stack) ? 2 * tokens * stack.hidden : 0);
     // what stands beside each other while activations are rounded, half of it in double
     const int64_t rounded = stack.integers ? 4 : 1;
     stacks = std::max(stacks, rounded * (5 * tokens * stack.hidden + std::max(attention, mlp)));  // one after the other

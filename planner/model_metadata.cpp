@@ -97,6 +97,7 @@ json part_json(const Part& part, DType usual) {
   if (part.keep) out["k"] = true;
   if (const Quantised& q = part.quantised; q.elements != 0)
     out["q"] = q.block_scales != 0 ? json{q.elements, q.scales, q.block_scales} : json{q.elements, q.scales};
+  if (part.routed.experts != 0) out["r"] = {part.routed.experts, part.routed.per_token};
   for (const Use& use : part.also) out["a"].push_back(use_json(use));
   return out;
 }
@@ -161,6 +162,15 @@ Quantised read_quantised(const json& value, const std::string& path, const Part&
   return {reader.integer("elements", 0, most), reader.integer("scales", 0, most), reader.integer("blocks", 0, most)};
 }
 
+/// [experts, experts of a token].
+RoutedShare read_routed(const json& value, const std::string& path) {
+  if (!value.is_array() || value.size() != 2) JsonReader::wrong(path, value, "[experts, experts of a token]");
+  const json named{{"experts", value[0]}, {"token", value[1]}};
+  const JsonReader reader(named, path);
+  const int64_t experts = reader.integer("experts", 1, max_experts);
+  return {experts, reader.integer("token", 1, experts)};
+}
+
 Part read_part(const JsonReader& reader, const json& value, DType usual) {
   Part part;
   part.stack = reader.text("s", 32, "");
@@ -176,6 +186,7 @@ Part read_part(const JsonReader& reader, const json& value, DType usual) {
   part.dtype = read_dtype(reader, "t", usual);
   part.keep = reader.flag("k", false);
   if (reader.has("q")) part.quantised = read_quantised(value["q"], reader.path("q"), part);
+  if (reader.has("r")) part.routed = read_routed(value["r"], reader.path("r"));
   if (!reader.has("a")) return part;
   reader.list("a", 64);
   for (size_t i = 0; i < value["a"].size(); ++i) part.also.push_back(read_use(value["a"][i], reader.path("a", i)));

@@ -49,6 +49,14 @@ struct Quantised {
 };
 constexpr int64_t int8_group = 32, scale_bytes = 2;
 
+/// The share of a layer's experts that one token reads.
+struct RoutedShare {
+  int64_t experts = 0;  ///< 0: these are no experts, every token reads all
+  int64_t per_token = 0;
+  auto operator<=>(const RoutedShare&) const = default;
+};
+constexpr int64_t max_experts = 4096;
+
 /// A group of parameters of one stack that are partitioned alike. held_bytes() gives the bytes of a rank.
 struct Part {
   std::string stack;  ///< "decoder", "encoder", "vision", ... ; "" for what belongs to none (heads of the model)
@@ -64,6 +72,7 @@ struct Part {
   std::vector<Use> also = {};  ///< the places beside this one that read the same storage; a part that has some stands
                                ///< for one place (count 1)
   Quantised quantised = {};    ///< nothing where keep
+  RoutedShare routed = {};
   bool operator==(const Part&) const = default;
 };
 

@@ -2,6 +2,7 @@
 // Models tensor x pipeline parallelism: each stage holds some layers, and each of its ranks holds a shard of their
 // heads, columns and rows.
 #include <algorithm>
+#include <cmath>
 
 #include "planner/memory.h"
 #include "planner/strategies/layout.h"
@@ -19,12 +20,13 @@ const StackMetadata* stack_of(const ModelMetadata& metadata, const std::string& 
   return found == metadata.stacks.end() ? nullptr : &*found;
 }
 
-/// Bytes of weights that a forward pass reads: those of stacks that take part, and of tables only where all rows are
-/// multiplied (LM heads).
+/// Bytes of weights that a forward pass of `tokens` tokens reads: those of stacks that take part, of tables only where
+/// all rows are multiplied (LM heads), and of experts those that some token is expected to choose. `elements` are those
+/// that each token is multiplied with.
 struct Read {
   double bytes = 0, elements = 0;
 };
-Read read_by(const Stage& stage, int t, DType precision) {
+Read read_by(const Stage& stage, int t, DType precision, double tokens) {
   Read read;
   for (const Part& part : stage.metadata.parts) {
     const bool scored = part.stack.empty() || std::any_of(part.also.begin(), part.also.end(),
@@ -40,8 +42,13 @@ Read read_by(const Stage& stage, int t, DType precision) {
       return more;
     }();
     const int64_t units = stage.partition.range(part.stack, part.axis, part.units, t).size();
-    read.elements += static_cast<double>(units * part.elements_per_unit * part.count) * runs_of_part;
-    read.bytes += static_cast<double>(held_bytes(stage.metadata, part, units, precision) * part.count) * runs_of_part;
+    const double chosen = part.routed.experts == 0
+                              ? 1.0
+                              : static_cast<double>(part.routed.per_token) / static_cast<double>(part.routed.experts);
+    const double touched = 1.0 - std::pow(1.0 - chosen, tokens);  // where every choice is as likely
+    read.elements += static_cast<double>(units * part.elements_per_unit * part.count) * runs_of_part * chosen;
+    read.bytes +=
+        static_cast<double>(held_bytes(stage.metadata, part, units, precision) * part.count) * runs_of_part * touched;
   }
   return read;
 }
@@ -83,7 +90,7 @@ double stage_seconds(const Stage& stage, int tensor, bool across, const Demand& 
   const HardwareValues& f = demand.hardware_values;
   double slowest = 0;
   for (int t = 0; t < tensor; ++t) {
-    const Read read = read_by(stage, t, demand.precision);
+    const Read read = read_by(stage, t, demand.precision, tokens);
     const double cached =
         static_cast<double>(kv_bytes_per_token(stage.metadata, stage.partition, t, demand.precision)) *
         static_cast<double>(demand.sequence_length) / 2;

@@ -59,6 +59,30 @@ TEST(Times, OfOneDeviceAreItsBytesByItsBandwidth) {
   EXPECT_DOUBLE_EQ(layout.estimate.tokens_per_second, 1 / layout.estimate.token_seconds);
 }
 
+/// A decoder whose FFN columns are those of 64 experts, of which a token reads 8.
+ModelMetadata with_experts() {
+  ModelMetadata metadata = test::decoder({.positions = 0});
+  for (Part& part : metadata.parts)
+    if (part.axis == Axis::Ffn) part.routed = {64, 8};
+  return metadata;
+}
+
+TEST(Times, OfExpertsAreThoseThatSomeTokenIsExpectedToChoose) {
+  const ModelMetadata metadata = with_experts();
+  int64_t routed = 0;
+  for (const Part& part : metadata.parts)
+    if (part.routed.experts > 0) routed += part.units * part.elements_per_unit * part.count;
+  const auto share = [&](int64_t concurrency) {  // of the experts that a step reads
+    const Layout layout = data_parallel(metadata, {}, demand(test::cpus(1, 64 * test::gibi), concurrency));
+    const int64_t cached = kv_bytes_per_token(metadata, layout.stages[0].partition, 0, DType::F32) * 256 * concurrency;
+    const double step = static_cast<double>(concurrency) / layout.estimate.tokens_per_second,
+                 read = step * 10e9 - static_cast<double>(cached);
+    return (read / 4 - static_cast<double>(metadata.parameters - routed)) / static_cast<double>(routed);
+  };
+  EXPECT_NEAR(share(1), 8.0 / 64, 1e-6);
+  EXPECT_NEAR(share(2), 1 - 56.0 / 64 * 56 / 64, 1e-6);
+}
+
 TEST(Times, OfAPipelineAreBoundedByItsSlowestStage) {
   const ModelMetadata metadata = test::decoder({.vocab = 64, .positions = 0});
   const Layout one = data_parallel(metadata, {}, demand(test::cpus(4, 64 * test::gibi), 4)),

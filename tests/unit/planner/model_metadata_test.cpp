@@ -34,6 +34,8 @@ TEST(ModelMetadata, SurviveTheRoundTrip) {
        DType::F32,
        true,
        {{"decoder", stack_output}, {"decoder", 6, 5, 3}, {"decoder", 5}, {"decoder", 9, 2}, {"", stack_input}}});
+  metadata.parts.push_back(
+      {"decoder", 0, 2, Axis::Ffn, 10240, 5, DType::F16, false, {}, {4, 1, 1}, {.experts = 128, .per_token = 8}});
   metadata.stacks.push_back({"encoder", 6, 512, 8, 2, 64, 2048, 32128, 0, false, 64, 512, 7, true, 5, true});
   metadata.stacks.back().rows_per_token = 2;
   EXPECT_EQ(metadata_from_json(nlohmann::json::parse(to_json(metadata).dump())), metadata);
@@ -45,6 +47,14 @@ TEST(ModelMetadata, OfSixtyDifferentRowsFitATerminationMessage) {
   for (int i = 0; i < 60; ++i)
     metadata.parts.push_back({"decoder", i, 1 + i % 7, Axis::Ffn, 10240, 26'214'400, DType::F16, false});
   EXPECT_LE(to_json(metadata).dump().size(), 4096u);
+}
+
+TEST(ModelMetadata, WithMoreExpertsForATokenThanThereAreAreRefused) {
+  nlohmann::json value = to_json(test::gpt_neo_2_7b());
+  value["parts"][2]["r"] = {4, 5};
+  EXPECT_NE(refusal(value).find("token"), std::string::npos) << refusal(value);
+  value["parts"][2]["r"] = {4};
+  EXPECT_NE(refusal(value).find("[experts, experts of a token]"), std::string::npos) << refusal(value);
 }
 
 TEST(ModelMetadata, UnknownKeysAreIgnored) {

@@ -70,6 +70,16 @@ TEST(StepTokens, SparseAttentionHoldsTheScoresOfABlockOfQueries) {
   EXPECT_EQ(bytes(8192, DeviceKind::GPU), bytes(8192, DeviceKind::CPU));
 }
 
+TEST(StepTokens, RowsOfAnExpertStandBesideTheSumOfAll) {
+  ModelMetadata metadata = encoder();
+  const Partition whole = make_partition(metadata, 1, DType::F32);
+  const auto bytes = [&] { return activation_bytes(metadata, whole, 0, 16, 1, {512, DeviceKind::CPU, DType::F32}); };
+  const int64_t before = bytes(), hidden = metadata.stacks[0].hidden;
+  for (Part& part : metadata.parts)
+    if (part.axis == Axis::Ffn) part.routed = {8, 2};
+  EXPECT_EQ(bytes(), before + 4 * 512 * 2 * hidden);
+}
+
 TEST(StepTokens, RelativePositionsHoldTheProductsOfTheirRows) {
   ModelMetadata metadata = encoder();
   const Partition whole = make_partition(metadata, 1, DType::F32);
