@@ -37,6 +37,7 @@ BLOCKS = {
     "two models as one": ["worker/models/joined"],
     "search of passages": ["worker/layers/search/passage_search", "worker/models/heads/passages"],
     "pixels as rows": ["worker/layers/convolution/pixel_input"],
+    "experts": ["worker/layers/feed_forward/experts"],
 }
 NAMES = {
     "DeBERTa": ("deberta", ["relative content"]),
@@ -64,6 +65,8 @@ NAMES = {
     "EncoderDecoderModel": ("encoder_decoder", ["two models as one"]),
     "RAG": ("rag", ["search of passages"]),
     "Perceiver": ("perceiver", ["pixels as rows"]),
+    "Qwen3-MoE": ("qwen3_moe", ["experts"]),
+    "GLM-4.5": ("glm4_moe", ["experts"]),
 }
 
 

@@ -17,6 +17,7 @@ import cases_detection
 import cases_distances
 import cases_encoders
 import cases_entities
+import cases_experts
 import cases_latents
 import cases_memory
 import cases_neighbors
@@ -171,6 +172,7 @@ _SEEDS = {
     **cases_pooled.SEEDS,
     **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
+    **cases_experts.SEEDS,
     **cases_sparse.SEEDS,
     **cases_streams.SEEDS,
     **cases_audio.SEEDS,
@@ -839,6 +841,7 @@ CASES = (
     *cases_detection.cases(_family),
     *cases_streams.cases(_family),
     *cases_decoders_dense.cases(_family),
+    *cases_experts.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),
     *cases_composites.cases(_family),

@@ -4,6 +4,7 @@
 import cases_decoders_dense
 import cases_detection
 import cases_entities
+import cases_experts
 import cases_latents
 import cases_memory
 import cases_pooled
@@ -106,6 +107,7 @@ def _drawn(case, kind, shape):
             "gpt_neox",
             "codegen",
             *cases_decoders_dense.MODEL_TYPES,
+            *cases_experts.MODEL_TYPES,
         ):
             found["position_ids"].sort(-1)  # as rotary positions are: far beyond the text, with gaps
     return found

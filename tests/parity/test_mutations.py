@@ -53,6 +53,9 @@ SIZES = {
     "relative_content.span",
     "content_to_position.shared",  # another choice reads other tensors
     "position_to_content.shared",
+    "experts.count",
+    "experts.width",
+    "shared.width",
     "convolutions.bins",
     "convolutions.channels",
     "convolutions.size",

@@ -29,6 +29,7 @@ FAMILIES = [
     "GPT2LMHeadModel-all",
     "LlamaForCausalLM-all",
     "Olmo2ForCausalLM-all",
+    "Qwen2MoeForCausalLM-all",
     "BertForMaskedLM-all",
     "BertLMHeadModel-relative-key-query",
     "AlbertForMaskedLM-all",

@@ -45,7 +45,7 @@ class TensorPipelineExecutor final : public Executor,
         model_(policy_, rank_plan_.layers, loader_),
         max_sequence_length_(shard.plan->sequence_length),
         graphs_enabled_(shard.graphs),
-        graphs_supported_(previous_ < 0 && next_ < 0 && !shard.device.is_cpu() &&
+        graphs_supported_(previous_ < 0 && next_ < 0 && !shard.device.is_cpu() && !policy::has_experts(policy_) &&
                           (tensor_->size() == 1 || tensor_->supports_graph_capture())) {
     loader_.loaded();
     check_weights(shard, partition_.weight_bytes(metadata_, rank_plan_.tensor), loader_.resident_bytes());

@@ -106,6 +106,7 @@ class Binder {
 
   const CheckpointView& view_;
   const Node& policy_;
+  std::vector<std::string> ignored_;                            ///< patterns
   std::map<std::string, const checkpoint::TensorInfo*> table_;  ///< by name in the view after `rename`
   std::set<std::string> used_, known_, prefixes_{""};
   std::map<std::string, Param> bound_;                          ///< by path

@@ -146,7 +146,15 @@ class Builder {
   Layer layer(const Context&, int64_t number, const std::string& path);
   std::optional<Attention> cross_attention(const Context&, int64_t number, const std::string& path);
   void gate_and_up(const Context&, const Node& section, const Scope&, const std::string& path, GatedMlp&);
+  /// Builds the projections of a feed-forward block of `width` columns. Sets `has_gate`.
+  GatedMlp feed_forward(const Context&, const Node& section, const Scope&, const std::string& path, Activation,
+                        int64_t width, bool& has_gate);
   Mlp mlp(const Context&, const Node& section, const Scope&, const std::string& path);
+  // layer/experts.cpp
+  Router router(const Context&, const Node& section, const Scope&, const std::string& path, int64_t experts);
+  GatedMlp gated_block(const Context&, const Node& section, const Scope&, const std::string& path, Activation);
+  /// Builds the experts of a layer. Returns nothing where it has none.
+  std::optional<Experts> experts(const Context&, const Node& mlp, const Scope&, const std::string& path, Activation);
   std::vector<Mlp> stacked_mlp(const Context&, int64_t number, const std::string& path);
   std::optional<ProjectionNorms> projection_norms(const Context&, const Node& section, const Scope&,
                                                   const std::string& path, const Attention&);

@@ -107,6 +107,7 @@ class Evaluator {
       if (!variables_.layer) fail("\"l\" is the number of the layer and is not known here");
       return *variables_.layer;
     }
+    if (name == "e" && variables_.expert) return *variables_.expert;
     for (const Node* lets : variables_.lets) {
       const Node* node = lets ? lets->get(name) : nullptr;
       if (!node || inside(node)) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closed expression grammar of policies over config.json. No loops, no assignment, no names beyond config, let and
-// l.
+// The closed expression grammar of policies over config.json. No loops, no assignment, no names beyond config, let, l
+// and e.
 //   value ? a : b    a ?? b    or  and  not    == != < <= > >=    + -  * / // %    -x    **    x.key  x[i]
 //   starts(text, prefix)  split(text, separator)  last(list)  contains(list, value)  pair(x)
 //   expand([[pattern, times], ...])  has(key)  'text'  12
@@ -20,12 +20,12 @@
 
 namespace pm::policy {
 
-/// The variables of an expression: `l` (the layer), then each map of `lets` in turn (the stack's before the
-/// policy's), then config.json.
+/// The variables of an expression: `l` (the layer) and `e` (the expert), then each map of `lets` in turn (the stack's
+/// before the policy's), then config.json.
 struct Variables {
   const nlohmann::json* config = nullptr;
   std::vector<const Node*> lets;
-  std::optional<int64_t> layer;
+  std::optional<int64_t> layer, expert;
 };
 
 /// An error of an expression's text: `column` counts from 1 in it.

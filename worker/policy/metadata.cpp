@@ -62,8 +62,9 @@ std::map<std::string, std::vector<Use>> find_uses(const std::vector<PlacedParam>
   return uses;
 }
 
-/// The properties that two parameters of one part share: axis, units, type, keep, and who else reads them.
-using Kind = std::tuple<Axis, int64_t, DType, bool, std::vector<Use>>;
+/// The properties that two parameters of one part share: axis, units, type, keep, who else reads them, and how many of
+/// the experts a token reads.
+using Kind = std::tuple<Axis, int64_t, DType, bool, std::vector<Use>, RoutedShare>;
 
 /// The elements per unit at one place, and how many of them int8 may hold.
 struct Amount {
@@ -93,12 +94,12 @@ std::vector<Part> parts_of(const std::string& stack, const std::vector<PlacedPar
     const ShardingRule rule = sharding_rule(param->role);
     const int64_t units = rule.axis == Axis::None ? 1 : param->units;
     const auto also = uses.find(param->path);
-    table[{rule.axis, units, param->dtype, param->keep, also == uses.end() ? std::vector<Use>{} : also->second}][place]
-        .add(*param, rule, units);
+    const std::vector<Use> others = also == uses.end() ? std::vector<Use>{} : also->second;
+    table[{rule.axis, units, param->dtype, param->keep, others, param->routed}][place].add(*param, rule, units);
   }
   std::vector<Part> parts;
   for (const auto& [kind, places] : table) {
-    const auto& [axis, units, dtype, keep, also] = kind;
+    const auto& [axis, units, dtype, keep, also, routed] = kind;
     bool open = false;  // the last part may grow
     for (const auto& [place, amount] : places) {
       Part* last = open ? &parts.back() : nullptr;
@@ -106,7 +107,7 @@ std::vector<Part> parts_of(const std::string& stack, const std::vector<PlacedPar
           Amount{last->elements_per_unit, last->quantised} == amount)
         ++last->count;
       else
-        parts.push_back({stack, place, 1, axis, units, amount.elements, dtype, keep, also, amount.quantised});
+        parts.push_back({stack, place, 1, axis, units, amount.elements, dtype, keep, also, amount.quantised, routed});
       open = true;
     }
   }
@@ -124,7 +125,7 @@ StackMetadata model_metadata(const Stack& stack) {
   metadata.heads = layer.attention.heads;
   metadata.kv_heads = layer.attention.kv_heads;
   metadata.head_dim = std::max(layer.attention.head_dim, layer.attention.value_width());
-  metadata.ffn = layer.mlp.width();
+  for (const Layer& one : stack.layers) metadata.ffn = std::max(metadata.ffn, one.mlp.width());
   metadata.causal = layer.attention.mask == Mask::Causal;
   metadata.cross = layer.cross.has_value();
   metadata.memory = stack.memory ? stack.memory->length : 0;

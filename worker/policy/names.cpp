@@ -9,16 +9,34 @@ namespace pm::policy {
 
 namespace {
 
-/// `{l}` in the pattern stands for a number, `*` at its beginning for any beginning.
+constexpr std::string_view hole = "{l}";  // in a pattern: any number
+
+/// `{l}` in the pattern stands for a number, `*` at its beginning for any beginning, at its end for any end.
 bool matches(std::string_view pattern, std::string_view name) {
   if (pattern.starts_with('*')) return name.ends_with(pattern.substr(1));
-  constexpr std::string_view hole = "{l}";
   const size_t at = pattern.find(hole);
+  if (at == std::string_view::npos && pattern.ends_with('*'))
+    return name.starts_with(pattern.substr(0, pattern.size() - 1));
   if (at == std::string_view::npos) return pattern == name;
   if (name.substr(0, at) != pattern.substr(0, at)) return false;
   size_t end = at;
   while (end < name.size() && name[end] >= '0' && name[end] <= '9') ++end;
   return end > at && matches(pattern.substr(at + hole.size()), name.substr(end));
+}
+
+/// Returns the patterns of `ignore`, with the values of the expressions in their braces but for {l}.
+std::vector<std::string> ignore_patterns(const Node* node, const Variables& variables) {
+  std::vector<std::string> patterns;
+  const auto add = [&](const Node& one) {
+    const size_t at = one.text.find(hole);
+    Node parts[2] = {one, one};
+    parts[0].text = one.text.substr(0, at);
+    parts[1].text = at == std::string::npos ? "" : one.text.substr(at);
+    patterns.push_back(interpolate(parts[0], variables) + parts[1].text);
+  };
+  if (node && node->is_scalar()) add(*node);
+  if (node && node->is_list()) std::for_each(node->items.begin(), node->items.end(), add);
+  return patterns;
 }
 
 /// Applies the policy's `rename`: each entry replaces an ending that begins at a dot.
@@ -69,7 +87,11 @@ std::optional<std::string> CheckpointView::own_name(const std::string& name) con
   return name.substr(prefix.size());
 }
 
-Binder::Binder(const CheckpointView& view, const Node& policy) : view_(view), policy_(policy) {
+Binder::Binder(const CheckpointView& view, const Node& policy)
+    : view_(view),
+      policy_(policy),
+      ignored_(ignore_patterns(policy.get("ignore"),
+                               {.config = &view.config, .lets = {policy.get("let")}, .layer = {}, .expert = {}})) {
   const Node* renames = policy.get("rename");
   for (const auto& [name, info] : view.checkpoint.tensors()) {
     const std::optional<std::string> own = view.own_name(name);
@@ -147,16 +169,11 @@ std::string Binder::prefix(const Node* spelled, const Variables& variables) {
 }
 
 bool Binder::ignored(const std::string& name) const {
-  const Node* patterns = policy_.get("ignore");
-  if (!patterns) return false;
-  for (const std::string& prefix : prefixes_) {
-    if (!name.starts_with(prefix)) continue;
-    const std::string_view rest = std::string_view(name).substr(prefix.size());
-    if (patterns->is_scalar() && matches(patterns->text, rest)) return true;
-    for (const Node& pattern : patterns->items)
-      if (matches(pattern.text, rest)) return true;
-  }
-  return false;
+  return std::any_of(prefixes_.begin(), prefixes_.end(), [&](const std::string& prefix) {
+    return name.starts_with(prefix) && std::any_of(ignored_.begin(), ignored_.end(), [&](const std::string& pattern) {
+             return matches(pattern, std::string_view(name).substr(prefix.size()));
+           });
+  });
 }
 
 std::vector<std::string> Binder::finish() {

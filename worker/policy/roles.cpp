@@ -64,6 +64,8 @@ ShardingRule sharding_rule(Role role) {
     case Role::DistanceVectors:  // which all heads of a layer read
     case Role::HeadDenseWeight:
     case Role::HeadDenseBias:
+    case Role::RouterWeight:  // every rank chooses the experts of every token
+    case Role::RouterBias:
     case Role::ClassWeight:
     case Role::ClassBias:
     case Role::Scalar:
@@ -166,6 +168,10 @@ std::string_view name_of(Role role) {
       return "down weight";
     case Role::DownBias:
       return "down bias";
+    case Role::RouterWeight:
+      return "router weight";
+    case Role::RouterBias:
+      return "router bias";
     case Role::HeadDenseWeight:
       return "head dense weight";
     case Role::HeadDenseBias:

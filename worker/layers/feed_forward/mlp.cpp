@@ -52,11 +52,15 @@ at::Tensor GatedMlp::inner(const at::Tensor& x) const {
 
 namespace {
 
-std::variant<DenseMlp, GatedMlp> make_kind(const policy::Mlp& mlp, Loader& loader) {
+using Kind = std::variant<DenseMlp, GatedMlp, Experts>;
+
+Kind make_kind(const policy::Mlp& mlp, Loader& loader) {
   return std::visit(
-      [&]<typename Spec>(const Spec& spec) -> std::variant<DenseMlp, GatedMlp> {
+      [&]<typename Spec>(const Spec& spec) -> Kind {
         if constexpr (std::is_same_v<Spec, policy::GatedMlp>)
           return GatedMlp(spec, loader);
+        else if constexpr (std::is_same_v<Spec, policy::Experts>)
+          return Experts(spec, loader);
         else
           return DenseMlp(spec, loader);
       },
@@ -68,15 +72,37 @@ std::variant<DenseMlp, GatedMlp> make_kind(const policy::Mlp& mlp, Loader& loade
 Mlp::Mlp(const policy::Mlp& mlp, Loader& loader) : kind_(make_kind(mlp, loader)) {}
 
 at::Tensor Mlp::operator()(const at::Tensor& x, comm::Communicator& comm, at::ScalarType result) const {
-  return std::visit([&](const auto& mlp) { return mlp.down()(mlp.inner(x), comm, result); }, kind_);
+  return std::visit(
+      [&]<typename Block>(const Block& mlp) {
+        if constexpr (std::is_same_v<Block, Experts>)
+          return mlp(x, comm, result);
+        else
+          return mlp.down()(mlp.inner(x), comm, result);
+      },
+      kind_);
 }
 
 at::Tensor Mlp::partial(const at::Tensor& x) const {
-  return std::visit([&](const auto& mlp) { return mlp.down().partial(mlp.inner(x)); }, kind_);
+  return std::visit(
+      [&]<typename Block>(const Block& mlp) {
+        if constexpr (std::is_same_v<Block, Experts>)
+          return mlp.partial(x);
+        else
+          return mlp.down().partial(mlp.inner(x));
+      },
+      kind_);
 }
 
 const at::Tensor& Mlp::bias() const {
-  return std::visit([](const auto& mlp) -> const at::Tensor& { return mlp.down().bias(); }, kind_);
+  static const at::Tensor none;
+  return std::visit(
+      []<typename Block>(const Block& mlp) -> const at::Tensor& {
+        if constexpr (std::is_same_v<Block, Experts>)
+          return none;
+        else
+          return mlp.down().bias();
+      },
+      kind_);
 }
 
 }  // namespace pm::layers

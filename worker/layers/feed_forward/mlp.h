@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "worker/layers/layers.h"
 #include "worker/policy/spec/mlp.h"
@@ -36,11 +37,49 @@ class GatedMlp {
   /// Returns act(gate(x)) * up(x) [tokens, local columns].
   at::Tensor inner(const at::Tensor& x) const;
   const RowLinear& down() const { return down_; }
+  bool is_gathered() const { return gate_and_up_.is_gathered(); }
 
  private:
   policy::Activation activation_;
   ColumnLinear gate_and_up_;
   RowLinear down_;
+};
+
+/// Chooses experts for tokens. Every rank chooses alike: what it reads is the same on all.
+class Router {
+ public:
+  struct Choice {
+    at::Tensor experts;  ///< int64 [tokens, experts of a token]
+    at::Tensor weights;  ///< F32, of the same shape
+  };
+  Router(const policy::Router&, Loader&);
+  Choice operator()(const at::Tensor& x) const;
+
+ private:
+  /// Returns the scores with those of the groups that a token does not choose among at -infinity.
+  at::Tensor of_kept_groups(const at::Tensor& scores) const;
+  const policy::Router& policy_;
+  Linear linear_;
+  at::Tensor choice_bias_;
+};
+
+/// The sum of what the chosen experts make of a token, and of what a block makes that all tokens go through. A rank has
+/// some columns of every expert.
+class Experts {
+ public:
+  Experts(const policy::Experts&, Loader&);
+  at::Tensor operator()(const at::Tensor& x, comm::Communicator&, at::ScalarType result) const;
+  /// Returns this rank's partial sum in F32.
+  at::Tensor partial(const at::Tensor& x) const;
+
+ private:
+  /// Returns the rows of x that an expert gets, times their weights, as it makes them.
+  at::Tensor of_expert(const GatedMlp&, const at::Tensor& x) const;
+  Router router_;
+  std::vector<GatedMlp> experts_;
+  std::optional<GatedMlp> shared_;
+  std::optional<Linear> shared_gate_;
+  bool adds_biases_;  ///< this rank adds the biases that stand after the sum over ranks
 };
 
 class Mlp {
@@ -50,10 +89,10 @@ class Mlp {
   at::Tensor operator()(const at::Tensor& x, comm::Communicator&, at::ScalarType result = at::kFloat) const;
   /// Returns this rank's partial sum in F32 without the bias, for blocks that share one all-reduce.
   at::Tensor partial(const at::Tensor& x) const;
-  const at::Tensor& bias() const;  ///< undefined: none
+  const at::Tensor& bias() const;  ///< undefined: none, or already part of the partial sums
 
  private:
-  std::variant<DenseMlp, GatedMlp> kind_;
+  std::variant<DenseMlp, GatedMlp, Experts> kind_;
 };
 
 }  // namespace pm::layers

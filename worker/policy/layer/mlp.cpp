@@ -34,15 +34,12 @@ void Builder::gate_and_up(const Context& context, const Node& section, const Sco
   }
 }
 
-Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope, const std::string& path) {
-  const int64_t width = context.sizes.ffn, hidden = context.sizes.hidden;
+GatedMlp Builder::feed_forward(const Context& context, const Node& section, const Scope& scope, const std::string& path,
+                               Activation activation, int64_t width, bool& has_gate) {
+  const int64_t hidden = context.sizes.hidden;
   if (width <= 0)
     throw Error(Reason::ModelUnreadable,
                 section.where() + ": config.json gives an MLP of " + std::to_string(width) + " columns");
-  const Activation act = activation(section.get("act"), scope.variables);
-  Mlp mlp;
-  mlp.norm = norm(context, &section, scope, path + ".norm", hidden);
-  mlp.post_norm = norm(context, &section, scope, path + ".post_norm", hidden, "post_norm");
   const bool both = section.get("gate_up") || section.get("up_gate");
   if ((!both && !section.get("up")) || !section.get("down"))
     refuse_policy(section, "an MLP needs \"up\" (or \"gate_up\", or \"up_gate\") and \"down\"");
@@ -50,22 +47,37 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope
     const ParamRequest request{.role = role, .path = path + "." + key, .shape = std::move(shape), .units = width};
     return projection(context, section.get(key), section, scope, request, bias_role);
   };
-  GatedMlp gated{.activation = act, .width = width, .gate = {}, .up = {}, .down = {}};
-  bool has_gate = both;
+  GatedMlp block{.activation = activation, .width = width, .gate = {}, .up = {}, .down = {}};
+  has_gate = both;
   if (both) {
-    gate_and_up(context, section, scope, path, gated);
+    gate_and_up(context, section, scope, path, block);
   } else {
-    gated.up = made("up", Role::UpWeight, Role::UpBias, {width, hidden}).value_or(Linear{});
+    block.up = made("up", Role::UpWeight, Role::UpBias, {width, hidden}).value_or(Linear{});
     std::optional<Linear> gate = made("gate", Role::GateWeight, Role::GateBias, {width, hidden});
     has_gate = gate.has_value();
-    if (gate) gated.gate = std::move(*gate);
+    if (gate) block.gate = std::move(*gate);
   }
-  gated.down = made("down", Role::DownWeight, Role::DownBias, {hidden, width}).value_or(Linear{});
+  block.down = made("down", Role::DownWeight, Role::DownBias, {hidden, width}).value_or(Linear{});
+  return block;
+}
+
+Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope, const std::string& path) {
+  const Activation act = activation(section.get("act"), scope.variables);
+  Mlp mlp;
+  mlp.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
+  mlp.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
+  if (std::optional<Experts> routed = experts(context, section, scope, path, act)) {
+    mlp.kind = std::move(*routed);
+    return mlp;
+  }
+  bool has_gate = false;
+  GatedMlp block = feed_forward(context, section, scope, path, act, context.sizes.ffn, has_gate);
   mlp.quantized = quantized_mlp(section, scope, path + ".quantized");
   if (has_gate)
-    mlp.kind = std::move(gated);
+    mlp.kind = std::move(block);
   else
-    mlp.kind = DenseMlp{.activation = act, .width = width, .up = std::move(gated.up), .down = std::move(gated.down)};
+    mlp.kind =
+        DenseMlp{.activation = act, .width = block.width, .up = std::move(block.up), .down = std::move(block.down)};
   return mlp;
 }
 

@@ -6,6 +6,7 @@
 #include "worker/policy/document.h"
 #include "worker/policy/keywords.h"
 #include "worker/policy/spec/enums.h"
+#include "worker/policy/spec/experts.h"
 #include "worker/policy/spec/retrieval.h"
 
 namespace pm::policy {
@@ -136,6 +137,24 @@ Rule mlp(Keys more = {}) {
                       {"up_gate", linear()},
                       {"down", projection()}} +
                  std::move(more));
+}
+
+/// The keys of a gated block inside of another, whose width is its own.
+Keys gated_keys() {
+  return {{"when", expression},   {"at", names},         {"width", expression}, {"up", projection()},
+          {"gate", projection()}, {"gate_up", linear()}, {"down", projection()}};
+}
+
+Rule experts() {
+  return section(gated_keys() + Keys{{"count", expression},
+                                     {"per_token", expression},
+                                     {"router", linear()},
+                                     {"scores", word(words<RouterScores>())},
+                                     {"choice_bias", row()},
+                                     {"groups", expression},
+                                     {"groups_kept", expression},
+                                     {"normalise", expression},
+                                     {"factor", expression}});
 }
 
 /// The keys of rows that attend to others.
@@ -326,7 +345,9 @@ Rule stack() {
                  {{"query", names}, {"key", names}, {"value", names}, {"exponents", row()}, {"heads", names}})}})},
       {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
       {"mlp",
-       mlp({{"quantized",
+       mlp({{"experts", experts()},
+            {"shared", section(gated_keys() + Keys{{"gated_by", linear()}})},
+            {"quantized",
              quantized(
                  {{"input", names}, {"activation", names}, {"float_activation", expression}, {"down", names}})}})},
       {"stacked_mlp", mlp({{"count", expression}})},

@@ -84,6 +84,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"qkv", own_keys(under(attn, "qkv"), matrix)},
           {"fused", own_keys(under(under(attn, "qkv"), "fused"))},
           {"mlp", own_keys(under(stack, "mlp"))},
+          {"experts", own_keys(under(under(stack, "mlp"), "experts"))},
+          {"shared", own_keys(under(under(stack, "mlp"), "shared"))},
           {"quantized mlp", own_keys(under(under(stack, "mlp"), "quantized"))},
           {"second", own_keys(under(stack, "second"))},
           {"stacked_mlp", own_keys(under(stack, "stacked_mlp"), under(stack, "mlp"))},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/policy/spec/mlp.h"
 
+#include <algorithm>
+
 namespace pm::policy {
 
 void DenseMlp::collect(ParamCollector& all) const {
@@ -14,12 +16,29 @@ void GatedMlp::collect(ParamCollector& all) const {
   all.add(down);
 }
 
+void Router::collect(ParamCollector& all) const {
+  all.add(linear);
+  all.add(choice_bias);
+}
+
+void Experts::collect(ParamCollector& all) const {
+  router.collect(all);
+  for (const GatedMlp& expert : experts) expert.collect(all);
+  if (shared) shared->collect(all);
+  all.add(shared_gate);
+}
+
 const Linear& Mlp::down() const {
-  return std::visit([](const auto& mlp) -> const Linear& { return mlp.down; }, kind);
+  if (const auto* routed = std::get_if<Experts>(&kind)) return routed->experts.front().down;
+  const auto* gated = std::get_if<GatedMlp>(&kind);
+  return gated ? gated->down : std::get<DenseMlp>(kind).down;
 }
 
 int64_t Mlp::width() const {
-  return std::visit([](const auto& mlp) { return mlp.width; }, kind);
+  if (const auto* routed = std::get_if<Experts>(&kind))
+    return std::max(routed->experts.front().width, routed->shared ? routed->shared->width : 0);
+  const auto* gated = std::get_if<GatedMlp>(&kind);
+  return gated ? gated->width : std::get<DenseMlp>(kind).width;
 }
 
 void Mlp::collect(ParamCollector& all) const {

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <optional>
 #include <variant>
+#include <vector>
 
 #include "worker/policy/spec/activation_ranges.h"
 #include "worker/policy/spec/enums.h"
+#include "worker/policy/spec/experts.h"
 #include "worker/policy/spec/param.h"
 
 namespace pm::policy {
@@ -29,16 +31,27 @@ struct GatedMlp {
   void collect(ParamCollector&) const;
 };
 
+/// The sum of what the chosen experts make of a token, and of what a block makes that all tokens go through.
+struct Experts {
+  Router router;
+  std::vector<GatedMlp> experts;  ///< at least one, of equal widths
+  std::optional<GatedMlp> shared;
+  std::optional<Linear> shared_gate;  ///< [1, hidden]: the sigmoid of its product multiplies what `shared` makes
+
+  void collect(ParamCollector&) const;
+};
+
 /// What is the same for every kind of block, and the block itself. Only the builder and worker/layers/mlp.cpp look
 /// inside of a kind.
 struct Mlp {
   std::optional<Norm> norm, post_norm;  ///< as Attention's
-  std::variant<DenseMlp, GatedMlp> kind;
+  std::variant<DenseMlp, GatedMlp, Experts> kind;
   std::optional<QuantizedMlp> quantized;  ///< the block computes in integers
 
-  /// Returns the linear whose product is added to the residual.
+  /// Returns the linear whose product is added to the residual; of experts that of the first.
   const Linear& down() const;
-  /// Returns the columns that tensor-parallel ranks share.
+  /// Returns the columns that tensor-parallel ranks share; of experts those of one, or of the shared block if it has
+  /// more.
   int64_t width() const;
   void collect(ParamCollector&) const;
 };

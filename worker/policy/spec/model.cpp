@@ -42,6 +42,13 @@ std::vector<PlacedParam> placed_params(const Model& model) {
   return all;
 }
 
+bool has_experts(const Model& model) {
+  return std::any_of(model.stacks.begin(), model.stacks.end(), [](const Stack& stack) {
+    return std::any_of(stack.layers.begin(), stack.layers.end(),
+                       [](const Layer& layer) { return std::holds_alternative<Experts>(layer.mlp.kind); });
+  });
+}
+
 void refuse_architecture(const Model& model, const std::string& what) {
   throw Error(Reason::UnknownArchitecture, model.architecture + " (" + model.model_type + ") " + what +
                                                ", which this version does not run; `families` lists what runs");

@@ -50,6 +50,10 @@ struct Model {
   const Stack* joining(std::string_view name) const;
 };
 
+/// Returns whether tokens of the model choose among experts. They do so with the host's help, so that no CUDA graph has
+/// such a step.
+bool has_experts(const Model&);
+
 /// Throws Error{UnknownArchitecture}: the model has what this version does not run. `what` continues its name:
 /// "has a window without a causal mask".
 [[noreturn]] void refuse_architecture(const Model&, const std::string& what);

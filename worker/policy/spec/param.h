@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "planner/dtype.h"
+#include "planner/model_metadata.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/policy/spec/role.h"
 
@@ -44,6 +45,7 @@ struct Param {
   /// The blocks of a block-diagonal matrix (a convolution in groups), which is stored as [out, in / blocks]; `shape` is
   /// that, or [out / blocks, in] where inputs are sharded.
   int64_t diagonal_blocks = 1;
+  RoutedShare routed;
 };
 
 struct Linear {

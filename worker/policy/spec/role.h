@@ -44,6 +44,8 @@ enum class Role : uint8_t {
   GateBias,
   DownWeight,
   DownBias,
+  RouterWeight,
+  RouterBias,
   HeadDenseWeight,
   HeadDenseBias,
   LogitsWeight,

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Further rows of cases.py: decoders whose tokens choose among experts."""
+
+TWO = (2,)  # ranks
+_ROPE = {"rope_type": "default", "rope_theta": 1000.0}
+_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+_COLUMNS = 16  # of an expert: three ranks have unlike shares, and transformers multiplies rows of 16 bytes
+
+# as in cases.py; or answers would be nearly tied
+SEEDS = {}
+
+# model_type: its class names' beginning, the name of its configuration, how many of _HEADS it has, and settings
+_FAMILIES = {
+    "mixtral": (
+        "Mixtral",
+        "MixtralConfig",
+        3,
+        {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": _COLUMNS},
+    ),
+    "qwen2_moe": (
+        "Qwen2Moe",
+        "Qwen2MoeConfig",
+        3,
+        {
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": _COLUMNS,
+            "shared_expert_intermediate_size": 22,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        "Qwen3MoeConfig",
+        3,
+        {
+            "head_dim": 8,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": _COLUMNS,
+            "decoder_sparse_step": 2,
+            "norm_topk_prob": True,
+        },
+    ),
+    "olmoe": ("Olmoe", "OlmoeConfig", 0, {"num_experts": 6, "num_experts_per_tok": 2, "intermediate_size": _COLUMNS}),
+    "glm4_moe": (
+        "Glm4Moe",
+        "Glm4MoeConfig",
+        0,
+        {
+            "head_dim": 8,
+            "n_routed_experts": 8,
+            "n_group": 4,
+            "topk_group": 2,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": _COLUMNS,
+            "routed_scaling_factor": 1.5,
+            "use_qk_norm": True,
+            "attention_bias": True,
+            "rope_parameters": {**_ROPE, "partial_rotary_factor": 0.5},
+            "num_mtp_layers": 0,
+        },
+    ),
+    "dots1": (
+        "Dots1",
+        "Dots1Config",
+        0,
+        {
+            "n_routed_experts": 6,
+            "n_shared_experts": 2,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": _COLUMNS,
+            "first_k_dense_replace": 1,
+            "layer_types": ["full_attention"] * 3,
+        },
+    ),
+    "ernie4_5_moe": (
+        "Ernie4_5_Moe",
+        "Ernie4_5_MoeConfig",
+        0,
+        {
+            "moe_num_experts": 6,
+            "moe_k": 2,
+            "moe_intermediate_size": _COLUMNS,
+            "moe_num_shared_experts": 2,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "minimax_m2": (
+        "MiniMaxM2",
+        "MiniMaxM2Config",
+        0,
+        {
+            "head_dim": 8,
+            "rotary_dim": 4,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "intermediate_size": _COLUMNS,
+        },
+    ),
+}
+
+MODEL_TYPES = tuple(_FAMILIES)
+
+# Matrices of all experts lie in one array, which makes them too small where they are drawn: divided by less than 1.
+# Without norms of queries and keys softmaxes would be too sharp.
+SMALLER = {
+    model_type: {
+        "experts.gate_up_proj": (2 * _COLUMNS) ** -0.5,
+        "experts.down_proj": 36**-0.5,
+        "q_proj.weight": 1 if model_type in ("qwen3_moe", "olmoe", "glm4_moe", "dots1", "minimax_m2") else 2,
+    }
+    for model_type in _FAMILIES
+}
+
+# what is rarer, in the class with the LM head
+_VARIANTS = (
+    ("mixtral", "windows-tied", {"sliding_window": 5, "tie_word_embeddings": True}),
+    ("qwen2_moe", "normalised-no-bias", {"norm_topk_prob": True, "qkv_bias": False, "mlp_only_layers": []}),
+    ("qwen3_moe", "not-normalised", {"norm_topk_prob": False, "decoder_sparse_step": 1}),
+    ("olmoe", "normalised", {"norm_topk_prob": True}),
+    ("glm4_moe", "one-group", {"n_group": 1, "topk_group": 1, "use_qk_norm": False, "norm_topk_prob": False}),
+    (
+        "dots1",
+        "one-shared-windows",
+        {"n_shared_experts": 1, "sliding_window": 5, "layer_types": ["sliding_attention"] * 3},
+    ),
+    ("ernie4_5_moe", "some-layers", {"moe_layer_interval": 2, "moe_num_shared_experts": 0}),
+)
+
+
+def cases(family):
+    """All rows; `family` is that of cases.py."""
+    base = {
+        "bos_token_id": 0,
+        "eos_token_id": 210,
+        "pad_token_id": 3,
+        "vocab_size": 211,
+        "hidden_size": 36,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 3,
+        "intermediate_size": 77,
+        "max_position_embeddings": 80,
+        "rms_norm_eps": 1e-3,
+        "rope_parameters": _ROPE,
+        "tie_word_embeddings": False,
+    }
+    found, makers = [], {}
+    for model_type, (name, config, heads, settings) in _FAMILIES.items():
+        makers[model_type] = family(model_type, "decoder", config, ("position_ids",), **(base | settings))
+        found += makers[model_type]("all", f"{name}ForCausalLM")
+        classes = [f"{name}Model", *(name + head for head in _HEADS[:heads])]
+        found += makers[model_type]("all", " ".join(classes), ranks=TWO)
+    for model_type, label, settings in _VARIANTS:
+        found += makers[model_type](label, f"{_FAMILIES[model_type][0]}ForCausalLM", ranks=TWO, **settings)
+    return found

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts, their router, and the block beside them, on a tiny checkpoint; patterns of tensors that are not read.
+#include <gmock/gmock.h>
+
+#include "tests/unit/worker/policy/resolved.h"
+
+namespace pm::policy {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int64_t hidden = 8, columns = 6, experts = 4;
+
+void add_block(Synthetic& model, const std::string& at, int64_t width, bool bias = false) {
+  model.linear(at + "gate_proj", width, hidden, bias);
+  model.linear(at + "up_proj", width, hidden, bias);
+  model.linear(at + "down_proj", hidden, width, bias);
+}
+
+/// GLM-4.5 in small: a dense layer, then two with experts and a shared block, and one that predicts further ahead.
+Synthetic tiny_glm() {
+  Synthetic model;
+  model.config = {{"model_type", "glm4_moe"},
+                  {"architectures", {"Glm4MoeForCausalLM"}},
+                  {"vocab_size", 11},
+                  {"hidden_size", hidden},
+                  {"num_hidden_layers", 3},
+                  {"num_attention_heads", 2},
+                  {"num_key_value_heads", 1},
+                  {"head_dim", 4},
+                  {"intermediate_size", 10},
+                  {"moe_intermediate_size", columns},
+                  {"n_routed_experts", experts},
+                  {"num_experts_per_tok", 2},
+                  {"n_group", 2},
+                  {"topk_group", 1},
+                  {"routed_scaling_factor", 1.5}};
+  model.add("model.embed_tokens.weight", {11, hidden});
+  model.add("lm_head.weight", {11, hidden});
+  model.add("model.norm.weight", {hidden});
+  for (int l = 0; l < 4; ++l) {
+    const std::string at = "model.layers." + std::to_string(l) + ".";
+    if (l == 3) {
+      model.linear(at + "eh_proj", hidden, 2 * hidden, false);
+      break;
+    }
+    model.add(at + "input_layernorm.weight", {hidden});
+    model.add(at + "post_attention_layernorm.weight", {hidden});
+    model.linear(at + "self_attn.q_proj", hidden, hidden, false);
+    model.linear(at + "self_attn.k_proj", 4, hidden, false);
+    model.linear(at + "self_attn.v_proj", 4, hidden, false);
+    model.linear(at + "self_attn.o_proj", hidden, hidden, false);
+    if (l == 0) {
+      add_block(model, at + "mlp.", 10);
+      continue;
+    }
+    model.add(at + "mlp.gate.weight", {experts, hidden});
+    model.add(at + "mlp.gate.e_score_correction_bias", {experts});
+    add_block(model, at + "mlp.shared_experts.", columns);
+    for (int e = 0; e < experts; ++e) add_block(model, at + "mlp.experts." + std::to_string(e) + ".", columns);
+  }
+  return model;
+}
+
+TEST(Experts, AreNumberedInTheirNamesAndCutByColumns) {
+  const Resolved resolved(tiny_glm());
+  const Stack& stack = resolved.model.stacks[0];
+  EXPECT_TRUE(std::holds_alternative<GatedMlp>(stack.layers[0].mlp.kind));
+  const auto& routed = std::get<Experts>(stack.layers[2].mlp.kind);
+  ASSERT_EQ(routed.experts.size(), 4U);
+  EXPECT_EQ(routed.router.per_token, 2);
+  EXPECT_EQ(routed.router.groups, 2);
+  EXPECT_EQ(routed.router.groups_kept, 1);
+  EXPECT_EQ(routed.router.factor, 1.5);
+  EXPECT_EQ(routed.router.scores, RouterScores::Sigmoid);
+  EXPECT_TRUE(routed.router.normalise && routed.router.choice_bias && routed.shared && !routed.shared_gate);
+  const Param& down = resolved.param("decoder.layers.2.mlp.experts.3.down.weight");
+  EXPECT_EQ(down.tensor->name, "model.layers.2.mlp.experts.3.down_proj.weight");
+  EXPECT_EQ(down.role, Role::DownWeight);
+  EXPECT_EQ(down.units, columns);
+  EXPECT_TRUE(down.matrix);
+  EXPECT_EQ(down.routed, (RoutedShare{4, 2}));
+  EXPECT_EQ(resolved.param("decoder.layers.2.mlp.shared.up.weight").routed, RoutedShare{});
+  EXPECT_EQ(resolved.param("decoder.layers.1.mlp.router.weight").role, Role::RouterWeight);
+  EXPECT_TRUE(has_experts(resolved.model));
+  EXPECT_FALSE(has_experts(Resolved(tiny_gpt2()).model));
+}
+
+TEST(Experts, AreAPartOfTheirOwnInTheMetadata) {
+  const ModelMetadata& metadata = Resolved(tiny_glm()).model.metadata;
+  int64_t routed = 0;
+  for (const Part& part : metadata.parts) {
+    if (part.routed.experts == 0) continue;
+    EXPECT_EQ(part.routed, (RoutedShare{4, 2}));
+    EXPECT_EQ(part.axis, Axis::Ffn);
+    EXPECT_EQ(part.first, 1);
+    routed += part.units * part.elements_per_unit * part.count;
+  }
+  EXPECT_EQ(routed, 2 * experts * 3 * columns * hidden);
+  EXPECT_EQ(metadata.stacks[0].ffn, 10) << "of the widest block";
+}
+
+TEST(Experts, OfAConfigurationThatCannotBeAreRefused) {
+  const auto with = [](const char* key, int64_t value) {
+    Synthetic model = tiny_glm();
+    model.config[key] = value;
+    return refusal(model, Reason::ModelUnreadable);
+  };
+  EXPECT_THAT(with("num_experts_per_tok", 0), HasSubstr("\"per_token\" the value 0, expected 1 to 2"));
+  EXPECT_THAT(with("num_experts_per_tok", 3), HasSubstr("expected 1 to 2")) << "the group that is kept has two";
+  EXPECT_THAT(with("n_group", 3), HasSubstr("4 experts in 3 groups of equal size"));
+  EXPECT_THAT(with("topk_group", 3), HasSubstr("\"groups_kept\" the value 3"));
+  EXPECT_THAT(with("n_routed_experts", 5000), HasSubstr("\"count\" the value 5000, expected 1 to 4096"));
+  EXPECT_THAT(with("n_routed_experts", 6), HasSubstr("has shape [4, 8], expected [6, 8]"));
+  EXPECT_THAT(with("moe_intermediate_size", 0), HasSubstr("an MLP of 0 columns"));
+}
+
+TEST(Experts, ThatNoTensorFillsAreNamed) {
+  Synthetic model = tiny_glm();
+  model.tensors.erase("model.layers.1.mlp.experts.2.up_proj.weight");
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("model.layers.1.mlp.experts.2.up_proj.weight"));
+  Synthetic more = tiny_glm();
+  add_block(more, "model.layers.1.mlp.experts.4.", columns);
+  EXPECT_THAT(refusal(more, Reason::ModelUnreadable),
+              HasSubstr("no parameter of the policy reads \"model.layers.1.mlp.experts.4.down_proj.weight\""));
+}
+
+TEST(Ignored, PatternsMayHaveExpressionsAndAnyEnd) {
+  const Resolved resolved(tiny_glm());
+  EXPECT_THAT(resolved.model.not_loaded, ElementsAre("model.layers.3.eh_proj.weight"));
+  Synthetic other = tiny_glm();
+  other.add("model.layers.2.eh_proj.weight", {1});
+  EXPECT_THAT(refusal(other, Reason::ModelUnreadable), HasSubstr("reads \"model.layers.2.eh_proj.weight\""));
+}
+
+}  // namespace
+}  // namespace pm::policy

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builder: experts, the router that chooses among them, and the block that all tokens go through.
+#include "worker/base/error.h"
+#include "worker/policy/builder.h"
+
+namespace pm::policy {
+
+namespace {
+
+/// Returns the value of an entry that has to be 1 to `most`; `absent` where there is no entry.
+int64_t count_of(const Node& section, const char* key, const Scope& scope, int64_t most, int64_t absent) {
+  const Node* node = section.get(key);
+  const int64_t count = node ? evaluate_int(*node, scope.variables) : absent;
+  if (count < 1 || count > most)
+    throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives \"" + key + "\" the value " +
+                                             std::to_string(count) + ", expected 1 to " + std::to_string(most));
+  return count;
+}
+
+void set_share(Linear& linear, RoutedShare share) {
+  linear.weight.routed = share;
+  if (linear.bias) linear.bias->routed = share;
+}
+
+}  // namespace
+
+GatedMlp Builder::gated_block(const Context& context, const Node& section, const Scope& scope, const std::string& path,
+                              Activation activation) {
+  const Node* width = section.get("width");
+  if (!width) refuse_policy(section, "needs \"width\", the columns of a block");
+  bool has_gate = false;
+  GatedMlp block =
+      feed_forward(context, section, scope, path, activation, evaluate_int(*width, scope.variables), has_gate);
+  if (!has_gate && !binder_.is_dry_run()) refuse_policy(section, "needs \"gate\" (or \"gate_up\")");
+  return block;
+}
+
+Router Builder::router(const Context& context, const Node& section, const Scope& scope, const std::string& path,
+                       int64_t experts) {
+  if (!section.get("router")) refuse_policy(section, "experts need a \"router\"");
+  Router router;
+  const ParamRequest weight{.role = Role::RouterWeight, .path = path, .shape = {experts, context.sizes.hidden}};
+  if (auto made = linear(context, section.get("router"), &section, scope, weight, Role::RouterBias))
+    router.linear = std::move(*made);
+  if (const std::optional<Binding> row = binder_.binding(section.get("choice_bias"), scope.variables)) {
+    const ParamRequest request{.role = Role::RouterBias, .path = path + ".choice_bias", .shape = {experts}};
+    if (row->names()) router.choice_bias = binder_.bind(request, binder_.names(*row->names(), scope, ""), *row, scope);
+  }
+  if (const Node* scores = section.get("scores")) router.scores = parse_enum<RouterScores>(*scores, scope.variables);
+  if (const Node* normalise = section.get("normalise")) router.normalise = evaluate_bool(*normalise, scope.variables);
+  if (const Node* factor = section.get("factor")) router.factor = evaluate_number(*factor, scope.variables);
+  router.groups = count_of(section, "groups", scope, experts, 1);
+  router.groups_kept = count_of(section, "groups_kept", scope, router.groups, router.groups);
+  if (experts % router.groups != 0)
+    throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives " + std::to_string(experts) +
+                                             " experts in " + std::to_string(router.groups) + " groups of equal size");
+  router.per_token = count_of(section, "per_token", scope, experts / router.groups * router.groups_kept, 1);
+  return router;
+}
+
+std::optional<Experts> Builder::experts(const Context& context, const Node& mlp, const Scope& scope,
+                                        const std::string& path, Activation activation) {
+  const Node* section = mlp.get("experts");
+  if (!section || !binder_.binding(section, scope.variables)) return std::nullopt;
+  const int64_t count = count_of(*section, "count", scope, max_experts, 0);
+  Experts made{.router = router(context, *section, scope, path + ".router", count),
+               .experts = {},
+               .shared = {},
+               .shared_gate = {}};
+  const RoutedShare share{count, made.router.per_token};
+  for (int64_t number = 0; number < count; ++number) {
+    Scope own = scope;
+    own.variables.expert = number;
+    if (const Node* at = section->get("at")) binder_.enter(*at, own);
+    GatedMlp& expert = made.experts.emplace_back(
+        gated_block(context, *section, own, path + ".experts." + std::to_string(number), activation));
+    for (Linear* linear : {&expert.gate, &expert.up, &expert.down}) set_share(*linear, share);
+  }
+  const Node* shared = mlp.get("shared");
+  if (!shared || !binder_.binding(shared, scope.variables)) return made;
+  Scope own = scope;
+  if (const Node* at = shared->get("at")) binder_.enter(*at, own);
+  made.shared = gated_block(context, *shared, own, path + ".shared", activation);
+  const ParamRequest gate{
+      .role = Role::RouterWeight, .path = path + ".shared_gate", .shape = {1, context.sizes.hidden}};
+  made.shared_gate = linear(context, shared->get("gated_by"), shared, own, gate, Role::RouterBias);
+  return made;
+}
+
+}  // namespace pm::policy

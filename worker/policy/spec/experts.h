@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Feed-forward blocks among which each token chooses some (Shazeer et al., "Outrageously large neural networks", 2017).
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "worker/policy/spec/enums.h"
+#include "worker/policy/spec/param.h"
+
+namespace pm::policy {
+
+/// What a router makes of its logits before it chooses: their softmax over all experts, the sigmoid of each, or
+/// nothing, where the softmax is over those that were chosen.
+enum class RouterScores : uint8_t { Softmax, Sigmoid, SoftmaxOfChosen };
+template <>
+struct Words<RouterScores> {
+  static constexpr std::array<std::string_view, 3> all{"softmax", "sigmoid", "softmax_of_chosen"};
+};
+
+/// Chooses experts for each token: those with the largest scores. Their scores are the weights by which what they make
+/// is added.
+struct Router {
+  Linear linear;  ///< [experts, hidden]
+  RouterScores scores = RouterScores::Softmax;
+  std::optional<Param> choice_bias;     ///< [experts]: added to the scores where experts are chosen, not to the weights
+  int64_t groups = 1, groups_kept = 1;  ///< the experts lie in so many groups one after another; a token chooses among
+                                        ///< those of the groups whose two best experts have the largest sums
+  int64_t per_token = 1;
+  bool normalise = false;  ///< the weights of a token are divided by their sum
+  double factor = 1;       ///< of the weights
+
+  void collect(ParamCollector&) const;
+};
+
+}  // namespace pm::policy
