@@ -259,6 +259,7 @@ FEED_FORWARD = (
     "mlp.act",
     "mlp.activation_fn",
     "mlp.act_fn",
+    "mlp.experts.act_fn",
     "mlp.gelu_impl",
     "layer.2.DenseReluDense.act",
     "layer.1.DenseReluDense.act",

@@ -68,14 +68,22 @@ json attention_of(const policy::Attention& a) {
   return out;
 }
 
+/// The activation function of a block, and whether it is gated; of experts those of the first.
+std::pair<policy::Activation, bool> activation_of(const policy::Mlp& mlp) {
+  if (const auto* dense = std::get_if<policy::DenseMlp>(&mlp.kind)) return {dense->activation, false};
+  const auto* routed = std::get_if<policy::Experts>(&mlp.kind);
+  return {routed ? routed->experts.front().activation : std::get<policy::GatedMlp>(mlp.kind).activation, true};
+}
+
 json layers_of(const policy::Stack& stack) {
   const char* orders[] = {"pre", "post", "parallel", "reversible"};
   json all = json::array();
   for (const policy::Layer& layer : stack.layers) {
+    const auto [activation, gated] = activation_of(layer.mlp);
     json one{{"order", orders[static_cast<int>(layer.order)]},
              {"attention", attention_of(layer.attention)},
-             {"activation", std::visit([](const auto& mlp) { return to_string(mlp.activation); }, layer.mlp.kind)},
-             {"gated", std::holds_alternative<policy::GatedMlp>(layer.mlp.kind)},
+             {"activation", to_string(activation)},
+             {"gated", gated},
              {"mlp_norm", norm_of(layer.mlp.norm)},
              {"mlp_post_norm", norm_of(layer.mlp.post_norm)},
              {"residual_normed", layer.residual_normed}};
