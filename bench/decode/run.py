@@ -15,14 +15,13 @@ import os
 import pathlib
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
 import checkpoints
-import served
+from engines import Child, Ours, Read
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
 MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary=32000, tied=True)  # 341 M parameters
@@ -55,68 +54,10 @@ def cpu_seconds(pid):
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))
 
 
-class Child:
-    """A process that answers each line with a line; it is stopped while others are measured."""
-
-    def __init__(self, name, command, threads, log, ready=True):
-        self.name = name
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-        self.log = open(log / f"{name.replace(' ', '-')}.log", "w+")
-        self.process = subprocess.Popen(
-            [str(part) for part in command],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-        )
-        if ready:
-            self._line()
-
-    def _line(self):
-        line = self.process.stdout.readline()
-        if not line:
-            self.log.seek(0)
-            raise RuntimeError(f"{self.name} ended:\n{self.log.read()[-3000:]}")
-        return line
-
-    def ask(self, question):
-        self.process.stdin.write(question + "\n")
-        self.process.stdin.flush()
-        return json.loads(self._line())
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait(30)
-
-
 class Peer(Child):
     def run(self, prompt, tokens):
         answer = self.ask(json.dumps({"prompt": prompt, "tokens": tokens}))
         return answer["ids"], answer["times"]
-
-
-class Read(Child):
-    def run(self, prompt, tokens):
-        return [], self.ask(str(tokens))["times"]
-
-
-class Ours(served.Server):
-    """The worker as served over HTTP; the time of a token is the arrival of its event."""
-
-    def __init__(self, name, worker, folder, precision, ranks, threads, log):
-        super().__init__(
-            name,
-            served.worker(worker, folder, "--ranks", ranks, "--strategy", "Tensor", "--precision", precision),
-            log / f"{name.replace(' ', '-')}.log",
-            OMP_NUM_THREADS=str(threads),
-        )
-
-    def run(self, prompt, tokens):
-        events = served.completion(self.port, prompt, tokens)
-        if len(events) != tokens:
-            raise RuntimeError(f"{self.name}: {len(events)} events for {tokens} tokens")
-        return [id for _, ids in events for id in ids], [at for at, _ in events]
 
 
 def rates(times, window):

@@ -244,6 +244,7 @@ class Builder {
   std::optional<OuterSource> outer_;
   std::list<Node> lets_;  ///< stacks' own values; scopes point into it
   std::map<std::string, Context> contexts_;
+  int64_t experts_ = 0;  ///< of all layers so far
 };
 
 /// Returns the keyword that a node holds, literally or as the value of an expression. Throws Error{ModelUnreadable} for

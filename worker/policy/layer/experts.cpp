@@ -62,7 +62,13 @@ std::optional<Experts> Builder::experts(const Context& context, const Node& mlp,
                                         const std::string& path, Activation activation) {
   const Node* section = mlp.get("experts");
   if (!section || !binder_.binding(section, scope.variables)) return std::nullopt;
-  const int64_t count = count_of(*section, "count", scope, max_experts, 0);
+  const int64_t count = count_of(*section, "count", scope, max_experts, 0),
+                tensors = static_cast<int64_t>(view_.checkpoint.tensors().size());
+  experts_ += count;
+  if (experts_ > tensors)  // else a small file could ask for very many names
+    throw Error(Reason::ModelUnreadable, section->where() + ": config.json gives " + std::to_string(experts_) +
+                                             " experts up to layer " + std::to_string(scope.layer) +
+                                             ", and the checkpoint has " + std::to_string(tensors) + " tensors");
   Experts made{.router = router(context, *section, scope, path + ".router", count),
                .experts = {},
                .shared = {},

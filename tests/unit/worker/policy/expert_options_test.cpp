@@ -112,6 +112,7 @@ TEST(Experts, OfAConfigurationThatCannotBeAreRefused) {
   EXPECT_THAT(with("n_group", 3), HasSubstr("4 experts in 3 groups of equal size"));
   EXPECT_THAT(with("topk_group", 3), HasSubstr("\"groups_kept\" the value 3"));
   EXPECT_THAT(with("n_routed_experts", 5000), HasSubstr("\"count\" the value 5000, expected 1 to 4096"));
+  EXPECT_THAT(with("n_routed_experts", 500), HasSubstr("500 experts up to layer 1, and the checkpoint has 59 tensors"));
   EXPECT_THAT(with("n_routed_experts", 6), HasSubstr("has shape [4, 8], expected [6, 8]"));
   EXPECT_THAT(with("moe_intermediate_size", 0), HasSubstr("an MLP of 0 columns"));
 }
