@@ -26,6 +26,7 @@ BLOCKS = {
     "rotary_kernel": (128, 4),
     "angles_kernel": (128, 4),
     "sample_kernel": (512, 1),
+    "best_kernel": (512, 2),
     "widen_kernel": (256, 4),
 }
 STACK = {"angles_kernel": 64}  # cosf and sinf reduce large angles there
