@@ -6,6 +6,21 @@ the others, which only add a head, run on two.
 TWO = (2,)  # ranks
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 
+# sizes of decoders in the manner of LLaMA; columns and vocabulary divide by no number of ranks
+SMALL_DECODER = {
+    "bos_token_id": 0,
+    "eos_token_id": 210,
+    "pad_token_id": 3,
+    "vocab_size": 211,
+    "hidden_size": 36,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 3,
+    "intermediate_size": 77,
+    "max_position_embeddings": 80,
+    "rms_norm_eps": 1e-3,
+}
+
 # as in cases.py; or answers would be nearly tied
 SEEDS = {
     "OPTForCausalLM-norms-after-narrow": 1343,
@@ -43,34 +58,26 @@ SEEDS = {
 def decoders(family):
     """All rows; `family` is that of cases.py."""
     ids = {"bos_token_id": 0, "eos_token_id": 210, "pad_token_id": 3, "vocab_size": 211}
-    rms = {
-        **ids,
-        "hidden_size": 36,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 2,
-        "num_hidden_layers": 3,
-        "intermediate_size": 77,
-        "max_position_embeddings": 80,
-        "rms_norm_eps": 1e-3,
-    }
-    mistral = family("mistral", "decoder", "MistralConfig", ("position_ids",), **rms, sliding_window=7)
+    mistral = family("mistral", "decoder", "MistralConfig", ("position_ids",), **SMALL_DECODER, sliding_window=7)
     qwen2 = family(
         "qwen2",
         "decoder",
         "Qwen2Config",
         ("position_ids",),
-        **rms,
+        **SMALL_DECODER,
         use_sliding_window=True,
         sliding_window=6,
         max_window_layers=1,
     )
-    qwen3 = family("qwen3", "decoder", "Qwen3Config", ("position_ids",), **rms, head_dim=8, rope_parameters=_ROPE)
+    qwen3 = family(
+        "qwen3", "decoder", "Qwen3Config", ("position_ids",), **SMALL_DECODER, head_dim=8, rope_parameters=_ROPE
+    )
     phi3 = family(
         "phi3",
         "decoder",
         "Phi3Config",
         ("position_ids",),
-        **(rms | {"hidden_size": 48}),
+        **(SMALL_DECODER | {"hidden_size": 48}),
         sliding_window=9,
         rope_parameters={**_ROPE, "partial_rotary_factor": 0.5},
     )
@@ -79,7 +86,7 @@ def decoders(family):
         "decoder",
         "Gemma2Config",
         ("position_ids",),
-        **rms,
+        **SMALL_DECODER,
         head_dim=8,
         sliding_window=5,
         query_pre_attn_scalar=11,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Further rows of cases.py: decoders with rotary positions that differ from LLaMA by options of its blocks."""
 
+from cases_decoders import SMALL_DECODER
+
 TWO = (2,)  # ranks
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 _HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
@@ -128,22 +130,9 @@ _VARIANTS = (
 
 def cases(family):
     """All rows; `family` is that of cases.py."""
-    base = {
-        "bos_token_id": 0,
-        "eos_token_id": 210,
-        "pad_token_id": 3,
-        "vocab_size": 211,
-        "hidden_size": 36,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 2,
-        "num_hidden_layers": 3,
-        "intermediate_size": 77,
-        "max_position_embeddings": 80,
-        "rms_norm_eps": 1e-3,
-    }
     found, makers = [], {}
     for model_type, (name, heads, settings) in _FAMILIES.items():
-        made = base | settings
+        made = SMALL_DECODER | settings
         if not model_type.startswith(
             ("smollm3", "granite", "seed", "arcee", "ernie", "helium", "glm", "exa", "min", "olmo")
         ):
@@ -159,7 +148,7 @@ def cases(family):
         "decoder",
         "Gemma3TextConfig",
         ("position_ids",),
-        **base,
+        **SMALL_DECODER,
         head_dim=8,
         sliding_window=5,
         query_pre_attn_scalar=11,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Further rows of cases.py: decoders whose tokens choose among experts."""
 
+from cases_decoders import SMALL_DECODER
+
 TWO = (2,)  # ranks
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
 _HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
@@ -131,21 +133,7 @@ _VARIANTS = (
 
 def cases(family):
     """All rows; `family` is that of cases.py."""
-    base = {
-        "bos_token_id": 0,
-        "eos_token_id": 210,
-        "pad_token_id": 3,
-        "vocab_size": 211,
-        "hidden_size": 36,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 2,
-        "num_hidden_layers": 3,
-        "intermediate_size": 77,
-        "max_position_embeddings": 80,
-        "rms_norm_eps": 1e-3,
-        "rope_parameters": _ROPE,
-        "tie_word_embeddings": False,
-    }
+    base = SMALL_DECODER | {"rope_parameters": _ROPE, "tie_word_embeddings": False}
     found, makers = [], {}
     for model_type, (name, config, heads, settings) in _FAMILIES.items():
         makers[model_type] = family(model_type, "decoder", config, ("position_ids",), **(base | settings))
