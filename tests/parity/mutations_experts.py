@@ -32,6 +32,11 @@ def rows(of, m):
         ),
         *of("Qwen3MoeForCausalLM-all", ("experts.normalise", "not", m.config(norm_topk_prob=False))),
         *of(
+            "OlmoeForCausalLM-all",
+            ("experts.router", "weight dropped", m.dropped(r"layers\.1\.mlp\.gate\.weight")),
+            ("experts.normalise", "by their sum", m.config(norm_topk_prob=True)),
+        ),
+        *of(
             "Glm4MoeForCausalLM-all",
             ("experts.choice_bias", "dropped", m.dropped(r"layers\.[12]\..*e_score_correction_bias")),
             ("experts.choice_bias", "in the weights", m.policy("scores: sigmoid", "scores: softmax")),

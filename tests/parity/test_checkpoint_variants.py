@@ -7,6 +7,7 @@ the one that transformers saves today.
 import json
 import struct
 
+import cases_experts
 import fixtures
 import pytest
 import torch
@@ -162,19 +163,24 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
     )
     # these classes cannot be built of their own defaults: they divide by a size that is None
     said = {"ministral": {"head_dim": 128}, "nemotron": {"num_key_value_heads": 48}}.get(model_type, {})
+    # nor can a file be without these: there is no number of experts, or half of a head is an odd number
+    needed = {
+        "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
+        "glm4_moe": {"head_dim": 128},
+    }.get(model_type, {})
     if model_type == "detr":  # whose default is a ResNet of timm; that of transformers has its sizes
         said = {"use_timm_backbone": False}
     with torch.device("meta"):
-        model = getattr(transformers, name)(transformers.AutoConfig.for_model(model_type, **said))
+        model = getattr(transformers, name)(transformers.AutoConfig.for_model(model_type, **said, **needed))
     seen, shapes = set(), {}
     stored = model.state_dict(keep_vars=True)
-    if model_type in ("nomic_bert", "gte"):  # whose files have the names of before transformers had them
+    if model_type in ("nomic_bert", "gte", *cases_experts.MODEL_TYPES):  # whose files have other names or arrays
         stored = revert_weight_conversion(model, stored)
     for key, value in stored.items():
         if id(value) not in seen:
             shapes[key] = value.shape
         seen.add(id(value))
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, "architectures": [name]}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, "architectures": [name], **needed}))
     sparse(tmp_path, shapes)
     sinusoids = (
         ("embed_positions.weight",) if model_type in ("roformer", "marian", "pegasus", "fsmt") else ()
