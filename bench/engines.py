@@ -9,6 +9,11 @@ import subprocess
 import served
 
 
+def rates(times, window):
+    """Returns the tokens per second of each stretch of `window` tokens."""
+    return [window / (times[i + window] - times[i]) for i in range(len(times) - window)]
+
+
 class Child:
     """A process that answers each line with a line; it is stopped while others are measured."""
 

@@ -21,7 +21,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent))
 import checkpoints
-from engines import Child, Ours, Read
+from engines import Child, Ours, Read, rates
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel"))
 MODEL = dict(layers=24, hidden=1024, heads=16, kv_heads=16, ffn=2816, vocabulary=32000, tied=True)  # 341 M parameters
@@ -58,11 +58,6 @@ class Peer(Child):
     def run(self, prompt, tokens):
         answer = self.ask(json.dumps({"prompt": prompt, "tokens": tokens}))
         return answer["ids"], answer["times"]
-
-
-def rates(times, window):
-    """Returns the tokens per second of each stretch of `window` tokens."""
-    return [window / (times[i + window] - times[i]) for i in range(len(times) - window)]
 
 
 def measure(engines, arguments, prompt):

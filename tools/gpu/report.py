@@ -156,7 +156,7 @@ def figures_part(calls, name):
 
 
 def device_of(calls):
-    """Returns the name of the GPU, with what its driver says where a stage has asked it."""
+    """Returns the name of the GPU; if a stage ran nvidia-smi, with the versions that it printed."""
     found = {name: figure for call in calls for stage in call["figures"].values() for name, figure in stage.items()}
     return found.get("nvidia-smi", {}).get("answer") or found.get("device", {}).get("name") or "an unnamed GPU"
 
