@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts the machine instructions of each kernel in compiled objects, of all kinds and in the loops without a loop
 inside, and checks what the emulation cannot see: no kernel waits in a compare-and-swap loop on shared memory, no loop
-of the sampling kernel that loads scores has arithmetic in fp64, norms of aligned rows load no single 16-bit number, and
-no kernel for sm_90 and later touches memory or ends before the kernels ahead of it have ended: their launches overlap.
+of the sampling kernel that loads scores has arithmetic in fp64, and norms of aligned rows load no single 16-bit number.
+Launches for sm_90 and later overlap, so there no kernel touches memory or ends before the kernels ahead of it have
+ended; only those of READS_AHEAD load before, what no kernel writes, and GEMV has at least its first turn under way.
 
     instructions.py FOLDER [--arch sm_90] [--all]     --all: every kernel, not only the worst variant of each
 
@@ -26,7 +27,9 @@ KINDS = {
     "fp64": r"D(ADD|MUL|FMA|SETP)\b|MUFU\.RCP64H",
 }
 # global memory, and the end of a thread; a prefetch (CCTL) is neither
-TOUCHES = re.compile(r"\b(LDG|LD|STG|ST|ATOMG|ATOM|RED|REDG|LDGSTS|EXIT)\b")
+LOADS = re.compile(r"\b(LDG|LD|LDGSTS)\b")
+TOUCHES = re.compile(r"\b(STG|ST|ATOMG|ATOM|RED|REDG|EXIT)\b")
+READS_AHEAD = {"gemv_mma_kernel": 4, "gemv_kernel": 1, "norm_kernel": 1, "decode_mma_kernel": 0, "combine_kernel": 0}
 WAITS = re.compile(r"\bACQBULK\b")  # griddepcontrol.wait
 SPIN = re.compile(r"ATOMS\.CAST?\.|ATOMS\.CAS\b")
 
@@ -76,10 +79,15 @@ def short_name(mangled):
     return f"{found[1]}<{listed}>" if listed else found[1]
 
 
-def waits_first(code):
-    """Returns whether a kernel waits for those ahead of it before it touches memory or ends."""
+def waits_first(name, code):
+    """Returns whether a kernel waits for those ahead of it before it touches memory or ends. One of READS_AHEAD loads at
+    least so many times before."""
     waits = next((i for i, line in enumerate(code) if WAITS.search(line)), None)
-    return waits is not None and not any(TOUCHES.search(line) for line in code[:waits])
+    if waits is None or any(TOUCHES.search(line) for line in code[:waits]):
+        return False
+    loads = sum(LOADS.search(line) is not None for line in code[:waits])
+    least = READS_AHEAD.get(name.split("<")[0])
+    return loads == 0 if least is None else loads >= least
 
 
 def count(kind, code):
@@ -105,8 +113,8 @@ def main():
                 wrong.append(f"{short} waits in a loop of compare-and-swap on shared memory")
             if "sample_kernel" in short and any(count("fp64", loop) for loop in loops):
                 wrong.append(f"{short} has fp64 arithmetic for each score")
-            if int(given.arch.removeprefix("sm_")) >= 90 and not waits_first(code):
-                wrong.append(f"{short} does not begin with begin_after_previous()")
+            if int(given.arch.removeprefix("sm_")) >= 90 and not waits_first(short, code):
+                wrong.append(f"{short} waits for the kernels ahead of it too late, or too early to have loads under way")
             is_aligned_norm = short.startswith("norm_kernel")  # any_norm_kernel is for rows that are not
             if is_aligned_norm and any(re.search(r"LDG\S*\.U16", instruction) for instruction in code):
                 wrong.append(f"{short} loads 16-bit numbers one by one")

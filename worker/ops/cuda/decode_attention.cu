@@ -178,10 +178,11 @@ __global__ void __launch_bounds__(threads, 2) decode_kernel(DecodeAttention p) {
 /// them. A warp takes every fourth split, its lanes compute the shares of 32 of them at once; the warps' sums are added
 /// in order.
 __global__ void __launch_bounds__(threads) combine_kernel(DecodeAttention p) {
-  begin_after_previous();
+  let_next_start();
   constexpr int lanes = 32, columns = threads, per_lane = columns / lanes;
   const int64_t head = blockIdx.x, sequence = blockIdx.y;
   const int used = Split(p, sequence, 0).used;
+  wait_for_previous();
   if (used == 1) return;  // the decode kernel has stored the result
   PM_SHARED(float, values, warps* columns);
   PM_SHARED(float, sums, warps);

@@ -143,13 +143,13 @@ __device__ __forceinline__ void store_queries(const DecodeAttention& p, int64_t 
 /// Heads of up to 64 x Chunks elements.
 template <typename T, int Chunks>
 __global__ void __launch_bounds__(threads, 2) decode_mma_kernel(DecodeAttention p) {
-  begin_after_previous();
+  let_next_start();
   constexpr int stride = 64 * Chunks + 1;  // between heads in shared memory: lanes store to different banks
   // The keys of the next KV block are loaded ahead where registers allow it.
   constexpr bool ahead = Chunks <= 2;
   const int64_t sequence = blockIdx.z;
   const Split split(p, sequence, static_cast<int>(blockIdx.x));
-  if (static_cast<int>(blockIdx.x) >= split.used) return;
+  if (static_cast<int>(blockIdx.x) >= split.used) return wait_for_previous();
   PM_SHARED(uint4, queries, 4 * Chunks * 32);
   PM_SHARED(float, joined, warps* block_heads* stride);
   PM_SHARED(float, ends, warps* block_heads * 2);
@@ -160,9 +160,6 @@ __global__ void __launch_bounds__(threads, 2) decode_mma_kernel(DecodeAttention 
   const int64_t head = kv * group + head_of_group, row = p.rows ? p.rows[sequence] : sequence;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32), g = lane / 4,
             t = lane % 4, d = static_cast<int>(p.d);
-  store_queries<T, Chunks>(p, row * p.q_stride + head * p.d, heads, queries);
-  __syncthreads();
-
   Block<T, Chunks> block;
   Running<Chunks> all;
   const int mine = (split.last - split.first - warp + warps - 1) / warps;  // number of KV blocks of this warp
@@ -189,10 +186,13 @@ __global__ void __launch_bounds__(threads, 2) decode_mma_kernel(DecodeAttention 
     whole&& count >= block_tokens ? block.template load_values<true>(v_of_lane + at, d, count)
                                   : block.template load_values<false>(v_of_lane + at, d, count);
   };
-  int64_t next = 0;
-  if (ahead && mine > 0) next = place(0), load_keys(0, next);
+  int64_t next = mine > 0 ? place(0) : 0;
+  wait_for_previous();
+  if (ahead && mine > 0) load_keys(0, next);
+  store_queries<T, Chunks>(p, row * p.q_stride + head * p.d, heads, queries);
+  __syncthreads();
   for (int n = 0; n < mine; ++n) {
-    const int64_t here = ahead ? next : place(n);
+    const int64_t here = ahead || n == 0 ? next : place(n);
     ahead ? load_values(n, here) : load_keys(n, here);
     float products[2][4] = {};
     block.multiply_keys(queries, products);

@@ -141,13 +141,31 @@ constexpr Element element_of() {
 
 // ---- device ----
 
-/// Lets the next kernel of the stream take its places, and waits until all kernels ahead of this one have ended and
-/// what they wrote can be read. Every thread of every kernel calls it before it reads or writes memory that another
-/// kernel writes or reads, and before it returns: a kernel ends after those ahead of it only because of that.
-__device__ __forceinline__ void begin_after_previous() {
+/// Lets the thread blocks of the next kernel of the stream become resident where this kernel leaves room.
+__device__ __forceinline__ void let_next_start() {
 #if !defined(PM_EMULATED) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+/// Waits until all kernels ahead of this one have ended and what they wrote can be read. Every thread of every kernel
+/// calls it before it reads or writes memory that another kernel of this library writes or reads, and before it
+/// returns: a kernel ends after those ahead of it only because of that. Parameters of models, block tables and lengths
+/// of sequences are written by none (copies and ATen's kernels write them, which overlap with nothing), so they may be
+/// read before.
+__device__ __forceinline__ void wait_for_previous() {
+#if !defined(PM_EMULATED) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void begin_after_previous() {
+  let_next_start();
+  wait_for_previous();
+}
+
+/// Begins to bring 128 bytes of a parameter into the L2 cache.
+__device__ __forceinline__ void prefetch([[maybe_unused]] const void* from) {
+#ifndef PM_EMULATED
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 #endif
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norm kernels: one block a row. Each thread reads only the columns that it has written itself.
+// Norm kernels: one block a row. The threads of a block hold its row in registers; rows of any type and address are
+// read again from memory, by the threads that wrote them.
 #include "worker/ops/cuda/device.cuh"
 #include "worker/ops/cuda/norm.h"
 
@@ -7,11 +8,28 @@ namespace pm::ops::cuda {
 
 namespace {
 
-constexpr int threads = 256, warps = threads / 32;
+constexpr int threads = 256, warps = threads / 32;  // of any_norm_kernel, at least of norm_kernel
+constexpr int max_threads = 1024, pieces = 2;       // of a row that a thread of norm_kernel holds
 
 /// The columns that a thread takes at once: 16 bytes of the narrowest of the types.
 template <typename... Types>
 inline constexpr int columns_at_once = ((sizeof(Types) == 2) || ...) ? per_load<__half> : per_load<float>;
+
+/// N consecutive elements as they were loaded.
+template <typename T, int N>
+struct Loaded {
+  uint4 words[N / per_load<T>];
+
+  __device__ __forceinline__ void unpack_to(float (&values)[N]) const {
+#pragma unroll
+    for (int part = 0; part < N / per_load<T>; ++part) {
+      float some[per_load<T>];
+      unpack<T>(words[part], some);
+#pragma unroll
+      for (int i = 0; i < per_load<T>; ++i) values[part * per_load<T> + i] = some[i];
+    }
+  }
+};
 
 /// A row that is aligned to 16 bytes, as is each N-th column of it.
 template <typename T>
@@ -19,17 +37,13 @@ struct TypedRow {
   T* row;
 
   template <int N>
-  __device__ __forceinline__ void load(int64_t column, int, float (&values)[N]) const {
+  __device__ __forceinline__ void load(int64_t column, Loaded<T, N>& to) const {
 #pragma unroll
-    for (int part = 0; part < N; part += per_load<T>) {
-      float some[per_load<T>];
-      unpack<T>(*reinterpret_cast<const uint4*>(row + column + part), some);
-#pragma unroll
-      for (int i = 0; i < per_load<T>; ++i) values[part + i] = some[i];
-    }
+    for (int part = 0; part < N / per_load<T>; ++part)
+      to.words[part] = *reinterpret_cast<const uint4*>(row + column + part * per_load<T>);
   }
   template <int N>
-  __device__ __forceinline__ void store(int64_t column, int, const float (&values)[N]) const {
+  __device__ __forceinline__ void store(int64_t column, const float (&values)[N]) const {
 #pragma unroll
     for (int part = 0; part < N; part += per_load<T>) {
       float some[per_load<T>];
@@ -66,55 +80,131 @@ struct AnyRow {
   }
 };
 
-/// The arrays of a row. Those that are absent are not read.
-template <typename X, typename S, typename Y, typename P>
-struct Rows {
-  X x;
-  S residual, sum;
-  Y y;
-  P weight, bias;
-};
-
-/// Calls f(column, count) for the columns of a row that belong to this thread, N or fewer at a time; N at a time where
-/// rows are `Whole` multiples of N.
-template <int N, bool Whole, typename F>
-__device__ __forceinline__ void each_columns(int64_t width, F&& f) {
-  for (int64_t column = threadIdx.x * N; column < width; column += threads * N)
-    f(column, Whole || width - column >= N ? N : static_cast<int>(width - column));
+/// Returns row `row` of an array, whose rows lie `stride` elements apart.
+template <typename T>
+__device__ __forceinline__ TypedRow<T> typed_row(const void* data, int64_t row, int64_t stride) {
+  return {static_cast<T*>(const_cast<void*>(data)) + row * stride};
 }
 
-template <int N, bool Whole, typename X, typename S, typename Y, typename P>
-__device__ __forceinline__ void norm_row(const Norm& p, const Rows<X, S, Y, P>& of, float* means, float* squares) {
-  S normed = of.sum;
-  if constexpr (std::is_same_v<X, S>) {
-    if (!p.residual) normed = of.x;
-  }
-  float total = 0;
-  if (p.residual) {
-    each_columns<N, Whole>(p.width, [&](int64_t column, int count) {
-      float all[N], more[N];
-      of.x.load(column, count, all);
-      of.residual.load(column, count, more);
+/// Returns the sum of all threads' values to all of them, in an order that depends on the number of threads only.
+/// `scratch` holds a float per warp and is used once.
+__device__ __forceinline__ float sum_of_threads(float value, float* scratch) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, count = static_cast<int>(blockDim.x) / 32;
+  value = warp_sum(value);
+  if (lane == 0) scratch[threadIdx.x / 32] = value;
+  __syncthreads();
+  return warp_sum(lane < count ? scratch[lane] : 0.f);
+}
+
+/// X: type of x; S: of residual and sum; Y: of y; P: of weight and bias. Without a residual X and S are one type.
+/// Weights are loaded while the kernels ahead of this one end.
+template <typename X, typename S, typename Y, typename P>
+__global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
+  let_next_start();
+  constexpr int N = columns_at_once<X, S, Y, P>;
+  PM_SHARED(float, means, max_threads / 32);
+  PM_SHARED(float, squares, max_threads / 32);
+  const int64_t row = blockIdx.x;
+  const auto x = typed_row<X>(p.x, row, p.x_stride);
+  const auto residual = typed_row<S>(p.residual, row, p.width), sum = typed_row<S>(p.sum, row, p.width);
+  const auto y = typed_row<Y>(p.y, row, p.width);
+  const auto weight = typed_row<P>(p.weight, 0, 0), bias = typed_row<P>(p.bias, 0, 0);
+  // Threads beyond the end of the row load its first columns, and neither add nor store them: loads without a branch
+  // are under way together.
+  int64_t columns[pieces];
+  bool real[pieces];
+  Loaded<P, N> weights[pieces], biases[pieces];
+  Loaded<X, N> given[pieces];
+  Loaded<S, N> residuals[pieces];
+  float held[pieces][N], total = 0, square = 0;
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        all[i] = of.sum.rounded(all[i] + more[i]);
-        if (i < count) total += all[i];
-      }
-      of.sum.store(column, count, all);
-    });
-  } else if (!p.rms) {
-    each_columns<N, Whole>(p.width, [&](int64_t column, int count) {
-      float all[N];
-      normed.load(column, count, all);
-#pragma unroll
-      for (int i = 0; i < N; ++i) {
-        if (i < count) total += all[i];
-      }
-    });
+  for (int piece = 0; piece < pieces; ++piece) {
+    columns[piece] = (static_cast<int64_t>(piece) * blockDim.x + threadIdx.x) * N;
+    real[piece] = columns[piece] < p.width;
+    if (!real[piece]) columns[piece] = 0;
+    if (p.weight) weight.load(columns[piece], weights[piece]);
+    if (p.bias) bias.load(columns[piece], biases[piece]);
   }
+  wait_for_previous();
+#pragma unroll
+  for (int piece = 0; piece < pieces; ++piece) {
+    x.load(columns[piece], given[piece]);
+    if (p.residual) residual.load(columns[piece], residuals[piece]);
+  }
+#pragma unroll
+  for (int piece = 0; piece < pieces; ++piece) {
+    given[piece].unpack_to(held[piece]);
+    if (p.residual) {
+      float more[N];
+      residuals[piece].unpack_to(more);
+#pragma unroll
+      for (int i = 0; i < N; ++i) held[piece][i] = sum.rounded(held[piece][i] + more[i]);
+      if (real[piece]) sum.store(columns[piece], held[piece]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) total += real[piece] ? held[piece][i] : 0.f;
+  }
+  const float mean = p.rms ? 0.f : sum_of_threads(total, means) / static_cast<float>(p.width);
+#pragma unroll
+  for (int piece = 0; piece < pieces; ++piece) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      held[piece][i] -= mean;
+      square += real[piece] ? held[piece][i] * held[piece][i] : 0.f;
+    }
+  }
+  const float scale = 1.f / sqrtf(sum_of_threads(square, squares) / static_cast<float>(p.width) + p.eps);
+#pragma unroll
+  for (int piece = 0; piece < pieces; ++piece) {
+    float factors[N], added[N];
+    if (p.weight) weights[piece].unpack_to(factors);
+    if (p.bias) biases[piece].unpack_to(added);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      float& value = held[piece][i];
+      value *= scale;
+      if (p.weight) value *= p.weight_offset + factors[i];
+      if (p.bias) value += added[i];
+    }
+    if (real[piece]) y.store(columns[piece], held[piece]);
+  }
+}
+
+/// Rows of any types and addresses.
+__global__ void __launch_bounds__(threads) any_norm_kernel(Norm p) {
+  begin_after_previous();
+  constexpr int N = per_load<float>;
+  PM_SHARED(float, means, warps);
+  PM_SHARED(float, squares, warps);
+  const int64_t row = blockIdx.x;
+  const auto of = [](const void* data, Element type, int64_t first) {
+    return AnyRow{const_cast<void*>(data), type, first};
+  };
+  const AnyRow x = of(p.x, p.x_type, row * p.x_stride), residual = of(p.residual, p.sum_type, row * p.width),
+               sum = of(p.sum, p.sum_type, row * p.width), y = of(p.y, p.y_type, row * p.width),
+               weight = of(p.weight, p.parameters, 0), bias = of(p.bias, p.parameters, 0),
+               normed = p.residual ? sum : x;
+  const auto each_columns = [&](auto&& f) {
+    for (int64_t column = threadIdx.x * N; column < p.width; column += threads * N)
+      f(column, p.width - column >= N ? N : static_cast<int>(p.width - column));
+  };
+  float total = 0, square = 0;
+  each_columns([&](int64_t column, int count) {
+    float all[N], more[N];
+    x.load(column, count, all);
+    if (p.residual) {
+      residual.load(column, count, more);
+#pragma unroll
+      for (int i = 0; i < N; ++i) all[i] = sum.rounded(all[i] + more[i]);
+      sum.store(column, count, all);
+    }
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (i < count) total += all[i];
+    }
+  });
   const float mean = p.rms ? 0.f : block_sum<warps>(total, means) / static_cast<float>(p.width);
-  float square = 0;
-  each_columns<N, Whole>(p.width, [&](int64_t column, int count) {
+  each_columns([&](int64_t column, int count) {
     float all[N];
     normed.load(column, count, all);
 #pragma unroll
@@ -123,60 +213,30 @@ __device__ __forceinline__ void norm_row(const Norm& p, const Rows<X, S, Y, P>& 
     }
   });
   const float scale = 1.f / sqrtf(block_sum<warps>(square, squares) / static_cast<float>(p.width) + p.eps);
-  each_columns<N, Whole>(p.width, [&](int64_t column, int count) {
+  each_columns([&](int64_t column, int count) {
     float all[N], parameters[N];
     normed.load(column, count, all);
 #pragma unroll
     for (int i = 0; i < N; ++i) all[i] = (all[i] - mean) * scale;
     if (p.weight) {
-      of.weight.load(column, count, parameters);
+      weight.load(column, count, parameters);
 #pragma unroll
       for (int i = 0; i < N; ++i) all[i] *= p.weight_offset + parameters[i];
     }
     if (p.bias) {
-      of.bias.load(column, count, parameters);
+      bias.load(column, count, parameters);
 #pragma unroll
       for (int i = 0; i < N; ++i) all[i] += parameters[i];
     }
-    of.y.store(column, count, all);
+    y.store(column, count, all);
   });
 }
 
-/// Returns row `row` of an array, whose rows lie `stride` elements apart.
-template <typename T>
-__device__ __forceinline__ TypedRow<T> typed_row(const void* data, int64_t row, int64_t stride) {
-  return {static_cast<T*>(const_cast<void*>(data)) + row * stride};
-}
-
-/// X: type of x; S: of residual and sum; Y: of y; P: of weight and bias. Without a residual X and S are one type.
-template <typename X, typename S, typename Y, typename P>
-__global__ void __launch_bounds__(threads) norm_kernel(Norm p) {
-  begin_after_previous();
-  PM_SHARED(float, means, warps);
-  PM_SHARED(float, squares, warps);
-  const int64_t row = blockIdx.x;
-  const Rows<TypedRow<X>, TypedRow<S>, TypedRow<Y>, TypedRow<P>> rows{
-      typed_row<X>(p.x, row, p.x_stride), typed_row<S>(p.residual, row, p.width), typed_row<S>(p.sum, row, p.width),
-      typed_row<Y>(p.y, row, p.width),    typed_row<P>(p.weight, 0, 0),           typed_row<P>(p.bias, 0, 0)};
-  norm_row<columns_at_once<X, S, Y, P>, true>(p, rows, means, squares);
-}
-
-__global__ void __launch_bounds__(threads) any_norm_kernel(Norm p) {
-  begin_after_previous();
-  PM_SHARED(float, means, warps);
-  PM_SHARED(float, squares, warps);
-  const int64_t row = blockIdx.x;
-  const auto of = [](const void* data, Element type, int64_t first) {
-    return AnyRow{const_cast<void*>(data), type, first};
-  };
-  const Rows<AnyRow, AnyRow, AnyRow, AnyRow> rows{
-      of(p.x, p.x_type, row * p.x_stride),  of(p.residual, p.sum_type, row * p.width),
-      of(p.sum, p.sum_type, row * p.width), of(p.y, p.y_type, row * p.width),
-      of(p.weight, p.parameters, 0),        of(p.bias, p.parameters, 0)};
-  norm_row<per_load<float>, false>(p, rows, means, squares);
-}
-
-using Kernel = void (*)(Norm);
+/// A kernel and the threads of its blocks.
+struct Chosen {
+  void (*kernel)(Norm);
+  unsigned threads;
+};
 
 /// Calls f with a null pointer to T where `is_narrow`, else to float.
 template <typename T, typename F>
@@ -187,9 +247,9 @@ void with_narrow(bool is_narrow, F&& f) {
 /// Returns the kernel for types of which each is fp32 or T, and sets `columns` to how many a thread takes at once;
 /// nullptr where there is none.
 template <typename T>
-Kernel typed_kernel(const Norm& p, int64_t& columns) {
+auto typed_kernel(const Norm& p, int64_t& columns) {
   constexpr Element narrow = element_of<T>();
-  Kernel kernel = nullptr;
+  void (*kernel)(Norm) = nullptr;
   with_narrow<T>(p.x_type == narrow, [&](auto* x) {
     with_narrow<T>(p.sum_type == narrow, [&](auto* sum) {
       with_narrow<T>(p.y_type == narrow, [&](auto* y) {
@@ -210,19 +270,23 @@ Kernel typed_kernel(const Norm& p, int64_t& columns) {
 }
 
 /// Returns the kernel that loads 16 bytes at a time, or that for elements where rows or types do not allow it.
-Kernel kernel_for(const Norm& p) {
+Chosen kernel_for(const Norm& p) {
+  constexpr Chosen any{&any_norm_kernel, threads};
   bool has_half = false, has_bf16 = false;
   for (const Element type : {p.x_type, p.sum_type, p.y_type, p.parameters}) {
     has_half |= type == Element::F16;
     has_bf16 |= type == Element::BF16;
   }
-  if (has_half && has_bf16) return &any_norm_kernel;
+  if (has_half && has_bf16) return any;
   int64_t columns = 1;
-  const Kernel kernel = has_half ? typed_kernel<__half>(p, columns) : typed_kernel<__nv_bfloat16>(p, columns);
-  const bool aligned = kernel && p.width % columns == 0 && p.x_stride * element_bytes(p.x_type) % 16 == 0 &&
-                       aligned_16(p.x) && aligned_16(p.y) && aligned_16(p.residual) && aligned_16(p.sum) &&
-                       aligned_16(p.weight) && aligned_16(p.bias);
-  return aligned ? kernel : &any_norm_kernel;
+  auto* kernel = has_half ? typed_kernel<__half>(p, columns) : typed_kernel<__nv_bfloat16>(p, columns);
+  bool aligned = p.width % columns == 0 && p.x_stride * element_bytes(p.x_type) % 16 == 0;
+  for (const void* data :
+       {p.x, p.residual, static_cast<const void*>(p.sum), static_cast<const void*>(p.y), p.weight, p.bias})
+    aligned = aligned && aligned_16(data);
+  unsigned wanted = threads;
+  while (wanted * pieces * columns < p.width) wanted *= 2;
+  return kernel && aligned && wanted <= max_threads ? Chosen{kernel, wanted} : any;
 }
 
 }  // namespace
@@ -235,8 +299,8 @@ void norm(const Norm& given, Stream stream) {
   if (p.rows == 0 || p.width == 0) return;
   if (!p.residual) p.sum_type = p.x_type;
   if (!p.weight && !p.bias) p.parameters = Element::F32;
-  auto* kernel = kernel_for(p);
-  PM_LAUNCH(kernel, static_cast<unsigned>(p.rows), threads, 0, stream)(p);
+  const auto [kernel, count] = kernel_for(p);
+  PM_LAUNCH(kernel, static_cast<unsigned>(p.rows), count, 0, stream)(p);
   check_launch("norm");
 }
 
