@@ -26,7 +26,7 @@ KINDS = {
     "shared atomics": r"ATOMS\b",
     "fp64": r"D(ADD|MUL|FMA|SETP)\b|MUFU\.RCP64H",
 }
-# global memory, and the end of a thread; a prefetch (CCTL) is neither
+# global memory, and the end of a thread
 LOADS = re.compile(r"\b(LDG|LD|LDGSTS)\b")
 TOUCHES = re.compile(r"\b(STG|ST|ATOMG|ATOM|RED|REDG|EXIT)\b")
 READS_AHEAD = {"gemv_mma_kernel": 4, "gemv_kernel": 1, "norm_kernel": 1, "decode_mma_kernel": 0, "combine_kernel": 0}

@@ -20,7 +20,7 @@ BLOCKS = {
     "gemv_kernel": (512, 1),
     "gemv_mma_kernel": (512, 2),
     "edit_kernel": (128, 4),
-    "norm_kernel": (256, 2),
+    "norm_kernel": (1024, 1),
     "any_norm_kernel": (256, 2),
     "activate_kernel": (256, 2),
     "rotary_kernel": (128, 4),

@@ -13,6 +13,8 @@
 #endif
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <iterator>
@@ -35,18 +37,29 @@ inline void require(bool holds, const char* kernel, const std::string& what) {
 }
 
 #ifndef PM_EMULATED
-/// Returns whether the current device runs code of this library that has begin_after_previous() in it: that for sm_90
-/// and later. A device runs the latest of the compiled architectures that is not later than its own.
-inline bool overlaps_launches() {
+/// Returns whether a device runs code of this library that waits for previous kernels: that for sm_90 and later. A
+/// device runs the latest of the compiled architectures that is not later than its own.
+inline bool runs_overlapping_code(int device) {
   constexpr int compiled[] = {__CUDA_ARCH_LIST__}, first = 900;
-  int device = 0, major = 0, minor = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+  int major = 0, minor = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
       cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess)
     return false;
   const int own = 100 * major + 10 * minor;
   return std::any_of(std::begin(compiled), std::end(compiled),
                      [own](int arch) { return arch >= first && arch <= own; });
+}
+
+/// Returns runs_overlapping_code() of the current device, which the driver is asked once for.
+inline bool overlaps_launches() {
+  enum class Answer : unsigned char { unknown, no, yes };
+  static std::array<std::atomic<Answer>, 64> answers{};
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return false;
+  if (device >= static_cast<int>(answers.size())) return runs_overlapping_code(device);
+  std::atomic<Answer>& answer = answers[static_cast<size_t>(device)];
+  if (answer == Answer::unknown) answer = runs_overlapping_code(device) ? Answer::yes : Answer::no;
+  return answer == Answer::yes;
 }
 
 /// A launch whose thread blocks may become resident before the kernel ahead of it in the stream has ended (programmatic
@@ -160,13 +173,6 @@ __device__ __forceinline__ void wait_for_previous() {
 __device__ __forceinline__ void begin_after_previous() {
   let_next_start();
   wait_for_previous();
-}
-
-/// Begins to bring 128 bytes of a parameter into the L2 cache.
-__device__ __forceinline__ void prefetch([[maybe_unused]] const void* from) {
-#ifndef PM_EMULATED
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-#endif
 }
 
 __device__ __forceinline__ float widened(float value) { return value; }

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
   // are under way together.
   int64_t columns[pieces];
   bool real[pieces];
-  Loaded<P, N> weights[pieces], biases[pieces];
+  Loaded<P, N> weights[pieces];
   Loaded<X, N> given[pieces];
   Loaded<S, N> residuals[pieces];
   float held[pieces][N], total = 0, square = 0;
@@ -123,7 +123,6 @@ __global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
     real[piece] = columns[piece] < p.width;
     if (!real[piece]) columns[piece] = 0;
     if (p.weight) weight.load(columns[piece], weights[piece]);
-    if (p.bias) bias.load(columns[piece], biases[piece]);
   }
   wait_for_previous();
 #pragma unroll
@@ -158,7 +157,11 @@ __global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
   for (int piece = 0; piece < pieces; ++piece) {
     float factors[N], added[N];
     if (p.weight) weights[piece].unpack_to(factors);
-    if (p.bias) biases[piece].unpack_to(added);
+    if (p.bias) {  // not earlier: registers would not suffice
+      Loaded<P, N> biases;
+      bias.load(columns[piece], biases);
+      biases.unpack_to(added);
+    }
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       float& value = held[piece][i];

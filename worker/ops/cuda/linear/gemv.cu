@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The GEMV kernels. The warps of a block share its outputs, and each takes a part of the inputs (split-K); the sums of
-// the warps are added in their order. Products of 16-bit numbers use tensor cores, which take eight rows of x at the
+// the warps are added in their order. Products of 16-bit numbers use tensor cores, which take four rows of x at the
 // price of one; others use fp32 arithmetic.
 #include "worker/ops/cuda/linear/gemv.h"
 
@@ -16,7 +16,6 @@ namespace {
 constexpr int lanes = 32, min_warps = 4, max_warps = 16;
 constexpr int resident_warps = 2 * max_warps;  // of a multiprocessor, which the launch bounds of gemv_mma_kernel allow
 constexpr int inputs_of_a_turn = 128;          // of a warp of gemv_mma_kernel
-constexpr int turns_ahead = 1;                 // that all blocks of one wave bring to the L2 cache as they start
 
 /// Writes element `o` of row `r` of y.
 __device__ __forceinline__ void put_result(const Gemv& p, int64_t r, int64_t o, float sum) {
@@ -39,127 +38,124 @@ __device__ __forceinline__ uint4 stream_16(const T* from) {
 #endif
 }
 
-/// Loads eight inputs of a row of x as T, two in a word.
+/// Loads two inputs of a row of x as T, in a word.
 template <typename T, typename X>
-__device__ __forceinline__ uint4 load_eight(const X* from) {
+__device__ __forceinline__ unsigned load_pair(const X* from) {
   if constexpr (sizeof(X) == 4) {
-    const float4 low = *reinterpret_cast<const float4*>(from), high = *reinterpret_cast<const float4*>(from + 4);
-    return {packed<T>(low.x, low.y), packed<T>(low.z, low.w), packed<T>(high.x, high.y), packed<T>(high.z, high.w)};
+    const float2 pair = *reinterpret_cast<const float2*>(from);
+    return packed<T>(pair.x, pair.y);
   } else {
-    return *reinterpret_cast<const uint4*>(from);
+    return *reinterpret_cast<const unsigned*>(from);
   }
 }
 
-/// Weights of one output in 16 loaded bytes: eight as T, two in a word. Of int8 numbers, which are 16, `half` says
-/// which eight.
-template <typename T, typename W>
-__device__ __forceinline__ uint4 eight_weights(const uint4& loaded, [[maybe_unused]] int half,
-                                               [[maybe_unused]] __nv_bfloat16 scale) {
-  if constexpr (sizeof(W) == 1) {
-    unsigned low[2], high[2];
-    scaled_pairs<T>(half == 0 ? loaded.x : loaded.z, scale, low);
-    scaled_pairs<T>(half == 0 ? loaded.y : loaded.w, scale, high);
-    return {low[0], low[1], high[0], high[1]};
-  } else {
-    return loaded;
-  }
-}
-
-/// Begins to bring the weights of a warp's turns to the L2 cache, a line for each lane: `count` turns from input `from`
-/// on, `apart` inputs apart, of outputs first .. first + 8 x Tiles - 1.
-template <typename W, int Tiles>
-__device__ __forceinline__ void prefetch_turns(const Gemv& p, int64_t first, int from, int apart, int count) {
-  constexpr int width = 8 * Tiles, line = 128 / static_cast<int>(sizeof(W));  // inputs of a line
-  const int lane = static_cast<int>(threadIdx.x) % lanes;
-  const int64_t output = first + lane % width;
-  const int column = lane / width * line;
-  if (output >= p.out || column >= inputs_of_a_turn) return;
-  for (int turn = 0; turn < count && from + column < static_cast<int>(p.in); ++turn, from += apart)
-    prefetch(static_cast<const W*>(p.w) + output * p.w_stride + from + column);
-}
-
-/// Multiplies up to 8 rows of x with 8 x Tiles outputs, on tensor cores: outputs are the rows of `mma`, eight of them
-/// unused where Tiles is 1, and rows of x its columns. Lane 4 g + t loads 16 bytes of outputs g and g + 8 and of row g
-/// of x, and the words of 16-bit numbers are operands as they lie in memory: which input of a step is which of a
-/// product is the same for weights and x. Columns without a row of x hold the last row again.
+/// Multiplies up to 4 x Sets rows of x with 8 x Tiles outputs on tensor cores. A lane loads 16 bytes of output lane /
+/// 4, and eight 16-bit weights of it are its part of the left matrix of `mma`, as they lie in memory: words 0 and 2 in
+/// row lane / 4, words 1 and 3 in row lane / 4 + 8. The right matrix has the inputs of words 0 and 2 of four rows of x
+/// in columns 0 to 3, and those of words 1 and 3 in columns 4 to 7. So an element of y is the sum of two results,
+/// (output, row) and (output + 8, row + 4), and the other half of the results is not used. Columns without a row of x
+/// hold the last row again.
 ///
-/// The weights of a warp's first turn are on their way to its registers, and those of `ahead` further turns to the L2
-/// cache, while the kernels ahead of this one end.
-template <typename W, typename T, typename X, int Tiles>
-__global__ void __launch_bounds__(lanes* max_warps, 2) gemv_mma_kernel(Gemv p, Groups groups, int ahead) {
+/// The weights of a warp's first turn are on their way to its registers while the kernels ahead of this one end. On an
+/// H200 a prefetch of further turns to the L2 cache gained nothing or cost up to 9% of a step, and eight rows in the
+/// columns of one product, which needs moves between registers, made one row 6% slower and eight 6% faster.
+template <typename W, typename T, typename X, int Tiles, int Sets>
+__global__ void __launch_bounds__(lanes* max_warps, 2) gemv_mma_kernel(Gemv p, Groups groups) {
   let_next_start();
   constexpr int per = per_load<W>, step = 4 * per, turn = inputs_of_a_turn, loads = turn / step, width = 8 * Tiles,
-                held_rows = static_cast<int>(max_tensor_core_rows);
-  PM_SHARED(float, parts, max_warps* held_rows* width);
+                held_rows = 4 * Sets;
+  PM_SHARED(float, parts, max_warps * 2 * held_rows * width);
   const int lane = static_cast<int>(threadIdx.x) % lanes, warp = static_cast<int>(threadIdx.x) / lanes,
-            warps = static_cast<int>(blockDim.x) / lanes, g = lane / 4, t = lane % 4;
-  const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), first_turn = warp * turn,
-            own = first_turn + t * per;
+            warps = static_cast<int>(blockDim.x) / lanes, column = lane / 4;
+  const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), own = warp * turn + lane % 4 * per;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * width;
   const W* w[Tiles];
-  [[maybe_unused]] const __nv_bfloat16* scales[Tiles];
+  [[maybe_unused]] const __nv_bfloat16* scales = static_cast<const __nv_bfloat16*>(p.scales) + first * p.scale_stride;
+  [[maybe_unused]] int own_scales[Tiles];  // where those of an output begin
 #pragma unroll
   for (int tile = 0; tile < Tiles; ++tile) {
-    const int64_t output = first + 8 * tile + g, held = output < p.out ? output : p.out - 1;
+    const int64_t output = first + 8 * tile + column, held = output < p.out ? output : p.out - 1;
     w[tile] = static_cast<const W*>(p.w) + held * p.w_stride + own;
-    scales[tile] = static_cast<const __nv_bfloat16*>(p.scales) + held * p.scale_stride;
+    own_scales[tile] = static_cast<int>((held - first) * p.scale_stride);
   }
-  const X* x = static_cast<const X*>(p.x) + (g < rows ? g : rows - 1) * p.x_stride + own;
-  float sums[2][4] = {};  // two, as a product waits for the one that it is added to
-  const auto take = [&](int from, auto whole) {
+  const X* x[Sets];
+#pragma unroll
+  for (int set = 0; set < Sets; ++set) {
+    const int row = 4 * set + column % 4;
+    x[set] = static_cast<const X*>(p.x) + (row < rows ? row : rows - 1) * p.x_stride + own + column / 4 * 2;
+  }
+  float sums[Sets][Tiles][4] = {};
+  bool waited = false;
+  const auto take = [&](int begin, auto whole) {
     constexpr bool all = decltype(whole)::value;  // every lane has inputs in every load
-    const int begin = from + t * per;
     uint4 words[loads][Tiles];
     [[maybe_unused]] __nv_bfloat16 scale[loads][Tiles];
 #pragma unroll
     for (int l = 0; l < loads; ++l) {
-      const bool real = all || begin + l * step < in;
+      const int i = begin + l * step;
 #pragma unroll
       for (int tile = 0; tile < Tiles; ++tile) {
+        const bool real = all || i < in;
         words[l][tile] = real ? stream_16(w[tile] + l * step) : uint4{0, 0, 0, 0};
-        if constexpr (sizeof(W) == 1) scale[l][tile] = scales[tile][groups.of_eight(real ? begin + l * step : 0)];
+        if constexpr (sizeof(W) == 1) scale[l][tile] = scales[own_scales[tile] + groups.of_eight(real ? i : 0)];
       }
     }
-    if (from == first_turn) {
-      prefetch_turns<W, Tiles>(p, first, first_turn + warps * turn, warps * turn, ahead);
-      wait_for_previous();
-    }
+    if (!waited) wait_for_previous(), waited = true;  // with weights on their way
 #pragma unroll
     for (int l = 0; l < loads; ++l) {
 #pragma unroll
-      for (int half = 0; half < per / 8; ++half) {
-        const bool real = all || begin + l * step < in;
-        const uint4 b = real ? load_eight<T>(x + l * step + 8 * half) : uint4{0, 0, 0, 0};
-        uint4 of[2] = {};
+      for (int eight = 0; eight < per / 8; ++eight) {
+        unsigned b[Sets][2];
 #pragma unroll
-        for (int tile = 0; tile < Tiles; ++tile) of[tile] = eight_weights<T, W>(words[l][tile], half, scale[l][tile]);
-        const unsigned low[4] = {of[0].x, of[1].x, of[0].y, of[1].y}, high[4] = {of[0].z, of[1].z, of[0].w, of[1].w};
-        multiply<T>(sums[0], low, b.x, b.y);
-        multiply<T>(sums[1], high, b.z, b.w);
+        for (int set = 0; set < Sets; ++set) {
+          const X* from = x[set] + l * step + 8 * eight;
+          const bool real = all || begin + l * step < in;
+          b[set][0] = real ? load_pair<T>(from) : 0;
+          b[set][1] = real ? load_pair<T>(from + 4) : 0;
+        }
+#pragma unroll
+        for (int tile = 0; tile < Tiles; ++tile) {
+          const uint4& loaded = words[l][tile];
+          unsigned a[4] = {loaded.x, loaded.y, loaded.z, loaded.w};
+          if constexpr (sizeof(W) == 1) {
+            unsigned low[2], high[2];
+            scaled_pairs<T>(eight == 0 ? loaded.x : loaded.z, scale[l][tile], low);
+            scaled_pairs<T>(eight == 0 ? loaded.y : loaded.w, scale[l][tile], high);
+            a[0] = low[0], a[1] = low[1], a[2] = high[0], a[3] = high[1];
+          }
+#pragma unroll
+          for (int set = 0; set < Sets; ++set) multiply<T>(sums[set][tile], a, b[set][0], b[set][1]);
+        }
       }
     }
 #pragma unroll
     for (const W*& at : w) at += warps * turn;
-    x += warps * turn;
-  };
-  int from = first_turn;
-  for (; from + turn <= in; from += warps * turn) take(from, std::true_type{});
-  if (from < in) take(from, std::false_type{});
-  if (first_turn >= in) wait_for_previous();
-
-  // Lane 4 g + t has rows 2 t and 2 t + 1 of outputs g and g + 8.
 #pragma unroll
-  for (int tile = 0; tile < Tiles; ++tile) {
-    float* to = parts + (warp * held_rows + 2 * t) * width + 8 * tile + g;
-    to[0] = sums[0][2 * tile] + sums[1][2 * tile];
-    to[width] = sums[0][2 * tile + 1] + sums[1][2 * tile + 1];
+    for (const X*& at : x) at += warps * turn;
+  };
+  int from = warp * turn;
+  for (; from + turn <= in; from += warps * turn) take(from + lane % 4 * per, std::true_type{});
+  if (from < in) take(from + lane % 4 * per, std::false_type{});
+  if (!waited) wait_for_previous();
+
+  // This lane has rows 2 (lane % 2) and the next of each set, of output lane / 4: of words 0 and 2 where lane % 4 < 2,
+  // else of words 1 and 3.
+  const int half = lane % 4 / 2;
+#pragma unroll
+  for (int set = 0; set < Sets; ++set) {
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+      float* to = parts + ((2 * warp + half) * held_rows + 4 * set + 2 * (lane % 2)) * width + 8 * tile + column;
+      to[0] = half == 0 ? sums[set][tile][0] : sums[set][tile][2];
+      to[width] = half == 0 ? sums[set][tile][1] : sums[set][tile][3];
+    }
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < rows * width; i += static_cast<int>(blockDim.x)) {
     const int r = i / width, o = i % width;
     if (first + o >= p.out) continue;
     float sum = 0;
-    for (int part = 0; part < warps; ++part) sum += parts[(part * held_rows + r) * width + o];
+    for (int part = 0; part < 2 * warps; ++part) sum += parts[(part * held_rows + r) * width + o];
     put_result(p, r, first + o, sum);
   }
 }
@@ -264,14 +260,11 @@ unsigned threads_of(const Gemv& p, int64_t blocks, int64_t inputs_of_a_load) {
   return static_cast<unsigned>(warps * lanes);
 }
 
-template <typename W, typename T, typename X, int Tiles>
-void start_tiles(const Gemv& p, Stream stream) {
-  auto* kernel = &gemv_mma_kernel<W, T, X, Tiles>;
-  const int64_t blocks = (p.out + 8 * Tiles - 1) / (8 * Tiles);
-  const unsigned threads = threads_of(p, blocks, inputs_of_a_turn);
-  const bool one_wave = blocks * threads <= int64_t{resident_warps} * lanes * p.multiprocessors;
-  PM_LAUNCH(kernel, static_cast<unsigned>(blocks), threads, 0, stream)
-  (p, groups_of(p.scale_group, p.in), one_wave ? turns_ahead : 0);
+template <typename W, typename T, typename X, int Tiles, int Sets>
+void start_tiles(const Gemv& p, unsigned threads, Stream stream) {
+  auto* kernel = &gemv_mma_kernel<W, T, X, Tiles, Sets>;
+  PM_LAUNCH(kernel, static_cast<unsigned>((p.out + 8 * Tiles - 1) / (8 * Tiles)), threads, 0, stream)
+  (p, groups_of(p.scale_group, p.in));
 }
 
 template <typename W, typename C, typename X, int Rows, bool Aligned>
@@ -294,14 +287,20 @@ void in_passes(Gemv p, int64_t most, Start&& start) {
   }
 }
 
-/// Products of 16-bit numbers. Two tiles share the loads of x where that leaves a block for each multiprocessor. Rows
-/// that cannot be loaded 16 bytes at a time go through fp32 arithmetic, after the same rounding.
+/// Products of 16-bit numbers. Two tiles share the loads of x where that leaves a block for each multiprocessor. Two
+/// sets of rows leave no registers for two tiles; the split of the inputs is the same, so that bits are. Rows that
+/// cannot be loaded 16 bytes at a time go through fp32 arithmetic, after the same rounding.
 template <typename W, typename T, typename X>
 void start_narrow(const Gemv& p, Stream stream) {
   if (gemv_uses_tensor_cores(p)) {
-    const bool wide = p.out >= 16 * int64_t{p.multiprocessors};
+    const int64_t width = p.out >= 16 * int64_t{p.multiprocessors} ? 16 : 8;
+    const unsigned threads = threads_of(p, (p.out + width - 1) / width, inputs_of_a_turn);
     in_passes(p, max_tensor_core_rows, [&](const Gemv& pass) {
-      wide ? start_tiles<W, T, X, 2>(pass, stream) : start_tiles<W, T, X, 1>(pass, stream);
+      if (pass.rows > 4)
+        start_tiles<W, T, X, 1, 2>(pass, threads, stream);
+      else
+        width == 16 ? start_tiles<W, T, X, 2, 1>(pass, threads, stream)
+                    : start_tiles<W, T, X, 1, 1>(pass, threads, stream);
     });
   } else {
     in_passes(p, max_gemv_rows, [&](const Gemv& pass) {
