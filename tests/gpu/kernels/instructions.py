@@ -4,7 +4,8 @@
 inside, and checks what the emulation cannot see: no kernel waits in a compare-and-swap loop on shared memory, no loop
 of the sampling kernel that loads scores has arithmetic in fp64, and norms of aligned rows load no single 16-bit number.
 Launches for sm_90 and later overlap, so there no kernel touches memory or ends before the kernels ahead of it have
-ended; only those of READS_AHEAD load before, what no kernel writes, and GEMV has at least its first turn under way.
+ended. Only those of READS_AHEAD load before, what no kernel writes, and GEMV has at least its first turn under way;
+thread blocks without work end before in those of ENDS_AHEAD.
 
     instructions.py FOLDER [--arch sm_90] [--all]     --all: every kernel, not only the worst variant of each
 
@@ -28,8 +29,9 @@ KINDS = {
 }
 # global memory, and the end of a thread
 LOADS = re.compile(r"\b(LDG|LD|LDGSTS)\b")
-TOUCHES = re.compile(r"\b(STG|ST|ATOMG|ATOM|RED|REDG|EXIT)\b")
+TOUCHES = re.compile(r"\b(STG|ST|ATOMG|ATOM|RED|REDG)\b")
 READS_AHEAD = {"gemv_mma_kernel": 4, "gemv_kernel": 1, "norm_kernel": 1, "decode_mma_kernel": 0, "combine_kernel": 0}
+ENDS_AHEAD = {"decode_mma_kernel"}  # its first split always waits
 WAITS = re.compile(r"\bACQBULK\b")  # griddepcontrol.wait
 SPIN = re.compile(r"ATOMS\.CAST?\.|ATOMS\.CAS\b")
 
@@ -80,13 +82,16 @@ def short_name(mangled):
 
 
 def waits_first(name, code):
-    """Returns whether a kernel waits for those ahead of it before it touches memory or ends. One of READS_AHEAD loads at
-    least so many times before."""
+    """Returns whether a kernel waits for those ahead of it before it touches memory or ends, but for the exceptions. One
+    of READS_AHEAD loads at least so many times before."""
     waits = next((i for i, line in enumerate(code) if WAITS.search(line)), None)
+    kernel = name.split("<")[0]
     if waits is None or any(TOUCHES.search(line) for line in code[:waits]):
         return False
+    if kernel not in ENDS_AHEAD and any(re.search(r"\bEXIT\b", line) for line in code[:waits]):
+        return False
     loads = sum(LOADS.search(line) is not None for line in code[:waits])
-    least = READS_AHEAD.get(name.split("<")[0])
+    least = READS_AHEAD.get(kernel)
     return loads == 0 if least is None else loads >= least
 
 

@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(threads, 2) decode_mma_kernel(DecodeAttention 
   constexpr bool ahead = Chunks <= 2;
   const int64_t sequence = blockIdx.z;
   const Split split(p, sequence, static_cast<int>(blockIdx.x));
-  if (static_cast<int>(blockIdx.x) >= split.used) return wait_for_previous();
+  if (static_cast<int>(blockIdx.x) >= split.used) return;  // without a wait: its place is for the next kernel
   PM_SHARED(uint4, queries, 4 * Chunks * 32);
   PM_SHARED(float, joined, warps* block_heads* stride);
   PM_SHARED(float, ends, warps* block_heads * 2);

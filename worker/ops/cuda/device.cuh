@@ -160,11 +160,11 @@ __device__ __forceinline__ void let_next_start() {
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
-/// Waits until all kernels ahead of this one have ended and what they wrote can be read. Every thread of every kernel
-/// calls it before it reads or writes memory that another kernel of this library writes or reads, and before it
-/// returns: a kernel ends after those ahead of it only because of that. Parameters of models, block tables and lengths
-/// of sequences are written by none (copies and ATen's kernels write them, which overlap with nothing), so they may be
-/// read before.
+/// Waits until all kernels ahead of this one have ended and what they wrote can be read. Every thread calls it before
+/// it reads or writes memory that another kernel of this library writes or reads. At least one thread block of each
+/// launch calls it, without which a kernel could end before those ahead of it. Parameters of models, block tables and
+/// lengths of sequences are written by no kernel of this library (copies and ATen's kernels write them, which overlap
+/// with nothing), so they may be read before.
 __device__ __forceinline__ void wait_for_previous() {
 #if !defined(PM_EMULATED) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -97,13 +97,21 @@ __global__ void __launch_bounds__(lanes* max_warps, 2) gemv_mma_kernel(Gemv p, G
       for (int tile = 0; tile < Tiles; ++tile) {
         const bool real = all || i < in;
         words[l][tile] = real ? stream_16(w[tile] + l * step) : uint4{0, 0, 0, 0};
-        if constexpr (sizeof(W) == 1) scale[l][tile] = scales[own_scales[tile] + groups.of_eight(real ? i : 0)];
       }
     }
     if (!waited) wait_for_previous(), waited = true;  // with weights on their way
+    if constexpr (sizeof(W) == 1) {
+#pragma unroll
+      for (int l = 0; l < loads; ++l) {
+        const int i = begin + l * step;
+#pragma unroll
+        for (int tile = 0; tile < Tiles; ++tile)
+          scale[l][tile] = scales[own_scales[tile] + groups.of_eight(all || i < in ? i : 0)];
+      }
+    }
 #pragma unroll
     for (int l = 0; l < loads; ++l) {
-#pragma unroll
+#pragma unroll(sizeof(W) == 1 && std::is_same_v<T, __half> ? 1 : 2)  // registers would not suffice
       for (int eight = 0; eight < per / 8; ++eight) {
         unsigned b[Sets][2];
 #pragma unroll
