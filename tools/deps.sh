@@ -46,7 +46,7 @@ pip() { "$cache/venv/bin/pip" install -q --disable-pip-version-check  "$@"; }
 
 new_cargo() { # true when some cargo of this machine is new enough
   local cargo; cargo=$(command -v cargo || echo "$HOME/.cargo/bin/cargo")
-  [ -x "$cargo" ] && dpkg --compare-versions "$("$cargo" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)" ge 1.85
+  [ -x "$cargo" ] && dpkg --compare-versions "$("$cargo" --version | grep -oE '[0-9]+\.[0-9]+' | head -1)" ge 1.87
 }
 
 # Rust: the machine's own; else Debian's newest (Debian 12 has a newer one named
@@ -54,7 +54,7 @@ new_cargo() { # true when some cargo of this machine is new enough
 cargo_present() {
   if new_cargo; then return; fi
   if [ "$(id -u)" = 0 ]; then
-    say "no cargo >= 1.85 here, installing Debian's"
+    say "no cargo >= 1.87 here, installing Debian's"
     apt-get update -qq
     for package in cargo-web cargo; do
       apt-get install -y -qq --no-install-recommends "$package" > "$cache/apt.log" 2>&1 && hash -r && new_cargo \
@@ -65,7 +65,7 @@ cargo_present() {
     say "installing the stable Rust toolchain with rustup"
     rustup toolchain install stable --profile minimal && rustup default stable && return
   fi
-  say "cargo >= 1.85 is needed: install Rust with rustup (https://rustup.rs) and run this again" >&2; exit 1
+  say "cargo >= 1.87 is needed: install Rust with rustup (https://rustup.rs) and run this again" >&2; exit 1
 }
 
 case ${1:-build} in

@@ -76,8 +76,13 @@ class Tokenizer {
   size_t vocab_size() const;
 
  private:
-  explicit Tokenizer(std::shared_ptr<void> handle) : handle_(std::move(handle)) {}
+  friend class TokenMatcher;
+  struct Constraints;
+  explicit Tokenizer(std::shared_ptr<void> handle) : handle_(std::move(handle)), constraints_(make_constraints()) {}
+  static std::shared_ptr<Constraints> make_constraints();
+  std::shared_ptr<void> constraint_vocabulary() const;
   std::shared_ptr<void> handle_;
+  std::shared_ptr<Constraints> constraints_;  ///< what the constraints of all requests share
   SpecialIds special_;
   bool decodes_as_a_whole_ = false;
   int32_t anchor_ = 0;  ///< an ordinary token, before which piece() decodes an id
@@ -90,6 +95,8 @@ class Detokenizer {
   /// `before` holds the ids that the stream continues (the prompt's): decoders that drop a leading space need to know
   /// that the stream is not the start.
   explicit Detokenizer(const Tokenizer& tokenizer, std::span<const int32_t> before = {});
+  /// Returns true if the next id is decoded as the beginning of a text, because no text stands before it.
+  bool at_start() const { return text(read_).empty(); }
   /// Returns the text that `id` completes.
   std::string push(int32_t id);
   /// Returns the rest at the end of the stream; incomplete characters become U+FFFD.

@@ -25,6 +25,8 @@ struct TxTokens {
 };
 struct TxTokenizer;
 struct TxChat;
+struct TxVocabulary;
+struct TxMatcher;
 
 void tx_buf_free(TxBuf);
 void tx_ids_free(TxIds);
@@ -51,4 +53,19 @@ int tx_chat_open(const char* path, TxChat** out, TxBuf* error);
 void tx_chat_free(TxChat*);
 // `json`: {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "kwargs", "now"}.
 int tx_chat_render(const TxChat*, const uint8_t* json, size_t len, TxBuf* out, TxBuf* error);
+// What the constraints of a tokenizer share. Status 1: its texts are not those of its tokens one after another.
+int tx_vocabulary_build(const TxTokenizer*, TxVocabulary** out, TxBuf* error);
+void tx_vocabulary_free(TxVocabulary*);
+// The largest id plus 1.
+size_t tx_vocabulary_size(const TxVocabulary*);
+// `kind`: 0 JSON Schema, 1 regular expression, 2 an array of texts in JSON, 3 Lark grammar. `at_start`: the text begins
+// at nothing, where decoders drop a space. Status 1: it is not supported or too large, `error` says why.
+int tx_matcher_compile(const TxVocabulary*, uint32_t kind, const uint8_t* text, size_t len, bool at_start,
+                       TxMatcher** out, TxBuf* error);
+void tx_matcher_free(TxMatcher*);
+int tx_matcher_fork(const TxMatcher*, TxMatcher** out, TxBuf* error);
+// Bit id % 32 of words[id / 32]: the id may come next. Status 1: none may, or the limit of one mask is reached.
+int tx_matcher_mask(TxMatcher*, const TxVocabulary*, uint32_t* words, size_t count, bool* may_end, TxBuf* error);
+// `ended`: nothing may follow the token. Status 1: the token is not allowed.
+int tx_matcher_append(TxMatcher*, const TxVocabulary*, uint32_t id, bool* ended, TxBuf* error);
 }

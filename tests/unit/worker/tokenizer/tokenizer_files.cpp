@@ -50,9 +50,10 @@ json special_token(int id, const std::string& text) {
 
 }  // namespace
 
-std::string byte_level_json() {
+namespace {
+
+std::string byte_level(const json& vocab) {
   const json level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  json vocab = byte_alphabet();
   return json{{"version", "1.0"},
               {"truncation", nullptr},
               {"padding", nullptr},
@@ -72,6 +73,28 @@ std::string byte_level_json() {
                 {"vocab", vocab},
                 {"merges", json::array()}}}}
       .dump();
+}
+
+}  // namespace
+
+std::string byte_level_json() { return byte_level(byte_alphabet()); }
+
+std::string large_byte_level_json(size_t size) {
+  json vocab = byte_alphabet();
+  // a model's tokens: words of one to ten letters, half of them behind a space, numbers and runs of punctuation
+  const std::string letters = "etaoinshrdlucmfwypvbgkjqxzETAOIN", signs = "{}[]\",:.,-_()";
+  uint64_t state = 1;
+  const auto draw = [&](size_t bound) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    return static_cast<size_t>(state >> 33) % bound;
+  };
+  for (size_t id = 257; vocab.size() + 1 < size;) {
+    std::string token = draw(2) == 0 ? "\u0120" : "";
+    const std::string& from = draw(12) == 0 ? signs : draw(12) == 0 ? std::string("0123456789") : letters;
+    for (size_t i = 0, count = 1 + draw(10); i < count; ++i) token += from[draw(from.size())];
+    if (!vocab.contains(token)) vocab[token] = id++;
+  }
+  return byte_level(vocab);
 }
 
 std::string byte_fallback_json() {

@@ -21,6 +21,8 @@ class TempFolder {
 
 /// Byte-level BPE without merges: id = byte value 0..255, then 256 = "<|end|>" (special).
 std::string byte_level_json();
+/// The same with tokens of several letters, digits and punctuation, `size` of them in all.
+std::string large_byte_level_json(size_t size);
 /// Sentencepiece-like: ids 0..255 the byte tokens <0x00>..<0xFF>, 256 "▁a", 257 "▁b", 258 "b"; decoder joins bytes,
 /// drops one leading space.
 std::string byte_fallback_json();

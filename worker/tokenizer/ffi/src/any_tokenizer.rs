@@ -12,7 +12,7 @@ pub enum AnyTokenizer {
 
 /// Returns whether words end with "</w>", which the byte-level decoder keeps. This is so for CLIP; transformers removes
 /// the suffix in its class.
-fn ends_words(tokenizer: &Tokenizer) -> bool {
+pub fn ends_words(tokenizer: &Tokenizer) -> bool {
     matches!(tokenizer.get_model(), ModelWrapper::BPE(bpe) if bpe.end_of_word_suffix.as_deref() == Some("</w>"))
         && matches!(tokenizer.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
 }

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests constraints: which tokens may come next, what ends a text, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/unit/worker/tokenizer/tokenizer_files.h"
+#include "worker/base/error.h"
+#include "worker/tokenizer/token_matcher.h"
+
+namespace pm {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+Tokenizer opened(const std::string& text) {
+  test::TempFolder folder;
+  test::write_tokenizer(folder.path(), text);
+  return Tokenizer::open(folder.path());
+}
+
+const Tokenizer& bytes() {
+  static const Tokenizer tokenizer = opened(test::byte_level_json());
+  return tokenizer;
+}
+
+std::vector<int32_t> ids_in(const TokenMatcher::Mask& mask) {
+  std::vector<int32_t> ids;
+  for (size_t id = 0; id < mask.words.size() * 32; ++id)
+    if (mask.words[id / 32] >> (id % 32) & 1) ids.push_back(static_cast<int32_t>(id));
+  return ids;
+}
+
+std::string refusal(const Tokenizer& tokenizer, ConstraintKind kind, const std::string& text) {
+  try {
+    TokenMatcher::compile(tokenizer, kind, text, false);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.reason, Reason::InvalidRequest);
+    return error.what();
+  }
+  return "accepted";
+}
+
+/// Returns a text of random tokens that the mask allows; it ends where it may, or where nothing may follow.
+std::string random_text(const Tokenizer& tokenizer, TokenMatcher matcher, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> ids;
+  while (ids.size() < 3000) {
+    const TokenMatcher::Mask mask = matcher.mask();
+    const std::vector<int32_t> allowed = ids_in(mask);
+    if (allowed.empty() || (mask.may_end && random() % 3 == 0)) break;
+    ids.push_back(allowed[random() % allowed.size()]);
+    if (matcher.append(ids.back())) break;
+  }
+  return tokenizer.decode(ids);
+}
+
+TEST(TokenMatcher, TheMaskHasTheTokensThatMayComeNext) {
+  TokenMatcher matcher = TokenMatcher::compile(bytes(), ConstraintKind::Choice, R"(["yes", "yea", "no"])", false);
+  EXPECT_EQ(ids_in(matcher.mask()), (std::vector<int32_t>{'n', 'y'}));
+  EXPECT_FALSE(matcher.append('y'));
+  EXPECT_FALSE(matcher.append('e'));
+  const TokenMatcher::Mask mask = matcher.mask();
+  EXPECT_EQ(ids_in(mask), (std::vector<int32_t>{'a', 's'}));
+  EXPECT_FALSE(mask.may_end);
+  EXPECT_TRUE(matcher.append('s')) << "nothing may follow";
+}
+
+TEST(TokenMatcher, AnOpenEndIsAllowedWithTheTokensThatMayFollow) {
+  TokenMatcher matcher = TokenMatcher::compile(bytes(), ConstraintKind::Regex, "^a+b?$", false);
+  EXPECT_FALSE(matcher.mask().may_end);
+  EXPECT_FALSE(matcher.append('a'));
+  const TokenMatcher::Mask mask = matcher.mask();
+  EXPECT_TRUE(mask.may_end);
+  EXPECT_EQ(ids_in(mask), (std::vector<int32_t>{'a', 'b'}));
+  EXPECT_TRUE(matcher.append('b'));
+}
+
+TEST(TokenMatcher, AForkHasAStateOfItsOwn) {
+  TokenMatcher one = TokenMatcher::compile(bytes(), ConstraintKind::Choice, R"(["ab", "cd"])", false);
+  TokenMatcher other = one.fork();
+  one.append('a');
+  EXPECT_EQ(ids_in(one.mask()), (std::vector<int32_t>{'b'}));
+  EXPECT_EQ(ids_in(other.mask()), (std::vector<int32_t>{'a', 'c'}));
+}
+
+TEST(TokenMatcher, ATokenThatIsNotAllowedIsRefused) {
+  TokenMatcher matcher = TokenMatcher::compile(bytes(), ConstraintKind::Choice, R"(["ab"])", false);
+  EXPECT_THROW(matcher.append('x'), Error);
+  EXPECT_THROW(TokenMatcher::compile(bytes(), ConstraintKind::Regex, "a", false).append(100000), Error);
+  EXPECT_THROW(TokenMatcher::compile(bytes(), ConstraintKind::Regex, "a", false).append(-1), Error);
+}
+
+TEST(TokenMatcher, SpecialTokensAreNoText) {
+  const int32_t special = 256;
+  TokenMatcher matcher = TokenMatcher::compile(bytes(), ConstraintKind::Regex, "[^b]*", false);
+  for (int i = 0; i < 4; ++i) {
+    const std::vector<int32_t> allowed = ids_in(matcher.mask());
+    EXPECT_EQ(std::count(allowed.begin(), allowed.end(), special), 0);
+    matcher.append('<');
+  }
+}
+
+TEST(TokenMatcher, CharactersOfSeveralBytesAreWhole) {
+  for (const std::string& vocabulary : {test::byte_level_json(), test::byte_fallback_json()}) {
+    const Tokenizer tokenizer = opened(vocabulary);
+    const TokenMatcher matcher =
+        TokenMatcher::compile(tokenizer, ConstraintKind::Regex, "[\u00e4\u4e16\U0001F600]{3}", false);
+    for (uint32_t seed = 0; seed < 20; ++seed) {
+      const std::string text = random_text(tokenizer, matcher.fork(), seed);
+      EXPECT_EQ(text.find("\xEF\xBF\xBD"), text.npos) << text;
+      EXPECT_GE(text.size(), 6);
+    }
+  }
+}
+
+TEST(TokenMatcher, ATextThatBeginsAtNothingDoesNotBeginWithATokenThatLosesItsSpace) {
+  const Tokenizer tokenizer = opened(test::byte_fallback_json());
+  TokenMatcher inside = TokenMatcher::compile(tokenizer, ConstraintKind::Regex, " ?b", false);
+  TokenMatcher start = TokenMatcher::compile(tokenizer, ConstraintKind::Regex, " ?b", true);
+  EXPECT_EQ(ids_in(inside.mask()), (std::vector<int32_t>{' ', 257, 258})) << "the token of b, not its byte";
+  EXPECT_EQ(ids_in(start.mask()), (std::vector<int32_t>{258}));
+}
+
+TEST(TokenMatcher, TokensWithoutADecoderAreJoinedBySpaces) {
+  const Tokenizer tokenizer = opened(test::word_level_json());
+  TokenMatcher matcher = TokenMatcher::compile(tokenizer, ConstraintKind::Regex, " hello( world)+", false);
+  EXPECT_EQ(ids_in(matcher.mask()), (std::vector<int32_t>{0}));
+  matcher.append(0);
+  EXPECT_EQ(ids_in(matcher.mask()), (std::vector<int32_t>{1}));
+}
+
+const json schemas = json::parse(R"([
+  {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+   "required": ["name", "age"], "additionalProperties": false},
+  {"type": "array", "items": {"enum": ["a", 1, null, "\u00e9\"\\"]}, "minItems": 1, "maxItems": 4},
+  {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/tree"}],
+   "$defs": {"tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "value": {"type": "number", "maximum": 9}},
+                      "required": ["value"], "additionalProperties": false}}},
+  {"type": "object"}, true, {"const": {"a": [1, {"b": null}]}}])");
+
+TEST(TokenMatcher, ARandomTextOfASchemaIsJsonThatFollowsIt) {
+  for (const json& schema : schemas) {
+    const TokenMatcher matcher = TokenMatcher::compile(bytes(), ConstraintKind::JsonSchema, schema.dump(), false);
+    for (uint32_t seed = 0; seed < 20; ++seed) {
+      const std::string text = random_text(bytes(), matcher.fork(), seed);
+      if (text.size() >= 2900) continue;  // a random object may have no end
+      EXPECT_TRUE(json::accept(text)) << schema << "\n" << text;
+    }
+  }
+}
+
+TEST(TokenMatcher, RefusalsSayWhy) {
+  using enum ConstraintKind;
+  const auto schema = [](const char* text) { return refusal(bytes(), JsonSchema, text); };
+  EXPECT_THAT(schema("{"), HasSubstr("not JSON"));
+  EXPECT_THAT(schema("3"), HasSubstr("a schema is an object or true"));
+  EXPECT_THAT(schema(R"({"type": "strin"})"), HasSubstr("strin"));
+  EXPECT_THAT(schema(R"({"not": {"type": "string"}})"), HasSubstr("Unimplemented keys: [\"not\"]"));
+  EXPECT_THAT(schema(R"({"type": "array", "uniqueItems": true})"), HasSubstr("uniqueItems"));
+  EXPECT_THAT(schema(R"({"type": "string", "format": "colour"})"), HasSubstr("colour"));
+  EXPECT_THAT(schema(R"({"$ref": "https://example.com/schema"})"), HasSubstr("example.com"));
+  EXPECT_THAT(schema(R"({"oneOf": [{"minimum": 1}, {"maximum": 3}]})"), HasSubstr("use anyOf"));
+  EXPECT_THAT(schema(R"({"type": "integer", "minimum": 3, "maximum": 1})"), HasSubstr("nsatisfiable"));
+  EXPECT_THAT(schema(R"({"x-guidance": {"lenient": true}, "not": {}})"), HasSubstr("x-guidance"));
+  EXPECT_THAT(refusal(bytes(), Regex, "a("), HasSubstr("unclosed group"));
+  EXPECT_THAT(refusal(bytes(), Regex, "a\\"), HasSubstr("backslash"));
+  EXPECT_THAT(refusal(bytes(), Regex, "(?=a)b"), HasSubstr("look-around"));
+  EXPECT_THAT(refusal(bytes(), Regex, ""), HasSubstr("empty"));
+  EXPECT_THAT(refusal(bytes(), Choice, "[]"), HasSubstr("at least one"));
+  EXPECT_THAT(refusal(bytes(), Grammar, "start: other"), HasSubstr("other"));
+  EXPECT_THAT(refusal(bytes(), Grammar, R"(start: %json {"x-guidance": {"lenient": true}, "not": {}})"),
+              HasSubstr("not"));
+  EXPECT_THAT(refusal(bytes(), Regex, std::string(200'000, 'a')), HasSubstr("at most 131072"));
+}
+
+TEST(TokenMatcher, HugeConstraintsAreCompiledOrRefusedAndNeverEndTheProcess) {
+  using enum ConstraintKind;
+  EXPECT_EQ(refusal(bytes(), Regex, "((a{1000}){1000}){1000}"), "accepted");
+  EXPECT_NE(refusal(bytes(), Regex, std::string(60'000, '(') + std::string(60'000, ')')), "accepted");
+  EXPECT_NE(refusal(bytes(), Grammar, "start: " + std::string(60'000, '(') + "\"a\"" + std::string(60'000, ')')),
+            "accepted");
+  std::string chain = "start: r0\n";
+  for (int i = 0; i < 7000; ++i) chain += "r" + std::to_string(i) + ": r" + std::to_string(i + 1) + "\n";
+  EXPECT_EQ(refusal(bytes(), Grammar, chain + "r7000: \"a\""), "accepted");
+}
+
+TEST(TokenMatcher, AMaskOfALargeVocabularyTakesLittleTime) {
+  const Tokenizer tokenizer = opened(test::large_byte_level_json(128'000));
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto milliseconds = [](auto time) { return std::chrono::duration<double, std::milli>(time).count(); };
+  auto begin = now();
+  const TokenMatcher first = TokenMatcher::compile(tokenizer, ConstraintKind::JsonSchema, schemas[0].dump(), false);
+  std::printf("vocabulary of %zu tokens and the first schema: %.0f ms\n", tokenizer.vocab_size(),
+              milliseconds(now() - begin));
+  std::vector<double> times;
+  for (const json& schema : schemas) {
+    begin = now();
+    const TokenMatcher compiled = TokenMatcher::compile(tokenizer, ConstraintKind::JsonSchema, schema.dump(), false);
+    std::printf("compiling: %.1f ms\n", milliseconds(now() - begin));
+    for (uint32_t seed = 0; seed < 10; ++seed) {
+      std::mt19937 random(seed);
+      TokenMatcher matcher = compiled.fork();
+      for (int i = 0; i < 60; ++i) {
+        begin = now();
+        const TokenMatcher::Mask mask = matcher.mask();
+        times.push_back(milliseconds(now() - begin));
+        const std::vector<int32_t> allowed = ids_in(mask);
+        if (allowed.empty() || matcher.append(allowed[random() % allowed.size()])) break;
+      }
+    }
+  }
+  std::sort(times.begin(), times.end());
+  std::printf("%zu masks: median %.3f ms, P99 %.3f ms, longest %.3f ms\n", times.size(), times[times.size() / 2],
+              times[times.size() * 99 / 100], times.back());
+  EXPECT_LT(times[times.size() / 2], 20);
+}
+
+}  // namespace
+}  // namespace pm

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Constrained generation: which tokens may come next so that the text follows a JSON Schema, a regular expression, one
+//! of several texts or a grammar. The work is llguidance's; this module bounds it and makes its vocabulary.
+use crate::any_tokenizer::AnyTokenizer;
+use crate::token_bytes::{token_bytes, TokenBytes};
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
+use serde_json::Value;
+use std::sync::Arc;
+use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
+
+/// Longest text of a constraint.
+const MAX_BYTES: usize = 128 << 10;
+/// Longest error that is shown.
+const MAX_ERROR: usize = 400;
+/// Rules that name each other are compiled by recursion; only the pages that are used take memory.
+const STACK_BYTES: usize = 256 << 20;
+/// Whitespace between the tokens of JSON. It is bounded, because a model that once prefers it would go on to the end.
+const WHITESPACE: &str = r"[\x20\x0A\x0D\x09]{1,64}";
+
+/// The vocabulary of a tokenizer as a trie, with the id after the last for the end of the text.
+pub struct Vocabulary {
+    factory: ParserFactory,
+    begins_text: Arc<Vec<bool>>,
+}
+
+/// The state of one text.
+pub struct TokenMatcher {
+    matcher: Matcher,
+    /// Of a text that has no token yet and begins at nothing: the ids that have their bytes there.
+    first: Option<Arc<Vec<bool>>>,
+}
+
+/// Limits of one constraint: about 20 ms for a mask at worst, and 100 MiB of lexer states.
+fn limits() -> ParserLimits {
+    ParserLimits {
+        max_lexer_states: 50_000,
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
+}
+
+/// Returns the first part of an error of the library, without what it adds for its own debugging and without an option
+/// that a request does not have.
+fn message(error: impl std::fmt::Display) -> String {
+    let all = error.to_string().replace(
+        "oneOf constraints are not supported. Enable 'coerce_one_of' option to approximate oneOf with anyOf",
+        "oneOf is not supported where a value may follow several of its schemas; use anyOf",
+    );
+    let end = ["\n<non-verbose/>", "\n<backtrace>", "\n<state>"]
+        .iter()
+        .filter_map(|mark| all.find(mark))
+        .min()
+        .unwrap_or(all.len());
+    let mut text: String = all[..end].trim().chars().take(MAX_ERROR).collect();
+    if text.len() < all[..end].trim().len() {
+        text.push_str("...");
+    }
+    text
+}
+
+impl Vocabulary {
+    pub fn build(tokenizer: &AnyTokenizer) -> Result<Self, String> {
+        let TokenBytes { mut bytes, begins_text } = token_bytes(tokenizer)
+            .map_err(|reason| format!("constraints are not supported for this model's tokenizer: {reason}"))?;
+        let end = bytes.len() as u32;
+        bytes.push(b"\xFF<end of the text>".to_vec());
+        let trie = TokTrie::from(&TokRxInfo::new(end + 1, end), &bytes);
+        let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let capabilities = InferenceCapabilities::default();
+        let mut factory =
+            ParserFactory::new(&environment, capabilities, &SlicedBiasComputer::json_slices()).map_err(message)?;
+        factory.quiet();
+        *factory.limits_mut() = limits();
+        Ok(Vocabulary {
+            factory,
+            begins_text: Arc::new(begins_text),
+        })
+    }
+
+    pub fn size(&self) -> usize {
+        self.end() as usize
+    }
+
+    fn end(&self) -> u32 {
+        self.factory.tok_env().tok_trie().eos_token()
+    }
+
+    /// Compiles a constraint of a kind: 0 JSON Schema, 1 regular expression, 2 an array of texts in JSON, 3 Lark
+    /// grammar. `at_start`: the text begins at nothing, so that decoders drop its leading space.
+    pub fn compile(&self, kind: u32, text: &str, at_start: bool) -> Result<TokenMatcher, String> {
+        if text.len() > MAX_BYTES {
+            return Err(format!("it has {} bytes; at most {MAX_BYTES} are compiled", text.len()));
+        }
+        let compiled = std::thread::scope(|scope| {
+            std::thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, || self.matcher(kind, text))
+                .map_err(|error| format!("no thread can be started to compile it: {error}"))?
+                .join()
+                .map_err(|_| "the library panicked".to_string())?
+        });
+        Ok(TokenMatcher {
+            matcher: compiled?,
+            first: at_start.then(|| self.begins_text.clone()),
+        })
+    }
+
+    fn matcher(&self, kind: u32, text: &str) -> Result<Matcher, String> {
+        let grammar = match kind {
+            0 => json_schema(text)?,
+            1 => regular_expression(text)?,
+            2 => choice(text)?,
+            3 => TopLevelGrammar::from_lark(text.to_string()),
+            _ => return Err(format!("{kind} is no kind of constraint")),
+        };
+        let mut matcher = Matcher::new(self.factory.create_parser(grammar));
+        if let Some(error) = matcher.get_error() {
+            return Err(message(error));
+        }
+        // A warning is something that the text would not be held to.
+        match matcher.grammar_warnings().first() {
+            Some(warning) => Err(message(warning)),
+            None => Ok(matcher),
+        }
+    }
+}
+
+fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
+    let mut schema: Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?;
+    if schema == Value::Bool(true) {
+        schema = Value::Object(Default::default());
+    }
+    let Some(object) = schema.as_object() else {
+        return Err("a schema is an object or true".into());
+    };
+    // llguidance's own key of options, which could relax the schema
+    if object.contains_key("x-guidance") {
+        return Err("x-guidance is not supported".into());
+    }
+    JsonCompileOptions {
+        whitespace_pattern: Some(WHITESPACE.into()),
+        ..JsonCompileOptions::default()
+    }
+    .apply_to(&mut schema);
+    Ok(TopLevelGrammar::from_json_schema(schema))
+}
+
+fn regular_expression(text: &str) -> Result<TopLevelGrammar, String> {
+    if text.is_empty() {
+        return Err("it is empty".into());
+    }
+    // llguidance would drop it
+    if text.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1 {
+        return Err("it ends in a backslash that escapes nothing".into());
+    }
+    Ok(TopLevelGrammar::from_regex(text))
+}
+
+fn choice(text: &str) -> Result<TopLevelGrammar, String> {
+    let texts: Vec<String> = serde_json::from_str(text).map_err(|e| format!("it is no array of texts: {e}"))?;
+    if texts.is_empty() || texts.iter().any(String::is_empty) {
+        return Err("it needs at least one text, and none of them empty".into());
+    }
+    let quoted: Vec<String> = texts.iter().map(|one| regex::escape(one)).collect();
+    Ok(TopLevelGrammar::from_regex(&quoted.join("|")))
+}
+
+impl TokenMatcher {
+    /// Returns a copy that shares nothing with this one.
+    pub fn fork(&self) -> Self {
+        TokenMatcher {
+            matcher: self.matcher.deep_clone(),
+            first: self.first.clone(),
+        }
+    }
+
+    /// Writes a bit for each id that may come next; bits beyond the vocabulary are 0. Returns whether the text may end
+    /// here.
+    pub fn mask(&mut self, vocabulary: &Vocabulary, words: &mut [u32]) -> Result<bool, String> {
+        let mask = self.matcher.compute_mask().map_err(message)?;
+        let end = vocabulary.end() as usize;
+        let may_end = mask.get(end);
+        words.fill(0);
+        for (word, allowed) in words.iter_mut().zip(mask.as_slice()) {
+            *word = *allowed;
+        }
+        if let Some(word) = words.get_mut(end / 32) {
+            *word &= !(1 << (end % 32));
+        }
+        if let Some(first) = &self.first {
+            for (id, begins) in first.iter().enumerate() {
+                if let (false, Some(word)) = (begins, words.get_mut(id / 32)) {
+                    *word &= !(1 << (id % 32));
+                }
+            }
+        }
+        Ok(may_end)
+    }
+
+    /// Appends a token that the mask allowed. Returns whether the text ends with it, because nothing may follow.
+    pub fn append(&mut self, vocabulary: &Vocabulary, id: u32) -> Result<bool, String> {
+        if id >= vocabulary.end() {
+            return Err(format!("token {id} is not in the vocabulary"));
+        }
+        self.matcher.consume_token(id).map_err(message)?;
+        self.first = None;
+        if !self.matcher.is_stopped() {
+            return Ok(false);
+        }
+        let reason = self.matcher.stop_reason();
+        if reason.is_ok() {
+            Ok(true)
+        } else {
+            Err(format!("the constraint stopped: {reason}"))
+        }
+    }
+}
