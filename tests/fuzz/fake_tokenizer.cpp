@@ -8,6 +8,7 @@
 #include "worker/base/error.h"
 #include "worker/tokenizer/chat_template.h"
 #include "worker/tokenizer/ffi/textops.h"
+#include "worker/tokenizer/token_matcher.h"
 #include "worker/tokenizer/tokenizer.h"
 
 namespace pm {
@@ -89,6 +90,20 @@ bool Tokenizer::continues_word(int32_t) const { return false; }
 size_t Tokenizer::settled(std::span<const int32_t> ids) const { return ids.size(); }
 
 size_t Tokenizer::vocab_size() const { return vocabulary_size; }
+
+std::shared_ptr<Tokenizer::Constraints> Tokenizer::make_constraints() { return nullptr; }
+
+/// The target constraint compiles them.
+TokenMatcher TokenMatcher::compile(const Tokenizer&, ConstraintKind, std::string_view text, bool) {
+  if (text.find("refuse") != text.npos) throw Error(Reason::InvalidRequest, "the library does not compile it");
+  return {nullptr, nullptr};
+}
+
+TokenMatcher TokenMatcher::fork() const { return {nullptr, nullptr}; }
+
+TokenMatcher::Mask TokenMatcher::mask() { return {}; }
+
+bool TokenMatcher::append(int32_t) { return true; }
 
 std::optional<ChatTemplate> ChatTemplate::find(const std::filesystem::path&) { return ChatTemplate(nullptr); }
 

@@ -40,5 +40,6 @@ wait $first; fuzz policy 10 8000
 fuzz audio 10 8000
 fuzz passages 200 500
 fuzz vocabulary 10 2000
+fuzz constraint 4 1500
 wait $second; fuzz hub 100 3000
 "$python" tests/fuzz/compare_safetensors.py $build/header_verdicts "$seed" $build/corpus/header $build/seeds/header

@@ -368,6 +368,8 @@ def requests():
             {"prompt": text, **generation},
             {"prompt": [[1, 2], [3]], "stream": True, "stream_options": {"include_usage": True}},
             {"prompt": ["a", "b"], "n": 2, "logprobs": 2, "echo": True},
+            {"prompt": "a", "structured_outputs": {"choice": ["a", "b"]}},
+            {"prompt": "a", "structured_outputs": {"json": {"type": "object"}, "regex": None}},
         ],
         1: [
             {
@@ -378,6 +380,10 @@ def requests():
                 **generation,
             },
             {"messages": [{"role": "user", "content": text}], "stream": True, "logprobs": True, "top_logprobs": 2},
+            {
+                "messages": [{"role": "user", "content": text}],
+                "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "null"}}},
+            },
         ],
         2: [{"inputs": text, "parameters": hugging}, {"inputs": text, **hugging, "stream": True}],
         3: [
@@ -503,6 +509,24 @@ def vocabularies():
     yield from (bytes([1, file, offset, 0, value]) for file in range(4) for offset in (0, 20, 80) for value in (0, 255))
 
 
+def constraints():
+    """The kind (tests/fuzz/constraint.cpp), numbers that choose tokens, a null byte, then the constraint's text."""
+    schemas = [
+        {"type": "object", "properties": {"a": {"type": "string", "maxLength": 4}}, "additionalProperties": False},
+        {
+            "anyOf": [{"enum": ["é", None]}, {"$ref": "#/$defs/n"}],
+            "$defs": {"n": {"type": "number", "multipleOf": 0.5}},
+        },
+        {"type": "array", "prefixItems": [{"const": 1}], "items": {"format": "date"}, "minItems": 2},
+        {"allOf": [{"required": ["b"]}, {"patternProperties": {"^b": {"pattern": "x+$"}}, "minProperties": 1}]},
+    ]
+    texts = [(0, json.dumps(schema)) for schema in schemas]
+    texts += [(1, r"(a|[^\d\s]{2,3})+x?$"), (1, r"\p{Lu}\x41.*"), (2, '["yes", "\\u00e9.*"]')]
+    texts += [(3, 'start: "a" b{1,3} | %json {"type": "null"}\nb: /[x-z]/ <|end|>\n'), (3, "start: %regex { }")]
+    for kind, text in texts:
+        yield bytes([kind]) + bytes(range(1, 40, 3)) + b"\0" + text.encode()
+
+
 def audio_files():
     """How to read the rest (tests/fuzz/audio.cpp), a count of damaged bytes, then a file or samples."""
     for channels, bits, coding in [(1, 8, 1), (2, 16, 1), (1, 24, 1), (1, 32, 3), (1, 64, 3), (1, 8, 6), (1, 8, 7)]:
@@ -515,6 +539,21 @@ def audio_files():
 
 
 WORDS = {
+    "constraint": [
+        *('"type"', '"object"', '"array"', '"string"', '"integer"', '"properties"', '"required"', '"items"', '"$ref"'),
+        *('"#/$defs/', '"anyOf"', '"allOf"', '"oneOf"', '"enum"', '"const"', '"minimum"', '"maximum"', '"pattern"'),
+        *(
+            '"maxLength"',
+            '"additionalProperties"',
+            "start: ",
+            "%json {",
+            "%lark {",
+            "%regex {",
+            "[lazy]",
+            "(?s:",
+            "{1,9}",
+        ),
+    ],
     "vocabulary": ["sym2idx", "idx2sym", "unk_idx", "collections", "OrderedDict", "Counter", "R.", "(", "}", "]", "tR"],
     "audio": ["RIFF", "WAVE", "fmt ", "data", "LIST", "fact", "fLaC", "OggS", "OpusHead", "vorbis", "ID3", "Xing"],
     "hub": [
@@ -684,6 +723,7 @@ if __name__ == "__main__":
         ("hub", hub_answers),
         ("passages", passages),
         ("vocabulary", vocabularies),
+        ("constraint", constraints),
     ]:
         (out / target).mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(made()):
