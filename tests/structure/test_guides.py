@@ -70,6 +70,7 @@ EXCEPTIONS = {
     },
     "generation parameter": {
         "tests/stress/small_models.py": "a load that happens to use it",
+        "tests/unit/worker/engine/constraint_test.cpp": "requests that happen to use it",
         "tests/unit/worker/engine/scheduler_test.cpp": "a request that happens to use it",
         "tests/unit/worker/server/generation/*_test.cpp": "requests that happen to use it",
         "worker/engine/sampling/sampler.h": "a comment lists the parameters that one function applies",
@@ -80,6 +81,7 @@ EXCEPTIONS = {
     },
     "metric": {
         "tests/stress/test_load.py": "reads this metric to know that KV blocks were short",
+        "tests/unit/worker/engine/constraint_test.cpp": "counts preemptions to see that there were some",
         "tests/unit/worker/engine/weighted_sources_test.cpp": "counts preemptions to see that there were some",
     },
     "tokenizer class": {"tests/parity/test_family_endpoints.py": "a model that happens to have this tokenizer"},

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "worker/base/array.h"
+#include "worker/engine/token_constraint.h"
 
 namespace pm::engine {
 
@@ -92,6 +93,9 @@ struct Request {
   /// input_features with attention_mask. Empty: the model has no such encoder.
   Arrays source;
   std::vector<WeightedSource> sources;  ///< in place of `prompt`, of an encoder of tokens; empty: the prompt
+  /// The constraint at the beginning of the answer, of which every sequence gets its own; nullptr: none. Not with
+  /// beams.
+  std::shared_ptr<const TokenConstraint> constraint;
 };
 
 /// Reason why a sequence ended; None while it runs.
@@ -112,6 +116,9 @@ struct Event {
   std::vector<Token> tokens;  ///< empty in an event that only ends the sequence
   Finish finish = Finish::None;
   std::string reason;  ///< Failed: why, for example RankLost
+  /// Stop: the constraint ends the sequence, so that the last token is no end token but a part of the answer.
+  bool ends_with_text = false;
+  bool constraint_failed = false;  ///< Failed: no token can continue the answer as the constraint demands
   /// First event of a request: seconds from submit() to the first step; otherwise negative.
   double queued_seconds = -1;
   /// First event of a request: prompt tokens found in the prefix cache; otherwise negative.

@@ -21,10 +21,24 @@ SamplerOutput sample_row(std::span<const float> logits, const SamplingInput& inp
     result.candidates = beam_candidates(logits, *input.sampling, input.history, *input.beams);
     return result;
   }
+  std::optional<TokenMask> mask;
+  if (input.constraint) {
+    try {
+      mask = input.mask.valid() ? input.mask.get() : input.constraint->next();
+    } catch (const std::exception& error) {
+      result.error = error.what();
+      return result;
+    }
+  }
   for (int64_t i = 0; i < input.num_samples; ++i) {
     const double u =
         uniform(input.sampling->seed, static_cast<uint64_t>(input.sequence + i), input.history.tokens.size());
-    const auto id = static_cast<int32_t>(sample_token(logits, *input.sampling, input.history, u));
+    const auto id =
+        static_cast<int32_t>(sample_token(logits, *input.sampling, input.history, u, mask ? &*mask : nullptr));
+    if (mask && !allowed(*mask, *input.sampling, id)) {
+      result.error = "every token that the constraint allows is banned by the other parameters or has no score";
+      return result;
+    }
     result.tokens.push_back(input.logprobs >= 0 ? token_with_logprobs(logits, id, input.logprobs) : Token{id, 0, {}});
   }
   return result;

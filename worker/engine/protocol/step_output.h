@@ -4,8 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "worker/base/array.h"
@@ -38,12 +41,16 @@ struct SamplingInput {
   /// scores are log(sum(exp(log_weight) softmax(logits))) over them.
   std::span<const float> log_weights = {};
   std::optional<Beams> beams;  ///< beam search: return candidates instead of tokens
+  /// The sequence's constraint at this token; nullptr: none.
+  std::shared_ptr<TokenConstraint> constraint = {};
+  std::shared_future<TokenMask> mask = {};  ///< of the constraint, when MaskThread computes it; else sample() does
 };
 
 /// Tokens or beam candidates that follow an entry.
 struct SamplerOutput {
   std::vector<Token> tokens;
   std::vector<Candidate> candidates;
+  std::string error;  ///< not empty: why no token continues the sequence as its constraint demands
 };
 
 /// Returns one output per entry that requests one, in order; entries with log_weights have one together.

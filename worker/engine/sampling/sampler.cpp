@@ -156,7 +156,26 @@ void ban_words(Edits& edits, const SamplingParams& sampling, std::span<const int
   }
 }
 
+void apply_mask(std::vector<float>& scores, const TokenMask& mask, const SamplingParams& sampling) {
+  std::vector<std::pair<size_t, float>> ends;
+  for (const int32_t id : sampling.eos)
+    if (static_cast<size_t>(id) < scores.size()) ends.emplace_back(id, scores[static_cast<size_t>(id)]);
+  for (size_t word = 0; word * 32 < scores.size(); ++word) {
+    const uint32_t bits = word < mask.words.size() ? mask.words[word] : 0;
+    if (bits == UINT32_MAX) continue;
+    const size_t first = word * 32, count = std::min<size_t>(32, scores.size() - first);
+    for (size_t i = 0; i < count; ++i)
+      if ((bits >> i & 1) == 0) scores[first + i] = minus_infinity;
+  }
+  for (const auto& [id, score] : ends) scores[id] = mask.may_end ? score : minus_infinity;
+}
+
 }  // namespace
+
+bool allowed(const TokenMask& mask, const SamplingParams& sampling, int64_t id) {
+  const bool ends = std::find(sampling.eos.begin(), sampling.eos.end(), id) != sampling.eos.end();
+  return ends ? mask.may_end : mask.allows(id);
+}
 
 std::vector<ops::ScoreEdit> score_edits(const SamplingParams& sampling, const History& history, size_t vocabulary) {
   if (!sampling.edits_scores()) return {};
@@ -177,7 +196,7 @@ bool supports_device_sampling(const SamplingParams& sampling, int64_t vocabulary
 }
 
 std::vector<float> process_logits(std::span<const float> logits, const SamplingParams& sampling, const History& history,
-                                  size_t min_tokens_to_keep) {
+                                  size_t min_tokens_to_keep, const TokenMask* mask) {
   std::vector<float> scores(logits.begin(), logits.end());
   for (const ops::ScoreEdit& edit : score_edits(sampling, history, scores.size())) {
     float& score = scores[static_cast<size_t>(edit.id)];
@@ -189,6 +208,7 @@ std::vector<float> process_logits(std::span<const float> logits, const SamplingP
     std::fill(scores.begin(), scores.end(), minus_infinity);
     scores[static_cast<size_t>(forced)] = 0;
   }
+  if (mask) apply_mask(scores, *mask, sampling);
   if (!sampling.do_sample) return scores;
   if (sampling.temperature != 1) {
     for (float& score : scores) score = static_cast<float>(score / sampling.temperature);
@@ -200,8 +220,9 @@ std::vector<float> process_logits(std::span<const float> logits, const SamplingP
   return scores;
 }
 
-int64_t sample_token(std::span<const float> logits, const SamplingParams& sampling, const History& history, double u) {
-  const std::vector<float> scores = process_logits(logits, sampling, history);
+int64_t sample_token(std::span<const float> logits, const SamplingParams& sampling, const History& history, double u,
+                     const TokenMask* mask) {
+  const std::vector<float> scores = process_logits(logits, sampling, history, 1, mask);
   const auto best = std::max_element(scores.begin(), scores.end());
   if (!sampling.do_sample || *best == minus_infinity)
     return best - scores.begin();  // if every token is banned, the first one is returned

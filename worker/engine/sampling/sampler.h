@@ -25,13 +25,17 @@ bool supports_device_sampling(const SamplingParams&, int64_t vocabulary);
 
 /// Applies the logits processors and warpers of Hugging Face in their order: repetition_penalty, presence and frequency
 /// penalties, no_repeat_ngram_size, bad_words, min_new_tokens, forced tokens; when sampling also temperature, top_k,
-/// top_p, min_p and typical_p, each of which keeps at least `min_tokens_to_keep` tokens. Excluded tokens have the score
-/// -inf.
+/// top_p, min_p and typical_p, each of which keeps at least `min_tokens_to_keep` tokens. A mask excludes tokens before
+/// these warpers; it allows end tokens where it allows the end. Excluded tokens have the score -inf.
 std::vector<float> process_logits(std::span<const float> logits, const SamplingParams&, const History& = {},
-                                  size_t min_tokens_to_keep = 1);
+                                  size_t min_tokens_to_keep = 1, const TokenMask* = nullptr);
+/// Returns true if the mask allows the token, which may be an end token.
+bool allowed(const TokenMask&, const SamplingParams&, int64_t id);
 /// Samples the next token id. Greedy decoding returns the id with the highest processed score, the smallest of equals.
-/// Sampling returns the first id whose cumulative softmax probability exceeds the uniform number u in (0, 1).
-int64_t sample_token(std::span<const float> logits, const SamplingParams&, const History&, double u);
+/// Sampling returns the first id whose cumulative softmax probability exceeds the uniform number u in (0, 1). If every
+/// token is excluded, the result is one of them.
+int64_t sample_token(std::span<const float> logits, const SamplingParams&, const History&, double u,
+                     const TokenMask* = nullptr);
 
 /// Computes log(softmax(logits)).
 std::vector<float> log_softmax(std::span<const float> logits);

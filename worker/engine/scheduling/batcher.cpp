@@ -19,7 +19,7 @@ std::string text(int64_t number) { return std::to_string(number); }
 bool uses_argmax(const SequenceGroup& group) {
   const SamplingParams& sampling = group.request.sampling;
   return !group.search && !group.is_weighted() && !sampling.do_sample && !sampling.edits_scores() &&
-         group.request.logprobs < 0;
+         group.request.logprobs < 0 && !group.request.constraint;
 }
 
 void check_parameters(const Request& request) {
@@ -35,6 +35,8 @@ void check_parameters(const Request& request) {
     refuse("num_return_sequences is " + text(search.num_return_sequences) + " but num_beams is " +
            text(search.num_beams) + "; num_return_sequences must not exceed num_beams");
   }
+  if (search.num_beams > 1 && request.constraint)
+    refuse("a constraint cannot be combined with num_beams " + text(search.num_beams) + "; omit one of them");
   if (search.num_beams > 1 && request.logprobs >= 0)
     refuse("logprobs cannot be combined with num_beams " + text(search.num_beams) +
            "; set num_beams to 1 or omit logprobs");
@@ -95,6 +97,13 @@ std::unique_ptr<SequenceGroup> Batcher::make(Request request, std::function<void
     if (*id >= limits_.vocabulary)
       refuse(std::string(name) + " is " + text(*id) + ", which is outside the vocabulary of " +
              text(limits_.vocabulary) + " tokens");
+  }
+  if (request.constraint) {
+    if (sampling.forced_bos >= 0)
+      refuse("a constraint cannot be combined with forced_bos_token_id " + text(sampling.forced_bos) +
+             ", which this model or the request sets");
+    sampling.forced_eos = -1;  // a token that the constraint may not allow; the answer ends at its length
+    group->constraints.push_back(request.constraint->fork());
   }
   sampling.max_new_tokens = request.max_new_tokens;
   if (request.search.num_beams > 1) group->search.emplace(request.search, sampling.eos, request.max_new_tokens);
@@ -458,7 +467,8 @@ void Batcher::add_sampling(Plan& plan, SequenceGroup& group, Sequence& sequence,
     entry.output_kind = OutputKind::Argmax;
     return;
   }
-  if (limits_.device_sampling && !group.search && !group.is_weighted() && request.logprobs < 0 &&
+  // The host samples the tokens of a constraint, from all logits: no rank needs the mask then.
+  if (limits_.device_sampling && !group.search && !group.is_weighted() && request.logprobs < 0 && !request.constraint &&
       supports_device_sampling(request.sampling, limits_.vocabulary)) {
     const SamplingParams& s = request.sampling;
     entry.output_kind = OutputKind::Sampled;
@@ -477,6 +487,7 @@ void Batcher::add_sampling(Plan& plan, SequenceGroup& group, Sequence& sequence,
                       .logprobs = request.logprobs,
                       .log_weights = group.log_weights,
                       .beams = {}};
+  if (request.constraint) input.constraint = group.constraints.at(static_cast<size_t>(sequence.number));
   if (group.search) {
     const std::vector<float>& scores = group.search->scores();
     input.beams = Beams{sequence.number,

@@ -4,6 +4,8 @@
 #pragma once
 #include <deque>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -113,6 +115,9 @@ class Batcher {
   Sequence* find_sequence(SequenceGroup&, int64_t number);
   void append_token(SequenceGroup&, Sequence&, Token, Time now, Outbox&);
   void fork(SequenceGroup&, const std::vector<Token>&, Time now, Outbox&);
+  bool fork_constraints(SequenceGroup&, Outbox&);
+  std::optional<bool> append_to_constraint(SequenceGroup&, int64_t number, int32_t id, bool is_end, Outbox&);
+  void fail_constraint(SequenceGroup&, const std::string& reason, Outbox&);
   void advance(SequenceGroup&, std::vector<Candidate>, Time now, Outbox&);
   void reorder(SequenceGroup&, const std::vector<BeamSearch::Next>&);
   void emit(SequenceGroup&, Event, Outbox&);

@@ -16,7 +16,7 @@ void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox&
     const Planned& planned = step[i];
     SequenceGroup& group = *planned.group;
     --group.in_flight;
-    if (group.retired || !planned.samples) {
+    if (group.retired || group.done() || !planned.samples) {
       next += planned.samples && !planned.forced;
       continue;
     }
@@ -29,7 +29,9 @@ void Batcher::apply(const std::vector<SamplerOutput>& sampled, Time now, Outbox&
       continue;
     }
     const SamplerOutput& result = sampled.at(next++);
-    if (group.search) {
+    if (!result.error.empty()) {
+      fail_constraint(group, result.error, outbox);
+    } else if (group.search) {
       // the beam search ranks the candidates of all beams, whose other rows follow, here or in a later step
       group.candidates.insert(group.candidates.end(), result.candidates.begin(), result.candidates.end());
       if (++group.ranked < group.width()) continue;
@@ -86,18 +88,64 @@ void Batcher::fork(SequenceGroup& group, const std::vector<Token>& tokens, Time 
       group.sequences.push_back(std::move(sequence));
     }
   }
-  for (size_t i = 0; i < tokens.size(); ++i)
+  if (!fork_constraints(group, outbox)) return;
+  for (size_t i = 0; i < tokens.size() && !group.done(); ++i)
     append_token(group, *find_sequence(group, static_cast<int64_t>(i)), tokens[i], now, outbox);
+}
+
+/// Gives every sequence a constraint of its own. Returns false if the request has failed with it.
+bool Batcher::fork_constraints(SequenceGroup& group, Outbox& outbox) {
+  if (group.constraints.empty()) return true;
+  try {
+    while (group.constraints.size() < group.ended.size())
+      group.constraints.push_back(group.constraints.front()->fork());
+    return true;
+  } catch (const std::exception& error) {
+    fail_constraint(group, error.what(), outbox);
+    return false;
+  }
+}
+
+/// Appends a token to the constraint of a sequence. Returns whether the sequence ends with it; nothing if the request
+/// has failed, because the token is not allowed: an answer is never passed on as if it followed its constraint.
+std::optional<bool> Batcher::append_to_constraint(SequenceGroup& group, int64_t number, int32_t id, bool is_end,
+                                                  Outbox& outbox) {
+  TokenConstraint& constraint = *group.constraints.at(static_cast<size_t>(number));
+  try {
+    if (!is_end) return constraint.append(id);
+    if (constraint.may_end()) return true;
+    fail_constraint(group, "the end token " + std::to_string(id) + " came before the answer was complete", outbox);
+  } catch (const std::exception& error) {
+    fail_constraint(group, "token " + std::to_string(id) + ": " + error.what(), outbox);
+  }
+  return std::nullopt;
+}
+
+void Batcher::fail_constraint(SequenceGroup& group, const std::string& reason, Outbox& outbox) {
+  for (size_t i = 0; i < group.ended.size(); ++i) {
+    if (group.ended[i]) continue;
+    Event event{.sequence = static_cast<int64_t>(i), .tokens = {}, .finish = Finish::Failed, .reason = reason};
+    event.constraint_failed = true;
+    emit(group, std::move(event), outbox);
+  }
 }
 
 void Batcher::append_token(SequenceGroup& group, Sequence& sequence, Token token, Time now, Outbox& outbox) {
   const SamplingParams& sampling = group.request.sampling;
   const int64_t number = sequence.number;
+  const bool is_end = std::find(sampling.eos.begin(), sampling.eos.end(), token.id) != sampling.eos.end();
+  bool completes = false;
+  if (!group.constraints.empty()) {
+    const std::optional<bool> ends = append_to_constraint(group, number, token.id, is_end, outbox);
+    if (!ends) return;
+    completes = *ends;
+  }
   for (Sequence& copy : group.sequences)
     if (copy.number == number) copy.tokens.push_back(token.id);
   ++statistics_.generation_tokens;
   Event event{.sequence = number, .tokens = {}};
-  if (std::find(sampling.eos.begin(), sampling.eos.end(), token.id) != sampling.eos.end())
+  event.ends_with_text = completes && !is_end;
+  if (is_end || completes)
     event.finish = Finish::Stop;
   else if (group.generated(sequence) == group.request.max_new_tokens || timed_out(group, now))
     event.finish = Finish::Length;

@@ -197,6 +197,7 @@ bool Scheduler::launch_tokens() {
   if (message.entries.empty() && message.freed_slots.empty() && message.block_copies.empty()) return false;
   for (const StepEntry& entry : message.entries)
     pending.times.tokens += static_cast<int64_t>(entry.tokens.size()) + (entry.encodes() ? entry.source_tokens : 0);
+  masks_.compute(pending.sampling_inputs);  // while the ranks run the step
   start(std::move(pending));
   return true;
 }

@@ -17,6 +17,7 @@
 #include "worker/engine/ranks/dp_rank.h"
 #include "worker/engine/scheduling/batcher.h"
 #include "worker/engine/scheduling/forward_queue.h"
+#include "worker/engine/scheduling/mask_thread.h"
 
 namespace pm::engine {
 
@@ -79,6 +80,7 @@ class Scheduler final : public Engine {
   const Limits limits_;
   const Observer observer_;
   const std::function<Time()> clock_;
+  MaskThread masks_;
   std::optional<Time> last_end_;  ///< end of the previous step if requests were open then; used by the loop only
   bool forward_next_ = false;     ///< alternates between generation and forward requests, so that neither kind starves
 
