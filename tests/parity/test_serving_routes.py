@@ -340,10 +340,8 @@ def test_several_sampled_answers_are_drawn_again_by_their_seed(decoder):
 
 def test_errors_reach_the_official_client_by_name(decoder, encoder_decoder):
     with pytest.raises(openai.BadRequestError) as error:
-        decoder.client.chat.completions.create(
-            model=decoder.name, messages=MESSAGES, response_format={"type": "json_object"}
-        )
-    assert error.value.param == "response_format"
+        decoder.client.chat.completions.create(model=decoder.name, messages=MESSAGES, response_format={"type": "xml"})
+    assert error.value.param == "response_format.type"
     with pytest.raises(openai.NotFoundError):
         decoder.client.chat.completions.create(model="gpt-4", messages=MESSAGES)
     with pytest.raises(openai.BadRequestError, match="beam|num_beams"):

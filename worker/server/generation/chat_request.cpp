@@ -146,11 +146,6 @@ void read_logprobs(Fields& fields, ChatRequest& request) {
 
 /// Reads OpenAI's fields that have no effect here, and those that have one supported value.
 void read_unused_fields(Fields& fields) {
-  if (const auto* format = fields.find("response_format"))
-    if (*format != json{{"type", "text"}})
-      throw bad_field("response_format",
-                      format->is_object() ? json_excerpt(format->value("type", json())) : json_excerpt(*format),
-                      "{\"type\": \"text\"}: structured output is not supported");
   if (const auto* kinds = fields.find("modalities"))
     if (*kinds != json::array({"text"})) throw bad_field("modalities", json_excerpt(*kinds), "[\"text\"]");
   for (const char* name : {"safety_identifier", "prompt_cache_key", "service_tier"}) fields.text(name);
@@ -163,7 +158,7 @@ void read_unused_fields(Fields& fields) {
 }  // namespace
 
 ChatRequest parse_chat(std::string_view body, const ServedNames& names) {
-  const json object = parse_object(body);
+  const json object = parse_object(body, max_generation_depth);
   ordered_json ordered = ordered_json::parse(body), conversation = ordered_json::object();
   Fields fields(object);
   ChatRequest request;
@@ -173,7 +168,7 @@ ChatRequest parse_chat(std::string_view body, const ServedNames& names) {
   read_template_fields(fields, ordered, conversation);
   read_max_tokens(fields, "max_tokens", request.params);
   read_max_tokens(fields, "max_completion_tokens", request.params);
-  const OpenAiFields read = read_openai(fields, names, request.params);
+  const OpenAiFields read = read_openai(fields, body, names, request.params);
   request.n = read.n;
   request.stream = read.stream;
   request.include_usage = read.include_usage;

@@ -14,12 +14,13 @@ void read_max_tokens(Fields& fields, const std::string& name, GenerationParams& 
                  params);
 }
 
-OpenAiFields read_openai(Fields& fields, const ServedNames& names, GenerationParams& params) {
+OpenAiFields read_openai(Fields& fields, std::string_view body, const ServedNames& names, GenerationParams& params) {
   OpenAiFields read;
   read_common(fields, Dialect::OpenAi, params);
   read_group(fields, ParameterGroup::Mode, Dialect::OpenAi, params);
   read_group(fields, ParameterGroup::Length, Dialect::OpenAi, params);
   read_stops(fields, "stop", params);
+  params.constraint = read_constraint(fields, body);
   read_group(fields, ParameterGroup::Search, Dialect::OpenAi, params);
   read.n = params.values.get(&engine::SearchParams::num_return_sequences).value_or(1);
   read.stream = fields.boolean("stream").value_or(false);
@@ -40,7 +41,7 @@ OpenAiFields read_openai(Fields& fields, const ServedNames& names, GenerationPar
 }
 
 CompletionRequest parse_completion(std::string_view body, const ServedNames& names) {
-  const json object = parse_object(body);
+  const json object = parse_object(body, max_generation_depth);
   Fields fields(object);
   CompletionRequest request;
   const auto* prompt = fields.find("prompt");
@@ -51,7 +52,7 @@ CompletionRequest parse_completion(std::string_view body, const ServedNames& nam
         "prompt");
   request.prompts = parse_prompts(*prompt, "prompt");
   read_max_tokens(fields, "max_tokens", request.params);
-  const OpenAiFields read = read_openai(fields, names, request.params);
+  const OpenAiFields read = read_openai(fields, body, names, request.params);
   request.n = read.n;
   request.stream = read.stream;
   request.include_usage = read.include_usage;

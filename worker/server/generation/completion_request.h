@@ -32,7 +32,8 @@ struct OpenAiFields {
   bool stream = false, include_usage = false;
 };
 /// Reads the fields that completions and chat completions share: the model's name, the sampling parameters, n, stop,
-/// stream and stream_options. Throws ApiError 400 that names the field.
-OpenAiFields read_openai(Fields&, const ServedNames&, GenerationParams&);
+/// stream, stream_options, response_format and structured_outputs. `body` is the request's text. Throws ApiError 400
+/// that names the field.
+OpenAiFields read_openai(Fields&, std::string_view body, const ServedNames&, GenerationParams&);
 
 }  // namespace pm::server

@@ -2,11 +2,18 @@
 #include "worker/server/generation/engine_requests.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "worker/server/generation/generation_defaults.h"
 #include "worker/server/http/api_error.h"
 
 namespace pm::server {
+
+bool is_encoder_decoder(const ServerContext& context) {
+  return context.capabilities.kind == policy::ModelKind::EncoderDecoder;
+}
+
 namespace {
 
 std::string field_name(const std::string& field, size_t i, size_t count) {
@@ -47,11 +54,32 @@ int64_t resolve_max_new_tokens(const ServerContext& context, const LengthLimits&
                                                   : length.default_max_new_tokens.value_or(left));
 }
 
-}  // namespace
+/// Compiles the constraint of the answers to several prompts, once for those that begin at nothing and once for those
+/// that continue a text.
+class Constraints {
+ public:
+  Constraints(const ServerContext& context, const std::optional<ConstraintSpec>& spec)
+      : context_(context), spec_(spec) {
+    if (spec && context.capabilities.retrieves)
+      throw ApiError(400, "invalid_constraint",
+                     spec->field + " cannot be held: this model makes an answer of several passages", spec->field);
+  }
+  std::shared_ptr<const engine::TokenConstraint> after(std::span<const int32_t> prompt) {
+    if (!spec_) return nullptr;
+    if (is_encoder_decoder(context_)) prompt = {};
+    const bool at_start = context_.tokenizer && Detokenizer(*context_.tokenizer, prompt).at_start();
+    auto& made = made_[at_start ? 1 : 0];
+    if (!made) made = make_constraint(context_.tokenizer, *spec_, at_start);
+    return made;
+  }
 
-bool is_encoder_decoder(const ServerContext& context) {
-  return context.capabilities.kind == policy::ModelKind::EncoderDecoder;
-}
+ private:
+  const ServerContext& context_;
+  const std::optional<ConstraintSpec>& spec_;
+  std::array<std::shared_ptr<const engine::TokenConstraint>, 2> made_;
+};
+
+}  // namespace
 
 std::vector<EncodedPrompt> encode_prompts(const ServerContext& context, std::vector<Prompt> prompts,
                                           const std::string& field) {
@@ -84,6 +112,7 @@ std::vector<engine::Request> make_engine_requests(const ServerContext& context, 
                                                   const engine::SearchParams& search, const LengthLimits& length,
                                                   int64_t logprobs) {
   std::vector<engine::Request> requests;
+  Constraints constraints(context, params.constraint);
   for (size_t i = 0; i < prompts.size(); ++i) {
     const auto tokens = static_cast<int64_t>(prompts[i].ids.size());
     engine::Request request;
@@ -98,6 +127,7 @@ std::vector<engine::Request> make_engine_requests(const ServerContext& context, 
     request.ignore_eos = params.values.get(&engine::GenerationConfig::ignore_eos).value_or(false);
     request.search = search;
     request.logprobs = logprobs;
+    request.constraint = constraints.after(prompts[i].ids);
     request.max_time =
         params.values.get(&engine::GenerationConfig::max_time).value_or(context.defaults.config.max_time.value_or(0));
     request.prompt = std::move(prompts[i].ids);

@@ -31,7 +31,7 @@ struct EncodedPrompt {
 std::vector<EncodedPrompt> encode_prompts(const ServerContext&, std::vector<Prompt> prompts, const std::string& field);
 
 /// Returns one request per prompt, each for search.num_return_sequences sequences. Throws ApiError 400 that names the
-/// field whose length does not fit.
+/// field whose length does not fit, or the constraint that cannot be held.
 std::vector<engine::Request> make_engine_requests(const ServerContext&, const std::string& id,
                                                   std::vector<EncodedPrompt> prompts, const std::string& field,
                                                   const GenerationParams&, const engine::SamplingParams& sampling,

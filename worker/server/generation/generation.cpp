@@ -30,6 +30,8 @@ struct Generation::Mailbox {
       before.tokens.insert(before.tokens.end(), event.tokens.begin(), event.tokens.end());
       before.finish = event.finish;
       before.reason = event.reason;
+      before.ends_with_text = event.ends_with_text;
+      before.constraint_failed = event.constraint_failed;
       before.score = event.score;
     }
     if (overflowed) arrivals[position->second].event.tokens.clear();  // they will not be read

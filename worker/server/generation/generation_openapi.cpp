@@ -74,6 +74,32 @@ schema::Properties common_properties(Dialect dialect) {
   return made;
 }
 
+json constraint_text(const std::string& description) {
+  return schema::described({{"type", "string"}, {"maxLength", max_constraint_bytes}}, description);
+}
+
+/// What read_response_format reads.
+json response_format_schema() {
+  const json named = schema::object({{"name", text_schema},
+                                     {"description", text_schema},
+                                     {"schema", schema::open_object("JSON Schema of at most 128 KiB")},
+                                     {"strict", schema::boolean("Has no effect: a schema is always held")}});
+  return schema::any({schema::object({{"type", schema::one_of({"text", "json_object"}), true}}),
+                      schema::object({{"type", schema::constant("json_schema"), true}, {"json_schema", named, true}})},
+                     "The answer is text, any JSON object, or JSON of a schema");
+}
+
+/// What read_structured_outputs reads.
+json structured_outputs_schema() {
+  return schema::object(
+      {{"json", schema::any({schema::open_object(), constraint_text("")}, "JSON Schema of at most 128 KiB")},
+       {"json_object", schema::boolean("Any JSON object")},
+       {"regex", constraint_text("Regular expression that the whole answer matches")},
+       {"choice", schema::list(schema::text("", 1), 1, max_choices, "The answer is one of these texts")},
+       {"grammar", constraint_text("Context-free grammar in llguidance's Lark syntax")}},
+      "One of its fields constrains the answer; not together with response_format");
+}
+
 /// The fields that read_openai reads.
 schema::Properties openai_properties(const ServerContext& context) {
   schema::Properties made = common_properties(Dialect::OpenAi);
@@ -85,6 +111,8 @@ schema::Properties openai_properties(const ServerContext& context) {
                  schema::object({{"include_usage", schema::boolean()}, {"include_obfuscation", schema::boolean()}},
                                 "Allowed only with stream: true")},
                 {"include_usage", schema::boolean("Has no effect; for stream_options.include_usage see there")},
+                {"response_format", response_format_schema()},
+                {"structured_outputs", structured_outputs_schema()},
                 {"logit_bias", schema::constant(json::object())},
                 {"return_token_ids", schema::boolean("Add token_ids to each choice")}});
   append(made, model_properties(context));
@@ -234,7 +262,6 @@ Operation describe_chat_completion(const ServerContext& context) {
           same_as(&engine::GenerationConfig::max_new_tokens, "max_completion_tokens", "Replaces max_tokens"),
           {"logprobs", schema::boolean("Return log-probabilities of the tokens")},
           {"top_logprobs", schema::integer(0, max_logprobs, "Number of alternatives per token; needs logprobs: true")},
-          {"response_format", schema::constant({{"type", "text"}})},
           {"modalities", schema::constant({"text"})},
           {"metadata", schema::open_object("Has no effect")},
           {"store", schema::constant(false)}});

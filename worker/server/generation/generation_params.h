@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "worker/engine/sampling/parameters.h"
+#include "worker/server/generation/constraint.h"
 #include "worker/server/http/json_body.h"
 #include "worker/server/serving/served_names.h"
 #include "worker/tokenizer/tokenizer.h"
@@ -28,6 +29,7 @@ struct GenerationParams {
   std::vector<std::string> stop, bad_words;
   std::vector<std::vector<int32_t>> bad_word_ids;
   std::optional<std::vector<int64_t>> eos;  ///< ids of end tokens
+  std::optional<ConstraintSpec> constraint;
 };
 
 /// Reads "model", which must be a served name when present, and "user", which has no effect. Throws ApiError 404 for

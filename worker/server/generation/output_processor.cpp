@@ -47,8 +47,8 @@ std::string Choice::take(const engine::Event& event) {
   std::string shown;
   for (size_t i = 0; i < event.tokens.size() && !stops_.hit(); ++i) {
     tokens_.push_back({event.tokens[i], characters_, {}});
-    const bool end_token =
-        event.finish == Finish::Stop && i + 1 == event.tokens.size();  // an end token is never part of the text
+    const bool end_token = event.finish == Finish::Stop && !event.ends_with_text &&
+                           i + 1 == event.tokens.size();  // an end token is never part of the text
     if (!detokenizer_ || end_token) continue;
     tokens_.back().text = detokenizer_->push(event.tokens[i].id);
     characters_ += characters_of(tokens_.back().text);
@@ -132,6 +132,9 @@ bool OutputProcessor::take(const Generation::Arrival& arrival,
   const Finish finish = arrival.event.finish;
   if (finish == Finish::Failed || finish == Finish::Cancelled) {
     finished(finish == Finish::Failed ? "failed" : "cancelled", arrival.time);
+    if (arrival.event.constraint_failed)
+      throw ApiError(400, "constraint_failed",
+                     "the answer cannot be continued as its constraint demands: " + arrival.event.reason);
     throw unavailable("rank_lost",
                       "the request could not be finished: " +
                           (arrival.event.reason.empty() ? "the server is stopping" : arrival.event.reason),

@@ -51,6 +51,7 @@ ApiError as_api_error(const std::exception& exception) {
 std::span<const ErrorCode> error_codes() {
   static constexpr ErrorCode error_codes[] = {
       {"audio_too_large", "the audio is longer than allowed"},
+      {"constraint_failed", "no token continues the answer as its constraint demands, or finding one takes too much"},
       {"context_length_exceeded", "the request has more tokens than the model accepts"},
       {"draining", "this replica is shutting down; retry, and another replica takes the request"},
       {"header_too_large", "the request's line and headers are too long"},
@@ -58,6 +59,7 @@ std::span<const ErrorCode> error_codes() {
       {"internal_error", "the server failed"},
       {"invalid_api_key", "the API key is not one of this server's"},
       {"invalid_audio", "the audio is not a readable WAV, FLAC, OGG or MP3"},
+      {"invalid_constraint", "the schema, regular expression or grammar is wrong or not supported"},
       {"invalid_image", "the image is not a readable PNG or JPEG"},
       {"invalid_json", "the body is not a JSON object, or is nested too deeply"},
       {"invalid_range", "Range requests are not supported"},

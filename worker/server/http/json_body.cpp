@@ -9,8 +9,6 @@
 namespace pm::server {
 namespace {
 
-constexpr int max_depth = 16;
-
 /// Returns the Levenshtein distance of `a` and `b`.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -58,11 +56,10 @@ std::string json_excerpt(const nlohmann::json& value) {
   return text;
 }
 
-nlohmann::json parse_object(std::string_view body) {
-  const auto watch_depth = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
-    if (depth > max_depth)
-      throw ApiError(400, "invalid_json",
-                     "the body's JSON is nested deeper than " + std::to_string(max_depth) + " levels");
+nlohmann::json parse_object(std::string_view body, int depth) {
+  const auto watch_depth = [depth](int reached, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (reached > depth)
+      throw ApiError(400, "invalid_json", "the body's JSON is nested deeper than " + std::to_string(depth) + " levels");
     return true;
   };
   nlohmann::json object;

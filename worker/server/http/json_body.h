@@ -12,8 +12,11 @@
 
 namespace pm::server {
 
-/// Parses a JSON object of at most 16 levels. Throws ApiError 400 with the position of a syntax error.
-nlohmann::json parse_object(std::string_view body);
+/// Levels of JSON in a body, and in one of a route that takes schemas.
+constexpr int max_depth = 16, max_generation_depth = 64;
+
+/// Parses a JSON object of at most `depth` levels. Throws ApiError 400 with the position of a syntax error.
+nlohmann::json parse_object(std::string_view body, int depth = max_depth);
 
 /// Returns `value` as JSON text for a message, truncated to 60 bytes.
 std::string json_excerpt(const nlohmann::json& value);

@@ -137,7 +137,7 @@ TEST(Chat, AnExceptionInTheTemplateIsABadRequest) {
 
 TEST(Chat, UnsupportedFieldsAreRefusedByName) {
   ApiTestServer served;
-  refusal(served, {{"response_format", {{"type", "json_object"}}}}, "response_format");
+  refusal(served, {{"response_format", {{"type", "xml"}}}}, "response_format.type");
   refusal(served, {{"logit_bias", {{"5", 3}}}}, "logit_bias");
   refusal(served, {{"chat_template", "x"}}, "chat_template");
   refusal(served, {{"functions", json::array()}}, "functions");
