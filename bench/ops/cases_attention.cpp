@@ -46,7 +46,7 @@ AttentionOptions scaled(int64_t d, AttentionOptions options = {}) {
 }
 
 AttentionOptions on_device(AttentionOptions options, at::Device device) {
-  for (at::Tensor* bias : {&options.alibi.slopes, &options.relative_bias.table})
+  for (at::Tensor* bias : {&options.sinks, &options.alibi.slopes, &options.relative_bias.table})
     if (bias->defined()) *bias = bias->to(device);
   return options;
 }
@@ -239,6 +239,11 @@ std::vector<Case> paged_attention_cases() {
   };
   add_alibi("decode, ALiBi", lengths);
   add_alibi("prefill, ALiBi", {{0, 40}, {64, 40}});
+  add({"prefill and decode, sinks",
+       small,
+       {{0, 40}, {63, 1}, {999, 1}, {20, 20}},
+       scaled(64, {.sinks = at::randn({8})}),
+       at::kBFloat16});
   add({"decode, T5's position bias", small, lengths, relative});
   add({"prefill, T5's position bias", small, {{0, 40}, {64, 40}}, relative});
   for (at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {

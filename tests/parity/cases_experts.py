@@ -88,6 +88,99 @@ _FAMILIES = {
             "tie_word_embeddings": False,
         },
     ),
+    "gpt_oss": (
+        "GptOss",
+        "GptOssConfig",
+        2,
+        {
+            "head_dim": 8,
+            "num_local_experts": 5,
+            "num_experts_per_tok": 2,
+            "intermediate_size": _COLUMNS,
+            "swiglu_limit": 1.5,
+            "sliding_window": 5,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 1000.0,
+                "factor": 4.0,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "truncate": False,
+                "original_max_position_embeddings": 120,  # so that `truncate` counts
+            },
+        },
+    ),
+    "granitemoe": (
+        "GraniteMoe",
+        "GraniteMoeConfig",
+        0,
+        {
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "intermediate_size": _COLUMNS,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+            "residual_multiplier": 0.7,
+            "logits_scaling": 2.0,
+            "attention_bias": True,
+        },
+    ),
+    "granitemoeshared": (
+        "GraniteMoeShared",
+        "GraniteMoeSharedConfig",
+        0,
+        {
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "intermediate_size": _COLUMNS,
+            "shared_intermediate_size": 22,
+            "embedding_multiplier": 3.0,
+            "attention_multiplier": 0.2,
+        },
+    ),
+    "cohere2_moe": (
+        "Cohere2Moe",
+        "Cohere2MoeConfig",
+        0,
+        {
+            "head_dim": 8,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "intermediate_size": _COLUMNS,
+            "num_shared_experts": 2,
+            "expert_selection_fn": "sigmoid",
+            "first_k_dense_replace": 1,
+            "prefix_dense_intermediate_size": 26,
+            "sliding_window": 5,
+            "sliding_window_pattern": 2,
+        },
+    ),
+    "hunyuan_v1_moe": (
+        "HunYuanMoEV1",
+        "HunYuanMoEV1Config",
+        1,
+        {
+            "head_dim": 8,
+            "num_experts": 6,
+            "moe_topk": [2, 3, 2],
+            "intermediate_size": _COLUMNS,
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "alpha": 3.0, "factor": 1.0},
+        },
+    ),
+    "phimoe": (
+        "Phimoe",
+        "PhimoeConfig",
+        1,
+        {
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "intermediate_size": _COLUMNS,
+            "router_jitter_noise": 0.3,  # or no logit would lie near another
+            "attention_bias": True,
+            "lm_head_bias": True,
+        },
+    ),
     "minimax_m2": (
         "MiniMaxM2",
         "MiniMaxM2Config",
@@ -110,7 +203,10 @@ SMALLER = {
     model_type: {
         "experts.gate_up_proj": (2 * _COLUMNS) ** -0.5,
         "experts.down_proj": 36**-0.5,
-        "q_proj.weight": 1 if model_type in ("qwen3_moe", "olmoe", "glm4_moe", "dots1", "minimax_m2") else 2,
+        "sinks": 0.1,  # or all would take alike of a softmax
+        "q_proj.weight": 1
+        if model_type in ("qwen3_moe", "olmoe", "glm4_moe", "dots1", "minimax_m2", "hunyuan_v1_moe")
+        else 2,
     }
     for model_type in _FAMILIES
 }
@@ -126,6 +222,26 @@ _VARIANTS = (
         "dots1",
         "one-shared-windows",
         {"n_shared_experts": 1, "sliding_window": 5, "layer_types": ["sliding_attention"] * 3},
+    ),
+    (
+        "gpt_oss",
+        "plain-tied",
+        {
+            "attention_bias": False,
+            "layer_types": ["full_attention"] * 3,
+            "rope_parameters": _ROPE,
+            "tie_word_embeddings": True,
+        },
+    ),
+    (
+        "cohere2_moe",
+        "softmax-sum-rms",
+        {
+            "expert_selection_fn": "softmax",
+            "shared_expert_combination_strategy": "sum",
+            "rms_norm_eps": 1e-3,
+            "first_k_dense_replace": 0,
+        },
     ),
     ("ernie4_5_moe", "some-layers", {"moe_layer_interval": 2, "moe_num_shared_experts": 0}),
 )

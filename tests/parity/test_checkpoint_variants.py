@@ -162,11 +162,17 @@ def test_a_config_without_sizes_has_the_sizes_of_transformers(tmp_path, model_ty
         name for name in OF_TYPES[model_type]["architectures"] if name.endswith("Model") and "Head" not in name
     )
     # these classes cannot be built of their own defaults: they divide by a size that is None
-    said = {"ministral": {"head_dim": 128}, "nemotron": {"num_key_value_heads": 48}}.get(model_type, {})
-    # nor can a file be without these: there is no number of experts, or half of a head is an odd number
+    said = {
+        "ministral": {"head_dim": 128},
+        "nemotron": {"num_key_value_heads": 48},
+        "hunyuan_v1_moe": {"head_dim": 128},
+    }.get(model_type, {})
+    # nor can a file be without these: there is no number of experts, or half of a head is an odd number, or the
+    # default of positions is a section
     needed = {
         "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
         "glm4_moe": {"head_dim": 128},
+        "gpt_oss": {"rope_parameters": {"rope_type": "default", "rope_theta": 150000.0}},
     }.get(model_type, {})
     if model_type == "detr":  # whose default is a ResNet of timm; that of transformers has its sizes
         said = {"use_timm_backbone": False}

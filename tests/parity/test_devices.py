@@ -60,6 +60,7 @@ CLASSES = [
     "FunnelForMaskedLM",
     "TransfoXLLMHeadModel",
     "Qwen2MoeForCausalLM",
+    "GptOssForCausalLM",
 ]
 CASES = [next(case for case in cases.CASES if case.model_class == name) for name in CLASSES] + [
     cases.BY_NAME["BertLMHeadModel-relative-key-query"],
@@ -90,7 +91,7 @@ def test_greedy_tokens_equal_those_of_transformers(device, case, layout):
 
 
 # between them: both norms, gated and plain activations, rotary angles, norms of heads, ALiBi, T5's buckets, windows,
-# heads that share keys, a cross-attention
+# heads that share keys, a cross-attention, sinks
 KERNELS = [
     case
     for case in CASES
@@ -102,6 +103,7 @@ KERNELS = [
         "GPTNeoForCausalLM",
         "T5ForConditionalGeneration",
         "Qwen3ForCausalLM",
+        "GptOssForCausalLM",
     )
 ]
 

@@ -1,43 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What experts may have and no family of transformers that is served has: biases, which ranks share or add once."""
+"""Experts that lie in one tensor, with precision I8: each expert's matrices become integers as if they lay alone."""
 
+import dataclasses
+import pathlib
+import re
 import shutil
 
 import compare
 import fixtures
 import inputs
 import numpy
+import oracle
 import pytest
 from cases import BY_NAME
-from mutations import policy_of
 from safetensors.numpy import load_file, save_file
+from test_forward import places
+from test_int8 import LAYER, OUT, SCORES, dequantised
 
-CASE = BY_NAME["MixtralForCausalLM-all"]
+CASE = BY_NAME["GptOssForCausalLM-all"]
 
 
 @pytest.fixture(scope="module")
-def biased(tmp_path_factory):
-    """The checkpoint with a bias for each matrix of an expert, and the policy that reads it."""
-    folder = tmp_path_factory.mktemp("biased")
+def quantised(tmp_path_factory):
+    """The case with a checkpoint of its weights after quantising."""
+    folder = tmp_path_factory.mktemp("quantised")
     shutil.copytree(fixtures.checkpoint(CASE), folder, dirs_exist_ok=True)
-    tensors, random = load_file(folder / "model.safetensors"), numpy.random.default_rng(3)
-    for name in [name for name in tensors if ".experts." in name]:
-        rows = tensors[name].shape[0]
-        tensors[name.replace(".weight", ".bias")] = random.standard_normal(rows).astype(numpy.float32)
+    tensors, stacked = load_file(folder / "model.safetensors"), 0
+    for name, w in tensors.items():
+        if w.ndim == 3:  # [experts, in, out]
+            w = numpy.stack([dequantised(numpy.ascontiguousarray(one.T), 32).T for one in w])
+            stacked += 1
+        elif w.ndim == 2 and re.search(f"{LAYER}|{SCORES}", name):
+            w = dequantised(w, CASE.settings["head_dim"] if re.search(OUT, name) else 32)
+        tensors[name] = numpy.ascontiguousarray(w)
+    assert stacked == 2 * CASE.settings["num_hidden_layers"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    text = policy_of(CASE)
-    for key, name in (("gate", "w1"), ("up", "w3"), ("down", "w2")):
-        assert f"{key}: {name}\n" in text
-        text = text.replace(f"{key}: {name}\n", f"{key}: {{from: {name}, bias: true}}\n")
-    (folder / "policy.yaml").write_text(text)
-    return folder
+    return dataclasses.replace(CASE, name=CASE.name + "-int8", folder=str(folder), digest=pathlib.Path(folder).name)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_biases_of_experts_count_once_however_many_ranks_there_are(runner, biased, ranks):
+@pytest.mark.parametrize("strategy, sizes", [("Tensor", "tensor=1"), ("Tensor", "tensor=2"), ("Sharded", "data=2")])
+def test_stacked_experts_become_integers_one_by_one(runner, quantised, strategy, sizes):
     given = inputs.make(CASE, inputs.kinds(CASE)[0])
-    policy = str(biased / "policy.yaml")
-    alone = runner.forward(biased, 1, given, policy=policy)
-    compare.tensors(runner.forward(biased, ranks, given, policy=policy), alone)
-    with pytest.raises(compare.Difference):  # they change the answer
-        compare.tensors(runner.forward(fixtures.checkpoint(CASE), 1, given), alone)
+    ours = runner.forward(
+        fixtures.checkpoint(CASE), int(sizes[-1]), given, strategy=strategy, sizes=sizes, precision="I8"
+    )
+    compare.tensors(ours, oracle.forward(quantised, given), places(CASE, given))
+    with pytest.raises(compare.Difference):  # the weights before quantising are others
+        compare.tensors(ours, oracle.forward(CASE, given), places(CASE, given))

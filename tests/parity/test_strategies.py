@@ -30,6 +30,7 @@ FAMILIES = [
     "LlamaForCausalLM-all",
     "Olmo2ForCausalLM-all",
     "Qwen2MoeForCausalLM-all",
+    "GptOssForCausalLM-all",
     "BertForMaskedLM-all",
     "BertLMHeadModel-relative-key-query",
     "AlbertForMaskedLM-all",

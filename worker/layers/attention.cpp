@@ -116,6 +116,7 @@ std::vector<const policy::Linear*> projections_of_source(const policy::Attention
 Attention::Attention(const policy::Attention& attention, Loader& loader)
     : options_(options_of(attention, loader)),
       buckets_(buckets_of(attention, loader)),
+      sinks_(attention.sinks ? loader.weight(*attention.sinks) : Weight()),
       heads_(loader.range(attention.query.weight).size()),
       kv_heads_(kv_heads_of(attention, loader.partition(), loader.rank()).size()),
       head_dim_(attention.head_dim),
@@ -123,6 +124,7 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
       shared_(shared_heads(attention, loader)),
       crosses_(!attention.source.empty()),
       queries_apart_(attention.queries_apart),
+      norms_after_rotary_(attention.norms_after_rotary),
       relative_(attention.relative_content
                     ? std::optional<RelativeTerms>(std::in_place, *attention.relative_content, loader)
                     : std::nullopt),
@@ -159,6 +161,7 @@ Attention::Attention(const policy::Attention& attention, Loader& loader)
 ops::AttentionOptions Attention::options() const {
   ops::AttentionOptions options = options_;
   if (buckets_.defined()) options.relative_bias.table = buckets_.value();
+  if (sinks_.defined()) options.sinks = sinks_.value().to(at::kFloat);
   return options;
 }
 
@@ -316,7 +319,7 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
   ops::AttentionOptions options = this->options();
   at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : projected(x, values);
   if (projection_norms_) qkv = (*projection_norms_)(qkv, comm);
-  if (cache.keys && !shared_) {  // keys are normed and rotated on their way into the cache
+  if (cache.keys && !shared_ && !norms_after_rotary_) {  // keys are normed and rotated on their way into the cache
     const at::Tensor q = ops::rotary_write(qkv, heads_, head_norms_, rotation, batch.slots, *cache.keys, *cache.values);
     return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)
         .reshape({x.size(0), heads_ * head_dim_});
@@ -324,13 +327,17 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
   const at::Tensor kv = queries_apart_ ? keys_and_values((*source_)(batch.keyed.defined() ? batch.keyed : x), 0, comm)
                                        : keys_and_values(qkv, heads_ * head_dim_, comm);
   at::Tensor q = heads(qkv, 0, heads_), k = heads(kv, 0, kv_heads_), v = values_of(kv);
-  if (query_norm_) q = (*query_norm_)(q, q.scalar_type());
-  if (key_norm_) k = (*key_norm_)(k, k.scalar_type());
+  const auto norm_heads = [&] {
+    if (query_norm_) q = (*query_norm_)(q, q.scalar_type());
+    if (key_norm_) k = (*key_norm_)(k, k.scalar_type());
+  };
+  if (!norms_after_rotary_) norm_heads();
   if (rotation.angles.cos.defined()) {
     q = ops::rotate(q, rotation.angles, rotation.is_neox);
     k = ops::rotate(k, rotation.angles, rotation.is_neox);
     if (rotation.rotate_values) v = ops::rotate(v, rotation.angles, rotation.is_neox);
   }
+  if (norms_after_rotary_) norm_heads();
   at::Tensor result;
   if (cache.keys) {
     ops::write_kv(k, v, batch.slots, *cache.keys, *cache.values);

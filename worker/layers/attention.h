@@ -85,14 +85,14 @@ class Attention {
   at::Tensor in_buckets(const at::Tensor& x, const Batch&, LayerCache, comm::Communicator&) const;
   at::Tensor with_relative_content(const at::Tensor& x, const Batch&, ops::AttentionOptions&) const;
   ops::AttentionOptions options() const;
-  ops::AttentionOptions options_;  ///< without the relative position bias
-  Weight buckets_;
+  ops::AttentionOptions options_;  ///< without the relative position bias and the sinks
+  Weight buckets_, sinks_;
   int64_t heads_, kv_heads_, head_dim_, value_dim_;
   std::vector<int64_t> heads_of_rank_;         ///< heads of every rank, for gathering attentions
   std::optional<SharedHeads> shared_;          ///< set where there are fewer kv heads than ranks
   std::optional<Norm> query_norm_, key_norm_;  ///< of each head's vector
   ops::HeadNorms head_norms_;                  ///< the same for rotary_write
-  bool crosses_, queries_apart_;
+  bool crosses_, queries_apart_, norms_after_rotary_;
   std::optional<RelativeTerms> relative_;             ///< read before the block's own projections
   std::optional<ContentBuckets> buckets_of_queries_;  ///< likewise
   ColumnLinear in_;                                   ///< stacked q, k, v; only q for cross-attention

@@ -154,8 +154,8 @@ std::vector<int64_t> shape_of(const Param& param, Range range) {
   return shape.empty() ? std::vector<int64_t>{1} : shape;  // a scalar is a vector of one
 }
 
-/// The stored matrix as it is where parameters that lie in it one after the other are all of it, as queries, keys and
-/// values of GPT-2 do.
+/// The stored matrix as it is, or a member's part of it, where parameters that lie in it one after the other are all of
+/// it, as queries, keys and values of GPT-2 do.
 std::optional<TensorSlice> all_of_one(std::span<const Param* const> params) {
   const std::vector<int64_t> stored = policy::stored_shape(*params[0]);
   if (params.size() < 2 || stored.size() != 2) return std::nullopt;
@@ -163,12 +163,13 @@ std::optional<TensorSlice> all_of_one(std::span<const Param* const> params) {
   for (size_t i = 0; i < params.size(); ++i) {
     const Param& param = *params[i];
     if (param.tensor != params[0]->tensor || param.fused != policy::Fused::Concat ||
-        param.part != static_cast<int>(i) || param.conv1d != params[0]->conv1d)
+        param.part != static_cast<int>(i) || param.conv1d != params[0]->conv1d || param.member != params[0]->member)
       return std::nullopt;
     rows += param.shape[0];
   }
-  return rows == stored[params[0]->conv1d ? 1 : 0] ? std::optional(TensorSlice{0, stored[0], 0, stored[1]})
-                                                   : std::nullopt;
+  const int64_t own = policy::member_rows(*params[0]);
+  if (rows != (params[0]->conv1d ? stored[1] : own)) return std::nullopt;
+  return TensorSlice{params[0]->member * own, own, 0, stored[1]};
 }
 
 /// Returns the parts of slices, concatenated along the resident dimension 0, that make `rows` of it.
@@ -177,8 +178,9 @@ std::vector<TensorSlice> narrowed(std::span<const TensorSlice> pieces, bool alon
   int64_t before = 0;
   for (TensorSlice piece : pieces) {
     int64_t &first = along_columns ? piece.col : piece.row, &count = along_columns ? piece.cols : piece.rows;
-    const int64_t all = count, begin = std::max(rows.begin, before), end = std::min(rows.end, before + all);
-    first += begin - before;
+    const int64_t all = count, step = along_columns ? piece.col_step : piece.row_step,
+                  begin = std::max(rows.begin, before), end = std::min(rows.end, before + all);
+    first += (begin - before) * step;
     count = end - begin;
     if (end > begin) out.push_back(piece);
     before += all;
@@ -322,6 +324,17 @@ void Loader::fill(const Param& param, std::span<const TensorSlice> pieces, at::T
   const auto read_strip = [&](const checkpoint::Strip& strip, std::span<std::byte> out) {
     direct_files_ ? direct_files_->read(tensor, {&strip, 1}, out) : checkpoint_.read(tensor, {&strip, 1}, out);
   };
+  std::vector<std::byte> between;  // rows with the columns that lie between those of a slice
+  const auto read_rows = [&](const TensorSlice& piece, int64_t row, int64_t rows, std::span<std::byte> out) {
+    const int64_t width = (piece.cols - 1) * piece.col_step + 1;
+    const checkpoint::Strip strip{((piece.row + row * piece.row_step) * columns + piece.col) * element, rows,
+                                  width * element, columns * element * piece.row_step};
+    if (piece.col_step == 1) return read_strip(strip, out);
+    between.resize(static_cast<size_t>(rows * width * element));
+    read_strip(strip, between);
+    at::from_blob(out.data(), {rows, piece.cols}, at::TensorOptions(stored))
+        .copy_(at::from_blob(between.data(), {rows, piece.cols}, {width, piece.col_step}, at::TensorOptions(stored)));
+  };
   // pieces lie below each other, else beside each other
   const bool by_inputs = policy::is_block_diagonal_by_inputs(param);
   const bool down = policy::is_transposed_in_blocks(param) ? by_inputs : view.size(1) == columns && !by_inputs;
@@ -332,17 +345,16 @@ void Loader::fill(const Param& param, std::span<const TensorSlice> pieces, at::T
                                                    std::max<int64_t>(1, row_bytes));
     for (int64_t row = 0; row < piece.rows; row += block) {
       const int64_t rows = std::min(block, piece.rows - row);
-      const checkpoint::Strip strip{((piece.row + row) * columns + piece.col) * element, rows, row_bytes,
-                                    columns * element};
       at::Tensor part = view.narrow(0, row0 + row, rows).narrow(1, col0, piece.cols);
       if (!part.is_cpu()) {
-        put(part, stored, [&](std::span<std::byte> out) { read_strip(strip, out); });
+        put(part, stored, [&](std::span<std::byte> out) { read_rows(piece, row, rows, out); });
       } else if (part.is_contiguous() && part.scalar_type() == stored) {
-        read_strip(strip, {static_cast<std::byte*>(part.mutable_data_ptr()), static_cast<size_t>(rows * row_bytes)});
+        read_rows(piece, row, rows,
+                  {static_cast<std::byte*>(part.mutable_data_ptr()), static_cast<size_t>(rows * row_bytes)});
       } else {
         staging_.resize(
             static_cast<size_t>(std::max<int64_t>(rows * row_bytes, static_cast<int64_t>(staging_.size()))));
-        read_strip(strip, {staging_.data(), static_cast<size_t>(rows * row_bytes)});
+        read_rows(piece, row, rows, {staging_.data(), static_cast<size_t>(rows * row_bytes)});
         part.copy_(at::from_blob(staging_.data(), {rows, piece.cols}, at::TensorOptions(stored)));
       }
       read_bytes_ += rows * row_bytes;

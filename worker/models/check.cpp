@@ -154,6 +154,9 @@ void check_layer(const policy::Model& model, const policy::Layer& layer) {
   if (self.projection_norms &&
       (self.is_sparse() || self.relative_content || self.values_apart || self.entity_queries || self.span_convolution))
     refuse("has norms of whole projections beside a sparse pattern, relative positions by content or further heads");
+  if ((cross && cross->sinks) ||
+      (self.sinks && (self.is_sparse() || self.chunks || self.content_buckets || self.quantized)))
+    refuse("has attention sinks in cross-attention, or beside a pattern, chunks, content_buckets or integers");
   if (cross && cross->projection_norms) refuse("has norms of whole projections in cross-attention");
   for (const auto* norm : {&self.query_norm, &self.key_norm})
     if (*norm && (*norm)->kind == policy::NormKind::Affine) refuse("has norms of heads without statistics");

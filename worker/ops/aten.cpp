@@ -77,6 +77,8 @@ at::Tensor many_queries(const at::Tensor& q, const at::Tensor& k, const at::Tens
     scores.masked_fill_(hidden_mask(sequence, options, q.device()), -std::numeric_limits<float>::infinity());
   }
   const at::Tensor weights = at::softmax(scores, -1);
+  if (options.sinks.defined())  // the share of all keys in a softmax that has the sink, too
+    weights.mul_(at::sigmoid(at::logsumexp(scores, -1, /*keepdim=*/true) - options.sinks.view({heads, 1, 1})));
   if (probabilities) probabilities->push_back(options.captures_scores ? scores : weights);
   const at::Tensor out = at::bmm(weights.reshape({kv_heads, heads / kv_heads * sequence.tokens, sequence.keys}), v);
   return out.reshape({heads, sequence.tokens, d}).permute({1, 0, 2});

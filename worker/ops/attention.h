@@ -106,6 +106,8 @@ struct AttentionOptions {
   bool causal = true;
   int64_t window = 0;  ///< 0: none; else a query sees itself and window - 1 tokens before it, and as many
                        ///< after it where attention is not causal
+  at::Tensor sinks;    ///< [heads] fp32: one more logit of each head's softmax, whose value is 0 (Xiao et al. 2024);
+                       ///< undefined: none
   AlibiBias alibi;     ///< slopes undefined: none
   RelativePositionBias relative_bias;  ///< table undefined: none
   RelativeContent relative_content;    ///< undefined: none

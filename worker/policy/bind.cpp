@@ -18,7 +18,7 @@ std::string text_of(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-/// Returns the shape that the tensor must have in the file.
+/// Returns the shape that the tensor must have in the file, but for the dimension that tells members apart.
 std::vector<int64_t> stored_shape(const ParamRequest& request) {
   std::vector<int64_t> shape = request.shape;
   if (request.fused != Fused::None && !shape.empty()) shape[0] = request.stored_rows;
@@ -48,13 +48,15 @@ bool same(const std::vector<int64_t>& wanted, const std::vector<int64_t>& found,
 }  // namespace
 
 /// Compares the tensor's shape with the request and fills in the sizes that the tensor decides.
-bool Binder::check_shape(const checkpoint::TensorInfo& tensor, ParamRequest& request, const Node& at) {
-  const std::vector<int64_t> wanted = stored_shape(request);
+bool Binder::check_shape(const checkpoint::TensorInfo& tensor, ParamRequest& request, int64_t members, const Node& at) {
+  std::vector<int64_t> wanted = stored_shape(request);
+  if (members > 1) wanted.insert(wanted.begin(), members);
   if (!same(wanted, tensor.shape, request.head_dim)) {
     problems_.push_back("\"" + tensor.name + "\" has shape " + text_of(tensor.shape) + ", expected " + text_of(wanted) +
                         " (" + at.where() + ")");
     return false;
   }
+  if (members > 1) return true;  // whose sizes are known
   const std::vector<int64_t> found =
       with_last_axes_merged(without_ones(tensor.shape, request.shape.size()), request.shape.size());
   for (size_t i = 0; i < request.shape.size(); ++i) {
@@ -137,7 +139,7 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
     used_.insert(*found);
     take_spellings(names, *param.tensor, request.first_match, at);
     check_type(*param.tensor, at);
-    if (!check_shape(*param.tensor, request, at)) {
+    if (!check_shape(*param.tensor, request, scope.members, at)) {
       absent_.insert(request.path);
       return std::nullopt;
     }
@@ -157,7 +159,7 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
     absent_.insert(request.path);
     return std::nullopt;
   }
-  if (!own && !check_shape(*param.tensor, request, *tie)) return std::nullopt;
+  if (!own && !check_shape(*param.tensor, request, scope.members, *tie)) return std::nullopt;
   param.shape = request.shape;
   param.fused = request.fused;
   param.part = request.part;
@@ -169,8 +171,11 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
   param.diagonal_blocks = request.diagonal_blocks;
   param.segments = request.segments;
   param.group = request.group;
+  param.member = scope.member;
+  param.members = scope.members;
   if (param.shares.empty()) {
-    auto [first, fresh] = storage_.emplace(std::pair(param.tensor->name, param.part), param.path);
+    const auto piece = static_cast<int>(param.member) * param.parts + param.part;
+    auto [first, fresh] = storage_.emplace(std::pair(param.tensor->name, piece), param.path);
     if (!fresh) param.shares = first->second;
   }
   bound_[param.path] = param;

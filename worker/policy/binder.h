@@ -31,6 +31,7 @@ struct Scope {
   Variables variables;
   std::string stack;
   int layer = -1;
+  int64_t member = 0, members = 1;  ///< of the parameters here, as Param's
 };
 
 /// Describes the parameter that a binding has to give.
@@ -96,7 +97,7 @@ class Binder {
  private:
   bool occurs(const std::string& prefix) const;
   const checkpoint::TensorInfo* find(const std::string& name) const;
-  bool check_shape(const checkpoint::TensorInfo&, ParamRequest&, const Node& at);
+  bool check_shape(const checkpoint::TensorInfo&, ParamRequest&, int64_t members, const Node& at);
   void check_type(const checkpoint::TensorInfo&, const Node& at);
   void take_spellings(const std::vector<std::string>& names, const checkpoint::TensorInfo& taken, bool first_match,
                       const Node& at);
@@ -110,7 +111,7 @@ class Binder {
   std::map<std::string, const checkpoint::TensorInfo*> table_;  ///< by name in the view after `rename`
   std::set<std::string> used_, known_, prefixes_{""};
   std::map<std::string, Param> bound_;                          ///< by path
-  std::map<std::pair<std::string, int>, std::string> storage_;  ///< (tensor, part) -> path of the first that is it
+  std::map<std::pair<std::string, int>, std::string> storage_;  ///< (tensor, piece) -> path of the first that is it
   std::map<std::string, std::string> unserved_;                 ///< by name after `rename` -> element type
   std::set<std::string> absent_;                                ///< paths of parameters that the checkpoint lacks
   std::map<std::string, std::set<std::string>>

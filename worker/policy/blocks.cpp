@@ -354,6 +354,13 @@ std::optional<Alibi> Builder::alibi(const Node& section, const Scope& scope) {
   return alibi;
 }
 
+std::optional<Param> Builder::sinks(const Node& section, const Scope& scope, const std::string& path, int64_t heads) {
+  const std::optional<Binding> row = binder_.binding(section.get("sinks"), scope.variables);
+  if (!row || !row->names()) return std::nullopt;
+  const ParamRequest request{.role = Role::AttentionSink, .path = path + ".sinks", .shape = {heads}, .units = heads};
+  return binder_.bind(request, binder_.names(*row->names(), scope, ""), *row, scope);
+}
+
 /// Names the stack that cross-attention reads and returns the width of its states.
 int64_t Builder::set_source(const Context& context, const Node& section, Attention& a) const {
   const Node* source = section.get("source");
@@ -426,11 +433,14 @@ Attention Builder::attention(const Context& context, const Node& section, const 
     a.query_norm = norm(context, &section, scope, path + ".query_norm", a.head_dim, "query_norm");
     a.key_norm = norm(context, &section, scope, path + ".key_norm", a.head_dim, "key_norm");
   }
+  if (const Node* after = section.get("norms_after_rotary"))
+    a.norms_after_rotary = evaluate_bool(*after, scope.variables);
   a.relative_position_bias = relative_position_bias(context, section, scope, path, a);
   a.relative_content = relative_content(context, section, scope, path, a);
   a.content_buckets = content_buckets(context, section, scope, path, a);
   a.rotary = rotary(section, scope, a);
   a.quantized = quantized_attention(section, scope, path + ".quantized");
+  a.sinks = sinks(section, scope, path, a.heads);
   if (const Node* shown = section.get("attentions"))
     a.shows_scores = parse_keyword(*shown, scope.variables, attentions_words) == "scores";
   if (a.shows_scores && a.is_sparse()) refuse_policy(section, "\"attentions: scores\" is of full attention only");

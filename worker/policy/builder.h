@@ -150,6 +150,8 @@ class Builder {
   GatedMlp feed_forward(const Context&, const Node& section, const Scope&, const std::string& path, Activation,
                         int64_t width, bool& has_gate);
   Mlp mlp(const Context&, const Node& section, const Scope&, const std::string& path);
+  /// Sets what bounds and moves the products of a gated block before they are multiplied.
+  static void set_limits(const Node& mlp, const Scope&, GatedMlp&);
   // layer/experts.cpp
   Router router(const Context&, const Node& section, const Scope&, const std::string& path, int64_t experts);
   GatedMlp gated_block(const Context&, const Node& section, const Scope&, const std::string& path, Activation);
@@ -202,6 +204,7 @@ class Builder {
   std::optional<RelativePositionBias> relative_position_bias(const Context&, const Node& section, const Scope&,
                                                              const std::string& path, const Attention&);
   std::optional<Alibi> alibi(const Node& section, const Scope&);
+  std::optional<Param> sinks(const Node& section, const Scope&, const std::string& path, int64_t heads);
   // patterns.cpp
   std::optional<RelativeContent> relative_content(const Context&, const Node& section, const Scope&,
                                                   const std::string& path, const Attention&);

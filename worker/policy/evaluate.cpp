@@ -141,7 +141,7 @@ class Evaluator {
     return nullptr;
   }
   json element(const json& list, const json& index) {
-    if (list.is_null()) return nullptr;
+    if (list.is_null() || list.is_number()) return list;  // a number stands for a list that has it everywhere
     if (!list.is_array() || !index.is_number_integer())
       fail("[] of " + shown(list) + " at " + shown(index) + ", expected a list and a whole number");
     const int64_t at = index.get<int64_t>();

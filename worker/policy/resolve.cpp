@@ -24,9 +24,10 @@ std::string model_type_of(const checkpoint::Checkpoint& checkpoint) {
   if (auto found = config.find("quantization_config"); found != config.end() && !found->is_null()) {
     const std::string method =
         found->is_object() && found->contains("quant_method") ? (*found)["quant_method"].dump() : "of unknown method";
-    refuse(Reason::ModelUnreadable,
-           (checkpoint.folder() / "config.json").string() + " has a quantization_config (" + method +
-               "): quantised checkpoints are not served; give the checkpoint that it was made from");
+    refuse(
+        Reason::ModelUnreadable,
+        (checkpoint.folder() / "config.json").string() + " has a quantization_config (" + method +
+            "): quantised checkpoints are not served; give the checkpoint that it was made from, or a copy in 16 bits");
   }
   auto type = config.find("model_type");
   if (type == config.end() || !type->is_string()) {

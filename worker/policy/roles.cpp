@@ -16,6 +16,7 @@ ShardingRule sharding_rule(Role role) {
       return {Sharding::ColumnHead, Axis::Heads, 0};
     case Role::QueryBias:
     case Role::BucketBias:
+    case Role::AttentionSink:
       return {Sharding::HeadVector, Axis::Heads, 0};
     case Role::KeyWeight:
     case Role::ValueWeight:
@@ -148,6 +149,8 @@ std::string_view name_of(Role role) {
       return "attention out bias";
     case Role::SegmentStates:
       return "segment states";
+    case Role::AttentionSink:
+      return "attention sink";
     case Role::DistanceVectors:
       return "distance vectors";
     case Role::RelativePositionBias:

@@ -11,9 +11,9 @@ namespace pm::policy {
 
 namespace {
 
-/// An interval of the stored tensor along its sharded dimension, in elements of that dimension.
+/// An interval of the stored tensor along its sharded dimension: `size` elements of that dimension, `step` apart.
 struct Stretch {
-  int64_t begin = 0, size = 0;
+  int64_t begin = 0, size = 0, step = 1;
 };
 
 void append(std::vector<Stretch>& stretches, int64_t begin, int64_t size) {
@@ -51,6 +51,10 @@ std::vector<Stretch> split_range(const Param& param, Range range, int64_t unit, 
       append(stretches, before + range.begin * unit, range.size() * unit);
       break;
     }
+    case Fused::Interleaved:
+      if (range.size() > 0)
+        stretches.push_back({range.begin * unit * param.parts + param.part, range.size() * unit, param.parts});
+      break;
     case Fused::PerHead:
       for_heads(range, param.block, [&](int64_t head, int64_t first, int64_t count) {
         append(stretches, ((head * param.parts + param.part) * param.block + first) * unit, count * unit);
@@ -101,9 +105,15 @@ std::vector<int64_t> with_last_axes_merged(std::vector<int64_t> shape, size_t di
 
 std::vector<int64_t> stored_shape(const Param& param) {
   const std::vector<int64_t>& stored = param.tensor->shape;
+  if (param.members > 1) {
+    if (stored.size() < 3) return {stored[0] * stored[1]};
+    return {stored[0] * stored[1], stored[2]};
+  }
   if (is_transposed_in_blocks(param) && stored.size() == 3) return {stored[0] * stored[1], stored[2]};
   return with_last_axes_merged(without_ones(stored, param.shape.size()), param.shape.size());
 }
+
+int64_t member_rows(const Param& param) { return stored_shape(param)[0] / param.members; }
 
 bool is_transposed_in_blocks(const Param& param) { return param.diagonal_blocks > 1 && param.conv1d; }
 
@@ -126,7 +136,9 @@ std::vector<TensorSlice> tensor_slices(const Param& param, Range range) {
   const std::vector<Stretch> stretches = split_range(param, range, extent / units, extent);
   std::vector<TensorSlice> result;
   if (stored.size() < 2) {
-    for (const Stretch& stretch : stretches) result.push_back({0, 1, stretch.begin, stretch.size});
+    const int64_t before = param.members > 1 ? param.member * member_rows(param) : 0;
+    for (const Stretch& stretch : stretches)
+      result.push_back({0, 1, before + stretch.begin, stretch.size, 1, stretch.step});
     return result;
   }
   if (is_transposed_in_blocks(param)) {
@@ -155,11 +167,12 @@ std::vector<TensorSlice> tensor_slices(const Param& param, Range range) {
     return result;
   }
   const bool rows = (dim == 0) != param.conv1d;  // the sharded dimension is the stored tensor's first
+  const int64_t own = member_rows(param), first = param.member * own;
   for (const Stretch& stretch : stretches) {
     if (rows)
-      result.push_back({stretch.begin, stretch.size, 0, row_elements(stored)});
+      result.push_back({first + stretch.begin, stretch.size, 0, row_elements(stored), stretch.step, 1});
     else
-      result.push_back({0, stored[0], stretch.begin, stretch.size});
+      result.push_back({first, own, stretch.begin, stretch.size, 1, stretch.step});
   }
   return result;
 }

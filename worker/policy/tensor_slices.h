@@ -9,9 +9,9 @@
 
 namespace pm::policy {
 
-/// A rectangular slice of a stored tensor viewed as [rows, cols], in elements.
+/// A rectangular slice of a stored tensor viewed as [rows, cols], in elements. Its rows and columns lie so far apart.
 struct TensorSlice {
-  int64_t row = 0, rows = 0, col = 0, cols = 0;
+  int64_t row = 0, rows = 0, col = 0, cols = 0, row_step = 1, col_step = 1;
 };
 
 /// Returns the shape without leading, then trailing dimensions of 1 that one of `dimensions` lacks: ViT's [1, rows,
@@ -21,8 +21,10 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape, size_t dimensions)
 /// head_dim].
 std::vector<int64_t> with_last_axes_merged(std::vector<int64_t> shape, size_t dimensions);
 /// Returns the shape of the parameter's tensor in the checkpoint, without_ones() that the parameter lacks, its last
-/// axes merged.
+/// axes merged. Members of one tensor are rows of a matrix below each other, or parts of a vector.
 std::vector<int64_t> stored_shape(const Param&);
+/// Returns the stored rows of one member: all of them where the tensor is this parameter's alone.
+int64_t member_rows(const Param&);
 /// Returns true for a block-diagonal matrix that is stored as [blocks, inputs of one, outputs of one]. It is read as
 /// [inputs, outputs of a block].
 bool is_transposed_in_blocks(const Param&);

@@ -33,7 +33,7 @@ TEST(PrefillPath, IsChosenByTypeHeadSizeTermsMaskAndDevice) {
   const at::Tensor table = at::ones({4});
   const AttentionOptions plain, open{.causal = false}, window{.window = 8}, softcap{.softcap = 30},
       alibi{.alibi = {.slopes = table}}, buckets{.relative_bias = {.table = table.view({2, 2})}},
-      two_sided{.causal = false, .window = 8};
+      two_sided{.causal = false, .window = 8}, sinks{.sinks = table};
   struct Row {
     const char* what;
     AttentionOptions options;
@@ -55,6 +55,7 @@ TEST(PrefillPath, IsChosenByTypeHeadSizeTermsMaskAndDevice) {
       {"a causal mask over other keys", plain, at::kBFloat16, 64, false, 90, TensorCores},
       {"a soft cap", softcap, at::kBFloat16, 128, true, 90, TensorCores},
       {"ALiBi", alibi, at::kBFloat16, 128, true, 90, TensorCores},
+      {"sinks", sinks, at::kBFloat16, 128, true, 90, TensorCores},
       {"a relative position bias", buckets, at::kHalf, 64, true, 90, TensorCores},
       {"the smallest heads", plain, at::kHalf, 8, true, 90, Flash},
       {"heads of no multiple of eight", plain, at::kHalf, 20, true, 90, Fp32},
@@ -71,7 +72,7 @@ TEST(PrefillPath, IsChosenByTypeHeadSizeTermsMaskAndDevice) {
 
 /// Returns the options with their tensors on the fake device.
 AttentionOptions on_device(AttentionOptions options) {
-  for (at::Tensor* tensor : {&options.alibi.slopes, &options.relative_bias.table}) {
+  for (at::Tensor* tensor : {&options.sinks, &options.alibi.slopes, &options.relative_bias.table}) {
     if (tensor->defined()) *tensor = tensor->to(device);
   }
   return options;
@@ -196,6 +197,7 @@ TEST(OwnPrefill, TakesTermsOfScoresThatFlashAttentionLacks) {
   const SequenceShape shapes[]{{0, 20}, {12, 1}, {33, 5}};
   for (const AttentionOptions& options :
        {AttentionOptions{.scale = 0.25, .softcap = 0.5},
+        AttentionOptions{.scale = 0.25, .sinks = at::tensor({0.5f, -2.f, 3.f, 1e9f})},
         AttentionOptions{.scale = 0.25, .alibi = {.slopes = alibi_slopes(4)}},
         AttentionOptions{.scale = 0.25, .relative_bias = {.table = at::randn({8, 4}), .max_distance = 16}}}) {
     EXPECT_EQ(calls_of([&] {

@@ -18,13 +18,14 @@ struct Terms {
   bool slopes_scaled = false, slopes_bf16 = false;
   std::vector<float> relative;  ///< [heads, 2 reach + 1]
   int64_t reach = 0;
+  std::vector<float> sinks = {};  ///< [heads]
 };
 
 /// The terms as the kernels take them, with the arrays that they point to.
 struct DeviceTerms {
-  Buffer<float> slopes, relative;
+  Buffer<float> slopes, relative, sinks;
   ops::cuda::Scores scores;
-  explicit DeviceTerms(const Terms& terms) : slopes(terms.slopes), relative(terms.relative) {
+  explicit DeviceTerms(const Terms& terms) : slopes(terms.slopes), relative(terms.relative), sinks(terms.sinks) {
     scores = {.scale = static_cast<float>(terms.scale),
               .softcap = static_cast<float>(terms.softcap),
               .causal = terms.causal,
@@ -33,7 +34,8 @@ struct DeviceTerms {
               .slopes_scaled = terms.slopes_scaled,
               .slopes_bf16 = terms.slopes_bf16,
               .relative = terms.relative.empty() ? nullptr : relative.data(),
-              .reach = terms.reach};
+              .reach = terms.reach,
+              .sinks = terms.sinks.empty() ? nullptr : sinks.data()};
   }
 };
 
@@ -62,6 +64,10 @@ inline std::vector<double> attended(const float* q, int64_t d, int64_t position,
                               static_cast<size_t>(terms.reach + std::clamp(j - position, -terms.reach, terms.reach))];
     scores[static_cast<size_t>(j)] = score;
     largest = std::max(largest, score);
+  }
+  if (!terms.sinks.empty()) {
+    largest = std::max<double>(largest, terms.sinks[head]);
+    total = std::exp(terms.sinks[head] - largest);
   }
   for (double& score : scores) total += score = score == -INFINITY ? 0 : std::exp(score - largest);
   for (int64_t j = 0; j < keys; ++j) {

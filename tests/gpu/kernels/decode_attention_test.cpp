@@ -133,6 +133,14 @@ TEST_F(Decode, EveryTermOfAScore) {
          .keys = edges,
          .terms = {.relative = numbers(4 * 41, 3), .reach = 20},
          .splits = splits});
+    for (Element cache : {Element::F32, Element::BF16})
+      run({.heads = 4,
+           .kv_heads = 2,
+           .d = 32,
+           .keys = edges,
+           .terms = {.sinks = {0.5f, -3.f, 4.f, 1e4f}},
+           .cache = cache,
+           .splits = splits});
   }
 }
 TEST_F(Decode, AQueryOfAnotherStreamSeesAllKeysOfTheSource) {

@@ -194,7 +194,8 @@ TEST_F(Prefill, EveryTermOfAScore) {
   for (const auto& [type, cores] : {std::pair{Element::F32, false}, {Element::F16, true}}) {
     for (const Terms& terms : {Terms{.softcap = 0.5}, Terms{.slopes = slopes_of(2), .slopes_scaled = true},
                                Terms{.slopes = slopes_of(2), .slopes_bf16 = true},
-                               Terms{.causal = false, .relative = numbers(2 * 21, 3), .reach = 10}}) {
+                               Terms{.causal = false, .relative = numbers(2 * 21, 3), .reach = 10},
+                               Terms{.window = 5, .sinks = {0.5f, 4.f}}}) {
       run({.heads = 2,
            .kv_heads = 1,
            .d = 16,

@@ -34,9 +34,26 @@ at::Tensor Router::of_kept_groups(const at::Tensor& scores) const {
   return groups.masked_fill(left_out.unsqueeze(2), -std::numeric_limits<double>::infinity()).view_as(scores);
 }
 
+/// Chooses the largest logit, then the largest of the others. The weight of each is its share in the softmax over those
+/// that were left when it was chosen and lie near it.
+Router::Choice Router::of_sparse_mixer(const at::Tensor& logits) const {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  at::Tensor left = logits;
+  std::vector<at::Tensor> chosen, weights;
+  for (int64_t i = 0; i < policy_.per_token; ++i) {
+    const auto [largest, best] = at::max(left, 1, /*keepdim=*/true);
+    const at::Tensor far = ((largest - logits) / at::maximum(logits.abs(), largest)) > 2 * policy_.jitter;
+    chosen.push_back(best);
+    weights.push_back(at::gather(at::softmax(left.masked_fill(far, -infinity), 1), 1, best));
+    left = left.scatter(1, best, -infinity);
+  }
+  return {.experts = at::cat(chosen, 1), .weights = at::cat(weights, 1)};
+}
+
 Router::Choice Router::operator()(const at::Tensor& x) const {
   using policy::RouterScores;
   const at::Tensor logits = linear_(x.to(at::kFloat));
+  if (policy_.scores == RouterScores::SparseMixer) return of_sparse_mixer(logits);
   const at::Tensor scores = policy_.scores == RouterScores::Softmax   ? at::softmax(logits, 1)
                             : policy_.scores == RouterScores::Sigmoid ? at::sigmoid(logits)
                                                                       : logits;
@@ -53,6 +70,7 @@ Router::Choice Router::operator()(const at::Tensor& x) const {
 Experts::Experts(const policy::Experts& experts, Loader& loader)
     : router_(experts.router, loader),
       experts_(make_experts(experts.experts, loader)),
+      shared_factor_(experts.shared_factor),
       adds_biases_(loader.rank() == 0) {
   if (experts.shared) shared_.emplace(*experts.shared, loader);
   if (experts.shared_gate) shared_gate_.emplace(*experts.shared_gate, loader);
@@ -88,6 +106,7 @@ at::Tensor Experts::partial(const at::Tensor& x) const {
   if (!shared_) return sum;
   at::Tensor y = of_expert(*shared_, x);
   if (shared_gate_) y.mul_(at::sigmoid((*shared_gate_)(x.to(at::kFloat))));
+  if (shared_factor_ != 1) y.mul_(shared_factor_);
   return sum.add_(y);
 }
 

@@ -41,13 +41,20 @@ DenseMlp::DenseMlp(const policy::DenseMlp& mlp, Loader& loader)
 at::Tensor DenseMlp::inner(const at::Tensor& x) const { return activate(activation_, up_(x)); }
 
 GatedMlp::GatedMlp(const policy::GatedMlp& mlp, Loader& loader)
-    : activation_(mlp.activation), gate_and_up_({&mlp.gate, &mlp.up}, loader), down_(mlp.down, loader) {}
+    : activation_(mlp.activation),
+      limit_(mlp.limit),
+      up_offset_(mlp.up_offset),
+      gate_and_up_({&mlp.gate, &mlp.up}, loader),
+      down_(mlp.down, loader) {}
 
 at::Tensor GatedMlp::inner(const at::Tensor& x) const {
   const at::Tensor in = gate_and_up_(x);
-  if (activation_ == policy::Activation::Silu) return ops::silu_and_mul(in);
+  if (activation_ == policy::Activation::Silu && limit_ == 0 && up_offset_ == 0) return ops::silu_and_mul(in);
   const int64_t width = in.size(1) / 2;
-  return activate(activation_, in.narrow(1, 0, width)) * in.narrow(1, width, width);
+  at::Tensor gate = in.narrow(1, 0, width), up = in.narrow(1, width, width);
+  if (limit_ > 0) gate = gate.clamp_max(limit_), up = up.clamp(-limit_, limit_);
+  if (up_offset_ != 0) up = up + up_offset_;
+  return activate(activation_, gate) * up;
 }
 
 namespace {

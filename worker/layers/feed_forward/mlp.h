@@ -30,17 +30,18 @@ class DenseMlp {
   RowLinear down_;
 };
 
-/// down(act(gate(x)) * up(x)); gate and up are one product.
+/// down(act(gate(x)) * (up(x) + up_offset)); gate and up are one product.
 class GatedMlp {
  public:
   GatedMlp(const policy::GatedMlp&, Loader&);
-  /// Returns act(gate(x)) * up(x) [tokens, local columns].
+  /// Returns act(gate(x)) * (up(x) + up_offset) [tokens, local columns].
   at::Tensor inner(const at::Tensor& x) const;
   const RowLinear& down() const { return down_; }
   bool is_gathered() const { return gate_and_up_.is_gathered(); }
 
  private:
   policy::Activation activation_;
+  double limit_, up_offset_;
   ColumnLinear gate_and_up_;
   RowLinear down_;
 };
@@ -58,6 +59,7 @@ class Router {
  private:
   /// Returns the scores with those of the groups that a token does not choose among at -infinity.
   at::Tensor of_kept_groups(const at::Tensor& scores) const;
+  Choice of_sparse_mixer(const at::Tensor& logits) const;
   const policy::Router& policy_;
   Linear linear_;
   at::Tensor choice_bias_;
@@ -79,6 +81,7 @@ class Experts {
   std::vector<GatedMlp> experts_;
   std::optional<GatedMlp> shared_;
   std::optional<Linear> shared_gate_;
+  double shared_factor_;
   bool adds_biases_;  ///< this rank adds the biases that stand after the sum over ranks
 };
 

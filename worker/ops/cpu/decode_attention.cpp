@@ -39,6 +39,7 @@ class Decode {
         sequences_(sequences),
         biases_(biases),
         window_(options.window),
+        sinks_(options.sinks.defined() ? options.sinks.contiguous() : at::Tensor()),
         out_(out.mutable_data_ptr<float>()) {
     heads_ = q.size(1);
     group_ = heads_ / k_cache.size(1);
@@ -118,8 +119,15 @@ class Decode {
     kernels().attend(a);
     if (!only) return;
     for (int64_t head = 0; head < piece.heads; ++head) {
-      for (int64_t i = 0; i < d_; ++i) a.out[head * d_ + i] /= own_sums[head];
+      const float total = own_sums[head] + sink_weight(piece.head + head, own_largest[head]);
+      for (int64_t i = 0; i < d_; ++i) a.out[head * d_ + i] /= total;
     }
+  }
+
+  /// Returns what a head's sink adds to a sum of weights relative to the largest score. It is infinite where the sink
+  /// takes all, which makes the results 0.
+  float sink_weight(int64_t head, float largest) const {
+    return sinks_.defined() ? std::exp(sinks_.const_data_ptr<float>()[head] - largest) : 0.f;
   }
 
   /// Combines the partial results of the splits: rescales them to one largest score and adds them in the keys' order.
@@ -134,13 +142,16 @@ class Decode {
       total += share * *sums(row);
       for (int64_t i = 0; i < d_; ++i) out[i] += share * from[i];
     }
+    total += sink_weight(head, best);
     for (int64_t i = 0; i < d_; ++i) out[i] /= total;
   }
 
   at::Tensor q_;
   std::span<const SequenceSpan* const> sequences_;
   std::span<const at::Tensor> biases_;
-  int64_t window_, heads_, group_, d_, head_bytes_, parts_ = 0;
+  int64_t window_;
+  at::Tensor sinks_;
+  int64_t heads_, group_, d_, head_bytes_, parts_ = 0;
   float* out_;
   const char *keys_, *values_;
   Attend whole_{};

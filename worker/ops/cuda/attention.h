@@ -21,6 +21,7 @@ struct Scores {
   const float* relative = nullptr;  ///< [heads, 2 reach + 1]: what is added for key - query = -reach .. reach, beyond
                                     ///< that the outermost; T5's buckets by distance
   int64_t reach = 0;
+  const float* sinks = nullptr;  ///< [heads]: one more logit of each head's softmax, whose value is 0; nullptr: none
 };
 
 /// Decode attention: one query per sequence. Splits of its keys run in parallel; the partial results are rescaled to

@@ -49,6 +49,10 @@ Scores scores_of(const AttentionOptions& options, at::Device device, std::vector
                 .softcap = static_cast<float>(options.softcap),
                 .causal = options.causal,
                 .window = options.window};
+  if (options.sinks.defined()) {
+    kept.push_back(options.sinks.contiguous());
+    scores.sinks = static_cast<const float*>(address(kept.back().const_data_ptr()));
+  }
   if (options.alibi.slopes.defined()) {
     kept.push_back(options.alibi.slopes.contiguous());
     scores.slopes = static_cast<const float*>(address(kept.back().const_data_ptr()));
@@ -90,7 +94,8 @@ PrefillPath prefill_path(const AttentionOptions& options, at::ScalarType type, i
   const bool narrow = type == at::kHalf || type == at::kBFloat16;
   if (!narrow || compute_capability < 80 || head_dim % 8 != 0 || head_dim > max_tensor_core_head_dim)
     return PrefillPath::Fp32;
-  const bool adds = options.softcap > 0 || options.alibi.slopes.defined() || options.relative_bias.table.defined();
+  const bool adds = options.softcap > 0 || options.alibi.slopes.defined() || options.relative_bias.table.defined() ||
+                    options.sinks.defined();
   const bool needs_positions = options.causal || options.window > 0;
   return adds || (needs_positions && !ends_with_queries) ? PrefillPath::TensorCores : PrefillPath::Flash;
 }

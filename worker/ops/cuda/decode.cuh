@@ -66,6 +66,7 @@ __device__ __forceinline__ void store_head(const DecodeAttention& p, const Split
     shares[w] = weight_of(of.ends[w * of.ends_stride], largest);
     total += shares[w] * of.ends[w * of.ends_stride + 1];
   }
+  if (split.used == 1) total += sink_weight(p.scores, head, largest);  // else combine_kernel adds it
   const Parts parts(p, sequence, head);
   const auto index = static_cast<int>(blockIdx.x), d = static_cast<int>(p.d);
   for (int i = static_cast<int>(threadIdx.x); i < d; i += decode::threads) {

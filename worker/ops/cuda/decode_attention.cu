@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(threads) combine_kernel(DecodeAttention p) {
   __syncthreads();
   const int column = begin + static_cast<int>(threadIdx.x);
   if (column >= d) return;
-  float total = 0, result = 0;
+  float total = sink_weight(p.scores, head, largest), result = 0;
 #pragma unroll
   for (int w = 0; w < warps; ++w) {
     total += sums[w];

@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(threads, 2) prefill_kernel(PrefillAttention p)
   for (int r = 0; r < of_warp; ++r) {
     const int64_t query = tile.begin + warp * of_warp + r;
     if (query >= tile.end) continue;
+    sum[r] += sink_weight(p.scores, tile.head, largest[r]);
 #pragma unroll
     for (int c = 0; c < Columns; ++c) {
       if (32 * c + lane < d)

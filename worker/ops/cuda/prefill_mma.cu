@@ -132,6 +132,7 @@ __global__ void __launch_bounds__(threads, 2) prefill_mma_kernel(PrefillAttentio
     sum[r] += __shfl_xor_sync(all_lanes, sum[r], 2);
     const int64_t query = tile.begin + 16 * warp + lane / 4 + 8 * r;
     if (query >= tile.end) continue;
+    sum[r] += sink_weight(p.scores, tile.head, largest[r]);
     const float share = sum[r] > 0 ? 1 / sum[r] : 0.f;
     const auto write = [&](auto* row) {
 #pragma unroll

@@ -37,4 +37,10 @@ __device__ __forceinline__ float weight_of(float value, float largest) {
   return value == lowest ? 0.f : fast_exp(value - largest);
 }
 
+/// Returns what a head's sink adds to the sum of weights relative to the largest score. It is infinite where the sink
+/// takes all, which makes results 0.
+__device__ __forceinline__ float sink_weight(const Scores& s, int64_t head, float largest) {
+  return s.sinks ? fast_exp(s.sinks[head] - largest) : 0.f;
+}
+
 }  // namespace pm::ops::cuda

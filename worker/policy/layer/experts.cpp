@@ -40,7 +40,7 @@ Router Builder::router(const Context& context, const Node& section, const Scope&
   if (!section.get("router")) refuse_policy(section, "experts need a \"router\"");
   Router router;
   const ParamRequest weight{.role = Role::RouterWeight, .path = path, .shape = {experts, context.sizes.hidden}};
-  if (auto made = linear(context, section.get("router"), &section, scope, weight, Role::RouterBias))
+  if (auto made = linear(context, section.get("router"), nullptr, scope, weight, Role::RouterBias))
     router.linear = std::move(*made);
   if (const std::optional<Binding> row = binder_.binding(section.get("choice_bias"), scope.variables)) {
     const ParamRequest request{.role = Role::RouterBias, .path = path + ".choice_bias", .shape = {experts}};
@@ -49,12 +49,20 @@ Router Builder::router(const Context& context, const Node& section, const Scope&
   if (const Node* scores = section.get("scores")) router.scores = parse_enum<RouterScores>(*scores, scope.variables);
   if (const Node* normalise = section.get("normalise")) router.normalise = evaluate_bool(*normalise, scope.variables);
   if (const Node* factor = section.get("factor")) router.factor = evaluate_number(*factor, scope.variables);
+  if (const Node* jitter = section.get("jitter")) router.jitter = evaluate_number(*jitter, scope.variables);
   router.groups = count_of(section, "groups", scope, experts, 1);
   router.groups_kept = count_of(section, "groups_kept", scope, router.groups, router.groups);
   if (experts % router.groups != 0)
     throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives " + std::to_string(experts) +
                                              " experts in " + std::to_string(router.groups) + " groups of equal size");
   router.per_token = count_of(section, "per_token", scope, experts / router.groups * router.groups_kept, 1);
+  if (router.scores == RouterScores::SparseMixer) {
+    if (router.groups > 1 || router.choice_bias || router.normalise || router.factor != 1)
+      refuse_policy(section, "\"scores: sparsemixer\" has neither groups, choice_bias, normalise nor factor");
+    if (router.per_token != 2)
+      throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives \"per_token\" the value " +
+                                               std::to_string(router.per_token) + ", sparsemixer chooses 2");
+  }
   return router;
 }
 
@@ -64,7 +72,9 @@ std::optional<Experts> Builder::experts(const Context& context, const Node& mlp,
   if (!section || !binder_.binding(section, scope.variables)) return std::nullopt;
   const int64_t count = count_of(*section, "count", scope, max_experts, 0),
                 tensors = static_cast<int64_t>(view_.checkpoint.tensors().size());
-  experts_ += count;
+  const Node* stacked = section->get("stacked");
+  const bool in_one = stacked && evaluate_bool(*stacked, scope.variables);
+  experts_ += in_one ? 1 : count;
   if (experts_ > tensors)  // else a small file could ask for very many names
     throw Error(Reason::ModelUnreadable, section->where() + ": config.json gives " + std::to_string(experts_) +
                                              " experts up to layer " + std::to_string(scope.layer) +
@@ -77,10 +87,13 @@ std::optional<Experts> Builder::experts(const Context& context, const Node& mlp,
   for (int64_t number = 0; number < count; ++number) {
     Scope own = scope;
     own.variables.expert = number;
+    if (in_one) own.member = number, own.members = count;
     if (const Node* at = section->get("at")) binder_.enter(*at, own);
     GatedMlp& expert = made.experts.emplace_back(
         gated_block(context, *section, own, path + ".experts." + std::to_string(number), activation));
     for (Linear* linear : {&expert.gate, &expert.up, &expert.down}) set_share(*linear, share);
+    // What the tensors of all do not fit for one, they fit for none: one problem says it.
+    if (in_one && !(expert.gate.weight.tensor && expert.up.weight.tensor && expert.down.weight.tensor)) break;
   }
   const Node* shared = mlp.get("shared");
   if (!shared || !binder_.binding(shared, scope.variables)) return made;
@@ -89,6 +102,7 @@ std::optional<Experts> Builder::experts(const Context& context, const Node& mlp,
   made.shared = gated_block(context, *shared, own, path + ".shared", activation);
   const ParamRequest gate{
       .role = Role::RouterWeight, .path = path + ".shared_gate", .shape = {1, context.sizes.hidden}};
+  if (const Node* factor = shared->get("factor")) made.shared_factor = evaluate_number(*factor, own.variables);
   made.shared_gate = linear(context, shared->get("gated_by"), shared, own, gate, Role::RouterBias);
   return made;
 }

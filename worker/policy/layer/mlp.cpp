@@ -2,6 +2,7 @@
 // Builder: feed-forward blocks.
 #include "worker/base/error.h"
 #include "worker/policy/builder.h"
+#include "worker/policy/keywords.h"
 
 namespace pm::policy {
 
@@ -19,18 +20,19 @@ void Builder::gate_and_up(const Context& context, const Node& section, const Sco
   const char* names[] = {".gate", ".up"};
   Linear* targets[] = {&mlp.gate, &mlp.up};
   const bool gate_first = section.get("gate_up") != nullptr;
+  const Node* row = section.get(gate_first ? "gate_up" : "up_gate");
+  const Node* fused = row->get("fused");
+  const bool in_turn = fused && parse_keyword(*fused, scope.variables, gate_up_words) == "interleaved";
   for (int i = 0; i < 2; ++i) {
     const ParamRequest request{.role = weights[i],
                                .path = path + names[i],
                                .shape = {mlp.width, context.sizes.hidden},
                                .units = mlp.width,
-                               .fused = Fused::Concat,
+                               .fused = in_turn ? Fused::Interleaved : Fused::Concat,
                                .part = gate_first ? i : 1 - i,
                                .parts = 2,
                                .stored_rows = 2 * mlp.width};
-    if (auto made =
-            linear(context, section.get(gate_first ? "gate_up" : "up_gate"), &section, scope, request, biases[i]))
-      *targets[i] = std::move(*made);
+    if (auto made = linear(context, row, &section, scope, request, biases[i])) *targets[i] = std::move(*made);
   }
 }
 
@@ -61,18 +63,31 @@ GatedMlp Builder::feed_forward(const Context& context, const Node& section, cons
   return block;
 }
 
+void Builder::set_limits(const Node& section, const Scope& scope, GatedMlp& block) {
+  if (const Node* limit = section.get("limit")) block.limit = evaluate_number(*limit, scope.variables);
+  if (block.limit < 0)
+    throw Error(Reason::ModelUnreadable, section.where() + ": config.json gives \"limit\" the value " +
+                                             std::to_string(block.limit) + ", expected 0 (none) or more");
+  if (const Node* offset = section.get("up_offset")) block.up_offset = evaluate_number(*offset, scope.variables);
+}
+
 Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope, const std::string& path) {
   const Activation act = activation(section.get("act"), scope.variables);
   Mlp mlp;
   mlp.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
   mlp.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
   if (std::optional<Experts> routed = experts(context, section, scope, path, act)) {
+    for (GatedMlp& expert : routed->experts) set_limits(section, scope, expert);
+    if (routed->shared) set_limits(section, scope, *routed->shared);
     mlp.kind = std::move(*routed);
     return mlp;
   }
   bool has_gate = false;
   GatedMlp block = feed_forward(context, section, scope, path, act, context.sizes.ffn, has_gate);
   mlp.quantized = quantized_mlp(section, scope, path + ".quantized");
+  if (!has_gate && (section.get("limit") || section.get("up_offset")))
+    refuse_policy(section, "\"limit\" and \"up_offset\" are of a block with a gate");
+  if (has_gate) set_limits(section, scope, block);
   if (has_gate)
     mlp.kind = std::move(block);
   else

@@ -42,6 +42,7 @@ Rule linear(Keys more = {}) {
 }
 /// A linear of a block, whose matrix may be block-diagonal.
 Rule projection() { return linear({{"groups", expression}}); }
+Rule gate_up() { return linear({{"fused", word(gate_up_words)}}); }
 Rule norm_row(Keys more = {}) {
   Keys keys{{"bias", bias}, {"kind", word(norm_words)}, {"eps", expression}};
   keys.insert(keys.end(), more.begin(), more.end());
@@ -83,6 +84,7 @@ Rule attention(Keys more = {}) {
                                                    {"positions", expression},
                                                    {"seed", expression}})}})},
            {"softcap", expression},
+           {"sinks", row()},
            {"attentions", word(attentions_words)},
            {"heads", expression},
            {"kv_heads", expression},
@@ -120,6 +122,7 @@ Rule attention(Keys more = {}) {
                                          {"values", linear()}})},
            {"query_norm", norm_row({{"over", word(over_words)}})},
            {"key_norm", norm_row({{"over", word(over_words)}})},
+           {"norms_after_rotary", expression},
            {"qkv", linear({{"fused", fused}, {"q_bias", names}, {"k_bias", names}, {"v_bias", names}})},
            {"q", projection()},
            {"k", projection()},
@@ -133,20 +136,24 @@ Rule mlp(Keys more = {}) {
                  Keys{{"act", word(words<Activation>())},
                       {"up", projection()},
                       {"gate", projection()},
-                      {"gate_up", linear()},
+                      {"gate_up", gate_up()},
                       {"up_gate", linear()},
-                      {"down", projection()}} +
+                      {"down", projection()},
+                      {"limit", expression},
+                      {"up_offset", expression}} +
                  std::move(more));
 }
 
 /// The keys of a gated block inside of another, whose width is its own.
 Keys gated_keys() {
-  return {{"when", expression},   {"at", names},         {"width", expression}, {"up", projection()},
-          {"gate", projection()}, {"gate_up", linear()}, {"down", projection()}};
+  return {{"when", expression},   {"at", names},          {"width", expression}, {"up", projection()},
+          {"gate", projection()}, {"gate_up", gate_up()}, {"down", projection()}};
 }
 
 Rule experts() {
-  return section(gated_keys() + Keys{{"count", expression},
+  return section(gated_keys() + Keys{{"stacked", expression},
+                                     {"layout", word(layout_words)},
+                                     {"count", expression},
                                      {"per_token", expression},
                                      {"router", linear()},
                                      {"scores", word(words<RouterScores>())},
@@ -154,7 +161,8 @@ Rule experts() {
                                      {"groups", expression},
                                      {"groups_kept", expression},
                                      {"normalise", expression},
-                                     {"factor", expression}});
+                                     {"factor", expression},
+                                     {"jitter", expression}});
 }
 
 /// The keys of rows that attend to others.
@@ -346,7 +354,7 @@ Rule stack() {
       {"cross", attention({{"source", text}, {"when", expression}, {"kv", linear()}})},
       {"mlp",
        mlp({{"experts", experts()},
-            {"shared", section(gated_keys() + Keys{{"gated_by", linear()}})},
+            {"shared", section(gated_keys() + Keys{{"gated_by", linear()}, {"factor", expression}})},
             {"quantized",
              quantized(
                  {{"input", names}, {"activation", names}, {"float_activation", expression}, {"down", names}})}})},

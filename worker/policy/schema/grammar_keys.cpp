@@ -26,7 +26,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
   const Rule &policy = grammar(), &stack = under(policy, "stacks").keys[0].rule,
              &head = under(policy, "heads").keys[0].rule;
   const Rule &input = under(stack, "input"), &attn = under(stack, "attn"), &output = under(stack, "output"),
-             &plain = under(input, "token"), &matrix = under(under(stack, "mlp"), "gate_up");
+             &plain = under(input, "token"), &experts = under(under(stack, "mlp"), "experts"),
+             &matrix = under(experts, "router");
   return {{"policy", own_keys(policy)},
           {"architecture", own_keys(under(policy, "architectures").keys[0].rule)},
           {"recompute", own_keys(under(under(policy, "architectures").keys[0].rule, "recompute"))},
@@ -84,7 +85,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> grammar_keys() {
           {"qkv", own_keys(under(attn, "qkv"), matrix)},
           {"fused", own_keys(under(under(attn, "qkv"), "fused"))},
           {"mlp", own_keys(under(stack, "mlp"))},
-          {"experts", own_keys(under(under(stack, "mlp"), "experts"))},
+          {"gate_up", own_keys(under(under(stack, "mlp"), "gate_up"), matrix)},
+          {"experts", own_keys(experts)},
           {"shared", own_keys(under(under(stack, "mlp"), "shared"))},
           {"quantized mlp", own_keys(under(under(stack, "mlp"), "quantized"))},
           {"second", own_keys(under(stack, "second"))},

@@ -105,6 +105,7 @@ struct Attention {
   std::optional<Norm> norm;       ///< before (pre) or after the residual sum (post), as the layer's order says
   std::optional<Norm> post_norm;  ///< of what the block adds to the residual (Gemma 2)
   std::optional<Norm> query_norm, key_norm;  ///< of each head's vector, before rotary embedding (Qwen3)
+  bool norms_after_rotary = false;           ///< query_norm and key_norm are behind it (Hunyuan)
   std::optional<ProjectionNorms> projection_norms;
   Mask mask = Mask::Full;
   double scale = 1;    ///< of q.k
@@ -124,6 +125,7 @@ struct Attention {
   std::optional<RelativeContent> relative_content;
   std::optional<ContentBuckets> content_buckets;
   std::optional<EntityQueries> entity_queries;
+  std::optional<Param> sinks;  ///< [heads]: one more logit of each head's softmax, whose value is 0
   std::optional<SpanConvolution> span_convolution;  ///< heads whose results stand behind those that attend
   /// Values are projected from other states than queries and keys (MobileBERT), or keys of cross-attention have
   /// positions (DETR).

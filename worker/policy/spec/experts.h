@@ -12,11 +12,12 @@
 namespace pm::policy {
 
 /// What a router makes of its logits before it chooses: their softmax over all experts, the sigmoid of each, or
-/// nothing, where the softmax is over those that were chosen.
-enum class RouterScores : uint8_t { Softmax, Sigmoid, SoftmaxOfChosen };
+/// nothing, where the softmax is over those that were chosen. SparseMixer chooses two by their logits; the weight of
+/// each is its share in the softmax over it and those that are left and lie near it (Liu et al., "GRIN", 2024).
+enum class RouterScores : uint8_t { Softmax, Sigmoid, SoftmaxOfChosen, SparseMixer };
 template <>
 struct Words<RouterScores> {
-  static constexpr std::array<std::string_view, 3> all{"softmax", "sigmoid", "softmax_of_chosen"};
+  static constexpr std::array<std::string_view, 4> all{"softmax", "sigmoid", "softmax_of_chosen", "sparsemixer"};
 };
 
 /// Chooses experts for each token: those with the largest scores. Their scores are the weights by which what they make
@@ -30,6 +31,7 @@ struct Router {
   int64_t per_token = 1;
   bool normalise = false;  ///< the weights of a token are divided by their sum
   double factor = 1;       ///< of the weights
+  double jitter = 0;       ///< SparseMixer: logits within twice this share of the chosen one's lie near it
 
   void collect(ParamCollector&) const;
 };

@@ -22,9 +22,11 @@ struct DenseMlp {
   void collect(ParamCollector&) const;
 };
 
-/// down(act(gate(x)) * up(x)).
+/// down(act(gate(x)) * (up(x) + up_offset)).
 struct GatedMlp {
   Activation activation = Activation::Silu;
+  double limit = 0;  ///< 0: none; else gate(x) is at most so much, and up(x) lies between it and its negative
+  double up_offset = 0;
   int64_t width = 0;  ///< columns
   Linear gate, up, down;
 
@@ -37,6 +39,7 @@ struct Experts {
   std::vector<GatedMlp> experts;  ///< at least one, of equal widths
   std::optional<GatedMlp> shared;
   std::optional<Linear> shared_gate;  ///< [1, hidden]: the sigmoid of its product multiplies what `shared` makes
+  double shared_factor = 1;           ///< multiplies that, too
 
   void collect(ParamCollector&) const;
 };

@@ -15,8 +15,8 @@ namespace pm::policy {
 
 /// How several logical matrices lie in one stored tensor, along the output dimension. Concat: all rows of one matrix,
 /// then all of the next. PerHead: for each head its q, k and v rows. Grouped: for each kv head its q heads, its k and
-/// its v. Blocks: the parts in each of several equal blocks of heads.
-enum class Fused : uint8_t { None, Concat, PerHead, Grouped, Blocks };
+/// its v. Blocks: the parts in each of several equal blocks of heads. Interleaved: a row of each in turn.
+enum class Fused : uint8_t { None, Concat, PerHead, Grouped, Blocks, Interleaved };
 
 /// One parameter of the model: its role, its logical shape and the tensor of the checkpoint that holds it.
 struct Param {
@@ -45,6 +45,9 @@ struct Param {
   /// The blocks of a block-diagonal matrix (a convolution in groups), which is stored as [out, in / blocks]; `shape` is
   /// that, or [out / blocks, in] where inputs are sharded.
   int64_t diagonal_blocks = 1;
+  /// The tensor has one more dimension, its first, of so many parameters (the experts of a layer); this one is number
+  /// `member` of it.
+  int64_t member = 0, members = 1;
   RoutedShare routed;
 };
 

@@ -37,6 +37,7 @@ enum class Role : uint8_t {
   BucketWeight,
   BucketBias,
   SegmentStates,
+  AttentionSink,
   DistanceVectors,
   UpWeight,
   UpBias,

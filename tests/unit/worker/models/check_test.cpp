@@ -56,6 +56,8 @@ policy::Attention& in_buckets(policy::Model& model) {
 constexpr const char* chunks_alone =
     "has attention in chunks that is grouped, crosses, has another pattern, positions in it, norms of heads, "
     "softcapped scores or further heads";
+constexpr const char* sinks_alone =
+    "has attention sinks in cross-attention, or beside a pattern, chunks, content_buckets or integers";
 constexpr const char* reversible_alone =
     "has two residual streams beside further blocks, norms behind blocks, or positions in attention";
 /// Makes the layer one of attention in chunks.
@@ -194,6 +196,9 @@ INSTANTIATE_TEST_SUITE_P(
          "has values with a width of their own in attention that is grouped, causal, sparse or has further terms"},
         {"LatentsBehindNorms", [](auto& m) { reads_by_latents(m).layers[0].order = policy::Order::Post; },
          "has latents, or values with a width of their own, in layers that are not pre-norm"},
+        {"SinksOfASource", [](auto& m) { cross(m).sinks.emplace(); }, sinks_alone},
+        {"SinksBesideAPattern", [](auto& m) { self(m).sinks.emplace(), self(m).pattern = policy::BlockSparse{}; },
+         sinks_alone},
         {"QueriesWithoutLatents", [](auto& m) { m.stacks[0].output.queries.emplace(); },
          "has queries of latents or blocks of layers without latents"},
         {"BlocksWithoutLatents", [](auto& m) { layer(m).repeats_state = true; },

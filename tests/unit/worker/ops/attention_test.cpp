@@ -60,6 +60,13 @@ TEST(Attention, SoftcappedScoresStayBelowTheirCap) {
     run({6, 1, 20, mixed, {.scale = 0.3, .softcap = softcap, .window = 16}, at::kBFloat16});
   }
 }
+TEST(Attention, SinksTakeTheirShareOfEveryHead) {
+  const at::Tensor sinks = at::tensor({0.5f, -2.f, 3.f, 1e9f}), lone = at::tensor({-1.f, 2.f});
+  for (at::ScalarType type : {at::kFloat, at::kBFloat16})
+    run({4, 2, 8, {{0, 40}, {63, 1}, {1200, 1}, {20, 20}, {0, 1}}, {.scale = 0.3, .sinks = sinks}, type});
+  run({4, 2, 8, {{0, 300}, {290, 1}}, {.scale = 0.3, .window = 16, .sinks = sinks}});
+  run({2, 1, 20, mixed, {.scale = 0.3, .softcap = 3, .causal = true, .sinks = lone}});
+}
 TEST(Attention, AlibiGrowsWithTheKeysPosition) {
   run({5, 5, 8, mixed, {.scale = 0.3, .alibi = {.slopes = alibi_slopes(5)}}, at::kFloat, 5e-6});
   run({5, 5, 8, mixed, {.scale = 0.3, .alibi = {.slopes = alibi_slopes(5), .scaled = true}}, at::kFloat, 5e-6});

@@ -54,7 +54,10 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
   if (options.window > 0) hidden = hidden.logical_or(key <= query - options.window);
   if (options.window > 0 && !options.causal) hidden = hidden.logical_or(key >= query + options.window);
   scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
-  const at::Tensor weights = at::softmax(scores, -1).reshape({kv_heads, heads / kv_heads, queries, keys});
+  if (options.sinks.defined())
+    scores = at::cat({scores, options.sinks.to(at::kDouble).view({heads, 1, 1}).expand({heads, queries, 1})}, -1);
+  const at::Tensor weights =
+      at::softmax(scores, -1).narrow(-1, 0, keys).reshape({kv_heads, heads / kv_heads, queries, keys});
   return at::einsum("ngqk,knd->qngd", {weights, v.to(at::kDouble)}).reshape({queries, heads, d});
 }
 

@@ -13,8 +13,9 @@ namespace pm::ops::reference {
 /// Returns T5's bucket of one distance (key - query), implemented from the paper and not from the code under test.
 int64_t relative_bucket(int64_t distance, int64_t buckets, int64_t max_distance, bool bidirectional);
 
-/// Returns softmax(scale q k^T + bias + mask) v of one sequence in fp64 [queries, heads, d]; q [queries, heads, d],
-/// k, v [keys, kv_heads, d]. The first query is token number `context`. AlibiBias::bf16 is not supported.
+/// Returns softmax(scale q k^T + bias + mask) v of one sequence in fp64 [queries, heads, d], with the share of a sink;
+/// q [queries, heads, d], k, v [keys, kv_heads, d]. The first query is token number `context`. AlibiBias::bf16 is not
+/// supported.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t context,
                      const AttentionOptions& options);
 

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experts, their router, and the block beside them, on a tiny checkpoint; patterns of tensors that are not read.
+// Experts, their router, and the block beside them, on tiny checkpoints; experts that lie in one tensor; patterns of
+// tensors that are not read.
 #include <gmock/gmock.h>
 
+#include <array>
+
 #include "tests/unit/worker/policy/resolved.h"
+#include "worker/policy/tensor_slices.h"
 
 namespace pm::policy {
 namespace {
@@ -125,6 +129,84 @@ TEST(Experts, ThatNoTensorFillsAreNamed) {
   add_block(more, "model.layers.1.mlp.experts.4.", columns);
   EXPECT_THAT(refusal(more, Reason::ModelUnreadable),
               HasSubstr("no parameter of the policy reads \"model.layers.1.mlp.experts.4.down_proj.weight\""));
+}
+
+/// A layer of gpt-oss in small: experts in one tensor, transposed, gate and up in turn.
+Synthetic tiny_stacked() {
+  Synthetic model;
+  model.config = {{"model_type", "gpt_oss"},
+                  {"architectures", {"GptOssForCausalLM"}},
+                  {"vocab_size", 11},
+                  {"hidden_size", hidden},
+                  {"num_hidden_layers", 1},
+                  {"num_attention_heads", 4},
+                  {"num_key_value_heads", 2},
+                  {"head_dim", 2},
+                  {"intermediate_size", columns},
+                  {"num_local_experts", experts},
+                  {"num_experts_per_tok", 2},
+                  {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1000.0}}}};
+  model.add("model.embed_tokens.weight", {11, hidden});
+  model.add("lm_head.weight", {11, hidden});
+  model.add("model.norm.weight", {hidden});
+  const std::string at = "model.layers.0.";
+  model.add(at + "input_layernorm.weight", {hidden});
+  model.add(at + "post_attention_layernorm.weight", {hidden});
+  model.add(at + "self_attn.sinks", {4});
+  model.linear(at + "self_attn.q_proj", 8, hidden, true);
+  model.linear(at + "self_attn.k_proj", 4, hidden, true);
+  model.linear(at + "self_attn.v_proj", 4, hidden, true);
+  model.linear(at + "self_attn.o_proj", hidden, 8, true);
+  model.linear(at + "mlp.router", experts, hidden, true);
+  model.add(at + "mlp.experts.gate_up_proj", {experts, hidden, 2 * columns});
+  model.add(at + "mlp.experts.gate_up_proj_bias", {experts, 2 * columns});
+  model.add(at + "mlp.experts.down_proj", {experts, columns, hidden});
+  model.add(at + "mlp.experts.down_proj_bias", {experts, hidden});
+  return model;
+}
+
+/// Returns row, rows, column and columns of a parameter's one slice, then the steps between them.
+std::array<int64_t, 6> slice_of(const Param& param, Range range) {
+  const std::vector<TensorSlice> slices = tensor_slices(param, range);
+  EXPECT_EQ(slices.size(), 1U) << param.path;
+  const TensorSlice& one = slices.at(0);
+  return {one.row, one.rows, one.col, one.cols, one.row_step, one.col_step};
+}
+
+TEST(StackedExperts, AreSlicesOfOneTensor) {
+  const Resolved resolved(tiny_stacked());
+  const std::string at = "decoder.layers.0.mlp.experts.3.";
+  EXPECT_THAT(slice_of(resolved.param(at + "gate.weight"), {0, 6}), ElementsAre(3 * 8, 8, 0, 6, 1, 2));
+  EXPECT_THAT(slice_of(resolved.param(at + "up.weight"), {2, 5}), ElementsAre(3 * 8, 8, 2 * 2 + 1, 3, 1, 2));
+  EXPECT_THAT(slice_of(resolved.param(at + "up.bias"), {2, 5}), ElementsAre(0, 1, 3 * 12 + 2 * 2 + 1, 3, 1, 2));
+  EXPECT_THAT(slice_of(resolved.param(at + "down.weight"), {2, 5}), ElementsAre(3 * 6 + 2, 3, 0, 8, 1, 1));
+  EXPECT_THAT(slice_of(resolved.param(at + "down.bias"), {0, 1}), ElementsAre(0, 1, 3 * 8, 8, 1, 1));
+  const auto& routed = std::get<Experts>(resolved.model.stacks[0].layers[0].mlp.kind);
+  EXPECT_EQ(routed.experts.size(), 4U);
+  EXPECT_EQ(routed.experts[2].limit, 7);
+  EXPECT_EQ(routed.experts[2].up_offset, 1);
+}
+
+TEST(StackedExperts, ThatDoNotFitAreNamedOnce) {
+  Synthetic model = tiny_stacked();
+  model.config["num_local_experts"] = 3;
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("has shape [4, 8, 12], expected [3, 8, 12]"));
+  model = tiny_stacked();
+  model.tensors.erase("model.layers.0.mlp.experts.down_proj");
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("no tensor \"model.layers.0.mlp.experts.down_proj\""));
+  model = tiny_stacked();
+  model.config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("(\"mxfp4\"): quantised checkpoints are not served"));
+}
+
+TEST(Sinks, AreCutWithTheHeads) {
+  const Resolved resolved(tiny_stacked());
+  const Param& sinks = resolved.param("decoder.layers.0.attn.sinks");
+  EXPECT_EQ(sinks.role, Role::AttentionSink);
+  EXPECT_THAT(slice_of(sinks, {1, 3}), ElementsAre(0, 1, 1, 2, 1, 1));
+  Synthetic model = tiny_stacked();
+  model.tensors.erase("model.layers.0.self_attn.sinks");
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("no tensor \"model.layers.0.self_attn.sinks\""));
 }
 
 TEST(Ignored, PatternsMayHaveExpressionsAndAnyEnd) {
