@@ -67,6 +67,7 @@ NAMES = {
     "Perceiver": ("perceiver", ["pixels as rows"]),
     "Qwen3-MoE": ("qwen3_moe", ["experts"]),
     "GLM-4.5": ("glm4_moe", ["experts"]),
+    "gpt-oss": ("gpt_oss", ["experts"]),
 }
 
 
