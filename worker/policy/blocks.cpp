@@ -435,6 +435,8 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   }
   if (const Node* after = section.get("norms_after_rotary"))
     a.norms_after_rotary = evaluate_bool(*after, scope.variables);
+  if (a.norms_after_rotary && a.projection_norms)
+    refuse_policy(section, "\"norms_after_rotary\" is of norms of heads, not of norms over a projection");
   a.relative_position_bias = relative_position_bias(context, section, scope, path, a);
   a.relative_content = relative_content(context, section, scope, path, a);
   a.content_buckets = content_buckets(context, section, scope, path, a);

@@ -106,8 +106,10 @@ std::vector<int64_t> with_last_axes_merged(std::vector<int64_t> shape, size_t di
 std::vector<int64_t> stored_shape(const Param& param) {
   const std::vector<int64_t>& stored = param.tensor->shape;
   if (param.members > 1) {
-    if (stored.size() < 3) return {stored[0] * stored[1]};
-    return {stored[0] * stored[1], stored[2]};
+    std::vector<int64_t> shape = without_ones(stored, param.shape.size() + 1);
+    shape[1] *= shape[0];
+    shape.erase(shape.begin());
+    return shape;
   }
   if (is_transposed_in_blocks(param) && stored.size() == 3) return {stored[0] * stored[1], stored[2]};
   return with_last_axes_merged(without_ones(stored, param.shape.size()), param.shape.size());

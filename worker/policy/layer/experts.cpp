@@ -17,6 +17,9 @@ int64_t count_of(const Node& section, const char* key, const Scope& scope, int64
   return count;
 }
 
+/// Experts of all layers that may lie in tensors together: else a small file could ask for very many parameters.
+constexpr int64_t most_stacked_experts = int64_t{1} << 16;
+
 void set_share(Linear& linear, RoutedShare share) {
   linear.weight.routed = share;
   if (linear.bias) linear.bias->routed = share;
@@ -79,6 +82,11 @@ std::optional<Experts> Builder::experts(const Context& context, const Node& mlp,
     throw Error(Reason::ModelUnreadable, section->where() + ": config.json gives " + std::to_string(experts_) +
                                              " experts up to layer " + std::to_string(scope.layer) +
                                              ", and the checkpoint has " + std::to_string(tensors) + " tensors");
+  if (in_one && count > most_stacked_experts / context.sizes.layers)
+    throw Error(Reason::ModelUnreadable, section->where() + ": config.json gives " + std::to_string(count) +
+                                             " experts in each of " + std::to_string(context.sizes.layers) +
+                                             " layers, expected at most " + std::to_string(most_stacked_experts) +
+                                             " in all");
   Experts made{.router = router(context, *section, scope, path + ".router", count),
                .experts = {},
                .shared = {},

@@ -174,7 +174,9 @@ std::array<int64_t, 6> slice_of(const Param& param, Range range) {
 }
 
 TEST(StackedExperts, AreSlicesOfOneTensor) {
-  const Resolved resolved(tiny_stacked());
+  Synthetic model = tiny_stacked();
+  model.add("model.layers.0.mlp.experts.down_proj", {1, experts, columns, hidden});  // dimensions of 1 do not count
+  const Resolved resolved(model);
   const std::string at = "decoder.layers.0.mlp.experts.3.";
   EXPECT_THAT(slice_of(resolved.param(at + "gate.weight"), {0, 6}), ElementsAre(3 * 8, 8, 0, 6, 1, 2));
   EXPECT_THAT(slice_of(resolved.param(at + "up.weight"), {2, 5}), ElementsAre(3 * 8, 8, 2 * 2 + 1, 3, 1, 2));
@@ -191,6 +193,11 @@ TEST(StackedExperts, ThatDoNotFitAreNamedOnce) {
   Synthetic model = tiny_stacked();
   model.config["num_local_experts"] = 3;
   EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("has shape [4, 8, 12], expected [3, 8, 12]"));
+  model = tiny_stacked();
+  model.config["num_local_experts"] = 4096;
+  model.config["num_hidden_layers"] = 17;
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable),
+              HasSubstr("4096 experts in each of 17 layers, expected at most"));
   model = tiny_stacked();
   model.tensors.erase("model.layers.0.mlp.experts.down_proj");
   EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("no tensor \"model.layers.0.mlp.experts.down_proj\""));
