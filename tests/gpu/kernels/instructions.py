@@ -119,7 +119,9 @@ def main():
             if "sample_kernel" in short and any(count("fp64", loop) for loop in loops):
                 wrong.append(f"{short} has fp64 arithmetic for each score")
             if int(given.arch.removeprefix("sm_")) >= 90 and not waits_first(short, code):
-                wrong.append(f"{short} waits for the kernels ahead of it too late, or too early to have loads under way")
+                wrong.append(
+                    f"{short} waits for the kernels ahead of it too late, or too early to have loads under way"
+                )
             is_aligned_norm = short.startswith("norm_kernel")  # any_norm_kernel is for rows that are not
             if is_aligned_norm and any(re.search(r"LDG\S*\.U16", instruction) for instruction in code):
                 wrong.append(f"{short} loads 16-bit numbers one by one")
