@@ -82,8 +82,8 @@ def short_name(mangled):
 
 
 def waits_first(name, code):
-    """Returns whether a kernel waits for those ahead of it before it touches memory or ends, but for the exceptions. One
-    of READS_AHEAD loads at least so many times before."""
+    """Returns whether a kernel waits for those ahead of it before it touches memory or ends, but for the exceptions.
+    One of READS_AHEAD loads at least so many times before."""
     waits = next((i for i, line in enumerate(code) if WAITS.search(line)), None)
     kernel = name.split("<")[0]
     if waits is None or any(TOUCHES.search(line) for line in code[:waits]):
