@@ -30,7 +30,7 @@ KINDS = {
 # global memory, and the end of a thread
 LOADS = re.compile(r"\b(LDG|LD|LDGSTS)\b")
 TOUCHES = re.compile(r"\b(STG|ST|ATOMG|ATOM|RED|REDG)\b")
-READS_AHEAD = {"gemv_mma_kernel": 4, "gemv_kernel": 1, "norm_kernel": 1, "decode_mma_kernel": 0, "combine_kernel": 0}
+READS_AHEAD = {"gemv_mma_kernel": 2, "gemv_kernel": 1, "norm_kernel": 1, "decode_mma_kernel": 0, "combine_kernel": 0}
 ENDS_AHEAD = {"decode_mma_kernel"}  # its first split always waits
 WAITS = re.compile(r"\bACQBULK\b")  # griddepcontrol.wait
 SPIN = re.compile(r"ATOMS\.CAST?\.|ATOMS\.CAS\b")

@@ -209,13 +209,13 @@ __global__ void __launch_bounds__(threads) combine_kernel(DecodeAttention p) {
     }
   }
   sum = warp_sum(sum);
-  if (lane == 0) sums[warp] = sum;
+  if (lane == 0) sums[warp] = warp == 0 ? sum + sink_weight(p.scores, head, largest) : sum;
 #pragma unroll
   for (int c = 0; c < per_lane; ++c) values[warp * columns + c * lanes + lane] = value[c];
   __syncthreads();
   const int column = begin + static_cast<int>(threadIdx.x);
   if (column >= d) return;
-  float total = sink_weight(p.scores, head, largest), result = 0;
+  float total = 0, result = 0;
 #pragma unroll
   for (int w = 0; w < warps; ++w) {
     total += sums[w];
