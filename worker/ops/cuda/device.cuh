@@ -50,7 +50,7 @@ inline bool runs_overlapping_code(int device) {
                      [own](int arch) { return arch >= first && arch <= own; });
 }
 
-/// Returns runs_overlapping_code() of the current device, which the driver is asked once for.
+/// Returns runs_overlapping_code() of the current device. Each device is queried once, since every launch calls this.
 inline bool overlaps_launches() {
   enum class Answer : unsigned char { unknown, no, yes };
   static std::array<std::atomic<Answer>, 64> answers{};
