@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(lanes* max_warps, 2) gemv_mma_kernel(Gemv p, G
       }
     }
     if (!waited) wait_for_previous(), waited = true;  // with weights on their way
-    if constexpr (sizeof(W) == 1) {
+    if constexpr (sizeof(W) == 1) {                   // after the wait: registers would not suffice before
 #pragma unroll
       for (int l = 0; l < loads; ++l) {
         const int i = begin + l * step;

@@ -89,8 +89,8 @@ fn special_name(token: &str) -> Vec<u8> {
     [&[0xFF], named.as_bytes()].concat()
 }
 
-/// Returns the bytes of the tokens, as `decode` shows them. The decoder decodes each token, so that none has other bytes
-/// here than in an answer.
+/// Returns the bytes of the tokens, as `decode` shows them. The decoder decodes each token, so that none has other
+/// bytes here than in an answer.
 pub fn token_bytes(tokenizer: &AnyTokenizer) -> Result<TokenBytes, String> {
     let AnyTokenizer::Fast(fast) = tokenizer else {
         return Err("it decodes a text as a whole".into());
