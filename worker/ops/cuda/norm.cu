@@ -109,26 +109,29 @@ __global__ void __launch_bounds__(max_threads) norm_kernel(Norm p) {
   const auto residual = typed_row<S>(p.residual, row, p.width), sum = typed_row<S>(p.sum, row, p.width);
   const auto y = typed_row<Y>(p.y, row, p.width);
   const auto weight = typed_row<P>(p.weight, 0, 0), bias = typed_row<P>(p.bias, 0, 0);
-  // Threads beyond the end of the row load its first columns, and neither add nor store them: loads without a branch
-  // are under way together.
+  // Beyond the end of the row a thread loads its first piece again, and neither adds nor stores it: loads without a
+  // branch between them are under way together. A thread with no piece loads nothing of x and of the residual: the sum,
+  // which another thread stores, may replace them.
   int64_t columns[pieces];
   bool real[pieces];
   Loaded<P, N> weights[pieces];
-  Loaded<X, N> given[pieces];
-  Loaded<S, N> residuals[pieces];
+  Loaded<X, N> given[pieces] = {};
+  Loaded<S, N> residuals[pieces] = {};
   float held[pieces][N], total = 0, square = 0;
 #pragma unroll
   for (int piece = 0; piece < pieces; ++piece) {
     columns[piece] = (static_cast<int64_t>(piece) * blockDim.x + threadIdx.x) * N;
     real[piece] = columns[piece] < p.width;
-    if (!real[piece]) columns[piece] = 0;
+    if (!real[piece]) columns[piece] = real[0] ? columns[0] : 0;
     if (p.weight) weight.load(columns[piece], weights[piece]);
   }
   wait_for_previous();
+  if (real[0]) {
 #pragma unroll
-  for (int piece = 0; piece < pieces; ++piece) {
-    x.load(columns[piece], given[piece]);
-    if (p.residual) residual.load(columns[piece], residuals[piece]);
+    for (int piece = 0; piece < pieces; ++piece) {
+      x.load(columns[piece], given[piece]);
+      if (p.residual) residual.load(columns[piece], residuals[piece]);
+    }
   }
 #pragma unroll
   for (int piece = 0; piece < pieces; ++piece) {
