@@ -42,6 +42,7 @@ OTHER = {
     "rbac.aggregate": False,
     "gatewayApi.enabled": True,
     "networkPolicies.enabled": True,
+    "podGroups.enabled": True,
     "podMonitors.enabled": True,
     "dashboard.create": True,
     "dashboard.labels": ({"a": "b"}, {"dashboard": {"create": True}}),

@@ -121,10 +121,11 @@ def image_archives(folder: Path) -> list[Path]:
     return archives
 
 
-def install(cluster: Cluster, objects: list[dict]) -> None:
-    """Installs the chart, and these objects in the namespace of models."""
+def install(cluster: Cluster, objects: list[dict], *values: str) -> None:
+    """Installs the chart with more arguments of Helm, and these objects in the namespace of models."""
     cluster.apply([namespace(SYSTEM), namespace(MODELS), *objects])
-    cluster.helm("install", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s", *CHART_VALUES)
+    arguments = ["install", "parallelmodel", str(CHART), "-n", SYSTEM, "--wait", "--timeout", "90s"]
+    cluster.helm(*arguments, *CHART_VALUES, *values)
     cluster.kubectl("wait", "--for=condition=Established", "crd/parallelmodels.parallelmodel.dev", "--timeout=60s")
     cluster.wait_for(
         lambda: "parallelmodels" in cluster.kubectl("api-resources", "--api-group=parallelmodel.dev", check=False),

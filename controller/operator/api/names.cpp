@@ -22,7 +22,7 @@ std::string replica_pod_name(const std::string& model, int replica, int node_ran
          std::to_string(replica_generation);
 }
 
-std::string queue_group_name(const std::string& model, int replica, int64_t replica_generation) {
+std::string group_name(const std::string& model, int replica, int64_t replica_generation) {
   return model + "-" + std::to_string(replica) + "-" + std::to_string(replica_generation);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declares the labels, annotations, ports, paths and object names of the operator.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -18,6 +19,12 @@ inline const k8s::Resource pod_monitors_resource{"monitoring.coreos.com", "v1", 
 inline const k8s::Resource http_routes_resource{"gateway.networking.k8s.io", "v1", "httproutes", "HTTPRoute"};
 inline const k8s::Resource inference_pools_resource{"inference.networking.k8s.io", "v1", "inferencepools",
                                                     "InferencePool"};
+
+/// Kubernetes' own groups of pods, newest version first: 1.37 serves v1beta1, 1.36 v1alpha2, both behind a feature
+/// gate. The fields that are used are the same in both.
+inline const std::array<k8s::Resource, 2> pod_group_resources{
+    {{"scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup"},
+     {"scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup"}}};
 
 namespace label {
 inline const std::string name = "parallelmodel.dev/name";
@@ -61,8 +68,8 @@ std::string cache_claim_name(const std::string& model);
 std::string plan_name(const std::string& model, const std::string& plan_hash);
 std::string policy_name(const std::string& model, const std::string& contents_hash);
 std::string replica_pod_name(const std::string& model, int replica, int node_rank, int64_t replica_generation);
-/// The name of the pods of a replica as one workload of a queue.
-std::string queue_group_name(const std::string& model, int replica, int64_t replica_generation);
+/// The name of the pods of a replica as one group: of a queue, and of the scheduler.
+std::string group_name(const std::string& model, int replica, int64_t replica_generation);
 std::string ranks_service_name(const std::string& model);
 /// The host name at which node-rank 0 of a replica waits for the others; the headless Service resolves it.
 std::string rendezvous_host(const k8s::Key& model, int replica, int64_t replica_generation);

@@ -16,6 +16,10 @@ const k8s::Resource& resource_of(const Json& object) {
         &inference_pools_resource, &network_policies_resource}) {
     if (resource->kind == kind) return *resource;
   }
+  for (const k8s::Resource& resource : pod_group_resources) {
+    if (resource.kind == kind && k8s::api_version_of(resource) == k8s::string_at(object, "/apiVersion"))
+      return resource;
+  }
   throw std::logic_error("no builder makes a " + kind);
 }
 

@@ -279,6 +279,7 @@ Spec parse_spec(const Json& object) {
   spec.scheduling.runtime_class = reader.text("/spec/scheduling/runtimeClassName");
   spec.scheduling.queue = reader.text("/spec/scheduling/queueName");
   spec.scheduling.queue_priority = reader.text("/spec/scheduling/queuePriorityClassName");
+  reader.flag("/spec/scheduling/podGroup", spec.scheduling.pod_group);
   reader.seconds("/spec/scheduling/scheduleTimeoutSeconds", spec.scheduling.timeout);
   reader.integer("/spec/service/port", 1, 65535, spec.service.port);
   reader.text("/spec/service/type", spec.service.type);

@@ -71,6 +71,7 @@ struct Worker {
 struct Scheduling {
   Json node_selector = Json::object(), tolerations = Json::array(), node_affinity = Json::object();
   std::string scheduler, priority_class, runtime_class, queue, queue_priority;
+  bool pod_group = false;             ///< the scheduler places the pods of a replica as a PodGroup
   std::chrono::seconds timeout{300};  ///< how long a replica may have nodes for only some of its pods
 };
 

@@ -71,6 +71,9 @@ Json pod_monitor(const Owner&);
 Json inference_pool(const Owner&, const Spec&);
 /// Builds the HTTPRoute to the model and to those of its canaries that serve.
 Json http_route(const Owner&, const Spec&, const Snapshot&);
+/// Builds the PodGroup of the pods of a replica, by which the scheduler places all or none. The pods own it: the
+/// garbage collector removes it with the last of them. Its apiVersion is the newest; callers may set an older one.
+Json pod_group(const std::string& name, const std::vector<k8s::ObjectPtr>& pods);
 /// Builds the NetworkPolicy of the replicas: ranks reach each other, the controller the admin port.
 Json network_policy(const Owner&, const Spec&, const Settings&);
 /// Returns what Gateways have against a live HTTPRoute: the conditions Accepted and ResolvedRefs that are False; "" if

@@ -85,7 +85,7 @@ Json render(const PodInputs& in, int replica, int node_rank, int64_t replica_gen
   labels[label::replica_generation] = std::to_string(replica_generation);
   annotations[annotation::nodes] = std::to_string(in.layout.nodes());
   annotations[annotation::plan] = in.stored.name;
-  enter_queue(pod, in.spec, queue_group_name(in.owner.key.name, replica, replica_generation), in.layout.nodes());
+  enter_queue(pod, in.spec, group_name(in.owner.key.name, replica, replica_generation), in.layout.nodes());
 
   pod["spec"]["hostname"] = name;
   pod["spec"]["subdomain"] = ranks_service_name(in.owner.key.name);
@@ -159,7 +159,10 @@ Json replica_pod(const PodInputs& in, int replica, int node_rank, int64_t replic
                  const std::string& pod_hash) {
   Json pod = render(in, replica, node_rank, replica_generation);
   pod["metadata"]["labels"][label::pod_hash] = pod_hash;
-  place(pod, in.layout.nodes());  // not part of the hash: it replaces no running replica
+  // Not part of the hash: it replaces no running replica.
+  place(pod, in.layout.nodes());
+  if (in.spec.scheduling.pod_group && in.layout.nodes() > 1)
+    pod["spec"]["schedulingGroup"]["podGroupName"] = group_name(in.owner.key.name, replica, replica_generation);
   return pod;
 }
 

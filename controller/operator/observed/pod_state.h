@@ -46,6 +46,7 @@ struct PodState {
   /// Why Kubernetes or a queue ends the pod for reasons of its own, "EvictionByEvictionAPI: ..."; "" if it does not.
   std::string disruption;
   std::string unhealthy_device;  ///< "nvidia.com/gpu GPU-1"; "" while the kubelet reports none
+  std::string pod_group;         ///< its spec.schedulingGroup; "": none
   bool gated = false;            ///< scheduling gates hold it, as those of a queue do
   bool bound() const { return !node.empty(); }
   /// Returns true while it may still hold devices and communicate.

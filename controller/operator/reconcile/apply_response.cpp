@@ -36,6 +36,7 @@ class ResponseApplier {
     if (sent_.verb == Verb::Get && state_.asks_policy) return policy(response);
     if (sent_.verb == Verb::Get && state_.asks_claim) return claim(response);
     if (sent_.resource == k8s::nodes_resource) return node(response);
+    if (sent_.resource.kind == pod_group_resources.front().kind) return pod_group(response);
     if (k8s::failed(response)) return failure(k8s::error_of(response));
     const Json& object = k8s::object_of(response);
     if (sent_.verb == Verb::Get && sent_.resource != k8s::persistent_volume_claims_resource) return found(object);
@@ -84,20 +85,64 @@ class ResponseApplier {
     return std::nullopt;
   }
 
+  /// Takes a PodGroup that was read or created. Where the API server serves none of its versions, or grants no access,
+  /// the replica waits as it is, and its status says why.
+  std::optional<Done> pod_group(const k8s::Response& response) {
+    if (!k8s::failed(response)) return pod_group_found(k8s::object_of(response));
+    const k8s::ApiError& error = k8s::error_of(response);
+    const std::string& kind = sent_.resource.kind;
+    if (error.failure == Failure::NotFound && names_object(error)) {
+      state_.notes.pod_groups_missing.insert(kind + "/" + sent_.name);
+    } else if (error.failure == Failure::NotFound) {
+      if (++state_.notes.pod_group_version == pod_group_resources.size())
+        state_.notes.unavailable[kind] =
+            "the cluster has no PodGroup: Kubernetes serves it from 1.36 on, with the "
+            "feature gates GenericWorkload and GangScheduling";
+    } else if (error.failure == Failure::Forbidden) {
+      state_.notes.unavailable[kind] =
+          "the controller may not access podgroups: install the chart with podGroups.enabled=true";
+    } else {
+      return failure(error);
+    }
+    return std::nullopt;
+  }
+
+  /// A group whose owners are none of our pods is that of an earlier ParallelModel of this name, which goes soon, or a
+  /// stranger's.
+  std::optional<Done> pod_group_found(const Json& object) {
+    const Json& owners = at(object, "/metadata/ownerReferences");
+    const bool ours = owners.is_array() && std::ranges::any_of(owners, [&](const Json& owner) {
+                        return std::ranges::any_of(view_.pods, [&](const auto& pod) {
+                          return k8s::uid_of(*pod) == k8s::string_at(owner, "/uid");
+                        });
+                      });
+    if (!ours && k8s::being_deleted(object))
+      return Done{.error = "PodGroup " + sent_.name + " of a deleted ParallelModel of this name is not collected yet"};
+    if (ours)
+      state_.notes.live[id_of(object)] = object;
+    else
+      state_.notes.unavailable[sent_.resource.kind] = "it exists and belongs to none of these pods; delete it";
+    return std::nullopt;
+  }
+
+  /// Returns true for a NotFound that is about an object. Without its CRD the API server does not serve the path, and
+  /// its message does not name the object.
+  bool names_object(const k8s::ApiError& error) const {
+    return error.message.find("\"" + sent_.name + "\" not found") != std::string::npos;
+  }
+
   void created(const Json& object) {
     if (sent_.resource == k8s::pods_resource) state_.cache->pods_fail_since.reset();
     if (optional_child(sent_.resource)) state_.notes.live[id_of(object)] = object;
     put(view_, sent_.resource, object);
   }
 
-  /// Handles an error of a request for an optional child. Without its CRD the API server does not serve the path, and
-  /// its message does not name the object.
+  /// Handles an error of a request for an optional child.
   std::optional<Done> unavailable(const OptionalChild& child, const k8s::ApiError& error) {
     const std::string& kind = child.resource.kind;
     state_.notes.optional_read.insert(kind);
-    const bool absent = error.failure == Failure::NotFound,
-               object = error.message.find("\"" + sent_.name + "\" not found") != std::string::npos;
-    if (absent && object) {
+    const bool absent = error.failure == Failure::NotFound;
+    if (absent && names_object(error)) {
       forget();
     } else {
       if (child.resource == inference_pools_resource) view_.serves_pools = false;

@@ -180,6 +180,7 @@ class ReconcileStep {
 
   std::optional<Request> reconcile_replicas(std::vector<PodState> pods) {
     note_optional_children();
+    note_pod_groups(pods);
     const ReplicaInputs view{spec(), view_, records(), std::move(pods), planning_.fetch ? std::nullopt : wanted_};
     replica_plan_ = plan_replicas(view);
     for (const std::string& node : replica_plan_.left_nodes) {
@@ -195,6 +196,9 @@ class ReconcileStep {
       }
       if (!makes || (!state_.notes.conflict && !state_.notes.refused)) return action;
     }
+    for (const Json& group : replica_plan_.pod_groups) {
+      if (auto request = make_pod_group(group)) return request;
+    }
     if (auto request = superseded(planning_, view_, state_.notes.policy)) return request;
     const Json status = this->status();
     for (const bool wanted : {true, false}) {  // a route leaves its InferencePool before that is removed
@@ -204,6 +208,25 @@ class ReconcileStep {
       }
     }
     return write(status);
+  }
+
+  std::optional<Request> make_pod_group(Json group) const {
+    const std::string id = id_of(group);
+    if (state_.notes.live.contains(id) || state_.notes.unavailable.contains(pod_group_resources.front().kind))
+      return std::nullopt;
+    group["apiVersion"] = k8s::api_version_of(pod_group_resources[state_.notes.pod_group_version]);
+    return state_.notes.pod_groups_missing.contains(id) ? create(group) : get(group);
+  }
+
+  /// Says of pods that wait for a PodGroup why it is not there.
+  void note_pod_groups(std::vector<PodState>& pods) const {
+    const auto why = state_.notes.unavailable.find(pod_group_resources.front().kind);
+    if (why == state_.notes.unavailable.end()) return;
+    for (PodState& pod : pods) {
+      if (!pod.pod_group.empty() && pod.wait && !pod.bound())
+        pod.wait = Wait{name_of(Reason::Unschedulable),
+                        "the scheduler waits for PodGroup " + pod.pod_group + ": " + why->second};
+    }
   }
 
   Json status() const { return make_status({owner_, spec(), view_, planning_, replica_plan_, wanted_, state_.notes}); }

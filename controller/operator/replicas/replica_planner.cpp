@@ -328,6 +328,17 @@ class ReplicaPlanner {
       return;
     }
     create_pods(replica);
+    form_group(replica);
+  }
+
+  void form_group(const Replica& replica) {
+    if (static_cast<int>(replica.pods.size()) != replica.nodes || replica.bound_pods() == replica.nodes) return;
+    std::vector<k8s::ObjectPtr> members;
+    for (const PodState* pod : replica.pods) {
+      if (pod->pod_group.empty() || pod->deleting) return;
+      members.push_back(pod->object);
+    }
+    out_.pod_groups.push_back(pod_group(replica.pods.front()->pod_group, members));
   }
 
   /// Returns true for a pod of a generation that was not lost: it may finish its requests.

@@ -93,6 +93,7 @@ struct ReplicaPlan {
   /// Nodes that replicas begin to leave in this reconcile. They are read first, for a stale view of a node that is
   /// admitted again would move its replica for ever.
   std::set<std::string> left_nodes;
+  std::vector<Json> pod_groups;  ///< that pods which wait for nodes belong to
   std::optional<k8s::WallTime> wake;
   bool rollout_blocked = false;  ///< a new replica used up its restarts while old ones remain
   bool exhausted = false;        ///< a replica used up its restarts
@@ -118,7 +119,8 @@ struct ReplicaPlan {
 /// again.
 ///   No pod starts.
 /// - Gang scheduling: when only some pods of a replica have a node after scheduleTimeoutSeconds, all are released. The
-///   next try follows after min(base x 2^n, max) x (0.5 to 1.5); the jitter keeps two such replicas apart.
+///   next try follows after min(base x 2^n, max) x (0.5 to 1.5); the jitter keeps two such replicas apart. Pods with a
+///   scheduling group get their PodGroup once all of them exist, for they own it; the scheduler holds them until then.
 /// - Scale-down: replicas beyond spec.replicas are deleted with the grace period of their pods and forgotten when those
 ///   are gone.
 ReplicaPlan plan_replicas(const ReplicaInputs&);

@@ -23,7 +23,9 @@ struct Notes {
   std::map<std::string, std::string> unavailable;  ///< why an optional child cannot be created, by its kind
   /// "Kind/name" of corrected objects. Each is corrected once per reconcile, in case somebody reverts it at once.
   std::set<std::string> drift_corrected;
-  std::set<std::string> nodes_read;  ///< nodes of the view that were read from the API server
+  size_t pod_group_version = 0;              ///< index into pod_group_resources; those before are not served
+  std::set<std::string> pod_groups_missing;  ///< names of PodGroups that the API server does not have
+  std::set<std::string> nodes_read;          ///< nodes of the view that were read from the API server
   /// Raised when the API server refuses the status: 1 omits long fields, 2 omits all but what replicas depend on.
   int truncation_level = 0;
   bool unreadable = false;  ///< the spec is invalid; fields that depend on it keep their last status

@@ -86,6 +86,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [networkpolicies]
   verbs: [create, get, patch, delete]
 {{- end }}
+{{- if .Values.podGroups.enabled }}
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups]
+  verbs: [create, get]              # the garbage collector removes them with their pods
+{{- end }}
 {{- if .Values.gatewayApi.enabled }}
 - apiGroups: [gateway.networking.k8s.io]
   resources: [httproutes]

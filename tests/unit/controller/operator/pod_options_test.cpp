@@ -47,7 +47,7 @@ TEST(PodOptions, ReplicasInAQueueAreGroupsOfPodsThatItAdmitsTogether) {
   EXPECT_EQ(labels["kueue.x-k8s.io/queue-name"], "team-a");
   EXPECT_EQ(labels["kueue.x-k8s.io/priority-class"], "high");
   EXPECT_EQ(labels["kueue.x-k8s.io/managed"], "true");
-  EXPECT_EQ(labels["kueue.x-k8s.io/pod-group-name"], queue_group_name("m", 0, 1));
+  EXPECT_EQ(labels["kueue.x-k8s.io/pod-group-name"], group_name("m", 0, 1));
   EXPECT_EQ(annotation_of(pod, "kueue.x-k8s.io/pod-group-total-count"), std::to_string(made.layout.nodes()));
   EXPECT_EQ(annotation_of(pod, "kueue.x-k8s.io/pod-group-serving"), "true");
   EXPECT_EQ(annotation_of(pod, "kueue.x-k8s.io/pod-suspending-parent"), "parallelmodel");

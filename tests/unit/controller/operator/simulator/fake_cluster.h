@@ -120,6 +120,7 @@ class FakeCluster final : public k8s::Api {
   std::string kubelet_says = "FailedMount";         ///< the reason of these Events
   std::string waiting_reason = "ImagePullBackOff";  ///< of workers that do not start
   bool serves_optional = false;                     ///< the CRDs of optional children are installed
+  std::set<std::string> pod_group_versions;         ///< of scheduling.k8s.io; empty: no PodGroups
   std::string broken_image;                         ///< workers with this image never become ready
   int devices = 8;                                  ///< of node-a
   int drain_seconds = 0;                            ///< how long a deleted pod still runs
@@ -145,6 +146,9 @@ class FakeCluster final : public k8s::Api {
   void collect();
   void run_pod(Json& pod);
   void bind(Json& pod);
+  /// Returns why a pod with a scheduling group has to wait although it has room itself.
+  std::string held_by_group(const Json& pod) const;
+  std::map<std::string, int> free_devices() const;
   bool lacks_volume(const Json& pod) const;
   bool dead(const Json& pod) const;
   bool rests(const Json& pod) const;

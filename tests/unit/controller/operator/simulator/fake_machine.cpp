@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fake_cluster.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "controller/operator/api/names.h"
@@ -10,6 +12,14 @@
 namespace pm::op::test {
 
 using k8s::Key;
+
+namespace {
+
+int devices_of(const Json& pod) {
+  return std::stoi(pod["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0"));
+}
+
+}  // namespace
 
 void FakeCluster::set_node_ready(const std::string& name, bool ready) {
   Json node = *find("nodes", name);
@@ -72,22 +82,61 @@ void FakeCluster::end_worker(const std::string& name, int code, const Json& word
 void FakeCluster::collect() {
   std::set<std::string> uids;
   for (const auto& model : list("parallelmodels")) uids.insert(k8s::uid_of(*model));
+  std::set<std::string> pods;
+  for (const auto& pod : list("pods")) pods.insert(k8s::uid_of(*pod));
+  const auto owned_by_a_pod = [&](const Json& object) {
+    const Json& owners = op::at(object, "/metadata/ownerReferences");
+    return std::ranges::any_of(owners, [&](const Json& owner) { return pods.contains(owner.at("uid")); });
+  };
   std::vector<std::pair<std::string, Key>> orphans;
   for (const auto& [where, stored] : objects_) {
     const auto owner = k8s::controller_of(*stored.object);
     if (owner && owner->kind == "ParallelModel" && !uids.contains(owner->uid)) orphans.push_back(where);
+    if (where.first == "podgroups" && !owned_by_a_pod(*stored.object)) orphans.push_back(where);
   }
   for (const auto& [plural, key] : orphans) drop(plural, key);
 }
 
+std::map<std::string, int> FakeCluster::free_devices() const {
+  std::map<std::string, int> room = more_nodes_;
+  room["node-a"] = devices;
+  for (const auto& pod : list("pods")) {
+    if (pod->at("spec").contains("nodeName") && !ended(*pod))
+      room[k8s::string_at(*pod, "/spec/nodeName")] -= devices_of(*pod);
+  }
+  std::erase_if(room, [&](const auto& node) {
+    return dead_nodes_.contains(node.first) || bool_at(*find("nodes", node.first), "/spec/unschedulable");
+  });
+  return room;
+}
+
+std::string FakeCluster::held_by_group(const Json& pod) const {
+  const std::string group = k8s::string_at(pod, "/spec/schedulingGroup/podGroupName");
+  if (group.empty()) return "";
+  const Json* made = find("podgroups", group);
+  if (!made) return "no PodGroup";
+  size_t members = 0;
+  std::map<std::string, int> room = free_devices();
+  for (const auto& other : list("pods")) {
+    if (k8s::string_at(*other, "/spec/schedulingGroup/podGroupName") != group) continue;
+    ++members;
+    if (other->at("spec").contains("nodeName")) continue;
+    const auto node = std::ranges::find_if(room, [&](const auto& one) { return one.second >= devices_of(*other); });
+    if (node == room.end()) return "pod group is unschedulable";
+    node->second -= devices_of(*other);
+  }
+  return members < op::at(*made, "/spec/schedulingPolicy/gang/minCount") ? "pod group is incomplete" : "";
+}
+
 /// Binds a pod to the first live node with free devices.
 void FakeCluster::bind(Json& pod) {
-  const auto wants = [](const Json& one) {
-    return std::stoi(one["spec"]["containers"][0]["resources"]["limits"].value("nvidia.com/gpu", "0"));
-  };
   if (const Json& gates = at(pod, "/spec/schedulingGates"); gates.is_array() && !gates.empty())
     return set_condition(pod, "PodScheduled", false, now_, "SchedulingGated",
                          "Scheduling is blocked due to non-empty scheduling gates");
+  if (const std::string held = held_by_group(pod); held == "no PodGroup")
+    return;  // the scheduler says nothing of pods that it has not looked at
+  else if (!held.empty())
+    return set_condition(pod, "PodScheduled", false, now_, "Unschedulable", held);
   if (!claim_exists || (claim_goes && k8s::label_of(pod, label::role) != "inspect"))
     return set_condition(pod, "PodScheduled", false, now_, "Unschedulable",
                          "0/1 nodes are available: persistentvolumeclaim \"models\" not found.");
@@ -98,20 +147,14 @@ void FakeCluster::bind(Json& pod) {
                            "0/1 nodes are available: persistentvolumeclaim \"" + claim + "\" not found.");
     }
   }
-  std::map<std::string, int> room = more_nodes_;
-  room["node-a"] = devices;
-  for (const auto& other : list("pods")) {
-    if (other->at("spec").contains("nodeName") && !ended(*other))
-      room[k8s::string_at(*other, "/spec/nodeName")] -= wants(*other);
-  }
-  for (const auto& [name, free] : room) {
-    if (dead_nodes_.contains(name) || free < wants(pod) || bool_at(*find("nodes", name), "/spec/unschedulable"))
-      continue;
-    pod["spec"]["nodeName"] = name;
-    return set_condition(pod, "PodScheduled", true, now_);
-  }
-  set_condition(pod, "PodScheduled", false, now_, "Unschedulable",
-                "0/" + std::to_string(room.size()) + " nodes are available: 1 Insufficient nvidia.com/gpu.");
+  const auto room = free_devices();
+  const auto node = std::ranges::find_if(room, [&](const auto& one) { return one.second >= devices_of(pod); });
+  if (node == room.end())
+    return set_condition(
+        pod, "PodScheduled", false, now_, "Unschedulable",
+        "0/" + std::to_string(1 + more_nodes_.size()) + " nodes are available: 1 Insufficient nvidia.com/gpu.");
+  pod["spec"]["nodeName"] = node->first;
+  set_condition(pod, "PodScheduled", true, now_);
 }
 
 void FakeCluster::run_pod(Json& pod) {

@@ -68,6 +68,8 @@ Response FakeCluster::send(const Request& request) {
 Response FakeCluster::answer(const Request& request) {
   if (optional_child(request.resource) && request.resource != network_policies_resource && !serves_optional)
     return error(Failure::NotFound, 404, "the server could not find the requested resource");
+  if (request.resource.plural == "podgroups" && !pod_group_versions.contains(request.resource.version))
+    return error(Failure::NotFound, 404, "the server could not find the requested resource");
   const auto place = objects_.find({request.resource.plural, Key{request.ns, request.name}});
   const ApiError absent =
       error(Failure::NotFound, 404, request.resource.plural + " \"" + request.name + "\" not found");
@@ -97,6 +99,7 @@ Response FakeCluster::create(const Request& request) {
   object["metadata"]["uid"] = new_uid(request.resource.plural, key.name);
   object["metadata"]["creationTimestamp"] = k8s::format_time(now_);
   if (request.resource == k8s::pods_resource) {
+    if (pod_group_versions.empty()) object["spec"].erase("schedulingGroup");
     check_pod(object);
     object["status"]["phase"] = "Pending";
   }

@@ -382,6 +382,22 @@ const std::vector<Scenario>& scenarios() {
            },
        .learns = true,
        .unwatched = true},
+      {.name = "pod groups over two nodes, and a failure",
+       .play =
+           [](FakeCluster& c, const Settle& settle) {
+             c.pod_group_versions = {"v1alpha2"};
+             two_nodes(c);
+             c.edit([](Json& model) { model["spec"]["scheduling"]["podGroup"] = true; });
+             settle();
+             EXPECT_TRUE(c.is_true("Ready"));
+             fail(c, 0);
+             settle();
+             EXPECT_TRUE(c.is_true("Ready"));
+             EXPECT_EQ(c.all("podgroups").size(), 1u) << "that of the former generation went with its pods";
+           },
+       .learns = true,
+       .unwatched = true,
+       .counts = true},
       {.name = "delete and create again",
        .play =
            [](FakeCluster& c, const Settle& settle) {
