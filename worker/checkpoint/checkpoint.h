@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -17,6 +18,8 @@
 
 namespace pm::checkpoint {
 
+struct PackedMatrix;
+
 struct TensorInfo {
   std::string name;
   DType dtype = DType::F32;
@@ -26,6 +29,15 @@ struct TensorInfo {
   int64_t bytes = 0;   ///< element size x product of the shape
   /// Strides in elements of a tensor that is not row-major in its file (.bin only). Empty: row-major.
   std::vector<int64_t> strides;
+  /// Decodes a tensor that is stored as codes and scales (quantised/packed_matrix.h); `dtype`, `shape` and `bytes` are
+  /// then those of its dense elements, `file` and `offset` those of its codes. Null: the elements are stored.
+  std::shared_ptr<const PackedMatrix> packed;
+};
+
+/// A tensor whose elements nothing computes with.
+struct UnsupportedTensor {
+  std::string type;  ///< as safetensors names it: F8_E4M3, U16, ...
+  TensorInfo bytes;  ///< U8, of its shape where an element is a byte, else [bytes]
 };
 
 /// One strip of a strided read: `rows` rows of `row_bytes` each. The first is at `offset` in the row-major tensor, and
@@ -38,10 +50,10 @@ struct Strip {
 class Checkpoint {
  public:
   /// Reads config.json and the tensor table of every file: model.safetensors, else model.safetensors.index.json, else
-  /// pytorch_model.bin, else pytorch_model.bin.index.json (Hugging Face's order). Quantized weights and other formats
-  /// are refused with a message that names them. The embeddings of an index (passage_index.h) count as tensors. Throws
-  /// Error{ModelUnreadable} that names file, tensor or key, what was found and what was expected; the rules for headers
-  /// are those of the safetensors library.
+  /// pytorch_model.bin, else pytorch_model.bin.index.json (Hugging Face's order). The tensors of a quantised matrix are
+  /// one dense tensor (quantised/formats.h). Other formats are refused with a message that names them. The embeddings
+  /// of an index (passage_index.h) count as tensors. Throws Error{ModelUnreadable} that names file, tensor or key, what
+  /// was found and what was expected; the rules for headers are those of the safetensors library.
   static Checkpoint open(const std::filesystem::path& folder);
   /// Opens a file of weights by its name; may throw Error{Model}.
   using Remote = std::function<RandomAccessFile(const std::string& file)>;
@@ -54,32 +66,34 @@ class Checkpoint {
   const std::filesystem::path& folder() const { return folder_; }
   const std::map<std::string, TensorInfo, std::less<>>& tensors() const { return tensors_; }
   const TensorInfo* find(std::string_view name) const;
-  /// Returns the tensors whose element type is not supported (name -> F8_E4M3, U16, ...). They are not in tensors();
-  /// they are an error only where the model needs one.
-  const std::map<std::string, std::string, std::less<>>& unsupported() const { return unsupported_; }
+  /// Returns the tensors whose element type is not supported. They are not in tensors(); they are an error only where
+  /// the model needs one.
+  const std::map<std::string, UnsupportedTensor, std::less<>>& unsupported() const { return unsupported_; }
   const std::vector<std::filesystem::path>& files() const { return files_; }
 
   /// Reads strips of a tensor back to back into `out` with positional reads, never by mmap. It reads no more than
   /// requested plus at most one page per row, in blocks of at most 4 MiB; for a tensor with strides up to its whole
-  /// span in the file. Throws Error{Model} with file and errno text on a short read.
+  /// span in the file. Of a packed tensor it reads the codes and scales of what is asked for. Throws Error{Model} with
+  /// file and errno text on a short read.
   void read(const TensorInfo&, std::span<const Strip>, std::span<std::byte> out) const;
   /// Returns whether two tensors have the same type, shape and bytes.
   bool equal(const TensorInfo&, const TensorInfo&) const;
 
  private:
   void open_index(const Remote&);
+  void read_stored(const TensorInfo&, std::span<const Strip>, std::span<std::byte> out) const;
   std::filesystem::path folder_;
   nlohmann::json config_;
   std::vector<std::filesystem::path> files_;
   std::vector<RandomAccessFile> bytes_;  ///< one for each of files()
   std::map<std::string, TensorInfo, std::less<>> tensors_;
-  std::map<std::string, std::string, std::less<>> unsupported_;
+  std::map<std::string, UnsupportedTensor, std::less<>> unsupported_;
 };
 
 /// The tensor table of one file.
 struct Header {
-  std::map<std::string, TensorInfo, std::less<>> tensors;       ///< offsets count from the start of the file
-  std::map<std::string, std::string, std::less<>> unsupported;  ///< name -> unsupported element type
+  std::map<std::string, TensorInfo, std::less<>> tensors;  ///< offsets count from the start of the file
+  std::map<std::string, UnsupportedTensor, std::less<>> unsupported;
 };
 
 /// Reads the header of a safetensors file: its length, the limits, then parse_header. Throws Error{ModelUnreadable}.

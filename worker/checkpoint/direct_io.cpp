@@ -12,6 +12,7 @@
 #include <new>
 
 #include "worker/base/error.h"
+#include "worker/checkpoint/quantised/packed_matrix.h"
 #include "worker/checkpoint/strips.h"
 
 namespace pm::checkpoint {
@@ -55,6 +56,11 @@ DirectFiles::DirectFiles(const Checkpoint& checkpoint) : checkpoint_(checkpoint)
 }
 
 void DirectFiles::read(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) const {
+  if (tensor.packed)
+    return read_packed(tensor, strips, out,
+                       [this](const TensorInfo& stored, std::span<const Strip> parts, std::span<std::byte> to) {
+                         read(stored, parts, to);
+                       });
   const auto& descriptor = descriptors_.at(static_cast<size_t>(tensor.file));
   if (!descriptor || !tensor.strides.empty()) return checkpoint_.read(tensor, strips, out);
   thread_local Block block;

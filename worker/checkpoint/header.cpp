@@ -217,9 +217,15 @@ Header parse_header(std::string_view json, int64_t file_size, const std::string&
     end = to;
     if (end > file_size - data) break;
     if (auto type = dtype_of(entry.dtype))
-      header.tensors[entry.name] = {entry.name, *type, entry.shape, 0, data + from, bytes};
+      header.tensors[entry.name] = {
+          .name = entry.name, .dtype = *type, .shape = entry.shape, .offset = data + from, .bytes = bytes};
     else
-      header.unsupported[entry.name] = entry.dtype;
+      header.unsupported[entry.name] = {entry.dtype,
+                                        {.name = entry.name,
+                                         .dtype = DType::U8,
+                                         .shape = bits_of(entry.dtype) == 8 ? entry.shape : std::vector<int64_t>{bytes},
+                                         .offset = data + from,
+                                         .bytes = bytes}};
   }
   if (end != file_size - data) {
     refuse(file, "the header describes " + std::to_string(end) + " bytes of tensors, the file holds " +

@@ -14,6 +14,7 @@
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/passage_index.h"
+#include "worker/checkpoint/quantised/formats.h"
 #include "worker/checkpoint/random_access_file.h"
 #include "worker/checkpoint/torch_file.h"
 #include "worker/checkpoint/unsupported_format.h"
@@ -190,11 +191,17 @@ Checkpoint Checkpoint::open(const fs::path& folder, const Remote& remote) {
       info.file = static_cast<int>(checkpoint.files_.size()) - 1;
       checkpoint.tensors_[name] = std::move(info);
     }
-    for (auto& [name, type] : header.unsupported) {
-      if (weights.index.empty() || names.contains(name)) checkpoint.unsupported_[name] = type;
+    for (auto& [name, tensor] : header.unsupported) {
+      if (!weights.index.empty() && !names.contains(name)) continue;
+      tensor.bytes.file = static_cast<int>(checkpoint.files_.size()) - 1;
+      checkpoint.unsupported_[name] = std::move(tensor);
     }
   }
-  refuse_quantized(checkpoint);
+  if (!assemble_quantised(checkpoint.folder_, checkpoint.config_, checkpoint.tensors_, checkpoint.unsupported_,
+                          [&](const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) {
+                            checkpoint.read_stored(tensor, strips, out);
+                          }))
+    refuse_quantized(checkpoint);
   checkpoint.open_index(remote);
   return checkpoint;
 }

@@ -111,8 +111,8 @@ std::vector<std::string> find_shards(const fs::path& folder, const std::string& 
 TensorInfo read_embeddings(const RandomAccessFile& file) {
   constexpr std::string_view expected = "embeddings";
   const Header header = read_safetensors(file);
-  for (const auto& [name, type] : header.unsupported)
-    refuse(file, "the tensor \"" + name + "\" has the element type " + type + ", expected F32, F16 or BF16");
+  for (const auto& [name, tensor] : header.unsupported)
+    refuse(file, "the tensor \"" + name + "\" has the element type " + tensor.type + ", expected F32, F16 or BF16");
   for (const auto& [name, info] : header.tensors)
     if (name != expected) refuse(file, "has the tensor \"" + name + "\"; a file of an index has only \"embeddings\"");
   const auto found = header.tensors.find(expected);

@@ -6,6 +6,7 @@
 
 #include "worker/base/error.h"
 #include "worker/checkpoint/checkpoint.h"
+#include "worker/checkpoint/quantised/packed_matrix.h"
 #include "worker/checkpoint/strided.h"
 #include "worker/checkpoint/strips.h"
 
@@ -34,15 +35,15 @@ int64_t checked_bytes(const TensorInfo& tensor, const Strip& strip) {
   return total;
 }
 
-void check(const TensorInfo& tensor, std::span<const Strip> strips, std::span<const std::byte> out) {
+}  // namespace
+
+void check_strips(const TensorInfo& tensor, std::span<const Strip> strips, std::span<const std::byte> out) {
   int64_t total = 0;
   for (const Strip& strip : strips) total += checked_bytes(tensor, strip);
   if (total == static_cast<int64_t>(out.size())) return;
   throw std::out_of_range("strips of tensor \"" + tensor.name + "\" hold " + std::to_string(total) +
                           " bytes, the target " + std::to_string(out.size()));
 }
-
-}  // namespace
 
 const TensorInfo* Checkpoint::find(std::string_view name) const {
   auto found = tensors_.find(name);
@@ -51,7 +52,7 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
 
 void read_strips(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out, int64_t close,
                  const ReadBytes& read) {
-  check(tensor, strips, out);
+  check_strips(tensor, strips, out);
   std::byte* to = out.data();
   std::vector<std::byte> staging;
   for (const Strip& strip : strips) {
@@ -83,6 +84,14 @@ void read_strips(const TensorInfo& tensor, std::span<const Strip> strips, std::s
 }
 
 void Checkpoint::read(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) const {
+  if (!tensor.packed) return read_stored(tensor, strips, out);
+  read_packed(tensor, strips, out,
+              [this](const TensorInfo& stored, std::span<const Strip> parts, std::span<std::byte> to) {
+                read_stored(stored, parts, to);
+              });
+}
+
+void Checkpoint::read_stored(const TensorInfo& tensor, std::span<const Strip> strips, std::span<std::byte> out) const {
   const RandomAccessFile& file = bytes_.at(static_cast<size_t>(tensor.file));
   const ReadBytes read = [&](int64_t offset, std::span<std::byte> part) {
     try {
@@ -92,13 +101,13 @@ void Checkpoint::read(const TensorInfo& tensor, std::span<const Strip> strips, s
     }
   };
   if (tensor.strides.empty()) return read_strips(tensor, strips, out, max_gap, read);
-  check(tensor, strips, out);
+  check_strips(tensor, strips, out);
   read_strided(tensor, strips, out, read);
 }
 
 bool Checkpoint::equal(const TensorInfo& a, const TensorInfo& b) const {
   if (a.dtype != b.dtype || a.shape != b.shape) return false;
-  if (a.file == b.file && a.offset == b.offset && a.strides == b.strides) return true;
+  if (a.file == b.file && a.offset == b.offset && a.strides == b.strides && a.packed == b.packed) return true;
   constexpr int64_t chunk = int64_t{1} << 20;
   std::vector<std::byte> left(static_cast<size_t>(std::min(chunk, a.bytes))), right(left.size());
   for (int64_t at = 0; at < a.bytes; at += chunk) {

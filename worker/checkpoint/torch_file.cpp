@@ -156,7 +156,9 @@ Header read_torch_file(const RandomAccessFile& file) {
       info.dtype = *type;
       header.tensors[tensor.name] = std::move(info);
     } else {
-      header.unsupported[tensor.name] = tensor.type;
+      info.dtype = DType::U8;
+      if (tensor.element_bytes != 1) info.shape = {info.bytes}, info.strides.clear();
+      header.unsupported[tensor.name] = {std::string(tensor.type), std::move(info)};
     }
   }
   return header;

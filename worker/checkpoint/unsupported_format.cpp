@@ -101,7 +101,7 @@ void refuse_quantized(const Checkpoint& checkpoint) {
                "weights");
   };
   for (const auto& [name, info] : checkpoint.tensors()) check(name);
-  for (const auto& [name, type] : checkpoint.unsupported()) check(name);
+  for (const auto& [name, tensor] : checkpoint.unsupported()) check(name);
 }
 
 }  // namespace pm::checkpoint

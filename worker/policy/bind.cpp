@@ -139,6 +139,9 @@ std::optional<Param> Binder::bind(ParamRequest request, const std::vector<std::s
     used_.insert(*found);
     take_spellings(names, *param.tensor, request.first_match, at);
     check_type(*param.tensor, at);
+    // formats of Linear say nothing about the order in which Conv1D has its matrix
+    if (param.tensor->packed && request.conv1d && param.tensor->shape.size() == 2)
+      add_problem(at, "\"" + param.tensor->name + "\" is a quantised matrix of a Conv1D, which is not supported");
     if (!check_shape(*param.tensor, request, scope.members, at)) {
       absent_.insert(request.path);
       return std::nullopt;

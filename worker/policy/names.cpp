@@ -102,11 +102,11 @@ Binder::Binder(const CheckpointView& view, const Node& policy)
       problems_.push_back("the tensors \"" + entry->second->name + "\" and \"" + name + "\" are both \"" + known +
                           "\"");
   }
-  for (const auto& [name, type] : view.checkpoint.unsupported()) {
+  for (const auto& [name, tensor] : view.checkpoint.unsupported()) {
     const std::optional<std::string> own = view.own_name(name);
     if (!own) continue;
     table_.emplace(renamed(*own, renames), nullptr);
-    unserved_[renamed(*own, renames)] = type;
+    unserved_[renamed(*own, renames)] = tensor.type;
   }
 }
 

@@ -18,17 +18,9 @@ using nlohmann::json;
 
 [[noreturn]] void refuse(Reason reason, const std::string& message) { throw Error(reason, message); }
 
-/// Returns config.json's model_type. Quantized checkpoints are refused here, before any name is looked up.
+/// Returns config.json's model_type.
 std::string model_type_of(const checkpoint::Checkpoint& checkpoint) {
   const json& config = checkpoint.config();
-  if (auto found = config.find("quantization_config"); found != config.end() && !found->is_null()) {
-    const std::string method =
-        found->is_object() && found->contains("quant_method") ? (*found)["quant_method"].dump() : "of unknown method";
-    refuse(
-        Reason::ModelUnreadable,
-        (checkpoint.folder() / "config.json").string() + " has a quantization_config (" + method +
-            "): quantised checkpoints are not served; give the checkpoint that it was made from, or a copy in 16 bits");
-  }
   auto type = config.find("model_type");
   if (type == config.end() || !type->is_string()) {
     refuse(Reason::ModelUnreadable,

@@ -22,8 +22,8 @@ int main(int argc, char** argv) {
                                   {"bytes", info.bytes}}
                 << "\n";
     }
-    for (const auto& [name, type] : checkpoint.unsupported())
-      std::cout << nlohmann::json{{"name", name}, {"unsupported", type}} << "\n";
+    for (const auto& [name, tensor] : checkpoint.unsupported())
+      std::cout << nlohmann::json{{"name", name}, {"unsupported", tensor.type}} << "\n";
   } catch (const pm::Error& error) {
     std::cout << nlohmann::json{{"refused", error.what()}} << "\n";
   }

@@ -118,7 +118,7 @@ TEST(Header, UnsupportedTypesAreListedApart) {
   const Header header = accepted(
       R"({"a":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"U8","shape":[1],"data_offsets":[3,4]}})",
       4);
-  EXPECT_EQ(header.unsupported.at("a"), "F8_E4M3");
+  EXPECT_EQ(header.unsupported.at("a").type, "F8_E4M3");
   EXPECT_EQ(header.tensors.size(), 1u);
 }
 

@@ -160,10 +160,19 @@ TEST(Complaints, NameTheKeyThatConfigLacks) {
               AllOf(HasSubstr("config.json has no \"n_width\""), HasSubstr("policy.yaml:2")));
 }
 
-TEST(Complaints, QuantisedCheckpointsAreRefusedByName) {
+TEST(Complaints, UnknownQuantisationsAreRefusedByName) {
   Synthetic gpt2 = tiny_gpt2();
-  gpt2.config["quantization_config"] = {{"quant_method", "gptq"}};
-  EXPECT_THAT(refusal(gpt2, Reason::ModelUnreadable), AllOf(HasSubstr("quantization_config"), HasSubstr("gptq")));
+  gpt2.config["quantization_config"] = {{"quant_method", "hqq"}};
+  EXPECT_THAT(refusal(gpt2, Reason::ModelUnreadable), AllOf(HasSubstr("quantization_config"), HasSubstr("hqq")));
+}
+
+TEST(Complaints, QuantisedMatricesOfConv1DAreRefused) {
+  Synthetic gpt2 = tiny_gpt2();
+  gpt2.config["quantization_config"] = {{"quant_method", "fp8"}};
+  gpt2.tensors.at("transformer.h.1.attn.c_proj.weight").dtype = "F8_E4M3";
+  gpt2.add("transformer.h.1.attn.c_proj.weight_scale_inv", {1, 1});
+  EXPECT_THAT(refusal(gpt2, Reason::ModelUnreadable),
+              AllOf(HasSubstr("h.1.attn.c_proj.weight"), HasSubstr("quantised matrix of a Conv1D")));
 }
 
 TEST(Complaints, ClassesThatThePolicyDoesNotKnowAreListed) {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A dense tensor that a quantised checkpoint stores as codes, scales and zero points. Its elements are decoded where
+// they are read, by rectangles: value(code) is reduced by the zero point and multiplied by the scale of its block.
+#pragma once
+#include <optional>
+#include <span>
+
+#include "worker/checkpoint/quantised/code_matrix.h"
+
+namespace pm::checkpoint {
+
+/// One matrix, or several behind each other. Immutable; decode() may be called from several threads.
+struct PackedMatrix {
+  CodeMatrix codes;
+  ByteValues values{};               ///< of the codes
+  std::optional<float> first_value;  ///< set where values[code] is this + code, which needs no table
+  ScaleMatrix scale;
+  int64_t block_rows = 1, block_columns = 1;  ///< of the codes that share a scale
+  std::optional<CodeMatrix> zero;             ///< a zero point for each scale
+  ByteValues zero_values{};
+  /// Act-order: the group of scales of each row or column, I32 or I64, in place of its index / block.
+  std::optional<TensorInfo> groups;
+  bool groups_of_rows = false;
+  std::optional<TensorInfo> global;  ///< F32 [1], applied to every scale
+  bool divide_by_global = false;
+  std::optional<TensorInfo> dense_shape;  ///< I64 [2]: rows and columns, as the checkpoint states them beside the codes
+  bool transposed = false;                ///< the dense matrices are [codes.columns, codes.rows]
+  int64_t matrices = 1;
+  DType dtype = DType::BF16;     ///< of the dense tensor: F32, F16 or BF16
+  std::optional<DType> rounded;  ///< the type of 16 bits to which products are rounded before `dtype`
+
+  /// The rows of one dense matrix, and its columns.
+  int64_t dense_rows() const { return transposed ? codes.columns : codes.rows; }
+  int64_t dense_columns() const { return transposed ? codes.rows : codes.columns; }
+  /// Decodes a region of one dense matrix into `out`, row after row. Throws Error{ModelUnreadable} for groups that do
+  /// not exist and for a stated shape that differs.
+  void decode(int64_t matrix, const Region&, const ReadStored&, std::byte* out) const;
+
+ private:
+  struct Tile;
+  void check_shape(const ReadStored&) const;
+  std::vector<int64_t> groups_at(int64_t first, int64_t count, const ReadStored&) const;
+  void decode_tile(int64_t matrix, const Region&, const ReadStored&, Tile&, std::byte* out, int64_t pitch) const;
+};
+
+/// Implements Checkpoint::read for a tensor that is `packed`: strips of its dense elements, back to back. Strips begin
+/// and end at whole elements, else std::invalid_argument.
+void read_packed(const TensorInfo& dense, std::span<const Strip>, std::span<std::byte> out, const ReadStored&);
+
+}  // namespace pm::checkpoint
