@@ -71,5 +71,6 @@ std::string shape_text(const std::vector<int64_t>& shape);
 std::optional<int64_t> block_size(int64_t size, int64_t blocks, int64_t stated);
 
 void assemble_fp8(Assembly&);
+void assemble_compressed_tensors(Assembly&);
 
 }  // namespace pm::checkpoint

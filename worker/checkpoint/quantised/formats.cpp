@@ -14,7 +14,7 @@ struct Method {
   std::string_view name;
   void (*assemble)(Assembly&);
 };
-constexpr Method methods[] = {{"fp8", assemble_fp8}};
+constexpr Method methods[] = {{"fp8", assemble_fp8}, {"compressed-tensors", assemble_compressed_tensors}};
 
 [[noreturn]] void refuse(const std::filesystem::path& folder, const std::string& what) {
   throw Error(Reason::ModelUnreadable,
