@@ -72,5 +72,6 @@ std::optional<int64_t> block_size(int64_t size, int64_t blocks, int64_t stated);
 
 void assemble_fp8(Assembly&);
 void assemble_compressed_tensors(Assembly&);
+void assemble_mxfp4(Assembly&);
 
 }  // namespace pm::checkpoint

@@ -14,7 +14,8 @@ struct Method {
   std::string_view name;
   void (*assemble)(Assembly&);
 };
-constexpr Method methods[] = {{"fp8", assemble_fp8}, {"compressed-tensors", assemble_compressed_tensors}};
+constexpr Method methods[] = {
+    {"fp8", assemble_fp8}, {"compressed-tensors", assemble_compressed_tensors}, {"mxfp4", assemble_mxfp4}};
 
 [[noreturn]] void refuse(const std::filesystem::path& folder, const std::string& what) {
   throw Error(Reason::ModelUnreadable,

@@ -203,7 +203,9 @@ TEST(StackedExperts, ThatDoNotFitAreNamedOnce) {
   EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("no tensor \"model.layers.0.mlp.experts.down_proj\""));
   model = tiny_stacked();
   model.config["quantization_config"] = {{"quant_method", "mxfp4"}};
-  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("(\"mxfp4\"): quantised checkpoints are not served"));
+  model.tensors.erase("model.layers.0.mlp.experts.down_proj");
+  model.add("model.layers.0.mlp.experts.down_proj_blocks", {4, 8, 1, 16});
+  EXPECT_THAT(refusal(model, Reason::ModelUnreadable), HasSubstr("no \"model.layers.0.mlp.experts.down_proj_scales\""));
 }
 
 TEST(Sinks, AreCutWithTheHeads) {
