@@ -73,5 +73,7 @@ std::optional<int64_t> block_size(int64_t size, int64_t blocks, int64_t stated);
 void assemble_fp8(Assembly&);
 void assemble_compressed_tensors(Assembly&);
 void assemble_mxfp4(Assembly&);
+void assemble_gptq(Assembly&);
+void assemble_awq(Assembly&);
 
 }  // namespace pm::checkpoint
