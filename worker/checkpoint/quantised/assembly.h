@@ -75,5 +75,6 @@ void assemble_compressed_tensors(Assembly&);
 void assemble_mxfp4(Assembly&);
 void assemble_gptq(Assembly&);
 void assemble_awq(Assembly&);
+void assemble_modelopt(Assembly&);
 
 }  // namespace pm::checkpoint

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelOpt (quant_method modelopt): FP4 with a scale for 16 inputs and one for the matrix (NVFP4), or F8_E4M3 with one
+// scale (FP8).
+#include "worker/checkpoint/quantised/assembly.h"
+
+namespace pm::checkpoint {
+
+namespace {
+
+constexpr int64_t group = 16;
+
+void add_fp4(Assembly& assembly, const std::string& module) {
+  const std::string name = module + ".weight";
+  const Part codes = assembly.take(name, name), scale = assembly.take(module + ".weight_scale", name),
+             global = assembly.take(module + ".weight_scale_2", name);
+  assembly.expect_type(scale, {"F8_E4M3"});
+  assembly.expect_type(global, {"F32"});
+  if (global.info.bytes != size_of(DType::F32))
+    assembly.refuse(global.info.name, "has shape " + shape_text(global.info.shape) + ", expected one number");
+  if (codes.info.shape.size() != 2 || codes.info.bytes == 0 || codes.info.shape[1] % (group / 2))
+    assembly.refuse(name,
+                    "has shape " + shape_text(codes.info.shape) + ", expected [out, in / 2] with whole groups of 16");
+  const int64_t out = codes.info.shape[0], in = 2 * codes.info.shape[1];
+  assembly.expect_shape(scale, {out, in / group});
+  PackedMatrix packed;
+  packed.codes = {.stored = codes.info, .rows = out, .columns = in, .bits = 4};
+  packed.values = e2m1_values();
+  packed.scale = assembly.scales(scale, out, in / group);
+  packed.block_columns = group;
+  packed.global = global.info;
+  assembly.add(name, {out, in}, std::move(packed));
+}
+
+void add_fp8(Assembly& assembly, const std::string& module) {
+  const std::string name = module + ".weight";
+  const Part codes = assembly.take(name, name), scale = assembly.take(module + ".weight_scale", name);
+  assembly.expect_type(scale, {"F32"});
+  if (scale.info.bytes != size_of(DType::F32))
+    assembly.refuse(scale.info.name, "has shape " + shape_text(scale.info.shape) + ", expected one number");
+  if (codes.info.shape.size() != 2 || codes.info.bytes == 0)
+    assembly.refuse(name, "has shape " + shape_text(codes.info.shape) + ", expected a quantised matrix");
+  PackedMatrix packed;
+  packed.codes = {.stored = codes.info, .rows = codes.info.shape[0], .columns = codes.info.shape[1]};
+  packed.values = e4m3_values();
+  packed.scale = assembly.scales(scale, 1, 1);
+  packed.block_rows = packed.codes.rows;
+  packed.block_columns = packed.codes.columns;
+  assembly.add(name, codes.info.shape, std::move(packed));
+}
+
+}  // namespace
+
+void assemble_modelopt(Assembly& assembly) {
+  constexpr std::string_view plain = ".weight";
+  for (const std::string& name : assembly.names(plain)) {
+    const std::string module = name.substr(0, name.size() - plain.size()), type = assembly.find(name)->type;
+    if (type == "U8") add_fp4(assembly, module);
+    if (type == "F8_E4M3") add_fp8(assembly, module);
+  }
+  // scales of activations and of the KV cache, which are not quantised here
+  for (const char* ending : {".input_scale", ".k_scale", ".v_scale"})
+    for (const std::string& name : assembly.names(ending)) assembly.drop({name});
+}
+
+}  // namespace pm::checkpoint
