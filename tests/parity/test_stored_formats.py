@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised checkpoints as they are stored: the worker's dense weights are bit for bit those of transformers, or of
+the format's definition, and a model answers as one with these weights does, whatever its parallelism.
+"""
+
+import functools
+
+import numpy
+import pytest
+import stored_formats as formats
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from test_checkpoints import dumped
+from transformers.quantizers import quantizer_finegrained_fp8
+
+transformers.logging.set_verbosity_error()
+
+SIZES = dict(
+    hidden_size=128,
+    intermediate_size=192,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=32,
+    vocab_size=101,
+    max_position_embeddings=64,
+    tie_word_embeddings=False,
+)
+MODELS = {
+    "llama": lambda: transformers.LlamaConfig(**SIZES),
+    "qwen3": lambda: transformers.Qwen3Config(**SIZES),
+    "qwen3_moe": lambda: transformers.Qwen3MoeConfig(
+        **SIZES, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64
+    ),
+    "gpt_oss": lambda: transformers.GptOssConfig(
+        **{**SIZES, "intermediate_size": 96}, num_local_experts=4, num_experts_per_tok=2, sliding_window=8
+    ),
+}
+
+
+def fresh(kind):
+    return transformers.AutoModelForCausalLM.from_config(MODELS[kind](), dtype=torch.bfloat16)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    """One checkpoint in BF16 of each model."""
+
+    @functools.cache
+    def make(kind):
+        torch.manual_seed(1)
+        model, folder = fresh(kind), tmp_path_factory.mktemp(kind)
+        for parameter in model.parameters():
+            fan_in = parameter.shape[-1] if parameter.dim() > 1 else 0
+            normal = torch.randn(parameter.shape)
+            parameter.data.copy_(2 * normal / fan_in**0.5 if fan_in else 1 + 0.2 * normal)
+        model.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+def oracle_weights(kind, folder, config, target):
+    """Saves the weights that transformers dequantises, as a dense checkpoint."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, quantization_config=config)
+    dense = fresh(kind)
+    dense.load_state_dict(model.state_dict())
+    assert all(parameter.dtype == torch.bfloat16 for parameter in model.parameters())
+    dense.save_pretrained(target)
+    return target
+
+
+def formula_weights(source, values, target):
+    """Saves the values of the format's definition, in the model's type, as a dense checkpoint."""
+    target.mkdir()
+    for path in source.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    stored = load_file(source / "model.safetensors")
+    assert set(values) <= set(stored)
+    save_file(stored | {n: w.to(stored[n].dtype).contiguous() for n, w in values.items()}, target / "model.safetensors")
+    return target
+
+
+def assert_equal_weights(folder, dense):
+    ours, theirs = dumped(folder), load_file(dense / "model.safetensors")
+    assert not isinstance(ours, str), ours
+    assert set(ours) == set(theirs)
+    for name, wanted in theirs.items():
+        row, found = ours[name]
+        assert row["dtype"] == "BF16" and found.shape == wanted.shape, name
+        assert torch.equal(found.view(torch.int16), wanted.view(torch.int16)), name
+
+
+INT4 = dict(num_bits=4, type="int", symmetric=True, strategy="group", group_size=32)
+FP8 = dict(num_bits=8, type="float", symmetric=True, strategy="channel")
+COMPRESSED = {
+    "int4-group": (INT4, "pack-quantized"),
+    "int4-asymmetric": (INT4 | {"symmetric": False}, "pack-quantized"),
+    "int4-channel": ({**INT4, "strategy": "channel", "group_size": None}, "pack-quantized"),
+    "int8-group": (INT4 | {"num_bits": 8}, "pack-quantized"),
+    "int8-channel-asymmetric": (
+        {**INT4, "num_bits": 8, "strategy": "channel", "group_size": None, "symmetric": False},
+        "pack-quantized",
+    ),
+    "int3-group": (INT4 | {"num_bits": 3}, "pack-quantized"),
+    "int5-asymmetric": (INT4 | {"num_bits": 5, "symmetric": False}, "pack-quantized"),
+    "fp8-channel": (FP8, "float-quantized"),
+    "fp8-tensor": (FP8 | {"strategy": "tensor"}, "float-quantized"),
+    "fp8-block": (FP8 | {"strategy": "block", "block_structure": [64, 128]}, "float-quantized"),
+    "fp8-group": (FP8 | {"strategy": "group", "group_size": 32}, "float-quantized"),
+    "int8-bytes": ({**INT4, "num_bits": 8, "strategy": "channel", "group_size": None}, "int-quantized"),
+    "int8-bytes-asymmetric": (
+        {**INT4, "num_bits": 8, "strategy": "channel", "group_size": None, "symmetric": False},
+        "int-quantized",
+    ),
+    "nvfp4": (
+        dict(num_bits=4, type="float", symmetric=True, strategy="tensor_group", group_size=16),
+        "nvfp4-pack-quantized",
+    ),
+}
+
+
+def write_compressed(name):
+    def make(source, target):
+        return formats.write(source, target, *formats.compressed(*COMPRESSED[name]))
+
+    return make, lambda: transformers.CompressedTensorsConfig(dequantize=True)
+
+
+def write_fp8(block, **options):
+    def make(source, target):
+        return formats.write(source, target, formats.fp8_blocks(block, **options), formats.fp8_config(block))
+
+    return make, lambda: transformers.FineGrainedFP8Config(dequantize=True)
+
+
+def write_mxfp4():
+    def make(source, target):
+        config = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+        return formats.write(source, target, formats.mxfp4, config, chosen=r"experts\.(gate_up|down)_proj$")
+
+    return make, lambda: transformers.Mxfp4Config(dequantize=True)
+
+
+BY_TRANSFORMERS = {
+    "fp8-block": ("llama", *write_fp8((32, 64))),
+    "fp8-bf16-scales": ("qwen3", *write_fp8((64, 32), scale_type=torch.bfloat16)),
+    "fp8-tensor": ("llama", *write_fp8(None)),
+    "fp8-exponents": ("llama", *write_fp8((32, 64), scale_type=torch.float8_e8m0fnu)),
+    "fp8-exponent-bytes": ("llama", *write_fp8((32, 64), scale_type="u8")),
+    "fp8-experts": ("qwen3_moe", *write_fp8((32, 64))),
+    "mxfp4": ("gpt_oss", *write_mxfp4()),
+    **{f"compressed-{name}": ("llama", *write_compressed(name)) for name in COMPRESSED},
+    "compressed-experts": ("qwen3_moe", *write_compressed("int4-group")),
+}
+
+
+def by_formula(make_format):
+    def make(source, target, values):
+        quantise, config = make_format(values)
+        return formats.write(source, target, quantise, config)
+
+    return make
+
+
+BY_FORMULA = {
+    "gptq": by_formula(lambda values: formats.gptq(values=values)),
+    "gptq-symmetric": by_formula(lambda values: formats.gptq(symmetric=True, values=values)),
+    "gptq-v2": by_formula(lambda values: formats.gptq(version="gptq_v2", values=values)),
+    "gptq-act-order": by_formula(lambda values: formats.gptq(act_order=True, values=values)),
+    "gptq-one-group": by_formula(lambda values: formats.gptq(group=-1, values=values)),
+    "gptq-8": by_formula(lambda values: formats.gptq(bits=8, values=values)),
+    "gptq-3": by_formula(lambda values: formats.gptq(bits=3, values=values)),
+    "gptq-2": by_formula(lambda values: formats.gptq(bits=2, values=values)),
+    "awq": by_formula(lambda values: formats.awq(values=values)),
+    "modelopt-nvfp4": by_formula(lambda values: formats.modelopt_nvfp4(values=values)),
+}
+
+
+@pytest.fixture(scope="module")
+def pair(sources, tmp_path_factory):
+    """The quantised checkpoint of a name and its dense twin, made once."""
+    without_accelerate = quantizer_finegrained_fp8.is_accelerate_available
+    quantizer_finegrained_fp8.is_accelerate_available = lambda: True  # a dense model needs nothing of it
+
+    @functools.cache
+    def make(name):
+        folder = tmp_path_factory.mktemp(name)
+        if name in BY_FORMULA:
+            values = {}
+            BY_FORMULA[name](sources("llama"), folder / "stored", values)
+            return folder / "stored", formula_weights(sources("llama"), values, folder / "dense")
+        kind, write, config = BY_TRANSFORMERS[name]
+        write(sources(kind), folder / "stored")
+        return folder / "stored", oracle_weights(kind, folder / "stored", config(), folder / "dense")
+
+    yield make
+    quantizer_finegrained_fp8.is_accelerate_available = without_accelerate
+
+
+@pytest.mark.parametrize("name", [*BY_TRANSFORMERS, *BY_FORMULA])
+def test_weights_are_the_dequantised_weights_bit_for_bit(pair, name):
+    assert_equal_weights(*pair(name))
+
+
+TOKENS = {"input_ids": numpy.array([[5, 17, 3, 99, 42, 8, 64, 1, 12], [7, 7, 23, 88, 2, 31, 4, 90, 55]])}
+LAYOUTS = {
+    "one": dict(ranks=1),
+    "tensor": dict(ranks=2),
+    "pipeline": dict(ranks=2, sizes="pipeline=2"),
+    "sharded": dict(ranks=2, strategy="Sharded", sizes="data=2"),
+    "offload": dict(ranks=1, strategy="Offload", offload_to="File", sizes="data=1"),
+    "int8": dict(ranks=2, precision="I8"),
+}
+SERVED = [
+    *(("fp8-block", layout) for layout in LAYOUTS),
+    *(("compressed-int4-asymmetric", layout) for layout in LAYOUTS),
+    *(("mxfp4", layout) for layout in LAYOUTS),
+    *(("gptq-act-order", layout) for layout in ("one", "tensor", "sharded")),
+    *(("awq", layout) for layout in ("one", "tensor", "offload")),
+    ("fp8-experts", "tensor"),
+    ("compressed-experts", "pipeline"),
+    ("compressed-nvfp4", "tensor"),
+    ("modelopt-nvfp4", "tensor"),
+]
+
+
+@pytest.mark.parametrize("name, layout", SERVED, ids=lambda part: part)
+def test_a_quantised_model_answers_as_its_dense_twin(pair, runner, name, layout):
+    stored, dense = pair(name)
+    ours = runner.forward(stored, inputs=TOKENS, **LAYOUTS[layout])
+    twin = runner.forward(dense, inputs=TOKENS, **LAYOUTS[layout])
+    assert ours.keys() == twin.keys()
+    for key in ours:
+        assert numpy.array_equal(ours[key], twin[key]), key
+
+
+@pytest.mark.parametrize("name", ["fp8-block", "mxfp4", "compressed-int4-group", "gptq"])
+def test_a_quantised_model_answers_as_transformers(pair, runner, name):
+    stored, dense = pair(name)
+    model = transformers.AutoModelForCausalLM.from_pretrained(dense, dtype=torch.float32).eval()
+    with torch.no_grad():
+        wanted = model(torch.from_numpy(TOKENS["input_ids"])).logits.numpy()
+    found = runner.forward(stored, ranks=2, inputs=TOKENS, precision="F32")["logits"]
+    assert numpy.abs(found - wanted).max() <= 2e-5 * numpy.abs(wanted).max()
