@@ -4,6 +4,7 @@ the format's definition, and a model answers as one with these weights does, wha
 """
 
 import functools
+import json
 
 import numpy
 import pytest
@@ -244,3 +245,95 @@ def test_a_quantised_model_answers_as_transformers(pair, runner, name):
         wanted = model(torch.from_numpy(TOKENS["input_ids"])).logits.numpy()
     found = runner.forward(stored, ranks=2, inputs=TOKENS, precision="F32")["logits"]
     assert numpy.abs(found - wanted).max() <= 2e-5 * numpy.abs(wanted).max()
+
+
+def swapped_nibbles(tensor):
+    octets = tensor.contiguous().view(torch.uint8)
+    return (octets << 4 | octets >> 4).view(tensor.dtype).reshape(tensor.shape)
+
+
+def scaled(tensor):
+    return (tensor.float() * 2).to(tensor.dtype)
+
+
+def moved(by):
+    return lambda tensor: tensor + by
+
+
+def tensors(ending, change):
+    """A mutation: changes the stored tensors whose names end so."""
+
+    def mutate(stored, _):
+        names = [name for name in stored if name.endswith(ending)]
+        assert names
+        for name in names:
+            stored[name] = change(stored[name]).contiguous()
+
+    return mutate
+
+
+def settings(**changes):
+    """A mutation: changes the quantization_config."""
+    return lambda _, config: config.update(changes)
+
+
+def weights(**changes):
+    return lambda _, config: config["config_groups"]["group_0"]["weights"].update(changes)
+
+
+MUTATIONS = {
+    "fp8-block": [tensors("_scale_inv", scaled)],
+    "fp8-tensor": [tensors("_scale_inv", scaled)],
+    "fp8-exponent-bytes": [tensors("_scale_inv", moved(1))],
+    "mxfp4": [tensors("_scales", moved(1)), tensors("_blocks", swapped_nibbles)],
+    "compressed-int4-asymmetric": [
+        tensors("_scale", scaled),
+        tensors("_zero_point", swapped_nibbles),
+        tensors("_packed", swapped_nibbles),
+        weights(group_size=64),
+        weights(group_size=16),
+        weights(num_bits=8),
+        weights(symmetric=True),
+    ],
+    "compressed-int4-group": [weights(symmetric=False), weights(strategy="channel")],
+    "compressed-int8-bytes-asymmetric": [tensors("_zero_point", moved(1)), weights(strategy="tensor")],
+    "compressed-nvfp4": [tensors("_global_scale", scaled), tensors("_packed", swapped_nibbles)],
+    "gptq": [
+        tensors(".scales", scaled),
+        tensors(".qzeros", swapped_nibbles),
+        tensors(".qweight", swapped_nibbles),
+        tensors(".g_idx", lambda index: index.flip(0)),
+        settings(checkpoint_format="gptq_v2"),
+        settings(bits=8),
+        settings(group_size=64),
+    ],
+    "awq": [tensors(".qzeros", swapped_nibbles), tensors(".qweight", swapped_nibbles), settings(group_size=64)],
+    "modelopt-nvfp4": [tensors("_scale_2", scaled), tensors("_scale", scaled)],
+}
+
+
+@pytest.mark.parametrize("name, place", [(name, i) for name, all in MUTATIONS.items() for i in range(len(all))])
+def test_a_change_of_any_part_changes_the_weights_or_is_refused(pair, tmp_path, name, place):
+    folder, _ = pair(name)
+    stored, config = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
+    MUTATIONS[name][place](stored, config["quantization_config"])
+    save_file(stored, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    was, now = dumped(folder), dumped(tmp_path)
+    assert isinstance(now, str) or any(not torch.equal(was[key][1], now[key][1]) for key in was)
+
+
+def test_awq_has_an_order_of_its_own(sources, tmp_path):
+    values = {}
+    formats.write(sources("llama"), tmp_path, *formats.awq(values=values, order=range(8)))
+    ours = dumped(tmp_path)
+    assert all(not torch.equal(ours[name][1], wanted.bfloat16()) for name, wanted in values.items())
+
+
+def test_uneven_blocks_are_those_of_the_config(sources, tmp_path):
+    """192 inputs in blocks of 128 are 128 and 64, as the format and transformers' own FP8 modules have them."""
+    formats.write(sources("llama"), tmp_path, formats.fp8_blocks((128, 128)), formats.fp8_config((128, 128)))
+    stored, ours = load_file(tmp_path / "model.safetensors"), dumped(tmp_path)
+    name = "model.layers.0.mlp.down_proj.weight"
+    scale = stored[f"{name}_scale_inv"].repeat_interleave(128, 0).repeat_interleave(128, 1)[:, :192]
+    assert torch.equal(ours[name][1], (stored[name].float() * scale).bfloat16())
