@@ -46,9 +46,16 @@ void CodeMatrix::unpack_row(const uint8_t* words, int64_t first_bit, int64_t cou
     }
     if (count % 2) out[count - 1] = words[count / 2] & 15;
   } else if (bits == 4) {
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t at = first_bit / 4 + i, nibble = at / 8 * 8 + nibbles[static_cast<size_t>(at % 8)];
-      out[i] = words[nibble / 2] >> (nibble % 2 * 4) & 15;
+    std::array<unsigned, 8> shifts{};
+    for (size_t i = 0; i < shifts.size(); ++i) shifts[i] = 4u * nibbles[i];
+    for (int64_t i = 0, at = first_bit / 4; i < count; words += word_bytes, at = 0) {
+      const uint32_t word = word_at(words);
+      if (at == 0 && count - i >= 8) {
+        for (size_t k = 0; k < 8; ++k) out[i + static_cast<int64_t>(k)] = word >> shifts[k] & 15;
+        i += 8;
+      } else {
+        for (; at < 8 && i < count; ++at) out[i++] = word >> shifts[static_cast<size_t>(at)] & 15;
+      }
     }
   } else {
     const unsigned mask = (1u << bits) - 1;

@@ -14,7 +14,7 @@ namespace pm::checkpoint {
 namespace {
 
 constexpr int64_t tile_codes = int64_t{1} << 20;  ///< the most that are decoded at a time
-constexpr int64_t row_part = 4096;                ///< columns whose floats stay in the nearest cache
+constexpr int64_t row_part = 1024;                ///< columns whose floats stay in the nearest cache
 
 /// Writes floats as the dense type.
 void store(const float* from, int64_t count, DType type, std::byte* out) {
@@ -36,26 +36,80 @@ void round_to(DType type, float* values, int64_t count) {
     for (int64_t i = 0; i < count; ++i) values[i] = from_f16(to_f16(values[i]));
 }
 
+template <typename T>
+void look_up(const uint8_t* codes, int64_t count, const std::byte* table, std::byte* out) {
+  const auto* values = reinterpret_cast<const T*>(table);
+  auto* to = reinterpret_cast<T*>(out);
+  for (int64_t i = 0; i < count; ++i) to[i] = values[codes[i]];
+}
+
+using Eight = uint16_t __attribute__((vector_size(16)));
+
+/// Transposes 8 x 8 numbers of 16 bits: rows are exchanged with columns in pairs of 1, then 2, then 4.
+void transpose_eight(const uint16_t* from, int64_t from_pitch, uint16_t* to, int64_t to_pitch) {
+  Eight a[8], b[8];
+  for (int i = 0; i < 8; ++i) std::memcpy(&a[i], from + i * from_pitch, sizeof(Eight));
+  for (int i = 0; i < 8; i += 2) {
+    b[i] = __builtin_shufflevector(a[i], a[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
+    b[i + 1] = __builtin_shufflevector(a[i], a[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  for (int i = 0; i < 8; ++i) {
+    if (i & 2) continue;
+    a[i] = __builtin_shufflevector(b[i], b[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+    a[i + 2] = __builtin_shufflevector(b[i], b[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  for (int i = 0; i < 4; ++i) {
+    b[i] = __builtin_shufflevector(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    b[i + 4] = __builtin_shufflevector(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+  for (int i = 0; i < 8; ++i) std::memcpy(to + i * to_pitch, &b[i], sizeof(Eight));
+}
+
 /// Copies a matrix [rows, columns] of elements T to `out` [columns, rows] whose rows are `pitch` elements apart.
 template <typename T>
 void transpose(const std::byte* from, int64_t rows, int64_t columns, std::byte* out, int64_t pitch) {
-  constexpr int64_t block = 32;
+  constexpr int64_t block = 8, strip = 64;  // a strip's lines of the target stay in the cache until they are full
   const auto* source = reinterpret_cast<const T*>(from);
   auto* target = reinterpret_cast<T*>(out);
-  for (int64_t r0 = 0; r0 < rows; r0 += block)
-    for (int64_t c0 = 0; c0 < columns; c0 += block)
-      for (int64_t c = c0; c < std::min(columns, c0 + block); ++c)
-        for (int64_t r = r0; r < std::min(rows, r0 + block); ++r) target[c * pitch + r] = source[r * columns + c];
+  for (int64_t c0 = 0; c0 < columns; c0 += strip)
+    for (int64_t r0 = 0; r0 < rows; r0 += block)
+      for (int64_t c = c0; c < std::min(columns, c0 + strip); c += block) {
+        const int64_t width = std::min(block, columns - c), height = std::min(block, rows - r0);
+        if constexpr (sizeof(T) == 2) {
+          if (width == block && height == block) {
+            transpose_eight(source + r0 * columns + c, columns, target + c * pitch + r0, pitch);
+            continue;
+          }
+        }
+        for (int64_t i = 0; i < width; ++i)
+          for (int64_t k = 0; k < height; ++k) target[(c + i) * pitch + r0 + k] = source[(r0 + k) * columns + c + i];
+      }
 }
 
 }  // namespace
 
+/// Neighboring columns of one block.
+struct PackedMatrix::Run {
+  int64_t begin, end, block;
+};
+
 /// What the decoding of a tile needs; kept from tile to tile, so that memory is allocated once.
 struct PackedMatrix::Tile {
   std::vector<uint8_t> codes, zero_codes;
-  std::vector<float> scales, zeros, row_scales, row_zeros, values;
+  std::vector<float> scales, zeros, row_scales, row_zeros;
+  std::vector<std::byte> tables;
   std::vector<std::byte> dense;  ///< [rows, columns] of the stored order
 };
+
+std::vector<PackedMatrix::Run> PackedMatrix::runs_of(const std::vector<int64_t>& blocks) {
+  std::vector<Run> runs;
+  const auto count = static_cast<int64_t>(blocks.size());
+  for (int64_t i = 0, end = 0; i < count; i = end) {
+    for (end = i + 1; end < count && blocks[static_cast<size_t>(end)] == blocks[static_cast<size_t>(i)];) ++end;
+    runs.push_back({i, end, blocks[static_cast<size_t>(i)]});
+  }
+  return runs;
+}
 
 void PackedMatrix::check_shape(const ReadStored& read) const {
   if (!dense_shape) return;
@@ -122,38 +176,82 @@ void PackedMatrix::decode_tile(int64_t matrix, const Region& region, const ReadS
   }
   codes.read(matrix, region, read, tile.codes);
 
-  const int64_t element = size_of(dtype);
-  tile.row_scales.resize(static_cast<size_t>(region.cols));
-  tile.row_zeros.resize(static_cast<size_t>(region.cols));
-  tile.values.resize(static_cast<size_t>(std::min(row_part, region.cols)));
-  int64_t spread = -1;  // the row of blocks that row_scales and row_zeros hold
+  const std::vector<Run> runs = runs_of(column_blocks);
+  const bool indexed = groups && !groups_of_rows;
+  // a block has more codes than there are values: each value is computed once
+  const bool by_table = !indexed && block_rows * std::min(block_columns, codes.columns) >= int64_t{1} << codes.bits;
+  int64_t spread = -1;  // the row of blocks that the tile's tables, or its scales of columns, hold
   for (int64_t row = 0; row < region.rows; ++row) {
-    const int64_t block = row_blocks[static_cast<size_t>(row)] - blocks.row;
-    if (block != spread) {
-      const float* scales = tile.scales.data() + block * blocks.cols;
-      for (int64_t i = 0; i < region.cols; ++i)
-        tile.row_scales[static_cast<size_t>(i)] = scales[column_blocks[static_cast<size_t>(i)] - blocks.col];
-      const float* zeros = tile.zeros.data() + block * blocks.cols;
-      for (int64_t i = 0; zero && i < region.cols; ++i)
-        tile.row_zeros[static_cast<size_t>(i)] = zeros[column_blocks[static_cast<size_t>(i)] - blocks.col];
-      spread = block;
-    }
-    float* value = tile.values.data();
-    for (int64_t first = 0; first < region.cols; first += row_part) {
-      const int64_t count = std::min(row_part, region.cols - first);
-      const uint8_t* code = tile.codes.data() + row * region.cols + first;
-      const float *scales = tile.row_scales.data() + first, *zeros = tile.row_zeros.data() + first;
-      if (first_value)
-        for (int64_t i = 0; i < count; ++i) value[i] = static_cast<float>(static_cast<int>(code[i])) + *first_value;
-      else
-        for (int64_t i = 0; i < count; ++i) value[i] = values[code[i]];
-      if (zero)
-        for (int64_t i = 0; i < count; ++i) value[i] = (value[i] - zeros[i]) * scales[i];
-      else
-        for (int64_t i = 0; i < count; ++i) value[i] *= scales[i];
-      if (rounded) round_to(*rounded, value, count);
-      store(value, count, dtype, out + row * pitch + first * element);
-    }
+    const int64_t block = row_blocks[static_cast<size_t>(row)] - blocks.row, first = block * blocks.cols - blocks.col;
+    const uint8_t* code = tile.codes.data() + row * region.cols;
+    if (block != spread) by_table ? make_tables(runs, first, tile) : spread_scales(runs, first, tile);
+    spread = block;
+    by_table ? decode_by_table(runs, code, tile, out + row * pitch)
+             : decode_row(code, region.cols, tile, out + row * pitch);
+  }
+}
+
+/// Computes, for each run of columns, the dense value of each code. The scales of the runs' row begin at `first`.
+void PackedMatrix::make_tables(const std::vector<Run>& runs, int64_t first, Tile& tile) const {
+  const int64_t count = int64_t{1} << codes.bits, bytes = count * size_of(dtype);
+  tile.tables.resize(static_cast<size_t>(bytes) * runs.size());
+  std::array<float, 256> made;
+  std::byte* table = tile.tables.data();
+  for (const Run& run : runs) {
+    const auto at = static_cast<size_t>(first + run.block);
+    const float scale_here = tile.scales[at], zero_here = zero ? tile.zeros[at] : 0.0f;
+    if (zero)
+      for (int64_t i = 0; i < count; ++i)
+        made[static_cast<size_t>(i)] = (values[static_cast<size_t>(i)] - zero_here) * scale_here;
+    else
+      for (int64_t i = 0; i < count; ++i) made[static_cast<size_t>(i)] = values[static_cast<size_t>(i)] * scale_here;
+    if (rounded) round_to(*rounded, made.data(), count);
+    store(made.data(), count, dtype, table);
+    table += bytes;
+  }
+}
+
+void PackedMatrix::decode_by_table(const std::vector<Run>& runs, const uint8_t* code, const Tile& tile,
+                                   std::byte* out) const {
+  const int64_t element = size_of(dtype), bytes = (int64_t{1} << codes.bits) * element;
+  const std::byte* table = tile.tables.data();
+  for (const Run& run : runs) {
+    const int64_t count = run.end - run.begin;
+    std::byte* to = out + run.begin * element;
+    element == 2 ? look_up<uint16_t>(code + run.begin, count, table, to)
+                 : look_up<uint32_t>(code + run.begin, count, table, to);
+    table += bytes;
+  }
+}
+
+/// Writes for each column the scale and the zero point of its block.
+void PackedMatrix::spread_scales(const std::vector<Run>& runs, int64_t first, Tile& tile) const {
+  const auto columns = static_cast<size_t>(runs.back().end);
+  tile.row_scales.resize(columns);
+  tile.row_zeros.resize(columns);
+  for (const Run& run : runs) {
+    const auto at = static_cast<size_t>(first + run.block);
+    std::fill(tile.row_scales.begin() + run.begin, tile.row_scales.begin() + run.end, tile.scales[at]);
+    if (zero) std::fill(tile.row_zeros.begin() + run.begin, tile.row_zeros.begin() + run.end, tile.zeros[at]);
+  }
+}
+
+void PackedMatrix::decode_row(const uint8_t* code, int64_t columns, Tile& tile, std::byte* out) const {
+  std::array<float, row_part> value;
+  for (int64_t first = 0; first < columns; first += row_part, code += row_part) {
+    const int64_t count = std::min(row_part, columns - first);
+    const float *scales = tile.row_scales.data() + first, *zeros = tile.row_zeros.data() + first;
+    float* to = value.data();
+    if (first_value)
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(static_cast<int>(code[i])) + *first_value;
+    else
+      for (int64_t i = 0; i < count; ++i) to[i] = values[code[i]];
+    if (zero)
+      for (int64_t i = 0; i < count; ++i) to[i] = (to[i] - zeros[i]) * scales[i];
+    else
+      for (int64_t i = 0; i < count; ++i) to[i] *= scales[i];
+    if (rounded) round_to(*rounded, to, count);
+    store(to, count, dtype, out + first * size_of(dtype));
   }
 }
 

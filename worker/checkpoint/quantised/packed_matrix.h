@@ -38,9 +38,15 @@ struct PackedMatrix {
 
  private:
   struct Tile;
+  struct Run;
+  static std::vector<Run> runs_of(const std::vector<int64_t>& blocks);
   void check_shape(const ReadStored&) const;
   std::vector<int64_t> groups_at(int64_t first, int64_t count, const ReadStored&) const;
   void decode_tile(int64_t matrix, const Region&, const ReadStored&, Tile&, std::byte* out, int64_t pitch) const;
+  void make_tables(const std::vector<Run>&, int64_t first, Tile&) const;
+  void decode_by_table(const std::vector<Run>&, const uint8_t* code, const Tile&, std::byte* out) const;
+  void spread_scales(const std::vector<Run>&, int64_t first, Tile&) const;
+  void decode_row(const uint8_t* code, int64_t columns, Tile&, std::byte* out) const;
 };
 
 /// Implements Checkpoint::read for a tensor that is `packed`: strips of its dense elements, back to back. Strips begin
