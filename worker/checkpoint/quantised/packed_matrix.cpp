@@ -14,6 +14,7 @@ namespace pm::checkpoint {
 namespace {
 
 constexpr int64_t tile_codes = int64_t{1} << 20;  ///< the most that are decoded at a time
+constexpr int64_t min_run = 8;                    ///< columns of a block that are worth a table
 constexpr int64_t row_part = 1024;                ///< columns whose floats stay in the nearest cache
 
 /// Writes floats as the dense type.
@@ -178,8 +179,9 @@ void PackedMatrix::decode_tile(int64_t matrix, const Region& region, const ReadS
 
   const std::vector<Run> runs = runs_of(column_blocks);
   const bool indexed = groups && !groups_of_rows;
-  // a block has more codes than there are values: each value is computed once
-  const bool by_table = !indexed && block_rows * std::min(block_columns, codes.columns) >= int64_t{1} << codes.bits;
+  // where a block has more codes than there are values, each value is computed once
+  const int64_t width = std::min(block_columns, codes.columns);
+  const bool by_table = !indexed && width >= min_run && block_rows * width >= int64_t{1} << codes.bits;
   int64_t spread = -1;  // the row of blocks that the tile's tables, or its scales of columns, hold
   for (int64_t row = 0; row < region.rows; ++row) {
     const int64_t block = row_blocks[static_cast<size_t>(row)] - blocks.row, first = block * blocks.cols - blocks.col;
