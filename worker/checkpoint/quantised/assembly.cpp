@@ -45,7 +45,8 @@ Assembly::Assembly(const std::filesystem::path& folder, const nlohmann::json& co
       quantization_(quantization),
       tensors_(tensors),
       unsupported_(unsupported),
-      read_(read) {}
+      read_(read),
+      dense_type_(find_dense_type()) {}
 
 std::vector<std::string> Assembly::names(std::string_view ending) const {
   std::vector<std::string> names;
@@ -122,7 +123,7 @@ void Assembly::add(const std::string& name, const std::vector<int64_t>& shape, P
   for (const int64_t size : shape)
     if (size < 1 || __builtin_mul_overflow(elements, size, &elements))
       refuse(name, "has shape " + shape_text(shape) + ", expected sizes from 1 whose product is below 2^63");
-  packed.dtype = dense_type(config_);
+  packed.dtype = dense_type_;
   if (__builtin_mul_overflow(elements, size_of(packed.dtype), &bytes))
     refuse(name, "has shape " + shape_text(shape) + ", which is larger than 2^63 bytes");
   if (packed.rounded == packed.dtype || packed.rounded == DType::F32) packed.rounded.reset();
@@ -138,16 +139,15 @@ void Assembly::add(const std::string& name, const std::vector<int64_t>& shape, P
   dense_[name] = std::move(info);
 }
 
-/// Returns config.json's dtype; without one that of the first stored tensor that no matrix is made of, as transformers
-/// takes it.
-DType Assembly::dense_type(const nlohmann::json& config) const {
-  const auto text = config.find("text_config");
-  for (const nlohmann::json* section : {&config, text != config.end() && text->is_object() ? &*text : &config})
+/// Returns config.json's dtype; without one that of the first stored tensor that is no part of a matrix, as
+/// transformers takes it.
+DType Assembly::find_dense_type() const {
+  const auto text = config_.find("text_config");
+  for (const nlohmann::json* section : {&config_, text != config_.end() && text->is_object() ? &*text : &config_})
     for (const char* key : {"dtype", "torch_dtype"})
       if (const auto type = float_type(*section, key)) return *type;
   for (const auto& [name, info] : tensors_)
-    if (!used_.contains(name) && !name.ends_with("scale") && !name.ends_with("scales") &&
-        !name.ends_with("scale_inv") &&
+    if (name.find("scale") == std::string::npos &&
         (info.dtype == DType::BF16 || info.dtype == DType::F16 || info.dtype == DType::F32))
       return info.dtype;
   return DType::BF16;

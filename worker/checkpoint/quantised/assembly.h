@@ -53,13 +53,14 @@ class Assembly {
   void finish();
 
  private:
-  DType dense_type(const nlohmann::json& config) const;
+  DType find_dense_type() const;
   const std::filesystem::path& folder_;
   const nlohmann::json& config_;
   const nlohmann::json& quantization_;
   TensorTable& tensors_;
   UnsupportedTable& unsupported_;
   const ReadStored& read_;
+  const DType dense_type_;
   std::set<std::string> used_;
   TensorTable dense_;
 };
