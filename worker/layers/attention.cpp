@@ -312,6 +312,15 @@ at::Tensor Attention::in_chunks(const at::Tensor& x, const Batch& batch, comm::C
       .reshape({x.size(0), heads_ * head_dim_});
 }
 
+namespace {
+
+/// Returns the queries times the factors of their positions, where there are any.
+at::Tensor grown(const at::Tensor& q, const ops::Rotation& rotation) {
+  return rotation.query_factors.defined() ? q * rotation.query_factors.to(q.scalar_type()) : q;
+}
+
+}  // namespace
+
 at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const Batch& batch,
                            const ops::Rotation& rotation, LayerCache cache, comm::Communicator& comm) const {
   if (chunked_) return in_chunks(x, batch, comm);
@@ -320,7 +329,8 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
   at::Tensor qkv = relative_ ? with_relative_content(x, batch, options) : projected(x, values);
   if (projection_norms_) qkv = (*projection_norms_)(qkv, comm);
   if (cache.keys && !shared_ && !norms_after_rotary_) {  // keys are normed and rotated on their way into the cache
-    const at::Tensor q = ops::rotary_write(qkv, heads_, head_norms_, rotation, batch.slots, *cache.keys, *cache.values);
+    const at::Tensor q =
+        grown(ops::rotary_write(qkv, heads_, head_norms_, rotation, batch.slots, *cache.keys, *cache.values), rotation);
     return ops::paged_attention(q, *cache.keys, *cache.values, batch.sequences, options)
         .reshape({x.size(0), heads_ * head_dim_});
   }
@@ -338,6 +348,7 @@ at::Tensor Attention::self(const at::Tensor& x, const at::Tensor& values, const 
     if (rotation.rotate_values) v = ops::rotate(v, rotation.angles, rotation.is_neox);
   }
   if (norms_after_rotary_) norm_heads();
+  q = grown(q, rotation);
   at::Tensor result;
   if (cache.keys) {
     ops::write_kv(k, v, batch.slots, *cache.keys, *cache.values);

@@ -70,6 +70,8 @@ struct RelativeRows {
 struct Batch {
   at::Tensor tokens;     ///< [tokens] int64, -1 for a target (policy::Targets); undefined for a stack of images
   at::Tensor positions;  ///< [tokens] int64, before the table's offset
+  at::Tensor long_rows;  ///< [tokens] bool: rotated as tokens of a long sequence wherever they stand
+                         ///< (policy::LongRope); undefined: those at positions beyond the original length are
   std::map<std::string, at::Tensor>
       types;  ///< [tokens] int64 for each further table of the input by its key (token_type_ids); -1: adds nothing
   FeatureRows features;       ///< in whose rows tokens, positions and types mean nothing

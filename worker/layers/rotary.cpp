@@ -72,12 +72,22 @@ double yarn(const json& scaling, double theta, int64_t dims, std::vector<double>
 
 }  // namespace
 
-Rotary::Rotary(const policy::Rotary& rotary, at::Device device) : style_(rotary.style), values_(rotary.values) {
+Rotary::Rotary(const policy::Rotary& rotary, at::Device device)
+    : style_(rotary.style), values_(rotary.values), long_rope_(rotary.long_rope), query_growth_(rotary.query_growth) {
   std::vector<double> frequencies;
   for (int64_t i = 0; i < rotary.dims; i += 2)
     frequencies.push_back(1 / std::pow(rotary.theta, static_cast<double>(i) / static_cast<double>(rotary.dims)));
   const std::string kind = kind_of(rotary.scaling);
-  if (kind == "linear") {
+  const auto on_device = [&](const std::vector<double>& all) {
+    return at::tensor(all, at::kDouble).to(at::kFloat).to(device);
+  };
+  if (long_rope_) {
+    std::vector<double> stretched = frequencies;
+    for (size_t i = 0; i < frequencies.size(); ++i) stretched[i] /= long_rope_->long_factors[i];
+    for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= long_rope_->short_factors[i];
+    long_frequencies_ = on_device(stretched);
+    factor_ = long_rope_->short_attention;
+  } else if (kind == "linear") {
     for (double& frequency : frequencies) frequency /= number(rotary.scaling, "factor");
   } else if (kind == "llama3") {
     llama3(rotary.scaling, frequencies);
@@ -85,20 +95,37 @@ Rotary::Rotary(const policy::Rotary& rotary, at::Device device) : style_(rotary.
     factor_ = yarn(rotary.scaling, rotary.theta, rotary.dims, frequencies);
   } else if (kind != "default" &&
              kind != "dynamic") {  // dynamic changes nothing within the positions that config.json states
-    throw Error(Reason::UnknownArchitecture,
-                "rope scaling of type \"" + kind + "\" is not served; default, linear, dynamic, llama3 and yarn are");
+    throw Error(
+        Reason::UnknownArchitecture,
+        "rope scaling of type \"" + kind + "\" is not served; default, linear, dynamic, llama3, longrope and yarn are");
   }
-  frequencies_ = at::tensor(frequencies, at::kDouble).to(at::kFloat).to(device);
+  frequencies_ = on_device(frequencies);
 }
 
-ops::Rotation Rotary::rotation(const at::Tensor& positions) const {
-  return {ops::rotary_angles(positions, frequencies_, factor_), style_ == policy::RotaryStyle::Neox, values_};
+ops::Angles Rotary::angles(const at::Tensor& positions, const at::Tensor& long_rows) const {
+  const ops::Angles usual = ops::rotary_angles(positions, frequencies_, factor_);
+  if (!long_rope_) return usual;
+  const ops::Angles stretched = ops::rotary_angles(positions, long_frequencies_, long_rope_->long_attention);
+  at::Tensor is_long = positions.ge(long_rope_->original);
+  if (long_rows.defined()) is_long = is_long.logical_or(long_rows);
+  is_long = is_long.unsqueeze(1).unsqueeze(1);
+  return {at::where(is_long, stretched.cos, usual.cos), at::where(is_long, stretched.sin, usual.sin)};
+}
+
+ops::Rotation Rotary::rotation(const at::Tensor& positions, const at::Tensor& long_rows) const {
+  ops::Rotation rotation{angles(positions, long_rows), style_ == policy::RotaryStyle::Neox, values_, {}};
+  if (query_growth_) {
+    const at::Tensor times = at::floor_divide(positions, query_growth_->original).to(at::kFloat);
+    rotation.query_factors = (1 + query_growth_->beta * at::log1p(times)).unsqueeze(1).unsqueeze(1);
+  }
+  return rotation;
 }
 
 size_t RotaryTable::add(const policy::Rotary& rotary) {
   const auto found = std::find_if(parameters_.begin(), parameters_.end(), [&](const policy::Rotary& other) {
-    return std::tie(other.style, other.dims, other.theta, other.scaling, other.values) ==
-           std::tie(rotary.style, rotary.dims, rotary.theta, rotary.scaling, rotary.values);
+    return std::tie(other.style, other.dims, other.theta, other.scaling, other.values, other.long_rope,
+                    other.query_growth) == std::tie(rotary.style, rotary.dims, rotary.theta, rotary.scaling,
+                                                    rotary.values, rotary.long_rope, rotary.query_growth);
   });
   if (found != parameters_.end()) return static_cast<size_t>(found - parameters_.begin());
   rotaries_.emplace_back(rotary, device_);
@@ -106,9 +133,9 @@ size_t RotaryTable::add(const policy::Rotary& rotary) {
   return parameters_.size() - 1;
 }
 
-std::vector<ops::Rotation> RotaryTable::rotations(const at::Tensor& positions) const {
+std::vector<ops::Rotation> RotaryTable::rotations(const at::Tensor& positions, const at::Tensor& long_rows) const {
   std::vector<ops::Rotation> rotations;
-  for (const Rotary& rotary : rotaries_) rotations.push_back(rotary.rotation(positions));
+  for (const Rotary& rotary : rotaries_) rotations.push_back(rotary.rotation(positions, long_rows));
   return rotations;
 }
 

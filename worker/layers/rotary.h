@@ -16,14 +16,17 @@ class Rotary {
   /// its numbers.
   explicit Rotary(const policy::Rotary&, at::Device device = at::kCPU);
   /// Returns the rotation at positions [tokens] int64. Its cosines and sines are [tokens, 1, dims / 2] F32, times the
-  /// attention factor.
-  ops::Rotation rotation(const at::Tensor& positions) const;
+  /// attention factor. `long_rows` is Batch's.
+  ops::Rotation rotation(const at::Tensor& positions, const at::Tensor& long_rows = {}) const;
 
  private:
+  ops::Angles angles(const at::Tensor& positions, const at::Tensor& long_rows) const;
   policy::RotaryStyle style_;
   bool values_;
-  double factor_ = 1;       ///< of cos and sin (YaRN)
-  at::Tensor frequencies_;  ///< [dims / 2] fp32
+  std::optional<policy::LongRope> long_rope_;
+  std::optional<policy::QueryGrowth> query_growth_;
+  double factor_ = 1;                          ///< of cos and sin (YaRN, LongRoPE)
+  at::Tensor frequencies_, long_frequencies_;  ///< [dims / 2] fp32; the second for long sequences (LongRoPE)
 };
 
 /// The rotary embeddings of a stack's layers. Layers with equal parameters share one, so that a step makes its angles
@@ -33,9 +36,10 @@ class RotaryTable {
   explicit RotaryTable(at::Device device) : device_(device) {}
   /// Adds the rotary embedding of a layer unless there is an equal one; returns its index. Throws as Rotary.
   size_t add(const policy::Rotary&);
-  /// Makes the rotations of a step at positions [tokens] int64, one for each index. They are the step's own: with CUDA
-  /// graphs, their tensors are memory of the graph, and each replay fills them for the positions of its step.
-  std::vector<ops::Rotation> rotations(const at::Tensor& positions) const;
+  /// Makes the rotations of a step at positions [tokens] int64, one for each index; `long_rows` is Batch's. They are
+  /// the step's own: with CUDA graphs, their tensors are memory of the graph, and each replay fills them for the
+  /// positions of its step.
+  std::vector<ops::Rotation> rotations(const at::Tensor& positions, const at::Tensor& long_rows = {}) const;
 
  private:
   at::Device device_;

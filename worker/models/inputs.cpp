@@ -263,6 +263,19 @@ class Reader {
     if (rows > 0)
       check_range("position_ids", positions, input.position_ids_are_rows ? -input.position_offset : 0, rows,
                   "positions of this model");
+    stack_input.batch.long_rows = long_rows(stack, stack_input.batch);
+  }
+
+  /// Returns which tokens belong to sequences beyond the original length of LongRoPE; undefined where there is none.
+  static at::Tensor long_rows(const policy::Stack& stack, const layers::Batch& batch) {
+    const int64_t most = policy::short_rope_tokens(stack);
+    if (most == 0) return {};
+    at::Tensor rows = at::zeros_like(batch.positions, at::kBool);
+    for (const ops::SequenceSpan& span : batch.sequences.spans) {
+      const at::Tensor own = batch.positions.narrow(0, span.first, span.tokens);
+      rows.narrow(0, span.first, span.tokens).fill_(own.max().item<int64_t>() >= most);
+    }
+    return rows;
   }
 
   bool pools(policy::Pool pool) const {

@@ -11,7 +11,7 @@ namespace pm::models {
 
 layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
   if (stack_inputs.size() == 1) return stack_inputs[0]->batch;
-  std::vector<at::Tensor> tokens, positions, pixels, masked;
+  std::vector<at::Tensor> tokens, positions, long_rows, pixels, masked;
   std::map<std::string, std::vector<at::Tensor>> types;
   layers::Batch batch;
   int64_t rows = 0;
@@ -19,6 +19,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
     const layers::Batch& own = stack_input->batch;
     if (own.tokens.defined()) tokens.push_back(own.tokens);
     if (own.positions.defined()) positions.push_back(own.positions);
+    if (own.long_rows.defined()) long_rows.push_back(own.long_rows);
     if (own.pixels.defined()) pixels.push_back(own.pixels);
     if (own.masked_patches.defined()) masked.push_back(own.masked_patches);
     batch.audio.insert(batch.audio.end(), own.audio.begin(), own.audio.end());
@@ -47,6 +48,7 @@ layers::Batch joined(const std::vector<const StackInput*>& stack_inputs) {
   }
   if (!tokens.empty()) batch.tokens = at::cat(tokens);
   if (!positions.empty()) batch.positions = at::cat(positions);
+  if (!long_rows.empty()) batch.long_rows = at::cat(long_rows);
   if (!pixels.empty()) batch.pixels = at::cat(pixels);
   if (!masked.empty()) batch.masked_patches = at::cat(masked);
   for (auto& [name, values] : types) batch.types[name] = at::cat(values);

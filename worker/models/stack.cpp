@@ -298,7 +298,7 @@ at::Tensor Stack::operator()(at::Tensor x, layers::Batch& batch, layers::KvCache
   if (buckets_)
     batch.buckets = ops::sequence_buckets(batch.sequences.spans, batch.columns, batch.streams, *buckets_, x.device());
   Rows rows = rows_at_begin(batch);
-  const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions);
+  const std::vector<ops::Rotation> rotations = rotaries_.rotations(batch.positions, batch.long_rows);
   const ops::Rotation none;
   if (source) {  // once for all layers
     for (at::Tensor* read : {&source->states, &source->added_positions})

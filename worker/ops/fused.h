@@ -40,6 +40,7 @@ at::Tensor rotate(const at::Tensor& x, const Angles&, bool is_neox);
 struct Rotation {
   Angles angles;
   bool is_neox = true, rotate_values = false;  ///< pairs as in rotate(); rotate_values: values are rotated too
+  at::Tensor query_factors;  ///< [tokens, 1, 1] fp32, by which the caller multiplies queries; undefined: none
 };
 
 /// A norm of each head's vector before its rotation: rms_norm() or layer_norm() over head_dim, in fp32.

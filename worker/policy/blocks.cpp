@@ -322,28 +322,6 @@ std::optional<RelativePositionBias> Builder::relative_position_bias(const Contex
   return bias;
 }
 
-std::optional<Rotary> Builder::rotary(const Node& section, const Scope& scope, const Attention& a) {
-  const Node* node = section.get("rotary");
-  if (!holds(node, scope.variables)) return std::nullopt;
-  Rotary rotary;
-  rotary.dims = a.head_dim;
-  if (const Node* style = node->get("style"))
-    rotary.style =
-        parse_keyword(*style, scope.variables, rotary_words) == "neox" ? RotaryStyle::Neox : RotaryStyle::Interleaved;
-  if (const Node* dims = node->get("dims")) rotary.dims = evaluate_int(*dims, scope.variables);
-  if (const Node* theta = node->get("theta")) rotary.theta = evaluate_number(*theta, scope.variables);
-  expect(rotary.dims > 0 && rotary.dims % 2 == 0 && rotary.dims <= a.head_dim, *node, "the number of rotary dimensions",
-         static_cast<double>(rotary.dims), "an even number up to the head size " + std::to_string(a.head_dim));
-  expect(rotary.theta > 0, *node, "theta", rotary.theta, "a number above 0");
-  if (const Node* values = node->get("values")) rotary.values = evaluate_bool(*values, scope.variables);
-  if (const Node* scaling = node->get("scaling")) rotary.scaling = evaluate(*scaling, scope.variables, true);
-  for (const char* key : {"rope_type", "type"}) {  // what transformers >= 5 writes where there is no scaling
-    if (rotary.scaling.is_object() && rotary.scaling.value(key, nlohmann::json()) == "default")
-      rotary.scaling = nullptr;
-  }
-  return rotary;
-}
-
 std::optional<Alibi> Builder::alibi(const Node& section, const Scope& scope) {
   const Node* node = section.get("alibi");
   if (!node || (node->is_map() ? !holds(node, scope.variables) : !evaluate_bool(*node, scope.variables)))
@@ -440,7 +418,7 @@ Attention Builder::attention(const Context& context, const Node& section, const 
   a.relative_position_bias = relative_position_bias(context, section, scope, path, a);
   a.relative_content = relative_content(context, section, scope, path, a);
   a.content_buckets = content_buckets(context, section, scope, path, a);
-  a.rotary = rotary(section, scope, a);
+  a.rotary = rotary(context, section, scope, a);
   a.quantized = quantized_attention(section, scope, path + ".quantized");
   a.sinks = sinks(section, scope, path, a.heads);
   if (const Node* shown = section.get("attentions"))

@@ -150,6 +150,7 @@ class Builder {
   GatedMlp feed_forward(const Context&, const Node& section, const Scope&, const std::string& path, Activation,
                         int64_t width, bool& has_gate);
   Mlp mlp(const Context&, const Node& section, const Scope&, const std::string& path);
+  std::optional<Xielu> xielu(const Node& mlp, const Scope&, const std::string& path);
   /// Sets what bounds and moves the products of a gated block before they are multiplied.
   static void set_limits(const Node& mlp, const Scope&, GatedMlp&);
   // layer/experts.cpp
@@ -220,7 +221,9 @@ class Builder {
   Pattern pattern(const Context&, const Node& section, const Scope&, const std::string& path, const Attention&);
   Linear global_projection(const Context&, const Node& section, const Node& window, const Scope&,
                            const std::string& path, const Attention&, Role role);
-  std::optional<Rotary> rotary(const Node& section, const Scope&, const Attention&);
+  // layer/rotary.cpp
+  std::optional<Rotary> rotary(const Context&, const Node& section, const Scope&, const Attention&);
+  std::optional<LongRope> long_rope(const Context&, const Node& rotary, const Scope&, const Rotary&) const;
   std::optional<Norm> norm(const Context&, const Node* section, const Scope&, const std::string& path, int64_t width,
                            std::string_view key = "norm");
   std::optional<Norm> norm(const Context&, const Node* section, const Scope&, ParamRequest weight,

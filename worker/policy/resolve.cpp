@@ -189,11 +189,27 @@ std::optional<Recompute> read_recompute(const Node* section, const Variables& va
   return recompute;
 }
 
+/// Returns what the policy's expressions read: the section of config.json that the policy names, with the classes and
+/// the special ids of the whole one, which come first in transformers too; or the whole one where it has no such
+/// section.
+json readable_config(const checkpoint::Checkpoint& checkpoint, const Node* section) {
+  const json& whole = checkpoint.config();
+  const auto found = section ? whole.find(section->text) : whole.end();
+  if (found == whole.end() || found->is_null()) return whole;
+  if (!found->is_object())
+    refuse(Reason::ModelUnreadable, (checkpoint.folder() / "config.json").string() + ": \"" + section->text + "\" is " +
+                                        found->dump() + ", expected a section (" + section->where() + ")");
+  json config = *found;
+  for (const auto& [key, value] : whole.items())
+    if (key == "architectures" || (key.ends_with("_token_id") && !value.is_null())) config[key] = value;
+  return config;
+}
+
 /// Builds a model by one policy that describes its stacks.
 Model resolve_alone(const CheckpointView& view, const Node& policy) {
   const Variables variables{&view.config, {policy.get("let")}, std::nullopt};
   Model model;
-  model.model_type = view.config.at("model_type");
+  model.model_type = view.checkpoint.config().at("model_type");
   const Architecture architecture = architecture_of(class_of(view, policy), policy, variables);
   set_class(architecture, model);
   model.recompute = read_recompute(architecture.node->get("recompute"), variables);
@@ -255,7 +271,8 @@ Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::p
     refuse(Reason::UnknownArchitecture, "config.json says model_type \"" + type + "\", the policy " +
                                             (policy.file ? *policy.file : "") + " is for \"" + types.front() + "\"");
   }
-  const CheckpointView view{.checkpoint = checkpoint, .config = checkpoint.config(), .prefix = ""};
+  const json config = readable_config(checkpoint, policy.get("section"));
+  const CheckpointView view{.checkpoint = checkpoint, .config = config, .prefix = ""};
   Model model = policy.get("compose")    ? resolve_composite(view, policy)
                 : policy.get("retrieve") ? resolve_retrieval(view, policy)
                                          : resolve_alone(view, policy);

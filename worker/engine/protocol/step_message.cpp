@@ -27,8 +27,8 @@ void visit_device_sampling(Visit& visit, DeviceSampling& d) {
 /// Visits the fields of an entry in order, both for encoding and for decoding.
 template <typename Visit, typename Entry>
 void visit_entry(Visit& visit, Entry& e) {
-  visit(e.slot), visit(e.reset_table), visit(e.context), visit(e.tokens), visit(e.prompt), visit(e.blocks),
-      visit(e.source), visit(e.source_blocks), visit(e.source_tokens), visit(e.output_kind);
+  visit(e.slot), visit(e.reset_table), visit(e.context), visit(e.tokens), visit(e.long_rope), visit(e.prompt),
+      visit(e.blocks), visit(e.source), visit(e.source_blocks), visit(e.source_tokens), visit(e.output_kind);
   if (e.output_kind == OutputKind::Sampled) visit_device_sampling(visit, e.device_sampling);
   visit(e.source_inputs);
 }

@@ -35,6 +35,7 @@ struct StepEntry {
   bool reset_table = false;     ///< replaces the slot's block tables by the ones given here
   int64_t context = 0;          ///< tokens whose keys and values are in the cache
   std::vector<int32_t> tokens;  ///< ids of the tokens at positions context, context + 1, ...; a last -1 is a target
+  bool long_rope = false;       ///< tokens within LongRoPE's original length, of a sequence beyond it
   int64_t prompt = 0;           ///< of a whole sequence, without a KV cache: its prompt's tokens; 0: all
   std::vector<int32_t> blocks;  ///< KV blocks appended to the slot's table before the step
   std::vector<int32_t> source;  ///< encoder-decoder, once per request: input tokens of the encoder

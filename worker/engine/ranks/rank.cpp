@@ -45,8 +45,9 @@ parallel::StepRequirements step_requirements(const StepMessage& message) {
 
 int32_t graph_bucket(const StepMessage& message, parallel::Executor& executor) {
   const parallel::GenerationExecutor* generation = executor.generation();
-  const bool single = std::all_of(message.entries.begin(), message.entries.end(),
-                                  [](const StepEntry& entry) { return entry.tokens.size() == 1 && !entry.encodes(); });
+  const bool single = std::all_of(message.entries.begin(), message.entries.end(), [](const StepEntry& entry) {
+    return entry.tokens.size() == 1 && !entry.encodes() && !entry.long_rope;
+  });
   return generation && single && !message.entries.empty()
              ? static_cast<int32_t>(generation->bucket(static_cast<int64_t>(message.entries.size())))
              : 0;
@@ -98,6 +99,14 @@ models::StepRows Rank::build_rows(const StepMessage& message) {
   }
   batch.tokens = tensor_of(tokens);
   batch.positions = tensor_of(positions);
+  const auto is_long = [](const StepEntry& entry) { return entry.long_rope; };
+  if (std::any_of(message.entries.begin(), message.entries.end(), is_long)) {
+    batch.long_rows = at::zeros_like(batch.positions, at::kBool);
+    for (size_t i = 0; i < message.entries.size(); ++i) {
+      const ops::SequenceSpan& span = batch.sequences.spans[i];
+      batch.long_rows.narrow(0, span.first, span.tokens).fill_(message.entries[i].long_rope);
+    }
+  }
   if (caches) batch.slots = tensor_of(cache_slots);
   return rows;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Admission, KV block allocation, preemption and the planning of steps. batcher_results.cpp applies the results.
+// Admission, KV block allocation and the planning of steps. batcher_restarts.cpp takes blocks and slots back,
+// batcher_results.cpp applies the results.
 #include "worker/engine/scheduling/batcher.h"
 
 #include <algorithm>
@@ -192,8 +193,12 @@ bool Batcher::admit(SequenceGroup& group, Time now) {
 bool Batcher::allocate_blocks(SequenceGroup& group) {
   if (limits_.recomputes) return true;
   Sequence& first = group.sequences.front();
-  BlockPool::Prefix prefix;
-  if (!group.has_source()) prefix = pool_.find_prefix(first.tokens);
+  const int64_t most = limits_.short_rope_tokens;
+  group.long_rope = most > 0 && std::all_of(group.sequences.begin(), group.sequences.end(),
+                                            [&](const Sequence& sequence) { return sequence.length() > most; });
+  const BlockPool::PrefixNode root = group.long_rope ? BlockPool::long_rope_root : 0;
+  BlockPool::Prefix prefix{.blocks = {}, .end = root};
+  if (!group.has_source()) prefix = pool_.find_prefix(first.tokens, root);
   const int64_t common = group.sequences.size() > 1 && !group.is_weighted() ? group.prompt_tokens() / block_tokens : 0,
                 cached = static_cast<int64_t>(prefix.blocks.size());
   int64_t need = blocks_for(first.length()) - cached, spare = 0;
@@ -214,6 +219,7 @@ bool Batcher::allocate_blocks(SequenceGroup& group) {
   extend(first.blocks, first.length());
   for (size_t i = 1; i < group.sequences.size(); ++i) {
     Sequence& sequence = group.sequences[i];
+    sequence.prefix_node = root;
     sequence.blocks.assign(first.blocks.begin(), first.blocks.begin() + common);
     for (int32_t block : sequence.blocks) pool_.retain(block);
     sequence.computed = sequence.shared_tokens = common * block_tokens;
@@ -232,6 +238,7 @@ struct Batcher::Plan {
 };
 
 StepMessage Batcher::plan(Time now, std::vector<SamplingInput>& sampling_inputs, Outbox& outbox) {
+  restart_outgrown();
   admit(now, outbox);
   planned_prompt_tokens_ = 0;
   Plan plan{{}, {}, sampling_inputs, limits_.step_tokens};
@@ -255,14 +262,14 @@ void Batcher::plan_next_tokens(Plan& plan) {
     SequenceGroup& group = *running_[i];
     const auto rows =
         static_cast<int64_t>(std::count_if(group.sequences.begin(), group.sequences.end(),
-                                           [&](const Sequence& sequence) { return group.ready(sequence); }));
+                                           [&](const Sequence& sequence) { return takes_token(group, sequence); }));
     if (rows == 0 || rows > plan.token_budget || ((group.search || group.is_weighted()) && !group.all_ready()))
       continue;
     if (allocate_next_blocks(group, plan.message.block_copies) != Allocation::Done)
       return;  // either this request, the last one, was preempted, or blocks become free when a step completes
     taken += rows;
     for (Sequence& sequence : group.sequences) {
-      if (group.ready(sequence)) add(plan, group, sequence, 1);
+      if (takes_token(group, sequence)) add(plan, group, sequence, 1);
     }
   }
 }
@@ -290,7 +297,7 @@ void Batcher::plan_whole_sequences(Plan& plan) {
 Batcher::Allocation Batcher::allocate_next_blocks(SequenceGroup& group, std::vector<int32_t>& copies) {
   const size_t before = copies.size();
   for (Sequence& sequence : group.sequences) {
-    if (!group.ready(sequence)) continue;
+    if (!takes_token(group, sequence)) continue;
     const auto index = static_cast<size_t>(sequence.computed / block_tokens);
     const bool grows = index == sequence.blocks.size();
     if (!grows && !pool_.shared(sequence.blocks[index])) continue;
@@ -315,47 +322,6 @@ Batcher::Allocation Batcher::allocate_next_blocks(SequenceGroup& group, std::vec
   return Allocation::Done;
 }
 
-void Batcher::preempt_last() {
-  std::unique_ptr<SequenceGroup> group = std::move(running_.back());
-  running_.pop_back();
-  ++statistics_.preempted;
-  free_resources(*group);
-  waiting_.push_front(std::move(group));
-}
-
-/// Ends a request. Steps in flight still refer to it.
-void Batcher::retire(std::unique_ptr<SequenceGroup> group) {
-  free_resources(*group);
-  group->retired = true;
-  if (group->in_flight > 0) retired_.push_back(std::move(group));
-}
-
-/// Releases all blocks and slots; the tokens stay.
-void Batcher::free_resources(SequenceGroup& group) {
-  for (Sequence& sequence : group.sequences) {
-    release_sequence(group, sequence);
-    sequence.computed = sequence.shared_tokens = sequence.sent_blocks = sequence.cached_blocks = sequence.prefix_node =
-        0;
-    sequence.reset_table = true;
-  }
-  for (EncoderSource& source : group.sources) {
-    pool_.release(source.blocks);
-    source.blocks.clear();
-    source.encoded = false;
-  }
-  free_slots_.insert(free_slots_.end(), group.spare_slots.begin(), group.spare_slots.end());
-  group.spare_slots.clear();
-}
-
-void Batcher::release_sequence(SequenceGroup& group, Sequence& sequence) {
-  pool_.release(sequence.blocks);
-  sequence.blocks.clear();
-  if (sequence.slot < 0) return;
-  if (sequence.sent_blocks > 0) freed_slots_.push_back(sequence.slot);
-  group.spare_slots.push_back(sequence.slot);
-  sequence.slot = -1;
-}
-
 void Batcher::plan_prompts(Plan& plan) {
   for (auto& group : running_) {
     for (Sequence& sequence : group->sequences) {
@@ -367,7 +333,9 @@ void Batcher::plan_prompts(Plan& plan) {
       // all beams are sampled together, in a step in which each has one uncomputed token; so are the sequences of
       // weighted sources, whose encoder may run in several steps
       const bool together = (group->search && group->width() > 1) || group->is_weighted();
-      const int64_t remaining = sequence.uncomputed_tokens() - (together ? 1 : 0);
+      const int64_t wanted = has_outgrown(*group, sequence) ? limits_.short_rope_tokens
+                                                            : sequence.length() - (together ? 1 : 0),
+                    remaining = wanted - sequence.computed;
       // the encoder's input is never split: if it exceeds the budget, it runs with decode tokens only
       const int64_t source = unread ? unread->states : 0;
       if (source > 0 && source >= plan.token_budget && planned_prompt_tokens_ > 0) return;
@@ -395,11 +363,12 @@ void Batcher::add_source(Plan& plan, SequenceGroup& group, Sequence& sequence) {
 }
 
 /// Returns the entry of a sequence's next tokens, and counts what the ranks know after it.
-StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t tokens) {
+StepEntry Batcher::make_entry(SequenceGroup& group, Sequence& sequence, int64_t tokens) const {
   EncoderSource* source = group.has_source() ? &group.sources[static_cast<size_t>(sequence.source)] : nullptr;
   StepEntry entry;
   entry.slot = sequence.slot;
   entry.context = sequence.computed;
+  entry.long_rope = group.long_rope && sequence.computed < limits_.short_rope_tokens;
   const auto from = sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.computed);
   entry.tokens.assign(from, from + static_cast<std::ptrdiff_t>(tokens));
   if (sequence.reset_table) {
@@ -429,6 +398,7 @@ StepEntry Batcher::make_whole_entry(const SequenceGroup& group, Sequence& sequen
   StepEntry entry{.slot = sequence.slot, .reset_table = std::exchange(sequence.reset_table, false)};
   const size_t prompt = group.request.prompt.size();
   entry.prompt = static_cast<int64_t>(prompt);
+  entry.long_rope = limits_.short_rope_tokens > 0 && sequence.length() > limits_.short_rope_tokens;
   entry.tokens.reserve(static_cast<size_t>(whole_rows(group, sequence)));
   for (size_t i = 0; i < sequence.tokens.size(); ++i) {
     if (limits_.overlap && i >= prompt) entry.tokens.push_back(sequence.tokens[i - 1]);

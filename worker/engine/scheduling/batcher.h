@@ -33,6 +33,9 @@ struct Limits {
   /// Encoder-decoder: the answer begins with this id; -1: no encoder. The prompt goes to the encoder, or behind this id
   /// where the encoder reads images or audio.
   int32_t decoder_start = -1;
+  /// LongRoPE: the most tokens of a sequence whose keys are rotated by the short factors; 0: there is no such limit. A
+  /// sequence that grows beyond it is computed again.
+  int64_t short_rope_tokens = 0;
   bool source_inputs = false;  ///< the encoder reads images or audio: Request::source
   /// There is no KV cache: each step runs the model on the whole of its sequences, and `appended` behind each: a token,
   /// or -1 for a target. Nothing is preempted then.
@@ -105,9 +108,14 @@ class Batcher {
   enum class Allocation { Done, Preempted, Later };
   Allocation allocate_next_blocks(SequenceGroup&, std::vector<int32_t>& copies);
   void preempt_last();
+  bool has_outgrown(const SequenceGroup&, const Sequence&) const;
+  bool takes_token(const SequenceGroup& group, const Sequence& sequence) const {
+    return group.ready(sequence) && !has_outgrown(group, sequence);
+  }
+  void restart_outgrown();
   int64_t whole_rows(const SequenceGroup&, const Sequence&) const;
   StepEntry make_whole_entry(const SequenceGroup&, Sequence&) const;
-  static StepEntry make_entry(SequenceGroup&, Sequence&, int64_t tokens);
+  StepEntry make_entry(SequenceGroup&, Sequence&, int64_t tokens) const;
   void add(Plan&, SequenceGroup&, Sequence&, int64_t tokens);
   void add_source(Plan&, SequenceGroup&, Sequence&);
   void add_sampling(Plan&, SequenceGroup&, Sequence&, StepEntry&, Planned&);

@@ -49,8 +49,8 @@ void BlockPool::release(std::span<const int32_t> table) {
   for (size_t i = table.size(); i-- > 0;) release(table[i]);
 }
 
-BlockPool::Prefix BlockPool::find_prefix(std::span<const int32_t> tokens) {
-  Prefix prefix;
+BlockPool::Prefix BlockPool::find_prefix(std::span<const int32_t> tokens, PrefixNode root) {
+  Prefix prefix{.blocks = {}, .end = root};
   constexpr auto width = static_cast<size_t>(block_tokens);
   for (size_t at = 0; at + width < tokens.size(); at += width) {
     const auto found = cached_.find(key_of(prefix.end, tokens.subspan(at, width)));

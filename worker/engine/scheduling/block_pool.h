@@ -35,13 +35,15 @@ class BlockPool {
 
   /// Id of a node of the prefix tree. It identifies a cached block together with all tokens before it; 0 is the root.
   using PrefixNode = int64_t;
+  /// Root of the prefixes whose keys are rotated as those of long sequences (LongRoPE), which are other keys.
+  static constexpr PrefixNode long_rope_root = -1;
   struct Prefix {
     std::vector<int32_t> blocks;  ///< the caller owns one reference to each
     PrefixNode end = 0;           ///< node of the last block
   };
   /// Finds the longest cached prefix of `tokens` in whole blocks. The prefix has at most `tokens` - 1 tokens, because
   /// the last token must be computed.
-  Prefix find_prefix(std::span<const int32_t> tokens);
+  Prefix find_prefix(std::span<const int32_t> tokens, PrefixNode root = 0);
   /// Enters `block` into the prefix cache as the child of `parent` with these 16 tokens. If an equal block is cached
   /// already, returns that block's node.
   PrefixNode cache_block(int32_t block, PrefixNode parent, std::span<const int32_t> tokens);

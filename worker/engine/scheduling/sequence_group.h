@@ -69,6 +69,8 @@ struct SequenceGroup {
   bool cancelled = false;
   int64_t in_flight = 0;  ///< entries in steps whose results have not arrived
   bool retired = false;   ///< ended; results still in flight are discarded
+  bool long_rope =
+      false;  ///< the keys in its blocks are rotated as those of sequences beyond LongRoPE's original length
 
   /// Number of sequences for each beam or sample.
   int64_t copies() const { return std::max<int64_t>(1, static_cast<int64_t>(sources.size())); }

@@ -35,10 +35,29 @@ at::Tensor activate(const std::optional<policy::Activation>& activation, const a
   return activation ? activate(*activation, x) : x;
 }
 
-DenseMlp::DenseMlp(const policy::DenseMlp& mlp, Loader& loader)
-    : activation_(mlp.activation), up_({&mlp.up}, loader), down_(mlp.down, loader) {}
+Xielu::Xielu(const policy::Xielu& xielu, Loader& loader)
+    : positive_(loader.weight(xielu.positive)),
+      negative_(loader.weight(xielu.negative)),
+      beta_(loader.weight(xielu.beta)),
+      eps_(loader.weight(xielu.eps)) {}
 
-at::Tensor DenseMlp::inner(const at::Tensor& x) const { return activate(activation_, up_(x)); }
+at::Tensor Xielu::operator()(const at::Tensor& x) const {
+  const auto number = [](const Weight& weight) { return weight.value().to(at::kFloat); };
+  const at::Tensor beta = number(beta_), all = x.to(at::kFloat), above = at::softplus(number(positive_)) * all * all,
+                   below = (beta + at::softplus(number(negative_))) * (at::expm1(at::minimum(all, number(eps_))) - all);
+  return (at::where(all.gt(0), above, below) + beta * all).to(x.scalar_type());
+}
+
+DenseMlp::DenseMlp(const policy::DenseMlp& mlp, Loader& loader)
+    : activation_(mlp.activation),
+      up_({&mlp.up}, loader),
+      xielu_(mlp.xielu ? std::optional<Xielu>(std::in_place, *mlp.xielu, loader) : std::nullopt),
+      down_(mlp.down, loader) {}
+
+at::Tensor DenseMlp::inner(const at::Tensor& x) const {
+  const at::Tensor y = up_(x);
+  return xielu_ ? (*xielu_)(y) : activate(activation_, y);
+}
 
 GatedMlp::GatedMlp(const policy::GatedMlp& mlp, Loader& loader)
     : activation_(mlp.activation),

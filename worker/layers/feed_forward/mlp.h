@@ -16,6 +16,17 @@ at::Tensor activate(policy::Activation, const at::Tensor& x);
 /// Returns x where there is no activation.
 at::Tensor activate(const std::optional<policy::Activation>&, const at::Tensor& x);
 
+/// An activation whose four numbers are parameters: policy::Xielu.
+class Xielu {
+ public:
+  Xielu(const policy::Xielu&, Loader&);
+  /// Computes in F32; the result has the type of x.
+  at::Tensor operator()(const at::Tensor& x) const;
+
+ private:
+  Weight positive_, negative_, beta_, eps_;
+};
+
 /// down(act(up(x))).
 class DenseMlp {
  public:
@@ -27,6 +38,7 @@ class DenseMlp {
  private:
   policy::Activation activation_;
   ColumnLinear up_;
+  std::optional<Xielu> xielu_;
   RowLinear down_;
 };
 

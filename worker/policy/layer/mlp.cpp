@@ -71,12 +71,33 @@ void Builder::set_limits(const Node& section, const Scope& scope, GatedMlp& bloc
   if (const Node* offset = section.get("up_offset")) block.up_offset = evaluate_number(*offset, scope.variables);
 }
 
+/// Builds the numbers of an activation that has some. Returns nothing where it has none.
+std::optional<Xielu> Builder::xielu(const Node& mlp, const Scope& scope, const std::string& path) {
+  const Node* section = mlp.get("xielu");
+  if (!section) return std::nullopt;
+  if (const Node* when = section->get("when"); when && !evaluate_bool(*when, scope.variables)) return std::nullopt;
+  Xielu xielu;
+  for (auto [key, number] : {std::pair{"positive", &xielu.positive},
+                             {"negative", &xielu.negative},
+                             {"beta", &xielu.beta},
+                             {"eps", &xielu.eps}}) {
+    const std::optional<Binding> row = binder_.binding(section->get(key), scope.variables);
+    if (!row || !row->names()) refuse_policy(*section, std::string("xielu needs \"") + key + "\"");
+    const ParamRequest request{.role = Role::Scalar, .path = path + ".xielu." + key, .shape = {}};
+    if (auto bound = binder_.bind(request, binder_.names(*row->names(), scope, ""), *row, scope))
+      *number = std::move(*bound);
+  }
+  return xielu;
+}
+
 Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope, const std::string& path) {
-  const Activation act = activation(section.get("act"), scope.variables);
+  std::optional<Xielu> own = xielu(section, scope, path);
+  const Activation act = own ? Activation::Relu : activation(section.get("act"), scope.variables);
   Mlp mlp;
   mlp.norm = norm(context, &section, scope, path + ".norm", context.sizes.hidden);
   mlp.post_norm = norm(context, &section, scope, path + ".post_norm", context.sizes.hidden, "post_norm");
   if (std::optional<Experts> routed = experts(context, section, scope, path, act)) {
+    if (own) refuse_policy(section, "\"xielu\" is of a block without experts");
     for (GatedMlp& expert : routed->experts) set_limits(section, scope, expert);
     if (routed->shared) set_limits(section, scope, *routed->shared);
     mlp.kind = std::move(*routed);
@@ -85,14 +106,18 @@ Mlp Builder::mlp(const Context& context, const Node& section, const Scope& scope
   bool has_gate = false;
   GatedMlp block = feed_forward(context, section, scope, path, act, context.sizes.ffn, has_gate);
   mlp.quantized = quantized_mlp(section, scope, path + ".quantized");
+  if (has_gate && own) refuse_policy(section, "\"xielu\" is of a block without a gate");
   if (!has_gate && (section.get("limit") || section.get("up_offset")))
     refuse_policy(section, "\"limit\" and \"up_offset\" are of a block with a gate");
   if (has_gate) set_limits(section, scope, block);
   if (has_gate)
     mlp.kind = std::move(block);
   else
-    mlp.kind =
-        DenseMlp{.activation = act, .width = block.width, .up = std::move(block.up), .down = std::move(block.down)};
+    mlp.kind = DenseMlp{.activation = act,
+                        .xielu = std::move(own),
+                        .width = block.width,
+                        .up = std::move(block.up),
+                        .down = std::move(block.down)};
   return mlp;
 }
 

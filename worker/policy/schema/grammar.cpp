@@ -29,6 +29,13 @@ Keys operator+(Keys a, Keys b) {
   return a;
 }
 
+/// Keys whose values are expressions.
+Keys expressions(std::initializer_list<std::string_view> names) {
+  Keys keys;
+  for (std::string_view name : names) keys.push_back({name, expression});
+  return keys;
+}
+
 /// The keys of a parameter: `from` names it, `tie` names the parameter whose storage it may share, `optional` lets
 /// the checkpoint lack it, and with `first_match` its names may be different tensors, of which the first that exists
 /// is read.
@@ -59,12 +66,10 @@ Keys block_keys() {
 
 Rule attention(Keys more = {}) {
   const Rule fused{Rule::Kind::Position, fused_words, {{"blocks", expression}, {"order", texts}}};
-  const Rule rotary = section({{"when", expression},
-                               {"style", word(rotary_words)},
-                               {"dims", expression},
-                               {"theta", expression},
-                               {"scaling", expression},
-                               {"values", expression}});
+  const Rule rotary = section(expressions({"when", "dims", "theta", "scaling", "values"}) +
+                              Keys{{"style", word(rotary_words)},
+                                   {"longrope", section(expressions({"original", "long_factor", "attention_factors"}))},
+                                   {"query_growth", section(expressions({"when", "beta", "original"}))}});
   const Rule alibi{Rule::Kind::Flag, {}, {{"when", expression}, {"scaled", expression}, {"bf16", expression}}};
   return section(
       block_keys() +
@@ -75,14 +80,9 @@ Rule attention(Keys more = {}) {
            {"sliding_window",
             section({{"size", expression}, {"global_q", linear()}, {"global_k", linear()}, {"global_v", linear()}})},
            {"block_sparse", section({{"when", expression}, {"block", expression}, {"random", expression}})},
-           {"chunks", section({{"length", expression},
-                               {"before", expression},
-                               {"after", expression},
-                               {"hashes", section({{"when", expression},
-                                                   {"rounds", expression},
-                                                   {"buckets", expression},
-                                                   {"positions", expression},
-                                                   {"seed", expression}})}})},
+           {"chunks",
+            section(expressions({"length", "before", "after"}) +
+                    Keys{{"hashes", section(expressions({"when", "rounds", "buckets", "positions", "seed"}))}})},
            {"softcap", expression},
            {"sinks", row()},
            {"attentions", word(attentions_words)},
@@ -132,16 +132,20 @@ Rule attention(Keys more = {}) {
 }
 
 Rule mlp(Keys more = {}) {
-  return section(block_keys() +
-                 Keys{{"act", word(words<Activation>())},
-                      {"up", projection()},
-                      {"gate", projection()},
-                      {"gate_up", gate_up()},
-                      {"up_gate", linear()},
-                      {"down", projection()},
-                      {"limit", expression},
-                      {"up_offset", expression}} +
-                 std::move(more));
+  return section(
+      block_keys() +
+      Keys{{"act", word(words<Activation>())},
+           {"up", projection()},
+           {"gate", projection()},
+           {"gate_up", gate_up()},
+           {"up_gate", linear()},
+           {"down", projection()},
+           {"limit", expression},
+           {"up_offset", expression},
+           {"xielu",
+            section(
+                {{"when", expression}, {"positive", row()}, {"negative", row()}, {"beta", row()}, {"eps", row()}})}} +
+      std::move(more));
 }
 
 /// The keys of a gated block inside of another, whose width is its own.
@@ -208,15 +212,11 @@ Rule stack() {
                        {"rows", expression},
                        {"position_ids", word(position_ids_words)},
                        {"after_norm", expression}}};
-  const Rule tables{Rule::Kind::Rows,
-                    {},
-                    row_keys() + Keys{{"input", text},
-                                      {"rows", expression},
-                                      {"column", expression},
-                                      {"minus_column", expression},
-                                      {"skip_if_absent", expression},
-                                      {"default_row", expression},
-                                      {"generation_row", expression}}};
+  const Rule tables{
+      Rule::Kind::Rows,
+      {},
+      row_keys() + Keys{{"input", text}} +
+          expressions({"rows", "column", "minus_column", "skip_if_absent", "default_row", "generation_row"})};
   const Rule convolutions = section({{"input", text},
                                      {"features", text},
                                      {"bins", expression},
@@ -461,6 +461,7 @@ const Rule& grammar() {
   static const Rule rule = section({{"model_type", texts},
                                     {"extends", text},
                                     {"kind", known(words<ModelKind>())},
+                                    {"section", text},
                                     {"let", each(expression)},
                                     {"eos", expression},
                                     {"decoder_start", expression},

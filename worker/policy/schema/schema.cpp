@@ -161,7 +161,7 @@ void check_parts(const Node& policy, const std::string& name, const std::vector<
   const Node& section = *policy.get(name);
   for (const char* key : needed)
     if (!section.get(key)) refuse_policy(section, name + " needs \"" + key + "\"");
-  for (const char* key : {"stacks", "heads", "rename", "ignore"}) {
+  for (const char* key : {"stacks", "heads", "rename", "ignore", "section"}) {
     if (const Node* node = policy.get(key))
       refuse_policy(*node, std::string("\"") + key + "\" cannot stand beside " + name + ", for each part has a policy");
   }

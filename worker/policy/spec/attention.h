@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "worker/policy/spec/activation_ranges.h"
 #include "worker/policy/spec/chunks.h"
@@ -17,6 +18,21 @@ namespace pm::policy {
 
 enum class Mask : uint8_t { Full, Causal };
 enum class RotaryStyle : uint8_t { Neox, Interleaved };
+/// LongRoPE (Ding et al. 2024): sequences of more than `original` tokens have other frequencies than shorter ones, and
+/// another factor of cosines and sines.
+struct LongRope {
+  int64_t original = 0;
+  std::vector<double> short_factors, long_factors;  ///< [dims / 2]: what the frequencies are divided by
+  double short_attention = 1, long_attention = 1;   ///< of cosines and sines
+  bool operator==(const LongRope&) const = default;
+};
+/// What queries are multiplied by behind rotary embedding: 1 + beta * ln(1 + floor(position / original)), which
+/// sharpens the softmax of long texts (Llama 4).
+struct QueryGrowth {
+  double beta = 0;
+  int64_t original = 1;
+  bool operator==(const QueryGrowth&) const = default;
+};
 /// `values`: values are rotated as queries and keys are (RoFormer's rotary_value).
 struct Rotary {
   RotaryStyle style = RotaryStyle::Neox;
@@ -24,6 +40,8 @@ struct Rotary {
   double theta = 10000;
   nlohmann::json scaling;
   bool values = false;
+  std::optional<LongRope> long_rope;  ///< where the scaling is of that type
+  std::optional<QueryGrowth> query_growth;
 };
 struct RelativePositionBias {
   Param table;

@@ -5,8 +5,13 @@
 
 namespace pm::policy {
 
+void Xielu::collect(ParamCollector& all) const {
+  for (const Param* number : {&positive, &negative, &beta, &eps}) all.add(*number);
+}
+
 void DenseMlp::collect(ParamCollector& all) const {
   all.add(up);
+  if (xielu) xielu->collect(all);
   all.add(down);
 }
 

@@ -13,10 +13,19 @@
 
 namespace pm::policy {
 
+/// xIELU (Huang and Schlag 2024), an activation with four numbers of its own: softplus(positive) x^2 + beta x above 0,
+/// (beta + softplus(negative)) (expm1(min(x, eps)) - x) + beta x elsewhere.
+struct Xielu {
+  Param positive, negative, beta, eps;
+
+  void collect(ParamCollector&) const;
+};
+
 /// down(act(up(x))).
 struct DenseMlp {
   Activation activation = Activation::Gelu;
-  int64_t width = 0;  ///< columns
+  std::optional<Xielu> xielu;  ///< in place of `activation`
+  int64_t width = 0;           ///< columns
   Linear up, down;
 
   void collect(ParamCollector&) const;

@@ -25,6 +25,12 @@ int64_t hidden_state_of(const Stack& stack, int64_t number) {
                                 [](const Layer& layer) { return layer.upsampling || layer.repeats_state; });
 }
 
+int64_t short_rope_tokens(const Stack& stack) {
+  for (const Layer& layer : stack.layers)
+    if (layer.attention.rotary && layer.attention.rotary->long_rope) return layer.attention.rotary->long_rope->original;
+  return 0;
+}
+
 bool reads_padding(const Stack& stack) {
   return stack.input.trigram || resizes_rows(stack) ||
          std::any_of(stack.layers.begin(), stack.layers.end(), [&](const Layer& layer) {

@@ -95,6 +95,10 @@ int64_t least_states(const Stack&);
 /// where it is the number of layers. Upsampled and repeated states stand behind those that came to the layer.
 int64_t hidden_state_of(const Stack&, int64_t number);
 
+/// Returns the number of tokens beyond which the keys of a whole sequence are rotated otherwise (LongRoPE); 0: there is
+/// none.
+int64_t short_rope_tokens(const Stack&);
+
 /// Returns whether tokens of the stack read what others make of their states, which may be padding: rows of padding are
 /// computed as those of tokens are, and only attention does not see them. So transformers has it.
 bool reads_padding(const Stack&);

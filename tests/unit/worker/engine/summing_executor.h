@@ -64,7 +64,12 @@ class SummingExecutor final : public parallel::Executor,
     if (fail) throw Error(Reason::RankLost, "rank 1 died of signal 9");
     if (rows.source) cache_.index_put_({rows.cross.slots}, rows.source->tokens * (1 + rows.source->positions % 5));
     if (!has_cache) return sums_of(batch);
-    cache_.index_put_({batch.slots}, batch.tokens * (1 + batch.positions % 5));
+    at::Tensor values = batch.tokens * (1 + batch.positions % 5);
+    if (short_rope_tokens > 0) {  // as keys of long sequences are others than those of short ones
+      const at::Tensor behind = batch.positions.ge(short_rope_tokens);
+      values = values + (batch.long_rows.defined() ? behind.logical_or(batch.long_rows) : behind);
+    }
+    cache_.index_put_({batch.slots}, values);
     at::Tensor out = at::zeros({batch.tokens.size(0), 1});
     for (const ops::SequenceSpan& s : batch.sequences.spans) {
       int64_t sum = 0;
@@ -126,8 +131,9 @@ class SummingExecutor final : public parallel::Executor,
   comm::Communicator& communicator() override { return *comm_; }
   int64_t weight_bytes() const override { return 0; }
   int64_t kv_bytes() const override { return 0; }
-  bool has_cache = true;  ///< false: a step has whole sequences
-  float sharpness = 100;  ///< margin of the expected id's score over all others
+  int64_t short_rope_tokens = 0;  ///< above 0: tokens of longer sequences count one more each
+  bool has_cache = true;          ///< false: a step has whole sequences
+  float sharpness = 100;          ///< margin of the expected id's score over all others
   std::atomic<bool> fail{false}, slow{false};
   std::atomic<int64_t> widest{0}, computed{0}, copies{0}, forwards{0}, sampled{0};
 
@@ -189,7 +195,9 @@ struct Fixture {
   explicit Fixture(Limits limits, bool device_sampling = false)
       : executor(new SummingExecutor(limits.kv_blocks, device_sampling)),
         rank(std::unique_ptr<parallel::Executor>(executor)),
-        scheduler(rank, {}, limits) {}
+        scheduler(rank, {}, limits) {
+    executor->short_rope_tokens = limits.short_rope_tokens;
+  }
   SummingExecutor* executor;
   Rank rank;
   Scheduler scheduler;

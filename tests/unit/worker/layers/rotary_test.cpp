@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace pm::layers {
 namespace {
 
@@ -31,6 +33,40 @@ TEST(RotaryTable, EqualParametersShareAnIndexAndAnyOtherOneDoesNot) {
     EXPECT_EQ(rotations[i].is_neox, alone.is_neox) << i;
     EXPECT_EQ(rotations[i].rotate_values, alone.rotate_values) << i;
   }
+}
+
+TEST(Rotary, LongSequencesHaveOtherFrequenciesAndAnotherFactor) {
+  policy::Rotary longrope = rotary();
+  longrope.long_rope = {.original = 4,
+                        .short_factors = {1, 2, 4},
+                        .long_factors = {2, 4, 8},
+                        .short_attention = 0.5,
+                        .long_attention = 3};
+  policy::Rotary plain = rotary();
+  const at::Tensor positions = at::tensor({0, 3, 4, 9}, at::kLong),
+                   forced = at::tensor({1, 0, 0, 0}, at::kLong).to(at::kBool);
+  const ops::Rotation by_place = Rotary(longrope).rotation(positions),
+                      by_length = Rotary(longrope).rotation(positions, forced);
+  const at::Tensor turn =
+      positions.to(at::kFloat).unsqueeze(1) * at::pow(100, at::tensor({0.0F, 2.0F, 4.0F}) / -6).unsqueeze(0);
+  const at::Tensor usual = at::cos(turn / at::tensor({1.0F, 2.0F, 4.0F})) * 0.5,
+                   stretched = at::cos(turn / at::tensor({2.0F, 4.0F, 8.0F})) * 3;
+  const at::Tensor found = by_place.angles.cos.squeeze(1);
+  EXPECT_TRUE(at::allclose(found.narrow(0, 0, 2), usual.narrow(0, 0, 2)));
+  EXPECT_TRUE(at::allclose(found.narrow(0, 2, 2), stretched.narrow(0, 2, 2)));
+  EXPECT_TRUE(at::allclose(by_length.angles.cos.squeeze(1)[0], stretched[0]));
+  EXPECT_TRUE(at::allclose(by_length.angles.cos.squeeze(1)[1], usual[1]));
+  EXPECT_FALSE(by_place.query_factors.defined());
+}
+
+TEST(Rotary, QueriesGrowWithThePosition) {
+  policy::Rotary growing = rotary();
+  growing.query_growth = {.beta = 0.1, .original = 10};
+  const at::Tensor positions = at::tensor({0, 9, 10, 25}, at::kLong);
+  const at::Tensor factors = Rotary(growing).rotation(positions).query_factors;
+  ASSERT_EQ(factors.sizes(), (std::vector<int64_t>{4, 1, 1}));
+  const float ln2 = std::log(2.0F), ln3 = std::log(3.0F);
+  EXPECT_TRUE(at::allclose(factors.flatten(), at::tensor({1.0F, 1.0F, 1 + 0.1F * ln2, 1 + 0.1F * ln3})));
 }
 
 TEST(RotaryTable, WithoutRotaryEmbeddingsPositionsAreNotRead) {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Builder: rotary embedding.
+#include <algorithm>
+#include <cmath>
+
+#include "worker/base/error.h"
+#include "worker/policy/builder.h"
+#include "worker/policy/keywords.h"
+
+namespace pm::policy {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr double most_tokens = 1 << 30;
+
+[[noreturn]] void unreadable(const Node& at, const std::string& message) {
+  throw Error(Reason::ModelUnreadable, at.where() + ": " + message + " with this config.json");
+}
+
+/// Returns the kind of a scaling, or "default".
+std::string kind_of(const json& scaling) {
+  for (const char* key : {"rope_type", "type"}) {
+    if (scaling.is_object() && scaling.contains(key) && scaling[key].is_string())
+      return scaling[key].get<std::string>();
+  }
+  return "default";
+}
+
+/// Returns as many positive numbers as there are frequencies.
+std::vector<double> factors_of(const Node& at, const json& list, const char* name, int64_t count) {
+  const auto positive = [](const json& one) { return one.is_number() && one.get<double>() > 0; };
+  if (!list.is_array() || static_cast<int64_t>(list.size()) != count ||
+      !std::all_of(list.begin(), list.end(), positive))
+    unreadable(at, std::string(name) + " of the rope scaling is no list of " + std::to_string(count) +
+                       " numbers above 0, one for each two rotary dimensions,");
+  return list.get<std::vector<double>>();
+}
+
+double number_of(const json& scaling, const char* key, double default_value) {
+  const auto found = scaling.find(key);
+  return found != scaling.end() && found->is_number() ? found->get<double>() : default_value;
+}
+
+}  // namespace
+
+/// Reads a scaling of type longrope (its old name: su). transformers' `_compute_longrope_parameters` has the factor of
+/// cosines and sines.
+std::optional<LongRope> Builder::long_rope(const Context& context, const Node& node, const Scope& scope,
+                                           const Rotary& rotary) const {
+  const std::string kind = kind_of(rotary.scaling);
+  if (kind != "longrope" && kind != "su") return std::nullopt;
+  const Node *own = node.get("longrope"), *original = own ? own->get("original") : nullptr,
+             *long_factors = own ? own->get("long_factor") : nullptr,
+             *attention = own ? own->get("attention_factors") : nullptr;
+  LongRope rope;
+  constexpr const char* key_of_original = "original_max_position_embeddings";  // the key beside the scaling comes first
+  const double length =
+      original ? static_cast<double>(evaluate_int(*original, scope.variables))
+               : number_of(view_.config, key_of_original,
+                           number_of(rotary.scaling, key_of_original, static_cast<double>(context.sizes.positions)));
+  if (!(length >= 2 && length <= most_tokens))
+    unreadable(node, "the original length of longrope is " + json(length).dump() + " tokens, expected 2 to 2^30,");
+  rope.original = static_cast<int64_t>(length);
+  const auto under = [&](const char* key) {
+    const auto found = rotary.scaling.find(key);
+    return found == rotary.scaling.end() ? json() : *found;
+  };
+  rope.short_factors = factors_of(node, under("short_factor"), "short_factor", rotary.dims / 2);
+  rope.long_factors =
+      factors_of(node, long_factors ? evaluate(*long_factors, scope.variables, true) : under("long_factor"),
+                 "long_factor", rotary.dims / 2);
+  const auto trained = static_cast<double>(rope.original);
+  const double factor = number_of(rotary.scaling, "factor", static_cast<double>(context.sizes.positions) / trained);
+  rope.short_attention = rope.long_attention = number_of(
+      rotary.scaling, "attention_factor", factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(trained)));
+  if (!attention) return rope;
+  const std::vector<double> both =
+      factors_of(*attention, evaluate(*attention, scope.variables, true), "the pair of attention factors", 2);
+  rope.short_attention = both[0];
+  rope.long_attention = both[1];
+  return rope;
+}
+
+std::optional<Rotary> Builder::rotary(const Context& context, const Node& section, const Scope& scope,
+                                      const Attention& a) {
+  const Node* node = section.get("rotary");
+  if (!node) return std::nullopt;
+  if (const Node* when = node->get("when"); when && !evaluate_bool(*when, scope.variables)) return std::nullopt;
+  Rotary rotary;
+  rotary.dims = a.head_dim;
+  if (const Node* style = node->get("style"))
+    rotary.style =
+        parse_keyword(*style, scope.variables, rotary_words) == "neox" ? RotaryStyle::Neox : RotaryStyle::Interleaved;
+  if (const Node* dims = node->get("dims")) rotary.dims = evaluate_int(*dims, scope.variables);
+  if (const Node* theta = node->get("theta")) rotary.theta = evaluate_number(*theta, scope.variables);
+  if (rotary.dims <= 0 || rotary.dims % 2 != 0 || rotary.dims > a.head_dim)
+    unreadable(*node, "the number of rotary dimensions is " + std::to_string(rotary.dims) +
+                          ", expected an even number up to the head size " + std::to_string(a.head_dim) + ",");
+  if (rotary.theta <= 0) unreadable(*node, "theta is " + json(rotary.theta).dump() + ", expected a number above 0,");
+  if (const Node* values = node->get("values")) rotary.values = evaluate_bool(*values, scope.variables);
+  if (const Node* scaling = node->get("scaling")) rotary.scaling = evaluate(*scaling, scope.variables, true);
+  for (const char* key : {"rope_type", "type"}) {  // what transformers >= 5 writes where there is no scaling
+    if (rotary.scaling.is_object() && rotary.scaling.value(key, json()) == "default") rotary.scaling = nullptr;
+  }
+  rotary.long_rope = long_rope(context, *node, scope, rotary);
+  const Node *growth = node->get("query_growth"), *grows = growth ? growth->get("when") : nullptr;
+  if (growth && (!grows || evaluate_bool(*grows, scope.variables))) {
+    const Node *beta = growth->get("beta"), *original = growth->get("original");
+    if (!beta || !original) refuse_policy(*growth, "query_growth needs \"beta\" and \"original\"");
+    rotary.query_growth = {evaluate_number(*beta, scope.variables), evaluate_int(*original, scope.variables)};
+    if (rotary.query_growth->beta < 0 || rotary.query_growth->original < 1)
+      unreadable(*growth, "query_growth has beta " + json(rotary.query_growth->beta).dump() + " and original " +
+                              std::to_string(rotary.query_growth->original) + ", expected 0 or more and 1 or more,");
+  }
+  return rotary;
+}
+
+}  // namespace pm::policy
