@@ -20,6 +20,7 @@ import cases_entities
 import cases_experts
 import cases_latents
 import cases_memory
+import cases_multimodal
 import cases_neighbors
 import cases_pooled
 import cases_prophetnet
@@ -173,6 +174,7 @@ _SEEDS = {
     **cases_entities.SEEDS,
     **cases_decoders_dense.SEEDS,
     **cases_experts.SEEDS,
+    **cases_multimodal.SEEDS,
     **cases_sparse.SEEDS,
     **cases_streams.SEEDS,
     **cases_audio.SEEDS,
@@ -842,6 +844,7 @@ CASES = (
     *cases_streams.cases(_family),
     *cases_decoders_dense.cases(_family),
     *cases_experts.cases(_family),
+    *cases_multimodal.cases(_family),
     *cases_sparse.cases(_family),
     *cases_audio.cases(_family),
     *cases_composites.cases(_family),

@@ -21,6 +21,13 @@ SMALL_DECODER = {
     "rms_norm_eps": 1e-3,
 }
 
+_LONG = {
+    "rope_type": "longrope",
+    "rope_theta": 1000.0,
+    "short_factor": [1.1, 1.3, 1.7],
+    "long_factor": [1.5, 4.0, 11.0],
+}
+
 # as in cases.py; or answers would be nearly tied
 SEEDS = {
     "OPTForCausalLM-norms-after-narrow": 1343,
@@ -288,6 +295,20 @@ def decoders(family):
             sliding_window=None,
             rope_parameters=_ROPE,
             num_hidden_layers=2,
+        ),
+        *(
+            row
+            for label, original, more in (  # of up to 80 positions
+                ("longrope-long", 4, {"attention_factor": 0.8}),
+                ("longrope-short", 80, {"factor": 2.0}),
+            )
+            for row in phi3(
+                label,
+                "Phi3ForCausalLM",
+                ranks=TWO,
+                original_max_position_embeddings=original,
+                rope_parameters={**_LONG, "partial_rotary_factor": 0.75, **more},
+            )
         ),
         *gemma2("all", "Gemma2ForCausalLM"),
         *gemma2("all", "Gemma2Model Gemma2ForSequenceClassification Gemma2ForTokenClassification", ranks=TWO),

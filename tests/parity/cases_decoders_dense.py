@@ -2,6 +2,7 @@
 """Further rows of cases.py: decoders with rotary positions that differ from LLaMA by options of its blocks."""
 
 from cases_decoders import SMALL_DECODER
+from cases_multimodal import YARN
 
 TWO = (2,)  # ranks
 _ROPE = {"rope_type": "default", "rope_theta": 1000.0}
@@ -10,6 +11,9 @@ _WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
 
 # as in cases.py; or answers would be nearly tied
 SEEDS = {
+    "LlamaForCausalLM-internlm3": 925,
+    "Ministral3ForQuestionAnswering-all": 1035,
+    "ApertusForCausalLM-relu-bias": 776,
     "SeedOssModel-all": 2854,
     "SmolLM3ForCausalLM-all": 2,
     "SmolLM3Model-all": 2,
@@ -102,6 +106,13 @@ _FAMILIES = {
             },
         },
     ),
+    "ministral3": ("Ministral3", 3, {"head_dim": 8, "rope_parameters": YARN}),
+    "hunyuan_v1_dense": (
+        "HunYuanDenseV1",
+        1,
+        {"head_dim": 8, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 100.0, "alpha": 3.0, "factor": 1.0}},
+    ),
+    "apertus": ("Apertus", 0, {"rope_parameters": _ROPE}),
     "ministral": (
         "Ministral",
         3,
@@ -109,7 +120,8 @@ _FAMILIES = {
     ),
 }
 
-MODEL_TYPES = (*_FAMILIES, "gemma3_text")
+MODEL_TYPES = (*_FAMILIES, "gemma3_text", "internlm3")
+_INTERNLM3 = SMALL_DECODER | {"head_dim": 8, "rope_parameters": _ROPE}
 
 # what is rarer, in the class with the LM head
 _VARIANTS = (
@@ -124,6 +136,8 @@ _VARIANTS = (
         "seven-heads",
         {"hidden_size": 42, "num_attention_heads": 7, "num_key_value_heads": 7, "attention_bias": True},
     ),
+    ("hunyuan_v1_dense", "plain-bias", {"attention_bias": True, "rope_parameters": _ROPE}),
+    ("apertus", "relu-bias", {"hidden_act": "relu", "attention_bias": True, "tie_word_embeddings": True}),
     ("exaone4", "no-window", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
 )
 
@@ -134,15 +148,19 @@ def cases(family):
     for model_type, (name, heads, settings) in _FAMILIES.items():
         made = SMALL_DECODER | settings
         if not model_type.startswith(
-            ("smollm3", "granite", "seed", "arcee", "ernie", "helium", "glm", "exa", "min", "olmo")
+            ("smollm3", "granite", "seed", "arcee", "ernie", "helium", "glm", "exa", "min", "olmo", "hun", "ap")
         ):
             del made["rms_norm_eps"]  # theirs has another name
         makers[model_type] = family(model_type, "decoder", f"{name}Config", ("position_ids",), **made)
         found += makers[model_type]("all", f"{name}ForCausalLM")
         classes = [f"{name}Model", *(name + head for head in _HEADS[:heads])]
+        classes += ["ApertusForTokenClassification"] if model_type == "apertus" else []
         found += makers[model_type]("all", " ".join(classes), ranks=TWO)
     for model_type, label, settings in _VARIANTS:
         found += makers[model_type](label, f"{_FAMILIES[model_type][0]}ForCausalLM", ranks=TWO, **settings)
+    internlm3 = family("internlm3", "decoder", "InternLM3Config", ("position_ids",), **_INTERNLM3)
+    found += internlm3("internlm3", "LlamaForCausalLM")
+    found += internlm3("internlm3-bias", "LlamaForCausalLM", ranks=TWO, attention_bias=True, mlp_bias=True)
     gemma3 = family(
         "gemma3_text",
         "decoder",

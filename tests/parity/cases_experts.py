@@ -243,6 +243,25 @@ _VARIANTS = (
             "first_k_dense_replace": 0,
         },
     ),
+    *(
+        (
+            "phimoe",
+            label,
+            {
+                "original_max_position_embeddings": original,
+                "rope_parameters": {
+                    "rope_type": "longrope",
+                    "rope_theta": 1000.0,
+                    "short_factor": [1.1, 1.3, 1.7],
+                    "long_factor": [1.5, 4.0, 11.0],
+                    "short_mscale": 0.8,
+                    "long_mscale": 0.9,
+                    "original_max_position_embeddings": original,
+                },
+            },
+        )
+        for label, original in (("longrope-long", 4), ("longrope-short", 80))
+    ),
     ("ernie4_5_moe", "some-layers", {"moe_layer_interval": 2, "moe_num_shared_experts": 0}),
 )
 

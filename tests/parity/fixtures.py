@@ -21,12 +21,18 @@ import tempfile
 
 import cases_composites
 import cases_experts
+import cases_multimodal
 import cases_neighbors
 import cases_quantized
 
 CACHE = pathlib.Path(os.environ.get("PM_CACHE", pathlib.Path.home() / ".cache/parallelmodel")) / "oracle"
 
-SMALLER = {**cases_neighbors.SMALLER, **cases_composites.SMALLER, **cases_experts.SMALLER}  # by shrink()
+SMALLER = {
+    **cases_neighbors.SMALLER,
+    **cases_composites.SMALLER,
+    **cases_experts.SMALLER,
+    **cases_multimodal.SMALLER,
+}  # by shrink()
 
 
 @functools.cache

@@ -7,6 +7,7 @@ import cases_entities
 import cases_experts
 import cases_latents
 import cases_memory
+import cases_multimodal
 import cases_pooled
 import cases_prophetnet
 import cases_streams
@@ -108,6 +109,7 @@ def _drawn(case, kind, shape):
             "codegen",
             *cases_decoders_dense.MODEL_TYPES,
             *cases_experts.MODEL_TYPES,
+            *cases_multimodal.MODEL_TYPES,
         ):
             found["position_ids"].sort(-1)  # as rotary positions are: far beyond the text, with gaps
     return found

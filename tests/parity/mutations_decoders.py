@@ -37,6 +37,15 @@ def decoders(m):
             ("rotary.dims", "all of the head", config(rope_parameters__partial_rotary_factor=1.0)),
         ),
         *of(
+            "Phi3ForCausalLM-longrope-long",
+            ("rotary.longrope", "short factors", config(original_max_position_embeddings=80)),
+            ("rotary.longrope", "another factor of attention", config(rope_parameters__attention_factor=1.0)),
+        ),
+        *of(
+            "Phi3ForCausalLM-longrope-short",
+            ("longrope.original", "shorter than the texts", config(original_max_position_embeddings=4)),
+        ),
+        *of(
             "Gemma2ForCausalLM-all",
             ("attn.softcap", "off", config(attn_logit_softcapping=None)),
             ("attn.softcap", "a little higher", config(attn_logit_softcapping=5.5)),

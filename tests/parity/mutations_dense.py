@@ -78,6 +78,61 @@ def rows(of, m):
             ("rotary.theta", "of the other layers", m.config(rope_parameters__sliding_attention__rope_theta=1000.0)),
             ("rotary.scaling", "none", m.config(rope_parameters__full_attention__rope_type="default")),
         ),
+        *of(
+            "Ministral3ForCausalLM-all",
+            ("rotary.query_growth", "none", m.config(rope_parameters__llama_4_scaling_beta=0.0)),
+            ("query_growth.beta", "another", m.config(rope_parameters__llama_4_scaling_beta=0.2)),
+            ("query_growth.original", "another", m.policy('original: "rope.original', 'original: "7 + rope.original')),
+        ),
+        *of(
+            "HunYuanDenseV1ForCausalLM-all",
+            ("attn.norms_after_rotary", "before it", m.policy("norms_after_rotary: true", "norms_after_rotary: false")),
+            ("attn.query_norm", "weight dropped", m.ones(r"layers\.1\..*query_layernorm\.weight")),
+            ("rotary.theta", "without alpha", m.config(rope_parameters__alpha=1.0)),
+        ),
+        *of(
+            "ApertusForCausalLM-all",
+            ("mlp.xielu", "two numbers change places", m.swapped("act_fn.alpha_p", "act_fn.alpha_n")),
+            ("xielu.positive", "another", m.tensors(r"layers\.1\..*alpha_p", lambda t: t + 0.5)),
+            ("xielu.negative", "another", m.tensors(r"layers\.1\..*alpha_n", lambda t: t + 0.5)),
+            ("xielu.beta", "another", m.tensors(r"layers\.1\..*act_fn\.beta", lambda t: t + 0.5)),
+            ("xielu.eps", "another", m.tensors(r"act_fn\.eps", lambda t: t * 0 - 1)),
+        ),
+        *of(
+            "Gemma3ForConditionalGeneration-all",
+            ("attn.window", "another", m.config(text_config__sliding_window=4)),
+            ("rotary.scaling", "none", m.config(text_config__rope_parameters__full_attention__rope_type="default")),
+        ),
+        *of(
+            "Mistral3ForConditionalGeneration-all",
+            ("rotary.query_growth", "none", m.config(text_config__rope_parameters__llama_4_scaling_beta=0.0)),
+        ),
+        *of(
+            "Mistral3ForConditionalGeneration-plain",
+            ("attn.window", "none", m.config(text_config__sliding_window=None)),
+        ),
+        *of(
+            "Qwen2_5_VLForConditionalGeneration-windows",
+            ("attn.window", "none", m.config(text_config__layer_types=["full_attention"] * 3)),
+            ("rotary.theta", "another", m.config(text_config__rope_parameters__rope_theta=900.0)),
+        ),
+        *of(
+            "Qwen3VLForConditionalGeneration-all",
+            ("rotary.theta", "another", m.config(text_config__rope_parameters__rope_theta=900.0)),
+        ),
+        *of(
+            "LlavaNextForConditionalGeneration-all", ("attn.window", "none", m.config(text_config__sliding_window=None))
+        ),
+        *of(
+            "LlavaForConditionalGeneration-biases",
+            ("attn.out", "bias dropped", m.dropped(r"layers\.1\..*o_proj\.bias")),
+        ),
+        *of(
+            "LlavaForConditionalGeneration-qwen2",
+            ("attn.bias", "keys' dropped", m.dropped(r"layers\.1\..*k_proj\.bias")),
+            ("logits.from", "weight dropped", m.dropped(r"lm_head\.weight")),
+        ),
+        *of("LlamaForCausalLM-internlm3-bias", ("attn.bias", "keys' dropped", m.dropped(r"layers\.1\..*k_proj\.bias"))),
         *of("MinistralForCausalLM-all", ("attn.window", "another", m.config(sliding_window=4))),
         *of(
             "Gemma3ForCausalLM-all",

@@ -43,6 +43,15 @@ def rows(of, m):
             ("shared.up", "weight dropped", m.dropped(r"layers\.2\..*shared_expert\.up_proj\.weight")),
             ("shared.down", "weight dropped", m.dropped(r"layers\.2\..*shared_expert\.down_proj\.weight")),
         ),
+        *of(
+            "PhimoeForCausalLM-longrope-long",
+            ("longrope.attention_factors", "the short one", m.config(rope_parameters__long_mscale=0.8)),
+            ("longrope.long_factor", "the long one", m.policy("rope.short_factor", "rope.long_factor")),
+        ),
+        *of(
+            "PhimoeForCausalLM-longrope-short",
+            ("longrope.original", "shorter", m.config(original_max_position_embeddings=4)),
+        ),
         *of("Qwen3MoeForCausalLM-all", ("experts.normalise", "not", m.config(norm_topk_prob=False))),
         *of(
             "OlmoeForCausalLM-all",

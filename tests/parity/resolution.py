@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import cases
+import cases_multimodal
 import cases_prophetnet
 import cases_quantized
 import oracle
@@ -58,6 +59,8 @@ def unused(case):
         return lambda name: name.endswith(
             ("rel_embeddings.weight", "encoder.LayerNorm.weight", "encoder.LayerNorm.bias")
         )
+    if case.model_type in cases_multimodal.MODEL_TYPES:
+        return lambda name: name.startswith(cases_multimodal.TOWERS)
     if case.model_type == "mobilebert":  # what attention does not read, a projection of embeddings that fit
         idle = [".bottleneck.attention."] if case.settings.get("use_bottleneck_attention") else []
         fits = not case.settings.get("trigram_input", True) and (

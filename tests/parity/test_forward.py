@@ -7,6 +7,7 @@ import functools
 
 import cases_composites
 import cases_latents
+import cases_multimodal
 import cases_pooled
 import cases_prophetnet
 import cases_quantized
@@ -28,7 +29,7 @@ def places(case, given):
 
 def stacks(case):
     """Returns the output prefix and number of layers of each stack, by the configuration."""
-    settings = case.settings
+    settings = case.text if case.model_type in cases_multimodal.MODEL_TYPES else case.settings
     if case.model_type in cases_streams.MODEL_TYPES:
         return cases_streams.stacks(case)
     if case.model_type in cases_latents.MODEL_TYPES:

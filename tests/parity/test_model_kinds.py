@@ -61,6 +61,21 @@ def test_sixteen_bit_error_is_within_that_of_transformers(runner, case, dtype, r
     )
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Phi3ForCausalLM-longrope-long",
+        "Ministral3ForCausalLM-all",
+        "ApertusForCausalLM-all",
+        "HunYuanDenseV1ForCausalLM-all",
+        "Gemma3ForConditionalGeneration-all",
+    ],
+)
+def test_sixteen_bit_error_of_rarer_arithmetic_is_within_that_of_transformers(runner, name, dtype):
+    test_sixteen_bit_error_is_within_that_of_transformers(runner, BY_NAME[name], dtype, 2)
+
+
 def test_more_ranks_than_heads_are_refused_and_the_next_job_is_served(runner):
     case = BY_NAME["GPT2LMHeadModel-one-layer-wide"]
     given = inputs.make(case, "right")

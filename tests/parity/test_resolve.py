@@ -14,6 +14,7 @@ import cases_encoders
 import cases_entities
 import cases_latents
 import cases_memory
+import cases_multimodal
 import cases_neighbors
 import cases_pooled
 import cases_prophetnet
@@ -75,10 +76,18 @@ def classes_of(family):
         return {"TransfoXLModel", "TransfoXLLMHeadModel", "TransfoXLForSequenceClassification"}
     if family == "xlm_prophetnet":  # likewise
         return {name.replace("ProphetNet", "XLMProphetNet") for name in classes_of("prophetnet")}
-    # a source file of the server is called openai; the text of a model that reads images has no folder of its own
-    folder = {"openai_gpt": "openai", "gemma3_text": "gemma3"}.get(family, family)
-    module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
-    found = {name: getattr(module, name) for name in module.__all__}
+    # a source file of the server is called openai; the text of a model that reads images has no folder of its own, and
+    # some policies are of several
+    folders = {
+        "openai_gpt": ["openai"],
+        "gemma3_text": ["gemma3"],
+        "internlm3": ["llama"],
+        "llava": ["llava", "llava_next"],
+        "qwen2_vl": ["qwen2_vl", "qwen2_5_vl"],
+    }.get(family, [family])
+    modules = [importlib.import_module(f"transformers.models.{folder}.modeling_{folder}") for folder in folders]
+    elsewhere = POLICIES[{"gemma3": "gemma3_text", "gemma3_text": "gemma3"}.get(family, "gpt2")]["architectures"]
+    found = {name: getattr(module, name) for module in modules for name in module.__all__ if name not in elsewhere}
     found = {
         name: kind
         for name, kind in found.items()
@@ -221,6 +230,8 @@ def blocks(case, model):
         return {name: list(modules[0].encoder.layers) for name, modules in found.items() if modules}
     if case.model_type == "vit":
         return {"vision": list(base.layers)}
+    if case.model_type in cases_multimodal.MODEL_TYPES:
+        base = getattr(base, "language_model", base)
     inner = getattr(base, "transformer", getattr(base, "decoder", base))
     return {"decoder": list(inner.layers if hasattr(inner, "layers") else inner.h)}
 
@@ -331,7 +342,7 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
                 if any(hasattr(module, name) for name in own)
                 else cases_detection.heads(module)
                 if case.model_type in cases_detection.MODEL_TYPES
-                else model.config.num_attention_heads
+                else getattr(model.config, "text_config", model.config).num_attention_heads
             )
             assert attention["heads"] == heads
             scale = next(
@@ -349,8 +360,9 @@ def test_options_of_layers_are_those_of_transformers_modules(case):
                 )
             if scale is not None:
                 assert attention["scale"] == pytest.approx(scale), name
-            # gpt-oss's experts have theirs written out
-            act = OURS["quick_gelu"] if case.model_type == "gpt_oss" else first_of(block, *FEED_FORWARD)
+            # gpt-oss's experts have theirs written out, and xIELU has parameters
+            written = {"gpt_oss": "quick_gelu", "apertus": "relu"}.get(case.model_type)
+            act = OURS[written] if written else first_of(block, *FEED_FORWARD)
             # I-BERT's takes and gives a scale, and is a polynomial of integers with quant_mode
             given = act(x, torch.full((1,), 1e-3))[0] if case.model_type == "ibert" else act(x)
             allowed = 0.03 if getattr(act, "quant_mode", False) else 1e-5

@@ -31,6 +31,8 @@ FAMILIES = [
     "Olmo2ForCausalLM-all",
     "Qwen2MoeForCausalLM-all",
     "GptOssForCausalLM-all",
+    "Mistral3ForConditionalGeneration-all",
+    "ApertusForCausalLM-all",
     "BertForMaskedLM-all",
     "BertLMHeadModel-relative-key-query",
     "AlbertForMaskedLM-all",

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Further rows of cases.py: the text of checkpoints that read images too, whose config.json has it as a section."""
+
+from cases_decoders import SMALL_DECODER
+
+TWO = (2,)  # ranks
+_IDS = {name: SMALL_DECODER[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+_ROPE = {"rope_type": "default", "rope_theta": 1000.0}
+_TOWER = {
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 8,
+    "patch_size": 4,
+}
+_PLACES = {"image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7, "vision_end_token_id": 8}
+_QWEN_TOWER = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "out_hidden_size": 36}
+_WINDOWS = ["sliding_attention", "full_attention", "sliding_attention"]
+_GEMMA_ROPE = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1000.0},
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 9,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "mscale": 1.0,
+    "mscale_all_dim": 0.5,
+    "llama_4_scaling_beta": 0.4,
+}
+
+# as in cases.py; or answers would be nearly tied
+SEEDS = {
+    "LlavaForConditionalGeneration-all": 529,
+    "Qwen2VLTextModel-all": 1364,
+}
+
+# model_type: its classes that generate and give states, the name of its configuration, its text, and what stands beside
+_FAMILIES = {
+    "gemma3": (
+        "Gemma3ForConditionalGeneration",
+        "Gemma3Model Gemma3ForSequenceClassification",
+        "Gemma3Config",
+        {
+            "model_type": "gemma3_text",
+            "head_dim": 8,
+            "sliding_window": 5,
+            "query_pre_attn_scalar": 11,
+            "layer_types": _WINDOWS,
+            "rope_parameters": _GEMMA_ROPE,
+        },
+        {
+            "vision_config": {"model_type": "siglip_vision_model", **_TOWER},
+            "image_token_index": 5,
+            "mm_tokens_per_image": 4,
+        },
+    ),
+    "mistral3": (
+        "Mistral3ForConditionalGeneration",
+        "Mistral3Model",
+        "Mistral3Config",
+        {"model_type": "ministral3", "head_dim": 8, "rope_parameters": YARN},
+        {
+            "vision_config": {"model_type": "pixtral", **_TOWER, "head_dim": 4},
+            "image_token_index": 5,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "qwen2_5_vl": (
+        "Qwen2_5_VLForConditionalGeneration",
+        "Qwen2_5_VLModel",
+        "Qwen2_5_VLConfig",
+        {"rope_parameters": {**_ROPE, "mrope_section": [1, 1, 1]}},
+        {"vision_config": {**_QWEN_TOWER, "patch_size": 4, "fullatt_block_indexes": [0]}, **_PLACES},
+    ),
+    "qwen2_vl": (
+        "Qwen2VLForConditionalGeneration",
+        "Qwen2VLModel",
+        "Qwen2VLConfig",
+        {"rope_parameters": {**_ROPE, "mrope_section": [1, 1, 1]}},
+        {
+            "vision_config": {
+                "depth": 1,
+                "embed_dim": 8,
+                "hidden_size": 36,
+                "mlp_ratio": 1,
+                "num_heads": 2,
+                "patch_size": 4,
+            },
+            **_PLACES,
+        },
+    ),
+    "qwen3_vl": (
+        "Qwen3VLForConditionalGeneration",
+        "Qwen3VLModel",
+        "Qwen3VLConfig",
+        {"head_dim": 8, "rope_parameters": {**_ROPE, "mrope_section": [2, 1, 1]}},
+        {
+            "vision_config": {
+                **_QWEN_TOWER,
+                "patch_size": 4,
+                "deepstack_visual_indexes": [0],
+                "num_position_embeddings": 4,
+            },
+            **_PLACES,
+        },
+    ),
+    "llava": (
+        "LlavaForConditionalGeneration",
+        "LlavaModel",
+        "LlavaConfig",
+        {"model_type": "llama", "rope_parameters": _ROPE},
+        {"vision_config": {"model_type": "clip_vision_model", **_TOWER}, "image_token_index": 5},
+    ),
+    "llava_next": (
+        "LlavaNextForConditionalGeneration",
+        "LlavaNextModel",
+        "LlavaNextConfig",
+        {"model_type": "mistral", "sliding_window": 7, "head_dim": 8, "rope_parameters": _ROPE},
+        {
+            "vision_config": {"model_type": "clip_vision_model", **_TOWER},
+            "image_token_index": 5,
+            "image_grid_pinpoints": [[8, 8]],
+        },
+    ),
+}
+# their text alone, which transformers saves under a model_type of its own
+_TEXTS = {
+    "qwen2_5_vl_text": ("Qwen2_5_VLTextModel", "Qwen2_5_VLTextConfig", "qwen2_5_vl"),
+    "qwen2_vl_text": ("Qwen2VLTextModel", "Qwen2VLTextConfig", "qwen2_vl"),
+    "qwen3_vl_text": ("Qwen3VLTextModel", "Qwen3VLTextConfig", "qwen3_vl"),
+}
+
+MODEL_TYPES = (*_FAMILIES, *_TEXTS)
+
+# names of what is no part of the text
+TOWERS = tuple(
+    before + name
+    for before in ("", "model.")
+    for name in ("vision_tower.", "visual.", "multi_modal_projector.", "image_newline")
+)
+
+# growing queries would make softmaxes too sharp
+SMALLER = {model_type: {"q_proj.weight": 3} for model_type in ("ministral3", "mistral3")}
+
+# what is rarer, in the class with the LM head: settings of the text
+_VARIANTS = (
+    ("mistral3", "plain", {"model_type": "mistral", "sliding_window": 7, "rope_parameters": _ROPE}),
+    ("qwen2_5_vl", "windows", {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
+    ("llava", "biases", {"attention_bias": True, "mlp_bias": True}),
+    ("llava", "qwen2", {"model_type": "qwen2"}),
+)
+
+
+def cases(family):
+    """All rows; `family` is that of cases.py."""
+    found = []
+    for model_type, (generates, others, config, text, beside) in _FAMILIES.items():
+        text = SMALL_DECODER | text
+        make = family(model_type, "decoder", config, ("position_ids",), **_IDS, **beside)
+        found += make("all", generates, text_config=text)
+        found += make("all", others, ranks=TWO, text_config=text)
+        for _, label, settings in (row for row in _VARIANTS if row[0] == model_type):
+            found += make(label, generates, ranks=TWO, text_config=text | settings)
+    for model_type, (name, config, whole) in _TEXTS.items():
+        make = family(model_type, "decoder", config, ("position_ids",), **(SMALL_DECODER | _FAMILIES[whole][3]))
+        found += make("all", name, ranks=TWO)
+    return found
