@@ -42,5 +42,6 @@ fuzz passages 200 500
 fuzz quantised 60 1200
 fuzz vocabulary 10 2000
 fuzz constraint 4 1500
+fuzz reply 20 1500
 wait $second; fuzz hub 100 3000
 "$python" tests/fuzz/compare_safetensors.py $build/header_verdicts "$seed" $build/corpus/header $build/seeds/header

@@ -528,6 +528,33 @@ def constraints():
         yield bytes([kind]) + bytes(range(1, 40, 3)) + b"\0" + text.encode()
 
 
+def replies():
+    """Where the reply is cut (tests/fuzz/reply.cpp), a response template or nothing, a prompt and a reply."""
+    call = '{"name": "f", "arguments": {"a": [1, "}\\"é"]}}'
+    template = {
+        "start_anchor_pattern": "<b.t>",
+        "fields": {
+            "reasoning": {"open": ["[T]", "[TH]"], "close_pattern": r"\s*\[/T", "repeats": True, "join": " "},
+            "content": {"close_pattern": r"\s+\Z"},
+            "tool_calls": {
+                "open_pattern": r"!(?P<name>\w+)\n",
+                "close": "\n!",
+                "content": "kv-lines",
+                "content_args": {"value_parser": {"name": "json", "args": {"unquoted_keys": True}}},
+                "transform": {"function": {"name": "{name}", "arguments": "{content}"}},
+            },
+        },
+    }
+    texts = [
+        "a <think>b</think>c",
+        f"<tool_call>{call}</tool_call> \n<tool_call>{call}",
+        "<function=f><parameter=a>null",
+    ]
+    for number, text in enumerate(texts):
+        yield bytes([number * 7]) + b"\0<|im_start|>assistant\n<think>\0" + text.encode()
+    yield b"\5" + json.dumps(template).encode() + b"\0<bot>\0[TH]a[/T\xff<x>\xffb!f\na: {b: 1}\n\n! c"
+
+
 def audio_files():
     """How to read the rest (tests/fuzz/audio.cpp), a count of damaged bytes, then a file or samples."""
     for channels, bits, coding in [(1, 8, 1), (2, 16, 1), (1, 24, 1), (1, 32, 3), (1, 64, 3), (1, 8, 6), (1, 8, 7)]:
@@ -540,6 +567,10 @@ def audio_files():
 
 
 WORDS = {
+    "reply": [
+        *("<tool_call>", "</tool_call>", "<think>", "</think>", '"name"', '"arguments"', "<function=", "</parameter>"),
+        *('"open"', '"close_pattern"', '"content"', '"fields"', '"start_anchor"', '"transform"', '"json"', "\\s*"),
+    ],
     "constraint": [
         *('"type"', '"object"', '"array"', '"string"', '"integer"', '"properties"', '"required"', '"items"', '"$ref"'),
         *('"#/$defs/', '"anyOf"', '"allOf"', '"oneOf"', '"enum"', '"const"', '"minimum"', '"maximum"', '"pattern"'),
@@ -727,6 +758,7 @@ if __name__ == "__main__":
         ("quantised", quantised_seeds.quantised),
         ("vocabulary", vocabularies),
         ("constraint", constraints),
+        ("reply", replies),
     ]:
         (out / target).mkdir(parents=True, exist_ok=True)
         for number, content in enumerate(made()):

@@ -17,6 +17,7 @@ enum class ConstraintKind : uint32_t {
   Regex = 1,       ///< regular expression of Rust's syntax, which the whole text matches
   Choice = 2,      ///< JSON array of texts, one of which the text is
   Grammar = 3,     ///< context-free grammar of llguidance's Lark syntax
+  Reply = 4,       ///< what ReplyForm::grammar() returns
 };
 
 /// The state of one text. Used by one thread at a time.
@@ -40,6 +41,9 @@ class TokenMatcher {
   /// Appends a token that mask() allowed. Returns true if the text ends with it, because nothing may follow. Throws
   /// Error{InvalidRequest} for a token that is not allowed.
   bool append(int32_t id);
+
+  /// Returns what the constraints of a tokenizer share, a TxVocabulary. Throws as compile().
+  static std::shared_ptr<void> vocabulary(const Tokenizer& tokenizer) { return tokenizer.constraint_vocabulary(); }
 
  private:
   TokenMatcher(std::shared_ptr<void> vocabulary, std::shared_ptr<void> handle)

@@ -27,6 +27,8 @@ struct TxTokenizer;
 struct TxChat;
 struct TxVocabulary;
 struct TxMatcher;
+struct TxReplyForm;
+struct TxReplyParser;
 
 void tx_buf_free(TxBuf);
 void tx_ids_free(TxIds);
@@ -58,8 +60,9 @@ int tx_vocabulary_build(const TxTokenizer*, TxVocabulary** out, TxBuf* error);
 void tx_vocabulary_free(TxVocabulary*);
 // The largest id plus 1.
 size_t tx_vocabulary_size(const TxVocabulary*);
-// `kind`: 0 JSON Schema, 1 regular expression, 2 an array of texts in JSON, 3 Lark grammar. `at_start`: the text begins
-// at nothing, where decoders drop a space. Status 1: it is not supported or too large, `error` says why.
+// `kind`: 0 JSON Schema, 1 regular expression, 2 an array of texts in JSON, 3 Lark grammar, 4 what tx_reply_grammar
+// returns. `at_start`: the text begins at nothing, where decoders drop a space. Status 1: it is not supported or too
+// large, `error` says why.
 int tx_matcher_compile(const TxVocabulary*, uint32_t kind, const uint8_t* text, size_t len, bool at_start,
                        TxMatcher** out, TxBuf* error);
 void tx_matcher_free(TxMatcher*);
@@ -68,4 +71,23 @@ int tx_matcher_fork(const TxMatcher*, TxMatcher** out, TxBuf* error);
 int tx_matcher_mask(TxMatcher*, const TxVocabulary*, uint32_t* words, size_t count, bool* may_end, TxBuf* error);
 // `ended`: nothing may follow the token. Status 1: the token is not allowed.
 int tx_matcher_append(TxMatcher*, const TxVocabulary*, uint32_t id, bool* ended, TxBuf* error);
+// `response_template` of the folder's tokenizer_config.json; empty where it has none.
+int tx_response_template(const char* path, TxBuf* out, TxBuf* error);
+// `template_json`: the checkpoint's own; where it is empty, the form `family` of src/reply/forms.json.
+int tx_reply_open(const uint8_t* template_json, size_t len, const char* family, TxReplyForm** out, TxBuf* error);
+void tx_reply_free(TxReplyForm*);
+// The response template of a form as JSON; the names of all forms for an empty name.
+int tx_reply_form_json(const char* name, TxBuf* out, TxBuf* error);
+// `request`: {"prompt", "reasoning"} with {"kind", "text"} of a constraint, {"tools", "parallel"}, or both.
+int tx_reply_grammar(const TxReplyForm*, const TxVocabulary*, const uint8_t* request, size_t len, TxBuf* out,
+                     TxBuf* error);
+// `tools`: those of the request, by which arguments are cast. `calls`: calls are parsed; else they are content.
+int tx_parser_begin(const TxReplyForm*, const uint8_t* prompt, size_t prompt_len, const uint8_t* tools,
+                    size_t tools_len, bool calls, TxReplyParser** out, TxBuf* error);
+void tx_parser_free(TxReplyParser*);
+// Whether the text so far ends in reasoning.
+bool tx_parser_is_reasoning(const TxReplyParser*);
+// `text`: more of the reply, where a special token stands between two bytes 0xFF. `ends`: it is the last. `out`: JSON,
+// [["content", text], ["reasoning", text], ["call", index, name], ["arguments", index, text]].
+int tx_parser_feed(TxReplyParser*, const uint8_t* text, size_t len, bool ends, TxBuf* out, TxBuf* error);
 }

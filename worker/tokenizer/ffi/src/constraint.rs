@@ -12,6 +12,10 @@ use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTr
 
 /// Longest text of a constraint.
 const MAX_BYTES: usize = 128 << 10;
+/// Longest text of a reply's grammar, which has the schemas of several tools.
+const MAX_REPLY_BYTES: usize = 1 << 20;
+/// The kind that is a reply's grammar (reply/constrain.rs) as llguidance serializes it.
+const REPLY: u32 = 4;
 /// Longest error that is shown.
 const MAX_ERROR: usize = 400;
 /// Rules that name each other are compiled by recursion; only the pages that are used take memory.
@@ -23,6 +27,8 @@ const WHITESPACE: &str = r"[\x20\x0A\x0D\x09]{1,64}";
 pub struct Vocabulary {
     factory: ParserFactory,
     begins_text: Arc<Vec<bool>>,
+    /// The special tokens by their texts.
+    special: Vec<(String, u32)>,
 }
 
 /// The state of one text.
@@ -65,6 +71,8 @@ impl Vocabulary {
         let TokenBytes { mut bytes, begins_text } = token_bytes(tokenizer)
             .map_err(|reason| format!("constraints are not supported for this model's tokenizer: {reason}"))?;
         let end = bytes.len() as u32;
+        let special = (0..end).filter(|id| bytes[*id as usize].first() == Some(&0xFF));
+        let special = special.map(|id| (tokenizer.id_to_token(id), id)).collect();
         bytes.push(b"\xFF<end of the text>".to_vec());
         let trie = TokTrie::from(&TokRxInfo::new(end + 1, end), &bytes);
         let environment: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
@@ -76,6 +84,7 @@ impl Vocabulary {
         Ok(Vocabulary {
             factory,
             begins_text: Arc::new(begins_text),
+            special,
         })
     }
 
@@ -83,15 +92,22 @@ impl Vocabulary {
         self.end() as usize
     }
 
+    /// Returns the special tokens by their texts.
+    pub fn special(&self) -> &[(String, u32)] {
+        &self.special
+    }
+
     fn end(&self) -> u32 {
         self.factory.tok_env().tok_trie().eos_token()
     }
 
     /// Compiles a constraint of a kind: 0 JSON Schema, 1 regular expression, 2 an array of texts in JSON, 3 Lark
-    /// grammar. `at_start`: the text begins at nothing, so that decoders drop its leading space.
+    /// grammar, 4 the grammar of a reply. `at_start`: the text begins at nothing, so that decoders drop its leading
+    /// space.
     pub fn compile(&self, kind: u32, text: &str, at_start: bool) -> Result<TokenMatcher, String> {
-        if text.len() > MAX_BYTES {
-            return Err(format!("it has {} bytes; at most {MAX_BYTES} are compiled", text.len()));
+        let most = if kind == REPLY { MAX_REPLY_BYTES } else { MAX_BYTES };
+        if text.len() > most {
+            return Err(format!("it has {} bytes; at most {most} are compiled", text.len()));
         }
         let compiled = std::thread::scope(|scope| {
             std::thread::Builder::new()
@@ -108,13 +124,7 @@ impl Vocabulary {
     }
 
     fn matcher(&self, kind: u32, text: &str) -> Result<Matcher, String> {
-        let grammar = match kind {
-            0 => json_schema(text)?,
-            1 => regular_expression(text)?,
-            2 => choice(text)?,
-            3 => TopLevelGrammar::from_lark(text.to_string()),
-            _ => return Err(format!("{kind} is no kind of constraint")),
-        };
+        let grammar = grammar(kind, text)?;
         let mut matcher = Matcher::new(self.factory.create_parser(grammar));
         if let Some(error) = matcher.get_error() {
             return Err(message(error));
@@ -127,7 +137,19 @@ impl Vocabulary {
     }
 }
 
-fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
+/// Returns the grammar of a constraint.
+pub fn grammar(kind: u32, text: &str) -> Result<TopLevelGrammar, String> {
+    match kind {
+        0 => json_schema(text),
+        1 => regular_expression(text),
+        2 => choice(text),
+        3 => Ok(TopLevelGrammar::from_lark(text.to_string())),
+        REPLY => serde_json::from_str(text).map_err(|error| format!("it is no grammar of a reply: {error}")),
+        _ => Err(format!("{kind} is no kind of constraint")),
+    }
+}
+
+pub fn json_schema(text: &str) -> Result<TopLevelGrammar, String> {
     let mut schema: Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?;
     if schema == Value::Bool(true) {
         schema = Value::Object(Default::default());

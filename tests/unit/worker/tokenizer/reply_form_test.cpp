@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests forms of replies: what their grammars allow is parsed into the calls and answers that they demand. How texts
+// are parsed is tested against transformers in tests/parity/test_replies.py.
+#include "worker/tokenizer/reply_form.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/unit/worker/tokenizer/tokenizer_files.h"
+#include "worker/base/error.h"
+#include "worker/policy/document.h"
+#include "worker/tokenizer/buffer.h"
+#include "worker/tokenizer/token_matcher.h"
+
+namespace pm {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+Tokenizer bytes() {
+  test::TempFolder folder;
+  test::write_tokenizer(folder.path(), test::byte_level_json());
+  return Tokenizer::open(folder.path());
+}
+
+std::vector<std::string> form_names() {
+  Buffer text, error;
+  EXPECT_EQ(tx_reply_form_json("", &text, &error), 0) << error.text();
+  return json::parse(text.text()).get<std::vector<std::string>>();
+}
+
+ReplyForm form(const std::string& name) {
+  const test::TempFolder folder;
+  std::string problem;
+  return *ReplyForm::find(folder.path(), name, &problem);
+}
+
+struct Message {
+  std::string content, reasoning;
+  std::vector<std::pair<std::string, std::string>> calls;
+};
+
+Message parse(const ReplyForm& form, const std::string& prompt, const std::string& text, const json& tools) {
+  Message message;
+  ReplyParser parser = form.begin(prompt, tools.dump(), true);
+  std::vector<ReplyEvent> events = parser.feed(text);
+  for (ReplyEvent& event : parser.finish()) events.push_back(std::move(event));
+  for (const ReplyEvent& event : events) {
+    if (event.kind == ReplyEvent::Kind::Content) message.content += event.text;
+    if (event.kind == ReplyEvent::Kind::Reasoning) message.reasoning += event.text;
+    if (event.kind == ReplyEvent::Kind::Call) message.calls.emplace_back(event.text, "");
+    if (event.kind == ReplyEvent::Kind::Arguments) message.calls.at(event.call).second += event.text;
+  }
+  return message;
+}
+
+/// Returns a text of tokens that the constraint allows, of letters a to e where there is a choice among many; nothing
+/// where it is longer than `most`.
+std::optional<std::string> random_text(const Tokenizer& tokenizer, const std::string& grammar, uint32_t seed,
+                                       size_t most = 1500) {
+  TokenMatcher matcher = TokenMatcher::compile(tokenizer, ConstraintKind::Reply, grammar, false);
+  std::mt19937 random(seed);
+  std::vector<int32_t> ids;
+  while (ids.size() < most) {
+    const TokenMatcher::Mask mask = matcher.mask();
+    std::vector<int32_t> allowed;
+    for (int32_t id = 0; id < 256; ++id)
+      if (mask.words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) allowed.push_back(id);
+    if (mask.may_end && (allowed.empty() || random() % 2 == 0)) return tokenizer.decode(ids);
+    if (allowed.empty()) return std::nullopt;
+    // free text goes on to the end that the form has: '<', '[' or '/' more often than others
+    ids.push_back(allowed[random() % allowed.size()]);
+    if (matcher.append(ids.back())) return tokenizer.decode(ids);
+  }
+  return std::nullopt;
+}
+
+const json tools = json::parse(R"([
+  {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {
+    "city": {"type": "string", "enum": ["Z\u00fcrich", "a"]}, "days": {"type": "integer", "minimum": 0, "maximum": 9},
+    "where": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"],
+              "additionalProperties": false}},
+    "required": ["city", "days"], "additionalProperties": false}}},
+  {"type": "function", "function": {"name": "time"}}])");
+
+TEST(ReplyForm, EveryPolicyNamesAForm) {
+  const std::vector<std::string> known = form_names();
+  size_t named = 0;
+  for (const policy::Builtin& builtin : policy::builtins()) {
+    const policy::Node policy = policy::builtin_policy(std::string(builtin.name));
+    const policy::Node* replies = policy.get("replies");
+    if (!replies) continue;
+    ++named;
+    EXPECT_THAT(known, testing::Contains(replies->text)) << builtin.name;
+  }
+  EXPECT_GE(named, 25U);
+}
+
+TEST(ReplyForm, DemandedCallsAreParsedAsSuch) {
+  const Tokenizer tokenizer = bytes();
+  for (const std::string& name : form_names()) {
+    const ReplyForm one = form(name);
+    for (const std::string prompt : {"", "<function=", "[AVAILABLE_TOOLS]"}) {
+      json request = {{"prompt", prompt}, {"reasoning", false}, {"tools", tools}, {"parallel", true}};
+      std::string grammar;
+      try {
+        grammar = one.grammar(tokenizer, request.dump());
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("how a call is written")) << name;
+        continue;
+      }
+      for (uint32_t seed = 0; seed < 12; ++seed) {
+        const auto text = random_text(tokenizer, grammar, seed);
+        if (!text) continue;  // reasoning without an end
+        const Message message = parse(one, "", *text, tools);
+        ASSERT_FALSE(message.calls.empty()) << name << ": " << *text;
+        EXPECT_EQ(message.content, "") << name << ": " << *text;
+        for (const auto& [called, arguments] : message.calls) {
+          const json parsed = json::parse(arguments, nullptr, false);
+          ASSERT_TRUE(parsed.is_object()) << name << ": " << *text;
+          if (called == "time")
+            EXPECT_EQ(parsed, json::object()) << *text;
+          else
+            EXPECT_TRUE(called == "weather" && parsed.at("days").is_number_integer()) << name << ": " << *text;
+        }
+      }
+    }
+  }
+}
+
+TEST(ReplyForm, OneCallWhereNoneIsParallel) {
+  const Tokenizer tokenizer = bytes();
+  const ReplyForm one = form("chatml");
+  const json request = {{"prompt", ""}, {"reasoning", false}, {"tools", tools}, {"parallel", false}};
+  for (uint32_t seed = 0; seed < 12; ++seed)
+    if (const auto text = random_text(tokenizer, one.grammar(tokenizer, request.dump()), seed))
+      EXPECT_EQ(parse(one, "", *text, tools).calls.size(), 1U) << *text;
+}
+
+TEST(ReplyForm, AnAnswerComesBehindReasoning) {
+  const Tokenizer tokenizer = bytes();
+  for (const std::string& name : form_names()) {
+    const ReplyForm one = form(name);
+    json request = {{"prompt", ""}, {"reasoning", false}, {"kind", 2}, {"text", R"(["yes", "no"])"}};
+    for (uint32_t seed = 0; seed < 8; ++seed)
+      if (const auto text = random_text(tokenizer, one.grammar(tokenizer, request.dump()), seed))
+        EXPECT_THAT(parse(one, "", *text, nullptr).content, testing::AnyOf("yes", "no")) << name << ": " << *text;
+  }
+}
+
+TEST(ReplyForm, ReasoningThatThePromptBeginsHasToEnd) {
+  const Tokenizer tokenizer = bytes();
+  const ReplyForm one = form("chatml");
+  const std::string prompt = "<|im_start|>assistant\n<think>\n";
+  EXPECT_TRUE(one.begin(prompt, "", true).is_reasoning());
+  EXPECT_FALSE(one.begin("<|im_start|>assistant\n", "", true).is_reasoning());
+  const json request = {{"prompt", prompt}, {"reasoning", true}, {"kind", 2}, {"text", R"(["yes"])"}};
+  TokenMatcher matcher =
+      TokenMatcher::compile(tokenizer, ConstraintKind::Reply, one.grammar(tokenizer, request.dump()), false);
+  for (const char c : std::string("yes, but <b> </think>\nyes")) {
+    EXPECT_FALSE(matcher.mask().may_end);
+    matcher.append(static_cast<unsigned char>(c));
+  }
+}
+
+TEST(ReplyForm, WhatAFormCannotHoldIsRefusedWithTheReason) {
+  const Tokenizer tokenizer = bytes();
+  const auto refusal = [&](const std::string& name, const json& parameters) -> std::string {
+    const json tool = {{"function", {{"name", "f"}, {"parameters", parameters}}}};
+    const json request = {{"prompt", ""}, {"tools", json::array({tool})}};
+    try {
+      TokenMatcher::compile(tokenizer, ConstraintKind::Reply, form(name).grammar(tokenizer, request.dump()), false);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const json pattern = {{"type", "object"}, {"properties", {{"a", {{"type", "string"}, {"pattern", "x"}}}}}};
+  EXPECT_EQ(refusal("chatml", pattern), "accepted");
+  EXPECT_THAT(refusal("glm", pattern), HasSubstr("pattern of a text"));
+  EXPECT_THAT(refusal("glm", {{"type", "object"}, {"minProperties", 1}}), HasSubstr("minProperties"));
+  EXPECT_THAT(refusal("chatml", {{"not", json::object()}}), HasSubstr("not"));
+  EXPECT_THAT(refusal("mistral", json::object()), HasSubstr("how a call is written"));
+}
+
+}  // namespace
+}  // namespace pm
