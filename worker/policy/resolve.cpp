@@ -264,6 +264,12 @@ void build(const CheckpointView& view, const Node& policy, const Architecture& a
   model.not_loaded = binder.finish();
 }
 
+std::string reply_form_name(const checkpoint::Checkpoint& checkpoint, const std::filesystem::path& policy_file) {
+  const Node policy = policy_file.empty() ? builtin_policy(model_type_of(checkpoint)) : load_policy(policy_file);
+  const Node* replies = policy.get("replies");
+  return replies ? replies->text : "";
+}
+
 Model resolve(const checkpoint::Checkpoint& checkpoint, const std::filesystem::path& policy_file) {
   const std::string type = model_type_of(checkpoint);
   const Node policy = policy_file.empty() ? builtin_policy(type) : load_policy(policy_file);

@@ -2,6 +2,7 @@
 // Resolves a policy and a checkpoint into a Model.
 #pragma once
 #include <filesystem>
+#include <string>
 
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/policy/spec/model.h"
@@ -14,5 +15,9 @@ namespace pm::policy {
 /// this model_type, or no such class), UnsupportedPolicy (the policy file is wrong; the message has file and line)
 /// and ModelUnreadable (the message lists the names).
 Model resolve(const checkpoint::Checkpoint&, const std::filesystem::path& policy_file = {});
+
+/// Returns `replies` of the checkpoint's policy: the form in which its chat models write reasoning and tool calls, ""
+/// where the policy has none. Errors as of resolve().
+std::string reply_form_name(const checkpoint::Checkpoint&, const std::filesystem::path& policy_file = {});
 
 }  // namespace pm::policy

@@ -467,6 +467,7 @@ const Rule& grammar() {
                                     {"decoder_start", expression},
                                     {"shift_tokens", expression},
                                     {"separator", expression},
+                                    {"replies", text},
                                     {"rename", each(text)},
                                     {"refuse", each(text)},
                                     {"ignore", names},
